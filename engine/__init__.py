@@ -1,1 +1,1 @@
-"""The queue engine: spool directories, their messages and every change made to them."""
+"""Core types: tasks and states (model), pure verbs, policies and the store protocol."""

@@ -184,7 +184,7 @@ Edges: TypeAlias = Mapping[tuple[State | None, State | None], Edge]
 """From where to where; None before it is stored and after it has left."""
 
 
-class Doorbell(NamedTuple):
+class ChangeSource(NamedTuple):
     """How to know when a store should be looked at again."""
 
     paths: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from engine import verbs
 from engine.model import Lease, LockEvidence, State, Task, Verdict
-from engine.text import shown
+from engine.text.safe import shown
 
 Backoff: TypeAlias = Callable[[int], float | None]
 """Seconds to wait after a failure that followed so many retries; None to give up."""

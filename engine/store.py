@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import NamedTuple, Protocol, TypeAlias
 
 from engine.model import (
-    Doorbell,
+    ChangeSource,
     Edge,
     Edges,
     Missing,
@@ -75,7 +75,7 @@ class Control(NamedTuple):
         return self.pauses and len(self.choices) == 2 and self.now == self.choices[1][0]
 
 
-class Forecast(NamedTuple):
+class Outlook(NamedTuple):
     """What a control would do now."""
 
     words: str
@@ -107,7 +107,7 @@ class Store(Protocol):
     edges: Edges
     """What may be done here, now; may change while the store is open."""
     controls: Mapping[str, Control]
-    doorbell: Doorbell
+    doorbell: ChangeSource
     expected: int
     """How many tasks the whole look that goes on will say, about; 0 while that is not known."""
 
@@ -218,7 +218,7 @@ class Store(Protocol):
         """
         ...
 
-    def forecast(self, name: str, target: str = "", value: str = "") -> Forecast:
+    def forecast(self, name: str, target: str = "", value: str = "") -> Outlook:
         """What a control that `foretells` would do now. Changes nothing.
 
         Raises:

@@ -236,11 +236,11 @@ def put_clocks_ahead() -> None:
     """Let the clocks be `_ahead`; to be called before the engine is imported and binds them."""
     now = time.time
     time.time = lambda: now() + _ahead
-    from engine import lockfile
+    from engine.locks import lock_file
 
-    uptime, slept = lockfile.uptime, lockfile.slept
-    lockfile.uptime = lambda: uptime() + _ahead
-    lockfile.slept = lambda: slept() - _ahead
+    uptime, slept = lock_file.uptime, lock_file.slept
+    lock_file.uptime = lambda: uptime() + _ahead
+    lock_file.slept = lambda: slept() - _ahead
 
 
 def load() -> None:

@@ -502,40 +502,40 @@ FOLDERS = ("dir_fd", "src_dir_fd")
 
 _MACHINE = "files of the machine, in folders of root"
 _OPENED = "the name is a descriptor"
-_PRIVATE = "a folder of ours that only we can enter (engine.scratch)"
+_PRIVATE = "a folder of ours that only we can enter (engine.system.temp_dir)"
 _MEMORY = "no file, or a temporary one of SQLite's without a name"
 
 BY_PATH: Mapping[str, str] = {
-    "engine/config.py": "our own configuration",
-    "engine/demo.py": "a folder of ours; --keep is refused where others can redirect it",
-    "engine/files.py": "the one place that resolves paths: walk, open_file",
-    "engine/holder.py": _MACHINE,
-    "engine/journal.py": _OPENED,
-    "engine/lockfile.py": _MACHINE,
-    "engine/locks.py": _OPENED,
+    "engine/config/queue_config.py": "our own configuration",
+    "engine/demo/traffic.py": "a folder of ours; --keep is refused where others can redirect it",
+    "engine/system/files.py": "the one place that resolves paths: walk, open_file",
+    "engine/locks/lock_holder.py": _MACHINE,
+    "engine/operations/journal.py": _OPENED,
+    "engine/locks/lock_file.py": _MACHINE,
+    "engine/locks/queue_lock.py": _OPENED,
     "engine/mail/host.py": _MACHINE,
-    "engine/mail/spool.py": _OPENED,
+    "engine/mail/send/mail_spool.py": _OPENED,
     "engine/mail/transports/curl.py": "the password file that the configuration names",
-    "engine/mail/transports/system.py": _MACHINE,
-    "engine/mounts.py": _MACHINE,
-    "engine/order.py": _MEMORY,
-    "engine/reader.py": _PRIVATE,
-    "engine/recorder.py": "with the owner's rights",
-    "engine/scratch.py": "/var/tmp and /tmp, which are sticky: only what is ours is entered",
-    "engine/sifting.py": _MEMORY,
-    "engine/stores/kannader/erasing.py": _OPENED,
-    "engine/stores/kannader/live.py": _MACHINE,
+    "engine/mail/transports/installed.py": _MACHINE,
+    "engine/system/mounts.py": _MACHINE,
+    "engine/system/sorted_names.py": _MEMORY,
+    "engine/index/reader.py": _PRIVATE,
+    "engine/monitor/recorder.py": "with the owner's rights",
+    "engine/system/temp_dir.py": "/var/tmp and /tmp, which are sticky: only our own is entered",
+    "engine/index/filter_tasks.py": _MEMORY,
+    "engine/stores/kannader/cleanup.py": _OPENED,
+    "engine/stores/kannader/running.py": _MACHINE,
     "engine/stores/nftban/hint.py": _OPENED,
-    "engine/stores/zgb/walk.py": _MEMORY,
-    "engine/stores/zgb/wire.py": "with the owner's rights",
-    "engine/supervisor.py": _MACHINE,
-    "engine/writer.py": _PRIVATE,
+    "engine/stores/zgb/scan.py": _MEMORY,
+    "engine/stores/zgb/connection.py": "with the owner's rights",
+    "engine/system/supervisor.py": _MACHINE,
+    "engine/index/writer.py": _PRIVATE,
     "tui/cli/__init__.py": _MACHINE,
-    "tui/cli/dropin.py": "texts of our own",
-    "tui/cli/exhibits.py": "places of the demo",
-    "tui/cli/kannader.py": "the mail that the command line names: it may be a pipe",
-    "tui/cli/wiring.py": _MACHINE,
-    "tui/crash.py": "a new file in the folder for temporary files, where its own cannot be made",
+    "tui/cli/shell_and_units.py": "texts of our own",
+    "tui/cli/demo_formats.py": "places of the demo",
+    "tui/cli/formats/kannader.py": "the mail that the command line names: it may be a pipe",
+    "tui/cli/setup/setup.py": _MACHINE,
+    "tui/terminal/crash_report.py": "a new file in the temporary folder, if not in its own",
 }
 """The modules that reach a file by its path, and why no other user can redirect them."""
 
@@ -559,7 +559,7 @@ def dotted(function: ast.expr) -> str:
 
 
 def test_no_other_module_reaches_files_by_their_paths() -> None:
-    """What a place holds is reached through `engine.files`, or with its owner's rights."""
+    """What a place holds is reached through `engine.system.files`, or with its owner's rights."""
     root = Path(__file__).parent.parent
     sources = [path for name in ("engine", "tui") for path in (root / name).rglob("*.py")]
 

@@ -7,13 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from engine.stores.nftban import Spool, make_spool
+from engine.stores.nftban import SpoolFolders, make_spool
 
 KEPT_OUT = {
     *("textual", "rich", "redis", "bullmq", "ctypes", "yaml", "json", "sqlite3", "asyncio"),
     *("logging", "prometheus_client", "psutil", "humanize", "subprocess", "tempfile", "pathlib"),
-    *("socket", "engine.syslogging", "email", "shutil", "re2"),
-    *("tui.app", "engine.index", "engine.inspector", "engine.plans"),
+    *("socket", "engine.system.syslog_handler", "email", "shutil", "re2"),
+    *("tui.app", "engine.index.schema", "engine.live.inspector", "engine.operations.plans"),
 }
 
 REPORT = """
@@ -29,7 +29,7 @@ sys.exit(code)
 def test_nothing_due_loads_nothing_that_is_not_needed(tmp_path: Path) -> None:
     """A timer that finds no work pays for no console, no YAML, no JSON and no database."""
     queue = tmp_path / "queue"
-    make_spool(Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq"))
+    make_spool(SpoolFolders(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq"))
     clean = {key: os.environ[key] for key in ("PATH", "LANG") if key in os.environ}
     bare = subprocess.run(
         [sys.executable, "-c", "import sys; print('\\n'.join(sys.modules))"],
@@ -54,7 +54,7 @@ def test_nothing_due_loads_nothing_that_is_not_needed(tmp_path: Path) -> None:
 
     assert run.returncode == 1, run.stderr
     loaded = set(run.stdout.split())
-    assert "engine.worker" in loaded
+    assert "engine.work.worker" in loaded
     assert loaded & KEPT_OUT == set()
     assert "dataclasses" in loaded  # by engine.model, and by nothing else of ours
 

@@ -1,1 +1,1 @@
-"""The operator console: the command line and the terminal screens."""
+"""The Textual app and its global actions."""

@@ -18,25 +18,25 @@ from textual.binding import Binding
 from textual.screen import ModalScreen, Screen
 
 from engine.model import State
-from tui import keys
-from tui.arming import Arming
-from tui.dressing import Dressing
-from tui.glyphs import ASCII, Glyphs
-from tui.glyphs import chosen as glyphs_of
-from tui.guarded import Guarded
-from tui.haste import Confirming
-from tui.live import Live
-from tui.place import Place
-from tui.screens.face import HERE, Face, Target
-from tui.screens.pages import Board, Page
-from tui.sheet import Sheet
-from tui.surroundings import Surroundings
-from tui.terminal import ENDED_BY, Terminal
-from tui.wire import TURN, Wire
+from tui.format import keys
+from tui.format.glyphs import ASCII, Glyphs
+from tui.format.glyphs import chosen as glyphs_of
+from tui.screens.base import HERE, BaseScreen, Target
+from tui.screens.console_context import ConsoleContext
+from tui.screens.page import ListScreen, Page
+from tui.screens.write_mode import Arming
+from tui.session.place import Place
+from tui.session.place_session import PlaceSession
+from tui.terminal.bandwidth import TURN, BandwidthBudget
+from tui.terminal.driver import ENDED_BY, Terminal
+from tui.terminal.paste_detector import Confirming
+from tui.terminal.safe_app import Guarded
+from tui.terminal.stylesheet_cache import CachedStylesheet
+from tui.widgets.theme_loader import ThemeLoader
 
 if TYPE_CHECKING:
-    from tui.screens.queue import QueueScreen
-    from tui.wishes import Ways
+    from tui.global_actions import AppServices
+    from tui.queue.screen import QueueScreen
 
 
 @runtime_checkable
@@ -95,14 +95,16 @@ class Console(Guarded, inherit_bindings=False):
         """
         # The filter that takes colours away is chosen by this argument, before there is a theme.
         super().__init__(ansi_color=True if os.environ.get("NO_COLOR") else None)
-        self.stylesheet = Sheet(variables=self.get_css_variables())
-        self.dressing = Dressing(self, theme)
+        self.stylesheet = CachedStylesheet(variables=self.get_css_variables())
+        self.dressing = ThemeLoader(self, theme)
         self.glyphs = glyphs_of(os.environ) if glyphs is None else glyphs
         self.set_class(self.glyphs == ASCII, "-ascii")
         self.animation_level = "none"
         arming = Arming(clock, read_only, start_armed)
-        self.wire = Wire(lambda: self.written, budget=budget, is_operating=self._is_operating)
-        self.around = Surroundings(
+        self.wire = BandwidthBudget(
+            lambda: self.written, budget=budget, is_operating=self._is_operating
+        )
+        self.around = ConsoleContext(
             host or platform.node(),
             arming,
             clock,
@@ -116,7 +118,7 @@ class Console(Guarded, inherit_bindings=False):
             works=self._works,
         )
         self.lives = [
-            Live(place, clock, number, records=not read_only)
+            PlaceSession(place, clock, number, records=not read_only)
             for number, place in enumerate(places, 1)
         ]
         self._queues: dict[int, QueueScreen] = {}
@@ -146,12 +148,12 @@ class Console(Guarded, inherit_bindings=False):
 
     def _works(self) -> str:
         if works := [work for live in self.lives for work in live.works]:
-            from tui.works import badge
+            from tui.session.running_operations import badge
 
             return badge(works)
         return ""
 
-    async def _follow(self, live: Live) -> None:
+    async def _follow(self, live: PlaceSession) -> None:
         await live.follow(lambda: self.wire.period, HEADSTART)
 
     # What goes over the wire
@@ -199,7 +201,7 @@ class Console(Guarded, inherit_bindings=False):
         if self.wire.answering or isinstance(self.screen, Confirming):
             return
         for live in self.lives:
-            if live.news and isinstance(self.screen, Face) and self.screen.is_mounted:
+            if live.news and isinstance(self.screen, BaseScreen) and self.screen.is_mounted:
                 self.say(live.news.popleft())
                 return
 
@@ -229,13 +231,13 @@ class Console(Guarded, inherit_bindings=False):
     # The ways between the screens
 
     @property
-    def here(self) -> Live:
+    def here(self) -> PlaceSession:
         """The place that is looked at."""
         return self.lives[self._here - 1]
 
     def queue(self, place: int = HERE) -> QueueScreen:
         """The screen of a place's tasks; it stays as it was left."""
-        from tui.screens.queue import QueueScreen
+        from tui.queue.screen import QueueScreen
 
         number = place or self._here
         if number not in self._queues:
@@ -243,7 +245,7 @@ class Console(Guarded, inherit_bindings=False):
             self.install_screen(screen, f"queue {number}")  # else it would end when it is left
         return self._queues[number]
 
-    def on_face_go(self, event: Face.Go) -> None:
+    def on_face_go(self, event: BaseScreen.Go) -> None:
         """Somewhere else."""
         self.goto(event.target)
 
@@ -253,7 +255,7 @@ class Console(Guarded, inherit_bindings=False):
         getattr(self, f"_to_{target.pane}")(target)
 
     def _to_overview(self, target: Target) -> None:
-        from tui.screens.overview import OverviewScreen
+        from tui.overview.screen import OverviewScreen
 
         if not self._back_to(OverviewScreen):
             self.push_screen(OverviewScreen(self.lives, self.around))
@@ -273,43 +275,43 @@ class Console(Guarded, inherit_bindings=False):
         self.push_screen(screen)
 
     def _to_locks(self, target: Target) -> None:
-        from tui.screens.locks import LocksScreen
+        from tui.locks.list_screen import LocksScreen
 
         self._show_board(LocksScreen(self.here, self.around, self.lives))
 
     def _to_transports(self, target: Target) -> None:
-        from tui.screens.transports import TransportsScreen
+        from tui.transports.screen import TransportsScreen
 
         self._show_board(TransportsScreen(self.here, self.around))
 
     def _to_controls(self, target: Target) -> None:
-        from tui.screens.controls import ControlsScreen
+        from tui.operations.controls_screen import ControlsScreen
 
         self._show_board(ControlsScreen(self.here, self.around))
 
     def _to_log(self, target: Target) -> None:
-        from tui.screens.log import LogScreen
+        from tui.log.screen import LogScreen
 
         screen = LogScreen(self.here, self.around, find=target.id, at=target.at, line=target.line)
         self._show_board(screen, keep=bool(target.id) or target.at is not None)
 
     def _to_failures(self, target: Target) -> None:
-        from tui.screens.failures import FailuresScreen
+        from tui.transports.failures_screen import FailuresScreen
 
         self.push_screen(FailuresScreen(self.here, self.around, target.id))
 
     def _to_trial(self, target: Target) -> None:
-        from tui.screens.trial import TrialScreen
+        from tui.transports.test_mail_screen import TrialScreen
 
         self.push_screen(TrialScreen(target.id, self.here, self.around))
 
     def _to_clusters(self, target: Target) -> None:
-        from tui.screens.clusters import ClustersScreen
+        from tui.queue.clusters_screen import ClustersScreen
 
         self.push_screen(ClustersScreen(self.here, self.around, self.queue().wanted))
 
     def _to_operations(self, target: Target) -> None:
-        from tui.screens.operations import OperationsScreen
+        from tui.operations.screen import OperationsScreen
 
         for screen in self.screen_stack:
             if isinstance(screen, OperationsScreen) and screen.live is self.here:
@@ -320,8 +322,8 @@ class Console(Guarded, inherit_bindings=False):
 
     def _to_operation(self, target: Target) -> None:
         """What is carried out here, by its name in the journal; without one the latest."""
-        from tui.screens.plan import PlanScreen
-        from tui.screens.replay import ReplayScreen
+        from tui.operations.running_screen import ReplayScreen
+        from tui.plan.screen import PlanScreen
 
         works = [work for work in self.here.works if work.op == target.id] or self.here.works
         if works:
@@ -330,12 +332,12 @@ class Console(Guarded, inherit_bindings=False):
             (self.switch_screen if plan else self.push_screen)(screen)
 
     def _to_task(self, target: Target) -> None:
-        from tui.screens.task import TaskScreen
+        from tui.task.screen import TaskScreen
 
         self.push_screen(TaskScreen(target.id, self.here, self.around))
 
     def _to_lock(self, target: Target) -> None:
-        from tui.screens.lock import LockScreen
+        from tui.locks.screen import LockScreen
 
         live = self.here
 
@@ -344,14 +346,14 @@ class Console(Guarded, inherit_bindings=False):
 
             async def tell() -> None:
                 said = await freeing
-                faces = [screen for screen in self.screen_stack if isinstance(screen, Face)]
+                faces = [screen for screen in self.screen_stack if isinstance(screen, BaseScreen)]
                 next(face for face in reversed(faces) if face.KIND != keys.LOCK).say(said)
 
             self.run_worker(tell(), name="recovery", group="recovery")
 
         self.push_screen(LockScreen(live, begin, self.around))
 
-    def _show_board(self, screen: Face, keep: bool = False) -> None:
+    def _show_board(self, screen: BaseScreen, keep: bool = False) -> None:
         """Show a board; unless it is wanted on top, in the place of one that is shown."""
         if not keep:
             self._close_boards()
@@ -359,10 +361,10 @@ class Console(Guarded, inherit_bindings=False):
 
     def _close_boards(self) -> None:
         """Close what lies above the overview: that is where one comes back to."""
-        while isinstance(self.screen, Board) and self.screen.KIND != keys.OVERVIEW:
+        while isinstance(self.screen, ListScreen) and self.screen.KIND != keys.OVERVIEW:
             self.pop_screen()
 
-    def _back_to(self, kind: type[Face]) -> bool:
+    def _back_to(self, kind: type[BaseScreen]) -> bool:
         found = next((s for s in self.screen_stack if isinstance(s, kind)), None)
         if found is not None:
             self._close_above(found)
@@ -372,18 +374,18 @@ class Console(Guarded, inherit_bindings=False):
         while self.screen is not screen:
             self.pop_screen()
 
-    async def on_face_wants(self, event: Face.Wants) -> None:
+    async def on_face_wants(self, event: BaseScreen.Wants) -> None:
         """Something that every screen has."""
-        from tui.wishes import WISHES
+        from tui.global_actions import WISHES
 
         answer = WISHES[event.what](self, event.face, self._ways())
         if answer is not None:
             await answer
 
-    def _ways(self) -> Ways:
-        from tui.wishes import Ways
+    def _ways(self) -> AppServices:
+        from tui.global_actions import AppServices
 
-        return Ways(
+        return AppServices(
             self.goto,
             self.use_theme,
             self.leave_face,
@@ -404,7 +406,7 @@ class Console(Guarded, inherit_bindings=False):
             f"theme {theme}" + (f"  wire {wire}" if wire else ""),
         )
 
-    async def leave_face(self, face: Face, out: bool) -> None:
+    async def leave_face(self, face: BaseScreen, out: bool) -> None:
         """Back to the screen below; where there is none, out of the console if that is meant."""
         if len(self.screen_stack) > 2:  # the library's own empty screen is the first
             self.pop_screen()
@@ -437,7 +439,7 @@ class Console(Guarded, inherit_bindings=False):
         if isinstance(screen, Cancels):
             if screen.cancels():
                 await self.action_quit()
-        elif isinstance(screen, Page | Board):
+        elif isinstance(screen, Page | ListScreen):
             screen.action_back()
         else:
             await screen.run_action("back")

@@ -1,1 +1,1 @@
-"""What is wrong with a place, and how to mend it: checks over what was found out beforehand."""
+"""Checks of a place: each finding has the command that repairs it."""

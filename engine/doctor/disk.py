@@ -6,14 +6,14 @@ import os
 import shlex
 from collections.abc import Iterator
 
-from engine import mounts
-from engine.alerts import SCARCE
 from engine.doctor.finding import Finding, Grade, hidden_from_us, unseen, without
-from engine.doctor.patient import Patient
+from engine.doctor.place_facts import PlaceFacts
 from engine.model import State
+from engine.monitor.alerts import SCARCE
+from engine.system import mounts
 
 
-def one_disk(patient: Patient) -> Iterator[Finding]:
+def one_disk(patient: PlaceFacts) -> Iterator[Finding]:
     """Looks whether a task can be renamed from each folder into each other."""
     queue = patient.queue
     pending = patient.seen[queue.pending]
@@ -28,7 +28,7 @@ def one_disk(patient: Patient) -> Iterator[Finding]:
             yield Finding(Grade.BAD, said, f"stop the worker, umount or move {shlex.quote(path)}")
 
 
-def disk(patient: Patient) -> Iterator[Finding]:
+def disk(patient: PlaceFacts) -> Iterator[Finding]:
     """Looks at what the file systems are."""
     queue = patient.queue
     told: set[str] = set()
@@ -74,7 +74,7 @@ def _better(mount: mounts.Mount, journal: bool | None, why: str) -> str:
     return "move the queue to a local disk with ext4 (has_journal), xfs, btrfs or zfs"
 
 
-def room(patient: Patient) -> Iterator[Finding]:
+def room(patient: PlaceFacts) -> Iterator[Finding]:
     """Looks at how much is free: each task takes a block and an inode."""
     queue, counts = patient.queue, patient.sight.counts
     wanted = max(SCARCE, queue.max_pending - counts.get(State.PENDING, 0))

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-from engine import files
-from engine.doctor.patient import Patient, is_hidden
-from engine.text import shown
+from engine.doctor.place_facts import PlaceFacts, is_hidden
+from engine.system import files
+from engine.text.safe import shown
 
 NAMED = 3
 """How many of many are named one by one."""
@@ -60,7 +60,7 @@ def hidden_ones(paths: list[str]) -> Iterator[Finding]:
         yield hidden_from_us(", ".join(paths[:NAMED]) + more)
 
 
-def unseen(patient: Patient, paths: Iterable[str]) -> Iterator[Finding]:
+def unseen(patient: PlaceFacts, paths: Iterable[str]) -> Iterator[Finding]:
     """Says which of these folders may or may not be there."""
     yield from hidden_ones([p for p in paths if isinstance(patient.seen.get(p), PermissionError)])
 
@@ -84,7 +84,7 @@ def listed(folder: str) -> list[str]:
         return []  # missing, as was said already, or hidden: see `unread`
 
 
-def and_more(patient: Patient, number: int, words: str) -> Iterator[Finding]:
+def and_more(patient: PlaceFacts, number: int, words: str) -> Iterator[Finding]:
     """How many more there are than are named one by one."""
     if number > NAMED:
         said = f"and {number - NAMED:,} more {words}"

@@ -6,7 +6,6 @@ import os
 import shlex
 from collections.abc import Collection, Iterator
 
-from engine import files
 from engine.doctor.finding import (
     NAMED,
     Finding,
@@ -18,14 +17,15 @@ from engine.doctor.finding import (
     look_at,
     unread,
 )
-from engine.doctor.patient import SLACK, Patient, is_hidden
+from engine.doctor.place_facts import SLACK, PlaceFacts, is_hidden
 from engine.model import Problem, State, Verdict
 from engine.policy import DAY, FURTHEST, at
-from engine.stores.nftban.corrupt import NAME as CORRUPT
-from engine.stores.nftban.corrupt import WHY
-from engine.stores.nftban.desk import NAME as DESK
-from engine.stores.nftban.form import SUFFIX
+from engine.stores.nftban.quarantine import NAME as CORRUPT
+from engine.stores.nftban.quarantine import WHY
 from engine.stores.nftban.recovery import UNCHANGED
+from engine.stores.nftban.staging import NAME as DESK
+from engine.stores.nftban.task_format import SUFFIX
+from engine.system import files
 
 OLDEST_CLOCK = 1_577_836_800.0
 """2020-01-01: a clock before it was never set, as on a board without a battery."""
@@ -34,7 +34,7 @@ LITTER = 60.0
 """Seconds after which a half-written file beside the lock or the metrics is nobody's any more."""
 
 
-def lock(patient: Patient) -> Iterator[Finding]:
+def lock(patient: PlaceFacts) -> Iterator[Finding]:
     """Looks at the lock: who holds it, and whether it is to be freed."""
     lock = patient.lock
     path = f"{patient.queue.run_dir}/queue.lock"
@@ -74,7 +74,7 @@ _LOCK_GRADES = {
 }
 
 
-def litter(patient: Patient) -> Iterator[Finding]:
+def litter(patient: PlaceFacts) -> Iterator[Finding]:
     """Looks for half-written files beside the lock and the metrics."""
     queue = patient.queue
     folders = (queue.run_dir, os.path.dirname(queue.queue_metrics), patient.desk)
@@ -110,7 +110,7 @@ def _is_litter(path: str, held: Collection[int], now: float) -> bool:
     return now - seen.st_ctime > LITTER and seen.st_ino not in held
 
 
-def desk(patient: Patient) -> Iterator[Finding]:
+def desk(patient: PlaceFacts) -> Iterator[Finding]:
     """Looks at what lies half moved on the desk, or twice."""
     # held/ and trash/ are looked into only where they can be seen to be there.
     yield from unread(f"{patient.desk}/{name}" for name in ("held", "trash", "twice"))
@@ -127,7 +127,7 @@ def desk(patient: Patient) -> Iterator[Finding]:
     yield from and_more(patient, len(found), "misplaced files")
 
 
-def corrupt(patient: Patient) -> Iterator[Finding]:
+def corrupt(patient: PlaceFacts) -> Iterator[Finding]:
     """Looks at what was set aside because it was no task."""
     folder = f"{patient.desk}/{CORRUPT}"
     yield from unread([folder])
@@ -139,7 +139,7 @@ def corrupt(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def broken(patient: Patient) -> Iterator[Finding]:
+def broken(patient: PlaceFacts) -> Iterator[Finding]:
     """Looks at files in the folders that are no tasks."""
     broken = patient.sight.broken
     for problem in broken[:NAMED]:
@@ -150,14 +150,14 @@ def broken(patient: Patient) -> Iterator[Finding]:
 
 
 def _what_becomes_of(problem: Problem, path: str) -> str:
-    """What a worker does with a broken file, as `Claims` and `Corrupt.set_aside` have it."""
+    """What a worker does with a broken file, as `Claims` and `Quarantine.set_aside` have it."""
     met = problem.state in (State.PENDING, State.ACTIVE) and path.endswith(SUFFIX)
     if not met or os.path.isdir(path) or problem.what.startswith("cannot be read now"):
         return "no worker touches it"
     return f"a worker that meets it sets it aside, {UNCHANGED:.0f} s after its last change"
 
 
-def clock(patient: Patient) -> Iterator[Finding]:
+def clock(patient: PlaceFacts) -> Iterator[Finding]:
     """Looks for a clock that is, or was, wrong."""
     if patient.now < OLDEST_CLOCK:
         yield Finding(Grade.BAD, f"the clock says {at(patient.now)}", "timedatectl set-ntp true")

@@ -1,1 +1,1 @@
-"""Mail: what is sent, by which transport, and what is kept until it was."""
+"""Mail values, addresses and wire format, shared by all ways to send."""

@@ -7,7 +7,7 @@ begins with a dash for an option: so a strict form is expected, much narrower th
 import re
 
 from engine.mail.model import BadMail
-from engine.text import shown
+from engine.text.safe import shown
 
 LONGEST, LONGEST_LOCAL, LONGEST_LABEL = 254, 64, 63
 """Characters of an address (RFC 3696, erratum 1690: a path has 256 with its brackets), of the part

@@ -5,7 +5,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from engine.text import REPLACEMENT
+from engine.text.safe import REPLACEMENT
 
 _WIDTH = 78
 """Characters of a line of headers (RFC 5322, 2.1.1)."""

@@ -139,7 +139,7 @@ class Transport(Protocol):
     """A way of sending mail that is installed here, or not."""
 
     name: str
-    """One of `engine.mailconf.METHODS`, or `memory`."""
+    """One of `engine.config.mail_config.METHODS`, or `memory`."""
 
     def absence(self) -> Unused | None:
         """Why it cannot be used here; None when it is installed and configured.

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from engine import policy
 from engine.model import (
-    Doorbell,
+    ChangeSource,
     Edge,
     Edges,
     Lease,
@@ -28,8 +28,8 @@ from engine.model import (
 from engine.store import (
     SHOWN,
     Control,
-    Forecast,
     Gone,
+    Outlook,
     Seen,
     StoreError,
     Unsupported,
@@ -45,7 +45,7 @@ Key: TypeAlias = tuple[str, str]
 """Queue and id."""
 
 
-class Memory:
+class MemoryTasks:
     """What several memory stores share: the tasks, and a bell that rings when one moves."""
 
     def __init__(self) -> None:
@@ -112,13 +112,13 @@ class MemoryStore:
     controls: Mapping[str, Control] = {}
 
     def __init__(
-        self, memory: Memory | None = None, order: Callable[[Task], Any] = attrgetter("id")
+        self, memory: MemoryTasks | None = None, order: Callable[[Task], Any] = attrgetter("id")
     ) -> None:
         """`order` is by what those that are due are claimed, and then by arrival."""
-        self._memory = memory or Memory()
+        self._memory = memory or MemoryTasks()
         self._order = order
         self._heard = self._memory.moves
-        self.doorbell = Doorbell(wait=self._wait)
+        self.doorbell = ChangeSource(wait=self._wait)
         self.expected = 0
 
     def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
@@ -227,7 +227,7 @@ class MemoryStore:
         """Nothing to control."""
         raise Unsupported(f"no control {name!r} here")
 
-    def forecast(self, name: str, target: str = "", value: str = "") -> Forecast:
+    def forecast(self, name: str, target: str = "", value: str = "") -> Outlook:
         """There are no controls."""
         raise Unsupported(f"no control {name!r} here")
 
@@ -244,6 +244,6 @@ class MemoryStore:
             return set(islice(reversed(memory.moved), missed))
 
 
-def opener(memory: Memory) -> Callable[[], MemoryStore]:
+def opener(memory: MemoryTasks) -> Callable[[], MemoryStore]:
     """What opens further instances over the same tasks."""
     return lambda: MemoryStore(memory)

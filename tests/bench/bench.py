@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 from engine import verbs
 from engine.model import Move
-from engine.stores.nftban import NftbanStore, Spool, make_spool
+from engine.stores.nftban import NftbanStore, SpoolFolders, make_spool
 
 ROUNDS = 5
 Cycle: TypeAlias = Callable[[str, int], tuple[float, float]]
@@ -101,7 +101,7 @@ def floor(
 def ours(folder: str, number: int, *, durable: bool = False, batch: int = 1) -> tuple[float, float]:
     """add by swap (or swap_all), then take and ack by swap."""
     queue, words = f"{folder}/queue", "Feed enabled: spamhaus"
-    spool = Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq", max_pending=10**9)
+    spool = SpoolFolders(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq", max_pending=10**9)
     make_spool(spool._replace(durable=durable), exclusive=True)
     store = NftbanStore(spool._replace(durable=durable))
     began = time.perf_counter()
@@ -190,7 +190,7 @@ def process_next(waiting: int, rounds: int) -> None:
     """CPU of `queue process-next` with nothing due, beside an empty Python and a stat scan."""
     with scratch() as folder:
         queue = f"{folder}/queue"
-        spool = Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq")
+        spool = SpoolFolders(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq")
         make_spool(spool, exclusive=True)
         store = NftbanStore(spool._replace(durable=False, max_pending=waiting))
         later = time.time() + 86400

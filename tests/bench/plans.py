@@ -12,12 +12,12 @@ import tracemalloc
 from statistics import median
 from typing import NamedTuple
 
-from engine import deeds, plans
-from engine.index import Query
-from engine.inspector import Inspector
-from engine.journal import Intent, Journal, Who
+from engine.index.schema import Query
+from engine.live.inspector import Inspector
 from engine.model import State, Task
-from engine.stores.nftban import NftbanStore, Spool, form, make_spool
+from engine.operations import plans, run_plan
+from engine.operations.journal import Intent, Journal, Who
+from engine.stores.nftban import NftbanStore, SpoolFolders, make_spool, task_format
 from tests.bench.bench import scratch
 
 US = Intent("", Who("bench"))
@@ -25,13 +25,13 @@ GROUP, BATCH = 100, 500
 """Tasks made durable together, and written down together, as ours does it."""
 
 
-def spool_in(folder: str) -> Spool:
+def spool_in(folder: str) -> SpoolFolders:
     """The spool in a folder, on the disk it lies on."""
     queue = f"{folder}/queue"
-    return Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq", max_pending=10**9)
+    return SpoolFolders(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq", max_pending=10**9)
 
 
-def filled(folder: str, number: int) -> Spool:
+def filled(folder: str, number: int) -> SpoolFolders:
     """A spool with so many dead tasks."""
     spool = spool_in(folder)
     make_spool(spool)
@@ -39,9 +39,11 @@ def filled(folder: str, number: int) -> Spool:
     for at in range(number):
         ident = f"20261121T053343Z-feeds_sync-{at:08x}"
         text = (f"Feed enabled: {at}", int(now) - 86400, 3, 0, "curl: (28) timed out", "")
-        record = form.Record(ident, "feeds_sync", *text, int(now) - 7200, form.DEAD_REASON)
+        record = task_format.Record(
+            ident, "feeds_sync", *text, int(now) - 7200, task_format.DEAD_REASON
+        )
         with open(f"{spool.dlq}/{ident}.task", "xb") as file:
-            file.write(form.render(record))
+            file.write(task_format.render(record))
     os.sync()
     return spool
 
@@ -158,7 +160,7 @@ def ours(folder: str, verb: str, number: int) -> Spent:
     plan = plans.freeze(verb, tasks, time.time())
     plan = plan._replace(taken_in=frozenset(row.id for row in plan.rows))
     watch = Watch()
-    report = deeds.carry_out(store, journal, plan, US, time.time)
+    report = run_plan.carry_out(store, journal, plan, US, time.time)
     spent = watch.spent()
     assert len(report.done) == number, report._replace(plan=plan._replace(rows=()))
     store.close()

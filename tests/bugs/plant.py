@@ -190,7 +190,7 @@ def _run_here(test: str, copy: Path, log: Path, patience: float) -> Ran:
     listener = _Listener(patience)
     arguments = [*PYTEST, "--rootdir", str(copy), test]
     pytest.main(arguments, plugins=[listener, pytest_asyncio.plugin])
-    importlib.import_module("engine.files")  # if no test has: what would it have got?
+    importlib.import_module("engine.system.files")  # if no test has: what would it have got?
     sources = [getattr(module, "__file__", None) or "" for module in sys.modules.values()]
     here = f"{ROOT}/"
     astray = [s for s in sources if s.startswith(here) and not s.startswith(f"{here}.venv/")]

@@ -21,9 +21,9 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from engine import lockfile, locks
-from engine.files import Refused
-from engine.stores.nftban import Spool, form, make_spool
+from engine.locks import lock_file, queue_lock
+from engine.stores.nftban import SpoolFolders, make_spool, task_format
+from engine.system.files import Refused
 from tests.crash import wrapper
 from tests.crash.harness import Case, Ended
 
@@ -126,18 +126,18 @@ def _make_place(root: Path) -> None:
         (root / "metrics/counters" / f"{name}.lock").touch()
 
 
-def spool_at(root: Path) -> Spool:
+def spool_at(root: Path) -> SpoolFolders:
     """Return the spool in a data folder."""
-    return Spool(f"{root}/queue/pending", f"{root}/queue/work", f"{root}/queue/dlq")
+    return SpoolFolders(f"{root}/queue/pending", f"{root}/queue/work", f"{root}/queue/dlq")
 
 
 def _text_of(ident: str, place: Place, *, payload: str = "", due: int = 0) -> bytes:
     died = DIED[ident] if place.word in ("dlq", "trash") else None
-    return form.render(
-        form.Record(
+    return task_format.render(
+        task_format.Record(
             *(ident, ident.split("-")[1], f"the work of {ident}", CREATED, place.attempts, due),
             *("it broke" if place.attempts else "", payload, died),
-            "" if died is None else form.DEAD_REASON,
+            "" if died is None else task_format.DEAD_REASON,
         )
     )
 
@@ -211,7 +211,7 @@ def hold_stuck_lock(path: str) -> int:
     child = os.fork()
     if child == 0:
         try:
-            locks.acquire(path, 1200, time.time, lockfile.uptime)
+            queue_lock.acquire(path, 1200, time.time, lock_file.uptime)
             os.write(done, b"!")
             signal.pause()
         finally:
@@ -365,7 +365,7 @@ def _tasks_in(root: Path) -> dict[str, list[Place]]:
 
 def _place(path: Path, ident: str, word: str) -> Place:
     try:
-        record = form.parse(path.read_bytes(), ident)
+        record = task_format.parse(path.read_bytes(), ident)
     except Refused:
         return Place(word, -1)
     name = NEW if f"-{wrapper.MARK.hex()}" in ident else ident

@@ -16,7 +16,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from engine import files
+from engine.system import files
 
 Name: TypeAlias = tuple[int, str]
 """A name in a folder: the folder's inode and the name."""
@@ -117,7 +117,7 @@ def read_in(root: str) -> Disk:
 
 
 class Recording:
-    """Everything that is done below a folder through `engine.files`, while in `recorded`."""
+    """Everything that is done below a folder through `engine.system.files`, while in `recorded`."""
 
     def __init__(self, root: str, lies: Callable[[str], bool] = lambda path: False) -> None:
         """`lies`: of which paths an fsync is not carried out, though it reports success."""
@@ -144,7 +144,7 @@ class Recording:
         """Return what is there now, by the events."""
         return Disk(self.before.root, self._entries, self._data, frozenset(self._folders))
 
-    # What notes each call of `engine.files`, and `os.open`.
+    # What notes each call of `engine.system.files`, and `os.open`.
 
     def _rename(self, call: Call, old: str, new: str, **options: Any) -> None:
         start = self._name(old, options.get("src_dir_fd"))
@@ -223,7 +223,7 @@ def _apply(change: Mapping[Name, int | None], entries: dict[Name, int]) -> None:
 
 
 SEEN = ("rename", "link", "unlink", "mkdir", "write", "ftruncate", "fsync")
-"""The names of engine.files that a recording sees; creation it sees in os.open."""
+"""The names of engine.system.files that a recording sees; creation it sees in os.open."""
 
 
 @contextmanager

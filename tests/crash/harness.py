@@ -1,7 +1,7 @@
 """Kill, tear or refuse a process at each point where it changes a file, by forks of this process.
 
-A *point* is a call of `os`, `fcntl` or `engine.files` that changes a file, or an SQL statement. A
-*case* prepares a folder once. Each run restores the folder, forks and acts with one fault, recovers
+A *point* is a call of `os`, `fcntl` or `engine.system.files` that changes a file, or SQL.
+A *case* prepares a folder once. Each run restores it, forks and acts with one fault, recovers
 (after a kill, a first recovery is killed as well, each time further on) and checks what is there.
 """
 
@@ -25,8 +25,8 @@ from time import time as wall_clock
 from types import BuiltinFunctionType
 from typing import Any, NamedTuple
 
-from engine import files
 from engine.store import StoreError
+from engine.system import files
 
 # ---- points and faults
 

@@ -11,18 +11,18 @@ from pathlib import Path
 from engine import verbs
 from engine.model import Move, Problem, State, Task
 from engine.store import Gone, StoreError
-from engine.stores.kannader import KannaderStore, enqueuing, form, make_spool, note
-from engine.stores.kannader.desk import Desk
-from engine.stores.kannader.enqueuing import Recipient
-from engine.stores.kannader.form import Schedule, Target
-from engine.stores.kannader.spool import ASIDE, DESK, Spool
+from engine.stores.kannader import KannaderStore, enqueue, mail_format, make_spool, sidecar
+from engine.stores.kannader.enqueue import Recipient
+from engine.stores.kannader.mail_format import LinkTarget, Schedule
+from engine.stores.kannader.moves import MailMover
+from engine.stores.kannader.spool import ASIDE, DESK, KannaderSpool
 from tests.crash.harness import Case, Ended
 
 NOW = 1_795_170_000.0
 TEXT = b"Subject: hi\r\n\r\n.dot and \xff\r\n"
 DESTS = ("aaaaaaaa-0000-4000-8000-000000000001", "aaaaaaaa-0000-4000-8000-000000000002")
 IDS = ("cccccccc-0000-4000-8000-000000000001", "cccccccc-0000-4000-8000-000000000002")
-NOTES = (note.Note(description="before"), note.NOTHING)
+NOTES = (sidecar.AttemptNote(description="before"), sidecar.NOTHING)
 ADDED = Task("added", "mail", State.PENDING, NOW, attempts=1, destination="c@example.org")
 WAITING = ("queue", "inflight", "hold", "trash")
 """What a link in one of these leads to is whole at every moment: a Kannader may read it now."""
@@ -122,7 +122,7 @@ class _Verb(Case):
             assert len(found) == len(tasks), tasks
             for task in tasks:
                 with store.contents(task) as contents:
-                    text = form.wire(b"" if self._act is _add else TEXT)
+                    text = mail_format.wire(b"" if self._act is _add else TEXT)
                     assert contents.read() == text, f"{task.id} is not whole"
         return found
 
@@ -217,14 +217,14 @@ _readdress = _changed(lambda task: replace(task, destination="x@y.org"))
 
 def send(store: KannaderStore, _: Task = ADDED) -> None:
     """Enqueue a mail to two recipients, by ids that are known."""
-    spool = Spool(str(Path(store.doorbell.paths[0]).parent))
-    desk = Desk(spool, durable=True)
+    spool = KannaderSpool(str(Path(store.doorbell.paths[0]).parent))
+    desk = MailMover(spool, durable=True)
     recipients = [
-        Recipient(ident, dest, form.metadata_bytes("a@example.org", f"b{n}@h{n}.org"), note)
+        Recipient(ident, dest, mail_format.metadata_bytes("a@example.org", f"b{n}@h{n}.org"), note)
         for n, (ident, dest, note) in enumerate(zip(IDS, DESTS, NOTES, strict=True))
     ]
-    schedule = form.schedule_bytes(Schedule(form.instant(NOW)))
-    enqueuing.enqueue(spool, desk, recipients, enqueuing.wired([TEXT]), schedule)
+    schedule = mail_format.schedule_bytes(Schedule(mail_format.instant(NOW)))
+    enqueue.enqueue(spool, desk, recipients, enqueue.wired([TEXT]), schedule)
 
 
 def _add(store: KannaderStore, task: Task) -> None:
@@ -306,7 +306,7 @@ def _torn_next_to_a_whole_recipient(root: Path) -> bool:
         files = metadata, metadata.with_name("schedule")
         contents = metadata.parents[1] / "contents"
         if all(path.exists() and path.read_bytes().endswith(b"}") for path in files):
-            return not contents.exists() or not form.ends_mail(contents.read_bytes()[-5:])
+            return not contents.exists() or not mail_format.ends_mail(contents.read_bytes()[-5:])
     return False
 
 
@@ -323,14 +323,14 @@ def damage(root: Path) -> None:
     mail = next(path for path in (root / "data").iterdir())
     (mail / DESTS[1] / f"schedule.{IDS[1]}").write_bytes(b"{")
     (root / "queue" / "strange").symlink_to("/nowhere")
-    (root / "inflight" / "double").symlink_to(Target(mail.name, DESTS[0]).text)
+    (root / "inflight" / "double").symlink_to(LinkTarget(mail.name, DESTS[0]).text)
     _orphan = root / "data" / DESTS[0]
     _orphan.mkdir()
     (_orphan / "contents").write_bytes(b"torn")
     erasing = root / "data" / DESTS[1] / DESTS[0]
     erasing.mkdir(parents=True)
     (erasing / "schedule").write_bytes(b"")
-    (root / "cleanup" / "erasing").symlink_to(Target(DESTS[1], DESTS[0]).text)
+    (root / "cleanup" / "erasing").symlink_to(LinkTarget(DESTS[1], DESTS[0]).text)
 
 
 def tear(root: Path) -> None:
@@ -338,9 +338,9 @@ def tear(root: Path) -> None:
     next((root / "data").glob(f"*/{DESTS[0]}/schedule")).write_bytes(b"")
 
 
-def _dest_of(root: Path, number: int = 0) -> Target:
+def _dest_of(root: Path, number: int = 0) -> LinkTarget:
     (path,) = (root / "data").glob(f"*/{DESTS[number]}")
-    return Target(path.parent.name, path.name)
+    return LinkTarget(path.parent.name, path.name)
 
 
 def _link_of(root: Path, number: int) -> Path:
@@ -349,16 +349,18 @@ def _link_of(root: Path, number: int) -> Path:
 
 def stage(root: Path) -> None:
     """Leave an attempt that counts, and one whose mail never moved, noted but not settled."""
-    counts = note.Note(2, "failed", description="before", start="inflight", since=1)
-    never = note.Note(9, "never", start="queue", since=_link_of(root, 1).lstat().st_ctime_ns)
+    counts = sidecar.AttemptNote(2, "failed", description="before", start="inflight", since=1)
+    never = sidecar.AttemptNote(
+        9, "never", start="queue", since=_link_of(root, 1).lstat().st_ctime_ns
+    )
     for number, staged in enumerate((counts, never)):
-        name = note.name_of(_dest_of(root, number)) + note.STAGED
-        (root / DESK / "notes" / name).write_bytes(note.render(staged))
+        name = sidecar.name_of(_dest_of(root, number)) + sidecar.STAGED
+        (root / DESK / "notes" / name).write_bytes(sidecar.render(staged))
 
 
 def write_down(root: Path, mail: str, links: tuple[tuple[str, str], ...], rest: bytes) -> None:
     """Record in the staging folder that a mail is being enqueued."""
-    begun = enqueuing.Begun(mail, links)
+    begun = enqueue.Begun(mail, links)
     (root / DESK / "enqueuing" / mail).write_bytes(begun.render() + rest)
 
 
@@ -366,7 +368,7 @@ def half_linked(root: Path) -> None:
     """Leave the mail as a process does that dies between the links of its two recipients."""
     _link_of(root, 1).unlink()
     links = tuple(zip(IDS, DESTS, strict=True))
-    write_down(root, _dest_of(root).mail, links, enqueuing.LINKING)
+    write_down(root, _dest_of(root).mail, links, enqueue.LINKING)
 
 
 def half_built(root: Path) -> None:
@@ -375,13 +377,15 @@ def half_built(root: Path) -> None:
     write_down(root, target.mail, ((ident, target.dest),), b"")
 
 
-def _another(root: Path) -> tuple[str, Target]:
+def _another(root: Path) -> tuple[str, LinkTarget]:
     with closing(KannaderStore(str(root), lambda: NOW)) as store:
         (ident,) = store.enqueue("a@example.org", ["d@example.org"], [b"another"])
     link = root / "queue" / ident
-    target = form.target_of(str(link.readlink()))
+    target = mail_format.target_of(str(link.readlink()))
     link.unlink()
-    (root / DESK / "notes" / note.name_of(target)).write_bytes(note.render(note.Note(1, "no")))
+    (root / DESK / "notes" / sidecar.name_of(target)).write_bytes(
+        sidecar.render(sidecar.AttemptNote(1, "no"))
+    )
     return ident, target
 
 
@@ -405,7 +409,7 @@ def orphan_many(root: Path) -> None:
     """Leave a torn mail that no link leads to, and notes without a mail."""
     _, target = _another(root)
     (root / "data" / target.path / "metadata").unlink()
-    for name in (note.name_of(Target(*DESTS)), ".draft"):
+    for name in (sidecar.name_of(LinkTarget(*DESTS)), ".draft"):
         (root / DESK / "notes" / name).write_bytes(b"{}")
 
 

@@ -15,17 +15,17 @@ from contextlib import closing
 from pathlib import Path
 
 from engine import verbs
-from engine.delivery import Delivery, Records
-from engine.handlers.mail_send import MailSend
-from engine.mail.content import Content
+from engine.logs.delivery_records import Delivery, Records
+from engine.mail.message.content import Content
 from engine.mail.model import Mail, MailError
-from engine.mail.queuing import QUEUING_SECONDS, queue_unqueued
-from engine.mail.suspended import Suspensions
+from engine.mail.send.queuing import QUEUING_SECONDS, queue_unqueued
+from engine.mail.send.suspensions import Suspensions
 from engine.model import Task
 from engine.policy import contract
 from engine.store import StoreError
-from engine.stores.nftban import NftbanStore, Spool
-from engine.worker import Services, Worker
+from engine.stores.nftban import NftbanStore, SpoolFolders
+from engine.work.mail_send import MailSend
+from engine.work.worker import Services, Worker
 from tests.crash.harness import KILLS, Case, Ended, Fault, Result
 from tests.mail.office import NOW, Office, busy
 
@@ -61,9 +61,9 @@ class Recorder:
             raise busy(self._word)
 
 
-def _spool_at(root: Path) -> Spool:
+def _spool_at(root: Path) -> SpoolFolders:
     queue = f"{root}/queue"
-    return Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq", f"{root}/mailspool")
+    return SpoolFolders(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq", f"{root}/mailspool")
 
 
 def _opened(root: Path, later: float = 0) -> closing[NftbanStore]:

@@ -15,11 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine import policy, rescuer, verbs
-from engine.files import Refused
+from engine import policy, verbs
 from engine.model import Move, Outcome, State, Task
 from engine.store import StoreError
-from engine.stores.nftban import NftbanStore, Spool, form
+from engine.stores.nftban import NftbanStore, SpoolFolders, task_format
+from engine.system.files import Refused
+from engine.work import rescuer
 from tests.crash.disk import Answered, Disk, Recording, read_in, recorded, remains, write_out
 from tests.crash.harness import Case, Ended, Result
 
@@ -57,7 +58,7 @@ class Verb(Case):
         *steps: Step,
         tasks: int = 1,
         foreign: bool = False,
-        prepare: Callable[[Spool], None] = lambda spool: None,
+        prepare: Callable[[SpoolFolders], None] = lambda spool: None,
         now: float = NOW,
     ) -> None:
         """`foreign`: another program put the tasks there, so that there is no `.spooldeck` yet."""
@@ -73,7 +74,7 @@ class Verb(Case):
         tasks = [_a_task(number) for number in range(1, self._count + 1)] if self._start else []
         if self._foreign:
             for task in tasks:
-                data = form.render(form.new_record(task))
+                data = task_format.render(task_format.new_record(task))
                 (root / "pending" / f"{task.id}.task").write_bytes(data)
         else:
             with closing(NftbanStore(spool_at(root, durable=False), lambda: NOW)) as store:
@@ -142,7 +143,7 @@ class Verb(Case):
         for ident, (folder, data) in content.items():
             with suppress(Refused):
                 if folder in (FOLDERS[P], FOLDERS[A]):
-                    due[ident] = form.parse(data, ident).retries + (folder == FOLDERS[A])
+                    due[ident] = task_format.parse(data, ident).retries + (folder == FOLDERS[A])
         with closing(NftbanStore(spool_at(root, durable=False), lambda: LATER)) as store:
             if not all(aside.was for aside in store.corrupt()):
                 yield "quarantined without its reason"
@@ -158,9 +159,9 @@ def _a_task(number: int) -> Task:
     return Task(ident, "job", P, float(int(NOW)), attempts=1, description="before")
 
 
-def spool_at(root: Path, *, durable: bool = True) -> Spool:
+def spool_at(root: Path, *, durable: bool = True) -> SpoolFolders:
     """Return the spool in a folder."""
-    return Spool(f"{root}/pending", f"{root}/work", f"{root}/dlq", durable=durable)
+    return SpoolFolders(f"{root}/pending", f"{root}/work", f"{root}/dlq", durable=durable)
 
 
 def _lead(store: NftbanStore, ident: str, way: tuple[State, ...]) -> None:
@@ -175,7 +176,9 @@ def _lead(store: NftbanStore, ident: str, way: tuple[State, ...]) -> None:
 def _recover(root: Path, now: float) -> list[str]:
     with closing(NftbanStore(spool_at(root, durable=False), lambda: now)) as store:
         for task in (item for item in store.look({"pending"}) if isinstance(item, Task)):
-            assert form.parse(store.read(task), task.id).description, f"{task.id} is not whole"
+            assert task_format.parse(store.read(task), task.id).description, (
+                f"{task.id} is not whole"
+            )
         return store.recover()
 
 
@@ -327,10 +330,10 @@ _SET_ASIDE = Step(lambda store, tasks: store.set_aside())
 _PUT_BACK = Step(lambda store, tasks: (store.put_back(aside.name) for aside in store.corrupt()))
 
 
-def _interrupt(end: State, *, fits: bool) -> Callable[[Spool], None]:
+def _interrupt(end: State, *, fits: bool) -> Callable[[SpoolFolders], None]:
     """Return what withdraws the pending task as a process does that dies while it moves it."""
 
-    def prepare(spool: Spool) -> None:
+    def prepare(spool: SpoolFolders) -> None:
         (path,) = Path(spool.pending).iterdir()
         crc = zlib.crc32(path.read_bytes()) ^ (not fits)
         word = Path(FOLDERS[end]).name
@@ -340,19 +343,19 @@ def _interrupt(end: State, *, fits: bool) -> Callable[[Spool], None]:
     return prepare
 
 
-def _break(spool: Spool) -> None:
+def _break(spool: SpoolFolders) -> None:
     """Put a file there that is no task."""
     Path(spool.pending, f"{_a_task(1).id}.task").write_bytes(b'TASK_ID="half a')
 
 
-def _mend(spool: Spool) -> None:
+def _mend(spool: SpoolFolders) -> None:
     """Have a file that is no task quarantined, and make a task of it there, as an operator does."""
     _break(spool)
     with closing(NftbanStore(spool._replace(durable=False), lambda: LATER)) as store:
         list(store.take(NOW, "me", 1))
         store.set_aside()
         (aside,) = store.corrupt()
-    good = form.render(form.new_record(_a_task(1)))
+    good = task_format.render(task_format.new_record(_a_task(1)))
     Path(spool.desk, "corrupt", aside.name).write_bytes(good)
 
 

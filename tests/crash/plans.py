@@ -13,13 +13,13 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from engine import deeds, undo
-from engine import plans as engine_plans
-from engine.journal import Intent, Journal, Operation, Who
 from engine.model import State, Task
-from engine.operations import End, Report
-from engine.plans import Plan
-from engine.stores.nftban import NftbanStore, form, make_spool
+from engine.operations import plans as engine_plans
+from engine.operations import run_plan, undo
+from engine.operations.execute import Report, RowResult
+from engine.operations.journal import Intent, Journal, Operation, Who
+from engine.operations.plans import Plan
+from engine.stores.nftban import NftbanStore, make_spool, task_format
 from tests.crash.commands import spool_at
 from tests.crash.harness import ERRORS, Case, Ended
 
@@ -67,12 +67,12 @@ class _PlanCase(Case):
         died = int(NOW) - 60 if self._start is State.DEAD else None
         for number, ident in enumerate(IDS):
             created, due = int(NOW) - 3600, int(NOW) + 300
-            record = form.Record(
+            record = task_format.Record(
                 *(ident, "report", f"the work of {ident}", created, 2, due, f"550 {SECRET}", ""),
-                *(died, form.DEAD_REASON if died else ""),
+                *(died, task_format.DEAD_REASON if died else ""),
             )
             path = folder / f"{ident}.task"
-            path.write_bytes(b"# by hand\n" + form.render(record))
+            path.write_bytes(b"# by hand\n" + task_format.render(record))
             path.chmod((0o600, 0o640, 0o644)[number % 3])
 
     def begin(self, root: Path, now: float) -> Callable[[], object]:
@@ -83,7 +83,7 @@ class _PlanCase(Case):
         )
         _first(root).unlink(missing_ok=True)
         if self._undone:
-            first = deeds.carry_out(store, journal, plan, US, lambda: NOW).op
+            first = run_plan.carry_out(store, journal, plan, US, lambda: NOW).op
             operation = journal.operation(first)
             assert operation is not None
             plan = undo.undo(store, journal, operation, NOW, 7.0).plan
@@ -94,7 +94,7 @@ class _PlanCase(Case):
         path.write_bytes(path.read_bytes().replace(b"the work", b"other work"))
 
         def act() -> object:
-            report = deeds.carry_out(store, journal, plan, US, lambda: NOW)
+            report = run_plan.carry_out(store, journal, plan, US, lambda: NOW)
             lists = report.done, report.gone, report.failed, report.excluded
             return [*lists, report.trouble, report.op]
 
@@ -174,7 +174,7 @@ class _PlanCase(Case):
             for operation in operations:
                 assert operation.damaged <= 1, operation
                 for row, ended in journal.entries(operation.op):
-                    if ended is not None and ended.end is End.DONE:
+                    if ended is not None and ended.end is RowResult.DONE:
                         done[row.id] += 1
                         there = content.get(row.id)
                         assert there == self.after.get(row.id), f"written down as done: {row.id}"
@@ -201,7 +201,7 @@ class _PlanCase(Case):
             plan = undo.rest(store, journal, operation, NOW)
             assert len(plan.rows) == operation.open
             intent = US._replace(follows=operation.op)
-            report = deeds.carry_out(store, journal, plan, intent, lambda: NOW)
+            report = run_plan.carry_out(store, journal, plan, intent, lambda: NOW)
             undo.drop(store, journal, operation, FOLLOWED)
             both = [one for one in journal.operations() if one.op in (operation.op, report.op)]
             assert set(report.done) | set(report.gone) == {row.id for row in plan.rows}, report
@@ -223,7 +223,7 @@ class _PlanCase(Case):
             for operation in journal.operations():
                 if operation.op != first:
                     plan = undo.undo(store, journal, operation, NOW, 7.0).plan
-                    report = deeds.carry_out(store, journal, plan, US, lambda: NOW)
+                    report = run_plan.carry_out(store, journal, plan, US, lambda: NOW)
                     assert len(report.done) == len(plan.rows), report
                     done |= set(report.done)
         # A task that no worker works on any more is not put where workers work.

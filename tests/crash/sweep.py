@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Swept(Protocol):
-    """What a table holds: a `Case`, or something else with runs that fail or not."""
+    """What a table holds: a `LockReport`, or something else with runs that fail or not."""
 
     def sweep(self, folder: Path, every: int = 1) -> Result:
         """Make all runs, or each so many-th."""
@@ -51,8 +51,14 @@ CASES: Mapping[str, Swept] = {
 }
 
 LOADED = (
-    *("tui.cli.recover", "tui.cli.corrupt", "tui.cli.queue", "tui.cli.dlq", "tui.cli.work"),
-    *("engine.breaker", "engine.plans", "engine.watch", "yaml"),
+    *(
+        "tui.cli.queue.recover",
+        "tui.cli.queue.corrupt",
+        "tui.cli.queue.queue",
+        "tui.cli.queue.dlq",
+        "tui.cli.queue.work",
+    ),
+    *("engine.locks.lock_breaker", "engine.operations.plans", "engine.live.folder_watch", "yaml"),
 )
 """What the commands import when they run."""
 

@@ -87,35 +87,35 @@ def test_a_missing_fsync_is_found(sweeper: Sweeper) -> None:
 
 BREAKS = {
     "a rescue forgets to count": (
-        "engine/rescuer.py",
+        "engine/work/rescuer.py",
         "Move(task, outcome_of_failure(task, reason, retry, now, end))",
         "Move(task, verbs.unclaim(task))",
         "command/next-done",
         "its attempt was not counted",
     ),
     "an outcome that was not stored is forgotten": (
-        "engine/worker.py",
+        "engine/work/worker.py",
         "self._owed.append(owed)",
         "pass",
         "command/next-done",
         "after exit code 1, not pending/0",
     ),
     "the intent follows the first move": (
-        "engine/journal.py",
+        "engine/operations/journal.py",
         "            files.write_all(fd, begun(op, now, intent, plan))\n",
         "            pass\n",
         "plan/retry",
         "moved without an intent",
     ),
     "what was excluded is forgotten": (
-        "engine/pen.py",
+        "engine/operations/journal_writer.py",
         "    excluded = [Ended(row, End.EXCLUDED, why) for row, why in plan.excluded]\n    lines",
         "    excluded: list[Ended] = []\n    lines",
         "plan/purge",
         "written down as done",
     ),
     "an interruption counts as done": (
-        "engine/undo.py",
+        "engine/operations/undo.py",
         '        return "" if is_so else "interrupted, and changed since"',
         '        return ""',
         "plan/promote",

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from engine import deeds, locks
-from engine import plans as engine_plans
-from engine.journal import Journal
+from engine.locks import queue_lock
 from engine.model import Task
+from engine.operations import plans as engine_plans
+from engine.operations import run_plan
+from engine.operations.journal import Journal
 from engine.stores.nftban import NftbanStore
 from tests.crash import nftban, plans
 from tests.crash.disk import Disk, Recording, Written, read_in, recorded, remains, write_out
@@ -30,7 +31,7 @@ def test_a_power_cut_keeps_the_journal_of_what_moved(verb: str, tmp_path: Path) 
         journal = Journal(f"{root}/.spooldeck/journal")
         plan = engine_plans.freeze(verb, tasks, nftban.NOW)
         plan = plan._replace(taken_in=frozenset(task.id for task in tasks))
-        return iter(deeds.carry_out(store, journal, plan, plans.US, lambda: nftban.NOW).done)
+        return iter(run_plan.carry_out(store, journal, plan, plans.US, lambda: nftban.NOW).done)
 
     cuts = nftban.record(nftban.Verb(nftban.D, nftban.Step(carry_out), tasks=2), root)
     before, after = cuts.stages
@@ -73,14 +74,14 @@ def test_a_lock_that_a_power_cut_left_can_be_taken(tmp_path: Path) -> None:
     now = time.time()
     (tmp_path / "run").mkdir()
     with recorded(Recording(f"{tmp_path}/run")) as recording:
-        lock = locks.acquire(f"{tmp_path}/run/queue.lock", 1200, lambda: now)
-        now += locks.RENEWAL
+        lock = queue_lock.acquire(f"{tmp_path}/run/queue.lock", 1200, lambda: now)
+        now += queue_lock.RENEWAL
         lock.renew()
         lock.release()
     left = list(nftban.disks(recording))
     for number, (_, contents) in enumerate(left):
         write_out(contents, f"{tmp_path}/{number}")
-        locks.acquire(f"{tmp_path}/{number}/queue.lock", 1200, lambda: now + 10).release()
+        queue_lock.acquire(f"{tmp_path}/{number}/queue.lock", 1200, lambda: now + 10).release()
     assert len(left) > 10
 
 

@@ -16,8 +16,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from engine.handlers import Context, Handler
     from engine.model import Task
+    from engine.work.handlers import Context, Handler
 
 RAN = "ran"
 """File next to the data folder: a line for each time that a handler ran a task."""
@@ -54,19 +54,23 @@ MARK = b"\xca\xfe"
 
 def fix() -> None:
     """Replace clock, uptime and random numbers; before the engine is imported, which binds them."""
-    early = [name for name in sys.modules if name in ("engine.locks", "engine.stores.nftban")]
+    early = [
+        name
+        for name in sys.modules
+        if name in ("engine.locks.queue_lock", "engine.stores.detect.nftban")
+    ]
     assert not early, f"imported already, with the real clock: {early}"
-    from engine import lockfile
+    from engine.locks import lock_file
 
-    uptime, slept = lockfile.uptime, lockfile.slept()
-    lockfile.uptime, lockfile.slept = lambda: uptime() + CLOCK() - _time(), lambda: slept
+    uptime, slept = lock_file.uptime, lock_file.slept()
+    lock_file.uptime, lock_file.slept = lambda: uptime() + CLOCK() - _time(), lambda: slept
     time.time = CLOCK
     os.urandom = fixed_random
 
 
 def handlers(root: str) -> Mapping[str, Handler]:
     """Return handlers of one kind that succeeds, one that fails and one that fails for good."""
-    from engine.handlers import Failed, Fatal
+    from engine.work.handlers import Failed, Fatal
 
     ran = open_file(f"{root.rpartition('/')[0]}/{RAN}", _NOTES, 0o644)
 
@@ -92,7 +96,7 @@ def _no(kind: str) -> bool:
 def run(words: list[str]) -> int:
     """Run the command and return its exit code; its output is not flushed yet."""
     from tui import cli
-    from tui.cli.wiring import Setup
+    from tui.cli.setup.setup import Setup
 
     option, root, *rest = words
     assert option == "--root"

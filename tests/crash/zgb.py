@@ -14,7 +14,7 @@ from typing import Any
 
 from engine import verbs
 from engine.model import Move, Problem, State, Task
-from engine.stores.zgb import Pace, Place, ZgbStore, create
+from engine.stores.zgb import RateLimit, ZgbDatabase, ZgbStore, create
 from tests.crash.harness import Case, Ended
 
 NOW = 1_795_170_000.0
@@ -179,8 +179,8 @@ class _Make(Case):
 # ---- queues and their jobs
 
 
-def _place_at(root: Path) -> Place:
-    return Place(str(root / FILE), pace=Pace(), durable=False)
+def _place_at(root: Path) -> ZgbDatabase:
+    return ZgbDatabase(str(root / FILE), pace=RateLimit(), durable=False)
 
 
 def _opened(root: Path) -> closing[ZgbStore]:

@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from engine import verbs
-from engine.logtail import LogLine
+from engine.logs.log_tail import LogLine
 from engine.model import State, Task
 from engine.store import Store
-from engine.stores.nftban import Spool, make_spool
+from engine.stores.nftban import SpoolFolders, make_spool
 
 NOW = 1_795_170_000.0
 ROOT = Path(__file__).parents[2]
@@ -45,10 +45,10 @@ def a_row(number: int = 1, **changes: object) -> Task:
     return replace(task, **changes)  # type: ignore[arg-type]
 
 
-def new_spool(root: Path | str, mail_spool: str = "") -> Spool:
+def new_spool(root: Path | str, mail_spool: str = "") -> SpoolFolders:
     """A spool with nothing in it, in the folder `queue`."""
     pending, work, dlq = (f"{root}/queue/{word}" for word in ("pending", "work", "dlq"))
-    spool = Spool(pending, work, dlq, mail_spool=mail_spool, durable=False)
+    spool = SpoolFolders(pending, work, dlq, mail_spool=mail_spool, durable=False)
     make_spool(spool)
     return spool
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from blockbuster import blockbuster_ctx
 
-from engine.journal import Journal
-from engine.reader import Reader
+from engine.index.reader import Reader
+from engine.index.writer import Writer
+from engine.operations.journal import Journal
 from engine.store import Store
-from engine.stores.memory import Memory, MemoryStore
-from engine.stores.nftban import NftbanStore, Spool
-from engine.writer import Writer
+from engine.stores.memory import MemoryStore, MemoryTasks
+from engine.stores.nftban import NftbanStore, SpoolFolders
 from tests.engine.builders import clock, new_spool
 
 Child = subprocess.Popen[str]
@@ -65,21 +65,21 @@ def nothing_blocks() -> Iterator[None]:
 
 
 @pytest.fixture
-def spool(tmp_path: Path) -> Spool:
+def spool(tmp_path: Path) -> SpoolFolders:
     """A spool with nothing in it."""
     return new_spool(tmp_path)
 
 
 @pytest.fixture
-def journal(spool: Spool) -> Journal:
+def journal(spool: SpoolFolders) -> Journal:
     """The journal of the spool."""
     return Journal(f"{spool.desk}/journal", clock=clock)
 
 
 @pytest.fixture(params=["memory", "nftban"])
-def open_store(request: pytest.FixtureRequest, spool: Spool) -> Callable[[], Store]:
+def open_store(request: pytest.FixtureRequest, spool: SpoolFolders) -> Callable[[], Store]:
     """Open a further store on the same tasks: in memory, and on the spool."""
-    memory = Memory()
+    memory = MemoryTasks()
     openers: dict[str, Callable[[], Store]] = {
         "memory": lambda: MemoryStore(memory),
         "nftban": lambda: NftbanStore(spool, clock),

@@ -29,7 +29,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TextIO
 
-from engine import breaker, lockfile, locks
+from engine.locks import lock_breaker, lock_file, queue_lock
 from tests.engine.lockers import AN_HOUR_ON, THRESHOLD, Impatient, later, true_claim, written
 
 SYSTEM_CALLS = ("posix", "fcntl", "_signal", "select", "time")
@@ -115,7 +115,7 @@ def _play(ours: socket.socket) -> None:
     os.closerange(3, ours.fileno())
     os.closerange(ours.fileno() + 1, 256)
     line = ours.makefile("rw")
-    lock: locks.PidLock | None = None
+    lock: queue_lock.PidLock | None = None
     while told := line.readline():
         act, *words = json.loads(told)
         if act == "signals":
@@ -133,11 +133,11 @@ def _play(ours: socket.socket) -> None:
             lock = _hold(line, *words) if act == "hold" else _break(line, *words)
 
 
-def _hold(line: TextIO, path: str, manner: str, seconds: str) -> locks.PidLock | None:
+def _hold(line: TextIO, path: str, manner: str, seconds: str) -> queue_lock.PidLock | None:
     """Take the lock, so many seconds from now; be plain, deaf or polite when SIGTERM comes."""
     try:
-        lock = locks.acquire(path, THRESHOLD, **later(float(seconds)))
-    except locks.Busy as busy:
+        lock = queue_lock.acquire(path, THRESHOLD, **later(float(seconds)))
+    except queue_lock.Busy as busy:
         _say(line, "Busy", str(busy))
         return None
     if manner == "polite":
@@ -153,7 +153,7 @@ def _hold(line: TextIO, path: str, manner: str, seconds: str) -> locks.PidLock |
     return lock
 
 
-def _break(line: TextIO, path: str, at: str) -> locks.PidLock | None:
+def _break(line: TextIO, path: str, at: str) -> queue_lock.PidLock | None:
     """Free the lock, an hour on; say so before the system call of that number, and wait then."""
     calls = 0
 
@@ -169,8 +169,8 @@ def _break(line: TextIO, path: str, at: str) -> locks.PidLock | None:
     said: list[str] = []
     sys.setprofile(count if at != "0" else None)
     try:
-        lock = breaker.free(path, THRESHOLD, say=said.append, wait=Impatient(), **AN_HOUR_ON)
-    except (locks.Busy, breaker.Doubt) as why:
+        lock = lock_breaker.free(path, THRESHOLD, say=said.append, wait=Impatient(), **AN_HOUR_ON)
+    except (queue_lock.Busy, lock_breaker.UnsafeToSignal) as why:
         sys.setprofile(None)
         _say(line, type(why).__name__, str(why), *said)
         return None
@@ -264,7 +264,7 @@ def numbered_one(path: str) -> int:
     assert os.getpid() == 1, "only in a PID namespace of its own"
     signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
     one, now, alone = Actor(), int(time.time()), ["Doubt", "PID 1 is never signalled"]
-    ours, gone = lockfile.compose(true_claim(1)), f"1\n{now - 7200}\n"
+    ours, gone = lock_file.compose(true_claim(1)), f"1\n{now - 7200}\n"
     rounds = (
         # a lock file, whether PID 1 has its flock, and the result
         *((f"1\n{now}\n", False, alone), (f"1\n{now}\n", True, alone)),

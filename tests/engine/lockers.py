@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypedDict
 
-from engine import lockfile
-from engine.holder import has_ended
-from engine.lockfile import Claim, Mark
+from engine.locks import lock_file
+from engine.locks.lock_file import LockClaim, ProcessMark
+from engine.locks.lock_holder import has_ended
 
 Child = subprocess.Popen[str]
 THRESHOLD = 1200.0
@@ -34,7 +34,7 @@ print("unharmed", flush=True)
 
 HOLDER = """
 import os, signal, subprocess, sys
-from engine import locks
+from engine.locks import queue_lock as locks
 lock = locks.acquire(sys.argv[1], 1200.0)
 {manner}
 print("held", flush=True)
@@ -64,7 +64,7 @@ class Clocks(TypedDict):
 
 def later(seconds: float) -> Clocks:
     """The clocks as they will be so many seconds from now."""
-    return {"clock": lambda: time.time() + seconds, "uptime": lambda: lockfile.uptime() + seconds}
+    return {"clock": lambda: time.time() + seconds, "uptime": lambda: lock_file.uptime() + seconds}
 
 
 AN_HOUR_ON = later(3600)
@@ -73,7 +73,7 @@ AN_HOUR_ON = later(3600)
 
 CLI_LATER = """
 import sys, time
-from engine import lockfile
+from engine.locks import lock_file as lockfile
 seconds, now, uptime, slept = float(sys.argv.pop(1)), time.time, lockfile.uptime, lockfile.slept()
 lockfile.slept = lambda: slept
 time.time, lockfile.uptime = lambda: now() + seconds, lambda: uptime() + seconds
@@ -125,19 +125,19 @@ def written(path: Path, text: bytes | str, age: float = 0.0) -> None:
     os.utime(path, (time.time() - age, time.time() - age))
 
 
-def true_claim(pid: int) -> Claim:
+def true_claim(pid: int) -> LockClaim:
     """What a lock file would say if that process had taken the lock just now."""
-    _, _, group, started = lockfile.stat_of(pid)
+    _, _, group, started = lock_file.stat_of(pid)
     uid = Path(f"/proc/{pid}").stat().st_uid
-    mark = Mark(
-        *(lockfile.boot_id(), started, lockfile.pid_namespace(), lockfile.host_name()),
+    mark = ProcessMark(
+        *(lock_file.boot_id(), started, lock_file.pid_namespace(), lock_file.host_name()),
         *(uid, group, "0123456789abcdef"),
-        *(int(lockfile.uptime()), int(lockfile.slept())),
+        *(int(lock_file.uptime()), int(lock_file.slept())),
     )
-    return Claim(pid, int(time.time()), mark)
+    return LockClaim(pid, int(time.time()), mark)
 
 
-def marked(claim: Claim, **changes: object) -> Claim:
+def marked(claim: LockClaim, **changes: object) -> LockClaim:
     """The same with other marks."""
     assert claim.mark is not None
-    return claim._replace(mark=Mark._make((claim.mark._asdict() | changes).values()))
+    return claim._replace(mark=ProcessMark._make((claim.mark._asdict() | changes).values()))

@@ -4,36 +4,40 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.alerts import Alert, Goal, Level, Sight, What, Where
-from engine.flow import Rates
-from engine.limits import Left
+from engine.locks.token_buckets import Left
 from engine.model import LockEvidence, State, Verdict
-from engine.recorder import Spot
-from engine.recording import Sample, sample
-from engine.transports import WINDOWS, Tally, Transport, Window
+from engine.monitor.alerts import Alert, AlertInputs, AlertKind, Goal, Level, Where
+from engine.monitor.recorder import RecorderSlot
+from engine.monitor.sample_codec import RecordedSample, sample
+from engine.monitor.throughput import Rates
+from engine.monitor.transport_health import WINDOWS, CountWindow, DeliveryCounts, TransportHealth
 
 NOW = 1_795_167_728.0
 WORDS = {State.PENDING: "pending", State.ACTIVE: "work", State.HELD: "held", State.DEAD: "dlq"}
 
 
-def a_way(name: str, failed: int = 0) -> Transport:
+def a_way(name: str, failed: int = 0) -> TransportHealth:
     """A transport that sent ten mails in each window."""
-    tally = Tally(10 + failed, 10, failed)
-    windows = tuple(Window(window, seconds, tally) for window, seconds in WINDOWS)
-    return Transport(name, Tally(1200, 1180, 20 + failed), windows, (), NOW - 3, None)
+    tally = DeliveryCounts(10 + failed, 10, failed)
+    windows = tuple(CountWindow(window, seconds, tally) for window, seconds in WINDOWS)
+    return TransportHealth(
+        name, DeliveryCounts(1200, 1180, 20 + failed), windows, (), NOW - 3, None
+    )
 
 
 def an_alert(words: str = "dlq +12 in 10m") -> Alert:
     """Something that deserves a look."""
     goal = Goal("mail.out", Where.STATE, State.DEAD)
-    return Alert(Level.WARN, What.GROWING, words, NOW - 600, goal)
+    return Alert(Level.WARN, AlertKind.GROWING, words, NOW - 600, goal)
 
 
-def a_sample(when: float = NOW, pending: int = 40, dead: int = 12, **fields: object) -> Sample:
+def a_sample(
+    when: float = NOW, pending: int = 40, dead: int = 12, **fields: object
+) -> RecordedSample:
     """A queue at a moment."""
     counts = {State.PENDING: pending, State.ACTIVE: 1, State.HELD: 0, State.DEAD: dead}
     lock = LockEvidence(Verdict.HELD, 4711, when - 3, 3, "PID 4711 is at work")
-    sight = Sight("mail.out", WORDS, counts, True, lock=lock, transports=(a_way("postfix"),))
+    sight = AlertInputs("mail.out", WORDS, counts, True, lock=lock, transports=(a_way("postfix"),))
     seen = sample(
         sight,
         when,
@@ -48,7 +52,7 @@ def a_sample(when: float = NOW, pending: int = 40, dead: int = 12, **fields: obj
     return seen._replace(**fields)  # type: ignore[arg-type]
 
 
-def a_spot(folder: Path) -> Spot:
+def a_spot(folder: Path) -> RecorderSlot:
     """Where a spool in this folder is recorded."""
     (folder / "queue" / "pending").mkdir(parents=True, exist_ok=True)
-    return Spot(f"{folder}/queue/.spooldeck/recorder", f"{folder}/queue/pending")
+    return RecorderSlot(f"{folder}/queue/.spooldeck/recorder", f"{folder}/queue/pending")

@@ -7,7 +7,7 @@ import time
 from itertools import count
 from pathlib import Path
 
-from engine.recorder import PERIOD, Recorder
+from engine.monitor.recorder import PERIOD, Recorder
 from tests.engine.moments import NOW, a_sample, a_spot
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine import accounts
+from engine.system import users
 from tests.tables import each
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root has the rights of others")
@@ -58,10 +58,10 @@ def test_the_owner_of_a_file_or_of_its_folder_decides(
     inner = made(Path(folder, "inner"), around, mode, ONE if mode == 0o775 else around)
     path = made(inner / "file", file, 0o644)
     if isinstance(expected, str):
-        with pytest.raises(accounts.Unsafe, match=expected):
-            accounts.owner_at(str(path))
+        with pytest.raises(users.Unsafe, match=expected):
+            users.owner_at(str(path))
     else:
-        found = accounts.owner_at(str(path))
+        found = users.owner_at(str(path))
         assert (found and found.uid) == expected
 
 
@@ -71,7 +71,7 @@ def test_an_outer_folder_or_a_link_of_another_user_decides(folder: Path) -> None
     path = made(inner / "file", 0, 0o644)
     link = made(folder / "own", 0, 0o755) / "link"
     link.symlink_to(path)
-    found = [accounts.owner_at(str(p)) for p in (path, link, inner, inner / "missing")]
+    found = [users.owner_at(str(p)) for p in (path, link, inner, inner / "missing")]
     assert [account and account.uid for account in found] == [ONE] * 4
 
 
@@ -80,10 +80,10 @@ def test_the_rights_of_a_user_are_without_roots_groups(folder: Path) -> None:
     one thread alone, and back afterwards."""
     secret = made(folder / "secret", 0, 0o640)
     shared = made(folder / "shared", 0, 0o770)
-    account, before = accounts.owner_at(str(made(folder / "file", ONE, 0o600))), os.getgroups()
+    account, before = users.owner_at(str(made(folder / "file", ONE, 0o600))), os.getgroups()
     with ThreadPoolExecutor(1) as other:
         assert other.submit(os.getgroups).result() == before
-        with accounts.files_as(account):
+        with users.files_as(account):
             for path, flags in ((secret, os.O_RDONLY), (shared / "new", os.O_CREAT)):
                 with pytest.raises(PermissionError):
                     os.open(path, flags)
@@ -97,8 +97,8 @@ def test_rights_that_cannot_be_switched_are_an_error(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a machine whose call is not known nothing is done, and root's rights are back."""
-    account = accounts.owner_at(str(made(folder / "file", ONE, 0o600)))
-    monkeypatch.setattr(accounts, "_SETGROUPS", {})
-    with pytest.raises(PermissionError, match="cannot change groups"), accounts.files_as(account):
+    account = users.owner_at(str(made(folder / "file", ONE, 0o600)))
+    monkeypatch.setattr(users, "_SETGROUPS", {})
+    with pytest.raises(PermissionError, match="cannot change groups"), users.files_as(account):
         pytest.fail("not reached")
     assert made(folder / "roots", 0, 0o600).stat().st_uid == 0

@@ -10,16 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import ages, clusters, fingerprint, waiting
-from engine.ages import BOUNDS, DENSE, MOST, NO_AGES, AgeRow, Ages, reading, within
-from engine.clusters import Cluster
-from engine.filters import parse
-from engine.index import Query
+from engine.index import age_table, backlog, error_clusters
+from engine.index.age_table import BOUNDS, DENSE, MOST, NO_AGES, AgeRow, Ages, reading, within
+from engine.index.backlog import BacklogSummary
+from engine.index.error_clusters import Cluster
+from engine.index.filter_language import parse
+from engine.index.reader import Reader
+from engine.index.schema import Query
+from engine.index.writer import Writer
 from engine.model import State, Task
-from engine.reader import Reader
-from engine.scratch import Scratch
-from engine.waiting import Standing
-from engine.writer import Writer
+from engine.system.temp_dir import Scratch
+from engine.text import error_pattern
 from tests.engine.builders import NOW, a_row
 from tests.examples import examples
 
@@ -73,10 +74,10 @@ def test_rows_are_by_what_was_asked(indexed: Indexed) -> None:
     wanted = {
         "destination": [("b.example", 2), ("a.example", 1)],
         "kind": [("mail", 2), ("feed", 1)],
-        "error": [(fingerprint.fold("timeout after 30 s"), 2), ("", 1)],
+        "error": [(error_pattern.fold("timeout after 30 s"), 2), ("", 1)],
     }
-    for by in ages.BY:
-        table = ages.ask(reader, Query(), by, NOW)
+    for by in age_table.BY:
+        table = age_table.ask(reader, Query(), by, NOW)
         assert [(row.name, row.total) for row in table.rows] == wanted[by]
 
 
@@ -85,7 +86,7 @@ def test_a_bucket_ends_where_the_next_begins_and_is_a_filter(indexed: Indexed) -
     filter of a bucket finds exactly the tasks that are counted there."""
     minutes = [-3, 0, 4.9, 5, 9.9, 10, 39, 40, 1279, 1280, 99_999]
     reader = indexed([a_task(n, m) for n, m in enumerate(minutes)])
-    table = ages.ask(reader, Query(), "destination", NOW)
+    table = age_table.ask(reader, Query(), "destination", NOW)
     assert table.total == AgeRow("TOTAL", (3, 2, 1, 1, 1, 0, 0, 0, 1, 2))
     assert table.rows == (AgeRow("", table.total.counts),)
     found = [reader.count(Query(filter=parse(within(n))), NOW) for n in range(len(BOUNDS) + 1)]
@@ -99,14 +100,14 @@ def test_what_has_no_age_is_counted_apart(indexed: Indexed, text: str) -> None:
     tasks = [a_task(n, 7, destination=f"{n % 3}.example") for n in range(6)]
     tasks += [replace(a_task(9), created=0.0, destination="0.example")]
     reader = indexed(tasks)
-    table = ages.ask(reader, Query(filter=parse(text)), "destination", NOW)
+    table = age_table.ask(reader, Query(filter=parse(text)), "destination", NOW)
     assert (table.total.counts, table.total.unknown) == ((0, 6, *[0] * 8), 1)
     first = table.rows[0]
     assert (first.name, first.counts, first.unknown, first.total) == (
         *("0.example", (0, 2, *[0] * 8), 1, 3),
     )
     assert table._replace(rows=table.rows[1:]).rest == first._replace(name="")
-    assert waiting.standing(reader, NOW) == Standing(NOW - 420, 7, NOW - 420)
+    assert backlog.standing(reader, NOW) == BacklogSummary(NOW - 420, 7, NOW - 420)
 
 
 def test_without_a_state_it_is_pending_held_and_dead_tasks(indexed: Indexed) -> None:
@@ -116,18 +117,18 @@ def test_without_a_state_it_is_pending_held_and_dead_tasks(indexed: Indexed) -> 
         *((Query(), 3), (Query(State.ACTIVE), 1), (Query(filter=parse("id:00000")), 3)),
         (Query(filter=parse("state=active|state=done")), 2),
     ):
-        assert ages.ask(reader, query, "kind", NOW).total.total == total
+        assert age_table.ask(reader, query, "kind", NOW).total.total == total
 
 
 def test_addresses_of_one_domain_are_one_row(indexed: Indexed) -> None:
     """As in the table of qshape; and a row's name as a filter finds exactly its tasks."""
     to = ["a@one.example", "b@one.example", '"q@uo"@one.example', "one.example", "c@two.example"]
     reader = indexed([a_task(n, destination=t) for n, t in enumerate(to)])
-    table = ages.ask(reader, Query(), "destination", NOW)
+    table = age_table.ask(reader, Query(), "destination", NOW)
     assert [(r.name, r.total) for r in table.rows] == [("one.example", 4), ("two.example", 1)]
     for name, amount in [("one.example", 4), ("a@one.example", 1), ("example", 0)]:
         query = Query(filter=parse(f"dest={name}"))
-        assert ages.ask(reader, query, "destination", NOW).total.total == amount
+        assert age_table.ask(reader, query, "destination", NOW).total.total == amount
 
 
 @pytest.mark.parametrize(("names", "others"), [(MOST, 0), (MOST + 7, 7), (DENSE + 50, 1_850)])
@@ -135,7 +136,7 @@ def test_only_so_many_rows_are_told(indexed: Indexed, names: int, others: int) -
     """The rows are those with most tasks; the others are counted, and their tasks are the rest."""
     tasks = [a_task(n, destination=f"d{n % names}") for n in range(names + MOST)]
     reader = indexed(tasks)
-    table = ages.ask(reader, Query(), "destination", NOW)
+    table = age_table.ask(reader, Query(), "destination", NOW)
     assert len(table.rows) == MOST
     assert table.others == others
     assert sum(row.total for row in table.rows) == 2 * MOST
@@ -155,7 +156,10 @@ AGED = st.lists(
 
 
 @given(
-    aged=AGED, by=st.sampled_from(sorted(ages.BY)), arranged=st.booleans(), filtered=st.booleans()
+    aged=AGED,
+    by=st.sampled_from(sorted(age_table.BY)),
+    arranged=st.booleans(),
+    filtered=st.booleans(),
 )
 @examples(30)
 def test_every_task_is_in_one_cell(
@@ -171,11 +175,11 @@ def test_every_task_is_in_one_cell(
     with closing(Writer(path)) as writer, closing(Reader(path)) as reader:
         fill(writer, tasks, arranged)
         query = Query(filter=parse("tries=0")) if filtered else Query()
-        table = ages.ask(reader, query, by, NOW)
+        table = age_table.ask(reader, query, by, NOW)
     folder.remove()
     counted = Counter(
         (
-            fingerprint.fold(task.error) if by == "error" else task.destination,
+            error_pattern.fold(task.error) if by == "error" else task.destination,
             sum((NOW - task.created) / MINUTE >= bound for bound in BOUNDS),
         )
         for task in tasks
@@ -249,15 +253,15 @@ def test_what_waits_has_an_oldest(indexed: Indexed) -> None:
     later, dead = NOW + 60, a_task(4, 400, state=State.DEAD)
     tasks = [a_task(1, 90, due=later), a_task(2, 60, due=NOW), a_task(3, 30, due=None), dead]
     reader = indexed(tasks)
-    assert waiting.standing(reader, NOW) == Standing(NOW - 90 * MINUTE, 2, NOW - 60 * MINUTE)
-    assert waiting.standing(reader, later).due == 3
+    assert backlog.standing(reader, NOW) == BacklogSummary(NOW - 90 * MINUTE, 2, NOW - 60 * MINUTE)
+    assert backlog.standing(reader, later).due == 3
 
 
 @pytest.mark.parametrize("pending", [0, 1])
 def test_without_a_known_age_there_is_no_oldest(indexed: Indexed, pending: int) -> None:
     """If nothing is pending, or nothing of a known age, there is no oldest."""
     reader = indexed([a_task(n, created=0.0) for n in range(pending)])
-    assert waiting.standing(reader, NOW) == Standing(None, pending, None)
+    assert backlog.standing(reader, NOW) == BacklogSummary(None, pending, None)
 
 
 def test_what_comes_before_a_task_is_counted(indexed: Indexed) -> None:
@@ -265,9 +269,9 @@ def test_what_comes_before_a_task_is_counted(indexed: Indexed) -> None:
     dead, task = a_task(4, state=State.DEAD), a_task(5)
     others = [a_task(1), a_task(2, due=None), a_task(3, due=NOW + 1), dead, a_task(6)]
     reader = indexed([*others, a_task(0, queue="other"), task])
-    assert waiting.ahead(reader, task, NOW) == 2
-    assert waiting.ahead(reader, task, NOW + 1) == 3
-    assert waiting.ahead(reader, task, NOW, "") == 0
+    assert backlog.ahead(reader, task, NOW) == 2
+    assert backlog.ahead(reader, task, NOW + 1) == 3
+    assert backlog.ahead(reader, task, NOW, "") == 0
 
 
 def test_what_is_taken_as_it_comes_due_is_counted_so(indexed: Indexed) -> None:
@@ -281,8 +285,8 @@ def test_what_is_taken_as_it_comes_due_is_counted_so(indexed: Indexed) -> None:
         *(a_task(3, due=NOW - 10), a_task(4, due=first, state=State.DEAD), a_task(6, due=None)),
     ]
     reader = indexed([*others, a_task(0, due=first, queue="other"), task])
-    assert waiting.ahead(reader, task, NOW, waiting.BY_DUE) == 4
-    assert waiting.ahead(reader, task, NOW - 25, waiting.BY_DUE) == 3
+    assert backlog.ahead(reader, task, NOW, backlog.BY_DUE) == 4
+    assert backlog.ahead(reader, task, NOW - 25, backlog.BY_DUE) == 3
 
 
 CLUSTERED = [
@@ -298,18 +302,18 @@ def test_errors_that_are_alike_are_one_cluster(indexed: Indexed) -> None:
     """A cluster has a count, first and last death, kinds and an example; no error is no cluster; a
     state and a filter leave their own errors; a mark, or a pattern, as a filter finds its tasks."""
     reader = indexed(CLUSTERED)
-    timeout, user = clusters.ask(reader, Query(), NOW)
-    dead = clusters.ask(reader, Query(State.DEAD), NOW)
-    fed = clusters.ask(reader, Query(filter=parse("kind=feed")), NOW)
+    timeout, user = error_clusters.ask(reader, Query(), NOW)
+    dead = error_clusters.ask(reader, Query(State.DEAD), NOW)
+    fed = error_clusters.ask(reader, Query(filter=parse("kind=feed")), NOW)
 
-    pattern = fingerprint.fold("timeout after 30 s")
-    mark, kinds = fingerprint.mark(pattern), ("feed", "mail")
+    pattern = error_pattern.fold("timeout after 30 s")
+    mark, kinds = error_pattern.mark(pattern), ("feed", "mail")
     assert timeout.example in {task.id for task in CLUSTERED[:3]}
     assert timeout == Cluster(mark, pattern, 3, NOW - 90, NOW - 50, kinds, timeout.example)
     assert (user.count, user.first, user.last, user.example) == (1, None, None, CLUSTERED[3].id)
     assert [cluster.count for cluster in dead] == [2]
     assert [(c.count, c.kinds, c.example) for c in fed] == [(1, ("feed",), CLUSTERED[1].id)]
-    assert clusters.ask(reader, Query(State.HELD), NOW) == ()
+    assert error_clusters.ask(reader, Query(State.HELD), NOW) == ()
     for cluster in (timeout, user):
         for typed in (cluster.mark, f'"{cluster.pattern}"'):
             assert reader.count(Query(filter=parse(f"cluster={typed}")), NOW) == cluster.count
@@ -319,10 +323,10 @@ def test_errors_of_our_smtp_are_found_by_their_code(writer: Writer, reader: Read
     """A code behind our word for it is found by a filter, and separates clusters."""
     words = ("unavailable_450: 450 4.2.0 busy - RCPT", "unavailable_452: 452 4.2.0 busy - RCPT")
     writer.see([dead_task(n, words[n % 2]) for n in range(5)])
-    told = clusters.ask(reader, Query(), NOW)
-    assert [(c.count, fingerprint.code(c.pattern)) for c in told] == [(3, "450"), (2, "452")]
+    told = error_clusters.ask(reader, Query(), NOW)
+    assert [(c.count, error_pattern.code(c.pattern)) for c in told] == [(3, "450"), (2, "452")]
     for cluster in told:
-        query = Query(filter=parse(f"code={fingerprint.code(cluster.pattern)}"))
+        query = Query(filter=parse(f"code={error_pattern.code(cluster.pattern)}"))
         assert reader.count(query, NOW) == cluster.count
 
 
@@ -331,5 +335,5 @@ def test_only_the_largest_clusters_are_listed(writer: Writer, reader: Reader) ->
     words = [f"{a}{b}{c}" for a in "abcdefgh" for b in "ghijklmn" for c in "opqrs"]
     tasks = [dead_task(n, word) for n, word in enumerate(words)]
     writer.see([*tasks, dead_task(9_999, words[-1])])
-    told = clusters.ask(reader, Query(), NOW)
-    assert (len(told), told[0].count, told[0].pattern) == (clusters.MOST, 2, words[-1])
+    told = error_clusters.ask(reader, Query(), NOW)
+    assert (len(told), told[0].count, told[0].pattern) == (error_clusters.MOST, 2, words[-1])

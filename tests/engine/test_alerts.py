@@ -9,22 +9,40 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from engine import files
-from engine.alerts import ROOM, Alert, Blocked, Goal, Level, Sight, Unfinished, What, Where, alerts
-from engine.config import Thresholds
-from engine.events import NOBODY
-from engine.flow import Runs
-from engine.gauges import GAUGES, LAST_RUN
-from engine.logtail import contract_line
-from engine.metrics import QueueGauges, Samples, render_queue
+from engine.config.queue_config import Thresholds
+from engine.logs.log_tail import contract_line
+from engine.logs.task_events import NOBODY
 from engine.model import LockEvidence, State, Verdict
-from engine.transports import Heap, Routes, Stopped, Tally, Transport, Window
+from engine.monitor.alerts import (
+    ROOM,
+    Alert,
+    AlertInputs,
+    AlertKind,
+    Blocked,
+    Goal,
+    Level,
+    Unfinished,
+    Where,
+    alerts,
+)
+from engine.monitor.metrics_check import GAUGES, LAST_RUN
+from engine.monitor.prometheus import QueueGauges, Samples, render_queue
+from engine.monitor.throughput import Runs
+from engine.monitor.transport_health import (
+    CountWindow,
+    DeliveryCounts,
+    MailBacklog,
+    Routes,
+    Stopped,
+    TransportHealth,
+)
+from engine.system import files
 from tests import command
 from tests.engine.test_transports import attempt, given_up
 from tests.tables import each
 from tests.tui.mailrooms import Mailroom
 from tests.tui.spools import Clock, a_task, disk_place, make_spool, put_file
-from tui.live import Live
+from tui.session.place_session import PlaceSession
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "NFTBAN_MAIL_METHOD": "none"}
 NOW = 1_795_167_600.0
@@ -35,9 +53,9 @@ STALE = LockEvidence(Verdict.STALE, 4711, NOW - 60, 60)
 HOSTILE = "\x1b]0;x\x07" + "A" * 500
 
 
-def a_sight(**fields: object) -> Sight:
+def a_sight(**fields: object) -> AlertInputs:
     """A place without any fault but the named ones."""
-    well = Sight("/srv/spool", STATES, complete=True, lock=LockEvidence(Verdict.FREE))
+    well = AlertInputs("/srv/spool", STATES, complete=True, lock=LockEvidence(Verdict.FREE))
     return well._replace(**fields)  # type: ignore[arg-type]
 
 
@@ -55,34 +73,36 @@ def prom(age: float = 20, ran: float = 20, **gauges: int) -> Samples:
     return Samples(values, NOW - age)
 
 
-def a_way(success: int, failures: int, name: str = "curl") -> Transport:
+def a_way(success: int, failures: int, name: str = "curl") -> TransportHealth:
     """A transport with so many results in ten minutes."""
-    tally = Tally(success + failures, success, failures)
-    return Transport(name, None, (Window("1m", 60), Window("10m", 600, tally), Window("1h", 3600)))
+    tally = DeliveryCounts(success + failures, success, failures)
+    return TransportHealth(
+        name, None, (CountWindow("1m", 60), CountWindow("10m", 600, tally), CountWindow("1h", 3600))
+    )
 
 
-def due(minutes: float, **fields: object) -> Sight:
+def due(minutes: float, **fields: object) -> AlertInputs:
     """Twelve tasks are due, the oldest for so many minutes."""
     return a_sight(**{"due": 12, "oldest_due": NOW - 60 * minutes, **fields})
 
 
-def unserved(**fields: object) -> Sight:
+def unserved(**fields: object) -> AlertInputs:
     """Twelve tasks are due, the lock has been free for a minute, and no run is known."""
     return due(1, **{"free_since": NOW - 60, "runs": Runs(), **fields})
 
 
-def after(ago: float, distance: float | None) -> Sight:
+def after(ago: float, distance: float | None) -> AlertInputs:
     """The last run began so long ago, and runs are so many seconds apart."""
     return unserved(runs=Runs(NOW - ago, distance))
 
 
-def mail(*methods: str, **fields: object) -> Sight:
+def mail(*methods: str, **fields: object) -> AlertInputs:
     """A place with these mail transports, of which curl is suspended."""
     halted = {"curl": Stopped("curl", NOW - 7200, "ana", "the relay is moved")}
     return a_sight(routes=Routes(methods, **{"stopped": halted, **fields}))  # type: ignore[arg-type]
 
 
-def blocked(seconds: float) -> Sight:
+def blocked(seconds: float) -> AlertInputs:
     """Three tasks without a handler that are due for so many seconds."""
     return a_sight(blocked=[Blocked("feeds_sync", 3, NOW - seconds, "no handler")])
 
@@ -210,7 +230,7 @@ TABLE = [
     (a_sight(room=100), ""),
     (a_sight(room=99), f"CRIT a full disk: disk full: room for 99 tasks: {FULL} -> queue"),
     (a_sight(room=0), f"disk full: room for no task: {FULL}"),
-    (Sight("/srv/spool"), ""),
+    (AlertInputs("/srv/spool"), ""),
 ]
 
 
@@ -221,7 +241,7 @@ def told(alert: Alert) -> str:
 
 
 @each(("sight", "expected"), TABLE)
-def test_each_rule(sight: Sight, expected: str) -> None:
+def test_each_rule(sight: AlertInputs, expected: str) -> None:
     """One fault is one alert, and without a fault there is none."""
     got = alerts(sight, NOW, Thresholds())
     assert len(got) == bool(expected)
@@ -232,7 +252,7 @@ def test_each_rule(sight: Sight, expected: str) -> None:
 def test_every_sort_of_alert_is_in_the_table() -> None:
     """No rule goes untested."""
     said = " ".join(expected for _, expected in TABLE)
-    assert [what for what in What if f" {what}:" not in said] == []
+    assert [what for what in AlertKind if f" {what}:" not in said] == []
 
 
 def test_the_most_urgent_comes_first() -> None:
@@ -240,7 +260,7 @@ def test_the_most_urgent_comes_first() -> None:
     growing = {"counts": tasks(dead=99, active=1), "dead_growth": 50, "transports": [a_way(0, 3)]}
     got = alerts(due(99, problems=3, lock=STALE, **growing), NOW, Thresholds())
     assert [alert.level for alert in got] == [Level.CRIT, *[Level.WARN] * 6]
-    assert [alert.what for alert in got[:2]] == [What.IDLE, What.STALE]
+    assert [alert.what for alert in got[:2]] == [AlertKind.IDLE, AlertKind.STALE]
 
 
 def test_limits_are_the_operator_s() -> None:
@@ -249,7 +269,7 @@ def test_limits_are_the_operator_s() -> None:
     sight = due(10, oldest=NOW - 600, **counted)
     assert alerts(sight, NOW, Thresholds()) == ()
     assert [a.what for a in alerts(sight, NOW, Thresholds(2, 2, 300, 5, 0.1))] == [
-        *(What.IDLE, What.GROWING, What.DEAD, What.OLDEST, What.TRANSPORT)
+        *(AlertKind.IDLE, AlertKind.GROWING, AlertKind.DEAD, AlertKind.OLDEST, AlertKind.TRANSPORT)
     ]
 
 
@@ -259,8 +279,14 @@ def test_whatever_is_found_stays_one_safe_line() -> None:
     gone = a_sight(unavailable=HOSTILE, lock=lock, queue=HOSTILE)
     there = a_sight(lock=lock, transports=[a_way(0, 1, HOSTILE)], queue=HOSTILE)
     got = [*alerts(gone, NOW, Thresholds()), *alerts(there, NOW, Thresholds())]
-    assert {alert.what for alert in got} >= {What.UNREADABLE, What.UNKNOWN_LOCK, What.TRANSPORT}
-    assert [alert.what for alert in got].count(What.UNKNOWN_LOCK) == 1  # not of what is not there
+    assert {alert.what for alert in got} >= {
+        AlertKind.UNREADABLE,
+        AlertKind.UNKNOWN_LOCK,
+        AlertKind.TRANSPORT,
+    }
+    assert [alert.what for alert in got].count(
+        AlertKind.UNKNOWN_LOCK
+    ) == 1  # not of what is not there
     assert all(alert.words.isprintable() and len(alert.words) <= ROOM for alert in got)
     assert Goal("/srv/spool", Where.TRANSPORTS, None, HOSTILE) in [a.leads_to for a in got]
 
@@ -381,7 +407,7 @@ class Follower:
         self.clock = Clock(time.time())
         self.room = Mailroom(root, self.clock)
         place = disk_place(root, clock=self.clock)._replace(mail=self.room.desk())
-        self.live = Live(place, self.clock)
+        self.live = PlaceSession(place, self.clock)
 
     def _second(self) -> float:
         self.clock.now += 1
@@ -396,7 +422,7 @@ class Follower:
         await asyncio.gather(self._following, return_exceptions=True)
         await self.live.close(keep_worker=False)
 
-    async def until(self, what: What, there: bool = True) -> Alert | None:
+    async def until(self, what: AlertKind, there: bool = True) -> Alert | None:
         """Look until there is such an alert, or is none any more."""
         for _ in range(1000):
             await self.live.next_look()
@@ -412,30 +438,30 @@ async def test_dead_tasks_that_come_are_noticed(tmp_path: Path) -> None:
     Those that had died before are not counted in.
     """
     async with Follower(tmp_path) as place:
-        await place.until(What.GROWING, there=False)
+        await place.until(AlertKind.GROWING, there=False)
         while place.live.flow.grown(State.DEAD, place.clock.now) is None:
             await place.live.next_look()
         for number in range(10):
             write_task(tmp_path, "dlq", number)
-        alert = await place.until(What.GROWING)
+        alert = await place.until(AlertKind.GROWING)
         assert alert is not None
         assert alert.words == "dlq +10 in 10m"
         assert alert.leads_to == Goal(str(tmp_path), Where.STATE, State.DEAD)
-        assert What.DEAD not in [alert.what for alert in place.live.alerts]
+        assert AlertKind.DEAD not in [alert.what for alert in place.live.alerts]
 
 
 async def test_mail_that_no_task_sends_is_noticed(tmp_path: Path) -> None:
     """Two mails lie in the spool for longer than whoever spooled them takes to queue a task, until
     there are tasks, of whatever state."""
     async with Follower(tmp_path) as place:
-        place.room.heap = Heap(2, 3600)
+        place.room.heap = MailBacklog(2, 3600)
         while place.live.signs.sending.heap != place.room.heap:
             await place.live.next_look()
         place.clock.now += 40
         await place.live.inspector.refresh()
         await place.live.count_what_waits()
 
-        alert = await place.until(What.LOST)
+        alert = await place.until(AlertKind.LOST)
         assert alert is not None
         assert alert.words.startswith("2 spooled mails have no task")
 
@@ -443,7 +469,7 @@ async def test_mail_that_no_task_sends_is_noticed(tmp_path: Path) -> None:
             put_file(tmp_path, a_task(number, state, kind="mail_send"))
         await place.live.inspector.refresh()
         await place.live.count_what_waits()
-        await place.until(What.LOST, there=False)
+        await place.until(AlertKind.LOST, there=False)
 
 
 async def test_metrics_are_compared_with_the_counts_of_their_time(tmp_path: Path) -> None:
@@ -456,5 +482,5 @@ async def test_metrics_are_compared_with_the_counts_of_their_time(tmp_path: Path
             new.write_bytes(render_queue(QueueGauges(pending, 0, 0), {}, place.clock.now))
             os.utime(new, (place.clock.now,) * 2)
             new.rename(new.with_suffix(".prom"))
-            alert = await place.until(What.CONTRADICTION, there=wrong)
+            alert = await place.until(AlertKind.CONTRADICTION, there=wrong)
             assert alert is None or alert.words == "queue.prom says pending 9, here 0"

@@ -17,10 +17,10 @@ from typing import TypeAlias
 
 import pytest
 
-from engine import breaker, lockfile, locks
-from engine.breaker import Doubt, free, ladder
-from engine.holder import has_ended
-from engine.locks import Busy, PidLock, acquire, examine
+from engine.locks import lock_breaker, lock_file, queue_lock
+from engine.locks.lock_breaker import UnsafeToSignal, free, ladder
+from engine.locks.lock_holder import has_ended
+from engine.locks.queue_lock import Busy, PidLock, acquire, examine
 from engine.model import LockEvidence, Verdict
 from tests.engine.lockers import (
     AN_HOUR_ON,
@@ -84,7 +84,9 @@ def holding(start: Start, path: Path, manner: str) -> subprocess.Popen[str]:
     return child
 
 
-def freed(path: Path, told: list[str], wait: breaker.Wait | None = None, seen: str = "") -> PidLock:
+def freed(
+    path: Path, told: list[str], wait: lock_breaker.Wait | None = None, seen: str = ""
+) -> PidLock:
     """The lock, an hour from now; however slow the machine is, an end is waited for."""
     patient = wait or (lambda pidfd, seconds: has_ended(pidfd, 60.0))
     return free(str(path), THRESHOLD, seen, say=told.append, wait=patient, **AN_HOUR_ON)
@@ -95,7 +97,7 @@ def left_alone(path: Path, why: str) -> None:
     before = path.read_bytes()
     told: list[str] = []
     evidence = examine(str(path), THRESHOLD, **AN_HOUR_ON)
-    with pytest.raises(Doubt, match=why):
+    with pytest.raises(UnsafeToSignal, match=why):
         freed(path, told)
     assert evidence.verdict is Verdict.STUCK
     assert ladder(evidence) == ()
@@ -152,7 +154,7 @@ def test_a_holder_that_survives_sigkill_keeps_its_lock(path: Path, start: Start)
     worker = holding(start, path, PLAIN)
     worker.send_signal(signal.SIGSTOP)
     text, told = path.read_bytes(), list[str]()
-    with pytest.raises(Doubt, match="does not end, not even by SIGKILL"):
+    with pytest.raises(UnsafeToSignal, match="does not end, not even by SIGKILL"):
         freed(path, told, lambda pidfd, seconds: False)
     assert (path.read_bytes(), len(told)) == (text, 2)
 
@@ -171,7 +173,7 @@ def test_a_free_lock_is_taken_and_a_holder_at_work_is_not_signalled(
     worker, now = holding(start, path, PLAIN), AN_HOUR_ON["clock"]
     with pytest.raises(Busy, match="is at work"):
         free(str(path), THRESHOLD, say=pytest.fail, **later(THRESHOLD - 100))
-    with pytest.raises(Doubt, match="a task was claimed"):
+    with pytest.raises(UnsafeToSignal, match="a task was claimed"):
         free(str(path), THRESHOLD, say=pytest.fail, begun=lambda: now() - 40, **AN_HOUR_ON)
     release(worker)
 
@@ -182,8 +184,8 @@ def test_another_lock_than_the_one_seen_is_left_alone(path: Path, start: Start) 
     seen = examine(str(path), THRESHOLD).seen
     release(first)
     second = holding(start, path, PLAIN)
-    for token in (seen, locks.NO_LOCK):
-        with pytest.raises(Doubt, match="changed hands"):
+    for token in (seen, queue_lock.NO_LOCK):
+        with pytest.raises(UnsafeToSignal, match="changed hands"):
             freed(path, [], seen=token)
     release(second)
 
@@ -207,17 +209,17 @@ def test_what_changes_after_sigterm_stays_sigkill(
     """Before the second signal all is proven again: a sign of life, another lock, a lock that is
     gone or names another process, and the holder is not killed."""
     worker = holding(start, path, DEAF)
-    claim = lockfile.parse(path.read_bytes())
+    claim = lock_file.parse(path.read_bytes())
     assert claim is not None
     fresh = {
-        "renewed": marked(claim, alive_at=int(lockfile.uptime() + 3600)),
+        "renewed": marked(claim, alive_at=int(lock_file.uptime() + 3600)),
         "forged": true_claim(innocent.pid),
     }
 
     def meanwhile(pidfd: int, seconds: float) -> bool:
         if news in fresh:
             with path.open("r+b") as file:
-                file.write(lockfile.compose(fresh[news]))
+                file.write(lock_file.compose(fresh[news]))
         else:
             path.unlink()
         if news == "replaced":
@@ -225,7 +227,7 @@ def test_what_changes_after_sigterm_stays_sigkill(
         return False
 
     told: list[str] = []
-    with nullcontext() if news == "removed" else pytest.raises((Busy, Doubt)):
+    with nullcontext() if news == "removed" else pytest.raises((Busy, UnsafeToSignal)):
         freed(path, told, meanwhile).release()
     assert told == [f"SIGTERM to PID {worker.pid}"]
     release(worker)
@@ -262,9 +264,9 @@ def test_a_forged_lock_or_a_later_flock_harms_no_process(
     """A file that names an innocent process with all its true numbers proves nothing, its flock
     free or held by the forger; a process that took the flock after the holder died is not a child
     of the holder."""
-    written(path, lockfile.compose(true_claim(innocent.pid)))
+    written(path, lock_file.compose(true_claim(innocent.pid)))
     freed(path, []).release()
-    written(path, lockfile.compose(true_claim(innocent.pid)))
+    written(path, lock_file.compose(true_claim(innocent.pid)))
     forger = flocking(start, path)
     left_alone(path, f"PID {innocent.pid} does not hold the flock")
     assert is_unharmed(forger)
@@ -279,7 +281,7 @@ def test_a_forged_lock_or_a_later_flock_harms_no_process(
 
 FREE_LATER = """
 import sys
-from engine.breaker import Doubt, free
+from engine.locks.lock_breaker import Doubt, free
 from tests.engine.lockers import AN_HOUR_ON
 try:
     free(sys.argv[1], 1200.0, say=print, **AN_HOUR_ON)
@@ -290,7 +292,7 @@ except Doubt as doubt:
 
 STARTER = """
 import subprocess, sys
-from engine import locks
+from engine.locks import queue_lock as locks
 lock = locks.acquire(sys.argv[1], 1200.0)
 shell = ["sh", "-c", '"$@"; :', "sh", sys.executable, "-c", sys.argv[2], sys.argv[1]]
 print(subprocess.run(shell, stdout=subprocess.PIPE, text=True).stdout, flush=True)
@@ -300,7 +302,7 @@ print(subprocess.run(shell, stdout=subprocess.PIPE, text=True).stdout, flush=Tru
 def test_we_do_not_end_ourselves_or_who_started_us(path: Path, start: Start) -> None:
     """Our own stuck lock, or that of the process that started the breaker, directly or not, is no
     reason for a signal."""
-    with locks.acquire(str(path), THRESHOLD):
+    with queue_lock.acquire(str(path), THRESHOLD):
         left_alone(path, f"PID {os.getpid()} is this process")
     above = start(STARTER, str(path), FREE_LATER)
     assert said(above) == f"PID {above.pid} started this process, directly or not"
@@ -311,8 +313,8 @@ def test_a_missing_right_to_signal_names_who_has_it(start: Start) -> None:
     """Without the rights to end root's worker nothing is tried, and the user who may is named."""
     code = f"""
 import os, sys
-from engine import holder
-from engine.locks import examine
+from engine.locks import lock_holder as holder
+from engine.locks.queue_lock import examine
 from tests.engine.lockers import AN_HOUR_ON
 {BECOME_NOBODY}
 evidence = examine(sys.argv[1], 1200.0, **AN_HOUR_ON)
@@ -383,7 +385,7 @@ def test_a_lock_older_than_its_process_or_a_clock_that_jumps_harms_no_program(
     lock is taken over, and the process not signalled; nor is it if the date jumps by ten years."""
     for jump in (3.2e8, -3.2e8):
         real, clock = bash("nftban_queue_processor.sh"), time.time() + jump
-        with contextlib.suppress(Busy, Doubt):
+        with contextlib.suppress(Busy, UnsafeToSignal):
             free(str(path), THRESHOLD, say=pytest.fail, clock=lambda: clock).release()  # noqa: B023
         assert is_unharmed(real)
     real = bash("nftban_queue_processor.sh")
@@ -411,7 +413,7 @@ def test_a_claim_after_the_last_heartbeat_is_a_doubt(
     now = 1_795_167_728.0
     stuck = LockEvidence(Verdict.STUCK, 4711, now - heartbeat, heartbeat, facts=(("follows", "x"),))
     begun = None if claimed is None else now - claimed
-    found = locks.with_claims(stuck, begun, THRESHOLD, now)
+    found = queue_lock.with_claims(stuck, begun, THRESHOLD, now)
     assert found.verdict is Verdict.STUCK
     assert bool(found.doubt) is doubted
     assert (found == stuck) is not doubted
@@ -441,7 +443,7 @@ FORMS = ("the contract's form", "our form")
 def naming(pid: int, form: str) -> bytes:
     """A lock file that this process might have written just now."""
     if form == "our form":
-        return lockfile.compose(true_claim(pid))
+        return lock_file.compose(true_claim(pid))
     return f"{pid}\n{int(time.time())}\n".encode()
 
 
@@ -539,13 +541,13 @@ def test_a_zombies_lock_is_taken_over(path: Path, start: Start, form: str) -> No
         assert lock.taken_over == f"PID {worker.pid} is gone"
         assert path.stat().st_ino == inode
     assert evidence.verdict is Verdict.STALE
-    assert lockfile.stat_of(worker.pid)[0] == "Z"
+    assert lock_file.stat_of(worker.pid)[0] == "Z"
     assert told == []
 
 
 WATCHED = """
 import signal, sys
-from engine import locks
+from engine.locks import queue_lock as locks
 signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
 lock = locks.acquire(sys.argv[1], 1200.0)
 print("held", flush=True)
@@ -584,8 +586,8 @@ def test_a_worker_in_a_container_is_judged_by_its_flock_from_outside(path: Path)
 
 INSIDE = """
 import os, subprocess, sys
-from engine.breaker import Doubt, free
-from engine.locks import Busy, acquire, examine
+from engine.locks.lock_breaker import Doubt, free
+from engine.locks.queue_lock import Busy, acquire, examine
 from tests.engine.lockers import *
 
 with open("/proc/sys/kernel/ns_last_pid", "w") as last:
@@ -638,7 +640,7 @@ def test_root_without_the_right_to_signal_says_so(start: Start) -> None:
             os.chown(owned, 65534, 65534)
         worker = start(f"import fcntl, os, signal\n{BECOME_NOBODY}\n{INNOCENT}", str(path))
         assert said(worker) == "ready"
-        written(path, lockfile.compose(true_claim(worker.pid)))
+        written(path, lock_file.compose(true_claim(worker.pid)))
         text, who = path.read_bytes(), f"PID {worker.pid}"
         argv = ["setpriv", "--bounding-set=-kill", sys.executable, "-c", FREE_LATER, str(path)]
         run = subprocess.run(argv, capture_output=True, text=True, check=False)
@@ -654,7 +656,7 @@ def test_no_change_of_the_date_moves_the_age_of_our_lock(
 ) -> None:
     """If the date jumps by an hour or ten years, ahead or back, a working holder is not stuck by
     it, and a stuck one does not seem alive again."""
-    worker, up = holding(start, path, PLAIN), lockfile.uptime() + silent
+    worker, up = holding(start, path, PLAIN), lock_file.uptime() + silent
     still = examine(str(path), THRESHOLD, time.time, lambda: up)
     for jump in (3600.0, -3600.0, 3.2e8, -3.2e8):
         moved = examine(str(path), THRESHOLD, lambda: time.time() + jump, lambda: up)  # noqa: B023

@@ -9,8 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from engine import config, foreign, shellconf
-from engine.config import Config, ConfigError, Handler, Queue, QueueSettings, Thresholds, Trash
+from engine.config import nftban_variables, queue_config, shell_assignments
+from engine.config.queue_config import (
+    Config,
+    ConfigError,
+    HandlerConfig,
+    Queue,
+    QueueSettings,
+    Thresholds,
+    Trash,
+)
 from engine.policy import Rate
 from tests.tables import each
 
@@ -23,7 +31,7 @@ def loader(folder: Path) -> Callable[[str], Config]:
     def load(text: str) -> Config:
         path = folder / "config.yaml"
         path.write_text(text)
-        return config.load(str(path), {"HOME": "/home/me"})
+        return queue_config.load(str(path), {"HOME": "/home/me"})
 
     return load
 
@@ -88,8 +96,10 @@ def test_everything_can_be_said(written: Callable[[str], Config], tmp_path: Path
         path=str(tmp_path / "config.yaml"),
         places=("/srv/spool", "/home/me/spool", str(tmp_path / "relative"), "redis://host/1"),
         handlers={
-            "feeds_sync": Handler(("sync", "--all"), 30, 2, run_as="root"),
-            "mail_send": Handler(("true",), rate=Rate(40, 5), environment={"A": "1", "_B2": ""}),
+            "feeds_sync": HandlerConfig(("sync", "--all"), 30, 2, run_as="root"),
+            "mail_send": HandlerConfig(
+                ("true",), rate=Rate(40, 5), environment={"A": "1", "_B2": ""}
+            ),
         },
         queue=QueueSettings(
             root="/srv/spool",
@@ -227,21 +237,21 @@ def test_what_is_no_plain_file_is_no_configuration(
     a FIFO is not waited for; a symbolic link counts only where the command line names it."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="No such file"):
-        config.load(str(tmp_path / "none.yaml"), {})
+        queue_config.load(str(tmp_path / "none.yaml"), {})
     with pytest.raises(ConfigError, match="expected a regular file"):
-        config.load(None, {}, (str(tmp_path),))
+        queue_config.load(None, {}, (str(tmp_path),))
 
     os.mkfifo("spooldeck.yaml")
     for named in ("spooldeck.yaml", None):
         with pytest.raises(ConfigError, match=r"spooldeck\.yaml: expected a regular file"):
-            config.load(named, {})
+            queue_config.load(named, {})
 
     Path("spooldeck.yaml").unlink()
     Path("other.yaml").write_text("theme: other\n")
     Path("spooldeck.yaml").symlink_to("other.yaml")
     with pytest.raises(ConfigError, match=r"a symbolic link \(name the file with --config\)"):
-        config.load(None, {})
-    assert config.load("spooldeck.yaml", {}).theme == "other"
+        queue_config.load(None, {})
+    assert queue_config.load("spooldeck.yaml", {}).theme == "other"
 
 
 def test_the_first_file_found_counts_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,15 +261,15 @@ def test_the_first_file_found_counts_alone(tmp_path: Path, monkeypatch: pytest.M
     own, machine = tmp_path / "home/.config/spooldeck", tmp_path / "machine.yaml"
     own.mkdir(parents=True)
     environ = {"HOME": str(tmp_path / "home")}
-    search = (*config.SEARCH[:2], str(machine))
-    found = [config.load(None, environ, search).theme]
+    search = (*queue_config.SEARCH[:2], str(machine))
+    found = [queue_config.load(None, environ, search).theme]
     for path, theme in ((machine, "c"), (own / "config.yaml", "b"), (Path("spooldeck.yaml"), "a")):
         path.write_text(f"theme: {theme}\n")
-        found.append(config.load(None, environ, search).theme)
+        found.append(queue_config.load(None, environ, search).theme)
     assert found == ["", "c", "b", "a"]
     xdg = {"XDG_CONFIG_HOME": str(own.parent)}
-    assert config.load(None, xdg, config.SEARCH[1:2]).theme
-    assert not config.load(None, {"XDG_CONFIG_HOME": "."}, config.SEARCH[1:2]).theme
+    assert queue_config.load(None, xdg, queue_config.SEARCH[1:2]).theme
+    assert not queue_config.load(None, {"XDG_CONFIG_HOME": "."}, queue_config.SEARCH[1:2]).theme
 
 
 ROOT, US, OTHER = 0, 1000, 1001
@@ -295,7 +305,7 @@ def test_whose_configuration_is_taken(
         os.stat_result((kind | bits, 0, 0, 1, uid, 0, 0, 0, 0, 0))
         for kind, bits, uid in ((stat.S_IFREG, mode, owner), (stat.S_IFDIR, folder_mode, folder))
     )
-    why = config._distrust(file, around, us, *where)
+    why = queue_config._distrust(file, around, us, *where)
     assert why == refused if not refused else refused in why
 
 
@@ -310,7 +320,7 @@ def test_a_place_is_a_data_folder_or_a_queue(
     monkeypatch.chdir(spool)
 
     def queue(place: str) -> Queue:
-        return config.queue_for(Config(), place, {})
+        return queue_config.queue_for(Config(), place, {})
 
     assert queue(spool) == Queue(
         root=spool,
@@ -337,11 +347,14 @@ def test_folders_elsewhere_count_only_at_their_root(
     """/var/lib/nftban has its lock and logs where the real program keeps them; paths of the
     configuration count at its root, another place takes only the numbers."""
     for place in ("", "/var/lib/nftban", "/var/lib/nftban/"):
-        got = config.queue_for(Config(), place, {"NFTBAN_CONFIG_DIR": NO_CONF})
+        got = queue_config.queue_for(Config(), place, {"NFTBAN_CONFIG_DIR": NO_CONF})
         assert (got.root, got.run_dir) == ("/var/lib/nftban", "/run/nftban")
         assert got.log_dir == "/var/log/nftban"
     settings = written("queue: {root: /srv/q, run_dir: /run/q, dlq: /dead, max_retries: 9}")
-    own, other = config.queue_for(settings, "", {}), config.queue_for(settings, spool, {})
+    own, other = (
+        queue_config.queue_for(settings, "", {}),
+        queue_config.queue_for(settings, spool, {}),
+    )
     assert (own.root, own.run_dir, own.dlq, own.max_retries) == ("/srv/q", "/run/q", "/dead", 9)
     assert (other.run_dir, other.dlq) == (f"{spool}/run", f"{spool}/queue/dlq")
     assert other.max_retries == 9
@@ -371,24 +384,24 @@ def test_nftban_conf_counts_for_the_folder_that_it_names(
     its numbers, never its folders."""
     folder, private = conf(SHIPPED.replace("@ROOT@", spool)), f"{tmp_path}/private"
     asked = {"NFTBAN_CONFIG_DIR": folder}
-    got = config.queue_for(Config(), spool, asked)
+    got = queue_config.queue_for(Config(), spool, asked)
     assert (got.pending, got.work) == (f"{spool}/queue/pending", f"{spool}/w")
     assert (got.run_dir, got.queue_metrics) == ("/run/elsewhere", "/m/queue.prom")
     assert (got.max_retries, got.backoff_base, got.profile) == (4, 20, "shipped")
 
-    monkeypatch.setattr(foreign, "CONFIG_DIR", folder)
-    got = config.queue_for(Config(), private, {})
-    assert got == config.queue_for(Config(), private, {"NFTBAN_CONFIG_DIR": NO_CONF})
+    monkeypatch.setattr(nftban_variables, "CONFIG_DIR", folder)
+    got = queue_config.queue_for(Config(), private, {})
+    assert got == queue_config.queue_for(Config(), private, {"NFTBAN_CONFIG_DIR": NO_CONF})
     assert (got.run_dir, got.max_retries, got.profile) == (f"{private}/run", 3, "contract")
-    borrowed = config.queue_for(Config(), private, asked)
+    borrowed = queue_config.queue_for(Config(), private, asked)
     assert (borrowed.pending, borrowed.run_dir) == (f"{private}/queue/pending", f"{private}/run")
-    named, default = (config.queue_for(Config(), place, {}) for place in (spool, ""))
+    named, default = (queue_config.queue_for(Config(), place, {}) for place in (spool, ""))
     assert (borrowed.max_retries, named.max_retries, default.root) == (4, 4, spool)
 
     Path(folder, "nftban.conf").write_text('NFTBAN_DATA_DIR="`id`"\n')
-    assert config.queue_for(Config(), spool, {}).root == spool
+    assert queue_config.queue_for(Config(), spool, {}).root == spool
     with pytest.raises(ConfigError, match="line 1: NFTBAN_DATA_DIR"):
-        config.queue_for(Config(), "", {})
+        queue_config.queue_for(Config(), "", {})
 
 
 def test_each_source_goes_before_the_next(
@@ -401,7 +414,7 @@ def test_each_source_goes_before_the_next(
     ]
     files = ("\n".join(f"{name}={n}" for name in names[:last]) for n, last in ((1, 4), (2, 3)))
     environ = {"NFTBAN_CONFIG_DIR": conf(*files), names[0]: "3", names[1]: "3"}
-    got = config.queue_for(written("queue: {max_retries: 4}"), spool, environ)
+    got = queue_config.queue_for(written("queue: {max_retries: 4}"), spool, environ)
     assert (got.max_retries, got.backoff_base, got.backoff_max) == (4, 3, 2)
     assert (got.max_pending, got.retention_days) == (1, 7)
 
@@ -428,14 +441,16 @@ def test_a_retry_value_of_the_real_program_chooses_its_profile(
     written: Callable[[str], Config], yaml: str, environ: dict[str, str], profile: str, base: float
 ) -> None:
     """A retry value of the real program chooses its way of counting, unless YAML chooses."""
-    got = config.queue_for(written(yaml), "/srv/x", environ)
+    got = queue_config.queue_for(written(yaml), "/srv/x", environ)
     assert (got.profile, got.backoff_base) == (profile, base)
 
 
 def test_the_readme_names_the_values_that_choose_the_profile() -> None:
     """The README names each retry value of the real program."""
     text = (Path(__file__).parents[2] / "README.md").read_text()
-    names = [name for name, key in config._VARIABLES.items() if key in config._RETRY_VALUES]
+    names = [
+        name for name, key in queue_config._VARIABLES.items() if key in queue_config._RETRY_VALUES
+    ]
     assert len(names) == 3
     assert [name for name in names if name not in text] == []
 
@@ -446,7 +461,7 @@ def test_a_low_threshold_of_the_real_program_is_raised(tmp_path: Path, spool: st
         line = {"NFTBAN_QUEUE_LOCK_STUCK_THRESHOLD": said}
         (tmp_path / "nftban.conf").write_text(f"NFTBAN_QUEUE_LOCK_STUCK_THRESHOLD={said}\n")
         for environ in (line, {"NFTBAN_CONFIG_DIR": str(tmp_path)}):
-            assert config.queue_for(Config(), spool, environ).stuck_threshold == counts
+            assert queue_config.queue_for(Config(), spool, environ).stuck_threshold == counts
 
 
 @pytest.mark.parametrize(
@@ -464,7 +479,7 @@ def test_folders_of_the_environment_belong_to_the_place_they_name(
 ) -> None:
     """Folders count for the named data folder; the place alone decides where its tasks are."""
     pairs = (f"NFTBAN_{word}".split("=") for word in environ.format(root=spool).split())
-    got = config.queue_for(Config(), spool, {**dict(pairs), "NFTBAN_CONFIG_DIR": NO_CONF})
+    got = queue_config.queue_for(Config(), spool, {**dict(pairs), "NFTBAN_CONFIG_DIR": NO_CONF})
     assert (got.run_dir, got.pending) == (run_dir.format(root=spool), pending.format(root=spool))
 
 
@@ -497,13 +512,13 @@ def test_what_only_a_shell_could_know_is_refused(
     for line, expected in FOR_A_SHELL:
         Path("nftban.conf").write_text(f"# first\n{line}\n")
         with pytest.raises(ConfigError) as refused:
-            config.queue_for(Config(), spool, environ)
+            queue_config.queue_for(Config(), spool, environ)
         number = 2 + line.count("\n")
         assert f"/nftban.conf: line {number}: NFTBAN_" in str(refused.value)
         assert expected in str(refused.value), line
         assert str(refused.value).isprintable()
     with pytest.raises(ConfigError, match=r"^environment: NFTBAN_QUEUE_MAX_RETRIES: expected a"):
-        config.queue_for(Config(), spool, {"NFTBAN_QUEUE_MAX_RETRIES": "many"})
+        queue_config.queue_for(Config(), spool, {"NFTBAN_QUEUE_MAX_RETRIES": "many"})
     assert not (tmp_path / "PWNED").exists()
 
 
@@ -528,7 +543,7 @@ ASSIGNMENTS = {
 def test_plain_assignments_are_understood() -> None:
     """A plain line means what a shell makes of it, except that the environment goes first."""
     for text, value in ASSIGNMENTS.items():
-        found = shellconf.variables(text, {}, {"E": "from-environment"})
+        found = shell_assignments.variables(text, {}, {"E": "from-environment"})
         assert (found["X"].text, found["X"].problem) == (value, ""), text
 
 
@@ -538,24 +553,26 @@ def test_a_profile_chooses_the_retry_policy() -> None:
         ("contract", 60, [60, 120, 240, None]),
         ("shipped", 30, [60, 120, None, None]),
     ):
-        queue = config.queue_for(Config(), "/srv/x", {})
-        backoff = config.retry_policy(queue._replace(profile=profile, backoff_base=base)).backoff
+        queue = queue_config.queue_for(Config(), "/srv/x", {})
+        backoff = queue_config.retry_policy(
+            queue._replace(profile=profile, backoff_base=base)
+        ).backoff
         assert [backoff(retries) for retries in range(4)] == waits
 
 
 @each(
     ("work", "slow"),
     [
-        ("files", "dataclasses enum json pathlib tempfile shutil subprocess"),
+        ("engine.system import files", "dataclasses enum json pathlib tempfile shutil subprocess"),
         (
-            "config; config.queue_for(config.load(None, {}, ()), '/srv/x', {})",
+            "engine.config.queue_config import *; queue_for(load(None, {}, ()), '/srv/x', {})",
             "yaml json pathlib difflib logging tempfile shutil",
         ),
     ],
 )
 def test_the_import_of_files_and_config_is_cheap(work: str, slow: str) -> None:
     """Importing the modules, and a load without a file, imports no module that is slow to load."""
-    program = f"import sys; from engine import {work}; print(*sys.modules)"
+    program = f"import sys; from {work}; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert ran.stderr == ""
     assert not set(slow.split()) & set(ran.stdout.split())

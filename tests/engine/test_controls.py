@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from engine import controls, undo
-from engine.controls import Order
-from engine.inspector import Inspector
-from engine.journal import Intent, Journal, Operation
+from engine.live.inspector import Inspector
 from engine.model import State
+from engine.operations import controls, undo
+from engine.operations.controls import Order
+from engine.operations.journal import Intent, Journal, Operation
 from engine.store import Control, Store, Unavailable, Unsupported
 from engine.stores.kannader import KannaderStore, make_spool
-from engine.stores.memory import Memory, MemoryStore
-from engine.stores.zgb import Place, ZgbStore
+from engine.stores.memory import MemoryStore, MemoryTasks
+from engine.stores.zgb import ZgbDatabase, ZgbStore
 from tests.tui.journals import ANA
 from tests.tui.spools import NOW
 from tests.tui.wholes import PAUSE, RATE, REDIRECT, RETRY, Whole
@@ -77,7 +77,7 @@ async def test_the_controls_of_a_store_are_known(whole: Whole) -> None:
     assert [name for name, each in found.items() if each.pauses] == [PAUSE]
     assert found[REDIRECT].refused.startswith("registration period 2026-11-01 to 2026-12-31")
     assert not found[PAUSE].refused
-    async with inspecting(lambda: MemoryStore(Memory())) as inspector:
+    async with inspecting(lambda: MemoryStore(MemoryTasks())) as inspector:
         assert inspector.controls == {}
         with pytest.raises(Unsupported, match=r"no control 'pause' here: this queue has none"):
             await inspector.control(Order("pause"))
@@ -162,7 +162,7 @@ class Dying(MemoryStore):
 def test_one_that_was_cut_off_is_settled_as_unknown(tmp_path: Path) -> None:
     """A crash leaves the intent; it is let be over, nobody says what it did, nothing is undone."""
     journal = Journal(str(tmp_path / "journal"), clock=clock)
-    store = Dying(Memory())
+    store = Dying(MemoryTasks())
     with pytest.raises(KeyboardInterrupt):
         controls.carry_out(store, journal, Order("flush"), US, clock)
     (left,) = journal.operations()
@@ -221,7 +221,7 @@ def test_what_cannot_be_done_or_written_down_changes_nothing(whole: Whole) -> No
     """While another program has the database for itself nothing is done, and the journal says so;
     where no intent can be written the queue stays as it was; without a journal it is done; the undo
     of a journal's operation names the value before."""
-    impatient = Place(whole.path, patience=0.05, durable=False)
+    impatient = ZgbDatabase(whole.path, patience=0.05, durable=False)
     order = Order(PAUSE, value="0")
     with closing(sqlite3.connect(whole.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -235,7 +235,7 @@ def test_what_cannot_be_done_or_written_down_changes_nothing(whole: Whole) -> No
             controls.carry_out(store, blocked, order, US, clock)
         assert whole.setting(PAUSE) == "1"
         done = controls.carry_out(store, None, order, US, clock)
-        assert done == controls.Done("paused: jobs wait")
+        assert done == controls.ControlResult("paused: jobs wait")
         assert whole.setting(PAUSE) == "0"
 
         controls.carry_out(store, whole.journal, Order(RATE, value="9"), US, clock)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import decode
-from engine.decode import Malformed
+from engine.text import decode
+from engine.text.decode import Malformed
 from tests.examples import examples
 
 JSON = st.recursive(

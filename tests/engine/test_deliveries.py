@@ -9,11 +9,11 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import delivery
-from engine.deliveries import READ, Deliveries, failures
-from engine.delivery import FAILED, SPOOLED, SUCCESS, Delivery
-from engine.mailwatch import LAST, together
-from engine.transports import Failure
+from engine.logs import delivery_records
+from engine.logs.delivery_records import FAILED, SPOOLED, SUCCESS, Delivery
+from engine.monitor.delivery_reader import READ, Deliveries, failures
+from engine.monitor.mail_monitor import LAST, together
+from engine.monitor.transport_health import Failure
 from tests.engine.builders import GOLDEN
 from tests.examples import examples
 
@@ -40,9 +40,9 @@ MOMENTS = st.floats(0, 4e9)
 )
 def test_what_is_written_is_what_is_read(told: Delivery) -> None:
     """Whatever becomes of a mail, its line is one, safe to show, and says the same when read."""
-    line = delivery.line(told)
-    assert delivery.parse(line) == delivery.written(told)
-    assert delivery.line(delivery.written(told)) == line
+    line = delivery_records.line(told)
+    assert delivery_records.parse(line) == delivery_records.written(told)
+    assert delivery_records.line(delivery_records.written(told)) == line
     assert line.count(b"\n") == 1 and line.endswith(b"\n")
     assert line[:-1].decode().isprintable()
 
@@ -56,15 +56,15 @@ def test_what_is_written_is_what_is_read(told: Delivery) -> None:
 )
 def test_whatever_else_a_line_holds_is_no_record(raw: bytes) -> None:
     """Noise, or JSON of another kind: nothing is raised."""
-    assert delivery.parse(raw) is None
+    assert delivery_records.parse(raw) is None
 
 
 def test_the_real_programs_records_are_read() -> None:
     """Written again, each of them is the same to the byte."""
     for raw in (GOLDEN / "delivery.jsonl").read_bytes().splitlines(keepends=True):
-        told = delivery.parse(raw)
+        told = delivery_records.parse(raw)
         assert told is not None
-        assert delivery.line(told) == raw
+        assert delivery_records.line(told) == raw
 
 
 def test_only_failures_are_listed_the_latest_first() -> None:

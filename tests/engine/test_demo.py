@@ -16,28 +16,30 @@ from pathlib import Path
 import psutil
 import pytest
 
-from engine import config, locks, metrics, transports
-from engine.demo import CONFIG, MENDED, STUCK_AFTER, Demo, publish_mail
-from engine.inotify import Ear
-from engine.mail import reasons
-from engine.mail.ledger import Ledger, Places
-from engine.mail.suspended import Suspensions
+from engine.config import queue_config
+from engine.demo.traffic import CONFIG, MENDED, STUCK_AFTER, Demo, publish_mail
+from engine.live.inotify import InotifyWatch
+from engine.locks import queue_lock
+from engine.mail import failure_reasons
+from engine.mail.send.delivery_log import Ledger, Places
+from engine.mail.send.suspensions import Suspensions
 from engine.model import Problem, State, Task, Verdict
+from engine.monitor import prometheus, transport_health
 from engine.store import Store
-from engine.stores import format_of
-from engine.supervisor import Ran
+from engine.stores.detect import format_of
+from engine.system.supervisor import Ran
 from tests import command
 from tests.engine.lockers import later
-from tui.cli import console
-from tui.cli.sites import setup_for
-from tui.cli.wiring import Setup
+from tui.cli import open_console
+from tui.cli.setup.place_formats import setup_for
+from tui.cli.setup.setup import Setup
 
 PROGRAM = [sys.executable, "-m", "tui.cli"]
-KEEPER = "tui.cli.exhibits"
+KEEPER = "tui.cli.demo_formats"
 
 START = f"""
 import sys
-from engine.demo import Demo
+from engine.demo.traffic import Demo
 with Demo(40, sys.argv[1], {PROGRAM!r}, {KEEPER!r}) as demo:
     print(*demo.places(), flush=True)
     sys.stdin.read()
@@ -75,7 +77,7 @@ def demo(running: tuple[Path, psutil.Process]) -> Path:
 
 def until(condition: Callable[[], bool], folder: Path) -> None:
     """Wait for something to happen in a folder, however long it takes."""
-    with closing(Ear(path for path, _, _ in os.walk(folder))) as ear:
+    with closing(InotifyWatch(path for path, _, _ in os.walk(folder))) as ear:
         while not condition():
             ear.wait(0.5)
             ear.hear()
@@ -144,16 +146,18 @@ def test_one_spool_flows_and_one_is_stuck(running: tuple[Path, psutil.Process]) 
     demo, process = running
     flowing, wedged = demo / "flowing", demo / "wedged"
     until(lambda: (flowing / "metrics" / "mail.prom").exists(), flowing / "metrics")
-    evidence = locks.examine(str(wedged / "run" / "queue.lock"), STUCK_AFTER, **later(STUCK_AFTER))
+    evidence = queue_lock.examine(
+        str(wedged / "run" / "queue.lock"), STUCK_AFTER, **later(STUCK_AFTER)
+    )
     assert (evidence.verdict, evidence.doubt) == (Verdict.STUCK, "")
     assert evidence.pid in {child.pid for child in process.children(recursive=True)}
     assert len(list((wedged / "queue" / "work").iterdir())) == 1
     dead = [p.read_text() for p in (flowing / "queue" / "dlq").iterdir()]
     errors = {re.sub(r"\d+", "#", re.findall('LAST_ERROR="(.*)"', text)[0]) for text in dead}
     assert len(errors) == 5
-    assert locks.examine(str(flowing / "run" / "queue.lock"), 1200.0).verdict is Verdict.HELD
+    assert queue_lock.examine(str(flowing / "run" / "queue.lock"), 1200.0).verdict is Verdict.HELD
 
-    loaded = config.load(str(demo / CONFIG), os.environ)
+    loaded = queue_config.load(str(demo / CONFIG), os.environ)
     assert loaded.mail["method"] == "sendmail"
     assert loaded.mail["programs"] == {"sendmail": str(demo / "sendmail")}
     site = setup_for(loaded, str(demo / "kannader"), {}).site
@@ -173,12 +177,12 @@ def test_the_mail_counters_agree_with_the_metrics(tmp_path: Path) -> None:
     )
     metrics_path = str(tmp_path / "metrics" / "mail.prom")
     publish_mail(str(tmp_path))
-    first = metrics.read(metrics_path)
+    first = prometheus.read(metrics_path)
     counters, records = str(tmp_path / "metrics" / "counters"), str(tmp_path / "delivery.jsonl")
     places = Places(str(tmp_path / "log" / "mail.log"), metrics_path, counters, records)
     Ledger(places, pytest.fail).publish("curl", 0, 0.0)
-    assert transports.totals(metrics.read(metrics_path)) == transports.totals(first)
-    assert transports.totals(first)["curl"] == (1, 1, 0)
+    assert transport_health.totals(prometheus.read(metrics_path)) == transport_health.totals(first)
+    assert transport_health.totals(first)["curl"] == (1, 1, 0)
 
 
 ENDS = {
@@ -229,7 +233,7 @@ def test_its_mail_obeys_suspensions_and_is_logged_in_its_place(demo: Path) -> No
 
 def open_in(place: Path) -> Store:
     """The store of a place of the demo, as its own configuration says."""
-    loaded = config.load(str(place.parent / CONFIG), os.environ)
+    loaded = queue_config.load(str(place.parent / CONFIG), os.environ)
     return setup_for(loaded, str(place), {}).store()
 
 
@@ -306,7 +310,9 @@ def test_the_registrations_wait_for_their_turn(demo: Path) -> None:
     for ident, address in (("1-user", "full1@example.net"), ("3-user", "later3@example.net")):
         argv = [str(demo / "sendmail"), "-i", "--", address]
         ran = subprocess.run(argv, input=b"text\n", capture_output=True, check=False)
-        failure = reasons.of_program("sendmail", Ran(ran.returncode, ran.stdout + ran.stderr))
+        failure = failure_reasons.of_program(
+            "sendmail", Ran(ran.returncode, ran.stdout + ran.stderr)
+        )
         assert failure is not None
         assert errors[ident] == f"{failure.word}: {failure}"
         assert not failure.permanent
@@ -353,9 +359,9 @@ def test_leaving_says_where_the_places_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each step is printed before the screen starts; after it, what became of the places."""
-    monkeypatch.setattr(console, "run", lambda *_: capsys.readouterr().out.count("making") - 3)
+    monkeypatch.setattr(open_console, "run", lambda *_: capsys.readouterr().out.count("making") - 3)
     folder, arguments = tmp_path / "demo", Namespace(tasks=10, keep=str(tmp_path / "demo"))
-    plain = config.Config()
-    assert console.demo(Setup(plain, config.queue_for(plain, "", {})), arguments) == 0
+    plain = queue_config.Config()
+    assert open_console.demo(Setup(plain, queue_config.queue_for(plain, "", {})), arguments) == 0
     again = f"spooldeck --config {folder}/{CONFIG} {folder}/flowing {folder}/wedged"
     assert f"the demo's places are kept; to open them again: {again}" in capsys.readouterr().out

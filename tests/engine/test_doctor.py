@@ -12,16 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from engine import accounts, config, locks, metrics, mounts, verbs
-from engine.doctor import patient
-from engine.doctor.checks import CHECKS, examine
+from engine import verbs
+from engine.config import queue_config
+from engine.doctor import place_facts
 from engine.doctor.finding import Finding, Grade, line, needs_act
-from engine.doctor.patient import Program
-from engine.handlers import CONTRACT_KINDS
+from engine.doctor.place_facts import InstalledProgram
+from engine.doctor.run import CHECKS, examine
+from engine.locks import queue_lock
 from engine.model import State
-from engine.mounts import Mount
-from engine.stores.nftban import NftbanStore, Spool, make_spool
-from engine.transports import Stopped
+from engine.monitor import prometheus
+from engine.monitor.transport_health import Stopped
+from engine.stores.nftban import NftbanStore, SpoolFolders, make_spool
+from engine.system import mounts, users
+from engine.system.mounts import Mount
+from engine.work.handlers import CONTRACT_KINDS
 from tests.tables import each
 
 ROOT = os.geteuid() == 0
@@ -38,10 +42,10 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def spool_at(root: Path) -> Spool:
+def spool_at(root: Path) -> SpoolFolders:
     """Where the tasks of a place lie."""
     queue = root / "queue"
-    return Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq")
+    return SpoolFolders(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq")
 
 
 def store_at(root: Path) -> NftbanStore:
@@ -49,7 +53,7 @@ def store_at(root: Path) -> NftbanStore:
     return NftbanStore(spool_at(root))
 
 
-NO_MAIL = patient.Mail()
+NO_MAIL = place_facts.MailFacts()
 """Nothing was found out about mail."""
 
 
@@ -58,23 +62,23 @@ def findings(
     check: str,
     *,
     later: float = 0.0,
-    mail: patient.Mail = NO_MAIL,
-    handlers: Mapping[str, Program] | None = None,
+    mail: place_facts.MailFacts = NO_MAIL,
+    handlers: Mapping[str, InstalledProgram] | None = None,
     **changes: object,
 ) -> list[Finding]:
     """Findings of one check about a place, so many seconds from now."""
     handled, now = handlers or {}, time.time() + later
-    queue = config.queue_for(config.Config(), str(root), {})._replace(**changes)  # type: ignore[arg-type]
-    seen = patient.Patient(
+    queue = queue_config.queue_for(queue_config.Config(), str(root), {})._replace(**changes)  # type: ignore[arg-type]
+    seen = place_facts.PlaceFacts(
         queue=queue,
         handlers=handled,
         claimed=lambda kind: kind in handled or kind not in CONTRACT_KINDS,
         spooldeck=f"spooldeck --root {root}",
         config="/etc/some.yaml",
-        lock=locks.examine(f"{queue.run_dir}/queue.lock", 1200, lambda: now),
+        lock=queue_lock.examine(f"{queue.run_dir}/queue.lock", 1200, lambda: now),
         now=now,
-        sight=patient.walk(lambda: store_at(root), now),
-        seen=patient.found_at(patient.paths_of(queue)),
+        sight=place_facts.walk(lambda: store_at(root), now),
+        seen=place_facts.found_at(place_facts.paths_of(queue)),
         mail=mail,
     )
     return [finding for name, finding in examine(seen) if name == check]
@@ -111,7 +115,7 @@ def test_nothing_is_found_in_a_place_that_is_well(root: Path, used: bool) -> Non
         add(root)
         bury(root, 3)
         put_metrics(root, 0)
-    handlers = {"report": Program(["true"], None)}
+    handlers = {"report": InstalledProgram(["true"], None)}
     grades = {
         check.name: the_one(root, check.name, handlers=handlers).grade
         for check in CHECKS
@@ -141,7 +145,7 @@ def put(path: Path, kind: str) -> None:
 
 def put_metrics(root: Path, seconds: float) -> None:
     """Write the metrics of a run, so many seconds from now."""
-    data = metrics.render_queue(metrics.QueueGauges(1, 0, 3), {}, time.time() + seconds)
+    data = prometheus.render_queue(prometheus.QueueGauges(1, 0, 3), {}, time.time() + seconds)
     (root / "metrics" / "queue.prom").write_bytes(data)
 
 
@@ -258,7 +262,7 @@ def test_a_handler_that_cannot_be_run(root: Path, name: str, said: str) -> None:
     ):
         (root / file).write_text(text)
         (root / file).chmod(mode)
-    program = Program([name.format(root=root), "-x"], None)
+    program = InstalledProgram([name.format(root=root), "-x"], None)
     found = the_one(root, "handlers", handlers={"report": program})
     assert found.grade is Grade.BAD
     assert said in found.what
@@ -445,7 +449,7 @@ def test_a_lock_that_is_held(root: Path) -> None:
             assert "the lock is stuck" in found.what
         child.kill()
     path.unlink()
-    with locks.acquire(str(path), 1200):
+    with queue_lock.acquire(str(path), 1200):
         assert the_one(root, "worker") == Finding(Grade.OK, "somebody is at work")
 
 
@@ -482,7 +486,7 @@ def test_a_walk_counts_tasks_and_names_broken_files(root: Path) -> None:
     add(root, "other", began - 90)
     for number in range(5):
         (pending / f"broken{number}.task").write_text("TASK_ID=$(id)\n")
-    sight = patient.walk(lambda: store_at(root), began + 10)
+    sight = place_facts.walk(lambda: store_at(root), began + 10)
     assert (sight.counts[State.PENDING], sight.counts[State.DEAD]) == (2, 1)
     assert sight.kinds == {"report": 1, "other": 1}
     assert (sight.due, sight.due_since) == (2, int(began - 90))
@@ -544,7 +548,7 @@ def test_a_handler_is_judged_as_the_user_that_runs_it(root: Path) -> None:
     """A program that root may run but the queue's owner may not is bad."""
     script = Path(f"/tmp/spooldeck-doctor-{os.getpid()}")
     script.write_text("#!/bin/sh\n")
-    handlers = {"report": Program([str(script)], accounts.named("nobody"))}
+    handlers = {"report": InstalledProgram([str(script)], users.named("nobody"))}
     try:
         for mode, grade in ((0o700, Grade.BAD), (0o755, Grade.OK)):
             script.chmod(mode)
@@ -557,7 +561,7 @@ def test_kinds_without_a_handler(root: Path) -> None:
     """Tasks that nobody handles are counted by kind, and what will become of them."""
     for kind in ("feeds_sync", "feeds_sync", "report", "fine"):
         add(root, kind)
-    alone, failing = findings(root, "kinds", handlers={"fine": Program(["true"], None)})
+    alone, failing = findings(root, "kinds", handlers={"fine": InstalledProgram(["true"], None)})
     assert alone.what == "2 feeds_sync tasks wait without a handler: they are left alone"
     assert failing.what == "1 report task waits without a handler: they will fail at once"
     assert "/etc/some.yaml" in alone.mend
@@ -584,13 +588,13 @@ def test_many_mails_without_a_task_are_mended_by_one_command(root: Path) -> None
     for meta in kept:
         meta.parent.mkdir()
         meta.write_text("")
-    *named, more = findings(root, "spool", mail=patient.Mail(kept=[*map(str, kept)]))
+    *named, more = findings(root, "spool", mail=place_facts.MailFacts(kept=[*map(str, kept)]))
     assert [finding.mend.split()[-1] for finding in named] == [f"mail-{n}" for n in range(3)]
     assert more.what == "and 2 more that no task sends"
     assert more.mend.startswith(f"spooldeck --root {root} mail spool retry --all")
 
 
-SHUT = patient.Mail(shut="no mail transport is set up")
+SHUT = place_facts.MailFacts(shut="no mail transport is set up")
 HALTED = Stopped("curl", 1_795_167_600.0, "ana", "the relay moves")
 
 
@@ -601,20 +605,24 @@ HALTED = Stopped("curl", 1_795_167_600.0, "ana", "the relay moves")
         (SHUT._replace(wanted=True), 0, "warn no mail transport is set up"),
         (SHUT, 2, "warn 2 mails wait, and none can be sent: no mail transport is set up"),
         (
-            patient.Mail(shut="no mail transport: curl suspended", stopped=[HALTED]),
+            place_facts.MailFacts(shut="no mail transport: curl suspended", stopped=[HALTED]),
             1,
             "warn 1 mail waits: curl suspended by ana since 2026-11-20 09:40:00Z: the relay moves",
         ),
         (
-            patient.Mail(shut="no token for transport curl", token_at=1_795_167_600.0),
+            place_facts.MailFacts(shut="no token for transport curl", token_at=1_795_167_600.0),
             2,
             "ok 2 mails wait: no token for transport curl, the next token comes 2026-11-20",
         ),
-        (patient.Mail(settings=[("mail.sender: no", "correct it")]), 0, "warn mail.sender: no"),
+        (
+            place_facts.MailFacts(settings=[("mail.sender: no", "correct it")]),
+            0,
+            "warn mail.sender: no",
+        ),
     ],
 )
 def test_what_keeps_mail_from_being_sent(
-    root: Path, mail: patient.Mail, waiting: int, expected: str
+    root: Path, mail: place_facts.MailFacts, waiting: int, expected: str
 ) -> None:
     """It is said in any case; somebody has to act where mail is wanted or waits, and not where only
     its turn has not come. What is suspended is resumed."""

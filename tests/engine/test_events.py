@@ -6,14 +6,16 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import events, handlers, verbs
-from engine.events import Attempt, Event, What
-from engine.handlers import Context, Failed, Fatal
-from engine.logtail import LogLine, contract_line, parse
+from engine import verbs
+from engine.logs import task_events
+from engine.logs.log_tail import LogLine, contract_line, parse
+from engine.logs.task_events import Attempt, Event, EventKind
 from engine.model import Task
 from engine.policy import contract
 from engine.stores.memory import MemoryStore
-from engine.worker import Services, Worker
+from engine.work import handlers
+from engine.work.handlers import Context, Failed, Fatal
+from engine.work.worker import Services, Worker
 from tests.engine.builders import GOLDEN, log_line
 
 NOW = 1_800_000_000.0
@@ -32,45 +34,45 @@ FOUND = "found in flight: it may have been sent: back in queue, counted as an at
 CLEAN = "moving to cleanup"
 LINES: dict[str, tuple[Any, ...]] = {
     # text: the event; then, where not empty: id, kind, error, transport, attempt
-    f"Task queued: {ID} (geoban_apply: x (y): z)": (What.QUEUED, ID, KIND),
-    f"Processing task: {ID} (x_y: what: ever)": (What.STARTED, ID, "x_y"),
-    f"Processing task: {ID}": (What.STARTED, ID, KIND),
-    "Processing task: t7 (x)": (What.STARTED, "t7", "x"),
-    f"Task completed: {ID} (geoban_apply)": (What.SUCCEEDED, ID, KIND),
-    f"Task completed: {ID}": (What.SUCCEEDED, ID, KIND),
-    f"Task failed: {ID} ({KIND}): 421 (x): later": (What.FAILED, ID, KIND, "421 (x): later"),
-    f"Task {ID} failed (attempt 2/3), retry in 120s": (What.WAITS, ID, KIND, "", "", 2),
-    "Task b56e-7 failed (attempt 4), retry in 120s": (What.WAITS, "b56e-7", "", "", "", 4),
-    f"Task {ID} failed, retry in 60s": (What.WAITS, ID, KIND),
-    f"Task b56e-7 exhausted retries (5), {CLEAN}": (What.BURIED, "b56e-7", "", "", "", 5),
-    f"Task b56e-7 cannot succeed, {CLEAN}": (What.BURIED, "b56e-7"),
-    f"Task {ID} exhausted retries (3/3), moving to DLQ": (What.BURIED, ID, KIND, "", "", 3),
-    f"Task {ID} cannot succeed, moving to DLQ": (What.BURIED, ID, KIND),
-    f"Task {ID} moving to DLQ": (What.BURIED, ID, KIND),
-    f"Task moved to DLQ: {ID} ({KIND}) after 3 retries": (What.BURIED, ID, KIND),
-    f"DLQ task retried: {ID}": (What.RETRIED, ID, KIND),
-    f"Moving orphaned work task back to pending: {ID}": (What.RECOVERED, ID, KIND),
-    f"Recovered inflight/b56e-7: {FOUND}": (What.RECOVERED, "b56e-7"),
-    f"Outcome of {ID} cannot be stored: full": (What.UNSETTLED, ID, KIND, "full"),
-    f"Task {ID} is not where it was claimed; left alone": (What.UNSETTLED, ID, KIND),
-    f"Task {ID} waits: no token for domain a.com": (What.PUT_OFF, ID, KIND),
+    f"Task queued: {ID} (geoban_apply: x (y): z)": (EventKind.QUEUED, ID, KIND),
+    f"Processing task: {ID} (x_y: what: ever)": (EventKind.STARTED, ID, "x_y"),
+    f"Processing task: {ID}": (EventKind.STARTED, ID, KIND),
+    "Processing task: t7 (x)": (EventKind.STARTED, "t7", "x"),
+    f"Task completed: {ID} (geoban_apply)": (EventKind.SUCCEEDED, ID, KIND),
+    f"Task completed: {ID}": (EventKind.SUCCEEDED, ID, KIND),
+    f"Task failed: {ID} ({KIND}): 421 (x): later": (EventKind.FAILED, ID, KIND, "421 (x): later"),
+    f"Task {ID} failed (attempt 2/3), retry in 120s": (EventKind.WAITS, ID, KIND, "", "", 2),
+    "Task b56e-7 failed (attempt 4), retry in 120s": (EventKind.WAITS, "b56e-7", "", "", "", 4),
+    f"Task {ID} failed, retry in 60s": (EventKind.WAITS, ID, KIND),
+    f"Task b56e-7 exhausted retries (5), {CLEAN}": (EventKind.BURIED, "b56e-7", "", "", "", 5),
+    f"Task b56e-7 cannot succeed, {CLEAN}": (EventKind.BURIED, "b56e-7"),
+    f"Task {ID} exhausted retries (3/3), moving to DLQ": (EventKind.BURIED, ID, KIND, "", "", 3),
+    f"Task {ID} cannot succeed, moving to DLQ": (EventKind.BURIED, ID, KIND),
+    f"Task {ID} moving to DLQ": (EventKind.BURIED, ID, KIND),
+    f"Task moved to DLQ: {ID} ({KIND}) after 3 retries": (EventKind.BURIED, ID, KIND),
+    f"DLQ task retried: {ID}": (EventKind.RETRIED, ID, KIND),
+    f"Moving orphaned work task back to pending: {ID}": (EventKind.RECOVERED, ID, KIND),
+    f"Recovered inflight/b56e-7: {FOUND}": (EventKind.RECOVERED, "b56e-7"),
+    f"Outcome of {ID} cannot be stored: full": (EventKind.UNSETTLED, ID, KIND, "full"),
+    f"Task {ID} is not where it was claimed; left alone": (EventKind.UNSETTLED, ID, KIND),
+    f"Task {ID} waits: no token for domain a.com": (EventKind.PUT_OFF, ID, KIND),
     f"{MAIL[0]} task_id=inline attempt=2 transport=sendmail to=admin@...": (
-        *(What.STARTED, "", "mail_send", "", "sendmail", 2),
+        *(EventKind.STARTED, "", "mail_send", "", "sendmail", 2),
     ),
     f"{MAIL[0]} failed attempt=2/3 error=send_failed_rc_1": (
-        *(What.FAILED, "", "mail_send", "send_failed_rc_1", "?", 2),
+        *(EventKind.FAILED, "", "mail_send", "send_failed_rc_1", "?", 2),
     ),
     f"{MAIL[1]} task_id=inline status=success transport=postfix attempt=1": (
-        *(What.SUCCEEDED, "", "mail_send", "", "postfix"),
+        *(EventKind.SUCCEEDED, "", "mail_send", "", "postfix"),
     ),
     f"{MAIL[1]} task_id=inline status=failed transport=curl retries=3 last_error=x y": (
-        *(What.BURIED, "", "mail_send", "x y", "curl", 3),
+        *(EventKind.BURIED, "", "mail_send", "x y", "curl", 3),
     ),
     f"{MAIL[1]} task_id={ID} status=failed transport=curl retries=3 last_error=x": (
-        *(What.FAILED, ID, KIND, "x", "curl", 3),
+        *(EventKind.FAILED, ID, KIND, "x", "curl", 3),
     ),
-    f"Mail spooled to queue: {ID} (recipient: a@...)": (What.QUEUED, ID, KIND),
-    NO_MAIL: (What.BURIED, "", "mail_send", NO_MAIL, "none"),
+    f"Mail spooled to queue: {ID} (recipient: a@...)": (EventKind.QUEUED, ID, KIND),
+    NO_MAIL: (EventKind.BURIED, "", "mail_send", NO_MAIL, "none"),
 }
 
 
@@ -81,12 +83,12 @@ def test_a_line_that_names_a_task_is_an_event() -> None:
         rest: tuple[Any, ...] = ("", "", "", "", None)
         what, id, kind, error, transport, attempt = told + rest[len(told) - 1 :]
         line = log_line(text, NOW)
-        found = events.event(line)
+        found = task_events.event(line)
         assert found is not None, text
         assert found[:7] == (NOW, id, kind, what, error, transport, line)
         assert found.attempt == attempt
         assert bool(found.mark) is bool(error)
-    assert [text for text in OTHERS if events.event(log_line(text))] == []
+    assert [text for text in OTHERS if task_events.event(log_line(text))] == []
 
 
 OTHERS = [
@@ -104,19 +106,19 @@ def test_the_real_programs_logs_are_understood() -> None:
     for name in ("queue.log", "queue.processor-run.log", "mail.log"):
         for line in golden(name):
             names = any(words in line.text for words in ("Z-", "MAIL_SEND", "No mail"))
-            assert (events.event(line) is not None) is names, line.text
+            assert (task_events.event(line) is not None) is names, line.text
 
     lines, known = golden("mail.log"), dict[str, str]()
-    whole = list(events.read(lines))
-    failed = [e for e in whole if e.what is What.FAILED]
+    whole = list(task_events.read(lines))
+    failed = [e for e in whole if e.what is EventKind.FAILED]
     assert [e.transport for e in failed] == ["sendmail"] * 6
     assert {e.mark for e in failed} == {failed[0].mark}
-    assert [told for line in lines for told in events.read([line], known)] == whole
+    assert [told for line in lines for told in task_events.read([line], known)] == whole
 
-    records = list(events.read(golden("delivery.jsonl")))
+    records = list(task_events.read(golden("delivery.jsonl")))
     assert [(e.what, e.transport, e.error) for e in records] == [
-        (What.SUCCEEDED, "sendmail", ""),
-        *[(What.BURIED, "sendmail", "send_failed_rc_1")] * 2,
+        (EventKind.SUCCEEDED, "sendmail", ""),
+        *[(EventKind.BURIED, "sendmail", "send_failed_rc_1")] * 2,
     ]
 
 
@@ -124,32 +126,39 @@ def test_the_golden_history_has_its_attempts() -> None:
     """Three runs failed with one error; after a retry by hand one more run, counted from one,
     succeeded."""
     ident = "20261120T094115Z-geoban_apply-c2c41696"
-    tries = events.attempts(events.history(events.read(golden("queue.log")), ident))
-    outcomes = [(1, What.WAITS), (2, What.WAITS), (3, What.BURIED), (1, What.SUCCEEDED)]
+    tries = task_events.attempts(task_events.history(task_events.read(golden("queue.log")), ident))
+    outcomes = [
+        (1, EventKind.WAITS),
+        (2, EventKind.WAITS),
+        (3, EventKind.BURIED),
+        (1, EventKind.SUCCEEDED),
+    ]
     assert [(t.number, t.outcome) for t in tries] == outcomes
     assert all(t.began is not None and t.ended is not None for t in tries)
     assert {t.error[:10] for t in tries} == {"Error: set", ""}
 
 
-def an_event(what: What, when: float | None = NOW, transport: str = "", **fields: object) -> Event:
+def an_event(
+    what: EventKind, when: float | None = NOW, transport: str = "", **fields: object
+) -> Event:
     """An event of which only this matters."""
     told = Event(when, "t", "x", what, "", transport, log_line("", when))
     return told._replace(**fields)  # type: ignore[arg-type]
 
 
-STARTED, FAILED, PUT_OFF = What.STARTED, What.FAILED, What.PUT_OFF
+STARTED, FAILED, PUT_OFF = EventKind.STARTED, EventKind.FAILED, EventKind.PUT_OFF
 MAILED = [an_event(STARTED, transport="postfix"), an_event(FAILED, NOW + 1, "postfix")]
 OPEN = Attempt(1, NOW, None, None)
-Course = Sequence[tuple[What, float] | Event]
+Course = Sequence[tuple[EventKind, float] | Event]
 COURSES: list[tuple[Course, list[Attempt]]] = [
     # events, some as seconds after NOW: the attempts that they add up to
     ([], []),
-    ([(What.QUEUED, 0)], []),
+    ([(EventKind.QUEUED, 0)], []),
     ([(STARTED, 0)], [OPEN]),
     # its worker died, and the next one found it
     (
-        [(STARTED, 0), (What.RECOVERED, 9), (STARTED, 9)],
-        [Attempt(1, NOW, NOW + 9, What.RECOVERED), Attempt(2, NOW + 9, None, None)],
+        [(STARTED, 0), (EventKind.RECOVERED, 9), (STARTED, 9)],
+        [Attempt(1, NOW, NOW + 9, EventKind.RECOVERED), Attempt(2, NOW + 9, None, None)],
     ),
     # it was not attempted
     (
@@ -161,18 +170,18 @@ COURSES: list[tuple[Course, list[Attempt]]] = [
     ([(STARTED, 0), (STARTED, 9)], [OPEN, Attempt(2, NOW + 9, None, None)]),
     # the log begins in the middle of it
     (
-        [an_event(FAILED, error="no"), an_event(What.WAITS, attempt=2)],
-        [Attempt(2, None, NOW, What.WAITS, "no")],
+        [an_event(FAILED, error="no"), an_event(EventKind.WAITS, attempt=2)],
+        [Attempt(2, None, NOW, EventKind.WAITS, "no")],
     ),
-    ([an_event(What.WAITS, attempt=2)], []),
+    ([an_event(EventKind.WAITS, attempt=2)], []),
     # the mail log has the same run
     (
         [(STARTED, 0), *MAILED, an_event(FAILED, NOW + 1, error="no")],
         [Attempt(1, NOW, NOW + 1, FAILED, "no")],
     ),
     (
-        [an_event(STARTED, None, "curl", attempt=3), an_event(What.SUCCEEDED, None, "curl")],
-        [Attempt(3, None, None, What.SUCCEEDED)],
+        [an_event(STARTED, None, "curl", attempt=3), an_event(EventKind.SUCCEEDED, None, "curl")],
+        [Attempt(3, None, None, EventKind.SUCCEEDED)],
     ),
 ]
 
@@ -181,18 +190,22 @@ def test_attempts_are_the_sum_of_the_lines() -> None:
     """Beginnings and ends in pairs, however many lines report them, and open without an end."""
     for course, tries in COURSES:
         told = [one if isinstance(one, Event) else an_event(one[0], NOW + one[1]) for one in course]
-        assert list(events.attempts(told)) == tries
+        assert list(task_events.attempts(told)) == tries
 
 
 def test_a_history_is_in_the_order_of_time() -> None:
     """Two logs are read one after the other; an undated line stays behind the one before it."""
     told = [
-        an_event(What.STARTED, NOW + 5),
-        an_event(What.FAILED, None),
-        an_event(What.STARTED, NOW, id="other"),
-        an_event(What.QUEUED, NOW),
+        an_event(EventKind.STARTED, NOW + 5),
+        an_event(EventKind.FAILED, None),
+        an_event(EventKind.STARTED, NOW, id="other"),
+        an_event(EventKind.QUEUED, NOW),
     ]
-    assert [e.what for e in events.history(told, "t")] == [What.QUEUED, What.STARTED, What.FAILED]
+    assert [e.what for e in task_events.history(told, "t")] == [
+        EventKind.QUEUED,
+        EventKind.STARTED,
+        EventKind.FAILED,
+    ]
 
 
 def test_our_own_worker_is_understood() -> None:
@@ -215,12 +228,12 @@ def test_our_own_worker_is_understood() -> None:
     handled: dict[str, handlers.Handler] = {"sync": handler}
     worker = Worker(store, handled, contract(), services=Services(log=note), clock=lambda: NOW)
     worker.work(until_idle=True)
-    told = list(events.read(log))
-    ends = [events.attempts(events.history(told, task.id)) for task in tasks]
+    told = list(task_events.read(log))
+    ends = [task_events.attempts(task_events.history(told, task.id)) for task in tasks]
     assert [[(t.number, t.outcome, t.error) for t in tries] for tries in ends] == [
-        [(1, What.WAITS, "421 later")],
-        [(1, What.BURIED, "550 never")],
-        [(1, What.SUCCEEDED, "")],
+        [(1, EventKind.WAITS, "421 later")],
+        [(1, EventKind.BURIED, "550 never")],
+        [(1, EventKind.SUCCEEDED, "")],
     ]
     assert {e.kind for e in told} == {"sync"}
 
@@ -232,11 +245,11 @@ def test_an_id_names_its_kind() -> None:
         "20261120T094121Z-my-own-kind-4711": "my-own-kind",
         **dict.fromkeys(("20261120T094121Z--c2c41696", "7QK2M9XA", ""), ""),
     }
-    assert {id: events.kind_of(id) for id in kinds} == kinds
+    assert {id: task_events.kind_of(id) for id in kinds} == kinds
 
 
 @given(st.text(), st.floats() | st.none())
 def test_no_line_is_too_odd(text: str, when: float | None) -> None:
     """Whatever stands in a log, reading it fails on none."""
     for head in ("", "Task ", "MAIL_SEND_RESULT ", "Processing task: "):
-        list(events.read([LogLine(when, "", head + text, "x")]))
+        list(task_events.read([LogLine(when, "", head + text, "x")]))

@@ -8,11 +8,20 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import events
-from engine.events import Event
-from engine.fates import GRACE, Change, Fate, Fates, Known, Sent, judge, mark_of
-from engine.logtail import LogLine
+from engine.logs import task_events
+from engine.logs.log_tail import LogLine
+from engine.logs.task_events import Event
 from engine.model import Missing, Problem, State, Task
+from engine.replay.outcomes import (
+    GRACE,
+    Known,
+    ObservedChange,
+    OutcomeTracker,
+    ReplayOutcome,
+    SentTask,
+    judge,
+    mark_of,
+)
 from tests.engine.builders import NOW
 from tests.tables import each
 
@@ -25,9 +34,9 @@ def ident(number: int = 1) -> str:
     return f"20261120T094115Z-mail_send-{number:08x}"
 
 
-def a_sent(number: int = 1, mark: str = MARK) -> Sent:
+def a_sent(number: int = 1, mark: str = MARK) -> SentTask:
     """A task that was sent half a second into a second."""
-    return Sent(number, ident(number), "r1", NOW + 0.5, mark)
+    return SentTask(number, ident(number), "r1", NOW + 0.5, mark)
 
 
 def a_task(state: State, number: int = 1, **fields: Any) -> Task:
@@ -41,7 +50,7 @@ def said(*texts: str, number: int = 1, when: float | None = NOW + 1) -> list[Eve
     lines = [
         LogLine(when, "INFO", text.replace("ID", ident(number)), "queue.log") for text in texts
     ]
-    return list(events.read(lines))
+    return list(task_events.read(lines))
 
 
 MISSING = Missing(ident())
@@ -62,7 +71,12 @@ def dead(**fields: Any) -> Task:
     return a_task(State.DEAD, **{"error": ERROR, "extra": DEAD_NOW, **fields})
 
 
-WAITING, RUNS, FAILS, TAKEN = Fate.WAITING, Fate.RUNNING, Fate.FAILED, Fate.TAKEN
+WAITING, RUNS, FAILS, TAKEN = (
+    ReplayOutcome.WAITING,
+    ReplayOutcome.RUNNING,
+    ReplayOutcome.FAILED,
+    ReplayOutcome.TAKEN,
+)
 TOUCHED = "waits to be run; somebody touched it since it was sent"
 PUT_BACK, NOT_RUN = (
     "somebody put it back where it was",
@@ -93,7 +107,7 @@ SEEN: list[tuple[Task | Missing | None, Known]] = [
     (dead(error=""), Known(TAKEN, NOT_RUN, final=True)),
     (a_task(State.HELD), Known(TAKEN, "somebody holds it", final=True)),
     (a_task(State.TRASH), Known(TAKEN, "somebody purged it", final=True)),
-    (a_task(State.DONE), Known(Fate.DELIVERED, "its store has it as done", final=True)),
+    (a_task(State.DONE), Known(ReplayOutcome.DELIVERED, "its store has it as done", final=True)),
 ]
 
 
@@ -105,7 +119,7 @@ def test_the_state_of_a_task_decides_its_outcome(seen: Task | Missing | None, kn
         assert judge(a_sent(), seen, said(BEGUN, DONE)) == known
 
 
-OK = Known(Fate.DELIVERED, "the log says that it succeeded", final=True)
+OK = Known(ReplayOutcome.DELIVERED, "the log says that it succeeded", final=True)
 NOT_YET = "has left; nothing says yet what became of it"
 NOTHING = Known(WAITING, NOT_YET)
 RUNNING = Known(RUNS, f"was begun, and {NOT_YET}")
@@ -141,25 +155,25 @@ def test_the_log_decides_the_outcome_of_a_missing_task() -> None:
         (said(BEGUN), f"was begun and has left; {neither}"),
     ):
         unknown = judge(a_sent(), MISSING, told, silent=120, timeout=120)
-        assert unknown == Known(Fate.UNKNOWN, why)
+        assert unknown == Known(ReplayOutcome.UNKNOWN, why)
     why = "left without a line in the log; the counter rose for it"
-    assert judge(a_sent(), MISSING, (), counted=True) == Known(Fate.DELIVERED, why)
+    assert judge(a_sent(), MISSING, (), counted=True) == Known(ReplayOutcome.DELIVERED, why)
 
 
-def followed(*sent: Sent, timeout: float = 120) -> Fates:
+def followed(*sent: SentTask, timeout: float = 120) -> OutcomeTracker:
     """These, being followed."""
-    fates = Fates(timeout)
+    fates = OutcomeTracker(timeout)
     for one in sent:
         fates.add(one)
     return fates
 
 
-def fates_of(changes: Sequence[Change]) -> dict[int, Fate]:
+def fates_of(changes: Sequence[ObservedChange]) -> dict[int, ReplayOutcome]:
     """The news, by number."""
     return {change.sent.nth: change.after.fate for change in changes}
 
 
-def gone(fates: Fates, *numbers: int, now: float = NOW) -> None:
+def gone(fates: OutcomeTracker, *numbers: int, now: float = NOW) -> None:
     """These were looked for, and are nowhere."""
     ids = {ident(number) for number in numbers}
     fates.see(ids, [Missing(one) for one in sorted(ids)], now)
@@ -172,13 +186,13 @@ def test_a_settled_task_is_looked_at_no_more() -> None:
     fates = followed(a_sent(1), a_sent(2), a_sent(3))
     fates.hear(said(BEGUN, DONE, number=2))
     gone(fates, 2)
-    assert fates_of(list(fates.settle(NOW))) == {2: Fate.DELIVERED}
+    assert fates_of(list(fates.settle(NOW))) == {2: ReplayOutcome.DELIVERED}
     assert [fates.ask(1), fates.ask(1), fates.ask(1)] == [(ident(1),), (ident(3),), (ident(1),)]
     many = followed(*(a_sent(number) for number in range(50)))
     many.hear(said(BEGUN, number=40))
     assert many.ask(2) == (ident(40), ident(0))
 
-    fates, changes = followed(a_sent()), list[Change]()
+    fates, changes = followed(a_sent()), list[ObservedChange]()
     for state in (State.PENDING, State.ACTIVE):
         fates.see({ident()}, [a_task(state, **AGAIN)], NOW)
         changes += fates.settle(NOW)
@@ -186,7 +200,7 @@ def test_a_settled_task_is_looked_at_no_more() -> None:
     gone(fates, 1)
     changes += fates.settle(NOW)
     assert [change.first for change in changes] == [True, False, False]
-    assert changes[-1].after.fate is Fate.DELIVERED
+    assert changes[-1].after.fate is ReplayOutcome.DELIVERED
 
 
 def test_a_task_on_its_way_an_undone_one_and_a_counter_that_restarts() -> None:
@@ -203,7 +217,10 @@ def test_a_task_on_its_way_an_undone_one_and_a_counter_that_restarts() -> None:
     for finished in (100, 101, None, 0, 1):
         fates.count(finished)
     gone(fates, 1, 2)
-    assert fates_of(list(fates.settle(NOW + GRACE))) == {1: Fate.DELIVERED, 2: Fate.DELIVERED}
+    assert fates_of(list(fates.settle(NOW + GRACE))) == {
+        1: ReplayOutcome.DELIVERED,
+        2: ReplayOutcome.DELIVERED,
+    }
 
     fates = followed(a_sent(1), a_sent(2))
     (back,) = fates.take_back([ident(1), ident(77)])
@@ -282,7 +299,11 @@ def test_nothing_that_comes_due_is_missed(happened: list[tuple[int, str, float]]
         for nth in (n for n in range(5) if not known[n].final):
             silent = now - since[nth] if nth in since else 0.0
             expected = judge(sent[nth], seen[nth], told[nth], silent)
-            unsaid = expected.fate in (Fate.WAITING, Fate.RUNNING, Fate.UNKNOWN)
+            unsaid = expected.fate in (
+                ReplayOutcome.WAITING,
+                ReplayOutcome.RUNNING,
+                ReplayOutcome.UNKNOWN,
+            )
             if spare and nth in since and silent >= GRACE and unsaid:
                 spare -= 1
                 expected = judge(sent[nth], seen[nth], told[nth], silent, counted=True)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from engine import files
-from engine.files import Refused
-from engine.limits import Buckets
-from engine.metrics import Counters
+from engine.locks.token_buckets import Buckets
+from engine.monitor.prometheus import Counters
 from engine.policy import Rate
+from engine.system import files
+from engine.system.files import Refused
 from tests.engine.builders import GOLDEN
 from tests.tables import each
 

@@ -15,15 +15,24 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine import fingerprint, matching, patterns
-from engine.filters import FIELDS, LONGEST, NOTHING, SEARCHED, BadFilter, parse, written
-from engine.index import Query
+from engine.index import regexp_operator
+from engine.index.filter_language import (
+    FIELDS,
+    LONGEST,
+    NOTHING,
+    SEARCHED,
+    BadFilter,
+    parse,
+    written,
+)
+from engine.index.filter_tasks import sieve
+from engine.index.reader import Reader
+from engine.index.schema import Query
+from engine.index.writer import Writer
 from engine.model import Lease, State, Task
-from engine.moments import Ago
-from engine.reader import Reader
-from engine.sifting import sieve
 from engine.store import Unavailable
-from engine.writer import Writer
+from engine.text import error_pattern, safe_regex
+from engine.text.time_expressions import RelativeTime
 from tests.engine.builders import a_row
 from tests.examples import examples
 
@@ -55,7 +64,7 @@ TASK = replace(
     extra={"dead_since": str(int(NOW - HOUR))},
     lease=Lease("4711", NOW - 90),
 )
-MARK = fingerprint.mark(fingerprint.fold(TASK.error))
+MARK = error_pattern.mark(error_pattern.fold(TASK.error))
 
 
 TRUE = [
@@ -133,7 +142,7 @@ def test_a_filter_knows_its_clauses() -> None:
         *(("gmail |421", 1), ("!age>2h", 13))
     ]
     assert found.names("age") and not found.names("due")
-    assert found.clauses[1].values == (Ago(2 * HOUR),)
+    assert found.clauses[1].values == (RelativeTime(2 * HOUR),)
     assert found.relative
     assert not parse("since:06:00 tries=1", now=NOW).relative
     assert parse("  ") == NOTHING
@@ -185,7 +194,7 @@ def test_a_pattern_is_matched_by_characters_in_linear_time() -> None:
     is folded beyond ASCII, `.` is one character, a lone surrogate is a question mark; a pattern
     with an undecodable byte of the command line is refused."""
     for slow in ("(?:aa?|a)(?:aa?|a)a*a*a*b", "(a+)+b", "(a|ab)*c", "(.*)+x", "(a?){30}a{30}b"):
-        assert not patterns.compiled(slow).found_in("a" * patterns.REACH)
+        assert not safe_regex.compiled(slow).found_in("a" * safe_regex.REACH)
     for pattern, text in (
         ("É.x", "éßx"),
         (r"^\pL+$", "Größe"),
@@ -193,15 +202,15 @@ def test_a_pattern_is_matched_by_characters_in_linear_time() -> None:
         ("a.b", "a\udcffb"),
         ("a{99999999999}", "a{99999999999}"),
     ):
-        assert patterns.compiled(pattern).found_in(text)
+        assert safe_regex.compiled(pattern).found_in(text)
     with pytest.raises(ValueError, match="invalid pattern: not valid UTF-8"):
-        patterns.compiled("a\udcff")
+        safe_regex.compiled("a\udcff")
 
 
 def test_the_time_of_a_query_in_matching_is_limited() -> None:
     """A query whose matches have taken `QUERY_SECONDS` ends with Unavailable; the next one runs."""
-    clock = count(0.0, matching.QUERY_SECONDS / 3)
-    matcher = matching.Matcher(lambda: next(clock))
+    clock = count(0.0, regexp_operator.QUERY_SECONDS / 3)
+    matcher = regexp_operator.Matcher(lambda: next(clock))
     rows = "WITH row(n) AS (VALUES ('a1'), ('b2'), ('c3'), ('d4')) SELECT n FROM row"
     with closing(sqlite3.connect(":memory:")) as db:
         matcher.install(db)
@@ -217,7 +226,7 @@ def test_an_interrupt_in_a_match_ends_the_command(monkeypatch: pytest.MonkeyPatc
     def interrupted(_: str) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(patterns, "compiled", lambda _: patterns.Pattern(interrupted))
+    monkeypatch.setattr(regexp_operator, "compiled", lambda _: safe_regex.Pattern(interrupted))
     filter = parse("err~x", STATES, NOW)
     with pytest.raises(KeyboardInterrupt):
         list(sieve([TASK], filter, NOW))
@@ -271,14 +280,14 @@ TASKS = st.builds(
 _lower = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 TEXTS: dict[str, Callable[[Task], str]] = {
     "owner": lambda t: t.lease.owner if t.lease else "",
-    "cluster": lambda t: fingerprint.fold(t.error) if t.error else "",
+    "cluster": lambda t: error_pattern.fold(t.error) if t.error else "",
     **{field: attrgetter(field) for field in ("id", "kind", "queue", "word", "payload")},
     **{"dest": attrgetter("destination"), "err": attrgetter("error")},
     "desc": attrgetter("description"),
 }
 NUMBERS: dict[str, Callable[[Task], float | None]] = {
     "tries": lambda t: t.attempts,
-    "code": lambda t: int(fingerprint.code(t.error) or 0) or None,
+    "code": lambda t: int(error_pattern.code(t.error) or 0) or None,
     "due": lambda t: t.due,
     "created": lambda t: t.created,
     "died": lambda t: float(t.extra["dead_since"]) if t.extra else None,

@@ -5,8 +5,8 @@ import string
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine.fingerprint import code, fold, mark
-from engine.text import ERROR_LIMIT, plain_error
+from engine.text.error_pattern import code, fold, mark
+from engine.text.safe import ERROR_LIMIT, plain_error
 
 PATTERNS = {
     "": "",

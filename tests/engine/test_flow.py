@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.flow import SPAN, Course, Flow, Rates, roughly, spell
 from engine.model import State
+from engine.monitor.throughput import SPAN, Flow, Rates, Trend, roughly, spell
 
 NOW = 1_795_167_600.0
 """A whole multiple of ten minutes."""
@@ -49,7 +49,7 @@ def test_a_counter_that_begins_again_loses_nothing() -> None:
     flow, then = a_flow(300, 100, came=5), NOW - 3600
     flow.add(then, 9, 9, {State.PENDING: 1})
     assert flow.rates(then) is None
-    assert flow.drain(then).course is Course.UNKNOWN
+    assert flow.drain(then).course is Trend.UNKNOWN
     assert [cell for cell in flow.spark(then, 10) if cell is not None] == [1.0]
 
 
@@ -64,18 +64,18 @@ def test_a_queue_is_dry_and_a_state_grows() -> None:
     flow = Flow()
     for second in range(121):
         flow.add(NOW + second, 0, 0, {State.PENDING: 1000 - 2 * second + 30 * (second % 10)})
-    assert flow.drain(NOW + 120).course is Course.DRAINS
+    assert flow.drain(NOW + 120).course is Trend.DRAINS
 
 
 def test_a_backlog_drains_grows_or_stays() -> None:
     """How the backlog went for two minutes says when it will be gone, or that it will not."""
     for flow, course, seconds, words in (
-        (Flow(), Course.UNKNOWN, None, "?"),
-        (a_flow(5, 10), Course.UNKNOWN, None, "?"),
-        (a_flow(120, 0), Course.EMPTY, None, "-"),
-        (a_flow(120, 7), Course.STEADY, None, "steady"),
-        (a_flow(120, 1204, came=9, left=7), Course.GROWS, None, "grows"),
-        (a_flow(120, 102, came=4, left=5), Course.DRAINS, pytest.approx(102.0, 0.01), "1m42s"),
+        (Flow(), Trend.UNKNOWN, None, "?"),
+        (a_flow(5, 10), Trend.UNKNOWN, None, "?"),
+        (a_flow(120, 0), Trend.EMPTY, None, "-"),
+        (a_flow(120, 7), Trend.STEADY, None, "steady"),
+        (a_flow(120, 1204, came=9, left=7), Trend.GROWS, None, "grows"),
+        (a_flow(120, 102, came=4, left=5), Trend.DRAINS, pytest.approx(102.0, 0.01), "1m42s"),
     ):
         got = flow.drain(NOW)
         assert (got.course, got.seconds, got.words) == (course, seconds, words)

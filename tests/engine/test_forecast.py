@@ -7,19 +7,19 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.config import Thresholds
-from engine.flow import Course, Drain, Growth
-from engine.forecast import About, Basis, agreed, as_row, drained, expected, filled, retired
-from engine.limits import WHOLE, Left
+from engine.config.queue_config import Thresholds
+from engine.locks.token_buckets import WHOLE, Left
 from engine.model import State
+from engine.monitor.forecast import About, Basis, agreed, as_row, drained, expected, filled, retired
+from engine.monitor.throughput import Drain, Growth, Trend
 from engine.policy import DAY
-from engine.text import shown
+from engine.text.safe import shown
 from tests.tables import each
 
 NOW = 1_795_167_728.0
-DRAINS = Drain(Course.DRAINS, 90.0)
+DRAINS = Drain(Trend.DRAINS, 90.0)
 ESCAPE = "\x1b[31m"
-GROWS, STEADY, UNKNOWN = Drain(Course.GROWS), Drain(Course.STEADY), Drain(Course.UNKNOWN)
+GROWS, STEADY, UNKNOWN = Drain(Trend.GROWS), Drain(Trend.STEADY), Drain(Trend.UNKNOWN)
 
 
 def a_bucket(per_hour: int, tokens: int = 0, name: str = WHOLE) -> Left:
@@ -84,7 +84,7 @@ def test_when_nothing_waits_any_more() -> None:
 @given(st.integers(0, 10**6), st.floats(0.1, 1e7), st.integers(1, 10**6), st.integers(0, 100))
 def test_no_bucket_is_outrun(waiting: int, seconds: float, per_hour: int, tokens: int) -> None:
     """It never takes less than the bucket needs, nor less than the present pace."""
-    found = drained(waiting, Drain(Course.DRAINS, seconds), (a_bucket(per_hour, tokens),))
+    found = drained(waiting, Drain(Trend.DRAINS, seconds), (a_bucket(per_hour, tokens),))
     assert found.seconds is not None
     if waiting:
         assert found.seconds >= seconds
@@ -149,9 +149,9 @@ def test_all_forecasts_as_data() -> None:
 @each(
     ("pace", "tokens", "drain"),
     [
-        *((DRAINS, (), DRAINS), (DRAINS, (SLOW,), Drain(Course.DRAINS, 7200.0))),
-        *((STEADY, (SLOW,), Drain(Course.DRAINS, 7200.0)), (STEADY, (), STEADY)),
-        *((GROWS, (SLOW,), GROWS), (UNKNOWN, (SLOW,), Drain(Course.DRAINS, 7200.0))),
+        *((DRAINS, (), DRAINS), (DRAINS, (SLOW,), Drain(Trend.DRAINS, 7200.0))),
+        *((STEADY, (SLOW,), Drain(Trend.DRAINS, 7200.0)), (STEADY, (), STEADY)),
+        *((GROWS, (SLOW,), GROWS), (UNKNOWN, (SLOW,), Drain(Trend.DRAINS, 7200.0))),
         (UNKNOWN, (), UNKNOWN),
     ],
 )

@@ -12,14 +12,15 @@ from typing import TypeAlias
 
 import pytest
 
-from engine.accounts import Account
-from engine.handlers import Context, Failed, Fatal, command
-from engine.handlers.command import Command, error_text
-from engine.handlers.payload import guarded
-from engine.mail.running import PATH
+from engine.mail.run_program import PATH
 from engine.model import State, Task
-from engine.supervisor import KEPT
-from engine.text import ERROR_LIMIT
+from engine.system.supervisor import KEPT
+from engine.system.users import Account
+from engine.text.safe import ERROR_LIMIT
+from engine.work import command
+from engine.work.command import CommandHandler, error_text
+from engine.work.handlers import Context, Failed, Fatal
+from engine.work.payload import guarded
 from tests.tables import each
 
 TASK = Task(
@@ -35,12 +36,12 @@ LONG = 60.0
 """Seconds that no program here needs; one that does hangs, and fails its test."""
 
 
-def python(code: str, *args: str, timeout: float = LONG) -> Command:
+def python(code: str, *args: str, timeout: float = LONG) -> CommandHandler:
     """A handler that runs a Python program."""
-    return Command([sys.executable, "-c", code, *args], timeout)
+    return CommandHandler([sys.executable, "-c", code, *args], timeout)
 
 
-def failure_of(handler: Command, context: Context | None = None) -> str:
+def failure_of(handler: CommandHandler, context: Context | None = None) -> str:
     """The text that a handler fails with."""
     with pytest.raises(Failed) as failed:
         handler(TASK, context or Context())
@@ -105,7 +106,9 @@ def test_a_program_that_cannot_be_started_fails(tmp_path: Path) -> None:
     for mode in (0o644, 0o755):
         script.chmod(mode)
         for program in ("/nonexistent/program", "no-such-program-anywhere", "/", "", str(script)):
-            assert failure_of(Command([program], LONG)).startswith(f"cannot start {program}: ")
+            assert failure_of(CommandHandler([program], LONG)).startswith(
+                f"cannot start {program}: "
+            )
 
 
 LINES = b"\n".join(b"line %03d" % n for n in range(1000))
@@ -131,7 +134,7 @@ def test_the_beginning_of_all_output_is_kept(output: bytes, kept: str) -> None:
 
 def test_endless_output_ends_with_the_time() -> None:
     """A program that prints without end is ended when its time is up, like any other."""
-    said = failure_of(Command(["sh", "-c", "yes 'and again' & exec yes 'and again'"], 0.3))
+    said = failure_of(CommandHandler(["sh", "-c", "yes 'and again' & exec yes 'and again'"], 0.3))
     assert said.startswith("timeout after 0.3 s: and again\n")
     assert len(said) < 2 * ERROR_LIMIT
 
@@ -202,7 +205,9 @@ def told(
         "fields = [*sys.argv[2:], *(f'{k}={v}' for k, v in os.environ.items())]\n"
         "open(sys.argv[1], 'w').write('\\0'.join(fields))\n"
     )
-    Command([sys.executable, "-c", code, str(out), *args], LONG, None, environ)(task, Context())
+    CommandHandler([sys.executable, "-c", code, str(out), *args], LONG, None, environ)(
+        task, Context()
+    )
     fields = out.read_text().split("\0")
     pairs = (field.partition("=") for field in fields[len(args) :])
     return fields[: len(args)], {key: value for key, _, value in pairs}
@@ -265,7 +270,7 @@ def test_it_runs_as_whom_it_shall() -> None:
     with that user's name and home."""
     account = Account(65534, 65534, (65534, 4242), "somebody", "/some/where")
     say = "echo $(id -u) $(id -g) $(id -G) $HOME $USER $LOGNAME; exit 1"
-    said = failure_of(Command(["sh", "-c", say], LONG, account))
+    said = failure_of(CommandHandler(["sh", "-c", say], LONG, account))
     assert said == "65534 65534 65534 4242 /some/where somebody somebody"
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import holder, lockfile
-from engine.holder import Here, Process, Scene, doubt
-from engine.lockfile import Claim, Mark, compose, parse
+from engine.locks import lock_file, lock_holder
+from engine.locks.lock_file import LockClaim, ProcessMark, compose, parse
+from engine.locks.lock_holder import HolderProcess, LockScene, Observer, doubt
 from tests.engine.lockers import INNOCENT, marked, said
 from tests.tables import each
 
@@ -25,20 +25,22 @@ BOOTED = 1_795_000_000.0
 TAKEN = 1_795_167_737
 """Epoch seconds at which the scene's lock was written last."""
 
-OURS = Claim(4242, TAKEN, Mark(BOOT, 990_000, 4026531836, "mx1", 993, 4242, "ab" * 8, 167_737, 60))
-THEIRS = Claim(4242, TAKEN)
-HERE = Here(5000, 0, BOOT, 4026531836, "mx1", frozenset({4999, 1}))
-WORKER = Process(4242, "", 990_000, 1, frozenset({993}), "spooldeck queue work", 4242)
+OURS = LockClaim(
+    4242, TAKEN, ProcessMark(BOOT, 990_000, 4026531836, "mx1", 993, 4242, "ab" * 8, 167_737, 60)
+)
+THEIRS = LockClaim(4242, TAKEN)
+HERE = Observer(5000, 0, BOOT, 4026531836, "mx1", frozenset({4999, 1}))
+WORKER = HolderProcess(4242, "", 990_000, 1, frozenset({993}), "spooldeck queue work", 4242)
 BASH = WORKER._replace(
     command="bash /usr/sbin/nftban-queue-processor", program="nftban-queue-processor", taker=None
 )
-CHILD = Process(4300, "", 990_500, 4242, frozenset({993}), "/bin/sh handle.sh", 4242)
+CHILD = HolderProcess(4300, "", 990_500, 4242, frozenset({993}), "/bin/sh handle.sh", 4242)
 
 
-def scene(**changes: object) -> Scene:
+def scene(**changes: object) -> LockScene:
     """A stuck lock of ours, of which all is known and all fits."""
-    plain = Scene(OURS, True, WORKER, (), HERE, 993, 993, "", float(TAKEN), BOOTED)
-    return Scene._make((plain._asdict() | changes).values())
+    plain = LockScene(OURS, True, WORKER, (), HERE, 993, 993, "", float(TAKEN), BOOTED)
+    return LockScene._make((plain._asdict() | changes).values())
 
 
 def test_what_is_written_is_read() -> None:
@@ -55,7 +57,7 @@ def test_what_is_written_is_read() -> None:
 def test_no_sign_of_life_changes_the_length(written: int, alive_at: int) -> None:
     """Whatever the clocks say, a file written over the one before leaves nothing of it."""
     assert OURS.mark is not None
-    claim = Claim(4242, written, OURS.mark._replace(alive_at=alive_at))
+    claim = LockClaim(4242, written, OURS.mark._replace(alive_at=alive_at))
     assert len(compose(claim)) == len(compose(OURS))
     assert parse(compose(claim)) == claim
 
@@ -72,14 +74,14 @@ def test_no_sign_of_life_changes_the_length(written: int, alive_at: int) -> None
 )
 def test_a_machine_asleep_is_no_silent_holder(up: float, slept: float, silent: float) -> None:
     """Silent is who gives no sign of life while the machine is awake."""
-    assert holder.silence(scene(), TAKEN + 9999.0, up, slept) == silent
+    assert lock_holder.silence(scene(), TAKEN + 9999.0, up, slept) == silent
 
 
 @given(st.binary(max_size=300) | st.from_regex(rb"[0-9\n+-]{0,40}", fullmatch=True))
 def test_any_bytes_name_a_process_or_none(data: bytes) -> None:
     """No bytes make the reader fail or return a number that is no PID."""
     claim = parse(data)
-    assert claim is None or 1 <= claim.pid <= lockfile.MOST
+    assert claim is None or 1 <= claim.pid <= lock_file.MOST
 
 
 @given(st.integers(0, len(compose(OURS)) - 1), st.integers(0, 255))
@@ -92,7 +94,7 @@ def test_a_torn_or_changed_lock_is_not_the_same(at: int, byte: int) -> None:
     assert byte == before or parse(bytes(data)) != OURS or data[at : at + 1] in b"+-"
 
 
-def _ours(**marks: int) -> Claim:
+def _ours(**marks: int) -> LockClaim:
     return marked(OURS, **marks)
 
 
@@ -182,7 +184,7 @@ def test_one_thing_that_does_not_fit_is_a_doubt(changes: dict[str, object], why:
 )
 def test_a_command_line_names_one_program(line: str, program: str) -> None:
     """What a process runs is its program, or an interpreter's script, never a file it works on."""
-    assert holder.program_of(line.split(" ")) == program
+    assert lock_holder.program_of(line.split(" ")) == program
 
 
 FLOCK = "held by PID 4300 (/bin/sh handle.sh)"
@@ -193,13 +195,13 @@ FLOCK = "held by PID 4300 (/bin/sh handle.sh)"
     [
         (WORKER._replace(taker=None), FLOCK),
         (WORKER._replace(taker=None, files_hidden=True), f"? {FLOCK}"),
-        (Process(4242, "/proc hides it from us"), f"? {FLOCK}"),
+        (HolderProcess(4242, "/proc hides it from us"), f"? {FLOCK}"),
         (WORKER, "held by PID 4242, PID 4300 (/bin/sh handle.sh)"),
     ],
 )
-def test_hidden_files_make_the_flock_uncertain(named: Process, said: str) -> None:
+def test_hidden_files_make_the_flock_uncertain(named: HolderProcess, said: str) -> None:
     """If the holder's files are hidden, the processes seen to have the flock may not be all."""
-    assert dict(holder.facts(scene(named=named, others=(CHILD,)), 5, 60))["flock"] == said
+    assert dict(lock_holder.facts(scene(named=named, others=(CHILD,)), 5, 60))["flock"] == said
 
 
 def test_a_process_is_seen_as_it_is(tmp_path: Path, start: Start) -> None:
@@ -210,19 +212,19 @@ def test_a_process_is_seen_as_it_is(tmp_path: Path, start: Start) -> None:
     other.touch()
     child = start(INNOCENT, str(lock))
     assert said(child) == "ready"
-    seen, elsewhere = (holder.look(child.pid, path.stat()) for path in (lock, other))
+    seen, elsewhere = (lock_holder.look(child.pid, path.stat()) for path in (lock, other))
     assert seen is not None and elsewhere is not None
     assert (seen.taker, seen.parent) == (child.pid, os.getpid())
     assert seen.uids == {os.geteuid()}
     assert seen.command.startswith(f"{sys.executable} -c ")
     assert not seen.hidden
     assert elsewhere.taker is None
-    assert [process.pid for process in holder.all_with(lock.stat())] == [child.pid]
+    assert [process.pid for process in lock_holder.all_with(lock.stat())] == [child.pid]
     child.send_signal(signal.SIGKILL)
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert holder.look(child.pid, lock.stat()) is None
+    assert lock_holder.look(child.pid, lock.stat()) is None
     child.wait()
-    assert holder.look(child.pid, lock.stat()) is None
+    assert lock_holder.look(child.pid, lock.stat()) is None
 
 
 def test_a_thread_is_no_process_and_a_local_folder_is_not_remote(
@@ -236,9 +238,9 @@ def test_a_thread_is_no_process_and_a_local_folder_is_not_remote(
     )
     thread = int(said(child))
     os.kill(thread, 0)
-    assert holder.look(thread, tmp_path.stat()) is None
+    assert lock_holder.look(thread, tmp_path.stat()) is None
     fd = os.open(tmp_path, os.O_RDONLY)
-    assert holder.remote(fd) == ""
+    assert lock_holder.remote(fd) == ""
     os.close(fd)
 
 
@@ -251,10 +253,10 @@ def test_a_worker_whose_lock_file_was_removed_is_seen(tmp_path: Path) -> None:
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdin is not None and child.stdout is not None
         child.stdout.readline()
-        there = holder.lingering(str(path))
+        there = lock_holder.lingering(str(path))
         path.unlink()
-        removed = holder.lingering(str(path))
+        removed = lock_holder.lingering(str(path))
         child.stdin.close()
         child.wait()
     assert (there, removed) == (None, child.pid)
-    assert holder.lingering(str(path)) is None
+    assert lock_holder.lingering(str(path)) is None

@@ -19,17 +19,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from engine import patterns, ranks, scratch
-from engine.filters import parse
-from engine.index import ORDERS, Query, Window
+from engine.index import regexp_operator, row_positions
+from engine.index.filter_language import parse
+from engine.index.reader import Reader
+from engine.index.row_positions import Ranks
+from engine.index.schema import ORDERS, Query, Window
+from engine.index.writer import Sighting, Writer
 from engine.model import Lease, Missing, Problem, State, Task
-from engine.plans import Row
-from engine.ranks import Ranks
-from engine.reader import Reader
-from engine.scratch import Scratch
+from engine.operations.plans import Row
 from engine.store import Unavailable
-from engine.stores.memory import Memory, MemoryStore
-from engine.writer import Sighting, Writer
+from engine.stores.memory import MemoryStore, MemoryTasks
+from engine.system import temp_dir
+from engine.system.temp_dir import Scratch
+from engine.text import safe_regex
 from tests.engine.builders import NOW
 from tests.engine.builders import a_row as a_task
 from tests.examples import examples
@@ -187,7 +189,7 @@ class IndexFollowsStore(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.memory = Memory()
+        self.memory = MemoryTasks()
         self.store = MemoryStore(self.memory)
         self.scratch = Scratch()
         self.writer = Writer(f"{self.scratch.path}/index")
@@ -416,7 +418,7 @@ def test_a_search_by_pattern_can_be_ended(
         other.start()
         other.join()
 
-    monkeypatch.setattr(patterns, "compiled", lambda _: patterns.Pattern(search))
+    monkeypatch.setattr(regexp_operator, "compiled", lambda _: safe_regex.Pattern(search))
     with pytest.raises(sqlite3.OperationalError, match="interrupted"):
         reader.count(slow)
     assert len(texts) < 10
@@ -465,7 +467,7 @@ def test_blocks_know_every_place(names: list[int], gone: list[int]) -> None:
         return (after[count], before) if before else None
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranks, "BLOCK", 8)
+        patch.setattr(row_positions, "BLOCK", 8)
         for name in sorted(f"{n:03}" for n in names):
             rows.append(name)
             listed.add(name, 1)
@@ -490,36 +492,36 @@ def test_a_scratch_folder_is_private_removed_and_swept(tmp_path: Path) -> None:
     assert Path(held.path).stat().st_mode & 0o777 == 0o700
     (Path(held.path) / "index").write_text("rows")
     os.utime(held.path, (0, 0))
-    elsewhere, new = tmp_path / "elsewhere", tmp_path / f"{scratch.PREFIX}new"
+    elsewhere, new = tmp_path / "elsewhere", tmp_path / f"{temp_dir.PREFIX}new"
     elsewhere.mkdir()
-    (elsewhere / scratch.OWNER).touch()
-    (tmp_path / f"{scratch.PREFIX}link").symlink_to(elsewhere)
-    (tmp_path / f"{scratch.PREFIX}file").touch()
+    (elsewhere / temp_dir.OWNER).touch()
+    (tmp_path / f"{temp_dir.PREFIX}link").symlink_to(elsewhere)
+    (tmp_path / f"{temp_dir.PREFIX}file").touch()
     new.mkdir()
 
-    assert scratch.sweep(str(tmp_path)) == []
+    assert temp_dir.sweep(str(tmp_path)) == []
     assert len(list(tmp_path.iterdir())) == 5
     os.utime(new, (0, 0))
-    assert scratch.sweep(str(tmp_path)) == [str(new)]
+    assert temp_dir.sweep(str(tmp_path)) == [str(new)]
     held.remove()
     assert not Path(held.path).exists()
-    with pytest.raises(Unavailable, match=f"{tmp_path}/{scratch.PREFIX}file: Not a directory"):
-        Scratch(f"{tmp_path}/{scratch.PREFIX}file")
+    with pytest.raises(Unavailable, match=f"{tmp_path}/{temp_dir.PREFIX}file: Not a directory"):
+        Scratch(f"{tmp_path}/{temp_dir.PREFIX}file")
 
 
 def test_the_folder_of_a_crashed_owner_is_swept(tmp_path: Path) -> None:
     """What a killed process left is removed by the next that makes one there."""
     code = (
-        "import sys, signal; from engine.scratch import Scratch; "
+        "import sys, signal; from engine.system.temp_dir import Scratch; "
         "folder = Scratch(sys.argv[1]); print(folder.path, flush=True); signal.pause()"
     )
     argv = [sys.executable, "-c", code, str(tmp_path)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         path = process.stdout.readline().strip()
-        alive = scratch.sweep(str(tmp_path))
+        alive = temp_dir.sweep(str(tmp_path))
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert alive == []
-    assert scratch.sweep(str(tmp_path)) == [path]
+    assert temp_dir.sweep(str(tmp_path)) == [path]
     assert not Path(path).exists()

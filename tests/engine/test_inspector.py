@@ -19,19 +19,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import inspector as inspector_module
-from engine import mirror, verbs, watch
-from engine.filters import parse
-from engine.index import Query
-from engine.inspector import Changed, Inspector
-from engine.model import Doorbell, Missing, Problem, State, Task
-from engine.reader import Reader
-from engine.scratch import PREFIX
+from engine import verbs
+from engine.index.backlog import BacklogSummary
+from engine.index.filter_language import parse
+from engine.index.reader import Reader
+from engine.index.schema import Query
+from engine.live import folder_watch, index_sync
+from engine.live import inspector as inspector_module
+from engine.live.inspector import IndexChanged, Inspector
+from engine.model import ChangeSource, Missing, Problem, State, Task
 from engine.store import Control, Gone, Store, Unavailable
-from engine.stores import open_store
-from engine.stores.memory import Memory, MemoryStore
-from engine.stores.nftban.form import new_record, render
-from engine.waiting import Standing
+from engine.stores.detect import open_store
+from engine.stores.memory import MemoryStore, MemoryTasks
+from engine.stores.nftban.task_format import new_record, render
+from engine.system.temp_dir import PREFIX
 from tests.engine.builders import NOW, Clock, a_task, clock
 from tests.examples import examples
 
@@ -94,7 +95,7 @@ async def inspecting(
             await inspector.close()
 
 
-async def until(inspector: Inspector, wanted: Callable[[Changed], bool]) -> Changed:
+async def until(inspector: Inspector, wanted: Callable[[IndexChanged], bool]) -> IndexChanged:
     """Wait for changes until they are as wanted."""
     changed = inspector.latest
     while not wanted(changed):
@@ -102,12 +103,12 @@ async def until(inspector: Inspector, wanted: Callable[[Changed], bool]) -> Chan
     return changed
 
 
-def is_complete(changed: Changed) -> bool:
+def is_complete(changed: IndexChanged) -> bool:
     """Whether everything was seen and can be reached."""
     return changed.complete and not changed.unavailable
 
 
-def counts(**wanted: int) -> Callable[[Changed], bool]:
+def counts(**wanted: int) -> Callable[[IndexChanged], bool]:
     """Whether everything was seen, with so many tasks in these states and none in others."""
     expected = {State(word): count for word, count in wanted.items()}
     return lambda changed: (
@@ -129,10 +130,10 @@ def stored(place: Path) -> list[Task]:
 
 
 def hooked(
-    hook: Callable[[Seen, Collection[str] | None], Seen], memory: Memory | None = None
+    hook: Callable[[Seen, Collection[str] | None], Seen], memory: MemoryTasks | None = None
 ) -> MemoryStore:
     """A store whose look goes through a hook, which also gets the names that were asked for."""
-    store = MemoryStore(memory or Memory())
+    store = MemoryStore(memory or MemoryTasks())
     look = store.look
     store.look = lambda touched=None: hook(look(touched), touched)  # type: ignore[method-assign]
     return store
@@ -169,7 +170,7 @@ async def test_a_spool_is_counted_listed_and_searched_by_id(place: Path) -> None
 async def test_rows_are_shown_before_a_first_look_ends_and_it_can_be_stopped() -> None:
     """Rows are reported while most of the spool is still unread. Stopped, the scan reports so and
     shows a part; started again, it ends with all tasks."""
-    memory, going = Memory(), threading.Semaphore(120)
+    memory, going = MemoryTasks(), threading.Semaphore(120)
     with memory.changed:
         for at in range(300):
             memory.put(("", f"t{at:04}"), a_task(at, id=f"t{at:04}"))
@@ -284,8 +285,8 @@ def test_whatever_others_do_is_followed(
 
 SCRIPT = """
 import asyncio, resource, sys
-from engine.inspector import Inspector
-from engine.stores import open_store
+from engine.live.inspector import Inspector
+from engine.stores.detect import open_store
 
 async def main():
     inspector = Inspector(lambda: open_store(sys.argv[1]), folder=sys.argv[2])
@@ -346,7 +347,7 @@ async def test_a_place_that_is_missing_or_vanishes_is_reported_and_followed_late
 ) -> None:
     """A place that cannot be opened, or is removed, is reported, and followed once it is there;
     acting on it meanwhile changes nothing and raises Unavailable."""
-    monkeypatch.setattr(mirror, "RETRY", 0.1)
+    monkeypatch.setattr(index_sync, "RETRY", 0.1)
     place = tmp_path / "spool"
     async with inspecting(place) as inspector:
         changed = await until(inspector, lambda changed: bool(changed.unavailable))
@@ -372,7 +373,7 @@ async def test_no_temporary_folder_is_said_in_words(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the index cannot be made, a report says so, and it is made once that is repaired."""
-    monkeypatch.setattr(mirror, "RETRY", 0.1)
+    monkeypatch.setattr(index_sync, "RETRY", 0.1)
     write(place / "pending", a_task(1))
     folder = tmp_path / "temporary"
     folder.write_text("in the way")
@@ -400,7 +401,7 @@ async def test_the_close_leaves_nothing_and_ends_every_wait(
 ) -> None:
     """After the close there is no temporary folder and no thread; waiting for changes, and asking,
     raise Unavailable."""
-    monkeypatch.setattr(watch, "CHECK", 0.1)
+    monkeypatch.setattr(folder_watch, "CHECK", 0.1)
     folder = tmp_path / "temporary"
     folder.mkdir()
     async with inspecting(place, folder) as inspector:
@@ -530,7 +531,7 @@ async def test_a_whole_queue_is_tallied(place: Path) -> None:
         assert [(row.name, row.total) for row in table.rows] == [("job", 3)]
         (cluster,) = await inspector.clusters(Query(State.DEAD))
         assert (cluster.count, cluster.example) == (1, a_task(9).id)
-        assert await inspector.standing(NOW) == Standing(NOW - 1200, 3, NOW - 1200)
+        assert await inspector.standing(NOW) == BacklogSummary(NOW - 1200, 3, NOW - 1200)
         assert await inspector.ahead(last, NOW) == 2
         old = Query(State.DEAD, parse("age>9d job"))
         assert await inspector.count(old) == 0
@@ -613,7 +614,7 @@ async def test_what_was_seen_is_acted_on(place: Path) -> None:
 
 async def test_what_the_doorbell_names_is_all_that_is_looked_at() -> None:
     """A change in a store without folders costs a scan of the changed names, not of everything."""
-    memory = Memory()
+    memory = MemoryTasks()
     looks: SimpleQueue[Collection[str] | None] = SimpleQueue()
     rival = MemoryStore(memory)
     for number in range(3):
@@ -635,14 +636,14 @@ async def test_what_the_doorbell_names_is_all_that_is_looked_at() -> None:
 
 async def test_what_is_on_the_screen_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A task that is rewritten in place without an event is re-read where it is shown."""
-    monkeypatch.setattr(mirror, "AGAIN", 0.05)
-    memory = Memory()
+    monkeypatch.setattr(index_sync, "AGAIN", 0.05)
+    memory = MemoryTasks()
     rival = MemoryStore(memory)
     rival.swap(None, a_task(1))
 
     def silent() -> Store:
         store = MemoryStore(memory)
-        store.doorbell = Doorbell()
+        store.doorbell = ChangeSource()
         return store
 
     async with inspecting(silent) as inspector:
@@ -672,8 +673,8 @@ async def test_the_controls_are_those_of_the_latest_look(
     """A look at a name finds out which controls there are now, an older look does not undo it, and
     where nothing happens they are found out with time alone."""
     if happens == "nothing":
-        monkeypatch.setattr(mirror, "AGAIN", 0.05)
-    memory = Memory()
+        monkeypatch.setattr(index_sync, "AGAIN", 0.05)
+    memory = MemoryTasks()
     async with inspecting(lambda: PausableStore(memory)) as inspector:
         changed = await until(inspector, is_complete)
         assert inspector.controls == {}

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from engine import deeds, plans, undo
-from engine.journal import Intent, Journal, Operation, Who, mask
-from engine.lines import LONGEST
 from engine.model import State, Task
-from engine.operations import End, Ended, Report
-from engine.plans import Plan, Row
+from engine.operations import plans, run_plan, undo
+from engine.operations.execute import Report, RowOutcome, RowResult
+from engine.operations.journal import Intent, Journal, Operation, Who, mask
+from engine.operations.journal_format import LONGEST
+from engine.operations.plans import Plan, Row
 from engine.store import Unavailable
 from engine.stores.memory import MemoryStore
 from tests.engine.builders import NOW
@@ -41,7 +41,7 @@ def written(journal: Journal, plan: Plan, *, end: bool = True) -> tuple[Path, Pa
     """An operation with an image and an outcome for each row: its two files."""
     pen = journal.begin(US._replace(verb=plan.verb), plan)
     pen.keep([(row.id, f"what {row.id}\nwas\n".encode()) for row in plan.rows])
-    done = [Ended(row, End.DONE, rev=f"new {row.rev}") for row in plan.included]
+    done = [RowOutcome(row, RowResult.DONE, rev=f"new {row.rev}") for row in plan.included]
     pen.outcomes(done[:2])
     pen.outcomes(done[2:])
     if end:
@@ -63,7 +63,7 @@ def believed(journal: Journal) -> list[Operation]:
         entries = list(journal.entries(operation.op))
         counted = [e.ended.end for e in entries if e.ended is not None]
         assert operation.open >= 0 and len(entries) <= operation.planned
-        assert {end: counted.count(end) for end in End} == operation.counts or not entries
+        assert {end: counted.count(end) for end in RowResult} == operation.counts or not entries
         assert set(journal.images(operation.op).values()) <= {
             f"what {entry.row.id}\nwas\n".encode() for entry in entries
         }
@@ -87,8 +87,8 @@ def test_cut_off_anywhere_it_says_no_more_than_was_durable(journal: Journal) -> 
         operations = believed(journal)
         assert len(operations) == (size >= began)
         for operation in operations:
-            assert operation.counts[End.EXCLUDED] == 1
-            assert operation.counts[End.DONE] in (0, 2, 3)
+            assert operation.counts[RowResult.EXCLUDED] == 1
+            assert operation.counts[RowResult.DONE] in (0, 2, 3)
             assert operation.ended is None
 
 
@@ -238,7 +238,7 @@ def test_ids_of_nobody_lead_nowhere(journal: Journal) -> None:
     (operation,) = journal.operations()
     store = MemoryStore()
     plan = Plan("purge", rows, NOW)
-    report = deeds.carry_out(store, journal, plan, US, lambda: NOW)
+    report = run_plan.carry_out(store, journal, plan, US, lambda: NOW)
     rest = undo.rest(store, journal, operation, NOW)
     assert (len(report.gone), report.accounted) == (6, 6)
     assert rest.rows == ()
@@ -269,7 +269,7 @@ def test_no_other_process_writes_while_it_runs(
 ) -> None:
     """An operation that is being carried out is neither settled nor dropped by another process;
     once it has ended, settling or dropping it changes nothing."""
-    monkeypatch.setattr("engine.journal.MOMENT", 0.05)
+    monkeypatch.setattr("engine.operations.journal.MOMENT", 0.05)
     pen = journal.begin(US._replace(verb="retry"), a_plan())
     (running,) = again(journal).operations()
     path = Path(f"{journal.folder}/{pen.op}.jsonl")
@@ -306,7 +306,7 @@ def test_a_journal_that_is_removed_is_noticed(lose: str, journal: Journal) -> No
         folder.mkdir()
         (folder / f"{pen.op}.jsonl").write_text("")
     with pytest.raises(Unavailable, match="removed meanwhile"):
-        pen.outcomes([Ended(a_plan().rows[0], End.DONE)])
+        pen.outcomes([RowOutcome(a_plan().rows[0], RowResult.DONE)])
     with pytest.raises(Unavailable, match="removed meanwhile"):
         pen.keep([("x", b"y")])
     pen.close()
@@ -334,7 +334,7 @@ def test_no_address_and_no_content_in_the_journal(journal: Journal) -> None:
     values = {"description": f"now for {SECRET}"}
     plan = plans.freeze("edit", [seen], NOW, filter=f"to:{SECRET}")._replace(values=values)
     intent = US._replace(reason=f"ask {SECRET}", pace={"who": [SECRET, {"a": (SECRET,)}]})
-    report = deeds.carry_out(store, journal, plan, intent, lambda: NOW)
+    report = run_plan.carry_out(store, journal, plan, intent, lambda: NOW)
 
     data = Path(f"{journal.folder}/{report.op}.jsonl").read_bytes()
     assert report.done == ("a",)

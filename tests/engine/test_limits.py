@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.limits import WHOLE, Buckets, Left, next_of
+from engine.locks.token_buckets import WHOLE, Buckets, Left, next_of
 from engine.policy import Rate
 from tests.engine.builders import Clock
 from tests.engine.lockers import Child, tell
@@ -143,7 +143,7 @@ def test_a_link_is_not_followed(path: str, clock: Clock, tmp_path: Path) -> None
 
 RIVAL = """
 import sys
-from engine.limits import Buckets
+from engine.locks.token_buckets import Buckets
 from engine.policy import Rate
 rates = {"": Rate(1, 1000), "mail": Rate(1, 300)}
 buckets = Buckets(sys.argv[1], rates, lambda: float(sys.argv[2]))

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from engine import lockfile, locks
-from engine.locks import RENEWAL, Busy, Lost, acquire, examine
+from engine.locks import lock_file, queue_lock
+from engine.locks.queue_lock import RENEWAL, Busy, Lost, acquire, examine
 from engine.model import LockEvidence, Verdict
 from tests.engine.builders import GOLDEN
 from tests.engine.lockers import (
@@ -32,7 +32,7 @@ Start = Callable[..., Child]
 
 HOLDER = """
 import sys
-from engine.locks import Busy, acquire
+from engine.locks.queue_lock import Busy, acquire
 try:
     lock = acquire(sys.argv[1], 1200.0)
 except Busy as busy:
@@ -150,7 +150,7 @@ def test_one_of_many_processes_gets_it(path: Path, start: Start) -> None:
 
 TAKES_IT_AGAIN = """
 import os, sys
-from engine.locks import Busy, acquire
+from engine.locks.queue_lock import Busy, acquire
 had = 0
 while had < 30:
     try:
@@ -230,9 +230,9 @@ def test_a_lock_of_a_dead_process_is_taken_over(path: Path, gone: int) -> None:
     assert not path.exists()
     written(path, f"{gone}\n1795167737\nboot-id\nstart\nhost\n" + "x" * 5000, age=60)
     with acquire(str(path), THRESHOLD):
-        claim = lockfile.parse(path.read_bytes())
+        claim = lock_file.parse(path.read_bytes())
         assert claim is not None and claim.pid == os.getpid()
-        assert path.read_bytes() == lockfile.compose(claim)
+        assert path.read_bytes() == lock_file.compose(claim)
 
 
 def test_a_stale_lock_is_taken_over_only_if_it_was_seen(path: Path, gone: int) -> None:
@@ -240,7 +240,7 @@ def test_a_stale_lock_is_taken_over_only_if_it_was_seen(path: Path, gone: int) -
     any lock file there is none to be mistaken for it."""
     written(path, f"{gone}\n0\n", age=60)
     evidence = examine(str(path), THRESHOLD)
-    for other in ("another", locks.NO_LOCK):
+    for other in ("another", queue_lock.NO_LOCK):
         busy(path, seen=other)
     for _ in range(2):
         acquire(str(path), THRESHOLD, seen=evidence.seen).release()
@@ -258,7 +258,7 @@ def test_each_holder_has_another_token(path: Path) -> None:
     seen.add(examine(str(path), THRESHOLD).seen)
     assert len(seen) == 3
     path.unlink()
-    assert examine(str(path), THRESHOLD).seen == locks.NO_LOCK
+    assert examine(str(path), THRESHOLD).seen == queue_lock.NO_LOCK
 
 
 NO_PROCESS = [
@@ -316,7 +316,7 @@ def test_the_lock_of_a_living_process_is_judged_by_its_age(path: Path, living: C
     evidence = examine(str(path), THRESHOLD)
     assert (evidence.verdict, evidence.age) == (Verdict.HELD, 0.0)
 
-    written(path, lockfile.compose(true_claim(living.pid)))
+    written(path, lock_file.compose(true_claim(living.pid)))
     evidence = examine(str(path), THRESHOLD)
     assert (evidence.verdict, evidence.reason) == (Verdict.STALE, f"PID {living.pid} let go of it")
     acquire(str(path), THRESHOLD).release()
@@ -325,7 +325,7 @@ def test_the_lock_of_a_living_process_is_judged_by_its_age(path: Path, living: C
 
 DIES_WITH_A_CHILD = """
 import subprocess, sys
-from engine.locks import acquire
+from engine.locks.queue_lock import acquire
 lock = acquire(sys.argv[1], 1200.0)
 sleeper = 'import sys; sys.stdin.readline()'
 child = subprocess.Popen([sys.executable, '-c', sleeper], pass_fds=(lock.fd,))
@@ -353,7 +353,7 @@ def test_a_handler_keeps_its_dead_workers_lock(path: Path, start: Start) -> None
 def test_a_process_that_only_examines_is_waited_for(path: Path, gone: int, start: Start) -> None:
     """One that has a stale lock's flock for a moment, to examine it, makes no attempt fail."""
     code = (
-        "import sys\nfrom engine.locks import examine\nprint('ready', flush=True)\n"
+        "import sys\nfrom engine.locks.queue_lock import examine\nprint('ready', flush=True)\n"
         "while True:\n    examine(sys.argv[1], 1200.0)\n"
     )
     assert said(start(code, str(path))) == "ready"
@@ -364,8 +364,8 @@ def test_a_process_that_only_examines_is_waited_for(path: Path, gone: int, start
 
 REWRITES = """
 import os, sys
-from engine import lockfile
-from engine.lockfile import Claim
+from engine.locks import lock_file as lockfile
+from engine.locks.lock_file import Claim
 fd = os.open(sys.argv[1], os.O_RDWR)
 print("begun", flush=True)
 while True:
@@ -420,7 +420,7 @@ def test_a_second_name_of_a_file_is_no_lock(path: Path, text: str) -> None:
 
 def test_a_lock_with_its_drafts_name_is_one(path: Path, holder: Child) -> None:
     """A holder killed before it removed the draft's name left a lock like any other."""
-    claim = lockfile.parse(path.read_bytes())
+    claim = lock_file.parse(path.read_bytes())
     assert claim is not None and claim.mark is not None
     draft = path.with_name(f"{path.name}.{claim.mark.token}")
     draft.hardlink_to(path)

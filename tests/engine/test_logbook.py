@@ -14,24 +14,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import logfile, logtail
-from engine.logbook import (
+from engine.logs import log_file, log_tail
+from engine.logs.log_file import FileEntry
+from engine.logs.log_filter import (
+    EVERYTHING,
+    WARN,
+    BadWords,
+    LineFilter,
+    literally,
+    moment,
+    naming,
+    sieve,
+)
+from engine.logs.log_tail import LogLine, SharedLog
+from engine.logs.merged_log import (
     BEGIN,
     END,
     NOT_THERE,
     STRIDE,
-    Logbook,
-    Mark,
+    LogCounts,
+    LogPosition,
+    MergedLog,
     Scan,
     Seek,
-    Tally,
     finish,
     mentions,
     named,
 )
-from engine.logfile import Entry
-from engine.logtail import LogLine, SharedLog
-from engine.logwords import EVERYTHING, WARN, BadWords, Sieve, literally, moment, naming, sieve
 from tests.examples import examples
 
 DAY = "2026-11-20"
@@ -50,13 +59,15 @@ def line(second: float, text: str, level: str = "INFO") -> str:
 
 
 @contextmanager
-def a_book(*texts: str | bytes, cell: int = logfile.CELL) -> Iterator[tuple[Logbook, list[Path]]]:
+def a_book(
+    *texts: str | bytes, cell: int = log_file.CELL
+) -> Iterator[tuple[MergedLog, list[Path]]]:
     """A book of logs that hold these texts."""
     with TemporaryDirectory() as folder:
         paths = [Path(folder) / f"{number}.log" for number in range(len(texts))]
         for path, text in zip(paths, texts, strict=True):
             path.write_bytes(text.encode() if isinstance(text, str) else text)
-        book = Logbook([str(path) for path in paths], cell)
+        book = MergedLog([str(path) for path in paths], cell)
         book.look()
         try:
             yield book, paths
@@ -65,10 +76,14 @@ def a_book(*texts: str | bytes, cell: int = logfile.CELL) -> Iterator[tuple[Logb
 
 
 def paged(
-    book: Logbook, mark: Mark, forward: bool, page: int = 3, through: Sieve = EVERYTHING
-) -> list[Entry]:
+    book: MergedLog,
+    mark: LogPosition,
+    forward: bool,
+    page: int = 3,
+    through: LineFilter = EVERYTHING,
+) -> list[FileEntry]:
     """All the lines in a direction, page by page, in the order of the book."""
-    found: list[Entry] = []
+    found: list[FileEntry] = []
     while True:
         scan = Scan(book, mark, through, page, forward, step_cells=2)
         finish(scan)
@@ -79,7 +94,7 @@ def paged(
             return found
 
 
-def texts(entries: Sequence[Entry]) -> list[str]:
+def texts(entries: Sequence[FileEntry]) -> list[str]:
     """What they say."""
     return [entry.line.text for entry in entries]
 
@@ -135,7 +150,7 @@ def test_one_order_from_everywhere(
     contents = [written(log) for log in all_of]
     if torn:
         contents = [text.removesuffix("\n") for text in contents]
-    with a_book(*contents, cell=cell or logfile.CELL) as (book, _):
+    with a_book(*contents, cell=cell or log_file.CELL) as (book, _):
         seek = Seek(book, NOON + second)
         finish(seek)
         down, up = paged(book, BEGIN, True, page), paged(book, END, False, page)
@@ -183,7 +198,7 @@ def test_a_filter_leaves_out_and_changes_nothing_else(
                 if through.keeps(entry.rank, entry.line.text)
             ]
             assert paged(book, mark, forward, through=through) == expected
-        tally = Tally(book, through, step_cells=2)
+        tally = LogCounts(book, through, step_cells=2)
         finish(tally)
         assert (tally.lines, tally.kept) == (sum(map(len, all_of)), len(expected))
 
@@ -194,7 +209,7 @@ def test_a_traceback_belongs_to_its_line() -> None:
     fault = line(5, "failed", "ERROR") + "Traceback:\n" + "  boom\n" * 30
     with a_book(fault, line(5, "other"), cell=64) as (book, _):
         down, up = texts(paged(book, BEGIN, True)), texts(paged(book, END, False))
-        errors = texts(paged(book, END, False, through=Sieve(WARN)))
+        errors = texts(paged(book, END, False, through=LineFilter(WARN)))
     assert down == up == ["failed", "Traceback:", *["  boom"] * 30, "other"]
     assert errors == down[:-1]
 
@@ -219,7 +234,7 @@ def test_a_time_is_found_in_a_log_that_is_not_in_order() -> None:
 # What happens to logs
 
 
-def fresh(book: Logbook, mark: Mark) -> tuple[list[Entry], Mark]:
+def fresh(book: MergedLog, mark: LogPosition) -> tuple[list[FileEntry], LogPosition]:
     """What has come behind a place, and the place behind that."""
     book.look()
     scan = Scan(book, mark, want=1000)
@@ -227,7 +242,7 @@ def fresh(book: Logbook, mark: Mark) -> tuple[list[Entry], Mark]:
     return scan.entries, scan.reached
 
 
-def the_end(book: Logbook) -> Mark:
+def the_end(book: MergedLog) -> LogPosition:
     """The place behind all there is now, that stays where it is."""
     scan = Scan(book, END, want=1)
     finish(scan)
@@ -238,15 +253,15 @@ def test_a_torn_line_is_shown_torn_and_then_whole() -> None:
     """The beginning of a line is shown as such; when its end comes it is the same line, once, and
     a filter judges it by the whole."""
     with a_book(line(1, "a") + "[2026-11-20 12:") as (book, (path,)):
-        warnings = Scan(book, BEGIN, Sieve(WARN), want=10)
+        warnings = Scan(book, BEGIN, LineFilter(WARN), want=10)
         finish(warnings)
-        mark = Mark(BEGIN.key)
+        mark = LogPosition(BEGIN.key)
         (a, torn), mark = fresh(book, mark)
         add(path, "00:02] [WARN] b\n" + line(3, "c"))
         later, mark = fresh(book, mark)
         again, _ = fresh(book, mark)
         up = paged(book, END, False)
-        more = Scan(book, warnings.reached, Sieve(WARN), want=10)
+        more = Scan(book, warnings.reached, LineFilter(WARN), want=10)
         finish(more)
 
     assert (a.torn, torn.torn) == (False, True)
@@ -323,7 +338,7 @@ def test_logs_that_come_and_go_are_named(tmp_path: Path) -> None:
     path, folder, later = (tmp_path / name for name in ("a.log", "folder", "later"))
     path.write_text(line(1, "a"))
     folder.mkdir()
-    book = Logbook([str(path), str(folder), str(later)])
+    book = MergedLog([str(path), str(folder), str(later)])
     book.look()
     assert book.troubles == {str(folder): "expected a regular file", str(later): NOT_THERE}
     path.unlink()
@@ -356,11 +371,11 @@ def test_a_line_of_megabytes_is_cut_and_says_by_how_much() -> None:
     line: the line is read and searched, and the NULs are counted as hidden."""
     with a_book(line(1, "a") + line(2, "y" * 1_000_000) + line(3, "b")) as (book, _):
         down, up = paged(book, BEGIN, True), paged(book, END, False)
-        before = Scan(book, Mark(down[2].key), want=1, forward=False)
+        before = Scan(book, LogPosition(down[2].key), want=1, forward=False)
         finish(before)
     assert down == up
-    assert [len(text) for text in texts(down)] == [1, logfile.CELL - 29, 1]
-    assert down[1].hidden == 1_000_000 + 29 - logfile.CELL
+    assert [len(text) for text in texts(down)] == [1, log_file.CELL - 29, 1]
+    assert down[1].hidden == 1_000_000 + 29 - log_file.CELL
     assert before.found == [down[1]]
     hole = b"\0" * 300_000
     with a_book(hole + line(1, "found me").encode() + line(2, "b").encode()) as (book, _):
@@ -426,10 +441,10 @@ def test_a_tally_goes_on_where_logs_grow() -> None:
     """What was counted is not counted again, and a torn line counts when its end comes; a tally
     from a place on counts what has come behind it, in every log, also in a new one."""
     with a_book(a_long_log() + "[2026-11", line(1, "b"), cell=1024) as (book, (path, second)):
-        tally = Tally(book, literally("hay"), step_cells=4)
+        tally = LogCounts(book, literally("hay"), step_cells=4)
         finish(tally)
         before = (tally.lines, tally.kept, tally.total)
-        later = Tally(book, EVERYTHING, the_end(book))
+        later = LogCounts(book, EVERYTHING, the_end(book))
         add(path, "-20 13:00:00] [INFO] more hay\n" + line(9999, "other"))
         second.rename(second.with_suffix(".1"))
         second.write_text(line(30_000, "d") + line(30_001, "e"))
@@ -539,16 +554,16 @@ def test_a_task_is_not_taken_for_one_whose_name_ends_alike(tmp_path: Path) -> No
     assert naming("7-user").maybe(b"[2026-11-20 12:00:03] [INFO] Task queued: 17-user\n")
 
 
-@pytest.mark.parametrize("cell", [100, logfile.CELL])
+@pytest.mark.parametrize("cell", [100, log_file.CELL])
 def test_a_shared_log_is_read_for_one_database(tmp_path: Path, cell: int) -> None:
     """What is said of another one's tasks is no line of the book: not shown, found nor counted."""
     log = tmp_path / "mail-queue.log"
     said = '{"ts": "2026-11-20T12:00:%02dZ", "event": "sent", "reg": 7, "type": "user", "db": "%s"}'
     log.write_text("".join(f"{said}\n" % (at, "/b.db" if at % 3 else "/a.db") for at in range(60)))
-    book = Logbook([SharedLog(str(log), "/a.db")], cell)
+    book = MergedLog([SharedLog(str(log), "/a.db")], cell)
     book.look()
     for through in (EVERYTHING, sieve("sent"), naming("7-user")):
-        tally = Tally(book, through)
+        tally = LogCounts(book, through)
         finish(tally)
         assert len(paged(book, BEGIN, True, through=through)) == 20
         assert len(paged(book, END, False, through=through)) == 20
@@ -565,14 +580,14 @@ def test_garbage_before_a_line_is_searched_only_so_far(
     path = tmp_path / "queue.log"
     path.write_bytes(b"[2026-01-07 12:01:02] [INFO] begins\n" + garbage * 20_000)
     parsed: list[bytes] = []
-    real = logtail.parse
+    real = log_tail.parse
 
     def counting(raw: bytes, source: str) -> LogLine:
         parsed.append(raw)
         return real(raw, source)
 
-    monkeypatch.setattr(logfile, "parse", counting)
-    file = logfile.LogFile(str(path), 0, os.open(path, os.O_RDONLY), cell=100)
+    monkeypatch.setattr(log_file, "parse", counting)
+    file = log_file.LogFile(str(path), 0, os.open(path, os.O_RDONLY), cell=100)
     file.grew()
     found = file.entries(file.cells - 1)
     file.close()

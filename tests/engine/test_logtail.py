@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import logtail
-from engine.logtail import LogLine, SharedLog, Tail, contract_line, parse
+from engine.logs import log_tail
+from engine.logs.log_tail import LogLine, SharedLog, Tail, contract_line, parse
 from tests.engine.builders import GOLDEN
 
 
@@ -36,7 +36,7 @@ def follow(log: Path) -> Iterator[Callable[..., Tail]]:
     """Follow the log; it is closed in the end."""
     tails: list[Tail] = []
 
-    def start(backlog: int = logtail.BACKLOG) -> Tail:
+    def start(backlog: int = log_tail.BACKLOG) -> Tail:
         tails.append(Tail(str(log), backlog))
         return tails[-1]
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from engine import config, foreign, mailconf
-from engine.checks import At, ConfigError
-from engine.mailconf import MailSettings
+from engine.config import mail_config, nftban_variables, queue_config
+from engine.config.mail_config import MailSettings
+from engine.config.validators import ConfigError, ConfigLocation
 from engine.policy import Rate
 
-AT = At("some.yaml", "mail", "/base", "/home/u")
+AT = ConfigLocation("some.yaml", "mail", "/base", "/home/u")
 ROOT = "/srv/q"
 NOTHING = "/nowhere/at/all"
 
@@ -19,7 +19,7 @@ NOTHING = "/nowhere/at/all"
 def settings(environ: dict[str, str] | None = None, /, **said: object) -> MailSettings:
     """As they are for one data folder, where no installation is on this machine."""
     environ = {"NFTBAN_CONFIG_DIR": NOTHING, **(environ or {})}
-    return mailconf.mail_for(mailconf.said(said, AT), ROOT, f"{ROOT}/log", environ)
+    return mail_config.mail_for(mail_config.said(said, AT), ROOT, f"{ROOT}/log", environ)
 
 
 def test_nothing_said_is_the_contract() -> None:
@@ -95,9 +95,9 @@ def test_files_of_an_installation_count_where_it_is(
     }
     for name, text in lines.items():
         (tmp_path / name).write_text(text + "\n")
-    monkeypatch.setattr(foreign, "CONFIG_DIR", str(tmp_path))
-    here = mailconf.mail_for({}, ROOT, f"{ROOT}/log", {})
-    elsewhere = mailconf.mail_for({}, "/srv/other", "/srv/other/log", {})
+    monkeypatch.setattr(nftban_variables, "CONFIG_DIR", str(tmp_path))
+    here = mail_config.mail_for({}, ROOT, f"{ROOT}/log", {})
+    elsewhere = mail_config.mail_for({}, "/srv/other", "/srv/other/log", {})
     assert (here.recipient, here.sender, here.from_name) == ("c@x.org", "s@x.org", "s@x.org")
     assert (elsewhere.recipient, elsewhere.sender) == ("", "")
 
@@ -135,7 +135,7 @@ def test_an_invalid_setting_is_one_line(tmp_path: Path) -> None:
     assert settings(None, method="").method == ""
     (tmp_path / "c.yaml").write_text("mail: {attempts: none}")
     with pytest.raises(ConfigError, match=r"mail\.attempts"):
-        config.load(str(tmp_path / "c.yaml"), {})
+        queue_config.load(str(tmp_path / "c.yaml"), {})
 
 
 def test_planned_settings_count_as_the_last_of_the_files() -> None:
@@ -147,7 +147,7 @@ def test_planned_settings_count_as_the_last_of_the_files() -> None:
         ({}, {"recipient": "yaml@example.com"}, "yaml@example.com"),
     ):
         environ = {"NFTBAN_CONFIG_DIR": NOTHING, **environ}
-        got = mailconf.mail_for(said, ROOT, f"{ROOT}/log", environ, planned)
+        got = mail_config.mail_for(said, ROOT, f"{ROOT}/log", environ, planned)
         assert got.recipient == recipient
 
 
@@ -165,7 +165,7 @@ def test_a_variable_that_cannot_be_meant_is_named() -> None:
 def kept(**environ: str) -> MailSettings:
     """What is known of how mail is sent, whatever cannot be meant."""
     environ = {"NFTBAN_CONFIG_DIR": NOTHING, **environ}
-    return mailconf.as_far_as_meant({"company": "ACME"}, ROOT, f"{ROOT}/log", environ)
+    return mail_config.as_far_as_meant({"company": "ACME"}, ROOT, f"{ROOT}/log", environ)
 
 
 def test_valid_settings_count_beside_invalid_ones(tmp_path: Path) -> None:
@@ -185,6 +185,6 @@ def test_valid_settings_count_beside_invalid_ones(tmp_path: Path) -> None:
 
 def test_every_field_can_be_said_somewhere() -> None:
     """Each setting can be set in some source, and the secret is among the variables."""
-    sayable = {*mailconf._MAIL, *mailconf._RELAY, "host", "password"} - {"relay"}
+    sayable = {*mail_config._MAIL, *mail_config._RELAY, "host", "password"} - {"relay"}
     assert {*MailSettings._fields} <= sayable | {"templates"}
-    assert foreign.SECRET in mailconf.VARIABLES
+    assert nftban_variables.SECRET in mail_config.VARIABLES

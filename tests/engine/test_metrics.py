@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from engine import files, metrics
-from engine.metrics import BadMetrics, Counters, QueueGauges, Samples
+from engine.monitor import prometheus
+from engine.monitor.prometheus import BadMetrics, Counters, QueueGauges, Samples
+from engine.system import files
 from tests.engine.builders import GOLDEN
 
 
@@ -22,7 +23,7 @@ def said(tmp_path: Path) -> Callable[[str | bytes], Samples]:
     def read(text: str | bytes) -> Samples:
         path = tmp_path / "some.prom"
         path.write_bytes(text.encode() if isinstance(text, str) else text)
-        return metrics.read(str(path))
+        return prometheus.read(str(path))
 
     return read
 
@@ -42,12 +43,12 @@ def test_queue_metrics_are_those_of_the_real_program(
 ) -> None:
     """The text is byte for byte that of the real program in the same situation; it can be read
     back, with the time of the file."""
-    text = metrics.render_queue(gauges, counters, now)
+    text = prometheus.render_queue(gauges, counters, now)
     assert text == (GOLDEN / f"queue.{name}.prom").read_bytes()
     path = str(tmp_path / "queue.prom")
     files.publish(path, text)
     os.utime(path, (5, 1000.25))
-    got = metrics.read(path)
+    got = prometheus.read(path)
     assert got.get("nftban_queue_tasks_pending") == gauges.pending
     assert got.get("nftban_queue_dlq_total") == counters.get("dlq_total", 0)
     assert got.get("nftban_queue_last_run_timestamp") == int(now)
@@ -59,7 +60,7 @@ def test_queue_metrics_are_those_of_the_real_program(
 )
 def test_the_real_programs_mail_metrics_are_read(name: str, failures: int, last: int) -> None:
     """Metrics with labels are found by their labels, and only by all of them."""
-    got = metrics.read(str(GOLDEN / f"mail.after-{name}.prom"))
+    got = prometheus.read(str(GOLDEN / f"mail.after-{name}.prom"))
     assert got.get("nftban_mail_send_failures_total", transport="sendmail") == failures
     assert got.get("nftban_mail_last_failure_timestamp") == last
     assert got.get("nftban_mail_send_failures_total", transport="pigeon") is None
@@ -113,9 +114,9 @@ def test_a_file_without_metrics_is_refused(
         assert str(refused.value).isprintable()
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(BadMetrics, match="expected a file"):
-        metrics.read(str(tmp_path / "pipe"))
+        prometheus.read(str(tmp_path / "pipe"))
     with pytest.raises(FileNotFoundError):
-        metrics.read(str(tmp_path / "none.prom"))
+        prometheus.read(str(tmp_path / "none.prom"))
     for value in ("NaN", "+Inf", "-Inf"):
         samples = said(f"nftban_queue_last_run_timestamp {value}\nnftban_queue_tasks_dlq 3\n")
         assert samples.get("nftban_queue_last_run_timestamp") is None
@@ -170,7 +171,7 @@ def test_a_shell_counts_beside_us(tmp_path: Path) -> None:
 def test_it_costs_nothing_to_be_there() -> None:
     """Counting and writing metrics load no parser and nothing else that is slow to load."""
     program = (
-        "import sys; from engine import metrics;"
+        "import sys; from engine.monitor import prometheus as metrics;"
         "metrics.render_queue(metrics.QueueGauges(0, 0, 0), {}, 0);"
         "slow = {'prometheus_client', 'dataclasses', 'json', 'pathlib'} & set(sys.modules);"
         "sys.exit(str(slow) if slow else 0)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.moments import ahead
+from engine.text.time_expressions import ahead
 
 NOW = 1_795_167_728.0
 """2026-11-20 09:42:08Z."""

@@ -12,18 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from engine import files, verbs
+from engine import verbs
 from engine.model import State, Task
-from engine.notes import LIMIT, LONGEST, NAME, Note, Notes, sweep, understood
+from engine.operations.notes import LIMIT, LONGEST, NAME, Note, Notes, sweep, understood
 from engine.store import Unavailable
-from engine.stores import open_store
-from engine.stores.nftban import Spool, make_spool
+from engine.stores.detect import open_store
+from engine.stores.nftban import SpoolFolders, make_spool
+from engine.system import files
 
 NOW = 1_795_167_728.0
 
 WRITER = """
 import sys
-from engine.notes import Notes
+from engine.operations.notes import Notes
 folder, name, amount = sys.argv[1], sys.argv[2], int(sys.argv[3])
 for number in range(amount):
     Notes(folder).add(f"{name}-{number}", f"note {number} of {name}", name)
@@ -205,7 +206,7 @@ def test_a_planted_file_is_not_touched(notes: Notes, tmp_path: Path, what: str) 
 def test_a_sweep_keeps_the_notes_of_tasks_that_are_somewhere(tmp_path: Path) -> None:
     """Pending, held, dead, in the trash or damaged: its note stays; of one that left it goes."""
     queue = tmp_path / "queue"
-    make_spool(Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq"))
+    make_spool(SpoolFolders(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq"))
     store = open_store(str(tmp_path))
     added = [verbs.enqueue("report", NOW, f"{n:08x}") for n in range(4)]
     for task in added:

@@ -11,14 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import deeds, operations, plans, undo, verbs
-from engine.journal import Intent, Journal, Who
+from engine import verbs
 from engine.model import Edge, Edges, State, Task
-from engine.operations import Applying, End, Report
-from engine.plans import Plan, Row
+from engine.operations import execute, plans, run_plan, undo
+from engine.operations.execute import PlanRun, Report, RowResult
+from engine.operations.journal import Intent, Journal, Who
+from engine.operations.plans import Plan, Row
 from engine.store import Gone, Store, Unavailable
-from engine.stores.memory import EDGES, Memory, MemoryStore
-from engine.stores.nftban import NftbanStore, Spool
+from engine.stores.memory import EDGES, MemoryStore, MemoryTasks
+from engine.stores.nftban import NftbanStore, SpoolFolders
 from tests.engine.builders import NOW, a_task, clock, dead_tasks, new_spool, tasks_in
 from tests.examples import examples
 
@@ -41,10 +42,10 @@ def test_only_a_task_that_is_as_it_was_seen_is_moved(open_store: Callable[[], St
     whose state the verb does not lead has failed, with the reason."""
     store = open_store()
     plan = plans.freeze("retry", dead_tasks(store, 4), NOW)
-    report = operations.apply(open_store(), plan, clock)
+    report = execute.apply(open_store(), plan, clock)
     assert report == Report(plan, tuple(row.id for row in plan.rows), (), ())
     assert {task.state for task in tasks_in(store)} == {State.PENDING}
-    refused = operations.apply(store, plans.freeze("release", tasks_in(store), NOW), clock)
+    refused = execute.apply(store, plans.freeze("release", tasks_in(store), NOW), clock)
     assert refused.failed == tuple((row.id, "not from pending") for row in plan.rows)
 
     for task in list(store.take(NOW, "a worker", 4)):
@@ -56,7 +57,7 @@ def test_only_a_task_that_is_as_it_was_seen_is_moved(open_store: Callable[[], St
     trashed = verbs.purge(back, NOW)
     rev = store.swap(back, trashed)
     store.swap(replace(trashed, rev=rev), replace(trashed, state=State.DEAD, rev=rev))
-    report = operations.apply(store, plan, clock)
+    report = execute.apply(store, plan, clock)
     assert (report.done, report.failed) == ((same.id,), ())
     assert set(report.gone) == {moved.id, left.id, back.id}
 
@@ -76,14 +77,14 @@ US = Intent("", Who("ana", host="mx1", pid=1))
 
 def carried_out(store: Store, journal: Journal, plan: Plan, **more: object) -> Report:
     """Carry a plan out and write it down."""
-    return deeds.carry_out(store, journal, plan, US, clock, **more)  # type: ignore[arg-type]
+    return run_plan.carry_out(store, journal, plan, US, clock, **more)  # type: ignore[arg-type]
 
 
 @contextmanager
 def a_place(kind: str) -> Iterator[tuple[Callable[[], Store], Journal]]:
     """What opens further stores on the same tasks, and their journal."""
     with TemporaryDirectory() as root, ExitStack() as stores:
-        spool, memory = new_spool(root), Memory()
+        spool, memory = new_spool(root), MemoryTasks()
 
         def open_store() -> Store:
             if kind == "memory":
@@ -96,7 +97,7 @@ def a_place(kind: str) -> Iterator[tuple[Callable[[], Store], Journal]]:
 
 
 @pytest.fixture
-def store(spool: Spool) -> NftbanStore:
+def store(spool: SpoolFolders) -> NftbanStore:
     """A store on the spool."""
     return NftbanStore(spool, clock)
 
@@ -128,7 +129,7 @@ def test_rivals_change_no_sum(
             taken_in=frozenset(ids), left_out=frozenset(ids[n] for n in left_out)
         )
         pen = journal.begin(US._replace(verb=verb), plan)
-        applying = Applying(ours, plan, clock, pen)
+        applying = PlanRun(ours, plan, clock, pen)
         stolen: set[str] = set()
         for turn in range(4):
             for when, at, rival in rivals:
@@ -143,9 +144,9 @@ def test_rivals_change_no_sum(
         pen.close()
 
         (operation,) = journal.operations()
-        ends = [len(getattr(report, end)) for end in End]
+        ends = [len(getattr(report, end)) for end in RowResult]
         assert sum(ends) == report.accounted == len(plan.rows) == 8
-        assert [operation.counts[end] for end in End] == ends and operation.open == 0
+        assert [operation.counts[end] for end in RowResult] == ends and operation.open == 0
         assert not set(report.done) & stolen
         stopped = {ident for ident, why in report.excluded if why == "stopped"}
         assert {ident for ident, _ in report.excluded} - stopped == plan.left_out
@@ -198,7 +199,7 @@ class Keeping(MemoryStore):
 def test_a_verb_changes_no_error_that_its_edge_does_not_name() -> None:
     """Where a format keeps the last error, a retry succeeds and leaves it; the rest is as ever."""
     with a_place("memory") as (_, journal):
-        memory = Memory()
+        memory = MemoryTasks()
         store = Keeping(memory)
         plan = plans.freeze("retry", dead_tasks(store, 2), NOW)
         interrupted(store, journal, plan)
@@ -206,7 +207,7 @@ def test_a_verb_changes_no_error_that_its_edge_does_not_name() -> None:
         settled = undo.settle(store, journal, journal.operations()[-1]).operation
         assert len(report.done) == 2
         assert {(t.attempts, t.error) for t in tasks_in(store, State.PENDING)} == {(0, "it broke")}
-        assert settled is not None and settled.counts[End.FAILED] == 0
+        assert settled is not None and settled.counts[RowResult.FAILED] == 0
 
 
 @pytest.mark.parametrize("kind", ["memory", "nftban"])
@@ -223,7 +224,7 @@ def test_a_task_that_ran_since_is_not_taken_for_ours(kind: str) -> None:
             store.swap(task, verbs.nack(task, NOW, "again"))
         unsettled = journal.operations()
         settled = [undo.settle(store, journal, operation).operation for operation in unsettled]
-        assert [s is not None and s.counts[End.DONE] for s in settled] == [0, 0]
+        assert [s is not None and s.counts[RowResult.DONE] for s in settled] == [0, 0]
         words = {e.ended and e.ended.words for o in unsettled for e in journal.entries(o.op)}
         assert words == {
             "interrupted, and changed since",
@@ -232,7 +233,7 @@ def test_a_task_that_ran_since_is_not_taken_for_ours(kind: str) -> None:
 
 
 def test_a_half_moved_task_is_not_judged(
-    spool: Spool, store: NftbanStore, journal: Journal
+    spool: SpoolFolders, store: NftbanStore, journal: Journal
 ) -> None:
     """A task that is being moved is neither gone nor expunged: its row stays open."""
     plan = plans.freeze("expunge", dead_tasks(store, 2), NOW)
@@ -246,7 +247,7 @@ def test_a_half_moved_task_is_not_judged(
 
 
 def test_a_task_in_two_places_is_one_row(
-    spool: Spool, store: NftbanStore, journal: Journal
+    spool: SpoolFolders, store: NftbanStore, journal: Journal
 ) -> None:
     """It is accounted for once."""
     (task,) = dead_tasks(store, 1)
@@ -273,7 +274,7 @@ def test_a_folder_lost_in_the_middle(
 ) -> None:
     """When a folder is gone from one batch to the next, or another lies there, what was done is
     done, the rest is as it was, every row is accounted for, and one line says why."""
-    monkeypatch.setattr(operations, "GROUP", 3)
+    monkeypatch.setattr(execute, "GROUP", 3)
     word, said = LOST[lost]
     for verb, replaced in itertools.product(("retry", "purge"), (False, True)):
         root = tmp_path / f"{verb}{replaced}"
@@ -322,13 +323,13 @@ def test_without_its_image_nothing_is_taken_back(store: NftbanStore, journal: Jo
 
 
 def test_expunging_goes_on_without_a_journal(
-    spool: Spool, store: NftbanStore, journal: Journal, monkeypatch: pytest.MonkeyPatch
+    spool: SpoolFolders, store: NftbanStore, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To make room on a full disk is not stopped by a journal that cannot grow; the report has
     that. A plan that moves nothing leaves no file locked for others."""
     dead, asked = dead_tasks(store, 9), iter(range(9))
-    assert len(operations.apply(store, plans.freeze("promote", dead, NOW), clock).failed) == 9
-    monkeypatch.setattr(operations, "GROUP", 3)
+    assert len(execute.apply(store, plans.freeze("promote", dead, NOW), clock).failed) == 9
+    monkeypatch.setattr(execute, "GROUP", 3)
 
     def lose() -> str:
         if next(asked) == 1:

@@ -7,13 +7,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import policy
-from engine.fates import Change, Fate, Known, Sent
-from engine.flow import Runs, runs_seen
-from engine.pace import (
+from engine.monitor.throughput import Runs, runs_seen
+from engine.policy import HOUR, Bucket
+from engine.replay.estimate import Working, forecast, runs_apart
+from engine.replay.outcomes import Known, ObservedChange, ReplayOutcome, SentTask
+from engine.replay.scheduler import (
+    MOST,
+    ORDERS,
+    ReplayEnd,
+    ReplayState,
+    Send,
+    Step,
+    StopReason,
+    Wait,
+    rules,
+)
+from engine.replay.settings import (
     FASTEST,
     SLOWEST,
-    Pace,
-    Rest,
+    RemainderPolicy,
+    ReplayPace,
     Stops,
     bucket_rate,
     faster,
@@ -22,40 +35,46 @@ from engine.pace import (
     slower,
     unpacked,
 )
-from engine.pacing import MOST, ORDERS, Course, Finished, Send, Step, Stop, Wait, rules
-from engine.policy import HOUR, Bucket
-from engine.runs import Working, forecast, runs_apart
 from tests.engine.builders import NOW
 
 NEVER = Stops(None, None)
 PLENTY = 1000
 
 
-def begun(planned: int = 100, **fields: object) -> Course:
+def begun(planned: int = 100, **fields: object) -> ReplayState:
     """A replay of so many tasks."""
-    return Course.begin(Pace(**fields), planned, NOW)  # type: ignore[arg-type]
+    return ReplayState.begin(ReplayPace(**fields), planned, NOW)  # type: ignore[arg-type]
 
 
 def became(
-    course: Course, nth: int, fate: Fate, mark: str = "", was: Fate = Fate.WAITING
-) -> Course:
+    course: ReplayState,
+    nth: int,
+    fate: ReplayOutcome,
+    mark: str = "",
+    was: ReplayOutcome = ReplayOutcome.WAITING,
+) -> ReplayState:
     """What became of one of them, that had failed with F-1 before."""
-    first = was not in (Fate.DELIVERED, Fate.FAILED) and fate in (Fate.DELIVERED, Fate.FAILED)
-    sent = Sent(nth, str(nth), "", NOW, "F-1")
-    return course.told(Change(sent, Known(was, ""), Known(fate, "", mark), first), NOW)
+    first = was not in (ReplayOutcome.DELIVERED, ReplayOutcome.FAILED) and fate in (
+        ReplayOutcome.DELIVERED,
+        ReplayOutcome.FAILED,
+    )
+    sent = SentTask(nth, str(nth), "", NOW, "F-1")
+    return course.told(ObservedChange(sent, Known(was, ""), Known(fate, "", mark), first), NOW)
 
 
-def all_became(course: Course, fate: Fate, *numbers: int, mark: str = "") -> Course:
+def all_became(
+    course: ReplayState, fate: ReplayOutcome, *numbers: int, mark: str = ""
+) -> ReplayState:
     """The same became of all of these."""
     for nth in numbers:
         course = became(course, nth, fate, mark)
     return course
 
 
-def past_canaries(planned: int = 100, **fields: object) -> Course:
+def past_canaries(planned: int = 100, **fields: object) -> ReplayState:
     """A replay whose canaries were all delivered: eleven."""
     course = begun(planned, **fields).sent(11, 0, NOW)
-    return all_became(course, Fate.DELIVERED, *range(11))
+    return all_became(course, ReplayOutcome.DELIVERED, *range(11))
 
 
 def test_it_goes_from_one_to_ten_to_the_rate() -> None:
@@ -64,11 +83,11 @@ def test_it_goes_from_one_to_ten_to_the_rate() -> None:
     assert course.next(NOW, PLENTY) == Send(1)
     course = course.sent(1, 0, NOW)
     assert course.next(NOW, PLENTY) == Wait(NOW + 120, "canary of 1: waits for 1 outcome")
-    course = became(course, 0, Fate.DELIVERED)
+    course = became(course, 0, ReplayOutcome.DELIVERED)
     assert course.next(NOW, PLENTY) == Send(10)
     course = course.sent(10, 0, NOW)
     assert course.next(NOW, PLENTY) == Wait(NOW + 120, "canary of 10: waits for 10 outcomes")
-    course = all_became(course, Fate.DELIVERED, *range(1, 11))
+    course = all_became(course, ReplayOutcome.DELIVERED, *range(1, 11))
     assert course.next(NOW, 7) == Send(7)
     assert course.next(NOW, 0, NOW + 3) == Wait(NOW + 3, "the rate")
     assert course.next(NOW, PLENTY) == Send(89)
@@ -87,10 +106,10 @@ def test_a_canary_in_doubt_is_no_success() -> None:
     """A canary without a real outcome in time makes the replay ask, and go on once an operator says
     so for this canary, or once the outcome comes after all; unattended it stops."""
     no_success = "canary of 1: 1 outcome not known, which is no success"
-    doubts: dict[Fate | None, str] = {
-        Fate.UNKNOWN: no_success,
-        Fate.TAKEN: no_success,
-        Fate.RUNNING: "canary of 1: still running after 2 min",
+    doubts: dict[ReplayOutcome | None, str] = {
+        ReplayOutcome.UNKNOWN: no_success,
+        ReplayOutcome.TAKEN: no_success,
+        ReplayOutcome.RUNNING: "canary of 1: still running after 2 min",
         None: "canary of 1: no worker has run it for 2 min",
     }
     later = NOW + 120
@@ -100,12 +119,12 @@ def test_a_canary_in_doubt_is_no_success() -> None:
             course, alone = became(course, 0, fate), became(alone, 0, fate)
         assert course.next(later, PLENTY) == Wait(None, why, asks=True)
         assert course.ordered("go_on", later).next(later, PLENTY) == Send(10)
-        assert alone.next(later, PLENTY) == Stop(why)
-        settled = became(course, 0, Fate.DELIVERED, was=fate or Fate.WAITING)
+        assert alone.next(later, PLENTY) == StopReason(why)
+        settled = became(course, 0, ReplayOutcome.DELIVERED, was=fate or ReplayOutcome.WAITING)
         assert settled.next(NOW, PLENTY) == Send(10)
 
-    course = became(begun().sent(1, 0, NOW), 0, Fate.UNKNOWN).ordered("go_on", NOW)
-    course = all_became(course.sent(10, 0, NOW), Fate.UNKNOWN, *range(1, 11))
+    course = became(begun().sent(1, 0, NOW), 0, ReplayOutcome.UNKNOWN).ordered("go_on", NOW)
+    course = all_became(course.sent(10, 0, NOW), ReplayOutcome.UNKNOWN, *range(1, 11))
     step = course.next(NOW, PLENTY)
     assert isinstance(step, Wait) and step.asks
 
@@ -113,25 +132,27 @@ def test_a_canary_in_doubt_is_no_success() -> None:
 def test_a_canary_passes_once_unless_all_of_it_failed() -> None:
     """Where none of its tasks was delivered, no more are sent, rules or not; one of ten that failed
     and is run again does not make the others wait for it."""
-    course = became(begun(stops=NEVER).sent(1, 0, NOW), 0, Fate.FAILED)
-    assert course.next(NOW, PLENTY) == Stop("canary of 1 failed: none of 1 was delivered")
-    course = all_became(begun(stops=NEVER).sent(11, 0, NOW), Fate.DELIVERED, *range(10))
-    course = became(course, 10, Fate.FAILED)
+    course = became(begun(stops=NEVER).sent(1, 0, NOW), 0, ReplayOutcome.FAILED)
+    assert course.next(NOW, PLENTY) == StopReason("canary of 1 failed: none of 1 was delivered")
+    course = all_became(begun(stops=NEVER).sent(11, 0, NOW), ReplayOutcome.DELIVERED, *range(10))
+    course = became(course, 10, ReplayOutcome.FAILED)
     assert course.next(NOW, PLENTY) == Send(89)
-    assert became(course, 10, Fate.RUNNING, was=Fate.FAILED).next(NOW, PLENTY) == Send(89)
+    assert became(course, 10, ReplayOutcome.RUNNING, was=ReplayOutcome.FAILED).next(
+        NOW, PLENTY
+    ) == Send(89)
 
 
 def test_the_same_error_twice_stops_it() -> None:
     """When the error that tasks had before comes back to two of them, nothing more is sent; that of
     one task that is tried again and again came back once."""
     course = past_canaries(stops=Stops(share=None)).sent(5, 0, NOW)
-    course = all_became(course, Fate.FAILED, 11, 12, mark="F-2")
-    once = became(course, 13, Fate.FAILED, "F-1")
-    again = became(once, 13, Fate.FAILED, "F-1", was=Fate.FAILED)
-    twice = became(once, 14, Fate.FAILED, "F-1")
+    course = all_became(course, ReplayOutcome.FAILED, 11, 12, mark="F-2")
+    once = became(course, 13, ReplayOutcome.FAILED, "F-1")
+    again = became(once, 13, ReplayOutcome.FAILED, "F-1", was=ReplayOutcome.FAILED)
+    twice = became(once, 14, ReplayOutcome.FAILED, "F-1")
     assert isinstance(once.next(NOW, PLENTY), Send)
     assert again.again == {"F-1": 1}
-    assert twice.next(NOW, PLENTY) == Stop("F-1 came back 2 times")
+    assert twice.next(NOW, PLENTY) == StopReason("F-1 came back 2 times")
     assert [rule.words for rule in rules(twice)] == ["F-1 2 of 2"]
 
 
@@ -151,9 +172,11 @@ def test_too_large_a_share_of_failures_stops_it(planned: int, outcomes: str, sto
     """More than a tenth of the last twenty, once that is certain, or of all if those are fewer."""
     course = begun(planned, canary=(), stops=Stops(same=None)).sent(len(outcomes), 0, NOW)
     for nth, outcome in enumerate(outcomes):
-        course = became(course, nth, Fate.FAILED if outcome == "x" else Fate.DELIVERED, "F-2")
+        course = became(
+            course, nth, ReplayOutcome.FAILED if outcome == "x" else ReplayOutcome.DELIVERED, "F-2"
+        )
     (rule,) = rules(course)
-    assert bool(rule.why) is isinstance(course.next(NOW, PLENTY), Stop) is stops
+    assert bool(rule.why) is isinstance(course.next(NOW, PLENTY), StopReason) is stops
 
 
 def test_a_stopped_replay_sends_nothing() -> None:
@@ -163,12 +186,12 @@ def test_a_stopped_replay_sends_nothing() -> None:
     course = past_canaries().sent(2, 0, NOW).halted("why").halted("why not")
     assert course.stopped == "why"
     assert course.next(NOW, PLENTY) == Wait(NOW + 120, "all is sent; waits for 2 outcomes")
-    assert course.next(NOW + 120, PLENTY) == Finished()
-    assert course.ordered("leave", NOW).next(NOW, PLENTY) == Finished()
-    assert past_canaries(13).sent(0, 2, NOW).next(NOW, 0) == Finished()
-    assert begun(0).next(NOW, 0) == Finished()
+    assert course.next(NOW + 120, PLENTY) == ReplayEnd()
+    assert course.ordered("leave", NOW).next(NOW, PLENTY) == ReplayEnd()
+    assert past_canaries(13).sent(0, 2, NOW).next(NOW, 0) == ReplayEnd()
+    assert begun(0).next(NOW, 0) == ReplayEnd()
     course = begun(canary=(), stops=Stops(None, None, pending=500))
-    assert course.next(NOW, PLENTY, pending=501) == Stop("501 tasks wait, more than 500")
+    assert course.next(NOW, PLENTY, pending=501) == StopReason("501 tasks wait, more than 500")
     assert course.next(NOW, PLENTY, pending=500) == course.next(NOW, PLENTY) == Send(100)
 
 
@@ -203,13 +226,16 @@ def test_a_bucket_lets_its_rate_through(rate: float, seconds: int) -> None:
 
 OR_NONE = st.none()
 LIMITS = OR_NONE | st.integers(1, 5), OR_NONE | st.floats(0, 1), st.integers(1, 50)
-STOPS = st.builds(Stops, *LIMITS, OR_NONE | st.integers(0, 1000), st.sampled_from(Rest))
+STOPS = st.builds(Stops, *LIMITS, OR_NONE | st.integers(0, 1000), st.sampled_from(RemainderPolicy))
 CANARIES = st.lists(st.integers(0, 20), max_size=3).map(tuple)
 RATE_OR_NONE, TIMEOUTS = OR_NONE | st.floats(0.1, 100), st.floats(1, 1000)
 
 
-@given(st.builds(Pace, RATE_OR_NONE, CANARIES, TIMEOUTS, STOPS, st.booleans()), st.integers(0, 100))
-def test_phases_are_all_that_is_planned(pace: Pace, planned: int) -> None:
+@given(
+    st.builds(ReplayPace, RATE_OR_NONE, CANARIES, TIMEOUTS, STOPS, st.booleans()),
+    st.integers(0, 100),
+)
+def test_phases_are_all_that_is_planned(pace: ReplayPace, planned: int) -> None:
     """The phases of any pace have together as many tasks as are planned; a pace is stored and read
     back, and other values are refused."""
     sizes = phases(pace, planned)
@@ -229,16 +255,16 @@ def test_phases_are_all_that_is_planned(pace: Pace, planned: int) -> None:
 class World:
     """A replay in a world of chance: what it sent when, and what it was allowed."""
 
-    pace: Pace
+    pace: ReplayPace
     planned: int
     now: float = NOW
     sent: int = 0
     dropped: int = 0
-    fates: dict[int, Fate] = field(default_factory=dict)
+    fates: dict[int, ReplayOutcome] = field(default_factory=dict)
     had: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.course = Course.begin(self.pace, self.planned, self.now)
+        self.course = ReplayState.begin(self.pace, self.planned, self.now)
         self.rate = bucket_rate(self.pace.rate or 1)
         self.bucket = Bucket(HOUR, int(self.now))
 
@@ -255,27 +281,27 @@ class World:
             done = step.amount - gone
             for nth in range(self.sent, self.sent + done):
                 assert nth not in self.fates, "never one twice"
-                self.fates[nth] = Fate.WAITING
+                self.fates[nth] = ReplayOutcome.WAITING
             self.sent, self.dropped = self.sent + done, self.dropped + gone
             self.course = self.course.sent(done, gone, self.now)
-        elif isinstance(step, Stop):
+        elif isinstance(step, StopReason):
             self.course = self.course.halted(step.why)
         return step
 
-    def becomes(self, nth: int, fate: Fate) -> None:
+    def becomes(self, nth: int, fate: ReplayOutcome) -> None:
         """Something becomes known of one that was sent."""
         before = self.fates.get(nth)
         if before is None or before is fate:
             return
-        first = fate in (Fate.DELIVERED, Fate.FAILED) and nth not in self.had
+        first = fate in (ReplayOutcome.DELIVERED, ReplayOutcome.FAILED) and nth not in self.had
         self.had |= {nth} if first else set()
         self.fates[nth] = fate
-        sent = Sent(nth, str(nth), "", NOW, "F-1")
-        change = Change(sent, Known(before, ""), Known(fate, "", "F-1"), first)
+        sent = SentTask(nth, str(nth), "", NOW, "F-1")
+        change = ObservedChange(sent, Known(before, ""), Known(fate, "", "F-1"), first)
         self.course = self.course.told(change, self.now)
 
 
-def edges(pace: Pace) -> list[int]:
+def edges(pace: ReplayPace) -> list[int]:
     """After how many tasks each canary is whole."""
     return [sum(pace.canary[: at + 1]) for at in range(len(pace.canary))]
 
@@ -287,7 +313,7 @@ def edges(pace: Pace) -> list[int]:
     st.booleans(),
     st.lists(
         st.tuples(
-            st.sampled_from(["step", "step", *Fate, *sorted(ORDERS)]),
+            st.sampled_from(["step", "step", *ReplayOutcome, *sorted(ORDERS)]),
             st.integers(0, 40),
             st.floats(0, 30),
         ),
@@ -304,7 +330,7 @@ def test_no_more_is_sent_than_allowed(
     """Whatever happens in whatever order: never more than the canaries and the rate allow, never a
     row twice, nothing after a stop or in a pause, and every row is in one count."""
     stops = Stops() if strict else NEVER
-    world = World(Pace(rate, canary, 60, stops), planned)
+    world = World(ReplayPace(rate, canary, 60, stops), planned)
     speeds = [rate]
     for what, number, seconds in happened:
         world.now += seconds
@@ -316,7 +342,7 @@ def test_no_more_is_sent_than_allowed(
             speeds.append(world.course.pace.rate or 0)
             world.rate = bucket_rate(world.course.pace.rate or 1)
         else:
-            world.becomes(number, Fate(what))
+            world.becomes(number, ReplayOutcome(what))
         after = world.course
         new = world.sent - before
         if new:
@@ -331,7 +357,7 @@ def test_no_more_is_sent_than_allowed(
         assert world.sent + world.dropped + after.rest == planned
         assert after.tally.sent == world.sent
         assert after.rest >= 0
-        for fate in Fate:
+        for fate in ReplayOutcome:
             known = sum(one is fate for one in world.fates.values())
             assert getattr(after.tally, fate) == known
     spent = world.now - NOW
@@ -342,15 +368,15 @@ def test_no_more_is_sent_than_allowed(
 @given(st.lists(st.integers(1, 6), max_size=3).map(tuple), st.integers(0, 60))
 def test_when_all_goes_well_all_is_sent(canary: tuple[int, ...], planned: int) -> None:
     """Where each task that is sent is delivered, the replay sends all of them and ends."""
-    world = World(Pace(2, canary, 60), planned)
+    world = World(ReplayPace(2, canary, 60), planned)
     for _ in range(2000):
         step = world.step(0)
-        if isinstance(step, Finished):
+        if isinstance(step, ReplayEnd):
             break
         if isinstance(step, Wait):
             world.now += 1
-        for nth in [n for n, fate in world.fates.items() if fate is Fate.WAITING]:
-            world.becomes(nth, Fate.DELIVERED)
+        for nth in [n for n, fate in world.fates.items() if fate is ReplayOutcome.WAITING]:
+            world.becomes(nth, ReplayOutcome.DELIVERED)
     assert world.sent == planned
     assert world.course.tally.delivered == planned
 
@@ -359,20 +385,20 @@ def test_when_all_goes_well_all_is_sent(canary: tuple[int, ...], planned: int) -
 
 TIMER = "only a timer works this queue, one task each 5 min"
 AT_2 = "at 2/s: 100 in 50 s"
-WORKED: tuple[tuple[Pace, Working, tuple[str, ...], float | None], ...] = (
+WORKED: tuple[tuple[ReplayPace, Working, tuple[str, ...], float | None], ...] = (
     # a worker stays; or is free often, but quick
-    (Pace(2.0, ()), Working(True, None), (AT_2,), None),
-    (Pace(2.0, ()), Working(False, 0.5), (AT_2,), None),
-    (Pace(2.0, (1, 10)), Working(False, 300.0),
+    (ReplayPace(2.0, ()), Working(True, None), (AT_2,), None),
+    (ReplayPace(2.0, ()), Working(False, 0.5), (AT_2,), None),
+    (ReplayPace(2.0, (1, 10)), Working(False, 300.0),
      (f"{TIMER}: the rate cannot be kept; it takes 100 runs, 8 h 20 min", AT_2,
      "first 1, then 10; the outcomes of each are waited for"), 30000.0),
-    (Pace(1 / 512, ()), Working(False, 300.0), (f"{TIMER}; it takes 100 runs, 8 h 20 min",
+    (ReplayPace(1 / 512, ()), Working(False, 300.0), (f"{TIMER}; it takes 100 runs, 8 h 20 min",
      "at one each 8 min: 100 in 14 h 13 min"), 30000.0),
-    (Pace(None, ()), Working(False, None),
+    (ReplayPace(None, ()), Working(False, None),
      ("nobody works this queue now: what is sent waits for the next worker", "all 100 at once"),
      None),
     # no log tells of a worker, and there is no lock
-    (Pace(None, ()), Working(None, None),
+    (ReplayPace(None, ()), Working(None, None),
      ("whether anybody works this queue is not known here: what is sent may wait for a " "worker",
      "all 100 at once"), None),
 )  # fmt: skip

@@ -12,7 +12,7 @@ import pytest
 
 REUSE = """
 import os, subprocess, sys
-from engine.breaker import free
+from engine.locks.lock_breaker import free
 from tests.engine.lockers import *
 
 def start(code, *args):

@@ -12,10 +12,11 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from engine import files, text
-from engine.files import Refused
 from engine.store import Unsupported
-from engine.stores.nftban import NftbanStore, form
+from engine.stores.nftban import NftbanStore, task_format
+from engine.system import files
+from engine.system.files import Refused
+from engine.text import safe
 from tests import command
 from tests.engine.builders import a_task, new_spool
 from tests.examples import deep_but, examples
@@ -132,11 +133,11 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 def test_any_task_file_is_read_or_refused(rng: random.Random) -> None:
     """A task file edited by hand is a record whose name is safe, or it is refused."""
     try:
-        record = form.parse(fuzz.foreign_task(rng), fuzz.IDENT)
+        record = task_format.parse(fuzz.foreign_task(rng), fuzz.IDENT)
     except Refused as refused:
         assert str(refused)
         return
-    assert record.id == fuzz.IDENT and form.is_kind(record.kind)
+    assert record.id == fuzz.IDENT and task_format.is_kind(record.kind)
 
 
 # ---- TASK_PAYLOAD_FILE
@@ -239,11 +240,11 @@ def test_a_payload_path_that_would_need_cleaning_is_refused_whole(tmp_path: Path
     for path in NEED_CLEANING:
         with pytest.raises(Unsupported, match="payload path ") as refused:
             store.swap(None, a_task(payload=f"{spool.mail_spool}{path}"))
-        assert "\n" not in text.shown(str(refused.value))
+        assert "\n" not in safe.shown(str(refused.value))
     for path in NEED_CLEANING[:2]:
         words = ["--root", str(tmp_path), "queue", "add", "mail_send", "a mail"]
         ran = command.run([*words, f"{spool.mail_spool}{path}"], capture_output=True, text=True)
         assert (ran.returncode, ran.stdout) == (64, ""), path
         assert ran.stderr.startswith("spooldeck: payload path ") and ran.stderr.count("\n") == 1
-        assert text.shown(ran.stderr[:-1]) == ran.stderr[:-1]
+        assert safe.shown(ran.stderr[:-1]) == ran.stderr[:-1]
     assert list(Path(spool.pending).iterdir()) == []

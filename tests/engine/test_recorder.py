@@ -18,9 +18,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import recorder
 from engine.model import State
-from engine.recorder import (
+from engine.monitor import recorder
+from engine.monitor.recorder import (
     ASIDE,
     DAY,
     PAGE,
@@ -29,13 +29,13 @@ from engine.recorder import (
     RING,
     SLOTS,
     Recorder,
+    RecorderSlot,
     Role,
-    Spot,
-    Unreadable,
+    UnreadableRecording,
     recorded,
     slot_of,
 )
-from engine.recording import LARGEST, unpack
+from engine.monitor.sample_codec import LARGEST, unpack
 from tests.engine.builders import ROOT
 from tests.engine.moments import NOW, a_sample, a_spot
 from tests.examples import examples
@@ -45,17 +45,17 @@ ALWAYS = (0.0, 4e9)
 
 
 @pytest.fixture
-def spot(tmp_path: Path) -> Spot:
+def spot(tmp_path: Path) -> RecorderSlot:
     """Where a new spool is recorded."""
     return a_spot(tmp_path)
 
 
-def pending(spot: Spot) -> list[int]:
+def pending(spot: RecorderSlot) -> list[int]:
     """What was recorded to wait, in the order of time."""
     return [unpack(m.data, "x").counts[State.PENDING] for m in recorded(spot, *ALWAYS)]
 
 
-def test_one_process_records_and_all_read(spot: Spot) -> None:
+def test_one_process_records_and_all_read(spot: RecorderSlot) -> None:
     """While the recorder goes on, and when it has ended, each moment is there in its order. Another
     one watches, and takes over with its next moment when the first has ended."""
     first, second = Recorder(spot), Recorder(spot)
@@ -93,7 +93,7 @@ def test_a_slot_holds_one_moment_whatever_the_clock_does(times: list[float]) -> 
 
 
 @pytest.mark.deep
-def test_a_full_day_of_the_largest_fits(spot: Spot) -> None:
+def test_a_full_day_of_the_largest_fits(spot: RecorderSlot) -> None:
     """With every slot filled to its bound the file stays below its own, and is written on."""
     with closing(Recorder(spot)) as writer:
         writer.write(a_sample())
@@ -206,7 +206,7 @@ SPOILT: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("spoil", SPOILT)
-def test_a_file_that_is_not_ours_is_quarantined(spot: Spot, spoil: str) -> None:
+def test_a_file_that_is_not_ours_is_quarantined(spot: RecorderSlot, spoil: str) -> None:
     """It is refused by who reads, and renewed by who writes, with one line; no link is followed."""
     folder = Path(spot.folder)
     folder.mkdir(parents=True)
@@ -214,7 +214,7 @@ def test_a_file_that_is_not_ours_is_quarantined(spot: Spot, spoil: str) -> None:
     SPOILT[spoil](folder / RING)
     before = os.lstat(folder / RING).st_ino
 
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableRecording):
         recorded(spot, *ALWAYS)
     with closing(Recorder(spot)) as writer:
         told = writer.write(a_sample(pending=7))
@@ -230,7 +230,7 @@ def test_a_file_that_is_not_ours_is_quarantined(spot: Spot, spoil: str) -> None:
     assert (folder / "theirs").read_bytes() == b""
 
 
-def test_a_folder_that_is_a_link_is_refused(spot: Spot, tmp_path: Path) -> None:
+def test_a_folder_that_is_a_link_is_refused(spot: RecorderSlot, tmp_path: Path) -> None:
     """With one line, and nothing is written behind the link."""
     elsewhere, folder = tmp_path / "elsewhere", Path(spot.folder)
     elsewhere.mkdir()
@@ -241,14 +241,14 @@ def test_a_folder_that_is_a_link_is_refused(spot: Spot, tmp_path: Path) -> None:
     assert told.role is Role.IDLE
     assert told.words.startswith("nothing is recorded from here: ")
     assert list(elsewhere.iterdir()) == []
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableRecording):
         recorded(spot, *ALWAYS)
 
 
-def test_a_folder_that_is_lost_is_made_again(spot: Spot, tmp_path: Path) -> None:
+def test_a_folder_that_is_lost_is_made_again(spot: RecorderSlot, tmp_path: Path) -> None:
     """To read makes nothing; a recorder notices that its folder was removed, and begins again.
     While the whole spool is lost nothing is recorded, with one line, and then it goes on."""
-    with pytest.raises(Unreadable, match="nothing was recorded yet"):
+    with pytest.raises(UnreadableRecording, match="nothing was recorded yet"):
         recorded(spot, *ALWAYS)
     assert not Path(spot.folder).parent.exists()
     queue, away = tmp_path / "queue", tmp_path / "away"
@@ -265,7 +265,7 @@ def test_a_folder_that_is_lost_is_made_again(spot: Spot, tmp_path: Path) -> None
 
 
 @pytest.fixture
-def foreign_spot() -> Iterator[Spot]:
+def foreign_spot() -> Iterator[RecorderSlot]:
     """Where the spool of another user is recorded."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -278,7 +278,7 @@ def foreign_spot() -> Iterator[Spot]:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root is redirected by others")
 def test_a_journal_planted_beside_the_recording_removes_nothing_of_root(
-    foreign_spot: Spot, tmp_path: Path
+    foreign_spot: RecorderSlot, tmp_path: Path
 ) -> None:
     """Root records and reads with the rights of the owner, to the end of the connection."""
     victim, ring = tmp_path / "victim", Path(foreign_spot.folder, "ring.db")
@@ -288,7 +288,7 @@ def test_a_journal_planted_beside_the_recording_removes_nothing_of_root(
         plant(ring, victim, 65534)
         writer.write(a_sample(NOW + PERIOD))
     plant(ring, victim, 65534)
-    with suppress(Unreadable):
+    with suppress(UnreadableRecording):
         recorded(foreign_spot, *ALWAYS)
     plant(ring, victim, 65534)
     with closing(Recorder(foreign_spot)) as writer:
@@ -297,7 +297,7 @@ def test_a_journal_planted_beside_the_recording_removes_nothing_of_root(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root is led astray by others")
-def test_root_records_as_the_owner_of_the_spool(foreign_spot: Spot, tmp_path: Path) -> None:
+def test_root_records_as_the_owner_of_the_spool(foreign_spot: RecorderSlot, tmp_path: Path) -> None:
     """The owner gets all files, and where only root could write nothing is written."""
     with closing(Recorder(foreign_spot)) as writer:
         assert writer.write(a_sample()).role is Role.RECORDS

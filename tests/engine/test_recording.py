@@ -10,13 +10,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.alerts import Sight
-from engine.limits import Left
+from engine.locks.token_buckets import Left
 from engine.model import State
-from engine.recorder import Moment
-from engine.recording import _USUAL, LARGEST, BadSample, Sample, pack, sample, unpack
-from engine.rewind import COARSE, FINE, GAP, HELD, Gap, Tape, step, stride
-from engine.transports import Tally, Transport, Window
+from engine.monitor.alerts import AlertInputs
+from engine.monitor.recorded_history import (
+    COARSE,
+    FINE,
+    GAP,
+    HELD,
+    MissingSpan,
+    RecordedHistory,
+    step,
+    stride,
+)
+from engine.monitor.recorder import RecordedMoment
+from engine.monitor.sample_codec import (
+    _USUAL,
+    LARGEST,
+    BadSample,
+    RecordedSample,
+    pack,
+    sample,
+    unpack,
+)
+from engine.monitor.transport_health import CountWindow, DeliveryCounts, TransportHealth
 from tests.engine.moments import NOW, a_sample, a_way, an_alert
 
 
@@ -31,7 +48,9 @@ def test_a_moment_comes_back_as_it_was() -> None:
     assert way.last_success == before.last_success
     assert [w.tally for w in way.windows] == [w.tally for w in before.windows]
     assert unpack(pack(seen), "/srv/mail.out").alerts[0].leads_to.place == "/srv/mail.out"
-    lost = sample(Sight("x", unavailable="No such file"), NOW, "a console", tokens="no limits file")
+    lost = sample(
+        AlertInputs("x", unavailable="No such file"), NOW, "a console", tokens="no limits file"
+    )
     assert unpack(pack(lost), "x") == lost
 
 
@@ -103,10 +122,11 @@ def test_a_moment_with_a_field_that_cannot_be_is_refused() -> None:
         unpack(packed([1, " " * (8 << 20)])[:LARGEST], "x")
 
 
-def a_tape(*seconds: float) -> Tape:
+def a_tape(*seconds: float) -> RecordedHistory:
     """Moments so many seconds from now, each with as many tasks waiting."""
-    return Tape(
-        [Moment(NOW + s, pack(a_sample(NOW + s, pending=int(abs(s))))) for s in seconds], "x"
+    return RecordedHistory(
+        [RecordedMoment(NOW + s, pack(a_sample(NOW + s, pending=int(abs(s))))) for s in seconds],
+        "x",
     )
 
 
@@ -114,24 +134,24 @@ def test_the_state_at_a_moment() -> None:
     """The last sample until then, if it is recent; else a gap with its ends. A sample whose bytes
     are none is a gap; where nothing was recorded there is nothing to go to. A held key goes by
     minutes after its first steps."""
-    middle, tape = Gap(NOW - 90, NOW - 20), a_tape(-100, -90, -20)
+    middle, tape = MissingSpan(NOW - 90, NOW - 20), a_tape(-100, -90, -20)
     for at, found in (
         *((-100, -100), (-99.9, -100), (-90.1, -100), (-90, -90), (-90 + GAP, -90), (-20, -20)),
         *((-90 + GAP + 0.1, middle), (-20.1, middle)),
-        *((500, Gap(NOW - 20, None)), (-100.1, Gap(None, NOW - 100))),
+        *((500, MissingSpan(NOW - 20, None)), (-100.1, MissingSpan(None, NOW - 100))),
     ):
         there = tape.at(NOW + at)
-        if isinstance(found, Gap):
+        if isinstance(found, MissingSpan):
             assert there == found
         else:
-            assert isinstance(there, Sample)
+            assert isinstance(there, RecordedSample)
             assert (there.when, there.counts[State.PENDING]) == (NOW + found, abs(found))
 
-    tape = Tape([Moment(NOW, b"nonsense")], "x")
-    assert tape.at(NOW) == Gap(NOW, None)
+    tape = RecordedHistory([RecordedMoment(NOW, b"nonsense")], "x")
+    assert tape.at(NOW) == MissingSpan(NOW, None)
     assert tape.lately(NOW).spark(NOW, 9) == (None,) * 9
-    assert Tape((), "x").at(NOW) == Gap(None, None)
-    assert step([Tape((), "x")], NOW, -FINE) is None
+    assert RecordedHistory((), "x").at(NOW) == MissingSpan(None, None)
+    assert step([RecordedHistory((), "x")], NOW, -FINE) is None
     assert [stride(run) for run in (1, HELD - 1, HELD, 500)] == [FINE, FINE, COARSE, COARSE]
 
 
@@ -148,7 +168,9 @@ def test_a_gap_is_passed_in_two_steps() -> None:
         on.append(when - NOW)
     assert back == [-30, -40, -1000]
     assert on == [-990, -980, -970, -30, -20, -10, 0]
-    assert isinstance(tape.at(NOW - 40), Gap) and isinstance(tape.at(NOW - 970), Gap)
+    assert isinstance(tape.at(NOW - 40), MissingSpan) and isinstance(
+        tape.at(NOW - 970), MissingSpan
+    )
 
     quiet, busy = a_tape(-100), a_tape(-50, -40, -30)
     assert step([quiet, busy], NOW - 30, -FINE) == NOW - 40
@@ -165,7 +187,7 @@ def test_going_back_ends_and_passes_by_nothing(slots: list[int]) -> None:
         if when is None:
             break
         found = tape.at(when)
-        if isinstance(found, Sample):
+        if isinstance(found, RecordedSample):
             seen.add(round((found.when - NOW) / 10))
         when = step([tape], when, -FINE)
     assert when is None
@@ -180,14 +202,14 @@ def test_rates_come_from_the_samples_before() -> None:
     spark = past.spark(NOW - 300, 20)
     assert spark[-1] is not None and spark[0] is None
 
-    def a_moment(seconds: float, sent: int, failed: int) -> Moment:
-        totals = Tally(sent + failed, sent, failed)
-        windows = (Window("1m", 60.0), Window("10m", 600.0), Window("1h", 3600.0))
-        way = Transport("postfix", totals, windows)
-        return Moment(NOW + seconds, pack(a_sample(NOW + seconds, transports=(way,))))
+    def a_moment(seconds: float, sent: int, failed: int) -> RecordedMoment:
+        totals = DeliveryCounts(sent + failed, sent, failed)
+        windows = (CountWindow("1m", 60.0), CountWindow("10m", 600.0), CountWindow("1h", 3600.0))
+        way = TransportHealth("postfix", totals, windows)
+        return RecordedMoment(NOW + seconds, pack(a_sample(NOW + seconds, transports=(way,))))
 
-    tape = Tape([a_moment(-600, 100, 3), a_moment(0, 140, 8)], "x")
+    tape = RecordedHistory([a_moment(-600, 100, 3), a_moment(0, 140, 8)], "x")
     found = tape.at(NOW)
-    assert isinstance(found, Sample)
+    assert isinstance(found, RecordedSample)
     (way,) = tape.transports(found)
-    assert [window.tally for window in way.windows] == [None, Tally(45, 40, 5), None]
+    assert [window.tally for window in way.windows] == [None, DeliveryCounts(45, 40, 5), None]

@@ -8,30 +8,31 @@ from pathlib import Path
 
 import pytest
 
-from engine import plans, undo, verbs
-from engine.events import What
-from engine.fates import Fate, mark_of
-from engine.following import Facts
-from engine.handlers import Context, Failed, Fatal
-from engine.hearing import Hearing, finished_in
-from engine.journal import Intent, Journal, Operation, Who
-from engine.logtail import contract_line
+from engine import verbs
+from engine.logs.log_tail import contract_line
+from engine.logs.task_events import EventKind
 from engine.model import State, Task
-from engine.operations import End, Report
-from engine.pace import Pace, Rest, Stops, unpacked
-from engine.plans import Plan, Row
+from engine.operations import plans, undo
+from engine.operations.execute import Report, RowResult
+from engine.operations.journal import Intent, Journal, Operation, Who
+from engine.operations.plans import Plan, Row
 from engine.policy import contract
-from engine.progress import Phase, Progress
-from engine.replay import PullBack, Replay
+from engine.replay.log_event_reader import LogEventReader, finished_in
+from engine.replay.outcome_poller import PlaceAccess
+from engine.replay.outcomes import ReplayOutcome, mark_of
+from engine.replay.progress import Phase, ReplayProgress
+from engine.replay.replay import PullBack, Replay
+from engine.replay.settings import RemainderPolicy, ReplayPace, Stops, unpacked
 from engine.store import Unavailable
 from engine.stores.nftban import NftbanStore
-from engine.worker import Services, Worker
+from engine.work.handlers import Context, Failed, Fatal
+from engine.work.worker import Services, Worker
 from tests.engine.builders import NOW, a_task, new_spool, tasks_in
 from tests.engine.conftest import Child
 
 OLD = "421 4.7.0 try again later"
 NEVER = Stops(None, None)
-AT_ONCE = Pace(None, (), 30, NEVER)
+AT_ONCE = ReplayPace(None, (), 30, NEVER)
 
 
 class Place:
@@ -80,11 +81,11 @@ class Place:
             for path in Path(folder).iterdir()
         }
 
-    def replay(self, plan: Plan | list[Task], pace: Pace, **fields: object) -> Replay:
+    def replay(self, plan: Plan | list[Task], pace: ReplayPace, **fields: object) -> Replay:
         """A replay of some tasks."""
         if not isinstance(plan, Plan):
             plan = plans.freeze("retry", plan, self.now)
-        hearing = Hearing([str(self.log)], self.clock)
+        hearing = LogEventReader([str(self.log)], self.clock)
 
         def idle(seconds: float) -> None:
             with self.guard:
@@ -95,7 +96,7 @@ class Place:
         usual = {
             "journal": self.journal,
             "intent": Intent("retry", Who("ana", pid=os.getpid())),
-            "facts": Facts(hearing, close=hearing.close),
+            "facts": PlaceAccess(hearing, close=hearing.close),
             "buckets": f"{self.spool.desk}/replay.buckets",
             "clock": self.clock,
             "idle": idle,
@@ -139,7 +140,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
     place.store.close()
 
 
-def accounts(progress: Progress) -> bool:
+def accounts(progress: ReplayProgress) -> bool:
     """Whether every row that was planned is in exactly one count."""
     return progress.accounted == progress.planned and min(progress.tally) >= 0 <= progress.rest
 
@@ -147,9 +148,9 @@ def accounts(progress: Progress) -> bool:
 def test_all_that_succeeds_is_delivered(place: Place) -> None:
     """One, then three, then the rate: each is sent once, and known to be delivered by the log."""
     place.works = 3
-    seen: list[Progress] = []
+    seen: list[ReplayProgress] = []
     place.then = lambda replay: seen.append(replay.progress)
-    result = place.replay(place.dead(*["ok"] * 20), Pace(2.0, (1, 3), 60)).run()
+    result = place.replay(place.dead(*["ok"] * 20), ReplayPace(2.0, (1, 3), 60)).run()
     assert result.progress.tally.delivered == 20
     assert (place.counts(), result.became) == ({}, {})
     assert result.progress.phase is Phase.OVER
@@ -161,13 +162,13 @@ def test_all_that_succeeds_is_delivered(place: Place) -> None:
 def test_the_journal_records_a_replay(place: Place) -> None:
     """It has who, how fast, how each row ended, and the later outcome of each."""
     tasks = place.dead("ok", "otherwise", "ok")
-    pace = Pace(2.0, (1,), 10, NEVER)
+    pace = ReplayPace(2.0, (1,), 10, NEVER)
     replay = place.replay(tasks, pace)
     replay.order("faster")
     replay.run()
     one = place.operation()
     assert (one.intent.who.user, unpacked(one.intent.pace)) == ("ana", pace)
-    assert (one.counts[End.DONE], one.ended is None) == (3, False)
+    assert (one.counts[RowResult.DONE], one.ended is None) == (3, False)
     assert [note["rate"] for note in one.notes if note["what"] == "faster"] == [4.0]
     became = [note for note in one.notes if note["what"] == "became"]
     assert {i for note in became for i in note.get("delivered", ())} == {tasks[0].id, tasks[2].id}
@@ -179,7 +180,7 @@ def test_the_same_error_again_stops_it(place: Place) -> None:
     place.works = 3
     tasks = place.dead("ok", "again", "again", *["ok"] * 20)
     before = place.files()
-    result = place.replay(tasks, Pace(1.0, (1,), 60)).run()
+    result = place.replay(tasks, ReplayPace(1.0, (1,), 60)).run()
     progress = result.progress
     assert progress.stopped == f"{mark_of(OLD)} came back 2 times"
     assert progress.failures == {mark_of(OLD): 2}
@@ -187,18 +188,18 @@ def test_the_same_error_again_stops_it(place: Place) -> None:
     untouched = {name: text for name, text in before.items() if place.files().get(name) == text}
     assert len(untouched) == progress.rest
     assert result.report is not None and len(result.report.excluded) == progress.rest
-    assert {known.fate for known in result.became.values()} == {Fate.FAILED}
+    assert {known.fate for known in result.became.values()} == {ReplayOutcome.FAILED}
 
 
 def test_the_rest_is_held_where_that_is_wanted(place: Place) -> None:
     """After a stop, the tasks that were not sent are held, as an operation of its own."""
     place.works = 3
     tasks = place.dead("again", *["ok"] * 9)
-    result = place.replay(tasks, Pace(2.0, (1,), 60, Stops(rest=Rest.HOLD))).run()
+    result = place.replay(tasks, ReplayPace(2.0, (1,), 60, Stops(rest=RemainderPolicy.HOLD))).run()
     assert result.progress.held == 9 and accounts(result.progress)
     assert place.counts() == {State.DEAD: 1, State.HELD: 9}
-    assert place.operation("hold").counts[End.DONE] == 9
-    ends = {End.DONE: 1, End.GONE: 0, End.FAILED: 0, End.EXCLUDED: 9}
+    assert place.operation("hold").counts[RowResult.DONE] == 9
+    ends = {RowResult.DONE: 1, RowResult.GONE: 0, RowResult.FAILED: 0, RowResult.EXCLUDED: 9}
     assert place.operation("retry").counts == ends
 
 
@@ -237,7 +238,7 @@ def test_tasks_that_wait_untouched_are_pulled_back(place: Place) -> None:
     tasks, place.works = place.dead(*["ok"] * 6), 0
     before = place.files()
     place.then = back = Back(place, 4, runs=1)
-    result = place.replay(tasks, Pace(None, (4,), 60, NEVER)).run()
+    result = place.replay(tasks, ReplayPace(None, (4,), 60, NEVER)).run()
     assert (result.progress.pulled, result.progress.tally.delivered) == (3, 1)
     assert accounts(result.progress)
     assert [(len(report.done), len(report.gone)) for report in back.reports] == [(3, 1)]
@@ -249,7 +250,7 @@ def test_only_the_rows_of_the_plan_are_pulled_back(place: Place) -> None:
     """Rows that were excluded from the plan stay; the journal names who undid it, and why."""
     tasks, place.works = place.dead(*["ok"] * 6), 0
     place.then = back = Back(place, 4, left_out=3)
-    result = place.replay(tasks, Pace(None, (4,), 60, NEVER)).run()
+    result = place.replay(tasks, ReplayPace(None, (4,), 60, NEVER)).run()
     (report,) = back.reports
     assert back.plan is not None
     assert report.done == tuple(row.id for row in back.plan.included)
@@ -261,7 +262,12 @@ def test_only_the_rows_of_the_plan_are_pulled_back(place: Place) -> None:
     one = place.operation("undo")
     assert (one.intent.who.user, one.intent.reason) == ("ben", "mx7 is down again")
     assert one.intent.undoes == place.operation().op
-    assert one.counts == {End.DONE: 1, End.GONE: 0, End.FAILED: 0, End.EXCLUDED: 3}
+    assert one.counts == {
+        RowResult.DONE: 1,
+        RowResult.GONE: 0,
+        RowResult.FAILED: 0,
+        RowResult.EXCLUDED: 3,
+    }
 
 
 def test_without_a_journal_nothing_is_pulled_back(place: Place) -> None:
@@ -295,7 +301,7 @@ def test_a_canary_of_which_nothing_is_known_asks(place: Place) -> None:
             replay.order("go_on")
 
     place.then = then
-    result = place.replay(place.dead(*["ok"] * 5), Pace(None, (1,), 20, NEVER)).run()
+    result = place.replay(place.dead(*["ok"] * 5), ReplayPace(None, (1,), 20, NEVER)).run()
     assert asked == ["canary of 1: 1 outcome not known, which is no success"]
     assert result.progress.tally.unknown == 5
     noted = [note["what"] for note in place.operation().notes]
@@ -305,7 +311,7 @@ def test_a_canary_of_which_nothing_is_known_asks(place: Place) -> None:
 def test_a_counter_speaks_where_no_log_does(place: Place, tmp_path: Path) -> None:
     """Without a log, the counter of finished tasks shows that they were delivered."""
     place.logs, metrics = False, tmp_path / "queue.prom"
-    tasks, facts = place.dead(*["ok"] * 4), Facts(finished=finished_in(str(metrics)))
+    tasks, facts = place.dead(*["ok"] * 4), PlaceAccess(finished=finished_in(str(metrics)))
 
     def then(replay: Replay | None) -> None:
         done = 100 + 4 - sum(place.counts().values())
@@ -313,7 +319,7 @@ def test_a_counter_speaks_where_no_log_does(place: Place, tmp_path: Path) -> Non
 
     place.then = then
     then(None)
-    result = place.replay(tasks, Pace(None, (1,), 60), facts=facts).run()
+    result = place.replay(tasks, ReplayPace(None, (1,), 60), facts=facts).run()
     assert result.progress.tally.delivered == 4
 
 
@@ -323,7 +329,7 @@ def test_an_interrupted_replay_is_gone_on_with(place: Place) -> None:
     place.works = 3
     tasks = place.dead(*["ok"] * 12)
     place.then = lambda replay: replay.close() if replay.progress.sent >= 5 else None
-    first = place.replay(tasks, Pace(4.0, (1,), 60)).run()
+    first = place.replay(tasks, ReplayPace(4.0, (1,), 60)).run()
     half = place.operation()
     assert first.progress.phase is Phase.LEFT
     assert first.report is None
@@ -371,7 +377,7 @@ def test_while_a_store_is_away_nothing_is_tried(comes_back: bool, place: Place) 
             place.works = 0
 
     place.then = then
-    result = place.replay(tasks, Pace(2.0, (), 60 if comes_back else 5)).run()
+    result = place.replay(tasks, ReplayPace(2.0, (), 60 if comes_back else 5)).run()
 
     progress = result.progress
     assert place.spool.dlq in troubles[1]
@@ -393,7 +399,7 @@ def test_a_refusal_leaves_the_rest_where_it_is(place: Place) -> None:
         place.store.swap(task, verbs.retry(task, place.now))
     pending = plans.freeze("retry", tasks_in(place.store, State.PENDING), place.now)
     place.works = 0
-    result = place.replay(pending, Pace(1.0, (), 60)).run()
+    result = place.replay(pending, ReplayPace(1.0, (), 60)).run()
     assert result.progress.stopped == "not from pending"
     assert (result.progress.refused, result.progress.rest) == (10, 20)
 
@@ -401,7 +407,7 @@ def test_a_refusal_leaves_the_rest_where_it_is(place: Place) -> None:
         return "observing only" if replay.progress.sent >= 3 else ""
 
     rest = tasks_in(place.store, State.DEAD)
-    replay = place.replay(rest, Pace(1.0, (), 30), allowed=allowed)
+    replay = place.replay(rest, ReplayPace(1.0, (), 30), allowed=allowed)
     result = replay.run()
     assert result.progress.stopped == "observing only"
     left = place.counts()[State.DEAD]
@@ -417,7 +423,7 @@ def test_a_refusal_leaves_the_rest_where_it_is(place: Place) -> None:
             replay.order("stop")
 
     place.then = then
-    result = place.replay(tasks_in(place.store, State.DEAD), Pace(2.0, ())).run()
+    result = place.replay(tasks_in(place.store, State.DEAD), ReplayPace(2.0, ())).run()
     assert "replay.buckets" in seen[-1]
     assert (result.progress.sent, place.counts()[State.DEAD]) == (0, left)
 
@@ -429,7 +435,7 @@ def test_two_replays_share_one_bucket(place: Place) -> None:
     began = place.now
     sent: list[tuple[float, int]] = []
     halves = (tasks[::2], tasks[1::2])
-    replays = [place.replay(half, Pace(4.0, (), 60, NEVER)) for half in halves]
+    replays = [place.replay(half, ReplayPace(4.0, (), 60, NEVER)) for half in halves]
 
     def then(replay: Replay) -> None:
         with place.guard:
@@ -448,7 +454,7 @@ def test_two_replays_share_one_bucket(place: Place) -> None:
 def test_on_its_own_thread_it_can_be_polled_and_closed(place: Place) -> None:
     """Started, it goes on by itself; what it shows is whole at each moment; closed, it ends."""
     tasks, place.works = place.dead(*["ok"] * 4), 0
-    replay = place.replay(tasks, Pace(2.0, (1,), 1e9), idle=None)
+    replay = place.replay(tasks, ReplayPace(2.0, (1,), 1e9), idle=None)
     paused = threading.Event()
     replay.start()
     replay.order("pause")
@@ -465,21 +471,21 @@ def test_on_its_own_thread_it_can_be_polled_and_closed(place: Place) -> None:
 def test_hearing_begins_when_it_is_asked(place: Place) -> None:
     """What a log said before is not told; what it says from then on is, once."""
     place.write("SUCCESS", "Task completed: a (job)")
-    hearing = Hearing([str(place.log), str(place.log) + ".none"], place.clock)
+    hearing = LogEventReader([str(place.log), str(place.log) + ".none"], place.clock)
     assert hearing() == []
     place.write("SUCCESS", "Task completed: b (job)")
-    assert [(event.id, event.what) for event in hearing()] == [("b", What.SUCCEEDED)]
+    assert [(event.id, event.what) for event in hearing()] == [("b", EventKind.SUCCEEDED)]
     assert hearing() == []
     hearing.close()
 
 
 KILLED = """
 import sys
-from engine import plans
-from engine.journal import Intent, Journal, Who
+from engine.operations import plans
+from engine.operations.journal import Intent, Journal, Who
 from engine.model import State, Task
-from engine.pace import Pace
-from engine.replay import Replay
+from engine.replay.settings import Pace
+from engine.replay.replay import Replay
 from engine.stores.nftban import NftbanStore, Spool
 
 queue = sys.argv[1]
@@ -553,4 +559,4 @@ def test_every_task_ends_in_one_count_among_rivals(place: Place) -> None:
     assert result.report is not None
     assert result.report.accounted == progress.planned
     fates = Counter(known.fate for known in result.became.values())
-    assert fates == {Fate.FAILED: 4, Fate.UNKNOWN: 1, Fate.TAKEN: 1}
+    assert fates == {ReplayOutcome.FAILED: 4, ReplayOutcome.UNKNOWN: 1, ReplayOutcome.TAKEN: 1}

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from engine import verbs
-from engine.handlers import Context, Failed, Fatal
 from engine.model import Lease, Missing, Problem, State, Task
 from engine.policy import RetryPolicy, contract, exponential, shipped
-from engine.rescuer import outcome_of_failure, rescue
 from engine.store import Gone, Unavailable
 from engine.stores.kannader import KannaderStore, make_spool
-from engine.stores.memory import Memory, MemoryStore
-from engine.worker import Run, Services, Worker
+from engine.stores.memory import MemoryStore, MemoryTasks
+from engine.work.handlers import Context, Failed, Fatal
+from engine.work.rescuer import outcome_of_failure, rescue
+from engine.work.worker import Run, Services, Worker
 from tests.engine.builders import NOW, Clock, a_task, tasks_in
 
 WHY = "worker ended while it ran: PID 4711 is gone"
@@ -25,7 +25,7 @@ WHY = "worker ended while it ran: PID 4711 is gone"
 @pytest.fixture
 def store() -> MemoryStore:
     """A store with nothing in it."""
-    return MemoryStore(Memory())
+    return MemoryStore(MemoryTasks())
 
 
 def test_an_orphan_waits_like_any_failed_task(store: MemoryStore) -> None:
@@ -69,7 +69,7 @@ def test_only_claimed_tasks_are_rescued(store: MemoryStore) -> None:
 
 def test_a_task_that_another_finishes_meanwhile_is_left_alone() -> None:
     """A task that moved since the rescue saw it is gone; the others are rescued all the same."""
-    memory = Memory()
+    memory = MemoryTasks()
     store, theirs = MemoryStore(memory), MemoryStore(memory)
     for number in (1, 2):
         store.swap(None, a_task(number))

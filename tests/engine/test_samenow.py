@@ -7,11 +7,11 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import events
-from engine.events import Event
-from engine.fingerprint import fold, mark
-from engine.logtail import LogLine
-from engine.samenow import RECENT, Answer, Counted, Now, answers, same_now
+from engine.logs import task_events
+from engine.logs.log_tail import LogLine
+from engine.logs.task_events import Event
+from engine.monitor.recurrence import RECENT, Counted, Recurrence, StillHappens, answers, same_now
+from engine.text.error_pattern import fold, mark
 
 NOW = 1_800_000_000.0
 LATER = "421 4.7.0 try again later"
@@ -62,7 +62,7 @@ def many(number: int, minutes: float, kind: str = "mail_send") -> Iterator[LogLi
 
 def told(*lines: LogLine) -> list[Event]:
     """What these lines tell."""
-    return list(events.read(lines))
+    return list(task_events.read(lines))
 
 
 ONE, TWO = an_id(), an_id()
@@ -186,7 +186,7 @@ def test_an_error_in_its_stored_form_is_the_same() -> None:
     """Other numbers, hosts and ids in a log are the same error as the spool's."""
     errors = Errors(mark=mark(fold("connect_timeout mx7.example.net 25")))
     now = same_now(errors, told(failed(1, ONE, "connect_timeout mx31.example.org 587")), NOW)
-    assert now.answer is Answer.YES
+    assert now.answer is StillHappens.YES
 
 
 def test_the_answer_ages() -> None:
@@ -213,6 +213,6 @@ def test_the_order_of_the_lines_does_not_matter(lines: list[LogLine], last: floa
     errors = Errors(last=last)
     now = same_now(errors, told(*lines), NOW)
     assert now == same_now(errors, told(*reversed(lines)), NOW)
-    assert isinstance(now, Now)
+    assert isinstance(now, Recurrence)
     assert now.evidence
     assert now.words.startswith(str(now.answer))

@@ -14,16 +14,16 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from engine.fingerprint import code, fold, mark
-from engine.handlers import Context, Failed, Fatal, Later
-from engine.handlers.smtp import SmtpSend
-from engine.mail import smtp
 from engine.mail.model import BadMail
-from engine.mail.smtp import Destination, Letter, path_of
-from engine.mail.wire import CHUNK
+from engine.mail.send import smtp_client
+from engine.mail.send.smtp_client import Destination, WireMessage, path_of
+from engine.mail.wire_format import CHUNK
 from engine.model import State, Task
-from engine.stores.kannader.form import wire
+from engine.stores.kannader.mail_format import wire
 from engine.stores.kannader.settings import TLS
+from engine.text.error_pattern import code, fold, mark
+from engine.work.handlers import Context, Failed, Fatal, Later
+from engine.work.smtp_send import SmtpSend
 from tests.mail.letters import BODIES, HEADERS, unwired
 from tests.mail.smtpd import (  # fmt: skip
     CUT,
@@ -57,7 +57,7 @@ def send(
     """One attempt, at a server on this host."""
     port = to if isinstance(to, int) else to.port
     usual: dict[str, Any] = {"host": HOST, "port": port, "helo": "here.example.org"}
-    letters = [Letter(sender, recipient, io.BytesIO(contents))]
+    letters = [WireMessage(sender, recipient, io.BytesIO(contents))]
     handler = SmtpSend(lambda task: letters.pop(), Destination(**{**usual, **settings}))
     handler(TASK, Context(cancelled=cancelled))
 
@@ -288,7 +288,7 @@ def test_a_mail_goes_encrypted_unless_said(pem: Certificate, tmp_path: Path) -> 
     encryption is required nothing goes without; where any will do, any certificate does."""
     hosts = ("127.0.0.1", "::1", "localhost", "relay.example.org", "192.0.2.1")
     assert [Destination(host).encryption for host in hosts] == ["none"] * 3 + ["required"] * 2
-    assert smtp.TLS == TLS
+    assert smtp_client.TLS == TLS
     for tls in ("required", "wrapped"):
         with Server(tls=pem, smtps=tls == "wrapped") as server:
             assert failure(Failed, server, tls=tls).startswith("tls_certificate: ")
@@ -402,10 +402,10 @@ def test_a_small_mail_waits_for_no_acknowledgement(monkeypatch: pytest.MonkeyPat
     """Body and end line come in one segment, and Nagle is off: no delayed ACK of a server costs
     40 ms a mail."""
     first: list[bytes] = []
-    connected = smtp._Session._connected
+    connected = smtp_client._SmtpSession._connected
     delays: list[int] = []
 
-    def spied(session: smtp._Session) -> socket.socket:
+    def spied(session: smtp_client._SmtpSession) -> socket.socket:
         connection = connected(session)
         delays.append(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
         return connection
@@ -419,7 +419,7 @@ def test_a_small_mail_waits_for_no_acknowledgement(monkeypatch: pytest.MonkeyPat
                 first.append(connection.recv(CHUNK))
                 connection.sendall(b"250 ok\r\n")
 
-    monkeypatch.setattr(smtp._Session, "_connected", spied)
+    monkeypatch.setattr(smtp_client._SmtpSession, "_connected", spied)
     with serving(serve) as port:
         send(port)
     assert (first, delays) == ([MAIL], [1])
@@ -454,7 +454,7 @@ def test_unreadable_contents_are_no_failure_of_the_mail() -> None:
             return super().read(size)
 
     for good in (0, 2):
-        letter = Letter(SENDER, RECIPIENT, Failing(good))
+        letter = WireMessage(SENDER, RECIPIENT, Failing(good))
         with Server() as server, pytest.raises(Later, match="Input/output error") as caught:
             handler = SmtpSend(lambda task: letter, Destination(HOST, server.port), lambda: 7.0)  # noqa: B023
             handler(TASK, Context())
@@ -471,7 +471,7 @@ def test_contents_that_shrink_are_broken_off() -> None:
             self.truncate(20)
             return super().seek(offset, whence)
 
-    letter = Letter(SENDER, RECIPIENT, Shrinking(wire(b"Subject: x\n\n" + b"text\n" * 20)))
+    letter = WireMessage(SENDER, RECIPIENT, Shrinking(wire(b"Subject: x\n\n" + b"text\n" * 20)))
     with Server() as server, pytest.raises(Failed, match="shorter"):
         SmtpSend(lambda task: letter, Destination(HOST, server.port))(TASK, Context())
     assert server.mails == server.refused == []

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from engine import supervisor as supervision
-from engine.supervisor import CannotRun, Program, run
+from engine.system import supervisor as supervision
+from engine.system.supervisor import CannotRun, Program, run
 from tests.mail.programs import a_script, needs
 
 ROOT = Path(__file__).parents[2]
 CALLER = """
 import os, sys
-from engine.supervisor import Program, run
+from engine.system.supervisor import Program, run
 print(run(Program(sys.argv[1:], os.environ, b"x" * 1_000_000, grace=0.2), 60, lambda: False))
 """
 """Runs a program that is given more than fits into a pipe."""

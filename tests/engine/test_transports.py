@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from engine import metrics
-from engine.events import NOBODY
-from engine.gauges import Reading
-from engine.logtail import parse
-from engine.mailwatch import FAULTS, Transports, heard
-from engine.transports import (
+from engine.logs.log_tail import parse
+from engine.logs.task_events import NOBODY
+from engine.monitor import prometheus
+from engine.monitor.mail_monitor import FAULTS, Transports, heard
+from engine.monitor.metrics_check import Reading
+from engine.monitor.transport_health import (
     FOLLOWED,
+    CountWindow,
+    DeliveryCounts,
     Health,
     Routes,
     Sending,
     Source,
     Stopped,
-    Tally,
-    Transport,
-    Window,
+    TransportHealth,
     log_among,
     settled,
 )
@@ -91,10 +91,10 @@ class Post:
 
     def look(self, ago: float = 0) -> Sending:
         """What is known so many seconds before NOW."""
-        mail: Reading = metrics.read(str(self.prom)) if self.prom.exists() else "not there"
+        mail: Reading = prometheus.read(str(self.prom)) if self.prom.exists() else "not there"
         return self.transports.look(mail, NOW - ago)
 
-    def one(self, ago: float = 0) -> Transport:
+    def one(self, ago: float = 0) -> TransportHealth:
         """The only transport there is."""
         (transport,) = self.look(ago).transports
         return transport
@@ -108,7 +108,7 @@ def post(tmp_path: Path) -> Iterator[Post]:
     made.transports.close()
 
 
-def tallies(transport: Transport) -> tuple[Tally | None, ...]:
+def tallies(transport: TransportHealth) -> tuple[DeliveryCounts | None, ...]:
     """What is known of a minute, ten and an hour."""
     return tuple(window.tally for window in transport.windows)
 
@@ -119,7 +119,11 @@ def test_right_after_the_start_the_windows_are_known_from_the_log(post: Post) ->
     post.say(attempt(1800), given_up(1799, "send_failed_rc_1"))
     post.say(attempt(300), sent(300), attempt(30), sent(29))
     way = post.one()
-    assert tallies(way) == (Tally(1, 1, 0), Tally(2, 2, 0), Tally(3, 2, 1))
+    assert tallies(way) == (
+        DeliveryCounts(1, 1, 0),
+        DeliveryCounts(2, 2, 0),
+        DeliveryCounts(3, 2, 1),
+    )
     assert {window.source for window in way.windows} == {Source.LOG}
     assert way.windows[2].share == pytest.approx(1 / 3)
     assert way.windows[0].rate == pytest.approx(1 / 60)
@@ -134,7 +138,7 @@ def test_a_rotated_log_is_known_from_then_on(post: Post) -> None:
     old.write_text(attempt(900))
     os.utime(old, (NOW - 800, NOW - 800))
     way = post.one()
-    assert tallies(way) == (Tally(), Tally(1, 1, 0), None)
+    assert tallies(way) == (DeliveryCounts(), DeliveryCounts(1, 1, 0), None)
     assert way.windows[2].reason == "mail.log: 13m is known only; mail.prom: not there"
     assert way.windows[2].share is None
 
@@ -142,13 +146,13 @@ def test_a_rotated_log_is_known_from_then_on(post: Post) -> None:
 def test_a_log_that_rotates_while_it_is_followed_loses_nothing(post: Post) -> None:
     """Renamed or emptied in place, the lines before and after both count."""
     post.say(attempt(500), sent(500))
-    assert tallies(post.one(400))[1] == Tally(1, 1, 0)
+    assert tallies(post.one(400))[1] == DeliveryCounts(1, 1, 0)
     post.say(attempt(390), sent(390))
     post.log.rename(post.log.with_suffix(".log.1"))
     post.say(attempt(380), sent(380))
-    assert tallies(post.one(300))[1] == Tally(3, 3, 0)
+    assert tallies(post.one(300))[1] == DeliveryCounts(3, 3, 0)
     post.log.write_text(attempt(290))
-    assert tallies(post.one(200))[1] == Tally(4, 3, 0)
+    assert tallies(post.one(200))[1] == DeliveryCounts(4, 3, 0)
 
 
 def test_a_log_that_comes_later_is_known_from_the_first_look_on(post: Post) -> None:
@@ -162,7 +166,7 @@ def test_a_log_that_comes_later_is_known_from_the_first_look_on(post: Post) -> N
     assert post.look(700).told[0].problem
     post.say(attempt(60, "curl"), sent(60, "curl"))
     way = post.one()
-    assert tallies(way) == (Tally(1, 1, 0), Tally(1, 1, 0), None)
+    assert tallies(way) == (DeliveryCounts(1, 1, 0), DeliveryCounts(1, 1, 0), None)
     assert "11m is known only" in way.windows[2].reason
 
 
@@ -171,7 +175,7 @@ def test_a_day_of_log_is_read_only_as_far_as_an_hour_goes(post: Post) -> None:
     post.say(*(attempt(86_400 - n) for n in range(0, 82_000, 4)), attempt(3000), sent(3000))
     before = os.times().user
     way = post.one()
-    assert tallies(way)[2] == Tally(1, 1, 0)
+    assert tallies(way)[2] == DeliveryCounts(1, 1, 0)
     assert way.windows[2].source is Source.LOG
     assert post.log.stat().st_size > 2_000_000
     assert os.times().user - before < 2
@@ -180,13 +184,13 @@ def test_a_day_of_log_is_read_only_as_far_as_an_hour_goes(post: Post) -> None:
 def test_counters_that_are_watched_say_what_happened_since(post: Post) -> None:
     """Metrics are totals: a window is known once they were watched for so long."""
     post.write_metrics(660, prom({"curl": (100, 90, 10)}))
-    assert post.one(660).totals == Tally(100, 90, 10)
+    assert post.one(660).totals == DeliveryCounts(100, 90, 10)
     assert tallies(post.one(660)) == (None, None, None)
     post.write_metrics(600, prom({"curl": (106, 94, 12)}))
     post.one(600)
     post.write_metrics(0, prom({"curl": (110, 94, 16)}))
     way = post.one()
-    assert tallies(way) == (None, Tally(4, 0, 4), None)
+    assert tallies(way) == (None, DeliveryCounts(4, 0, 4), None)
     assert way.windows[1].source is Source.METRICS
     assert way.windows[0].reason.endswith("mail.prom: 10m from one writing to the next")
     assert way.windows[2].reason.endswith("mail.prom: 11m is known only")
@@ -200,11 +204,11 @@ def test_counters_that_go_back_to_zero_are_counted_on(post: Post) -> None:
     for ago, figures in ((60, (100, 90, 10)), (40, (108, 96, 12)), (20, (3, 2, 1)), (0, (5, 3, 2))):
         post.write_metrics(ago, prom({"curl": figures}))
         way = post.one(ago)
-    assert tallies(way)[0] == Tally(8 + 5, 6 + 3, 2 + 2)
-    assert way.totals == Tally(5, 3, 2)
+    assert tallies(way)[0] == DeliveryCounts(8 + 5, 6 + 3, 2 + 2)
+    assert way.totals == DeliveryCounts(5, 3, 2)
     text = prom({"curl": (7, 5, 2)})
     post.write_metrics(-1, text.replace(" 7\n", " NaN\n").replace(" 5\n", " +Inf\n"))
-    assert post.one(-1).totals == Tally(0, 0, 2)
+    assert post.one(-1).totals == DeliveryCounts(0, 0, 2)
 
 
 def test_old_metrics_say_nothing_of_now(post: Post) -> None:
@@ -229,8 +233,14 @@ def test_metrics_count_where_the_log_is_silent(post: Post) -> None:
     post.say(attempt(100), sent(100))
     post.write_metrics(5, prom({"curl": (14, 10, 4), "postfix": (19, 19, 0)}))
     windows = {way.name: way.windows[1] for way in post.look().transports}
-    assert (windows["curl"].tally, windows["curl"].source) == (Tally(4, 0, 4), Source.METRICS)
-    assert (windows["postfix"].tally, windows["postfix"].source) == (Tally(1, 1, 0), Source.LOG)
+    assert (windows["curl"].tally, windows["curl"].source) == (
+        DeliveryCounts(4, 0, 4),
+        Source.METRICS,
+    )
+    assert (windows["postfix"].tally, windows["postfix"].source) == (
+        DeliveryCounts(1, 1, 0),
+        Source.LOG,
+    )
 
 
 def test_errors_are_told_by_their_kind(post: Post) -> None:
@@ -244,7 +254,7 @@ def test_errors_are_told_by_their_kind(post: Post) -> None:
     assert (timeout.times, timeout.first, timeout.last) == (2, NOW - 99, NOW - 89)
     assert timeout.pattern == "connect_timeout <host> #"
     assert timeout.example == "connect_timeout mx8.example.org 587"
-    assert ways["postfix"].windows[2].tally == Tally(2, 0, 1)
+    assert ways["postfix"].windows[2].tally == DeliveryCounts(2, 0, 1)
     assert [fault.pattern for fault in ways["curl"].faults] == ["550 5.1.1 user unknown"]
     later = {way.name: way for way in post.look(-3700).transports}["postfix"]
     assert (later.faults, later.health(0.5)) == ((), Health.IDLE)
@@ -253,28 +263,32 @@ def test_errors_are_told_by_their_kind(post: Post) -> None:
 def test_a_transport_fails_by_its_share() -> None:
     """Judged by the ten minutes, or the hour, in which mails last came to an end."""
     for lately, hour, health in (
-        (Tally(4, 3, 1), Tally(9, 0, 9), Health.OK),
-        (Tally(4, 2, 2), Tally(9, 9, 2), Health.FAILING),
-        (Tally(), Tally(3, 0, 1), Health.FAILING),
-        (Tally(), Tally(3, 1, 0), Health.OK),
-        (Tally(2, 0, 0), Tally(2, 0, 0), Health.IDLE),
-        (Tally(), None, Health.IDLE),
+        (DeliveryCounts(4, 3, 1), DeliveryCounts(9, 0, 9), Health.OK),
+        (DeliveryCounts(4, 2, 2), DeliveryCounts(9, 9, 2), Health.FAILING),
+        (DeliveryCounts(), DeliveryCounts(3, 0, 1), Health.FAILING),
+        (DeliveryCounts(), DeliveryCounts(3, 1, 0), Health.OK),
+        (DeliveryCounts(2, 0, 0), DeliveryCounts(2, 0, 0), Health.IDLE),
+        (DeliveryCounts(), None, Health.IDLE),
         (None, None, Health.UNKNOWN),
-        (None, Tally(), Health.IDLE),
+        (None, DeliveryCounts(), Health.IDLE),
     ):
-        windows = Window("1m", 60), Window("10m", 600, lately), Window("1h", 3600, hour)
-        assert Transport("x", None, windows).health(0.5) is health, (lately, hour)
+        windows = (
+            CountWindow("1m", 60),
+            CountWindow("10m", 600, lately),
+            CountWindow("1h", 3600, hour),
+        )
+        assert TransportHealth("x", None, windows).health(0.5) is health, (lately, hour)
 
 
 def test_a_line_says_what_it_says() -> None:
     """Only lines about attempts and ends of mails are read; an error may hold anything."""
     nowhere = "No mail system available, spooling for later"
     for text, said in (
-        (attempt(0, "curl"), ("curl", Tally(1), "")),
-        (missed(0, "rc 1 = bad"), ("", Tally(), "rc 1 = bad")),
-        (sent(0, "curl"), ("curl", Tally(0, 1), "")),
-        (given_up(0, "rc 1 = bad", "curl"), ("curl", Tally(0, 0, 1), "rc 1 = bad")),
-        (line(0, "ERROR", nowhere), ("none", Tally(0, 0, 1), nowhere)),
+        (attempt(0, "curl"), ("curl", DeliveryCounts(1), "")),
+        (missed(0, "rc 1 = bad"), ("", DeliveryCounts(), "rc 1 = bad")),
+        (sent(0, "curl"), ("curl", DeliveryCounts(0, 1), "")),
+        (given_up(0, "rc 1 = bad", "curl"), ("curl", DeliveryCounts(0, 0, 1), "rc 1 = bad")),
+        (line(0, "ERROR", nowhere), ("none", DeliveryCounts(0, 0, 1), nowhere)),
         (line(0, "INFO", "Mail spooled to queue: 20261120T094604Z-mail_send-2f72c807"), None),
         (line(0, "INFO", "Processing task: 20261120T094604Z-mail_send-2f72c807 (x)"), None),
         ("\n", None),
@@ -321,15 +335,15 @@ def test_hostile_lines_are_no_more_than_lines(post: Post) -> None:
     assert set(ways) == {red, "future", "late"}
     assert len(ways[red].faults[0].example) <= 200
     assert ways["late"].last_success == NOW - 19
-    assert (ways["future"].windows[0].tally or Tally()).attempts == 1
+    assert (ways["future"].windows[0].tally or DeliveryCounts()).attempts == 1
 
 
 def test_mail_that_found_no_transport_is_news_while_it_is_not_known_why() -> None:
     """A suspension explains it, and a transport that is there again ends it; one that fails
     is failing until it is suspended."""
-    window = Window("10m", 600, Tally(4, 0, 4))
-    lately = (Window("1m", 60), window, Window("1h", 3600))
-    seen = Sending((Transport(NOBODY, None, lately), Transport("curl", None, lately)))
+    window = CountWindow("10m", 600, DeliveryCounts(4, 0, 4))
+    lately = (CountWindow("1m", 60), window, CountWindow("1h", 3600))
+    seen = Sending((TransportHealth(NOBODY, None, lately), TransportHealth("curl", None, lately)))
     for routes, health in (
         (None, Health.FAILING),
         (Routes(("curl",), unknown="Permission denied"), Health.FAILING),

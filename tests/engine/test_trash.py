@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from engine import deeds, plans, sweeping, trash, undo, verbs
-from engine.journal import Intent, Journal, Who
+from engine import verbs
 from engine.model import Move, State, Task
-from engine.operations import Report
-from engine.plans import Plan
+from engine.operations import plans, retention, run_plan, trash, undo
+from engine.operations.execute import Report
+from engine.operations.journal import Intent, Journal, Who
+from engine.operations.plans import Plan
 from engine.store import Store
-from engine.stores.memory import Memory, MemoryStore
-from engine.stores.nftban import NftbanStore, Spool
+from engine.stores.memory import MemoryStore, MemoryTasks
+from engine.stores.nftban import NftbanStore, SpoolFolders
 from tests.engine.builders import new_spool, tasks_in
 
 NOW = time.time()
@@ -30,23 +31,23 @@ def clock() -> float:
 
 
 @pytest.fixture
-def spool(tmp_path: Path) -> Spool:
+def spool(tmp_path: Path) -> SpoolFolders:
     """A spool with nothing in it, and a mail spool."""
     (tmp_path / "mailspool").mkdir()
     return new_spool(tmp_path, mail_spool=f"{tmp_path}/mailspool")
 
 
 @pytest.fixture
-def journal(spool: Spool) -> Journal:
+def journal(spool: SpoolFolders) -> Journal:
     """Its journal."""
     return Journal(f"{spool.desk}/journal", clock=clock)
 
 
 @pytest.fixture(params=["memory", "nftban"])
-def store(request: pytest.FixtureRequest, spool: Spool) -> Store:
+def store(request: pytest.FixtureRequest, spool: SpoolFolders) -> Store:
     """A store of either kind."""
     if request.param == "memory":
-        return MemoryStore(Memory())
+        return MemoryStore(MemoryTasks())
     return NftbanStore(spool, clock)
 
 
@@ -68,7 +69,7 @@ def purged(
     """What stands in these states put into the trash."""
     plan = plans.freeze("purge", tasks_in(store, *states), NOW)
     intent = US._replace(verb="purge")
-    return deeds.carry_out(store, journal, plan, intent, clock, quota=quota)
+    return run_plan.carry_out(store, journal, plan, intent, clock, quota=quota)
 
 
 def back(store: Store, journal: Journal | None, now: float = NOW) -> undo.Back:
@@ -79,7 +80,7 @@ def back(store: Store, journal: Journal | None, now: float = NOW) -> undo.Back:
 
 def done(store: Store, journal: Journal, plan: Plan) -> Report:
     """Carry a plan out and write it down."""
-    return deeds.carry_out(store, journal, plan, US._replace(verb=plan.verb), clock)
+    return run_plan.carry_out(store, journal, plan, US._replace(verb=plan.verb), clock)
 
 
 def stand(store: Store) -> dict[str, tuple[State, bytes]]:
@@ -128,7 +129,7 @@ def test_without_a_journal_a_task_says_itself_that_it_was_dead(store: Store) -> 
     assert words == {"nobody remembers where it stood: it comes back as held"}
 
 
-def test_a_purge_that_was_killed_is_remembered(spool: Spool, journal: Journal) -> None:
+def test_a_purge_that_was_killed_is_remembered(spool: SpoolFolders, journal: Journal) -> None:
     """The intent alone says where a task came from that lies in the trash. A dead one that the next
     run would delete for its age comes back as held."""
     store = NftbanStore(spool, clock)
@@ -164,7 +165,7 @@ def test_a_purge_that_does_not_fit_says_so(store: Store, journal: Journal) -> No
     assert (len(second.done), len(second.failed)) == (0, 2)
 
 
-def test_a_task_is_weighed_with_its_payload(spool: Spool) -> None:
+def test_a_task_is_weighed_with_its_payload(spool: SpoolFolders) -> None:
     """A payload that leaves together with its task counts, one elsewhere does not."""
     store = NftbanStore(spool, clock)
     payload = Path(spool.mail_spool, "body")
@@ -177,7 +178,7 @@ def test_a_task_is_weighed_with_its_payload(spool: Spool) -> None:
 
 
 def test_a_purge_with_a_quota_opens_no_file_more(
-    spool: Spool, monkeypatch: pytest.MonkeyPatch
+    spool: SpoolFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The size of a task is taken from its directory entry."""
     store = NftbanStore(spool, clock)
@@ -202,7 +203,9 @@ def test_a_purge_with_a_quota_opens_no_file_more(
 # ---- how long
 
 
-def test_a_payload_lives_as_long_as_its_task_lies_there(spool: Spool, journal: Journal) -> None:
+def test_a_payload_lives_as_long_as_its_task_lies_there(
+    spool: SpoolFolders, journal: Journal
+) -> None:
     """Purged it stays, swept it goes together with its task, and not an hour before; a file that is
     no task stays."""
     store = NftbanStore(spool, clock)
@@ -222,18 +225,20 @@ def test_a_payload_lives_as_long_as_its_task_lies_there(spool: Spool, journal: J
     assert tasks_in(store) == []
 
 
-def test_a_task_that_is_restored_meanwhile_is_not_swept(spool: Spool, journal: Journal) -> None:
+def test_a_task_that_is_restored_meanwhile_is_not_swept(
+    spool: SpoolFolders, journal: Journal
+) -> None:
     """Of a sweep and a restore one wins, and no restored task is lost. A sweep is due once there is
     something in the trash, and again an hour after the last one."""
     store = NftbanStore(spool, clock)
     filled(store)
-    assert not sweeping.is_due(spool.desk, NOW)
+    assert not retention.is_due(spool.desk, NOW)
     purged(store, journal, State.DEAD)
-    assert sweeping.is_due(spool.desk, NOW)
-    sweeping.mark(spool.desk, "")
-    marked = Path(spool.desk, sweeping.MARKER).stat().st_mtime
+    assert retention.is_due(spool.desk, NOW)
+    retention.mark(spool.desk, "")
+    marked = Path(spool.desk, retention.MARKER).stat().st_mtime
     moments = {1: False, HOUR - 1: False, HOUR + 1: True, -DAY: True}
-    assert {at: sweeping.is_due(spool.desk, marked + at) for at in moments} == moments
+    assert {at: retention.is_due(spool.desk, marked + at) for at in moments} == moments
     late = list(trash.discarded(store, NOW + 25 * HOUR, 24))
     done(store, journal, back(store, journal).plan)
     outcomes = list(store.swap_all(Move(task, None) for task in late))
@@ -241,12 +246,12 @@ def test_a_task_that_is_restored_meanwhile_is_not_swept(spool: Spool, journal: J
     assert len(tasks_in(store, State.DEAD)) == 2
 
 
-def test_before_images_are_swept_with_the_trash(spool: Spool, journal: Journal) -> None:
+def test_before_images_are_swept_with_the_trash(spool: SpoolFolders, journal: Journal) -> None:
     """They are kept for as long as an operation can be undone, operations for a month; one that
     runs is left, however old, and so is a file that is not ours."""
 
     def sweep(hours: float) -> tuple[int, set[str]]:
-        swept = sweeping.sweep_journal(journal.folder, "", NOW + hours * HOUR, 24)
+        swept = retention.sweep_journal(journal.folder, "", NOW + hours * HOUR, 24)
         return swept, {path.name for path in Path(journal.folder).iterdir()}
 
     store = NftbanStore(spool, clock)
@@ -262,4 +267,4 @@ def test_before_images_are_swept_with_the_trash(spool: Spool, journal: Journal) 
     assert sweep(60 * 24)[0] == 0
     pen.close()
     assert sweep(60 * 24) == (1, {"notes.jsonl"})
-    assert sweeping.sweep_journal(f"{journal.folder}/none", "", NOW, 24) == 0
+    assert retention.sweep_journal(f"{journal.folder}/none", "", NOW, 24) == 0

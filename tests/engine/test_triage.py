@@ -6,10 +6,19 @@ from functools import partial
 
 import pytest
 
-from engine import events, triage
+from engine.locks.process_stats import ProcessDelta, Vitals
+from engine.logs import task_events
 from engine.model import LockEvidence, Verdict
-from engine.triage import Certainty, Told, accepts, finding, on_record, runs_before, told
-from engine.vitals import Done, Vitals
+from engine.monitor import lock_diagnosis
+from engine.monitor.lock_diagnosis import (
+    Certainty,
+    TaskLogSummary,
+    accepts,
+    finding,
+    on_record,
+    runs_before,
+    told,
+)
 from tests.engine.builders import log_line
 
 NOW = 1_795_167_728.0
@@ -20,16 +29,16 @@ STUCK = LockEvidence(
     holders=(4711,),
 )
 ASLEEP = Vitals(4711, 100.0, state="S", waits="do_wait", moved=(0, 0))
-STILL, BUSY = Done(5.0, 0.0, 0), Done(5.0, 3.2, 0)
+STILL, BUSY = ProcessDelta(5.0, 0.0, 0), ProcessDelta(5.0, 3.2, 0)
 
 
 AT_WORK = LockEvidence(Verdict.HELD, 7, age=3.0, reason="PID 7 is at work")
 UNPROVEN = LockEvidence(Verdict.STALE, reason="it names no process", proven=False)
-VERDICTS: tuple[tuple[LockEvidence, Vitals | None, Done | None, str, str], ...] = (
+VERDICTS: tuple[tuple[LockEvidence, Vitals | None, ProcessDelta | None, str, str], ...] = (
     (STUCK, ASLEEP, STILL, "sure", "for 47 min, and it does nothing: it hangs"),
     (STUCK, ASLEEP, BUSY, "doubtful", "but it works: 3.20 s of CPU"),
     (STUCK, ASLEEP, None, "likely", "gave no sign of life"),
-    (STUCK, ASLEEP, Done(5.0, 0.0, None), "likely", "it uses no CPU"),
+    (STUCK, ASLEEP, ProcessDelta(5.0, 0.0, None), "likely", "it uses no CPU"),
     (STUCK, ASLEEP._replace(state="T"), BUSY, "sure", "is stopped by a signal"),
     (STUCK, ASLEEP._replace(state="D"), None, "sure", "waits for a disk or a server"),
     (STUCK, None, None, "likely", "gave no sign of life"),
@@ -98,12 +107,12 @@ def test_once_accepted_a_repeat_is_a_duplicate() -> None:
     assert told([], ID).advice == "release"
     assert on_record(told([], ID), NOW).startswith("no log speaks of it")
     assert "the last word: nothing says" in on_record(told([a_line(f"{ID} begun")], ID), NOW)
-    assert on_record(Told(unknown="EACCES"), NOW).startswith("? EACCES: whether a repeat")
+    assert on_record(TaskLogSummary(unknown="EACCES"), NOW).startswith("? EACCES: whether a repeat")
 
 
-def a_run(when: float, text: str = "Processing task: {} (mail_send)") -> events.Event:
+def a_run(when: float, text: str = "Processing task: {} (mail_send)") -> task_events.Event:
     """Something that a log says happened."""
-    found = events.event(a_line(text.format(ID), when=when))
+    found = task_events.event(a_line(text.format(ID), when=when))
     assert found is not None
     return found
 
@@ -118,9 +127,9 @@ def test_how_long_it_would_take() -> None:
     assert rate == pytest.approx(59 / 600)
     for ago in ([], [20.0], [-10.0, -20.0]):
         assert runs_before([a_run(NOW - seconds) for seconds in ago], NOW) is None
-    assert triage.flows_again(182, 7.1) == (
+    assert lock_diagnosis.flows_again(182, 7.1) == (
         "it would flow again at about 7.1/s, as it did before, about 25 s until all is through"
     )
-    assert "0.9 a minute" in triage.flows_again(0, 0.015)
-    assert "through" not in triage.flows_again(0, 0.015)
-    assert triage.flows_again(34, None).startswith("? the rate")
+    assert "0.9 a minute" in lock_diagnosis.flows_again(0, 0.015)
+    assert "through" not in lock_diagnosis.flows_again(0, 0.015)
+    assert lock_diagnosis.flows_again(34, None).startswith("? the rate")

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from engine import deeds, operations, plans, undo, verbs
-from engine.journal import Intent, Journal, Operation, Who
+from engine import verbs
 from engine.model import Missing, Problem, State, Task
-from engine.operations import End, Report
-from engine.plans import Plan
+from engine.operations import execute, plans, run_plan, undo
+from engine.operations.execute import Report, RowResult
+from engine.operations.journal import Intent, Journal, Operation, Who
+from engine.operations.plans import Plan
 from engine.store import Store, Unavailable
 from engine.stores.memory import MemoryStore
-from engine.stores.nftban import NftbanStore, Spool
+from engine.stores.nftban import NftbanStore, SpoolFolders
 from engine.verbs import moved
 from tests.engine.builders import NOW, a_task, clock, tasks_in
 
@@ -32,7 +33,7 @@ def filled(store: Store) -> None:
         store.swap(task, verbs.hold(task, NOW))
 
 
-def folder(spool: Spool) -> dict[str, tuple[bytes, int, int, int]]:
+def folder(spool: SpoolFolders) -> dict[str, tuple[bytes, int, int, int]]:
     """Bytes, mode and owner of every task file, by its path."""
     found = {}
     for where in (spool.pending, spool.work, spool.dlq, f"{spool.desk}/held"):
@@ -45,7 +46,7 @@ def folder(spool: Spool) -> dict[str, tuple[bytes, int, int, int]]:
 def done(store: Store, journal: Journal, plan: Plan) -> Report:
     """Carry a plan out and write it down."""
     intent = US._replace(verb=plan.verb, undoes=plan.undoes)
-    return deeds.carry_out(store, journal, plan, intent, clock)
+    return run_plan.carry_out(store, journal, plan, intent, clock)
 
 
 def undo_of(store: Store, journal: Journal, op: str, now: float = NOW) -> undo.Back:
@@ -64,7 +65,7 @@ def store(open_store: Callable[[], Store]) -> Store:
 
 
 @pytest.fixture
-def on_disk(spool: Spool) -> NftbanStore:
+def on_disk(spool: SpoolFolders) -> NftbanStore:
     """A store on a spool, with nine tasks in it."""
     store = NftbanStore(spool, clock)
     filled(store)
@@ -96,7 +97,7 @@ def test_an_undo_restores_every_byte(
     state: State,
     values: dict[str, object],
     on_disk: NftbanStore,
-    spool: Spool,
+    spool: SpoolFolders,
     journal: Journal,
 ) -> None:
     """Names, bytes, modes and owners are the same after an operation and its undo."""
@@ -134,7 +135,7 @@ def test_an_undo_can_be_undone(store: Store, journal: Journal) -> None:
 
 
 def test_a_task_that_died_long_ago_comes_back_as_held(
-    on_disk: NftbanStore, spool: Spool, journal: Journal
+    on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
 ) -> None:
     """A dead task that the next run would delete is put where it stays, with its bytes."""
     dead = tasks_in(on_disk, State.DEAD)
@@ -154,9 +155,14 @@ def test_the_journal_tells_what_was_done(store: Store, journal: Journal) -> None
     rival = tasks_in(store, State.DEAD)[1]
     store.swap(rival, verbs.retry(rival, NOW))
     intent = US._replace(verb="purge", reason="ask kim@example.net", filter="to:a.b@example.org")
-    deeds.carry_out(store, journal, plan, intent, clock)
+    run_plan.carry_out(store, journal, plan, intent, clock)
     (operation,) = journal.operations()
-    assert operation.counts == {End.DONE: 2, End.GONE: 1, End.FAILED: 0, End.EXCLUDED: 1}
+    assert operation.counts == {
+        RowResult.DONE: 2,
+        RowResult.GONE: 1,
+        RowResult.FAILED: 0,
+        RowResult.EXCLUDED: 1,
+    }
     assert (operation.planned, operation.open, operation.ended) == (4, 0, NOW)
     assert (operation.running, operation.interrupted) == (False, False)
     assert operation.intent.who == US.who
@@ -164,7 +170,9 @@ def test_the_journal_tells_what_was_done(store: Store, journal: Journal) -> None
     assert operation.intent.filter == "to:...@example.org"
 
 
-def test_without_its_journal_nothing_is_done(store: Store, spool: Spool, journal: Journal) -> None:
+def test_without_its_journal_nothing_is_done(
+    store: Store, spool: SpoolFolders, journal: Journal
+) -> None:
     """Where the intent cannot be written down, no task moves; what is gone for good says so."""
     Path(journal.folder).write_text("in the way")
     dead = tasks_in(store, State.DEAD)
@@ -189,7 +197,7 @@ def left_open(store: Store, journal: Journal, verb: str, rows: int = 3) -> Opera
     return operation
 
 
-def put_on_the_desk(spool: Spool, ident: str) -> None:
+def put_on_the_desk(spool: SpoolFolders, ident: str) -> None:
     """As a process leaves it that is killed between taking a task away and putting it in place."""
     path = Path(spool.dlq, f"{ident}.task")
     crc = zlib.crc32(path.read_bytes())
@@ -197,7 +205,7 @@ def put_on_the_desk(spool: Spool, ident: str) -> None:
 
 
 def test_an_operation_with_a_moving_task_is_not_dropped(
-    on_disk: NftbanStore, spool: Spool, journal: Journal
+    on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
 ) -> None:
     """While another process moves one of its tasks an operation is not dropped; afterwards that
     task is done, and only the others are left as they are."""
@@ -213,12 +221,12 @@ def test_an_operation_with_a_moving_task_is_not_dropped(
     left = undo.drop(on_disk, journal, operation, "left as it is")
     (dropped,) = journal.operations()
     assert (refused.open, refused.interrupted) == (3, True)
-    assert (left, dropped.counts[End.DONE], dropped.counts[End.EXCLUDED]) == (2, 1, 2)
+    assert (left, dropped.counts[RowResult.DONE], dropped.counts[RowResult.EXCLUDED]) == (2, 1, 2)
     assert took_back(on_disk, journal, operation.op).done == (moving.id,)
 
 
 def test_a_half_moved_task_is_not_in_the_way(
-    on_disk: NftbanStore, spool: Spool, journal: Journal
+    on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
 ) -> None:
     """A task that a crash left half moved is left there by the plan to go on, which moves the
     others; once they are gone on with it is finished, and counts as the first one's."""
@@ -228,17 +236,17 @@ def test_a_half_moved_task_is_not_in_the_way(
     rest = undo.rest(on_disk, journal, first, NOW)
     assert ([row.id for row in rest.rows], len(staged(spool))) == (others, 1)
     intent = US._replace(verb="purge", follows=first.op)
-    report = deeds.carry_out(on_disk, journal, rest, intent, clock)
+    report = run_plan.carry_out(on_disk, journal, rest, intent, clock)
     undo.drop(on_disk, journal, first, undo.FOLLOWED)
     assert report.done == tuple(others)
     assert [task.id for task in tasks_in(on_disk, State.TRASH)] == [half, *others]
     over = journal.operation(first.op)
     assert over is not None and over.ended is not None
-    assert (over.counts[End.DONE], over.counts[End.EXCLUDED]) == (1, 2)
+    assert (over.counts[RowResult.DONE], over.counts[RowResult.EXCLUDED]) == (1, 2)
 
 
 def test_a_plan_finishes_its_own_half_moved_tasks(
-    on_disk: NftbanStore, spool: Spool, journal: Journal
+    on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
 ) -> None:
     """A task that a crash left half moved is not moved by a later plan, which brings it to where it
     belongs; that of no other is touched."""
@@ -250,7 +258,7 @@ def test_a_plan_finishes_its_own_half_moved_tasks(
     assert [path.name.split(".")[1] for path in staged(spool)] == [others.id]
 
 
-def staged(spool: Spool) -> list[Path]:
+def staged(spool: SpoolFolders) -> list[Path]:
     """The files that are half moved."""
     return list(Path(spool.desk).glob("D.*"))
 
@@ -276,7 +284,7 @@ def test_nobody_is_said_to_carry_out_what_is_only_looked_at(journal: Journal) ->
 
 
 def test_why_it_does_not_come_back_is_said_in_its_stores_words(
-    on_disk: NftbanStore, spool: Spool, journal: Journal
+    on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
 ) -> None:
     """Where a task stands by now is called as the store calls it."""
     report = done(on_disk, journal, plans.freeze("purge", tasks_in(on_disk, State.HELD), NOW))
@@ -298,14 +306,14 @@ def test_a_dropped_operation_is_settled_first(store: Store, journal: Journal) ->
     twice = undo.settle(store, journal, operation).operation
     assert once is not None and once == twice
     assert operation.interrupted
-    assert (once.counts[End.DONE], once.open) == (1, 2)
+    assert (once.counts[RowResult.DONE], once.open) == (1, 2)
     assert [row.id for row in undo.rest(store, journal, once, NOW).rows] == rows[1:3]
     with Path(journal.folder, f"{operation.op}.jsonl").open("ab") as file:
         file.write(b'{"line": "ends", "done": {"2026112')  # cut off by a crash
     assert undo.drop(store, journal, operation, "left as it is") == 2
     (dropped,) = Journal(journal.folder).operations()
     assert dropped.damaged == 1
-    assert (dropped.counts[End.DONE], dropped.counts[End.EXCLUDED]) == (1, 2)
+    assert (dropped.counts[RowResult.DONE], dropped.counts[RowResult.EXCLUDED]) == (1, 2)
     assert dropped.ended is not None
 
 
@@ -320,7 +328,12 @@ def test_rows_that_another_operation_goes_on_with_are_its_own(
     undo.drop(store, journal, first, "not the reason")
     now = journal.operation(first.op)
     assert now is not None and now.ended is not None
-    assert now.counts == {End.DONE: 0, End.GONE: 0, End.FAILED: 0, End.EXCLUDED: 3}
+    assert now.counts == {
+        RowResult.DONE: 0,
+        RowResult.GONE: 0,
+        RowResult.FAILED: 0,
+        RowResult.EXCLUDED: 3,
+    }
     assert {words for _, words in ends(journal, first.op)} == {undo.FOLLOWED}
 
 
@@ -330,7 +343,7 @@ def purge_first(store: Store) -> None:
     store.swap(task, verbs.purge(task, NOW))
 
 
-def ends(journal: Journal, op: str) -> list[tuple[End, str]]:
+def ends(journal: Journal, op: str) -> list[tuple[RowResult, str]]:
     """How each row of an operation ended that has ended."""
     return [(e.ended.end, e.ended.words) for e in journal.entries(op) if e.ended]
 
@@ -342,15 +355,18 @@ def test_a_task_that_another_operation_moves_is_not_claimed(store: Store, journa
     ours = left_open(store, journal, "purge")
     plan = plans.freeze("purge", tasks_in(store, State.DEAD)[:1], NOW)
     pen = journal.begin(US._replace(verb="purge", who=Who("ben")), plan)
-    theirs = operations.Applying(store, plan, clock)
+    theirs = execute.PlanRun(store, plan, clock)
     ended = theirs.step(theirs.waiting)
     before = undo.settle(store, journal, ours)
     pen.outcomes(ended)
     after = undo.settle(store, journal, ours).operation
     pen.close()
     assert (len(before.moving), len(before.left)) == (1, 2)
-    assert after is not None and (after.counts[End.DONE], after.counts[End.GONE]) == (0, 1)
-    assert ends(journal, ours.op) == [(End.GONE, f"another operation did it ({pen.op})")]
+    assert after is not None and (after.counts[RowResult.DONE], after.counts[RowResult.GONE]) == (
+        0,
+        1,
+    )
+    assert ends(journal, ours.op) == [(RowResult.GONE, f"another operation did it ({pen.op})")]
 
     ours = left_open(store, journal, "hold", 1)
     (task,) = tasks_in(store, State.DEAD)[:1]
@@ -358,7 +374,7 @@ def test_a_task_that_another_operation_moves_is_not_claimed(store: Store, journa
     (held,) = (t for t in tasks_in(store, State.HELD) if t.id == task.id)
     store.swap(held, verbs.edit(held, NOW, "another"))
     undo.settle(store, journal, ours)
-    assert ends(journal, ours.op) == [(End.GONE, f"another operation did it ({report.op})")]
+    assert ends(journal, ours.op) == [(RowResult.GONE, f"another operation did it ({report.op})")]
 
 
 def test_a_task_that_is_nowhere_was_not_surely_removed_by_us(
@@ -373,7 +389,7 @@ def test_a_task_that_is_nowhere_was_not_surely_removed_by_us(
     settled = undo.settle(store, journal, operation).operation
     assert settled is not None and settled.ended is not None
     words = "nowhere any more; whether this did it is not known"
-    assert ends(journal, operation.op) == [(End.GONE, words)]
+    assert ends(journal, operation.op) == [(RowResult.GONE, words)]
 
 
 # ---- to the byte
@@ -381,7 +397,7 @@ def test_a_task_that_is_nowhere_was_not_surely_removed_by_us(
 
 @pytest.mark.parametrize("word", ["pending", "dlq"])
 def test_the_trash_rewrites_nothing(
-    word: str, on_disk: NftbanStore, spool: Spool, journal: Journal
+    word: str, on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
 ) -> None:
     """Purged and taken back a file is byte for byte itself, whether or not it says when its task
     died, and whatever that means where it stands."""
@@ -402,7 +418,7 @@ def test_the_trash_rewrites_nothing(
 
 
 def test_nothing_is_taken_back_beside_another_of_its_id(
-    on_disk: NftbanStore, spool: Spool, journal: Journal
+    on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
 ) -> None:
     """A task whose id stands somewhere else by now is left out, and the dry run says why."""
     report = done(on_disk, journal, plans.freeze("purge", tasks_in(on_disk, State.DEAD)[:2], NOW))

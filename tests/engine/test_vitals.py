@@ -9,8 +9,18 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
-from engine import vitals
-from engine.vitals import FILES, Done, Files, Proc, Vitals, between, doing, facts, take
+from engine.locks import process_stats
+from engine.locks.process_stats import (
+    FILES,
+    Files,
+    Proc,
+    ProcessDelta,
+    Vitals,
+    between,
+    doing,
+    facts,
+    take,
+)
 from tests.engine.lockers import INNOCENT, Child, said, tell
 
 Start = Callable[..., Child]
@@ -69,17 +79,17 @@ def test_one_that_is_at_work(tmp_path: Path, start: Start) -> None:
     child = start(BUSY.format(cpu=0.2, bytes=1_000_000), str(tmp_path / "out"))
     assert said(child) == "ready"
     proc = Proc(clock=iter((100.0, 102.0)).__next__)
-    before = vitals._read(child.pid, proc)
+    before = process_stats._read(child.pid, proc)
     tell(child)
     assert said(child) == "done"
-    done = between(before, vitals._read(child.pid, proc))
+    done = between(before, process_stats._read(child.pid, proc))
     assert done is not None
     assert done.seconds == 2.0
     assert 0.1 <= done.cpu <= 2.0
     assert done.moved is not None and done.moved >= 1_000_000
     assert done.works
-    assert "s of CPU" in vitals.pace(done)
-    assert "KiB read and written in the last 2 s" in vitals.pace(done)
+    assert "s of CPU" in process_stats.pace(done)
+    assert "KiB read and written in the last 2 s" in process_stats.pace(done)
 
 
 def test_a_process_sleeps_is_stopped_and_ends(start: Start) -> None:
@@ -92,11 +102,11 @@ def test_a_process_sleeps_is_stopped_and_ends(start: Start) -> None:
     assert done is not None
     assert (done.cpu, done.moved, done.works) == (0.0, 0, False)
     assert doing(before).startswith("sleeps")
-    assert "no CPU, nothing read or written in the last" in vitals.pace(done)
+    assert "no CPU, nothing read or written in the last" in process_stats.pace(done)
     child.send_signal(signal.SIGSTOP)
     os.waitpid(child.pid, os.WUNTRACED)
     seen = take(child.pid)
-    assert vitals.is_stopped(seen) and doing(seen) == "is stopped by a signal"
+    assert process_stats.is_stopped(seen) and doing(seen) == "is stopped by a signal"
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert doing(take(child.pid)) == "has ended, and nobody has waited for it"
@@ -148,7 +158,7 @@ def refusing(*endings: str) -> Proc:
 
         return guard
 
-    real = vitals.REAL
+    real = process_stats.REAL
     parts = (guarded(real.read), guarded(real.names), guarded(real.link))
     return Proc(*parts, each().clock)  # type: ignore[arg-type]
 
@@ -167,7 +177,7 @@ def test_a_hidden_value_is_unknown_with_its_reason() -> None:
 
 def test_many_open_files_are_capped() -> None:
     """Not more than some hundred are looked at, and it is said how many there are."""
-    proc = vitals.REAL._replace(
+    proc = process_stats.REAL._replace(
         names=lambda path: [str(n) for n in range(5000)] if path.endswith("fd") else [],
         link=lambda path: f"/spool/{int(path.rpartition('/')[2])}",
     )
@@ -210,7 +220,7 @@ def test_cpu_and_io_between_two_readings() -> None:
     young = a_reading(pid=9, started=9999, cpu=2 * hz, moved=(100, 50))
     before, now = a_reading(when=90.0, kin=(old,)), a_reading(when=100.0, kin=(old, young))
 
-    assert between(before, now) == Done(10.0, 2.0, 150)
+    assert between(before, now) == ProcessDelta(10.0, 2.0, 150)
     for other in (
         a_reading(when=99.9),
         a_reading(when=90.0, started=49),
@@ -218,10 +228,10 @@ def test_cpu_and_io_between_two_readings() -> None:
     ):
         assert between(other, a_reading()) is None
     for done, works in (
-        (Done(5.0, 0.05, 400), False),
-        (Done(5.0, 0.2, 0), True),
-        (Done(5.0, 0.0, 5 * 65536), True),
-        (Done(5.0, 0.0, None), False),
+        (ProcessDelta(5.0, 0.05, 400), False),
+        (ProcessDelta(5.0, 0.2, 0), True),
+        (ProcessDelta(5.0, 0.0, 5 * 65536), True),
+        (ProcessDelta(5.0, 0.0, None), False),
     ):
         assert done.works is works
 

@@ -12,12 +12,12 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
-from engine import watch
-from engine.inotify import Ear, Heard
-from engine.model import Doorbell
+from engine.live import folder_watch
+from engine.live.folder_watch import FolderWatch
+from engine.live.inotify import FolderEvents, InotifyWatch
+from engine.model import ChangeSource
 from engine.store import Store, Unavailable
 from engine.stores.memory import MemoryStore
-from engine.watch import Watch
 
 PATIENCE = 60.0
 EVERYTHING = "everything"
@@ -28,15 +28,15 @@ MOST = Path("/proc/sys/fs/inotify/max_queued_events")
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to be heard, by watches that end soon."""
-    monkeypatch.setattr(watch, "CHECK", 0.1)
+    monkeypatch.setattr(folder_watch, "CHECK", 0.1)
     made = tmp_path / "pending"
     made.mkdir()
     return made
 
 
-def heard_of(folder: Path, act: Callable[[], object]) -> Heard:
+def heard_of(folder: Path, act: Callable[[], object]) -> FolderEvents:
     """What is heard of a folder while something is done."""
-    with closing(Ear([str(folder)])) as ear:
+    with closing(InotifyWatch([str(folder)])) as ear:
         act()
         return ear.hear()
 
@@ -73,7 +73,7 @@ def test_a_change_of_a_task_is_heard(folder: Path, what: str) -> None:
     act, names = HEARD[what]
     (folder / "one").write_text("1")
     heard = heard_of(folder, lambda: act(folder))
-    assert heard == Heard({str(folder): names} if names else {})
+    assert heard == FolderEvents({str(folder): names} if names else {})
     assert heard_of(folder, lambda: folder.chmod(0o700)).lost
     for path in folder.iterdir():
         path.unlink()
@@ -108,10 +108,10 @@ def test_no_hearing_is_an_error(folder: Path) -> None:
     """Where the kernel refuses, or a path cannot be one, an error is raised; a folder that is not
     there yet is no reason not to hear the rest."""
     with no_more_files(), pytest.raises(OSError, match="inotify"):
-        Ear([str(folder)])
+        InotifyWatch([str(folder)])
     with pytest.raises(OSError, match="too long"):
-        Ear(["/" + "x" * 300])
-    with closing(Ear([str(folder / "none"), str(folder)])) as ear:
+        InotifyWatch(["/" + "x" * 300])
+    with closing(InotifyWatch([str(folder / "none"), str(folder)])) as ear:
         assert ear.folders == {str(folder)}
 
 
@@ -132,10 +132,10 @@ class Told:
 
 
 @contextmanager
-def following(doorbell: Doorbell, open_store: Callable[[], Store]) -> Iterator[Told]:
+def following(doorbell: ChangeSource, open_store: Callable[[], Store]) -> Iterator[Told]:
     """The news of a watch of this source of changes."""
     told = Told()
-    watch = Watch(doorbell, open_store, told.news.put, lambda: told.news.put(EVERYTHING))
+    watch = FolderWatch(doorbell, open_store, told.news.put, lambda: told.news.put(EVERYTHING))
     watch.start(PATIENCE)
     try:
         yield told
@@ -152,7 +152,7 @@ def watching(folder: Path) -> AbstractContextManager[Told]:
     def no_store() -> Store:
         raise AssertionError("a source of folders needs no store")
 
-    return following(Doorbell((str(folder), str(folder.with_name("held")))), no_store)
+    return following(ChangeSource((str(folder), str(folder.with_name("held")))), no_store)
 
 
 def test_a_folder_is_followed_by_names(folder: Path) -> None:
@@ -209,7 +209,7 @@ class Tower:
         """A store whose bell says the next of it, and then nothing more."""
         self.opened += 1
         store = MemoryStore()
-        store.doorbell = Doorbell(wait=self._wait)
+        store.doorbell = ChangeSource(wait=self._wait)
         return store
 
     def _wait(self, seconds: float) -> Collection[str] | None:
@@ -239,7 +239,7 @@ def test_after_a_failed_change_source_everything_is_scanned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """After a bell failed everything is looked at, and once more when it is heard again."""
-    monkeypatch.setattr(watch, "RETRY", 0.0)
+    monkeypatch.setattr(folder_watch, "RETRY", 0.0)
     tower = Tower((), {"one"}, Unavailable("locked"), (), {"two"})
     assert told_by(tower, 4) == [{"one"}, EVERYTHING, EVERYTHING, {"two"}]
     assert tower.opened == 3

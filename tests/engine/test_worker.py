@@ -12,15 +12,17 @@ from typing import Any
 
 import pytest
 
-from engine import files, locks, verbs
-from engine.handlers import CONTRACT_KINDS, Context, Failed, Fatal, Handler, Later, Retry
-from engine.limits import Buckets
+from engine import verbs
+from engine.locks import queue_lock
+from engine.locks.token_buckets import Buckets
 from engine.model import Missing, Problem, State, Task
 from engine.policy import Rate, RetryPolicy, contract, shipped
 from engine.store import Store, Unavailable, Wants, anything
-from engine.stores.memory import Memory, MemoryStore
+from engine.stores.memory import MemoryStore, MemoryTasks
 from engine.stores.nftban import NftbanStore
-from engine.worker import RELIST, RESCUING, SLACK, Run, Services, Worker
+from engine.system import files
+from engine.work.handlers import CONTRACT_KINDS, Context, Failed, Fatal, Handler, Later, Retry
+from engine.work.worker import RELIST, RESCUING, SLACK, Run, Services, Worker
 from tests.engine.builders import NOW, Clock, new_spool
 
 PATIENCE = 60.0
@@ -31,7 +33,7 @@ class WorkQueue:
     """Tasks in memory, the time, and the log and counters of the workers on these tasks."""
 
     def __init__(self) -> None:
-        self.memory = Memory()
+        self.memory = MemoryTasks()
         self.store = MemoryStore(self.memory)
         self.clock = Clock()
         self.log: list[tuple[str, str]] = []
@@ -42,7 +44,7 @@ class WorkQueue:
         handled: Mapping[str, Handler],
         *,
         retry: RetryPolicy | None = None,
-        lock: locks.PidLock | None = None,
+        lock: queue_lock.PidLock | None = None,
         concurrency: int = 1,
         store: Store | None = None,
         **services: Any,
@@ -412,7 +414,7 @@ def test_orphans_are_rescued_once(queue: WorkQueue, tmp_path: Path) -> None:
     third, lock_file = queue.add(number=3), tmp_path / "queue.lock"
     list(queue.store.take(NOW, "the dead", 1))
     lock_file.write_text("4194303\n0\n")
-    with locks.acquire(str(lock_file), 1200.0) as lock:
+    with queue_lock.acquire(str(lock_file), 1200.0) as lock:
         queue.worker({"job": does}, lock=lock).process_next()
     assert queue.now(third).error == "worker ended while it ran: PID 4194303 is gone"
 
@@ -427,7 +429,7 @@ def test_a_worker_that_lost_its_lock_touches_nothing(queue: WorkQueue, tmp_path:
         path.write_text("4711\n0\n")
 
     first, second = queue.add(number=1), queue.add(number=2)
-    with locks.acquire(str(path), 1200.0) as lock:
+    with queue_lock.acquire(str(path), 1200.0) as lock:
         run = queue.worker({"job": handler}, lock=lock).work(until_idle=True)
         again = queue.worker({"job": does}, lock=lock).work(until_idle=True)
     assert queue.tasks() == {first.id: State.ACTIVE, second.id: State.PENDING}
@@ -446,13 +448,13 @@ def test_the_lock_is_renewed_while_it_works(queue: WorkQueue, tmp_path: Path) ->
 
     def handler(task: Task, context: Context) -> None:
         given.append((path.read_text().split("\n")[1], context.inherit))
-        queue.clock.now += locks.RENEWAL
+        queue.clock.now += queue_lock.RENEWAL
 
     for number in (1, 2, 3):
         queue.add(number=number)
-    with locks.acquire(str(path), 1200.0, queue.clock) as lock:
+    with queue_lock.acquire(str(path), 1200.0, queue.clock) as lock:
         queue.worker({"job": handler}, lock=lock).work(until_idle=True)
-        assert given == [(str(int(NOW + n * locks.RENEWAL)), (lock.fd,)) for n in range(3)]
+        assert given == [(str(int(NOW + n * queue_lock.RENEWAL)), (lock.fd,)) for n in range(3)]
 
 
 def test_a_hanging_handler_lets_the_lock_grow_old(queue: WorkQueue, tmp_path: Path) -> None:
@@ -465,7 +467,7 @@ def test_a_hanging_handler_lets_the_lock_grow_old(queue: WorkQueue, tmp_path: Pa
         assert release.wait(PATIENCE)
 
     def passes(task: Task, context: Context) -> None:
-        queue.clock.now += 5 + SLACK + locks.RENEWAL
+        queue.clock.now += 5 + SLACK + queue_lock.RENEWAL
         stamps.append(path.read_text().split("\n")[1])
         if len(stamps) == 3:
             release.set()
@@ -475,7 +477,7 @@ def test_a_hanging_handler_lets_the_lock_grow_old(queue: WorkQueue, tmp_path: Pa
         queue.add("passing", number)
     handled: dict[str, Handler] = {"hanging": hangs, "passing": passes}
     limits: dict[str, Any] = {"slots": {"passing": 1}, "timeouts": {"hanging": 5.0}}
-    with locks.acquire(str(path), 1200.0, queue.clock) as lock:
+    with queue_lock.acquire(str(path), 1200.0, queue.clock) as lock:
         worker = queue.worker(handled, lock=lock, concurrency=2, **limits)
         assert worker.work(until_idle=True).done == 4
     assert stamps == [str(int(NOW))] * 3

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from engine import files
-from engine.limits import Buckets
+from engine.config.mail_config import MailSettings
+from engine.locks.token_buckets import Buckets
 from engine.mail.host import Host
-from engine.mail.ledger import Ledger, Places
 from engine.mail.model import Mail, NotSent, Reason, Transport, Unused, absent
-from engine.mail.post import Ended, Post, Tokens
-from engine.mail.spool import MailSpool
-from engine.mail.suspended import Suspensions
-from engine.mail.transports import Ways
-from engine.mailconf import MailSettings
+from engine.mail.send.delivery_log import Ledger, Places
+from engine.mail.send.mail_spool import MailSpool
+from engine.mail.send.sender import AttemptTokens, Sender, SendResult
+from engine.mail.send.suspensions import Suspensions
+from engine.mail.transports.registry import TransportRegistry
+from engine.system import files
 
 NOW = 1_795_170_000.0
 """2026-11-20 10:20:00 UTC."""
@@ -95,20 +95,22 @@ class Office:
         """The current time."""
         return self.now
 
-    def post(self, limits: Tokens | None = None) -> Post:
+    def post(self, limits: AttemptTokens | None = None) -> Sender:
         """A new sender."""
-        ways = Ways(self.settings, self._transports)
+        ways = TransportRegistry(self.settings, self._transports)
         parts = (self.settings, HOST, self.spool, self.ledger, ways, self.suspensions.read)
         complain = self.complaints.append
-        return Post(*parts, limits, self.clock, self.pause, complain=complain)
+        return Sender(*parts, limits, self.clock, self.pause, complain=complain)
 
-    def limited_post(self) -> Post:
+    def limited_post(self) -> Sender:
         """A new sender with the token buckets that the settings ask for."""
         rates = {f"transport:{name}": rate for name, rate in self.settings.rates.items()}
         rates |= {f"domain:{name}": rate for name, rate in self.settings.domains.items()}
         return self.post(Buckets(f"{self.root}/buckets", rates, self.clock))
 
-    def send(self, content: str = "the disk is full", to: str = "", subject: str = "") -> Ended:
+    def send(
+        self, content: str = "the disk is full", to: str = "", subject: str = ""
+    ) -> SendResult:
         """Send a mail with retries."""
         ended = self.post().send_with_retry(content, to, subject, enqueue=self.enqueue)
         assert ended is not None
@@ -168,7 +170,7 @@ def marks(payload: str) -> set[str]:
 
 
 def full_disk(monkeypatch: pytest.MonkeyPatch, *calls: str) -> None:
-    """Let these functions of `engine.files` fail with ENOSPC."""
+    """Let these functions of `engine.system.files` fail with ENOSPC."""
 
     def refused(*_: object, **__: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

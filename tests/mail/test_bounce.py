@@ -14,10 +14,11 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.mail import bounce, wire
-from engine.mail.bounce import HEADERS_LIMIT, Undelivered
+from engine.mail import wire_format
 from engine.mail.host import Host
-from engine.stores.kannader.form import wire as wired
+from engine.mail.message import bounce
+from engine.mail.message.bounce import HEADERS_LIMIT, Undelivered
+from engine.stores.kannader.mail_format import wire as wired
 from tests.examples import examples
 from tests.tables import each
 
@@ -181,11 +182,11 @@ def test_no_foreign_text_makes_a_header_or_part(recipient: str, error: str, head
 ])  # fmt: skip
 def test_headers_are_taken_out_of_the_wire_form(contents: bytes, headers: bytes) -> None:
     """Up to the first empty line, without the dots that SMTP adds."""
-    assert wire.headers(io.BytesIO(contents)) == headers
+    assert wire_format.headers(io.BytesIO(contents)) == headers
 
 
 def test_a_limit_of_headers_keeps_whole_lines() -> None:
     """Nothing beyond the limit is read, and no line is cut."""
     contents = io.BytesIO(wired(b"A: 1\n" * 100 + b"\nbody\n"))
-    assert wire.headers(contents, 20) == b"A: 1\nA: 1\nA: 1"
+    assert wire_format.headers(contents, 20) == b"A: 1\nA: 1\nA: 1"
     assert contents.tell() == 20

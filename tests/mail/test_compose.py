@@ -18,13 +18,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine.mail.compose import SUBJECT_LIMIT, compose
-from engine.mail.content import Content
+from engine.config.mail_config import MailSettings
 from engine.mail.header import folded, phrase, pieces
 from engine.mail.host import Host
+from engine.mail.message.compose import SUBJECT_LIMIT, compose
+from engine.mail.message.content import Content
 from engine.mail.model import BadMail, Mail
-from engine.mailconf import MailSettings
-from engine.webpage import from_html
+from engine.text.html_text import from_html
 from tests.tables import each
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "mail"

@@ -13,9 +13,15 @@ import pytest
 from hypothesis import given as whatever
 from hypothesis import strategies as st
 
-from engine.mail.content import Content, given, is_one_line_of_html, looks_like_html, of_body
+from engine.config.mail_config import MailSettings
+from engine.mail.message.content import (
+    Content,
+    given,
+    is_one_line_of_html,
+    looks_like_html,
+    of_body,
+)
 from engine.mail.model import BadMail
-from engine.mailconf import MailSettings
 from tests.tables import each
 
 NOBODY = 65534
@@ -176,9 +182,9 @@ def test_a_growing_file_is_refused(allowed: Allowed, monkeypatch: pytest.MonkeyP
 
 DROPPED = """
 import os, sys
-from engine.mail.content import given
+from engine.mail.message.content import given
 from engine.mail.model import BadMail
-from engine.mailconf import MailSettings
+from engine.config.mail_config import MailSettings
 uid = int(sys.argv[1])
 if uid:
     os.setgroups([])

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from engine.config.mail_config import MailSettings
 from engine.mail.model import Mail, NotSent, Reason, Transport
-from engine.mail.running import PATH
+from engine.mail.run_program import PATH
 from engine.mail.transports.exim import Exim
+from engine.mail.transports.installed import System
 from engine.mail.transports.mailx import MANNERS, Mailx
 from engine.mail.transports.msmtp import Msmtp
 from engine.mail.transports.postfix import Postfix
 from engine.mail.transports.sendmail import Sendmail
-from engine.mail.transports.system import System
-from engine.mailconf import MailSettings
 from tests.mail.letters import never
 from tests.tables import each
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from engine import files
-from engine.events import event
-from engine.logtail import parse
-from engine.mail.figures import MailFigures, render
-from engine.mail.ledger import Ledger, Places
-from engine.metrics import Counters
+from engine.logs.log_tail import parse
+from engine.logs.task_events import event
+from engine.mail.send.delivery_log import Ledger, Places
+from engine.mail.send.mail_metrics import MailFigures, render
+from engine.monitor.prometheus import Counters
+from engine.system import files
 from tests.mail.programs import start_rivals
 from tests.tables import each
 
@@ -274,7 +274,7 @@ def test_mode_and_owner_of_the_records_stay(book: Book) -> None:
 
 RIVAL = """
 import sys
-from engine.delivery import Delivery, Records
+from engine.logs.delivery_records import Delivery, Records
 records = Records(sys.argv[1], 20)
 sys.stdin.readline()
 for n in range(100):
@@ -327,7 +327,7 @@ def test_an_unwritable_file_stops_no_mail(
 
 FULL = """
 import resource, signal, sys
-from engine.mail.ledger import Ledger, Places
+from engine.mail.send.delivery_log import Ledger, Places
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
 root = sys.argv[1]

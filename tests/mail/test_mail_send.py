@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from engine import files, verbs
-from engine.handlers import Context, Later
-from engine.handlers.mail_send import MailSend
+from engine import verbs
 from engine.model import State, Task
 from engine.policy import contract
-from engine.stores.nftban import NftbanStore, Spool
-from engine.worker import Run, Services, Worker
+from engine.stores.nftban import NftbanStore, SpoolFolders
+from engine.system import files
+from engine.work.handlers import Context, Later
+from engine.work.mail_send import MailSend
+from engine.work.worker import Run, Services, Worker
 from tests.mail.office import NOW, Office, Recorder, busy, marks, refusal, spooled
 from tests.tables import each
 
@@ -29,7 +30,7 @@ class MailQueue:
         self.office = Office(root, self.way)
         for word in ("pending", "work", "dlq", "mailspool"):
             (root / word).mkdir(exist_ok=True)
-        spool = Spool(f"{root}/pending", f"{root}/work", f"{root}/dlq", f"{root}/mailspool")
+        spool = SpoolFolders(f"{root}/pending", f"{root}/work", f"{root}/dlq", f"{root}/mailspool")
         self.store = NftbanStore(spool, self.office.clock)
         self.post = self.office.limited_post()
 

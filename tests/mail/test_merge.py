@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.mail.content import Content
-from engine.mail.merge import lacks, load, merged, places
+from engine.mail.message.content import Content
+from engine.mail.message.mail_merge import lacks, load, merged, places
 from engine.mail.model import BadMail
 
 VALUES = {"name": 'Hans <b>"&"', "number": "7", "note": "one\r\ntwo\x1b[2J", "größe": "XL"}

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from engine.mail.content import Content
+from engine.mail.message.content import Content
 from engine.mail.model import BadMail, Mail, NotSent, Waits
-from engine.mail.post import ASK_AGAIN, Ended, Errand, Post, Sent
+from engine.mail.send.sender import ASK_AGAIN, Sender, SendRequest, SendResult, SentMail
 from engine.policy import Rate
 from tests.mail.letters import never
 from tests.mail.office import NOW, TASK, Office, Recorder, busy, full_disk, marks, refusal, spooled
@@ -29,7 +29,7 @@ def test_one_send_is_one_attempt(tmp_path: Path) -> None:
     office = Office(tmp_path, way := Recorder())
     sent = office.post().send("the disk is full", subject="Disk")
     (mail,) = way.accepted
-    assert sent == Sent("sendmail", mail.id, "admin@example.com")
+    assert sent == SentMail("sendmail", mail.id, "admin@example.com")
     assert (mail.recipient, mail.subject) == ("admin@example.com", "Disk")
     assert "the disk is full" in mail.text
     assert office.log() == [
@@ -100,7 +100,7 @@ def test_the_third_attempt_delivers(tmp_path: Path) -> None:
     """A mail refused twice is accepted the third time, the same mail, and nothing is spooled."""
     office = Office(tmp_path, way := Recorder(busy(), busy()))
     ended = office.send(subject="Disk")
-    assert ended == Ended(True, "sendmail", 3, mail_id=way.accepted[0].id)
+    assert ended == SendResult(True, "sendmail", 3, mail_id=way.accepted[0].id)
     assert (office.pauses, len(set(way.asked)), office.queued) == ([5, 15], 1, [])
     assert not (tmp_path / "mailspool").exists()
     assert office.log() == [
@@ -558,11 +558,15 @@ def test_a_sender_that_cannot_count_tokens_does_not_send(tmp_path: Path) -> None
 # One attempt of a mail that another program queues and retries
 
 TEXT = Content("Hallo\n", html=False)
-ERRAND = Errand("7-user-1795170000", NOW, "7-user", 1, {"X-Original-To": "hans@example.org"})
+ERRAND = SendRequest("7-user-1795170000", NOW, "7-user", 1, {"X-Original-To": "hans@example.org"})
 
 
 def once(
-    post: Post, errand: Errand = ERRAND, said: Content = TEXT, to: str = "a@b.org", **more: Any
+    post: Sender,
+    errand: SendRequest = ERRAND,
+    said: Content = TEXT,
+    to: str = "a@b.org",
+    **more: Any,
 ) -> None:
     """Make one attempt."""
     hooks = {"ready": lambda transport: None, "cancelled": never} | more

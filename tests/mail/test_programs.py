@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from engine import accounts
+from engine.config.mail_config import MailSettings
 from engine.mail.model import Cause, Mail, NotSent, Transport, Unused
 from engine.mail.transports.curl import Curl, configuration, quoted, wire
+from engine.mail.transports.installed import System
 from engine.mail.transports.mailx import Mailx
 from engine.mail.transports.msmtp import Msmtp
 from engine.mail.transports.postfix import Postfix
 from engine.mail.transports.sendmail import Sendmail
-from engine.mail.transports.system import System
-from engine.mailconf import MailSettings
+from engine.system import users
 from tests.mail.letters import (  # fmt: skip
     BODIES,
     MANY_DOTS,
@@ -319,7 +319,7 @@ def test_root_sends_as_the_owner_of_the_spool() -> None:
     needs_root("to run curl as nobody")
     with Server() as server:
         usual = MailSettings(host=HOST, port=server.port, plain_hosts=(HOST,), max_time=60.0)
-        Curl(usual, "here.example.org", accounts.named("nobody")).send(a_mail(), never)
+        Curl(usual, "here.example.org", users.named("nobody")).send(a_mail(), never)
     assert [mail.data for mail in server.mails] == [on_the_wire(a_mail())]
 
 

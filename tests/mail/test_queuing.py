@@ -12,13 +12,13 @@ from threading import Barrier, Thread
 import pytest
 
 from engine import verbs
-from engine.mail import queuing
-from engine.mail.content import Content
-from engine.mail.queuing import QUEUING_SECONDS, queue_unqueued
-from engine.mail.spool import MailSpool
+from engine.mail.message.content import Content
+from engine.mail.send import queuing
+from engine.mail.send.mail_spool import MailSpool
+from engine.mail.send.queuing import QUEUING_SECONDS, queue_unqueued
 from engine.model import State
 from engine.store import StoreError
-from engine.stores.nftban import NftbanStore, Spool, make_spool
+from engine.stores.nftban import NftbanStore, SpoolFolders, make_spool
 
 
 class Place:
@@ -26,7 +26,9 @@ class Place:
 
     def __init__(self, root: Path) -> None:
         queue = f"{root}/queue"
-        self.tasks = Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq", f"{root}/mailspool")
+        self.tasks = SpoolFolders(
+            f"{queue}/pending", f"{queue}/work", f"{queue}/dlq", f"{root}/mailspool"
+        )
         make_spool(self.tasks)
         self.spool = MailSpool(f"{root}/mailspool")
         self.store = NftbanStore(self.tasks)

@@ -8,9 +8,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.mail import reasons
+from engine.mail import failure_reasons
 from engine.mail.model import NotSent, Reason
-from engine.supervisor import Ran
+from engine.system.supervisor import Ran
 from tests.tables import each
 
 
@@ -32,8 +32,10 @@ def judged(left: Left) -> NotSent:
     """Why the mail was not sent, by what was left."""
     output = left.output.encode()
     if left.program == "curl":
-        return reasons.of_curl(left.status, output)
-    failure = reasons.of_program(left.program, Ran(left.status, output, ended="", unread=False))
+        return failure_reasons.of_curl(left.status, output)
+    failure = failure_reasons.of_program(
+        left.program, Ran(left.status, output, ended="", unread=False)
+    )
     assert failure
     return failure
 
@@ -68,7 +70,7 @@ def test_the_words_of_the_server_are_reported() -> None:
     assert texts["curl", "no STARTTLS"] == (
         "STARTTLS not supported. (expected TLS of every host that is not in mail.plain_hosts)"
     )
-    assert len(str(reasons.of_curl(64, b"curl: (64) " + b"x" * 500))) == 200
+    assert len(str(failure_reasons.of_curl(64, b"curl: (64) " + b"x" * 500))) == 200
 
 
 @each(("status", "word", "permanent"), [
@@ -84,7 +86,7 @@ def test_a_silent_program_is_judged_by_status(
     status: int | None, word: str, permanent: bool
 ) -> None:
     """The statuses are those of sysexits.h; any other is a transport that does not work."""
-    failure = reasons.of_program("sendmail", Ran(status, b"", "", False))
+    failure = failure_reasons.of_program("sendmail", Ran(status, b"", "", False))
     assert failure
     assert (failure.word, failure.permanent) == (word, permanent)
     assert str(failure).startswith("sendmail ended")
@@ -115,13 +117,13 @@ def test_a_silent_program_is_judged_by_status(
 )  # fmt: skip
 def test_words_of_other_programs_are_understood(said: bytes, word: str) -> None:
     """Answers and phrases are found in the words of programs that are not run here."""
-    failure = reasons.of_program("exim", Ran(1, said, "", False))
+    failure = failure_reasons.of_program("exim", Ran(1, said, "", False))
     assert failure and failure.word == word
 
 
 def test_a_program_must_read_the_mail_and_end_by_itself() -> None:
     """Status 0 is success if the mail was read; a timeout or a stop leaves a doubt, read or not."""
-    program = reasons.of_program
+    program = failure_reasons.of_program
     assert program("sendmail", Ran(0, b"warning: 550 5.0.0 x", "", False)) is None
     for name, ran, word, words in (
         ("mailx", Ran(0, b"bye", "", True), "unavailable_not_read",
@@ -153,27 +155,29 @@ def test_a_program_must_read_the_mail_and_end_by_itself() -> None:
 )  # fmt: skip
 def test_a_mail_that_never_left_curl_is_in_no_doubt(code: int, output: bytes, word: str) -> None:
     """Without doubt is a mail of which curl reports 0 bytes sent and the server no 354."""
-    failure = reasons.of_curl(code, output)
+    failure = failure_reasons.of_curl(code, output)
     assert (failure.word, failure.doubtful) == (word, not word.endswith("_before_data"))
 
 
 def test_no_secret_and_no_control_character_is_reported() -> None:
     """A password, its base64 and control characters of a server are replaced."""
     said = b"535 5.7.8 not s3cret, not czNjcmV0\r\ncurl: (67) Login denied\n"
-    failure = reasons.of_curl(67, said, ("s3cret", "czNjcmV0"))
-    others = reasons.told("AUTH PLAIN AG1lAHgx; password=hush smtp://me:hush@mx.example.org")
+    failure = failure_reasons.of_curl(67, said, ("s3cret", "czNjcmV0"))
+    others = failure_reasons.told(
+        "AUTH PLAIN AG1lAHgx; password=hush smtp://me:hush@mx.example.org"
+    )
     assert str(failure) == "535 5.7.8 not ***, not ***: Login denied"
     assert "AG1l" not in others and "hush" not in others
     odd = b"550 \x1b[2J\xc2\x9b\xe2\x80\xaex\r\ncurl: (55) RCPT failed: 550"
-    assert str(reasons.of_curl(55, odd)).isprintable()
+    assert str(failure_reasons.of_curl(55, odd)).isprintable()
 
 
 @given(st.integers(-64, 255), st.binary(max_size=400) | st.text(max_size=400).map(str.encode))
 def test_any_output_is_judged(status: int, output: bytes) -> None:
     """Any output gives one word, one printable line and no exception."""
     for failure in (
-        reasons.of_curl(status, output),
-        reasons.of_program("exim", Ran(status or 1, output, "", False)),
+        failure_reasons.of_curl(status, output),
+        failure_reasons.of_program("exim", Ran(status or 1, output, "", False)),
     ):
         assert failure
         assert re.fullmatch("[a-z0-9_.]{1,40}", failure.word)

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from engine import accounts
 from engine.mail.model import NotSent, Reason
-from engine.mail.running import HANDED_ON, PATH, environment, found, run
-from engine.mail.transports.system import System
-from engine.supervisor import KEPT, Ran
+from engine.mail.run_program import HANDED_ON, PATH, environment, found, run
+from engine.mail.transports.installed import System
+from engine.system import users
+from engine.system.supervisor import KEPT, Ran
 from tests.mail.letters import never
 from tests.mail.programs import a_script, needs, needs_root
 
@@ -222,7 +222,7 @@ def test_a_program_gets_a_small_environment(monkeypatch: pytest.MonkeyPatch) -> 
 BEYOND_REACH = """
 import os, sys
 import encodings.idna
-from engine.mail.running import run
+from engine.mail.run_program import run
 os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)
@@ -257,7 +257,7 @@ def test_a_program_that_cannot_be_killed_is_not_waited_for() -> None:
 def test_root_runs_a_program_as_whom_it_is_told() -> None:
     """A program has the user, the groups and the home of an account, and nothing of ours."""
     needs_root("to run a program as nobody")
-    account = accounts.named("nobody")
+    account = users.named("nobody")
     system = System(environ={"HOME": "/root", "XDG_CONFIG_HOME": "/root/.c"}, account=account)
     script = 'id -u; id -G; echo "$HOME" "${XDG_CONFIG_HOME-none}"'
     result = run(["/bin/sh", "-c", script], b"", 30, never, system.environment(), account=account)

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from engine import files
-from engine.mail.content import Content
-from engine.mail.letter import Mark
+from engine.mail.message.content import Content
 from engine.mail.model import BadMail
-from engine.mail.spool import SENT_KEPT, Broken, MailSpool, Spooled
+from engine.mail.send.mail_spool import SENT_KEPT, Broken, MailSpool, Spooled
+from engine.mail.send.spool_entry import SpoolMark
+from engine.system import files
 from tests.mail.programs import start_rivals
 from tests.tables import each
 
@@ -372,27 +372,29 @@ def test_an_attempt_leaves_its_mark_until_its_end(spool: MailSpool) -> None:
     """A begun attempt is marked, a failed one is not, an accepted one is sent for good."""
     mail = kept(spool)
     spool.begin(mail, "curl", NOW + 1)
-    assert spool.read(mail.meta) == mail._replace(trying=Mark("curl", NOW + 1))
+    assert spool.read(mail.meta) == mail._replace(trying=SpoolMark("curl", NOW + 1))
     spool.begin(mail, "msmtp", NOW + 2)
-    assert spool.read(mail.meta) == mail._replace(trying=Mark("msmtp", NOW + 2))
+    assert spool.read(mail.meta) == mail._replace(trying=SpoolMark("msmtp", NOW + 2))
     spool.failed(mail)
     spool.failed(mail)
     assert spool.read(mail.meta) == mail
     spool.begin(mail, "exim", NOW + 3)
     spool.accepted(mail, "exim", NOW + 9)
-    assert spool.read(mail.meta) == mail._replace(sent=Mark("exim", NOW + 3))
+    assert spool.read(mail.meta) == mail._replace(sent=SpoolMark("exim", NOW + 3))
     assert names(mail.folder) == ["body.txt", "meta.sh", "sent"]
     other = kept(spool, OTHER)
     spool.accepted(other, "exim", NOW + 9)
-    assert spool.read(other.meta).sent == Mark("exim", NOW + 9), "without the mark of a beginning"
+    assert spool.read(other.meta).sent == SpoolMark("exim", NOW + 9), (
+        "without the mark of a beginning"
+    )
 
 
 def test_a_doubt_outlives_the_attempt_that_follows(spool: MailSpool) -> None:
     """A mail may be kept with a doubt; an attempt that fails restores it."""
     content = Content("x", html=False)
-    meta = spool.keep(ID, "a@example.com", "", content, trying=Mark("curl", NOW - 9))
+    meta = spool.keep(ID, "a@example.com", "", content, trying=SpoolMark("curl", NOW - 9))
     mail = spool.read(meta)
-    assert mail.trying == Mark("curl", NOW - 9)
+    assert mail.trying == SpoolMark("curl", NOW - 9)
     spool.begin(mail, "exim", NOW)
     spool.failed(mail)
     assert spool.read(meta) == mail
@@ -412,7 +414,7 @@ def test_a_mark_counts_whatever_it_contains(spool: MailSpool, content: bytes) ->
     mark = Path(mail.folder, "trying")
     mark.write_bytes(content)
     os.utime(mark, (NOW, NOW))
-    assert spool.read(mail.meta).trying == Mark("", NOW)
+    assert spool.read(mail.meta).trying == SpoolMark("", NOW)
 
 
 def test_a_refusal_is_reported_once(spool: MailSpool) -> None:
@@ -535,8 +537,8 @@ def test_sweeping_reports_a_mail_that_it_cannot_remove(spool: MailSpool) -> None
 
 RIVAL = """
 import sys
-from engine.mail.content import Content
-from engine.mail.spool import MailSpool, Spooled
+from engine.mail.message.content import Content
+from engine.mail.send.mail_spool import MailSpool, Spooled
 spool = MailSpool(sys.argv[1])
 sys.stdin.readline()
 for n in range(15):

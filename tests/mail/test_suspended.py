@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.mail.suspended import Suspension, Suspensions
+from engine.mail.send.suspensions import Suspension, Suspensions
 from tests.mail.programs import start_rivals
 from tests.tables import each
 
@@ -102,7 +102,7 @@ def test_a_file_of_another_kind_or_of_any_user_is_not_believed(tmp_path: Path) -
 
 RIVAL = """
 import sys
-from engine.mail.suspended import Suspensions
+from engine.mail.send.suspensions import Suspensions
 suspensions = Suspensions(sys.argv[1])
 sys.stdin.readline()
 for n in range(20):

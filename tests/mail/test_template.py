@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from engine.mail import template
-from engine.mail.template import NAMES
-from engine.mailconf import MailSettings
+from engine.config.mail_config import MailSettings
+from engine.mail.message import template
+from engine.mail.message.template import NAMES
 from tests.tables import each
 
 PNG = b"\x89PNG\r\n\x1a\n and so on"

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from engine import accounts
+from engine.config.mail_config import METHODS, MailSettings
 from engine.mail.model import Cause, Unused, absent
-from engine.mail.transports import Ways
-from engine.mail.transports.memory import Memory
-from engine.mail.transports.system import System
-from engine.mailconf import METHODS, MailSettings
+from engine.mail.transports.installed import System
+from engine.mail.transports.memory import MemoryTransport
+from engine.mail.transports.registry import TransportRegistry
+from engine.system import users
 from tests.mail.office import Recorder
 from tests.mail.programs import needs_root
 from tests.tables import each
@@ -85,11 +85,11 @@ class Machine:
     def __exit__(self, *_: object) -> None:
         self.stop_postfix()
 
-    def ways(self, account: accounts.Account | None = None, **settings: Any) -> Ways:
+    def ways(self, account: users.Account | None = None, **settings: Any) -> TransportRegistry:
         """The ways of sending mail of this machine."""
         environ = {"HOME": "/root", "XDG_CONFIG_HOME": "/root/config"}
         programs = {"curl": str(self.folder / "usr/bin/curl")}
-        return Ways(
+        return TransportRegistry(
             MailSettings(programs=programs)._replace(**settings),
             system=System(str(self.folder), environ, account),
         )
@@ -102,7 +102,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
         yield machine
 
 
-def chosen(ways: Ways, suspended: Collection[str] = ()) -> str:
+def chosen(ways: TransportRegistry, suspended: Collection[str] = ()) -> str:
     """The name of the transport that is used; "" for none."""
     transport = ways.choose(suspended).transport
     return transport.name if transport else ""
@@ -309,7 +309,7 @@ def test_the_owner_of_sendmail_is_found_by_link(machine: Machine, target: str, n
     assert chosen(machine.ways(method="sendmail")) == name
 
 
-OWNER = accounts.Account(4711, 4711, (4711, 4712), "owner", "/home/owner")
+OWNER = users.Account(4711, 4711, (4711, 4712), "owner", "/home/owner")
 
 
 @each(("owner", "group", "mode", "above", "name"), [
@@ -400,7 +400,7 @@ def test_only_transports_before_the_used_one_are_examined() -> None:
     """Each transport is examined once, and none behind the used one."""
     given = {name: Counted(name=name) for name in ("exim", "msmtp", "mailx")}
     given["exim"] = Counted(name="exim", absent="gone")
-    ways = Ways(MailSettings(), given)
+    ways = TransportRegistry(MailSettings(), given)
     choices = [ways.choose() for _ in range(3)]
     assert [choice.transport for choice in choices] == [given["msmtp"]] * 3
     whys = {name: why.words for name, why in choices[0].why_not.items()}
@@ -410,24 +410,30 @@ def test_only_transports_before_the_used_one_are_examined() -> None:
 
 def test_given_transports_replace_those_of_the_machine() -> None:
     """With given transports those of the machine do not count."""
-    memory = Memory()
-    assert Ways(MailSettings(), {"memory": memory}).choose().transport is memory
-    assert Ways(MailSettings(method="memory"), {"memory": memory}).choose().transport is memory
-    assert Ways(MailSettings(method="sendmail"), {"memory": memory}).choose().transport is None
-    assert Ways(MailSettings(), {}).choose().transport is None
+    memory = MemoryTransport()
+    assert TransportRegistry(MailSettings(), {"memory": memory}).choose().transport is memory
+    assert (
+        TransportRegistry(MailSettings(method="memory"), {"memory": memory}).choose().transport
+        is memory
+    )
+    assert (
+        TransportRegistry(MailSettings(method="sendmail"), {"memory": memory}).choose().transport
+        is None
+    )
+    assert TransportRegistry(MailSettings(), {}).choose().transport is None
 
 
 def test_a_transport_is_imported_when_it_is_examined() -> None:
     """Making the ways imports no transport; using one imports that one."""
     script = (
-        "import sys; from engine.mail.transports import Ways\n"
-        "from engine.mailconf import MailSettings\n"
+        "import sys; from engine.mail.transports.registry import Ways\n"
+        "from engine.config.mail_config import MailSettings\n"
         "ways = Ways(MailSettings(method='memory'))\n"
         "def known(): return sorted(name.rpartition('.')[2] for name in sys.modules "
-        "if name.startswith('engine.mail.transports.'))\n"
+        "if name.startswith('engine.mail.transports.') and not name.endswith('.registry'))\n"
         "print(known(), 'subprocess' in sys.modules)\n"
         "ways.choose(); print(known(), 'subprocess' in sys.modules)\n"
     )
     argv = [sys.executable, "-c", script]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "['system'] False\n['memory', 'system'] False\n"
+    assert done.stdout == "['installed'] False\n['installed', 'memory'] False\n"

@@ -17,10 +17,11 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from engine import files, verbs
-from engine.files import Refused
+from engine import verbs
 from engine.model import State, Task
-from engine.stores.nftban import form
+from engine.stores.nftban import task_format
+from engine.system import files
+from engine.system.files import Refused
 
 WORDS: Mapping[str, tuple[str, ...]] = {
     **{name: (name,) for name in ("bash", "dash", "mksh")},
@@ -195,14 +196,14 @@ def rewritten(text: bytes) -> Iterator[bytes]:
     """A task file that somebody else wrote, as we write it after each verb; none if refused."""
     seen = Path("/").stat()
     try:
-        record = form.parse(text, IDENT)
+        record = task_format.parse(text, IDENT)
     except Refused:
         return
-    task = form.as_task(record, State.ACTIVE, seen, None, NOW)
+    task = task_format.as_task(record, State.ACTIVE, seen, None, NOW)
     for verb in VERBS:
-        after = form.changed(record, task, verb(task), NOW)
+        after = task_format.changed(record, task, verb(task), NOW)
         if after != record:  # a file that says the same is moved, not written again
-            yield form.render(after)
+            yield task_format.render(after)
 
 
 TOKENS: tuple[bytes, ...] = (
@@ -224,7 +225,7 @@ def foreign(rng: random.Random) -> bytes:
 
 def foreign_task(rng: random.Random) -> bytes:
     """A task file in which somebody else has been at work."""
-    text = form.render(form.new_record(a_task(rng)))
+    text = task_format.render(task_format.new_record(a_task(rng)))
     for _ in range(rng.randrange(1, 4)):
         at = rng.randrange(len(text))
         text = text[:at] + rng.choice(TOKENS) + text[at + rng.randrange(2) :]
@@ -312,10 +313,10 @@ def many(rng: random.Random, values: int) -> tuple[bytes, list[bytes]]:
 
 def tasks(rng: random.Random, number: int) -> list[tuple[bytes, list[bytes]]]:
     """So many task files of ours, new ones and rewritten foreign ones, and what they say."""
-    texts = [form.render(form.new_record(a_task(rng))) for _ in range(number // 2)]
+    texts = [task_format.render(task_format.new_record(a_task(rng))) for _ in range(number // 2)]
     while len(texts) < number:
         texts += rewritten(foreign_task(rng))
-    pairs = list(accepted(texts, form.FIELDS))
+    pairs = list(accepted(texts, task_format.FIELDS))
     refused = set(texts) - {text for text, _ in pairs}
     assert not refused, f"the reader refuses what the writer wrote: {refused}"
     return pairs
@@ -332,7 +333,7 @@ def steps(rng: random.Random, size: int) -> dict[str, tuple[int, Step]]:
     theirs = list(islice(accepted(iter(lambda: foreign(rng), None)), max(2, size // 4)))
     return {
         "values written": (size, partial(differences, [(text, read)], names)),
-        "task files written": (len(ours), partial(differences, ours, form.FIELDS)),
+        "task files written": (len(ours), partial(differences, ours, task_format.FIELDS)),
         "texts accepted": (len(theirs), partial(differences, theirs, KEYS)),
     }
 

@@ -7,15 +7,15 @@ life than any configuration may say, so that workers at work are broken, too.
 import sys
 from argparse import Namespace
 
-from engine import config
-from tui.cli import recover
-from tui.cli.wiring import Setup
+from engine.config import queue_config
+from tui.cli.queue import recover
+from tui.cli.setup.setup import Setup
 
 
 def main(path: str, root: str, seconds: str) -> int:
     """Recover once; the command's own exit code."""
-    loaded = config.load(path, {})
-    queue = config.queue_for(loaded, root, {})._replace(stuck_threshold=float(seconds))
+    loaded = queue_config.load(path, {})
+    queue = queue_config.queue_for(loaded, root, {})._replace(stuck_threshold=float(seconds))
     told = Namespace(dry_run=False, yes=True, seen="", hold=[])
     return recover.recover(Setup(loaded, queue), told)
 

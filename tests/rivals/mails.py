@@ -20,15 +20,15 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.mail.smtp import Destination
+from engine.mail.send.smtp_client import Destination
 from engine.stores.kannader import KannaderStore
 from engine.stores.kannader import make_spool as make_kannader
-from engine.stores.kannader.settings import Settings, retry_policy
-from engine.stores.nftban import Spool, make_spool
+from engine.stores.kannader.settings import KannaderSettings, retry_policy
+from engine.stores.nftban import SpoolFolders, make_spool
 from engine.stores.zgb import create
-from engine.worker import Worker
+from engine.work.worker import Worker
 from tests.mail.smtpd import HOST, Server
-from tui.cli.kannader import sender
+from tui.cli.formats.kannader import sender
 
 MAILS = 5000
 """Mails of one game, at most."""
@@ -79,7 +79,7 @@ def _relay(port: int) -> str:
 
 def _make_nftban(at: Path, port: int) -> None:
     queue = f"{at}/d/queue"
-    make_spool(Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq"))
+    make_spool(SpoolFolders(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq"))
     (at / "d/mailspool").mkdir()
     waits = "queue: {max_retries: 90, backoff_base: 0.2, backoff_max: 0.5}\n"
     (at / "c.yaml").write_text(_relay(port) + waits)
@@ -147,7 +147,7 @@ def _drain_kannader(at: Path, port: int) -> Iterator[int]:
         with closing(KannaderStore(f"{at}/s", clock)) as store:
             store.recover(anyway=True)
             handler = sender(store, Destination(HOST, port), warn)
-            policy = retry_policy(Settings())
+            policy = retry_policy(KannaderSettings())
             Worker(store, {"mail": handler}, policy, clock=clock).work(until_idle=True)
         yield sum(1 for word in ("queue", "inflight") for _ in (at / "s" / word).iterdir())
 

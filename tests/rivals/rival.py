@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from engine import operations, plans, verbs
+from engine import verbs
 from engine.model import Move, State, Task
+from engine.operations import execute, plans
 from engine.store import StoreError
-from engine.stores.nftban import NftbanStore, Spool
+from engine.stores.nftban import NftbanStore, SpoolFolders
 
 VERBS = ("retry", "promote", "hold", "release", "purge", "restore", "expunge")
 FROM = {
@@ -30,10 +31,10 @@ MAIL = "mailspool"
 """Where in a data folder the payloads lie; each is named like its task."""
 
 
-def spool_at(root: str) -> Spool:
+def spool_at(root: str) -> SpoolFolders:
     """The spool of a data folder."""
     queue = f"{root}/queue"
-    return Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq", f"{root}/{MAIL}")
+    return SpoolFolders(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq", f"{root}/{MAIL}")
 
 
 class Rival:
@@ -92,7 +93,7 @@ class Rival:
             now = time.time()
             plan = plans.freeze(verb, some, now)
             plan = plan._replace(taken_in=frozenset(task.id for task in some))
-            report = operations.apply(self.store, plan, time.time)
+            report = execute.apply(self.store, plan, time.time)
             told = len(report.done) + len(report.gone) + len(report.failed)
             assert told == len(report.plan.rows)
         self.say("did", verb, str(len(some)))

@@ -12,9 +12,9 @@ import pytest
 
 from engine.store import Store
 from engine.stores.kannader import KannaderStore, make_spool
-from engine.stores.memory import Memory, MemoryStore
-from engine.stores.nftban import NftbanStore, Spool
-from engine.stores.zgb import Pace, Place, ZgbStore, create
+from engine.stores.memory import MemoryStore, MemoryTasks
+from engine.stores.nftban import NftbanStore, SpoolFolders
+from engine.stores.zgb import RateLimit, ZgbDatabase, ZgbStore, create
 from tests.stores.spooled import NOW, new_spool
 
 
@@ -25,13 +25,13 @@ def now() -> float:
 
 
 @pytest.fixture
-def spool(tmp_path: Path) -> Spool:
+def spool(tmp_path: Path) -> SpoolFolders:
     """An empty spool with the contract's folders in a data folder, shared with another program."""
     return new_spool(tmp_path / "data")
 
 
 @pytest.fixture
-def open_spool(spool: Spool) -> Iterator[Callable[..., NftbanStore]]:
+def open_spool(spool: SpoolFolders) -> Iterator[Callable[..., NftbanStore]]:
     """Open the test's spool once more, with other settings if any are given."""
     with ExitStack() as opened:
 
@@ -48,7 +48,7 @@ def open_spool(spool: Spool) -> Iterator[Callable[..., NftbanStore]]:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> ZgbDatabase:
     """A mail queue that sends as fast as it is asked to, with 400 registrations from 1000 on."""
     path = str(tmp_path / "zgb.db")
     create(path)
@@ -65,11 +65,11 @@ def place(tmp_path: Path) -> Place:
                 "mailLastRefill": str(int(NOW)),
             }.items(),
         )
-    return Place(path, pace=Pace(1_000_000, 1_000_000), durable=False)
+    return ZgbDatabase(path, pace=RateLimit(1_000_000, 1_000_000), durable=False)
 
 
 @pytest.fixture
-def sql(place: Place) -> Callable[..., list[tuple[Any, ...]]]:
+def sql(place: ZgbDatabase) -> Callable[..., list[tuple[Any, ...]]]:
     """Carry out a statement on the test's mail queue as a program of somebody else's does."""
 
     def run(statement: str, *values: object) -> list[tuple[Any, ...]]:
@@ -80,7 +80,7 @@ def sql(place: Place) -> Callable[..., list[tuple[Any, ...]]]:
 
 
 @pytest.fixture
-def open_queue(place: Place) -> Iterator[Callable[..., ZgbStore]]:
+def open_queue(place: ZgbDatabase) -> Iterator[Callable[..., ZgbStore]]:
     """Open the test's mail queue once more, with other settings if any are given."""
     with ExitStack() as opened:
 
@@ -107,7 +107,7 @@ def both_jobs(open_queue: Callable[..., ZgbStore]) -> ZgbStore:
 
 
 def _memory() -> Callable[[], Store]:
-    memory = Memory()
+    memory = MemoryTasks()
     return lambda: MemoryStore(memory)
 
 
@@ -149,7 +149,7 @@ def kannader_in_use(kannader: Path) -> Iterator[None]:
 
 
 @pytest.fixture
-def queue_in_use(place: Place) -> Iterator[None]:
+def queue_in_use(place: ZgbDatabase) -> Iterator[None]:
     """Somebody writes into the database all the time, in a table of their own, and reads all."""
     with closing(sqlite3.connect(place.path)) as db, db:
         db.execute("CREATE TABLE visits (number INTEGER)")

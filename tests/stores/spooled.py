@@ -9,22 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from engine import files, verbs
+from engine import verbs
 from engine.model import State, Task
-from engine.stores.nftban import NftbanStore, Spool, form
+from engine.stores.nftban import NftbanStore, SpoolFolders, task_format
+from engine.system import files
 
 NOW = 1_795_170_000.0
 IDENT = "20261120T094115Z-job-00000001"
 NAME = f"{IDENT}.task"
 
 
-def new_spool(data: Path) -> Spool:
+def new_spool(data: Path) -> SpoolFolders:
     """An empty spool with the contract's folders in a data folder, shared with another program."""
     queue = data / "queue"
     for folder in (queue / "pending", queue / "work", queue / "dlq", data / "mailspool"):
         folder.mkdir(parents=True)
     mails = f"{data}/mailspool"
-    return Spool(
+    return SpoolFolders(
         f"{queue}/pending", f"{queue}/work", f"{queue}/dlq", mail_spool=mails, durable=False
     )
 
@@ -39,9 +40,9 @@ def a_task(number: int = 1, **changes: object) -> Task:
 
 def text_of(task: Task, dead_since: int | None = None) -> bytes:
     """A task's file as it stands in pending/ or, with a time of death, in dlq/."""
-    reason = "" if dead_since is None else form.DEAD_REASON
-    record = form.new_record(task)._replace(dead_since=dead_since, dead_reason=reason)
-    return form.render(record)
+    reason = "" if dead_since is None else task_format.DEAD_REASON
+    record = task_format.new_record(task)._replace(dead_since=dead_since, dead_reason=reason)
+    return task_format.render(record)
 
 
 FILE = text_of(a_task())
@@ -73,7 +74,7 @@ def names(folder: str | Path) -> list[str]:
     return sorted(path.name for path in Path(folder).glob("*"))
 
 
-def under_way(spool: Spool) -> list[str]:
+def under_way(spool: SpoolFolders) -> list[str]:
     """The drafts and the moves on the desk that have not come to their end."""
     return [name for name in names(spool.desk) if name[0] in "TD"]
 

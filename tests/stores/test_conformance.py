@@ -14,7 +14,7 @@ import pytest
 from engine import verbs
 from engine.model import Edge, Missing, Move, Problem, State, Task
 from engine.store import GUARDED, Gone, Store, Unsupported
-from engine.stores.nftban import Spool
+from engine.stores.nftban import SpoolFolders
 from tests.stores.children import TAKER, at_once
 from tests.stores.conftest import IN_USE, also_in_use
 from tests.stores.seen import every_file, found, tasks_in
@@ -275,7 +275,7 @@ def test_the_edges_of_a_store_are_sound(open_store: Opener) -> None:
 
 
 def test_what_is_added_can_be_seen(
-    open_store: Opener, spool: Spool, a_task: Factory, shape: Shape
+    open_store: Opener, spool: SpoolFolders, a_task: Factory, shape: Shape
 ) -> None:
     """A task that was added stands there with every field as given, in the revision answered,
     but for what its store says of it by itself."""
@@ -500,7 +500,7 @@ def test_threads_share_no_task(open_store: Opener, a_task: Factory) -> None:
     assert sorted(taken) == [a_task(number).id for number in range(32)]
 
 
-def test_processes_share_no_task(spool: Spool, open_spool: Callable[..., Store]) -> None:
+def test_processes_share_no_task(spool: SpoolFolders, open_spool: Callable[..., Store]) -> None:
     """Processes on one spool get every task between them, and none of them twice."""
     a_task = factory(SHAPES["nftban"])
     list(open_spool().swap_all(Move(None, a_task(number)) for number in range(200)))
@@ -621,7 +621,7 @@ def test_a_look_goes_on_while_tasks_move(open_store: Opener, a_task: Factory) ->
 
 
 def test_looking_and_reading_write_nothing(
-    open_store: Opener, a_task: Factory, spool: Spool, kannader: Path, tmp_path: Path
+    open_store: Opener, a_task: Factory, spool: SpoolFolders, kannader: Path, tmp_path: Path
 ) -> None:
     """No look and no read changes a name, a time or a byte, or makes a file or a folder."""
     filler = open_store()

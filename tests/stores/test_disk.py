@@ -20,10 +20,11 @@ from pathlib import Path
 
 import pytest
 
-from engine import files, verbs
+from engine import verbs
 from engine.model import Move, Problem, State, Task
 from engine.store import Gone, StoreError, Unavailable
-from engine.stores.nftban import NftbanStore, Spool
+from engine.stores.nftban import NftbanStore, SpoolFolders
+from engine.system import files
 from tests.stores.seen import naming
 from tests.stores.spooled import (
     FILE,
@@ -41,7 +42,7 @@ from tests.stores.spooled import (
 Opener = Callable[..., NftbanStore]
 
 
-def standing(spool: Spool) -> list[str]:
+def standing(spool: SpoolFolders) -> list[str]:
     """Every whole copy of the task, wherever it lies below the queue's folder, by its folder."""
     queue = Path(spool.pending).parent
     return sorted(
@@ -69,7 +70,7 @@ def stopped_with(path: Path) -> Iterator[None]:
             process.kill()
 
 
-def test_a_stopped_process_stops_nobody(spool: Spool) -> None:
+def test_a_stopped_process_stops_nobody(spool: SpoolFolders) -> None:
     """Whoever waits for the desk's lock waits for so long as it was told, then says so; nothing
     has moved, or recovery knows where it goes."""
     with closing(NftbanStore(spool, lambda: NOW, patience=0.05)) as store:
@@ -115,7 +116,7 @@ def test_a_lock_is_waited_for_in_pauses(tmp_path: Path) -> None:
         assert 1.0 <= sum(pauses[3:]) < 1.1
 
 
-def test_looking_takes_no_lock(spool: Spool, open_spool: Opener) -> None:
+def test_looking_takes_no_lock(spool: SpoolFolders, open_spool: Opener) -> None:
     """A lock taken to see whether somebody works on a file would make a recovery pass it by."""
     Path(spool.desk).mkdir()
     for number, word in enumerate(("held", "trash")):
@@ -194,7 +195,7 @@ def test_no_error_of_the_disk_is_raw(
             assert standing(spool)[0] != ".spooldeck"
 
 
-def test_out_of_descriptors_nothing_is_broken(spool: Spool, open_spool: Opener) -> None:
+def test_out_of_descriptors_nothing_is_broken(spool: SpoolFolders, open_spool: Opener) -> None:
     """A process that may open no more files says so: no task is refused, moved or lost for it."""
     store = open_spool(lambda: time.time() + 61)
     for number in range(3):
@@ -231,7 +232,7 @@ def test_out_of_descriptors_nothing_is_broken(spool: Spool, open_spool: Opener) 
 
 
 def test_one_unreadable_file_stops_no_queue(
-    spool: Spool, open_spool: Opener, monkeypatch: pytest.MonkeyPatch
+    spool: SpoolFolders, open_spool: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file on a bad block is passed by, stays, and is named once; when no file can be read, that
     is reported. A claim that cannot be confirmed is given back."""
@@ -267,7 +268,7 @@ def test_one_unreadable_file_stops_no_queue(
 
 
 def test_an_interrupted_change_is_finished_by_the_same_worker(
-    spool: Spool, open_spool: Opener
+    spool: SpoolFolders, open_spool: Opener
 ) -> None:
     """A worker that runs for weeks finishes its own interrupted change."""
     store = open_spool(durable=True)
@@ -325,7 +326,7 @@ def test_a_failed_fsync_is_reported(
 
 
 def test_a_file_written_line_by_line_is_claimed_only_whole(
-    spool: Spool, open_spool: Opener
+    spool: SpoolFolders, open_spool: Opener
 ) -> None:
     """Cut after any of its lines, a young file is neither claimed nor moved nor quarantined; nor is
     a claimed or dead one that is being rewritten; once it is whole, it is what it was."""
@@ -362,7 +363,9 @@ def test_a_file_written_line_by_line_is_claimed_only_whole(
         path.unlink()
 
 
-def test_a_torn_file_on_the_desk_waits_for_a_minute(spool: Spool, open_spool: Opener) -> None:
+def test_a_torn_file_on_the_desk_waits_for_a_minute(
+    spool: SpoolFolders, open_spool: Opener
+) -> None:
     """The real program may be writing it: it goes back only when nothing has changed since."""
     Path(spool.desk).mkdir()
     left = Path(spool.desk, f"D.{IDENT}.pending.held.00000000.1-0-1")
@@ -400,7 +403,7 @@ def test_a_verb_works_on_the_folders_of_the_path(
 
 
 def replaced_meanwhile(
-    spool: Spool, store: NftbanStore, verb: str, word: str, within: pytest.MonkeyPatch | None
+    spool: SpoolFolders, store: NftbanStore, verb: str, word: str, within: pytest.MonkeyPatch | None
 ) -> None:
     """Carry out a verb while a folder is replaced, and check what has become of the task."""
     state, goal, new = VERBS[verb]

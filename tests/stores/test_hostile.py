@@ -13,15 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from engine import files, verbs
-from engine.files import Refused, parse_assignments
-from engine.handlers.payload import guarded
+from engine import verbs
 from engine.model import Move, Problem, State, Task
 from engine.policy import contract
 from engine.store import Gone, Unavailable, Unsupported
-from engine.stores.nftban import NftbanStore, Spool
-from engine.stores.nftban.corrupt import escaped
-from engine.worker import Worker
+from engine.stores.nftban import NftbanStore, SpoolFolders
+from engine.stores.nftban.quarantine import escaped
+from engine.system import files
+from engine.system.files import Refused, parse_assignments
+from engine.work.payload import guarded
+from engine.work.worker import Worker
 from tests.stores.seen import naming, problems_in
 from tests.stores.spooled import (
     FILE,
@@ -115,7 +116,7 @@ ENTRIES: dict[str, tuple[str, Callable[[Path], object], str]] = {
 ROOTS = ("endless device", "device without a driver", "disk", "another's")
 
 
-def set_aside(kind: str, spool: Spool, store: NftbanStore) -> None:
+def set_aside(kind: str, spool: SpoolFolders, store: NftbanStore) -> None:
     """Have a store meet an entry, quarantine it and describe it."""
     name, make, reason = ENTRIES[kind]
     path = Path(spool.pending, name)
@@ -192,7 +193,7 @@ def test_what_is_no_task_file_is_never_moved(tmp_path: Path) -> None:
             assert under_way(spool) == []
 
 
-def test_what_may_still_be_written_is_left(spool: Spool, open_spool: Opener) -> None:
+def test_what_may_still_be_written_is_left(spool: SpoolFolders, open_spool: Opener) -> None:
     """The real program writes in place: what changed within the last minute is not quarantined,
     whatever its modification time, and what it has finished since is claimed."""
     path = Path(spool.pending, NAME)
@@ -211,7 +212,7 @@ def test_what_may_still_be_written_is_left(spool: Spool, open_spool: Opener) -> 
 
 
 def test_a_file_written_as_it_is_set_aside_goes_back(
-    spool: Spool, open_spool: Opener, monkeypatch: pytest.MonkeyPatch
+    spool: SpoolFolders, open_spool: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What somebody writes between our judging and our moving is put back as it is now."""
     path = Path(spool.pending, NAME)
@@ -224,7 +225,7 @@ def test_a_file_written_as_it_is_set_aside_goes_back(
     assert names(Path(spool.desk, "corrupt")) == []
 
 
-def test_a_broken_file_in_work_is_quarantined(spool: Spool, open_spool: Opener) -> None:
+def test_a_broken_file_in_work_is_quarantined(spool: SpoolFolders, open_spool: Opener) -> None:
     """A file torn in work/ is quarantined; a foreign name there stays, and so does a folder that is
     called like a task, which is reported once."""
     Path(spool.work, NAME).write_bytes(FILE[:60])
@@ -246,7 +247,7 @@ def test_a_broken_file_in_work_is_quarantined(spool: Spool, open_spool: Opener) 
     assert names(spool.work) == [f"{GOOD.id}.task", "notes"]
 
 
-def test_good_tasks_are_never_quarantined(spool: Spool, open_spool: Opener) -> None:
+def test_good_tasks_are_never_quarantined(spool: SpoolFolders, open_spool: Opener) -> None:
     """Neither our own claims nor another worker's files in work/ are broken; where every file is
     sound not even a folder is made."""
     Path(spool.work, NAME).write_bytes(FILE)
@@ -261,7 +262,7 @@ def test_good_tasks_are_never_quarantined(spool: Spool, open_spool: Opener) -> N
         assert (taken(empty, later()), empty.set_aside()) == ([], [])
 
 
-def test_many_broken_files_stop_nobody(spool: Spool, open_spool: Opener) -> None:
+def test_many_broken_files_stop_nobody(spool: SpoolFolders, open_spool: Opener) -> None:
     """Of two with one name to show, each keeps its own; the good one comes between them."""
     for number in range(50):
         Path(spool.pending, f"0\x01{chr(ord('A') + number)}.task").write_bytes(b"")
@@ -273,7 +274,9 @@ def test_many_broken_files_stop_nobody(spool: Spool, open_spool: Opener) -> None
     assert len(problems_in(store)) == 50
 
 
-def test_a_folder_open_to_a_group_takes_its_members_tasks(spool: Spool, open_spool: Opener) -> None:
+def test_a_folder_open_to_a_group_takes_its_members_tasks(
+    spool: SpoolFolders, open_spool: Opener
+) -> None:
     """In a folder open to a group, a file that carries the group is its members' work; in one open
     to everybody nothing is done, and the command to close it is reported."""
     path = Path(spool.pending, NAME)
@@ -382,7 +385,7 @@ def test_a_task_that_names_a_file_elsewhere_is_never_run_with_it(tmp_path: Path)
         assert secret.read_text() == "precious"
 
 
-def test_a_payload_elsewhere_is_not_added(spool: Spool, open_spool: Opener) -> None:
+def test_a_payload_elsewhere_is_not_added(spool: SpoolFolders, open_spool: Opener) -> None:
     """Only a plain path below the mail spool, through existing folders and no links, is taken, even
     of a payload still to be written; of many added together the others are stored."""
     Path(spool.mail_spool, "ln").symlink_to("/etc")
@@ -412,7 +415,7 @@ def test_a_payload_elsewhere_is_not_added(spool: Spool, open_spool: Opener) -> N
 
 
 @pytest.fixture
-def quarantined(spool: Spool, open_spool: Opener) -> Callable[..., Path]:
+def quarantined(spool: SpoolFolders, open_spool: Opener) -> Callable[..., Path]:
     """Have a torn file quarantined; its path there."""
 
     def aside(word: str = "pending", name: str = NAME) -> Path:
@@ -427,7 +430,7 @@ def quarantined(spool: Spool, open_spool: Opener) -> Callable[..., Path]:
 
 @pytest.mark.parametrize("word", ["pending", "work"])
 def test_a_mended_file_is_a_task_again(
-    spool: Spool, open_spool: Opener, quarantined: Callable[..., Path], word: str
+    spool: SpoolFolders, open_spool: Opener, quarantined: Callable[..., Path], word: str
 ) -> None:
     """A file that is still broken stays, with the line that is wrong; a mended one goes back into
     pending/ under its own name, byte for byte, for its folder's owner, and its reason goes."""
@@ -469,7 +472,7 @@ def test_no_quarantined_file_is_put_over_a_task(
 
 
 def test_only_a_name_in_quarantine_is_put_back(
-    spool: Spool, open_spool: Opener, quarantined: Callable[..., Path]
+    spool: SpoolFolders, open_spool: Opener, quarantined: Callable[..., Path]
 ) -> None:
     """A name that leads elsewhere, or nowhere, is refused and nothing moves; a file whose own name
     was no task's has none to go back to."""
@@ -515,7 +518,7 @@ def test_without_a_sound_reason_a_file_stays_in_quarantine(
 
 @pytest.mark.parametrize(("age", "locked", "kept"), [(0, 0, 1), (61, 0, 0), (61, 1, 1)])
 def test_a_reason_whose_file_never_came_is_removed(
-    spool: Spool, open_spool: Opener, age: int, locked: int, kept: int
+    spool: SpoolFolders, open_spool: Opener, age: int, locked: int, kept: int
 ) -> None:
     """Left by a process that ended there, it goes after a minute; one whose flock is held stays."""
     corrupt = Path(spool.desk, "corrupt")

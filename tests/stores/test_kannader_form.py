@@ -7,10 +7,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from engine.files import Refused
-from engine.stores.kannader import form, note
-from engine.stores.kannader.enqueuing import wired
-from engine.stores.kannader.form import Schedule, Target
+from engine.stores.kannader import mail_format, sidecar
+from engine.stores.kannader.enqueue import wired
+from engine.stores.kannader.mail_format import LinkTarget, Schedule
+from engine.system.files import Refused
 from tests.mail.letters import unwired
 from tests.stores.seen import naming
 
@@ -36,17 +36,17 @@ def test_files_of_kannader_are_written_as_they_were() -> None:
     """Envelopes and schedules of the samples come back byte for byte, each nanosecond kept, and a
     new envelope is like theirs."""
     found = good_files("metadata")
-    assert [form.json_bytes(form.parse_json(data)) for data in found] == found
-    assert form.metadata_bytes("foo@sender.example.org", "bar@example.net") in found
+    assert [mail_format.json_bytes(mail_format.parse_json(data)) for data in found] == found
+    assert mail_format.metadata_bytes("foo@sender.example.org", "bar@example.net") in found
     found = good_files("schedule")
-    assert [form.schedule_bytes(form.parse_schedule(data)) for data in found] == found
-    assert Schedule(AT) in [form.parse_schedule(data) for data in found]
+    assert [mail_format.schedule_bytes(mail_format.parse_schedule(data)) for data in found] == found
+    assert Schedule(AT) in [mail_format.parse_schedule(data) for data in found]
 
 
-@given(st.integers(-62_135_596_800 * form.SECOND, 253_402_300_800 * form.SECOND - 1))
+@given(st.integers(-62_135_596_800 * mail_format.SECOND, 253_402_300_800 * mail_format.SECOND - 1))
 def test_a_time_comes_back_to_the_nanosecond(instant: int) -> None:
     """Whatever time is written, the same is read."""
-    assert form.parse_time(form.format_time(instant)) == instant
+    assert mail_format.parse_time(mail_format.format_time(instant)) == instant
 
 
 def test_a_time_has_the_fewest_digits() -> None:
@@ -59,11 +59,13 @@ def test_a_time_has_the_fewest_digits() -> None:
         (AT, "2026-11-20T09:36:59.058373202Z"),
         (-1, "1969-12-31T23:59:59.999999999Z"),
     ):
-        assert form.format_time(instant) == text
-    assert form.parse_time("2026-12-31T23:59:60Z") == form.parse_time("2027-01-01T00:00:00Z")
+        assert mail_format.format_time(instant) == text
+    assert mail_format.parse_time("2026-12-31T23:59:60Z") == mail_format.parse_time(
+        "2027-01-01T00:00:00Z"
+    )
     for seconds in (float("nan"), float("inf"), 1e18, -1e18):
         with naming(seconds), pytest.raises(Refused):
-            form.instant(seconds)
+            mail_format.instant(seconds)
 
 
 def test_a_schedule_is_read_as_kannader_reads_it() -> None:
@@ -78,7 +80,7 @@ def test_a_schedule_is_read_as_kannader_reads_it() -> None:
         '\n {"at":"2026-11-20T09:36:59.058373202Z"} \n',
         '["2026-11-20T09:36:59.058373202Z",null]',
     ):
-        assert form.parse_schedule(text.encode()) == Schedule(AT)
+        assert mail_format.parse_schedule(text.encode()) == Schedule(AT)
 
 
 def test_what_kannader_cannot_read_is_refused() -> None:
@@ -97,7 +99,7 @@ def test_what_kannader_cannot_read_is_refused() -> None:
         "[" * 60_000,
     ):
         with naming(text), pytest.raises(Refused):
-            form.parse_schedule(text.encode())
+            mail_format.parse_schedule(text.encode())
 
 
 ADDRESSES = {
@@ -130,9 +132,9 @@ ADDRESSES = {
 def test_an_address_is_written_as_kannader_does() -> None:
     """Each kind of address has its form, and is read back as it was."""
     for address in ADDRESSES:
-        data = form.metadata_bytes("", address)
+        data = mail_format.metadata_bytes("", address)
         assert data == b'{"from":null,"to":%s,"metadata":null}' % ADDRESSES[address].encode()
-        assert form.parse_metadata(data)[:2] == ("<>", address)
+        assert mail_format.parse_metadata(data)[:2] == ("<>", address)
 
 
 def test_what_is_no_address_is_refused() -> None:
@@ -149,38 +151,40 @@ def test_what_is_no_address_is_refused() -> None:
         ),
     ):
         with naming(address), pytest.raises(Refused):
-            form.metadata_bytes("", address)
-    data = form.metadata_bytes("", "x@example.org").replace(b'"x"', b'"\\ud800"')
+            mail_format.metadata_bytes("", address)
+    data = mail_format.metadata_bytes("", "x@example.org").replace(b'"x"', b'"\\ud800"')
     with pytest.raises(Refused, match="half a character"):
-        form.parse_metadata(data)
-    assert form.parse_metadata(data.replace(b"ud800", b"u00fc")).recipient == "ü@example.org"
+        mail_format.parse_metadata(data)
+    assert mail_format.parse_metadata(data.replace(b"ud800", b"u00fc")).recipient == "ü@example.org"
 
 
 def test_a_new_recipient_leaves_the_rest_of_an_envelope() -> None:
     """Only the recipient changes; an address in an unknown form is shown as its JSON and stays."""
-    data = form.metadata_bytes("a@example.org", "b@example.org").replace(b"null", b'{"k":[1]}')
-    assert form.readdressed(data, "c@example.org") == data.replace(b'"b"', b'"c"')
+    data = mail_format.metadata_bytes("a@example.org", "b@example.org").replace(
+        b"null", b'{"k":[1]}'
+    )
+    assert mail_format.readdressed(data, "c@example.org") == data.replace(b'"b"', b'"c"')
     address = '{"localpart":{"New":{"x":1}},"hostname":null}'
     data = b'{"from":null,"to":%s,"metadata":null}' % address.encode()
-    assert form.parse_metadata(data).recipient == address
+    assert mail_format.parse_metadata(data).recipient == address
     with pytest.raises(Refused, match="not known"):
-        form.readdressed(data, "a@example.org")
+        mail_format.readdressed(data, "a@example.org")
 
 
 def test_a_link_has_exactly_one_form() -> None:
     """A link is exactly `../data/<uuid>/<uuid>`, with random UUIDs of version 4; what is read of it
     is what is written into one, and any other target is refused."""
-    target = form.target_of(f"../data/{MAIL}/{DEST}")
-    assert (target, len(target.text)) == (Target(MAIL, DEST), 81)
+    target = mail_format.target_of(f"../data/{MAIL}/{DEST}")
+    assert (target, len(target.text)) == (LinkTarget(MAIL, DEST), 81)
     for text in (
         *("", "x", f"../data/{MAIL}", f"../data/{MAIL}/{DEST}/", f"../data/{MAIL}/{DEST}\n"),
         *(f"/data/{MAIL}/{DEST}", f"../data/../{MAIL}/{DEST}", f"../data/{MAIL}/../{DEST}"),
         *(f"../data/{MAIL.upper()}/{DEST.upper()}", f"../../data/{MAIL}/{DEST}"),
     ):
         with naming(text), pytest.raises(Refused):
-            form.target_of(text)
-    one, other = form.new_uuid(), form.new_uuid()
-    assert form.is_uuid(one) and one != other
+            mail_format.target_of(text)
+    one, other = mail_format.new_uuid(), mail_format.new_uuid()
+    assert mail_format.is_uuid(one) and one != other
     assert one[14] == "4" and one[19] in "89ab"
 
 
@@ -194,26 +198,26 @@ def test_the_wire_form_of_a_mail() -> None:
         (b"\n\n", b"\r\n\r\n.\r\n"),
         (b"\xff\x00\x80\r", b"\xff\x00\x80\r\r\n.\r\n"),
     ):
-        assert form.wire(text) == wire
+        assert mail_format.wire(text) == wire
 
 
 @given(st.binary(max_size=40).map(lambda b: b.replace(b"\r", b"")), st.integers(1, 7))
 def test_a_mail_comes_back_from_the_wire(text: bytes, size: int) -> None:
     """What was put on the wire, in pieces of any size, is what was given, but for the line ends."""
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
-    assert b"".join(wired(pieces)) == form.wire(text)
+    assert b"".join(wired(pieces)) == mail_format.wire(text)
     whole = text if not text or text.endswith(b"\n") else text + b"\n"
-    assert unwired(form.wire(text)) == whole.replace(b"\n", b"\r\n")
+    assert unwired(mail_format.wire(text)) == whole.replace(b"\n", b"\r\n")
 
 
 def test_a_note_is_read_as_it_was_written() -> None:
     """Each field of a note comes back; a torn note, or one of another program, is refused."""
-    full = note.Note(3, "no\u2028way", "job", "a note", "inflight", 5)
-    assert note.parse(note.render(full)) == full
-    assert note.parse(note.render(note.NOTHING)) == note.NOTHING
+    full = sidecar.AttemptNote(3, "no\u2028way", "job", "a note", "inflight", 5)
+    assert sidecar.parse(sidecar.render(full)) == full
+    assert sidecar.parse(sidecar.render(sidecar.NOTHING)) == sidecar.NOTHING
     for data in (
         *(b"", b"[]", b"{", b'{"attempts":"1"}', b'{"error":1}', b'{"attempts":true}'),
         *(b'{"attempts":-1}', b'{"attempts":4294967296}', b'{"attempts":1%s}' % (b"0" * 4000)),
     ):
         with naming(data), pytest.raises(Refused):
-            note.parse(data)
+            sidecar.parse(data)

@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from engine import files, verbs
+from engine import verbs
 from engine.model import Missing, Move, Problem, State, Task
 from engine.store import Gone, Store, Unavailable, Unsupported
-from engine.stores import open_store as open_place
-from engine.stores.kannader import KannaderStore, form, make_spool
+from engine.stores.detect import open_store as open_place
+from engine.stores.kannader import KannaderStore, mail_format, make_spool
 from engine.stores.kannader.store import EDGES
+from engine.system import files
 from tests.mail.letters import unwired
 from tests.stores.children import TAKER, asked, at_once, running
 from tests.stores.nobody import NOBODY, by_nobody, nobodys_folder
@@ -106,15 +107,17 @@ def test_recipients_share_one_text(kannader: Path, open_kannader: Opener) -> Non
 
     (mail,) = (kannader / "data").iterdir()
     dests = names(mail) - {"contents"}
-    assert (mail / "contents").read_bytes() == form.wire(TEXT)
+    assert (mail / "contents").read_bytes() == mail_format.wire(TEXT)
     assert names(kannader / "queue") == set(ids)
     assert len({*ids, *dests, mail.name}) == 5
-    at = form.format_time(int(NOW) * form.SECOND).encode()
+    at = mail_format.format_time(int(NOW) * mail_format.SECOND).encode()
     for ident, address in zip(ids, TO, strict=True):
         link = str((kannader / "queue" / ident).readlink())
         assert link.startswith(f"../data/{mail.name}/") and link.rpartition("/")[2] in dests
         dest = kannader / "queue" / link
-        assert (dest / "metadata").read_bytes() == form.metadata_bytes("foo@example.org", address)
+        assert (dest / "metadata").read_bytes() == mail_format.metadata_bytes(
+            "foo@example.org", address
+        )
         assert (dest / "schedule").read_bytes() == b'{"at":"%s","last_attempt":null}' % at
     modes = {(p.is_dir(), p.lstat().st_mode & 0o777) for p in (mail, *mail.rglob("*"))}
     assert modes == {(False, 0o600), (True, 0o700)}
@@ -198,7 +201,7 @@ def test_the_new_schedule_is_written_before_the_link_moves_back(
     after = found(store, task.id)
     assert (after.state, after.attempts, after.error) == (State.PENDING, 1, "550 no")
     assert (after.due, after.extra["last_attempt"]) == (
-        *(NOW + 900, form.format_time(int(NOW) * form.SECOND)),
+        *(NOW + 900, mail_format.format_time(int(NOW) * mail_format.SECOND)),
     )
 
 
@@ -209,7 +212,7 @@ def test_what_is_not_changed_stays_byte_for_byte(kannader: Path, open_kannader: 
     task = send(store)
     dest = (kannader / "queue" / task.id).resolve()
     schedule = b' {"last_attempt":null, "at":"2026-11-20T09:36:59.058373202Z","more":1}\n'
-    metadata = form.metadata_bytes("", TO[0]).replace(b"}", b"} ")
+    metadata = mail_format.metadata_bytes("", TO[0]).replace(b"}", b"} ")
     (dest / "schedule").write_bytes(schedule)
     (dest / "metadata").write_bytes(metadata)
 
@@ -265,7 +268,7 @@ def test_a_last_recipient_takes_the_mail_along(kannader: Path, open_kannader: Op
     store.swap(first, None)
     (mail,) = (kannader / "data").iterdir()
     assert len(names(mail)) == 2
-    assert store.size(second) == len(store.read(second)) + len(form.wire(TEXT))
+    assert store.size(second) == len(store.read(second)) + len(mail_format.wire(TEXT))
     store.swap(second, None)
     assert list(store.look()) == []
     assert names(kannader / "data") == names(kannader / "cleanup") == set()
@@ -303,7 +306,7 @@ def test_an_unknown_count_of_attempts_is_none(kannader: Path, open_kannader: Ope
     ours; a broken note is reported with the mail, which is claimed all the same."""
     store = open_kannader()
     task = send(store)
-    schedule = form.schedule_bytes(form.Schedule(0, 0))
+    schedule = mail_format.schedule_bytes(mail_format.Schedule(0, 0))
     (kannader / "queue" / task.id / "schedule").write_bytes(schedule)
     assert found(store, task.id).attempts is None
     (claimed,) = store.take(NOW, "me", 1)
@@ -873,7 +876,7 @@ def test_a_second_link_is_not_put_back(kannader: Path, open_kannader: Opener) ->
 
     assert names(folder) == {"queue.x", "y"}
     (new,) = names(queue) - {task.id}
-    assert form.is_uuid(new) and tasks_in(store)[TO[0]].id == new
+    assert mail_format.is_uuid(new) and tasks_in(store)[TO[0]].id == new
 
 
 @pytest.mark.parametrize("moment", [10**13, -(10**12)])
@@ -910,7 +913,7 @@ def test_the_contents_are_sent_in_wire_form(open_kannader: Opener) -> None:
     task = send(store)
     with store.contents(task) as contents:
         sent = contents.read()
-    assert sent == form.wire(TEXT) == store.read(task, "contents")
+    assert sent == mail_format.wire(TEXT) == store.read(task, "contents")
     assert unwired(sent) == TEXT.replace(b"\n", b"\r\n")
     assert store.envelope(task).recipient == TO[0]
 

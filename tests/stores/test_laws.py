@@ -21,9 +21,9 @@ from engine import verbs
 from engine.model import Missing, Move, Problem, State, Task
 from engine.store import Gone, Store, StoreError, Unsupported
 from engine.stores.kannader import KannaderStore, make_spool
-from engine.stores.memory import Memory, MemoryStore
+from engine.stores.memory import MemoryStore, MemoryTasks
 from engine.stores.nftban import NftbanStore
-from engine.stores.zgb import Pace, Place, ZgbStore, create
+from engine.stores.zgb import RateLimit, ZgbDatabase, ZgbStore, create
 from tests.examples import examples
 from tests.stores.spooled import NOW, new_spool
 
@@ -53,8 +53,8 @@ def _queues(folder: str) -> Opener:
             "INSERT INTO config VALUES ('mailQueueEnabled', '1'), ('mailMaxPerHour', '1000000'),"
             " ('mailTokens', '1000000'), ('mailLastRefill', '0')"
         )
-    pace = Pace(1_000_000, 1_000_000)
-    place = Place(path, pace=pace, lease=10_000_000, durable=False, patience=60.0)
+    pace = RateLimit(1_000_000, 1_000_000)
+    place = ZgbDatabase(path, pace=pace, lease=10_000_000, durable=False, patience=60.0)
     return lambda clock: ZgbStore(place, clock)
 
 
@@ -64,7 +64,7 @@ def _spools(folder: str) -> Opener:
 
 
 def _memories(folder: str) -> Opener:
-    memory = Memory()
+    memory = MemoryTasks()
     return lambda clock: MemoryStore(memory)
 
 
@@ -152,7 +152,7 @@ class Rivals(RuleBasedStateMachine):
         self.now = NOW
         self.present: set[str] = set()
         """What was added and has not left, by the answers alone."""
-        memory, opener = Memory(), self.world.make(self._folder.name)
+        memory, opener = MemoryTasks(), self.world.make(self._folder.name)
         self.hands = [
             Both(MemoryStore(memory, self.world.order), opener(lambda: self.now), {})
             for _ in range(3)

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from engine import files, verbs
+from engine import verbs
 from engine.model import Move, Problem, State, Task
-from engine.stores.nftban import NftbanStore, Spool, form
+from engine.stores.nftban import NftbanStore, SpoolFolders, task_format
+from engine.system import files
 from tests.stores.seen import found, naming
 from tests.stores.spooled import NOW, names, new_spool
 
@@ -22,7 +23,7 @@ Opener = Callable[..., NftbanStore]
 IDENT = "20261120T094115Z-mail_send-00000001"
 
 
-def a_mail(spool: Spool, *, sent: bool = True) -> Path:
+def a_mail(spool: SpoolFolders, *, sent: bool = True) -> Path:
     """The folder of a spooled mail, with or without the mark that it may have been sent."""
     folder = Path(spool.mail_spool, "mail-2026-11-20T09:46:04Z-a96ebf3e")
     folder.mkdir()
@@ -34,22 +35,24 @@ def a_mail(spool: Spool, *, sent: bool = True) -> Path:
 
 
 @pytest.fixture
-def mail(spool: Spool) -> Path:
+def mail(spool: SpoolFolders) -> Path:
     """A mail in the test's spool that may have been sent."""
     return a_mail(spool)
 
 
 @pytest.fixture
-def unsent(spool: Spool) -> Path:
+def unsent(spool: SpoolFolders) -> Path:
     """A mail in the test's spool that was not sent."""
     return a_mail(spool, sent=False)
 
 
-def put(spool: Spool, store: NftbanStore, payload: object, state: State = State.ACTIVE) -> Task:
+def put(
+    spool: SpoolFolders, store: NftbanStore, payload: object, state: State = State.ACTIVE
+) -> Task:
     """A task with any payload, as another program may write it, in a state."""
-    record = form.new_record(Task(IDENT, "mail_send", State.PENDING, NOW))
+    record = task_format.new_record(Task(IDENT, "mail_send", State.PENDING, NOW))
     path = Path(spool.pending, f"{IDENT}.task")
-    path.write_bytes(form.render(record._replace(payload=str(payload))))
+    path.write_bytes(task_format.render(record._replace(payload=str(payload))))
     path.chmod(0o640)
     (task,) = store.take(NOW, "me", 1)
     if state is State.ACTIVE:
@@ -88,7 +91,7 @@ def test_the_folder_goes_with_the_task(tmp_path: Path, many: bool) -> None:
 
 
 def test_what_is_no_plain_file_stays(
-    spool: Spool, open_spool: Opener, mail: Path, tmp_path: Path
+    spool: SpoolFolders, open_spool: Opener, mail: Path, tmp_path: Path
 ) -> None:
     """Links, folders and FIFOs in it are left, and what they lead to; the folder with them."""
     precious = tmp_path / "precious"
@@ -141,7 +144,9 @@ def test_of_another_payload_the_file_alone_goes(tmp_path: Path) -> None:
         assert before - after == ({root / goes} if goes else set()), payload
 
 
-def test_a_task_weighs_what_would_go_with_it(spool: Spool, open_spool: Opener, mail: Path) -> None:
+def test_a_task_weighs_what_would_go_with_it(
+    spool: SpoolFolders, open_spool: Opener, mail: Path
+) -> None:
     """Its own file and the plain files of its mail; what would stay does not count, and beside
     another payload nothing does."""
     big = mail.parent / "big"
@@ -216,7 +221,7 @@ def test_a_task_that_is_being_moved_keeps_its_mail(tmp_path: Path) -> None:
 
 
 def test_a_task_that_moves_while_it_is_looked_for_is_found(
-    spool: Spool, open_spool: Opener, unsent: Path, monkeypatch: pytest.MonkeyPatch
+    spool: SpoolFolders, open_spool: Opener, unsent: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Put into a folder that had been listed, from one that was not yet, it is found there."""
     store, rival = open_spool(), open_spool()
@@ -241,7 +246,7 @@ def test_a_task_that_moves_while_it_is_looked_for_is_found(
 
 
 def test_what_is_done_is_removed_without_a_look_at_others(
-    spool: Spool, open_spool: Opener, mail: Path, monkeypatch: pytest.MonkeyPatch
+    spool: SpoolFolders, open_spool: Opener, mail: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An outcome costs the same in a full queue: after a success, and for what is marked as sent,
     nobody else's task file is read."""
@@ -259,7 +264,7 @@ def test_what_is_done_is_removed_without_a_look_at_others(
 
 
 def test_many_payloads_are_searched_for_in_one_scan(
-    spool: Spool, open_spool: Opener, monkeypatch: pytest.MonkeyPatch
+    spool: SpoolFolders, open_spool: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Deleting many tasks for good reads the queue once; where that is refused, for the lock of our
     folder is held, the tasks leave and their mails stay."""
@@ -298,7 +303,7 @@ def test_many_payloads_are_searched_for_in_one_scan(
 
 @pytest.mark.parametrize("many", [False, True])
 def test_a_power_cut_after_a_delivery_brings_no_mail_back_unmarked(
-    spool: Spool, open_spool: Opener, mail: Path, many: bool, monkeypatch: pytest.MonkeyPatch
+    spool: SpoolFolders, open_spool: Opener, mail: Path, many: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The task's removal is on the disk before its mail goes, and the mail's before its mark goes;
     where the disk does not confirm it, mail and mark stay."""
@@ -346,7 +351,7 @@ def test_a_task_without_a_mail_pays_for_no_fsync(tmp_path: Path) -> None:
 
 
 def test_a_link_above_the_mail_spool_leads_nowhere(
-    spool: Spool, open_spool: Opener, tmp_path: Path
+    spool: SpoolFolders, open_spool: Opener, tmp_path: Path
 ) -> None:
     """Whoever owns the data folder leads nobody astray who may delete more than they may."""
     root, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
@@ -365,7 +370,9 @@ def test_a_link_above_the_mail_spool_leads_nowhere(
     assert (precious / "meta.sh").exists()
 
 
-def test_a_mail_spool_that_no_task_can_name_is_a_problem(spool: Spool, tmp_path: Path) -> None:
+def test_a_mail_spool_that_no_task_can_name_is_a_problem(
+    spool: SpoolFolders, tmp_path: Path
+) -> None:
     """With letters in its path that a task file may not hold, no spooled mail gets a task."""
     store = NftbanStore(spool._replace(mail_spool=f"{tmp_path}/Köln/mailspool"), lambda: NOW)
     (problem,) = store.look()

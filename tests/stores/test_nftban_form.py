@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 
 from engine import verbs
-from engine.files import Refused
 from engine.model import State, Task
 from engine.policy import shipped
-from engine.rescuer import outcome_of_failure
 from engine.store import Unsupported
-from engine.stores.nftban import NftbanStore, Spool, form
-from engine.stores.nftban.form import Record, parse, parse_canonical, parse_strict, render
-from engine.text import plain, plain_error
+from engine.stores.nftban import NftbanStore, SpoolFolders, task_format
+from engine.stores.nftban.task_format import Record, parse, parse_canonical, parse_strict, render
+from engine.system.files import Refused
+from engine.text.safe import plain, plain_error
+from engine.work.rescuer import outcome_of_failure
 from tests.examples import examples
 from tests.stores.seen import naming
 from tests.stores.spooled import FILE, IDENT, NAME, NOW, new_spool, there
@@ -78,7 +78,13 @@ LETTER = "/var/lib/nftban/mailspool/mail-2026-11-20T09:46:04Z-a96ebf3e/meta.sh"
     ],
 )
 def test_enqueue_writes_the_golden_file(
-    spool: Spool, name: str, created: int, kind: str, token: str, description: str, payload: str
+    spool: SpoolFolders,
+    name: str,
+    created: int,
+    kind: str,
+    token: str,
+    description: str,
+    payload: str,
 ) -> None:
     """A new task's file is byte for byte the one that the real program writes."""
     task = verbs.enqueue(kind, created + 0.9, token, description, payload)
@@ -194,7 +200,7 @@ SHELLS = [
     )
     for shell in ("bash", "dash")
 ]
-NAMES = form.FIELDS
+NAMES = task_format.FIELDS
 SCRIPT = f"""
 unset {" ".join(NAMES)}
 for file in "$1"/*.task; do
@@ -251,8 +257,10 @@ def test_shells_read_what_we_write(shell: str, tmp_path: Path) -> None:
             error=text,
             payload=plain(text),
         )
-        record = form.new_record(task)._replace(more=(("TASK_MORE", text),))
-        dead = form.changed(record, task, replace(task, state=State.DEAD, error=f"!{text}"), 7e8)
+        record = task_format.new_record(task)._replace(more=(("TASK_MORE", text),))
+        dead = task_format.changed(
+            record, task, replace(task, state=State.DEAD, error=f"!{text}"), 7e8
+        )
         for name, version in ((f"{number:04}a", record), (f"{number:04}b", dead)):
             (tmp_path / f"{name}.task").write_bytes(render(version))
             written.append(version)
@@ -262,7 +270,7 @@ def test_shells_read_what_we_write(shell: str, tmp_path: Path) -> None:
 
 
 def test_a_rewrite_keeps_unknown_fields_and_completes_the_file(
-    spool: Spool, open_spool: Callable[..., NftbanStore]
+    spool: SpoolFolders, open_spool: Callable[..., NftbanStore]
 ) -> None:
     """TASK_* fields outside of the contract are shown, and written again; the four required fields
     are enough to read, and a rewrite writes all eight: the real program dies without them."""
@@ -407,10 +415,10 @@ def test_what_a_file_may_not_hold_is_not_added(open_spool: Callable[..., NftbanS
         *(f"20261120T094115Z-feeds_sync-{t}" for t in ("da0619a0", "a1b2", "13468")),
         "x",
     ):
-        assert form.id_of(f"{ident}.task") == ident
+        assert task_format.id_of(f"{ident}.task") == ident
     bad = (".task", "a b.task", "-x.task", "x.task.tmp", ".x.task", "x", "a.b.task", "é.task")
     for name in (*bad, "x" * 161 + ".task"):
-        assert form.id_of(name) is None, name
+        assert task_format.id_of(name) is None, name
 
     store, task = open_spool(), Task(IDENT, "job", State.PENDING, NOW, description="a job")
     for field, values, reason in (

@@ -19,10 +19,10 @@ import pytest
 from engine import verbs
 from engine.model import Missing, Move, Problem, State, Task
 from engine.store import Full, Gone, Unavailable, Unsupported
-from engine.stores import open_store
-from engine.stores.nftban import NftbanStore, Spool, form, make_spool
+from engine.stores.detect import open_store
+from engine.stores.nftban import NftbanStore, SpoolFolders, make_spool, task_format
 from engine.stores.nftban.claims import REVALIDATE
-from engine.stores.nftban.spool import EXCLUSIVE
+from engine.stores.nftban.store import EXCLUSIVE
 from tests.stores.nobody import by_nobody, nobodys_folder
 from tests.stores.seen import naming, problems_in
 from tests.stores.spooled import (
@@ -58,7 +58,7 @@ def test_ids_are_stamped_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     time.tzset()
     assert (task.id, task.created) == ("20261120T094115Z-feeds_sync-da0619a0", 1_795_167_675.0)
-    assert form.id_of(task.id + form.SUFFIX) == task.id
+    assert task_format.id_of(task.id + task_format.SUFFIX) == task.id
 
 
 def test_tasks_come_in_the_order_of_file_names(open_spool: Opener) -> None:
@@ -114,7 +114,7 @@ def test_another_process_fills_the_queue_too(open_spool: Opener) -> None:
             store.swap(None, a_task(number))
 
 
-def test_no_task_waits_for_more_than_a_week(spool: Spool, open_spool: Opener) -> None:
+def test_no_task_waits_for_more_than_a_week(spool: SpoolFolders, open_spool: Opener) -> None:
     """A due time more than 7 days away came from a clock that jumped: the task is due a week after
     its file was written, the file stays as it is, and then it is claimed."""
     now = float(int(time.time())) + 60
@@ -130,7 +130,7 @@ def test_no_task_waits_for_more_than_a_week(spool: Spool, open_spool: Opener) ->
     assert taken(store, clock[0]) == [IDENT]
 
 
-def test_after_a_take_the_next_due_time_is_known(spool: Spool, open_spool: Opener) -> None:
+def test_after_a_take_the_next_due_time_is_known(spool: SpoolFolders, open_spool: Opener) -> None:
     """After a take the change source has the earliest due time of those that wait; a waiting file
     that the other program rewrote is read again at the next revalidation."""
     store = open_spool()
@@ -145,25 +145,27 @@ def test_after_a_take_the_next_due_time_is_known(spool: Spool, open_spool: Opene
 
 
 @pytest.fixture
-def own_spool(tmp_path: Path) -> Spool:
+def own_spool(tmp_path: Path) -> SpoolFolders:
     """A spool that no other program uses."""
     queue = tmp_path / "own" / "queue"
-    spool = Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq", durable=False)
+    spool = SpoolFolders(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq", durable=False)
     make_spool(spool, exclusive=True)
     return spool
 
 
-def test_a_spool_is_exclusive_only_on_request(own_spool: Spool, tmp_path: Path) -> None:
+def test_a_spool_is_exclusive_only_on_request(own_spool: SpoolFolders, tmp_path: Path) -> None:
     """Neither a new spool nor an existing one is marked as exclusive by itself."""
     queue = tmp_path / "new"
-    new = Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq")
+    new = SpoolFolders(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq")
     assert make_spool(own_spool) == []
     assert make_spool(new) == [new.pending, new.work, new.dlq]
     assert list(Path(new.desk).iterdir()) == []
     assert make_spool(new, exclusive=True) == [f"{new.desk}/{EXCLUSIVE}"]
 
 
-def test_file_times_are_due_times_in_our_own_spool_only(own_spool: Spool, spool: Spool) -> None:
+def test_file_times_are_due_times_in_our_own_spool_only(
+    own_spool: SpoolFolders, spool: SpoolFolders
+) -> None:
     """In an exclusive spool the file's time is the due time, and a waiting file is not read; in a
     shared one only the text counts and no time is set: the real program reports ages by them."""
     now = float(int(time.time()))
@@ -186,7 +188,7 @@ def test_file_times_are_due_times_in_our_own_spool_only(own_spool: Spool, spool:
         assert Path(own_spool.pending, NAME).stat().st_mtime == now + 961
 
 
-def test_hints_delay_no_due_task(own_spool: Spool) -> None:
+def test_hints_delay_no_due_task(own_spool: SpoolFolders) -> None:
     """A task that was due stays so when the clock is set back; and a take of no tasks remembers
     nothing, so that others still find what is due."""
     now = time.time() + 1
@@ -200,7 +202,7 @@ def test_hints_delay_no_due_task(own_spool: Spool) -> None:
         assert taken(second, now, 1) == [a_task(2).id]
 
 
-def test_held_and_trashed_files_are_in_our_folder(spool: Spool, open_spool: Opener) -> None:
+def test_held_and_trashed_files_are_in_our_folder(spool: SpoolFolders, open_spool: Opener) -> None:
     """Held and trashed tasks are stored where the real program does not look, and are counted;
     task files have mode 640 and our folders 750, as the contract asks."""
     old = os.umask(0)
@@ -228,7 +230,7 @@ def test_held_and_trashed_files_are_in_our_folder(spool: Spool, open_spool: Open
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_everything_belongs_to_the_folders_owner(spool: Spool, open_spool: Opener) -> None:
+def test_everything_belongs_to_the_folders_owner(spool: SpoolFolders, open_spool: Opener) -> None:
     """What root makes in another user's spool is theirs: files, folders and the lock."""
     queue = Path(spool.pending).parent
     for folder in (queue, spool.pending, spool.work, spool.dlq):
@@ -242,7 +244,7 @@ def test_everything_belongs_to_the_folders_owner(spool: Spool, open_spool: Opene
     assert owners == {(65534, 65534)}
 
 
-def test_no_draft_is_ever_called_a_task(spool: Spool, open_spool: Opener) -> None:
+def test_no_draft_is_ever_called_a_task(spool: SpoolFolders, open_spool: Opener) -> None:
     """While a file is being written or moved, no name of it ends in .task but its own."""
     seen, store = set[str](), open_spool()
 
@@ -259,7 +261,7 @@ def test_no_draft_is_ever_called_a_task(spool: Spool, open_spool: Opener) -> Non
     assert not [name for name in seen if name.endswith(".task")]
 
 
-def test_folders_that_cannot_be_a_spool_are_refused(spool: Spool) -> None:
+def test_folders_that_cannot_be_a_spool_are_refused(spool: SpoolFolders) -> None:
     """A state folder around our own is refused, for the real program searches deep, and so are
     folders on two file systems, between which no rename works."""
     queue = str(Path(spool.pending).parent)
@@ -275,7 +277,7 @@ def test_folders_that_cannot_be_a_spool_are_refused(spool: Spool) -> None:
                 NftbanStore(bad)
 
 
-def test_one_id_in_two_places_is_a_problem(spool: Spool, open_spool: Opener) -> None:
+def test_one_id_in_two_places_is_a_problem(spool: SpoolFolders, open_spool: Opener) -> None:
     """A task with files in two folders is a problem, and is not claimed over its other file."""
     for folder in (spool.pending, spool.work):
         Path(folder, NAME).write_bytes(FILE)
@@ -288,7 +290,7 @@ def test_one_id_in_two_places_is_a_problem(spool: Spool, open_spool: Opener) -> 
 
 @pytest.mark.parametrize(("state", "end"), [(State.ACTIVE, None), (State.PENDING, State.HELD)])
 def test_a_file_rewritten_in_place_is_gone(
-    spool: Spool, open_spool: Opener, state: State, end: State | None
+    spool: SpoolFolders, open_spool: Opener, state: State, end: State | None
 ) -> None:
     """A file that the other program wrote since we saw it stays as it wrote it."""
     store = open_spool()
@@ -301,7 +303,7 @@ def test_a_file_rewritten_in_place_is_gone(
 
 
 def test_a_file_replaced_as_we_move_it_is_put_back(
-    spool: Spool, open_spool: Opener, monkeypatch: pytest.MonkeyPatch
+    spool: SpoolFolders, open_spool: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file whose flock another process holds is not moved; one that was rewritten between our
     reading and our moving it goes back as it is now."""
@@ -321,7 +323,7 @@ def test_a_file_replaced_as_we_move_it_is_put_back(
 
 
 def test_a_file_replaced_as_we_claim_it_is_given_back(
-    spool: Spool, open_spool: Opener, monkeypatch: pytest.MonkeyPatch
+    spool: SpoolFolders, open_spool: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file that was rewritten between our reading and our claiming it may not be due any more:
     it goes back to pending as it is now."""
@@ -333,7 +335,7 @@ def test_a_file_replaced_as_we_claim_it_is_given_back(
     assert (path.read_bytes(), names(spool.work)) == (written, [])
 
 
-def test_a_failed_move_leaves_no_draft(spool: Spool, open_spool: Opener) -> None:
+def test_a_failed_move_leaves_no_draft(spool: SpoolFolders, open_spool: Opener) -> None:
     """What was prepared for a move that did not happen is removed again."""
     store = open_spool()
     dead = put(store, State.DEAD)
@@ -345,7 +347,7 @@ def test_a_failed_move_leaves_no_draft(spool: Spool, open_spool: Opener) -> None
 
 
 def test_where_a_file_stands_already_the_other_is_set_aside(
-    spool: Spool, open_spool: Opener
+    spool: SpoolFolders, open_spool: Opener
 ) -> None:
     """A task moved to where its double is replaces nothing: it is kept apart and reported."""
     store = open_spool()
@@ -426,7 +428,7 @@ def test_a_task_that_was_looked_at_again_can_be_claimed(open_spool: Opener) -> N
     assert (there(plan).state, there(plan).attempts) == (State.PENDING, 1)
 
 
-def test_an_outcome_waits_for_the_lock_of_its_file(spool: Spool, open_spool: Opener) -> None:
+def test_an_outcome_waits_for_the_lock_of_its_file(spool: SpoolFolders, open_spool: Opener) -> None:
     """A claimed task whose file a rival keeps locked is not gone: its outcome can be stored later,
     and as soon as the lock is free."""
     open_spool().swap(None, a_task())
@@ -452,7 +454,7 @@ def test_an_outcome_waits_for_the_lock_of_its_file(spool: Spool, open_spool: Ope
 
 
 def leave(
-    spool: Spool, end: str, *, start: str = "pending", fits: bool = True, data: bytes = FILE
+    spool: SpoolFolders, end: str, *, start: str = "pending", fits: bool = True, data: bytes = FILE
 ) -> Path:
     """A file of an unfinished move, as a process that died left it."""
     desk = Path(spool.desk)
@@ -496,7 +498,7 @@ def test_a_committed_move_is_finished_any_other_undone(tmp_path: Path) -> None:
             assert store.recover() == []
 
 
-def test_what_a_living_process_moves_is_left_alone(spool: Spool, open_spool: Opener) -> None:
+def test_what_a_living_process_moves_is_left_alone(spool: SpoolFolders, open_spool: Opener) -> None:
     """A file of a move whose flock is held is in use: not recovered, no problem, not missing."""
     left = leave(spool, "held")
     store = open_spool()
@@ -508,7 +510,7 @@ def test_what_a_living_process_moves_is_left_alone(spool: Spool, open_spool: Ope
     assert left.exists()
 
 
-def test_files_of_one_id_are_all_kept(spool: Spool, open_spool: Opener) -> None:
+def test_files_of_one_id_are_all_kept(spool: SpoolFolders, open_spool: Opener) -> None:
     """However many files have one id, recovery puts none over another, and all are shown."""
     Path(spool.pending, NAME).write_bytes(text_of(a_task(description="in place")))
     for text, end, start in (
@@ -529,7 +531,7 @@ def test_files_of_one_id_are_all_kept(spool: Spool, open_spool: Opener) -> None:
     ("later", "locked", "kept"), [(0, False, True), (61, False, False), (61, True, True)]
 )
 def test_only_old_drafts_of_the_dead_are_litter(
-    spool: Spool, open_spool: Opener, later: float, locked: bool, kept: bool
+    spool: SpoolFolders, open_spool: Opener, later: float, locked: bool, kept: bool
 ) -> None:
     """A draft is removed when its writer is gone and it is older than a minute, and only then."""
     Path(spool.desk).mkdir()
@@ -542,7 +544,9 @@ def test_only_old_drafts_of_the_dead_are_litter(
     assert draft.exists() is kept
 
 
-def test_foreign_files_in_our_folder_stay(spool: Spool, open_spool: Opener, tmp_path: Path) -> None:
+def test_foreign_files_in_our_folder_stay(
+    spool: SpoolFolders, open_spool: Opener, tmp_path: Path
+) -> None:
     """What recovery does not know it leaves where it is; a link like a move is not followed."""
     target = tmp_path / "precious"
     target.write_bytes(FILE)
@@ -558,7 +562,7 @@ def test_foreign_files_in_our_folder_stay(spool: Spool, open_spool: Opener, tmp_
     assert left.is_symlink() and target.exists()
 
 
-def test_several_recover_at_the_same_time(spool: Spool, open_spool: Opener) -> None:
+def test_several_recover_at_the_same_time(spool: SpoolFolders, open_spool: Opener) -> None:
     """However many recover together, each leftover is finished once, and in its one place."""
     ids = [a_task(number).id for number in range(60)]
     Path(spool.desk).mkdir()
@@ -612,8 +616,10 @@ def test_a_payload_goes_only_from_the_mail_spool(tmp_path: Path) -> None:
         Path(spool.mail_spool, "link").symlink_to(outside)
         (mail / "link.sh").symlink_to(outside / "meta.sh")
         payload = named.format(mails=spool.mail_spool, outside=outside)
-        record = form.new_record(a_task())._replace(payload=payload)  # as other programs write it
-        Path(spool.pending, NAME).write_bytes(form.render(record))
+        record = task_format.new_record(a_task())._replace(
+            payload=payload
+        )  # as other programs write it
+        Path(spool.pending, NAME).write_bytes(task_format.render(record))
         known = spool if goes is not None else spool._replace(mail_spool="")
         with closing(NftbanStore(known, lambda: NOW)) as store:
             (seen,) = store.take(NOW, "me", 1)
@@ -645,7 +651,7 @@ def test_a_payload_stays_as_long_as_its_task(tmp_path: Path) -> None:
         assert payload.exists() is (lost or end is not None), (start, end)
 
 
-def test_a_vanished_folder_is_unavailable(spool: Spool, open_spool: Opener) -> None:
+def test_a_vanished_folder_is_unavailable(spool: SpoolFolders, open_spool: Opener) -> None:
     """When a folder is missing, scanning and taking report it; when it is back, they go on."""
     store = open_spool()
     for word in ("pending", "work", "dlq"):
@@ -704,7 +710,7 @@ def test_a_scan_by_file_name_finds_the_task(open_spool: Opener) -> None:
     assert list(store.look({f"{nowhere}.task"})) == [Missing(nowhere)]
 
 
-def test_counts_and_age(spool: Spool, open_spool: Opener) -> None:
+def test_counts_and_age(spool: SpoolFolders, open_spool: Opener) -> None:
     """Task files are counted by folder, and the first pending one gives the age of the queue; an
     empty queue has the age 0."""
     store = open_spool()
@@ -720,7 +726,7 @@ def test_counts_and_age(spool: Spool, open_spool: Opener) -> None:
     assert (store.figures(NOW), store.figures(NOW - 500)) == ((counts, 89.0), (counts, 0.0))
 
 
-def test_which_dead_have_expired(spool: Spool, open_spool: Opener) -> None:
+def test_which_dead_have_expired(spool: SpoolFolders, open_spool: Opener) -> None:
     """A dead task has expired when it died strictly more than so many days ago; one without a time
     of death never has."""
     path, store = Path(spool.dlq, NAME), open_spool()

@@ -13,29 +13,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import verbs
-from engine.stores.nftban import NftbanStore, Spool, make_spool
+from engine.stores.nftban import NftbanStore, SpoolFolders, make_spool
 from engine.stores.nftban.hint import NextDue, state_of
-from engine.stores.nftban.line import Line, kind_of
+from engine.stores.nftban.pending_line import PendingLine, kind_of
 
 NOW = 1_795_239_223.0
 
 
 @pytest.fixture(params=[False, True], ids=["shared", "exclusive"])
-def spool(tmp_path: Path, request: pytest.FixtureRequest) -> Spool:
+def spool(tmp_path: Path, request: pytest.FixtureRequest) -> SpoolFolders:
     """A spool; of the two kinds, one has due times as modification times."""
     queue = tmp_path / "queue"
-    made = Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq")
+    made = SpoolFolders(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq")
     make_spool(made, exclusive=request.param)
     return made
 
 
-def opened(spool: Spool, now: float = NOW) -> NftbanStore:
+def opened(spool: SpoolFolders, now: float = NOW) -> NftbanStore:
     """Its store as a fresh process opens it."""
     return NftbanStore(spool, clock=lambda: now)
 
 
 @pytest.fixture
-def store(spool: Spool) -> Iterator[NftbanStore]:
+def store(spool: SpoolFolders) -> Iterator[NftbanStore]:
     """Its store, at a time of its own."""
     store = opened(spool)
     yield store
@@ -47,14 +47,14 @@ def add(store: NftbanStore, kind: str = "report", token: str = "0a0a0a0a") -> No
     store.swap(None, verbs.enqueue(kind, NOW, token))
 
 
-def taken(spool: Spool, now: float = NOW) -> list[str]:
+def taken(spool: SpoolFolders, now: float = NOW) -> list[str]:
     """The ids that a fresh process takes."""
     with closing(opened(spool, now)) as store:
         return [task.id for task in store.take(now, "test", 9)]
 
 
 @pytest.fixture
-def waiting(spool: Spool, store: NftbanStore) -> Path:
+def waiting(spool: SpoolFolders, store: NftbanStore) -> Path:
     """The file of a task that is due in a minute; a fresh process has found nothing due."""
     add(store)
     (task,) = store.take(NOW, "test", 1)
@@ -68,7 +68,7 @@ def waiting(spool: Spool, store: NftbanStore) -> Path:
 
 
 def test_a_folder_where_nothing_is_due_is_remembered(
-    spool: Spool, store: NftbanStore, waiting: Path
+    spool: SpoolFolders, store: NftbanStore, waiting: Path
 ) -> None:
     """The next process that finds the files unchanged reads none, and knows when a task is due: it
     takes it then; a new file makes the hint void."""
@@ -86,7 +86,7 @@ def test_a_folder_where_nothing_is_due_is_remembered(
     assert taken(spool, NOW + 60) == [waiting.stem]
 
 
-def test_a_task_rewritten_in_place_is_found(spool: Spool, waiting: Path) -> None:
+def test_a_task_rewritten_in_place_is_found(spool: SpoolFolders, waiting: Path) -> None:
     """A task whose due time an operator edits in its file is taken by the next process."""
     text = waiting.read_text()
     waiting.write_text(text.replace(str(int(NOW) + 60), str(int(NOW) - 60)))
@@ -98,7 +98,7 @@ def test_a_task_rewritten_in_place_is_found(spool: Spool, waiting: Path) -> None
 def test_an_older_task_with_a_local_stamp_is_taken_first(tmp_path: Path, hours: int) -> None:
     """The NFTBan program's id has local time; beside it tasks are taken in order of creation."""
     queue = tmp_path / "queue"
-    shared = Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq")
+    shared = SpoolFolders(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq")
     make_spool(shared)
     ages = {3600: hours * 3600, 1800: 0, 900: hours * 3600, 60: 0}
     with closing(opened(shared)) as store:
@@ -132,7 +132,7 @@ def test_a_hint_in_doubt_is_no_hint(tmp_path: Path) -> None:
     os.close(folder)
 
 
-def test_a_kind_that_is_not_wanted_keeps_its_place(spool: Spool, store: NftbanStore) -> None:
+def test_a_kind_that_is_not_wanted_keeps_its_place(spool: SpoolFolders, store: NftbanStore) -> None:
     """Passed by while it is not wanted, the older kind comes first once it is; and "nothing due" is
     not remembered when a task was only not wanted."""
     for kind, token in (("alpha", "00000001"), ("beta", "00000002"), ("beta", "00000003")):
@@ -153,7 +153,7 @@ kinds = st.sampled_from(["alpha", "beta", "mail_send"])
 def test_the_line_is_in_the_order_of_names(rows: list[tuple[str, int]], wanted: set[str]) -> None:
     """Whatever kinds are wanted, theirs come in order, and the others stay."""
     line = sorted((f"20261121T0533{n:02}Z-{kind}-0a0a0a0a.task", n) for kind, n in set(rows))
-    waiting = Line(line)
+    waiting = PendingLine(line)
     came = []
     while (candidate := waiting.next(lambda kind, group: kind in wanted)) is not None:
         came.append(candidate)

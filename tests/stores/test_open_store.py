@@ -9,8 +9,8 @@ import pytest
 
 from engine.model import State, Task
 from engine.store import Store, Unavailable
-from engine.stores import open_store, queue_folder
-from engine.stores.nftban import Spool
+from engine.stores.detect import open_store, queue_folder
+from engine.stores.nftban import SpoolFolders
 from tests.stores.seen import found, tasks_in
 
 NOW = 1_795_170_000.0
@@ -25,7 +25,7 @@ def opened() -> Iterator[Callable[[Path | str], Store]]:
 
 
 def test_a_data_folder_and_a_bare_queue_are_one_place(
-    spool: Spool,
+    spool: SpoolFolders,
     opened: Callable[[Path | str], Store],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -40,7 +40,7 @@ def test_a_data_folder_and_a_bare_queue_are_one_place(
 
 
 def test_a_data_folder_has_a_mail_spool(
-    spool: Spool, opened: Callable[[Path | str], Store], tmp_path: Path
+    spool: SpoolFolders, opened: Callable[[Path | str], Store], tmp_path: Path
 ) -> None:
     """A payload in `mailspool` of a data folder is removed with its task; a store asks the clock
     that it was opened with."""
@@ -56,7 +56,7 @@ def test_a_data_folder_has_a_mail_spool(
     assert not payload.exists()
 
 
-def test_what_is_no_place_is_unavailable(spool: Spool, tmp_path: Path) -> None:
+def test_what_is_no_place_is_unavailable(spool: SpoolFolders, tmp_path: Path) -> None:
     """A missing folder, a file, a folder without a queue or with a symbolic link for one of its
     states is named, with what was expected."""
     data = tmp_path / "data"

@@ -11,7 +11,7 @@ import pytest
 
 from engine.model import Part, Problem, State, Task
 from engine.store import GLIMPSE, SHOWN, Gone, Unsupported
-from engine.stores.nftban import NftbanStore, Spool, form
+from engine.stores.nftban import NftbanStore, SpoolFolders, task_format
 from tests.stores.seen import found
 
 Opener = Callable[..., NftbanStore]
@@ -20,7 +20,7 @@ IDENT = "20261120T094115Z-mail_send-00000001"
 
 
 @pytest.fixture
-def mail(spool: Spool) -> Path:
+def mail(spool: SpoolFolders) -> Path:
     """The folder of a spooled mail: what it says, and its body."""
     folder = Path(spool.mail_spool, "mail-20261120T094604Z-a96ebf3e")
     folder.mkdir()
@@ -30,11 +30,11 @@ def mail(spool: Spool) -> Path:
     return folder
 
 
-def a_task(spool: Spool, payload: object) -> Path:
+def a_task(spool: SpoolFolders, payload: object) -> Path:
     """A task file as the other program writes it, whatever payload it names."""
-    record = form.new_record(Task(IDENT, "mail_send", State.PENDING, 1_795_167_675.0))
+    record = task_format.new_record(Task(IDENT, "mail_send", State.PENDING, 1_795_167_675.0))
     path = Path(spool.pending, f"{IDENT}.task")
-    path.write_bytes(form.render(record._replace(payload=str(payload))))
+    path.write_bytes(task_format.render(record._replace(payload=str(payload))))
     path.chmod(0o640)
     return path
 
@@ -50,7 +50,7 @@ def read(store: NftbanStore, name: str) -> bytes:
 
 
 def test_a_spooled_mail_is_shown_with_its_body(
-    open_spool: Opener, spool: Spool, mail: Path
+    open_spool: Opener, spool: SpoolFolders, mail: Path
 ) -> None:
     """The payload and each file beside it are parts, with their times, inode, mode, owner and lock;
     nothing in them is run, and of a big one the beginning is read."""
@@ -81,7 +81,7 @@ def test_a_spooled_mail_is_shown_with_its_body(
     assert len(read(store, "mail/body.html")) == SHOWN
 
 
-def test_only_the_folder_of_a_mail_is_listed(open_spool: Opener, spool: Spool) -> None:
+def test_only_the_folder_of_a_mail_is_listed(open_spool: Opener, spool: SpoolFolders) -> None:
     """Beside any other payload lie those of other tasks."""
     payload = Path(spool.mail_spool, "report.txt")
     payload.write_text("words")
@@ -107,7 +107,9 @@ UNREAD: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-def test_what_is_no_plain_file_is_not_opened(open_spool: Opener, spool: Spool, mail: Path) -> None:
+def test_what_is_no_plain_file_is_not_opened(
+    open_spool: Opener, spool: SpoolFolders, mail: Path
+) -> None:
     """The part of such a payload, of such a file beside a mail, and of one of another user has the
     reason, and reading it, or the bytes of such a problem, is refused with the same words."""
     for number, (make, why) in enumerate(UNREAD.values()):
@@ -138,7 +140,7 @@ def test_what_is_no_plain_file_is_not_opened(open_spool: Opener, spool: Spool, m
         assert "belongs to user 12345" in parts(store)["mail/body.html"].refused
 
 
-def test_a_payload_elsewhere_is_not_looked_at(open_spool: Opener, spool: Spool) -> None:
+def test_a_payload_elsewhere_is_not_looked_at(open_spool: Opener, spool: SpoolFolders) -> None:
     """Of a payload outside of the mail spool nothing is shown but the reason."""
     Path(spool.mail_spool, "ln").symlink_to("/etc")
     for payload, why in {
@@ -155,7 +157,9 @@ def test_a_payload_elsewhere_is_not_looked_at(open_spool: Opener, spool: Spool) 
             read(store, "payload")
 
 
-def test_the_first_bytes_of_a_broken_file_can_be_seen(open_spool: Opener, spool: Spool) -> None:
+def test_the_first_bytes_of_a_broken_file_can_be_seen(
+    open_spool: Opener, spool: SpoolFolders
+) -> None:
     """They are those of the file, in any folder."""
     Path(spool.dlq, "broken.task").write_bytes(b"\0\x1b[2J" + b"x" * 10_000)
     aside = Path(spool.desk, "corrupt")

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from engine import verbs
 from engine.model import Missing, Problem, State
-from engine.stores.zgb import Place, ZgbStore, bell
-from engine.stores.zgb.bell import Prints
-from engine.stores.zgb.walk import PLACES
+from engine.stores.zgb import ZgbDatabase, ZgbStore, change_detector
+from engine.stores.zgb.change_detector import Prints
+from engine.stores.zgb.scan import PLACES
 from tests.examples import examples
 from tests.stores.queued import NOW, ORGANIZER, USER, Sql, there
 
@@ -39,7 +39,7 @@ def listening(store: ZgbStore) -> Callable[[], Collection[str] | None]:
 @pytest.fixture(autouse=True)
 def as_often_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody spares the machine here: each question is answered at once."""
-    monkeypatch.setattr(bell, "SPARING", 0)
+    monkeypatch.setattr(change_detector, "SPARING", 0)
 
 
 def test_what_changed_in_either_database_is_named(open_queue: Opener) -> None:
@@ -123,10 +123,10 @@ def test_what_is_wrong_as_a_whole_is_named(open_queue: Opener, sql: Sql) -> None
 
 
 def test_comparing_spares_the_machine(
-    place: Place, open_queue: Opener, monkeypatch: pytest.MonkeyPatch
+    place: ZgbDatabase, open_queue: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows are compared no sooner than after some times what that took; nothing is lost by it."""
-    monkeypatch.setattr(bell, "SPARING", 1e12)
+    monkeypatch.setattr(change_detector, "SPARING", 1e12)
     pauses: list[float] = []
     store, other = ZgbStore(place, lambda: NOW, pause=pauses.append), open_queue()
     jobs = listening(store)
@@ -173,5 +173,9 @@ def test_a_row_takes_few_bytes() -> None:
 @pytest.mark.parametrize("number", [b"9" * 5000, b"007", b"-1", b"", b"1e3"])
 def test_a_number_that_is_none_names_no_job(number: bytes) -> None:
     """A registration of any digits, in a column declared as text, is compared without an error."""
-    assert bell._packed(number, b"user") == bell._NOBODY
-    assert bell._packed(b"7", b"user") == bell._packed(7, b"user") != bell._NOBODY
+    assert change_detector._packed(number, b"user") == change_detector._NOBODY
+    assert (
+        change_detector._packed(b"7", b"user")
+        == change_detector._packed(7, b"user")
+        != change_detector._NOBODY
+    )

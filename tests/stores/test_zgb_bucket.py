@@ -6,15 +6,17 @@ from hypothesis import given
 
 from engine import policy
 from engine.policy import HOUR, Bucket, Rate
-from engine.stores.zgb import Pace, bucket
+from engine.stores.zgb import RateLimit, token_bucket
 from tests.stores.seen import naming
 
-PACE = Pace()
+PACE = RateLimit()
 
 
 def refilled(per_hour: str, tokens: str | None, last: str | None, now: float) -> Bucket:
     """The bucket as a run at `now` finds it."""
-    return policy.refill(bucket.read(tokens, last, now).bucket, bucket.rate(per_hour, PACE), now)
+    return policy.refill(
+        token_bucket.read(tokens, last, now).bucket, token_bucket.rate(per_hour, PACE), now
+    )
 
 
 def test_a_bucket_is_refilled() -> None:
@@ -44,7 +46,7 @@ def test_a_bucket_that_cannot_be_read_begins_anew() -> None:
         *(("nan", "1000"), ("inf", "1000"), ("-1", "1000"), ("1", "-5"), ("1", "nan")),
         *(("1_0", "1000"), ("٤", "1000"), ("1", "1_000"), ("9" * 400, "1000")),
     ):
-        assert bucket.read(tokens, last, 7000.5) == (Bucket(HOUR, 7000), True)
+        assert token_bucket.read(tokens, last, 7000.5) == (Bucket(HOUR, 7000), True)
 
 
 def test_a_rate_is_kept_in_bounds() -> None:
@@ -55,17 +57,17 @@ def test_a_rate_is_kept_in_bounds() -> None:
         *(("0", (1, 1)), ("-7", (1, 1)), ("61", (60, 5)), ("160", (60, 5)), ("fast", (1, 1))),
         *(("", (1, 1)), ("12.7", (12, 5)), (" 20 an hour", (20, 5)), ("9" * 400, (60, 5))),
     ):
-        assert bucket.rate(text, PACE) == Rate(*rate)
+        assert token_bucket.rate(text, PACE) == Rate(*rate)
     for text in ("0", "x", "٤٠", "61", "40", None):
-        assert bool(bucket.odd_rate(text, PACE)) is (text not in ("40", None))
+        assert bool(token_bucket.odd_rate(text, PACE)) is (text not in ("40", None))
 
 
 def sent(per_hour: int, minutes: int) -> list[int]:
     """Mails in each minute of an endless backlog, from an empty bucket at 0 on."""
     rate, current, mails = Rate.of(per_hour), Bucket(0, 0), []
     for minute in range(1, minutes + 1):
-        tokens, stamp = bucket.written(policy.refill(current, rate, minute * 60))
-        current = bucket.read(tokens, stamp, 0).bucket
+        tokens, stamp = token_bucket.written(policy.refill(current, rate, minute * 60))
+        current = token_bucket.read(tokens, stamp, 0).bucket
         mails.append(current.tokens)
         spent = policy.spend(current, current.tokens)
         assert spent is not None
@@ -114,7 +116,10 @@ def test_the_worst_hour() -> None:
 @given(st.integers(0, 5 * HOUR), st.integers(0, 1 << 40))
 def test_what_is_written_is_read_back(units: int, stamp: int) -> None:
     """A bucket is the same after it was stored as text, to the last unit."""
-    assert bucket.read(*bucket.written(Bucket(units, stamp)), 0.0) == (Bucket(units, stamp), False)
+    assert token_bucket.read(*token_bucket.written(Bucket(units, stamp)), 0.0) == (
+        Bucket(units, stamp),
+        False,
+    )
 
 
 @given(

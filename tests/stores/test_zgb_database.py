@@ -15,10 +15,10 @@ import pytest
 from engine import verbs
 from engine.model import Missing, Move, Problem, State, Task
 from engine.store import Gone, Unavailable
-from engine.stores import open_store
-from engine.stores.zgb import Place, ZgbStore, create
+from engine.stores.detect import open_store
+from engine.stores.zgb import ZgbDatabase, ZgbStore, create
 from engine.stores.zgb.place import PARKED
-from engine.stores.zgb.times import Form, read, zone_of
+from engine.stores.zgb.times import TimeFormat, read, zone_of
 from tests.stores.children import running
 from tests.stores.queued import NOW, ORGANIZER, USER, Sql, there
 from tests.stores.seen import naming, problems_in, tasks_in
@@ -46,7 +46,7 @@ def foreign(tmp_path: Path) -> Iterator[Builder]:
                 db.execute("INSERT INTO config VALUES ('mailQueueEnabled', '1')")
                 for statement in statements:
                     db.execute(statement)
-            place = Place(path, durable=False, **settings)
+            place = ZgbDatabase(path, durable=False, **settings)
             return opened.enter_context(closing(ZgbStore(place, lambda: NOW)))
 
         yield build
@@ -167,7 +167,7 @@ def test_a_lease_outlives_the_end_of_summer_time(foreign: Builder) -> None:
 def test_times_as_text_are_written_by_their_zone() -> None:
     """In the hour before a clock is set back a time keeps counting on; the last second of 9999 is
     parked in every zone; a value that is no time is refused."""
-    berlin = Form(True, zone_of("Europe/Berlin"))
+    berlin = TimeFormat(True, zone_of("Europe/Berlin"))
     for at, now, text in (
         *((240, 60, "02:04:00"), (240, -60, "03:00:00"), (240, None, "02:04:00")),
         *((-1, -60, "02:59:59"), (3600, -60, "03:00:00")),
@@ -175,7 +175,7 @@ def test_times_as_text_are_written_by_their_zone() -> None:
         nows = () if now is None else (SET_BACK + now,)
         assert berlin.write(SET_BACK + at, *nows) == f"2026-10-25 {text}"
     for zone in ("UTC", "Europe/Berlin", "America/New_York"):
-        form = Form(True, zone_of(zone))
+        form = TimeFormat(True, zone_of(zone))
         assert form.write(PARKED) == "9999-12-31 23:59:59"
         assert read("9999-12-31 23:59:59", form.zone) == PARKED
     for value in ("soon", "", b"5", None, -1, "2026-13-01 00:00:00", 1e300, "12h"):
@@ -220,7 +220,7 @@ def test_a_new_queue_is_whole_and_off(tmp_path: Path) -> None:
     ],
 )
 def test_a_missing_table_or_column_is_reported(
-    place: Place, open_queue: Opener, sql: Sql, statement: str, said: str
+    place: ZgbDatabase, open_queue: Opener, sql: Sql, statement: str, said: str
 ) -> None:
     """A database that is no mail queue is not opened; an open one that is none any more says so."""
     store = open_queue()
@@ -237,11 +237,11 @@ def test_what_is_no_database_is_not_opened(tmp_path: Path, foreign: Builder) -> 
     unknown time zone is refused."""
     path = tmp_path / "file"
     with pytest.raises(Unavailable, match="no such file"):
-        ZgbStore(Place(str(path)))
+        ZgbStore(ZgbDatabase(str(path)))
     assert list(tmp_path.iterdir()) == []
     for data in (b"", b"nothing at all\n" * 100):
         path.write_bytes(data)
-        for opener in (open_store, lambda name: ZgbStore(Place(name))):
+        for opener in (open_store, lambda name: ZgbStore(ZgbDatabase(name))):
             with pytest.raises(Unavailable):
                 opener(str(path))
         assert path.read_bytes() == data
@@ -249,7 +249,7 @@ def test_what_is_no_database_is_not_opened(tmp_path: Path, foreign: Builder) -> 
         foreign(QUEUE, zone="Middle/Earth")
 
 
-def test_a_damaged_file_is_reported_and_not_changed(place: Place, open_queue: Opener) -> None:
+def test_a_damaged_file_is_reported_and_not_changed(place: ZgbDatabase, open_queue: Opener) -> None:
     """Overwritten pages are reported as damage, and nothing is changed."""
     store = open_queue()
     for number in range(1000, 1300):
@@ -408,7 +408,7 @@ sys.stdin.readline()
 
 
 def test_a_lock_held_too_long_is_reported(
-    user_job: ZgbStore, place: Place, open_queue: Opener
+    user_job: ZgbStore, place: ZgbDatabase, open_queue: Opener
 ) -> None:
     """A lock that is not released within our patience is reported, and nothing has changed."""
     store = open_queue(patience=0.05)
@@ -427,7 +427,7 @@ def test_a_lock_held_too_long_is_reported(
     store.swap(task, verbs.hold(task, NOW))
 
 
-def test_a_scan_hinders_no_writer(place: Place, open_queue: Opener) -> None:
+def test_a_scan_hinders_no_writer(place: ZgbDatabase, open_queue: Opener) -> None:
     """Half-way through a scan another program may write: no transaction is left open."""
     store = open_queue()
     for number in range(1000, 1010):
@@ -453,7 +453,7 @@ os._exit(1)
 
 @pytest.mark.parametrize("read_only", [False, True])
 def test_the_log_of_a_dead_writer_is_read(
-    user_job: ZgbStore, place: Place, open_queue: Opener, read_only: bool
+    user_job: ZgbStore, place: ZgbDatabase, open_queue: Opener, read_only: bool
 ) -> None:
     """What it had committed is there, what it had not is not, and jobs are claimed."""
     user_job.close()
@@ -464,7 +464,9 @@ def test_the_log_of_a_dead_writer_is_read(
     assert read_only or len(taken(store)) == 2
 
 
-def test_a_file_in_its_place_is_the_queue(user_job: ZgbStore, place: Place, tmp_path: Path) -> None:
+def test_a_file_in_its_place_is_the_queue(
+    user_job: ZgbStore, place: ZgbDatabase, tmp_path: Path
+) -> None:
     """Another database under the same path is scanned, changed and waited for; one that is no
     queue, or none, is unavailable."""
     store, old, wait = user_job, there(user_job), user_job.doorbell.wait
@@ -491,7 +493,7 @@ def test_a_file_in_its_place_is_the_queue(user_job: ZgbStore, place: Place, tmp_
             act()
 
 
-def test_only_a_plain_file_of_this_version_is_ours(user_job: ZgbStore, place: Place) -> None:
+def test_only_a_plain_file_of_this_version_is_ours(user_job: ZgbStore, place: ZgbDatabase) -> None:
     """A link, a folder or a newer database in place of ours is neither followed nor written; an
     empty file, left by a process that died, is used."""
     task, aside = there(user_job), Path(place.aside)
@@ -530,7 +532,9 @@ def test_their_settings_may_be_restored(both_jobs: ZgbStore, open_queue: Opener,
     assert there(both_jobs).state is State.PENDING
 
 
-def test_our_folder_beside_the_database_is_no_problem(user_job: ZgbStore, place: Place) -> None:
+def test_our_folder_beside_the_database_is_no_problem(
+    user_job: ZgbStore, place: ZgbDatabase
+) -> None:
     """Our folder beside the database, and our own database, do not meet."""
     ours = Path(f"{place.path}.spooldeck.d")
     (ours / "journal").mkdir(parents=True)

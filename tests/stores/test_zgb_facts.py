@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from engine import verbs
-from engine.flow import Course, Drain
-from engine.forecast import drained
-from engine.limits import WHOLE, Left
-from engine.stores.zgb import Pace, ZgbStore, redirect
-from engine.stores.zgb.config import Config
-from engine.stores.zgb.facts import SILENT, Seen, look, told, usual_gap
+from engine.locks.token_buckets import WHOLE, Left
+from engine.monitor.forecast import drained
+from engine.monitor.throughput import Drain, Trend
+from engine.stores.zgb import RateLimit, ZgbStore, redirect
+from engine.stores.zgb.claims import Orphans
+from engine.stores.zgb.connections_config import QueueConfig
+from engine.stores.zgb.facts import SILENT, SeenProblems, look, told, usual_gap
 from engine.stores.zgb.log import Log, recent
-from engine.stores.zgb.page import Backlog, Figures
-from engine.stores.zgb.taking import Orphans
+from engine.stores.zgb.page import Backlog, QueueFigures
 from tests.stores.seen import naming
 
 Opener = Callable[..., ZgbStore]
@@ -24,13 +24,15 @@ Sql = Callable[..., list[tuple[Any, ...]]]
 NOW = 1_795_170_000.0
 """2026-11-20 10:20:00 UTC."""
 
-CONFIG = Config(True, "40", False, "2.5", str(int(NOW - 60)), None, None, "")
-FIGURES = Figures(400, 40, 3, NOW + 30, NOW + 270)
+CONFIG = QueueConfig(True, "40", False, "2.5", str(int(NOW - 60)), None, None, "")
+FIGURES = QueueFigures(400, 40, 3, NOW + 30, NOW + 270)
 
 
-def a_look(**changes: Any) -> Seen:
+def a_look(**changes: Any) -> SeenProblems:
     """A queue of which all is well."""
-    seen = Seen(NOW, CONFIG, Pace(), FIGURES, Backlog(6, 4, 1, 0), redirect.Way.PLAIN)
+    seen = SeenProblems(
+        NOW, CONFIG, RateLimit(), FIGURES, Backlog(6, 4, 1, 0), redirect.RedirectDecision.PLAIN
+    )
     return seen._replace(**changes)
 
 
@@ -60,14 +62,14 @@ def test_each_figure_has_its_row() -> None:
 
 def test_facts_and_forecast_agree_on_the_end_of_the_backlog(open_queue: Opener, sql: Sql) -> None:
     """Both count all that waits, due or in backoff, against the tokens, in the same words."""
-    store = open_queue(pace=Pace())
+    store = open_queue(pace=RateLimit())
     for number in range(1001, 1005):
         store.enqueue(number)
     store.control("mailMaxPerHour", value="60")
     sql("UPDATE mail_queue SET next_attempt_at = ? WHERE mail_type = 'user'", int(NOW + 900))
     seen = look(store, "", NOW)
     left = Left(WHOLE, seen.figures.tokens, 5, None, seen.figures.per_hour)
-    forecast = drained(seen.backlog.waiting, Drain(Course.UNKNOWN), (left,))
+    forecast = drained(seen.backlog.waiting, Drain(Trend.UNKNOWN), (left,))
     assert (seen.backlog.waiting, seen.backlog.due) == (8, 4)
     assert seen.figures.drained == NOW + (forecast.seconds or 0)
     ahead = forecast.sentence.split(":")[0]
@@ -94,8 +96,11 @@ WARNINGS: tuple[tuple[dict[str, Any], str], ...] = (
     ({"changed": (NOW - 120,)}, ""),
     (settings(enabled=False), "paused, 6 jobs waiting"),
     (settings(enabled=False) | {"backlog": Backlog(0, 0, 0, 3)}, ""),
-    (settings(redirected=True) | {"way": redirect.Way.REDIRECTED}, "redirect ON"),
-    (settings(redirected=True) | {"way": redirect.Way.UNDECIDABLE}, "redirect guard undecidable"),
+    (settings(redirected=True) | {"way": redirect.RedirectDecision.REDIRECTED}, "redirect ON"),
+    (
+        settings(redirected=True) | {"way": redirect.RedirectDecision.UNDECIDABLE},
+        "redirect guard undecidable",
+    ),
     (settings(redirected=True), ""),
     (settings(rate="160"), "expected 1 to 60"),
     ({"gap": 451.0}, "runs are 7 min apart"),
@@ -145,7 +150,7 @@ def test_a_queue_is_looked_at_with_its_log(open_queue: Opener, sql: Sql, tmp_pat
     seen = look(store, str(path), NOW)
     assert seen.backlog == (3, 2, 1, 1)
     assert (seen.ended, seen.last) == (NOW - 5, "2 sent, 1 failed")
-    assert seen.way is redirect.Way.UNDECIDABLE
+    assert seen.way is redirect.RedirectDecision.UNDECIDABLE
     assert seen.beside == (f"1 line of the log {path} cannot be read",)
     assert open_queue(auto_retry=False).backlog(NOW + 90) == (2, 2, 0, 2)
     (warning,) = look(store, str(tmp_path), NOW).beside

@@ -23,7 +23,7 @@ from hypothesis import example, given
 from engine import verbs
 from engine.model import Move, Problem, State, Task
 from engine.store import StoreError, Unavailable, Unsupported
-from engine.stores.zgb import Place, ZgbStore, create, deadline
+from engine.stores.zgb import ZgbDatabase, ZgbStore, create, deadline
 from engine.stores.zgb.times import Cell
 from tests.examples import examples
 from tests.stores.children import running
@@ -125,7 +125,7 @@ def test_no_value_ends_it(
             db.executemany(
                 "INSERT INTO config VALUES (?, ?)", {"mailQueueEnabled": "1", **config}.items()
             )
-        place = Place(path, durable=False, auto_retry=auto)
+        place = ZgbDatabase(path, durable=False, auto_retry=auto)
         with closing(ZgbStore(place, lambda: NOW)) as store:
             all_that_can_be_done(store)
 
@@ -145,7 +145,7 @@ def test_what_is_too_large_is_refused(both_jobs: ZgbStore, sql: Sql) -> None:
 
 @pytest.mark.parametrize("read_only", [False, True])
 def test_only_a_plain_file_is_a_database(
-    place: Place, open_queue: Opener, tmp_path: Path, read_only: bool
+    place: ZgbDatabase, open_queue: Opener, tmp_path: Path, read_only: bool
 ) -> None:
     """A FIFO, a folder or a link to a device is neither waited for, read nor written; a FIFO in
     place of an open database is reported until the database is back."""
@@ -159,7 +159,7 @@ def test_only_a_plain_file_is_a_database(
     for make, undo in cases:
         make()
         with pytest.raises(Unavailable, match="no plain file, expected a SQLite database"):
-            ZgbStore(Place(str(path), read_only=read_only))
+            ZgbStore(ZgbDatabase(str(path), read_only=read_only))
         assert [entry.name for entry in path.parent.iterdir()] == ["zgb.db"]
         undo()
 
@@ -173,7 +173,7 @@ def test_only_a_plain_file_is_a_database(
 
 
 def test_a_link_to_it_is_the_same_queue(
-    user_job: ZgbStore, place: Place, open_queue: Opener, tmp_path: Path
+    user_job: ZgbStore, place: ZgbDatabase, open_queue: Opener, tmp_path: Path
 ) -> None:
     """A held job is shown by any name of its database, and our own database is beside the real
     one."""
@@ -189,7 +189,7 @@ def test_a_link_to_it_is_the_same_queue(
 
 
 def test_a_link_that_leads_elsewhere_now_takes_what_is_held_along(
-    place: Place, open_queue: Opener, tmp_path: Path
+    place: ZgbDatabase, open_queue: Opener, tmp_path: Path
 ) -> None:
     """What is held belongs to its database: behind a link that is turned to another one, that
     one's is shown."""
@@ -237,7 +237,7 @@ with closing(ZgbStore(Place(path), lambda: 1_795_170_000.0)) as store:
 """
 
 
-def test_a_file_that_may_not_grow_loses_nothing(place: Place, sql: Sql) -> None:
+def test_a_file_that_may_not_grow_loses_nothing(place: ZgbDatabase, sql: Sql) -> None:
     """Where the system refuses to write more, that is said, what was said to be done is there, and
     once there is room the same process goes on."""
     said = subprocess.run(
@@ -272,7 +272,11 @@ def full(monkeypatch: pytest.MonkeyPatch, path: str, pages: int) -> Iterator[Non
 
 @pytest.mark.parametrize("together", [False, True])
 def test_no_room_in_ours_leaves_it_in_theirs(
-    place: Place, open_queue: Opener, sql: Sql, monkeypatch: pytest.MonkeyPatch, together: bool
+    place: ZgbDatabase,
+    open_queue: Opener,
+    sql: Sql,
+    monkeypatch: pytest.MonkeyPatch,
+    together: bool,
 ) -> None:
     """A job that our database has no room for stays where it is, alone or in a lot, and says why;
     with room again it can be held."""
@@ -293,7 +297,7 @@ def test_no_room_in_ours_leaves_it_in_theirs(
 
 
 def test_no_room_in_theirs_leaves_it_in_ours(
-    place: Place, open_queue: Opener, sql: Sql, monkeypatch: pytest.MonkeyPatch
+    place: ZgbDatabase, open_queue: Opener, sql: Sql, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job that theirs has no room for stays held, and comes back once there is room."""
     store = open_queue()
@@ -322,7 +326,7 @@ def test_what_we_may_only_read_is_shown(closed: str, by_link: bool) -> None:
     which, and everything can be looked at; by a link, the real ones are judged."""
 
     def look() -> None:
-        with closing(ZgbStore(Place(path), lambda: NOW)) as store:
+        with closing(ZgbStore(ZgbDatabase(path), lambda: NOW)) as store:
             assert {edge.refused for edge in store.edges.values()} == {
                 f"{said} is not writable for us"
             }
@@ -362,7 +366,9 @@ sys.stdin.readline()
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_the_log_of_a_killed_writer_where_we_may_not_write(place: Place, shared: bool) -> None:
+def test_the_log_of_a_killed_writer_where_we_may_not_write(
+    place: ZgbDatabase, shared: bool
+) -> None:
     """What a killed process had committed to its log is read where nobody lets us write, as long as
     the log can be read without; if not, that is said."""
     with running(KILLED, place.path) as writer:
@@ -373,9 +379,9 @@ def test_the_log_of_a_killed_writer_where_we_may_not_write(place: Place, shared:
     def look() -> None:
         if not shared:
             with pytest.raises(Unavailable, match="unable to open database file"):
-                ZgbStore(Place(path), lambda: NOW)
+                ZgbStore(ZgbDatabase(path), lambda: NOW)
             return
-        with closing(ZgbStore(Place(path), lambda: NOW)) as store:
+        with closing(ZgbStore(ZgbDatabase(path), lambda: NOW)) as store:
             assert there(store, "1002-user").attempts == 0
             assert "not writable" in store.edges[None, State.PENDING].refused
 
@@ -407,7 +413,7 @@ ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELEC
     ],
 )
 def test_only_an_ordinary_table_is_opened(
-    place: Place, sql: Sql, table: str, instead: str, what: str
+    place: ZgbDatabase, sql: Sql, table: str, instead: str, what: str
 ) -> None:
     """A view or a virtual table in place of a table is refused: it would run code to be read."""
     sql(f"DROP TABLE {table}")
@@ -443,7 +449,7 @@ def test_a_statement_without_end_is_ended(
         list(store.look())
 
 
-def test_ctrl_c_ends_a_statement_without_end(place: Place) -> None:
+def test_ctrl_c_ends_a_statement_without_end(place: ZgbDatabase) -> None:
     """SIGINT while SQLite works ends the statement, and is raised as it is anywhere else."""
     with closing(sqlite3.connect(place.path)) as db:
         limit = deadline.Deadline(db, place.path)

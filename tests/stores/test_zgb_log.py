@@ -19,7 +19,7 @@ from engine.stores.zgb.log import (
     NAME,
     WEB_ROOTS,
     Log,
-    Spot,
+    LogLocation,
     is_public,
     masked,
     parse,
@@ -27,7 +27,7 @@ from engine.stores.zgb.log import (
     spot,
     whole,
 )
-from engine.stores.zgb.place import Place
+from engine.stores.zgb.place import ZgbDatabase
 from tests.stores.queued import NOW, Sql
 from tests.stores.seen import naming
 
@@ -61,7 +61,9 @@ def test_where_the_log_is_written(tmp_path: Path) -> None:
         with naming(setting, environ):
             found = spot(setting, db, environ, str(data))
             assert (found.path, found.warnings) == (path, ())
-    assert spot("", db, named, str(data)) == Spot(str(data / "mail.log"), "as MAIL_QUEUE_LOG says")
+    assert spot("", db, named, str(data)) == LogLocation(
+        str(data / "mail.log"), "as MAIL_QUEUE_LOG says"
+    )
     assert not (data / "logs").exists()
 
 
@@ -286,7 +288,7 @@ def test_what_was_tried_counts_once_and_what_was_not_does_not(tmp_path: Path) ->
     assert a_log(path).tried(NOW - 3600) == [NOW + at for at in (1, 2, 5, 7)]
 
 
-def test_the_store_logs_what_happens(place: Place, sql: Sql) -> None:
+def test_the_store_logs_what_happens(place: ZgbDatabase, sql: Sql) -> None:
     """Enqueued, twice, failed, parked, retried, set, recovered, reset, and a lost lease: each is an
     event."""
     told: list[tuple[str, dict[str, object]]] = []

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from engine import rescuer, verbs
+from engine import verbs
 from engine.model import Missing, Move, State, Task, attempts_counted, own_word
 from engine.store import Gone, Unavailable, Unsupported
-from engine.stores.zgb import Pace, Place, ZgbStore
+from engine.stores.zgb import RateLimit, ZgbDatabase, ZgbStore
 from engine.stores.zgb.place import PARKED, schedule
-from engine.stores.zgb.redirect import UNDECIDABLE, Way
+from engine.stores.zgb.redirect import UNDECIDABLE, RedirectDecision
 from engine.stores.zgb.store import EDGES
+from engine.work import rescuer
 from tests.stores.children import at_once
 from tests.stores.queued import NOW, ORGANIZER, USER, Sql, config, settle, there
 from tests.stores.seen import naming, problems_in
@@ -22,7 +23,7 @@ from tests.stores.seen import naming, problems_in
 Opener = Callable[..., ZgbStore]
 
 DAY = 86_400.0
-REAL = Pace()
+REAL = RateLimit()
 
 
 def retried(task: Task) -> Task:
@@ -77,7 +78,7 @@ def test_every_edge_is_there(user_job: ZgbStore) -> None:
 
 
 def test_a_queue_opened_to_be_read_refuses_every_edge(
-    both_jobs: ZgbStore, open_queue: Opener, place: Place
+    both_jobs: ZgbStore, open_queue: Opener, place: ZgbDatabase
 ) -> None:
     """Opened to be read, every edge and control is refused with the reason, and nothing is done."""
     store = open_queue(read_only=True)
@@ -219,7 +220,7 @@ while batch := list(store.take(float(sys.argv[2]), "me", 3)):
 """
 
 
-def test_two_workers_on_two_hundred_jobs(place: Place, open_queue: Opener, sql: Sql) -> None:
+def test_two_workers_on_two_hundred_jobs(place: ZgbDatabase, open_queue: Opener, sql: Sql) -> None:
     """None is claimed twice, and as many tokens are spent as jobs are claimed."""
     store = open_queue()
     for number in range(1000, 1100):
@@ -428,7 +429,7 @@ def test_times_that_cannot_be_compared_make_no_orphan(open_queue: Opener, sql: S
 
 @pytest.mark.parametrize("state", [State.HELD, State.TRASH])
 def test_a_held_or_trashed_job_leaves_their_table(
-    user_job: ZgbStore, open_queue: Opener, sql: Sql, place: Place, state: State
+    user_job: ZgbStore, open_queue: Opener, sql: Sql, place: ZgbDatabase, state: State
 ) -> None:
     """No program of theirs finds it; it comes back as the same row, in all columns. Our database is
     as private as theirs, and the trash has the time of the move."""
@@ -549,14 +550,17 @@ def test_inside_the_period_the_test_mode_is_switched_off(both_jobs: ZgbStore, sq
     switch = store.controls["mailRedirectToSchumbi"]
     assert not switch.refused and "from 2026-11-30 23:00:00Z on users' mails go" in switch.summary
     assert store.test_mode_from(NOW) == 1_796_079_600.0
-    assert (store.way_now(NOW), store.way_now(after)) == (Way.PLAIN, Way.REDIRECTED)
+    assert (store.way_now(NOW), store.way_now(after)) == (
+        RedirectDecision.PLAIN,
+        RedirectDecision.REDIRECTED,
+    )
     with pytest.raises(Unsupported, match="expected 0: test mode is on, without effect"):
         store.control("mailRedirectToSchumbi", value="1")
     store.control("mailRedirectToSchumbi", value="0")
     assert config(sql)["mailRedirectToSchumbi"] == "0"
-    assert store.way_now(after) is Way.PLAIN
+    assert store.way_now(after) is RedirectDecision.PLAIN
     assert store.controls["mailRedirectToSchumbi"].refused
-    assert {store.way(task, NOW) for task in store.take(NOW, "me", 9)} == {Way.PLAIN}
+    assert {store.way(task, NOW) for task in store.take(NOW, "me", 9)} == {RedirectDecision.PLAIN}
 
 
 def test_an_undecidable_guard_holds_users_mails(both_jobs: ZgbStore, sql: Sql) -> None:
@@ -604,7 +608,7 @@ def test_without_a_time_of_its_own_a_job_has_that_of_its_registration(
     else:
         sql("UPDATE mail_queue SET created_at = ?", moments[made])
     store = open_queue()
-    way = Way.PLAIN if "inside" in (made, registered) else Way.REDIRECTED
+    way = RedirectDecision.PLAIN if "inside" in (made, registered) else RedirectDecision.REDIRECTED
 
     tasks = {task.id: task for task in store.take(NOW, "me", 9)}
 
@@ -625,7 +629,7 @@ def test_without_any_time_users_mails_wait(open_queue: Opener, sql: Sql) -> None
     store.enqueue(1001)
     assert taken(store) == [ORGANIZER]
     assert "neither jobs nor registrations" in problems_in(store)["redirect"]
-    assert store.way_now(NOW) is Way.UNDECIDABLE
+    assert store.way_now(NOW) is RedirectDecision.UNDECIDABLE
     settle(sql, endDate="2026-11-28")
     assert taken(store) == [USER]
     assert problems_in(store) == {}
@@ -642,7 +646,7 @@ def test_figures_for_their_page(open_queue: Opener, sql: Sql) -> None:
     assert store.figures(NOW).drained is None
 
 
-def test_waiting_for_changes_pauses_no_longer_than_asked(place: Place) -> None:
+def test_waiting_for_changes_pauses_no_longer_than_asked(place: ZgbDatabase) -> None:
     """It spends its time in the pause that was passed to it, and no longer."""
     pauses: list[float] = []
     store = ZgbStore(place, lambda: NOW, pause=pauses.append)

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from engine.stores.zgb import redirect
-from engine.stores.zgb.redirect import Way
+from engine.stores.zgb.redirect import RedirectDecision
 from engine.stores.zgb.times import zone_of
 
 BERLIN = zone_of("Europe/Berlin")
@@ -33,19 +33,22 @@ def test_only_mails_outside_of_the_period_are_redirected() -> None:
     """A user's mail is redirected when it was both enqueued and sent outside the period; without a
     period or a time of enqueuing it is undecidable, other mails go on."""
     for on, kind, created, now, way in (
-        (False, "user", BEFORE, BEFORE, Way.PLAIN),
-        (True, "organizer", BEFORE, BEFORE, Way.PLAIN),
-        (True, "user", BEFORE, BEFORE, Way.REDIRECTED),
-        (True, "user", AFTER, AFTER, Way.REDIRECTED),
-        (True, "user", INSIDE, INSIDE, Way.PLAIN),
-        (True, "user", INSIDE, AFTER, Way.PLAIN),
-        (True, "user", BEFORE, INSIDE, Way.PLAIN),
-        (True, "user", None, INSIDE, Way.PLAIN),
-        (True, "user", None, AFTER, Way.UNDECIDABLE),
+        (False, "user", BEFORE, BEFORE, RedirectDecision.PLAIN),
+        (True, "organizer", BEFORE, BEFORE, RedirectDecision.PLAIN),
+        (True, "user", BEFORE, BEFORE, RedirectDecision.REDIRECTED),
+        (True, "user", AFTER, AFTER, RedirectDecision.REDIRECTED),
+        (True, "user", INSIDE, INSIDE, RedirectDecision.PLAIN),
+        (True, "user", INSIDE, AFTER, RedirectDecision.PLAIN),
+        (True, "user", BEFORE, INSIDE, RedirectDecision.PLAIN),
+        (True, "user", None, INSIDE, RedirectDecision.PLAIN),
+        (True, "user", None, AFTER, RedirectDecision.UNDECIDABLE),
     ):
         assert redirect.way(on, kind, created, now, PERIOD) is way
-    without = {(True, "user"): Way.UNDECIDABLE, (True, "organizer"): Way.PLAIN}
-    for (on, kind), way in {**without, (False, "user"): Way.PLAIN}.items():
+    without = {
+        (True, "user"): RedirectDecision.UNDECIDABLE,
+        (True, "organizer"): RedirectDecision.PLAIN,
+    }
+    for (on, kind), way in {**without, (False, "user"): RedirectDecision.PLAIN}.items():
         assert redirect.way(on, kind, BEFORE, BEFORE, None) is way
 
 

@@ -13,7 +13,7 @@ import pytest
 from engine import verbs
 from engine.model import State, Task
 from engine.store import StoreError, Unavailable
-from engine.stores.zgb import Place, ZgbStore, create
+from engine.stores.zgb import ZgbDatabase, ZgbStore, create
 from tests.stores.hot_journals import plant
 from tests.stores.nobody import NOBODY, by_nobody, nobodys_folder
 from tests.stores.seen import found
@@ -75,7 +75,7 @@ def test_a_planted_journal_removes_nothing_of_root(
     database: Path, victim: Path, beside: str, rolls_back: bool, act: str
 ) -> None:
     """What the owner of a database plants beside it, root carries out with the owner's rights."""
-    place = Place(str(database), rolls_back=rolls_back)
+    place = ZgbDatabase(str(database), rolls_back=rolls_back)
     with closing(ZgbStore(place, lambda: NOW)) as store:
         hold(store)
         seen = one(store)
@@ -97,13 +97,13 @@ def test_a_journal_of_another_user_is_reported_not_rolled_back(
     journal = plant(database, victim, NOBODY)
     before = journal.read_bytes()
     with pytest.raises(Unavailable, match=r"zgb\.db-journal.*sudo -u nobody spooldeck status"):
-        ZgbStore(Place(str(database), read_only=read_only))
+        ZgbStore(ZgbDatabase(str(database), read_only=read_only))
     assert main(["zgb", "doctor", str(database)]) == 1
     said = capsys.readouterr().out
     assert f"sudo -u nobody spooldeck status {database}" in said
     assert "mend: run that command: it rolls the unfinished write back" in said
     assert journal.read_bytes() == before
-    with closing(ZgbStore(Place(str(database), rolls_back=True), lambda: NOW)) as store:
+    with closing(ZgbStore(ZgbDatabase(str(database), rolls_back=True), lambda: NOW)) as store:
         look(store)
     assert not journal.exists() and victim.exists()
 
@@ -113,7 +113,7 @@ def test_a_journal_planted_under_an_open_store_removes_nothing(
     database: Path, victim: Path
 ) -> None:
     """A store that is open already meets a new journal with the owner's rights, too."""
-    store = ZgbStore(Place(str(database)), lambda: NOW)
+    store = ZgbStore(ZgbDatabase(str(database)), lambda: NOW)
     hold(store)
     plant(database, victim, NOBODY)
     with suppress(StoreError):
@@ -129,7 +129,7 @@ def test_the_journal_of_a_dead_program_of_ours_is_rolled_back(tmp_path: Path) ->
     path = tmp_path / "zgb.db"
     fill(path)
     journal = plant(path, tmp_path / "none")
-    with closing(ZgbStore(Place(str(path)), lambda: NOW)) as store:
+    with closing(ZgbStore(ZgbDatabase(str(path)), lambda: NOW)) as store:
         look(store)
     assert not journal.exists()
 
@@ -143,7 +143,7 @@ def test_what_root_makes_beside_it_is_the_owners(database: Path) -> None:
         made.update(entry.name for entry in os.scandir(database.parent) if entry.stat().st_uid == 0)
         return NOW
 
-    with closing(ZgbStore(Place(str(database)), clock)) as store:
+    with closing(ZgbStore(ZgbDatabase(str(database)), clock)) as store:
         hold(store)
         look_again = one(store)
     assert look_again.state is State.HELD
@@ -161,7 +161,7 @@ def test_a_side_file_that_is_no_plain_file_is_not_opened(
     fill(path)
     make(f"{path}{suffix}")
     with pytest.raises(Unavailable, match=f"zgb.db{suffix}: no plain file"):
-        ZgbStore(Place(str(path)))
+        ZgbStore(ZgbDatabase(str(path)))
 
 
 def test_looking_opens_to_read_only(tmp_path: Path) -> None:
@@ -179,13 +179,13 @@ def test_looking_opens_to_read_only(tmp_path: Path) -> None:
                     seen.add(int(info[info.index("flags:") + 1], 8) & os.O_ACCMODE)
         return seen
 
-    with closing(ZgbStore(Place(str(path)), lambda: NOW)) as store:
+    with closing(ZgbStore(ZgbDatabase(str(path)), lambda: NOW)) as store:
         look(store)
         assert modes() == {os.O_RDONLY}
         store.control("mailQueueEnabled", value="1")
         assert modes() == {os.O_RDWR}
     with closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA journal_mode = WAL")
-    with closing(ZgbStore(Place(str(path)), lambda: NOW)) as store:
+    with closing(ZgbStore(ZgbDatabase(str(path)), lambda: NOW)) as store:
         look(store)
     assert [entry.name for entry in tmp_path.iterdir()] == ["zgb.db"]

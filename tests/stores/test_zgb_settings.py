@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from engine.checks import At, ConfigError
-from engine.stores.zgb.place import Place
-from engine.stores.zgb.settings import HANDOVER, LETTERS, Letter, Settings, said
+from engine.config.validators import ConfigError, ConfigLocation
+from engine.stores.zgb.place import ZgbDatabase
+from engine.stores.zgb.settings import HANDOVER, LETTERS, LetterTemplate, ZgbSettings, said
 from tests.stores.seen import naming
 
-AT = At("some.yaml", "stores.zgb", "/etc/spooldeck")
+AT = ConfigLocation("some.yaml", "stores.zgb", "/etc/spooldeck")
 
 
 def test_everything_can_be_said() -> None:
@@ -34,7 +34,7 @@ def test_everything_can_be_said() -> None:
         AT,
     )
 
-    assert settings.place("/q.db") == Place(
+    assert settings.place("/q.db") == ZgbDatabase(
         "/q.db",
         zone="Europe/Berlin",
         lease=600,
@@ -45,7 +45,7 @@ def test_everything_can_be_said() -> None:
     )
     assert (settings.hourly_limit, settings.log) == (55, "/etc/spooldeck/mail.log")
     assert (settings.sender, settings.from_name) == ("fest@example.org", "Fest")
-    user = Letter(True, "Hallo {name}", "/etc/spooldeck/u.txt", "", "mail")
+    user = LetterTemplate(True, "Hallo {name}", "/etc/spooldeck/u.txt", "", "mail")
     organizer = LETTERS["organizer"]._replace(enabled=False, to="orga@example.org")
     assert settings.letters == {"user": user, "organizer": organizer}
     assert settings.enqueued == ("user",)
@@ -69,10 +69,10 @@ def test_a_wrong_setting_is_reported_with_its_key() -> None:
         with naming(value, words), pytest.raises(ConfigError, match=words):
             said(value, AT)
     settings = said(None, AT)
-    assert settings == Settings() and settings.place("/data/q.db") == Place("/data/q.db")
+    assert settings == ZgbSettings() and settings.place("/data/q.db") == ZgbDatabase("/data/q.db")
     assert settings.enqueued == ("user", "organizer")
     assert "stores.zgb.types.user.template" in settings.unworkable
     assert said({"types": {"organizer": {"template": "/o.txt"}}}, AT).unworkable == ""
-    short = Settings(lease=100)
+    short = ZgbSettings(lease=100)
     assert short.too_short(100 - HANDOVER) == ""
     assert "expected at least 165 s" in short.too_short(100.0)

@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 
 from tests.tui.queues import root, spooldeck
 from tests.tui.spools import acted
-from tui.guarded import Guarded
+from tui.terminal.safe_app import Guarded
 
 __all__ = ["root", "spooldeck"]
 

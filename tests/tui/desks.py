@@ -15,13 +15,14 @@ from textual.screen import Screen
 from textual.timer import Timer
 
 from tests.tui.spools import Clock, a_console, is_known, loaded, until
-from tui import keys, wire
 from tui.app import Console
-from tui.haste import MANY, Haste
-from tui.place import Place
-from tui.plain import text_of
-from tui.present import Line
-from tui.screens.pages import Board
+from tui.format import keys
+from tui.format.present import Line
+from tui.screens.page import ListScreen
+from tui.session.place import Place
+from tui.terminal import bandwidth
+from tui.terminal.paste_detector import MANY, PasteDetector
+from tui.terminal.plain_text import text_of
 from tui.widgets.lines import Lines
 from tui.widgets.picker import Picker
 
@@ -91,7 +92,7 @@ class Desk:
     async def paste(self, *pressed: str) -> None:
         """Let keys arrive as a terminal without bracketed paste sends pasted text."""
         pasted = [Key(key, key) for key in pressed]
-        Haste().heard([*pasted, *(Key("x", "x") for _ in range(MANY))], 0.0)
+        PasteDetector().heard([*pasted, *(Key("x", "x") for _ in range(MANY))], 0.0)
         for key in pasted:
             self.console.post_message(key)
         await self.pilot.pause()
@@ -100,7 +101,7 @@ class Desk:
         """Wait until `true()` is, and paint the boards meanwhile."""
 
         def painted() -> object:
-            if isinstance(self.console.screen, Board):
+            if isinstance(self.console.screen, ListScreen):
                 self.console.screen.paint()
             return true()
 
@@ -127,14 +128,14 @@ class Desk:
 
 PERIODS = {
     "tui.app": ("LOOKS", "TURN"),
-    "tui.live": ("LOOKS", "OFTEN"),
-    "tui.wire": ("ANSWERED", "TURN", "LAPSE"),
-    "tui.screens.lock": ("PERIOD", "GLANCE"),
-    "tui.screens.locks": ("OFTEN",),
-    "tui.screens.overview": ("OFTEN",),
-    "tui.screens.operations": ("PERIOD",),
-    "tui.screens.plan": ("PERIOD",),
-    "tui.screens.replay": ("PERIOD",),
+    "tui.session.place_session": ("LOOKS", "OFTEN"),
+    "tui.terminal.bandwidth": ("ANSWERED", "TURN", "LAPSE"),
+    "tui.locks.screen": ("PERIOD", "GLANCE"),
+    "tui.locks.list_screen": ("OFTEN",),
+    "tui.overview.screen": ("OFTEN",),
+    "tui.operations.screen": ("PERIOD",),
+    "tui.plan.screen": ("PERIOD",),
+    "tui.operations.running_screen": ("PERIOD",),
 }
 """Seconds between two looks at what changes by itself."""
 FASTER = 5
@@ -152,7 +153,9 @@ def hurried() -> Iterator[None]:
         for module, constants in PERIODS.items():
             for name in constants:
                 patch.setattr(f"{module}.{name}", getattr(import_module(module), name) / FASTER)
-        patch.setattr("tui.wire.PACES", tuple(pace / FASTER for pace in wire.PACES))
+        patch.setattr(
+            "tui.terminal.bandwidth.PACES", tuple(pace / FASTER for pace in bandwidth.PACES)
+        )
         patch.setattr(MessagePump, "set_interval", set_shorter)
         yield
 

@@ -8,19 +8,20 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from engine import config, locks
+from engine.config import queue_config
+from engine.locks import queue_lock
 from engine.model import Task
-from engine.stores import open_store
+from engine.stores.detect import open_store
 from tests.engine.lockers import cli_later, later
 from tests.tui.desks import Desk
-from tui.cli.places import place_of
-from tui.cli.wiring import Setup
-from tui.place import Place
-from tui.screens.lock import LockScreen
+from tui.cli.setup.places import place_of
+from tui.cli.setup.setup import Setup
+from tui.locks.screen import LockScreen
+from tui.session.place import Place
 
 HOLDER = """
 import signal, sys, time
-from engine import locks
+from engine.locks import queue_lock as locks
 from engine.stores.nftban import NftbanStore, Spool
 root = sys.argv[1]
 lock = locks.acquire(f"{root}/run/queue.lock", 1200.0)
@@ -62,11 +63,11 @@ def wired(root: Path, settings: str = "queue: {syslog: ''}\n", seconds: float = 
     """
     path = root.with_suffix(".yaml")
     path.write_text(settings)
-    found = config.load(str(path), {})
-    place = place_of(Setup(found, config.queue_for(found, str(root), {})), str(root))
+    found = queue_config.load(str(path), {})
+    place = place_of(Setup(found, queue_config.queue_for(found, str(root), {})), str(root))
     lock, command = str(root / "run" / "queue.lock"), place.recover
     return place._replace(
-        lock=lambda: locks.examine(lock, 1200.0, **later(seconds)),
+        lock=lambda: queue_lock.examine(lock, 1200.0, **later(seconds)),
         recover=(*cli_later(seconds), *command[command.index("--root") :]),
     )
 

@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine import plans
-from engine.journal import Intent, Journal, Who
 from engine.model import State, Task
-from engine.operations import Applying
-from engine.pace import Pace, packed
-from engine.plans import Plan
+from engine.operations import plans
+from engine.operations.execute import PlanRun
+from engine.operations.journal import Intent, Journal, Who
+from engine.operations.plans import Plan
+from engine.replay.settings import ReplayPace, packed
 from tests.tui.spools import NOW, disk_place
-from tui.place import Place
+from tui.session.place import Place
 
 ANA = Who("root", "ana", "192.0.2.7 50122 192.0.2.1 22", "mx1", 4243)
 BEN = Who("ben", "", "", "mx1", 3181)
@@ -54,7 +54,7 @@ def carried_out(
     at: float = NOW,
     most: int | None = None,
     intent: Intent | None = None,
-    pace: Pace | None = None,
+    pace: ReplayPace | None = None,
     became: dict[str, object] | None = None,
 ) -> str:
     """Do this to these tasks, or to the first so many of them and then leave it; its name.
@@ -68,7 +68,7 @@ def carried_out(
     store = place.open()
     pen = Journal(kept(place).folder, place.root, lambda: at).begin(asked, plan)
     try:
-        applying = Applying(store, plan, lambda: at, pen)
+        applying = PlanRun(store, plan, lambda: at, pen)
         applying.step(applying.waiting[:most])
         if became:
             pen.say("became", **became)
@@ -83,14 +83,14 @@ def carried_out(
 def interrupt(place: Place, amount: int = 8, moved: int = 3, at: float = NOW) -> str:
     """A replay of some dead tasks whose console died on the way; its name."""
     dead = seen(place, State.DEAD)[:amount]
-    return carried_out(place, "retry", dead, at=at, most=moved, pace=Pace())
+    return carried_out(place, "retry", dead, at=at, most=moved, pace=ReplayPace())
 
 
 def make_past(root: Path) -> Journal:
     """A journal of a day, the same each time: its names too, as they are on screen."""
     folder = root / "journal"
     folder.mkdir()
-    retried, other = {"verb": "retry", "pace": packed(Pace())}, "20261120T080931Z-51c0ffee"
+    retried, other = {"verb": "retry", "pace": packed(ReplayPace())}, "20261120T080931Z-51c0ffee"
     filtered = {"filter": "kind=mail_send timeout", "reason": "mx7 is back"}
     mark = {"line": "note", "what": "became", "delivered": ["t0", "t1", "t2"], "failed": {}}
     _write(folder, other, BEN, {"verb": "purge", "filter": "age>30d"}, 41, 41)

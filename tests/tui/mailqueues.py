@@ -17,20 +17,20 @@ from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
 
-from engine.config import load
+from engine.config.queue_config import load
 from engine.model import State, Task
 from engine.stores.kannader import KannaderStore, make_spool
-from engine.stores.zgb import Pace, ZgbStore, create
-from engine.stores.zgb.log import Line, Log, recent
-from engine.stores.zgb.settings import LETTERS, Settings
-from engine.worker import Run, Services, Worker
+from engine.stores.zgb import RateLimit, ZgbStore, create
+from engine.stores.zgb.log import Log, LogEvent, recent
+from engine.stores.zgb.settings import LETTERS, ZgbSettings
+from engine.work.worker import Run, Services, Worker
 from tests import command
 from tests.mail.office import NOW, Office, Recorder
 from tests.mail.programs import a_script
 from tests.mail.smtpd import HOST, Server
-from tui.cli.sites import setup_for
-from tui.cli.wiring import Setup
-from tui.cli.zgbmail import Hourly, Parts, Registration
+from tui.cli.formats.zgb_mail import Hourly, Parts, Registration
+from tui.cli.setup.place_formats import setup_for
+from tui.cli.setup.setup import Setup
 
 FROM, TO, ALSO = "foo@example.org", "bar@example.net", "baz@example.org"
 TEXT = b"Subject: hi\n\n.dot, caf\xe9 and \xff\n"
@@ -312,7 +312,7 @@ class Queue(Database):
         orga.write_text(ORGANIZER_TEXT)
         user = LETTERS["user"]._replace(template=str(self.user), subject="Anmeldung {number}")
         both = LETTERS["organizer"]._replace(template=str(orga), to="orga@example.org")
-        self.own = Settings(letters={"user": user, "organizer": both})
+        self.own = ZgbSettings(letters={"user": user, "organizer": both})
         self.transport = Recorder()
         self.office = Office(folder, self.transport, sender="fest@example.org")
         self.log_path = str(folder / "q.log")
@@ -324,7 +324,9 @@ class Queue(Database):
 
     def open(self, log: Log | None = None) -> ZgbStore:
         """The store by the office's clock."""
-        place = self.own.place(self.path, durable=False)._replace(pace=Pace(1_000_000, 1_000_000))
+        place = self.own.place(self.path, durable=False)._replace(
+            pace=RateLimit(1_000_000, 1_000_000)
+        )
         if log is None:
             return ZgbStore(place, self.office.clock)
         return ZgbStore(place, self.office.clock, tell=log.tell)
@@ -366,7 +368,7 @@ class Queue(Database):
         """The mails that were accepted."""
         return parsed(mail.data for mail in self.transport.accepted)
 
-    def logged(self, *events: str) -> list[Line]:
+    def logged(self, *events: str) -> list[LogEvent]:
         """The lines of the log with these events."""
         read = recent(self.log_path, 0)
         assert (read.broken, self.troubles) == (0, [])

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from engine.mail.suspended import Suspensions
-from engine.mailconf import METHODS
+from engine.config.mail_config import METHODS
+from engine.mail.send.suspensions import Suspensions
+from engine.monitor.transport_health import MailBacklog, Routes, Stopped
 from engine.store import Unavailable
-from engine.transports import Heap, Routes, Stopped
-from tui.place import MailDesk
+from tui.session.place import MailDesk
 
 HERE = ("postfix", "curl")
 """Those that are installed; the others are not."""
@@ -31,7 +31,7 @@ class Mailroom:
         self.records = folder / "delivery.jsonl"
         self.noted: list[str] = []
         self.fails = ""
-        self.heap = Heap(0, 0.0)
+        self.heap = MailBacklog(0, 0.0)
 
     def routes(self, stopped: Mapping[str, Stopped]) -> Routes:
         """The first that is there, and is not suspended."""
@@ -48,7 +48,7 @@ class Mailroom:
         read = self.suspensions.read()
         return {name: Stopped(*suspension) for name, suspension in read.items()}
 
-    def look(self) -> Heap:
+    def look(self) -> MailBacklog:
         """What lies in the spool."""
         if self.fails:
             raise Unavailable(self.fails)

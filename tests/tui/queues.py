@@ -12,9 +12,9 @@ from typing import TypeAlias
 import pytest
 
 from engine import verbs
-from engine.journal import Journal
 from engine.model import Task
-from engine.stores import open_store
+from engine.operations.journal import Journal
+from engine.stores.detect import open_store
 from engine.stores.nftban import NftbanStore
 from tests import command
 

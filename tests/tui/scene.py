@@ -15,18 +15,18 @@ from itertools import count
 from pathlib import Path
 from tempfile import mkdtemp
 
-from engine.limits import Left
-from engine.logtail import contract_line
-from engine.metrics import QueueGauges, render_queue
+from engine.locks.process_stats import Files, Vitals
+from engine.locks.token_buckets import Left
+from engine.logs.log_tail import contract_line
 from engine.model import Missing, Problem, State, Task
+from engine.monitor.prometheus import QueueGauges, render_queue
 from engine.store import Store
-from engine.stores import open_store
-from engine.vitals import Files, Vitals
+from engine.stores.detect import open_store
 from tests.tui.journals import make_past
 from tests.tui.mailrooms import Mailroom
 from tests.tui.spools import NOW, disk_place, put_file, recover_command
 from tests.tui.wholes import Whole
-from tui.place import Facts, MailDesk, Place
+from tui.session.place import MailDesk, Place, PlaceFigures
 
 NAME = "/var/lib/nftban"
 """What the spool is called, also where the path of its folder is drawn."""
@@ -291,7 +291,7 @@ def a_whole_place(root: Path) -> Place:
         ("time to drain", "at once: 2 jobs are due, and there are tokens for both"),
         ("registrations", "1"),
     )
-    facts = Facts(rows, ("nothing has asked for work for 3 min: does cron run?",))
+    facts = PlaceFigures(rows, ("nothing has asked for work for 3 min: does cron run?",))
     return whole.place(
         name="/srv/zgb.db", command=("spooldeck", "--root", "/srv/zgb.db"), facts=lambda: facts
     )

@@ -17,7 +17,7 @@ from tests.tui.scene import NAME, a_folder, make_scene
 from tests.tui.shots import SHOTS, settled, taken
 from tests.tui.spools import in_utc
 from tui.app import Console
-from tui.glyphs import UTF8
+from tui.format.glyphs import UTF8
 
 ROOT = Path(__file__).parents[2]
 IN_GIT, BUILD = ROOT / "screenshots", ROOT / "build" / "screenshots"

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from textual.pilot import Pilot
 
-from engine.journal import Journal
 from engine.model import LockEvidence, Missing, Problem, Task, Verdict
+from engine.operations.journal import Journal
 from engine.stores.memory import MemoryStore
 from tests.tui.journals import ANA
 from tests.tui.scene import NAME, a_lost_place, a_scene_place, a_whole_place, mail_desk
@@ -28,10 +28,10 @@ from tests.tui.spools import (
     show_all,
     until,
 )
-from tui import keys
 from tui.app import Console
-from tui.place import Place
-from tui.plain import text_of
+from tui.format import keys
+from tui.session.place import Place
+from tui.terminal.plain_text import text_of
 
 _STUCK = a_stuck_lock()
 DOUBT = _STUCK._replace(doubt="PID 4711 runs under several uids", facts=_STUCK.facts[:-1])

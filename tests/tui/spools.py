@@ -12,21 +12,21 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
-from engine import locks
-from engine.metrics import QueueGauges, render_queue
+from engine.locks import queue_lock
 from engine.model import Lease, LockEvidence, State, Task, Verdict
-from engine.stores import open_store
-from engine.stores.memory import Memory, MemoryStore
-from tui import keys
+from engine.monitor.prometheus import QueueGauges, render_queue
+from engine.stores.detect import open_store
+from engine.stores.memory import MemoryStore, MemoryTasks
 from tui.app import Console
-from tui.glyphs import ASCII
-from tui.guarded import Guarded
-from tui.live import Live
-from tui.place import Place
-from tui.screens.log import LogScreen
-from tui.screens.pages import Board
-from tui.screens.queue import QueueScreen
-from tui.screens.task import TaskScreen
+from tui.format import keys
+from tui.format.glyphs import ASCII
+from tui.log.screen import LogScreen
+from tui.queue.screen import QueueScreen
+from tui.screens.page import ListScreen
+from tui.session.place import Place
+from tui.session.place_session import PlaceSession
+from tui.task.screen import TaskScreen
+from tui.terminal.safe_app import Guarded
 from tui.widgets.task_list import TaskList
 
 NOW = 1_795_167_728.0
@@ -67,9 +67,9 @@ def some_tasks(pending: int = 40, active: int = 1, dead: int = 12) -> list[Task]
     return [a_task(number, state) for number, state in enumerate(states)]
 
 
-def a_memory(tasks: list[Task]) -> Memory:
+def a_memory(tasks: list[Task]) -> MemoryTasks:
     """A store's contents, to be opened as often as one likes."""
-    memory = Memory()
+    memory = MemoryTasks()
     with memory.changed:
         for task in tasks:
             memory.put((task.queue, task.id), task)
@@ -106,7 +106,7 @@ def recover_command(root: str = "/var/lib/nftban") -> tuple[str, ...]:
     return (*argv, "--yes", "--seen")
 
 
-def a_place(memory: Memory, **fields: object) -> Place:
+def a_place(memory: MemoryTasks, **fields: object) -> Place:
     """A place in memory with these fields."""
     place = Place("/var/lib/nftban", lambda: MemoryStore(memory), lock=free)
     return place._replace(**fields)  # type: ignore[arg-type]
@@ -181,7 +181,7 @@ def disk_place(root: Path, name: str = "", clock: Callable[[], float] = lambda: 
     return Place(
         name or str(root),
         lambda: open_store(str(root), clock),
-        lock=lambda: locks.examine(str(root / "run" / "queue.lock"), 1200, clock),
+        lock=lambda: queue_lock.examine(str(root / "run" / "queue.lock"), 1200, clock),
         queue_metrics=str(root / "metrics" / "queue.prom"),
         mail_metrics=str(root / "metrics" / "mail.prom"),
         logs=(str(root / "log" / "queue.log"),),
@@ -250,7 +250,7 @@ async def acted(pilot: Pilot[None]) -> None:
         await pilot._wait_for_screen()
 
 
-def is_known(live: Live) -> bool:
+def is_known(live: PlaceSession) -> bool:
     """Whether all was looked at and counted once, or is known not to be there."""
     latest = live.inspector.latest
     if latest.unavailable:
@@ -263,7 +263,7 @@ def show_all(console: Console) -> None:
     for live in console.lives:
         live.judge()
     for screen in console.screen_stack:
-        if isinstance(screen, Board):
+        if isinstance(screen, ListScreen):
             screen.paint()
         elif isinstance(screen, QueueScreen | TaskScreen):
             screen._tick()

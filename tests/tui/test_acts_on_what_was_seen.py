@@ -13,7 +13,7 @@ from textual.events import Event, Key
 from textual.pilot import Pilot
 
 from engine.model import State, Task
-from engine.stores.memory import Memory
+from engine.stores.memory import MemoryTasks
 from tests.examples import deep_but
 from tests.tui.spools import (
     Clock,
@@ -27,9 +27,9 @@ from tests.tui.spools import (
     until,
 )
 from tui.app import Console
-from tui.guarded import Guarded
-from tui.plain import text_of
-from tui.screens.plan import PlanScreen
+from tui.plan.screen import PlanScreen
+from tui.terminal.plain_text import text_of
+from tui.terminal.safe_app import Guarded
 
 SIZE = (100, 60)
 """Ids are whole, every row is on screen, and nothing stands beside the list."""
@@ -74,7 +74,9 @@ def seen(console: Console) -> Seen:
 class Night:
     """An operator who types, and a queue that does not wait for that."""
 
-    def __init__(self, console: Console, pilot: Pilot[None], memory: Memory, seed: int) -> None:
+    def __init__(
+        self, console: Console, pilot: Pilot[None], memory: MemoryTasks, seed: int
+    ) -> None:
         self.console, self.pilot, self.memory = console, pilot, memory
         self.chance = random.Random(seed)
         self.number = 100

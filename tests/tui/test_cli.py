@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from engine import verbs
-from engine.inotify import Ear
+from engine.live.inotify import InotifyWatch
 from tests import command
 from tests.tui.queues import (
     Run,
@@ -338,7 +338,7 @@ def test_an_interrupted_worker_finishes_its_task_under_its_lock(
     )
     opened = os.open(gate, os.O_RDWR)  # for both ways, so that it never blocks
     log = Path(root, "log")
-    with closing(Ear([str(log)])) as ear:
+    with closing(InotifyWatch([str(log)])) as ear:
         while "Executing" not in (log / "queue.log").read_text() and first.poll() is None:
             ear.wait(0.1)
             ear.hear()

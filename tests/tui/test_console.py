@@ -15,7 +15,7 @@ import pytest
 
 from engine.model import LockEvidence, State, Verdict
 from engine.store import Store, Unavailable
-from engine.stores.memory import Memory
+from engine.stores.memory import MemoryTasks
 from tests.tui.desks import Desk, a_desk, clock_of
 from tests.tui.spools import (
     NOW,
@@ -32,18 +32,18 @@ from tests.tui.spools import (
     some_tasks,
     task_list,
 )
-from tui import keys
-from tui.arming import PERIOD
-from tui.place import Place
+from tui.format import keys
+from tui.operations.worker_screen import WorkerScreen
+from tui.overview.screen import OverviewScreen
+from tui.plan.screen import PlanScreen
+from tui.queue.filter_line import FilterLine
+from tui.queue.problems_screen import ProblemsScreen
+from tui.queue.screen import QueueScreen
 from tui.screens.help import HelpScreen
-from tui.screens.overview import OverviewScreen
-from tui.screens.plan import PlanScreen
-from tui.screens.problems import ProblemsScreen
-from tui.screens.queue import QueueScreen
 from tui.screens.quit import QuitScreen
-from tui.screens.task import TaskScreen
-from tui.screens.worker import WorkerScreen
-from tui.widgets.filter_line import FilterLine
+from tui.screens.write_mode import PERIOD
+from tui.session.place import Place
+from tui.task.screen import TaskScreen
 from tui.widgets.lines import Lines, LongText
 from tui.widgets.task_list import TaskList
 
@@ -55,7 +55,7 @@ DEAD = "4"
 class ListDesk(Desk):
     """An operator on the list of a queue in memory, who lets each key come to its end."""
 
-    memory: Memory
+    memory: MemoryTasks
 
     async def press(self, *pressed: str) -> None:
         """Press keys; after each, wait until what it began is done."""
@@ -111,7 +111,7 @@ class ListDesk(Desk):
 
 @asynccontextmanager
 async def a_list(
-    memory: Memory | None = None,
+    memory: MemoryTasks | None = None,
     size: tuple[int, int] = (80, 24),
     armed: bool = False,
     **place: object,
@@ -569,8 +569,8 @@ async def test_what_changes_on_disk_is_shown(tmp_path: Path) -> None:
 
 async def test_a_place_that_comes_and_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A place that is not there is said in words; when it comes, so do its tasks, and again."""
-    for module in ("mirror", "watch"):
-        monkeypatch.setattr(f"engine.{module}.RETRY", 0.1)
+    for module in ("index_sync", "folder_watch"):
+        monkeypatch.setattr(f"engine.live.{module}.RETRY", 0.1)
     root = tmp_path / "spool"
     async with a_desk(disk_place(root), early=True) as desk:
         tasks = desk.console.queue(1).list
@@ -687,7 +687,7 @@ async def test_ctrl_c_cancels_and_twice_leaves(monkeypatch: pytest.MonkeyPatch) 
         await desk.pilot.press("ctrl+c")
         await desk.until(lambda: desk.console.return_code == 0)
 
-    monkeypatch.setattr("tui.wire.ANSWERED", 0.0)
+    monkeypatch.setattr("tui.terminal.bandwidth.ANSWERED", 0.0)
     assert not desk.console.screen_stack
     desk.console._turn()
 

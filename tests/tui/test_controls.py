@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 
 from engine.model import Problem, State
-from engine.store import Control, Forecast, Unavailable
+from engine.store import Control, Outlook, Unavailable
 from engine.stores.memory import MemoryStore
 from tests.tui.desks import Desk, a_desk
 from tests.tui.spools import Clock, a_memory, a_place, loaded, queue_of, some_tasks
 from tests.tui.wholes import PAUSE, RATE, REDIRECT, RETRY, Whole
-from tui import keys
-from tui.place import Facts, Place
-from tui.plain import text_of
-from tui.screens.control import ControlScreen
-from tui.screens.controls import ControlsScreen
-from tui.screens.face import Target
-from tui.screens.overview import OverviewScreen
-from tui.views import controls as view
+from tui.format import keys
+from tui.operations import control_lines as view
+from tui.operations.control_screen import ControlScreen
+from tui.operations.controls_screen import ControlsScreen
+from tui.overview.screen import OverviewScreen
+from tui.screens.base import Target
+from tui.session.place import Place, PlaceFigures
+from tui.terminal.plain_text import text_of
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ async def test_the_facts_and_each_control_on_a_line(whole: Whole) -> None:
         await desk.sees(f"{REDIRECT}: registration period 2026-11-01 to 2026-12-31")
         assert desk.console.screen is screen
 
-    def unreadable() -> Facts:
+    def unreadable() -> PlaceFigures:
         raise PermissionError(13, "Permission denied", whole.path)
 
     async with a_desk(whole.place(facts=unreadable)) as desk:
@@ -191,9 +191,9 @@ class Flushing(MemoryStore):
             raise Unavailable("the folder is locked")
         return f"{target} is flushed\n\x1b[31mred"
 
-    def forecast(self, name: str, target: str = "", value: str = "") -> Forecast:
+    def forecast(self, name: str, target: str = "", value: str = "") -> Outlook:
         """Foretell the same for two things."""
-        return Forecast(f"{target} would be flushed\n\x1b[31mred", 2)
+        return Outlook(f"{target} would be flushed\n\x1b[31mred", 2)
 
 
 class Refusing(Flushing):

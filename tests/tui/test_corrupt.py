@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from engine import config
+from engine.config import queue_config
 from engine.model import State, Task
-from engine.stores.nftban import form
+from engine.stores.nftban import task_format
 from tests.tui.queues import Run, store_at
-from tui.cli.wiring import Setup
+from tui.cli.setup.setup import Setup
 
 TASK = Task("20261120T094115Z-job-00000001", "job", State.PENDING, 1_795_170_000.0)
-FILE = form.render(form.new_record(TASK))
+FILE = task_format.render(task_format.new_record(TASK))
 REASON = "no newline at its end: a write was interrupted"
 
 
@@ -51,8 +51,8 @@ def test_quarantined_files_are_listed_and_put_back(root: str, spooldeck: Run) ->
 
 def test_a_worker_logs_and_counts_quarantined_files(root: str) -> None:
     """Each file is one warning in the log and one in `corrupt_total`, but none in `queue.prom`."""
-    loaded = config.load(None, {})
-    setup = Setup(loaded, config.queue_for(loaded, root, {}))
+    loaded = queue_config.load(None, {})
+    setup = Setup(loaded, queue_config.queue_for(loaded, root, {}))
     Path(root, "queue", "pending", "0\x1b.task").symlink_to("/etc/shadow")
     Path(root, "queue", "pending", "1.task").mkdir()
 

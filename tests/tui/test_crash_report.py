@@ -17,16 +17,16 @@ import pytest
 from tests.examples import deep_but
 from tests.tui.ptys import UTF8, Terminal
 from tests.tui.spools import NOW, make_spool, some_tasks
-from tui import crash
+from tui.terminal import crash_report
 
 SECRET = "SECRET-4711"
 """In messages and variables of the crash; it must be in no report."""
 
 PLANTED = f"""
 import sys, threading
-from engine import locks
-from tui.cli import main, wiring
-from tui.screens.queue import QueueScreen
+from engine.locks import queue_lock as locks
+from tui.cli.setup import setup as wiring; from tui.cli import main
+from tui.queue.screen import QueueScreen
 
 def boom(*_, **__):
     local = "{SECRET}"
@@ -48,15 +48,18 @@ sys.exit(main(["--open", "queue", sys.argv[1]]))
 PLANTS = {
     "a key": ("QueueScreen.action_reread = boom", "tui/"),
     "a callback": ("QueueScreen.action_reread = later", "<string>:"),
-    "a worker": ("locks.examine = boom", "tui/cli/wiring.py:"),
+    "a worker": ("locks.examine = boom", "tui/cli/setup/setup.py:"),
     "a thread": ("locks.examine = beside", "<string>:"),
-    "the mirror": ("wiring.Setup.open = boom", "tui/cli/console.py:"),
+    "the mirror": ("wiring.Setup.open = boom", "tui/cli/open_console.py:"),
     "the terminal": (
-        "import tui.terminal; tui.terminal.Terminal.start_application_mode = boom",
+        "import tui.terminal.driver; tui.terminal.driver.Terminal.start_application_mode = boom",
         "<string>:",
     ),
     "the first screen": ("QueueScreen.__init__ = boom", "tui/"),
-    "the beginning": ("import tui.app; tui.app.Console.__init__ = boom", "tui/cli/console.py:"),
+    "the beginning": (
+        "import tui.app; tui.app.Console.__init__ = boom",
+        "tui/cli/open_console.py:",
+    ),
 }
 """What is planted, and the last file of ours in the traceback."""
 
@@ -79,7 +82,7 @@ def test_a_crash_anywhere(spool: str, tmp_path: Path, place: str) -> None:
         if "reread" in plant:
             terminal.shows("scope if you act now: row")
             terminal.send("r")
-        assert terminal.end() == crash.EX_SOFTWARE
+        assert terminal.end() == crash_report.EX_SOFTWARE
         assert terminal.restored
         said = terminal.said.decode()
 
@@ -97,12 +100,14 @@ def test_a_crash_anywhere(spool: str, tmp_path: Path, place: str) -> None:
     assert "size       80x24" in text
 
 
-def report_of(act: Callable[[], object], environ: Mapping[str, str] | None = None) -> crash.Report:
+def report_of(
+    act: Callable[[], object], environ: Mapping[str, str] | None = None
+) -> crash_report.CrashReport:
     """The report of the error that this ends with; it never has the secret."""
     try:
         act()
     except BaseException as error:
-        made = crash.report(error, environ or {}, NOW)
+        made = crash_report.report(error, environ or {}, NOW)
         assert SECRET not in made.text + made.headline
         return made
     raise AssertionError("it did not fail")
@@ -143,7 +148,7 @@ def test_a_report_has_versions_terminal_and_lines_of_code() -> None:
     text, recursion = report_of(fail).text, report_of(deeper).text
     assert [text.count(name) for name in ("ExceptionGroup", "ValueError", "LookupError")] == [1] * 3
     assert "more ..." in recursion
-    assert len(recursion.splitlines()) < crash.FRAMES + 30
+    assert len(recursion.splitlines()) < crash_report.FRAMES + 30
 
 
 @pytest.mark.parametrize(
@@ -160,7 +165,7 @@ def test_where_it_is_kept(tmp_path: Path, environ: Mapping[str, str], folder: st
     """In the state folder of the user; where that cannot be written, in the temporary folder."""
     told = {key: value.format(tmp_path) for key, value in environ.items()}
 
-    path = Path(crash.keep("text", told, NOW, 4711))
+    path = Path(crash_report.keep("text", told, NOW, 4711))
 
     try:
         assert path.read_text() == "text"
@@ -180,12 +185,12 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     (tmp_path / "spooldeck").mkdir()
     (tmp_path / "spooldeck/crash-20261120T094208Z-1.txt").symlink_to(tmp_path / "planted")
 
-    kept = [Path(crash.keep("text", {"XDG_STATE_HOME": str(tmp_path)}, NOW, 1))]
+    kept = [Path(crash_report.keep("text", {"XDG_STATE_HOME": str(tmp_path)}, NOW, 1))]
     if os.geteuid() == 0:
         home = tmp_path / "home"
         home.mkdir()
         os.chown(home, 65534, 65534)
-        kept.append(Path(crash.keep("text", {"HOME": str(home)}, NOW, 1)))
+        kept.append(Path(crash_report.keep("text", {"HOME": str(home)}, NOW, 1)))
         assert not list(home.iterdir())
 
     assert not any(path.is_relative_to(tmp_path) for path in kept)

@@ -13,8 +13,8 @@ from tests.tui.desks import Desk
 from tests.tui.scene import a_folder, make_scene
 from tests.tui.shots import QUEUE, SHOTS, Shot, taken
 from tests.tui.spools import in_utc
-from tui.present import Line, width_of
-from tui.screens.deed import Deed
+from tui.format.present import Line, width_of
+from tui.plan.confirm_screen import ConfirmScreen
 from tui.widgets.lines import Lines
 from tui.widgets.picker import Picker
 
@@ -63,7 +63,11 @@ async def test_every_screen_fits_every_size(days: dict[bool, Path], name: str) -
             await desk.until(lambda: len(desk.text.splitlines()) <= height)  # noqa: B023
             if width >= (80 if name in CUT else 40):
                 await desk.until(lambda: not over_the_edge(desk, width))  # noqa: B023
-            if isinstance(console.screen, Deed) and width >= 40 and console.screen.settled() == "":
+            if (
+                isinstance(console.screen, ConfirmScreen)
+                and width >= 40
+                and console.screen.settled() == ""
+            ):
                 word = console.screen.query_one("#word", Lines)
                 assert word.region.bottom <= height
                 assert desk.line("word").lstrip().startswith(("y to", "type")), size

@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 
 from engine.model import State
 from tests.tui.spools import NOW, a_task
-from tui import rows
-from tui.clipboard import CAP, CAP_NAME, TooLong, sequence
-from tui.export import Export, Refused, Sheet, bad_path, usual_path
+from tui.format import task_row
+from tui.format.export import Export, ExportRefused, ExportTable, bad_path, usual_path
+from tui.terminal.clipboard import CAP, CAP_NAME, TooLong, sequence
 
-ROWS = [rows.row(a_task(number, State.DEAD), "dlq") for number in range(3)]
+ROWS = [task_row.row(a_task(number, State.DEAD), "dlq") for number in range(3)]
 
 
 def exported(path: Path) -> None:
     """Export all rows into a file."""
-    file = Export(str(path), rows.FIELDS)
+    file = Export(str(path), task_row.FIELDS)
     assert file.take(ROWS[:2], 2, 3) and file.take(ROWS[2:], 3, 3)
     file.finish()
 
@@ -45,7 +45,7 @@ def test_a_file_holds_every_row_in_full(tmp_path: Path) -> None:
 def test_no_cell_is_a_formula() -> None:
     """What a spreadsheet would run arrives as text; control characters do not arrive at all."""
     for begin in ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"):
-        text = rows.csv_lines([{"error": f"{begin}\x1b[31m"}], ["error"])
+        text = task_row.csv_lines([{"error": f"{begin}\x1b[31m"}], ["error"])
         cell = next(csv.reader([text.strip("\n")]))[0]
         assert not cell.startswith(("=", "+", "-", "@", "\t", "\r"))
         assert "\x1b" not in cell
@@ -53,7 +53,7 @@ def test_no_cell_is_a_formula() -> None:
 
 def test_a_stopped_export_leaves_nothing(tmp_path: Path) -> None:
     """Esc in the middle: the next rows are refused, and there is no file."""
-    file = Export(str(tmp_path / "out.csv"), rows.FIELDS)
+    file = Export(str(tmp_path / "out.csv"), task_row.FIELDS)
     assert file.take(ROWS[:1], 1, 3)
     file.stopped = True
     assert not file.take(ROWS[1:2], 2, 3)
@@ -64,36 +64,36 @@ def test_no_file_is_written_over(tmp_path: Path) -> None:
     """A file that is there stays as it is, whether it was there before or came meanwhile."""
     path = tmp_path / "out.csv"
     path.write_text("mine")
-    with pytest.raises(Refused, match="is there already"):
-        Export(str(path), rows.FIELDS).take(ROWS, 3, 3)
+    with pytest.raises(ExportRefused, match="is there already"):
+        Export(str(path), task_row.FIELDS).take(ROWS, 3, 3)
     path.unlink()
-    file = Export(str(path), rows.FIELDS)
+    file = Export(str(path), task_row.FIELDS)
     file.take(ROWS, 3, 3)
     path.write_text("mine, later")
-    with pytest.raises(Refused):
+    with pytest.raises(ExportRefused):
         file.finish()
     assert (path.read_text(), list(tmp_path.iterdir())) == ("mine, later", [path])
 
 
 def test_paths(tmp_path: Path) -> None:
     """A wrong path is refused while it is typed, a missing folder or home when it is opened."""
-    sheet = Sheet("dlq /x", rows.FIELDS, lambda take: NotImplemented)
+    sheet = ExportTable("dlq /x", task_row.FIELDS, lambda take: NotImplemented)
     assert usual_path(sheet, NOW) == "spooldeck-dlq--x-20261120T094208Z.csv"
     assert bad_path(usual_path(sheet, NOW)) == ""
     assert all("expected" in bad_path(path) for path in (" ", "tasks.xlsx", "a\0.csv"))
     missing = (f"{tmp_path}/nowhere/out.csv", "No such file or directory")
     for path, why in (missing, ("~nosuchuser/out.csv", "~nosuchuser")):
-        with pytest.raises(Refused, match=why):
-            Export(path, rows.FIELDS).take(ROWS, 3, 3)
+        with pytest.raises(ExportRefused, match=why):
+            Export(path, task_row.FIELDS).take(ROWS, 3, 3)
     exported(tmp_path / ".csv")
     assert (tmp_path / ".csv").read_text().startswith("id,")
 
 
 def test_what_has_no_age_is_null() -> None:
     """A task of unknown creation has none for a program either."""
-    told = rows.row(replace(a_task(1), created=0.0), "pending")
+    told = task_row.row(replace(a_task(1), created=0.0), "pending")
     assert told["created"] is None
-    assert rows.csv_lines([told], ["id", "created"]).strip().endswith(",")
+    assert task_row.csv_lines([told], ["id", "created"]).strip().endswith(",")
 
 
 @given(st.text(max_size=500))

@@ -9,8 +9,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from engine.filters import parse
-from engine.index import Query
+from engine.index.filter_language import parse
+from engine.index.schema import Query
 from engine.model import State
 from tests.tui.desks import Desk, a_desk, clock_of
 from tests.tui.queues import Run
@@ -26,7 +26,7 @@ from tests.tui.spools import (
     some_tasks,
     task_list,
 )
-from tui.widgets.filter_line import FilterLine
+from tui.queue.filter_line import FilterLine
 from tui.widgets.lines import Lines
 
 

@@ -11,24 +11,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import plans, undo
-from engine.journal import Intent, Journal, Who
 from engine.model import Edge, Edges, State, Task
-from engine.pace import Pace, Rest, Stops
+from engine.operations import plans, undo
+from engine.operations.journal import Intent, Journal, Who
+from engine.replay.settings import RemainderPolicy, ReplayPace, Stops
 from engine.store import Unavailable
 from engine.stores.kannader.store import EDGES as OF_MAILS
 from engine.stores.memory import MemoryStore
-from engine.stores.nftban.spool import EDGES as OF_THE_CONTRACT
+from engine.stores.nftban.store import EDGES as OF_THE_CONTRACT
 from engine.stores.zgb.store import EDGES as OF_JOBS
 from tests.tui.desks import Desk, a_desk
 from tests.tui.spools import NOW, Clock, a_memory, a_place, a_task, some_tasks
-from tui.screens.edit import EditScreen
-from tui.screens.pace import PaceScreen
-from tui.screens.plan import PlanScreen
-from tui.views import pace as pace_view
-from tui.views.edit import FIELDS, offered, understood
-from tui.views.pace import ALL, OFF, form_of, pace_of
-from tui.widgets.words import Words
+from tui.plan import pace_lines as pace_view
+from tui.plan.edit_form import EditScreen
+from tui.plan.edit_lines import FIELDS, offered, understood
+from tui.plan.pace_form import PaceScreen
+from tui.plan.pace_lines import ALL, OFF, form_of, pace_of
+from tui.plan.screen import PlanScreen
+from tui.widgets.text_input import Words
 
 TASK = a_task(2, description="Daily report", due=NOW + 600)
 MAIL = replace(TASK, description="a@x.org to b@y.org", destination="b@y.org")
@@ -242,9 +242,9 @@ async def test_the_plan_of_an_edit_warns_as_the_store_does() -> None:
 # ---- the pace of a replay
 
 PACES = (
-    Pace(),
-    Pace(None, (0, 0), 5.0, Stops(None, None, 20, None, Rest.HOLD)),
-    Pace(0.25, (3, 30), 600.0, Stops(5, 0.5, 7, 900)),
+    ReplayPace(),
+    ReplayPace(None, (0, 0), 5.0, Stops(None, None, 20, None, RemainderPolicy.HOLD)),
+    ReplayPace(0.25, (3, 30), 600.0, Stops(5, 0.5, 7, 900)),
 )
 
 
@@ -255,10 +255,10 @@ def test_an_untouched_form_has_the_pace_it_was_made_of() -> None:
         assert pace_of(form_of(pace), pace) == pace
 
 
-def form_at(name: str) -> pace_view.Form:
+def form_at(name: str) -> pace_view.PaceForm:
     """The form of the usual pace, with the cursor on a field."""
     names = [field.name for field in ALL]
-    return form_of(Pace())._replace(at=names.index(name))
+    return form_of(ReplayPace())._replace(at=names.index(name))
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_a_rule_that_is_off_is_not_asked() -> None:
     """The number of a rule that is switched off may be wrong."""
     form = form_at("same").typed("0").toggled()
     assert form.wrong == ("", "")
-    assert pace_of(form, Pace()).stops.same is None
+    assert pace_of(form, ReplayPace()).stops.same is None
     assert form.field.name == "same_on"
     assert form.moved(1).field.name == "share_on"
 
@@ -297,7 +297,7 @@ def test_a_rule_that_is_off_is_not_asked() -> None:
 @given(st.lists(st.sampled_from([*"0123456789.", "tab", "back", "space", "rub"]), max_size=60))
 def test_the_form_holds_after_any_keys(keys: list[str]) -> None:
     """After any keys the form is a pace, or says what is wrong; the cursor is on what counts."""
-    form = form_of(Pace())
+    form = form_of(ReplayPace())
     for key in keys:
         if key in ("tab", "back"):
             form = form.moved(1 if key == "tab" else -1)
@@ -307,15 +307,15 @@ def test_the_form_holds_after_any_keys(keys: list[str]) -> None:
             form = form.rubbed_out() if key == "rub" else form.typed(key)
     assert form.means(form.field)
     if not form.wrong[1]:
-        again = pace_of(form, Pace())
+        again = pace_of(form, ReplayPace())
         assert pace_of(form_of(again), again) == again
     assert all(len(value) <= pace_view.MOST for value in form.values.values())
 
 
-async def pace_form(desk: Desk) -> list[Pace | None]:
+async def pace_form(desk: Desk) -> list[ReplayPace | None]:
     """Open the form; where its answer will be."""
-    answers: list[Pace | None] = []
-    desk.console.push_screen(PaceScreen(Pace(), 179, desk.console.here), answers.append)
+    answers: list[ReplayPace | None] = []
+    desk.console.push_screen(PaceScreen(ReplayPace(), 179, desk.console.here), answers.append)
     await desk.sees("how the replay goes")
     return answers
 
@@ -337,7 +337,9 @@ async def test_the_pace_is_filled_in_by_keys() -> None:
         )
         await desk.press("enter")
         await desk.until(lambda: answers)
-    assert answers == [Pace(0.5, (5, 20), 30.0, Stops(None, 0.25, 40, 7, Rest.HOLD))]
+    assert answers == [
+        ReplayPace(0.5, (5, 20), 30.0, Stops(None, 0.25, 40, 7, RemainderPolicy.HOLD))
+    ]
 
 
 async def test_a_rate_can_be_none() -> None:

@@ -16,17 +16,25 @@ from typing import Any
 import pytest
 
 from engine.model import State
-from engine.recorder import OWNER, PERIOD, Recorder, Role, Spot, Unreadable, recorded
-from engine.recording import Sample, unpack
+from engine.monitor.recorder import (
+    OWNER,
+    PERIOD,
+    Recorder,
+    RecorderSlot,
+    Role,
+    UnreadableRecording,
+    recorded,
+)
+from engine.monitor.sample_codec import RecordedSample, unpack
 from tests.engine.moments import a_sample
 from tests.tui.desks import Desk, clock_of
 from tests.tui.queues import Run
 from tests.tui.spools import NOW, a_task, disk_place, make_spool, put_file, some_tasks
 from tests.tui.test_overview import overview, screen_of
 from tests.tui.test_twins import row_of
-from tui.frozen import Frozen
-from tui.place import Place
-from tui.screens.overview import OverviewScreen
+from tui.overview.paused_time import Frozen
+from tui.overview.screen import OverviewScreen
+from tui.session.place import Place
 
 
 @pytest.fixture
@@ -37,9 +45,9 @@ def root(tmp_path: Path) -> Path:
     return made
 
 
-def spot_of(root: Path) -> Spot:
+def spot_of(root: Path) -> RecorderSlot:
     """Where it is recorded."""
-    return Spot(f"{root}/queue/.spooldeck/recorder", f"{root}/queue/pending")
+    return RecorderSlot(f"{root}/queue/.spooldeck/recorder", f"{root}/queue/pending")
 
 
 def recorded_place(root: Path) -> Place:
@@ -89,7 +97,7 @@ def looked_again(desk: Desk) -> bool:
     held = frozen_of(desk)
     for live in desk.console.lives:
         then = held.tapes[live.number].at(held.since)
-        if isinstance(then, Sample) and then.due is None and live.sample().due is not None:
+        if isinstance(then, RecordedSample) and then.due is None and live.sample().due is not None:
             return True
     return False
 
@@ -313,7 +321,7 @@ async def test_a_worker_records_and_is_seen_afterwards(root: Path, spooldeck: Ru
         def is_written() -> bool:
             try:
                 return bool(recorded(spot, 0, 4e9))
-            except Unreadable:
+            except UnreadableRecording:
                 return False
 
         while not await asyncio.to_thread(is_written):

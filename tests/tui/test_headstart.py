@@ -14,15 +14,15 @@ import pytest
 from engine.model import LockEvidence, Verdict
 from engine.store import Store, Unavailable
 from tests.tui.spools import PATIENCE, disk_place, make_spool, some_tasks
-from tui import live as live_module
-from tui.live import Live
-from tui.place import Place
+from tui.session import place_session as live_module
+from tui.session.place import Place
+from tui.session.place_session import PlaceSession
 
 
 @asynccontextmanager
-async def followed(place: Place) -> AsyncIterator[Live]:
+async def followed(place: Place) -> AsyncIterator[PlaceSession]:
     """A place that is followed as the console follows it."""
-    live = Live(place, time.time)
+    live = PlaceSession(place, time.time)
     following = asyncio.create_task(live.follow(lambda: 0.01, 0.001))
     try:
         yield live
@@ -36,7 +36,7 @@ async def test_tasks_are_known_before_the_lock_is_examined(tmp_path: Path) -> No
     """The first scan of lock, figures and logs is made when there are tasks to show."""
     make_spool(tmp_path, some_tasks())
     known: list[bool] = []
-    lives: list[Live] = []
+    lives: list[PlaceSession] = []
 
     def look() -> LockEvidence:
         known.append(any(lives[0].inspector.latest.counts.values()))

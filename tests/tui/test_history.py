@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from engine import undo
-from engine.inspector import Inspector
-from engine.journal import Intent
+from engine.live.inspector import Inspector
 from engine.model import State
-from engine.operations import End
+from engine.operations import undo
+from engine.operations.execute import RowResult
+from engine.operations.journal import Intent
 from tests.tui.journals import a_journaled_place, interrupt, kept, seen
 from tests.tui.spools import NOW, Clock, make_spool, some_tasks
-from tui.history import AGAIN, History
-from tui.place import Place
+from tui.session.history import AGAIN, History
+from tui.session.place import Place
 
 off = asyncio.to_thread
 """Nothing of ours may block the loop, that of a test no more than a console's."""
@@ -79,7 +79,7 @@ async def test_what_was_moving_is_settled_once_it_lies_still(place: Place) -> No
     gone = [e.row.id for e in await off(lambda: list(kept(place).entries(op))) if e.ended]
     assert [one.op for one in fresh] == [op]
     assert again == ()
-    assert (before[0].open, after[0].open, after[0].counts[End.GONE]) == (4, 3, 1)
+    assert (before[0].open, after[0].open, after[0].counts[RowResult.GONE]) == (4, 3, 1)
     assert gone == [ident]
 
 
@@ -99,7 +99,7 @@ async def test_why_nothing_can_be_found_out_is_said_until_it_can(place: Place) -
 
         assert "dlq" in first
         assert (second, history.trouble) == (first, "")
-        assert (history.operations[0].counts[End.DONE], history.operations[0].open) == (1, 3)
+        assert (history.operations[0].counts[RowResult.DONE], history.operations[0].open) == (1, 3)
 
 
 def forget_outcomes(place: Place, op: str) -> None:

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from engine.journal import Journal
 from engine.model import State, Task
-from engine.operations import End
+from engine.operations.execute import RowResult
+from engine.operations.journal import Journal
 from tests.tui.desks import Desk, a_desk
 from tests.tui.holders import wired
 from tests.tui.spools import make_spool
-from tui import keys
-from tui.place import Place
-from tui.screens.plan import PlanScreen
+from tui.format import keys
+from tui.plan.screen import PlanScreen
+from tui.session.place import Place
 
 GONE, STILL = "421 4.7.0 try again later", "550 5.1.1 user unknown"
 CONFIG = """\
@@ -105,7 +105,7 @@ async def test_a_cluster_is_replayed_in_four_keys_and_its_count(
             await desk.sees("14 planned: all accounted for", "delivered 14")
     assert await off(dead_in, tmp_path) == [f"{number:08x}" for number in range(100, 105)]
     (operation,) = await off(Journal(f"{tmp_path}/queue/.spooldeck/journal").operations)
-    assert (operation.intent.verb, operation.counts[End.DONE]) == ("retry", 14)
+    assert (operation.intent.verb, operation.counts[RowResult.DONE]) == ("retry", 14)
 
 
 async def test_a_replay_stops_when_its_error_comes_back(place: Place, tmp_path: Path) -> None:

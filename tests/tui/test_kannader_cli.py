@@ -21,28 +21,28 @@ from typing import Any
 
 import pytest
 
-from engine import metrics, verbs
-from engine.checks import At, ConfigError
-from engine.events import What
-from engine.gauges import LAST_RUN, OLDEST
+from engine import verbs
+from engine.config.validators import ConfigError, ConfigLocation
+from engine.logs.task_events import EventKind
 from engine.mail.host import Host
-from engine.mail.smtp import Destination, Unreadable
-from engine.metrics import QueueGauges
+from engine.mail.send.smtp_client import Destination, UnreadableMessage
 from engine.model import State, Task
+from engine.monitor import prometheus
+from engine.monitor.metrics_check import LAST_RUN, OLDEST
+from engine.monitor.prometheus import QueueGauges
 from engine.policy import DAY, RetryPolicy
 from engine.store import Unavailable, Unsupported
 from engine.stores.kannader import KannaderStore, make_spool
-from engine.stores.kannader.form import wire
-from engine.stores.kannader.settings import Settings, retry_policy, said
-from engine.worker import Services, Worker
+from engine.stores.kannader.mail_format import wire
+from engine.stores.kannader.settings import KannaderSettings, retry_policy, said
+from engine.work.worker import Services, Worker
 from tests.mail.smtpd import DROP, HOST, STALL, Server, refusing, silent
 from tests.stores.nobody import by_nobody, nobodys_folder
 from tests.tui.mailqueues import ALSO, FROM, PATIENCE, TEXT, TO, Spool, names, soon
-from tui import looking
-from tui.cli import unlocked
-from tui.cli.kannader import destination, letters_of, returning, spool_facts
-from tui.cli.unlocked import Published
-from tui.views import parts
+from tui.cli.formats.kannader import destination, letters_of, returning, spool_facts
+from tui.cli.queue import lease_worker
+from tui.cli.queue.lease_worker import Published
+from tui.task import lookup, parts_lines
 
 SEEN = TEXT.replace(b"\n", b"\r\n")
 OLD = 1_700_000_000
@@ -138,11 +138,13 @@ def test_a_mail_is_shown_decoded_and_raw(place: Spool) -> None:
     place.enqueue(text=b"Subject: =?utf-8?q?caf=C3=A9?=\n\n.x\n.\nbye \x1b[2J\n")
     (task,) = place.tasks()
     with closing(place.store()) as store:
-        opened = [parts.Opened(part, store.read(task, part.name)) for part in store.parts(task)]
+        opened = [
+            parts_lines.Opened(part, store.read(task, part.name)) for part in store.parts(task)
+        ]
         stored = next(part.size for part in store.parts(task) if part.wire)
     read, raw = (
         ["".join(text for text, _ in line).strip() for line in lines]
-        for lines in (parts.payload(opened, 0.0, 80), parts.raw(opened, 80))
+        for lines in (parts_lines.payload(opened, 0.0, 80), parts_lines.raw(opened, 80))
     )
     at = read.index("Subject: café")
     assert f"contents: mail, {stored} bytes" in "\n".join(read)
@@ -166,7 +168,7 @@ def test_each_recipient_gets_the_mail_once(place: Spool) -> None:
         place.enqueue()
         place.work(busy)
 
-    counted = metrics.read(str(place.path / ".spooldeck" / "metrics" / "queue.prom"))
+    counted = prometheus.read(str(place.path / ".spooldeck" / "metrics" / "queue.prom"))
     assert {
         name.removeprefix("nftban_queue_"): value
         for (name, _), value in counted.values.items()
@@ -201,12 +203,12 @@ def test_a_failed_mail_waits_for_its_next_attempt(
     assert (task.id, task.state, task.attempts) == (ident, State.PENDING, 1)
     assert task.due is not None and "last_attempt" in task.extra
     assert server.connections == 1 and task.error.startswith(error)
-    told = looking.told([f"{place.path}/.spooldeck/log/queue.log"], task)
+    told = lookup.told([f"{place.path}/.spooldeck/log/queue.log"], task)
     (attempt,) = told.attempts
-    assert (attempt.number, attempt.outcome) == (1, What.WAITS)
+    assert (attempt.number, attempt.outcome) == (1, EventKind.WAITS)
     assert attempt.error.startswith(error.split(":")[0])
-    assert [event.what for event in told.history][:2] == [What.QUEUED, What.STARTED]
-    (failed,) = [event.when for event in told.history if event.what is What.FAILED]
+    assert [event.what for event in told.history][:2] == [EventKind.QUEUED, EventKind.STARTED]
+    (failed,) = [event.when for event in told.history if event.what is EventKind.FAILED]
     seen = json.loads(place.run("clusters", str(place.path), "--json").stdout)
     assert (seen["first"], seen["last"]) == (None, failed)
 
@@ -318,7 +320,7 @@ def test_contents_of_another_user_are_no_failure_of_the_mail() -> None:
                 (contents,) = folder.glob("spool/data/*/contents")
                 contents.chmod(0)
                 task = claimed(store)
-                with pytest.raises(Unreadable, match="Permission denied"):
+                with pytest.raises(UnreadableMessage, match="Permission denied"):
                     letters_of(store)(task)
                 with pytest.raises(Unavailable, match="Permission denied"):
                     give_up_by(store, [])(task)
@@ -373,7 +375,7 @@ def test_every_running_worker_is_known(place: Spool) -> None:
 
     def are_known(*workers: subprocess.Popen[bytes]) -> bool:
         expected = tuple(sorted(worker.pid for worker in workers))
-        return soon(lambda: unlocked.at_work(setup) == expected)
+        return soon(lambda: lease_worker.at_work(setup) == expected)
 
     assert are_known()
     with place.working() as first:
@@ -393,16 +395,16 @@ def test_the_file_of_a_killed_worker_is_removed(
 ) -> None:
     """A later worker removes it; a worker that cannot make its own file warns and works."""
     setup = place.setup()
-    with unlocked.signed_on(setup):
-        assert unlocked.at_work(setup) == ()
+    with lease_worker.signed_on(setup):
+        assert lease_worker.at_work(setup) == ()
     assert "nobody is told that this worker is there" in capsys.readouterr().err
     setup.make_folders()
     run = Path(setup.queue.run_dir)
     for name, age in (("worker.1.aa", 120), ("worker.2.bb", 0)):
         (run / name).touch()
         os.utime(run / name, (time.time() - age,) * 2)
-    with unlocked.signed_on(setup):
-        assert unlocked.at_work(setup) == (os.getpid(),)
+    with lease_worker.signed_on(setup):
+        assert lease_worker.at_work(setup) == (os.getpid(),)
         assert len(names(run)) == 2
     assert names(run) == ["worker.2.bb"]
 
@@ -429,10 +431,10 @@ def test_mails_of_a_killed_worker_are_a_warning(place: Spool) -> None:
     assert place.run(*shlex.split(mend)[1:]).returncode == 0
 
     setup = place.setup()
-    with unlocked.signed_on(setup):
+    with lease_worker.signed_on(setup):
         assert warnings_of(place) == (killed,)
     claims = [task for task in place.tasks() if task.state is State.ACTIVE]
-    (left,) = unlocked.left_in_hand(setup, claims).values()
+    (left,) = lease_worker.left_in_hand(setup, claims).values()
     assert (len(claims), len(left)) == (3, 2)
     with closing(place.store()) as store:
         store.swap(left[0], verbs.release(left[0], time.time()))
@@ -459,7 +461,7 @@ def test_mail_in_flight_without_a_sender_is_a_warning(place: Spool) -> None:
     assert dry
     setup = place.setup()
     setup.make_folders()
-    with unlocked.signed_on(setup):
+    with lease_worker.signed_on(setup):
         assert warnings_of(place) == ()
     assert place.run(*shlex.split(mend)[1:], "--apply", "1").returncode == 0
     assert (place.path / "queue" / ident).is_symlink() and warnings_of(place) == ()
@@ -507,7 +509,7 @@ def test_mails_that_a_kannader_may_be_sending_are_not_returned(
         assert warnings_of(place) == ()
         giving_up = returning(store, Host("host.example.org"), log)
         services = Services(log=log, giving_up=giving_up)
-        worker = Worker(store, {}, retry_policy(Settings()), services=services, clock=clock)
+        worker = Worker(store, {}, retry_policy(KannaderSettings()), services=services, clock=clock)
         worker._ours.update(found.id for found in place.tasks() if found.id != ident)
         worker.rescue()
     in_flight = names(place.path / "inflight")
@@ -671,15 +673,19 @@ def test_a_mail_may_be_given_up_without_a_bounce(place: Spool) -> None:
 # ---- settings
 
 
-def settled(**settings: Any) -> Settings:
+def settled(**settings: Any) -> KannaderSettings:
     """The settings as read from `stores.kannader`."""
-    return said(settings, At("some.yaml", "stores.kannader"))
+    return said(settings, ConfigLocation("some.yaml", "stores.kannader"))
 
 
 def test_each_setting_has_a_default() -> None:
     """Without settings there is no server; the server's settings have the handler's defaults."""
-    assert settled() == said(None, At("some.yaml", "stores.kannader")) == Settings()
-    assert Settings().unworkable and not settled(host="relay.example.org").unworkable
+    assert (
+        settled()
+        == said(None, ConfigLocation("some.yaml", "stores.kannader"))
+        == KannaderSettings()
+    )
+    assert KannaderSettings().unworkable and not settled(host="relay.example.org").unworkable
     to = destination(settled(host="relay.example.org", helo="here.example.org"))
     assert to == Destination("relay.example.org", helo="here.example.org")
 
@@ -708,11 +714,11 @@ def waits(policy: RetryPolicy, failures: int) -> list[float | None]:
 
 def test_waits_double_from_a_quarter_of_an_hour_to_four_hours() -> None:
     """After five days a failure is the last (section 4); profile `upstream` has no retry."""
-    policy, upstream = retry_policy(Settings()), settled(profile="upstream", bounce=True)
+    policy, upstream = retry_policy(KannaderSettings()), settled(profile="upstream", bounce=True)
     assert waits(policy, 7) == [900, 1800, 3600, 7200, 14400, 14400, 14400]
     assert waits(policy, 5000)[-1] == 14400
     old = Task("x", "mail", State.ACTIVE, 1_795_170_000.0, attempts=3)
     assert policy.wait(old, old.created + 5 * DAY - 1) == 7200
     assert policy.wait(old, old.created + 5 * DAY) is None
     assert waits(retry_policy(upstream), 2) == [None, None]
-    assert not upstream.bounces and Settings().bounces and not settled(bounce=False).bounces
+    assert not upstream.bounces and KannaderSettings().bounces and not settled(bounce=False).bounces

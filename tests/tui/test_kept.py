@@ -10,9 +10,9 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from tests.tui.spools import Clock, a_console, a_memory, a_place, loaded, queue_of, some_tasks
-from tui import present
-from tui.screens.queue import QueueScreen
-from tui.widgets.kept import Kept
+from tui.format import present
+from tui.queue.screen import QueueScreen
+from tui.widgets.render_cache import CachedLines
 
 
 def hints_made_anew(screen: QueueScreen) -> tuple[present.Line, ...]:
@@ -47,7 +47,7 @@ async def strips_differ(pilot: Pilot[None]) -> list[str]:
     await pilot.pause()
     wrong = []
     for widget in pilot.app.screen.walk_children(Widget, with_self=True):
-        if isinstance(widget._styles_cache, Kept) and widget.display and widget.size:
+        if isinstance(widget._styles_cache, CachedLines) and widget.display and widget.size:
             crop = Region(0, 0, *widget.outer_size)
             kept = widget._styles_cache.render_widget(widget, crop)
             if cells(kept) != cells(StylesCache().render_widget(widget, crop)):
@@ -61,7 +61,9 @@ async def test_kept_lines_are_those_of_now(theme: str) -> None:
     console = a_console(a_place(a_memory(some_tasks())))
     async with console.run_test(size=(80, 24)) as pilot:
         await loaded(pilot)
-        assert any(isinstance(w._styles_cache, Kept) for w in console.screen.walk_children(Widget))
+        assert any(
+            isinstance(w._styles_cache, CachedLines) for w in console.screen.walk_children(Widget)
+        )
         for pressed in ("j", "pagedown", "space", "4", "v", "j", "7", "1"):
             await pilot.press(pressed)
             assert await strips_differ(pilot) == [], pressed

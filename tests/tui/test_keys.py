@@ -8,29 +8,29 @@ import pytest
 from textual.binding import Binding
 from textual.screen import Screen
 
-from engine.filters import FIELDS
+from engine.index.filter_language import FIELDS
 from engine.verbs import VERBS
 from tests.tui.spools import a_console, a_memory, a_place
-from tui import keys
 from tui.app import Console
-from tui.screens.control import ControlScreen
-from tui.screens.controls import ControlsScreen
-from tui.screens.failures import FailuresScreen
+from tui.format import keys
+from tui.locks.screen import LockScreen
+from tui.operations.control_screen import ControlScreen
+from tui.operations.controls_screen import ControlsScreen
+from tui.operations.record_screen import RecordScreen
+from tui.operations.running_screen import ReplayScreen
+from tui.operations.screen import DropScreen, OperationsScreen
+from tui.operations.worker_screen import WorkerScreen
+from tui.plan.pace_form import PaceScreen
+from tui.plan.screen import PlanScreen
+from tui.queue.problems_screen import ProblemsScreen
+from tui.queue.screen import QueueScreen
 from tui.screens.help import FILTER, HelpScreen, lines
-from tui.screens.lock import LockScreen
-from tui.screens.operations import DropScreen, OperationsScreen
-from tui.screens.pace import PaceScreen
-from tui.screens.plan import PlanScreen
-from tui.screens.problems import ProblemsScreen
-from tui.screens.queue import QueueScreen
 from tui.screens.quit import QuitScreen
-from tui.screens.record import RecordScreen
-from tui.screens.replay import ReplayScreen
-from tui.screens.suspend import SuspendScreen
-from tui.screens.task import TaskScreen
-from tui.screens.transports import TransportsScreen
-from tui.screens.trial import TrialScreen
-from tui.screens.worker import WorkerScreen
+from tui.task.screen import TaskScreen
+from tui.transports.failures_screen import FailuresScreen
+from tui.transports.screen import TransportsScreen
+from tui.transports.suspend_screen import SuspendScreen
+from tui.transports.test_mail_screen import TrialScreen
 
 SCREENS: dict[str, type[Screen[Any]]] = {
     keys.LIST: QueueScreen,

@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from engine.mail.smtp import Destination
-from engine.mail.spool import MailSpool
+from engine.mail.send.mail_spool import MailSpool
+from engine.mail.send.smtp_client import Destination
 from engine.stores.kannader import KannaderStore
-from engine.stores.kannader.settings import Settings, retry_policy
-from engine.worker import Worker
+from engine.stores.kannader.settings import KannaderSettings, retry_policy
+from engine.work.worker import Worker
 from tests import command
 from tests.mail.programs import a_script
 from tests.mail.smtpd import HOST, STALL, Server
 from tests.tui.mailqueues import PATIENCE, TO, Site, Spool
 from tests.tui.test_mail_cli import Office, office
-from tui.cli.kannader import sender
+from tui.cli.formats.kannader import sender
 
 __all__ = ["office"]
 
@@ -168,7 +168,7 @@ def test_a_mail_of_kannader_is_sent_again_with_its_doubt_logged(
                 if recovers:  # as a worker does at its start; else a running one gives it back
                     store.recover()
                 handler = sender(store, to, told.append)
-                policy = retry_policy(Settings())
+                policy = retry_policy(KannaderSettings())
                 Worker(store, {"mail": handler}, policy, clock=clock).work(until_idle=True)
         assert len(server.mails) == 1
     assert place.is_clean

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from engine import lockfile
+from engine.locks import lock_file
 from engine.model import LockEvidence, State, Verdict
 from tests.engine.lockers import INNOCENT, is_unharmed, true_claim
 from tests.tui.desks import a_desk
@@ -32,15 +32,24 @@ from tests.tui.spools import (
     recover_command,
     some_tasks,
 )
-from tui import keys
-from tui.place import Place
-from tui.recovery import Recovery
-from tui.screens.lock import LockScreen
-from tui.screens.overview import OverviewScreen
-from tui.screens.plan import PlanScreen
-from tui.views import ladder
-from tui.views.ladder import FREED, TAKEN, Progress, Said, progress, progress_lines, returns, steps
-from tui.views.lock import difference
+from tui.format import keys
+from tui.locks import recovery_steps
+from tui.locks.lines import difference
+from tui.locks.recovery_steps import (
+    FREED,
+    TAKEN,
+    RecoveryProgress,
+    RecoveryReport,
+    progress,
+    progress_lines,
+    returns,
+    steps,
+)
+from tui.locks.screen import LockScreen
+from tui.overview.screen import OverviewScreen
+from tui.plan.screen import PlanScreen
+from tui.session.place import Place
+from tui.session.recovery_process import RecoveryProcess
 from tui.widgets.lines import LongText
 
 PID = 4711
@@ -77,7 +86,7 @@ async def left_in(root: Path) -> dict[str, tuple[State, int | None]]:
 
 TAKER = """
 import signal, sys
-from engine import locks
+from engine.locks import queue_lock as locks
 lock = locks.acquire(sys.argv[1], 1200.0)
 print("held", flush=True)
 while True:
@@ -208,7 +217,7 @@ async def test_an_innocent_process_is_named_and_not_signalled(
     lock = reports / "run" / "queue.lock"
     await off(lock.touch)
     innocent, forger = start(INNOCENT), start(INNOCENT, str(lock))  # which has the flock
-    await off(lock.write_bytes, lockfile.compose(await off(true_claim, innocent.pid)))
+    await off(lock.write_bytes, lock_file.compose(await off(true_claim, innocent.pid)))
     place = await off(wired, reports, seconds=SILENT_SECONDS)
     async with a_desk(place, clock=time.time) as desk:
         await desk.until(lambda: "! CRIT stuck" in desk.line("lock"))
@@ -358,7 +367,7 @@ async def test_the_command_goes_on_when_its_screen_is_left(tmp_path: Path) -> No
             assert select.select([end], [], [], 30)[0]
             assert end.read() == b"y\n"
 
-    fresh = Recovery(("true",))
+    fresh = RecoveryProcess(("true",))
     assert (fresh.running, fresh.lines, fresh.outcome) == (False, (), ("", ""))
     async with a_desk(locked(a_stuck_lock, ("/bin/sh", "-c", script))) as desk:
         await open_lock(desk)
@@ -396,9 +405,9 @@ PLAN = steps(STUCK, returns(WORDS, 1))
 TERM, KILL, ENDED = "SIGTERM to PID 4711", "SIGKILL to PID 4711", "PID 4711 has ended"
 
 
-def said(*lines: str) -> list[Said]:
+def said(*lines: str) -> list[RecoveryReport]:
     """What the command prints, a line a second."""
-    return [Said(text, float(second)) for second, text in enumerate(lines)]
+    return [RecoveryReport(text, float(second)) for second, text in enumerate(lines)]
 
 
 @pytest.mark.parametrize(
@@ -441,16 +450,18 @@ def test_without_a_holder_there_are_two_steps_and_in_doubt_none() -> None:
         "take over the lock file in place: PID 4711 is gone",
         "tasks in work fail once: to pending, after their last attempt to dlq",
     ]
-    assert [at.progress for at in progress(plan, said(TAKEN, FREED), False)] == [Progress.DONE] * 2
+    assert [at.progress for at in progress(plan, said(TAKEN, FREED), False)] == [
+        RecoveryProgress.DONE
+    ] * 2
     assert steps(STUCK._replace(doubt="it is PID 1"), returns(WORDS, 1)) == ()
 
 
 def test_the_command_that_is_shown_asks_for_the_pid_itself() -> None:
     """It does the same and holds the same tasks, without the words that answer for the operator."""
     command = recover_command("/q")
-    assert ladder.twin(command) == "spooldeck --root /q queue recover"
-    assert ladder.twin(command, ["a"]) == "spooldeck --root /q queue recover --hold a"
-    assert "--yes" not in ladder.twin(("recover", "--yes", "--seen"))
+    assert recovery_steps.twin(command) == "spooldeck --root /q queue recover"
+    assert recovery_steps.twin(command, ["a"]) == "spooldeck --root /q queue recover --hold a"
+    assert "--yes" not in recovery_steps.twin(("recover", "--yes", "--seen"))
 
 
 # ---- how it looks

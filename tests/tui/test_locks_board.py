@@ -13,20 +13,20 @@ from typing import Any
 
 import pytest
 
-from engine import locks
-from engine.locks import PidLock
+from engine.index.backlog import BacklogSummary
+from engine.locks import queue_lock
+from engine.locks.queue_lock import PidLock
 from engine.model import LockEvidence, Verdict
-from engine.waiting import Standing
 from tests.engine.lockers import later
 from tests.engine.test_alerts import a_stale_lock, write_task
 from tests.tui.desks import Desk, a_desk, words
 from tests.tui.spools import NOW, a_stuck_lock, disk_place, make_spool
-from tui import keys
-from tui.screens.lock import LockScreen
-from tui.screens.locks import LocksScreen
-from tui.screens.queue import QueueScreen
-from tui.views import locks as view
-from tui.views.locks import Lock
+from tui.format import keys
+from tui.locks import list_lines as view
+from tui.locks.list_lines import Lock
+from tui.locks.list_screen import LocksScreen
+from tui.locks.screen import LockScreen
+from tui.queue.screen import QueueScreen
 
 RED = "\x1b[31mred"
 
@@ -63,7 +63,7 @@ async def opened(
 async def stuck(root: Path) -> AsyncIterator[PidLock]:
     """The lock of a queue, taken by this process 47 minutes ago."""
     ago, path = later(-2820), str(root / "run" / "queue.lock")
-    lock = await asyncio.to_thread(locks.acquire, path, 1200, ago["clock"], ago["uptime"])
+    lock = await asyncio.to_thread(queue_lock.acquire, path, 1200, ago["clock"], ago["uptime"])
     try:
         yield lock
     finally:
@@ -138,7 +138,7 @@ async def test_a_board_that_is_removed_has_no_row_under_the_cursor(roots: list[P
 def test_foreign_words_are_inert() -> None:
     """Text of a lock file, a command line or a kind acts on no terminal."""
     evidence = LockEvidence(Verdict.STUCK, 7, NOW - 9, 9, RED, RED, (("holder", RED),), "x", (7,))
-    lock = Lock(1, RED, evidence, Standing(NOW - 60, 2, NOW - 60))
+    lock = Lock(1, RED, evidence, BacklogSummary(NOW - 60, 2, NOW - 60))
     head, rows = view.table([lock], NOW, 100)
     text = words([head, *rows, *view.about(lock, None, ((" U", "key"),), NOW, 60)])
     assert "[31mred" in text.replace("\n", "")
@@ -149,7 +149,7 @@ def test_the_steps_are_shown_unless_the_holder_is_in_doubt() -> None:
     """A lock whose holder is proven to be stuck shows the steps, and where the plan is; one that is
     not proven to be who took the lock is not ended by a plan: it says why.
     """
-    lock = Lock(1, "a", a_stuck_lock(), Standing(NOW - 60, 0, None))
+    lock = Lock(1, "a", a_stuck_lock(), BacklogSummary(NOW - 60, 0, None))
     text = words(view.about(lock, None, ((" U", "key"), (" shows the plan", "")), NOW, 80))
     assert "send SIGTERM to PID 4711" in text
     assert text.endswith("U shows the plan")

@@ -13,25 +13,25 @@ from pathlib import Path
 
 import pytest
 
-from engine.logfile import Entry
-from engine.logtail import LogLine
-from engine.logwords import DEBUG, WARN
+from engine.logs.log_file import FileEntry
+from engine.logs.log_filter import DEBUG, WARN
+from engine.logs.log_tail import LogLine
 from tests import command
 from tests.tables import each
 from tests.tui.desks import Desk, a_desk, words
 from tests.tui.queues import Run, clean_environment
 from tests.tui.spools import NOW, a_memory, a_place, a_task, make_spool, some_tasks
-from tui import keys
-from tui.glyphs import UTF8
-from tui.screens import log as log_module
-from tui.screens.ask import AskScreen
-from tui.screens.face import Target
-from tui.screens.log import LogScreen
-from tui.screens.queue import QueueScreen
-from tui.screens.task import TaskScreen
-from tui.views import log as view
-from tui.views.log import Stamps, Standing, Style
-from tui.widgets.log_lines import LogLines
+from tui.format import keys
+from tui.format.glyphs import UTF8
+from tui.log import lines as view
+from tui.log import screen as log_module
+from tui.log.lines import LogStatus, LogTimeFormat, Style
+from tui.log.log_widget import LogLines
+from tui.log.screen import LogScreen
+from tui.queue.screen import QueueScreen
+from tui.screens.base import Target
+from tui.screens.text_prompt import AskScreen
+from tui.task.screen import TaskScreen
 
 TASK = a_task(13)
 
@@ -499,10 +499,10 @@ async def test_from_a_task_to_its_lines(tmp_path: Path) -> None:
 # How it looks
 
 
-def an_entry(text: str, when: float | None = None, hidden: int = 0) -> Entry:
+def an_entry(text: str, when: float | None = None, hidden: int = 0) -> FileEntry:
     """A line of a log."""
     found = LogLine(when, "", text, "/var/log/queue.log")
-    return Entry((when or 0.0, 1, 0), found, 1, len(text), hidden)
+    return FileEntry((when or 0.0, 1, 0), found, 1, len(text), hidden)
 
 
 def test_a_line_that_does_not_fit_is_counted_short_or_bounded() -> None:
@@ -516,7 +516,7 @@ def test_a_line_that_does_not_fit_is_counted_short_or_bounded() -> None:
     assert words([long]).endswith("2,138 bytes more")
     assert len("".join(text for text, _ in long)) == 60
 
-    folded = view.entry_lines(an_entry("x" * 5000), Style(Stamps.NONE, wrap=True), 60)
+    folded = view.entry_lines(an_entry("x" * 5000), Style(LogTimeFormat.NONE, wrap=True), 60)
     assert len(folded) == view.FOLDS + 1
     assert "bytes more" in words(folded[-1:])
 
@@ -544,22 +544,22 @@ def test_quiet_gaps() -> None:
 @each(
     ("about", "text"),
     [
-        (Standing(), "FOLLOW show: all 0 lines so far wrap off"),
+        (LogStatus(), "FOLLOW show: all 0 lines so far wrap off"),
         (
-            Standing(beyond=963 << 20, kept=7, lines=8),
+            LogStatus(beyond=963 << 20, kept=7, lines=8),
             "FOLLOW show: all 963 MiB, lines not counted wrap off",
         ),
         (
-            Standing(False, 12, WARN, "421|lock", 118, 9204, True),
+            LogStatus(False, 12, WARN, "421|lock", 118, 9204, True),
             "PAUSED 12 new show: warn+ & 421|lock 118 of 9,204 lines wrap off",
         ),
         (
-            Standing(True, 0, DEBUG, "x", 118, 9204, False, True, "y"),
+            LogStatus(True, 0, DEBUG, "x", 118, 9204, False, True, "y"),
             "FOLLOW show: all & x / y 118 of 9,204 so far wrap on",
         ),
     ],
 )
-def test_the_status_says_what_is_hidden(about: Standing, text: str) -> None:
+def test_the_status_says_what_is_hidden(about: LogStatus, text: str) -> None:
     """The status names each level, pattern and count that keeps lines from the screen."""
     assert " ".join(words([view.status(about, 80)]).split()) == text
 

@@ -12,8 +12,8 @@ from tests.tui import looks
 from tests.tui.scene import NAME, a_folder, make_scene
 from tests.tui.shots import DEAD, FIRST, SHOTS, Shot, settled, taken
 from tests.tui.spools import in_utc
-from tui import theme as themes
 from tui.app import Console
+from tui.widgets import theme as themes
 
 SIZES = ((120, 40), (80, 24))
 """The widest first: a screen that becomes wider asks for what it did not show before."""

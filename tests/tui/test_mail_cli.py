@@ -26,20 +26,22 @@ from typing import Any
 
 import pytest
 
-from engine import config, files, verbs
-from engine.inotify import Ear
+from engine import verbs
+from engine.config import queue_config
+from engine.config.mail_config import MailSettings
+from engine.live.inotify import InotifyWatch
 from engine.mail.model import Cause, Unused
-from engine.mail.suspended import Suspensions
-from engine.mailconf import MailSettings
+from engine.mail.send.suspensions import Suspensions
 from engine.model import State, Task
-from engine.stores.nftban import NftbanStore, Spool, make_spool
+from engine.stores.nftban import NftbanStore, SpoolFolders, make_spool
+from engine.system import files
 from tests import command
 from tests.mail.programs import a_script, needs, needs_root
 from tests.mail.smtpd import DROP, HOST, Server, refusing
-from tui.cli import mail as mail_command
 from tui.cli import main
-from tui.cli.mailing import LOOK_AGAIN, Mailing, why_none
-from tui.cli.wiring import Setup
+from tui.cli.mail import send as mail_command
+from tui.cli.setup.mail_parts import LOOK_AGAIN, Mailing, why_none
+from tui.cli.setup.setup import Setup
 
 COMMAND = [sys.executable, "-P", "-m", "tui.cli"]
 GOLDEN = Path(__file__).parents[1] / "golden" / "nftban"
@@ -69,7 +71,7 @@ class Office:
             "NFTBAN_SENDER": "queue@example.org",
         }
         queue = f"{self.root}/queue"
-        self.queue = Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq")
+        self.queue = SpoolFolders(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq")
         make_spool(self.queue)
         for name in ("run", "log", "metrics/counters", "mailspool"):
             (self.root / name).mkdir(mode=0o750, parents=True)
@@ -390,7 +392,7 @@ def test_a_signal_ends_the_wait_and_the_mail_is_spooled(
         argv += office.argv("mail", "send-with-retry", "hello", TO)
         pipe = subprocess.PIPE
         with subprocess.Popen(argv, env=office.environ, stdout=pipe, stderr=pipe, text=True) as run:
-            with closing(Ear([str(office.log.parent)])) as ear:
+            with closing(InotifyWatch([str(office.log.parent)])) as ear:
                 while run.poll() is None and not (
                     office.log.exists() and "Retrying in" in office.log.read_text()
                 ):
@@ -997,7 +999,9 @@ def test_a_rate_limits_mail(office: Office, settings: str, said: str) -> None:
 def test_a_worker_checks_each_minute_how_mail_is_sent(office: Office) -> None:
     """It sees a transport that was removed, one that was installed, and a changed setting."""
     program = office.folder / "sendmail"
-    setup = Setup(config.Config(), config.queue_for(config.Config(), str(office.root), {}))
+    setup = Setup(
+        queue_config.Config(), queue_config.queue_for(queue_config.Config(), str(office.root), {})
+    )
     settings = [MailSettings(method="sendmail", programs={"sendmail": str(program)})]
     now, said = [0.0], list[str]()
     mailing = Mailing(
@@ -1054,15 +1058,19 @@ def test_without_due_mail_no_module_of_mail_is_imported(office: Office) -> None:
     run = subprocess.run(argv, capture_output=True, text=True, check=True, env=office.environ)
 
     loaded = set(run.stdout.split())
-    assert "engine.worker" in loaded
-    assert not {name for name in loaded if name.startswith(("engine.mail.", "tui.cli.mail."))}
+    assert "engine.work.worker" in loaded
+    assert not {name for name in loaded if name.startswith(("engine.mail.", "tui.cli.mail.send."))}
 
 
 def test_the_password_is_in_no_printed_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """A command line that another user is to type has the variables of mail, but no password."""
     monkeypatch.setenv("NFTBAN_SMTP_USER", "queue")
     monkeypatch.setenv("NFTBAN_SMTP_PASS", "hunter2")
-    setup = Setup(config.Config(), config.queue_for(config.Config(), "/nowhere", {}), ("status",))
+    setup = Setup(
+        queue_config.Config(),
+        queue_config.queue_for(queue_config.Config(), "/nowhere", {}),
+        ("status",),
+    )
 
     typed = setup.as_typed("nftban")
 

@@ -10,17 +10,17 @@ from typing import TypeAlias
 
 import pytest
 
-from engine import config
-from engine.journal import Journal
-from engine.mail.content import Content
-from engine.mail.spool import MailSpool
+from engine.config import queue_config
+from engine.mail.message.content import Content
+from engine.mail.send.mail_spool import MailSpool
+from engine.monitor.transport_health import Use
+from engine.operations.journal import Journal
 from engine.store import Unavailable
-from engine.transports import Use
 from tests.tui.spools import make_spool
 from tui.cli import main
-from tui.cli.maildesk import mail_desk
-from tui.cli.wiring import Setup
-from tui.place import MailDesk
+from tui.cli.setup.mail_controls import mail_desk
+from tui.cli.setup.setup import Setup
+from tui.session.place import MailDesk
 
 CURL = {"NFTBAN_SMTP_HOST": "127.0.0.1", "NFTBAN_MAIL_RECIPIENT": "admin@example.com"}
 CURL |= {"NFTBAN_MAIL_METHOD": "curl"}
@@ -35,9 +35,9 @@ def make_desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeDesk:
     def make(**environ: str) -> MailDesk:
         for name, value in {**CURL, **environ}.items():
             monkeypatch.setenv(name, value)
-        settings = config.Config()
+        settings = queue_config.Config()
         setup = Setup(
-            settings, config.queue_for(settings, str(tmp_path), environ), (f"{tmp_path}",)
+            settings, queue_config.queue_for(settings, str(tmp_path), environ), (f"{tmp_path}",)
         )
         return mail_desk(setup, ["spooldeck"])
 

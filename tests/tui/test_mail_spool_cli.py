@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from engine import files, verbs
+from engine import verbs
 from engine.model import State
 from engine.stores.nftban import NftbanStore
+from engine.system import files
 from tests.tui.test_mail_cli import GOLDEN, Office, office
-from tui.cli.mailretry import TOGETHER
+from tui.cli.mail.retry import TOGETHER
 
 __all__ = ["office"]
 

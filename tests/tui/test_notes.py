@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from engine.journal import Who
 from engine.model import State
-from engine.notes import Notes
+from engine.operations.journal import Who
+from engine.operations.notes import Notes
 from tests.tui.desks import Desk, a_desk
 from tests.tui.spools import NOW, a_task, disk_place, loaded, make_spool, task_list
-from tui import keys
-from tui.screens.ask import AskScreen
-from tui.screens.face import Target
-from tui.screens.plan import PlanScreen
-from tui.screens.task import TaskScreen
+from tui.format import keys
+from tui.plan.screen import PlanScreen
+from tui.screens.base import Target
+from tui.screens.text_prompt import AskScreen
+from tui.task.screen import TaskScreen
 
 DEAD = [a_task(number, State.DEAD) for number in range(3)]
 off = asyncio.to_thread

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.journal import Journal
 from engine.model import Task
-from engine.notes import Notes
-from engine.operations import End
+from engine.operations.execute import RowResult
+from engine.operations.journal import Journal
+from engine.operations.notes import Notes
 from engine.stores.kannader import KannaderStore, make_spool
 from tests.tui.queues import Run, add_task, journal_at, tasks_at
 from tests.tui.test_kannader_cli import DAEMON
@@ -53,7 +53,7 @@ def test_an_edit_is_shown_then_stored_and_recorded(root: str, spooldeck: Run) ->
     assert (task.id, task.description, task.due) == (ident, "Later ana_example.net", 0.0)
     operation = journal_at(root).operations()[0]
     assert (operation.intent.verb, operation.intent.who.name) == ("edit", "ana")
-    assert operation.counts[End.DONE] == 1
+    assert operation.counts[RowResult.DONE] == 1
     assert operation.intent.values == {"description": "Later ...@example.net"}
     assert journal_at(root).images(operation.op) == {ident: before}
 

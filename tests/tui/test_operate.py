@@ -20,19 +20,24 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from engine import config, deeds, files, locks, plans, undo, verbs
-from engine.journal import Intent, Who
+from engine import verbs
+from engine.config import queue_config
+from engine.locks import queue_lock
 from engine.model import Task
-from engine.operations import End
-from engine.pace import Pace, Rest, Stops, packed
+from engine.operations import plans, run_plan, undo
+from engine.operations.execute import RowResult
+from engine.operations.journal import Intent, Who
+from engine.replay.settings import RemainderPolicy, ReplayPace, Stops, packed
+from engine.system import files
 from tests import command
 from tests.tui.queues import ids_at, journal_at, store_at, tasks_at, write_config
 from tests.tui.spools import a_console, loaded, until
-from tui import planning
-from tui.cli import _parser, main, replaying
-from tui.cli.places import place_of
-from tui.cli.wiring import Setup
-from tui.place import Place
+from tui.cli import _parser, main
+from tui.cli.plans import replay_options
+from tui.cli.setup.places import place_of
+from tui.cli.setup.setup import Setup
+from tui.plan import planning
+from tui.session.place import Place
 
 HOUR = 3600.0
 LONG_AGO = 1_795_000_000.0
@@ -216,8 +221,8 @@ def test_a_plan_names_its_tasks(root: Path, act: Command) -> None:
 
 def setup_of(root: Path, text: str = "") -> Setup:
     """A queue as the commands see it."""
-    loaded = config.load(write_config(root, text), {})
-    return Setup(loaded, config.queue_for(loaded, str(root), {}))
+    loaded = queue_config.load(write_config(root, text), {})
+    return Setup(loaded, queue_config.queue_for(loaded, str(root), {}))
 
 
 def test_the_trash_is_listed_and_restored(root: Path, act: Command) -> None:
@@ -317,8 +322,8 @@ async def test_a_console_sweeps_when_it_starts(root: Path, full: Place, read_onl
 def test_the_consoles_command_is_for_any_folder(root: Path) -> None:
     """The command that a plan on screen prints names the place and the configuration in full."""
     path = write_config(root, "require_reason: false\n")
-    loaded = config.load(os.path.relpath(path), {})
-    setup = Setup(loaded, config.queue_for(loaded, str(root), {}))
+    loaded = queue_config.load(os.path.relpath(path), {})
+    setup = Setup(loaded, queue_config.queue_for(loaded, str(root), {}))
 
     command = place_of(setup, os.path.relpath(root)).command
 
@@ -350,7 +355,7 @@ def test_tasks_in_work_are_changed_only_while_no_worker_runs(root: Path, act: Co
     with store_at(root) as store:
         (mine,) = store.take(time.time(), "a worker", 1)
     (root / "run").mkdir(exist_ok=True)
-    lock = locks.acquire(str(root / "run" / "queue.lock"), 1200)
+    lock = queue_lock.acquire(str(root / "run" / "queue.lock"), 1200)
 
     foreseen = act("kill --dry-run")
     for words in ("kill", "hold --state work", "release --state work"):
@@ -416,8 +421,8 @@ def test_an_interrupted_operation_is_completed(root: Path, act: Command) -> None
     assert f"journal {op} --go-on --apply 4" in settled
     assert (codes, len(ids_at(root, "trash"))) == ([1, 0], 6)
     last, first = journal_at(root).operations()
-    assert (last.intent.follows, last.intent.reason, last.counts[End.DONE]) == (op, "old", 4)
-    assert (first.interrupted, first.open, first.counts[End.EXCLUDED]) == (False, 0, 4)
+    assert (last.intent.follows, last.intent.reason, last.counts[RowResult.DONE]) == (op, "old", 4)
+    assert (first.interrupted, first.open, first.counts[RowResult.EXCLUDED]) == (False, 0, 4)
 
 
 def test_an_interrupted_operation_is_dropped_and_undone(root: Path, act: Command) -> None:
@@ -446,7 +451,7 @@ def test_an_operation_undone_in_part_is_still_offered(root: Path, act: Command) 
     with store_at(root) as store:
         plan = undo.undo(store, kept, purged, time.time(), 7.0).plan
         some = plan._replace(rows=plan.rows[:2])
-        deeds.carry_out(store, kept, some, Intent("undo", Who("ana")), time.time)
+        run_plan.carry_out(store, kept, some, Intent("undo", Who("ana")), time.time)
 
     listed = act("undo")[1]
     told = {one["op"]: one for one in objects(act("undo --json"))}
@@ -460,7 +465,9 @@ def test_an_operation_undone_in_part_is_still_offered(root: Path, act: Command) 
 def test_the_rest_of_a_replay_goes_at_its_first_pace(root: Path, act: Command) -> None:
     """The dry run of --go-on prints the pace that the replay was begun with."""
     plan = plans.freeze("retry", tasks_at(root, "dlq"), time.time())
-    pen = journal_at(root).begin(Intent("retry", Who("ana"), pace=packed(Pace(3.0, (1,)))), plan)
+    pen = journal_at(root).begin(
+        Intent("retry", Who("ana"), pace=packed(ReplayPace(3.0, (1,)))), plan
+    )
     pen.close()
 
     said = act(f"journal {pen.op} --go-on --dry-run")[1]
@@ -570,24 +577,24 @@ def test_a_replay_that_is_stopped_by_hand_leaves_the_rest(root: Path) -> None:
     assert len(ids_at(root, "dlq")) == 5
     assert "6 planned, 6 in the result: all accounted for" in out
     (operation,) = journal_at(root).operations()
-    assert (operation.counts[End.DONE], operation.counts[End.EXCLUDED]) == (1, 5)
+    assert (operation.counts[RowResult.DONE], operation.counts[RowResult.EXCLUDED]) == (1, 5)
     assert not operation.interrupted
 
 
 @pytest.mark.parametrize(
     "pace",
     [
-        Pace(),
-        Pace(rate=0.5, canary=(3,), timeout=60.0),
-        Pace(canary=(), stops=Stops(same=None, share=None)),
-        Pace(stops=Stops(same=5, share=0.25, last=8, pending=900, rest=Rest.HOLD)),
+        ReplayPace(),
+        ReplayPace(rate=0.5, canary=(3,), timeout=60.0),
+        ReplayPace(canary=(), stops=Stops(same=None, share=None)),
+        ReplayPace(stops=Stops(same=5, share=0.25, last=8, pending=900, rest=RemainderPolicy.HOLD)),
     ],
 )
-def test_a_pace_means_the_same_on_the_command_line(pace: Pace) -> None:
+def test_a_pace_means_the_same_on_the_command_line(pace: ReplayPace) -> None:
     """The command that a plan on screen prints goes as fast and stops as early as the plan."""
     words = planning.pace_words(pace)
     assert words is not None
 
     parsed = _parser(["replay", *words]).parse_args(["replay", *words])
 
-    assert replaying.pace_of(parsed) == pace._replace(attended=False)
+    assert replay_options.pace_of(parsed) == pace._replace(attended=False)

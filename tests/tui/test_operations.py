@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from engine import plans
-from engine.alerts import What
-from engine.journal import Intent
 from engine.model import State, Task
-from engine.operations import End
+from engine.monitor.alerts import AlertKind
+from engine.operations import plans
+from engine.operations.execute import RowResult
+from engine.operations.journal import Intent
 from engine.verbs import moved
 from tests.tui.desks import Desk, a_desk
 from tests.tui.journals import (
@@ -28,13 +28,13 @@ from tests.tui.journals import (
     seen,
 )
 from tests.tui.spools import NOW, Clock, make_spool, some_tasks
-from tui import keys
-from tui.place import Place
-from tui.screens.operations import DropScreen, OperationsScreen
-from tui.screens.overview import OverviewScreen
-from tui.screens.plan import PlanScreen
-from tui.screens.record import RecordScreen
-from tui.wire import ANSWERED, Wire
+from tui.format import keys
+from tui.operations.record_screen import RecordScreen
+from tui.operations.screen import DropScreen, OperationsScreen
+from tui.overview.screen import OverviewScreen
+from tui.plan.screen import PlanScreen
+from tui.session.place import Place
+from tui.terminal.bandwidth import ANSWERED, BandwidthBudget
 
 off = asyncio.to_thread
 
@@ -158,7 +158,7 @@ async def test_news_waits_while_an_answer_is_read(place: Place) -> None:
     written = Path(kept(place).folder, f"{op}.jsonl").read_bytes
     before = await off(written)
     async with operations(place, "2/4 interrupted", read_only=True) as desk:
-        desk.console.wire = Wire(lambda: 0, hands)
+        desk.console.wire = BandwidthBudget(lambda: 0, hands)
         screen = desk.console.screen
         await desk.press("R")
         await desk.sees("read only")
@@ -177,7 +177,7 @@ async def test_news_comes_to_no_console_that_is_closing(place: Place) -> None:
     async with operations(place) as desk:
         news = desk.console.here.news
     news.append("the replay is over")
-    desk.console.wire = Wire(lambda: 0, hands := Clock(0.0))
+    desk.console.wire = BandwidthBudget(lambda: 0, hands := Clock(0.0))
     hands.now += ANSWERED
     assert not desk.console.screen_stack
     desk.console._tell_news()
@@ -274,14 +274,14 @@ async def test_an_interrupted_operation_is_settled_and_shown(place: Place) -> No
         await desk.sees(words, "was interrupted: 5 of 8 not moved; u shows it")
         overview = await desk.opens(OverviewScreen)
         await desk.press("shift+tab", "g")
-        while (alert := overview._alert) is not None and alert.what is not What.INTERRUPTED:
+        while (alert := overview._alert) is not None and alert.what is not AlertKind.INTERRUPTED:
             await desk.press("j")
         await desk.opens(OperationsScreen, "enter")
         await desk.sees("3/8 interrupted")
         await desk.opens(OverviewScreen, "escape")
     settled = await off(kept(place).operation, op)
     assert settled is not None
-    assert (settled.counts[End.DONE], settled.open) == (3, 5)
+    assert (settled.counts[RowResult.DONE], settled.open) == (3, 5)
 
 
 def leave_half_moved(place: Place, id: str) -> None:

@@ -18,14 +18,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import filters, locks
-from engine.ages import BOUNDS, AgeRow, Ages
-from engine.alerts import Alert, Goal, Level, What, Where
-from engine.index import Query
-from engine.limits import WHOLE, Buckets, Left
+from engine.index import filter_language
+from engine.index.age_table import BOUNDS, AgeRow, Ages
+from engine.index.schema import Query
+from engine.locks import queue_lock
+from engine.locks.token_buckets import WHOLE, Buckets, Left
 from engine.model import State
+from engine.monitor.alerts import Alert, AlertKind, Goal, Level, Where
 from engine.policy import Rate
-from engine.stores.memory import Memory
+from engine.stores.memory import MemoryTasks
 from tests.engine.lockers import later
 from tests.engine.test_alerts import (
     a_stale_lock,
@@ -49,18 +50,18 @@ from tests.tui.spools import (
     put_file,
     some_tasks,
 )
-from tui import keys, table
-from tui.place import Place
-from tui.screens import overview as overview_module
-from tui.screens.lock import LockScreen
-from tui.screens.overview import AGES, ALERTS, QUEUES, OverviewScreen
-from tui.screens.queue import QueueScreen
-from tui.screens.transports import TransportsScreen
-from tui.views import ages as age_view
-from tui.views import alerts as alert_view
-from tui.views import overview as view
-from tui.views.overview import Queue
-from tui.widgets.age_table import AgeTable
+from tui.format import keys, table
+from tui.locks.screen import LockScreen
+from tui.overview import age_lines as age_view
+from tui.overview import alert_lines as alert_view
+from tui.overview import lines as view
+from tui.overview import screen as overview_module
+from tui.overview.age_widget import AgeTable
+from tui.overview.lines import PlaceLine
+from tui.overview.screen import AGES, ALERTS, QUEUES, OverviewScreen
+from tui.queue.screen import QueueScreen
+from tui.session.place import Place
+from tui.transports.screen import TransportsScreen
 from tui.widgets.picker import Picker
 
 RED = "\x1b[31mred"
@@ -102,8 +103,8 @@ def table_of(desk: Desk) -> AgeTable:
 @pytest.fixture(autouse=True)
 def retries_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A queue that cannot be read is tried again soon."""
-    for module in ("mirror", "watch"):
-        monkeypatch.setattr(f"engine.{module}.RETRY", 0.1)
+    for module in ("index_sync", "folder_watch"):
+        monkeypatch.setattr(f"engine.live.{module}.RETRY", 0.1)
 
 
 @pytest.fixture
@@ -299,7 +300,7 @@ async def test_a_stuck_lock_is_on_top(empty: Path) -> None:
     """A process that holds the lock and has not moved for 47 minutes is the first thing said."""
     ago = later(-2820)
     path = str(empty / "run" / "queue.lock")
-    lock = await asyncio.to_thread(locks.acquire, path, 1200, ago["clock"], ago["uptime"])
+    lock = await asyncio.to_thread(queue_lock.acquire, path, 1200, ago["clock"], ago["uptime"])
     write_task(empty, "pending", 1, age=7300)
     try:
         async with overview(disk_place(empty, clock=time.time), clock=Going(0.0)) as desk:
@@ -314,7 +315,7 @@ async def test_a_stuck_lock_is_on_top(empty: Path) -> None:
 
 
 @pytest.fixture
-def kinds() -> Memory:
+def kinds() -> MemoryTasks:
     """Tasks of many ages and kinds, some of whose names mean something in a filter."""
     names = ("feeds_sync", "mail_send", "a|b", 'say "no"', "!not")
     tasks = [
@@ -325,7 +326,7 @@ def kinds() -> Memory:
     return a_memory(tasks + dead)
 
 
-async def test_each_cell_is_the_filter_that_it_opens(kinds: Memory) -> None:
+async def test_each_cell_is_the_filter_that_it_opens(kinds: MemoryTasks) -> None:
     """Whatever cell is opened, the queue shows as many rows as the cell said, odd names or not."""
     async with overview(a_place(kinds, name="many")) as desk:
         inspector = desk.console.lives[0].inspector
@@ -337,14 +338,14 @@ async def test_each_cell_is_the_filter_that_it_opens(kinds: Memory) -> None:
                 text = age_view.filter_of(ages, spot, names)
                 counted = age_view.row_at(ages, spot, names)
                 assert counted is not None
-                found = await inspector.count(Query(State.PENDING, filters.parse(text)))
+                found = await inspector.count(Query(State.PENDING, filter_language.parse(text)))
                 if found != age_view.figure(counted, column):
                     wrong.append((text, age_view.figure(counted, column), found))
 
         assert wrong == []
 
 
-async def test_the_table_is_gone_through_and_turned(kinds: Memory) -> None:
+async def test_the_table_is_gone_through_and_turned(kinds: MemoryTasks) -> None:
     """The table begins with what tells most; x makes rows of the next, of the dead as well; the
     cursor goes from cell to cell, and Enter shows the queue with just the tasks of one.
     """
@@ -368,7 +369,7 @@ async def test_the_table_is_gone_through_and_turned(kinds: Memory) -> None:
         await desk.opens(OverviewScreen, "escape", "escape")
 
 
-async def test_the_cursor_stays_on_its_name(kinds: Memory) -> None:
+async def test_the_cursor_stays_on_its_name(kinds: MemoryTasks) -> None:
     """Rows change places when their numbers do; the cursor goes along with the name."""
     async with overview(a_place(kinds, name="many")) as desk:
         await desk.press("tab", "j", "j", "l")
@@ -530,7 +531,7 @@ def test_a_store_s_own_words_and_columns() -> None:
     """A column has the store's word where it fits; what a store has not is blank, never zero.
     Places are called by the last part of their paths, unless two share it.
     """
-    mail = Queue(1, "a", {State.PENDING: "queued", State.DEAD: "bounced"}, {State.PENDING: 3})
+    mail = PlaceLine(1, "a", {State.PENDING: "queued", State.DEAD: "bounced"}, {State.PENDING: 3})
     other = mail._replace(words={State.PENDING: "queued", State.ACTIVE: "work"})
 
     head, (first, second) = view.table([mail, other], NOW, 120)
@@ -546,9 +547,13 @@ def test_a_store_s_own_words_and_columns() -> None:
 
 def test_the_most_urgent_alert_first_and_how_many_more() -> None:
     """What stops everything is first, of whatever place; one line says how many there are."""
-    dead = Alert(Level.WARN, What.DEAD, "11 tasks", None, Goal("/srv/a", Where.STATE, State.DEAD))
-    stuck = Alert(Level.CRIT, What.STUCK, "stuck lock", NOW, Goal("/srv/b", Where.LOCK))
-    problems = Alert(Level.WARN, What.PROBLEMS, "1 problem", None, Goal("/srv/b", Where.PROBLEMS))
+    dead = Alert(
+        Level.WARN, AlertKind.DEAD, "11 tasks", None, Goal("/srv/a", Where.STATE, State.DEAD)
+    )
+    stuck = Alert(Level.CRIT, AlertKind.STUCK, "stuck lock", NOW, Goal("/srv/b", Where.LOCK))
+    problems = Alert(
+        Level.WARN, AlertKind.PROBLEMS, "1 problem", None, Goal("/srv/b", Where.PROBLEMS)
+    )
 
     alerts = alert_view.ordered([problems, dead, stuck])
     first, *_ = alert_view.lines(alerts, {"/srv/a": "a", "/srv/b": "b"}, 60, 2)

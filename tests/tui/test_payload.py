@@ -10,8 +10,8 @@ from typing import TypeAlias
 import pytest
 
 from engine.model import State, Task
-from engine.stores.nftban import form
-from engine.text import plain_error
+from engine.stores.nftban import task_format
+from engine.text.safe import plain_error
 from tests.tui.queues import Run, tasks_at
 
 IDENT = "20261120T094115Z-report-00000001"
@@ -50,8 +50,8 @@ def queue(root: Path, spooldeck: Run, tmp_path: Path) -> Queue:
 
 def put_foreign(root: Path, payload: str) -> None:
     """Write a task file as another program does, with any payload."""
-    record = form.new_record(Task(IDENT, "report", State.PENDING, 1_795_167_675.0))
-    data = form.render(record._replace(payload=payload))
+    record = task_format.new_record(Task(IDENT, "report", State.PENDING, 1_795_167_675.0))
+    data = task_format.render(record._replace(payload=payload))
     (root / "queue" / "pending" / f"{IDENT}.task").write_bytes(data)
 
 

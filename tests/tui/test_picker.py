@@ -10,10 +10,10 @@ from textual.pilot import Pilot
 
 from engine.model import State
 from tests.tui.spools import a_console, a_memory, a_place, a_task, loaded, until
-from tui.plain import text_of
-from tui.screens.clusters import ClustersScreen
-from tui.screens.pages import NO_LONGER_HERE
-from tui.screens.plan import PlanScreen
+from tui.plan.screen import PlanScreen
+from tui.queue.clusters_screen import ClustersScreen
+from tui.screens.page import NO_LONGER_HERE
+from tui.terminal.plain_text import text_of
 from tui.widgets.picker import LEFT, Choice, Picker
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.journal import Journal
 from engine.model import LockEvidence, State, Verdict
-from engine.stores.memory import Memory
+from engine.operations.journal import Journal
+from engine.stores.memory import MemoryTasks
 from tests.tui.conftest import READING
 from tests.tui.desks import Desk, a_desk
 from tests.tui.journals import a_journaled_place, carried_out, interrupt, kept, seen
@@ -33,21 +33,23 @@ from tests.tui.spools import (
     some_tasks,
 )
 from tests.tui.wholes import PAUSE, RETRY, Whole
-from tui import haste, keys, planning
-from tui.place import NO_WORKER, Place
-from tui.screens.control import ControlScreen
-from tui.screens.controls import ControlsScreen
-from tui.screens.deed import Deed
-from tui.screens.face import HASTY, Face, Target
-from tui.screens.lock import LockScreen
-from tui.screens.operations import DropScreen, OperationsScreen
-from tui.screens.plan import PlanScreen
-from tui.screens.queue import QueueScreen
-from tui.screens.suspend import SuspendScreen
-from tui.screens.transports import TransportsScreen
-from tui.screens.trial import TrialScreen
-from tui.screens.worker import WorkerScreen
-from tui.wire import ANSWERED, Wire
+from tui.format import keys
+from tui.locks.screen import LockScreen
+from tui.operations.control_screen import ControlScreen
+from tui.operations.controls_screen import ControlsScreen
+from tui.operations.screen import DropScreen, OperationsScreen
+from tui.operations.worker_screen import WorkerScreen
+from tui.plan import planning
+from tui.plan.confirm_screen import ConfirmScreen
+from tui.plan.screen import PlanScreen
+from tui.queue.screen import QueueScreen
+from tui.screens.base import HASTY, BaseScreen, Target
+from tui.session.place import NO_WORKER, Place
+from tui.terminal import paste_detector
+from tui.terminal.bandwidth import ANSWERED, BandwidthBudget
+from tui.transports.screen import TransportsScreen
+from tui.transports.suspend_screen import SuspendScreen
+from tui.transports.test_mail_screen import TrialScreen
 
 off = asyncio.to_thread
 
@@ -58,7 +60,7 @@ class AnyPlan:
     This one holds a task.
     """
 
-    KIND: type[Deed] = PlanScreen
+    KIND: type[ConfirmScreen] = PlanScreen
     opens = "H"
     confirm: tuple[str, ...] = ("y",)
     question = "y to hold this task"
@@ -191,7 +193,7 @@ class _PressControl(_SetControl):
 class _Suspend(AnyPlan):
     """The plan to suspend a transport."""
 
-    KIND: type[Deed] = SuspendScreen
+    KIND: type[ConfirmScreen] = SuspendScreen
     opens, question, hint = "S", "y to suspend postfix", "suspend"
     withdrawn = "withdrawn: the transports are not what they were"
 
@@ -299,7 +301,7 @@ async def test_only_its_own_keys_when_armed_and_read_carry_a_plan_out(
         await desk.press("exclamation_mark")
         await desk.sees(plan.question)
         with monkeypatch.context() as early:
-            early.setattr(haste, "CONFIRM_SECONDS", 2 * READING)
+            early.setattr(paste_detector, "CONFIRM_SECONDS", 2 * READING)
             await desk.press(*plan.confirm)
             await desk.sees(HASTY)
         await desk.paste(*plan.confirm)
@@ -336,7 +338,7 @@ async def test_read_only_opens_no_plan(plan: AnyPlan) -> None:
     async with a_desk(plan.place, read_only=True) as desk:
         await plan.go(desk)
         face = desk.console.screen
-        assert isinstance(face, Face)
+        assert isinstance(face, BaseScreen)
         hints = {hint.words for hint in keys.hints(face.KIND, (), face.without())}
         await desk.press(plan.opens)
         await desk.sees("read only")
@@ -347,7 +349,7 @@ async def test_read_only_opens_no_plan(plan: AnyPlan) -> None:
 # ---- the plan for tasks
 
 
-def locked(memory: Memory, lock: object = free, journal: Journal | None = None) -> Place:
+def locked(memory: MemoryTasks, lock: object = free, journal: Journal | None = None) -> Place:
     """A queue in memory with that lock and that journal."""
     return a_place(memory, journal=journal, lock=lock)
 
@@ -365,7 +367,7 @@ async def on_work(desk: Desk) -> None:
     await desk.until(lambda: desk.console.lives[0].signs.lock is not None)
 
 
-def states(memory: Memory) -> list[State]:
+def states(memory: MemoryTasks) -> list[State]:
     """The state of each task."""
     return [task.state for task in memory.tasks.values()]
 
@@ -492,7 +494,7 @@ async def test_a_plan_shows_no_result_of_another_operation() -> None:
     """The result of an earlier operation waits until the plan that is open is closed."""
     hands = Clock(0.0)
     async with a_desk(locked(a_memory(some_tasks())), size=(100, 30)) as desk:
-        desk.console.wire = Wire(lambda: 0, hands)
+        desk.console.wire = BandwidthBudget(lambda: 0, hands)
         await desk.opens(PlanScreen, "X")
         desk.console.lives[0].news.append("1 purged, 0 gone, 0 failed; u shows it")
         hands.now += ANSWERED

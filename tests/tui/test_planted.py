@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from engine import config
-from engine.handlers import Context, Failed
+from engine.config import queue_config
 from engine.model import Task
 from engine.store import Unavailable
-from engine.worker import Worker
+from engine.work.handlers import Context, Failed
+from engine.work.worker import Worker
 from tests.tui.users import NOBODY, as_user, give, place_for_all
 from tui.cli import main
-from tui.cli.wiring import Setup
+from tui.cli.setup.setup import Setup
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be led astray like this")
 
@@ -239,8 +239,8 @@ def test_a_queue_that_was_exchanged_since_it_was_opened(place: Path) -> None:
     """
 
     def a_setup(root: Path) -> Setup:
-        loaded = config.load(str(place.parent / "some.yaml"), {})
-        return Setup(loaded, config.queue_for(loaded, str(root), {}))
+        loaded = queue_config.load(str(place.parent / "some.yaml"), {})
+        return Setup(loaded, queue_config.queue_for(loaded, str(root), {}))
 
     roots = place.parent / "roots"
     assert main(["init", str(roots)]) == 0

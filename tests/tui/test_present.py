@@ -11,15 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from engine.flow import Rates
-from engine.gauges import GAUGES, Ours
-from engine.metrics import Samples
 from engine.model import Lease, LockEvidence, Problem, State, Task, Verdict
-from engine.text import shown
-from tui import figures, present
-from tui.changes import NEAR, changes
-from tui.keys import Hint
-from tui.present import Line, cut
+from engine.monitor.metrics_check import GAUGES, Ours
+from engine.monitor.prometheus import Samples
+from engine.monitor.throughput import Rates
+from engine.text.safe import shown
+from tui.format import present
+from tui.format.keys import Hint
+from tui.format.line_diff import NEAR, changes
+from tui.format.present import Line, cut
+from tui.queue import metrics_pane
 
 NOW = 1_795_167_728.0
 """2026-11-20 09:42:08Z."""
@@ -118,7 +119,7 @@ def test_a_row_never_breaks_the_screen(
     """Whatever a task holds, its row is printable and no wider than the screen."""
     task = a_task(id=id, error=error, description=error, kind=id, state=state)
     shape = present.columns(state, width)
-    row = present.row(task, shape, NOW, present.Place(cursor, marked, gone), width)
+    row = present.row(task, shape, NOW, present.TaskContext(cursor, marked, gone), width)
     assert text_of(row).isprintable()
     assert present.width_of(row) == width
 
@@ -130,7 +131,7 @@ def test_cursor_mark_and_gone_need_no_colour() -> None:
         *(((), "   "), (("cursor",), "▶  "), (("marked",), " ● ")),
         *((("cursor", "marked"), "▶● "), (("gone",), " ✗ ")),
     ):
-        where = present.Place(**dict.fromkeys(place, True))
+        where = present.TaskContext(**dict.fromkeys(place, True))
         row = text_of(present.row(a_task(), shape, NOW, where, 80))
         assert row.startswith(signs) and ("gone" in row) is ("gone" in place)
 
@@ -148,13 +149,13 @@ def test_cursor_mark_and_gone_need_no_colour() -> None:
 )
 def test_each_state_has_its_own_time(task: Task, words: str) -> None:
     """A waiting task says when it is due, a working one for how long, a dead one since when."""
-    row = present.row(task, present.columns(task.state, 80), NOW, present.Place(), 80)
+    row = present.row(task, present.columns(task.state, 80), NOW, present.TaskContext(), 80)
     assert text_of(row)[40:49].strip() == words
 
 
 def test_an_id_keeps_its_end() -> None:
     """Ids of one second differ at their end, so a long one is cut at its beginning."""
-    row = present.row(a_task(), present.columns(State.PENDING, 80), NOW, present.Place(), 80)
+    row = present.row(a_task(), present.columns(State.PENDING, 80), NOW, present.TaskContext(), 80)
     assert text_of(row)[3:13] == "…-c2c41696"
 
 
@@ -277,7 +278,7 @@ def test_a_short_id_is_shown_in_full(longest: int, cells: int) -> None:
 def test_what_has_no_age_is_unknown() -> None:
     """The age of a task of unknown creation is `?` wherever it is shown."""
     task, shape = a_task(created=0.0), present.columns(State.PENDING, 80)
-    row = text_of(present.row(task, shape, NOW, present.Place(), 80)).split()
+    row = text_of(present.row(task, shape, NOW, present.TaskContext(), 80)).split()
     assert row[2] == present.columns(State.TRASH, 40)[1].cell(task, NOW)[0] == "?"
     assert dict(present.fields(task, {}, NOW))["created"] == "?"
 
@@ -293,7 +294,7 @@ def test_no_number_is_cut(width: int) -> None:
     values |= {(name, ()): 31_753.0 for name in (*names, *GAUGES.values())}
     states = {State.PENDING: "pending", State.ACTIVE: "work", State.DEAD: "dlq"}
     ours = Ours(states, dict.fromkeys(states, 31_753), True)
-    shown = figures.compact(Samples(values, NOW), None, ours, NOW, width)
+    shown = metrics_pane.compact(Samples(values, NOW), None, ours, NOW, width)
     text = text_of(shown[1])
     assert len(text) == width and text.count("31,753") == text.count("31")
 
@@ -302,7 +303,7 @@ def test_no_number_is_cut(width: int) -> None:
 def test_the_facts_of_a_queue_take_few_lines(width: int) -> None:
     """Beside a list every fact has its line; below one those that fit take three."""
     facts = [(f"fact {n}", "x" * 12) for n in range(9)]
-    brief, full = figures.whole_briefly(facts, width), figures.whole(facts, width)
+    brief, full = metrics_pane.whole_briefly(facts, width), metrics_pane.whole(facts, width)
     assert len(brief) <= 4 and all(len(text_of(line)) <= width for line in brief)
     said = "".join(map(text_of, full))
     assert all(name in said for name, _ in facts)

@@ -14,9 +14,10 @@ from typing import TypeAlias
 
 import pytest
 
-from engine import lockfile, locks, metrics
-from engine.gauges import LAST_RUN
+from engine.locks import lock_file, queue_lock
 from engine.model import State
+from engine.monitor import prometheus
+from engine.monitor.metrics_check import LAST_RUN
 from tests.command import SECONDS_AHEAD
 from tests.engine.lockers import INNOCENT, cli_later, is_unharmed, marked, said, true_claim, written
 from tests.tui.queues import Run, add_task, tasks_at
@@ -27,8 +28,8 @@ Attempts: TypeAlias = tuple[list[int | None], ...]
 
 SILENT = """
 import os, sys, time
-from engine import locks
-from engine.stores import open_store
+from engine.locks import queue_lock as locks
+from engine.stores.detect import open_store
 root = sys.argv[1]
 lock = locks.acquire(root + "/run/queue.lock", 1200.0)
 list(open_store(root).take(time.time(), str(os.getpid()), 1))
@@ -120,7 +121,7 @@ def test_the_task_of_a_killed_worker_comes_back(
     root: Path, lock: Path, recover: Run, worker: Child
 ) -> None:
     """The lock is taken over, the task counts one failed attempt, and the alert's mark goes."""
-    written(lock.with_name("queue.lock.alerted"), locks.examine(str(lock), 1200.0).seen)
+    written(lock.with_name("queue.lock.alerted"), queue_lock.examine(str(lock), 1200.0).seen)
     worker.kill()
     worker.wait()
 
@@ -141,7 +142,7 @@ def test_a_held_lock_is_code_2(recover: Run, worker: Child) -> None:
     busy = recover("--yes")
     plan = recover("--dry-run", **LATER)
     pipe = recover(**LATER)
-    other = [recover("--yes", "--seen", seen, **LATER) for seen in ("1.abc", locks.NO_LOCK)]
+    other = [recover("--yes", "--seen", seen, **LATER) for seen in ("1.abc", queue_lock.NO_LOCK)]
 
     assert busy.returncode == 2
     assert "is at work, last sign of life 20" in busy.stderr
@@ -176,7 +177,7 @@ def test_a_lock_that_is_no_regular_file_is_code_2(
 
 def test_a_stuck_worker_is_ended(root: Path, lock: Path, recover: Run, worker: Child) -> None:
     """The holder is ended, its task back, the lock released, the recovery counted and logged."""
-    run = recover("--yes", "--seen", locks.examine(str(lock), 1200.0).seen, **LATER)
+    run = recover("--yes", "--seen", queue_lock.examine(str(lock), 1200.0).seen, **LATER)
 
     assert run.returncode == 0, run.stderr
     assert worker.wait() == -signal.SIGTERM
@@ -191,7 +192,7 @@ def test_a_stuck_worker_is_ended(root: Path, lock: Path, recover: Run, worker: C
     assert not lock.exists()
     assert (root / "metrics" / "counters" / "lock_recoveries_total").read_text() == "1\n"
     # A recovery is no run: no task was processed.
-    assert metrics.read(str(root / "metrics" / "queue.prom")).get(LAST_RUN) == 0
+    assert prometheus.read(str(root / "metrics" / "queue.prom")).get(LAST_RUN) == 0
     log = log_of(root)
     assert log[0].startswith("[ALERT] Queue processor stuck for 13")
     assert log[0].endswith(f"(PID: {worker.pid}) - initiating auto-recovery")
@@ -202,7 +203,7 @@ def test_no_process_is_signalled_without_proof(lock: Path, recover: Run, start: 
     """A process that the lock names without holding it is unharmed: code 2 with the reason."""
     written(lock, "")
     innocent, forger = start(INNOCENT), start(INNOCENT, str(lock))
-    written(lock, lockfile.compose(true_claim(innocent.pid)))
+    written(lock, lock_file.compose(true_claim(innocent.pid)))
     for words in ("--dry-run", "--yes"):
         run = recover(words, **LATER)
         assert run.returncode == 2
@@ -290,7 +291,7 @@ def test_each_stuck_lock_has_one_alert(
     for times in (3, 2):
         written(lock, "")
         forger = start(INNOCENT, str(lock))
-        written(lock, lockfile.compose(marked(true_claim(os.getpid()), token=f"{times:016x}")))
+        written(lock, lock_file.compose(marked(true_claim(os.getpid()), token=f"{times:016x}")))
 
         words = ("--root", root, "queue", "process-next")
         runs = [spooldeck(*words, **LATER) for _ in range(times)]

@@ -13,33 +13,33 @@ from pathlib import Path
 
 import pytest
 
-from engine import plans
-from engine.journal import Intent, Journal
 from engine.model import State
-from engine.pace import Pace, Rest, Stops
-from engine.plans import Plan, Row
-from engine.progress import Phase, Progress
-from engine.replay import Result
+from engine.operations import plans
+from engine.operations.journal import Intent, Journal
+from engine.operations.plans import Plan, Row
+from engine.replay.progress import Phase, ReplayProgress
+from engine.replay.replay import Result
+from engine.replay.settings import RemainderPolicy, ReplayPace, Stops
 from tests.tui import ptys
 from tests.tui.desks import Desk, a_desk
 from tests.tui.journals import a_journaled_place, kept, seen
 from tests.tui.spools import NOW, a_task, make_spool, queue_of, some_tasks
-from tui import keys
-from tui.doing import Paced, Pulling
-from tui.place import Place
-from tui.screens.face import Target
-from tui.screens.operations import OperationsScreen
-from tui.screens.plan import PlanScreen
-from tui.screens.queue import QueueScreen
+from tui.format import keys
+from tui.operations import replay_lines as view
+from tui.operations.running_screen import ReplayScreen
+from tui.operations.screen import OperationsScreen
+from tui.plan.screen import PlanScreen
+from tui.queue.screen import QueueScreen
+from tui.screens.base import Target
 from tui.screens.quit import QuitScreen
-from tui.screens.replay import ReplayScreen
-from tui.views import replay as view
-from tui.works import Work
+from tui.session.place import Place
+from tui.session.runners import PullBackRun, ReplayRun
+from tui.session.running_operations import RunningOperation
 
 off = asyncio.to_thread
-ONE = Pace(None, (1,))
+ONE = ReplayPace(None, (1,))
 """One first; no worker runs, so its outcome never comes."""
-AT_ONCE = Pace(None, ())
+AT_ONCE = ReplayPace(None, ())
 BEGUN = time.monotonic()
 
 
@@ -57,8 +57,13 @@ def place(tmp_path: Path) -> Place:
 
 @asynccontextmanager
 async def replaying(
-    place: Place, pace: Pace, *, armed: bool = True, size: tuple[int, int] = (80, 24), sent: int
-) -> AsyncIterator[tuple[Desk, Work]]:
+    place: Place,
+    pace: ReplayPace,
+    *,
+    armed: bool = True,
+    size: tuple[int, int] = (80, 24),
+    sent: int,
+) -> AsyncIterator[tuple[Desk, RunningOperation]]:
     """A replay of all the dead at that pace, on screen above the list, once so many are sent."""
     async with a_desk(place, size=size, clock=clock, start_armed=armed) as desk:
         plan = plans.freeze("retry", await off(seen, place, State.DEAD), NOW)
@@ -69,7 +74,7 @@ async def replaying(
         yield desk, work
 
 
-def now(work: Work) -> Progress:
+def now(work: RunningOperation) -> ReplayProgress:
     """Its progress."""
     assert work.progress is not None
     return work.progress
@@ -124,7 +129,7 @@ async def test_it_goes_on_when_its_screen_is_left(place: Place) -> None:
 
 async def test_slower_is_allowed_and_faster_is_not(place: Place) -> None:
     """In OBSERVE a replay can be paused and slowed, but neither gone on with nor made faster."""
-    async with replaying(place, Pace(4.0, (1,)), armed=False, sent=1) as (desk, work):
+    async with replaying(place, ReplayPace(4.0, (1,)), armed=False, sent=1) as (desk, work):
         await desk.press("-")
         await desk.until(lambda: now(work).pace.rate == 2.0)
         await desk.press("+")
@@ -143,16 +148,21 @@ async def test_slower_is_allowed_and_faster_is_not(place: Place) -> None:
 
 @pytest.mark.parametrize(
     ("rest", "ends", "count"),
-    [(Rest.STAY, State.DEAD, "never sent 11"), (Rest.HOLD, State.HELD, "held 11")],
+    [
+        (RemainderPolicy.STAY, State.DEAD, "never sent 11"),
+        (RemainderPolicy.HOLD, State.HELD, "held 11"),
+    ],
 )
-async def test_stopping_keeps_the_rest(place: Place, rest: Rest, ends: State, count: str) -> None:
+async def test_stopping_keeps_the_rest(
+    place: Place, rest: RemainderPolicy, ends: State, count: str
+) -> None:
     """s sends nothing more; the rest stays where it is or is held, and the result says so. Holding
     it changes tasks, and so needs ARMED.
     """
     pace = ONE._replace(stops=Stops(rest=rest))
     async with replaying(place, pace, armed=False, sent=1) as (desk, work):
         await desk.press("s")
-        if rest is Rest.HOLD:
+        if rest is RemainderPolicy.HOLD:
             await desk.sees("OBSERVE: press ! first; holding the rest changes more tasks")
             assert not now(work).stopped
             await desk.press("!", "s")
@@ -201,9 +211,9 @@ async def test_a_replay_that_is_over_takes_nothing_back(place: Place) -> None:
     async with replaying(place, AT_ONCE, armed=False, sent=12) as (desk, work):
         await desk.press("s", "w")
         await desk.until(lambda: work.ended is not None)
-        assert isinstance(work.doing, Paced)
+        assert isinstance(work.doing, ReplayRun)
         rows = (Row("a", State.PENDING, "1", end=State.DEAD), Row("b", State.PENDING, "1", "odd"))
-        back = Pulling(work.doing, Plan("undo", rows, NOW), Intent("undo", place.who), clock)
+        back = PullBackRun(work.doing, Plan("undo", rows, NOW), Intent("undo", place.who), clock)
         assert back.report is not None
         assert back.report.failed == (("a", "the replay was over before"),)
         assert back.report.excluded == (("b", "odd"),)
@@ -216,7 +226,7 @@ async def test_a_replay_that_asks_says_so_on_every_screen(place: Place) -> None:
     """
     async with a_desk(place, clock=clock) as desk:
         plan = plans.freeze("retry", await off(seen, place, State.DEAD), NOW)
-        pace = Pace(None, (1,), timeout=0.0)
+        pace = ReplayPace(None, (1,), timeout=0.0)
         console = desk.console
         console.push_screen(PlanScreen(plan, "all", console.here, console.around, pace=pace))
         await desk.sees("type 12 to retry 12")
@@ -256,7 +266,7 @@ async def test_a_journal_that_cannot_be_written_stops_it_before_it_begins(place:
 
 def test_the_duration_fits_the_times_beside_it() -> None:
     """From :10.9 to :11.1 is shown as one second, which is what the two times differ by."""
-    lines = view.result(Result(Progress(began=NOW + 2.9, now=NOW + 3.1), None), {}, 80)
+    lines = view.result(Result(ReplayProgress(began=NOW + 2.9, now=NOW + 3.1), None), {}, 80)
     assert "09:42:10Z to 09:42:11Z (1 s)" in "".join(text for text, _ in lines[0])
 
 

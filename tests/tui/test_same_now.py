@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from engine.fingerprint import fold, mark
 from engine.model import State
+from engine.text.error_pattern import fold, mark
 from tests.tui.desks import Desk, a_desk
 from tests.tui.queues import Run
 from tests.tui.spools import a_task, disk_place, make_spool
-from tui.screens.clusters import ClustersScreen
-from tui.screens.plan import PlanScreen
+from tui.plan.screen import PlanScreen
+from tui.queue.clusters_screen import ClustersScreen
 
 LATER, UNKNOWN = "421 4.7.0 try again later", "550 5.1.1 user unknown"
 MARK = mark(fold(LATER))

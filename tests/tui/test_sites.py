@@ -19,11 +19,12 @@ from typing import Any
 
 import pytest
 
-from engine import config, stores
-from engine.checks import ConfigError
-from engine.inspector import Inspector
+from engine.config import queue_config
+from engine.config.validators import ConfigError
+from engine.live.inspector import Inspector
 from engine.model import Lease, State, Task
 from engine.store import Unavailable
+from engine.stores import detect
 from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.nftban import NftbanStore
 from engine.stores.zgb import ZgbStore, create
@@ -31,15 +32,16 @@ from engine.verbs import VERBS
 from tests.tui.desks import a_desk, words
 from tests.tui.spools import PATIENCE, disk_place, some_tasks
 from tests.tui.spools import make_spool as make_queue
-from tui import keys, live
 from tui.cli import main
-from tui.cli.glance import glance
-from tui.cli.places import places_of
-from tui.cli.sites import FORMATS, setup_for
-from tui.live import Live
-from tui.place import LEASES, Facts, Place
-from tui.views.task import Scene, show_command, summary
-from tui.why import reasons
+from tui.cli.setup.one_look import glance
+from tui.cli.setup.place_formats import FORMATS, setup_for
+from tui.cli.setup.places import places_of
+from tui.format import keys
+from tui.session import place_session
+from tui.session.place import LEASES, Place, PlaceFigures
+from tui.session.place_session import PlaceSession
+from tui.task.lines import TaskScene, show_command, summary
+from tui.task.why_waiting import reasons
 
 HOUR = 3600
 NOW = int(time.time())
@@ -82,7 +84,7 @@ def places(spool: str, database: str, tmp_path: Path) -> list[str]:
 
 def places_at(*paths: str) -> list[Place]:
     """Places as the console gets them."""
-    return places_of(setup_for(config.Config(), "", {}), paths)
+    return places_of(setup_for(queue_config.Config(), "", {}), paths)
 
 
 async def handled(path: str) -> Place:
@@ -186,12 +188,12 @@ def test_commands_for_a_queue_of_the_contract_are_refused_elsewhere(
 
 def test_each_format_is_detected(places: list[str], tmp_path: Path) -> None:
     """By its folders or its first bytes; anything else is a queue of the contract, or nothing."""
-    assert [stores.format_of(place) for place in places] == ["kannader", "zgb", ""]
-    found = [setup_for(config.Config(), place, {}).store() for place in places]
+    assert [detect.format_of(place) for place in places] == ["kannader", "zgb", ""]
+    found = [setup_for(queue_config.Config(), place, {}).store() for place in places]
     assert [type(store) for store in found] == [KannaderStore, ZgbStore, NftbanStore]
     for store in found:
         store.close()
-    assert stores.format_of(str(tmp_path / "nothing")) == ""
+    assert detect.format_of(str(tmp_path / "nothing")) == ""
 
 
 def test_an_unknown_setting_is_refused(places: list[str], tmp_path: Path) -> None:
@@ -205,7 +207,7 @@ def test_an_unknown_setting_is_refused(places: list[str], tmp_path: Path) -> Non
     ):
         path.write_text(json.dumps({"stores": said}))
         with pytest.raises(ConfigError) as error:
-            setup_for(config.load(str(path), {}), places[2], {})
+            setup_for(queue_config.load(str(path), {}), places[2], {})
         assert where in str(error.value)
     assert set(FORMATS) == {"kannader", "zgb"}
 
@@ -214,7 +216,7 @@ def test_old_things_leave_the_trash_of_every_format(places: list[str]) -> None:
     """A task purged longer ago than the setting says is deleted for good, and nothing else."""
     for place, waiting, amount in zip(places[:2], FIRST, (2, PEOPLE), strict=True):
         main(["purge", place, "--state", waiting, "--all-odd", "--apply", str(amount)])
-        setup = setup_for(config.Config(), place, {})
+        setup = setup_for(queue_config.Config(), place, {})
         with closing(setup.store()) as store:
             early = setup.sweep(store, time.time(), always=True)
             late = setup.sweep(store, time.time() + 25 * 3600, always=True)
@@ -227,7 +229,7 @@ def test_a_bug_while_a_place_is_followed_is_raised(spool: str) -> None:
     def broken() -> object:
         raise ZeroDivisionError("a bug")
 
-    async def ask(lives: Sequence[Live]) -> None:
+    async def ask(lives: Sequence[PlaceSession]) -> None:
         raise AssertionError("there is nothing to be told")
 
     with pytest.raises(ZeroDivisionError):
@@ -236,16 +238,16 @@ def test_a_bug_while_a_place_is_followed_is_raised(spool: str) -> None:
 
 def test_ctrl_c_ends_a_scan_that_hangs(spool: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGINT ends a command that looks at places, although what it asked has not answered yet."""
-    monkeypatch.setattr(live, "PATIENCE", 0.01)
+    monkeypatch.setattr(place_session, "PATIENCE", 0.01)
     left, answered = threading.Event(), threading.Event()
 
-    def hanging() -> Facts:
+    def hanging() -> PlaceFigures:
         os.kill(os.getpid(), signal.SIGINT)
         left.wait(5)
         answered.set()
-        return Facts()
+        return PlaceFigures()
 
-    async def ask(lives: Sequence[Live]) -> None:
+    async def ask(lives: Sequence[PlaceSession]) -> None:
         await asyncio.Event().wait()
 
     with pytest.raises(KeyboardInterrupt):
@@ -257,7 +259,7 @@ def test_ctrl_c_ends_a_scan_that_hangs(spool: str, monkeypatch: pytest.MonkeyPat
 
 def test_a_place_that_went_away_is_unavailable(spool: str) -> None:
     """A spool that is moved away after it was named raises Unavailable when it is opened."""
-    setup = setup_for(config.Config(), spool, {})
+    setup = setup_for(queue_config.Config(), spool, {})
     Path(spool, "queue").rename(Path(spool, "away"))
     with pytest.raises(Unavailable):
         setup.store()
@@ -415,7 +417,7 @@ def test_the_summary_describes_the_lease() -> None:
     )
     for lease, said in table:
         assert lease is not None
-        scene = Scene(replace(LEASED, lease=lease), {State.ACTIVE: "inflight"})
+        scene = TaskScene(replace(LEASED, lease=lease), {State.ACTIVE: "inflight"})
         text = words(summary(scene, NOW, 100))
 
         assert [part for part in said if part not in text] == []

@@ -12,14 +12,14 @@ import pytest
 from tests.tui.ptys import ENTERS, LEAVES, UTF8, Terminal, left
 from tests.tui.ptys import console as on_a_terminal
 from tests.tui.spools import a_console, disk_place, make_spool, some_tasks, until
-from tui.cli.opening import lines
-from tui.plain import text_of
-from tui.screens.overview import OverviewScreen
+from tui.cli.splash import lines
+from tui.overview.screen import OverviewScreen
+from tui.terminal.plain_text import text_of
 
 AT_OPENING = {
     *("textual", "rich", "asyncio", "yaml", "sqlite3", "ctypes", "json", "subprocess", "pathlib"),
     *("prometheus_client", "psutil", "humanize", "email", "shutil", "socket", "logging", "re2"),
-    *("engine.inspector", "engine.index", "engine.mirror"),
+    *("engine.live.inspector", "engine.index.schema", "engine.live.index_sync"),
 }
 """Modules that the first words need not wait for."""
 
@@ -28,9 +28,15 @@ AT_FIRST_FRAME = {
     *("textual.widgets._data_table", "textual.widgets._footer", "textual.widgets._header"),
     *("textual.widgets._rich_log", "textual.widgets._log", "rich.traceback", "rich.syntax"),
     *("markdown_it", "pygments", "importlib.metadata", "unittest", "concurrent.futures.process"),
-    *("tui.screens.help", "tui.screens.plan", "tui.screens.lock", "tui.screens.task"),
-    *("tui.screens.quit", "tui.screens.problems", "engine.demo", "engine.doctor", "engine.worker"),
-    *("tui.export", "csv"),
+    *("tui.screens.help", "tui.plan.screen", "tui.locks.screen", "tui.task.screen"),
+    *(
+        "tui.screens.quit",
+        "tui.queue.problems_screen",
+        "engine.demo.traffic",
+        "engine.doctor",
+        "engine.work.worker",
+    ),
+    *("tui.format.export", "csv"),
 }
 """Modules that the first frame need not wait for."""
 
@@ -50,9 +56,9 @@ sys.exit(main())
 
 LOADED_THEN = """
 import os, sys
-from engine.stores import open_store
+from engine.stores.detect import open_store
 from tui.app import Console
-from tui.place import Place
+from tui.session.place import Place
 
 class Told(Console):
     def on_ready(self):
@@ -65,7 +71,7 @@ Told([Place(sys.argv[2], lambda: open_store(sys.argv[2]))]).run()
 
 PAUSED = """
 import signal, sys
-from tui.cli.opening import Opening
+from tui.cli.splash import Opening
 with Opening(1, "mx1", ["/var/lib/nftban"], {}):
     while True:
         signal.pause()
@@ -89,7 +95,7 @@ def named(modules: set[str], unwanted: set[str]) -> set[str]:
 @pytest.mark.parametrize(
     ("program", "there", "unwanted"),
     [
-        (LOADED_AT, "tui.cli.opening", AT_OPENING),
+        (LOADED_AT, "tui.cli.splash", AT_OPENING),
         pytest.param(LOADED_THEN, "tui.app", AT_FIRST_FRAME, marks=pytest.mark.deep),
     ],
     ids=["opening", "first frame"],
@@ -153,7 +159,7 @@ def test_a_signal_at_the_opening_restores_the_screen(number: signal.Signals, cod
 
 IGNORED = """
 import os, signal, weakref
-from tui.cli.opening import Opening
+from tui.cli.splash import Opening
 class Thing: pass
 with Opening(1, "mx1", ["/var/lib/nftban"], {}) as opening:
     thing = Thing()
@@ -172,7 +178,7 @@ def test_a_signal_in_a_callback_still_ends_the_opening() -> None:
 
 BACKGROUND = """
 import os
-from tui.cli.opening import Opening
+from tui.cli.splash import Opening
 if os.fork() == 0:
     os.setpgid(0, 0)
     with Opening(1, "mx1", ["/var/lib/nftban"], {}):

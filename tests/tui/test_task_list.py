@@ -8,11 +8,11 @@ import pytest
 from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 
-from engine.filters import parse
-from engine.index import Query, Window
+from engine.index.filter_language import parse
+from engine.index.schema import Query, Window
 from engine.model import State, Task
 from tests.tui.spools import NOW, Clock, a_task
-from tui.widgets.task_list import HOLD, Spot, TaskList
+from tui.widgets.task_list import HOLD, CursorPosition, TaskList
 
 HEIGHT = 10
 """Rows on screen, besides the titles."""
@@ -90,7 +90,7 @@ class Held:
 
     async def ready(self, pilot: Pilot[None]) -> None:
         """Until it shows what it was asked for."""
-        self.list.ask(Query(State.PENDING), Spot())
+        self.list.ask(Query(State.PENDING), CursorPosition())
         await self.rest(pilot)
 
     async def rest(self, pilot: Pilot[None]) -> None:
@@ -269,7 +269,7 @@ async def test_while_the_store_is_looked_at_the_cursor_is_the_first_row() -> Non
             await held.rest(pilot)
             assert (held.number, held.list.cursor.at, held.line) == (first, 0, 0)
             assert held.list.unseen
-            assert held.list.kept == Spot()
+            assert held.list.kept == CursorPosition()
 
         held.list.fill(False)
         held.rows.numbers = range(20, 200)
@@ -290,7 +290,7 @@ async def test_while_the_store_is_looked_at_the_cursor_is_the_first_row() -> Non
         lambda list: list.move("down"),
         lambda list: list.stay(),
         lambda list: list.begin_range(),
-        lambda list: list.ask(Query(State.PENDING), Spot(id=a_task(150).id)),
+        lambda list: list.ask(Query(State.PENDING), CursorPosition(id=a_task(150).id)),
     ],
     ids=["moved", "a key meant its task", "a range begins there", "opened on it"],
 )
@@ -400,4 +400,4 @@ async def test_an_empty_result() -> None:
         await held.rest(pilot)
 
         assert held.list.task_here is None
-        assert held.list.cursor == Spot()
+        assert held.list.cursor == CursorPosition()

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from engine import config, verbs
-from engine.logtail import contract_line
+from engine import verbs
+from engine.config import queue_config
+from engine.logs.log_tail import contract_line
 from engine.model import State, Task
 from tests.tui.desks import Desk, a_desk, clock_of, words
 from tests.tui.mailrooms import Mailroom
@@ -29,14 +30,14 @@ from tests.tui.spools import (
     queue_of,
     some_tasks,
 )
-from tui import keys
-from tui.cli.places import places_of
-from tui.cli.wiring import Setup
-from tui.screens.face import Target
-from tui.screens.problems import ProblemsScreen
-from tui.screens.queue import QueueScreen
-from tui.screens.task import TITLES, TaskScreen
-from tui.views.task import show_command
+from tui.cli.setup.places import places_of
+from tui.cli.setup.setup import Setup
+from tui.format import keys
+from tui.queue.problems_screen import ProblemsScreen
+from tui.queue.screen import QueueScreen
+from tui.screens.base import Target
+from tui.task.lines import show_command
+from tui.task.screen import TITLES, TaskScreen
 from tui.widgets.lines import Lines, LongText
 
 ERROR = "550 5.1.1 user unknown"
@@ -323,8 +324,8 @@ def test_the_command_shows_the_task(tmp_path: Path, state: State, spooldeck: Run
     task = a_task(7, state)
     make_spool(tmp_path, [task])
     put_file(tmp_path, task).chmod(0o640)
-    loaded = config.load(None, {"HOME": str(tmp_path)}, ())
-    setup = Setup(loaded, config.queue_for(loaded, str(tmp_path), {}))
+    loaded = queue_config.load(None, {"HOME": str(tmp_path)}, ())
+    setup = Setup(loaded, queue_config.queue_for(loaded, str(tmp_path), {}))
     (place,) = places_of(setup, [str(tmp_path)])
 
     program, *argv = show_command(place.command, task)

@@ -54,15 +54,15 @@ ENDS = [(signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 """What ends a program, and the code that says so."""
 
 BETWEEN = (
-    *("app.Console.__init__", "app.Console.run", "terminal.Terminal.__init__"),
-    *("terminal.Terminal.start_application_mode", "screens.overview.OverviewScreen.__init__"),
-    "screens.overview.OverviewScreen.compose",
+    *("app.Console.__init__", "app.Console.run", "terminal.driver.Terminal.__init__"),
+    *("terminal.driver.Terminal.start_application_mode", "overview.screen.OverviewScreen.__init__"),
+    "overview.screen.OverviewScreen.compose",
 )
 """Steps of the start, in their order."""
 
 TOLD = """
 import os, sys
-import tui.app, tui.screens.overview
+import tui.app, tui.overview.screen
 from tui.cli import main
 step = tui.{where}
 def told(*given, **named):
@@ -415,10 +415,10 @@ def test_a_line_that_breaks_ends_it(spool: str, controlling: bool) -> None:
 
 HANGING = """
 import sys, threading
-from engine.stores import open_store
-from tui import keys
+from engine.stores.detect import open_store
+from tui.format import keys
 from tui.app import Console
-from tui.place import Place
+from tui.session.place import Place
 place = Place(sys.argv[1], lambda: open_store(sys.argv[1]), lock=threading.Event().wait)
 console = Console([place], first=keys.LIST)
 console.run()

@@ -21,11 +21,11 @@ from tests.tui.spools import (
     task_list,
     until,
 )
-from tui import keys
-from tui import theme as themes
 from tui.app import Console
-from tui.present import LOOKS
-from tui.sheet import Sheet
+from tui.format import keys
+from tui.format.present import LOOKS
+from tui.terminal.stylesheet_cache import CachedStylesheet
+from tui.widgets import theme as themes
 
 SHIPPED = ("high-contrast", "mono", "night", "paper", "terminal")
 
@@ -249,7 +249,7 @@ def said(console: Console) -> str:
 
 def test_the_style_sheet_is_parsed_only_for_new_values() -> None:
     """The same variables and a new source keep the parsed rules, a new value makes others."""
-    sheet = Sheet(variables={"look": "#ff0000"})
+    sheet = CachedStylesheet(variables={"look": "#ff0000"})
     sheet.add_source("Label { color: $look; }", ("here", ""))
     (first,) = sheet.rules
     assert first.styles.color == Color.parse("#ff0000")
@@ -268,7 +268,7 @@ def test_the_style_sheet_is_parsed_only_for_new_values() -> None:
 
 def test_an_error_leaves_the_rules_as_they_were() -> None:
     """A source that is no style sheet is refused, and no rule is lost by it."""
-    sheet = Sheet()
+    sheet = CachedStylesheet()
     sheet.add_source("Label { color: red; }", ("here", ""))
     (first,) = sheet.rules
     sheet.add_source("Input { colour: red; }", ("there", ""))

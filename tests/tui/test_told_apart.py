@@ -6,17 +6,17 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from engine.alerts import Alert, Goal, Level, What, Where
-from engine.clusters import Cluster
+from engine.index.error_clusters import Cluster
 from engine.model import Lease, LockEvidence, State, Verdict
-from engine.samenow import Answer, Now
+from engine.monitor.alerts import Alert, AlertKind, Goal, Level, Where
+from engine.monitor.recurrence import Recurrence, StillHappens
 from tests.tui.spools import NOW, a_task
-from tui import present
-from tui.glyphs import ASCII
-from tui.judging import Judged
-from tui.present import Line
-from tui.views import alerts as alert_view
-from tui.views import clusters as cluster_view
+from tui.format import present
+from tui.format.glyphs import ASCII
+from tui.format.present import Line
+from tui.overview import alert_lines as alert_view
+from tui.queue import cluster_lines as cluster_view
+from tui.session.recurrence_check import Judged
 
 WIDTH = 100
 
@@ -31,7 +31,10 @@ def meanings() -> Iterator[tuple[str, list[Line]]]:
     shape = present.columns(State.PENDING, WIDTH)
     places = [(False,) * 3, (True, False, False), (False, True, False), (True, True, False)]
     places += [(False, False, True), (True, False, True)]
-    yield "rows", [present.row(a_task(1), shape, NOW, present.Place(*p), WIDTH) for p in places]
+    yield (
+        "rows",
+        [present.row(a_task(1), shape, NOW, present.TaskContext(*p), WIDTH) for p in places],
+    )
 
     names, ones = [str(state) for state in State], [1] * len(State)
     yield "tabs", [present.tabs(names, ones, n, True, WIDTH) for n in range(len(names))]
@@ -48,12 +51,12 @@ def meanings() -> Iterator[tuple[str, list[Line]]]:
     yield "levels", [present.log_line(NOW, level, "words", WIDTH) for level in levels]
 
     cluster = Cluster("F-3A91", "421 later", 3, NOW, NOW, ("mail_send",), "id")
-    said = {Answer.YES: "yes", Answer.NO: "no (1m)", Answer.UNKNOWN: "?"}
-    judged = [Judged(cluster, Now(answer, said[answer], ())) for answer in Answer]
+    said = {StillHappens.YES: "yes", StillHappens.NO: "no (1m)", StillHappens.UNKNOWN: "?"}
+    judged = [Judged(cluster, Recurrence(answer, said[answer], ())) for answer in StillHappens]
     yield "answers", [cluster_view.row(each, NOW, WIDTH) for each in judged]
 
     goal = Goal("place", Where.QUEUE)
-    alerts = [Alert(level, What.DEAD, "the same words", NOW, goal) for level in Level]
+    alerts = [Alert(level, AlertKind.DEAD, "the same words", NOW, goal) for level in Level]
     yield "alerts", alert_view.lines(alerts, {"place": "place"}, WIDTH, len(alerts))
 
 

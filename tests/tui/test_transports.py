@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from engine.events import NOBODY
-from engine.mail.suspended import Suspensions
-from engine.transports import (
-    Heap,
+from engine.logs.task_events import NOBODY
+from engine.mail.send.suspensions import Suspensions
+from engine.monitor.transport_health import (
+    CountWindow,
+    DeliveryCounts,
+    MailBacklog,
     Routes,
     Sending,
     Stopped,
-    Tally,
-    Transport,
-    Window,
+    TransportHealth,
     settled,
 )
 from tests.engine.test_transports import attempt, given_up, missed, prom, sent
@@ -30,21 +30,21 @@ from tests.tui.desks import Desk, a_desk, clock_of, words
 from tests.tui.mailrooms import SAYS, Mailroom
 from tests.tui.queues import Run
 from tests.tui.spools import Clock, a_task, disk_place, make_spool
-from tui import keys
-from tui.screens.ask import AskScreen
-from tui.screens.face import Target
-from tui.screens.failures import FailuresScreen
-from tui.screens.log import LogScreen
-from tui.screens.overview import OverviewScreen
-from tui.screens.suspend import SuspendScreen
-from tui.screens.transports import TransportsScreen
-from tui.screens.trial import TrialScreen
-from tui.trial import wrong_address
-from tui.views import beside
-from tui.views import suspending as suspend_view
-from tui.views import transports as view
+from tui.format import keys
+from tui.log.log_widget import LogLines
+from tui.log.screen import LogScreen
+from tui.overview import side_panes
+from tui.overview.screen import OverviewScreen
+from tui.screens.base import Target
+from tui.screens.text_prompt import AskScreen
+from tui.session.test_mail_process import wrong_address
+from tui.transports import lines as view
+from tui.transports import suspend_lines as suspend_view
+from tui.transports.failures_screen import FailuresScreen
+from tui.transports.screen import TransportsScreen
+from tui.transports.suspend_screen import SuspendScreen
+from tui.transports.test_mail_screen import TrialScreen
 from tui.widgets.lines import LongText
-from tui.widgets.log_lines import LogLines
 
 NOW = 1_795_167_600.0
 RED = "\x1b[31mred"
@@ -197,7 +197,7 @@ async def test_each_says_whether_it_is_used_and_why_not(mail: Mail) -> None:
         await desk.until(lambda: "not used: no sendmail is installed" in below(desk))
 
         await desk.until(lambda: "mail spool empty" in below(desk))
-        mail.room.heap = Heap(3000, 7200)
+        mail.room.heap = MailBacklog(3000, 7200)
         await desk.until(lambda: "mail spool 3,000 mails, the oldest for 2h00m" in below(desk))
         mail.room.fails = "spool: Permission denied"
         await desk.until(lambda: "mail spool ? spool: Permission denied" in below(desk))
@@ -298,28 +298,28 @@ async def test_hostile_rows_and_detail_both_have_room(unrouted: Mail) -> None:
 # ---- its lines
 
 
-def a_way(*tallies: Tally | None, name: str = "curl") -> Transport:
+def a_way(*tallies: DeliveryCounts | None, name: str = "curl") -> TransportHealth:
     """A transport with that tally in each window; None is not known."""
     why = "mail.log: Permission denied; mail.prom: 20s is known only"
     shapes = (("1m", 60.0), ("10m", 600.0), ("1h", 3600.0))
     known = [
-        Window(*shape, tally, reason="" if tally else why)
+        CountWindow(*shape, tally, reason="" if tally else why)
         for shape, tally in zip(shapes, tallies, strict=True)
     ]
-    return Transport(name, None, tuple(known))
+    return TransportHealth(name, None, tuple(known))
 
 
 def test_an_unknown_figure_has_its_reason_and_no_number_is_cut() -> None:
     """Where no source tells, there is a question mark and why, not a zero; at no width does a part
     of a number stand for the number.
     """
-    lines = view.windows(a_way(None, None, Tally(1204, 1200, 4)), 80)
+    lines = view.windows(a_way(None, None, DeliveryCounts(1204, 1200, 4)), 80)
     assert words(lines).splitlines()[1:] == [
         " 1m    ?  mail.log: Permission denied; mail.prom: 20s is known only",
         " 10m   ?  mail.log: Permission denied; mail.prom: 20s is known only",
         " 1h      1,204   1,200       4     0%   20.1",
     ]
-    wide = a_way(*[Tally(31_753, 31_753, 31_753)] * 3)
+    wide = a_way(*[DeliveryCounts(31_753, 31_753, 31_753)] * 3)
     for width in range(20, 161, 7):
         row = words([view.row(wide, 0.5, NOW, width)])
         assert row.count("31,753") == row.count("31,")
@@ -327,10 +327,12 @@ def test_an_unknown_figure_has_its_reason_and_no_number_is_cut() -> None:
 
 def test_mail_that_found_no_transport_is_no_transport() -> None:
     """It has a row, which says what it is, but no figures of a transport, and is not counted."""
-    nobody = a_way(None, Tally(0, 0, 1), Tally(0, 0, 3))._replace(name=NOBODY, settled=True)
+    nobody = a_way(None, DeliveryCounts(0, 0, 1), DeliveryCounts(0, 0, 3))._replace(
+        name=NOBODY, settled=True
+    )
     row = words([view.row(nobody, 0.5, NOW, 120)])
     assert row.strip() == "none           mail that found no transport: 1 in 10m, 3 in 1h"
-    curl = a_way(*[Tally(2, 2, 0)] * 3)
+    curl = a_way(*[DeliveryCounts(2, 2, 0)] * 3)
     said = words([view.said(Sending(transports=(curl, nobody)), 0.5)])
     assert said.strip() == "1 transport, none failing"
 
@@ -339,11 +341,11 @@ def test_suspended_wins_over_failing_and_the_figures_stay() -> None:
     """In the table, on the overview and in the detail; so it is seen whether it still sends."""
     stopped = {"curl": Stopped("curl", NOW, "ana", "the relay moves")}
     routes = Routes(("curl",), "", {}, stopped, "", "")
-    (curl,) = settled(Sending((a_way(*[Tally(20, 1, 19)] * 3),)), routes).transports
+    (curl,) = settled(Sending((a_way(*[DeliveryCounts(20, 1, 19)] * 3),)), routes).transports
 
     table = words([view.row(curl, 0.5, NOW, 80, routes)]).split()
     assert table[:6] == ["curl", "-", "suspended", "20", "1", "19"]
-    panel = beside.transports(Sending((curl,)), 0.5, NOW, 60, 4)
+    panel = side_panes.transports(Sending((curl,)), 0.5, NOW, 60, 4)
     assert "curl          suspended     20     19" in words(panel)
     first = words(view.detail(curl, 0.5, NOW, 100, routes)).splitlines()[0]
     assert "curl: suspended, 95% failed in 10m" in first

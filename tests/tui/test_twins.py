@@ -13,17 +13,18 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from engine import config, locks
+from engine.config import queue_config
+from engine.locks import queue_lock
 from tests.engine.lockers import later
 from tests.engine.test_alerts import eleven_dead, write_task
 from tests.tui.queues import Run
 from tests.tui.spools import MAIL, a_console, make_spool, until
-from tui import keys
 from tui.app import Console
-from tui.cli.places import place_of
-from tui.cli.wiring import Setup
-from tui.plain import text_of
-from tui.screens.overview import OverviewScreen
+from tui.cli.setup.places import place_of
+from tui.cli.setup.setup import Setup
+from tui.format import keys
+from tui.overview.screen import OverviewScreen
+from tui.terminal.plain_text import text_of
 
 RED = "\x1b[31mred"
 NAMES = ("TRANSPORT", "postfix", "sendmail", "curl")
@@ -111,7 +112,7 @@ def test_the_locks(root: Path, spooldeck: Run) -> None:
     """Who has it, the evidence, what waits behind it; 1 where it needs somebody."""
     free = spooldeck("locks", str(root))
     ago = later(-2820)
-    lock = locks.acquire(str(root / "run" / "queue.lock"), 1200, ago["clock"], ago["uptime"])
+    lock = queue_lock.acquire(str(root / "run" / "queue.lock"), 1200, ago["clock"], ago["uptime"])
     stuck = spooldeck("locks", str(root))
     (told,) = json.loads(spooldeck("locks", str(root), "--json").stdout)["locks"]
     lock.release()
@@ -150,8 +151,8 @@ def test_foreign_text_and_another_locale_are_harmless(root: Path, spooldeck: Run
 
 def console_on(root: Path) -> Console:
     """The console on the place that the command line would open, with its clock and signs."""
-    settings = config.load(None, {}, ())
-    place = place_of(Setup(settings, config.queue_for(settings, str(root), {})), str(root))
+    settings = queue_config.load(None, {}, ())
+    place = place_of(Setup(settings, queue_config.queue_for(settings, str(root), {})), str(root))
     return a_console(place, clock=time.time, first=keys.OVERVIEW, glyphs={})
 
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 
 import pytest
 from textual import events
@@ -20,7 +20,8 @@ from textual.pilot import Pilot
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Input
 
-from engine.index import Window
+import tui
+from engine.index.schema import Window
 from engine.model import State
 from tests.examples import deep_but
 from tests.tui.conftest import READING
@@ -42,16 +43,24 @@ from tests.tui.spools import (
     some_tasks,
     until,
 )
-from tui import haste, keys, screens, typed
 from tui.app import Console
-from tui.guarded import Guarded
-from tui.haste import MANY, WITHIN, ConfirmGuard, Confirming, Haste, is_burst
-from tui.plain import text_of
-from tui.screens.face import HASTY, Face
-from tui.screens.problems import ProblemsScreen
+from tui.format import keys
+from tui.queue.filter_line import FilterLine
+from tui.queue.problems_screen import ProblemsScreen
+from tui.screens.base import HASTY, BaseScreen
 from tui.screens.quit import QuitScreen
+from tui.terminal import key_queue, paste_detector
+from tui.terminal.paste_detector import (
+    MANY,
+    WITHIN,
+    ConfirmGuard,
+    Confirming,
+    PasteDetector,
+    is_burst,
+)
+from tui.terminal.plain_text import text_of
+from tui.terminal.safe_app import Guarded
 from tui.widgets import task_list
-from tui.widgets.filter_line import FilterLine
 from tui.widgets.lines import LongText
 from tui.widgets.task_list import TaskList
 
@@ -71,9 +80,9 @@ def send(pilot: Pilot[None], burst: str) -> None:
 @pytest.fixture(autouse=True)
 def keys_wait_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine is, a key waits for what was begun before it."""
-    monkeypatch.setattr(typed, "PATIENCE", PATIENCE)
-    monkeypatch.setattr(typed, "LOADING", PATIENCE)
-    monkeypatch.setattr(typed, "LEADS", dict.fromkeys(typed.LEADS, PATIENCE))
+    monkeypatch.setattr(key_queue, "PATIENCE", PATIENCE)
+    monkeypatch.setattr(key_queue, "LOADING", PATIENCE)
+    monkeypatch.setattr(key_queue, "LEADS", dict.fromkeys(key_queue.LEADS, PATIENCE))
 
 
 @asynccontextmanager
@@ -98,7 +107,7 @@ def seen(pilot: Pilot[None]) -> tuple[str, ...]:
     screens = [type(screen).__name__ for screen in app.screen_stack]
     lists = [widget.cursor.id for screen in app.screen_stack for widget in screen.query(TaskList)]
     words = [getattr(widget, "value", "") for widget in app.screen.query("Input")]
-    faces = [s for s in app.screen_stack if isinstance(s, Face)]
+    faces = [s for s in app.screen_stack if isinstance(s, BaseScreen)]
     below = text_of(faces[-1]).partition("\n")[2]  # the first line has the traffic of the wire
     return (*screens, *lists, *words, below, str(app.focused))
 
@@ -253,7 +262,7 @@ def test_a_burst_on_a_terminal(tmp_path: Path, burst: str) -> None:
 
 def bursts(pressed: str, seconds: float) -> list[bool]:
     """Which of some keys are a burst that come one after the other, in so many seconds each."""
-    guard, burst = Haste(), [Key(key, key) for key in pressed]
+    guard, burst = PasteDetector(), [Key(key, key) for key in pressed]
     for number, key in enumerate(burst):
         if seconds:
             guard.heard([key], 10.0 + number * seconds)
@@ -295,7 +304,8 @@ def test_a_key_confirms_what_was_on_screen_for_long_enough() -> None:
 def test_each_screen_that_confirms_is_guarded() -> None:
     """Each screen with a confirming key refuses one that comes too early."""
     confirming = ("yes", "digit", "keep")
-    modules = [import_module(f"tui.screens.{m.name}") for m in iter_modules(screens.__path__)]
+    names = [m.name for m in walk_packages(tui.__path__, "tui.") if not m.ispkg]
+    modules = [import_module(name) for name in names if not name.startswith("tui.cli.")]
     bound = {
         screen
         for module in modules
@@ -315,7 +325,7 @@ async def test_a_question_before_leaving_is_seen_first(monkeypatch: pytest.Monke
         desk.console.push_screen(QuitScreen((4711,)), answers.append)
         await desk.opens(QuitScreen)
         with monkeypatch.context() as before:
-            before.setattr(haste, "CONFIRM_SECONDS", 2 * READING)
+            before.setattr(paste_detector, "CONFIRM_SECONDS", 2 * READING)
             await desk.press("k")
         assert answers == []
         await desk.sees(HASTY)

@@ -12,17 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from engine import lockfile, locks, triage, verbs
-from engine.alerts import Sight, What, alerts
-from engine.config import load, queue_for
-from engine.index import Query
-from engine.inspector import Inspector
-from engine.limits import Buckets
+from engine import verbs
+from engine.config.queue_config import load, queue_for
+from engine.index.schema import Query
+from engine.live.inspector import Inspector
+from engine.locks import lock_file, queue_lock
+from engine.locks.token_buckets import Buckets
 from engine.model import LockEvidence, State, Task
+from engine.monitor import lock_diagnosis
+from engine.monitor.alerts import AlertInputs, AlertKind, alerts
+from engine.monitor.lock_diagnosis import TaskLogSummary
 from engine.policy import DAY, Rate
-from engine.stores import kannader, open_store
+from engine.stores import kannader
+from engine.stores.detect import open_store
 from engine.stores.kannader import KannaderStore
-from engine.triage import Told
 from tests.tui.holders import Child, children
 from tests.tui.spools import (
     FOLDERS,
@@ -34,16 +37,16 @@ from tests.tui.spools import (
     put_file,
     until,
 )
-from tui.cli.places import places_of
-from tui.cli.sites import setup_for
-from tui.cli.wiring import Setup
-from tui.exam import Exam
-from tui.place import Place
-from tui.why import reasons, why_waiting
+from tui.cli.setup.place_formats import setup_for
+from tui.cli.setup.places import places_of
+from tui.cli.setup.setup import Setup
+from tui.locks.examination import LockExaminer
+from tui.session.place import Place
+from tui.task.why_waiting import reasons, why_waiting
 
 HOLDER = """
 import sys
-from engine import locks
+from engine.locks import queue_lock as locks
 lock = locks.acquire(sys.argv[1], 1200.0)
 print("held", flush=True)
 sys.stdin.readline()
@@ -100,7 +103,7 @@ def hold(root: Path) -> Iterator[Callable[[], Child]]:
 async def lock_of(root: Path, later: float = 0.0) -> LockEvidence:
     """The evidence of the spool's lock so many seconds from now."""
     path, clock = str(root / "run" / "queue.lock"), lambda: time.time() + later
-    return await off(locks.examine, path, 1200.0, clock, lambda: lockfile.uptime() + later)
+    return await off(queue_lock.examine, path, 1200.0, clock, lambda: lock_file.uptime() + later)
 
 
 def put(root: Path, number: int, state: State = State.PENDING, **fields: object) -> Task:
@@ -287,9 +290,9 @@ async def test_mail_without_a_worker_says_what_is_missing(mails: Path) -> None:
     async with following(place) as inspector:
         await inspector.refresh()
         waiting = await inspector.standing(NOW)
-        sight = Sight(place.name, due=waiting.due, oldest_due=waiting.oldest_due)
+        sight = AlertInputs(place.name, due=waiting.due, oldest_due=waiting.oldest_due)
         found = alerts(sight, NOW, place.alerts)
-        assert [alert.what for alert in found] == [What.IDLE]
+        assert [alert.what for alert in found] == [AlertKind.IDLE]
         assert len(window.tasks) == 2
         for task in window.tasks:
             said = await reasons(inspector, place, None, task, NOW, found)
@@ -356,8 +359,8 @@ async def test_missing_logs_are_named(tmp_path: Path) -> None:
     logs = tmp_path / "away" / "queue.log", tmp_path / "away" / "mail.log"
     console = a_console(disk_place(tmp_path)._replace(logs=tuple(map(str, logs))))
 
-    async def told() -> Told:
-        exam = Exam(console.lives[0])
+    async def told() -> TaskLogSummary:
+        exam = LockExaminer(console.lives[0])
         await exam.look()
         assert await exam.read_logs()
         (work,) = (await exam.look()).works
@@ -369,7 +372,7 @@ async def test_missing_logs_are_named(tmp_path: Path) -> None:
         logs[0].parent.mkdir()
         logs[0].write_text("[2026-11-20 09:42:08] [INFO] nothing of it\n")
         one = await told()
-    assert triage.on_record(neither, NOW) == (
+    assert lock_diagnosis.on_record(neither, NOW) == (
         "? neither queue.log nor mail.log is there: whether a repeat would be a duplicate is not "
         "known"
     )

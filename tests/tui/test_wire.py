@@ -9,7 +9,7 @@ import pytest
 
 from tests.tui.ptys import Terminal, console
 from tests.tui.spools import Clock, make_spool, some_tasks
-from tui.wire import PACES, RESTED, SSH_BUDGET, Wire, budget_for, pace
+from tui.terminal.bandwidth import PACES, RESTED, SSH_BUDGET, BandwidthBudget, budget_for, pace
 
 BUDGET = 1000.0
 """Bytes a second."""
@@ -20,7 +20,9 @@ class Line:
 
     def __init__(self) -> None:
         self.clock, self.written, self.operating = Clock(0.0), 0, False
-        self.wire = Wire(lambda: self.written, self.clock, BUDGET, lambda: self.operating)
+        self.wire = BandwidthBudget(
+            lambda: self.written, self.clock, BUDGET, lambda: self.operating
+        )
 
     def seconds(self, count: int, size: int, seconds: float = 1.0) -> None:
         """So many samples, each after so many seconds and bytes."""

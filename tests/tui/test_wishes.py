@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from engine.journal import Intent
 from engine.model import Missing, Problem, State, Task
-from engine.pace import Pace
-from engine.plans import Plan
+from engine.operations.journal import Intent
+from engine.operations.plans import Plan
+from engine.replay.settings import ReplayPace
 from engine.store import Control, Store
 from engine.stores.memory import MemoryStore
 from tests.tui.journals import a_journaled_place, interrupt
@@ -45,19 +45,19 @@ from tests.tui.spools import (
     task_list,
     until,
 )
-from tui import keys
 from tui.app import Console
-from tui.export import Sheet, Take
-from tui.place import Place
-from tui.plain import text_of
-from tui.screens.controls import ControlsScreen
-from tui.screens.face import Target
+from tui.format import keys
+from tui.format.export import ExportTable, Take
+from tui.log.screen import LogScreen
+from tui.operations.controls_screen import ControlsScreen
+from tui.operations.screen import OperationsScreen
+from tui.overview.screen import OverviewScreen
+from tui.screens.base import Target
 from tui.screens.help import TITLES, HelpScreen
-from tui.screens.log import LogScreen
-from tui.screens.operations import OperationsScreen
-from tui.screens.overview import OverviewScreen
 from tui.screens.palette import PaletteScreen
-from tui.screens.transports import TransportsScreen
+from tui.session.place import Place
+from tui.terminal.plain_text import text_of
+from tui.transports.screen import TransportsScreen
 from tui.widgets.picker import Picker
 from tui.widgets.task_list import TaskList
 
@@ -181,7 +181,7 @@ async def lead(pilot: Pilot[None], console: Console, screen: str) -> None:
         before = console.screen
         if key == BEGIN:  # nothing is sent, and its outcome awaited, as without a worker
             live = console.here
-            live.begin(Plan("retry", (), NOW), Intent("retry", live.place.who), Pace())
+            live.begin(Plan("retry", (), NOW), Intent("retry", live.place.who), ReplayPace())
             console.goto(Target(keys.OPERATION))
         elif getattr(before, "KIND", "") == keys.LIST and key.isdigit():
             await pilot.press(key)
@@ -391,7 +391,7 @@ class Slow(OverviewScreen):
 
     gate: asyncio.Semaphore
 
-    def sheet(self) -> Sheet | None:
+    def sheet(self) -> ExportTable | None:
         """Its rows."""
 
         async def hand(take: Take) -> int:
@@ -402,7 +402,7 @@ class Slow(OverviewScreen):
                     return rows - 10_000
             return 40_000
 
-        return Sheet("slow", ("n",), hand)
+        return ExportTable("slow", ("n",), hand)
 
 
 async def test_a_long_export_is_told_of_and_stopped(

@@ -13,23 +13,23 @@ from typing import Any
 
 import pytest
 
-from engine import config, metrics
-from engine.flow import Course, Drain
-from engine.forecast import drained
-from engine.logtail import Tail
+from engine.config import queue_config
+from engine.logs.log_tail import Tail
 from engine.model import Task
+from engine.monitor import prometheus
+from engine.monitor.forecast import drained
+from engine.monitor.throughput import Drain, Trend
 from engine.stores.zgb import ZgbStore, create
-from engine.stores.zgb.settings import Settings
+from engine.stores.zgb.settings import ZgbSettings
 from tests.mail.programs import a_script
 from tests.stores.nobody import by_nobody, nobodys_folder
 from tests.tui.mailqueues import PATIENCE, Site, soon
-from tui import looking
 from tui.cli import main
-from tui.cli.places import places_of
-from tui.cli.sites import setup_for
-from tui.cli.wiring import Hidden
-from tui.cli.zgb import desk_of, queue_facts, queue_logs, queue_shut, queue_tokens
-from tui.views import parts
+from tui.cli.formats.zgb import desk_of, queue_facts, queue_logs, queue_shut, queue_tokens
+from tui.cli.setup.place_formats import setup_for
+from tui.cli.setup.places import places_of
+from tui.cli.setup.setup import Hidden
+from tui.task import lookup, parts_lines
 
 FAILED = "UPDATE mail_queue SET status = 'failed', attempts = 10, next_attempt_at = 253402300799"
 
@@ -85,11 +85,13 @@ def test_a_job_is_shown_by_its_row(site: Site) -> None:
     """A job has no payload before it is sent: its row is shown as JSON."""
     site.make(7)
     site.enqueue(7)
-    with closing(ZgbStore(Settings().place(site.path))) as store:
+    with closing(ZgbStore(ZgbSettings().place(site.path))) as store:
         (task,) = [item for item in store.look({"7-user"}) if isinstance(item, Task)]
-        opened = [parts.Opened(part, store.read(task, part.name)) for part in store.parts(task)]
+        opened = [
+            parts_lines.Opened(part, store.read(task, part.name)) for part in store.parts(task)
+        ]
 
-    lines = ["".join(text for text, _ in line) for line in parts.payload(opened, 0.0, 80)]
+    lines = ["".join(text for text, _ in line) for line in parts_lines.payload(opened, 0.0, 80)]
 
     assert lines[0].endswith("it has no payload; this is all there is of it")
     assert "row: JSON" in lines[1]
@@ -118,7 +120,7 @@ def test_one_run_sends_what_the_tokens_allow(site: Site, monkeypatch: pytest.Mon
     counted = {"allowed": 1, "claimed": 1, "sent": 1, "failed": 0, "recovered": 0, "orphans": 0}
     assert counted.items() <= end.items()
     assert end["tokens_after"] < 1
-    gauges = metrics.read(f"{site.path}.spooldeck.d/metrics/queue.prom")
+    gauges = prometheus.read(f"{site.path}.spooldeck.d/metrics/queue.prom")
     for name, value in (("pending", 1), ("working", 0), ("processed_total", 1)):
         assert gauges.get(f"nftban_queue_tasks_{name}") == value
 
@@ -170,7 +172,7 @@ def test_a_paused_queue_sends_nothing(site: Site) -> None:
     site.settle(mailTokens="1")
     (ready,) = queue_tokens(site.setup())
     assert (paused.paused, paused.next) == (True, None)
-    assert drained(3, Drain(Course.UNKNOWN), (paused,)).brief == "paused"
+    assert drained(3, Drain(Trend.UNKNOWN), (paused,)).brief == "paused"
     assert empty.paused is False and empty.next is not None
     assert (ready.tokens, ready.next) == (1, None)
 
@@ -202,7 +204,7 @@ def test_mails_wait_for_a_missing_template(site: Site) -> None:
     assert any(line.startswith("user mails wait: ") for line in queue_facts(site.setup()).warnings)
     assert "user.txt" in queue_shut(site.setup(), "user")
 
-    setup, none = setup_for(config.Config(), site.path, {}), "no template is set"
+    setup, none = setup_for(queue_config.Config(), site.path, {}), "no template is set"
     alone, shut = queue_facts(setup), queue_shut(setup, "user")
     site.settle(mailLastRefill=str(int(time.time())))
     beside = queue_facts(setup)
@@ -276,7 +278,7 @@ def test_each_database_shows_its_own_lines_of_a_shared_log(
     assert events == ["claimed", "claimed", "sent"]
     with closing(place.open()) as store:
         (task,) = [item for item in store.look({"7-user"}) if isinstance(item, Task)]
-    log = looking.told(place.logs, task).log
+    log = lookup.told(place.logs, task).log
     assert log is not None
     (mentioned,) = [line.text for line in log.lines]
     assert mentioned.startswith("claimed 7-user job=") and site.path not in mentioned
@@ -355,7 +357,7 @@ def test_of_two_runs_one_works(site: Site) -> None:
 def test_a_loop_sends_new_jobs_immediately(site: Site) -> None:
     """It does not wait for the minute to be over when the database changes."""
     site.make(7, 8, tokens=5, hourly=60)
-    with site.looping("from tui.cli import zgb\nzgb.EVERY, zgb._GLANCE = 3600.0, 0.05", []):
+    with site.looping("from tui.cli.formats import zgb\nzgb.EVERY, zgb._GLANCE = 3600.0, 0.05", []):
         assert soon(lambda: site.log_path.exists() and len(site.logged("run_end")) > 0)
         for count, number in enumerate((7, 8), 1):
             site.enqueue(number)
@@ -369,7 +371,7 @@ def test_a_loop_outlives_a_refusal_of_the_database(site: Site) -> None:
     site.enqueue(7)
     site.sql("CREATE TRIGGER no BEFORE UPDATE ON config BEGIN SELECT RAISE(ABORT, 'not now'); END")
     often = (
-        "import sys\nfrom tui.cli import zgb\nzgb._GLANCE = 0.05\n"
+        "import sys\nfrom tui.cli.formats import zgb\nzgb._GLANCE = 0.05\n"
         "zgb.again = lambda refusals: print('refused', refusals, file=sys.stderr) or 0.01"
     )
 
@@ -437,7 +439,7 @@ def test_a_hidden_database_is_not_called_missing(closed: str) -> None:
             inside.mkdir()
             create(str(database))
             shut.chmod(0)
-            setup = setup_for(config.Config(), str(database), {})
+            setup = setup_for(queue_config.Config(), str(database), {})
             with pytest.raises(Hidden, match=f"{shut} is hidden from us: chmod u"):
                 desk_of(setup)
             shut.chmod(0o700)
@@ -530,12 +532,12 @@ def test_doctor_explains_an_unreadable_database(
 ) -> None:
     """A lock, a missing table, a damaged database and another file each have a remedy."""
     site.make(7)
-    real = Settings.place
+    real = ZgbSettings.place
 
     def place(*own: Any, **more: Any) -> Any:
         return real(*own, **more)._replace(patience=0.05)
 
-    monkeypatch.setattr(Settings, "place", place)
+    monkeypatch.setattr(ZgbSettings, "place", place)
     with closing(sqlite3.connect(site.path, isolation_level=None)) as other:
         other.execute("PRAGMA locking_mode = EXCLUSIVE")
         other.execute("BEGIN EXCLUSIVE")

@@ -13,17 +13,17 @@ from engine.model import State
 from engine.stores.zgb import ZgbStore
 from engine.stores.zgb.log import Log
 from engine.stores.zgb.redirect import UNDECIDABLE
-from engine.worker import Run
+from engine.work.worker import Run
 from tests.mail.office import HOST, NOW, busy, refusal
 from tests.tui.mailqueues import Queue
-from tui.cli import zgbmail
-from tui.cli.zgbmail import unready
+from tui.cli.formats import zgb_mail
+from tui.cli.formats.zgb_mail import unready
 
 
 @pytest.fixture
 def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:
     """A queue, on a machine of a known name."""
-    monkeypatch.setattr(zgbmail, "this_host", lambda: HOST)
+    monkeypatch.setattr(zgb_mail, "this_host", lambda: HOST)
     return Queue(tmp_path)
 
 

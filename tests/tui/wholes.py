@@ -6,13 +6,13 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from engine.journal import Journal
-from engine.stores.zgb import Place as Settings
+from engine.operations.journal import Journal
+from engine.stores.zgb import ZgbDatabase as Settings
 from engine.stores.zgb import ZgbStore, create
 from tests.tui.journals import ANA
 from tests.tui.mailqueues import Database
 from tests.tui.spools import NOW
-from tui.place import Facts, Place
+from tui.session.place import Place, PlaceFigures
 
 DAY = 86_400
 PAUSE, RATE, REDIRECT = "mailQueueEnabled", "mailMaxPerHour", "mailRedirectToSchumbi"
@@ -25,7 +25,7 @@ class Whole(Database):
     def __init__(self, folder: Path, clock: Callable[[], float] = lambda: NOW) -> None:
         self.path = str(folder / "zgb.db")
         self.clock = clock
-        self.facts = Facts((("tokens", "3 of 5, the next in 21s"), ("registrations", "1")))
+        self.facts = PlaceFigures((("tokens", "3 of 5, the next in 21s"), ("registrations", "1")))
         """What is said of it; another value is read within a second."""
         if Path(self.path).exists():
             return

@@ -22,12 +22,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from signal import SIG_DFL, SIGCHLD, signal
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
-from engine import config, stores
-from engine.decode import digits
+from engine.config import queue_config
 from engine.store import StoreError, Unavailable, Unsupported
-from engine.text import shown
-from tui.cli.output import ReaderGone, end_with_reader, guard_pipe
-from tui.cli.wiring import (
+from engine.stores import detect
+from engine.text.decode import digits
+from engine.text.safe import shown
+from tui.cli.setup.output import ReaderGone, end_with_reader, guard_pipe
+from tui.cli.setup.setup import (
     EX_CONFIG,
     EX_IOERR,
     EX_NOPERM,
@@ -66,8 +67,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 _LISTINGS = {
-    *("clusters:clusters", "log:log", "one:list_notes", "trash:list_trash", "queue:list_tasks"),
-    *("corrupt:list_corrupt", "dlq:list_dead", "mailspool:list_spool"),
+    *(
+        "print.clusters:clusters",
+        "print.log:log",
+        "plans.edit_note:list_notes",
+        "plans.trash:list_trash",
+        "queue.queue:list_tasks",
+    ),
+    *("queue.corrupt:list_corrupt", "queue.dlq:list_dead", "mail.spool:list_spool"),
 }
 """Commands that change nothing, and end as soon as nothing reads their output."""
 
@@ -90,7 +97,7 @@ def _answer(words: list[str]) -> int:
         if str(failure):
             complain(str(failure))
         return failure.code
-    except config.ConfigError as error:
+    except queue_config.ConfigError as error:
         complain(str(error))
         return EX_CONFIG
     except Unavailable as error:
@@ -126,13 +133,13 @@ def _run(words: list[str]) -> int:
     if first == "shell-init":
         # It stands in login files: the functions are there whatever is wrong with a configuration,
         # which each of them reads when it is called, and can complain of.
-        from tui.cli.dropin import shell_init
+        from tui.cli.shell_and_units import shell_init
 
         return shell_init(arguments)
     root, named = getattr(arguments, "root", ""), getattr(arguments, "place", "")
     if root and named and os.path.abspath(root) != os.path.abspath(named):
         fail(EX_USAGE, f"--root {shown(root)} and {shown(named)}: expected only one of them")
-    loaded = config.load(getattr(arguments, "config", None), os.environ)
+    loaded = queue_config.load(getattr(arguments, "config", None), os.environ)
     command: Command = arguments.command
     return command(_setup(loaded, named or root or "", tuple(words)), arguments)
 
@@ -161,11 +168,11 @@ def _meant(word: str, known: Sequence[str]) -> str:
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
-def _setup(loaded: config.Config, place: str, words: tuple[str, ...]) -> Setup:
-    if not loaded.stores and not (place and stores.format_of(place)):
+def _setup(loaded: queue_config.Config, place: str, words: tuple[str, ...]) -> Setup:
+    if not loaded.stores and not (place and detect.format_of(place)):
         # A queue of the contract, as nearly always: a timer's run pays for nothing else.
-        return Setup(loaded, config.queue_for(loaded, place, os.environ), words)
-    from tui.cli.sites import setup_for
+        return Setup(loaded, queue_config.queue_for(loaded, place, os.environ), words)
+    from tui.cli.setup.place_formats import setup_for
 
     return setup_for(loaded, place, os.environ, words)
 
@@ -193,7 +200,7 @@ _ANY_TEXT = ("description", "payload", "recipient", "subject", "reason")
 """Arguments that may be any text, behind a first one."""
 
 
-class _Parser(ArgumentParser):
+class _CommandParser(ArgumentParser):
     """Says in one line what it did not understand."""
 
     mixes = False
@@ -339,7 +346,7 @@ _SUBJECT = "default: as configured, else PREFIX Report from HOST"
 _WORDS = (
     _Word(
         ("console",),
-        "console:open_console",
+        "open_console:open_console",
         "the console on these places",
         (
             _takes(
@@ -354,7 +361,7 @@ _WORDS = (
     ),
     _Word(
         ("demo",),
-        "console:demo",
+        "open_console:demo",
         "throw-away spools with traffic, and the console",
         (
             _takes("--tasks", type=_count, default=400, metavar="N", help="tasks to begin with"),
@@ -364,13 +371,13 @@ _WORDS = (
     ),
     _Word(
         ("status",),
-        "status:status",
+        "queue.status:status",
         "one plain look at a place",
         (_PLACE, _takes(_JSON, action="store_true", help="for programs")),
     ),
     _Word(
         ("overview",),
-        "overview:overview",
+        "print.overview:overview",
         "every place on a line, and what is wrong; exit 0 well, 1 needs attention, 2 unreadable",
         (
             _PLACES,
@@ -382,7 +389,7 @@ _WORDS = (
     ),
     _Word(
         ("clusters",),
-        "clusters:clusters",
+        "print.clusters:clusters",
         "errors, alike with alike, and whether they still happen",
         (
             _PLACE,
@@ -393,19 +400,19 @@ _WORDS = (
     ),
     _Word(
         ("locks",),
-        "locks:locks",
+        "print.locks:locks",
         "who has the locks, and what waits; exit 0 well, 1 needs attention, 2 unreadable",
         (_PLACES, _ROWS, _takes(_JSON, action="store_true", help="for programs")),
     ),
     _Word(
         ("transports",),
-        "transports:transports",
+        "print.transports:transports",
         "how each way of sending mail does",
         (_PLACE, _ROWS, _takes(_JSON, action="store_true", help="for programs")),
     ),
     _Word(
         ("log",),
-        "log:log",
+        "print.log:log",
         "the logs, merged by time",
         (
             _PLACE,
@@ -419,7 +426,7 @@ _WORDS = (
     ),
     _Word(
         ("control",),
-        "control:control",
+        "plans.control:control",
         "the whole queue: its controls; with NAME, what one would do, or do it",
         (
             _takes("words", nargs="*", metavar="NAME|PLACE"),
@@ -439,7 +446,7 @@ _WORDS = (
     ),
     _Word(
         ("edit",),
-        "one:edit",
+        "plans.edit_note:edit",
         "give a task another description, due time or recipient, whichever its store keeps; "
         "exit 1 when it was not to be had",
         (
@@ -454,48 +461,48 @@ _WORDS = (
     ),
     _Word(
         ("note",),
-        "one:note",
+        "plans.edit_note:note",
         "write a note on a task: a purge leaves it out; - takes its notes away",
         (_takes("id", metavar="ID"), _takes("text", metavar="TEXT"), _PLACE),
     ),
     _Word(
         ("notes",),
-        "one:list_notes",
+        "plans.edit_note:list_notes",
         "what operators wrote down about tasks",
         (_PLACE, _takes(_JSON, action="store_true", help="one JSON object a line")),
     ),
     _Word(
         ("replay",),
-        "acting:replay",
+        "plans.verbs:replay",
         "dead tasks back to pending, a few at a time, as long as it goes well",
         (*_ACTING, *_PACE),
     ),
     _Word(
         ("purge",),
-        "acting:purge",
+        "plans.verbs:purge",
         "tasks into the trash (dlq's, unless said)",
         (*_ACTING, *_CAREFUL),
     ),
-    _Word(("hold",), "acting:hold", "park tasks until they are released", _ACTING),
-    _Word(("release",), "acting:release", "parked tasks back to where they wait", _ACTING),
-    _Word(("promote",), "acting:promote", "waiting tasks once more now", _ACTING),
-    _Word(("kill",), "acting:kill", "abandoned work to the dead-letter queue", _ACTING),
-    _Word(("restore",), "acting:restore", "purged tasks back where they came from", _ACTING),
+    _Word(("hold",), "plans.verbs:hold", "park tasks until they are released", _ACTING),
+    _Word(("release",), "plans.verbs:release", "parked tasks back to where they wait", _ACTING),
+    _Word(("promote",), "plans.verbs:promote", "waiting tasks once more now", _ACTING),
+    _Word(("kill",), "plans.verbs:kill", "abandoned work to the dead-letter queue", _ACTING),
+    _Word(("restore",), "plans.verbs:restore", "purged tasks back where they came from", _ACTING),
     _Word(
         ("expunge",),
-        "acting:expunge",
+        "plans.verbs:expunge",
         "tasks of --state WORD away for good: cannot be taken back",
         (*_ACTING, *_CAREFUL),
     ),
     _Word(
         ("undo",),
-        "operations:take_back",
+        "plans.journal:take_back",
         "take back what was done; without OP what there is to take back",
         (_OPERATION, *_DOING),
     ),
     _Word(
         ("journal",),
-        "operations:journal",
+        "plans.journal:journal",
         "what operators did here; one operation in full",
         (
             _OPERATION,
@@ -508,25 +515,25 @@ _WORDS = (
     _Word(("trash",), "", "what was purged, and can be had back"),
     _Word(
         ("trash", "list"),
-        "trash:list_trash",
+        "plans.trash:list_trash",
         "what lies there, since when and from where",
         (_PLACE, _takes(_JSON, action="store_true", help="one JSON object a line")),
     ),
     _Word(
         ("trash", "restore"),
-        "trash:restore",
+        "plans.trash:restore",
         "these tasks back where they came from; a PLACE is written with a /",
         (_takes("words", nargs="+", metavar="ID"), *_DOING[:2], _DOING[3]),
     ),
     _Word(
         ("trash", "sweep"),
-        "trash:sweep",
+        "plans.trash:sweep",
         "delete for good what lies there for too long",
         (_PLACE, _takes("--dry-run", action="store_true", help="only say what would happen")),
     ),
     _Word(
         ("init",),
-        "status:init",
+        "queue.status:init",
         "make the folders of a new queue",
         (
             _takes("place", metavar="DIR"),
@@ -539,14 +546,14 @@ _WORDS = (
     ),
     _Word(
         ("doctor",),
-        "doctor:doctor",
+        "queue.doctor:doctor",
         "what is wrong with a place, and how to mend it",
         (_PLACE,),
     ),
     _Word(("mail",), "", "send mail, and see to what could not be sent"),
     _Word(
         ("mail", "send"),
-        "mail:send",
+        "mail.send:send",
         "send CONTENT in one attempt; exit 0 handed over, 1 not",
         (
             *(_CONTENT, _RECIPIENT, _LITERAL),
@@ -555,7 +562,7 @@ _WORDS = (
     ),
     _Word(
         ("mail", "send-with-retry"),
-        "mail:send_with_retry",
+        "mail.send:send_with_retry",
         "send CONTENT, tried again, and at last kept and queued; exit 0 handed over, 1 kept",
         (
             *(_CONTENT, _RECIPIENT, _LITERAL),
@@ -564,7 +571,7 @@ _WORDS = (
     ),
     _Word(
         ("mail", "setup"),
-        "mailsetup:setup_mail",
+        "mail.setup_mail:setup_mail",
         "let mail go to EMAIL: writes conf.d/mail.conf.local, whose other lines stay, as does a "
         "copy",
         (
@@ -576,13 +583,13 @@ _WORDS = (
     ),
     _Word(
         ("mail", "status"),
-        "mail:status",
+        "mail.send:status",
         "by what mail goes, and what waits; exit 0 well, 1 by nothing, 2 suspended or not running",
         (_takes(_JSON, action="store_true", help="for programs"),),
     ),
     _Word(
         ("mail", "test"),
-        "mail:test",
+        "mail.send:test",
         "send one mail and say each step; exit 0 handed over, 1 not",
         (
             _takes("email", nargs="?", default="", metavar="EMAIL", help="default: as configured"),
@@ -591,16 +598,16 @@ _WORDS = (
         ),
     ),
     _Word(("mail", "spool"), "", "mail that is kept until it can be sent"),
-    _Word(("mail", "spool", "list"), "mailspool:list_spool", "what is kept there"),
+    _Word(("mail", "spool", "list"), "mail.spool:list_spool", "what is kept there"),
     _Word(
         ("mail", "spool", "show"),
-        "mailspool:show_spooled",
+        "mail.spool:show_spooled",
         "one mail as text: whom it is for, and what it says",
         (_takes("id", metavar="ID"),),
     ),
     _Word(
         ("mail", "spool", "retry"),
-        "mailretry:retry_spooled",
+        "mail.retry:retry_spooled",
         "let these be sent now, each by one task; exit 1 when one of them will not",
         (
             _takes("ids", nargs="*", metavar="ID"),
@@ -618,7 +625,7 @@ _WORDS = (
     ),
     _Word(
         ("mail", "suspend"),
-        "suspending:suspend",
+        "setup.suspend:suspend",
         "send nothing by NAME until it is resumed",
         (
             _takes("name", metavar="NAME"),
@@ -627,20 +634,20 @@ _WORDS = (
     ),
     _Word(
         ("mail", "resume"),
-        "suspending:resume",
+        "setup.suspend:resume",
         "send by NAME again",
         (_takes("name", metavar="NAME"),),
     ),
     _Word(("kannader",), "", "a Kannader spool: make one, put mail into it, send from it"),
     _Word(
         ("kannader", "init"),
-        "kannader:init",
+        "formats.kannader:init",
         "make the folders of a spool",
         (_takes("place", metavar="DIR"),),
     ),
     _Word(
         ("kannader", "enqueue"),
-        "kannader:enqueue",
+        "formats.kannader:enqueue",
         "put a mail into the spool; prints the id of each recipient's",
         (
             _takes(
@@ -665,7 +672,7 @@ _WORDS = (
     ),
     _Word(
         ("kannader", "work"),
-        "kannader:work",
+        "formats.kannader:work",
         "send mails until stopped",
         (
             _PLACE,
@@ -675,7 +682,7 @@ _WORDS = (
     ),
     _Word(
         ("kannader", "recover"),
-        "kannader:recover",
+        "formats.kannader:recover",
         "end what was interrupted, and mend what can be mended",
         (
             _PLACE,
@@ -683,23 +690,25 @@ _WORDS = (
             _takes("--anyway", action="store_true", help="even while a Kannader is running"),
         ),
     ),
-    _Word(("shell-init",), "dropin:shell_init", "bash functions in the names of the contract"),
+    _Word(
+        ("shell-init",), "shell_and_units:shell_init", "bash functions in the names of the contract"
+    ),
     _Word(
         ("install-units",),
-        "dropin:install_units",
+        "shell_and_units:install_units",
         "write systemd units into DIR",
         (_takes("folder", metavar="DIR"),),
     ),
     _Word(("zgb",), "", "a ZGB mail queue: make one, queue mails, send them, see what is wrong"),
     _Word(
         ("zgb", "init"),
-        "zgb:init",
+        "formats.zgb:init",
         "make a new, empty database; it sends nothing yet",
         (_takes("place", metavar="DB"),),
     ),
     _Word(
         ("zgb", "enqueue"),
-        "zgb:enqueue",
+        "formats.zgb:enqueue",
         "queue the mails of a registration",
         (
             _takes("number", type=_limit, metavar="NUMBER", help="of the registration"),
@@ -709,7 +718,7 @@ _WORDS = (
     ),
     _Word(
         ("zgb", "work"),
-        "zgb:work",
+        "formats.zgb:work",
         "send what there are tokens for: one run, as cron starts it each minute; exit 2 while "
         "another run is at work",
         (
@@ -724,14 +733,14 @@ _WORDS = (
     ),
     _Word(
         ("zgb", "doctor"),
-        "zgbdoctor:doctor",
+        "formats.zgb_doctor:doctor",
         "why mails do not arrive, and what mends it; exit 0 well, 1 needs attention",
         (_PLACE,),
     ),
     _Word(("queue",), "", "work with the queue at --root"),
     _Word(
         ("queue", "add"),
-        "queue:add",
+        "queue.queue:add",
         "add a task and print its id",
         (
             _takes("kind", metavar="TYPE"),
@@ -741,7 +750,7 @@ _WORDS = (
     ),
     _Word(
         ("queue", "process-next"),
-        "work:process_next",
+        "queue.work:process_next",
         "handle the next due task, if any",
         (
             _takes("--quiet", action="store_true", help="no words where exit 1 or 2 says it"),
@@ -754,7 +763,7 @@ _WORDS = (
     ),
     _Word(
         ("queue", "work"),
-        "work:work",
+        "queue.work:work",
         "handle tasks until stopped",
         (
             _takes("--concurrency", type=_count, default=1, metavar="N"),
@@ -763,7 +772,7 @@ _WORDS = (
     ),
     _Word(
         ("queue", "list"),
-        "queue:list_tasks",
+        "queue.queue:list_tasks",
         "list tasks",
         (
             _takes("--state", metavar="WORD", default="", help="only those in this state"),
@@ -773,7 +782,7 @@ _WORDS = (
     ),
     _Word(
         ("queue", "recover"),
-        "recover:recover",
+        "queue.recover:recover",
         "free a queue whose worker is stuck or gone",
         (
             _takes("--dry-run", action="store_true", help="only say what would be done"),
@@ -791,41 +800,41 @@ _WORDS = (
     _Word(("queue", "corrupt"), "", "files that were set aside"),
     _Word(
         ("queue", "corrupt", "list"),
-        "corrupt:list_corrupt",
+        "queue.corrupt:list_corrupt",
         "list them, and why they were set aside",
     ),
     _Word(
         ("queue", "corrupt", "put-back"),
-        "corrupt:put_back",
+        "queue.corrupt:put_back",
         "mended ones back where they stood",
         (_takes("names", nargs="+", metavar="NAME"),),
     ),
-    _Word(("queue", "count"), "queue:count", "how many tasks are pending"),
-    _Word(("queue", "count-dlq"), "queue:count_dlq", "how many tasks are dead"),
-    _Word(("queue", "metrics"), "queue:show_metrics", "the metrics as of now"),
+    _Word(("queue", "count"), "queue.queue:count", "how many tasks are pending"),
+    _Word(("queue", "count-dlq"), "queue.queue:count_dlq", "how many tasks are dead"),
+    _Word(("queue", "metrics"), "queue.queue:show_metrics", "the metrics as of now"),
     _Word(("queue", "dlq"), "", "the dead-letter queue"),
-    _Word(("queue", "dlq", "list"), "dlq:list_dead", "list dead tasks"),
+    _Word(("queue", "dlq", "list"), "queue.dlq:list_dead", "list dead tasks"),
     _Word(
         ("queue", "dlq", "show"),
-        "dlq:show",
+        "queue.dlq:show",
         "one dead task in full",
         (_takes("id", metavar="ID"),),
     ),
     _Word(
         ("queue", "dlq", "retry"),
-        "dlq:retry",
+        "queue.dlq:retry",
         "dead tasks back to pending",
         (_takes("ids", nargs="+", metavar="ID"),),
     ),
     _Word(
         ("queue", "dlq", "retry-all"),
-        "dlq:retry_all",
+        "queue.dlq:retry_all",
         "every dead task back to pending",
         (_DRY_RUN,),
     ),
     _Word(
         ("queue", "dlq", "purge"),
-        "dlq:purge",
+        "queue.dlq:purge",
         "delete tasks that died long ago, for good",
         (_takes("days", nargs="?", metavar="DAYS", help="default: retention"), _DRY_RUN),
     ),
@@ -842,10 +851,10 @@ def _parser(words: Sequence[str]) -> ArgumentParser:
 
     Making one for every command would take longer than all that a timer's run does otherwise.
     """
-    common = _Parser(add_help=False, argument_default=SUPPRESS)
+    common = _CommandParser(add_help=False, argument_default=SUPPRESS)
     common.add_argument("--config", metavar="FILE", help="this configuration, and no other")
     common.add_argument("--root", metavar="DIR", help="a data folder, a spool or a database")
-    top = _Parser(prog="spooldeck", usage=_USAGE, description=_TOP, parents=[common])
+    top = _CommandParser(prog="spooldeck", usage=_USAGE, description=_TOP, parents=[common])
     asked = _command_words(words)
     groups: dict[tuple[str, ...], Any] = {(): _group(top, "spooldeck")}
     for word in _WORDS:

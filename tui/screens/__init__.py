@@ -1,1 +1,1 @@
-"""The screens of the console, one noun a file."""
+"""Base classes of screens, and the small dialogs."""

@@ -8,13 +8,13 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.widgets import Input
 
-from engine.filters import FIELDS
-from engine.text import shown
-from tui import keys, present
-from tui.present import BLANK, Line
-from tui.screens.pages import Page
+from engine.index.filter_language import FIELDS
+from engine.text.safe import shown
+from tui.format import keys, present
+from tui.format.present import BLANK, Line
+from tui.screens.page import Page
 from tui.widgets.lines import Lines, LongText
-from tui.widgets.words import Words
+from tui.widgets.text_input import Words
 
 TITLES = {
     keys.OVERVIEW: "the overview",

@@ -9,9 +9,9 @@ from textual import events
 from textual.app import ComposeResult
 from textual.screen import ModalScreen
 
-from engine.text import shown
-from tui import keys, present
-from tui.keys import Hint
+from engine.text.safe import shown
+from tui.format import keys, present
+from tui.format.keys import Hint
 from tui.widgets.lines import Lines
 
 

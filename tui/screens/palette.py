@@ -10,28 +10,29 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
-from engine.text import shown
-from tui import commands, keys, present
-from tui.commands import Command
-from tui.present import Line
+from engine.text.safe import shown
+from tui.format import keys, present
+from tui.format.present import Line
+from tui.screens import palette_commands
+from tui.screens.palette_commands import PaletteCommand
 from tui.widgets.lines import Lines
 from tui.widgets.picker import Choice, Picker
-from tui.widgets.words import Words
+from tui.widgets.text_input import Words
 
 
-class Said(NamedTuple):
+class PaletteInput(NamedTuple):
     """What the operator chose, and what was typed behind it."""
 
-    command: Command
+    command: PaletteCommand
     argument: str = ""
 
 
-class PaletteScreen(ModalScreen[Said | None]):
+class PaletteScreen(ModalScreen[PaletteInput | None]):
     """Answers with what was chosen; None when it was closed."""
 
     BINDINGS = keys.bindings(keys.PALETTE)
 
-    def __init__(self, offered: Sequence[Command]) -> None:
+    def __init__(self, offered: Sequence[PaletteCommand]) -> None:
         super().__init__()
         self._offered = tuple(offered)
 
@@ -74,7 +75,7 @@ class PaletteScreen(ModalScreen[Said | None]):
 
     def _found(self) -> list[int]:
         typed = self.query_one(Input).value
-        return [self._offered.index(c) for c in commands.found(self._offered, typed)]
+        return [self._offered.index(c) for c in palette_commands.found(self._offered, typed)]
 
     def _tell(self) -> None:
         said = self._said()
@@ -85,12 +86,14 @@ class PaletteScreen(ModalScreen[Said | None]):
         line: Line = ((f" {words}", "warning" if said is None else ""),)
         self.query_one("#palette-word", Lines).show([present.cut(line, self.size.width)])
 
-    def _said(self) -> Said | None:
+    def _said(self) -> PaletteInput | None:
         key = self.query_one(Picker).key
         if not key:
             return None
         command = self._offered[int(key)]
-        return Said(command, commands.argument_of(command, self.query_one(Input).value))
+        return PaletteInput(
+            command, palette_commands.argument_of(command, self.query_one(Input).value)
+        )
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Do what the cursor is on; what lacks its words gets its beginning typed."""
@@ -114,7 +117,7 @@ class PaletteScreen(ModalScreen[Said | None]):
         self.dismiss(None)
 
 
-def _row(command: Command, width: int) -> Line:
+def _row(command: PaletteCommand, width: int) -> Line:
     name = shown(f"{command.words} {command.argument}".rstrip())
     return present.cut(
         (
@@ -126,5 +129,5 @@ def _row(command: Command, width: int) -> Line:
     )
 
 
-def _what(said: Said) -> str:
+def _what(said: PaletteInput) -> str:
     return f"{said.command.about}: {shown(said.argument)}" if said.argument else said.command.about

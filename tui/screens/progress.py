@@ -8,8 +8,8 @@ from collections.abc import Callable
 from textual.app import ComposeResult
 from textual.screen import ModalScreen
 
-from tui import keys, present
-from tui.views.progress import Progress, bar
+from tui.format import keys, present
+from tui.format.progress_bar import ProgressBar, bar
 from tui.widgets.lines import Lines
 
 GLANCE = 0.25
@@ -22,7 +22,7 @@ class ProgressScreen(ModalScreen[None]):
     BINDINGS = keys.bindings(keys.PROGRESS)
 
     def __init__(
-        self, title: str, unit: str, far: Callable[[], Progress], stop: Callable[[], None]
+        self, title: str, unit: str, far: Callable[[], ProgressBar], stop: Callable[[], None]
     ) -> None:
         super().__init__()
         self._title, self._unit, self._far, self._stop = title, unit, far, stop

@@ -8,19 +8,19 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 
-from engine.text import shown
-from tui import keys, present
-from tui.haste import Confirming
-from tui.present import Line
-from tui.screens.face import HASTY
+from engine.text.safe import shown
+from tui.format import keys, present
+from tui.format.present import Line
+from tui.screens.base import HASTY
+from tui.session.running_operations import RunningOperation
+from tui.terminal.paste_detector import Confirming
 from tui.widgets.lines import Lines
-from tui.works import Work
 
 WIDTH = 58
 """Cells of a line."""
 
 
-def ending(work: Work, dead: str) -> str:
+def ending(work: RunningOperation, dead: str) -> str:
     """What becomes of what is carried out when the console is left; `dead` is where tasks stay."""
     far = f"{work.name} is at {int(100 * work.share)}%"
     now = work.progress
@@ -39,7 +39,9 @@ class QuitScreen(ModalScreen[str], Confirming[str]):
 
     BINDINGS = keys.bindings(keys.QUIT)
 
-    def __init__(self, pids: tuple[int, ...], works: Sequence[Work] = (), dead: str = "") -> None:
+    def __init__(
+        self, pids: tuple[int, ...], works: Sequence[RunningOperation] = (), dead: str = ""
+    ) -> None:
         """Of workers that were started here, and of what is carried out here."""
         super().__init__()
         self._pids, self._works, self._dead = pids, tuple(works), dead

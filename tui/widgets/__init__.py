@@ -1,1 +1,1 @@
-"""What the screens are made of: a virtual task list and panes of painted lines."""
+"""Widgets that know no screen, and the theme."""

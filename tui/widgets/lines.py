@@ -10,10 +10,10 @@ from textual.geometry import Region, Size, Spacing
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tui.changes import changes
-from tui.glyphs import UTF8, Glyphs
-from tui.present import BLANK, Line
-from tui.widgets.kept import Keeps
+from tui.format.glyphs import UTF8, Glyphs
+from tui.format.line_diff import changes
+from tui.format.present import BLANK, Line
+from tui.widgets.render_cache import Keeps
 
 
 class Painted(Keeps, Widget):

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from textual.message import Message
 from textual.strip import Strip
 
-from tui import present
-from tui.glyphs import CURSOR
-from tui.present import BLANK, Line
+from tui.format import present
+from tui.format.glyphs import CURSOR
+from tui.format.present import BLANK, Line
 from tui.widgets.lines import Painted
 
 

@@ -17,12 +17,12 @@ from rich.cells import cell_len
 from textual.message import Message
 from textual.strip import Strip
 
-from engine.index import Query, Window
+from engine.index.schema import Query, Window
 from engine.model import Task
 from engine.store import StoreError
-from engine.text import shown
-from tui import present
-from tui.present import BLANK, Line
+from engine.text.safe import shown
+from tui.format import present
+from tui.format.present import BLANK, Line
 from tui.widgets.lines import Painted
 
 HOLD = 5.0
@@ -44,7 +44,7 @@ NEAR = 5
 """Rows on either side among which a neighbour is sought when the task under the cursor left."""
 
 
-class Rows(Protocol):
+class RowSource(Protocol):
     """Where the list gets its rows from."""
 
     async def window(self, query: Query, start: int, size: int) -> Window:
@@ -60,7 +60,7 @@ class Rows(Protocol):
         ...
 
 
-class Spot(NamedTuple):
+class CursorPosition(NamedTuple):
     """Where the cursor stands, and what part of the result is on screen."""
 
     at: int = 0
@@ -97,13 +97,13 @@ class TaskList(Painted, can_focus=True):
             super().__init__()
             self.id = id
 
-    def __init__(self, rows: Rows, clock: Callable[[], float], id: str | None = None) -> None:
+    def __init__(self, rows: RowSource, clock: Callable[[], float], id: str | None = None) -> None:
         super().__init__(id=id)
         self._rows = rows
         self._clock = clock
         self._query = Query()
         self._new_query = True
-        self._spot = Spot()
+        self._spot = CursorPosition()
         self._window = NO_ROWS
         self._ghosts: frozenset[str] = frozenset()
         self._fresh = 0
@@ -124,7 +124,7 @@ class TaskList(Painted, can_focus=True):
         self._wanted = asyncio.Event()
         self._painted: dict[int, Line] = {}
         self._made: dict[int, tuple[tuple[object, ...], Line]] = {}
-        self._shape: tuple[present.Column, ...] = ()
+        self._shape: tuple[present.TaskColumn, ...] = ()
         self._now = 0.0
         self.loads = 0
 
@@ -137,14 +137,14 @@ class TaskList(Painted, can_focus=True):
         return task if task is not None and task.id not in self._ghosts else None
 
     @property
-    def cursor(self) -> Spot:
+    def cursor(self) -> CursorPosition:
         """Where the cursor stands."""
         return self._spot
 
     @property
-    def kept(self) -> Spot:
+    def kept(self) -> CursorPosition:
         """Where to put the cursor when this result is shown again."""
-        return Spot() if self._adrift else self._spot
+        return CursorPosition() if self._adrift else self._spot
 
     @property
     def gone(self) -> bool:
@@ -204,7 +204,7 @@ class TaskList(Painted, can_focus=True):
 
     # What the screen may tell it
 
-    def ask(self, query: Query, spot: Spot | None = None) -> None:
+    def ask(self, query: Query, spot: CursorPosition | None = None) -> None:
         """Show another result; the cursor stays on its task if that is in it."""
         self._query = query
         self._shape = ()
@@ -288,7 +288,7 @@ class TaskList(Painted, can_focus=True):
         at, height = max(0, min(at, self.total - 1)), self._height
         top = self._view_for(at, step, height)
         task = self._at(at)
-        before, self._spot = self._spot, Spot(at, task.id if task else "", top)
+        before, self._spot = self._spot, CursorPosition(at, task.id if task else "", top)
         self._chosen, self._adrift = True, False
         self._handed_on = float("-inf")
         self._held_until = self._clock() + HOLD
@@ -447,7 +447,7 @@ class TaskList(Painted, can_focus=True):
         self._shape = ()
         self._matching = window.total
         self._new_query = False
-        self._spot = Spot(at, id, top)
+        self._spot = CursorPosition(at, id, top)
         self.paint()
         self.post_message(self.Moved())
         if said:
@@ -527,7 +527,7 @@ class TaskList(Painted, can_focus=True):
         task = self._at(position)
         if task is None:
             return ((" ~", "dim"),) if position < self.total else BLANK
-        place = present.Place(
+        place = present.TaskContext(
             position == self._spot.at,
             self._everything or task.id in self._marks or self._is_between(position),
             task.id in self._ghosts,

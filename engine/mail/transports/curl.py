@@ -8,14 +8,14 @@ import re
 import stat
 from collections.abc import Callable, Iterable
 
-from engine import files
-from engine.accounts import Account
-from engine.mail import reasons, running
+from engine.config.mail_config import MailSettings
+from engine.mail import failure_reasons, run_program
 from engine.mail.host import full_name
 from engine.mail.model import Mail, NotSent, Reason, Unused, absent
-from engine.mail.transports.handover import guarded
-from engine.mailconf import MailSettings
-from engine.text import shown
+from engine.mail.transports.base import guarded
+from engine.system import files
+from engine.system.users import Account
+from engine.text.safe import shown
 
 SMTPS = 465
 """The port where TLS comes before the first word (RFC 8314)."""
@@ -41,7 +41,7 @@ class Curl:
         """
         self._settings, self._account = settings, account
         self._helo = helo or full_name(os.uname().nodename)
-        self._program = settings.programs.get("curl") or running.found("curl")
+        self._program = settings.programs.get("curl") or run_program.found("curl")
 
     def absence(self) -> Unused | None:
         """Why it cannot be used here: no program, no relay, a password that others could read."""
@@ -73,7 +73,7 @@ class Curl:
         message = os.memfd_create("mail")
         try:
             files.write_all(message, wire(mail.data))
-            ran = running.run(
+            ran = run_program.run(
                 [self._program, "-q", "--silent", "--show-error", "--config", "-"],
                 configuration(self._settings, self._helo, mail, password, f"/dev/fd/{message}"),
                 self._settings.max_time + _LEEWAY,
@@ -84,8 +84,8 @@ class Curl:
         finally:
             os.close(message)
         if ran.status and not ran.ended:
-            raise reasons.of_curl(ran.status, ran.output, self._secrets(password))
-        failure = reasons.of_program(self.name, ran._replace(output=b""))
+            raise failure_reasons.of_curl(ran.status, ran.output, self._secrets(password))
+        failure = failure_reasons.of_program(self.name, ran._replace(output=b""))
         if failure:
             raise failure
 
@@ -133,7 +133,7 @@ def configuration(
         # What the server answers comes on standard output; by itself curl tells but the code.
         ("dump-header", "-"),
         # And whether the mail had begun to leave: a server that never let it cannot have it.
-        ("write-out", rf"\n{reasons.UPLOADED} %{{size_upload}}\n"),
+        ("write-out", rf"\n{failure_reasons.UPLOADED} %{{size_upload}}\n"),
     ]
     if settings.ca_file:
         said.append(("cacert", settings.ca_file))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from engine.config.mail_config import MailSettings
 from engine.mail.model import Cause, Mail, Unused, absent
-from engine.mail.transports.handover import submit
-from engine.mail.transports.system import System
-from engine.mailconf import MailSettings
+from engine.mail.transports.base import submit
+from engine.mail.transports.installed import System
 
 NAMES = ("exim", "exim4")
 """Its program and its process; Debian's are exim4."""

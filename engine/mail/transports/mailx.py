@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from engine.config.mail_config import MailSettings
 from engine.mail.model import Cause, Mail, NotSent, Reason, Unused, absent
-from engine.mail.transports.handover import guarded, hand_over
+from engine.mail.transports.base import guarded, hand_over
+from engine.mail.transports.installed import System
 from engine.mail.transports.postfix import is_stopped
-from engine.mail.transports.system import System
-from engine.mailconf import MailSettings
 
 MANNERS = {"MAILRC": "/dev/null", "DEAD": "/dev/null", "sendwait": "1"}
 """No commands of the user's ~/.mailrc are run; what cannot be sent is not put into ~/dead.letter,

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterable
 
+from engine.config.mail_config import MEMORY
 from engine.mail.model import Mail, NotSent, Unused
-from engine.mailconf import MEMORY
 
 
-class Memory:
+class MemoryTransport:
     """Accepts mail into a list; or fails as it is told, one attempt after the other."""
 
     name = MEMORY

@@ -7,10 +7,10 @@ import os
 import re
 from collections.abc import Callable
 
+from engine.config.mail_config import MailSettings
 from engine.mail.model import Cause, Mail, Unused, absent
-from engine.mail.transports.handover import submit
-from engine.mail.transports.system import System
-from engine.mailconf import MailSettings
+from engine.mail.transports.base import submit
+from engine.mail.transports.installed import System
 
 MASTER = frozenset({"master"})
 """The process that all of Postfix is made by. Source: Postfix master(8)."""

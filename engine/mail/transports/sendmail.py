@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from engine.config.mail_config import MailSettings
 from engine.mail.model import Cause, Mail, Unused, absent
-from engine.mail.transports.handover import submit
+from engine.mail.transports.base import submit
+from engine.mail.transports.installed import System
 from engine.mail.transports.postfix import has_made, is_stopped
-from engine.mail.transports.system import System
-from engine.mailconf import MailSettings
 
 
 class Sendmail:

@@ -7,12 +7,12 @@ from bisect import bisect_right
 from collections.abc import Iterator
 
 from engine import policy
-from engine.files import Refused
 from engine.model import State, Task
 from engine.store import Unavailable, Wants
-from engine.stores.kannader.desk import Desk
-from engine.stores.kannader.form import SCHEDULE
-from engine.stores.kannader.spool import Link, Mail, Spool
+from engine.stores.kannader.mail_format import SCHEDULE
+from engine.stores.kannader.moves import MailMover
+from engine.stores.kannader.spool import KannaderSpool, Link, MailEntry
+from engine.system.files import Refused
 
 HOPELESS = 10
 """Mails that the system could not read, one after the other, before it is the system's fault."""
@@ -24,10 +24,10 @@ def _from(names: list[str], last: str) -> list[str]:
     return [*names[at:], *names[:at]]
 
 
-class Claims:
+class MailClaims:
     """Takes mails from queue/ to inflight/, and remembers which of them wait, and until when."""
 
-    def __init__(self, spool: Spool, desk: Desk) -> None:
+    def __init__(self, spool: KannaderSpool, desk: MailMover) -> None:
         self._spool, self._desk = spool, desk
         self._waiting: dict[str, tuple[str, float]] = {}
         self.due: float | None = None
@@ -82,7 +82,7 @@ class Claims:
 
     def _due(
         self, link: Link, known: dict[str, tuple[str, float]], now: float
-    ) -> tuple[Mail, Task] | None:
+    ) -> tuple[MailEntry, Task] | None:
         """A mail that is due; None for one that waits."""
         mark = self._mark(link)  # before it is read: a change in between is seen the next time
         before = known.get(link.id)

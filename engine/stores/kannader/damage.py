@@ -14,24 +14,24 @@ from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
-from engine import files
-from engine.files import Refused
 from engine.model import Problem, State
-from engine.order import SortedNames
-from engine.stores.kannader import form, note
-from engine.stores.kannader.enqueuing import Begun
-from engine.stores.kannader.form import CONTENTS, METADATA, SCHEDULE, Target
+from engine.stores.kannader import mail_format, sidecar
+from engine.stores.kannader.enqueue import Begun
+from engine.stores.kannader.mail_format import CONTENTS, METADATA, SCHEDULE, LinkTarget
 from engine.stores.kannader.spool import (
     ASIDE,
     STATES,
     Dangling,
+    KannaderSpool,
     Link,
-    Spool,
     contents_in,
     kept,
     read_link,
 )
-from engine.text import shown
+from engine.system import files
+from engine.system.files import Refused
+from engine.system.sorted_names import SortedNames
+from engine.text.safe import shown
 
 STALE = 60.0
 """Seconds after which what somebody may still be writing is taken for left behind (Kannader spool,
@@ -45,7 +45,7 @@ GRACE = 3600.0
 _PAGE = 1000
 
 
-class Fate(StrEnum):
+class RepairAction(StrEnum):
     """What becomes of something damaged."""
 
     LEFT = "left"
@@ -65,11 +65,11 @@ class Damage(NamedTuple):
 
     where: str
     what: str
-    fate: Fate = Fate.LEFT
+    fate: RepairAction = RepairAction.LEFT
     state: State | None = None
-    target: Target | None = None
+    target: LinkTarget | None = None
     """The recipient of a mail that nothing leads to, or its mail where `dest` is ""."""
-    shared: Target | None = None
+    shared: LinkTarget | None = None
     """The recipient that a further link leads to."""
 
     @property
@@ -86,15 +86,15 @@ class Damage(NamedTuple):
 
 
 _ENDINGS = {
-    Fate.LEFT: "",
-    Fate.ASIDE: "; recovery quarantines it",
-    Fate.ERASED: "; recovery deletes it",
-    Fate.UNREAD: "; recovery leaves it as it is",
-    Fate.ASKED: "; adopt it, and it is sent, or discard it",
+    RepairAction.LEFT: "",
+    RepairAction.ASIDE: "; recovery quarantines it",
+    RepairAction.ERASED: "; recovery deletes it",
+    RepairAction.UNREAD: "; recovery leaves it as it is",
+    RepairAction.ASKED: "; adopt it, and it is sent, or discard it",
 }
 
 
-def of_link(spool: Spool, name: str, state: State) -> Damage | None:
+def of_link(spool: KannaderSpool, name: str, state: State) -> Damage | None:
     """What is wrong with an entry of a state's folder; None where nothing is.
 
     Raises:
@@ -104,16 +104,16 @@ def of_link(spool: Spool, name: str, state: State) -> Damage | None:
     where = f"{STATES[state]}/{name}"
     try:
         _, text = read_link(name, spool.states[state])
-        form.require_id(name)
+        mail_format.require_id(name)
     except Refused as refusal:
-        return Damage(where, str(refusal), Fate.LEFT, state)
+        return Damage(where, str(refusal), RepairAction.LEFT, state)
     try:
-        target = form.target_of(text)
+        target = mail_format.target_of(text)
         what, fate = _behind(spool, target, state)
     except Refused as refusal:
-        what, fate = str(refusal), Fate.ASIDE
+        what, fate = str(refusal), RepairAction.ASIDE
     except PermissionError as error:
-        what, fate = f"{_name(error)}cannot be read by us: {error.strerror}", Fate.UNREAD
+        what, fate = f"{_name(error)}cannot be read by us: {error.strerror}", RepairAction.UNREAD
     if what and read_link(name, spool.states[state])[1] != text:
         raise FileNotFoundError(name)
     return Damage(where, what, fate, state) if what else None
@@ -123,21 +123,21 @@ def _name(error: OSError) -> str:
     return f"{error.filename}: " if isinstance(error.filename, str) else ""
 
 
-def _behind(spool: Spool, target: Target, state: State) -> tuple[str, Fate]:
+def _behind(spool: KannaderSpool, target: LinkTarget, state: State) -> tuple[str, RepairAction]:
     """What is wrong behind a link that leads to this recipient; "" where nothing is."""
     try:
         with spool.both(target) as (mail, fd):
             if state is State.DONE:
-                return "", Fate.LEFT
-            schedule = _said(form.parse_schedule, SCHEDULE, fd)
-            unsendable = _said(form.parse_metadata, METADATA, fd) or contents_in(mail)[1]
+                return "", RepairAction.LEFT
+            schedule = _said(mail_format.parse_schedule, SCHEDULE, fd)
+            unsendable = _said(mail_format.parse_metadata, METADATA, fd) or contents_in(mail)[1]
     except Dangling as refusal:
-        return ("" if state is State.DONE else str(refusal)), Fate.ASIDE
+        return ("" if state is State.DONE else str(refusal)), RepairAction.ASIDE
     if unsendable:
-        return f"can never be sent: {unsendable}", Fate.ASIDE
+        return f"can never be sent: {unsendable}", RepairAction.ASIDE
     if schedule:
-        return f"Kannader passes it by: {schedule}; repaired, it is due at once", Fate.LEFT
-    return "", Fate.LEFT
+        return f"Kannader passes it by: {schedule}; repaired, it is due at once", RepairAction.LEFT
+    return "", RepairAction.LEFT
 
 
 def _said(parse: Callable[[bytes], object], name: str, fd: int) -> str:
@@ -161,20 +161,20 @@ RANK = (State.DONE, State.ACTIVE, State.HELD, State.PENDING, State.TRASH)
 
 def doubles(links: list[Link]) -> Iterator[Damage]:
     """Links that lead where one that is further on does, and ids that stand in two places."""
-    first: dict[Target, Link] = {}
+    first: dict[LinkTarget, Link] = {}
     seen: dict[str, Link] = {}
     for link in sorted(links, key=lambda one: (RANK.index(one.state), one.id)):
         before = first.setdefault(link.target, link)
         same = seen.setdefault(link.id, link)
         if before is not link:
             what = f"leads to the same recipient as {before.where}"
-            yield Damage(link.where, what, Fate.ASIDE, link.state, shared=link.target)
+            yield Damage(link.where, what, RepairAction.ASIDE, link.state, shared=link.target)
         elif same is not link:
             words = f"{STATES[same.state]} and {STATES[link.state]}"
-            yield Damage(link.where, f"stands in {words} at once", Fate.LEFT, link.state)
+            yield Damage(link.where, f"stands in {words} at once", RepairAction.LEFT, link.state)
 
 
-def find_doubles(spool: Spool, known: set[Target] | None = None) -> list[Damage]:
+def find_doubles(spool: KannaderSpool, known: set[LinkTarget] | None = None) -> list[Damage]:
     """The same of all that is linked now; `known` takes in where the links lead."""
     with SortedNames() as ids, SortedNames() as targets:
         for state in STATES:
@@ -196,7 +196,7 @@ def _pages(links: Iterator[Link]) -> Iterator[list[Link]]:
         yield page
 
 
-def quarantined(spool: Spool, known: Set[Target]) -> Iterator[Damage]:
+def quarantined(spool: KannaderSpool, known: Set[LinkTarget]) -> Iterator[Damage]:
     """Links in quarantine, each with what can be done about it; `known` is where all other links
     lead.
     """
@@ -216,7 +216,7 @@ def quarantined(spool: Spool, known: Set[Target]) -> Iterator[Damage]:
 BACK = "mended; put it back, or discard it"
 
 
-def held_back(spool: Spool, name: str) -> Link:
+def held_back(spool: KannaderSpool, name: str) -> Link:
     """A quarantined link as it was in its former folder.
 
     Raises:
@@ -232,11 +232,11 @@ def held_back(spool: Spool, name: str) -> Link:
     if state is None:
         raise Refused("its name does not tell from which folder it is")
     found = _numbered(ident)
-    ident = form.require_id(found[1] if found else ident)
-    return Link(ident, state, form.target_of(text), seen)
+    ident = mail_format.require_id(found[1] if found else ident)
+    return Link(ident, state, mail_format.target_of(text), seen)
 
 
-def why_kept(spool: Spool, link: Link, known: Container[Target]) -> str:
+def why_kept(spool: KannaderSpool, link: Link, known: Container[LinkTarget]) -> str:
     """Why a quarantined link cannot be put back; "" if it can. `known`: where other links lead.
 
     Raises:
@@ -246,7 +246,7 @@ def why_kept(spool: Spool, link: Link, known: Container[Target]) -> str:
         what, fate = _behind(spool, link.target, link.state)
     except Refused as refusal:
         return str(refusal)
-    if fate is Fate.ASIDE and what:
+    if fate is RepairAction.ASIDE and what:
         return what
     return "another link leads to the same recipient" if link.target in known else ""
 
@@ -255,7 +255,7 @@ _numbered = re.compile(r"(.+)\.\d+").fullmatch
 """One of several that had one name in one folder; Kannader's own names have no dot in them."""
 
 
-def interrupted(spool: Spool) -> Iterator[Damage]:
+def interrupted(spool: KannaderSpool) -> Iterator[Damage]:
     """Mails whose enqueuing ended with its process."""
     held = files.flocked()
     for name in sorted(spool.begun.names()):
@@ -268,22 +268,22 @@ def interrupted(spool: Spool) -> Iterator[Damage]:
             yield Damage(f"{spool.begun.word}/{name}", what)
 
 
-def aside_targets(spool: Spool, without: str = "") -> Iterator[Target]:
+def aside_targets(spool: KannaderSpool, without: str = "") -> Iterator[LinkTarget]:
     """Where quarantined links lead, but for the one of this name: their data is in use."""
     for name in spool.aside.names():
         try:
             if name != without:
-                yield form.target_of(read_link(name, spool.aside)[1])
+                yield mail_format.target_of(read_link(name, spool.aside)[1])
         except (FileNotFoundError, Refused):
             continue  # leads nowhere in this spool
 
 
-def linked(spool: Spool, without: str = "") -> set[Target]:
+def linked(spool: KannaderSpool, without: str = "") -> set[LinkTarget]:
     """Every recipient that a link leads to, but for the quarantined link of this name."""
     return {link.target for link in spool.links()} | set(aside_targets(spool, without))
 
 
-def only_behind(spool: Spool, name: str) -> Target | None:
+def only_behind(spool: KannaderSpool, name: str) -> LinkTarget | None:
     """The recipient that only this quarantined link leads to; None if another link does, or it
     leads to none.
 
@@ -296,7 +296,7 @@ def only_behind(spool: Spool, name: str) -> Target | None:
         raise FileNotFoundError(name)
     _, text = read_link(name, spool.aside)
     try:
-        target = form.target_of(text)
+        target = mail_format.target_of(text)
         with spool.dest(target):
             # A second scan: another process may have moved a link past the first one.
             others = (linked(spool, name) for _ in range(2))
@@ -305,7 +305,7 @@ def only_behind(spool: Spool, name: str) -> Target | None:
         return None
 
 
-def orphans(spool: Spool, known: Set[Target], now: float) -> list[Damage]:
+def orphans(spool: KannaderSpool, known: Set[LinkTarget], now: float) -> list[Damage]:
     """What lies in data/ and nothing leads to.
 
     Looked at once more where something seems to be: a link may have moved past us meanwhile.
@@ -317,13 +317,13 @@ def orphans(spool: Spool, known: Set[Target], now: float) -> list[Damage]:
     return [one for one in found if one.target is None or one.target not in again]
 
 
-def _orphans(spool: Spool, known: Set[Target], now: float) -> Iterator[Damage]:
+def _orphans(spool: KannaderSpool, known: Set[LinkTarget], now: float) -> Iterator[Damage]:
     begun = set(spool.begun.names())
     erasing = {target.mail for target in known}
     for mail in spool.data.names():
         if mail in begun:
             continue  # it is being enqueued, or that was interrupted
-        if not form.is_uuid(mail):
+        if not mail_format.is_uuid(mail):
             yield Damage(f"data/{mail}", "is no mail's folder: not a UUID")
             continue
         try:
@@ -339,24 +339,26 @@ def _orphans(spool: Spool, known: Set[Target], now: float) -> Iterator[Damage]:
             yield Damage(f"data/{mail}", f"cannot be read now: {error.strerror}")
 
 
-def _in_mail(spool: Spool, mail: str, known: Set[Target], now: float) -> Iterator[Damage]:
+def _in_mail(
+    spool: KannaderSpool, mail: str, known: Set[LinkTarget], now: float
+) -> Iterator[Damage]:
     names = spool.shared(mail)
-    dests = [name for name in names if form.is_uuid(name)]
-    strange = [name for name in names if name != CONTENTS and not form.is_uuid(name)]
+    dests = [name for name in names if mail_format.is_uuid(name)]
+    strange = [name for name in names if name != CONTENTS and not mail_format.is_uuid(name)]
     if strange:
         what = f"holds {shown(strange[0])!r}, which is nobody's and keeps it from being erased"
         yield Damage(f"data/{mail}", what)
     if not dests and not strange:
         what = "is a mail without a recipient, never accepted"
-        age = now - newest(spool, Target(mail, ""))
-        yield from _aged(Damage(f"data/{mail}", what, target=Target(mail, "")), age)
+        age = now - newest(spool, LinkTarget(mail, ""))
+        yield from _aged(Damage(f"data/{mail}", what, target=LinkTarget(mail, "")), age)
     for dest in dests:
-        target = Target(mail, dest)
+        target = LinkTarget(mail, dest)
         if target not in known:
             yield from _orphan(spool, target, now)
 
 
-def _orphan(spool: Spool, target: Target, now: float) -> Iterator[Damage]:
+def _orphan(spool: KannaderSpool, target: LinkTarget, now: float) -> Iterator[Damage]:
     where, age = f"data/{target.path}", now - newest(spool, target)
     why = torn(spool, target)
     if why:
@@ -364,31 +366,31 @@ def _orphan(spool: Spool, target: Target, now: float) -> Iterator[Damage]:
         yield from _aged(Damage(where, what, target=target), age)
     elif age > STALE:
         what = "is a whole mail to a recipient that nothing leads to"
-        yield Damage(where, what, Fate.ASKED, target=target)
+        yield Damage(where, what, RepairAction.ASKED, target=target)
 
 
 def _aged(damage: Damage, age: float) -> Iterator[Damage]:
     """As it is while it is young, and with its end once it is old."""
     if age > GRACE:
-        yield damage._replace(fate=Fate.ERASED)
+        yield damage._replace(fate=RepairAction.ERASED)
     elif age > STALE:
         yield damage
 
 
-def torn(spool: Spool, target: Target) -> str:
+def torn(spool: KannaderSpool, target: LinkTarget) -> str:
     """Why a recipient could not be sent to; "" where all is there that is needed."""
     try:
         with spool.both(target) as (mail, fd):
             return (
-                _said(form.parse_schedule, SCHEDULE, fd)
-                or _said(form.parse_metadata, METADATA, fd)
+                _said(mail_format.parse_schedule, SCHEDULE, fd)
+                or _said(mail_format.parse_metadata, METADATA, fd)
                 or contents_in(mail)[1]
             )
     except Refused as refusal:
         return str(refusal)
 
 
-def newest(spool: Spool, target: Target) -> float:
+def newest(spool: KannaderSpool, target: LinkTarget) -> float:
     """When a recipient or its mail was last written to, epoch seconds UTC.
 
     Raises:
@@ -410,32 +412,32 @@ def newest(spool: Spool, target: Target) -> float:
     return max(times)
 
 
-def drafts(spool: Spool, now: float) -> Iterator[tuple[Target, str]]:
+def drafts(spool: KannaderSpool, now: float) -> Iterator[tuple[LinkTarget, str]]:
     """Drafts of files that their writers did not live to put in place."""
     for mail in sorted(spool.data.names()):
-        if not form.is_uuid(mail):
+        if not mail_format.is_uuid(mail):
             continue
         try:
-            dests = [name for name in spool.shared(mail) if form.is_uuid(name)]
+            dests = [name for name in spool.shared(mail) if mail_format.is_uuid(name)]
         except OSError:
             continue  # named among the orphans
         for dest in dests:
-            target = Target(mail, dest)
+            target = LinkTarget(mail, dest)
             try:
                 with spool.dest(target) as fd:
                     for name, seen in files.plain_files(fd):
-                        if form.is_draft(name) and now - seen.st_mtime > STALE:
+                        if mail_format.is_draft(name) and now - seen.st_mtime > STALE:
                             yield target, name
             except (Refused, OSError):
                 continue  # the same
 
 
-def idle_notes(spool: Spool, now: float) -> Iterator[str]:
+def idle_notes(spool: KannaderSpool, now: float) -> Iterator[str]:
     """What was noted of recipients that are no more, and drafts of notes."""
     if not spool.notes.exists():
         return
     for name, seen in files.plain_files(spool.notes.fd):
-        target = note.target_of(name)
+        target = sidecar.target_of(name)
         if now - seen.st_mtime <= STALE:
             continue
         if target is None:
@@ -451,7 +453,7 @@ def idle_notes(spool: Spool, now: float) -> Iterator[str]:
             continue  # it cannot be told whose it is
 
 
-def begun_by_the_dead(spool: Spool) -> Iterator[tuple[str, Begun | None, int]]:
+def begun_by_the_dead(spool: KannaderSpool) -> Iterator[tuple[str, Begun | None, int]]:
     """Mails whose enqueuing ended with its process: names, what they say (None where torn), and a
     descriptor of each, whose flock is ours until the next.
     """

@@ -6,18 +6,18 @@ import os
 from collections.abc import Iterator
 from os import stat_result
 
-from engine import files
 from engine.model import Problem
 from engine.store import Unavailable
+from engine.system import files
 
 MODE = 0o700
 """Kannader spool, section 1: all folders are the owner's alone."""
 
 
-class Folder:
+class MailFolder:
     """One folder, opened when it is first needed."""
 
-    def __init__(self, path: str, word: str, spool: Folder | None = None) -> None:
+    def __init__(self, path: str, word: str, spool: MailFolder | None = None) -> None:
         """With `spool`, the folder whose owner is the spool's, it is ours and made on demand."""
         self.path, self.word = path, word
         self._spool = spool

@@ -12,12 +12,13 @@ import stat
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from engine import decode, files
-from engine.files import Refused
 from engine.model import Part
-from engine.stores.kannader import note
-from engine.stores.kannader.form import CONTENTS, METADATA, SCHEDULE, is_uuid
-from engine.stores.kannader.spool import Mail, Spool, open_guarded
+from engine.stores.kannader import sidecar
+from engine.stores.kannader.mail_format import CONTENTS, METADATA, SCHEDULE, is_uuid
+from engine.stores.kannader.spool import KannaderSpool, MailEntry, open_guarded
+from engine.system import files
+from engine.system.files import Refused
+from engine.text import decode
 
 TASK = "task"
 _ORDER = ("id", "link", SCHEDULE, METADATA, "noted")
@@ -30,10 +31,10 @@ class Image(NamedTuple):
     """What the link says."""
     schedule: bytes
     metadata: bytes
-    note: note.Note
+    note: sidecar.AttemptNote
 
 
-def image_of(mail: Mail) -> bytes:
+def image_of(mail: MailEntry) -> bytes:
     """All that is stored of one recipient of a mail, but for the contents."""
     ours = mail.note._replace(start="", since=0)
     values = (
@@ -41,7 +42,7 @@ def image_of(mail: Mail) -> bytes:
         mail.link.target.text.encode(),
         mail.schedule.data,
         mail.metadata.data,
-        b"" if ours.is_empty else note.render(ours),
+        b"" if ours.is_empty else sidecar.render(ours),
     )
     pieces = zip(_ORDER, values, strict=True)
     return b"".join(b"%s %d\n%s\n" % (name.encode(), len(data), data) for name, data in pieces)
@@ -64,11 +65,11 @@ def parse_image(image: bytes, ident: str) -> Image:
         found[name], rest = rest[:size], rest[size + 1 :]
     if rest or found["id"] != ident.encode():
         raise Refused("what was kept is of another mail")
-    noted = note.parse(found["noted"]) if found["noted"] else note.NOTHING
+    noted = sidecar.parse(found["noted"]) if found["noted"] else sidecar.NOTHING
     return Image(found["link"], found[SCHEDULE], found[METADATA], noted)
 
 
-def of(spool: Spool, mail: Mail) -> Iterator[Part]:
+def of(spool: KannaderSpool, mail: MailEntry) -> Iterator[Part]:
     """The parts of a mail: what is stored of the recipient, and the contents that all share."""
     link = mail.link
     facts = [
@@ -98,7 +99,7 @@ def of(spool: Spool, mail: Mail) -> Iterator[Part]:
     )
 
 
-def open_contents(spool: Spool, mail: str) -> int:
+def open_contents(spool: KannaderSpool, mail: str) -> int:
     """A descriptor of a mail's contents, in wire form.
 
     Raises:

@@ -13,23 +13,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
-from engine import files
-from engine.files import Refused
 from engine.model import State
 from engine.store import Gone, StoreError, Unavailable, Unsupported
-from engine.stores.kannader import damage, enqueuing, form, note
-from engine.stores.kannader.damage import Damage, Fate
-from engine.stores.kannader.desk import Change, Desk, Drafts
-from engine.stores.kannader.erasing import (
+from engine.stores.kannader import damage, enqueue, mail_format, sidecar
+from engine.stores.kannader.cleanup import (
     erase,
     erase_mail,
     erase_target,
     forget_notes,
     require_erasable,
 )
-from engine.stores.kannader.form import SCHEDULE, Schedule, Target
-from engine.stores.kannader.spool import INFLIGHT_DELAY, STATES, Link, Spool, kept
-from engine.text import shown
+from engine.stores.kannader.damage import Damage, RepairAction
+from engine.stores.kannader.mail_format import SCHEDULE, LinkTarget, Schedule
+from engine.stores.kannader.moves import Drafts, MailMove, MailMover
+from engine.stores.kannader.spool import INFLIGHT_DELAY, STATES, KannaderSpool, Link, kept
+from engine.system import files
+from engine.system.files import Refused
+from engine.text.safe import shown
 
 ABANDONED = "found in flight with nobody at work on it: it may have been sent"
 
@@ -40,10 +40,10 @@ _COUNTED = 8
 """Bytes for the number of one of several of the same name."""
 
 
-class Recovery:
+class SpoolRecovery:
     """Recovers one spool."""
 
-    def __init__(self, spool: Spool, desk: Desk) -> None:
+    def __init__(self, spool: KannaderSpool, desk: MailMover) -> None:
         self._spool, self._desk = spool, desk
         self._planned: set[str] = set()
         """Links that a pass which only says what it would do would have set aside by now."""
@@ -93,7 +93,7 @@ class Recovery:
                     files.forget(name, self._spool.begun.fd)
                     said = "was torn; taken away"
                 else:
-                    said = enqueuing.finish(self._spool, begun, damage.linked(self._spool))
+                    said = enqueue.finish(self._spool, begun, damage.linked(self._spool))
             except (OSError, Refused) as error:
                 yield _left(where, error)
             else:
@@ -102,9 +102,9 @@ class Recovery:
     def _settle_notes(self) -> None:
         """Put what is noted of finished attempts in its place, and drop what came to nothing."""
         notes = self._spool.notes
-        staged = {name for name in notes.names() if name.endswith(note.STAGED)}
+        staged = {name for name in notes.names() if name.endswith(sidecar.STAGED)}
         for link in self._spool.links() if staged else ():
-            if note.name_of(link.target) + note.STAGED in staged:
+            if sidecar.name_of(link.target) + sidecar.STAGED in staged:
                 self._desk.settle(link)
 
     def _damaged_links(self) -> Iterator[Damage]:
@@ -116,20 +116,20 @@ class Recovery:
                     continue  # moved on
                 except OSError as error:
                     what = f"cannot be read now: {error.strerror}"
-                    found = Damage(f"{STATES[state]}/{name}", what, Fate.UNREAD)
+                    found = Damage(f"{STATES[state]}/{name}", what, RepairAction.UNREAD)
                 if found is not None:
                     yield found
 
     def _set_aside(self, now: float, dry: bool) -> Iterator[str]:
         for found in self._damaged_links():
-            if found.fate is Fate.ASIDE:
+            if found.fate is RepairAction.ASIDE:
                 yield from self._aside(found, dry)
-            elif found.fate is Fate.UNREAD:
+            elif found.fate is RepairAction.UNREAD:
                 yield f"{shown(found.where)}: {found.what}: {'would be ' if dry else ''}left"
 
     def _undouble(self, now: float, dry: bool) -> Iterator[str]:
         for found in damage.doubles(self._left_standing()):
-            if found.fate is Fate.ASIDE:
+            if found.fate is RepairAction.ASIDE:
                 yield from self._aside(found, dry)
 
     def _aside(self, found: Damage, dry: bool) -> Iterator[str]:
@@ -142,8 +142,10 @@ class Recovery:
         folder, aside = self._spool.states[found.state], self._spool.aside
         name = found.where.partition("/")[2]
         kept_as = f"{STATES[found.state]}.{name}"
-        if len(os.fsencode(kept_as)) > form.ID_LIMIT - _COUNTED:
-            kept_as = f"{STATES[found.state]}.{form.new_uuid()}"  # what is said of it tells which
+        if len(os.fsencode(kept_as)) > mail_format.ID_LIMIT - _COUNTED:
+            kept_as = (
+                f"{STATES[found.state]}.{mail_format.new_uuid()}"  # what is said of it tells which
+            )
         target = kept_as
         try:
             count = 1
@@ -214,7 +216,7 @@ class Recovery:
                 back = replace(
                     task, state=State.PENDING, attempts=attempts, due=0.0, error=ABANDONED
                 )
-                _, folders = self._desk.carry_out(Change(task, back), now)
+                _, folders = self._desk.carry_out(MailMove(task, back), now)
                 for folder in folders:
                     folder.sync()
             except Gone:
@@ -226,7 +228,7 @@ class Recovery:
 
     def _erase_orphans(self, now: float, dry: bool) -> Iterator[str]:
         for found in damage.orphans(self._spool, damage.linked(self._spool), now):
-            if found.fate is not Fate.ERASED or found.target is None:
+            if found.fate is not RepairAction.ERASED or found.target is None:
                 continue
             if dry:
                 yield f"{found.where}: {found.what}: would be deleted"
@@ -268,10 +270,10 @@ class Recovery:
             OSError: the disk refused.
         """
         with self._locked(dry):
-            target = self._orphan(where, now, Fate.ASKED)
+            target = self._orphan(where, now, RepairAction.ASKED)
             if dry:
                 return f"{where}: would be put in queue, and sent"
-            ident, queue = form.new_uuid(), self._spool.states[State.PENDING]
+            ident, queue = mail_format.new_uuid(), self._spool.states[State.PENDING]
             files.symlink(target.text, ident, dir_fd=queue.fd)
             queue.sync()
         return f"{where}: in queue as {ident}"
@@ -295,8 +297,8 @@ class Recovery:
                 raise Unsupported(f"{where[:200]!r}: {refusal}") from refusal
             if why := damage.why_kept(spool, link, {each.target for each in spool.links()}):
                 raise Unsupported(f"{where[:200]!r}: {why}")
-            if enqueuing.stands(spool, link.id):
-                link = link._replace(id=form.new_uuid())
+            if enqueue.stands(spool, link.id):
+                link = link._replace(id=mail_format.new_uuid())
             if dry:
                 return f"{where}: would be put back as {link.where}"
             folder = spool.states[link.state]
@@ -318,7 +320,7 @@ class Recovery:
         with self._locked(dry):
             try:
                 target = (
-                    self._orphan(where, now, Fate.ASKED, Fate.ERASED)
+                    self._orphan(where, now, RepairAction.ASKED, RepairAction.ERASED)
                     if link == where
                     else damage.only_behind(self._spool, link)
                 )
@@ -338,7 +340,7 @@ class Recovery:
                 raise Unsupported(f"{where[:200]!r}: {refusal}") from refusal
         return f"{where}: deleted{words}"
 
-    def _orphan(self, where: str, now: float, *fates: Fate) -> Target:
+    def _orphan(self, where: str, now: float, *fates: RepairAction) -> LinkTarget:
         for found in damage.orphans(self._spool, damage.linked(self._spool), now):
             if found.where == where and found.fate in fates and found.target is not None:
                 return found.target
@@ -369,13 +371,15 @@ class Recovery:
     def _reschedule(self, fd: int, now: float, *, dry: bool) -> None:
         before = kept(SCHEDULE, fd)
         try:
-            form.parse_schedule(before.data)
+            mail_format.parse_schedule(before.data)
         except Refused:
             if dry:
                 return
             drafts = Drafts(fd, self._spool.data.owner, {SCHEDULE: before.data}, durable=True)
             try:
-                drafts.write(SCHEDULE, form.schedule_bytes(Schedule(form.instant(now))))
+                drafts.write(
+                    SCHEDULE, mail_format.schedule_bytes(Schedule(mail_format.instant(now)))
+                )
                 drafts.put()
             finally:
                 drafts.drop()
@@ -387,7 +391,7 @@ def _not_quarantined(where: str) -> Unsupported:
     return Unsupported(f"{where[:200]!r}: there is no such quarantined link")
 
 
-def remove(spool: Spool, target: Target) -> None:
+def remove(spool: KannaderSpool, target: LinkTarget) -> None:
     """Delete a recipient that nothing leads to, or a mail without one.
 
     Raises:

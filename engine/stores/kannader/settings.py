@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from engine import checks
-from engine.checks import At, Check
+from engine.config import validators
+from engine.config.validators import Check, ConfigLocation
 from engine.policy import DAY, RetryPolicy, exponential
 from engine.stores.kannader.spool import INFLIGHT_DELAY
 
@@ -26,7 +26,7 @@ _EVER = 1 << 30
 """Retries, where the age of a mail ends them."""
 
 
-class Settings(NamedTuple):
+class KannaderSettings(NamedTuple):
     """Everything that the spool itself leaves open."""
 
     host: str = ""
@@ -73,7 +73,7 @@ class Settings(NamedTuple):
         return "no server to send to is configured: stores.kannader.host is not set"
 
 
-def retry_policy(settings: Settings) -> RetryPolicy:
+def retry_policy(settings: KannaderSettings) -> RetryPolicy:
     """How failures are counted, and when they end."""
     if settings.profile == UPSTREAM:
         return RetryPolicy(lambda retries: None, last_counts=1, runs=1)
@@ -81,13 +81,13 @@ def retry_policy(settings: Settings) -> RetryPolicy:
     return RetryPolicy(backoff, last_counts=1, runs=0, lifetime=settings.lifetime)
 
 
-def said(value: object, at: At) -> Settings:
+def said(value: object, at: ConfigLocation) -> KannaderSettings:
     """What the configuration says; a key that is not there has its default.
 
     Raises:
         ConfigError: it cannot be meant.
     """
-    found = Settings(**checks.mapping(value, at, _SETTINGS))
+    found = KannaderSettings(**validators.mapping(value, at, _SETTINGS))
     if found.max_time > LONGEST_ATTEMPT:
         expected = f"at most {LONGEST_ATTEMPT:g} s: after {INFLIGHT_DELAY:g} s others may send it"
         raise at.below("max_time").wrong(expected, found.max_time)
@@ -99,14 +99,14 @@ def said(value: object, at: At) -> Settings:
 # One value at a time.
 
 
-def _one_line(value: object, at: At) -> str:
-    text = checks.text(value, at)
+def _one_line(value: object, at: ConfigLocation) -> str:
+    text = validators.text(value, at)
     if not text or not text.isprintable():
         raise at.wrong("text on one line, without control characters", value)
     return text
 
 
-def _host(value: object, at: At) -> str:
+def _host(value: object, at: ConfigLocation) -> str:
     host = value if isinstance(value, str) else ""
     plain = host.replace(".", "").replace("-", "").replace(":", "").replace("_", "")
     if not host.isascii() or not plain.isalnum() or host.startswith("-"):
@@ -114,8 +114,8 @@ def _host(value: object, at: At) -> str:
     return host
 
 
-def _port(value: object, at: At) -> int:
-    port = checks.whole(1, "a port")(value, at)
+def _port(value: object, at: ConfigLocation) -> int:
+    port = validators.whole(1, "a port")(value, at)
     if port > 65535:
         raise at.wrong("a port from 1 to 65535", value)
     return port
@@ -124,18 +124,18 @@ def _port(value: object, at: At) -> int:
 _SETTINGS: Mapping[str, Check] = {
     "host": _host,
     "port": _port,
-    "tls": checks.one_of(*TLS),
+    "tls": validators.one_of(*TLS),
     "user": _one_line,
-    "password_file": checks.path,
-    "ca_file": checks.path,
+    "password_file": validators.path,
+    "ca_file": validators.path,
     "helo": _host,
-    "connect_timeout": checks.number(0.1, "seconds"),
-    "timeout": checks.number(0.1, "seconds"),
-    "max_time": checks.duration,
-    "profile": checks.one_of(*PROFILES),
-    "first_wait": checks.duration,
-    "longest_wait": checks.duration,
-    "lifetime": checks.duration,
-    "bounce": checks.yes_or_no,
-    "concurrency": checks.whole(1, "mails"),
+    "connect_timeout": validators.number(0.1, "seconds"),
+    "timeout": validators.number(0.1, "seconds"),
+    "max_time": validators.duration,
+    "profile": validators.one_of(*PROFILES),
+    "first_wait": validators.duration,
+    "longest_wait": validators.duration,
+    "lifetime": validators.duration,
+    "bounce": validators.yes_or_no,
+    "concurrency": validators.whole(1, "mails"),
 }

@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from os import stat_result
 from typing import NamedTuple, TypeVar
 
-from engine import files
-from engine.files import Refused
 from engine.model import Lease, State, Task
-from engine.stores.kannader import form, note
-from engine.stores.kannader.folder import Folder
-from engine.stores.kannader.form import CONTENTS, METADATA, SCHEDULE, Target
-from engine.text import shown
+from engine.stores.kannader import mail_format, sidecar
+from engine.stores.kannader.folder import MailFolder
+from engine.stores.kannader.mail_format import CONTENTS, METADATA, SCHEDULE, LinkTarget
+from engine.system import files
+from engine.system.files import Refused
+from engine.text.safe import shown
 
 Said = TypeVar("Said")
 
@@ -60,7 +60,7 @@ class Link(NamedTuple):
 
     id: str
     state: State
-    target: Target
+    target: LinkTarget
     seen: stat_result
 
     @property
@@ -69,7 +69,7 @@ class Link(NamedTuple):
         return f"{STATES[self.state]}/{self.id}"
 
 
-class Kept(NamedTuple):
+class SpooledMail(NamedTuple):
     """One file of a recipient, or none: what it says, and as what it was seen."""
 
     data: bytes = b""
@@ -83,20 +83,20 @@ class Kept(NamedTuple):
         return f"{self.seen.st_ino:x}.{self.seen.st_mtime_ns:x}" if self.seen else "0"
 
 
-NO_FILE = Kept()
+NO_FILE = SpooledMail()
 
 
-class Mail(NamedTuple):
+class MailEntry(NamedTuple):
     """A link and what stands behind it."""
 
     link: Link
-    schedule: Kept
-    metadata: Kept
+    schedule: SpooledMail
+    metadata: SpooledMail
     contents: stat_result | None
     contents_fault: str
     """Why the contents can never be sent; "" where they can be."""
-    noted: Kept
-    note: note.Note
+    noted: SpooledMail
+    note: sidecar.AttemptNote
     """What counts now."""
     broken_note: str = ""
     """Why what was noted cannot be read; "" where it can."""
@@ -114,27 +114,27 @@ class Mail(NamedTuple):
         return f"{own}-{self.schedule.mark}-{self.metadata.mark}-{self.noted.mark}"
 
 
-class Spool:
+class KannaderSpool:
     """The folders of one spool."""
 
     def __init__(self, root: str) -> None:
         self.root = root.rstrip("/") or "/"
-        queue = Folder(f"{self.root}/queue", "queue")
-        self.data = Folder(f"{self.root}/data", "data")
-        self.desk = Folder(f"{self.root}/{DESK}", DESK, queue)
-        self.states: Mapping[State, Folder] = {
+        queue = MailFolder(f"{self.root}/queue", "queue")
+        self.data = MailFolder(f"{self.root}/data", "data")
+        self.desk = MailFolder(f"{self.root}/{DESK}", DESK, queue)
+        self.states: Mapping[State, MailFolder] = {
             State.PENDING: queue,
-            State.ACTIVE: Folder(f"{self.root}/inflight", "inflight"),
-            State.HELD: Folder(f"{self.root}/hold", "hold", queue),
-            State.DONE: Folder(f"{self.root}/cleanup", "cleanup"),
-            State.TRASH: Folder(f"{self.desk.path}/trash", f"{DESK}/trash", queue),
+            State.ACTIVE: MailFolder(f"{self.root}/inflight", "inflight"),
+            State.HELD: MailFolder(f"{self.root}/hold", "hold", queue),
+            State.DONE: MailFolder(f"{self.root}/cleanup", "cleanup"),
+            State.TRASH: MailFolder(f"{self.desk.path}/trash", f"{DESK}/trash", queue),
         }
-        self.notes = Folder(f"{self.desk.path}/notes", f"{DESK}/notes", queue)
-        self.aside = Folder(f"{self.desk.path}/aside", ASIDE, queue)
-        self.begun = Folder(f"{self.desk.path}/enqueuing", f"{DESK}/enqueuing", queue)
+        self.notes = MailFolder(f"{self.desk.path}/notes", f"{DESK}/notes", queue)
+        self.aside = MailFolder(f"{self.desk.path}/aside", ASIDE, queue)
+        self.begun = MailFolder(f"{self.desk.path}/enqueuing", f"{DESK}/enqueuing", queue)
 
     @property
-    def folders(self) -> tuple[Folder, ...]:
+    def folders(self) -> tuple[MailFolder, ...]:
         """All of them, those of ours behind the one that they lie in."""
         return (self.data, self.desk, *self.states.values(), self.notes, self.aside, self.begun)
 
@@ -165,7 +165,7 @@ class Spool:
         if not folder.exists():
             raise FileNotFoundError(name)
         seen, text = read_link(name, folder)
-        return Link(form.require_id(name), state, form.target_of(text), seen)
+        return Link(mail_format.require_id(name), state, mail_format.target_of(text), seen)
 
     def still_stands(self, link: Link) -> bool:
         """Whether nothing has moved a link since it was seen."""
@@ -189,7 +189,7 @@ class Spool:
     # ---- behind a link
 
     @contextmanager
-    def dest(self, target: Target) -> Iterator[int]:
+    def dest(self, target: LinkTarget) -> Iterator[int]:
         """A recipient's folder as a descriptor.
 
         Raises:
@@ -201,7 +201,7 @@ class Spool:
             yield fd
 
     @contextmanager
-    def both(self, target: Target) -> Iterator[tuple[int, int]]:
+    def both(self, target: LinkTarget) -> Iterator[tuple[int, int]]:
         """The folders of a mail and of its recipient, as descriptors.
 
         Raises:
@@ -225,7 +225,7 @@ class Spool:
         except NotADirectoryError as error:
             raise Refused(f"leads through {words}, a symbolic link or no folder") from error
 
-    def mail(self, link: Link) -> Mail:
+    def mail(self, link: Link) -> MailEntry:
         """What stands behind a link.
 
         Raises:
@@ -247,28 +247,28 @@ class Spool:
         noted, ours, broken = self.noted(link)
         if not self.still_stands(link):
             raise FileNotFoundError(link.id)
-        return Mail(link, schedule, metadata, contents, fault, noted, ours, broken)
+        return MailEntry(link, schedule, metadata, contents, fault, noted, ours, broken)
 
-    def noted(self, link: Link) -> tuple[Kept, note.Note, str]:
+    def noted(self, link: Link) -> tuple[SpooledMail, sidecar.AttemptNote, str]:
         """The file of what counts of what was noted, that, and why it cannot be read, if so."""
         if not self.notes.exists():
-            return NO_FILE, note.NOTHING, ""
-        name, fd = note.name_of(link.target), self.notes.fd
+            return NO_FILE, sidecar.NOTHING, ""
+        name, fd = sidecar.name_of(link.target), self.notes.fd
         try:
-            staged = kept(name + note.STAGED, fd)
+            staged = kept(name + sidecar.STAGED, fd)
             if staged.seen is not None:
-                after = note.parse(staged.data)
+                after = sidecar.parse(staged.data)
                 if counts(after, link):
                     return staged._replace(staged=True), after, ""
             noted = kept(name, fd)
-            return noted, note.parse(noted.data) if noted.data else note.NOTHING, ""
+            return noted, sidecar.parse(noted.data) if noted.data else sidecar.NOTHING, ""
         except Refused as refusal:
             # The mail is as good as it was, but nobody knows how often it was tried.
-            return NO_FILE, note.NOTHING, str(refusal)
+            return NO_FILE, sidecar.NOTHING, str(refusal)
         except PermissionError as error:
-            return NO_FILE, note.NOTHING, f"{error.strerror}"
+            return NO_FILE, sidecar.NOTHING, f"{error.strerror}"
 
-    def task(self, mail: Mail) -> Task:
+    def task(self, mail: MailEntry) -> Task:
         """A mail to one recipient, as the seam has it.
 
         Raises:
@@ -279,14 +279,14 @@ class Spool:
             raise Refused(mail.contents_fault)
         extra: dict[str, str] = {}
         due: float | None = None
-        envelope = form.Envelope("", "", "", False)
+        envelope = mail_format.Envelope("", "", "", False)
         attempts = ours.attempts
         if mail.schedule.seen is not None or link.state is not State.DONE:
             schedule = schedule_of(mail)
             due = schedule.due
-            extra["at"] = form.format_time(schedule.at)
+            extra["at"] = mail_format.format_time(schedule.at)
             if schedule.last_attempt is not None:
-                extra["last_attempt"] = form.format_time(schedule.last_attempt)
+                extra["last_attempt"] = mail_format.format_time(schedule.last_attempt)
             if not mail.broken_note:
                 attempts = attempts_of(ours, schedule)
         if mail.metadata.seen is not None or link.state is not State.DONE:
@@ -294,7 +294,7 @@ class Spool:
             extra["from"] = shown(envelope.sender)
         if mail.broken_note:
             extra["note"] = f"what we noted of it cannot be read: {mail.broken_note}"
-        if not form.is_uuid(link.id):
+        if not mail_format.is_uuid(link.id):
             extra["name"] = "no UUID, as Kannader itself would give it"
         lease = None
         if link.state is State.ACTIVE:
@@ -334,10 +334,10 @@ class Spool:
 
 def _created(moment: float) -> float:
     """When a mail came in, by its link; 0, which is unknown, for a time that no calendar has."""
-    return moment if form.EARLIEST <= moment <= form.LATEST else 0.0
+    return moment if mail_format.EARLIEST <= moment <= mail_format.LATEST else 0.0
 
 
-def attempts_of(ours: note.Note, schedule: form.Schedule) -> int | None:
+def attempts_of(ours: sidecar.AttemptNote, schedule: mail_format.Schedule) -> int | None:
     """How many attempts are counted: by us, since the format has no place for it; None where one
     has failed that we have not seen.
     """
@@ -346,7 +346,7 @@ def attempts_of(ours: note.Note, schedule: form.Schedule) -> int | None:
     return ours.attempts
 
 
-def described(envelope: form.Envelope) -> str:
+def described(envelope: mail_format.Envelope) -> str:
     """A mail in a line, where nobody has given it another."""
     if not envelope.recipient:
         return "erased"
@@ -354,13 +354,13 @@ def described(envelope: form.Envelope) -> str:
     return shown(f"{envelope.sender} to {envelope.recipient}") if envelope.known else UNKNOWN
 
 
-def counts(staged: note.Note, link: Link) -> bool:
+def counts(staged: sidecar.AttemptNote, link: Link) -> bool:
     """Whether a staged note is what counts: its link has moved since."""
     stood = staged.start == STATES[link.state] and staged.since == link.seen.st_ctime_ns
     return not stood
 
 
-def read_link(name: str, folder: Folder) -> tuple[stat_result, str]:
+def read_link(name: str, folder: MailFolder) -> tuple[stat_result, str]:
     """A link as it is, and what it says.
 
     Raises:
@@ -412,7 +412,7 @@ def open_guarded(name: str, fd: int) -> int:
         raise
 
 
-def kept(name: str, fd: int, limit: int = files.TASK_LIMIT) -> Kept:
+def kept(name: str, fd: int, limit: int = files.TASK_LIMIT) -> SpooledMail:
     """What a file says in an open folder, if it is a plain file; nothing where there is none.
 
     Raises:
@@ -426,7 +426,7 @@ def kept(name: str, fd: int, limit: int = files.TASK_LIMIT) -> Kept:
     except Refused as refusal:
         raise Refused(f"{name}: {_plainly(refusal)}") from refusal
     try:
-        return Kept(*files.read_guarded(opened, limit))
+        return SpooledMail(*files.read_guarded(opened, limit))
     except Refused as refusal:
         raise Refused(f"{name}: {_plainly(refusal)}") from refusal
     finally:
@@ -454,10 +454,10 @@ def contents_in(mail: int) -> tuple[stat_result | None, str]:
     except PermissionError:
         return seen, ""
     try:
-        tail = os.pread(fd, form.END_BYTES, max(0, seen.st_size - form.END_BYTES))
+        tail = os.pread(fd, mail_format.END_BYTES, max(0, seen.st_size - mail_format.END_BYTES))
     finally:
         os.close(fd)
-    if form.ends_mail(tail):
+    if mail_format.ends_mail(tail):
         return seen, ""
     return seen, f"{CONTENTS}: cut off, expected a line with only a dot at the end"
 
@@ -470,25 +470,25 @@ _TASK_FILE = ("not a task file", "not a plain file")
 """The checks of the engine's own task files name what they expected; here it is something else."""
 
 
-def schedule_of(mail: Mail) -> form.Schedule:
+def schedule_of(mail: MailEntry) -> mail_format.Schedule:
     """When a mail is to be sent.
 
     Raises:
         Refused: its schedule is missing or cannot be read.
     """
-    return _parsed(form.parse_schedule, mail.schedule, SCHEDULE)
+    return _parsed(mail_format.parse_schedule, mail.schedule, SCHEDULE)
 
 
-def envelope_of(mail: Mail) -> form.Envelope:
+def envelope_of(mail: MailEntry) -> mail_format.Envelope:
     """From whom to whom a mail goes.
 
     Raises:
         Refused: its envelope is missing or cannot be read.
     """
-    return _parsed(form.parse_metadata, mail.metadata, METADATA)
+    return _parsed(mail_format.parse_metadata, mail.metadata, METADATA)
 
 
-def _parsed(parse: Callable[[bytes], Said], found: Kept, name: str) -> Said:
+def _parsed(parse: Callable[[bytes], Said], found: SpooledMail, name: str) -> Said:
     if found.seen is None:
         raise Refused(f"{name}: missing")
     try:

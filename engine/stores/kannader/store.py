@@ -10,10 +10,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import BinaryIO
 
-from engine import files
-from engine.files import Refused
 from engine.model import (
-    Doorbell,
+    ChangeSource,
     Edges,
     Missing,
     Move,
@@ -23,13 +21,12 @@ from engine.model import (
     State,
     Task,
 )
-from engine.order import SortedNames, storable
 from engine.store import (
     GLIMPSE,
     SHOWN,
     Control,
-    Forecast,
     Gone,
+    Outlook,
     Seen,
     StoreError,
     Unavailable,
@@ -38,26 +35,29 @@ from engine.store import (
     anything,
     permit,
 )
-from engine.stores.kannader import damage, enqueuing, form, note, parts, rights
-from engine.stores.kannader.claims import Claims
-from engine.stores.kannader.desk import Change, Desk
-from engine.stores.kannader.enqueuing import Recipient
+from engine.stores.kannader import damage, enqueue, mail_format, parts, permissions, sidecar
+from engine.stores.kannader.claims import MailClaims
+from engine.stores.kannader.enqueue import Recipient
 from engine.stores.kannader.folder import MODE
-from engine.stores.kannader.form import METADATA, Schedule, Target
-from engine.stores.kannader.recovery import Recovery
-from engine.stores.kannader.rights import CONTROLS
-from engine.stores.kannader.rights import EDGES as EDGES
+from engine.stores.kannader.mail_format import METADATA, LinkTarget, Schedule
+from engine.stores.kannader.moves import MailMove, MailMover
+from engine.stores.kannader.permissions import CONTROLS
+from engine.stores.kannader.permissions import EDGES as EDGES
+from engine.stores.kannader.recovery import SpoolRecovery
 from engine.stores.kannader.spool import (
     KIND,
     STATES,
-    Mail,
-    Spool,
+    KannaderSpool,
+    MailEntry,
     attempts_of,
     described,
     kept,
     read_link,
 )
-from engine.text import shown
+from engine.system import files
+from engine.system.files import Refused
+from engine.system.sorted_names import SortedNames, storable
+from engine.text.safe import shown
 
 FOLDERS = ("data", "queue", "inflight", "cleanup")
 """What a spool is known by, in the order in which Kannader makes them."""
@@ -108,11 +108,11 @@ class KannaderStore:
             Unavailable: a folder is missing or cannot be opened, or they lie on several systems.
         """
         self._clock = clock
-        self._spool = Spool(root)
+        self._spool = KannaderSpool(root)
         self._open_folders()
-        self._desk = Desk(self._spool, durable=durable, patience=patience)
-        self._claims = Claims(self._spool, self._desk)
-        self._recovery = Recovery(self._spool, self._desk)
+        self._desk = MailMover(self._spool, durable=durable, patience=patience)
+        self._claims = MailClaims(self._spool, self._desk)
+        self._recovery = SpoolRecovery(self._spool, self._desk)
         self._ours: set[str] = set()
         """Ids that this instance has claimed, and not swapped yet."""
         self._checked = float("-inf")
@@ -121,7 +121,7 @@ class KannaderStore:
         self.edges: Edges = EDGES
         self.controls: Mapping[str, Control] = CONTROLS
         self._refresh()
-        self.doorbell = Doorbell(tuple(folder.path for folder in self._spool.states.values()))
+        self.doorbell = ChangeSource(tuple(folder.path for folder in self._spool.states.values()))
         self.expected = 0
 
     def _open_folders(self) -> None:
@@ -149,7 +149,7 @@ class KannaderStore:
         if not at_once and 0 <= now - self._checked < RECHECK:
             return
         self._checked = now
-        self.edges, self.controls, self.kannaders = rights.now(
+        self.edges, self.controls, self.kannaders = permissions.now(
             self._spool, claiming=bool(self._ours)
         )
 
@@ -159,10 +159,10 @@ class KannaderStore:
         ours = old is not None and old.state is State.ACTIVE and not foreign
         self._refresh(at_once=foreign)
         # What we have claimed ourselves is ours to settle, also beside a Kannader that came since.
-        edges = EDGES if ours and not rights.no_writing(self._spool) else self.edges
+        edges = EDGES if ours and not permissions.no_writing(self._spool) else self.edges
         permit(edges, old, new, whole=bool(image))
         if foreign and self.kannaders:
-            raise Unsupported(rights.in_hand(self.kannaders))
+            raise Unsupported(permissions.in_hand(self.kannaders))
 
     # ---- looking
 
@@ -205,7 +205,7 @@ class KannaderStore:
         for folder in spool.folders:
             if problem := folder.problem():
                 yield problem
-        known: set[Target] = set()
+        known: set[LinkTarget] = set()
         found = damage.find_doubles(spool, known)
         if found:  # or a link has moved past us
             again = set(damage.find_doubles(spool))
@@ -267,7 +267,7 @@ class KannaderStore:
             except OSError as error:
                 yield Problem(ident, f"cannot be read now: {error.strerror}", state)
 
-    def _held(self, task: Task) -> Mail:
+    def _held(self, task: Task) -> MailEntry:
         try:
             mail = self._spool.mail(self._spool.link(task.id, task.state))
         except (FileNotFoundError, KeyError):
@@ -302,7 +302,9 @@ class KannaderStore:
             names = self._spool.shared(mail.link.target.mail)
         except OSError:
             return own  # erased meanwhile
-        others = [name for name in names if form.is_uuid(name) and name != mail.link.target.dest]
+        others = [
+            name for name in names if mail_format.is_uuid(name) and name != mail.link.target.dest
+        ]
         return own if others or mail.contents is None else own + mail.contents.st_size
 
     def read(self, task: Task, part: str = "") -> bytes:
@@ -316,11 +318,11 @@ class KannaderStore:
         mail = self._held(task)
         if part in ("", parts.TASK):
             return parts.image_of(mail)
-        if part != form.CONTENTS:
+        if part != mail_format.CONTENTS:
             raise Gone(f"{task.id} has no part {part!r}")
         return parts.begin(self._open(mail), SHOWN)
 
-    def _open(self, mail: Mail) -> int:
+    def _open(self, mail: MailEntry) -> int:
         ident = mail.link.id
         try:
             return parts.open_contents(self._spool, mail.link.target.mail)
@@ -339,8 +341,8 @@ class KannaderStore:
         """
         try:
             was = parts.parse_image(image, task.id)
-            schedule = form.parse_schedule(was.schedule)
-            envelope = form.parse_metadata(was.metadata)
+            schedule = mail_format.parse_schedule(was.schedule)
+            envelope = mail_format.parse_metadata(was.metadata)
         except Refused as refusal:
             raise Unsupported(f"{task.id}: {refusal}") from refusal
         return replace(
@@ -386,11 +388,11 @@ class KannaderStore:
             except Refused:
                 return parts.begin(_plain(files.open_guarded(name, folders[word].fd)), GLIMPSE)
         word, *names = where.split("/")
-        if word != "data" or not all(map(form.is_uuid, names)):
+        if word != "data" or not all(map(mail_format.is_uuid, names)):
             raise Refused("nothing in it could be read")
         if len(names) == 1:
             return parts.begin(parts.open_contents(spool, names[0]), GLIMPSE)
-        with spool.dest(form.Target(*names[:2])) as fd:
+        with spool.dest(mail_format.LinkTarget(*names[:2])) as fd:
             return kept(METADATA, fd).data[:GLIMPSE]
 
     # ---- taking
@@ -401,7 +403,7 @@ class KannaderStore:
         Afterwards `doorbell.due` says when the next of those that wait comes due.
         """
         self._refresh()
-        if why := rights.no_writing(self._spool):
+        if why := permissions.no_writing(self._spool):
             raise Unavailable(why)
         for task in self._claims.take(now, owner, limit, wants):
             self._ours.add(task.id)
@@ -431,7 +433,7 @@ class KannaderStore:
 
     def _group(self, moves: list[Move]) -> list[Outcome]:
         answers: dict[int, str | Exception] = {}
-        changes: list[tuple[int, Change]] = []
+        changes: list[tuple[int, MailMove]] = []
         for at, move in enumerate(moves):
             try:
                 self._permit(move)
@@ -439,7 +441,7 @@ class KannaderStore:
                     assert move.new is not None
                     answers[at] = self._add(move.new)
                 else:
-                    changes.append((at, Change(move.old, move.new, move.image)))
+                    changes.append((at, MailMove(move.old, move.new, move.image)))
             except StoreError as error:
                 answers[at] = error
             except Refused as refusal:
@@ -468,17 +470,17 @@ class KannaderStore:
         if task.payload:
             raise Refused(f"{task.id}: a mail is its own payload, expected none")
         now = self._clock()
-        noted = note.Note(
+        noted = sidecar.AttemptNote(
             task.attempts or None,
             shown(task.error),
             "" if task.kind == KIND else task.kind,
             shown(task.description),
         )
-        metadata = form.metadata_bytes("", task.destination)
-        each = Recipient(form.require_id(task.id), form.new_uuid(), metadata, noted)
-        schedule = form.schedule_bytes(Schedule(form.instant(task.due or now)))
-        contents = enqueuing.wired(())
-        enqueuing.enqueue(self._spool, self._desk, [each], contents, schedule, task.created)
+        metadata = mail_format.metadata_bytes("", task.destination)
+        each = Recipient(mail_format.require_id(task.id), mail_format.new_uuid(), metadata, noted)
+        schedule = mail_format.schedule_bytes(Schedule(mail_format.instant(task.due or now)))
+        contents = enqueue.wired(())
+        enqueue.enqueue(self._spool, self._desk, [each], contents, schedule, task.created)
         try:
             return self._spool.mail(self._spool.link(task.id, State.PENDING)).rev
         except FileNotFoundError:
@@ -515,17 +517,19 @@ class KannaderStore:
         try:
             made = [
                 Recipient(
-                    form.uuid_of(f"{seed} {number}") if seed else form.new_uuid(),
-                    form.new_uuid(),
-                    form.metadata_bytes(sender, address),
+                    mail_format.uuid_of(f"{seed} {number}") if seed else mail_format.new_uuid(),
+                    mail_format.new_uuid(),
+                    mail_format.metadata_bytes(sender, address),
                 )
                 for number, address in enumerate(recipients)
             ]
-            schedule = form.schedule_bytes(Schedule(form.instant(due or self._clock())))
+            schedule = mail_format.schedule_bytes(
+                Schedule(mail_format.instant(due or self._clock()))
+            )
         except Refused as refusal:
             raise Unsupported(str(refusal)) from refusal
-        contents = text if wire else enqueuing.wired(text)
-        enqueuing.enqueue(self._spool, self._desk, made, contents, schedule)
+        contents = text if wire else enqueue.wired(text)
+        enqueue.enqueue(self._spool, self._desk, made, contents, schedule)
         return [each.id for each in made]
 
     def find_kannaders(self) -> tuple[int, ...] | None:
@@ -546,9 +550,9 @@ class KannaderStore:
             return
         self._refresh(at_once=True)
         if self.kannaders:
-            raise Unsupported(rights.in_hand(self.kannaders))
+            raise Unsupported(permissions.in_hand(self.kannaders))
 
-    def envelope(self, task: Task) -> form.Envelope:
+    def envelope(self, task: Task) -> mail_format.Envelope:
         """From whom to whom a mail goes, as it stands now.
 
         Raises:
@@ -556,7 +560,7 @@ class KannaderStore:
             Unavailable: it cannot be read now.
         """
         try:
-            return form.parse_metadata(self._held(task).metadata.data)
+            return mail_format.parse_metadata(self._held(task).metadata.data)
         except Refused as refusal:
             raise Unavailable(f"{task.id}: {refusal}") from refusal
 
@@ -586,10 +590,10 @@ class KannaderStore:
         return self._recovery.recover(self._clock(), dry=dry)
 
     def _require_recovery(self, *, anyway: bool) -> None:
-        if why := rights.no_writing(self._spool):
+        if why := permissions.no_writing(self._spool):
             raise Unsupported(why)
         if self.kannaders and not anyway:
-            who = rights.named(self.kannaders)
+            who = permissions.named(self.kannaders)
             raise Unsupported(f"{who} is running, and recovers its own at its start")
 
     def control(self, name: str, target: str = "", value: str = "") -> str:
@@ -601,14 +605,14 @@ class KannaderStore:
         """
         return "\n".join(self._controlled(name, target, value, dry=False)) or NOTHING
 
-    def forecast(self, name: str, target: str = "", value: str = "") -> Forecast:
+    def forecast(self, name: str, target: str = "", value: str = "") -> Outlook:
         """What a control would do now, by the same checks. Changes nothing.
 
         Raises:
             Unsupported, Unavailable: as `control`.
         """
         lines = self._controlled(name, target, value, dry=True)
-        return Forecast("\n".join(lines) or NOTHING, len(lines))
+        return Outlook("\n".join(lines) or NOTHING, len(lines))
 
     def _controlled(self, name: str, target: str, value: str, *, dry: bool) -> list[str]:
         """A line for each thing that was done, or with `dry` that would be."""

@@ -5,15 +5,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-from engine import files, policy
-from engine.files import Refused
+from engine import policy
 from engine.model import Lease, State, Task
 from engine.store import Unavailable, Wants
-from engine.stores.nftban import form
-from engine.stores.nftban.desk import Desk
-from engine.stores.nftban.folder import Folder
+from engine.stores.nftban import task_format
+from engine.stores.nftban.folder import TaskFolder
 from engine.stores.nftban.hint import FileState, NextDue, state_of
-from engine.stores.nftban.line import Line
+from engine.stores.nftban.pending_line import PendingLine
+from engine.stores.nftban.staging import StagingDir
+from engine.system import files
+from engine.system.files import Refused
 
 REVALIDATE = 60.0
 """Seconds for which a waiting file is believed to wait while its name and inode stay."""
@@ -25,7 +26,7 @@ HOPELESS = 10
 """Files that the system could not read, one after the other, before it is the system's fault."""
 
 
-class Waiting(NamedTuple):
+class WaitingTasks(NamedTuple):
     """A pending file that is not due yet."""
 
     state: FileState
@@ -33,13 +34,13 @@ class Waiting(NamedTuple):
     due: float
 
 
-class Claims:
+class TaskClaims:
     """Takes tasks from pending/ to work/, and remembers which of them wait, and until when."""
 
     def __init__(
         self,
-        folders: Mapping[State, Folder],
-        desk: Desk,
+        folders: Mapping[State, TaskFolder],
+        desk: StagingDir,
         hint: NextDue,
         clock: Callable[[], float],
         *,
@@ -50,7 +51,7 @@ class Claims:
         self._hint, self._clock = hint, clock
         self._due_in_mtime = due_in_mtime
         self._owner = folders[State.PENDING].seen.st_uid
-        self._waiting: dict[str, Waiting] = {}
+        self._waiting: dict[str, WaitingTasks] = {}
         self._claimed: set[str] = set()
         self._created: dict[str, tuple[int, float]] = {}
         """Inode and creation time of pending files whose id does not tell it for certain."""
@@ -82,7 +83,7 @@ class Claims:
             return
         try:
             self._give_back_astray()
-            line = Line(self._candidates(pending, now))
+            line = PendingLine(self._candidates(pending, now))
         except OSError as error:
             raise Unavailable(f"{pending.path}: {error.strerror}") from error
         claimed = passed_over = failures = 0
@@ -114,20 +115,22 @@ class Claims:
         if is_first and self.due is not None and nothing_is_due:
             self._hint.write((waiting.state for waiting in self._waiting.values()), self.due, now)
 
-    def _candidates(self, pending: Folder, now: float) -> list[tuple[str, int]]:
+    def _candidates(self, pending: TaskFolder, now: float) -> list[tuple[str, int]]:
         """Names and inodes of pending files that may be due, oldest first."""
         if now - self._validated >= REVALIDATE:
             self._waiting, self._validated = {}, now
         with os.scandir(pending.fd) as entries:
             listed = sorted(
-                (entry.name, entry.inode()) for entry in entries if entry.name.endswith(form.SUFFIX)
+                (entry.name, entry.inode())
+                for entry in entries
+                if entry.name.endswith(task_format.SUFFIX)
             )
         known, waiting = self._waiting, {}
         # One id in two places is left: moving it would destroy the other.
         in_hand = set(os.listdir(self._folders[State.ACTIVE].fd))
         self._claimed &= in_hand
         for name in in_hand - self._claimed:
-            if name.endswith(form.SUFFIX):
+            if name.endswith(task_format.SUFFIX):
                 self.broken[State.ACTIVE, name] = None  # nobody's claim, and perhaps no task file
         candidates = []
         for candidate in listed:
@@ -156,7 +159,7 @@ class Claims:
         for name, inode in candidates:
             moment = name[:17]
             if moment not in stamps:
-                stamps[moment] = form.stamp_of(moment)
+                stamps[moment] = task_format.stamp_of(moment)
             stamp = stamps[moment]
             if stamp is not None and self._is_written_at(name, stamp):
                 order[name] = stamp
@@ -190,33 +193,33 @@ class Claims:
         record = None
         try:
             data, seen = self._folders[State.PENDING].read(name)
-            record = form.parse_canonical(data)
+            record = task_format.parse_canonical(data)
         except (OSError, Refused):
             pass  # the claim reports why
         if record is None:
             return float("inf") if stamp is None else stamp
-        if record.due > now and name == record.id + form.SUFFIX:
-            due = form.trusted_due(record, seen, self._clock())
+        if record.due > now and name == record.id + task_format.SUFFIX:
+            due = task_format.trusted_due(record, seen, self._clock())
             if due > now:
-                self._waiting[name] = Waiting(state_of(seen), due)
+                self._waiting[name] = WaitingTasks(state_of(seen), due)
                 return None
         return record.created
 
     def _claim(self, name: str, inode: int, now: float, owner: str, wants: Wants) -> Task | None:
         pending, work = self._folders[State.PENDING], self._folders[State.ACTIVE]
         try:
-            ident = form.id_of(name)
+            ident = task_format.id_of(name)
             if ident is None:
-                raise Refused(form.NO_TASK_NAME)
+                raise Refused(task_format.NO_TASK_NAME)
             self._require_same_owner(pending)
             data, seen = pending.read(name)
-            record = form.parse(data, ident)
-            if form.is_being_written(data, seen, now):
+            record = task_format.parse(data, ident)
+            if task_format.is_being_written(data, seen, now):
                 return None  # its last field may still come; without it, it is another task
             if record.due > now:
-                due = form.trusted_due(record, seen, self._clock())
+                due = task_format.trusted_due(record, seen, self._clock())
                 if due > now:
-                    self._waiting[name] = Waiting(state_of(seen), due)
+                    self._waiting[name] = WaitingTasks(state_of(seen), due)
                     return None
             if not wants(record.kind, ""):
                 return None
@@ -242,9 +245,9 @@ class Claims:
             self._give_back_astray()
             return None
         self._claimed.add(name)
-        return form.as_task(record, State.ACTIVE, there, Lease(owner, now), self._clock())
+        return task_format.as_task(record, State.ACTIVE, there, Lease(owner, now), self._clock())
 
-    def _require_same_owner(self, pending: Folder) -> None:
+    def _require_same_owner(self, pending: TaskFolder) -> None:
         """Make sure that this is still the spool of whom handlers are run as.
 
         Raises:
@@ -262,7 +265,7 @@ class Claims:
             del self._astray[0]
 
 
-def _waiting_by_mtime(name: str, pending: int, now: float) -> Waiting | None:
+def _waiting_by_mtime(name: str, pending: int, now: float) -> WaitingTasks | None:
     """A file that is due after `now` by its modification time, which we set; None: not known.
 
     A wrong time costs at most a read, or REVALIDATE seconds more of waiting.
@@ -274,4 +277,4 @@ def _waiting_by_mtime(name: str, pending: int, now: float) -> Waiting | None:
     due = seen.st_mtime
     # A time not ahead of ctime was not set by us, however the clock has jumped since.
     is_set = due > seen.st_ctime and now < due <= now + policy.FURTHEST
-    return Waiting(state_of(seen), due) if is_set else None
+    return WaitingTasks(state_of(seen), due) if is_set else None

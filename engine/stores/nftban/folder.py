@@ -6,16 +6,16 @@ import os
 import stat
 from os import stat_result
 
-from engine import files
 from engine.model import Problem
 from engine.store import Unavailable
+from engine.system import files
 
 
-class Folder:
+class TaskFolder:
     """One state's folder, opened when it is first needed and then known by its descriptor."""
 
     def __init__(
-        self, path: str, word: str, spool: Folder | None = None, make: bool = False
+        self, path: str, word: str, spool: TaskFolder | None = None, make: bool = False
     ) -> None:
         """`spool` is the folder whose owner is the spool's, if it is not this one."""
         self.path, self.word = path, word

@@ -8,8 +8,8 @@ import os
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from engine import files
-from engine.stores.nftban import form
+from engine.stores.nftban import task_format
+from engine.system import files
 
 RACY = 20_000_000
 """Nanoseconds: a file changed so lately may change again within one tick of the clock."""
@@ -65,7 +65,7 @@ def _states(folder: int) -> list[FileState]:
         return [
             state_of(entry.stat(follow_symlinks=False))
             for entry in entries
-            if entry.name.endswith(form.SUFFIX)
+            if entry.name.endswith(task_format.SUFFIX)
         ]
 
 

@@ -14,10 +14,10 @@ from contextlib import ExitStack, contextmanager
 from itertools import islice
 from os import stat_result
 
-from engine import files
-from engine.files import Refused
 from engine.model import Part
 from engine.store import GLIMPSE, SHOWN, Gone, Unavailable, Unsupported
+from engine.system import files
+from engine.system.files import Refused
 
 TASK, PAYLOAD, MAIL = "task", "payload", "mail/"
 """Names of parts; behind the last one stands the name of a file beside the payload."""

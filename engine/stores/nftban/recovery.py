@@ -7,13 +7,13 @@ import zlib
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from engine import files
-from engine.files import Refused
 from engine.model import Problem, State
 from engine.store import Unavailable
-from engine.stores.nftban import form
-from engine.stores.nftban.desk import LEAVING, NAME, Desk
-from engine.stores.nftban.folder import Folder
+from engine.stores.nftban import task_format
+from engine.stores.nftban.folder import TaskFolder
+from engine.stores.nftban.staging import LEAVING, NAME, StagingDir
+from engine.system import files
+from engine.system.files import Refused
 
 LITTER_AGE = 60.0
 """Seconds after which a draft whose writer is gone is litter; its task was never acknowledged."""
@@ -40,7 +40,7 @@ class Moving(NamedTuple):
     def read(cls, name: str) -> Moving | None:
         """From a file name on the desk; None for any other."""
         parts = name.split(".")
-        if len(parts) != 6 or parts[0] != "D" or not form.is_id(parts[1]):
+        if len(parts) != 6 or parts[0] != "D" or not task_format.is_id(parts[1]):
             return None
         try:
             return cls(name, parts[1], parts[2], parts[3], int(parts[4], 16))
@@ -48,10 +48,10 @@ class Moving(NamedTuple):
             return None
 
 
-class Recovery:
+class StagingRecovery:
     """Ends what others began."""
 
-    def __init__(self, desk: Desk, folders: Mapping[State, Folder]) -> None:
+    def __init__(self, desk: StagingDir, folders: Mapping[State, TaskFolder]) -> None:
         self._desk, self._folders = desk, folders
         self._by_word = {folder.word: state for state, folder in folders.items()}
 
@@ -125,7 +125,7 @@ class Recovery:
         data, seen = files.read_guarded(fd)
         start = self._by_word[moving.start]
         try:
-            form.parse(data, moving.id)
+            task_format.parse(data, moving.id)
         except Refused:
             if now - seen.st_ctime < UNCHANGED:
                 return None
@@ -137,7 +137,7 @@ class Recovery:
             return State.PENDING
         return start
 
-    def _is_still(self, name: str, fd: int, folder: Folder) -> bool:
+    def _is_still(self, name: str, fd: int, folder: TaskFolder) -> bool:
         """Whether an open file has this name in a folder."""
         try:
             seen = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
@@ -148,7 +148,7 @@ class Recovery:
     def _has_second_name(self, fd: int, ident: str) -> bool:
         """Whether a power cut kept the second of two renames and lost the first."""
         return os.fstat(fd).st_nlink > 1 and any(
-            folder.exists() and self._is_still(ident + form.SUFFIX, fd, folder)
+            folder.exists() and self._is_still(ident + task_format.SUFFIX, fd, folder)
             for folder in self._folders.values()
         )
 
@@ -201,7 +201,7 @@ class Recovery:
                 yield Problem(f"{NAME}/twice/{name}", "a second file of one task, set aside")
 
 
-def _listed(folder: Folder) -> list[str]:
+def _listed(folder: TaskFolder) -> list[str]:
     try:
         return sorted(os.listdir(folder.fd))
     except OSError as error:

@@ -1,7 +1,7 @@
 """ZGB's mail queue: the table `mail_queue` of a SQLite database, with a token bucket beside it."""
 
-from engine.stores.zgb.place import Pace, Place
+from engine.stores.zgb.place import RateLimit, ZgbDatabase
 from engine.stores.zgb.schema import create
 from engine.stores.zgb.store import ZgbStore
 
-__all__ = ["Pace", "Place", "ZgbStore", "create"]
+__all__ = ["RateLimit", "ZgbDatabase", "ZgbStore", "create"]

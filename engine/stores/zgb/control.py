@@ -6,34 +6,34 @@ from collections.abc import Callable, Mapping
 
 from engine import policy
 from engine.policy import at
-from engine.store import Control, Forecast, Unavailable, Unsupported
-from engine.stores.zgb import bucket, config, taking
-from engine.stores.zgb.config import Config
-from engine.stores.zgb.schema import Book
-from engine.stores.zgb.wire import Wire
+from engine.store import Control, Outlook, Unavailable, Unsupported
+from engine.stores.zgb import claims, connections_config, token_bucket
+from engine.stores.zgb.connection import Connection
+from engine.stores.zgb.connections_config import QueueConfig
+from engine.stores.zgb.schema import Database
 
 RETRY = "retryFailed"
 ORPHANS = "deleteOrphans"
 
 
-def controls(settings: Config, book: Book, now: float) -> Mapping[str, Control]:
+def controls(settings: QueueConfig, book: Database, now: float) -> Mapping[str, Control]:
     """Those that there are, greyed where they are refused now."""
     pace = book.place.pace
     found = {
-        config.ENABLED: Control(
+        connections_config.ENABLED: Control(
             "let the worker send",
             value="1 to send, 0 to pause",
             now=_switched(settings.enabled),
             choices=(("1", "send"), ("0", "pause: jobs wait")),
             pauses=True,
         ),
-        config.RATE: Control(
+        connections_config.RATE: Control(
             "how fast it sends",
             value=f"mails an hour, 1 to {pace.most}",
-            now=str(bucket.rate(settings.rate, pace).per_hour),
+            now=str(token_bucket.rate(settings.rate, pace).per_hour),
             bounds=(1, pace.most),
         ),
-        config.REDIRECT: _test_mode(settings, book, now),
+        connections_config.REDIRECT: _test_mode(settings, book, now),
         RETRY: Control("make every failed and parked job due now, attempts reset", foretells=True),
         ORPHANS: Control(
             "delete every job whose registration is gone or newer than the job", foretells=True
@@ -48,7 +48,7 @@ def _switched(on: bool) -> str:
     return "1" if on else "0"
 
 
-def _test_mode(settings: Config, book: Book, now: float) -> Control:
+def _test_mode(settings: QueueConfig, book: Database, now: float) -> Control:
     """The switch of the test mode. Within the registration period it has no effect, but its stored
     value counts again once the period has ended: so it can be switched off there, and not on.
     """
@@ -73,7 +73,7 @@ def _test_mode(settings: Config, book: Book, now: float) -> Control:
     )
 
 
-def act(book: Book, name: str, value: str, now: float) -> str:
+def act(book: Database, name: str, value: str, now: float) -> str:
     """Do one of them; answers with what happened, in words.
 
     Raises:
@@ -85,7 +85,7 @@ def act(book: Book, name: str, value: str, now: float) -> str:
     if book.refused:
         raise Unsupported(book.refused)
     with book.writing() as wire:
-        found = controls(config.load(wire), book, now)[name]
+        found = controls(connections_config.load(wire), book, now)[name]
         if found.refused:
             raise Unsupported(found.refused)
         if found.choices and value not in dict(found.choices):
@@ -94,7 +94,7 @@ def act(book: Book, name: str, value: str, now: float) -> str:
         return _ACTS[name](wire, book, value, now)
 
 
-def forecast(book: Book, name: str, now: float) -> Forecast:
+def forecast(book: Database, name: str, now: float) -> Outlook:
     """What a control that `foretells` would do now.
 
     Raises:
@@ -102,31 +102,31 @@ def forecast(book: Book, name: str, now: float) -> Forecast:
         Unavailable: the database cannot be read.
     """
     wire = book.wire
-    found = controls(config.load(wire), book, now).get(name)
+    found = controls(connections_config.load(wire), book, now).get(name)
     if found is None or not found.foretells:
         raise Unsupported(f"no control {name!r} here that counts what it would change")
     if found.refused:
         raise Unsupported(found.refused)
     count, what = _COUNTS[name](wire, book)
-    return Forecast(f"{_jobs(count)} {what}", count)
+    return Outlook(f"{_jobs(count)} {what}", count)
 
 
-def _failed(wire: Wire, book: Book) -> tuple[int, str]:
+def _failed(wire: Connection, book: Database) -> tuple[int, str]:
     ((count,),) = wire.run("SELECT count(*) FROM mail_queue WHERE status = 'failed'")
     assert isinstance(count, int)
     return count, "failed or parked: due now, attempts reset"
 
 
-def _orphaned(wire: Wire, book: Book) -> tuple[int, str]:
+def _orphaned(wire: Connection, book: Database) -> tuple[int, str]:
     if not book.place.registrations:
         return 0, "without a registration: the configuration names no table of them"
-    found = taking.count_orphans(wire, book)
+    found = claims.count_orphans(wire, book)
     if found is None:
-        raise Unavailable(f"{wire.path}: {taking.no_registrations(book)}")
+        raise Unavailable(f"{wire.path}: {claims.no_registrations(book)}")
     return found.orphans + found.strangers, "would be deleted: registration gone or newer"
 
 
-_COUNTS: Mapping[str, Callable[[Wire, Book], tuple[int, str]]] = {
+_COUNTS: Mapping[str, Callable[[Connection, Database], tuple[int, str]]] = {
     RETRY: _failed,
     ORPHANS: _orphaned,
 }
@@ -136,32 +136,35 @@ def _jobs(count: int) -> str:
     return "1 job" if count == 1 else f"{count:,} jobs"
 
 
-def _switch(key: str, on: str, off: str) -> Callable[[Wire, Book, str, float], str]:
-    def switch(wire: Wire, book: Book, value: str, now: float) -> str:
-        config.put(wire, key, value)
+def _switch(key: str, on: str, off: str) -> Callable[[Connection, Database, str, float], str]:
+    def switch(wire: Connection, book: Database, value: str, now: float) -> str:
+        connections_config.put(wire, key, value)
         return on if value == "1" else off
 
     return switch
 
 
-def _set_rate(wire: Wire, book: Book, value: str, now: float) -> str:
-    pace, settings = book.place.pace, config.load(wire)
+def _set_rate(wire: Connection, book: Database, value: str, now: float) -> str:
+    pace, settings = book.place.pace, connections_config.load(wire)
     if not value.isascii() or not value.isdecimal() or not 1 <= int(value[:20]) <= pace.most:
         raise Unsupported(
-            f"{config.RATE} is {value!r:.40}, expected mails an hour from 1 to {pace.most}"
+            f"{connections_config.RATE} is {value!r:.40}, "
+            f"expected mails an hour from 1 to {pace.most}"
         )
     # The time until now went by at the old rate.
-    found, _ = bucket.read(settings.tokens, settings.refilled, now)
-    settled = policy.refill(found, bucket.rate(settings.rate, pace), now)
+    found, _ = token_bucket.read(settings.tokens, settings.refilled, now)
+    settled = policy.refill(found, token_bucket.rate(settings.rate, pace), now)
     if settings.enabled:
-        tokens, refilled = bucket.written(settled)
-        config.put(wire, config.TOKENS, tokens)
-        config.put(wire, config.REFILLED, refilled)
-    config.put(wire, config.RATE, str(int(value)))
-    return f"sends {int(value)} mails an hour, {bucket.rate(value, pace).burst} at once at most"
+        tokens, refilled = token_bucket.written(settled)
+        connections_config.put(wire, connections_config.TOKENS, tokens)
+        connections_config.put(wire, connections_config.REFILLED, refilled)
+    connections_config.put(wire, connections_config.RATE, str(int(value)))
+    return (
+        f"sends {int(value)} mails an hour, {token_bucket.rate(value, pace).burst} at once at most"
+    )
 
 
-def _retry(wire: Wire, book: Book, value: str, now: float) -> str:
+def _retry(wire: Connection, book: Database, value: str, now: float) -> str:
     """The button of their page. Attempts are reset: else a parked job would be parked again after
     one more failure. The last error is kept."""
     names = book.shape.forms
@@ -170,7 +173,7 @@ def _retry(wire: Wire, book: Book, value: str, now: float) -> str:
         "attempts": 0,
         "next_attempt_at": names["next_attempt_at"].write(int(now)),
         "locked_until": None,
-        **taking.stamp(book, now),
+        **claims.stamp(book, now),
     }
     sets = ", ".join(f"{name} = ?" for name in values)
     count = wire.change(
@@ -179,15 +182,19 @@ def _retry(wire: Wire, book: Book, value: str, now: float) -> str:
     return f"{_jobs(count)} failed or parked: due now"
 
 
-def _delete_orphans(wire: Wire, book: Book, value: str, now: float) -> str:
-    return f"{_jobs(len(taking.delete_orphans(wire, book, asked=True)))} deleted"
+def _delete_orphans(wire: Connection, book: Database, value: str, now: float) -> str:
+    return f"{_jobs(len(claims.delete_orphans(wire, book, asked=True)))} deleted"
 
 
-_ACTS: Mapping[str, Callable[[Wire, Book, str, float], str]] = {
-    config.ENABLED: _switch(config.ENABLED, "the worker sends", "paused: jobs wait"),
-    config.RATE: _set_rate,
-    config.REDIRECT: _switch(
-        config.REDIRECT, "users' mails are redirected", "mails go where they are meant to"
+_ACTS: Mapping[str, Callable[[Connection, Database, str, float], str]] = {
+    connections_config.ENABLED: _switch(
+        connections_config.ENABLED, "the worker sends", "paused: jobs wait"
+    ),
+    connections_config.RATE: _set_rate,
+    connections_config.REDIRECT: _switch(
+        connections_config.REDIRECT,
+        "users' mails are redirected",
+        "mails go where they are meant to",
     ),
     RETRY: _retry,
     ORPHANS: _delete_orphans,

@@ -7,15 +7,15 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
-from engine import files
 from engine.policy import HOUR, at, emptied, lasting, until
-from engine.stores.zgb import bucket, log, redirect
-from engine.stores.zgb.config import REDIRECT, Config
-from engine.stores.zgb.log import Line
-from engine.stores.zgb.page import Backlog, Figures
-from engine.stores.zgb.place import Pace
+from engine.stores.zgb import log, redirect, token_bucket
+from engine.stores.zgb.connections_config import REDIRECT, QueueConfig
+from engine.stores.zgb.log import LogEvent
+from engine.stores.zgb.page import Backlog, QueueFigures
+from engine.stores.zgb.place import RateLimit
 from engine.stores.zgb.store import ZgbStore
-from engine.text import shown
+from engine.system import files
+from engine.text.safe import shown
 
 SILENT = 180.0
 """Seconds without a sign of a run after which nobody seems to start them: one is due each minute.
@@ -32,15 +32,15 @@ _FEWEST = 5
 """Gaps between runs of which it can be said how long they usually are."""
 
 
-class Seen(NamedTuple):
+class SeenProblems(NamedTuple):
     """The queue as it stood at a moment."""
 
     now: float
-    settings: Config
-    pace: Pace
-    figures: Figures
+    settings: QueueConfig
+    pace: RateLimit
+    figures: QueueFigures
     backlog: Backlog
-    way: redirect.Way
+    way: redirect.RedirectDecision
     """Where a user's mail would go that is enqueued and sent now."""
     began: float | None = None
     """When a run began last, epoch seconds UTC; None where no log tells."""
@@ -63,7 +63,7 @@ class Seen(NamedTuple):
     @property
     def refilled(self) -> float | None:
         """When a worker refilled the bucket last; None where that is not known."""
-        found, reset = bucket.read(self.settings.tokens, self.settings.refilled, self.now)
+        found, reset = token_bucket.read(self.settings.tokens, self.settings.refilled, self.now)
         # A stamp is a whole second.
         own = any(moment - _SETTLING <= found.stamp <= moment for moment in self.changed)
         return None if reset or own else float(found.stamp)
@@ -81,7 +81,7 @@ class Seen(NamedTuple):
         return self.last_sign is None or self.now - self.last_sign > SILENT
 
 
-class Facts(NamedTuple):
+class QueueFacts(NamedTuple):
     """What is told."""
 
     rows: tuple[tuple[str, str], ...]
@@ -89,7 +89,7 @@ class Facts(NamedTuple):
     warnings: tuple[str, ...]
 
 
-def look(store: ZgbStore, log_path: str, now: float, beside: tuple[str, ...] = ()) -> Seen:
+def look(store: ZgbStore, log_path: str, now: float, beside: tuple[str, ...] = ()) -> SeenProblems:
     """The queue as it stands, and what its log says of the last runs; `log_path` is "" where there
     is none.
 
@@ -97,7 +97,7 @@ def look(store: ZgbStore, log_path: str, now: float, beside: tuple[str, ...] = (
         Unavailable: the database cannot be read now.
     """
     settings = store.settings()
-    lines: Sequence[Line] = ()
+    lines: Sequence[LogEvent] = ()
     try:
         read = log.recent(log_path, now - _LOOK_BACK)
     except OSError as error:
@@ -111,7 +111,7 @@ def look(store: ZgbStore, log_path: str, now: float, beside: tuple[str, ...] = (
             size = f"{log.LOOK_BYTES >> 20} MiB or {log.LOOK_LINES:,} lines"
             beside = (*beside, f"only the last {size} of the log {log_path} were read")
     ends = [line for line in lines if line.event in ENDS]
-    return Seen(
+    return SeenProblems(
         now,
         settings,
         store.place.pace,
@@ -129,26 +129,26 @@ def look(store: ZgbStore, log_path: str, now: float, beside: tuple[str, ...] = (
     )
 
 
-def _of(database: str, lines: Sequence[Line], now: float) -> Iterator[Line]:
+def _of(database: str, lines: Sequence[LogEvent], now: float) -> Iterator[LogEvent]:
     """Those until now that do not name another database: several may share one log."""
     path = files.real_path(database)
     return (line for line in lines if line.at <= now and line.fields.get("db", path) == path)
 
 
-def usual_gap(lines: Sequence[Line]) -> float:
+def usual_gap(lines: Sequence[LogEvent]) -> float:
     """Seconds from the start of one run to that of the next, as a rule; 0.0 for too few runs."""
     starts = sorted(line.at for line in lines if line.event in STARTS)
     gaps = [after - before for before, after in pairwise(starts)]
     return median(gaps) if len(gaps) >= _FEWEST else 0.0
 
 
-def failure_of(line: Line) -> str:
+def failure_of(line: LogEvent) -> str:
     """What ended a run before it was through; "" where nothing did."""
     error = line.fields.get("error")
     return shown(error) if isinstance(error, str) else ""
 
 
-def _words(line: Line) -> str:
+def _words(line: LogEvent) -> str:
     if error := failure_of(line):
         return f"failed: {error}"
     if line.event == "run_skipped":
@@ -158,12 +158,12 @@ def _words(line: Line) -> str:
     return ", ".join(told)
 
 
-def told(seen: Seen) -> Facts:
+def told(seen: SeenProblems) -> QueueFacts:
     """The same in words."""
-    return Facts(tuple(_rows(seen)), (*_warnings(seen), *seen.beside))
+    return QueueFacts(tuple(_rows(seen)), (*_warnings(seen), *seen.beside))
 
 
-def _rows(seen: Seen) -> list[tuple[str, str]]:
+def _rows(seen: SeenProblems) -> list[tuple[str, str]]:
     figures, now = seen.figures, seen.now
     burst = min(figures.per_hour, seen.pace.burst)
     paused = "" if seen.settings.enabled else "; paused: none is spent"
@@ -179,7 +179,7 @@ def _rows(seen: Seen) -> list[tuple[str, str]]:
     return rows
 
 
-def _backlog(seen: Seen) -> str:
+def _backlog(seen: SeenProblems) -> str:
     waiting, due = seen.backlog.waiting, seen.backlog.due
     if not waiting:
         return "nothing waits"
@@ -188,7 +188,7 @@ def _backlog(seen: Seen) -> str:
     return f"{words}; {'paused' if drained is None else emptied(drained - seen.now)}"
 
 
-def _last_run(seen: Seen) -> str:
+def _last_run(seen: SeenProblems) -> str:
     sign = seen.last_sign
     if sign is None:
         return "none is known of"
@@ -196,7 +196,7 @@ def _last_run(seen: Seen) -> str:
     return f"{words}: {seen.last}" if seen.last and seen.ended == sign else words
 
 
-def redirect_words(seen: Seen) -> str:
+def redirect_words(seen: SeenProblems) -> str:
     """Where users' mails go now, and where after the registration period."""
     if not seen.settings.redirected:
         return "off"
@@ -206,13 +206,13 @@ def redirect_words(seen: Seen) -> str:
             f"again from {at(seen.test_mode_from)} on, unless {REDIRECT} is 0"
         )
     return {
-        redirect.Way.REDIRECTED: "ON: users' mails go to the test address",
-        redirect.Way.UNDECIDABLE: f"on, but {redirect.UNDECIDABLE}: users' mails wait",
-        redirect.Way.PLAIN: "on, without effect in the registration period",
+        redirect.RedirectDecision.REDIRECTED: "ON: users' mails go to the test address",
+        redirect.RedirectDecision.UNDECIDABLE: f"on, but {redirect.UNDECIDABLE}: users' mails wait",
+        redirect.RedirectDecision.PLAIN: "on, without effect in the registration period",
     }[seen.way]
 
 
-def _warnings(seen: Seen) -> list[str]:
+def _warnings(seen: SeenProblems) -> list[str]:
     settings, backlog = seen.settings, seen.backlog
     found = []
     sign = seen.last_sign
@@ -226,9 +226,9 @@ def _warnings(seen: Seen) -> list[str]:
     if not settings.enabled and backlog.waiting:
         jobs = "1 job" if backlog.waiting == 1 else f"{backlog.waiting:,} jobs"
         found.append(f"paused, {jobs} waiting: nothing is sent until mailQueueEnabled is 1")
-    if settings.redirected and seen.way is not redirect.Way.PLAIN:
+    if settings.redirected and seen.way is not redirect.RedirectDecision.PLAIN:
         found.append(f"redirect {redirect_words(seen)}")
-    if odd := bucket.odd_rate(settings.rate, seen.pace):
+    if odd := token_bucket.odd_rate(settings.rate, seen.pace):
         found.append(odd)
     rate = seen.figures.per_hour
     most = min(rate, seen.pace.burst) * HOUR / rate

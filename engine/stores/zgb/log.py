@@ -15,9 +15,10 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
-from engine import decode, files
 from engine.stores.zgb.place import ERROR_LIMIT
-from engine.text import shown
+from engine.system import files
+from engine.text import decode
+from engine.text.safe import shown
 
 VARIABLE = "MAIL_QUEUE_LOG"
 NAME = "mail-queue.log"
@@ -70,7 +71,7 @@ _LONGEST = 1 << 16
 """Bytes of a line that can be one of ours; a longer one is passed over without being parsed."""
 
 
-class Spot(NamedTuple):
+class LogLocation(NamedTuple):
     """Where the log is written, and what is to be said about that."""
 
     path: str
@@ -80,22 +81,24 @@ class Spot(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-def spot(said: str, database: str, environ: Mapping[str, str], cwd: str) -> Spot:
+def spot(said: str, database: str, environ: Mapping[str, str], cwd: str) -> LogLocation:
     """Where the log of a database is written: as configured; else as MAIL_QUEUE_LOG says; else in
     the folder `logs` of the home, which is never made; else beside the database.
     """
     if said:
-        return _writable(Spot(os.path.abspath(said), "as configured"))
+        return _writable(LogLocation(os.path.abspath(said), "as configured"))
     told = environ.get(VARIABLE, "")
     if told:
-        return _writable(Spot(os.path.normpath(os.path.join(cwd, told)), f"as {VARIABLE} says"))
+        return _writable(
+            LogLocation(os.path.normpath(os.path.join(cwd, told)), f"as {VARIABLE} says")
+        )
     home = environ.get("HOME", "")
     folder = os.path.join(home, "logs")
     if home.startswith("/") and os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK):
-        return _writable(Spot(os.path.join(folder, NAME), "in the folder logs of the home"))
+        return _writable(LogLocation(os.path.join(folder, NAME), "in the folder logs of the home"))
     # One log for each database, by whatever link it is reached.
     beside = os.path.dirname(files.real_path(database))
-    return _writable(Spot(os.path.join(beside, NAME), "beside the database"))
+    return _writable(LogLocation(os.path.join(beside, NAME), "beside the database"))
 
 
 def is_public(folder: str) -> bool:
@@ -104,7 +107,7 @@ def is_public(folder: str) -> bool:
     return not WEB_ROOTS.isdisjoint(names)
 
 
-def _writable(at: Spot) -> Spot:
+def _writable(at: LogLocation) -> LogLocation:
     folder = os.path.dirname(at.path)
     if is_public(folder):
         why = (
@@ -236,7 +239,7 @@ class Log:
                 moments.pop(key, None)
         return sorted(moments.values())
 
-    def _lines(self, needle: str) -> Iterator[Line]:
+    def _lines(self, needle: str) -> Iterator[LogEvent]:
         for line in whole(self.path, needle.encode()):
             yield from understood([line]).lines
 
@@ -269,7 +272,7 @@ def _append(path: str, line: bytes, *, durable: bool) -> None:
 # ---- reading
 
 
-class Line(NamedTuple):
+class LogEvent(NamedTuple):
     """One event as it was written down."""
 
     at: float
@@ -278,17 +281,17 @@ class Line(NamedTuple):
     fields: Mapping[str, object]
 
 
-class Read(NamedTuple):
+class LogScan(NamedTuple):
     """What a log holds."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[LogEvent, ...]
     broken: int
     """Lines that are no JSON, or of another shape; the last one, without its end, is no such."""
     unread: bool = False
     """Whether older lines were not read, because there are too many."""
 
 
-def parse(line: bytes) -> Line | None:
+def parse(line: bytes) -> LogEvent | None:
     """A line as the event that it is; None for one that somebody else wrote.
 
     Raises:
@@ -301,12 +304,12 @@ def parse(line: bytes) -> Line | None:
     moment = datetime.fromisoformat(stamp)
     if moment.tzinfo is None:
         raise ValueError("a time without its zone")
-    return Line(moment.timestamp(), event, said)
+    return LogEvent(moment.timestamp(), event, said)
 
 
-def understood(lines: Iterable[bytes]) -> Read:
+def understood(lines: Iterable[bytes]) -> LogScan:
     """What these lines say; each is without its end."""
-    good: list[Line] = []
+    good: list[LogEvent] = []
     broken = 0
     for line in lines:
         if not line.lstrip(b" \t").startswith(b"{"):  # most garbage costs no more than this
@@ -318,10 +321,10 @@ def understood(lines: Iterable[bytes]) -> Read:
             broken += 1
         else:
             good += [] if its is None else [its]
-    return Read(tuple(good), broken)
+    return LogScan(tuple(good), broken)
 
 
-def recent(path: str, since: float) -> Read:
+def recent(path: str, since: float) -> LogScan:
     """The events since a moment (epoch seconds UTC), in the order in which they were written; also
     of the file that was rotated away last.
 
@@ -331,7 +334,7 @@ def recent(path: str, since: float) -> Read:
     Raises:
         OSError: a log is there, and cannot be read.
     """
-    found: list[tuple[Line, ...]] = []
+    found: list[tuple[LogEvent, ...]] = []
     broken = size = count = 0
     with ExitStack() as opened:
         logs = _opened(path)
@@ -340,16 +343,16 @@ def recent(path: str, since: float) -> Read:
         for length, lines in (block for fd in reversed(logs) for block in _blocks(fd)):
             size, count = size + length, count + len(lines)
             if size > LOOK_BYTES or count > LOOK_LINES:
-                return Read(_in_order(found, since), broken, unread=True)
+                return LogScan(_in_order(found, since), broken, unread=True)
             read = understood(lines)
             broken += read.broken
             found.append(read.lines)
             if read.lines and read.lines[0].at < since:
                 break
-    return Read(_in_order(found, since), broken)
+    return LogScan(_in_order(found, since), broken)
 
 
-def _in_order(blocks: Sequence[tuple[Line, ...]], since: float) -> tuple[Line, ...]:
+def _in_order(blocks: Sequence[tuple[LogEvent, ...]], since: float) -> tuple[LogEvent, ...]:
     """The lines of blocks that were read from the end, the earliest first."""
     return tuple(line for block in reversed(blocks) for line in block if line.at >= since)
 

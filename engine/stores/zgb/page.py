@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from engine import policy
-from engine.stores.zgb import bucket, config, schema
+from engine.stores.zgb import connections_config, schema, token_bucket
 from engine.stores.zgb.place import FAR
-from engine.stores.zgb.schema import Book
+from engine.stores.zgb.schema import Database
 
 
-class Figures(NamedTuple):
+class QueueFigures(NamedTuple):
     """What their page shows, and what follows from it."""
 
     registrations: int | None
@@ -38,22 +38,22 @@ class Backlog(NamedTuple):
     """Given up on: until somebody has them tried again."""
 
 
-def figures(book: Book, now: float) -> Figures:
+def figures(book: Database, now: float) -> QueueFigures:
     """The pace, as it is at a moment.
 
     Raises:
         Unavailable: the database cannot be read now.
     """
     wire = book.wire
-    settings = config.load(wire)
-    rate = bucket.rate(settings.rate, book.place.pace)
-    found, _ = bucket.read(settings.tokens, settings.refilled, now)
+    settings = connections_config.load(wire)
+    rate = token_bucket.rate(settings.rate, book.place.pace)
+    found, _ = token_bucket.read(settings.tokens, settings.refilled, now)
     current = policy.refill(found, rate, now)
     count = schema.count_registrations(book)
     assert isinstance(count, int | None)
     waiting = backlog(book, now).waiting
     drained = now + policy.spending_seconds(waiting, current.tokens, rate.per_hour)
-    return Figures(
+    return QueueFigures(
         count,
         rate.per_hour,
         current.tokens,
@@ -62,7 +62,7 @@ def figures(book: Book, now: float) -> Figures:
     )
 
 
-def backlog(book: Book, now: float) -> Backlog:
+def backlog(book: Database, now: float) -> Backlog:
     """How many jobs wait among theirs.
 
     Raises:

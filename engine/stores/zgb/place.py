@@ -6,8 +6,8 @@ written as text); each of them is a setting here, and its default says why.
 
 from typing import NamedTuple
 
-from engine import files
 from engine.policy import RetryPolicy, stepped
+from engine.system import files
 
 KINDS = ("user", "organizer")
 """The two mails of a registration, in the order in which they are enqueued."""
@@ -39,7 +39,7 @@ def schedule() -> RetryPolicy:
     return RetryPolicy(stepped(WAITS, RUNS - 1), last_counts=1, runs=RUNS)
 
 
-class Pace(NamedTuple):
+class RateLimit(NamedTuple):
     """What bounds the pace that is set in the database; mails an hour."""
 
     most: int = 60
@@ -50,7 +50,7 @@ class Pace(NamedTuple):
     """The rate where none is set: the document's own example."""
 
 
-class Place(NamedTuple):
+class ZgbDatabase(NamedTuple):
     """A database, and what its own settings leave open."""
 
     path: str
@@ -71,7 +71,7 @@ class Place(NamedTuple):
     auto_retry: bool = True
     """Whether failed jobs are claimed again when they are due. The document reads as if only an
     operator could bring them back, but then its waits would mean nothing."""
-    pace: Pace = Pace()
+    pace: RateLimit = RateLimit()
     redirect_to: str = "schumbi.de"
     """Where the test mode sends users' mails: a domain, or a whole address."""
     period_zone: str = "Europe/Berlin"

@@ -25,7 +25,7 @@ class Period(NamedTuple):
         return self.start <= moment < self.end
 
 
-class Way(StrEnum):
+class RedirectDecision(StrEnum):
     """Where a mail goes."""
 
     PLAIN = "plain"
@@ -51,7 +51,9 @@ def period(start: str | None, end: str | None, zone: tzinfo) -> Period | None:
     return Period(begins, ends)
 
 
-def way(switched: bool, kind: str, created: float | None, now: float, during: Period | None) -> Way:
+def way(
+    switched: bool, kind: str, created: float | None, now: float, during: Period | None
+) -> RedirectDecision:
     """Where a mail goes that was enqueued at `created` and is sent `now` (epoch seconds UTC).
 
     Both must lie outside the period: by the time of sending alone a confirmation that is still
@@ -59,14 +61,14 @@ def way(switched: bool, kind: str, created: float | None, now: float, during: Pe
     knows when (None) that is to be feared.
     """
     if not switched or kind != "user":
-        return Way.PLAIN
+        return RedirectDecision.PLAIN
     if during is None:
-        return Way.UNDECIDABLE
+        return RedirectDecision.UNDECIDABLE
     if during.holds(now):
-        return Way.PLAIN
+        return RedirectDecision.PLAIN
     if created is None:
-        return Way.UNDECIDABLE
-    return Way.PLAIN if during.holds(created) else Way.REDIRECTED
+        return RedirectDecision.UNDECIDABLE
+    return RedirectDecision.PLAIN if during.holds(created) else RedirectDecision.REDIRECTED
 
 
 def address(to: str, target: str) -> str:

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from engine.model import ATTEMPT, EMPTY, Lease, State, Task
 from engine.store import Unsupported
-from engine.stores.zgb.place import ERROR_LIMIT, FAR, KINDS, PARKED, Place
-from engine.stores.zgb.schema import Shape
-from engine.stores.zgb.times import Cell, Form, read
-from engine.text import shown
+from engine.stores.zgb.place import ERROR_LIMIT, FAR, KINDS, PARKED, ZgbDatabase
+from engine.stores.zgb.schema import TableShape
+from engine.stores.zgb.times import Cell, TimeFormat, read
+from engine.text.safe import shown
 
 STATUSES = ("pending", "sending", "failed")
 
@@ -45,11 +45,11 @@ ERROR_READ = 10_000
 """Characters of an error that a task has; the rest stays in its row."""
 
 
-class Odd(ValueError):
+class InvalidRow(ValueError):
     """A row that is no job; the words say which column, and what was expected."""
 
 
-class Row(NamedTuple):
+class JobRow(NamedTuple):
     """A job as its row tells it. Times are epoch seconds UTC."""
 
     key: int
@@ -90,7 +90,7 @@ def digest(seen: object) -> str:
     return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 
-def parse(values: Sequence[Cell], shape: Shape) -> Row:
+def parse(values: Sequence[Cell], shape: TableShape) -> JobRow:
     """A row as it was selected: its key, then every column.
 
     Raises:
@@ -99,14 +99,14 @@ def parse(values: Sequence[Cell], shape: Shape) -> Row:
     key, *cells = values
     stored = dict(zip(shape.names, cells, strict=True))
     if not isinstance(key, int):
-        raise Odd(f"its key is {key!r:.40}, expected a number")
+        raise InvalidRow(f"its key is {key!r:.40}, expected a number")
     locked = stored["locked_until"]
     status, kind = stored["status"], stored["mail_type"]
     if status not in STATUSES:
-        raise Odd(f"status is {status!r:.40}, expected one of {', '.join(STATUSES)}")
+        raise InvalidRow(f"status is {status!r:.40}, expected one of {', '.join(STATUSES)}")
     if kind not in KINDS:
-        raise Odd(f"mail_type is {kind!r:.40}, expected {' or '.join(KINDS)}")
-    return Row(
+        raise InvalidRow(f"mail_type is {kind!r:.40}, expected {' or '.join(KINDS)}")
+    return JobRow(
         key,
         _count("registration_number", stored, NUMBERS),
         str(kind),
@@ -126,23 +126,23 @@ def _count(name: str, stored: Mapping[str, Cell], limit: int) -> int:
     if isinstance(value, str) and _whole(value):
         value = int(value)  # a column that was declared as text
     if not isinstance(value, int) or value < 0:
-        raise Odd(f"{name} is {value!r:.40}, expected a whole number from 0 on")
+        raise InvalidRow(f"{name} is {value!r:.40}, expected a whole number from 0 on")
     if value >= limit:
-        raise Odd(f"{name} is {value!r:.40}, expected less than {limit:,}")
+        raise InvalidRow(f"{name} is {value!r:.40}, expected less than {limit:,}")
     return value
 
 
-def _time(name: str, stored: Mapping[str, Cell], shape: Shape) -> float:
+def _time(name: str, stored: Mapping[str, Cell], shape: TableShape) -> float:
     value, form = stored[name], shape.forms[name]
     try:
         moment = read(value, form.zone)
     except (ValueError, OverflowError) as error:
-        raise Odd(f"{name}: {error}") from error
+        raise InvalidRow(f"{name}: {error}") from error
     # Numbers sort before all text: in the wrong form it would be due always, or never. That of no
     # time at all, which a column has by its default, is over in either.
     if value != 0 and isinstance(value, str) is not form.text:
         expected = "text" if form.text else "a number"
-        raise Odd(f"{name} is {value!r:.40}, expected {expected} like the other rows")
+        raise InvalidRow(f"{name} is {value!r:.40}, expected {expected} like the other rows")
     return moment
 
 
@@ -159,7 +159,7 @@ def describe(number: int, kind: str) -> str:
     return f"{kind} mail of registration {number}"
 
 
-def state_of(row: Row, now: float, place: Place) -> State:
+def state_of(row: JobRow, now: float, place: ZgbDatabase) -> State:
     """Where a job stands among theirs."""
     if row.status == "sending":
         return State.ACTIVE
@@ -173,7 +173,7 @@ def is_far(moment: float, now: float) -> bool:
     return moment > now + FAR
 
 
-def task_of(row: Row, now: float, place: Place) -> Task:
+def task_of(row: JobRow, now: float, place: ZgbDatabase) -> Task:
     """The task that a row of theirs is."""
     state = state_of(row, now, place)
     far = is_far(row.next_at, now)
@@ -204,14 +204,16 @@ def task_of(row: Row, now: float, place: Place) -> Task:
     )
 
 
-def task_aside(row: Row, state: State, since: float, rev: str, now: float, place: Place) -> Task:
+def task_aside(
+    row: JobRow, state: State, since: float, rev: str, now: float, place: ZgbDatabase
+) -> Task:
     """The task that a row is which stands in our own database since then."""
     there = task_of(row, now, place)
     extra = {"trash_since": str(int(since))} if state is State.TRASH else EMPTY
     return replace(there, state=state, rev=rev, extra=extra)
 
 
-def new_values(task: Task, shape: Shape, now: float) -> dict[str, Cell]:
+def new_values(task: Task, shape: TableShape, now: float) -> dict[str, Cell]:
     """The columns of a new job.
 
     Raises:
@@ -244,7 +246,9 @@ def new_values(task: Task, shape: Shape, now: float) -> dict[str, Cell]:
     return {**values, **_stamps(shape, created_at=task.created, updated_at=now)}
 
 
-def changes(row: Row, old: Task, new: Task, now: float, shape: Shape, place: Place) -> Row:
+def changes(
+    row: JobRow, old: Task, new: Task, now: float, shape: TableShape, place: ZgbDatabase
+) -> JobRow:
     """The row of a task as it is to stand, here or in our own database; key and others as they are.
 
     Raises:
@@ -265,7 +269,9 @@ def changes(row: Row, old: Task, new: Task, now: float, shape: Shape, place: Pla
     return with_values(row, values, shape)
 
 
-def _standing(row: Row, old: Task, new: Task, now: float, place: Place) -> tuple[str, float | None]:
+def _standing(
+    row: JobRow, old: Task, new: Task, now: float, place: ZgbDatabase
+) -> tuple[str, float | None]:
     """Status, and when it is due; None: as it is."""
     due = None if new.due == old.due else _due(new)
     if new.state is State.TRASH:
@@ -284,7 +290,7 @@ def _standing(row: Row, old: Task, new: Task, now: float, place: Place) -> tuple
     return "pending" if due is not None and is_far(due, now) else row.status, due
 
 
-def stood(row: Row, state: State, now: float, shape: Shape, place: Place) -> Row:
+def stood(row: JobRow, state: State, now: float, shape: TableShape, place: ZgbDatabase) -> JobRow:
     """A row as it once was, to stand in a state: nobody works on it any more."""
     values: dict[str, Cell] = {}
     if row.status == "sending":
@@ -301,7 +307,7 @@ def stood(row: Row, state: State, now: float, shape: Shape, place: Place) -> Row
     return with_values(row, values, shape)
 
 
-def with_values(row: Row, values: Mapping[str, Cell], shape: Shape) -> Row:
+def with_values(row: JobRow, values: Mapping[str, Cell], shape: TableShape) -> JobRow:
     """A row with some of its columns changed."""
     cells = {**dict(zip(shape.names, row.cells, strict=True)), **values}
     return parse((row.key, *(cells[name] for name in shape.names)), shape)
@@ -319,21 +325,21 @@ def _due(task: Task) -> float:
     return task.due
 
 
-def _stamps(shape: Shape, **moments: float) -> dict[str, Cell]:
-    forms: Mapping[str, Form] = shape.forms
+def _stamps(shape: TableShape, **moments: float) -> dict[str, Cell]:
+    forms: Mapping[str, TimeFormat] = shape.forms
     return {name: forms[name].write(int(at)) for name, at in moments.items() if name in forms}
 
 
 # ---- as text
 
 
-def image_of(row: Row, shape: Shape) -> bytes:
+def image_of(row: JobRow, shape: TableShape) -> bytes:
     """A row in full, as it is shown and kept: every column by its name, foreign ones too."""
     cells = dict(zip(shape.names, map(_plain, row.cells), strict=True))
     return json.dumps({"id": row.id, "key": row.key, "row": cells}, indent=1).encode()
 
 
-def from_image(image: bytes, shape: Shape) -> Row:
+def from_image(image: bytes, shape: TableShape) -> JobRow:
     """The row that `image_of` told of; columns that came since are empty, others are left out.
 
     Raises:

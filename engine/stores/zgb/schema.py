@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from datetime import tzinfo
 from typing import NamedTuple
 
-from engine import accounts, files
 from engine.store import Unavailable
-from engine.stores.zgb.place import Place
-from engine.stores.zgb.times import EARLIEST, LAST, Cell, Form, zone_of
-from engine.stores.zgb.wire import Wire, owner_of, quoted
+from engine.stores.zgb.connection import Connection, owner_of, quoted
+from engine.stores.zgb.place import ZgbDatabase
+from engine.stores.zgb.times import EARLIEST, LAST, Cell, TimeFormat, zone_of
+from engine.system import files, users
 
 DOCUMENTED = (
     *("registration_number", "mail_type", "status", "attempts", "next_attempt_at"),
@@ -78,9 +78,9 @@ def create(path: str) -> None:
         FileExistsError: something of that name is there.
         OSError: it cannot be made.
     """
-    with accounts.files_as(owner_of(path)):
+    with users.files_as(owner_of(path)):
         _create(path)
-    wire = Wire(path, read_only=False, patience=Place(path).patience, durable=True)
+    wire = Connection(path, read_only=False, patience=ZgbDatabase(path).patience, durable=True)
     try:
         with wire.writing():
             if not _is_empty(wire):
@@ -108,7 +108,7 @@ def _create(path: str) -> None:
 def _holds_nothing(path: str) -> bool:
     """Whether a file is a database without anything in it: one of no bytes is, to SQLite."""
     try:
-        wire = Wire(path, read_only=False, patience=Place(path).patience, durable=True)
+        wire = Connection(path, read_only=False, patience=ZgbDatabase(path).patience, durable=True)
     except Unavailable:
         return False
     try:
@@ -119,18 +119,18 @@ def _holds_nothing(path: str) -> bool:
         wire.close()
 
 
-def _is_empty(wire: Wire) -> bool:
+def _is_empty(wire: Connection) -> bool:
     return not wire.run("SELECT 1 FROM sqlite_master LIMIT 1")
 
 
-class Shape(NamedTuple):
+class TableShape(NamedTuple):
     """How a database that was opened is built."""
 
     names: tuple[str, ...]
     """The columns of the queue, its key left out."""
     key: str
     """What a row is addressed by: its rowid, or the column `id` where there is none."""
-    forms: Mapping[str, Form]
+    forms: Mapping[str, TimeFormat]
     """How each column that holds times writes them."""
     zone: tzinfo
     """In which zone its texts are."""
@@ -156,19 +156,19 @@ class Shape(NamedTuple):
         return ", ".join((self.key, *map(quoted, self.names)))
 
 
-class Book:
+class Database:
     """Their database, opened and found to be a mail queue; opened anew when it was replaced."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: ZgbDatabase) -> None:
         """Raises Unavailable: it is none, or cannot be read."""
         self.place = place
         self.refused = _no_writing(place)
         """Why nothing may be changed in it by us; "" when it may."""
         self._wire, self.shape = self._open()
 
-    def _open(self) -> tuple[Wire, Shape]:
+    def _open(self) -> tuple[Connection, TableShape]:
         place = self.place
-        wire = Wire(
+        wire = Connection(
             place.path,
             read_only=bool(self.refused),
             patience=place.patience,
@@ -182,7 +182,7 @@ class Book:
             raise
 
     @property
-    def wire(self) -> Wire:
+    def wire(self) -> Connection:
         """The connection to the file that the path names now.
 
         Raises:
@@ -195,7 +195,7 @@ class Book:
         return self._wire
 
     @contextmanager
-    def writing(self) -> Iterator[Wire]:
+    def writing(self) -> Iterator[Connection]:
         """A transaction on the file that the path names, with its write lock."""
         wire = self.wire
         with wire.writing():
@@ -209,35 +209,37 @@ class Book:
         self._wire.close()
 
 
-def _no_writing(place: Place) -> str:
+def _no_writing(place: ZgbDatabase) -> str:
     if place.read_only:
         return f"{place.path} was opened to be read only"
     if not os.path.exists(place.path):
         return ""  # who opens it says so
     # SQLite puts its journal beside the database: the folder must be ours to write as well.
     beside = os.path.dirname(os.path.realpath(place.path))
-    with accounts.files_as(owner_of(place.path)):
+    with users.files_as(owner_of(place.path)):
         for path in (place.path, beside):
             if not os.access(path, os.W_OK, effective_ids=True):
                 return f"{path} is not writable for us"
     return ""
 
 
-def _shape(wire: Wire, place: Place) -> Shape:
+def _shape(wire: Connection, place: ZgbDatabase) -> TableShape:
     try:
         zone, period_zone = zone_of(place.zone), zone_of(place.period_zone)
     except ValueError as error:
         raise Unavailable(f"{place.path}: {error}") from error
     types = _columns(wire, "mail_queue", DOCUMENTED)
     _columns(wire, "config", ("key", "value"))
-    forms = {name: Form(_is_text(wire, name, types[name]), zone) for name in TIMES if name in types}
+    forms = {
+        name: TimeFormat(_is_text(wire, name, types[name]), zone) for name in TIMES if name in types
+    }
     key = _key(wire, types)
     names = tuple(name for name in types if name != key)
     told = _registrations(wire, place.registrations, forms)
-    return Shape(names, key, forms, zone, period_zone, *told, _is_numbered(wire))
+    return TableShape(names, key, forms, zone, period_zone, *told, _is_numbered(wire))
 
 
-def _columns(wire: Wire, table: str, needed: tuple[str, ...]) -> dict[str, str]:
+def _columns(wire: Connection, table: str, needed: tuple[str, ...]) -> dict[str, str]:
     """The declared types of a table's columns by their names."""
     _require_table(wire, table)
     found = {str(row[1]): str(row[2]) for row in wire.run(f"PRAGMA table_info({table})")}
@@ -249,7 +251,7 @@ def _columns(wire: Wire, table: str, needed: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def _require_table(wire: Wire, table: str) -> None:
+def _require_table(wire: Connection, table: str) -> None:
     """Make sure that a name is not one of a view or a virtual table, which run code to be read.
 
     Raises:
@@ -266,7 +268,7 @@ def _require_table(wire: Wire, table: str) -> None:
             raise Unavailable(f"{wire.path}: {table} is {what}, expected an ordinary table")
 
 
-def _key(wire: Wire, types: Mapping[str, str]) -> str:
+def _key(wire: Connection, types: Mapping[str, str]) -> str:
     try:
         wire.run("SELECT rowid FROM mail_queue LIMIT 1")
     except Unavailable as error:
@@ -285,7 +287,7 @@ _NO_WORDS = re.compile(
 """What is quoted or a comment in a statement."""
 
 
-def _is_numbered(wire: Wire) -> bool:
+def _is_numbered(wire: Connection) -> bool:
     """Whether the table was made with AUTOINCREMENT, by the statement that made it: bare, the word
     can be nothing else, and the key that it is said of is the rowid."""
     found = wire.run("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = 'mail_queue'")
@@ -293,7 +295,7 @@ def _is_numbered(wire: Wire) -> bool:
     return "AUTOINCREMENT" in re.findall(r"\w+", _NO_WORDS.sub(" ", said).upper())
 
 
-def _is_text(wire: Wire, name: str, declared: str) -> bool:
+def _is_text(wire: Connection, name: str, declared: str) -> bool:
     """By how most of what stands in the column is written, else by what it was declared as."""
     # Unless it was declared as a number, what stands there by its default says nothing about how
     # the others were written.
@@ -311,7 +313,9 @@ def _is_text(wire: Wire, name: str, declared: str) -> bool:
     return any(word in declared.upper() for word in ("TEXT", "CHAR", "DATE", "TIMESTAMP"))
 
 
-def _registrations(wire: Wire, table: str, forms: Mapping[str, Form]) -> tuple[str, str, str]:
+def _registrations(
+    wire: Connection, table: str, forms: Mapping[str, TimeFormat]
+) -> tuple[str, str, str]:
     """The conditions of an orphan and of a job of another registration, and what tells one; "" each
     where there is no table."""
     if not table:
@@ -328,7 +332,7 @@ def _registrations(wire: Wire, table: str, forms: Mapping[str, Form]) -> tuple[s
     return gone, f"EXISTS ({there} AND {_YOUNGER})" if both else "", "created_at"
 
 
-def count_registrations(book: Book) -> Cell:
+def count_registrations(book: Database) -> Cell:
     """How many registrations there are; None where there is no table of them."""
     wire = book.wire
     if not book.shape.identity:
@@ -336,7 +340,7 @@ def count_registrations(book: Book) -> Cell:
     return wire.run(f"SELECT count(*) FROM {quoted(book.place.registrations)}")[0][0]
 
 
-def registration_columns(book: Book) -> tuple[str, ...]:
+def registration_columns(book: Database) -> tuple[str, ...]:
     """The columns of the registrations; none where there is no table of them."""
     if not book.shape.identity:
         return ()
@@ -344,7 +348,7 @@ def registration_columns(book: Book) -> tuple[str, ...]:
     return tuple(str(row[1]) for row in book.wire.run(f"PRAGMA table_info({table})"))
 
 
-def registration(book: Book, number: int) -> dict[str, Cell]:
+def registration(book: Database, number: int) -> dict[str, Cell]:
     """A registration by its columns; empty where there is none of this number."""
     names = registration_columns(book)
     if not names:

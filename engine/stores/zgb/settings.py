@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from engine import checks
-from engine.checks import At, Check
-from engine.stores.zgb.place import KINDS, LEASE, Pace, Place
+from engine.config import validators
+from engine.config.validators import Check, ConfigLocation
+from engine.stores.zgb.place import KINDS, LEASE, RateLimit, ZgbDatabase
 from engine.stores.zgb.times import zone_of
 
 HANDOVER = 65.0
@@ -15,7 +15,7 @@ HANDOVER = 65.0
 to write down the end, and a minute for a machine that is busy."""
 
 
-class Letter(NamedTuple):
+class LetterTemplate(NamedTuple):
     """One of the two mails of a registration: whom it is for, and what it says."""
 
     enabled: bool = True
@@ -31,14 +31,14 @@ class Letter(NamedTuple):
     names nobody."""
 
 
-LETTERS: Mapping[str, Letter] = {
-    "user": Letter(subject="Your registration {number}", to_column="email"),
-    "organizer": Letter(subject="Registration {number}"),
+LETTERS: Mapping[str, LetterTemplate] = {
+    "user": LetterTemplate(subject="Your registration {number}", to_column="email"),
+    "organizer": LetterTemplate(subject="Registration {number}"),
 }
 """What holds where nothing else was said."""
 
 
-class Settings(NamedTuple):
+class ZgbSettings(NamedTuple):
     """Everything that the database itself leaves open."""
 
     zone: str = "UTC"
@@ -56,7 +56,7 @@ class Settings(NamedTuple):
     sender: str = ""
     """The address that mails are from; "" as for all other mail."""
     from_name: str = ""
-    letters: Mapping[str, Letter] = LETTERS
+    letters: Mapping[str, LetterTemplate] = LETTERS
 
     @property
     def enqueued(self) -> tuple[str, ...]:
@@ -71,16 +71,16 @@ class Settings(NamedTuple):
         names = " and ".join(f"stores.zgb.types.{kind}.template" for kind in KINDS)
         return f"no template is set for either mail: {names}"
 
-    def place(self, path: str, *, read_only: bool = False, durable: bool = True) -> Place:
+    def place(self, path: str, *, read_only: bool = False, durable: bool = True) -> ZgbDatabase:
         """The database at a path, with these settings."""
-        return Place(
+        return ZgbDatabase(
             path,
             read_only=read_only,
             durable=durable,
             zone=self.zone,
             lease=self.lease,
             auto_retry=self.auto_retry,
-            pace=Pace(),
+            pace=RateLimit(),
             redirect_to=self.redirect_to,
             period_zone=self.period_zone,
             registrations=self.registrations,
@@ -97,25 +97,25 @@ class Settings(NamedTuple):
         )
 
 
-def said(value: object, at: At) -> Settings:
+def said(value: object, at: ConfigLocation) -> ZgbSettings:
     """What the configuration says; a key that is not there has its default.
 
     Raises:
         ConfigError: it cannot be meant.
     """
-    fields: dict[str, Any] = checks.mapping(value, at, _SETTINGS)
+    fields: dict[str, Any] = validators.mapping(value, at, _SETTINGS)
     if "retry_failed" in fields:
         fields["auto_retry"] = fields.pop("retry_failed") == "auto"
     if "types" in fields:
         fields["letters"] = {**LETTERS, **fields.pop("types")}
-    return Settings(**fields)
+    return ZgbSettings(**fields)
 
 
 # One value at a time.
 
 
-def _zone(value: object, at: At) -> str:
-    name = checks.text(value, at)
+def _zone(value: object, at: ConfigLocation) -> str:
+    name = validators.text(value, at)
     try:
         zone_of(name)
     except ValueError as error:
@@ -123,14 +123,14 @@ def _zone(value: object, at: At) -> str:
     return name
 
 
-def _one_line(value: object, at: At) -> str:
-    text = checks.text(value, at)
+def _one_line(value: object, at: ConfigLocation) -> str:
+    text = validators.text(value, at)
     if not text.isprintable():
         raise at.wrong("text on one line, without control characters", value)
     return text
 
 
-def _target(value: object, at: At) -> str:
+def _target(value: object, at: ConfigLocation) -> str:
     text = _one_line(value, at)
     local, sign, domain = text.rpartition("@")
     if not domain or any(c.isspace() for c in text) or "@" in local or (sign and not local):
@@ -138,35 +138,35 @@ def _target(value: object, at: At) -> str:
     return text
 
 
-def _letters(value: object, at: At) -> dict[str, Letter]:
-    checked = checks.mapping(value, at, dict.fromkeys(KINDS, _any))
+def _letters(value: object, at: ConfigLocation) -> dict[str, LetterTemplate]:
+    checked = validators.mapping(value, at, dict.fromkeys(KINDS, _any))
     return {
-        kind: LETTERS[kind]._replace(**checks.mapping(own, at.below(kind), _LETTER))
+        kind: LETTERS[kind]._replace(**validators.mapping(own, at.below(kind), _LETTER))
         for kind, own in checked.items()
     }
 
 
-def _any(value: object, at: At) -> object:
+def _any(value: object, at: ConfigLocation) -> object:
     return value
 
 
 _LETTER: Mapping[str, Check] = {
-    "enabled": checks.yes_or_no,
+    "enabled": validators.yes_or_no,
     "subject": _one_line,
-    "template": checks.path,
+    "template": validators.path,
     "to": _one_line,
     "to_column": _one_line,
 }
 
 _SETTINGS: Mapping[str, Check] = {
     "zone": _zone,
-    "lease": checks.whole(1, "seconds"),
-    "retry_failed": checks.one_of("auto", "manual"),
+    "lease": validators.whole(1, "seconds"),
+    "retry_failed": validators.one_of("auto", "manual"),
     "redirect_to": _target,
     "period_zone": _zone,
     "registrations": _one_line,
-    "hourly_limit": checks.whole(1, "mails"),
-    "log": checks.path,
+    "hourly_limit": validators.whole(1, "mails"),
+    "log": validators.path,
     "sender": _one_line,
     "from_name": _one_line,
     "types": _letters,

@@ -11,7 +11,7 @@ from itertools import groupby, islice
 from typing import NamedTuple
 
 from engine.model import (
-    Doorbell,
+    ChangeSource,
     Edge,
     Edges,
     Missing,
@@ -26,8 +26,8 @@ from engine.store import (
     GLIMPSE,
     SHOWN,
     Control,
-    Forecast,
     Gone,
+    Outlook,
     Seen,
     Unavailable,
     Unsupported,
@@ -35,14 +35,23 @@ from engine.store import (
     anything,
     permit,
 )
-from engine.stores.zgb import config, control, moving, page, redirect, schema, taking, telling
-from engine.stores.zgb.aside import Aside
-from engine.stores.zgb.bell import Bell
-from engine.stores.zgb.config import Config
+from engine.stores.zgb import (
+    claims,
+    connections_config,
+    control,
+    log_summary,
+    page,
+    redirect,
+    row_moves,
+    schema,
+)
+from engine.stores.zgb.change_detector import ChangeDetector
+from engine.stores.zgb.claims import KeptResult, Taking
+from engine.stores.zgb.connection import Connection
+from engine.stores.zgb.connections_config import QueueConfig
 from engine.stores.zgb.log import Tell, silent
-from engine.stores.zgb.moving import Lot, Reach
-from engine.stores.zgb.page import Backlog, Figures
-from engine.stores.zgb.place import KINDS, Place
+from engine.stores.zgb.page import Backlog, QueueFigures
+from engine.stores.zgb.place import KINDS, ZgbDatabase
 from engine.stores.zgb.row import (
     FAILED,
     STATES,
@@ -53,11 +62,11 @@ from engine.stores.zgb.row import (
     task_aside,
     task_of,
 )
-from engine.stores.zgb.schema import Book
-from engine.stores.zgb.taking import Kept, Taking
+from engine.stores.zgb.row_moves import MoveBatch, TouchedDatabases
+from engine.stores.zgb.scan import Walk
+from engine.stores.zgb.schema import Database
+from engine.stores.zgb.sidecar_database import SidecarDatabase
 from engine.stores.zgb.times import Cell
-from engine.stores.zgb.walk import Walk
-from engine.stores.zgb.wire import Wire
 
 GROUP = 100
 """Moves that are made durable together; their write lock is held for so long."""
@@ -100,7 +109,7 @@ class Enqueued(NamedTuple):
     task: Task
 
 
-class Errand(NamedTuple):
+class ClaimedJob(NamedTuple):
     """A claimed job as it stands just before its mail is sent."""
 
     job: int
@@ -118,7 +127,7 @@ class Errand(NamedTuple):
     """Whether its registration is gone."""
     registration: Mapping[str, Cell]
     """The row of its registration by column; empty where there is none."""
-    way: redirect.Way
+    way: redirect.RedirectDecision
     test: bool
     """Whether the switch of the test mode is on for it, whatever the guard says."""
 
@@ -130,7 +139,7 @@ class ZgbStore:
 
     def __init__(
         self,
-        place: Place,
+        place: ZgbDatabase,
         clock: Callable[[], float] = time.time,
         pause: Callable[[float], None] = time.sleep,
         tell: Tell = silent,
@@ -146,18 +155,18 @@ class ZgbStore:
             FAILED: State.PENDING if place.auto_retry else State.DEAD
         }
         self._clock, self._tell = clock, tell
-        self._book = Book(place)
-        self._aside = Aside(place, read_only=bool(self._book.refused))
+        self._book = Database(place)
+        self._aside = SidecarDatabase(place, read_only=bool(self._book.refused))
         why = self._book.refused
         self.edges: Edges = (
             {way: edge._replace(refused=why) for way, edge in EDGES.items()} if why else EDGES
         )
         self.expected = 0
-        self.kept = Kept()
+        self.kept = KeptResult()
         """What the last take did besides claiming."""
         try:
             self.controls: Mapping[str, Control] = self._controls()
-            self.doorbell = Doorbell(wait=Bell(self._book, self._aside, pause).wait)
+            self.doorbell = ChangeSource(wait=ChangeDetector(self._book, self._aside, pause).wait)
         except BaseException:
             self.close()
             raise
@@ -230,13 +239,13 @@ class ZgbStore:
         """The row as text: every column by its name, and foreign ones too."""
         if part not in ("", "row"):
             raise Gone(f"{task.id} has no part {part!r}")
-        now, token = self._clock(), config.load(self._book.wire).moved
-        if task.state in moving.OURS:
+        now, token = self._clock(), connections_config.load(self._book.wire).moved
+        if task.state in row_moves.OURS:
             kept = self._aside.find(task.id, token)
             if kept is None or (kept.state, kept.rev) != (task.state, task.rev):
                 raise Gone(task.id)
             return kept.image[:SHOWN]
-        row = moving.current(self._book.wire, self._book, task, now)
+        row = row_moves.current(self._book.wire, self._book, task, now)
         return image_of(row, self._book.shape)[:SHOWN]
 
     def recall(self, task: Task, image: bytes, state: State) -> Task:
@@ -246,7 +255,7 @@ class ZgbStore:
         if was.id != task.id:
             raise Unsupported(f"these bytes are not of {task.id}")
         row = stood(was, state, now, shape, self.place)
-        if state in moving.OURS:
+        if state in row_moves.OURS:
             return task_aside(row, state, now, task.rev, now, self.place)
         there = task_of(row, now, self.place)
         return replace(there, rev=task.rev)
@@ -286,7 +295,7 @@ class ZgbStore:
             claim = run.claim()
             if turn == 0:
                 self.kept = claim.kept
-                telling.kept(self._tell, claim.kept)
+                log_summary.kept(self._tell, claim.kept)
             if claim.task is None:
                 self.doorbell = self.doorbell._replace(due=claim.kept.due)
                 return
@@ -310,7 +319,7 @@ class ZgbStore:
 
     def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
         """Many changes, up to a hundred in one transaction."""
-        for _, alike in groupby(moves, moving.reach):
+        for _, alike in groupby(moves, row_moves.reach):
             while lot := list(islice(alike, GROUP)):
                 yield from self._lot(lot)
 
@@ -321,29 +330,31 @@ class ZgbStore:
         except Unavailable as error:
             return [Outcome(move, error=error) for move in moves]
         for outcome in done:
-            telling.moved(self._tell, outcome)
+            log_summary.moved(self._tell, outcome)
         return done
 
     def _committed(self, moves: list[Move]) -> list[Outcome]:
-        reach = moving.reach(moves[0])
+        reach = row_moves.reach(moves[0])
         allowed = [self._forbidden(move) for move in moves]
         if all(allowed):
             return [Outcome(move, error=why) for move, why in zip(moves, allowed, strict=True)]
         now, token = self._clock(), secrets.token_hex(8)
-        ours: Wire | None = None
+        ours: Connection | None = None
         try:
             with self._book.writing() as theirs:
-                known = config.load(theirs).moved
-                if reach is not Reach.THEIRS:
+                known = connections_config.load(theirs).moved
+                if reach is not TouchedDatabases.THEIRS:
                     ours = self._aside.begin(known)
-                lot = Lot(self._book, self._aside, theirs, ours, token, known, now)
+                lot = MoveBatch(self._book, self._aside, theirs, ours, token, known, now)
                 done = [
                     Outcome(move, error=why) if why else _made(lot, move)
                     for move, why in zip(moves, allowed, strict=True)
                 ]
-                moved = reach is Reach.BOTH and any(outcome.error is None for outcome in done)
+                moved = reach is TouchedDatabases.BOTH and any(
+                    outcome.error is None for outcome in done
+                )
                 if moved:
-                    config.put(theirs, config.MOVED, token)
+                    connections_config.put(theirs, connections_config.MOVED, token)
                 if ours is not None:
                     # Ours first: until theirs follows, nothing of it counts.
                     ours.run("COMMIT")
@@ -371,18 +382,18 @@ class ZgbStore:
             Gone: the claim has lapsed, and somebody else has seen to it: send nothing.
         """
         with self._book.writing() as wire:
-            row = moving.current(wire, self._book, task, now)
+            row = row_moves.current(wire, self._book, task, now)
             until = int(now) + self.place.lease
             form = self._book.shape.forms["locked_until"]
-            taking.write(wire, self._book, row, locked_until=form.write(until, now))
-            after = taking.fetch(wire, self._book, row.key)
+            claims.write(wire, self._book, row, locked_until=form.write(until, now))
+            after = claims.fetch(wire, self._book, row.key)
         lease = None if task.lease is None else task.lease._replace(until=until, token=after.rev)
         return replace(task, rev=after.rev, lease=lease)
 
     # ---- the queue as a whole
 
     def _controls(self) -> Mapping[str, Control]:
-        settings = config.load(self._book.wire)
+        settings = connections_config.load(self._book.wire)
         return control.controls(settings, self._book, self._clock())
 
     def control(self, name: str, target: str = "", value: str = "") -> str:
@@ -393,11 +404,11 @@ class ZgbStore:
             Unavailable: the database cannot be written now.
         """
         said = control.act(self._book, name, value, self._clock())
-        telling.pressed(self._tell, name, value, said)
+        log_summary.pressed(self._tell, name, value, said)
         self.controls = self._controls()
         return said
 
-    def forecast(self, name: str, target: str = "", value: str = "") -> Forecast:
+    def forecast(self, name: str, target: str = "", value: str = "") -> Outlook:
         """How many jobs a control would change now.
 
         Raises:
@@ -435,7 +446,7 @@ class ZgbStore:
                 self._tell("enqueue_duplicate", reg=number, type=kind)
         return said
 
-    def figures(self, now: float) -> Figures:
+    def figures(self, now: float) -> QueueFigures:
         """What their page shows: registrations, the pace, tokens, and when the backlog is sent."""
         return page.figures(self._book, now)
 
@@ -447,9 +458,9 @@ class ZgbStore:
         """
         return page.backlog(self._book, now)
 
-    def way_now(self, now: float) -> redirect.Way:
+    def way_now(self, now: float) -> redirect.RedirectDecision:
         """Where a user's mail would go that is enqueued and sent now."""
-        return taking.way_of_all(self._book, config.load(self._book.wire), now)
+        return claims.way_of_all(self._book, connections_config.load(self._book.wire), now)
 
     def test_mode_from(self, now: float) -> float | None:
         """When the test mode, which is on without effect in the registration period, has its effect
@@ -458,18 +469,18 @@ class ZgbStore:
         Raises:
             Unavailable: the database cannot be read now.
         """
-        settings = config.load(self._book.wire)
+        settings = connections_config.load(self._book.wire)
         during = settings.period(self._book.shape)
         held_back = settings.redirected and during is not None and during.holds(now)
         return during.end if during is not None and held_back else None
 
-    def settings(self) -> Config:
+    def settings(self) -> QueueConfig:
         """Their settings as they stand now.
 
         Raises:
             Unavailable: the database cannot be read now.
         """
-        return config.load(self._book.wire)
+        return connections_config.load(self._book.wire)
 
     def columns(self) -> tuple[str, ...]:
         """What is known of each registration, by the names of its columns; none without a table."""
@@ -486,7 +497,7 @@ class ZgbStore:
         """Whether it can be told when a job was made: by itself, or by its registration."""
         return self._book.shape.dates
 
-    def errand(self, task: Task, now: float) -> Errand:
+    def errand(self, task: Task, now: float) -> ClaimedJob:
         """All that is to be known of a claimed job just before its mail is sent.
 
         Raises:
@@ -494,17 +505,17 @@ class ZgbStore:
             Unavailable: the database cannot be read now.
         """
         book, wire = self._book, self._book.wire
-        row = moving.current(wire, book, task, now)
-        settings = config.load(wire)
-        way = taking.way_of(wire, book, row, settings, now)
-        return Errand(
+        row = row_moves.current(wire, book, task, now)
+        settings = connections_config.load(wire)
+        way = claims.way_of(wire, book, row, settings, now)
+        return ClaimedJob(
             row.key,
             row.number,
             row.kind,
             row.attempts,
             int(row.created),
             str(int(row.created) or (f"j{row.key}" if book.shape.numbered else "")),
-            taking.is_orphan(wire, book, row),
+            claims.is_orphan(wire, book, row),
             schema.registration(book, row.number),
             way,
             settings.redirected and row.kind == "user",
@@ -513,21 +524,21 @@ class ZgbStore:
     def is_orphan(self, task: Task) -> bool:
         """Whether a claimed job's registration has gone since: to be asked just before sending."""
         wire = self._book.wire
-        row = moving.current(wire, self._book, task, self._clock())
-        return taking.is_orphan(wire, self._book, row)
+        row = row_moves.current(wire, self._book, task, self._clock())
+        return claims.is_orphan(wire, self._book, row)
 
-    def way(self, task: Task, now: float) -> redirect.Way:
+    def way(self, task: Task, now: float) -> redirect.RedirectDecision:
         """Where the mail of a job goes that is sent now: as meant, redirected, or nobody knows.
 
         Raises:
             Gone: it is not there as it was seen.
         """
         wire = self._book.wire
-        row = moving.current(wire, self._book, task, now)
-        return taking.way_of(wire, self._book, row, config.load(wire), now)
+        row = row_moves.current(wire, self._book, task, now)
+        return claims.way_of(wire, self._book, row, connections_config.load(wire), now)
 
 
-def _made(lot: Lot, move: Move) -> Outcome:
+def _made(lot: MoveBatch, move: Move) -> Outcome:
     try:
         return Outcome(move, lot.carry_out(move))
     except (Gone, Unsupported) as error:

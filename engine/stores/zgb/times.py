@@ -26,7 +26,7 @@ _number = re.compile(r"\s*\d+(\.\d+)?\s*", re.ASCII).fullmatch
 _stamp = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?Z?", re.ASCII).fullmatch
 
 
-class Form(NamedTuple):
+class TimeFormat(NamedTuple):
     """How one column writes its times."""
 
     text: bool

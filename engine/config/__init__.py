@@ -1,0 +1,1 @@
+"""Settings from YAML, NFTBAN_* variables and nftban.conf as frozen values."""

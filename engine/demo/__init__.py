@@ -1,0 +1,1 @@
+"""Throw-away places with workers, a stuck lock and traffic."""

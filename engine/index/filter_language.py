@@ -1,0 +1,420 @@
+"""The language in which an operator says which tasks to see, and what it means.
+
+    gmail 421            both words, each somewhere in one of the `SEARCHED` fields, in any case
+    421|timeout          either
+    !healthz             not
+    dest=gmail.com       exactly; != is not; : is a part, in any case; ~ and !~ a pattern
+    tries>=5 age>2h      numbers, durations, times: = != > >= < <=
+    err:"user unknown"   quotes keep blanks, | and ! as they are; "" in them is one quote
+    since:14:00          created since, until:"yesterday 6pm", between:02:10..02:20
+
+What is typed becomes values of parameters, never SQL. A filter means what its SQL means; whoever
+has tasks and no index asks `engine.index.reader.sieve`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from engine.model import State
+from engine.text import safe_regex, time_expressions
+from engine.text.time_expressions import Clock, RelativeTime
+
+LONGEST, MOST = 1_000, 100
+"""Characters, and words and comparisons, that a filter may have."""
+
+SEARCHED = ("id", "kind", "queue", "destination", "description", "error")
+"""The columns in which plain words are looked for."""
+
+Value: TypeAlias = str | int | float | State | RelativeTime
+"""A parameter of the query: a state as its number, `RelativeTime` resolved when it is asked."""
+
+Condition: TypeAlias = tuple[str, tuple[Value, ...]]
+"""SQL with its parameters; it may be NULL where a task does not have what is asked for."""
+
+
+class BadFilter(Exception):
+    """Text that is no filter."""
+
+    def __init__(self, message: str, at: int) -> None:
+        """`message` names the place, counted from 1, and what was expected; `at` is the same place
+        in the text, counted from 0.
+        """
+        super().__init__(message)
+        self.message, self.at = message, at
+
+
+class FilterTerm(NamedTuple):
+    """One word or comparison."""
+
+    field: str
+    """"" for a plain word."""
+    sql: str
+    values: tuple[Value, ...]
+    negated: bool
+
+    @property
+    def condition(self) -> str:
+        """Its SQL. What a task does not have is not so, and its negation is."""
+        return f"NOT coalesce({self.sql}, 0)" if self.negated else f"({self.sql})"
+
+
+class Clause(NamedTuple):
+    """What a task must meet: one of some terms."""
+
+    text: str
+    """As it was typed."""
+    at: int
+    """Its column."""
+    terms: tuple[FilterTerm, ...]
+
+    @property
+    def condition(self) -> str:
+        """Its SQL."""
+        return "(" + " OR ".join(term.condition for term in self.terms) + ")"
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """The parameters of its SQL."""
+        return tuple(value for term in self.terms for value in term.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Clauses all of which a task must meet; without any, each task does."""
+
+    text: str = ""
+    clauses: tuple[Clause, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.clauses)
+
+    @property
+    def relative(self) -> bool:
+        """Whether what matches changes with the clock alone."""
+        return any(
+            isinstance(value, RelativeTime) for clause in self.clauses for value in clause.values
+        )
+
+    def names(self, field: str) -> bool:
+        """Whether a field is spoken of."""
+        return any(term.field == field for clause in self.clauses for term in clause.terms)
+
+
+NOTHING = Filter()
+"""Leaves nothing out."""
+
+
+def parse(
+    text: str,
+    states: Mapping[State, str] = {},
+    now: float = 0.0,
+    words: Mapping[str, State] = {},
+) -> Filter:
+    """A filter from what was typed.
+
+    `states` are the store's own words, which count beside ours; `words` are those finer than a
+    state (`Store.words`): `state=` with one of them, or with the state's word, is that part. A time
+    of day, a date and a word such as `yesterday` mean what they mean at `now` (epoch seconds UTC),
+    for good; `age>2h`, `-2h` and `now` go along with the clock of the caller.
+
+    Raises:
+        BadFilter: it is none.
+    """
+    text = text.encode("utf-8", "replace").decode()
+    return (
+        Filter(text, _Parser(text, _ParseContext(states, now, words)).clauses())
+        if text.strip()
+        else NOTHING
+    )
+
+
+def written(field: str, op: str, value: str) -> str:
+    """A comparison as it would be typed; with neither field nor operator, a word."""
+    bare = value and _is_bare(value) and (field or (value[0] != "!" and not _HEAD.match(value)))
+    return f"{field}{op}{value}" if bare else f'{field}{op}"{value.replace(chr(34), chr(34) * 2)}"'
+
+
+class _ParseContext(NamedTuple):
+    states: Mapping[State, str]
+    now: float
+    words: Mapping[str, State]
+
+
+# ---- what can be asked of a field
+
+
+def _pattern_of(text: str) -> str:
+    """What LIKE finds anywhere, where every character of the text means itself."""
+    escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return f"%{escaped}%"
+
+
+def _word(text: str) -> Condition:
+    sql = " OR ".join(f"{column} LIKE ? ESCAPE '\\'" for column in SEARCHED)
+    return sql, (_pattern_of(text),) * len(SEARCHED)
+
+
+def _text(column: str, op: str, text: str, _: _ParseContext) -> Condition:
+    if op == "=":
+        return f"{column} = ?", (text,)
+    if op == "~":
+        safe_regex.compiled(text)
+        return f"{column} REGEXP ?", (text,)
+    return f"{column} LIKE ? ESCAPE '\\'", (_pattern_of(text),)
+
+
+def _destination(column: str, op: str, text: str, about: _ParseContext) -> Condition:
+    """A name without an @ is a whole domain, of whatever addresses; so are the rows of ages."""
+    is_domain = op == "=" and "@" not in text
+    return _text("domain" if is_domain else column, op, text, about)
+
+
+def _number(column: str, op: str, text: str, _: _ParseContext) -> Condition:
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError("expected a whole number")
+    return f"{column} {_IS.get(op, op)} ?", (min(int(text), (1 << 63) - 1),)
+
+
+def _code(column: str, op: str, text: str, about: _ParseContext) -> Condition:
+    if len(text) != 3:
+        raise ValueError("expected a reply of a mail server: three digits such as 550")
+    return _number(column, op, text, about)
+
+
+def _age(column: str, op: str, text: str, _: _ParseContext) -> Condition:
+    """An age is more than so much when it began before a moment."""
+    return f"{column} {_TURNED[op]} ?", (RelativeTime(time_expressions.span(text)),)
+
+
+def _moment(column: str, op: str, text: str, about: _ParseContext) -> Condition:
+    found = time_expressions.moment(text, about.now)
+    if isinstance(found, Clock):  # only what is due lies ahead
+        found = found.today if column == "due" else found.before(about.now)
+    return f"{column} {op} ?", (found,)
+
+
+def _since(column: str, _op: str, text: str, about: _ParseContext) -> Condition:
+    return _moment(column, ">=", text, about)
+
+
+def _until(column: str, _op: str, text: str, about: _ParseContext) -> Condition:
+    return _moment(column, "<", text, about)
+
+
+def _between(column: str, _op: str, text: str, about: _ParseContext) -> Condition:
+    first, dots, last = text.partition("..")
+    if not dots:
+        raise ValueError("expected two times such as 02:10..02:20")
+    start = _moment(column, ">=", first, about)[1][0]
+    end: float | RelativeTime | Clock = time_expressions.moment(last, about.now)
+    begun = about.now - start.seconds if isinstance(start, RelativeTime) else float(start)
+    if isinstance(end, Clock):
+        end = end.after(begun)
+    if (about.now - end.seconds if isinstance(end, RelativeTime) else end) < begun:
+        raise ValueError("expected an end that is not before the beginning")
+    return f"{column} >= ? AND {column} < ?", (start, end)
+
+
+def _state(column: str, op: str, text: str, about: _ParseContext) -> Condition:
+    words = {str(state): state for state in State}
+    words |= {word.lower(): state for state, word in about.states.items()}
+    finer = {word.lower(): (of, word) for word, of in about.words.items()}
+    if text.lower() in finer:
+        return f"{column} = ? AND word = ?", finer[text.lower()]
+    state = words.get(text.lower())
+    if state is None:
+        known = [*about.states.values(), *about.words] or [str(state) for state in State]
+        raise ValueError(f"expected {', '.join(known)}")
+    parts = tuple(word for word, of in about.words.items() if of is state)
+    but = f" AND word NOT IN ({', '.join('?' * len(parts))})" if parts else ""
+    return f"{column} = ?{but}", (state, *parts)
+
+
+def _cluster(column: str, op: str, text: str, about: _ParseContext) -> Condition:
+    """By its mark, or by the pattern itself."""
+    if op != "~" and _MARK(text):
+        return "mark = ?", (text.upper(),)
+    return _text(column, op, text, about)
+
+
+_MARK = re.compile("F-[0-9a-f]{4}", re.IGNORECASE | re.ASCII).fullmatch
+_IS = {":": "="}
+_TURNED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}
+_TEXTS = ("=", "!=", ":", "~", "!~")
+_NUMBERS = ("=", "!=", ":", ">", ">=", "<", "<=")
+_SPANS = (">", ">=", "<", "<=")
+_ONE = (":", "=")
+_FEW = ("=", "!=", ":")
+
+Meaning: TypeAlias = Callable[[str, str, str, _ParseContext], Condition]
+"""Column, operator, what was typed -> what it means; a ValueError says what was expected."""
+
+
+class FilterField(NamedTuple):
+    """Something of a task that can be asked for."""
+
+    column: str
+    means: Meaning
+    ops: tuple[str, ...]
+
+
+FIELDS: Mapping[str, FilterField] = {
+    "id": FilterField("id", _text, _TEXTS),
+    "kind": FilterField("kind", _text, _TEXTS),
+    "state": FilterField("state", _state, _FEW),
+    "queue": FilterField("queue", _text, _TEXTS),
+    "dest": FilterField("destination", _destination, _TEXTS),
+    "err": FilterField("error", _text, _TEXTS),
+    "desc": FilterField("description", _text, _TEXTS),
+    "tries": FilterField("attempts", _number, _NUMBERS),
+    "age": FilterField("created", _age, _SPANS),
+    "due": FilterField("due", _moment, _SPANS),
+    "created": FilterField("created", _moment, _SPANS),
+    "died": FilterField("died", _moment, _SPANS),
+    "cluster": FilterField("cluster", _cluster, _TEXTS),
+    "code": FilterField("code", _code, _NUMBERS),
+    "owner": FilterField("coalesce(owner, '')", _text, _TEXTS),
+    "word": FilterField("word", _text, _TEXTS),
+    "payload": FilterField("payload", _text, _TEXTS),
+    "group": FilterField("grp", _text, _TEXTS),
+    "since": FilterField("created", _since, _ONE),
+    "until": FilterField("created", _until, _ONE),
+    "between": FilterField("created", _between, _ONE),
+}
+"""What can be asked for, by the name to type."""
+
+ALIASES = {
+    "destination": "dest",
+    "error": "err",
+    "description": "desc",
+    "attempts": "tries",
+}
+"""Longer names for the same."""
+
+
+def _alike_first(name: str) -> list[str]:
+    """All fields, those first that may have been meant: on a narrow screen the last are cut off."""
+    import difflib  # only for whoever mistypes: each start would pay for it
+
+    alike = difflib.get_close_matches(name.lower(), [*FIELDS, *ALIASES], n=3, cutoff=0.5)
+    return [*dict.fromkeys([*(ALIASES.get(field, field) for field in alike), *FIELDS])]
+
+
+_HEAD = re.compile(r"([A-Za-z_]+)(!=|!~|>=|<=|[=~><:])")
+_SPACE = re.compile(r"\s*")
+
+
+def _is_bare(text: str) -> bool:
+    """Whether a value needs no quotes."""
+    return text[0] != '"' and not any(c == "|" or c.isspace() for c in text)
+
+
+class _Parser:
+    """Reads a text from left to right."""
+
+    def __init__(self, text: str, about: _ParseContext) -> None:
+        self._text, self._about = text, about
+        self._at = self._terms = 0
+
+    def clauses(self) -> tuple[Clause, ...]:
+        if len(self._text) > LONGEST:
+            raise BadFilter(f"expected at most {LONGEST:,} characters", LONGEST)
+        found = []
+        self._skip()
+        while self._at < len(self._text):
+            start = self._at
+            terms = [self._term()]
+            end = self._at
+            self._skip()
+            while self._take("|"):
+                self._skip()
+                terms.append(self._term())
+                end = self._at
+                self._skip()
+            found.append(Clause(self._text[start:end], start, tuple(terms)))
+        return tuple(found)
+
+    def _skip(self) -> None:
+        space = _SPACE.match(self._text, self._at)
+        self._at = space.end() if space else self._at
+
+    def _take(self, sign: str) -> bool:
+        taken = self._text.startswith(sign, self._at)
+        self._at += len(sign) if taken else 0
+        return taken
+
+    def _term(self) -> FilterTerm:
+        start, negated = self._at, False
+        while self._take("!"):
+            negated = not negated
+        self._terms += 1
+        if self._terms > MOST:
+            raise BadFilter(f"expected at most {MOST} words and comparisons", start)
+        head = _HEAD.match(self._text, self._at)
+        if head is None:
+            what = "a word" if self._at == start else "a word or a field after !"
+            word = self._value(what, False)
+            return FilterTerm("", *_word(word), negated)
+        name, op = head[1], head[2]
+        field = FIELDS.get(ALIASES.get(name.lower(), name.lower()))
+        if field is None:
+            known = " ".join(_alike_first(name))
+            raise BadFilter(f'no field "{name}" at {self._at + 1}; known: {known}', self._at)
+        if op not in field.ops:
+            raise BadFilter(
+                f"{name} {op} at {head.start(2) + 1}: expected one of {' '.join(field.ops)}",
+                head.start(2),
+            )
+        self._at = head.end()
+        return self._comparison(name, op, field, negated)
+
+    def _comparison(self, name: str, op: str, field: FilterField, negated: bool) -> FilterTerm:
+        start = self._at
+        said = self._text[start - len(name) - len(op) : start]
+        value = self._value(f"a value after {said}", op.endswith("~"), empty=op in ("=", "!="))
+        base = op[1:] if op.startswith("!") else op
+        try:
+            sql, values = field.means(field.column, base, value, self._about)
+        except ValueError as error:
+            raise BadFilter(f"{said} at {start + 1}: {error}", start) from None
+        plain = ALIASES.get(name.lower(), name.lower())
+        return FilterTerm(plain, sql, values, negated != (base != op))
+
+    def _value(self, wanted: str, pattern: bool, empty: bool = False) -> str:
+        start = self._at
+        value = self._quoted() if self._take('"') else self._bare(pattern)
+        if not value and not (empty and self._at > start):
+            raise BadFilter(f"expected {wanted} at {start + 1}", start)
+        return value
+
+    def _quoted(self) -> str:
+        start, parts = self._at, list[str]()
+        while True:
+            end = self._text.find('"', self._at)
+            if end < 0:
+                raise BadFilter(f'no closing " for the one at {start}', start - 1)
+            parts.append(self._text[self._at : end])
+            self._at = end + 1
+            if not self._take('"'):
+                break
+        after = self._text[self._at : self._at + 1]
+        if after and after != "|" and not after.isspace():
+            wanted = 'expected a blank or | after the closing "'
+            raise BadFilter(f"{wanted} at {self._at + 1}", self._at)
+        return '"'.join(parts)
+
+    def _bare(self, pattern: bool) -> str:
+        """Up to a blank or |; in a pattern, one inside of its parentheses belongs to it."""
+        start, depth, escaped = self._at, 0, False
+        for sign in self._text[start:]:
+            if sign.isspace() or (sign == "|" and not (pattern and depth > 0)):
+                break
+            if pattern and not escaped:
+                depth += (sign == "(") - (sign == ")")
+            escaped = sign == "\\" and not escaped
+            self._at += 1
+        return self._text[start : self._at]

@@ -1,0 +1,1 @@
+"""The queue lock and the evidence about its holder; shared token buckets."""

@@ -1,0 +1,1 @@
+"""Compose messages: text, templates, mail merge and bounces."""

@@ -1,0 +1,1 @@
+"""Send, retry and spool mail, and record every delivery attempt."""

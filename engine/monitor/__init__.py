@@ -1,0 +1,1 @@
+"""Throughput, alerts, recurrence and health from tasks, metrics and logs; the recorder."""

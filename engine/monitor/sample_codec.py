@@ -1,0 +1,292 @@
+"""What is written down of a place at one moment, and the few hundred bytes that it becomes."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from engine.locks.token_buckets import Left
+from engine.model import LockEvidence, State, Verdict
+from engine.monitor.alerts import Alert, AlertInputs, AlertKind, Goal, Level, Where
+from engine.monitor.throughput import Rates
+from engine.monitor.transport_health import (
+    WINDOWS,
+    CountWindow,
+    DeliveryCounts,
+    Source,
+    TransportHealth,
+)
+from engine.text import decode
+
+T = TypeVar("T")
+
+LARGEST = 400
+"""Bytes that a moment takes at most: a day of them stays below 4 MiB."""
+
+_INFLATED = 16 << 10
+"""Bytes of one that are unpacked at most; the longest that is written has 4 KiB."""
+
+_NAME, _WORDS = 48, 80
+"""Characters of a name, and of a sentence, that are kept."""
+
+_MANY = 12
+"""Alerts, transports and buckets that are kept at most."""
+
+
+class BadSample(ValueError):
+    """Bytes that are no moment of ours."""
+
+
+class RecordedSample(NamedTuple):
+    """A place as it was; each field's default is that it was not known."""
+
+    when: float
+    """Epoch seconds UTC."""
+    by: str = ""
+    """Who wrote it down: a worker or a console."""
+    words: Mapping[State, str] = {}
+    """The states that the store has, by its own words."""
+    counts: Mapping[State, int] = {}
+    complete: bool = False
+    """Whether everything had been counted."""
+    unavailable: str = ""
+    """Why it could not be read; "" when it could."""
+    problems: int = 0
+    oldest: float | None = None
+    """When the oldest pending task was created, epoch seconds UTC."""
+    due: int | None = None
+    """How many of the pending ones were due."""
+    died: float | None = None
+    """When the one had died that had been dead longest."""
+    rates: Rates | None = None
+    lock: LockEvidence | None = None
+    """Verdict, PID, since when and the reason; no facts."""
+    alerts: tuple[Alert, ...] = ()
+    transports: tuple[TransportHealth, ...] = ()
+    """Totals and windows; neither faults nor sparks."""
+    tokens: Sequence[Left] | str = ()
+    """What the buckets held; why that was not known, in words."""
+
+
+def sample(
+    sight: AlertInputs,
+    now: float,
+    by: str,
+    *,
+    oldest: float | None = None,
+    due: int | None = None,
+    died: float | None = None,
+    rates: Rates | None = None,
+    alerts: Sequence[Alert] = (),
+    tokens: Sequence[Left] | str = (),
+) -> RecordedSample:
+    """What is to be written down of a place that is seen like this, cut to what is kept."""
+    lock = sight.lock
+    return RecordedSample(
+        now,
+        by,
+        {state: word[:_NAME] for state, word in sight.states.items()},
+        {state: sight.counts.get(state, 0) for state in sight.states},
+        sight.complete,
+        sight.unavailable[:_WORDS],
+        sight.problems,
+        oldest,
+        due,
+        died,
+        rates,
+        lock and LockEvidence(lock.verdict, lock.pid, lock.since, lock.age, lock.reason[:_WORDS]),
+        tuple(alerts[:_MANY]),
+        tuple(map(_brief, sight.transports[:_MANY])),
+        tokens[:_WORDS] if isinstance(tokens, str) else tuple(tokens[:_MANY]),
+    )
+
+
+def _brief(way: TransportHealth) -> TransportHealth:
+    return way._replace(name=way.name[:_NAME], faults=(), spark=())
+
+
+# ---- to bytes, and back
+
+
+def pack(seen: RecordedSample) -> bytes:
+    """A moment in at most `LARGEST` bytes: where it is longer, the last of its lists go first."""
+    while True:
+        data = zlib.compressobj(9, wbits=-15, zdict=_USUAL)
+        text = json.dumps(_plain(seen), separators=(",", ":")).encode("ascii")
+        packed = data.compress(text) + data.flush()
+        if len(packed) <= LARGEST:
+            return packed
+        seen = _shorter(seen)
+
+
+def _shorter(seen: RecordedSample) -> RecordedSample:
+    """The same with half of what was least urgent."""
+    tokens = "" if isinstance(seen.tokens, str) else seen.tokens[: len(seen.tokens) // 2]
+    ways = seen.transports[: len(seen.transports) // 2]
+    alerts = seen.alerts[: len(seen.alerts) // 2]
+    if len(seen.transports) > 2:
+        return seen._replace(transports=ways)
+    if len(seen.alerts) > 2:
+        return seen._replace(alerts=alerts)
+    if seen.transports or seen.alerts or seen.tokens:
+        return seen._replace(transports=ways, alerts=alerts, tokens=tokens)
+    bare = dict.fromkeys(seen.words, "")
+    kept = RecordedSample(seen.when, "", bare, seen.counts, seen.complete, problems=seen.problems)
+    return kept._replace(oldest=seen.oldest, due=seen.due, died=seen.died, rates=seen.rates)
+
+
+def _plain(seen: RecordedSample) -> list[object]:
+    lock, tokens = seen.lock, seen.tokens
+    return [
+        _FORM,
+        round(seen.when, 1),
+        seen.by,
+        [[str(state), word, seen.counts.get(state, 0)] for state, word in seen.words.items()],
+        int(seen.complete),
+        seen.unavailable,
+        seen.problems,
+        [seen.oldest, seen.due, seen.died],
+        seen.rates and [round(rate, 3) for rate in seen.rates],
+        lock and [str(lock.verdict), lock.pid, lock.since, round(lock.age), lock.reason],
+        [[str(a.level), str(a.what), a.words, a.since, *_target(a.leads_to)] for a in seen.alerts],
+        [[w.name, w.totals, *_ends(w), [x.tally for x in w.windows]] for w in seen.transports],
+        tokens if isinstance(tokens, str) else [list(left) for left in tokens],
+    ]
+
+
+def _target(goal: Goal) -> list[object]:
+    return [str(goal.where), goal.state and str(goal.state), goal.name]
+
+
+def _ends(way: TransportHealth) -> tuple[float | None, float | None]:
+    return way.last_success, way.last_failure
+
+
+def unpack(data: bytes, place: str) -> RecordedSample:
+    """A moment from its bytes, of a place that is called so now.
+
+    Raises:
+        BadSample: they are none; nothing of them is believed.
+    """
+    try:
+        inflate = zlib.decompressobj(wbits=-15, zdict=_USUAL)
+        text = inflate.decompress(data, _INFLATED)
+        row = decode.load_json(text, _INFLATED)
+        if not isinstance(row, list) or len(row) != 13 or row[0] != _FORM:
+            raise BadSample("another form")
+        return _seen(row, place)
+    except (zlib.error, ValueError, TypeError, IndexError, KeyError) as error:
+        raise BadSample(str(error)) from error
+
+
+def _seen(row: list[Any], place: str) -> RecordedSample:
+    states = [(State(name), _text(word), _whole(n)) for name, word, n in _list(row[3])]
+    oldest, due, died = _list(row[7])
+    return RecordedSample(
+        _number(row[1]),
+        _text(row[2]),
+        {state: word or str(state) for state, word, _ in states},
+        {state: n for state, _, n in states},
+        row[4] == 1,
+        _text(row[5]),
+        _whole(row[6]),
+        _maybe(oldest, _number),
+        _maybe(due, _whole),
+        _maybe(died, _number),
+        _maybe(row[8], lambda rates: Rates(_number(rates[0]), _number(rates[1]))),
+        _maybe(row[9], _lock),
+        tuple(_alert(alert, place) for alert in _list(row[10])),
+        tuple(_way(way) for way in _list(row[11])),
+        _text(row[12]) if isinstance(row[12], str) else tuple(_left(n) for n in _list(row[12])),
+    )
+
+
+def _lock(row: Any) -> LockEvidence:
+    verdict, pid, since, age, reason = row
+    return LockEvidence(
+        Verdict(verdict), _maybe(pid, _whole), _maybe(since, _number), _number(age), _text(reason)
+    )
+
+
+def _alert(row: Any, place: str) -> Alert:
+    level, what, words, since, where, state, name = row
+    goal = Goal(place, Where(where), _maybe(state, State), _text(name))
+    return Alert(Level(level), AlertKind(what), _text(words), _maybe(since, _number), goal)
+
+
+def _way(row: Any) -> TransportHealth:
+    name, totals, success, failure, tallies = row
+    known = [_maybe(tally, _tally) for tally in _list(tallies)][: len(WINDOWS)]
+    known += [None] * (len(WINDOWS) - len(known))
+    windows = [
+        CountWindow(window, seconds, tally, Source.METRICS if tally else Source.NONE, _why(tally))
+        for (window, seconds), tally in zip(WINDOWS, known, strict=True)
+    ]
+    ends = _maybe(success, _number), _maybe(failure, _number)
+    return TransportHealth(_text(name), _maybe(totals, _tally), tuple(windows), (), *ends)
+
+
+def _why(tally: DeliveryCounts | None) -> str:
+    return "" if tally else "not recorded"
+
+
+def _tally(row: Any) -> DeliveryCounts:
+    attempts, success, failures = map(_whole, row)
+    return DeliveryCounts(attempts, success, failures)
+
+
+def _left(row: Any) -> Left:
+    # What is recorded by a version before had no word on whether it was paused.
+    name, tokens, burst, more, per_hour, *paused = row
+    return Left(
+        *(_text(name), _whole(tokens), _whole(burst)),
+        _maybe(more, _number),
+        _maybe(per_hour, _whole),
+        bool(paused and paused[0] is True),
+    )
+
+
+def _maybe(value: Any, read: Callable[[Any], T]) -> T | None:
+    return None if value is None else read(value)
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise BadSample("no list")
+    return value
+
+
+_text = partial(decode.text, what="a text", most=_INFLATED)
+_number = partial(decode.number, what="a number")
+_whole = partial(decode.count, what="a count")
+
+
+_FORM = 1
+"""Raised with each change of the form, or of `_USUAL`: others are not read."""
+
+_USUAL = b"".join(
+    (
+        b"one worker is there,but no is gone;the queue.prom was not written for says nothing has ",
+        b"run for tasks are due no sign of life from old task more dead tasks since mail.log ",
+        b"cannot be read: No such file or directory Permission denied stuck lock: stale lock: ",
+        b'["WARN","contradictory","a failing transport"," failed % of mails in 10m","transports",',
+        b'["WARN","an old task","oldest in pending for (over 1h00m)",null,"state","pending",""],',
+        b'["WARN","more dead tasks","dlq + in 10m",17951,"state","dead",""],',
+        b'["CRIT","nothing runs","nothing has run for , tasks are due",17951,"state","pending",""]',
+        b'["WARN","dead tasks"," tasks in the dead-letter queue (over 10)",null,"state","dead",""]',
+        b'["stale",null,17951,0,"PID is gone"],["stuck",17951,"PID lives, but gave no sign of ',
+        b'life for s (limit 1200 s)"],["postfix",[0,0,0],17951,null,[[0,0,0],[0,0,0],[0,0,0]]],',
+        b'["sendmail",null,null,null,[null,null,null]],["msmtp",["curl",["exim",["mailx",',
+        b'["geoban_apply",["feeds_sync",["mail_send",5,5,null,60],["",1,5,',
+        b'[1,17951,"worker",[["pending","pending",0],["active","work",0],["held","held",0],',
+        b'["dead","dlq",0],["done","done",0],["trash","trash",0]],1,"",0,[null,0,null],',
+        b'[0.0,0.0],["free",null,null,0,"no lock file"],[],[],[]]',
+        b'[1,17951,"console",[["pending","pending",0],["active","work",0],["dead","dlq",0],',
+        b'["held","held",0],["trash","trash",0]],1,"",0,[17951,0,17951],[0.0,0.0],',
+        b'["held",1,17951,0,"PID is at work"],[],[],[]]',
+    )
+)
+"""What moments have in common: what one shares with it takes no room."""

@@ -1,0 +1,1 @@
+"""Plan, apply, journal, undo; the trash, notes and controls."""

@@ -1,0 +1,1 @@
+"""Paced retry: scheduler, canaries, stop rules and the outcome of each task."""

@@ -1,0 +1,1 @@
+"""Files, users, mounts, processes and syslog: what is asked of the kernel."""

@@ -1,0 +1,1 @@
+"""The worker, its handlers, and the rescue of abandoned tasks."""

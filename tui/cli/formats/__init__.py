@@ -1,0 +1,1 @@
+"""Commands for Kannader spools and ZGB databases."""

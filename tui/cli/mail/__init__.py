@@ -1,0 +1,1 @@
+"""Mail commands: send, test, setup and the mail spool."""

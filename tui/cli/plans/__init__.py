@@ -1,0 +1,1 @@
+"""Commands that act on tasks: verbs, undo, journal, trash."""

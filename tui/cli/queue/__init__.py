@@ -1,0 +1,1 @@
+"""Commands for a queue and its worker."""

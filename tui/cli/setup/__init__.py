@@ -1,0 +1,1 @@
+"""Build the working parts (store, lock, handlers, mail) from the settings."""

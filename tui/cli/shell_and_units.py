@@ -1,0 +1,322 @@
+"""`shell-init` and `install-units`: what an existing installation needs to run on this engine.
+
+The texts lie beside this module, in `texts/`; what depends on the place is filled in here.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import pwd
+import re
+import shlex
+import stat
+import sys
+from argparse import Namespace
+from collections.abc import Iterable, Mapping
+from grp import getgrgid
+
+from engine.config import mail_config, nftban_variables, queue_config
+from engine.config.mail_config import MailSettings
+from engine.system import files
+from engine.text.safe import shown
+from engine.work.worker import SLACK
+from tui.cli.setup.setup import EX_CONFIG, EX_USAGE, Setup, complain, fail, program
+
+TEXTS = f"{os.path.dirname(os.path.abspath(__file__))}/texts"
+
+HOUSEKEEPING = 300
+"""Seconds that a timer's run gets beyond its handler: to free a lock, give back orphans, expunge
+what has been dead for too long.
+"""
+
+_UNITS = (
+    *("spooldeck-queue.service", "spooldeck-queue.timer", "spooldeck-worker.service"),
+    *("spooldeck.tmpfiles.conf", "spooldeck.logrotate"),
+)
+
+
+def _filled(name: str, values: Mapping[str, str]) -> str:
+    """A text with each @name@ in it replaced; lines of nothing but an empty value are left out."""
+    with open(f"{TEXTS}/{name}", encoding="utf-8") as file:
+        text = file.read()
+    for key, value in values.items():
+        if not value:
+            text = text.replace(f"@{key}@\n", "")
+    return re.sub("@([a-z_]+)@", lambda found: values[found[1]], text)
+
+
+# ---- bash functions
+
+
+def shell_init(arguments: Namespace) -> int:
+    """Print bash functions in the contract's names; options named now are kept in them.
+
+    For no queue in particular, and whatever is configured: that counts when they are called.
+    """
+    command = program()
+    for option in ("config", "root"):
+        if hasattr(arguments, option):
+            command += [f"--{option}", os.path.abspath(getattr(arguments, option))]
+    values = {
+        "command": shlex.join(command),
+        "variables": " ".join(_variables()),
+        "secret": nftban_variables.SECRET,
+    }
+    sys.stdout.write(_filled("shell-init.sh", values))
+    sys.stdout.flush()
+    return 0
+
+
+def _variables() -> list[str]:
+    """What is read from the environment, but for what is secret."""
+    return [
+        name
+        for name in (*queue_config.VARIABLES, *mail_config.VARIABLES)
+        if name != nftban_variables.SECRET
+    ]
+
+
+# ---- systemd, tmpfiles, logrotate
+
+
+def install_units(setup: Setup, arguments: Namespace) -> int:
+    """Write units and snippets for this queue into a folder, and say what to do with them."""
+    where = arguments.folder
+    if not os.path.isdir(where):
+        fail(EX_USAGE, f"{shown(where)}: expected a folder to write into (mkdir it first)")
+    setup.open().close()  # says best what is missing
+    values = _values(setup)
+    for name in _UNITS:
+        if name == "spooldeck.logrotate" and not values["logs"]:
+            why = f"logrotate cannot name files in {shown(setup.queue.log_dir)}"
+            complain(f"{name} not written: {why}")
+            continue
+        print(_put(f"{where}/{name}", _filled(name, values).encode()))
+    for warning in _warnings(setup):
+        complain(warning)
+    print(_NEXT.format(where=shlex.quote(os.path.abspath(where))), end="")
+    sys.stdout.flush()
+    return 0
+
+
+_NEXT = """\
+next: cp {where}/spooldeck-*.service {where}/spooldeck-*.timer /etc/systemd/system/
+      cp {where}/spooldeck.tmpfiles.conf /etc/tmpfiles.d/spooldeck.conf
+      cp {where}/spooldeck.logrotate /etc/logrotate.d/spooldeck
+      systemd-tmpfiles --create /etc/tmpfiles.d/spooldeck.conf
+      systemctl daemon-reload
+      systemctl enable --now spooldeck-queue.timer      one task every two minutes
+   or systemctl enable --now spooldeck-worker.service   task after task, as they come
+"""
+
+
+def _put(path: str, data: bytes) -> str:
+    """Write a file unless a different one is there, which stays; what was done, in words."""
+    try:
+        with open(files.open_file(path), "rb") as file:
+            if file.read() == data:
+                return f"unchanged {shown(path)}"
+    except FileNotFoundError:
+        files.publish(path, data)
+        return f"wrote {shown(path)}"
+    files.publish(f"{path}.new", data)
+    return f"kept {shown(path)}, which differs; wrote {shown(path)}.new"
+
+
+def _values(setup: Setup) -> dict[str, str]:
+    from engine.system.supervisor import GRACE  # what starts processes is not for login files
+
+    queue = setup.queue
+    owner = os.stat(queue.pending)
+    user, group = _names(owner)
+    service_user = "root" if _as_others(setup, user) else user
+    mail = setup.mail_settings() if setup.sends_mail else None
+    mta = "" if mail is None else _mta(setup, mail)
+    own = [handler.timeout for handler in setup.programs.values()]
+    longest = max([*own, *([] if mail is None else [mail.max_time])], default=0)
+    stop = math.ceil(min(longest, 1e9) + GRACE + SLACK)  # a billion: systemd counts microseconds
+    folders = _folders(setup, mail)
+    started, *words = program()
+    words = [_quoted(word).replace("$", "$$") for word in (*words, *_arguments(setup))]
+    commands = (word for h in setup.programs.values() for word in h.command)
+    relay = () if mail is None else (mail.password_file, mail.ca_file)
+    hidden = [*folders, *_needed(setup), *filter(os.path.isabs, (*commands, *relay))]
+    writable = [*map(_quoted, _outermost(folders)), *(_MTA_FOLDERS if mta else ())]
+    service = {
+        "user": _identity(service_user, group, _EXIM_NEEDS if mta == "exim" else ""),
+        "writable": " ".join(writable),
+        "new_privileges": "no" if mta else "yes",
+        "protect_home": "read-only" if _lies_in(hidden, "/home", "/root", "/run/user") else "yes",
+        "private_tmp": "no" if _lies_in(hidden, "/tmp", "/var/tmp") else "yes",
+    }
+    return {
+        "root_said": shown(queue.root),
+        "mounts": " ".join(_quoted(path) for path in _outermost([queue.root, *folders])),
+        "command": " ".join([_executable(started), *words]),
+        "environment": _environment(),
+        "longest": f"{longest:g}",
+        "start_seconds": str(stop + HOUSEKEEPING),
+        "stop_seconds": str(stop),
+        "service": _filled("service.conf", service).rstrip("\n"),
+        "folders": "\n".join(_tmpfile(path, queue.run_dir, owner) for path in folders),
+        "logs": _logs(queue.log_dir),
+        "su": f"{user} {group}",
+    }
+
+
+_MTAS = ("postfix", "sendmail", "exim", "mailx")
+"""Transports that hand mail to this system's own mail program, which changes its user or group."""
+
+_MTA_FOLDERS = (
+    *("-/var/spool/postfix/maildrop", "-/var/spool/clientmqueue", "-/var/spool/mqueue-client"),
+    *("-/var/spool/exim", "-/var/spool/exim4", "-/var/log/exim", "-/var/log/exim4"),
+)
+"""Where such a program leaves what it was handed; those that are not there are passed over."""
+
+_EXIM_NEEDS = "CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER CAP_SETGID CAP_SETUID"
+"""For Exim, which becomes root when it is called; as others, Postfix only changes its group."""
+
+
+def _mta(setup: Setup, settings: MailSettings) -> str:
+    """Which of these sends the mail of the worker; "" where none does."""
+    transport = setup.ways(settings).choose().transport
+    return transport.name if transport is not None and transport.name in _MTAS else ""
+
+
+def _folders(setup: Setup, mail: MailSettings | None) -> list[str]:
+    """All that is written in, outer ones first; the desk lies beside pending/."""
+    queue = setup.queue
+    records = [] if mail is None else [mail.delivery_log]
+    files_there = (queue.pending, queue.queue_metrics, queue.mail_metrics, *records)
+    beside = map(os.path.dirname, files_there)
+    own = (queue.pending, queue.work, queue.dlq, queue.run_dir, queue.log_dir, queue.counters)
+    return sorted({*beside, *own, queue.mail_spool})
+
+
+def _outermost(paths: Iterable[str]) -> list[str]:
+    """Those that lie in no other of them."""
+    kept: list[str] = []
+    for path in sorted(set(paths), key=len):
+        if not _lies_in([path], *kept):
+            kept.append(path)
+    return sorted(kept)
+
+
+def _lies_in(paths: Iterable[str], *folders: str) -> bool:
+    """Whether one of these paths is in one of these folders, or leads there."""
+    real = {path for each in paths for path in (each, os.path.realpath(each))}
+    return any(f"{path}/".startswith(f"{folder}/") for path in real for folder in folders)
+
+
+def _arguments(setup: Setup) -> list[str]:
+    words = ["--root", setup.queue.root]
+    if setup.config.path:
+        words += ["--config", os.path.abspath(setup.config.path)]
+    return words
+
+
+def _needed(setup: Setup) -> list[str]:
+    """What a worker reads and runs besides what its handlers do."""
+    ours = [sys.executable, sys.prefix, sys.base_prefix, os.path.dirname(files.__file__)]
+    return [*ours, *_arguments(setup)[1::2]]
+
+
+def _names(owner: os.stat_result) -> tuple[str, str]:
+    try:
+        user = pwd.getpwuid(owner.st_uid).pw_name
+    except KeyError:
+        user = str(owner.st_uid)
+    try:
+        return user, getgrgid(owner.st_gid).gr_name
+    except KeyError:
+        return user, str(owner.st_gid)
+
+
+def _as_others(setup: Setup, user: str) -> bool:
+    """Whether handlers run as somebody else than the spool's owner, which takes root to do."""
+    asked = {h.run_as or setup.queue.run_as for h in setup.programs.values()}
+    return not asked <= {"", user}
+
+
+_ROOT_NEEDS = "CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER CAP_KILL CAP_SETGID CAP_SETUID"
+"""To write in folders of the spool's owner, and to run and end handlers as another user."""
+
+
+def _identity(user: str, group: str, capabilities: str) -> str:
+    if user == "root":
+        return f"User=root\nCapabilityBoundingSet={_ROOT_NEEDS}"
+    return f"User={user}\nGroup={group}\nCapabilityBoundingSet={capabilities}"
+
+
+def _environment() -> str:
+    """What this very configuration was found by, since a unit starts with nothing of ours."""
+    said = [f"{key}={os.environ[key]}" for key in _variables() if os.environ.get(key)]
+    return "\n".join(f"Environment={_quoted(pair)}" for pair in said)
+
+
+# Quoting. Where systemd reads paths, a backslash takes only the next character as it is, so that
+# what needs more than that is refused.
+
+
+def _quoted(word: str) -> str:
+    if shown(word) != word:
+        fail(EX_CONFIG, f"{shown(word)!r}: a unit can name only what is printable")
+    if re.fullmatch("[A-Za-z0-9_./:=@+,-]+", word):
+        return word
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{escaped}"'
+
+
+def _executable(path: str) -> str:
+    if set(path) & set("\"'\\"):
+        fail(EX_CONFIG, f"{shown(path)}: systemd runs no program with quotes in its path")
+    return _quoted(path)
+
+
+def _tmpfile(path: str, run_dir: str, owner: os.stat_result) -> str:
+    mode = 0o755 if path == run_dir else files.FOLDER_MODE
+    try:
+        # tmpfiles would change a folder that others use, too, such as /var/log.
+        seen = os.stat(path)
+        mode, owner = stat.S_IMODE(seen.st_mode), seen
+    except FileNotFoundError:
+        pass
+    user, group = _names(owner)
+    return f"d {_quoted(path)} {mode:04o} {user} {group} - -"
+
+
+def _logs(folder: str) -> str:
+    """The logs as logrotate names them, which takes them for patterns; "" where it cannot."""
+    if set(folder) & set("\"'\\*?[]{}~#") or shown(folder) != folder:
+        return ""
+    return f'"{folder}/queue.log" "{folder}/mail.log"'
+
+
+def _warnings(setup: Setup) -> Iterable[str]:
+    if os.environ.get(nftban_variables.SECRET):
+        yield (
+            f"{nftban_variables.SECRET} is not written into the units, which all may read: put "
+            "the password alone into a file of mode 600 and name it (mail.relay.password_file)"
+        )
+    owner = os.stat(setup.queue.pending)
+    user = _names(owner)[0]
+    if _as_others(setup, user):
+        return
+    barriers = {_barrier(os.path.realpath(path), owner) for path in _needed(setup)}
+    for barrier in sorted(barriers - {""}):
+        yield f"{shown(barrier)}: {user} cannot enter it, and the units need what lies there"
+
+
+def _barrier(path: str, user: os.stat_result) -> str:
+    """The first folder above a path that a user may not enter; "" where there is none."""
+    if user.st_uid == 0:
+        return ""
+    parts = path.split("/")
+    for end in range(1, len(parts)):
+        folder = "/".join(parts[:end]) or "/"
+        seen = os.stat(folder)
+        shift = 6 if seen.st_uid == user.st_uid else 3 if seen.st_gid == user.st_gid else 0
+        if not seen.st_mode >> shift & 1:
+            return folder
+    return ""

@@ -1,0 +1,1 @@
+"""Values to cells, lines and exports; the key table. Imports no Textual."""

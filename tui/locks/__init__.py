@@ -1,0 +1,1 @@
+"""Locks: examine them and free them."""

@@ -1,0 +1,1 @@
+"""The merged log of a place: follow, filter, search."""

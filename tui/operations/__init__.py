@@ -1,0 +1,1 @@
+"""Running operations, the journal, undo, and controls of a queue."""

@@ -1,0 +1,1 @@
+"""All places on one screen, now or at a recorded time."""

@@ -1,0 +1,1 @@
+"""One place: task list, filter, error clusters and problems."""

@@ -1,0 +1,1 @@
+"""One open place: what is followed, running and remembered."""

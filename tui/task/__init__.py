@@ -1,0 +1,1 @@
+"""One task in full: fields, payload, attempts, log and why it waits."""

@@ -1,0 +1,1 @@
+"""The terminal: driver, key queue, bandwidth, clipboard and crash report."""

@@ -1,0 +1,1 @@
+"""Mail transports: health, suspend, test mail."""

@@ -1,1 +1,0 @@
-"""What screens and their plain twins show: pure functions from values to lines."""
