@@ -445,9 +445,9 @@ def test_a_retry_value_of_the_real_program_chooses_its_profile(
     assert (got.profile, got.backoff_base) == (profile, base)
 
 
-def test_the_readme_names_the_values_that_choose_the_profile() -> None:
+def test_the_manual_names_the_values_that_choose_the_profile() -> None:
     """The README names each retry value of the real program."""
-    text = (Path(__file__).parents[2] / "README.md").read_text()
+    text = (Path(__file__).parents[2] / "MANUAL.md").read_text()
     names = [
         name for name, key in queue_config._VARIABLES.items() if key in queue_config._RETRY_VALUES
     ]
