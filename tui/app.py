@@ -245,7 +245,7 @@ class Console(Guarded, inherit_bindings=False):
             self.install_screen(screen, f"queue {number}")  # else it would end when it is left
         return self._queues[number]
 
-    def on_face_go(self, event: BaseScreen.Go) -> None:
+    def on_base_screen_go(self, event: BaseScreen.Go) -> None:
         """Somewhere else."""
         self.goto(event.target)
 
@@ -374,7 +374,7 @@ class Console(Guarded, inherit_bindings=False):
         while self.screen is not screen:
             self.pop_screen()
 
-    async def on_face_wants(self, event: BaseScreen.Wants) -> None:
+    async def on_base_screen_wants(self, event: BaseScreen.Wants) -> None:
         """Something that every screen has."""
         from tui.global_actions import WISHES
 

@@ -263,7 +263,7 @@ def numbered_one(path: str) -> int:
     """Locks that name PID 1, which is this process and has every signal of its own on record."""
     assert os.getpid() == 1, "only in a PID namespace of its own"
     signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
-    one, now, alone = Actor(), int(time.time()), ["Doubt", "PID 1 is never signalled"]
+    one, now, alone = Actor(), int(time.time()), ["UnsafeToSignal", "PID 1 is never signalled"]
     ours, gone = lock_file.compose(true_claim(1)), f"1\n{now - 7200}\n"
     rounds = (
         # a lock file, whether PID 1 has its flock, and the result
@@ -330,7 +330,8 @@ def _winners(actors: list[Actor], path: str, where: str = "") -> list[Actor]:
     assert len(winners) == 1, f"{outcomes}; {where}"
     assert Path(path).read_text().split()[0] == str(winners[0].pid), f"{outcomes}; {where}"
     for actor in actors:
-        assert not actor.last or actor.last[0] in ("lock", "Busy", "Doubt"), f"{outcomes}; {where}"
+        refused = actor.last and actor.last[0] not in ("lock", "Busy", "UnsafeToSignal")
+        assert not refused, f"{outcomes}; {where}"
     return winners
 
 

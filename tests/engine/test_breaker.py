@@ -281,11 +281,11 @@ def test_a_forged_lock_or_a_later_flock_harms_no_process(
 
 FREE_LATER = """
 import sys
-from engine.locks.lock_breaker import Doubt, free
+from engine.locks.lock_breaker import UnsafeToSignal, free
 from tests.engine.lockers import AN_HOUR_ON
 try:
     free(sys.argv[1], 1200.0, say=print, **AN_HOUR_ON)
-except Doubt as doubt:
+except UnsafeToSignal as doubt:
     print(doubt)
 """
 """Free a lock, an hour from now; print the signals, and the doubt."""
@@ -586,7 +586,7 @@ def test_a_worker_in_a_container_is_judged_by_its_flock_from_outside(path: Path)
 
 INSIDE = """
 import os, subprocess, sys
-from engine.locks.lock_breaker import Doubt, free
+from engine.locks.lock_breaker import UnsafeToSignal, free
 from engine.locks.queue_lock import Busy, acquire, examine
 from tests.engine.lockers import *
 
@@ -601,7 +601,7 @@ for clocks in ({}, AN_HOUR_ON):
     print(examine(sys.argv[1], 1200.0, **clocks).verdict, flush=True)
     try:
         free(sys.argv[1], 1200.0, say=told.append, **clocks)
-    except (Busy, Doubt) as why:
+    except (Busy, UnsafeToSignal) as why:
         print(type(why).__name__, why, flush=True)
 sys.stdin.readline()
 with free(sys.argv[1], 1200.0, say=told.append) as lock:

@@ -365,12 +365,12 @@ def test_a_process_that_only_examines_is_waited_for(path: Path, gone: int, start
 REWRITES = """
 import os, sys
 from engine.locks import lock_file as lockfile
-from engine.locks.lock_file import Claim
+from engine.locks.lock_file import LockClaim
 fd = os.open(sys.argv[1], os.O_RDWR)
 print("begun", flush=True)
 while True:
     for second in (1795167737, 1795167738):
-        os.pwrite(fd, lockfile.compose(Claim(int(sys.argv[2]), second)), 0)
+        os.pwrite(fd, lockfile.compose(LockClaim(int(sys.argv[2]), second)), 0)
 """
 
 

@@ -484,18 +484,18 @@ import sys
 from engine.operations import plans
 from engine.operations.journal import Intent, Journal, Who
 from engine.model import State, Task
-from engine.replay.settings import Pace
+from engine.replay.settings import ReplayPace
 from engine.replay.replay import Replay
-from engine.stores.nftban import NftbanStore, Spool
+from engine.stores.nftban import NftbanStore, SpoolFolders
 
 queue = sys.argv[1]
-spool = Spool(queue + "/pending", queue + "/work", queue + "/dlq")
+spool = SpoolFolders(queue + "/pending", queue + "/work", queue + "/dlq")
 dead = {t.id: t for t in NftbanStore(spool).look() if isinstance(t, Task)}
 plan = plans.freeze("retry", dead.values(), 0)
 journal, intent = Journal(spool.desk + "/journal"), Intent("retry", Who("ana"))
 buckets = spool.desk + "/replay.buckets"
 open_store = lambda: NftbanStore(spool)
-Replay(open_store, plan, Pace(8.0, ()), journal=journal, intent=intent, buckets=buckets).run()
+Replay(open_store, plan, ReplayPace(8.0, ()), journal=journal, intent=intent, buckets=buckets).run()
 """
 
 

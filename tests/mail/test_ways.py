@@ -426,9 +426,9 @@ def test_given_transports_replace_those_of_the_machine() -> None:
 def test_a_transport_is_imported_when_it_is_examined() -> None:
     """Making the ways imports no transport; using one imports that one."""
     script = (
-        "import sys; from engine.mail.transports.registry import Ways\n"
+        "import sys; from engine.mail.transports.registry import TransportRegistry\n"
         "from engine.config.mail_config import MailSettings\n"
-        "ways = Ways(MailSettings(method='memory'))\n"
+        "ways = TransportRegistry(MailSettings(method='memory'))\n"
         "def known(): return sorted(name.rpartition('.')[2] for name in sys.modules "
         "if name.startswith('engine.mail.transports.') and not name.endswith('.registry'))\n"
         "print(known(), 'subprocess' in sys.modules)\n"

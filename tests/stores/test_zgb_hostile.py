@@ -220,9 +220,9 @@ import resource, sys
 from contextlib import closing
 from pathlib import Path
 from engine.store import Unavailable
-from engine.stores.zgb import Place, ZgbStore
+from engine.stores.zgb import ZgbDatabase, ZgbStore
 path = sys.argv[1]
-with closing(ZgbStore(Place(path), lambda: 1_795_170_000.0)) as store:
+with closing(ZgbStore(ZgbDatabase(path), lambda: 1_795_170_000.0)) as store:
     size = Path(path).stat().st_size
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))

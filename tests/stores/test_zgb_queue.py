@@ -210,8 +210,8 @@ def test_a_taker_that_fails_has_claimed_nothing(both_jobs: ZgbStore, sql: Sql) -
 
 WORKER = """
 import sys
-from engine.stores.zgb import Pace, Place, ZgbStore
-store = ZgbStore(Place(sys.argv[1], pace=Pace(1000, 1000), durable=False, patience=60.0))
+from engine.stores.zgb import RateLimit, ZgbDatabase, ZgbStore
+store = ZgbStore(ZgbDatabase(sys.argv[1], pace=RateLimit(1000, 1000), durable=False, patience=60.0))
 print("ready", flush=True)
 sys.stdin.readline()
 while batch := list(store.take(float(sys.argv[2]), "me", 3)):

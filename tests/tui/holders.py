@@ -22,11 +22,11 @@ from tui.session.place import Place
 HOLDER = """
 import signal, sys, time
 from engine.locks import queue_lock as locks
-from engine.stores.nftban import NftbanStore, Spool
+from engine.stores.nftban import NftbanStore, SpoolFolders
 root = sys.argv[1]
 lock = locks.acquire(f"{root}/run/queue.lock", 1200.0)
 queue = f"{root}/queue"
-store = NftbanStore(Spool(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq"))
+store = NftbanStore(SpoolFolders(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq"))
 print(*(task.id for task in store.take(time.time(), "holder", 1)), flush=True)
 while True:
     signal.pause()
