@@ -209,7 +209,9 @@ async def test_an_excluded_task_is_not_pulled_back(place: Place) -> None:
 async def test_a_replay_that_is_over_takes_nothing_back(place: Place) -> None:
     """Asked too late, the plan to take back accounts for each row as not done, and moves none."""
     async with replaying(place, AT_ONCE, armed=False, sent=12) as (desk, work):
-        await desk.press("s", "w")
+        await desk.press("s")
+        await desk.sees("w do not wait")
+        await desk.press("w")
         await desk.until(lambda: work.ended is not None)
         assert isinstance(work.doing, ReplayRun)
         rows = (Row("a", State.PENDING, "1", end=State.DEAD), Row("b", State.PENDING, "1", "odd"))

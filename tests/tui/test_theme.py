@@ -193,12 +193,18 @@ async def test_a_changed_theme_is_shown_and_a_wrong_one_explained(
         return f"{{based_on: {based_on}, looks: {{cursor: {{background: '{colour}'}}}}}}"
 
     file = own / "mine.yaml"
-    file.write_text(look("night", "#010203"))
+
+    def write(text: str) -> None:
+        """Replace the file at once, so that no look finds a half of it."""
+        (own / "new").write_text(text)
+        (own / "new").replace(file)
+
+    write(look("night", "#010203"))
     console = a_dressed("mine")
     async with console.run_test() as pilot:
         await loaded(pilot)
         assert colour_of_cursor(console) == ("#010203", "#14171c")
-        file.write_text(look("paper", "#040506"))
+        write(look("paper", "#040506"))
         await until(pilot, lambda: "was changed" in said(console))
         await pilot.pause()
         assert colour_of_cursor(console) == ("#040506", "#faf8f2")
@@ -207,14 +213,14 @@ async def test_a_changed_theme_is_shown_and_a_wrong_one_explained(
             if words == "no such theme":
                 file.unlink()
             else:
-                file.write_text(look("night", "nocolour"))
+                write(look("night", "nocolour"))
             await until(pilot, lambda words=words: words in said(console))  # type: ignore[misc]
             assert "theme mine" in said(console)
             assert await console.dressing.look_after() == ""
             assert colour_of_cursor(console)[1] == "#faf8f2"
-            file.write_text(look("paper", "#070809"))
+            write(look("paper", "#070809"))
             await until(pilot, lambda: colour_of_cursor(console)[0] == "#070809")
-            file.write_text(look("paper", "#040506"))
+            write(look("paper", "#040506"))
             await until(pilot, lambda: colour_of_cursor(console)[0] == "#040506")
 
 
