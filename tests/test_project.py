@@ -16,7 +16,15 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = {"engine", "tui", "themes", "tests", "screenshots", ".ci"}
 PACKAGES = ["engine", "tui", "themes"]
-RUNTIME = {"textual", "pyyaml", "humanize", "psutil", "prometheus-client", "google-re2"}
+RUNTIME = {
+    "textual",
+    "pyyaml",
+    "humanize",
+    "psutil",
+    "watchfiles",
+    "prometheus-client",
+    "google-re2",
+}
 
 
 def git_files(*options: str) -> list[Path]:

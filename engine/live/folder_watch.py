@@ -20,10 +20,8 @@ from engine.store import Store, Unavailable
 from engine.system import files
 
 if TYPE_CHECKING:
-    from engine.live.inotify import FolderEvents, InotifyWatch
+    from engine.live.folder_events import FolderEvents, FolderEventSource
 
-GATHER = 0.01
-"""Seconds for which events are gathered after the first of them."""
 POLL, CHECK = 0.25, 1.0
 """Seconds after which folders are compared where nothing can ring, and where nothing has."""
 LATE = 0.2
@@ -136,15 +134,23 @@ class FolderWatch:
     # ---- folders
 
     def _follow_folders(self) -> None:
-        """Watch the folders that are there, anew whenever others are."""
+        """Watch the folders that exist; begin again whenever others do.
+
+        After a name that is not UTF-8, which ends a watch, the folders' times are compared instead.
+        """
         paths = [os.path.abspath(path) for path in self._doorbell.paths]
         stamps: Stamps = {}
+        source: Callable[[Sequence[str]], FolderEventSource | PollingWatch] = _event_source
         while not self._stopped:
-            with closing(_ear(paths)) as ear:
-                now = _stamps(paths, ear.folders)
+            with closing(source(paths)) as events:
+                now = _stamps(paths, events.folders)
                 self._look_into_gap(stamps, now)
                 self._ready.put(None)
-                stamps = self._listen(ear, now)
+                try:
+                    stamps = self._listen(events, now)
+                except OSError:
+                    self._everything()
+                    stamps, source = now, PollingWatch
 
     def _look_into_gap(self, before: Stamps, now: Stamps) -> None:
         """What happened while nobody listened; before the first time nobody has looked either."""
@@ -154,23 +160,21 @@ class FolderWatch:
             elif _differs(before[path], now[path]):
                 self._everything()
 
-    def _listen(self, ear: InotifyWatch | PollingWatch, stamps: Stamps) -> Stamps:
-        """Pass on what happens in folders, until other folders are there."""
+    def _listen(self, events: FolderEventSource | PollingWatch, stamps: Stamps) -> Stamps:
+        """Report changes in folders until one of the folders is another one."""
         known = dict(stamps)
         doubts: dict[str, float] = {}
         while not self._stopped:
-            if ear.wait(CHECK):
-                self._pause(GATHER)
-            heard = ear.hear()
+            heard = events.wait(CHECK)
             turn, now = time.monotonic(), _stamps(list(known))
             if heard.lost:
                 self._everything()
             elif heard.names:
                 self._touched(set().union(*heard.names.values()))
-            if heard.ended or any(_folder(known[path]) != _folder(now[path]) for path in now):
-                # Another one in its place may look the same.
-                return {path: _doubted(known[path], path in heard.ended) for path in known}
-            rang = now.keys() if heard.lost else heard.names.keys()
+            if heard.lost or any(_folder(known[path]) != _folder(now[path]) for path in now):
+                # Removed and made again: another folder in its place may have the same times.
+                return {path: _doubted(known[path]) for path in known}
+            rang = heard.names.keys()
             for path in rang:
                 # What is heard is heard in order: no change is hidden behind this time.
                 known[path] = _settled(now[path])
@@ -191,32 +195,25 @@ class PollingWatch:
     def __init__(self, folders: Iterable[str]) -> None:
         self.folders = frozenset(folders)
 
-    def wait(self, seconds: float) -> bool:
-        """Let the time pass, but not for long: nothing will wake us up."""
+    def wait(self, seconds: float) -> FolderEvents:
+        """Wait, but not for long, as no event ends it; report nothing."""
+        from engine.live.folder_events import FolderEvents
+
         time.sleep(min(seconds, POLL))
-        return False
-
-    def hear(self) -> FolderEvents:
-        """Nothing."""
-        from engine.live.inotify import FolderEvents
-
         return FolderEvents()
 
     def close(self) -> None:
         """There is nothing to close."""
 
 
-def _ear(paths: Sequence[str]) -> InotifyWatch | PollingWatch:
-    from engine.live.inotify import (
-        InotifyWatch,  # on the thread that listens: nobody waits for its loading
-    )
+def _event_source(paths: Sequence[str]) -> FolderEventSource | PollingWatch:
+    # Imported on the thread that waits for events, so that no start waits for it.
+    from engine.live.folder_events import FolderEventSource
 
     try:
-        return InotifyWatch(paths)
+        return FolderEventSource(paths)
     except OSError:
-        return PollingWatch(
-            paths
-        )  # no more watches are to be had, or a folder may not be listened to
+        return PollingWatch(paths)  # no more watches, or a folder that may not be watched
 
 
 def _stamps(paths: Iterable[str], heard: Container[str] | None = None) -> Stamps:
@@ -244,8 +241,8 @@ def _folder(stamp: Stamp | None) -> tuple[int, int] | None:
     return None if stamp is None else stamp.folder
 
 
-def _doubted(stamp: Stamp | None, doubt: bool) -> Stamp | None:
-    return stamp._replace(racy=True) if doubt and stamp else stamp
+def _doubted(stamp: Stamp | None) -> Stamp | None:
+    return stamp._replace(racy=True) if stamp else None
 
 
 def _settled(stamp: Stamp | None) -> Stamp | None:

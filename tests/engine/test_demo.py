@@ -18,7 +18,7 @@ import pytest
 
 from engine.config import queue_config
 from engine.demo.traffic import CONFIG, MENDED, STUCK_AFTER, Demo, publish_mail
-from engine.live.inotify import InotifyWatch
+from engine.live.folder_events import FolderEventSource
 from engine.locks import queue_lock
 from engine.mail import failure_reasons
 from engine.mail.send.delivery_log import Ledger, Places
@@ -77,10 +77,9 @@ def demo(running: tuple[Path, psutil.Process]) -> Path:
 
 def until(condition: Callable[[], bool], folder: Path) -> None:
     """Wait for something to happen in a folder, however long it takes."""
-    with closing(InotifyWatch(path for path, _, _ in os.walk(folder))) as ear:
+    with closing(FolderEventSource(path for path, _, _ in os.walk(folder))) as events:
         while not condition():
-            ear.wait(0.5)
-            ear.hear()
+            events.wait(0.5)
 
 
 def ended(process: psutil.Process) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from engine import verbs
-from engine.live.inotify import InotifyWatch
+from engine.live.folder_events import FolderEventSource
 from tests import command
 from tests.tui.queues import (
     Run,
@@ -338,10 +338,9 @@ def test_an_interrupted_worker_finishes_its_task_under_its_lock(
     )
     opened = os.open(gate, os.O_RDWR)  # for both ways, so that it never blocks
     log = Path(root, "log")
-    with closing(InotifyWatch([str(log)])) as ear:
+    with closing(FolderEventSource([str(log)])) as events:
         while "Executing" not in (log / "queue.log").read_text() and first.poll() is None:
-            ear.wait(0.1)
-            ear.hear()
+            events.wait(0.1)
 
     before = spooldeck(*here, "process-next")
     first.send_signal(signal.SIGINT)

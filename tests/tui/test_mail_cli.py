@@ -29,7 +29,7 @@ import pytest
 from engine import verbs
 from engine.config import queue_config
 from engine.config.mail_config import MailSettings
-from engine.live.inotify import InotifyWatch
+from engine.live.folder_events import FolderEventSource
 from engine.mail.model import Cause, Unused
 from engine.mail.send.suspensions import Suspensions
 from engine.model import State, Task
@@ -392,12 +392,11 @@ def test_a_signal_ends_the_wait_and_the_mail_is_spooled(
         argv += office.argv("mail", "send-with-retry", "hello", TO)
         pipe = subprocess.PIPE
         with subprocess.Popen(argv, env=office.environ, stdout=pipe, stderr=pipe, text=True) as run:
-            with closing(InotifyWatch([str(office.log.parent)])) as ear:
+            with closing(FolderEventSource([str(office.log.parent)])) as events:
                 while run.poll() is None and not (
                     office.log.exists() and "Retrying in" in office.log.read_text()
                 ):
-                    ear.wait(0.1)
-                    ear.hear()
+                    events.wait(0.1)
             run.send_signal(number)
             out, _ = run.communicate(timeout=30)
 

@@ -24,7 +24,7 @@ AT_OPENING = {
 """Modules that the first words need not wait for."""
 
 AT_FIRST_FRAME = {
-    *("prometheus_client", "psutil", "humanize", "email", "http", "multiprocessing", "re2"),
+    *("prometheus_client", "psutil", "humanize", "email", "http", "re2"),
     *("textual.widgets._data_table", "textual.widgets._footer", "textual.widgets._header"),
     *("textual.widgets._rich_log", "textual.widgets._log", "rich.traceback", "rich.syntax"),
     *("markdown_it", "pygments", "importlib.metadata", "unittest", "concurrent.futures.process"),

@@ -1,0 +1,64 @@
+"""Names of changed files in some folders, from the kernel by watchfiles (inotify(7) on Linux).
+
+watchfiles reports neither that the kernel's event queue overflowed, nor a name that is not UTF-8.
+`folder_watch` compares the folders' times each second and finds what was missed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from watchfiles._rust_notify import RustNotify, WatchfilesRustInternalError
+
+STEP_MS, GATHER_MS = 10, 20
+"""Milliseconds: between two looks for events, and for which events are gathered at most."""
+
+
+class FolderEvents(NamedTuple):
+    """Changes since the last call."""
+
+    names: Mapping[str, set[str]] = {}
+    """By folder: files that were made, written, renamed or removed there."""
+    lost: bool = False
+    """Whether a folder itself changed, so that any name may have changed."""
+
+
+class FolderEventSource:
+    """A watch on some folders, from the moment it is made until it is closed."""
+
+    def __init__(self, folders: Iterable[str]) -> None:
+        """Watch those of these folders that exist.
+
+        Raises:
+            OSError: the kernel refuses a watch, such as for want of file descriptors or watches.
+        """
+        self.folders = frozenset(path for path in folders if os.path.isdir(path))
+        try:
+            self._notify = RustNotify([*self.folders], False, False, 0, False, False)
+        except WatchfilesRustInternalError as error:
+            raise OSError(str(error)) from None
+
+    def wait(self, seconds: float) -> FolderEvents:
+        """Wait at most this long for changes.
+
+        Raises:
+            OSError: a name is not UTF-8; no more events come from this watch.
+        """
+        try:
+            found = self._notify.watch(GATHER_MS, STEP_MS, max(1, round(seconds * 1000)), None)
+        except WatchfilesRustInternalError as error:
+            raise OSError(str(error)) from None
+        if isinstance(found, str):
+            return FolderEvents()
+        names: dict[str, set[str]] = {}
+        for _, path in found:
+            folder, _, name = path.rpartition("/")
+            if folder in self.folders:
+                names.setdefault(folder, set()).add(name)
+        return FolderEvents(names, any(path in self.folders for _, path in found))
+
+    def close(self) -> None:
+        """End the watch."""
+        self._notify.close()
