@@ -6,6 +6,7 @@ import importlib.resources
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,7 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = {"engine", "tui", "themes", "tests", "screenshots", ".ci"}
 PACKAGES = ["engine", "tui", "themes"]
-RUNTIME = {
-    "textual",
-    "pyyaml",
-    "humanize",
-    "psutil",
-    "watchfiles",
-    "prometheus-client",
-    "google-re2",
-}
+RUNTIME = {"textual", "watchfiles", "pyyaml", "humanize", "prometheus-client", "google-re2"}
 
 
 def git_files(*options: str) -> list[Path]:
@@ -97,6 +90,27 @@ def test_version_is_kept_once() -> None:
 def test_runtime_dependencies() -> None:
     """The runtime dependencies are exactly these."""
     assert names(pyproject()["project"]["dependencies"]) == RUNTIME
+
+
+def test_each_runtime_dependency_is_imported() -> None:
+    """What engine, tui and themes import is declared, and what is declared is imported."""
+    known = {"yaml": "pyyaml", "re2": "google-re2", "prometheus_client": "prometheus-client"}
+    roots = {
+        name.partition(".")[0]
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+    # rich belongs to textual; _typeshed is known to type checkers only.
+    foreign = roots - sys.stdlib_module_names - set(PACKAGES) - {"rich", "_typeshed"}
+    assert {known.get(name, name) for name in foreign} == RUNTIME
 
 
 def test_runtime_dependencies_are_bounded() -> None:

@@ -233,7 +233,7 @@ def test_the_trash_is_listed_and_restored(root: Path, act: Command) -> None:
     act("purge --state pending --apply 3")
     (operation,) = journal_at(root).operations()
     listed, rows = act("trash list")[1].splitlines(), objects(act("trash list --json"))
-    assert listed[-1] == "3 tasks, 0.0 of 512.0 MB; each is kept for 24 hours"
+    assert listed[-1] == "3 tasks, 633 B of 512.0 MB; each is kept for 24 hours"
     assert {(row["from"], row["op"]) for row in rows} == {("pending", operation.op)}
     assert {row["id"] for row in rows} == ids_at(root, "trash")
     assert all(row["bytes"] > 0 and row["trash_since"] > LONG_AGO for row in rows)

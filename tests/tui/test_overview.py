@@ -50,7 +50,7 @@ from tests.tui.spools import (
     put_file,
     some_tasks,
 )
-from tui.format import keys, table
+from tui.format import human, keys, table
 from tui.locks.screen import LockScreen
 from tui.overview import age_lines as age_view
 from tui.overview import alert_lines as alert_view
@@ -508,15 +508,17 @@ def test_the_greatest_is_named_before_the_others_are_counted() -> None:
 
 
 @given(st.integers(0, 10**9), st.integers(3, 8))
-def test_a_number_is_never_cut(number: int, width: int) -> None:
-    """A number is whole, or says in what it counts, or that there are more."""
-    text = table.amount(number, width)
+def test_a_count_is_whole_or_rounded_to_a_named_unit(number: int, width: int) -> None:
+    """A count fits its width: all digits, or at most three with a unit and rounded."""
+    text = human.format_count(number, width)
 
     assert len(text) <= width
-    plain = text.replace(",", "")
-    scale = {"k": 1000, "M": 1_000_000}.get(plain[-1], 1)
-    if plain[0] != ">":
-        assert int(plain.rstrip("kM")) == number // scale
+    scale = {"k": 1e3, "M": 1e6, "G": 1e9}.get(text[-1], 0)
+    if not scale:
+        assert text == ">99" or text.replace(",", "") == str(number)
+    else:
+        unit = scale / 10 ** len(text[:-1].partition(".")[2])
+        assert abs(float(text[:-1]) * scale - number) <= unit * 0.51
 
 
 def test_a_sparkline() -> None:

@@ -24,14 +24,6 @@ def names(queues: Sequence[str]) -> list[str]:
     ]
 
 
-def amount(number: int, width: int) -> str:
-    """A number in at most so many cells; where it does not fit, in thousands or millions."""
-    for text in (f"{number:,}", f"{number}", f"{number // 1000}k", f"{number // 1_000_000}M"):
-        if len(text) <= width:
-            return text
-    return ">" + "9" * (width - 1)
-
-
 def spark(values: Sequence[float | None]) -> str:
     """How something went, from nothing to its most; a blank where it was not seen."""
     most = max((value for value in values if value is not None), default=0.0)

@@ -15,8 +15,9 @@ from engine.monitor import lock_diagnosis
 from engine.monitor.throughput import spell
 from engine.text.safe import shown
 from tui.format import present
+from tui.format.human import format_count
 from tui.format.present import BLANK, Line, Run
-from tui.format.table import MARGIN, UNKNOWN, amount, names
+from tui.format.table import MARGIN, UNKNOWN, names
 from tui.locks import lines as view
 from tui.locks.examination import LockReport
 from tui.session.place import LEASES, NO_WORKER
@@ -92,7 +93,7 @@ def _cells(lock: Lock, now: float) -> list[Run]:
     free = evidence.verdict is Verdict.FREE
     beat = "-" if free else "?" if evidence.since is None else spell(now - evidence.since)
     who = "-" if free else "?" if evidence.pid is None else f"PID {evidence.pid}"
-    blocks = "?" if waiting is None else amount(waiting.due, 7)
+    blocks = "?" if waiting is None else format_count(waiting.due, 7)
     oldest = waiting.oldest_due if waiting is not None else None
     return [
         (beat, "unknown" if beat == "?" else ""),

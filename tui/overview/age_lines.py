@@ -10,8 +10,9 @@ from engine.index.age_table import BOUNDS, AgeRow, Ages, within
 from engine.text.safe import shown
 from tui.format import present
 from tui.format.glyphs import CURSOR
+from tui.format.human import format_count
 from tui.format.present import Line
-from tui.format.table import amount, spark
+from tui.format.table import spark
 
 FIELDS = {"destination": "dest", "kind": "kind", "error": "cluster"}
 """By what the filter language names them."""
@@ -110,7 +111,7 @@ def _line(row: AgeRow, called: str, column: int, cell: int, room: int) -> Line:
     runs: list[tuple[str, str]] = [(sign + present.fit_end(called, room), "")]
     for at in range(CELLS + 1):
         number = figure(row, at)
-        text = amount(number, cell - 1)
+        text = format_count(number, cell - 1)
         gap = " " * (_wide(at, cell) - len(text))
         if at == column:  # in brackets, which take the gaps on both sides
             runs += [(gap[:-1], ""), (f"[{text}]", "cursor")]

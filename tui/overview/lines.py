@@ -17,8 +17,9 @@ from engine.monitor.throughput import Drain, Rates, Trend
 from engine.policy import at
 from engine.text.safe import shown
 from tui.format import present
+from tui.format.human import format_count
 from tui.format.present import Line, Run
-from tui.format.table import MARGIN, UNKNOWN, amount, names, spark
+from tui.format.table import MARGIN, UNKNOWN, names, spark
 from tui.session.place_session import PlaceSession
 
 CELLS = 9
@@ -109,7 +110,7 @@ def _counted(state: State, width: int) -> Cell:
 
 def _number(queue: PlaceLine, number: int, width: int) -> str:
     more = "" if queue.complete else "+"
-    return amount(number, width - len(more)) + more
+    return format_count(number, width - len(more)) + more
 
 
 def _finer(queue: PlaceLine, now: float) -> Run:
@@ -123,7 +124,7 @@ def _finer(queue: PlaceLine, now: float) -> Run:
 def _retry(queue: PlaceLine, now: float) -> Run:
     if queue.due is None or not queue.complete:
         return UNKNOWN
-    return amount(max(0, queue.counts.get(State.PENDING, 0) - queue.due), 5), ""
+    return format_count(max(0, queue.counts.get(State.PENDING, 0) - queue.due), 5), ""
 
 
 def _oldest(queue: PlaceLine, now: float) -> Run:
@@ -139,7 +140,7 @@ def _rate(way: Callable[[Rates], float]) -> Cell:
 
 def rate(per_second: float) -> str:
     """So many a second in at most five cells: `0.0`, `9.4`, `412`, `12k`."""
-    return f"{per_second:.1f}" if per_second < 100 else amount(int(per_second), 5)
+    return f"{per_second:.1f}" if per_second < 100 else format_count(int(per_second), 5)
 
 
 def _drain(queue: PlaceLine, now: float) -> Run:

@@ -9,8 +9,9 @@ from engine.monitor.recurrence import StillHappens
 from engine.monitor.transport_health import Sending
 from engine.text.safe import shown
 from tui.format import present
+from tui.format.human import format_count
 from tui.format.present import BLANK, Line, Run
-from tui.format.table import amount, names
+from tui.format.table import names
 from tui.overview.lines import PlaceLine
 from tui.overview.snapshot import PlaceSnapshot
 from tui.session.recurrence_check import Judged
@@ -43,7 +44,7 @@ def clusters(judged: Sequence[Judged], width: int, height: int) -> list[Line]:
             present.cut(
                 (
                     (f" {cluster.mark:<7}", "strong"),
-                    (f"{amount(cluster.count, 6):>6} ", ""),
+                    (f"{format_count(cluster.count, 6):>6} ", ""),
                     (error + " ", ""),
                     (now.words, _SAME[now.answer]),
                 ),

@@ -13,6 +13,7 @@ from engine.operations.plans import Plan, Row, TransitionPreview
 from engine.text.safe import shown
 from engine.verbs import VERBS
 from tui.format import present
+from tui.format.human import format_bytes
 from tui.format.present import BLANK, Line, Run
 
 LISTED = 1000
@@ -208,26 +209,11 @@ def _size(plan: Plan, sight: PlanView) -> str:
     if sight.weight is not None:
         some = sight.weight.tasks < len(plan.rows)
         so_far = f" so far, {sight.weight.tasks:,} weighed" if some else ""
-        words.append(f"{bytes_in_words(sight.weight.bytes)}{so_far}")
+        words.append(f"{format_bytes(sight.weight.bytes)}{so_far}")
     if plan.oldest:
         words.append(f"oldest {present.span(sight.now - plan.oldest)}")
         words.append(f"newest {present.span(sight.now - plan.newest)}")
     return ", ".join([*words, f"seen at {present.clock(plan.made)}"])
-
-
-def trash_after(taken: int, more: int, quota: int) -> str:
-    """How full the trash would be: `4.0 of 512.0 MB`."""
-    return f"{(taken + more) / 1e6:.1f} of {quota / 1e6:.1f} MB"
-
-
-def bytes_in_words(amount: int) -> str:
-    """A size for people: `912 B`, `1.2 MB` (powers of 1,000)."""
-    size = float(amount)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000 or unit == "GB":
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    raise AssertionError
 
 
 def outcome(plan: Plan, row: Row, sight: PlanView) -> Run:

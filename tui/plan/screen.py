@@ -24,6 +24,7 @@ from engine.text.safe import shown
 from engine.verbs import VERBS
 from tui.format import keys, present
 from tui.format.export import ExportTable, Take
+from tui.format.human import format_share
 from tui.format.present import Line
 from tui.plan.confirm_screen import ConfirmScreen
 from tui.plan.lines import (
@@ -34,7 +35,6 @@ from tui.plan.lines import (
     outcome,
     planned,
     tally,
-    trash_after,
 )
 from tui.plan.planning import (
     Asked,
@@ -258,7 +258,7 @@ class PlanScreen(ConfirmScreen):
         if trash is None or now is None or self._weight is None:
             return []
         more = self._weight.bytes
-        words = f"after this {trash_after(now, more, trash.quota)}; kept for {trash.hours:g} h"
+        words = f"after this {format_share(now + more, trash.quota)}; kept for {trash.hours:g} h"
         full = "; what does not fit is not purged" if now + more > trash.quota else ""
         return [("trash", words + full)]
 

@@ -24,8 +24,9 @@ from engine.monitor.transport_health import (
 )
 from engine.text.safe import shown
 from tui.format import present
+from tui.format.human import format_count
 from tui.format.present import BLANK, Line, Run
-from tui.format.table import amount, spark
+from tui.format.table import spark
 from tui.transports.suspend_lines import stopped_words
 
 LOOKS = {
@@ -86,7 +87,7 @@ def _figure(at: int, of: str, width: int) -> Cell:
         if tally is None:
             return UNKNOWN
         number = int(getattr(tally, of))
-        return amount(number, width), "bad" if of == "failures" and number else ""
+        return format_count(number, width), "bad" if of == "failures" and number else ""
 
     return cell
 
@@ -212,7 +213,7 @@ def row(
 def _without_one(way: TransportHealth, failing: bool) -> Run:
     tallies = [(way.windows[at].name, way.windows[at].tally) for at in (LATELY, HOUR)]
     counted = [
-        f"{'?' if tally is None else amount(tally.failures, 6).strip()} in {name}"
+        f"{'?' if tally is None else format_count(tally.failures, 6).strip()} in {name}"
         for name, tally in tallies
     ]
     return f" mail that found no transport: {', '.join(counted)}", "bad" if failing else "dim"
@@ -291,7 +292,11 @@ def windows(way: TransportHealth, width: int) -> list[Line]:
 
 def _counts(tried: int, sent: int, failed: int) -> list[Run]:
     bad = "bad" if failed else ""
-    return [(amount(tried, 7), ""), (amount(sent, 7), ""), (amount(failed, 7), bad)]
+    return [
+        (format_count(tried, 7), ""),
+        (format_count(sent, 7), ""),
+        (format_count(failed, 7), bad),
+    ]
 
 
 def ends(way: TransportHealth, now: float) -> list[Line]:
@@ -327,7 +332,7 @@ def faults(way: TransportHealth, now: float, width: int) -> list[Line]:
 def _fault(fault: Fault, everything: int, now: float, width: int) -> Line:
     part = fault.times / everything
     bar = present.fit("#" * max(1, round(BAR * part)), BAR) if width >= present.NARROW + 10 else ""
-    lead = f" {amount(fault.times, 6):>6} {part:>4.0%}  {bar}{' ' if bar else ''}"
+    lead = f" {format_count(fault.times, 6):>6} {part:>4.0%}  {bar}{' ' if bar else ''}"
     last = f" {present.span(now - fault.last)} ago"
     room = max(8, width - len(lead) - len(last))
     return ((lead, ""), (present.fit(shown(fault.pattern), room), "bad"), (last, "dim"))

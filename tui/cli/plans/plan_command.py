@@ -26,6 +26,7 @@ from tui.cli.setup.one_look import print_lines
 from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.setup import EX_USAGE, Setup, complain, fail
 from tui.format import task_row
+from tui.format.human import format_share
 from tui.plan import lines as view
 from tui.session.place_watcher import not_abandoned
 
@@ -132,7 +133,7 @@ def roomy(setup: Setup, store: Store, plan: Plan, sizes: Mapping[str, int]) -> S
             refused[row.id] = trash.full(quota)
         else:
             left -= size
-    after = view.trash_after(quota - left, 0, quota)
+    after = format_share(quota - left, quota)
     return SeenTasks(plan, "", sizes, refused, (("trash after", after),))
 
 

@@ -17,7 +17,7 @@ from tui.cli.plans import verbs
 from tui.cli.plans.plan_command import DONE, OTHERWISE, placed
 from tui.cli.setup.setup import EX_NOPERM, Setup, complain, fail
 from tui.format import task_row
-from tui.plan.lines import bytes_in_words
+from tui.format.human import format_bytes, format_share
 
 
 def list_trash(setup: Setup, arguments: Namespace) -> int:
@@ -40,11 +40,11 @@ def list_trash(setup: Setup, arguments: Namespace) -> int:
             }
             print(task_row.json_line(values), end="")
         else:
-            cells = (task.id, at(since) if since else "?", bytes_in_words(sizes[task.id]))
+            cells = (task.id, at(since) if since else "?", format_bytes(sizes[task.id]))
             print(" | ".join(map(shown, (*cells, _origin(origin, words[origin.state])))))
     if not arguments.json:
         kept, quota = setup.config.trash.hours, setup.config.trash.quota
-        full = f"{sum(sizes.values()) / 1e6:.1f} of {quota / 1e6:.1f} MB"
+        full = format_share(sum(sizes.values()), quota)
         print(f"{len(lying):,} tasks, {full}; each is kept for {kept:g} hours")
     return DONE
 
