@@ -109,8 +109,8 @@ BREAKS = {
     ),
     "what was excluded is forgotten": (
         "engine/operations/journal_writer.py",
-        "    excluded = [Ended(row, End.EXCLUDED, why) for row, why in plan.excluded]\n    lines",
-        "    excluded: list[Ended] = []\n    lines",
+        "    excluded = [RowOutcome(row, RowResult.EXCLUDED, why) for row, why in plan.excluded]\n",
+        "    excluded: list[RowOutcome] = []\n",
         "plan/purge",
         "written down as done",
     ),

@@ -576,7 +576,7 @@ async def test_a_place_that_comes_and_goes(tmp_path: Path, monkeypatch: pytest.M
         tasks = desk.console.queue(1).list
 
         async def is_missed() -> None:
-            await desk.until(lambda: "cannot be reached" in desk.text)
+            await desk.until(lambda: "It is looked at again each second" in desk.text)
 
         await is_missed()
         await desk.press("j", "enter", "R", "space", "*", "tab")
@@ -588,7 +588,7 @@ async def test_a_place_that_comes_and_goes(tmp_path: Path, monkeypatch: pytest.M
         assert "1/1" not in tasks.render_line(0).text
         (tmp_path / "elsewhere").rename(root)
         await desk.until(lambda: "1/1" in tasks.render_line(0).text)
-        assert "cannot be reached" not in desk.text
+        assert "It is looked at again" not in desk.text
 
 
 async def test_the_lock_is_watched() -> None:

@@ -50,7 +50,7 @@ PLANTS = {
     "a callback": ("QueueScreen.action_reread = later", "<string>:"),
     "a worker": ("locks.examine = boom", "tui/cli/setup/setup.py:"),
     "a thread": ("locks.examine = beside", "<string>:"),
-    "the mirror": ("wiring.Setup.open = boom", "tui/cli/open_console.py:"),
+    "the mirror": ("wiring.Setup.open = boom", "tui/cli/setup/places.py:"),
     "the terminal": (
         "import tui.terminal.driver; tui.terminal.driver.Terminal.start_application_mode = boom",
         "<string>:",

@@ -244,7 +244,7 @@ ALL: list[tuple[Callable[[Path], None], str, type, str]] = [
     (a_failing_transport, "curl failed 100% of 3 mails in 10m", TransportsScreen, "curl"),
     (nothing_was_written, "queue.prom was not written for 31m", QueueScreen, "[1 pending"),
     (metrics_are_none, "queue.prom: not understood", QueueScreen, "[1 pending"),
-    (a_lost_folder, "cannot be read", QueueScreen, "cannot be reached"),
+    (a_lost_folder, "cannot be read", QueueScreen, "It is looked at again"),
 ]
 
 

@@ -34,7 +34,7 @@ TERMINAL = ("TERM", "COLORTERM", "LANG", "LC_ALL", "LC_CTYPE", "NO_COLOR", "TMUX
 
 _HIDDEN = frozenset({"TMUX", "STY", "SSH_TTY"})
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class CrashReport(NamedTuple):
