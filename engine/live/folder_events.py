@@ -1,7 +1,7 @@
 """Names of changed files in some folders, from the kernel by watchfiles (inotify(7) on Linux).
 
-watchfiles reports neither that the kernel's event queue overflowed, nor a name that is not UTF-8.
-`folder_watch` compares the folders' times each second and finds what was missed.
+watchfiles does not report that the kernel's event queue overflowed, and it cannot report a name or
+watch a path that is not UTF-8. `folder_watch` compares folder times and finds what was missed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from watchfiles._rust_notify import RustNotify, WatchfilesRustInternalError
 
 STEP_MS, GATHER_MS = 10, 20
-"""Milliseconds: between two looks for events, and for which events are gathered at most."""
+"""Milliseconds: interval at which watchfiles checks for events; longest time to collect them."""
 
 
 class FolderEvents(NamedTuple):
@@ -32,12 +32,13 @@ class FolderEventSource:
         """Watch those of these folders that exist.
 
         Raises:
-            OSError: the kernel refuses a watch, such as for want of file descriptors or watches.
+            OSError: the kernel refuses a watch, such as for want of file descriptors or watches, or
+                a path is not UTF-8.
         """
         self.folders = frozenset(path for path in folders if os.path.isdir(path))
         try:
             self._notify = RustNotify([*self.folders], False, False, 0, False, False)
-        except WatchfilesRustInternalError as error:
+        except (WatchfilesRustInternalError, UnicodeEncodeError) as error:
             raise OSError(str(error)) from None
 
     def wait(self, seconds: float) -> FolderEvents:

@@ -181,6 +181,15 @@ def test_after_a_name_that_is_not_utf8_folder_times_are_compared(folder: Path) -
         told.until(EVERYTHING)
 
 
+def test_a_folder_whose_path_is_not_utf8_is_followed_by_its_time(folder: Path) -> None:
+    """watchfiles cannot watch such a path; each change in it causes a full scan."""
+    inside = folder / NO_TEXT
+    inside.mkdir()
+    with watching(inside) as told:
+        (inside / "task").touch()
+        assert told.next() == EVERYTHING
+
+
 def test_events_that_the_kernel_dropped_cost_one_full_scan(folder: Path) -> None:
     """More changes than the kernel's event queue holds are found by the folder's time."""
     with watching(folder) as told:
