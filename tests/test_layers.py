@@ -157,3 +157,23 @@ def test_the_engine_knows_no_screen() -> None:
     }
 
     assert not wrong
+
+
+FORMATS = ("kannader", "zgb")
+NAMING = ("engine.stores", "tui.cli")
+"""Where a format may be named: its own package, the table of formats, and what connects them."""
+
+
+def test_only_stores_and_the_command_line_name_a_format() -> None:
+    """Screens and actions follow tables of states, edges and controls: no other line, not even a
+    comment, names a format.
+    """
+    wrong = {
+        f"{path.relative_to(ROOT)}:{number}"
+        for name, path in MODULES.items()
+        if not f"{name}.".startswith(tuple(f"{at}." for at in NAMING))
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if any(word in line.lower() for word in FORMATS)
+    }
+
+    assert not wrong, "add what it needs to know of the format to a table of the store protocol"
