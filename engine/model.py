@@ -1,7 +1,7 @@
-"""The nouns: what a task is, where it can stand, and what a store says about it.
+"""Data types shared by all formats: Task, State, Lease, Problem, Edge, Move, LockEvidence.
 
-Everything here is a frozen value. Task is a slotted dataclass; the small carriers around it are
-named tuples, because defining one costs a tenth of the time, and every start of a command pays it.
+All are immutable. Task is a slotted dataclass; the small types are named tuples, because defining
+one takes a tenth of the time and every command pays for it at start-up.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -10,8 +10,8 @@ from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
 
-class _Nothing(dict[str, str]):
-    """An empty mapping that may be a default: nobody can put anything into it."""
+class _EmptyMapping(dict[str, str]):
+    """A read-only empty mapping, safe as a shared default."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]
 
@@ -19,45 +19,46 @@ class _Nothing(dict[str, str]):
         raise TypeError("this mapping is shared and stays empty")
 
 
-EMPTY: Mapping[str, str] = _Nothing()
+EMPTY: Mapping[str, str] = _EmptyMapping()
 
 
 class State(StrEnum):
-    """Where a task stands in its life. Each store has its own word for it (`Store.states`)."""
+    """The states of a task. Each store maps them to its own words (`Store.states`)."""
 
     PENDING = "pending"
-    """To be attempted once `due` has come: ready and delayed are one state."""
+    """Waiting: to be attempted when `due` has passed. Ready and delayed tasks are both PENDING."""
     ACTIVE = "active"
-    """Claimed: somebody is working on it."""
+    """Claimed: a worker is processing it."""
     HELD = "held"
-    """Parked by an operator until released."""
+    """Stopped by an operator until released."""
     DEAD = "dead"
-    """Given up on: the dead-letter queue."""
+    """In the dead-letter queue (DLQ): no further attempts."""
     DONE = "done"
-    """Finished, not yet swept away."""
+    """Finished, not yet deleted."""
     TRASH = "trash"
-    """Purged, still to be had back."""
+    """Purged; can still be restored."""
 
 
 class Lease(NamedTuple):
-    """Who works on a task, and until when nobody else may."""
+    """A claim on a task: its owner and its end."""
 
     owner: str
-    """As the store names workers: a PID, a token, a host."""
+    """The store's name for the worker: a PID, a token, a host."""
     since: float
     """Epoch seconds UTC of the claim."""
     until: float | None = None
-    """Epoch seconds UTC when it lapses by itself; None: only with its owner."""
+    """Epoch seconds UTC when it expires; None: it ends only with its owner."""
     token: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One unit of work, as it was seen. To change it, `replace` it and `swap` it into its store.
+    """One unit of work, as it was scanned. To change it, `replace` fields and `swap` it in its
+    store.
 
-    Times are epoch seconds UTC. A field that a store does not have stays at its default; `None` in
-    `due` and `attempts` means that this store does not know, and so does 0.0 in `created`: such a
-    task has no age, is never the oldest, and no age that is asked for is its own.
+    Times are epoch seconds UTC. A field that a store does not have keeps its default. `None` in
+    `due` and `attempts`, and 0.0 in `created`, mean that the store does not know: a task with
+    unknown `created` has no age, is never the oldest, and matches no age filter.
     """
 
     id: str
@@ -65,192 +66,194 @@ class Task:
     state: State
     created: float
     queue: str = ""
-    """Which queue of a place; "" where there is only one."""
+    """Name of the queue within its place; "" if there is only one."""
     group: str = ""
-    """What limits and fairness go by besides the kind: a transport, a thread, a peer."""
+    """What rate limits and fair claiming count by, besides the kind: a transport, thread or
+    peer."""
     word: str = ""
-    """The store's own word for where it stands, when that is finer than its state."""
+    """The store's own word for the state, if that is finer than `state`."""
     due: float | None = 0.0
-    """Not to be attempted before; 0 is at once."""
+    """Earliest time of the next attempt; 0 means now."""
     attempts: int | None = 0
-    """How many attempts are counted so far, as its store counts them."""
+    """Number of attempts, as the store counts them."""
     priority: int = 0
     description: str = ""
     destination: str = ""
     payload: str = ""
-    """Where further data lies: a path, or the store's own reference."""
+    """Where further data is stored: a path or the store's own reference."""
     error: str = ""
-    """What the last attempt said, cleaned by the store."""
+    """Error of the last attempt, cleaned by the store."""
     lease: Lease | None = None
     rev: str = ""
-    """Changes whenever the stored task does; "" when it is not stored yet."""
+    """Revision: changes with every change of the stored task; "" if it is not stored yet."""
     extra: Mapping[str, str] = field(default=EMPTY, hash=False)
-    """What else the store shows; `dead_since` (epoch seconds) and `dead_reason` for a dead task."""
+    """Other values to show. A dead task may have `dead_since` (epoch seconds) and `dead_reason`."""
 
 
 def own_word(task: Task, states: Mapping[State, str], words: Mapping[str, State] = {}) -> str:
-    """The store's own word for where a task is: the finer one (`Store.words`) if it has one."""
+    """The store's word for a task's state: the finer one (`Store.words`) if there is one."""
     if words.get(task.word) is task.state:
         return task.word
     return states.get(task.state, str(task.state))
 
 
-def words_of(state: State, states: Mapping[State, str], words: Mapping[str, State]) -> list[str]:
-    """All words of a store for the tasks of one state, the state's own word first."""
+def state_words(state: State, states: Mapping[State, str], words: Mapping[str, State]) -> list[str]:
+    """All words of a store for one state, the state's own word first."""
     return [states[state], *(word for word, of in words.items() if of is state)]
 
 
-def counted_by_words(
+def count_by_words(
     counts: Mapping[State, int],
     finer: Mapping[str, int],
     states: Mapping[State, str],
     words: Mapping[str, State],
 ) -> dict[str, int]:
-    """Tasks by the store's own words, from those by states and those by finer words (`finer`)."""
+    """Count tasks by the store's own words, from counts by state and by finer word (`finer`)."""
     found: dict[str, int] = {}
     for state, word in states.items():
-        parts = {each: finer.get(each, 0) for each in words_of(state, states, words)[1:]}
+        parts = {each: finer.get(each, 0) for each in state_words(state, states, words)[1:]}
         found |= {word: counts.get(state, 0) - sum(parts.values()), **parts}
     return found
 
 
-ATTEMPT = "attempt"
-"""In the `extra` of a claimed task: the number of the attempt under way, in a store that counts an
-attempt when it is claimed. `attempts` has those that have ended, in every store."""
+ATTEMPT_KEY = "attempt"
+"""Key in `Task.extra` of a claimed task: the number of the running attempt, for stores that count
+an attempt when it is claimed. `attempts` counts only attempts that have ended, in every store."""
 
 
-def attempts_counted(task: Task) -> int | None:
-    """How many attempts the store itself counts by now; None where it does not know."""
-    return int(task.extra[ATTEMPT]) if ATTEMPT in task.extra else task.attempts
+def counted_attempts(task: Task) -> int | None:
+    """Attempts as the store itself counts them, the running one included if it does; None:
+    unknown."""
+    return int(task.extra[ATTEMPT_KEY]) if ATTEMPT_KEY in task.extra else task.attempts
 
 
 class Missing(NamedTuple):
-    """A task that was asked for and stands nowhere any more."""
+    """A task that was asked for by name and no longer exists."""
 
     id: str
 
 
 class Problem(NamedTuple):
-    """Something in a store that cannot be read as a task, or stands where it should not."""
+    """Something in a store that cannot be read as a task, or is in the wrong place."""
 
     where: str
-    """Which file, row or key, in the store's own terms."""
+    """The file, row or key, in the store's own terms."""
     what: str
-    """What is wrong with it, in words for the operator."""
+    """What is wrong, in words for the operator."""
     state: State | None = None
-    """The state whose folder it lies in, where it lies in one."""
+    """The state whose folder contains it, if any."""
 
 
 class Part(NamedTuple):
-    """One piece of a task as its store keeps it: its file, its payload, the body of a mail."""
+    """One stored piece of a task: its file, its payload, the body of a mail."""
 
     name: str
-    """What it is asked for by; no other piece of the task has it."""
+    """The name to pass to `Store.read`; unique within the task."""
     where: str
-    """Which file, row or key."""
+    """The file, row or key."""
     size: int | None = None
-    """Bytes; None when that is not known."""
+    """Bytes; None if unknown."""
     facts: tuple[tuple[str, str], ...] = ()
-    """What else is known, as pairs of a name and words, in the order to be read; `modified` and
-    `changed` are epoch seconds UTC."""
-    refused: str = ""
-    """Why it is not read; "" when it may be."""
-    wire: bool = False
-    """Whether it is a mail in the form in which it goes over SMTP: a leading dot is doubled, and a
-    line with a dot alone ends it."""
+    """Further (name, text) pairs in display order; `modified` and `changed` are epoch seconds
+    UTC."""
+    refusal: str = ""
+    """Why it must not be read; "" if it may be."""
+    is_wire_format: bool = False
+    """True if it is a mail in SMTP wire format: leading dots are doubled, and a line with a single
+    dot ends it."""
 
 
-def anything_goes(name: str, value: object, now: float) -> str:
-    """No value is wrong by itself."""
+def accept_any_value(name: str, value: object, now: float) -> str:
+    """Accept every new value: the default of `Edge.wrong`."""
     return ""
 
 
 class Edge(NamedTuple):
-    """One way a task may go in a store: which fields may change on it, and what to say before."""
+    """A state change that a store supports: the fields it may change, a refusal, a warning."""
 
     fields: frozenset[str] = frozenset()
-    """Names of the Task fields that a swap along this edge may change, besides where it stands."""
-    refused: str = ""
-    """Why it is refused now; "" when it is open."""
+    """Names of the Task fields that may change, besides `state`."""
+    refusal: str = ""
+    """Why it is refused now; "" if it is allowed."""
     warning: str = ""
-    """What the operator should know before confirming."""
+    """Shown to the operator before confirming."""
     undoable: bool = True
-    wrong: Callable[[str, object, float], str] = anything_goes
-    """What is wrong with a new value of one of its fields at a time (epoch seconds UTC), in words
-    for the operator; "" when nothing is."""
+    value_problem: Callable[[str, object, float], str] = accept_any_value
+    """Checks a new value of a field: (field name, value, epoch seconds UTC) -> what is wrong with
+    it, in words for the operator; "" if it is valid."""
 
 
 Edges: TypeAlias = Mapping[tuple[State | None, State | None], Edge]
-"""From where to where; None before it is stored and after it has left."""
+"""From state and to state -> edge. None as from state: a new task; as to state: a deletion."""
 
 
 class ChangeSource(NamedTuple):
-    """How to know when a store should be looked at again."""
+    """How to learn that a store has changed and must be scanned again."""
 
     paths: tuple[str, ...] = ()
-    """Folders in which something happens when a task moves."""
+    """Folders in which a file event occurs when a task moves."""
     wait: Callable[[float], Collection[str] | None] | None = None
-    """For a store without folders: blocks up to so many seconds; the names of what has changed
-    since it was last asked, or since the store was opened, as `look` takes them. None of them:
-    nothing has; None instead of them: something has that it cannot name, so look at everything."""
-    unwatched: float = 60.0
-    """Seconds after which everything is looked at again, whatever the bell says."""
-    due: float | None = None
-    """Epoch seconds UTC when the next waiting task comes due, as far as the last `take` saw."""
+    """For a store without folders: block up to so many seconds, then return the names of what has
+    changed since the last call (or since opening), as a scan accepts them. An empty collection
+    means no change; None means that something unknown changed: do a full scan."""
+    rescan_seconds: float = 60.0
+    """Seconds between full scans, even if no change is reported."""
+    next_due: float | None = None
+    """Epoch seconds UTC when the next waiting task is due, as far as the last `take` knows."""
 
 
 class Move(NamedTuple):
-    """A task as it was seen and as it shall be; None for before its life and after it."""
+    """A change of one task: as it was scanned and as it should be. `old` is None for a new task,
+    `new` is None for a deletion."""
 
     old: Task | None
     new: Task | None
     image: bytes = b""
-    """What `new` is to be stored as, byte for byte: what `Store.read` once gave of it; empty where
-    the store shall write it. With it, any field may change."""
+    """Bytes to store for `new`, as `Store.read` once returned them; empty: the store formats the
+    task itself. With an image, any field may change."""
 
 
 class Outcome(NamedTuple):
-    """What became of a move."""
+    """The result of a move."""
 
     move: Move
     rev: str = ""
-    """The new revision; "" when the task has left, or nothing happened."""
+    """The new revision; "" if the task was deleted or nothing changed."""
     error: Exception | None = None
-    """Why nothing happened; None when it is done and durable."""
+    """Why nothing changed; None if the change is done and durable."""
 
 
 class Verdict(StrEnum):
-    """What the evidence says about a queue's lock."""
+    """State of a queue lock according to the evidence."""
 
     FREE = "free"
     HELD = "held"
     STALE = "stale"
-    """Its owner is gone."""
+    """Its holder no longer exists."""
     STUCK = "stuck"
-    """Its owner lives, but has shown no sign of life for longer than the threshold."""
+    """Its holder is alive, but has sent no heartbeat for longer than the threshold."""
     UNKNOWN = "unknown"
 
 
 class LockEvidence(NamedTuple):
-    """What could be found out about a lock, and what follows from it."""
+    """A verdict on a queue lock and the facts behind it."""
 
     verdict: Verdict
     pid: int | None = None
     since: float | None = None
-    """Epoch seconds UTC of its last sign of life (it is renewed while its holder works)."""
+    """Epoch seconds UTC of the last heartbeat, which the holder renews while it works."""
     age: float = 0.0
-    """Seconds since then, at the moment of looking."""
+    """Seconds since then, when the lock was examined."""
     reason: str = ""
-    """The verdict in words."""
-    doubt: str = ""
-    """Why its holder must not be signalled; "" only where that process is proven to be the one
-    that took the lock, or where there is none to signal."""
+    """The verdict as text."""
+    signal_refusal: str = ""
+    """Why the holder must not be signalled. "" only if this process is proven to hold the lock, or
+    if there is no process to signal."""
     facts: tuple[tuple[str, str], ...] = ()
-    """What was found out, as pairs of a name and words, in the order to be read."""
-    seen: str = ""
-    """Which lock this was: changes whenever it changes hands. "free" where there was none."""
+    """Findings as (name, text) pairs in display order."""
+    identity: str = ""
+    """Identity of the lock: changes whenever its holder changes; "free" if there is no lock."""
     holders: tuple[int, ...] = ()
-    """PIDs that stand between us and the lock: whom to end, in this order, where there is no doubt.
-    """
-    proven: bool = True
-    """Whether the verdict follows from what the kernel says, not from times alone."""
+    """PIDs to end to free the lock, in this order, if `signal_refusal` is ""."""
+    is_proven: bool = True
+    """True if the verdict is based on kernel facts, not on times alone."""

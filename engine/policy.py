@@ -1,4 +1,4 @@
-"""Decisions from values and `now`: when to try again, when to give up, what keeps a task waiting.
+"""Pure decisions: retry backoff, due times, token buckets, and why a task is waiting.
 
 Nothing here reads a clock, a file or a setting. Times are epoch seconds UTC, durations seconds.
 """
@@ -12,50 +12,50 @@ from typing import NamedTuple, TypeAlias
 
 from engine import verbs
 from engine.model import Lease, LockEvidence, State, Task, Verdict
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 
 Backoff: TypeAlias = Callable[[int], float | None]
-"""Seconds to wait after a failure that followed so many retries; None to give up."""
+"""Number of retries so far -> seconds to wait after this failure; None to give up."""
 
-DAY = 86400.0
-FURTHEST = 7 * DAY
-"""No task waits longer than this: a next attempt further away is a clock that jumped."""
+DAY_SECONDS = 86400.0
+MAX_WAIT_SECONDS = 7 * DAY_SECONDS
+"""The longest a task waits, in seconds: a due time further away comes from a wrong clock."""
 
-DLQ_LIMIT = 10
-"""Dead tasks above which somebody should look (contract, "Module Integration Guide")."""
+DLQ_ALERT_LIMIT = 10
+"""More dead tasks than this raise an alert (contract, "Module Integration Guide")."""
 
 
 class RetryPolicy(NamedTuple):
-    """How failures are counted and when they end."""
+    """How failures are counted and when retries end."""
 
     backoff: Backoff
-    last_counts: int
-    """By how much the failure that buries a task raises its attempts: 0 or 1."""
-    runs: int
-    """How often a task is run at most, for people; 0 where its age decides."""
+    final_attempts: int
+    """What the last failure adds to the attempts: 0 or 1."""
+    max_runs: int
+    """Maximum number of runs of a task, for display; 0 if its age decides."""
     lifetime: float = float("inf")
-    """Seconds since it was created after which a task that fails is not tried again."""
+    """Seconds after its creation from which a task that fails is not retried."""
 
-    def wait(self, task: Task, now: float) -> float | None:
-        """Seconds until a task is tried again that fails now; None to give it up."""
-        # When a task was created need not be known: then it is 0, and no age gives it up.
+    def retry_delay(self, task: Task, now: float) -> float | None:
+        """Seconds until the next attempt of a task that fails now; None to give it up."""
+        # An unknown creation time is 0: the age of such a task never gives it up.
         if task.created and now - task.created >= self.lifetime:
             return None
         return self.backoff(task.attempts or 0)
 
 
-def exponential(base: float, ceiling: float, limit: int) -> Backoff:
-    """60, 120, 240, ... seconds, never more than `ceiling`, for `limit` retries."""
+def exponential_backoff(base: float, ceiling: float, limit: int) -> Backoff:
+    """Return 60, 120, 240, ... seconds, at most `ceiling`, for `limit` retries; then None."""
     return lambda retries: None if retries >= limit else _doubled(base, retries, ceiling)
 
 
 def _doubled(base: float, times: int, ceiling: float) -> float:
-    # 2**64 is beyond any ceiling, and 2**5000 beyond what a float holds.
+    # 2**64 exceeds any ceiling, and 2**5000 would overflow a float.
     return min(ceiling, base * 2.0 ** min(times, 64))
 
 
-def stepped(waits: Sequence[float], limit: int) -> Backoff:
-    """These waits one after the other, the last again and again, for `limit` retries."""
+def stepped_backoff(waits: Sequence[float], limit: int) -> Backoff:
+    """Return the given waits in order, repeating the last one, for `limit` retries; then None."""
 
     def backoff(retries: int) -> float | None:
         return waits[min(max(retries, 0), len(waits) - 1)] if retries < limit else None
@@ -63,72 +63,74 @@ def stepped(waits: Sequence[float], limit: int) -> Backoff:
     return backoff
 
 
-def contract(base: float = 60, ceiling: float = 900, limit: int = 3) -> RetryPolicy:
-    """The queue contract's table: waits of 60, 120, 240 s; the fourth failure buries.
+def contract_retries(base: float = 60, ceiling: float = 900, limit: int = 3) -> RetryPolicy:
+    """The retry table of the contract: waits of 60, 120 and 240 s; the fourth failure is final.
 
     Source: NFTBan Queue and Mail Contract, "Retry Policy".
     """
-    return RetryPolicy(exponential(base, ceiling, limit), last_counts=0, runs=limit + 1)
+    return RetryPolicy(
+        exponential_backoff(base, ceiling, limit), final_attempts=0, max_runs=limit + 1
+    )
 
 
-def shipped(base: float = 30, ceiling: float = 900, limit: int = 3) -> RetryPolicy:
-    """What the program behind the contract does: it counts first, then waits or buries.
+def shipped_retries(base: float = 30, ceiling: float = 900, limit: int = 3) -> RetryPolicy:
+    """The retries of the real NFTBan program, which counts first and then waits or gives up.
 
-    Waits of 60 and 120 s, the third failure buries, with three counted attempts.
+    Waits of 60 and 120 s; the third failure is final, with three counted attempts.
     Source: nftban_task_queue.sh, failure handling.
     """
 
     def backoff(retries: int) -> float | None:
         return None if retries + 1 >= limit else _doubled(base, retries + 1, ceiling)
 
-    return RetryPolicy(backoff, last_counts=1, runs=max(1, limit))
+    return RetryPolicy(backoff, final_attempts=1, max_runs=max(1, limit))
 
 
-def trusted_due(due: float, written: float, now: float) -> float:
-    """When to attempt a task that was stored at `written` with this due time.
+def limit_due(due: float, written: float, now: float) -> float:
+    """The due time to use for a task that was stored at `written` with the given `due`.
 
-    A due time further than `FURTHEST` from now comes from a clock that jumped, and must not park
-    a task for years: it waits that long since it was written, or not at all when that, too, is
-    said to lie in the future.
+    A due time more than `MAX_WAIT_SECONDS` seconds ahead comes from a wrong clock and must not
+    delay a task for years. Use `written` plus that limit instead, or now if `written` is in the
+    future too.
     """
-    if due <= now + FURTHEST:
+    if due <= now + MAX_WAIT_SECONDS:
         return due
-    return written + FURTHEST if written <= now else now
+    return written + MAX_WAIT_SECONDS if written <= now else now
 
 
 def is_due(task: Task, now: float) -> bool:
-    """Whether a pending task may be attempted."""
+    """True if the due time of a pending task has passed."""
     return (task.due or 0.0) <= now
 
 
-def stuck(age: float, threshold: float) -> bool:
-    """Whether a live holder has been silent for too long; both in seconds."""
+def is_stuck(age: float, threshold: float) -> bool:
+    """True if a live holder's heartbeat is older than the threshold; both in seconds."""
     return age > threshold
 
 
-def older_than(dead_since: float, now: float, days: float) -> bool:
-    """Whether a dead task has been dead for more than so many days (strictly, as the contract)."""
-    return dead_since < now - days * DAY
+def is_older_than(dead_since: float, now: float, days: float) -> bool:
+    """True if a task died more than so many days ago (strictly more, as in the contract)."""
+    return dead_since < now - days * DAY_SECONDS
 
 
-HOUR = 3600
-"""A token is this many units, so that a bucket refills by whole numbers: `per_hour` a second."""
+UNITS_PER_TOKEN = 3600
+"""Units per token. Refilling adds `per_hour` units a second, so all values are whole numbers."""
 
 
 class Rate(NamedTuple):
-    """How much may be done: so many an hour, and so many at once after a rest."""
+    """A rate limit: tokens per hour, and the most that can be saved up (burst)."""
 
     per_hour: int
     burst: int
 
     @classmethod
-    def of(cls, per_hour: int, burst: int | None = None) -> Rate:
-        """A rate whose burst is, unless given, the hour's worth but at most 5."""
+    def with_default_burst(cls, per_hour: int, burst: int | None = None) -> Rate:
+        """Make a rate; the default burst is one hour's tokens, at most 5."""
         return cls(per_hour, min(per_hour, 5) if burst is None else burst)
 
 
 class Bucket(NamedTuple):
-    """A token bucket at an instant, in whole numbers, so that nothing is lost to rounding."""
+    """A token bucket at a point in time, in whole numbers, so nothing is lost to rounding."""
 
     units: int
     """1/3600 tokens."""
@@ -137,35 +139,35 @@ class Bucket(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """Whole tokens to be spent."""
-        return self.units // HOUR
+        """Whole tokens available."""
+        return self.units // UNITS_PER_TOKEN
 
 
-def full(rate: Rate, now: float) -> Bucket:
-    """A bucket that has rested."""
-    return Bucket(rate.burst * HOUR, int(now))
+def full_bucket(rate: Rate, now: float) -> Bucket:
+    """A full bucket."""
+    return Bucket(rate.burst * UNITS_PER_TOKEN, int(now))
 
 
-def refill(bucket: Bucket, rate: Rate, now: float) -> Bucket:
-    """The bucket at `now`: fuller by the time passed, never above its burst.
+def refill_bucket(bucket: Bucket, rate: Rate, now: float) -> Bucket:
+    """The bucket at `now`, with the tokens of the time passed, at most `burst`.
 
-    A clock that jumped back neither fills nor starves it: it goes on from the new time. One that
-    jumped ahead fills it to its burst, once.
+    If the clock jumped back, no tokens are added or removed, and time counts from the new value. A
+    jump ahead fills the bucket once.
     """
     passed = max(0, int(now) - bucket.stamp)
-    units = min(rate.burst * HOUR, max(0, bucket.units) + passed * rate.per_hour)
+    units = min(rate.burst * UNITS_PER_TOKEN, max(0, bucket.units) + passed * rate.per_hour)
     return Bucket(units, int(now))
 
 
-def spend(bucket: Bucket, tokens: int = 1) -> Bucket | None:
-    """The bucket with so many tokens less; None when it has not that many."""
-    units = bucket.units - tokens * HOUR
+def spend_tokens(bucket: Bucket, tokens: int = 1) -> Bucket | None:
+    """Take tokens from the bucket; None if it has too few."""
+    units = bucket.units - tokens * UNITS_PER_TOKEN
     return None if units < 0 else Bucket(units, bucket.stamp)
 
 
-def next_token(bucket: Bucket, rate: Rate) -> float:
-    """When the bucket holds a whole token, if nobody spends: its stamp, when it does already."""
-    lacking = HOUR - bucket.units
+def next_token_time(bucket: Bucket, rate: Rate) -> float:
+    """Epoch seconds when the bucket next holds a whole token; its stamp if it holds one already."""
+    lacking = UNITS_PER_TOKEN - bucket.units
     if lacking <= 0:
         return float(bucket.stamp)
     if rate.per_hour <= 0 or rate.burst <= 0:
@@ -173,165 +175,169 @@ def next_token(bucket: Bucket, rate: Rate) -> float:
     return float(bucket.stamp + -(-lacking // rate.per_hour))
 
 
-QUIET = 900.0
-"""Seconds since the last run after which nobody seems to work a queue: three rounds of the real
+NO_WORKER_SECONDS = 900.0
+"""Seconds without a run after which no worker seems to serve a queue: three rounds of the real
 program's timer, which fires every 5 minutes and up to 2 minutes late."""
 
 
 class Circumstances(NamedTuple):
-    """What can keep a task from being run, besides itself."""
+    """What can keep a task from running, apart from the task itself."""
 
     lock: LockEvidence | None = None
-    """The queue's lock; None where the store has none, or it was not looked at."""
-    handled: Callable[[str], bool] | None = None
-    """Whether a task of this kind would be claimed; None: the configuration is not known."""
+    """The queue's lock; None if the store has none or it was not examined."""
+    is_handled: Callable[[str], bool] | None = None
+    """True if a worker has a handler for this kind; None: the configuration is unknown."""
     token_at: float = 0.0
-    """When the bucket that this kind draws on holds a token."""
-    paused: str = ""
-    """Why the queue as a whole stands still; "" when it does not."""
-    ahead: int = 0
-    """How many due tasks come before it, in the order in which its store takes them."""
+    """Epoch seconds when the token bucket of this kind next holds a token."""
+    pause_reason: str = ""
+    """Why the whole queue is paused; "" if it is not."""
+    tasks_ahead: int = 0
+    """Number of due tasks that the store claims before this one."""
     last_run: float | None = None
-    """When a worker last ran here; None: not known."""
-    shut: str = ""
-    """Why no task of this kind would be claimed now, whoever handles it; "" when one would."""
-    by_id: bool = True
-    """Whether due tasks are taken in the order of ids, so that those before it are older."""
-    idle: bool = False
-    """Whether nothing has run for so long, though tasks were due, that there is an alarm."""
+    """Epoch seconds when a worker last ran; None: unknown."""
+    closed_reason: str = ""
+    """Why no task of this kind is claimed now, even by a worker with a handler; "" if one is."""
+    is_id_order: bool = True
+    """True if due tasks are claimed in id order, so that the tasks ahead are older."""
+    is_idle: bool = False
+    """True if tasks are due but none has run for so long that there is an alert."""
 
 
 def why_waiting(task: Task, now: float, about: Circumstances) -> tuple[str, ...]:
-    """What keeps a task from being run, as sentences that are safe to show, for any state.
+    """Explain why a task in any state is not running, as phrases that are safe to show.
 
-    The first is what keeps it now, and the others what will keep it after that, or what is to be
-    known besides. For a task that is being worked on, or is not to be, they say just that.
+    The first is the present reason; the others apply after it, or add facts. For a task that is
+    running, or that is not going to run, the phrases describe that instead.
     """
     return tuple(_WHY[task.state](task, now, about))
 
 
-def in_a_line(reasons: Sequence[str]) -> str:
-    """The sentences of `why_waiting` as one."""
+def join_reasons(reasons: Sequence[str]) -> str:
+    """Join the phrases of `why_waiting` into one line."""
     return "; ".join(reasons)
 
 
 def _why_pending(task: Task, now: float, about: Circumstances) -> Iterator[str]:
-    hindered = [*_hindrances(task, now, about)]
+    hindered = [*_blocking_reasons(task, now, about)]
     yield from hindered
     due, lock = is_due(task, now), about.lock
-    refused = any(_unhandled(task, about))
-    ahead = about.ahead if due and not refused else 0
+    refused = any(_handler_problem(task, about))
+    ahead = about.tasks_ahead if due and not refused else 0
     if ahead:
-        which = "older" if about.by_id else "other"
+        which = "older" if about.is_id_order else "other"
         yield f"{ahead:,} {which} task{'s' if ahead > 1 else ''} first"
     verdict = Verdict.FREE if lock is None else lock.verdict
     if lock is not None and verdict is Verdict.HELD and not hindered:
-        yield f"{'' if ahead else 'next in line; '}the lock is held by {_holder(lock)}"
+        yield f"{'' if ahead else 'next in line; '}lock held by {_describe_holder(lock)}"
     alone = _is_quiet(about, now) or not (hindered or ahead)
     if alone and verdict not in (Verdict.HELD, Verdict.STUCK):
-        yield _nobody(task, now, about, due and not hindered)
+        yield _no_worker(task, now, about, due and not hindered)
 
 
-def _hindrances(task: Task, now: float, about: Circumstances) -> Iterator[str]:
-    """What keeps a pending task from being run even were it the next, and a worker there."""
-    if about.paused:
-        yield f"the queue is paused: {shown(about.paused)}"
+def _blocking_reasons(task: Task, now: float, about: Circumstances) -> Iterator[str]:
+    """What would block a pending task even if it were the next one and a worker were running."""
+    if about.pause_reason:
+        yield f"the queue is paused: {safe_line(about.pause_reason)}"
     if not is_due(task, now):
-        # What no attempt has failed at does not back off: it says itself what it waits for.
-        why = shown(task.error) if task.error.startswith(verbs.WAITS) else "backoff"
-        yield f"{why} until {until(task.due or 0.0, now)}"
-    yield from _unhandled(task, about)
-    if about.lock is not None and about.lock.verdict in _BROKEN:
-        yield _BROKEN[about.lock.verdict](about.lock)
+        # The first attempt has no backoff; its error field contains the reason for the wait.
+        why = safe_line(task.error) if task.error.startswith(verbs.WAITING_PREFIX) else "backoff"
+        yield f"{why} until {format_deadline(task.due or 0.0, now)}"
+    yield from _handler_problem(task, about)
+    if about.lock is not None and about.lock.verdict in _BLOCKING_VERDICTS:
+        yield _BLOCKING_VERDICTS[about.lock.verdict](about.lock)
     if about.token_at > max(now, task.due or 0.0):
-        yield f"no token until {until(about.token_at, now)}"
+        yield f"no token until {format_deadline(about.token_at, now)}"
 
 
-def _unhandled(task: Task, about: Circumstances) -> Iterator[str]:
-    if about.handled is not None and not about.handled(task.kind):
-        yield f"no handler configured for {shown(task.kind)}"
-    elif about.shut:
-        yield shown(about.shut)
+def _handler_problem(task: Task, about: Circumstances) -> Iterator[str]:
+    if about.is_handled is not None and not about.is_handled(task.kind):
+        yield f"no handler configured for {safe_line(task.kind)}"
+    elif about.closed_reason:
+        yield safe_line(about.closed_reason)
 
 
 def _is_quiet(about: Circumstances, now: float) -> bool:
-    return about.idle or (about.last_run is not None and now - about.last_run > QUIET)
+    return about.is_idle or (
+        about.last_run is not None and now - about.last_run > NO_WORKER_SECONDS
+    )
 
 
-def _nobody(task: Task, now: float, about: Circumstances, due: bool) -> str:
-    """That no worker is there, and since when."""
-    ran = "" if about.last_run is None else f", last run {lasting(now - about.last_run)} ago"
+def _no_worker(task: Task, now: float, about: Circumstances, due: bool) -> str:
+    """Report that no worker is running, and since when."""
+    ran = (
+        ""
+        if about.last_run is None
+        else f", last run {describe_duration(now - about.last_run)} ago"
+    )
     if not due:
-        return f"no worker is at work{ran}"
-    # When one is due at once, it is not on record since when: it may have been retried just now.
-    for_long = f" for {lasting(now - task.due)}" if task.due else ""
+        return f"no worker running{ran}"
+    # With due 0 the start of the wait is unknown: the task may have been retried just now.
+    for_long = f" for {describe_duration(now - task.due)}" if task.due else ""
     free = about.lock is not None and about.lock.verdict is Verdict.FREE
-    return f"due{for_long}, but not seen by any worker{': the lock is free' if free else ''}{ran}"
+    return f"due{for_long}, no worker running{': lock is free' if free else ''}{ran}"
 
 
-def _holder(lock: LockEvidence) -> str:
-    """Who has a lock, as far as is known, and when that was last certain."""
-    who = f"PID {lock.pid}" if lock.pid is not None else "somebody, PID unknown"
-    return who if lock.since is None else f"{who}, who gave a sign of life {lasting(lock.age)} ago"
+def _describe_holder(lock: LockEvidence) -> str:
+    """The holder of a lock and the age of its heartbeat, as far as known."""
+    who = f"PID {lock.pid}" if lock.pid is not None else "an unknown PID"
+    return who if lock.since is None else f"{who}, last heartbeat {describe_duration(lock.age)} ago"
 
 
-def _stuck(lock: LockEvidence) -> str:
+def _describe_stuck(lock: LockEvidence) -> str:
     who = f"PID {lock.pid}" if lock.pid is not None else "its holder"
-    return f"the lock is stuck: {who} gave no sign of life for {lasting(lock.age)}"
+    return f"lock is stuck: no heartbeat from {who} for {describe_duration(lock.age)}"
 
 
-_BROKEN: Mapping[Verdict, Callable[[LockEvidence], str]] = {
-    Verdict.STUCK: _stuck,
+_BLOCKING_VERDICTS: Mapping[Verdict, Callable[[LockEvidence], str]] = {
+    Verdict.STUCK: _describe_stuck,
     Verdict.STALE: lambda lock: (
-        f"the lock is stale: {shown(lock.reason)}; the next worker takes it over"
+        f"lock is stale: {safe_line(lock.reason)}; the next worker takes it over"
     ),
-    Verdict.UNKNOWN: lambda lock: f"the lock cannot be judged: {shown(lock.reason)}",
+    Verdict.UNKNOWN: lambda lock: f"lock state unknown: {safe_line(lock.reason)}",
 }
-"""What is to be said of a lock that is not as it should be."""
+"""Verdict of a lock that blocks or delays tasks -> its description."""
 
 
 def _why_held(task: Task, now: float, about: Circumstances) -> Iterator[str]:
     yield "held by an operator until released"
     if not is_due(task, now):
-        # What no attempt has failed at does not back off: it says itself what it waits for.
-        why = shown(task.error) if task.error.startswith(verbs.WAITS) else "backoff"
-        yield f"{why} until {until(task.due or 0.0, now)}"
-    yield from _unhandled(task, about)
+        # The first attempt has no backoff; its error field contains the reason for the wait.
+        why = safe_line(task.error) if task.error.startswith(verbs.WAITING_PREFIX) else "backoff"
+        yield f"{why} until {format_deadline(task.due or 0.0, now)}"
+    yield from _handler_problem(task, about)
 
 
 def _why_active(task: Task, now: float, about: Circumstances) -> Iterator[str]:
     lock, lease = about.lock, task.lease
-    taken = "" if lease is None else f", taken {lasting(now - lease.since)} ago"
+    taken = "" if lease is None else f", claimed {describe_duration(now - lease.since)} ago"
     if lock is not None and lock.verdict in (Verdict.FREE, Verdict.STALE):
-        why = "nobody has the lock" if lock.verdict is Verdict.FREE else shown(lock.reason)
-        yield f"nobody works on it any more: {why}{taken}"
-        yield "the next worker counts a failed attempt and gives it back"
+        why = "lock is free" if lock.verdict is Verdict.FREE else safe_line(lock.reason)
+        yield f"orphaned: {why}{taken}"
+        yield "the next worker counts a failed attempt and requeues it"
     elif lock is not None and lock.verdict is Verdict.STUCK:
-        yield _stuck(lock) + taken
+        yield _describe_stuck(lock) + taken
     elif lock is not None and lock.verdict is Verdict.UNKNOWN:
-        yield f"whether anybody works on it is not known: {shown(lock.reason)}{taken}"
+        yield f"lock state unknown: {safe_line(lock.reason)}{taken}"
     elif lease is not None and lease.until is not None and (lock is None or lease.until <= now):
-        yield from _leased(lease, lease.until, now)
+        yield from _describe_lease(lease, lease.until, now)
     else:
-        owner = shown(lease.owner) if lease is not None else ""
+        owner = safe_line(lease.owner) if lease is not None else ""
         who = f"PID {lock.pid}" if lock is not None and lock.pid is not None else owner
-        at_it = f" for {lasting(now - lease.since)}" if lease is not None else ""
-        yield f"being worked on{' by ' if who else ''}{who}{at_it}"
+        at_it = f" for {describe_duration(now - lease.since)}" if lease is not None else ""
+        yield f"being processed{' by ' if who else ''}{who}{at_it}"
 
 
-def _leased(lease: Lease, ends: float, now: float) -> Iterator[str]:
-    """What is known of a claim that ends by itself: not whether anybody is at it."""
-    # A claim without a time has ended at 0, which says nothing of when.
-    ago = f" {lasting(now - lease.since)} ago" if lease.since > 0 else ""
-    claimed = f"claimed{ago}{f' by {shown(lease.owner)}' if lease.owner else ''}"
+def _describe_lease(lease: Lease, ends: float, now: float) -> Iterator[str]:
+    """Describe a claim that expires by itself; it does not show whether a worker is running."""
+    # A lease without an end time has `until` 0: do not show an age for it.
+    ago = f" {describe_duration(now - lease.since)} ago" if lease.since > 0 else ""
+    claimed = f"claimed{ago}{f' by {safe_line(lease.owner)}' if lease.owner else ''}"
     if ends > now:
-        yield f"{claimed}{'' if lease.owner else ', by whom is not known'}"
-        yield f"its lease lapses at {until(ends, now)}"
+        yield f"{claimed}{'' if lease.owner else ', owner unknown'}"
+        yield f"its lease expires at {format_deadline(ends, now)}"
         return
-    lapsed = f" {lasting(now - ends)} ago" if ends > 0 else ""
-    yield (
-        f"its lease has lapsed{lapsed}: the next worker gives it back, and it counts as an attempt"
-    )
+    expired = f" {describe_duration(now - ends)} ago" if ends > 0 else ""
+    yield f"its lease expired{expired}: the next worker counts an attempt and requeues it"
     if lease.since > 0 or lease.owner:
         yield claimed
 
@@ -339,15 +345,15 @@ def _leased(lease: Lease, ends: float, now: float) -> Iterator[str]:
 def _why_dead(task: Task, now: float, about: Circumstances) -> Iterator[str]:
     tries = "" if task.attempts is None else f" after {task.attempts:,} attempts"
     tries = tries.removesuffix("s") if task.attempts == 1 else tries
-    since = _seconds(task.extra.get("dead_since", ""))
-    ago = "" if since is None else f", {lasting(now - since)} ago"
-    reason = shown(task.extra.get("dead_reason", ""))
-    yield f"given up on{tries}{ago}{f' ({reason})' if reason else ''}"
-    yield "it runs again only if retried, then as if new"
-    yield from _unhandled(task, about)
+    since = _parse_seconds(task.extra.get("dead_since", ""))
+    ago = "" if since is None else f", {describe_duration(now - since)} ago"
+    reason = safe_line(task.extra.get("dead_reason", ""))
+    yield f"given up{tries}{ago}{f' ({reason})' if reason else ''}"
+    yield "stays here until retried (attempts reset)"
+    yield from _handler_problem(task, about)
 
 
-def _seconds(text: str) -> float | None:
+def _parse_seconds(text: str) -> float | None:
     try:
         return float(text)
     except ValueError:
@@ -355,11 +361,11 @@ def _seconds(text: str) -> float | None:
 
 
 def _why_done(task: Task, now: float, about: Circumstances) -> Iterator[str]:
-    yield "done; its store clears it away"
+    yield "done; its store deletes it later"
 
 
 def _why_trash(task: Task, now: float, about: Circumstances) -> Iterator[str]:
-    yield "purged by an operator: no worker sees it, and it can still be had back"
+    yield "purged by an operator: workers ignore it; it can be restored"
 
 
 _WHY: Mapping[State, Callable[[Task, float, Circumstances], Iterator[str]]] = {
@@ -372,27 +378,29 @@ _WHY: Mapping[State, Callable[[Task, float, Circumstances], Iterator[str]]] = {
 }
 
 
-def until(moment: float, now: float) -> str:
-    """A time to come, with its date unless that is today's: `12:01:02Z (in 4 min)`."""
-    said = at(moment)
-    if moment == float("inf") or not said.endswith("Z"):
-        return said
-    today, time_of_day = at(now)[:11], said[11:]
-    return f"{time_of_day if said.startswith(today) else said} (in {lasting(moment - now)})"
+def format_deadline(moment: float, now: float) -> str:
+    """A future time, with its date unless it is today: `12:01:02Z (in 4 min)`."""
+    text = format_time(moment)
+    if moment == float("inf") or not text.endswith("Z"):
+        return text
+    today, time_of_day = format_time(now)[:11], text[11:]
+    return (
+        f"{time_of_day if text.startswith(today) else text} (in {describe_duration(moment - now)})"
+    )
 
 
-def at(moment: float) -> str:
-    """A time for a sentence, in UTC: `2026-01-07 12:01:02Z`; "never" for infinity."""
+def format_time(moment: float) -> str:
+    """A time in UTC, for a sentence: `2026-01-07 12:01:02Z`; "never" for infinity."""
     if moment == float("inf"):
         return "never"
     try:
         return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(moment))
-    except (OverflowError, OSError, ValueError):  # from a file, and beyond any calendar
+    except (OverflowError, OSError, ValueError):  # read from a file; beyond year 9999
         return f"epoch second {moment:g}"
 
 
-def spell(seconds: float) -> str:
-    """A duration in at most six cells: `3s`, `1m42s`, `1h17m`, `6d02h`, `412d`."""
+def format_duration(seconds: float) -> str:
+    """A duration of at most 6 characters: `3s`, `1m42s`, `1h17m`, `6d02h`, `412d`."""
     whole = int(max(0.0, min(seconds, 86400.0 * 99_999)) + 0.5)
     if whole < 60:
         return f"{whole}s"
@@ -404,28 +412,32 @@ def spell(seconds: float) -> str:
     return f"{days}d{hours:02d}h" if days < 100 else f"{days}d"
 
 
-def roughly(seconds: float) -> str:
-    """`spell` without seconds from a minute on, so that a line with it seldom changes."""
+def format_rough_duration(seconds: float) -> str:
+    """Like `format_duration`, but from one minute on without seconds, so it changes less often."""
     whole = seconds // 1
-    return spell(whole) if whole < 60 else spell(whole // 60 * 60).removesuffix("00s")
+    return (
+        format_duration(whole)
+        if whole < 60
+        else format_duration(whole // 60 * 60).removesuffix("00s")
+    )
 
 
-def spending_seconds(tasks: int, tokens: int, per_hour: int) -> float:
-    """Seconds until a token bucket has let so many tasks through; infinite at a rate of 0."""
+def seconds_to_spend(tasks: int, tokens: int, per_hour: int) -> float:
+    """Seconds until a token bucket has released so many tokens; infinite at a rate of 0."""
     lacking = max(0, tasks - tokens)
     if not lacking:
         return 0.0
-    return lacking * HOUR / per_hour if per_hour else math.inf
+    return lacking * UNITS_PER_TOKEN / per_hour if per_hour else math.inf
 
 
-def emptied(seconds: float) -> str:
-    """When a queue will be empty that its token bucket slows: `empty in 1h17m at best`."""
-    return f"empty in {roughly(seconds)} at best"
+def describe_time_to_empty(seconds: float) -> str:
+    """Time until a rate-limited queue is empty: `empty in 1h17m at best`."""
+    return f"empty in {format_rough_duration(seconds)} at best"
 
 
-def lasting(seconds: float) -> str:
-    """A duration for a sentence: `12 s`, `47 min`, `2 h 13 min`, `6 d 2 h`; what is less is cut."""
-    if not 0 <= seconds < 1e9 * DAY:  # a clock that was set back; NaN neither
+def describe_duration(seconds: float) -> str:
+    """A duration for a sentence, rounded down: `12 s`, `47 min`, `2 h 13 min`, `6 d 2 h`."""
+    if not 0 <= seconds < 1e9 * DAY_SECONDS:  # the clock was set back, or NaN
         return "0 s" if seconds < 0 else "ages"
     minutes = int(seconds) // 60
     if minutes < 1:

@@ -1,4 +1,4 @@
-"""The seam: what every store of tasks promises, and the errors it answers with."""
+"""The `Store` protocol that every storage format implements, and its errors."""
 
 from __future__ import annotations
 
@@ -19,238 +19,243 @@ from engine.model import (
     Task,
 )
 
-SHOWN = 1 << 20
-"""Bytes of one part of a task that are read at most, to be shown."""
+MAX_PART_BYTES = 1 << 20
+"""Bytes: the most that `Store.read` returns of one part of a task."""
 
-GLIMPSE = 4096
-"""Bytes of something broken that are read at most."""
+PREVIEW_BYTES = 4096
+"""Bytes: the most that is read of an unreadable file or row."""
 
 
 class StoreError(Exception):
-    """What a store could not do; each kind is named for what the caller can do about it."""
+    """Base of all store errors. Each subclass is named for what the caller can do about it."""
 
 
 class Unavailable(StoreError):
-    """The store as a whole cannot be reached now: try later."""
+    """The whole store cannot be reached now: try again later."""
 
 
 class Gone(StoreError):
-    """The task is not there as it was seen: look again."""
+    """The task no longer exists with that state and revision: scan again."""
 
 
 class Full(StoreError):
-    """The store takes no more tasks: make room first."""
+    """The store accepts no more tasks: make room first."""
 
 
 class Unsupported(StoreError):
-    """This store never does that, or not with this value."""
+    """This store never supports the operation, or not with this value."""
 
 
 class Control(NamedTuple):
-    """Something that can be done to a queue as a whole: pause, resume, flush, break the lock."""
+    """An action on a whole queue: pause, resume, flush, break the lock."""
 
     summary: str
     target: str = ""
-    """What `target` names in this control; "" when it takes none."""
+    """What the argument `target` means; "" if it takes none."""
     value: str = ""
-    """What `value` means, with its unit; "" when it takes none."""
-    refused: str = ""
-    """Why it is refused now; "" when it is open."""
+    """What the argument `value` means, with its unit; "" if it takes none."""
+    refusal: str = ""
+    """Why it is refused now; "" if it is allowed."""
     now: str = ""
-    """The value that it has now, so that it can be set back; "" where it has none."""
+    """The present value, to undo a change; "" if it has none."""
     choices: tuple[tuple[str, str], ...] = ()
-    """The values that it takes where those are few, each with what it means: no other is taken.
-    With "" among them it can do without one."""
+    """The permitted values, each with its meaning, if there are few; any other is refused. If ""
+    is among them, the value is optional."""
     bounds: tuple[int, int] | None = None
-    """The least and the most of a value that is a whole number."""
-    foretells: bool = False
-    """Whether `Store.forecast` reports what it would do."""
-    pauses: bool = False
-    """Whether it is what stops and restarts the whole queue; its choices are those two: to let it
-    go on, then to stop it."""
+    """Minimum and maximum of a value that is a whole number."""
+    has_forecast: bool = False
+    """True if `Store.forecast` can report what it would do."""
+    is_pause: bool = False
+    """True if this control stops and restarts the whole queue. It then has two choices: first
+    resume, second pause."""
 
     @property
     def has_paused(self) -> bool:
-        """Whether it has stopped the queue, as far as it says."""
-        return self.pauses and len(self.choices) == 2 and self.now == self.choices[1][0]
+        """True if this control has paused the queue."""
+        return self.is_pause and len(self.choices) == 2 and self.now == self.choices[1][0]
 
 
 class Outlook(NamedTuple):
-    """What a control would do now."""
+    """What a control would do now, without doing it."""
 
     words: str
-    """One line for each thing, or one line for all of them."""
+    """One line per change, or one line for all."""
     amount: int = 1
-    """How many tasks, links or files it would change."""
+    """How many tasks, links or files would change."""
 
 
-def anything(kind: str, group: str) -> bool:
+def accept_all(kind: str, group: str) -> bool:
     """Accept every task: the default of `Store.take`."""
     return True
 
 
-Seen: TypeAlias = tuple[str, State, str]
-"""A task as it was seen: its id, its state and its revision."""
+SeenTask: TypeAlias = tuple[str, State, str]
+"""Id, state and revision of a task as it was scanned."""
 
 
 class Store(Protocol):
-    """Tasks somewhere outside, and the one way to change them.
+    """A place that holds tasks; `swap` is the only way to change one.
 
-    An instance belongs to one thread and blocks; two instances share only what they store in.
+    An instance belongs to one thread, and its methods block. Two instances share nothing but the
+    files, rows or keys on which both work.
     """
 
     states: Mapping[State, str]
-    """The states it knows, in the order of a task's life, by its own words."""
+    """The supported states in the order of a task's life, each with the format's own word."""
     words: Mapping[str, State]
-    """Its own words that are finer than a state (`Task.word`), each with the state whose tasks it
-    names a part of."""
+    """The format's own words that are finer than a state (`Task.word`), each with the state that
+    it is a part of."""
     edges: Edges
-    """What may be done here, now; may change while the store is open."""
+    """The supported state changes; may change while the store is open."""
     controls: Mapping[str, Control]
-    doorbell: ChangeSource
-    expected: int
-    """How many tasks the whole look that goes on will say, about; 0 while that is not known."""
+    changes: ChangeSource
+    expected_tasks: int
+    """Estimated number of tasks that the running full scan will yield; 0 if unknown."""
 
-    def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
-        """Everything once as a stream, or only what is named. Never writes.
+    def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+        """Yield all tasks, or only the named ones. Never writes.
 
-        Names are ids, names as the doorbell gave them, or a state's word for all that stand there.
+        Names are task ids, names from the change source, or a state's word for all tasks in it.
 
-        A whole look begins with a peek at some tasks of each state in any order, which come again
-        in their places: each state in the order of ids.
+        A full scan first yields a sample of each state in any order, then every task of each state
+        in
+        id order, the sample included.
 
         Raises:
-            Unavailable: the store as a whole cannot be reached.
+            Unavailable: the whole store cannot be reached.
         """
         ...
 
-    def still(self, seen: Iterable[Seen]) -> Iterator[Task | Problem]:
-        """The tasks that are as they were seen; those that are not are left out.
+    def verify(self, seen: Iterable[SeenTask]) -> Iterator[Task | Problem]:
+        """Yield those of the given tasks that still have the same state and revision.
 
-        To be followed by their swap: a store may keep them in hand until then, or until it is asked
-        again; so few at a time. A problem is of one that cannot be looked at now, by its id.
+        Use it just before `swap`. A store may keep the yielded tasks open (file descriptors, locks)
+        until they are swapped or until the next call, so pass few at a time. A `Problem` names, by
+        its id, a task that cannot be checked now.
 
-        Whoever asks is about to write: what a process that has ended left half moved of them may be
-        finished or taken back by it, and is not as it was seen then.
+        As the caller is about to write, this may complete or roll back a change that a dead process
+        left half done; such a task then differs and is not yielded.
 
         Raises:
-            Unavailable: the store as a whole cannot be reached.
+            Unavailable: the whole store cannot be reached.
         """
         ...
 
     def parts(self, task: Task) -> Iterator[Part]:
-        """What there is of a task; the first part is the task itself. None of them is opened.
+        """Yield the pieces of a task, first the task itself, without opening any.
 
         Raises:
-            Gone: it is not there any more.
+            Gone: the task no longer exists.
         """
         ...
 
     def size(self, task: Task) -> int:
-        """Bytes that it takes up with what leaves together with it; nothing is opened.
+        """Bytes used by the task and by all that is deleted with it; opens no file.
 
         Raises:
-            Gone: it is not there any more.
-            Unavailable: that cannot be found out now.
+            Gone: the task no longer exists.
+            Unavailable: the size cannot be determined now.
         """
         ...
 
     def read(self, task: Task, part: str = "") -> bytes:
-        """A part of a task as its store holds it, at most its first `SHOWN` bytes.
+        """Read a part of a task, at most its first `SHOWN` bytes.
 
-        Without a name it is the first: the task itself, in full.
+        The default part is the first one, the task itself, which is read in full.
 
         Raises:
-            Gone: the task, or that part of it, is not there any more.
-            Unsupported: that part is not to be read, with the reason.
+            Gone: the task or this part no longer exists.
+            Unsupported: this part must not be read; the message has the reason.
         """
         ...
 
-    def recall(self, task: Task, image: bytes, state: State) -> Task:
-        """A task as it was when `read` gave these bytes of it, to stand in a state.
+    def restore_image(self, task: Task, image: bytes, state: State) -> Task:
+        """Parse an image (bytes from `read`) into the task it was, in the given state; for undo.
 
-        With the same bytes as its image, a move puts it there as it was.
+        A `Move` to this task with the same image restores it byte for byte.
 
         Raises:
-            Unsupported: these bytes are not of that task.
+            Unsupported: the image is not of this task.
         """
         ...
 
-    def glimpse(self, problem: Problem) -> bytes:
-        """The first bytes of what cannot be read as a task, at most `GLIMPSE`.
+    def preview_problem(self, problem: Problem) -> bytes:
+        """The first bytes of something that cannot be read as a task, at most `PREVIEW_BYTES`.
 
         Raises:
-            Gone: it is not there any more.
-            Unsupported: there is nothing in it that could be read.
+            Gone: it no longer exists.
+            Unsupported: there are no bytes to read.
         """
         ...
 
-    def take(self, now: float, owner: str, limit: int, wants: Wants = anything) -> Iterator[Task]:
-        """Claim up to `limit` due tasks, each as it is asked for, in the store's own order.
+    def take(
+        self, now: float, owner: str, limit: int, wants: ClaimFilter = accept_all
+    ) -> Iterator[Task]:
+        """Claim up to `limit` due tasks in the store's own order, one per iteration.
 
-        `wants(kind, group)` is asked again before each claim, so that it may change its mind.
+        `wants(kind, group)` is called before each claim, so its answer may change in between.
         """
         ...
 
     def swap(self, old: Task | None, new: Task | None) -> str:
-        """Put `new` where `old` was seen, if it still is; answers with the new revision.
+        """Replace `old` by `new` if `old` is unchanged (compare-and-swap); return the new revision.
 
-        Durable when it answers, but for the leaving of a task that is done: a power cut may bring
-        it back, and it is done once more.
+        The change is durable on return. One exception: a finished task that is removed may reappear
+        after a power cut, and is then run a second time.
 
         Raises:
-            Gone: the task is not there as `old` says; nothing changed.
-            Unsupported: no such edge, a refused one, or a field that the edge does not name.
-            Full: the store takes no more tasks.
+            Gone: the task no longer matches `old`; nothing changed.
+            Unsupported: no such edge, a refused edge, or a field that the edge does not name.
+            Full: the store accepts no more tasks.
         """
         ...
 
     def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
-        """Many swaps in few durable steps; each outcome is yielded once it is durable."""
+        """Swap many tasks with few fsyncs (group commit); yield each outcome when it is durable."""
         ...
 
     def control(self, name: str, target: str = "", value: str = "") -> str:
-        """Do something to the queue as a whole; answers with what happened, in words.
+        """Run a control on the whole queue; return what happened, as text.
 
         Raises:
-            Unsupported: there is no such control, it is refused now, or not with these words.
+            Unsupported: no such control, it is refused now, or it does not accept these arguments.
             Unavailable: it cannot be done now.
         """
         ...
 
     def forecast(self, name: str, target: str = "", value: str = "") -> Outlook:
-        """What a control that `foretells` would do now. Changes nothing.
+        """Report what a control would do now, if its `has_forecast` is set. Changes nothing.
 
         Raises:
-            Unsupported, Unavailable: as `control`.
+            Unsupported, Unavailable: see `control`.
         """
         ...
 
     def close(self) -> None:
-        """Let go of what the instance holds; the tasks stay."""
+        """Release file descriptors, connections and locks; the tasks stay."""
         ...
 
 
-class Wants(Protocol):
-    """Whether a task of this kind and group may be claimed now."""
+class ClaimFilter(Protocol):
+    """Type of the filter passed to `Store.take`."""
 
     def __call__(self, kind: str, group: str, /) -> bool:
-        """Answer for one task, just before it would be claimed."""
+        """True if a task of this kind and group may be claimed now."""
         ...
 
 
-GUARDED = (
+GUARDED_FIELDS = (
     *("id", "kind", "created", "queue", "group", "due", "attempts", "priority"),
     *("description", "destination", "payload", "error"),
 )
-"""The fields that an edge must name before a swap may change them; the rest is the store's own."""
-_values = attrgetter(*GUARDED)
+"""The task fields that may change only if the edge names them; the store sets the others."""
+_guarded_values = attrgetter(*GUARDED_FIELDS)
 
 
-def permit(edges: Edges, old: Task | None, new: Task | None, *, whole: bool = False) -> Edge:
-    """The edge from `old` to `new`, if it is open and every field that differs is named by it.
+def require_edge(edges: Edges, old: Task | None, new: Task | None, *, whole: bool = False) -> Edge:
+    """Return the edge from `old` to `new` if it is open and names every field that differs.
 
-    With `whole` any field may differ: what is put there is what the store itself once held.
+    With `whole` any field may differ: `new` comes from an image that the store itself wrote.
 
     Raises:
         Unsupported: with the reason.
@@ -259,12 +264,17 @@ def permit(edges: Edges, old: Task | None, new: Task | None, *, whole: bool = Fa
     end = None if new is None else new.state
     edge = edges.get((start, end))
     if edge is None:
-        raise Unsupported(f"no way from {start or 'nothing'} to {end or 'nothing'} here")
-    if edge.refused:
-        raise Unsupported(edge.refused)
-    if not whole and old is not None and new is not None and _values(old) != _values(new):
-        changed = {f for f in GUARDED if getattr(old, f) != getattr(new, f)}
+        raise Unsupported(f"this store has no way from {start or 'none'} to {end or 'none'}")
+    if edge.refusal:
+        raise Unsupported(edge.refusal)
+    if (
+        not whole
+        and old is not None
+        and new is not None
+        and _guarded_values(old) != _guarded_values(new)
+    ):
+        changed = {f for f in GUARDED_FIELDS if getattr(old, f) != getattr(new, f)}
         if not changed <= edge.fields:
             names = ", ".join(sorted(changed - edge.fields))
-            raise Unsupported(f"{start} to {end} may not change {names}")
+            raise Unsupported(f"moving from {start} to {end} cannot change: {names}")
     return edge

@@ -1,4 +1,4 @@
-"""What may be done to a task: pure functions from a task to the task it becomes, or to nothing."""
+"""Verbs (retry, hold, release, purge, ...): pure functions from a task to the changed task."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -7,16 +7,16 @@ from typing import NamedTuple, TypeAlias
 
 from engine.model import Edges, State, Task
 
-Act: TypeAlias = Callable[..., Task | None]
-"""A task, the time (epoch seconds UTC), the verb's own values by name -> what the task becomes;
-None: it leaves its store."""
+VerbFunction: TypeAlias = Callable[..., Task | None]
+"""(task, now in epoch seconds UTC, the verb's own keyword arguments) -> the changed task, or None
+to delete it from its store."""
 
 
 def enqueue(kind: str, now: float, token: str, description: str = "", payload: str = "") -> Task:
-    """A new task, due at once.
+    """Return a new task that is due now.
 
-    Its id is `<stamp in UTC>-<kind>-<token>`; the token is what keeps two tasks of one second
-    apart: 8 random hex digits. The description defaults to the kind.
+    Its id is `<UTC stamp>-<kind>-<token>`; the token, 8 random hex digits, separates tasks of one
+    second. The description defaults to the kind.
     """
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
     return Task(
@@ -30,7 +30,7 @@ def enqueue(kind: str, now: float, token: str, description: str = "", payload: s
 
 
 def nack(task: Task, due: float, error: str) -> Task:
-    """The attempt failed and counts; to be tried again from `due` (epoch seconds UTC) on."""
+    """Count a failed attempt and schedule the next one for `due` (epoch seconds UTC)."""
     return replace(
         task,
         state=State.PENDING,
@@ -42,65 +42,71 @@ def nack(task: Task, due: float, error: str) -> Task:
 
 
 def unclaim(task: Task) -> Task:
-    """Given back untouched: no attempt was made, none counts."""
+    """Return a claimed task unchanged: no attempt is counted."""
     return replace(task, state=State.PENDING, lease=None)
 
 
-WAITS = "waits: "
-"""How an error begins that is none: it says what keeps a task that nobody has attempted."""
+WAITING_PREFIX = "waits: "
+"""Prefix of an "error" that is not a failure: why a task that was not attempted has to wait."""
 
 
 def postpone(task: Task, due: float, why: str) -> Task:
-    """Given back until `due` (epoch seconds UTC): no attempt was made, none counts.
+    """Return a claimed task until `due` (epoch seconds UTC) without counting an attempt.
 
-    What keeps it stands where its error would; the error of a real attempt is left there.
+    The reason is stored as its error, unless that holds the error of a real attempt.
     """
-    says = f"{WAITS}{why}" if not task.error or task.error.startswith(WAITS) else task.error
+    says = (
+        f"{WAITING_PREFIX}{why}"
+        if not task.error or task.error.startswith(WAITING_PREFIX)
+        else task.error
+    )
     return replace(task, state=State.PENDING, due=due, error=says, lease=None)
 
 
-def bury(task: Task, error: str, counts: int = 0, end: State = State.DEAD) -> Task:
-    """Given up on: to the dead-letter queue, the attempts raised by `counts`.
+def give_up_task(task: Task, error: str, counts: int = 0, end: State = State.DEAD) -> Task:
+    """Give up a task: move it to the dead-letter queue and add `counts` to its attempts.
 
-    `end` is where it goes in a store that keeps no dead.
+    `end` replaces DEAD for a store without a dead-letter queue.
     """
     attempts = (task.attempts or 0) + counts
     due = 0.0 if end is State.DEAD else task.due
     return replace(task, state=end, attempts=attempts, error=error, lease=None, due=due)
 
 
-def last_state(edges: Edges) -> State:
-    """Where a task goes that is given up on: to the dead, where a store keeps such."""
+def given_up_state(edges: Edges) -> State:
+    """Where a given-up task goes: DEAD, or DONE in a store without a dead-letter queue."""
     return State.DEAD if (State.ACTIVE, State.DEAD) in edges else State.DONE
 
 
 def retry(task: Task, now: float) -> Task:
-    """Out of the dead-letter queue as if new: due at once, attempts and error forgotten."""
+    """Move a dead task back to the queue: due now, attempts and error reset."""
     return replace(task, state=State.PENDING, due=0.0, attempts=0, error="")
 
 
 def promote(task: Task, now: float) -> Task:
-    """Once more now: whatever it was waiting for, it is due."""
+    """Make a waiting task due now."""
     return replace(task, due=0.0)
 
 
 def hold(task: Task, now: float) -> Task:
-    """Parked until released; of abandoned work the attempt counts."""
-    return replace(_given_up(task), state=State.HELD)
+    """Hold a task until it is released; for an orphaned active task, count a failed attempt."""
+    return replace(_count_attempt(task), state=State.HELD)
 
 
 def release(task: Task, now: float) -> Task:
-    """Waiting again: what was parked, when it was due; abandoned work at once, and it counts."""
-    return replace(_given_up(task), state=State.PENDING)
+    """Release a held task with its old due time, or an orphaned active one: due now, one more
+    attempt
+    counted."""
+    return replace(_count_attempt(task), state=State.PENDING)
 
 
 def kill(task: Task, now: float) -> Task:
-    """Abandoned work: to the dead-letter queue, because nobody is working on it any more."""
-    return replace(_given_up(task), state=State.DEAD, due=0.0)
+    """Move an orphaned active task to the dead-letter queue and count the attempt."""
+    return replace(_count_attempt(task), state=State.DEAD, due=0.0)
 
 
-def _given_up(task: Task) -> Task:
-    """What nobody works on any more has been attempted once, whatever came of it."""
+def _count_attempt(task: Task) -> Task:
+    """Count an attempt of an active task, make it due now and end its lease; others unchanged."""
     if task.state is not State.ACTIVE:
         return task
     return replace(task, attempts=(task.attempts or 0) + 1, due=0.0, lease=None)
@@ -113,9 +119,7 @@ def edit(
     due: float | None = None,
     destination: str | None = None,
 ) -> Task:
-    """With another description, to somebody else, or due at another time (epoch seconds UTC);
-    None: as it is.
-    """
+    """Change the description, due time (epoch seconds UTC) or destination; None: keep it."""
     return replace(
         task,
         description=task.description if description is None else description,
@@ -125,18 +129,18 @@ def edit(
 
 
 def purge(task: Task, now: float) -> Task:
-    """Into the trash, from where it can be had back."""
-    return moved(task, State.TRASH)
+    """Move to the trash, from which it can be restored."""
+    return with_state(task, State.TRASH)
 
 
 def restore(task: Task, now: float) -> Task:
-    """Out of the trash; parked, where nobody says where it stood."""
-    return moved(task, State.HELD)
+    """Move out of the trash, to HELD if the former state is unknown."""
+    return with_state(task, State.HELD)
 
 
-def moved(task: Task, state: State) -> Task:
-    """As it is in another place, in nobody's hand."""
-    # A tenth of all that a plan costs would be `replace`, which takes four times as long.
+def with_state(task: Task, state: State) -> Task:
+    """Copy a task with another state and without its lease."""
+    # `dataclasses.replace` takes four times as long: a tenth of the time of a large plan.
     return Task(
         task.id,
         task.kind,
@@ -159,14 +163,13 @@ def moved(task: Task, state: State) -> Task:
 
 
 def expunge(task: Task, now: float) -> None:
-    """Gone for good."""
+    """Delete permanently."""
     return
 
 
-def along(edges: Edges, old: Task, new: Task | None) -> Task | None:
-    """What a verb makes of a task, by its store's edge: an error that this does not name stays.
-
-    There are formats that keep the last error until there is another one.
+def keep_error(edges: Edges, old: Task, new: Task | None) -> Task | None:
+    """Keep the old error if the edge does not let this change: some formats store the last error
+    until the next one.
     """
     edge = edges.get((old.state, None if new is None else new.state))
     if new is None or edge is None or "error" in edge.fields or new.error == old.error:
@@ -174,26 +177,26 @@ def along(edges: Edges, old: Task, new: Task | None) -> Task | None:
     return replace(new, error=old.error)
 
 
-def keep(task: Task, now: float) -> Task:
-    """As it is: what is taken back is said row by row, not by the verb."""
+def keep_unchanged(task: Task, now: float) -> Task:
+    """Return the task unchanged: undo has its own target for each row, which no verb can know."""
     return task
 
 
 class Verb(NamedTuple):
-    """Something an operator may do to a task, wherever its store has the edge for it."""
+    """An operator action on tasks, available where the store has one of its edges."""
 
     name: str
     past: str
-    """For the result: "12 purged"."""
+    """Past participle for the result: "12 purged"."""
     edges: tuple[tuple[State, State | None], ...]
-    """From where to where it leads; none where each row says that itself."""
-    act: Act
-    keeps: bool = False
-    """Whether what is stored of a task stays as it is, byte for byte."""
-    careful: bool = False
-    """Whether what looks odd is left out unless it is taken in."""
-    safe: bool = True
-    """Whether it can be taken back."""
+    """The (from, to) states it may use; empty if each row has its own (undo)."""
+    function: VerbFunction
+    keeps_bytes: bool = False
+    """True if the stored bytes of a task do not change."""
+    excludes_suspicious: bool = False
+    """True if suspicious tasks are excluded unless the operator includes them."""
+    is_undoable: bool = True
+    """True if it can be undone."""
 
 
 VERBS: Mapping[str, Verb] = {
@@ -229,8 +232,8 @@ VERBS: Mapping[str, Verb] = {
                 (State.HELD, State.TRASH),
             ),
             purge,
-            keeps=True,
-            careful=True,
+            keeps_bytes=True,
+            excludes_suspicious=True,
         ),
         Verb(
             "restore",
@@ -241,18 +244,18 @@ VERBS: Mapping[str, Verb] = {
                 (State.TRASH, State.PENDING),
             ),
             restore,
-            keeps=True,
+            keeps_bytes=True,
         ),
         Verb(
             "expunge",
             "expunged",
             ((State.DEAD, None), (State.TRASH, None)),
             expunge,
-            keeps=True,
-            careful=True,
-            safe=False,
+            keeps_bytes=True,
+            excludes_suspicious=True,
+            is_undoable=False,
         ),
-        Verb("undo", "taken back", (), keep),
+        Verb("undo", "undone", (), keep_unchanged),
     )
 }
-"""Every verb by its name, in the order in which screens and help list them."""
+"""All verbs by name, in the order in which screens and help list them."""

@@ -238,9 +238,9 @@ def put_clocks_ahead() -> None:
     time.time = lambda: now() + _ahead
     from engine.locks import lock_file
 
-    uptime, slept = lock_file.uptime, lock_file.slept
-    lock_file.uptime = lambda: uptime() + _ahead
-    lock_file.slept = lambda: slept() - _ahead
+    uptime, slept = lock_file.boot_seconds, lock_file.suspended_seconds
+    lock_file.boot_seconds = lambda: uptime() + _ahead
+    lock_file.suspended_seconds = lambda: slept() - _ahead
 
 
 def load() -> None:

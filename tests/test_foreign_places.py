@@ -101,7 +101,7 @@ COMMANDS: Mapping[Words, tuple[Words, ...]] = {
 
 def test_no_command_is_forgotten() -> None:
     """Each command that the parser knows is in the table."""
-    assert set(COMMANDS) == {word.path for word in cli._WORDS if word.where}
+    assert set(COMMANDS) == {word.path for word in cli._COMMAND_WORDS if word.function}
 
 
 # ---- what must stay as it is
@@ -524,7 +524,7 @@ BY_PATH: Mapping[str, str] = {
     "engine/system/temp_dir.py": "/var/tmp and /tmp, which are sticky: only our own is entered",
     "engine/index/filter_tasks.py": _MEMORY,
     "engine/stores/kannader/cleanup.py": _OPENED,
-    "engine/stores/kannader/running.py": _MACHINE,
+    "engine/stores/kannader/permissions.py": _MACHINE,
     "engine/stores/nftban/hint.py": _OPENED,
     "engine/stores/zgb/scan.py": _MEMORY,
     "engine/stores/zgb/connection.py": "with the owner's rights",

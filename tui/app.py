@@ -1,4 +1,4 @@
-"""The console: the places it follows, the screens on them, and the ways between those."""
+"""The Textual app of the console: places, screens, and navigation between them."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from textual.screen import ModalScreen, Screen
 from engine.model import State
 from tui.format import keys
 from tui.format.glyphs import ASCII, Glyphs
-from tui.format.glyphs import chosen as glyphs_of
-from tui.screens.base import HERE, BaseScreen, Target
+from tui.format.glyphs import glyphs_of_locale as glyphs_of
+from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
 from tui.screens.page import ListScreen, Page
-from tui.screens.write_mode import Arming
+from tui.screens.target import CURRENT_PLACE, Target
+from tui.screens.write_mode import WriteMode
 from tui.session.place import Place
 from tui.session.place_session import PlaceSession
-from tui.terminal.bandwidth import TURN, BandwidthBudget
-from tui.terminal.driver import ENDED_BY, Terminal
+from tui.terminal.bandwidth import SAMPLE_SECONDS, BandwidthBudget
+from tui.terminal.driver import SIGNAL_EXIT_CODES, Terminal
 from tui.terminal.paste_detector import Confirming
-from tui.terminal.safe_app import Guarded
+from tui.terminal.safe_app import SafeApp
 from tui.terminal.stylesheet_cache import CachedStylesheet
 from tui.widgets.theme_loader import ThemeLoader
 
@@ -41,32 +42,35 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Cancels(Protocol):
-    """A screen on which Ctrl-c first cancels what is typed, and then leaves the console."""
+    """A screen on which Ctrl-c first cancels the input, then quits the console."""
 
     def cancels(self) -> bool:
-        """Cancel what is typed; answers whether the console is to be left instead."""
+        """Cancel the input; return True if the console should quit instead."""
         ...
 
 
-WHEEL = 3
-"""Lines that a turn of the wheel moves by, where the mouse was asked for."""
+WHEEL_LINES = 3
+"""Lines per step of the mouse wheel."""
 
-LOOKS = 1.0
-"""Seconds between two looks at the files of the theme."""
+THEME_CHECK_SECONDS = 1.0
+"""Seconds between two checks of the theme files."""
 
-HEADSTART = 0.1
-"""Seconds that a place's rows have for themselves once there are any, to be fetched and painted:
-lock, figures and logs need more of the processor than they do, and come after them."""
+HEADSTART_SECONDS = 0.1
+"""Seconds between the first rows of a place and the first read of its lock, metrics and logs: those
+need more CPU than the rows, which come first.
+"""
 
 
-class Console(Guarded, inherit_bindings=False):
-    """The operator console. Unless asked it takes no mouse: the terminal's own selection works."""
+class Console(SafeApp, inherit_bindings=False):
+    """The operator console. The mouse is off by default, so that the terminal's own selection
+    works.
+    """
 
     TITLE = "spooldeck"
-    # Read here and not by CSS_PATH, which is read on the event loop.
+    # Read here: Textual would read CSS_PATH on the event loop.
     CSS = Path(__file__).with_name("console.tcss").read_text(encoding="utf-8")
     ENABLE_COMMAND_PALETTE = False
-    # The library's own Ctrl-q is not wanted: it is flow control. Ctrl-c must come before an input.
+    # Textual binds Ctrl-q to quit, but it is flow control. Ctrl-c must come before the input's own.
     BINDINGS = [Binding("ctrl+c", "cancel", show=False, priority=True)]
 
     def __init__(
@@ -84,25 +88,24 @@ class Console(Guarded, inherit_bindings=False):
         first: str = keys.OVERVIEW,
         budget: float = math.inf,
     ) -> None:
-        """Look at these places; without `glyphs`, with those of the locale.
+        """Follow these places; `glyphs` default to those of the locale.
 
-        `budget` limits repaints without a key, in bytes a second to the terminal.
-
-        `first` is the screen that it opens on, as the key table names it.
+        `budget` limits repaints without a key, in bytes per second to the terminal. `first` is the
+        first screen, by its name in the key table.
 
         Raises:
             BadTheme: there is no such theme.
         """
-        # The filter that takes colours away is chosen by this argument, before there is a theme.
+        # Textual chooses its no-colour filter by this argument, before a theme is loaded.
         super().__init__(ansi_color=True if os.environ.get("NO_COLOR") else None)
         self.stylesheet = CachedStylesheet(variables=self.get_css_variables())
-        self.dressing = ThemeLoader(self, theme)
+        self.theme_loader = ThemeLoader(self, theme)
         self.glyphs = glyphs_of(os.environ) if glyphs is None else glyphs
         self.set_class(self.glyphs == ASCII, "-ascii")
         self.animation_level = "none"
-        arming = Arming(clock, read_only, start_armed)
-        self.wire = BandwidthBudget(
-            lambda: self.written, budget=budget, is_operating=self._is_operating
+        arming = WriteMode(clock, read_only, start_armed)
+        self.bandwidth = BandwidthBudget(
+            lambda: self.bytes_written, budget=budget, is_operating=self._is_operating
         )
         self.around = ConsoleContext(
             host or platform.node(),
@@ -111,13 +114,13 @@ class Console(Guarded, inherit_bindings=False):
             len(places),
             environment,
             require_reason,
-            self.wire.words,
-            lambda: sum(len(live.alerts) for live in self.lives),
-            lambda: self.wire.period,
-            still=lambda: self.wire.still,
-            works=self._works,
+            self.bandwidth.describe_rate,
+            lambda: sum(len(live.alerts) for live in self.sessions),
+            lambda: self.bandwidth.period,
+            skips_repaint=lambda: self.bandwidth.skips_repaint,
+            operations_badge=self._works,
         )
-        self.lives = [
+        self.sessions = [
             PlaceSession(place, clock, number, records=not read_only)
             for number, place in enumerate(places, 1)
         ]
@@ -126,131 +129,132 @@ class Console(Guarded, inherit_bindings=False):
         self._here = 1
 
     def run(self, *, mouse: bool = False, **options: object) -> None:
-        """Open the console and stay until it is left."""
+        """Run the console until it is closed."""
         super().run(mouse=mouse, **options)
 
     def on_mount(self) -> None:
-        """Follow each place, show the first screen, leave the terminal as it was in the end."""
+        """Follow each place and show the first screen; restore the terminal at the end."""
         loop = asyncio.get_running_loop()
-        for number, code in ENDED_BY.items():
+        for number, code in SIGNAL_EXIT_CODES.items():
             loop.add_signal_handler(number, partial(self.end, code))
-        for live in self.lives:
+        for live in self.sessions:
             self.run_worker(self._follow(live), name=f"follow {live.number}")
         self.run_worker(self._look_after_theme(), name="theme")
-        self.set_interval(TURN, self._turn)
+        self.set_interval(SAMPLE_SECONDS, self._turn)
         if self._first not in (keys.OVERVIEW, keys.LIST):
-            self.goto(Target(keys.OVERVIEW))  # a board is closed, so something stands below it
+            self.goto(Target(keys.OVERVIEW))  # Esc closes it, so it needs a screen below
         self.goto(Target(self._first))
 
     def _is_operating(self) -> bool:
-        """Whether an operation, a lock recovery or a test mail of this console runs."""
-        return any(live.is_operating for live in self.lives)
+        """True while an operation, a lock recovery or a test mail of this console runs."""
+        return any(live.is_operating for live in self.sessions)
 
     def _works(self) -> str:
-        if works := [work for live in self.lives for work in live.works]:
-            from tui.session.running_operations import badge
+        if works := [work for live in self.sessions for work in live.operations]:
+            from tui.session.running_operations import operations_badge
 
-            return badge(works)
+            return operations_badge(works)
         return ""
 
     async def _follow(self, live: PlaceSession) -> None:
-        await live.follow(lambda: self.wire.period, HEADSTART)
+        await live.follow(lambda: self.bandwidth.period, HEADSTART_SECONDS)
 
-    # What goes over the wire
+    # Bytes to the terminal
 
     @property
-    def written(self) -> int:
-        """Bytes that went to the terminal so far; 0 before it is ours."""
-        return self._driver.output.written if isinstance(self._driver, Terminal) else 0
+    def bytes_written(self) -> int:
+        """Bytes written to the terminal so far; 0 before it is opened."""
+        return self._driver.output.bytes_written if isinstance(self._driver, Terminal) else 0
 
     async def on_event(self, event: events.Event) -> None:
-        """What follows a key, or another size of the terminal, is an answer."""
+        """Count the following output as an answer to a key or to a new terminal size."""
         if isinstance(event, events.InputEvent | events.Resize):
-            self.wire.hand()
+            self.bandwidth.note_key()
         await super().on_event(event)
 
-    # How it looks
+    # Theme
 
     @property
     def looks(self) -> Mapping[str, Style]:
-        """The style of each look."""
-        return self.dressing.looks
+        """Style of each style name."""
+        return self.theme_loader.looks
 
     async def use_theme(self, name: str) -> str:
-        """Look like that theme, by name or path; answers with what happened, in words."""
-        return await self.dressing.use(name)
+        """Use that theme, by name or path; return a message."""
+        return await self.theme_loader.use_theme(name)
 
     async def _look_after_theme(self) -> None:
         while True:
-            await asyncio.sleep(LOOKS)
-            if words := await self.dressing.look_after():
+            await asyncio.sleep(THEME_CHECK_SECONDS)
+            if words := await self.theme_loader.reload_if_changed():
                 self.say(words)
 
     def _turn(self) -> None:
-        self.wire.look()
+        self.bandwidth.measure()
         self._tell_news()
 
     def _tell_news(self) -> None:
-        """Say what came of what is carried out, whatever screen is shown.
+        """Show the results of background operations on the current screen.
 
-        It waits while a key's answer is being read, as it would take its place, and while a plan is
-        open, as it would look like the result of that plan. A closing console has no screen.
+        Wait while the answer to a key may still be being read, because the result would replace it,
+        and while a plan is open, because it would look like that plan's result. A closing console
+        has no screen.
         """
-        if not self.screen_stack:  # the console is being left
+        if not self.screen_stack:  # the console is closing
             return
-        if self.wire.answering or isinstance(self.screen, Confirming):
+        if self.bandwidth.is_answering or isinstance(self.screen, Confirming):
             return
-        for live in self.lives:
-            if live.news and isinstance(self.screen, BaseScreen) and self.screen.is_mounted:
-                self.say(live.news.popleft())
+        for live in self.sessions:
+            if live.messages and isinstance(self.screen, BaseScreen) and self.screen.is_mounted:
+                self.say(live.messages.popleft())
                 return
 
     def on_mouse_scroll_down(self) -> None:
-        """The wheel moves as the keys do."""
+        """Move as the up and down keys do."""
         self._wheel("down")
 
     def on_mouse_scroll_up(self) -> None:
-        """The wheel moves as the keys do."""
+        """Move as the up and down keys do."""
         self._wheel("up")
 
     def _wheel(self, how: str) -> None:
         move = getattr(self.screen, "action_move", None)
         if move is not None:
-            for _ in range(WHEEL):
+            for _ in range(WHEEL_LINES):
                 move(how)
 
     @property
     def _background_screens(self) -> list[Screen[Any]]:
-        """The screens that shine through the one on top: none, unless that is a question.
+        """Screens that are visible behind the top one: none, unless the top one is a dialog.
 
-        The library counts the one below in any case, and each change of it, seen by nobody, had the
-        whole screen painted again.
+        Textual always counts the screen below, so each change of that hidden screen would repaint
+        the whole terminal.
         """
         return super()._background_screens if isinstance(self.screen, ModalScreen) else []
 
-    # The ways between the screens
+    # Navigation
 
     @property
-    def here(self) -> PlaceSession:
-        """The place that is looked at."""
-        return self.lives[self._here - 1]
+    def current_session(self) -> PlaceSession:
+        """The place that is open now."""
+        return self.sessions[self._here - 1]
 
-    def queue(self, place: int = HERE) -> QueueScreen:
-        """The screen of a place's tasks; it stays as it was left."""
+    def queue_screen(self, place: int = CURRENT_PLACE) -> QueueScreen:
+        """The queue screen of a place; it keeps its state."""
         from tui.queue.screen import QueueScreen
 
         number = place or self._here
         if number not in self._queues:
-            screen = self._queues[number] = QueueScreen(self.lives[number - 1], self.around)
-            self.install_screen(screen, f"queue {number}")  # else it would end when it is left
+            screen = self._queues[number] = QueueScreen(self.sessions[number - 1], self.around)
+            self.install_screen(screen, f"queue {number}")  # keeps the screen when it is closed
         return self._queues[number]
 
     def on_base_screen_go(self, event: BaseScreen.Go) -> None:
-        """Somewhere else."""
+        """Open another screen."""
         self.goto(event.target)
 
     def goto(self, target: Target) -> None:
-        """Show a screen; what lies above it is closed, and what it needs below it is opened."""
+        """Open a screen: close the screens above it, and open those it needs below it."""
         self._here = target.place or self._here
         getattr(self, f"_to_{target.pane}")(target)
 
@@ -258,10 +262,10 @@ class Console(Guarded, inherit_bindings=False):
         from tui.overview.screen import OverviewScreen
 
         if not self._back_to(OverviewScreen):
-            self.push_screen(OverviewScreen(self.lives, self.around))
+            self.push_screen(OverviewScreen(self.sessions, self.around))
 
     def _to_list(self, target: Target) -> None:
-        screen = self.queue()
+        screen = self.queue_screen()
         screen.aim(target)
         if screen in self.screen_stack:
             self._close_above(screen)
@@ -277,72 +281,78 @@ class Console(Guarded, inherit_bindings=False):
     def _to_locks(self, target: Target) -> None:
         from tui.locks.list_screen import LocksScreen
 
-        self._show_board(LocksScreen(self.here, self.around, self.lives))
+        self._show_board(LocksScreen(self.current_session, self.around, self.sessions))
 
     def _to_transports(self, target: Target) -> None:
         from tui.transports.screen import TransportsScreen
 
-        self._show_board(TransportsScreen(self.here, self.around))
+        self._show_board(TransportsScreen(self.current_session, self.around))
 
     def _to_controls(self, target: Target) -> None:
         from tui.operations.controls_screen import ControlsScreen
 
-        self._show_board(ControlsScreen(self.here, self.around))
+        self._show_board(ControlsScreen(self.current_session, self.around))
 
     def _to_log(self, target: Target) -> None:
         from tui.log.screen import LogScreen
 
-        screen = LogScreen(self.here, self.around, find=target.id, at=target.at, line=target.line)
+        screen = LogScreen(
+            self.current_session, self.around, find=target.id, at=target.at, line=target.line
+        )
         self._show_board(screen, keep=bool(target.id) or target.at is not None)
 
     def _to_failures(self, target: Target) -> None:
         from tui.transports.failures_screen import FailuresScreen
 
-        self.push_screen(FailuresScreen(self.here, self.around, target.id))
+        self.push_screen(FailuresScreen(self.current_session, self.around, target.id))
 
     def _to_trial(self, target: Target) -> None:
-        from tui.transports.test_mail_screen import TrialScreen
+        from tui.transports.test_mail_screen import SendTestMailScreen
 
-        self.push_screen(TrialScreen(target.id, self.here, self.around))
+        self.push_screen(SendTestMailScreen(target.id, self.current_session, self.around))
 
     def _to_clusters(self, target: Target) -> None:
         from tui.queue.clusters_screen import ClustersScreen
 
-        self.push_screen(ClustersScreen(self.here, self.around, self.queue().wanted))
+        self.push_screen(
+            ClustersScreen(self.current_session, self.around, self.queue_screen().tab_query)
+        )
 
     def _to_operations(self, target: Target) -> None:
         from tui.operations.screen import OperationsScreen
 
         for screen in self.screen_stack:
-            if isinstance(screen, OperationsScreen) and screen.live is self.here:
+            if isinstance(screen, OperationsScreen) and screen.live is self.current_session:
                 screen.aim(target.id)
                 self._close_above(screen)
                 return
-        self.push_screen(OperationsScreen(self.here, self.around, target.id))
+        self.push_screen(OperationsScreen(self.current_session, self.around, target.id))
 
     def _to_operation(self, target: Target) -> None:
-        """What is carried out here, by its name in the journal; without one the latest."""
+        """Open the running operation with that journal id; without an id, the latest one."""
         from tui.operations.running_screen import ReplayScreen
         from tui.plan.screen import PlanScreen
 
-        works = [work for work in self.here.works if work.op == target.id] or self.here.works
+        works = [
+            work for work in self.current_session.operations if work.op == target.id
+        ] or self.current_session.operations
         if works:
-            screen = ReplayScreen(works[-1], self.here, self.around)
+            screen = ReplayScreen(works[-1], self.current_session, self.around)
             plan = isinstance(self.screen, PlanScreen)
             (self.switch_screen if plan else self.push_screen)(screen)
 
     def _to_task(self, target: Target) -> None:
         from tui.task.screen import TaskScreen
 
-        self.push_screen(TaskScreen(target.id, self.here, self.around))
+        self.push_screen(TaskScreen(target.id, self.current_session, self.around))
 
     def _to_lock(self, target: Target) -> None:
         from tui.locks.screen import LockScreen
 
-        live = self.here
+        live = self.current_session
 
         def begin(seen: str, hold: Sequence[str]) -> None:
-            freeing = live.recovery.run(seen, hold)  # at once: the screen shows what it says
+            freeing = live.recovery.run(seen, hold)  # started first: the screen shows its output
 
             async def tell() -> None:
                 said = await freeing
@@ -354,13 +364,13 @@ class Console(Guarded, inherit_bindings=False):
         self.push_screen(LockScreen(live, begin, self.around))
 
     def _show_board(self, screen: BaseScreen, keep: bool = False) -> None:
-        """Show a board; unless it is wanted on top, in the place of one that is shown."""
+        """Open a main screen; unless `keep`, it replaces the open one."""
         if not keep:
             self._close_boards()
         self.push_screen(screen)
 
     def _close_boards(self) -> None:
-        """Close what lies above the overview: that is where one comes back to."""
+        """Close the main screens above the overview."""
         while isinstance(self.screen, ListScreen) and self.screen.KIND != keys.OVERVIEW:
             self.pop_screen()
 
@@ -374,11 +384,11 @@ class Console(Guarded, inherit_bindings=False):
         while self.screen is not screen:
             self.pop_screen()
 
-    async def on_base_screen_wants(self, event: BaseScreen.Wants) -> None:
-        """Something that every screen has."""
-        from tui.global_actions import WISHES
+    async def on_base_screen_action_request(self, event: BaseScreen.ActionRequest) -> None:
+        """Run a global action for a screen."""
+        from tui.global_actions import GLOBAL_ACTIONS
 
-        answer = WISHES[event.what](self, event.face, self._ways())
+        answer = GLOBAL_ACTIONS[event.what](self, event.face, self._ways())
         if answer is not None:
             await answer
 
@@ -388,53 +398,55 @@ class Console(Guarded, inherit_bindings=False):
         return AppServices(
             self.goto,
             self.use_theme,
-            self.leave_face,
+            self.close_screen,
             self.send,
             self.around.clock,
-            tuple(live.place.name for live in self.lives),
+            tuple(live.place.name for live in self.sessions),
             self._terminal(),
         )
 
     def _terminal(self) -> tuple[str, ...]:
-        """What the terminal was found to be: the answer to most questions about how things look."""
+        """Facts about the terminal for the help: they answer most questions about colours and
+        signs.
+        """
         size, environ = self.size, os.environ
         signs = "ASCII" if self.glyphs == ASCII else "UTF-8"
-        theme = "none (NO_COLOR)" if environ.get("NO_COLOR") else self.dressing.name
-        wire = self.around.wire()
+        theme = "none (NO_COLOR)" if environ.get("NO_COLOR") else self.theme_loader.name
+        wire = self.around.bandwidth_text()
         return (
             f"{size.width}x{size.height}  TERM={environ.get('TERM', '')}  signs {signs}",
             f"theme {theme}" + (f"  wire {wire}" if wire else ""),
         )
 
-    async def leave_face(self, face: BaseScreen, out: bool) -> None:
-        """Back to the screen below; where there is none, out of the console if that is meant."""
-        if len(self.screen_stack) > 2:  # the library's own empty screen is the first
+    async def close_screen(self, face: BaseScreen, out: bool) -> None:
+        """Close a screen; the last one quits the console if `out`."""
+        if len(self.screen_stack) > 2:  # the first is Textual's empty screen
             self.pop_screen()
         elif out:
             await self.action_quit()
         else:
-            face.say("there is nothing to go back to; q leaves the console")
+            face.say("no screen to go back to; q quits the console")
 
     def send(self, control: str) -> None:
-        """Write a control sequence of ours to the terminal, past what is painted."""
+        """Write a control sequence to the terminal, outside Textual's painting."""
         if self._driver is not None:
             self._driver.write(control)
             self._driver.flush()
 
     async def action_quit(self) -> None:
-        """Leave; asks first when something runs that was started here."""
-        pids = tuple(live.worker.pid for live in self.lives if live.worker.pid is not None)
-        works = [work for live in self.lives for work in live.works if work.ended is None]
+        """Quit; ask first if a worker or an operation of this console is running."""
+        pids = tuple(live.worker.pid for live in self.sessions if live.worker.pid is not None)
+        works = [work for live in self.sessions for work in live.operations if work.ended is None]
         if not pids and not works:
             self._leave("stop")
             return
         from tui.screens.quit import QuitScreen
 
-        dead = self.here.inspector.states.get(State.DEAD, "where they are")
+        dead = self.current_session.inspector.states.get(State.DEAD, "their state")
         self.push_screen(QuitScreen(pids, works, dead), self._leave)
 
     async def action_cancel(self) -> None:
-        """Cancel an input or a dialog; on the list it quits, but only when pressed twice."""
+        """Cancel an input or a dialog; on the list Ctrl-c must be pressed twice to quit."""
         screen = self.screen
         if isinstance(screen, Cancels):
             if screen.cancels():
@@ -456,10 +468,12 @@ class Console(Guarded, inherit_bindings=False):
         self.exit(return_code=code)
 
     async def _close_places(self, keep_worker: bool) -> None:
-        await asyncio.gather(*(live.close(keep_worker) for live in self.lives))
+        await asyncio.gather(*(live.close(keep_worker) for live in self.sessions))
 
     async def on_unmount(self) -> None:
-        """However it ends: threads and temporary files end with it."""
-        for number in ENDED_BY:
+        """Close the places, so that their threads and temporary files are gone however the app
+        ends.
+        """
+        for number in SIGNAL_EXIT_CODES:
             asyncio.get_running_loop().remove_signal_handler(number)
         await self._close_places(keep_worker=False)

@@ -1,4 +1,4 @@
-"""What every screen has besides its own keys: help, command line, plain text, copies, exports."""
+"""Actions of every screen: help, command palette, plain text, copy, export, leave."""
 
 from __future__ import annotations
 
@@ -10,147 +10,149 @@ from typing import Any, NamedTuple, TypeAlias
 from textual.app import App, SuspendNotSupported
 
 from engine.store import StoreError
-from tui.format import export, keys
+from tui.format import export, keys, present
 from tui.format.export import Export, ExportRefused, ExportTable
 from tui.format.progress_bar import ProgressBar
 from tui.screens import palette_commands
-from tui.screens.base import BaseScreen, Target
+from tui.screens.base import BaseScreen
 from tui.screens.help import HelpScreen
 from tui.screens.menu import MenuScreen, Option
 from tui.screens.palette import PaletteInput, PaletteScreen
 from tui.screens.palette_commands import PaletteCommand
 from tui.screens.progress import ProgressScreen
+from tui.screens.target import Target
 from tui.screens.text_prompt import AskScreen
 from tui.terminal import clipboard, plain_text
-from tui.widgets.theme import names as theme_names
+from tui.widgets.theme import theme_names as theme_names
 
 
 class AppServices(NamedTuple):
-    """What the console lets a wish do."""
+    """App functions that the global actions may use."""
 
     goto: Callable[[Target], None]
     use_theme: Callable[[str], Awaitable[str]]
-    """Draw in other colours; answers with what happened."""
+    """Load another theme; returns a message."""
     leave: Callable[[BaseScreen, bool], Awaitable[None]]
-    """Back to the screen below; without one, out of the console if told so."""
+    """Close a screen; the last one quits the console if the flag is set."""
     send: Callable[[str], None]
-    """Write a control sequence of ours to the terminal."""
+    """Write a control sequence to the terminal."""
     clock: Callable[[], float]
     places: tuple[str, ...]
-    """The names of all places, in their order."""
+    """Names of all places, in order."""
     terminal: tuple[str, ...]
-    """What the terminal was found to be, in words."""
+    """Facts about the terminal, one per line."""
 
 
-Wish: TypeAlias = Callable[[App[Any], BaseScreen, AppServices], Awaitable[None] | None]
-"""What is done for a screen that asked for it."""
+GlobalAction: TypeAlias = Callable[[App[Any], BaseScreen, AppServices], Awaitable[None] | None]
+"""A global action for the screen that asked for it."""
 
 
-def _help(app: App[Any], face: BaseScreen, ways: AppServices) -> None:
-    app.push_screen(HelpScreen(face.KIND, face.without(), ways.terminal))
+def _help(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
+    app.push_screen(HelpScreen(screen.KIND, screen.without(), services.terminal))
 
 
-async def _palette(app: App[Any], face: BaseScreen, ways: AppServices) -> None:
+async def _palette(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
     themes = await asyncio.to_thread(theme_names)
-    offered = palette_commands.offered(face.KIND, face.without(), ways.places, themes)
+    offered = palette_commands.list_commands(screen.KIND, screen.without(), services.places, themes)
 
     async def act(said: PaletteInput | None) -> None:
         if said is not None:
-            await _obey(face, ways, said.command, said.argument)
+            await _run_command(screen, services, said.command, said.argument)
 
     app.push_screen(PaletteScreen(offered), act)
 
 
-async def _obey(
-    face: BaseScreen, ways: AppServices, command: PaletteCommand, argument: str
+async def _run_command(
+    screen: BaseScreen, services: AppServices, command: PaletteCommand, argument: str
 ) -> None:
-    """Do what was said on the command line."""
+    """Run a command of the palette."""
     if command.action:
-        await face.run_action(command.action)
+        await screen.run_action(command.action)
     elif command.pane:
-        ways.goto(Target(command.pane, place=command.place))
+        services.goto(Target(command.pane, place=command.place))
     elif command.theme:
-        face.say(await ways.use_theme(command.theme))
-    elif command.words == "filter":
-        ways.goto(Target(keys.LIST, filter=argument))
-    elif command.words == "log":
-        ways.goto(Target(keys.LOG, id=argument))
+        screen.say(await services.use_theme(command.theme))
+    elif command.name == "filter":
+        services.goto(Target(keys.LIST, filter=argument))
+    elif command.name == "log":
+        services.goto(Target(keys.LOG, id=argument))
 
 
-async def _plain(app: App[Any], face: BaseScreen, ways: AppServices) -> None:
+async def _plain(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
     try:
-        await plain_text.show(app, plain_text.text_of(face))
+        await plain_text.show_plain_text(app, plain_text.screen_text(screen))
     except SuspendNotSupported:
-        face.say("this terminal cannot be left and come back to")
+        screen.say("this terminal cannot be suspended")
 
 
-def _yank(app: App[Any], face: BaseScreen, ways: AppServices) -> None:
-    copies = {copy.key: copy for copy in face.copies()}
+def _yank(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
+    copies = {copy.key: copy for copy in screen.copies()}
     if not copies:
-        face.say("there is nothing to copy here; = shows the screen as plain text")
+        screen.say("nothing to copy here; = shows the screen as plain text")
         return
 
     def copy(key: str | None) -> None:
         if key:
-            face.say(_copied(ways, copies[key].name, copies[key].text))
+            screen.say(_copy_text(services, copies[key].name, copies[key].text))
 
     options = [Option(copy.key, copy.name) for copy in copies.values()]
     app.push_screen(MenuScreen("copy", options), copy)
 
 
-def _copied(ways: AppServices, name: str, text: str) -> str:
+def _copy_text(services: AppServices, name: str, text: str) -> str:
     try:
-        ways.send(clipboard.sequence(text, os.environ))
-    except clipboard.TooLong as error:
+        services.send(clipboard.osc52_sequence(text, os.environ))
+    except clipboard.ClipboardTooLong as error:
         return f"not copied: {error}"
-    return f"{name}: {len(text):,} characters sent to the clipboard (OSC 52); if none came: ="
+    return f"{name}: {len(text):,} characters sent to the clipboard (OSC 52); if missing, press ="
 
 
-def _export(app: App[Any], face: BaseScreen, ways: AppServices) -> None:
-    sheet = face.sheet()
+def _export(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
+    sheet = screen.export_table()
     if sheet is None:
-        face.say("there is nothing to export here")
+        screen.say("nothing to export here")
         return
 
     def begin(path: str | None) -> None:
         if path:
-            app.run_worker(_write(app, face, sheet, path), name="export", group="export")
+            app.run_worker(_write_export(app, screen, sheet, path), name="export", group="export")
 
-    usual = export.usual_path(sheet, ways.clock())
-    app.push_screen(AskScreen("export to", usual, export.bad_path), begin)
+    usual = export.default_path(sheet, services.clock())
+    app.push_screen(AskScreen("export to", usual, export.path_error), begin)
 
 
-async def _write(app: App[Any], face: BaseScreen, sheet: ExportTable, path: str) -> None:
+async def _write_export(app: App[Any], screen: BaseScreen, sheet: ExportTable, path: str) -> None:
     file = Export(path, sheet.columns)
 
     def stop() -> None:
-        file.stopped = True
+        file.is_stopped = True
 
     progress = ProgressScreen("export", "rows", lambda: ProgressBar(file.done, file.total), stop)
     app.push_screen(progress)
     try:
-        amount = await sheet.rows(file.take)
-        await asyncio.to_thread(file.drop if file.stopped else file.finish)
-        said = "stopped; nothing was written" if file.stopped else f"{amount:,} rows in {path}"
+        amount = await sheet.pass_rows(file.write_rows)
+        await asyncio.to_thread(file.discard if file.is_stopped else file.finish)
+        rows = present.format_count(amount, "row")
+        said = "stopped; nothing written" if file.is_stopped else f"{rows} in {path}"
     except (ExportRefused, StoreError) as error:
-        await asyncio.to_thread(file.drop)
+        await asyncio.to_thread(file.discard)
         said = f"not exported: {error}"
     except asyncio.CancelledError:
-        stop()  # the console is being left: whoever writes clears away
+        stop()  # the console is closing: the writer deletes its draft
         raise
     progress.dismiss()
-    face.say(said)
+    screen.say(said)
 
 
-async def _leave(app: App[Any], face: BaseScreen, ways: AppServices) -> None:
-    await ways.leave(face, True)
+async def _leave(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
+    await services.leave(screen, True)
 
 
-async def _back(app: App[Any], face: BaseScreen, ways: AppServices) -> None:
-    await ways.leave(face, False)
+async def _back(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
+    await services.leave(screen, False)
 
 
-WISHES: Mapping[str, Wish] = {
+GLOBAL_ACTIONS: Mapping[str, GlobalAction] = {
     "help": _help,
     "palette": _palette,
     "plain": _plain,
@@ -159,4 +161,4 @@ WISHES: Mapping[str, Wish] = {
     "leave": _leave,
     "back": _back,
 }
-"""By what a screen asks for."""
+"""Global actions by their name in `BaseScreen.ActionRequest`."""

@@ -1,21 +1,22 @@
-"""What the operator settled beforehand, as frozen values: from YAML, NFTBAN_* and nftban.conf.
+"""Queue and console settings as frozen values: from YAML, NFTBAN_* variables and nftban.conf.
 
-The order of authority is: command line, YAML, `NFTBAN_*` in the environment, `nftban.conf.local`,
-`nftban.conf`, defaults. Whose folders these mean is part of the rule, so that no spool ever takes
-the settings of another one:
+Order of authority: command line, YAML, `NFTBAN_*` in the environment, `nftban.conf.local`,
+`nftban.conf`, defaults. So that no spool ever gets the settings of another one, it also matters for
+which data folder a setting is meant:
 
-- `queue` in YAML may say where folders lie only together with `queue.root`, and they count only
-  where that root is opened. Its numbers count everywhere.
-- The `nftban.conf` pair belongs to an installation, and is read only where the data folder that it
-  names (`NFTBAN_DATA_DIR`, else /var/lib/nftban) is opened, or where `NFTBAN_CONFIG_DIR` asks for
-  it; then its numbers count, but its folders still only for that data folder.
-- `NFTBAN_*` numbers in the environment count everywhere. Its folders count for the data folder
-  that `NFTBAN_DATA_DIR` names there, or, where it names none, for any place; but where tasks
-  lie (pending, work, dlq) is said by a place itself, unless it is that very data folder.
+- `queue` in YAML may set folders only together with `queue.root`, and they apply only if that root
+  is opened. Its numbers always apply.
+- The `nftban.conf` pair belongs to an installation. It is read only if the data folder that it
+names
+  (`NFTBAN_DATA_DIR`, else /var/lib/nftban) is opened, or if `NFTBAN_CONFIG_DIR` is set; in the
+  latter case its numbers apply, but its folders still only for that data folder.
+- `NFTBAN_*` numbers in the environment always apply. Its folders apply to the data folder in
+  `NFTBAN_DATA_DIR` there or, without that variable, to any place. The task folders (pending, work,
+  dlq) are set by the place itself, unless it is that very data folder.
 """
 
-# Without `from __future__ import annotations`: named tuples compile each annotation that is text,
-# which is half of what importing this module costs.
+# No `from __future__ import annotations`: named tuples compile annotations that are strings, which
+# is half of the import time of this module.
 import errno
 import os
 import stat
@@ -24,45 +25,52 @@ from typing import Any, NamedTuple
 
 from engine import policy
 from engine.config import validators
-from engine.config.nftban_variables import LOG_DIR, RUN_DIR, Foreign, Table, same_folder
+from engine.config.nftban_variables import (
+    LOG_DIR,
+    RUN_DIR,
+    NftbanVariables,
+    VariableTable,
+    is_same_folder,
+)
 from engine.config.validators import ConfigError as ConfigError
 from engine.locks import queue_lock
 from engine.policy import Rate, RetryPolicy
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 
-SEARCH = (
+SEARCH_PATHS = (
     "./spooldeck.yaml",
     "$XDG_CONFIG_HOME/spooldeck/config.yaml",
     "/etc/spooldeck/config.yaml",
 )
-"""Where a configuration file is looked for; the first that is there counts, alone."""
+"""Where to look for a configuration file; only the first one found is read."""
 
-LEAST_THRESHOLD = 3 * queue_lock.RENEWAL
-"""Seconds below which a healthy worker, late with a sign of life or two, would count as stuck."""
+MIN_STUCK_SECONDS = 3 * queue_lock.HEARTBEAT_SECONDS
+"""Seconds: with a lower threshold, a healthy worker with late heartbeats would count as stuck."""
 
 
-BUILT_IN = ("mail_send",)
-"""Kinds that need no program: we do them ourselves where none is named."""
+BUILT_IN_KINDS = ("mail_send",)
+"""Kinds with a built-in handler, used if no command is configured."""
 
 
 class HandlerConfig(NamedTuple):
-    """What is run for the tasks of one kind."""
+    """How the tasks of one kind are run."""
 
     command: tuple[str, ...] = ()
-    """The program and its arguments; no shell sees them. Empty: what is built in (`BUILT_IN`)."""
+    """Program and arguments, run without a shell. Empty: the built-in handler
+    (`BUILT_IN_KINDS`)."""
     timeout: float = 300.0
-    """Seconds after which it is ended and the attempt has failed."""
+    """Seconds after which it is killed and the attempt has failed."""
     concurrency: int = 1
-    """How many may run at once."""
+    """Maximum number of parallel runs."""
     rate: Rate | None = None
     run_as: str = ""
-    """The user to run it as; "" is the queue's."""
+    """The user to run it as; "" for the queue's setting."""
     environment: Mapping[str, str | None] = {}
-    """Variables added to its clean environment; None passes on the worker's own value."""
+    """Variables to add to its clean environment; None copies the worker's own value."""
 
 
 class QueueSettings(NamedTuple):
-    """What the configuration says about a queue, None where nothing; meanings as in `PlaceLine`."""
+    """The `queue` section of the configuration; None: not set. Meanings as in `Queue`."""
 
     root: str | None = None
     pending: str | None = None
@@ -88,7 +96,7 @@ class QueueSettings(NamedTuple):
 
 
 class Queue(NamedTuple):
-    """Everything there is to know about one queue before it is opened. Paths are absolute."""
+    """All settings of one queue. Paths are absolute."""
 
     root: str
     """The data folder."""
@@ -96,13 +104,13 @@ class Queue(NamedTuple):
     work: str
     dlq: str
     run_dir: str
-    """Where its lock lies."""
+    """The folder of its lock."""
     log_dir: str
     queue_metrics: str
-    """A file, as `mail_metrics` is."""
+    """A file, like `mail_metrics`."""
     mail_metrics: str
     counters: str
-    """A folder, as `mail_spool` is."""
+    """A folder, like `check_mail_spool`."""
     mail_spool: str
     max_retries: int = 3
     backoff_base: float = 60
@@ -110,8 +118,8 @@ class Queue(NamedTuple):
     backoff_max: float = 900
     """Seconds."""
     stuck_threshold: float = 1200
-    """Seconds without a sign of life after which a lock's live holder counts as stuck; at least
-    `LEAST_THRESHOLD`."""
+    """Seconds without a heartbeat after which a live lock holder counts as stuck; at least
+    `MIN_STUCK_SECONDS`."""
     max_pending: int = 10000
     """Pending tasks at which the queue is full."""
     retention_days: float = 7
@@ -119,46 +127,46 @@ class Queue(NamedTuple):
     profile: str = "contract"
     """How retries are counted: `contract` or `shipped` (see `engine.policy`)."""
     rate: Rate | None = None
-    """Of all attempts together, whatever their kind."""
+    """Rate limit of all attempts together."""
     run_as: str = ""
     """The user to run handlers as; "": the owner of pending/, if we are root, else ourselves."""
     durable: bool = True
-    """Whether a task is safe on the disk before its id is said."""
+    """True: a task is fsynced before its id is printed."""
     syslog: str = "/dev/log"
-    """The socket that errors and alerts are copied to as well; "" for none."""
+    """Syslog socket that also gets errors and alerts; "" for none."""
 
 
 class Thresholds(NamedTuple):
-    """From where on something is worth a look (`engine.monitor.alerts`)."""
+    """Limits above which an alert is raised (`engine.monitor.alerts`)."""
 
-    dlq: int = policy.DLQ_LIMIT
-    """Dead tasks above which somebody should look."""
+    dlq: int = policy.DLQ_ALERT_LIMIT
+    """Maximum number of dead tasks."""
     dlq_growth: int = 10
-    """Dead tasks that came in ten minutes from which on the dead-letter queue is growing."""
+    """New dead tasks in ten minutes from which the dead-letter queue counts as growing."""
     oldest: float = 3600
-    """Seconds that a task may be pending."""
+    """Maximum seconds that a due task may wait."""
     idle: float = 15
-    """Minutes for which nothing may run while tasks are due: three turns of a slow timer."""
+    """Minutes without a run while tasks are due: three periods of a slow timer."""
     transport_failures: float = 0.5
-    """The share of mails that a transport may fail to send before it counts as failing."""
+    """Share of failed mails from which a transport counts as failing."""
 
 
 class Trash(NamedTuple):
-    """What the trash may hold, and for how long."""
+    """Limits of the trash."""
 
     hours: float = 24
-    """For which what was purged can be had back; what is older is deleted for good."""
+    """Hours for which a purged task can be restored; then it is deleted."""
     quota: int = 512_000_000
-    """Bytes of tasks with their payloads; what would not fit is not purged."""
+    """Bytes of tasks with their payloads; a task that does not fit is not purged."""
 
 
 class Config(NamedTuple):
-    """All settings of one configuration file, or the defaults."""
+    """The settings of one configuration file, or the defaults."""
 
     path: str = ""
-    """The file that was read; "" when there was none."""
+    """The file that was read; "" if there is none."""
     places: tuple[str, ...] = ()
-    """What to open when the command line names nothing: folders or URLs."""
+    """Folders or URLs to open if the command line names none."""
     handlers: Mapping[str, HandlerConfig] = {}
     """By kind."""
     queue: QueueSettings = QueueSettings()
@@ -167,63 +175,64 @@ class Config(NamedTuple):
     theme: str = ""
     """A theme's name; "" for the default one."""
     mouse: bool = False
-    """Whether the console takes the mouse."""
+    """True: the console uses mouse events."""
     wire: float = 0.0
-    """Bytes a second that the console sends at rest; 0: unlimited, and 8000 over SSH."""
+    """Maximum bytes per second that the console sends when idle; 0: no limit, but 8000 over SSH."""
     read_only: bool = False
     start_armed: bool = False
     require_reason: bool = False
-    """Whether a plan is applied only with a reason."""
+    """True: a plan is applied only with a reason."""
     environment: str = ""
-    """A word that says where one is, such as PROD: shown in the header."""
+    """A word shown in the header, such as PROD."""
     alerts: Thresholds = Thresholds()
     trash: Trash = Trash()
     mail: Mapping[str, Any] = {}
-    """What `mail` says, by the fields of `engine.config.mail_config.MailSettings`."""
+    """The `mail` section, by the fields of `engine.config.mail_config.MailSettings`."""
     stores: Mapping[str, tuple[object, validators.ConfigLocation]] = {}
-    """What is said of places in other formats, by the format's name, and where: each format checks
-    its own."""
+    """The settings of other formats by name, with their location; each format checks its own."""
 
 
-def load(path: str | None, environ: Mapping[str, str], search: Sequence[str] = SEARCH) -> Config:
-    """The configuration in the file at `path`, else the first that `search` finds, else defaults.
+def load_config(
+    path: str | None, environ: Mapping[str, str], search: Sequence[str] = SEARCH_PATHS
+) -> Config:
+    """Read the configuration file at `path`, else the first one in `search`; else use defaults.
 
     Raises:
-        ConfigError: a file that is there cannot be read, or says what cannot be meant.
+        ConfigError: an existing file cannot be read or has an invalid value.
     """
     for candidate in [path] if path is not None else _candidates(search, environ):
         try:
-            data = _slurp(candidate, path is not None)
+            data = _read_config_file(candidate, path is not None)
         except (FileNotFoundError, NotADirectoryError) as error:
             if path is not None:
-                raise ConfigError(f"{shown(path)}: {error.strerror}") from error
+                raise ConfigError(f"{safe_line(path)}: {error.strerror}") from error
             continue
         except ConfigError:
             if path is None and _is_hidden(candidate):
-                continue  # a folder of somebody else's, where we only happen to stand
+                continue  # another user's private folder that happens to be the working folder
             raise
         base = os.path.dirname(os.path.abspath(candidate))
-        at = validators.ConfigLocation(shown(candidate), "", base, environ.get("HOME", ""))
-        settings = validators.mapping(_yaml(data, at), at, _SETTINGS)
+        at = validators.ConfigLocation(safe_line(candidate), "", base, environ.get("HOME", ""))
+        settings = validators.check_mapping(_parse_yaml(data, at), at, _SETTINGS)
         config = Config(path=candidate, **settings)
         _check_root(config.queue, at)
         return config
     return Config()
 
 
-def queue_for(config: Config, place: str, environ: Mapping[str, str]) -> Queue:
-    """The queue at `place`, with all its paths and numbers.
+def queue_settings_for(config: Config, place: str, environ: Mapping[str, str]) -> Queue:
+    """Combine all sources into the settings of the queue at `place`.
 
-    A place is a data folder, or a bare queue folder that itself holds `pending` and `work` or
-    `dlq`. "" is the configured `queue.root`, else the data folder of NFTBan. Nothing need exist.
+    A place is a data folder, or a bare queue folder that contains `pending` and `work` or `dlq`. ""
+    means the configured `queue.root`, else the data folder of NFTBan. Nothing needs to exist.
 
     Raises:
-        ConfigError: a value from the environment or from nftban.conf that cannot be meant.
+        ConfigError: an invalid value in the environment or in nftban.conf.
     """
     said = config.queue
-    foreign = Foreign.read(environ, _TABLE)
-    root, tasks = _laid_out(place or said.root or foreign.data_dir)
-    if said.root is None or not same_folder(root, said.root):
+    foreign = NftbanVariables.read(environ, _TABLE)
+    root, tasks = _place_folders(place or said.root or foreign.data_dir)
+    if said.root is None or not is_same_folder(root, said.root):
         said = said._replace(**dict.fromkeys(_PATHS))
     values = foreign.values(root, _TABLE)
     profile = said.profile or _profile(said, values)
@@ -249,22 +258,22 @@ def queue_for(config: Config, place: str, environ: Mapping[str, str]) -> Queue:
 
 
 def retry_policy(queue: Queue) -> RetryPolicy:
-    """How this queue counts failures and when they end."""
-    make = policy.shipped if queue.profile == "shipped" else policy.contract
+    """The retry policy of this queue."""
+    make = policy.shipped_retries if queue.profile == "shipped" else policy.contract_retries
     return make(queue.backoff_base, queue.backoff_max, queue.max_retries)
 
 
 def _profile(said: QueueSettings, values: Mapping[str, object]) -> str:
-    """Retry values of the real program mean what the real program does with them."""
+    """If any retry value comes from the real program's settings, count as that program does."""
     foreign = any(getattr(said, key) is None and key in values for key in _RETRY_VALUES)
     return "shipped" if foreign else "contract"
 
 
-# Where a place keeps its folders.
+# Folders of a place.
 
 
-def _laid_out(place: str) -> tuple[str, str]:
-    """The data folder of a place, and the folder that holds pending, work and dlq."""
+def _place_folders(place: str) -> tuple[str, str]:
+    """The data folder of a place, and the folder with pending, work and dlq."""
     root = os.path.abspath(place)
     if os.path.isdir(f"{root}/queue/pending") or not _holds_tasks(root):
         return root, f"{root}/queue"
@@ -278,46 +287,53 @@ def _holds_tasks(folder: str) -> bool:
     )
 
 
-_WORD = 8
-"""Characters of the environment's word: more would push the header's figures out."""
+_MAX_WORD_LENGTH = 8
+"""Maximum length of the environment word: a longer one would not fit in the header."""
 
 
 def _environment(value: object, at: validators.ConfigLocation) -> str:
     word = value if isinstance(value, str) else ""
-    if not 0 < len(word) <= _WORD or not word.isascii() or not word.isprintable() or " " in word:
-        raise at.wrong(f"a word of at most {_WORD} plain characters, such as PROD", value)
+    if (
+        not 0 < len(word) <= _MAX_WORD_LENGTH
+        or not word.isascii()
+        or not word.isprintable()
+        or " " in word
+    ):
+        raise at.wrong_value(
+            f"a word of at most {_MAX_WORD_LENGTH} ASCII characters, such as PROD", value
+        )
     return word
 
 
 def _thresholds(value: object, at: validators.ConfigLocation) -> Thresholds:
-    return Thresholds(**validators.mapping(value, at, _ALERTS))
+    return Thresholds(**validators.check_mapping(value, at, _ALERTS))
 
 
 def _trash(value: object, at: validators.ConfigLocation) -> Trash:
-    return Trash(**validators.mapping(value, at, _TRASH))
+    return Trash(**validators.check_mapping(value, at, _TRASH))
 
 
 def _mail(value: object, at: validators.ConfigLocation) -> dict[str, Any]:
-    from engine.config import mail_config  # only for whoever sends mail
+    from engine.config import mail_config  # loaded only if `mail` is configured
 
-    return mail_config.said(value, at)
+    return mail_config.parse_mail_section(value, at)
 
 
 def _stores(
     value: object, at: validators.ConfigLocation
 ) -> dict[str, tuple[object, validators.ConfigLocation]]:
     if not isinstance(value, dict):
-        raise at.wrong("a mapping from formats to their settings", value)
-    return {str(name): (said, at.below(name)) for name, said in value.items()}
+        raise at.wrong_value("a mapping from formats to their settings", value)
+    return {str(name): (said, at.at_key(name)) for name, said in value.items()}
 
 
 def _handler(kind: str, value: object, at: validators.ConfigLocation) -> HandlerConfig:
-    said = validators.mapping(value, at, _HANDLER)
-    if "command" not in said and kind not in BUILT_IN:
-        raise at.below("command").wrong("a list, the program first", None)
+    said = validators.check_mapping(value, at, _HANDLER)
+    if "command" not in said and kind not in BUILT_IN_KINDS:
+        raise at.at_key("command").wrong_value("a list with the program first", None)
     for key in ("run_as", "environment"):
         if "command" not in said and key in said:
-            raise at.below(key).error("expected a command beside it: mail is sent by the worker")
+            raise at.at_key(key).error("needs command too: the built-in handler does not use it")
     return HandlerConfig(**said)
 
 
@@ -326,24 +342,26 @@ _KIND = "abcdefghijklmnopqrstuvwxyz0123456789_"
 
 def _handlers(value: object, at: validators.ConfigLocation) -> dict[str, HandlerConfig]:
     if not isinstance(value, dict):
-        raise at.wrong("a mapping from kinds to handlers", value)
+        raise at.wrong_value("a mapping from kinds to handlers", value)
     for kind in value:
         if not isinstance(kind, str) or not 0 < len(kind) <= 64 or kind.strip(_KIND):
-            raise at.below(kind).wrong("a kind of a-z, 0-9 and _, at most 64, as its name", kind)
-    return {kind: _handler(kind, said, at.below(kind)) for kind, said in value.items()}
+            raise at.at_key(kind).wrong_value(
+                "a kind name of a-z, 0-9 and _, at most 64 characters", kind
+            )
+    return {kind: _handler(kind, said, at.at_key(kind)) for kind, said in value.items()}
 
 
 def _queue(value: object, at: validators.ConfigLocation) -> QueueSettings:
-    return QueueSettings(**validators.mapping(value, at, _QUEUE))
+    return QueueSettings(**validators.check_mapping(value, at, _QUEUE))
 
 
 _HANDLER: Mapping[str, validators.Check] = {
-    "command": validators.command,
-    "timeout": validators.number(0.1, "seconds"),
-    "concurrency": validators.whole(1, "processes"),
-    "rate": validators.rate,
-    "run_as": validators.user,
-    "environment": validators.variables,
+    "command": validators.check_command,
+    "timeout": validators.number_check(0.1, "seconds"),
+    "concurrency": validators.whole_number_check(1, "processes"),
+    "rate": validators.check_rate,
+    "run_as": validators.check_user,
+    "environment": validators.check_variables,
 }
 
 _PATHS = (
@@ -352,44 +370,44 @@ _PATHS = (
 )
 
 _QUEUE: Mapping[str, validators.Check] = {
-    **dict.fromkeys(_PATHS, validators.path),
-    "max_retries": validators.whole(0, "retries"),
-    "backoff_base": validators.number(0, "seconds"),
-    "backoff_max": validators.number(0, "seconds"),
-    "stuck_threshold": validators.number(LEAST_THRESHOLD, "seconds"),
-    "max_pending": validators.whole(1, "tasks"),
-    "retention_days": validators.number(0, "days"),
-    "profile": validators.one_of("contract", "shipped"),
-    "rate": validators.rate,
-    "run_as": validators.user,
-    "durable": validators.yes_or_no,
-    "syslog": validators.path_or_none,
+    **dict.fromkeys(_PATHS, validators.check_path),
+    "max_retries": validators.whole_number_check(0, "retries"),
+    "backoff_base": validators.number_check(0, "seconds"),
+    "backoff_max": validators.number_check(0, "seconds"),
+    "stuck_threshold": validators.number_check(MIN_STUCK_SECONDS, "seconds"),
+    "max_pending": validators.whole_number_check(1, "tasks"),
+    "retention_days": validators.number_check(0, "days"),
+    "profile": validators.choice_check("contract", "shipped"),
+    "rate": validators.check_rate,
+    "run_as": validators.check_user,
+    "durable": validators.check_bool,
+    "syslog": validators.check_optional_path,
 }
 
 _ALERTS: Mapping[str, validators.Check] = {
-    "dlq": validators.whole(0, "tasks"),
-    "dlq_growth": validators.whole(1, "tasks"),
-    "oldest": validators.duration,
-    "idle": validators.number(1, "minutes"),
-    "transport_failures": validators.share,
+    "dlq": validators.whole_number_check(0, "tasks"),
+    "dlq_growth": validators.whole_number_check(1, "tasks"),
+    "oldest": validators.check_duration,
+    "idle": validators.number_check(1, "minutes"),
+    "transport_failures": validators.check_share,
 }
 
 _TRASH: Mapping[str, validators.Check] = {
-    "hours": validators.number(1, "hours"),
-    "quota": validators.size,
+    "hours": validators.number_check(1, "hours"),
+    "quota": validators.check_size,
 }
 
 _SETTINGS: Mapping[str, validators.Check] = {
-    "places": validators.each(validators.location),
+    "places": validators.list_check(validators.check_location),
     "handlers": _handlers,
     "queue": _queue,
-    "logs": validators.each(validators.path),
-    "theme": validators.text,
-    "mouse": validators.yes_or_no,
-    "wire": validators.number(1, "bytes a second"),
-    "read_only": validators.yes_or_no,
-    "start_armed": validators.yes_or_no,
-    "require_reason": validators.yes_or_no,
+    "logs": validators.list_check(validators.check_path),
+    "theme": validators.check_text,
+    "mouse": validators.check_bool,
+    "wire": validators.number_check(1, "bytes a second"),
+    "read_only": validators.check_bool,
+    "start_armed": validators.check_bool,
+    "require_reason": validators.check_bool,
     "environment": _environment,
     "alerts": _thresholds,
     "trash": _trash,
@@ -403,18 +421,17 @@ _SETTINGS: Mapping[str, validators.Check] = {
 
 def _candidates(search: Sequence[str], environ: Mapping[str, str]) -> Iterator[str]:
     own = environ.get("XDG_CONFIG_HOME", "")
-    if not own.startswith("/"):  # the base directory specification: a relative one is ignored
+    if not own.startswith("/"):  # XDG Base Directory Specification: ignore a relative path
         own = environ["HOME"] + "/.config" if environ.get("HOME") else ""
     for candidate in search:
         if own or "$XDG_CONFIG_HOME" not in candidate:
             yield candidate.replace("$XDG_CONFIG_HOME", own)
 
 
-def _slurp(path: str, named: bool) -> bytes:
-    """Read a whole configuration file; `named`: by the command line, not found by a search.
+def _read_config_file(path: str, named: bool) -> bytes:
+    """Read a whole configuration file; `named`: given on the command line, not found by search.
 
-    It is opened without waiting for a writer (O_NONBLOCK), and what lies in the working folder
-    without following a symbolic link.
+    The file is opened with O_NONBLOCK; one in the working folder also with O_NOFOLLOW.
     """
     here = not named and path.startswith("./")
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | (os.O_NOFOLLOW * here)
@@ -424,10 +441,10 @@ def _slurp(path: str, named: bool) -> bytes:
             fd = os.open(os.path.basename(path) or ".", flags, dir_fd=folder)
             try:
                 seen = os.fstat(fd), os.fstat(folder)
-                if why := _distrust(*seen, os.geteuid(), named, here):
-                    raise ConfigError(f"{shown(path)}: {why}")
+                if why := _refusal(*seen, os.geteuid(), named, here):
+                    raise ConfigError(f"{safe_line(path)}: {why}")
                 with open(fd, "rb", closefd=False) as file:
-                    return file.read((1 << 20) + 1)  # a byte more than `yamlfile` accepts
+                    return file.read((1 << 20) + 1)  # one byte more than `yaml_file` accepts
             finally:
                 os.close(fd)
         finally:
@@ -437,35 +454,33 @@ def _slurp(path: str, named: bool) -> bytes:
     except OSError as error:
         is_link = here and error.errno == errno.ELOOP
         what = "a symbolic link (name the file with --config)" if is_link else error.strerror
-        raise ConfigError(f"{shown(path)}: cannot be read: {what}") from error
+        raise ConfigError(f"{safe_line(path)}: cannot be read: {what}") from error
 
 
-_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
-def _distrust(
-    file: os.stat_result, folder: os.stat_result, us: int, named: bool, here: bool
-) -> str:
-    """Why a configuration file is refused; "" where it is not. It names programs that we run.
+def _refusal(file: os.stat_result, folder: os.stat_result, us: int, named: bool, here: bool) -> str:
+    """Why a configuration file is refused; "" if it is accepted. It names programs that we run.
 
-    A search takes only what the user `us` or root put there; root takes only what root put there.
+    A search accepts only files of the user `us` or of root; for root only files of root.
     """
-    use = "; name it with --config to use it all the same"
+    use = "; to use it anyway, name it with --config"
     if not stat.S_ISREG(file.st_mode):
         return "expected a regular file"
-    if (us == 0 or here) and file.st_mode & _BY_OTHERS:
+    if (us == 0 or here) and file.st_mode & _WRITABLE_BY_OTHERS:
         return "is writable by its group or by others: chmod go-w"
     if named:
         return ""
-    if us == 0 and (folder.st_uid != 0 or folder.st_mode & _BY_OTHERS):
-        return f"root expected a folder that only root can write{use}"
+    if us == 0 and (folder.st_uid != 0 or folder.st_mode & _WRITABLE_BY_OTHERS):
+        return f"expected a folder that only root can write to{use}"
     if (us == 0 or here) and file.st_uid not in (0, us):
-        return f"expected a file of {'root' if us == 0 else 'yours or of root'}{use}"
+        return f"expected a file owned by {'root' if us == 0 else 'you or root'}{use}"
     return ""
 
 
 def _is_hidden(path: str) -> bool:
-    """Whether its folder does not even let us know if it is there."""
+    """True if permission is denied even to check whether the file exists."""
     try:
         os.stat(path)
     except PermissionError:
@@ -475,51 +490,51 @@ def _is_hidden(path: str) -> bool:
     return False
 
 
-def _yaml(data: bytes, at: validators.ConfigLocation) -> object:
-    from engine.config import yaml_file  # only when there is a file: it costs 5 ms
+def _parse_yaml(data: bytes, at: validators.ConfigLocation) -> object:
+    from engine.config import yaml_file  # only if there is a file: the import takes 5 ms
 
     try:
-        node, loader = yaml_file.compose(data)
+        node, loader = yaml_file.parse_nodes(data)
         if node is None:
             return None
-        _refuse_doubles(node, at)
-        return yaml_file.construct(node, loader)
+        _refuse_repeated_keys(node, at)
+        return yaml_file.build_value(node, loader)
     except yaml_file.BadYaml as error:
         raise at.error(str(error)) from error
 
 
-def _refuse_doubles(node: Any, at: validators.ConfigLocation) -> None:
-    """YAML parsers let the last of two equal keys win in silence."""
+def _refuse_repeated_keys(node: Any, at: validators.ConfigLocation) -> None:
+    """Refuse repeated keys, of which YAML parsers silently use the last."""
     if node.id == "sequence":
         for number, item in enumerate(node.value):
-            _refuse_doubles(item, at.below(number))
+            _refuse_repeated_keys(item, at.at_key(number))
     if node.id != "mapping":
         return
     seen = set()
     for key, value in node.value:
         if key.id == "scalar" and key.value in seen:
             line = key.start_mark.line + 1
-            raise at.below(key.value).error(f"a second time in line {line}, expected once")
+            raise at.at_key(key.value).error(f"repeated in line {line}, expected once")
         seen.add(key.value if key.id == "scalar" else id(key))
-        _refuse_doubles(value, at.below(key.value))
+        _refuse_repeated_keys(value, at.at_key(key.value))
 
 
 def _check_root(queue: QueueSettings, at: validators.ConfigLocation) -> None:
     if queue.root is None:
         for key in _PATHS:
             if getattr(queue, key) is not None:
-                raise at.error(f"queue.{key}: expected queue.root beside it, whose folder it is")
+                raise at.error(f"queue.{key}: needs queue.root too")
 
 
-# What another program was told: NFTBAN_* variables, nftban.conf, nftban.conf.local.
+# Settings of the real program: NFTBAN_* variables, nftban.conf, nftban.conf.local.
 
 
-def _raised(value: object, at: validators.ConfigLocation) -> float:
-    """The other program's threshold, too low for us perhaps; its file is not ours to refuse."""
-    return max(LEAST_THRESHOLD, validators.number(0, "seconds")(value, at))
+def _raise_threshold(value: object, at: validators.ConfigLocation) -> float:
+    """Raise the other program's threshold to our minimum; its file must not be refused."""
+    return max(MIN_STUCK_SECONDS, validators.number_check(0, "seconds")(value, at))
 
 
-_THEIRS: Mapping[str, validators.Check] = {**_QUEUE, "stuck_threshold": _raised}
+_NFTBAN_CHECKS: Mapping[str, validators.Check] = {**_QUEUE, "stuck_threshold": _raise_threshold}
 
 _RETRY_VALUES = ("max_retries", "backoff_base", "backoff_max")
 _TASK_FOLDERS = ("pending", "work", "dlq")
@@ -540,10 +555,12 @@ _VARIABLES: Mapping[str, str] = {
     "NFTBAN_QUEUE_MAX_PENDING": "max_pending",
     "NFTBAN_QUEUE_DLQ_AUTO_RETENTION_DAYS": "retention_days",
 }
-"""The variables that are wanted (besides NFTBAN_DATA_DIR), and the field that each one sets."""
+"""Variables that are read (besides NFTBAN_DATA_DIR), and the field that each one sets."""
 
 VARIABLES = (*_VARIABLES, "NFTBAN_DATA_DIR", "NFTBAN_CONFIG_DIR")
-"""Every variable that is read from the environment, for whoever hands them on."""
+"""All variables that are read from the environment, for code that passes them on."""
 
-_TABLE = Table(_VARIABLES, _THEIRS, numbers=frozenset(_QUEUE) - {*_PATHS}, tasks=_TASK_FOLDERS)
-"""How they are read."""
+_TABLE = VariableTable(
+    _VARIABLES, _NFTBAN_CHECKS, numbers=frozenset(_QUEUE) - {*_PATHS}, tasks=_TASK_FOLDERS
+)
+"""How to read these variables."""

@@ -1,10 +1,10 @@
-"""The plain assignments of a shell file that belongs to another program; nothing in it is ever run.
+"""Parse the plain assignments of another program's shell file, without running anything.
 
-Understood, one to a line: `NAME="value"`, `NAME='value'`, `NAME=value`, with or without `export`
-or `readonly` before and a comment behind, and `: "${NAME:=value}"`, which sets what is not set.
-In a value that is not between single quotes, `$NAME`, `${NAME}` and `${NAME:-value}` stand for
-what was set before. What only a shell could know is kept as a problem of that variable; any other
-line is passed over, since the file is not ours.
+Supported, one per line: `NAME="value"`, `NAME='value'`, `NAME=value`, with optional `export` or
+`readonly` before and a comment after, and `: "${NAME:=value}"`, which sets unset variables. In a
+value without single quotes, `$NAME`, `${NAME}` and `${NAME:-value}` are replaced by earlier values.
+A value that only a shell could evaluate becomes a problem of its variable; all other lines are
+ignored, because the file is not ours.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import NamedTuple
 
 
 class Variable(NamedTuple):
-    """What a line sets a variable to."""
+    """The value that a line assigns."""
 
     text: str
     line: int = 0
-    """Counted from 1."""
+    """Line number, from 1; 0 is a default."""
     problem: str = ""
-    """Why its text cannot be known without running a shell; "" when it is known."""
+    """Why its text cannot be known without running a shell; "" if it is known."""
 
 
-def variables(
+def parse_variables(
     text: str, before: Mapping[str, Variable], environ: Mapping[str, str]
 ) -> dict[str, Variable]:
-    """What the file sets. `before` was set earlier; the environment goes before both."""
+    """Parse the file. `before`: values set earlier; the environment overrides both."""
     found: dict[str, Variable] = {}
     known = dict(before)
     for number, line in enumerate(text.split("\n"), 1):
@@ -35,7 +35,7 @@ def variables(
         if not name or (default and _is_set(name, known, environ)):
             continue
         try:
-            variable = Variable(_expanded(word, bool(default), known, environ), number)
+            variable = Variable(_expand(word, bool(default), known, environ), number)
         except ValueError as problem:
             variable = Variable("", number, str(problem))
         known[name] = found[name] = variable
@@ -43,7 +43,7 @@ def variables(
 
 
 def _is_set(name: str, known: Mapping[str, Variable], environ: Mapping[str, str]) -> bool:
-    """Whether `:=` leaves it alone; what no line has set (line 0) may still be set."""
+    """True if `:=` does not change it; a default (line 0) may still be changed."""
     said = known.get(name, Variable(""))
     return bool(environ.get(name) or (said.line and (said.text or said.problem)))
 
@@ -57,7 +57,7 @@ def _default_assignment(line: str) -> tuple[str, str] | None:
 
 
 def _assignment(line: str) -> tuple[str, str]:
-    """The name and the rest of the line behind the equals sign; ("", "") if it is none."""
+    """The name and the text after the equals sign; ("", "") if the line is no assignment."""
     name, equals, rest = line.strip().partition("=")
     for word in ("export ", "readonly ", "declare -r ", "declare -x ", "declare -rx "):
         name = name.removeprefix(word)
@@ -68,18 +68,18 @@ def _is_name(name: str) -> bool:
     return name.isascii() and name.isidentifier()
 
 
-def _expanded(
+def _expand(
     word: str, quoted: bool, known: Mapping[str, Variable], environ: Mapping[str, str]
 ) -> str:
-    """What a shell makes of the word; `quoted`: as if it stood between double quotes.
+    """Expand a word as a shell does; `quoted`: treat it as if between double quotes.
 
     Raises:
-        ValueError: it would run something, or it is written in a way that is not understood here.
+        ValueError: it would run a command, or uses unsupported syntax.
     """
     if ("$(" in word or "`" in word) and not word.startswith("'"):
-        raise ValueError("expected a plain value; commands in it are never run")
+        raise ValueError("expected a plain value; commands are never run")
     if not quoted:
-        word, literal = _unquoted(word)
+        word, literal = _unquote(word)
         if literal:
             return word
     done: list[str] = []
@@ -93,27 +93,27 @@ def _expanded(
     return "".join(done)
 
 
-_ODD = {"'": "", '"': "\\", "": "\\'\";&|<>*?~[{"}
-"""By the quote around a value, what in it would mean more than itself."""
+_SPECIAL = {"'": "", '"': "\\", "": "\\'\";&|<>*?~[{"}
+"""Quote character -> characters that have a special meaning inside it."""
 
 
-def _unquoted(word: str) -> tuple[str, bool]:
-    """The word without its quotes and its comment, and whether it is to be taken literally."""
+def _unquote(word: str) -> tuple[str, bool]:
+    """The word without quotes and comment; True if it must not be expanded."""
     quote = word[:1] if word[:1] in ("'", '"') else ""
     if quote:
         inner, closed, tail = word[1:].partition(quote)
         if not closed:
-            raise ValueError("expected a closing quote in the same line")
+            raise ValueError("expected a closing quote on the same line")
     else:
         inner = word.split(maxsplit=1)[0] if word[:1].strip() else ""
         tail = word[len(inner) :]
-    if any(c in inner.replace("${", "") for c in _ODD[quote]) or _goes_on(tail):
-        raise ValueError('expected nothing but NAME="value" in a line')
+    if any(c in inner.replace("${", "") for c in _SPECIAL[quote]) or _has_more(tail):
+        raise ValueError('expected only NAME="value" on the line')
     return inner, quote == "'"
 
 
-def _goes_on(tail: str) -> bool:
-    """Whether something else than a comment follows a value."""
+def _has_more(tail: str) -> bool:
+    """True if anything but a comment follows the value."""
     words = tail.split(maxsplit=1)
     return bool(words) and not (tail[0].isspace() and words[0].startswith("#"))
 
@@ -121,19 +121,19 @@ def _goes_on(tail: str) -> bool:
 def _variable(
     rest: str, known: Mapping[str, Variable], environ: Mapping[str, str]
 ) -> tuple[str, str]:
-    """The value of the variable that is named behind a `$`, and what follows it."""
+    """The value of the variable named after a `$`, and the rest of the text."""
     name, rest, default = _name_behind_dollar(rest)
     before = known.get(name, Variable(""))
     value = environ.get(name) or before.text
     if before.problem and not value:
-        raise ValueError(f"expected a variable that is known, not {name} (line {before.line})")
+        raise ValueError(f"the value of {name} is unknown (line {before.line})")
     if not value and default is None:
-        raise ValueError(f"expected a variable that is set, not {name}")
+        raise ValueError(f"{name} is not set")
     return value or default or "", rest
 
 
 def _name_behind_dollar(rest: str) -> tuple[str, str, str | None]:
-    """The name, what follows, and what stands for it when it is not set."""
+    """The variable name, the rest of the text, and the default value, if any."""
     if not rest.startswith("{"):
         end = next((i for i, c in enumerate(rest) if not (c.isalnum() or c == "_")), len(rest))
         name, rest, default = rest[:end], rest[end:], None
@@ -144,5 +144,5 @@ def _name_behind_dollar(rest: str) -> tuple[str, str, str | None]:
         if not closed or "$" in word:
             raise ValueError(f"expected ${{NAME}} or ${{NAME:-value}}, not ${{{inner}")
     if not _is_name(name):
-        raise ValueError("expected the name of a variable behind $")
+        raise ValueError("expected a variable name after $")
     return name, rest, default

@@ -1,7 +1,7 @@
-"""Read YAML within limits on its bytes, its depth, and its values with aliases expanded.
+"""Read YAML with limits on size, nesting depth and number of values after alias expansion.
 
-A few lines of aliases to aliases stand for more values than memory can hold, and brackets without
-end exhaust the stack: both are counted while the file is parsed, before anything is built of it.
+A few lines of nested aliases can expand to more values than fit in memory ("billion laughs"), and
+endless brackets exhaust the stack. Both are counted during parsing, before any value is built.
 """
 
 from __future__ import annotations
@@ -14,46 +14,46 @@ if TYPE_CHECKING:
     import yaml
 
 MAX_BYTES = 1 << 20
-"""Bytes of a document."""
+"""Maximum size of a document in bytes."""
 
 MAX_DEPTH = 32
-"""How deep lists and mappings may be nested."""
+"""Maximum nesting of lists and mappings."""
 
 MAX_VALUES = 20_000
-"""Keys and values, those of an alias each time that it is used."""
+"""Maximum number of keys and values; those of an alias count each time it is used."""
 
 MAX_NUMBER = 64
-"""Characters of a number or a time: the conversion of one in base 60 takes quadratic time."""
+"""Maximum characters of a number or time: converting a base 60 number takes quadratic time."""
 
 _NUMBERS = tuple(f"tag:yaml.org,2002:{name}" for name in ("int", "float", "timestamp"))
 
 
 class BadYaml(ValueError):
-    """A file that is not YAML, or beyond a limit: one line with its line number, if known."""
+    """Invalid YAML or a limit exceeded; the message is one line, with the line number if known."""
 
 
-class Budget:
-    """Counts the events of one YAML parser, and refuses what goes beyond a limit."""
+class YamlBudget:
+    """Counts the events of one YAML parser and enforces the limits."""
 
     def __init__(self) -> None:
         self._values = 0
         self._open: list[tuple[str | None, int]] = []
-        """The anchor of each list and mapping that has not ended, and the count before it."""
+        """Anchor of each open list and mapping, and the count before it."""
         self._anchored: dict[str, int] = {}
-        """How many values each anchor stands for."""
+        """Number of values of each anchor."""
 
-    def see(self, event: yaml.Event) -> None:
+    def count_event(self, event: yaml.Event) -> None:
         """Count one event.
 
         Raises:
-            BadYaml: it goes beyond a limit, or an alias is within what it stands for.
+            BadYaml: a limit is exceeded, or an alias is inside its own anchor.
         """
         import yaml
 
         anchor = getattr(event, "anchor", None)
         if isinstance(event, yaml.AliasEvent):
             if any(anchor == outer for outer, _ in self._open):
-                raise _at(event, f"the alias *{anchor} is part of what it stands for")
+                raise _at(event, f"the alias *{anchor} contains itself")
             self._values += self._anchored.get(anchor or "", 1)
         elif isinstance(event, yaml.CollectionStartEvent):
             self._open.append((anchor, self._values))
@@ -68,11 +68,11 @@ class Budget:
         if len(self._open) > MAX_DEPTH:
             raise _at(event, f"nested more than {MAX_DEPTH} levels deep")
         if self._values > MAX_VALUES:
-            raise _at(event, f"more than {MAX_VALUES:,} values, those of aliases counted each time")
+            raise _at(event, f"more than {MAX_VALUES:,} values, aliases expanded")
 
 
 def _require_short(event: yaml.ScalarEvent) -> None:
-    """Raises BadYaml: a number or a time is longer than `MAX_NUMBER`."""
+    """Raise BadYaml if a number or time is longer than `MAX_NUMBER`."""
     if len(event.value) <= MAX_NUMBER:
         return
     import yaml
@@ -92,7 +92,7 @@ def _at(event: yaml.Event, what: str) -> BadYaml:
 
 @contextmanager
 def _one_line() -> Iterator[None]:
-    """Turn what the parser raises into one line.
+    """Context manager: convert the parser's exceptions to a one-line message.
 
     Raises:
         BadYaml: the parser refused the file.
@@ -111,22 +111,22 @@ def _one_line() -> Iterator[None]:
         raise BadYaml(f"expected YAML: {' '.join(str(error).split())}") from error
 
 
-def compose(data: bytes) -> tuple[Any, Any]:
-    """The root node of a document and the loader that makes values of it; None: it is empty.
+def parse_nodes(data: bytes) -> tuple[Any, Any]:
+    """Parse a document; return its root node (None if empty) and the loader for `construct`.
 
     Raises:
-        BadYaml: it is no YAML, or beyond a limit.
+        BadYaml: invalid YAML, or a limit exceeded.
     """
     import yaml
 
     class Loader(yaml.SafeLoader):
-        """Composes a node of each event that the budget allows."""
+        """A loader that counts each event."""
 
-        budget = Budget()
+        budget = YamlBudget()
 
         def get_event(self) -> Any:
             event = super().get_event()  # type: ignore[no-untyped-call]
-            self.budget.see(event)
+            self.budget.count_event(event)
             return event
 
     _require_size(data)
@@ -135,30 +135,30 @@ def compose(data: bytes) -> tuple[Any, Any]:
         return loader.get_single_node(), loader
 
 
-def construct(node: Any, loader: Any) -> object:
-    """The value of a node that `compose` returned.
+def build_value(node: Any, loader: Any) -> object:
+    """Convert a node from `compose` to a Python value.
 
     Raises:
-        BadYaml: it has no value, such as a date that does not exist.
+        BadYaml: it has no valid value, such as a date that does not exist.
     """
     with _one_line():
         return loader.construct_document(node)
 
 
-def load(data: bytes) -> object:
-    """The value of a document, by the parser in C where there is one: ten times as fast.
+def load_yaml(data: bytes) -> object:
+    """Parse a document to a Python value, with the C parser if available (ten times as fast).
 
     Raises:
-        BadYaml: it is no YAML, or beyond a limit.
+        BadYaml: invalid YAML, or a limit exceeded.
     """
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     _require_size(data)
     with _one_line():
-        budget = Budget()
+        budget = YamlBudget()
         for event in yaml.parse(data, loader):
-            budget.see(event)
+            budget.count_event(event)
         return yaml.load(data, loader)
 
 

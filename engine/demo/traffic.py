@@ -1,11 +1,12 @@
-"""Throw-away places with traffic: a queue that flows, one wedged behind a stuck lock, and more.
+"""Demo places with live traffic: a queue that drains, one behind a stuck lock, and other formats.
 
-Nothing in them is painted: tasks are added and claimed by the engine, real workers handle them
-with real programs, and the stuck lock was taken by the engine in a process that then hangs. A
-keeper process holds it all together until whoever started it is gone; once it has ended, however
-it did, its workers end, and what it made is cleared away.
+Nothing is faked: the engine adds and claims the tasks, real workers run real programs, and the
+stuck lock was taken by the engine in a process that then hangs. A keeper process controls it all
+until the process that started it exits; when the keeper has ended, for any reason, its workers end
+and the demo's folder is deleted.
 
-The two queues are of the contract's format and made here; an `Exhibit` is a place in any other.
+The two queues are in the contract's format and made here; an `DemoPlace` is a place in another
+format.
 """
 
 from __future__ import annotations
@@ -30,73 +31,75 @@ from typing import NamedTuple, Protocol
 from engine import verbs
 from engine.locks import queue_lock
 from engine.model import Move, State, Task
-from engine.monitor.prometheus import Counters
+from engine.monitor.prometheus import CounterFiles
 from engine.store import Full
 from engine.stores.nftban import NftbanStore, SpoolFolders, make_spool
 from engine.system import files
 
 FLOWING, WEDGED = "flowing", "wedged"
-CONFIG = "spooldeck.yaml"
+CONFIG_FILE = "spooldeck.yaml"
 READY, FAILED = "ready", "failed"
-"""The first word of the keeper's last line: its places follow, or why there are none."""
+"""First word of the keeper's last line: followed by its places, or by the reason of the failure."""
 
-WORK = ("queue", "work", "--concurrency", "4")
-"""The words of the command that works the queue that flows."""
+WORK_ARGUMENTS = ("queue", "work", "--concurrency", "4")
+"""Arguments of the command that works the draining queue."""
 
-PACE = 0.4
-"""Seconds between two tasks that the traffic adds."""
+TASK_INTERVAL_SECONDS = 0.4
+"""Seconds between two tasks added by the traffic."""
 
-MOST = 2000
-"""Pending tasks at which the traffic pauses."""
+MAX_PENDING = 2000
+"""Number of pending tasks at which the traffic pauses."""
 
-STUCK_AFTER = 90.0
-"""Seconds without a heartbeat after which a lock of the demo is stuck: the least there is."""
+STUCK_AFTER_SECONDS = 90.0
+"""Seconds without a heartbeat after which the demo's lock counts as stuck: the smallest value
+allowed.
+"""
 
-WAITED = 47 * 60.0
-"""Seconds over which the tasks behind the stuck lock came, before the demo starts."""
+STUCK_BACKLOG_SECONDS = 47 * 60.0
+"""Seconds before the demo's start over which the tasks behind the stuck lock were created."""
 
 
-class Sort(NamedTuple):
-    """One sort of task in the traffic: what it is, and what the demo's handler says to it."""
+class TaskType(NamedTuple):
+    """One type of task in the traffic, and how the demo's handler treats it."""
 
     kind: str
     description: str
-    """`{n}` is a number; it comes back in the error."""
+    """`{n}` is a number; the error repeats it."""
     weight: int
     error: str = ""
-    """What the handler prints when it fails; "" when it never does."""
+    """Error text of the handler; "" if it never fails."""
     fails: str = ""
-    """What the shell is asked whether it fails now; `$here` is the demo's folder."""
+    """Shell condition for a failure now; `$here` is the demo's folder."""
 
 
-MENDED = "geoip-updated"
-"""A file in the demo's folder: once it is there, lists of countries can be applied again."""
+REPAIRED_FILE = "geoip-updated"
+"""A file in the demo's folder: once it exists, country lists can be applied again."""
 
 _BUSY, _DOWN = '[ -e "$here/nft-busy" ]', '[ -e "$here/relay-down" ]'
-_FIRST, _OLD = '[ "$TASK_RETRIES" -eq 0 ]', f'[ ! -e "$here/{MENDED}" ]'
+_FIRST, _OLD = '[ "$TASK_RETRIES" -eq 0 ]', f'[ ! -e "$here/{REPAIRED_FILE}" ]'
 
-SORTS = (
-    Sort("feeds_sync", "Feed enabled: spamhaus {n}", 30),
-    Sort("geoban_apply", "Apply country list {n}", 16),
-    Sort("mail_send", "Spooled mail to admin_ ok{n}", 14),
-    Sort("report", "Daily report {n}", 10),
-    Sort("feeds_sync", "Feed busy: dshield {n}", 6, "nft: set feed_{n} busy", _BUSY),
-    Sort(
+TASK_TYPES = (
+    TaskType("feeds_sync", "Feed enabled: spamhaus {n}", 30),
+    TaskType("geoban_apply", "Apply country list {n}", 16),
+    TaskType("mail_send", "Spooled mail to admin_ ok{n}", 14),
+    TaskType("report", "Daily report {n}", 10),
+    TaskType("feeds_sync", "Feed busy: dshield {n}", 6, "nft: set feed_{n} busy", _BUSY),
+    TaskType(
         "mail_send", "Spooled mail to timeout{n}", 5, "connect_timeout mx{n}.example.net 25", _DOWN
     ),
-    Sort("mail_send", "Spooled mail to unknown{n}", 4, "550 5.1.1 user unknown u{n}", "true"),
-    Sort("mail_send", "Spooled mail to later{n}", 6, "421 4.7.0 try again later", _FIRST),
-    Sort("geoban_apply", "Apply outdated list {n}", 4, "geoip database is {n} days old", _OLD),
+    TaskType("mail_send", "Spooled mail to unknown{n}", 4, "550 5.1.1 user unknown u{n}", "true"),
+    TaskType("mail_send", "Spooled mail to later{n}", 6, "421 4.7.0 try again later", _FIRST),
+    TaskType("geoban_apply", "Apply outdated list {n}", 4, "geoip database is {n} days old", _OLD),
 )
-"""Five of them have failed, each in words of its own.
+"""Task types. Five of them have failed, each with its own error.
 
-What two of them failed of is over: run again, they succeed. One heals at its second attempt. One
-fails until somebody mends what it needs, one whatever is done.
+Two of these errors are over: retried tasks succeed. One succeeds at its second attempt. One fails
+until an operator repairs its cause, one always fails.
 """
 
 _CONFIG = """\
-# The demo's own settings; waits are short, so that there is something to see.
-# What "geoip database is ... days old" needs is a file beside this one: touch {mended}
+# Settings of the demo; delays are short, so that changes are visible soon.
+# "geoip database is ... days old" ends with a file next to this one: touch {mended}
 queue:
   backoff_base: 3
   backoff_max: 30
@@ -111,7 +114,7 @@ handlers:
 """
 
 _HANDLE = """\
-# What the demo runs for each task: it looks at the task's words and does as they say.
+# Handler of the demo: the task's description decides the result.
 here={here} place={flowing}
 [ ! -e "$here/{wedged}/queue/work/$TASK_ID.task" ] || place={wedged}
 log=$here/$place/log/mail.log
@@ -150,55 +153,56 @@ status=failed transport=$by retries=$try last_error={error}"; exit 1; fi;;"""
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _PR_SET_PDEATHSIG = 1
-"""prctl(2): the signal that a process gets when the one that started it has ended."""
+"""prctl(2): the signal that a process gets when its parent has ended."""
 
 _MAIL_COUNTED = (
     ("attempts", rb"_ATTEMPT .* transport=(\w+)"),
     ("success", rb"status=success transport=(\w+)"),
     ("failures", rb"status=failed transport=(\w+)"),
 )
-"""What each mail counter counts in the log, by transport."""
+"""Log pattern counted by each mail counter, by transport."""
 
 
-class Exhibit(Protocol):
-    """A place in the demo besides the two queues, in a format of its own."""
+class DemoPlace(Protocol):
+    """A further demo place, in another format."""
 
     @property
     def name(self) -> str:
-        """Its path below the demo's folder, without blanks."""
+        """Path below the demo's folder, without blanks."""
         ...
 
     @property
     def work(self) -> Sequence[str]:
-        """The words of the command that works it."""
+        """Arguments of the command that works it."""
         ...
 
     def make(self, folder: str, now: float) -> Mapping[str, str]:
-        """Make it in the demo's folder, with what was before `now` (epoch seconds UTC).
+        """Create it in the demo's folder, with tasks from before `now` (epoch seconds UTC).
 
-        What the configuration shall say: lines of YAML by the section that they stand in.
+        Returns its configuration: lines of YAML by section.
         """
         ...
 
     def open(self) -> None:
-        """Begin what goes on beside its worker; every other process has been started by now."""
+        """Start its other activity; called when all other processes are running."""
         ...
 
     def add(self, now: float) -> None:
-        """Some traffic; called every `PACE` seconds."""
+        """Add some traffic; called every `TASK_INTERVAL_SECONDS` seconds."""
         ...
 
 
 class Demo:
-    """Starts the keeper, and with it everything; a context manager."""
+    """Context manager that starts the keeper process, and with it the whole demo."""
 
     def __init__(
         self, tasks: int, keep: str, program: Sequence[str], keeper: str = "engine.demo.traffic"
     ) -> None:
-        """`program` is what, with `--config F --root D` and a command put in, works a place.
+        """`program` is the command line that works a place, after `--config F --root D` and a
+        subcommand are added.
 
-        `keep` names a folder to make the places in and to leave; "" is one that goes away.
-        `keeper` is the module that is run as the keeper: it calls `main`.
+        `keep` names a folder for the places that is not deleted; "": a temporary one. `keeper` is
+        the module run as the keeper: it calls `main`.
         """
         self.folder = os.path.abspath(keep) if keep else tempfile.mkdtemp(prefix="spooldeck-demo-")
         self._stays = bool(keep)
@@ -210,14 +214,14 @@ class Demo:
 
     @property
     def config_path(self) -> str:
-        """The configuration for its places."""
-        return f"{self.folder}/{CONFIG}"
+        """Path of the configuration file."""
+        return f"{self.folder}/{CONFIG_FILE}"
 
-    def places(self, say: Callable[[str], None] = lambda _: None) -> list[str]:
-        """Its places, once all of them are there; `say` gets a line for each step until then.
+    def wait_for_places(self, say: Callable[[str], None] = lambda _: None) -> list[str]:
+        """Wait for the places and return their paths; `say` gets a line for each step until then.
 
         Raises:
-            OSError: they could not be made.
+            OSError: they could not be created.
         """
         keeper = self._keeper
         assert keeper is not None and keeper.stdout is not None
@@ -246,48 +250,48 @@ class Demo:
             # Closes its standard input; its standard output ends with the last of its processes.
             keeper.communicate()
         if not self._stays:
-            # Of a keeper that was killed; or the console wrote in it after that.
+            # Remains of a killed keeper, or files that the console wrote later.
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
 # ---- the keeper, a process of its own
 
 
-def main(exhibits: Sequence[Exhibit] = ()) -> None:
-    """Be the keeper, as `Demo` asked for it."""
+def main(exhibits: Sequence[DemoPlace] = ()) -> None:
+    """Run as the keeper process, with the arguments from `Demo`."""
     folder, tasks, leave, *program = sys.argv[1:]
     try:
-        keep(folder, int(tasks), leave == "keep", program, exhibits)
+        run_keeper(folder, int(tasks), leave == "keep", program, exhibits)
     except OSError as error:
         _say(FAILED, error.strerror or str(error))
         raise
 
 
 def _say(*words: str) -> None:
-    """Write a line to whoever started the demo."""
+    """Write a line to the process that started the demo."""
     os.write(1, f"{' '.join(words)}\n".encode())
 
 
-def keep(
-    folder: str, tasks: int, leave: bool, program: Sequence[str], exhibits: Sequence[Exhibit] = ()
+def run_keeper(
+    folder: str, tasks: int, leave: bool, program: Sequence[str], exhibits: Sequence[DemoPlace] = ()
 ) -> None:
-    """Set the demo up, keep it moving until standard input ends, and end what was started."""
+    """Set the demo up, add traffic until standard input ends, then end all processes."""
     for number in _ENDING:
-        # The end of standard input is what ends it. Caught, not ignored: what it starts would
-        # inherit a signal that is ignored.
+        # Only the end of standard input ends the keeper. The signals are caught, not ignored:
+        # child processes would inherit ignored signals.
         signal.signal(number, lambda *_: None)
     alive = -1 if leave else _clear_after(folder)
     now = time.time()
-    said: list[Mapping[str, str]] = []
+    configuration: list[Mapping[str, str]] = []
     for exhibit in exhibits:
         _say("making", exhibit.name)
-        said.append(exhibit.make(folder, now))
+        configuration.append(exhibit.make(folder, now))
     _say("making", FLOWING, "and", WEDGED)
-    traffic = Traffic(folder, exhibits)
-    traffic.begin(tasks, said)
+    traffic = TrafficGenerator(folder, exhibits)
+    traffic.create(tasks, configuration)
     _say("starting workers")
-    worked = ((FLOWING, WORK), *((exhibit.name, exhibit.work) for exhibit in exhibits))
-    here = [*program, "--config", f"{folder}/{CONFIG}", "--root"]
+    worked = ((FLOWING, WORK_ARGUMENTS), *((exhibit.name, exhibit.work) for exhibit in exhibits))
+    here = [*program, "--config", f"{folder}/{CONFIG_FILE}", "--root"]
     workers = [_start([*here, f"{folder}/{name}", *work], alive) for name, work in worked]
     hanging = _hang(f"{folder}/{WEDGED}")
     try:
@@ -295,7 +299,7 @@ def keep(
             exhibit.open()
         places = (FLOWING, WEDGED, *(exhibit.name for exhibit in exhibits))
         _say(READY, *places)
-        traffic.go_on(hanging)
+        traffic.run(hanging)
     finally:
         with contextlib.suppress(ProcessLookupError, ChildProcessError):  # ended and waited for
             signal.pidfd_send_signal(hanging, signal.SIGKILL)
@@ -311,8 +315,8 @@ def keep(
 
 
 def _clear_after(folder: str) -> int:
-    """A process that clears the folder away once nobody has the descriptor any more: neither the
-    keeper, which may be killed, nor a worker, which may be writing there still.
+    """Fork a process that deletes the folder once all copies of the descriptor are closed: by the
+    keeper, which may be killed, and by the workers, which may still be writing there.
     """
     ended, alive = os.pipe()
     if os.fork():
@@ -329,12 +333,12 @@ def _clear_after(folder: str) -> int:
 
 
 def _start(argv: Sequence[str], alive: int) -> subprocess.Popen[bytes]:
-    """A worker, which is asked to end as soon as the keeper has."""
+    """Start a worker that gets SIGTERM when the keeper ends."""
     prctl, keeper = ctypes.CDLL(None).prctl, os.getpid()
 
     def bind() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != keeper:  # it has ended already, and nobody will say so
+        if os.getppid() != keeper:  # it has ended already: no signal will come
             os._exit(1)
 
     return subprocess.Popen(
@@ -347,29 +351,30 @@ def _start(argv: Sequence[str], alive: int) -> subprocess.Popen[bytes]:
 
 
 def _hang(root: str) -> int:
-    """A worker that took the lock and a task, and then never came back; its pidfd.
+    """Fork a process that takes the lock and a task, then hangs; return its pidfd.
 
-    Not even SIGTERM ends it: whoever frees the lock sees the whole ladder. The keeper's end does.
+    It ignores SIGTERM, so that freeing the lock needs every recovery step. It ends with the keeper.
     """
-    ready, said = os.pipe()
-    kept, keeping = os.pipe()
+    ready, report_ready = os.pipe()
+    keeper_open, keeper_end = os.pipe()
     pid = os.fork()
     if pid:
-        os.close(said)
-        os.close(kept)
+        os.close(report_ready)
+        os.close(keeper_open)
         os.read(ready, 1)
         os.close(ready)
         return os.pidfd_open(pid)
     try:
-        os.close(keeping)
+        os.close(keeper_end)
         for number in _ENDING:
             signal.signal(number, signal.SIG_IGN)
-        queue_lock.acquire(f"{root}/run/queue.lock", STUCK_AFTER)
+        queue_lock.acquire_lock(f"{root}/run/queue.lock", STUCK_AFTER_SECONDS)
         store = NftbanStore(_spool(root))
         for _ in store.take(time.time(), str(os.getpid()), 1):
             pass
-        os.write(said, b".")
-        os.read(kept, 1)
+        os.write(report_ready, b".")
+        os.read(keeper_open, 1)
+
     finally:
         os._exit(1)
 
@@ -379,18 +384,19 @@ def _spool(root: str) -> SpoolFolders:
     return SpoolFolders(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq", f"{root}/mailspool")
 
 
-class Traffic:
-    """Adds tasks, and writes down the id of each once it is in the queue (`added`)."""
+class TrafficGenerator:
+    """Adds tasks, and appends the id of each queued task to the file `added`."""
 
-    def __init__(self, folder: str, exhibits: Sequence[Exhibit] = ()) -> None:
+    def __init__(self, folder: str, exhibits: Sequence[DemoPlace] = ()) -> None:
         self._folder, self._exhibits = folder, exhibits
         self._random = random.Random(7)
         self._ledger = f"{folder}/added"
 
-    def begin(self, tasks: int, said: Sequence[Mapping[str, str]] = ()) -> None:
-        """Make both queues, the handler and the configuration, and fill in what was before.
+    def create(self, tasks: int, said: Sequence[Mapping[str, str]] = ()) -> None:
+        """Create both queues, the handler and the configuration, and the tasks from before the
+        start.
 
-        `said` is what the configuration says besides: lines of YAML by section.
+        `said` is further configuration: lines of YAML by section.
         """
         for name in (FLOWING, WEDGED):
             root = f"{self._folder}/{name}"
@@ -398,25 +404,28 @@ class Traffic:
             for folder in ("run", "log", "metrics", "mailspool"):
                 files.make_folders(f"{root}/{folder}")
         handle = f"{self._folder}/handle.sh"
-        files.publish(handle, _script(self._folder).encode())
-        config = _CONFIG.format(handle=handle, mended=MENDED, stuck=STUCK_AFTER) + _sections(said)
-        files.publish(f"{self._folder}/{CONFIG}", config.encode())
+        files.replace_file(handle, _script(self._folder).encode())
+        config = _CONFIG.format(
+            handle=handle, mended=REPAIRED_FILE, stuck=STUCK_AFTER_SECONDS
+        ) + _sections(said)
+        files.replace_file(f"{self._folder}/{CONFIG_FILE}", config.encode())
         self._stores = {
             name: NftbanStore(_spool(f"{self._folder}/{name}")) for name in (FLOWING, WEDGED)
         }
         now = time.time()
-        failing = [sort for sort in SORTS if sort.error]
+        failing = [sort for sort in TASK_TYPES if sort.error]
         for sort in failing:
             each = -(-tasks // 5 // len(failing))
             self._add(FLOWING, self._some(each, now - 6 * 3600, now, [sort]))
         self._bury(self._stores[FLOWING], now)
         self._add(FLOWING, self._some(tasks // 2, now - 6 * 3600, now))
-        self._add(WEDGED, self._some(tasks * 3 // 10, now - WAITED, now))
+        self._add(WEDGED, self._some(tasks * 3 // 10, now - STUCK_BACKLOG_SECONDS, now))
 
-    def go_on(self, hanging: int) -> None:
-        """A task every moment, and the mail metrics, until standard input ends.
+    def run(self, hanging: int) -> None:
+        """Add a task every `TASK_INTERVAL_SECONDS` seconds and write the mail metrics, until
+        standard input ends.
 
-        `hanging` is a child's pidfd; when it is ended from outside, it is waited for.
+        `hanging` is a child's pidfd; if it is ended from outside, it is reaped.
         """
         import select
 
@@ -424,23 +433,23 @@ class Traffic:
         poll.register(0, select.POLLIN | select.POLLHUP)
         poll.register(hanging, select.POLLIN)
         count = 0
-        while 0 not in (ready := dict(poll.poll(1000 * PACE))):
+        while 0 not in (ready := dict(poll.poll(1000 * TASK_INTERVAL_SECONDS))):
             if hanging in ready:
                 poll.unregister(hanging)
                 os.waitid(os.P_PIDFD, hanging, os.WEXITED)
             count += 1
             name = WEDGED if count % 8 == 0 else FLOWING
             now = time.time()
-            if self._stores[name].counts()[State.PENDING] < MOST:
+            if self._stores[name].count_tasks()[State.PENDING] < MAX_PENDING:
                 self._add(name, self._some(1, now, now))
             for exhibit in self._exhibits:
                 exhibit.add(now)
             if count % 3 == 0:
                 for place in (FLOWING, WEDGED):
-                    publish_mail(f"{self._folder}/{place}")
+                    publish_mail_metrics(f"{self._folder}/{place}")
 
     def _some(
-        self, number: int, since: float, until: float, sorts: Sequence[Sort] = SORTS
+        self, number: int, since: float, until: float, sorts: Sequence[TaskType] = TASK_TYPES
     ) -> Iterator[Task]:
         weights = [sort.weight for sort in sorts]
         for sort in self._random.choices(sorts, weights, k=number):
@@ -459,18 +468,20 @@ class Traffic:
             files.append(self._ledger, f"{outcome.move.new.id}\n".encode())
 
     def _bury(self, store: NftbanStore, now: float) -> None:
-        """All that is pending failed for good before the demo began."""
-        taken = list(store.take(now, "demo", MOST))
+        """Move all pending tasks to the dead-letter queue, as if they had failed before the
+        demo.
+        """
+        taken = list(store.take(now, "demo", MAX_PENDING))
         for outcome in store.swap_all(Move(task, _failed(task)) for task in taken):
             if outcome.error is not None:
                 raise outcome.error
 
 
-def publish_mail(root: str) -> None:
-    """Write mail.prom and its counter files from mail.log, in the real program's form.
+def publish_mail_metrics(root: str) -> None:
+    """Write mail.prom and its counter files from mail.log, in the real program's format.
 
-    Whatever else writes mail.prom, such as the command that suspends a transport, takes its
-    numbers from the counter files.
+    Other writers of mail.prom, such as the command that suspends a transport, read the counter
+    files.
     """
     try:
         with open(f"{root}/log/mail.log", "rb") as log:
@@ -478,7 +489,7 @@ def publish_mail(root: str) -> None:
     except FileNotFoundError:
         return
     sent = re.findall(rb"^\[(.{19})\].* status=success", text, re.MULTILINE)
-    counters = Counters(f"{root}/metrics/counters")
+    counters = CounterFiles(f"{root}/metrics/counters")
     form = "%Y-%m-%d %H:%M:%S"
     last = time.mktime(time.strptime(sent[-1].decode(), form)) if sent else 0
     lines = []
@@ -495,11 +506,11 @@ def publish_mail(root: str) -> None:
     stamp = "nftban_mail_last_success_timestamp"
     lines += [f"# HELP {stamp} Last successful send", f"# TYPE {stamp} gauge"]
     lines.append(f"{stamp} {last:.0f}")
-    files.publish(f"{root}/metrics/mail.prom", ("\n".join(lines) + "\n").encode())
+    files.replace_file(f"{root}/metrics/mail.prom", ("\n".join(lines) + "\n").encode())
 
 
 def _sections(said: Sequence[Mapping[str, str]]) -> str:
-    """YAML of what each says, what stands in one section together."""
+    """Render YAML, with the lines of each section merged."""
     found: dict[str, str] = {}
     for one in said:
         for section, lines in one.items():
@@ -508,10 +519,12 @@ def _sections(said: Sequence[Mapping[str, str]]) -> str:
 
 
 def _failed(task: Task) -> Task:
-    """The task after its last failure, with the error that the demo's handler gives it."""
+    """Return the task after its last failure, with the error of the demo's handler."""
     words = task.description.rstrip("0123456789")
-    (error,) = (s.error for s in SORTS if s.description.partition("{n}")[0] == words)
-    return verbs.bury(replace(task, attempts=3), error.format(n=task.description[len(words) :]))
+    (error,) = (s.error for s in TASK_TYPES if s.description.partition("{n}")[0] == words)
+    return verbs.give_up_task(
+        replace(task, attempts=3), error.format(n=task.description[len(words) :])
+    )
 
 
 def _script(here: str) -> str:
@@ -521,7 +534,7 @@ def _script(here: str) -> str:
             error=sort.error.replace("{n}", "$n"),
             fails=sort.fails,
         )
-        for sort in SORTS
+        for sort in TASK_TYPES
         if sort.error
     ]
     return _HANDLE.format(

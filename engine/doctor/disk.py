@@ -1,4 +1,4 @@
-"""What the folders lie on: one file system, one that keeps its promises, with room left."""
+"""File system checks: one file system for renames, a safe file system type, enough free space."""
 
 from __future__ import annotations
 
@@ -6,61 +6,61 @@ import os
 import shlex
 from collections.abc import Iterator
 
-from engine.doctor.finding import Finding, Grade, hidden_from_us, unseen, without
+from engine.doctor.finding import Finding, Grade, access_denied, report_missing, report_unseen
 from engine.doctor.place_facts import PlaceFacts
 from engine.model import State
-from engine.monitor.alerts import SCARCE
+from engine.monitor.alerts import MIN_FREE_TASKS
 from engine.system import mounts
 
 
-def one_disk(patient: PlaceFacts) -> Iterator[Finding]:
-    """Looks whether a task can be renamed from each folder into each other."""
+def check_one_file_system(patient: PlaceFacts) -> Iterator[Finding]:
+    """Check that all state folders are on one file system, so that rename works between them."""
     queue = patient.queue
-    pending = patient.seen[queue.pending]
+    pending = patient.folder_stats[queue.pending]
     if not isinstance(pending, os.stat_result):
-        yield without(queue.pending, pending)
+        yield report_missing(queue.pending, pending)
         return
-    others = (queue.work, queue.dlq, patient.desk)
-    yield from unseen(patient, others)
-    for path, seen in patient.there(others):
+    others = (queue.work, queue.dlq, patient.staging)
+    yield from report_unseen(patient, others)
+    for path, seen in patient.existing(others):
         if seen.st_dev != pending.st_dev:
-            said = f"{path} lies on another file system than {queue.pending}: no rename between"
+            said = f"{path} is on another file system than {queue.pending}: rename is not possible"
             yield Finding(Grade.BAD, said, f"stop the worker, umount or move {shlex.quote(path)}")
 
 
-def disk(patient: PlaceFacts) -> Iterator[Finding]:
-    """Looks at what the file systems are."""
+def check_file_systems(patient: PlaceFacts) -> Iterator[Finding]:
+    """Check the type and mount options of the file systems."""
     queue = patient.queue
-    told: set[str] = set()
+    reported: set[str] = set()
     there = (queue.pending, queue.work, queue.dlq, queue.mail_spool)
-    yield from unseen(patient, there)
+    yield from report_unseen(patient, there)
     for path in there:
-        if isinstance(patient.seen[path], PermissionError):
-            continue  # on what it is mounted is told by names, which may be links
+        if isinstance(patient.folder_stats[path], PermissionError):
+            continue  # its path may contain links that we cannot resolve
         try:
-            mount = mounts.of(path)
+            mount = mounts.mount_of(path)
         except OSError as error:
-            yield hidden_from_us(f"{mounts.MOUNTS}: {error.strerror}")
+            yield access_denied(f"{mounts.MOUNTS}: {error.strerror}")
             return
-        if mount is None or mount.point in told:
+        if mount is None or mount.point in reported:
             continue
-        told.add(mount.point)
+        reported.add(mount.point)
         yield _judged(path, mount)
 
 
 def _judged(path: str, mount: mounts.Mount) -> Finding:
-    journal = mounts.has_journal(mount) if mount.kind in mounts.EXT else None
-    why = mounts.weakness(mount, journal)
-    where = f"{path} is on {mount.kind} ({mount.source} at {mount.point})"
+    journal = mounts.has_journal(mount) if mount.type in mounts.EXT_TYPES else None
+    why = mounts.durability_problem(mount, journal)
+    where = f"{path} is on {mount.type} ({mount.source} at {mount.point})"
     if "ro" in mount.options:
         mend = f"mount -o remount,rw {shlex.quote(mount.point)}"
         return Finding(Grade.BAD, f"{where}, read-only", mend)
     if why:
         return Finding(Grade.WARN, f"{where}, which {why}", _better(mount, journal, why))
-    if mount.kind in mounts.EXT and journal is None:
-        return Finding(Grade.HIDDEN, f"{where}; whether it has a journal is hidden from us")
-    if not mounts.is_known(mount.kind):
-        said = f"{where}; whether its renames survive a power cut is not known"
+    if mount.type in mounts.EXT_TYPES and journal is None:
+        return Finding(Grade.HIDDEN, f"{where}; permission denied: journal unknown")
+    if not mounts.is_known_type(mount.type):
+        said = f"{where}; unknown whether renames survive a power cut"
         return Finding(Grade.HIDDEN, said)
     return Finding(Grade.OK, f"{where}{', with a journal' if journal else ''}")
 
@@ -70,22 +70,22 @@ def _better(mount: mounts.Mount, journal: bool | None, why: str) -> str:
         option = why.split(" ")[2].rstrip(":")
         return f"remove {option} from the options of {mount.point} in /etc/fstab"
     if journal is False:
-        return f"tune2fs -j {shlex.quote(mount.source)}  # used once it is mounted anew"
+        return f"tune2fs -j {shlex.quote(mount.source)}  # used after the next mount"
     return "move the queue to a local disk with ext4 (has_journal), xfs, btrfs or zfs"
 
 
-def room(patient: PlaceFacts) -> Iterator[Finding]:
-    """Looks at how much is free: each task takes a block and an inode."""
-    queue, counts = patient.queue, patient.sight.counts
-    wanted = max(SCARCE, queue.max_pending - counts.get(State.PENDING, 0))
+def check_free_space(patient: PlaceFacts) -> Iterator[Finding]:
+    """Check the free space: each task takes one block and one inode."""
+    queue, counts = patient.queue, patient.view.counts
+    wanted = max(MIN_FREE_TASKS, queue.max_pending - counts.get(State.PENDING, 0))
     try:
-        left_of = free(queue.pending)
+        left_of = free_units(queue.pending)
     except OSError as error:
-        yield without(queue.pending, error)
+        yield report_missing(queue.pending, error)
         return
     for word, left in left_of.items():
         if left < wanted:
-            grade = Grade.BAD if left < SCARCE else Grade.WARN
+            grade = Grade.BAD if left < MIN_FREE_TASKS else Grade.WARN
             said = f"room for {left:,} tasks on the disk of {queue.pending} (free {word}), "
             flag = "-i " if word == "inodes" else ""
             yield Finding(
@@ -95,7 +95,7 @@ def room(patient: PlaceFacts) -> Iterator[Finding]:
             )
 
 
-def free(folder: str) -> dict[str, int]:
+def free_units(folder: str) -> dict[str, int]:
     """Free blocks and inodes of a folder's file system (statvfs); a task takes one of each.
 
     Raises:

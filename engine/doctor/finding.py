@@ -1,4 +1,4 @@
-"""What a check finds, and how it is said; the same for every kind of place."""
+"""Findings of the doctor's checks, and their text; the same for every store format."""
 
 from __future__ import annotations
 
@@ -11,96 +11,100 @@ from typing import NamedTuple
 
 from engine.doctor.place_facts import PlaceFacts, is_hidden
 from engine.system import files
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 
-NAMED = 3
-"""How many of many are named one by one."""
+MAX_LISTED = 3
+"""Number of findings listed one by one; the rest is only counted."""
 
 
 class Grade(StrEnum):
-    """How bad it is."""
+    """Severity of a finding."""
 
     OK = "ok"
     WARN = "warn"
     BAD = "bad"
     HIDDEN = "?"
-    """The evidence is hidden from us, so nothing is said."""
+    """Not decidable: permission denied on the evidence."""
 
 
 class Finding(NamedTuple):
     """One line of the table."""
 
     grade: Grade
-    what: str
-    """What is the matter, and where."""
-    mend: str = ""
-    """The command that mends it, or what to do by hand."""
+    problem: str
+    """The problem and its location."""
+    fix: str = ""
+    """Command that repairs it, or what to do by hand."""
 
 
-def needs_act(findings: Iterable[Finding]) -> bool:
-    """Whether somebody has to do something."""
+def needs_action(findings: Iterable[Finding]) -> bool:
+    """True if an operator has to act."""
     return any(finding.grade in (Grade.WARN, Grade.BAD) for finding in findings)
 
 
-def line(name: str, finding: Finding) -> list[str]:
-    """A finding as lines of the table, safe to show."""
-    said = [f"{finding.grade:<5} {name:<9} {shown(finding.what)}"]
-    return [*said, f"{'':<15} mend: {shown(finding.mend)}"] if finding.mend else said
+def format_finding(name: str, finding: Finding) -> list[str]:
+    """Format a finding as lines of the table, safe to show."""
+    lines = [f"{finding.grade:<5} {name:<9} {safe_line(finding.problem)}"]
+    return [*lines, f"{'':<15} fix: {safe_line(finding.fix)}"] if finding.fix else lines
 
 
-def hidden_from_us(what: str) -> Finding:
-    """What is said of something whose evidence is hidden from us."""
-    return Finding(Grade.HIDDEN, f"{what}: hidden from us")
+def access_denied(what: str) -> Finding:
+    """Finding for evidence that we may not read."""
+    return Finding(Grade.HIDDEN, f"{what}: permission denied")
 
 
-def hidden_ones(paths: list[str]) -> Iterator[Finding]:
-    """Some that are hidden from us, the first of them by name."""
+def denied_paths(paths: list[str]) -> Iterator[Finding]:
+    """One finding for all paths that we may not read, the first ones by name."""
     if paths:
-        more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
-        yield hidden_from_us(", ".join(paths[:NAMED]) + more)
+        more = f" and {len(paths) - MAX_LISTED} more" if len(paths) > MAX_LISTED else ""
+        yield access_denied(", ".join(paths[:MAX_LISTED]) + more)
 
 
-def unseen(patient: PlaceFacts, paths: Iterable[str]) -> Iterator[Finding]:
-    """Says which of these folders may or may not be there."""
-    yield from hidden_ones([p for p in paths if isinstance(patient.seen.get(p), PermissionError)])
+def report_unseen(patient: PlaceFacts, paths: Iterable[str]) -> Iterator[Finding]:
+    """Report folders that we may not see."""
+    yield from denied_paths(
+        [p for p in paths if isinstance(patient.folder_stats.get(p), PermissionError)]
+    )
 
 
-def unread(paths: Iterable[str]) -> Iterator[Finding]:
-    """Says which of these files cannot be read, and which of these folders not looked into."""
-    yield from hidden_ones([path for path in dict.fromkeys(paths) if is_hidden(path)])
+def report_unread(paths: Iterable[str]) -> Iterator[Finding]:
+    """Report files that we may not read and folders that we may not list."""
+    yield from denied_paths([path for path in dict.fromkeys(paths) if is_hidden(path)])
 
 
-def without(path: str, seen: os.stat_result | OSError) -> Finding:
-    """What is said where nothing can be, for want of a folder."""
+def report_missing(path: str, seen: os.stat_result | OSError) -> Finding:
+    """Finding for a check that lacks a folder."""
     hidden = isinstance(seen, PermissionError)
-    return hidden_from_us(path) if hidden else Finding(Grade.HIDDEN, f"{path} is not there")
+    return access_denied(path) if hidden else Finding(Grade.HIDDEN, f"{path} does not exist")
 
 
-def listed(folder: str) -> list[str]:
-    """The names in a folder, in order; none where it cannot be listed."""
+def list_names(folder: str) -> list[str]:
+    """Names in a folder, sorted; none if it cannot be listed."""
     try:
-        return files.listed(folder)
+        return files.list_names(folder)
     except OSError:
-        return []  # missing, as was said already, or hidden: see `unread`
+        return []  # missing, reported by another check, or unreadable: see `unread`
 
 
-def and_more(patient: PlaceFacts, number: int, words: str) -> Iterator[Finding]:
-    """How many more there are than are named one by one."""
-    if number > NAMED:
-        said = f"and {number - NAMED:,} more {words}"
+def count_unlisted(patient: PlaceFacts, number: int, words: str) -> Iterator[Finding]:
+    """One finding with the number of problems not listed one by one."""
+    if number > MAX_LISTED:
+        said = f"and {number - MAX_LISTED:,} more {words}"
         yield Finding(Grade.WARN, said, f"{patient.spooldeck} status")
 
 
-def by_name(path: str) -> str:
-    """A command that shows whose a file is, and what kind of file."""
+def show_owner_command(path: str) -> str:
+    """Command that shows a file's owner, mode and type."""
     return f"ls -ld -- {shlex.quote(path)}"
 
 
-def look_at(path: str) -> str:
-    """A command that shows what lies there, and neither waits, nor follows a link, nor floods."""
+def show_content_command(path: str) -> str:
+    """Command that shows a file's content safely: it does not block, follow links or flood the
+    terminal.
+    """
     try:
         seen = os.lstat(path)
     except OSError:
-        return by_name(path)
+        return show_owner_command(path)
     plain = stat.S_ISREG(seen.st_mode) and seen.st_nlink == 1
-    return f"head -c 2000 -- {shlex.quote(path)} | cat -v" if plain else by_name(path)
+    return f"head -c 2000 -- {shlex.quote(path)} | cat -v" if plain else show_owner_command(path)

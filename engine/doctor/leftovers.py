@@ -1,4 +1,4 @@
-"""What was left behind: locks, halves of writes and moves, broken files, times to come."""
+"""Leftover checks: stale locks, interrupted writes and moves, broken files, times in the future."""
 
 from __future__ import annotations
 
@@ -7,44 +7,47 @@ import shlex
 from collections.abc import Collection, Iterator
 
 from engine.doctor.finding import (
-    NAMED,
+    MAX_LISTED,
     Finding,
     Grade,
-    and_more,
-    by_name,
-    hidden_from_us,
-    listed,
-    look_at,
-    unread,
+    access_denied,
+    count_unlisted,
+    list_names,
+    report_unread,
+    show_content_command,
+    show_owner_command,
 )
-from engine.doctor.place_facts import SLACK, PlaceFacts, is_hidden
+from engine.doctor.place_facts import CLOCK_SKEW_SECONDS, PlaceFacts, is_hidden
+from engine.locks.lock_holder import PROC_HIDES, PROC_LACKS
 from engine.model import Problem, State, Verdict
-from engine.policy import DAY, FURTHEST, at
-from engine.stores.nftban.quarantine import NAME as CORRUPT
-from engine.stores.nftban.quarantine import WHY
-from engine.stores.nftban.recovery import UNCHANGED
-from engine.stores.nftban.staging import NAME as DESK
+from engine.policy import DAY_SECONDS, MAX_WAIT_SECONDS, format_time
+from engine.stores.nftban.quarantine import QUARANTINE_NAME as CORRUPT
+from engine.stores.nftban.quarantine import REASON_SUFFIX
+from engine.stores.nftban.recovery import MIN_UNCHANGED_SECONDS
+from engine.stores.nftban.staging import STAGING_NAME as DESK
 from engine.stores.nftban.task_format import SUFFIX
 from engine.system import files
 
-OLDEST_CLOCK = 1_577_836_800.0
-"""2020-01-01: a clock before it was never set, as on a board without a battery."""
+MIN_CLOCK = 1_577_836_800.0
+"""2020-01-01: an earlier clock was never set, as on a board without a battery."""
 
-LITTER = 60.0
-"""Seconds after which a half-written file beside the lock or the metrics is nobody's any more."""
+DRAFT_AGE_SECONDS = 60.0
+"""Age in seconds from which a half-written file next to the lock or the metrics counts as
+abandoned.
+"""
 
 
-def lock(patient: PlaceFacts) -> Iterator[Finding]:
-    """Looks at the lock: who holds it, and whether it is to be freed."""
+def check_lock(patient: PlaceFacts) -> Iterator[Finding]:
+    """Check the lock: its holder, and whether it must be freed."""
     lock = patient.lock
     path = f"{patient.queue.run_dir}/queue.lock"
     recover = f"{patient.spooldeck} queue recover --dry-run"
     hidden = [f"{name} {words}" for name, words in lock.facts if _is_hidden(words)]
     if is_hidden(path):
-        yield hidden_from_us(path)
+        yield access_denied(path)
     elif lock.verdict is Verdict.UNKNOWN:
         said, _, todo = f"the lock is {lock.verdict}: {lock.reason}".partition("; ")
-        mend = f"{by_name(path)}  # {todo.partition(':')[0] or 'look at it'}"
+        mend = f"{show_owner_command(path)}  # {todo.partition(':')[0] or 'check it'}"
         yield Finding(Grade.BAD, said, mend)
     elif lock.verdict in _LOCK_GRADES:
         said = f"the lock is {lock.verdict}: {lock.reason}"
@@ -56,17 +59,16 @@ def lock(patient: PlaceFacts) -> Iterator[Finding]:
     try:
         written = os.lstat(path).st_mtime
     except OSError:
-        return  # there is none, or it is hidden
-    if written > patient.now + SLACK:
-        yield Finding(Grade.WARN, f"{path} is from the future ({at(written)})", recover)
+        return  # missing or unreadable
+    if written > patient.now + CLOCK_SKEW_SECONDS:
+        yield Finding(
+            Grade.WARN, f"{path} is dated in the future ({format_time(written)})", recover
+        )
 
 
 def _is_hidden(words: str) -> bool:
-    return words.startswith("? ") or words.endswith(_HIDING)
+    return words.startswith("? ") or words.endswith((PROC_HIDES, PROC_LACKS))
 
-
-_HIDING = ("hides it from us", "does not show it to us", "cannot be seen from here")
-"""How facts about a lock's holder end that its owner keeps to himself."""
 
 _LOCK_GRADES = {
     Verdict.STALE: Grade.WARN,
@@ -74,30 +76,32 @@ _LOCK_GRADES = {
 }
 
 
-def litter(patient: PlaceFacts) -> Iterator[Finding]:
-    """Looks for half-written files beside the lock and the metrics."""
+def check_drafts(patient: PlaceFacts) -> Iterator[Finding]:
+    """Check for half-written files next to the lock and the metrics."""
     queue = patient.queue
-    folders = (queue.run_dir, os.path.dirname(queue.queue_metrics), patient.desk)
-    yield from unread((*folders, os.path.dirname(queue.mail_metrics)))
+    folders = (queue.run_dir, os.path.dirname(queue.queue_metrics), patient.staging)
+    yield from report_unread((*folders, os.path.dirname(queue.mail_metrics)))
     metric_folders = {os.path.dirname(queue.queue_metrics), os.path.dirname(queue.mail_metrics)}
-    suspects = [f"{queue.run_dir}/{n}" for n in listed(queue.run_dir) if _is_draft(n)]
+    suspects = [f"{queue.run_dir}/{n}" for n in list_names(queue.run_dir) if _is_draft(n)]
     suspects += [
         f"{folder}/{name}"
         for folder in sorted(metric_folders)
-        for name in listed(folder)
+        for name in list_names(folder)
         if name.endswith(".tmp")
     ]
-    suspects += [f"{patient.desk}/{name}" for name in listed(patient.desk) if name[:2] == "T."]
-    held = files.flocked()
+    suspects += [
+        f"{patient.staging}/{name}" for name in list_names(patient.staging) if name[:2] == "T."
+    ]
+    held = files.flocked_inodes()
     old = [path for path in suspects if _is_litter(path, held, patient.now)]
-    for path in old[:NAMED]:
+    for path in old[:MAX_LISTED]:
         yield Finding(Grade.WARN, f"{path}: a write was interrupted", f"rm -- {shlex.quote(path)}")
-    if len(old) > NAMED:
-        yield Finding(Grade.WARN, f"and {len(old) - NAMED:,} more", "rm -- each of them")
+    if len(old) > MAX_LISTED:
+        yield Finding(Grade.WARN, f"and {len(old) - MAX_LISTED:,} more", "rm -- each of them")
 
 
 def _is_draft(name: str) -> bool:
-    """Whether this is a lock file on its way: `queue.lock.` and its token, or another's PID."""
+    """True for the draft of a lock file: `queue.lock.` and a token, or another program's PID."""
     front, _, token = name.rpartition(".")
     return front == "queue.lock" and not set(token) - set("0123456789abcdef")
 
@@ -107,67 +111,77 @@ def _is_litter(path: str, held: Collection[int], now: float) -> bool:
         seen = os.lstat(path)
     except OSError:
         return False  # finished since it was listed
-    return now - seen.st_ctime > LITTER and seen.st_ino not in held
+    return now - seen.st_ctime > DRAFT_AGE_SECONDS and seen.st_ino not in held
 
 
-def desk(patient: PlaceFacts) -> Iterator[Finding]:
-    """Looks at what lies half moved on the desk, or twice."""
-    # held/ and trash/ are looked into only where they can be seen to be there.
-    yield from unread(f"{patient.desk}/{name}" for name in ("held", "trash", "twice"))
-    # What was set aside as broken has a check of its own.
-    found = [p for p in patient.sight.misplaced if f"{DESK}/{CORRUPT}/" not in p.where]
-    for problem in found[:NAMED]:
+def check_staging(patient: PlaceFacts) -> Iterator[Finding]:
+    """Check the staging directory: interrupted moves and duplicate tasks."""
+    # held/ and trash/ are listed only if they exist and are visible.
+    yield from report_unread(f"{patient.staging}/{name}" for name in ("held", "trash", "twice"))
+    # Quarantined files have a check of their own.
+    found = [p for p in patient.view.misplaced if f"{DESK}/{CORRUPT}/" not in p.where]
+    for problem in found[:MAX_LISTED]:
         path = patient.path_of(problem)
         what = f"{path}: {problem.what}"
         if "interrupted" in problem.what:
             mend = f"{patient.spooldeck} queue recover --dry-run"
         else:
-            mend = f"{look_at(path)}  # compare both, and remove the wrong one"
+            mend = f"{show_content_command(path)}  # compare both, then remove the wrong one"
         yield Finding(Grade.WARN, what, mend)
-    yield from and_more(patient, len(found), "misplaced files")
+    yield from count_unlisted(patient, len(found), "misplaced files")
 
 
-def corrupt(patient: PlaceFacts) -> Iterator[Finding]:
-    """Looks at what was set aside because it was no task."""
-    folder = f"{patient.desk}/{CORRUPT}"
-    yield from unread([folder])
-    names = [name for name in listed(folder) if not name.endswith(WHY)]
+def check_quarantine(patient: PlaceFacts) -> Iterator[Finding]:
+    """Check for quarantined files."""
+    folder = f"{patient.staging}/{CORRUPT}"
+    yield from report_unread([folder])
+    names = [name for name in list_names(folder) if not name.endswith(REASON_SUFFIX)]
     if names:
-        many = "1 broken file was" if len(names) == 1 else f"{len(names):,} broken files were"
+        many = "1 broken file" if len(names) == 1 else f"{len(names):,} broken files"
         yield Finding(
-            Grade.WARN, f"{many} set aside in {folder}", f"{patient.spooldeck} queue corrupt list"
+            Grade.WARN, f"{many} quarantined in {folder}", f"{patient.spooldeck} queue corrupt list"
         )
 
 
-def broken(patient: PlaceFacts) -> Iterator[Finding]:
-    """Looks at files in the folders that are no tasks."""
-    broken = patient.sight.broken
-    for problem in broken[:NAMED]:
+def check_broken_files(patient: PlaceFacts) -> Iterator[Finding]:
+    """Check the state folders for files that are not tasks."""
+    broken = patient.view.broken
+    for problem in broken[:MAX_LISTED]:
         path = patient.path_of(problem)
-        mend = f"{look_at(path)}  # mend or remove it; {_what_becomes_of(problem, path)}"
+        mend = (
+            f"{show_content_command(path)}  # repair or remove it; "
+            f"{_what_becomes_of(problem, path)}"
+        )
         yield Finding(Grade.WARN, f"{path}: {problem.what}", mend)
-    yield from and_more(patient, len(broken), "broken files")
+    yield from count_unlisted(patient, len(broken), "broken files")
 
 
 def _what_becomes_of(problem: Problem, path: str) -> str:
-    """What a worker does with a broken file, as `Claims` and `Quarantine.set_aside` have it."""
+    """Describe what a worker does with a broken file, following `TaskClaims` and
+    `Quarantine.quarantine_files`.
+    """
     met = problem.state in (State.PENDING, State.ACTIVE) and path.endswith(SUFFIX)
     if not met or os.path.isdir(path) or problem.what.startswith("cannot be read now"):
-        return "no worker touches it"
-    return f"a worker that meets it sets it aside, {UNCHANGED:.0f} s after its last change"
+        return "workers ignore it"
+    return f"a worker quarantines it {MIN_UNCHANGED_SECONDS:.0f} s after its last change"
 
 
-def clock(patient: PlaceFacts) -> Iterator[Finding]:
-    """Looks for a clock that is, or was, wrong."""
-    if patient.now < OLDEST_CLOCK:
-        yield Finding(Grade.BAD, f"the clock says {at(patient.now)}", "timedatectl set-ntp true")
-    ahead = patient.sight.ahead
-    for what in ahead[:NAMED]:
-        said = f"ahead of the clock ({at(patient.now)}): {what}"
+def check_clock(patient: PlaceFacts) -> Iterator[Finding]:
+    """Check for a clock that is, or was, wrong."""
+    if patient.now < MIN_CLOCK:
+        yield Finding(
+            Grade.BAD, f"the clock is at {format_time(patient.now)}", "timedatectl set-ntp true"
+        )
+    ahead = patient.view.ahead
+    for what in ahead[:MAX_LISTED]:
+        said = f"ahead of the clock ({format_time(patient.now)}): {what}"
         yield Finding(Grade.WARN, said, "timedatectl  # is the clock right? was it set back?")
-    yield from and_more(patient, len(ahead), "files ahead of the clock")
-    late = patient.sight.late
+    yield from count_unlisted(patient, len(ahead), "files ahead of the clock")
+    late = patient.view.too_late
     if late:
-        many = "1 task says" if late == 1 else f"{late:,} tasks say"
-        said = f"{many} to wait for more than {FURTHEST / DAY:.0f} days, which none does"
+        many = "1 task is" if late == 1 else f"{late:,} tasks are"
+        said = (
+            f"{many} due in more than {MAX_WAIT_SECONDS / DAY_SECONDS:.0f} days, the longest "
+            "delay possible"
+        )
         yield Finding(Grade.WARN, said, "timedatectl  # is the clock right? was it set back?")

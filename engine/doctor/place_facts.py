@@ -1,6 +1,6 @@
-"""What can be found out about a place by looking, gathered once, so that others decide from it.
+"""Gather the facts about a place once, for the doctor's checks to decide from.
 
-Nothing here changes anything, or waits for anybody.
+Read-only; takes no lock and waits for no process.
 """
 
 from __future__ import annotations
@@ -15,126 +15,127 @@ from typing import NamedTuple
 from engine import policy
 from engine.config.queue_config import Queue
 from engine.model import LockEvidence, Problem, State, Task
-from engine.monitor.transport_health import Stopped
-from engine.policy import FURTHEST, at
+from engine.monitor.transport_health import TransportSuspension
+from engine.policy import MAX_WAIT_SECONDS, format_time
 from engine.store import Unavailable
 from engine.stores.nftban import NftbanStore
-from engine.stores.nftban.quarantine import NAME as CORRUPT
-from engine.stores.nftban.staging import NAME as DESK
+from engine.stores.nftban.quarantine import QUARANTINE_NAME as CORRUPT
+from engine.stores.nftban.staging import STAGING_NAME as DESK
 from engine.system import files
 from engine.system.users import Account
 
-SLACK = 60.0
-"""Seconds by which a time may lie ahead of our clock: hosts and programs round differently."""
+CLOCK_SKEW_SECONDS = 60.0
+"""Clock skew in seconds: how far a time may be ahead of our clock before it is reported."""
 
 
 class InstalledProgram(NamedTuple):
-    """What is run for one kind of task."""
+    """Program that is run for one kind of task."""
 
     argv: Sequence[str]
     account: Account | None
-    """Whom it is run as; None: as we are."""
+    """User it is run as; None: the present user."""
     refused: str = ""
-    """Why it cannot be run as whom it should."""
+    """Why it cannot be run as the configured user."""
     path: str = os.defpath
-    """Where a program without a slash is looked for, as PATH has it."""
+    """Search path for a program name without a slash, like PATH."""
 
 
 class QueueView(NamedTuple):
-    """What one walk through the tasks found."""
+    """Result of one scan of all tasks."""
 
-    refused: str = ""
-    """Why there was none; "" when everything was seen."""
+    problem: str = ""
+    """Why the scan failed; "" if it did not."""
     counts: Mapping[State, int] = {}
     kinds: Mapping[str, int] = {}
-    """How many wait, of each kind."""
+    """Pending tasks by kind."""
     due: int = 0
-    """Tasks that are due."""
+    """Number of due tasks."""
     due_since: float = 0.0
-    """When the first of them came due, in epoch seconds; it may have been put there later."""
-    late: int = 0
-    """Tasks whose next attempt is said to be further away than any is."""
+    """Due time of the earliest of them, epoch seconds; it may have been put there later."""
+    too_late: int = 0
+    """Tasks whose next attempt is later than any backoff allows."""
     broken: Sequence[Problem] = ()
-    """Files that are no task."""
+    """Files that are not tasks."""
     hidden: int = 0
-    """Files that we may not read, so that nothing is known of them."""
+    """Number of files that we may not read."""
     misplaced: Sequence[Problem] = ()
-    """Half-done moves, second files of one task, and what was set aside."""
+    """Interrupted moves, duplicate tasks, and quarantined files."""
     ahead: Sequence[str] = ()
-    """Files that were made, changed or created after now."""
+    """Files created or changed after now."""
     strangers: Sequence[str] = ()
-    """Files of another owner than their folder's."""
+    """Files whose owner differs from their folder's."""
     payloads: frozenset[str] = frozenset()
-    """What tasks of any state name as their payload."""
+    """Payload paths of tasks in any state."""
 
 
 class MailFacts(NamedTuple):
-    """What was found out about how mail is sent."""
+    """Facts about sending mail."""
 
     problem: str = ""
-    """Why its settings mean nothing; "" when they do."""
-    shut: str = ""
-    """Why no mail can be sent now; "" when it can, or when a program is named for that."""
-    wanted: bool = False
-    """Whether anything of the configuration says that mail is to be sent from here."""
-    stopped: Sequence[Stopped] = ()
-    """The transports that an operator has suspended."""
+    """Why its settings are invalid; "" if they are valid."""
+    unavailable: str = ""
+    """Why no mail can be sent now; "" if it can, or if a program is configured for it."""
+    is_wanted: bool = False
+    """True if the configuration intends mail to be sent from here."""
+    suspended: Sequence[TransportSuspension] = ()
+    """Suspended transports."""
     token_at: float | None = None
-    """When the transport that would be used holds a token again, epoch seconds UTC; None where
-    that is not what mail waits for."""
+    """Time of the next token of the transport in use, epoch seconds UTC; None if mail does not wait
+    for a token.
+    """
     settings: Sequence[tuple[str, str]] = ()
-    """What is wrong with single settings, each with what to do about it."""
+    """Problems of single settings, each with its fix."""
     secrets: Sequence[str] = ()
-    """Files with a password in them that others than their owner and group may read."""
-    kept: Sequence[str] = ()
-    """By the payload that a task would name, the spooled mails that are not sent."""
+    """Files with a password that other users may read."""
+    unsent: Sequence[str] = ()
+    """Unsent spooled mails, by the payload path that a task would have."""
     broken: Sequence[tuple[str, str]] = ()
-    """Folders in the mail spool that are no mails, and why."""
+    """Folders in the mail spool that are not mails, each with the reason."""
     hidden: str = ""
-    """What could not be looked at."""
+    """What could not be read."""
 
 
 class PlaceFacts(NamedTuple):
-    """One place, and all that was found out about it."""
+    """One place with all gathered facts."""
 
     queue: Queue
     handlers: Mapping[str, InstalledProgram]
-    """By kind."""
-    claimed: Callable[[str], bool]
-    """Whether a worker would take a task of a kind, with or without a handler."""
+    """Programs by kind of task."""
+    is_claimed: Callable[[str], bool]
+    """True if a worker would claim a task of that kind, with or without a handler."""
     spooldeck: str
-    """The command line that works on this place, up to the command's own words."""
+    """Command line for this place, without the subcommand."""
     config: str
-    """The configuration file; "" when there is none."""
+    """Configuration file; "" if there is none."""
     lock: LockEvidence
     now: float
-    sight: QueueView
-    seen: Mapping[str, os.stat_result | OSError]
-    """The folders of the place, as they were found."""
+    view: QueueView
+    folder_stats: Mapping[str, os.stat_result | OSError]
+    """lstat results of the place's folders."""
     mail: MailFacts = MailFacts()
 
     @property
-    def desk(self) -> str:
-        """The folder beside pending/ on which files are moved."""
+    def staging(self) -> str:
+        """The staging directory, next to pending/."""
         return _desk_of(self.queue)
 
     def path_of(self, problem: Problem) -> str:
-        """Where a file lies that the store tells of."""
+        """Path of a file that the store reported as a problem."""
         word, _, name = problem.where.partition("/")
-        desk = self.desk
+        desk = self.staging
         on_desk = {DESK: desk, "held": f"{desk}/held", "trash": f"{desk}/trash"}
         return f"{(folders_of(self.queue) | on_desk)[word]}/{name}"
 
-    def there(self, names: Iterable[str]) -> Iterator[tuple[str, os.stat_result]]:
-        """Those of these folders that are there and can be seen."""
+    def existing(self, names: Iterable[str]) -> Iterator[tuple[str, os.stat_result]]:
+        """Yield those of these folders that exist and are visible."""
         for path in names:
-            seen = self.seen.get(path)
+            seen = self.folder_stats.get(path)
             if isinstance(seen, os.stat_result):
                 yield path, seen
 
 
 def folders_of(queue: Queue) -> dict[str, str]:
-    """The folders of a place by what they are for, in the order to be named."""
+    """Folders of a place by their purpose, in display order."""
     return {
         "pending": queue.pending,
         "work": queue.work,
@@ -151,8 +152,8 @@ def _desk_of(queue: Queue) -> str:
     return f"{os.path.dirname(queue.pending)}/{DESK}"
 
 
-def found_at(paths: Iterable[str]) -> dict[str, os.stat_result | OSError]:
-    """What lies at each path, links not followed."""
+def stat_paths(paths: Iterable[str]) -> dict[str, os.stat_result | OSError]:
+    """Run lstat on each path."""
     found: dict[str, os.stat_result | OSError] = {}
     for path in paths:
         try:
@@ -163,7 +164,7 @@ def found_at(paths: Iterable[str]) -> dict[str, os.stat_result | OSError]:
 
 
 def is_hidden(path: str) -> bool:
-    """Whether there may be something at a path that we cannot read, or a folder's files not."""
+    """True if we may not read a path, or not list a folder."""
     try:
         mode = os.lstat(path).st_mode
     except PermissionError:
@@ -175,22 +176,22 @@ def is_hidden(path: str) -> bool:
     return not os.access(path, os.R_OK | os.X_OK if stat.S_ISDIR(mode) else os.R_OK)
 
 
-def paths_of(queue: Queue) -> list[str]:
-    """Every folder that the checks want to know of."""
+def folder_paths(queue: Queue) -> list[str]:
+    """Return every folder that the checks need."""
     own = _desk_of(queue)
     return [*folders_of(queue).values(), own, f"{own}/held", f"{own}/trash", f"{own}/{CORRUPT}"]
 
 
-def walk(open_store: Callable[[], NftbanStore], now: float) -> QueueView:
-    """One walk through the tasks; a store that cannot be opened or read is said, not raised."""
+def scan_tasks(open_store: Callable[[], NftbanStore], now: float) -> QueueView:
+    """Scan all tasks once; a store that cannot be opened or read is reported in `refused`."""
     try:
         store = open_store()
     except Unavailable as error:
-        return QueueView(refused=str(error))
+        return QueueView(problem=str(error))
     try:
         return _walked(store, now)
     except Unavailable as error:
-        return QueueView(refused=str(error))
+        return QueueView(problem=str(error))
     finally:
         store.close()
 
@@ -201,7 +202,7 @@ def _walked(store: NftbanStore, now: float) -> QueueView:
     broken, ahead = [], []
     payloads = set()
     due, since, late, hidden = 0, now, 0, 0
-    for found in store.look(store.states.values()):
+    for found in store.scan(store.states.values()):
         if isinstance(found, Problem):
             if found.what.endswith(_HIDDEN):
                 hidden += 1
@@ -210,17 +211,17 @@ def _walked(store: NftbanStore, now: float) -> QueueView:
         elif isinstance(found, Task):
             counts[found.state] += 1
             payloads.add(found.payload)
-            if found.created > now + SLACK:
-                ahead.append(f"{found.id}, created {at(found.created)}")
+            if found.created > now + CLOCK_SKEW_SECONDS:
+                ahead.append(f"{found.id}, created {format_time(found.created)}")
             if found.state is State.PENDING:
                 kinds[found.kind] += 1
-                # Files say whole seconds: one with a fraction was put in the place of another.
+                # Files have whole seconds: a fraction marks an impossible time that was replaced.
                 late += bool((found.due or 0.0) % 1)
                 if policy.is_due(found, now):
                     due += 1
                     since = min(since, found.due or found.created)
-    misplaced = list(store.misplaced())
-    times, strangers = _states(store.doorbell.paths, now)
+    misplaced = list(store.find_misplaced())
+    times, strangers = _states(store.changes.paths, now)
     return QueueView(
         *("", counts, kinds, due, since, late, broken, hidden),
         *(misplaced, ahead + times, strangers, frozenset(payloads - {""})),
@@ -228,26 +229,29 @@ def _walked(store: NftbanStore, now: float) -> QueueView:
 
 
 _HIDDEN = f": {os.strerror(errno.EACCES)}"
-"""How what the store says ends of a file that we may not read."""
+"""Ending of the store's problem text for a file that we may not read."""
 
 
 def _states(folders: Iterable[str], now: float) -> tuple[list[str], list[str]]:
-    """Files changed after now, and files of other owners; nothing is opened."""
+    """Files changed after now, and files of other owners; no file is opened."""
     ahead, strangers = [], []
     for folder in folders:
         try:
             owner = os.stat(folder).st_uid
-            for name in files.listed(folder):
+            for name in files.list_names(folder):
                 path = f"{folder}/{name}"
                 seen = os.stat(path, follow_symlinks=False)
-                # A file's mtime may be when it is due; nobody can set its ctime.
-                if seen.st_ctime > now + SLACK or seen.st_mtime > now + FURTHEST + SLACK:
+                # A file's mtime may be its due time; its ctime cannot be set.
+                if (
+                    seen.st_ctime > now + CLOCK_SKEW_SECONDS
+                    or seen.st_mtime > now + MAX_WAIT_SECONDS + CLOCK_SKEW_SECONDS
+                ):
                     moment = max(seen.st_ctime, seen.st_mtime)
-                    ahead.append(f"{path}, changed {at(moment)}")
+                    ahead.append(f"{path}, changed {format_time(moment)}")
                 if seen.st_uid != owner:
                     strangers.append(path)
         except FileNotFoundError:
-            continue  # held/ and trash/ are made when first needed; files move on
+            continue  # held/ and trash/ are created on first use; files move
         except PermissionError:
-            continue  # whoever needs to know asks `is_hidden`
+            continue  # reported by the checks that call `is_hidden`
     return ahead, strangers

@@ -1,7 +1,7 @@
-"""What is wrong with a place, where, and the command that mends it; changes nothing anywhere.
+"""Doctor: run all checks on a place; each finding has the command that repairs it. Read-only.
 
-Each check is a function over one `PlaceFacts`, which is all that was found out beforehand: a check
-decides, and only `examine` and the few that say so look at the disk.
+Each check is a function of one `PlaceFacts`, gathered beforehand: a check decides, and only a few
+that say so read the disk.
 """
 
 from __future__ import annotations
@@ -10,63 +10,80 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from engine.doctor import disk, folders, leftovers, workers
-from engine.doctor.finding import Finding, Grade, hidden_from_us
+from engine.doctor.finding import Finding, Grade, access_denied
 from engine.doctor.place_facts import PlaceFacts
-from engine.policy import DLQ_LIMIT
+from engine.policy import DLQ_ALERT_LIMIT
 
-Look = Callable[[PlaceFacts], Iterator[Finding]]
+CheckFunction = Callable[[PlaceFacts], Iterator[Finding]]
 
 
-class Check(NamedTuple):
-    """One line of the doctor's list."""
+class DoctorCheck(NamedTuple):
+    """One check of the doctor's table."""
 
     name: str
-    well: str
-    """What is said when it finds nothing."""
-    look: Look
-    tasks: bool = False
-    """Whether it can say nothing where the tasks cannot be seen, and not all where some cannot."""
+    ok_text: str
+    """Text if it finds nothing."""
+    run: CheckFunction
+    needs_tasks: bool = False
+    """True if it needs the tasks: without them it is undecided, and with unreadable ones
+    incomplete.
+    """
 
 
-def examine(patient: PlaceFacts) -> Iterator[tuple[str, Finding]]:
-    """Every check's findings, in the order of the table, each with the check's name."""
+def run_checks(patient: PlaceFacts) -> Iterator[tuple[str, Finding]]:
+    """Yield every check's findings in table order, each with the check's name."""
     for check in CHECKS:
-        if check.tasks and patient.sight.refused:
-            found = [Finding(Grade.HIDDEN, "the tasks cannot be seen")]
+        if check.needs_tasks and patient.view.problem:
+            found = [Finding(Grade.HIDDEN, "cannot read the tasks")]
         else:
-            found = list(check.look(patient))
-        if check.tasks and patient.sight.hidden:
-            number = patient.sight.hidden
+            found = list(check.run(patient))
+        if check.needs_tasks and patient.view.hidden:
+            number = patient.view.hidden
             found = [finding for finding in found if finding.grade is not Grade.OK]
-            found.append(hidden_from_us("1 task file" if number == 1 else f"{number:,} task files"))
-        for finding in found or [Finding(Grade.OK, check.well)]:
+            found.append(access_denied("1 task file" if number == 1 else f"{number:,} task files"))
+        for finding in found or [Finding(Grade.OK, check.ok_text)]:
             yield check.name, finding
 
 
-CHECKS: tuple[Check, ...] = (
-    Check("tasks", "", folders.tasks),
-    Check("rights", "we may look and change", folders.rights),
-    Check("folders", "all are there", folders.folders),
-    Check("modes", "nobody may look or write who should not", folders.modes),
-    Check("owners", "everything has one owner", folders.owners),
-    Check("nesting", "each folder stands by itself", folders.nesting),
-    Check("devices", "pending, work, dlq and the desk share a file system", disk.one_disk),
-    Check("disk", "", disk.disk),
-    Check("room", "there is room on the disk for a full queue", disk.room),
-    Check("lock", "", leftovers.lock),
-    Check("litter", "no half-written files", leftovers.litter),
-    Check("desk", "no move is half done, no task stands twice", leftovers.desk, tasks=True),
-    Check("corrupt", "nothing was set aside", leftovers.corrupt),
-    Check("broken", "every file is a task", leftovers.broken, tasks=True),
-    Check("clock", "nothing is from the future", leftovers.clock, tasks=True),
-    Check("handlers", "every program can be run", workers.handlers),
-    Check("kinds", "whatever waits has a handler", workers.kinds, tasks=True),
-    Check("mail", "nothing that waits is kept from being sent", workers.mail),
-    Check("spool", "every mail in the mail spool has its task", workers.mail_spool, tasks=True),
-    Check(
-        "dead", f"no more than {DLQ_LIMIT} tasks in the dead-letter queue", workers.dead, tasks=True
+CHECKS: tuple[DoctorCheck, ...] = (
+    DoctorCheck("tasks", "", folders.check_tasks),
+    DoctorCheck("rights", "read and write access", folders.check_own_access),
+    DoctorCheck("folders", "all exist", folders.check_folders),
+    DoctorCheck("modes", "no access for other users", folders.check_modes),
+    DoctorCheck("owners", "everything has one owner", folders.check_owners),
+    DoctorCheck("nesting", "no folder inside another", folders.check_nesting),
+    DoctorCheck(
+        "devices", "pending, work, dlq and staging share a file system", disk.check_one_file_system
     ),
-    Check("worker", "", workers.worker, tasks=True),
-    Check("beside", "no other program is seen here", workers.beside),
+    DoctorCheck("disk", "", disk.check_file_systems),
+    DoctorCheck("room", "enough disk space for a full queue", disk.check_free_space),
+    DoctorCheck("lock", "", leftovers.check_lock),
+    DoctorCheck("litter", "no half-written files", leftovers.check_drafts),
+    DoctorCheck(
+        "staging",
+        "no interrupted moves, no duplicate tasks",
+        leftovers.check_staging,
+        needs_tasks=True,
+    ),
+    DoctorCheck("corrupt", "no quarantined files", leftovers.check_quarantine),
+    DoctorCheck("broken", "every file is a task", leftovers.check_broken_files, needs_tasks=True),
+    DoctorCheck("clock", "no times in the future", leftovers.check_clock, needs_tasks=True),
+    DoctorCheck("handlers", "every program can be run", workers.check_handlers),
+    DoctorCheck("kinds", "all waiting tasks have a handler", workers.check_kinds, needs_tasks=True),
+    DoctorCheck("mail", "waiting mail can be sent", workers.check_mail),
+    DoctorCheck(
+        "spool",
+        "every mail in the mail spool has its task",
+        workers.check_mail_spool,
+        needs_tasks=True,
+    ),
+    DoctorCheck(
+        "dead",
+        f"no more than {DLQ_ALERT_LIMIT} tasks in the dead-letter queue",
+        workers.check_dead_letters,
+        needs_tasks=True,
+    ),
+    DoctorCheck("worker", "", workers.check_worker, needs_tasks=True),
+    DoctorCheck("beside", "no other program works here", workers.check_exclusive),
 )
-"""What is looked at, in the order in which one would mend it."""
+"""All checks, in the order in which to repair."""

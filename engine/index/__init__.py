@@ -1,1 +1,1 @@
-"""The SQLite mirror of one store, and the filter language that queries it."""
+"""The SQLite index of one store, and the filter language that queries it."""

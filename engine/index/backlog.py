@@ -1,4 +1,4 @@
-"""How much work waits, for how long, what comes before a task, and what has been dead longest."""
+"""The size and age of the backlog, the position of a task in it, and the oldest dead task."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from engine.index.reader import Reader
-from engine.index.schema import RANK, text_of
+from engine.index.schema import STATE_NUMBERS, clean_text
 from engine.model import State, Task
 
 
 class BacklogSummary(NamedTuple):
-    """The pending tasks of a queue at a moment, and its dead ones."""
+    """The pending tasks of a queue at one time, and its oldest dead one."""
 
     oldest: float | None = None
-    """When the oldest was created, epoch seconds UTC; None without any."""
+    """Creation time of the oldest, epoch seconds UTC; None if there are none."""
     due: int = 0
-    """How many may be attempted now."""
+    """Number of tasks that may run now."""
     oldest_due: float | None = None
-    """When the oldest of those was created."""
+    """Creation time of the oldest of these."""
     oldest_died: float | None = None
-    """When the one died that has been dead longest; None where no dead task says when it did."""
+    """When the first of the dead tasks died; None if no dead task has a time of death."""
     kinds: Mapping[str, int] = {}
-    """How many are pending of the kinds that were asked for."""
+    """Number of pending tasks of the requested kinds."""
 
 
-_PENDING = RANK[State.PENDING]
+_PENDING = STATE_NUMBERS[State.PENDING]
 _IS_DUE = "coalesce(due, 0) <= ?1"
 _STANDING = f"""
 SELECT min(created), count(CASE WHEN {_IS_DUE} THEN 1 END),
        min(CASE WHEN {_IS_DUE} THEN created END)
 FROM task {{how}} WHERE state={_PENDING}"""
-_DIED = f"SELECT min(died) FROM task {{how}} WHERE state={RANK[State.DEAD]}"
+_DIED = f"SELECT min(died) FROM task {{how}} WHERE state={STATE_NUMBERS[State.DEAD]}"
 _OF_KIND = f"SELECT count(*) FROM task {{how}} WHERE state={_PENDING} AND kind = ?1"
 _AHEAD = f"""
 SELECT count(*) FROM task INDEXED BY by_id
@@ -42,13 +42,12 @@ WHERE state={_PENDING} AND queue = ?4 AND {_IS_DUE}
 AND (coalesce(due, 0), coalesce(created, 0)) < (?2, ?3)"""
 
 BY_ID, BY_DUE = "id", "due"
-"""How a store may take its due tasks: in the order of their ids; or of when they came due, and
-of those that did at once the older first."""
+"""The orders in which a store may take its due tasks: by id; or by due time, and of those with the
+same due time the older first."""
 
 
-def standing(reader: Reader, now: float, kinds: Collection[str] = ()) -> BacklogSummary:
-    """How much waits at a moment (epoch seconds UTC), and for how long; and how much of each of
-    some kinds."""
+def summarize_backlog(reader: Reader, now: float, kinds: Collection[str] = ()) -> BacklogSummary:
+    """Summarize the backlog at `now` (epoch seconds UTC), with counts for some kinds."""
 
     def ask(query: str, index: str, *values: str | float) -> Sequence[Any]:
         how = f"INDEXED BY {index}" if reader.has_index(index) else "NOT INDEXED"
@@ -57,17 +56,19 @@ def standing(reader: Reader, now: float, kinds: Collection[str] = ()) -> Backlog
 
     oldest, due, oldest_due = ask(_STANDING, "by_due", now)
     (died,) = ask(_DIED, "by_cluster")
-    counted = {kind: ask(_OF_KIND, "by_cluster", text_of(kind))[0] for kind in kinds}
+    counted = {kind: ask(_OF_KIND, "by_cluster", clean_text(kind))[0] for kind in kinds}
     return BacklogSummary(oldest, due, oldest_due, died, counted)
 
 
-def ahead(reader: Reader, task: Task, now: float, by: str = BY_ID) -> int:
-    """How many tasks of its queue that are due come before a task, which are taken in that order;
-    none where that is neither `BY_ID` nor `BY_DUE`: then nothing is to be told."""
+def count_ahead(reader: Reader, task: Task, now: float, by: str = BY_ID) -> int:
+    """Count the due tasks of its queue that run before a task, in the order `by`.
+
+    0 for any order but `BY_ID` and `BY_DUE`: the position is then unknown.
+    """
     if by == BY_DUE:
         how = "INDEXED BY by_due" if reader.has_index("by_due") else "NOT INDEXED"
-        values = (now, task.due or 0.0, task.created, text_of(task.queue))
+        values = (now, task.due or 0.0, task.created, clean_text(task.queue))
         return int(reader.fetch(_DUE_EARLIER.format(how=how), values)[0][0])
     if by != BY_ID:
         return 0
-    return int(reader.fetch(_AHEAD, (now, text_of(task.id), text_of(task.queue)))[0][0])
+    return int(reader.fetch(_AHEAD, (now, clean_text(task.id), clean_text(task.queue)))[0][0])

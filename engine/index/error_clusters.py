@@ -1,4 +1,4 @@
-"""Errors by what they have in common: which there are, how often, since when."""
+"""Group tasks by the pattern of their last error: how many, and since when."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ import json
 from dataclasses import dataclass
 
 from engine.index.reader import Reader
-from engine.index.schema import EVERYWHERE, Query, where
+from engine.index.schema import ALL_STATE_NUMBERS, Query, query_condition
 from engine.text import error_pattern
 
-MOST = 200
-"""Clusters that are told, those with most tasks."""
+MAX_CLUSTERS = 200
+"""Maximum number of clusters, the largest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Tasks whose last errors are alike."""
+    """Tasks with the same error pattern."""
 
     mark: str
     """A short name to type: `cluster=F-3A91`."""
     pattern: str
-    """The error without what varies (`fingerprint.fold`)."""
+    """The error without its variable parts (`engine.text.error_pattern.fold`)."""
     count: int
     first: float | None
-    """When the first of these tasks died, epoch seconds UTC; None where no task says when it did.
+    """When the first of these tasks died, epoch seconds UTC; None if no task has a time of death.
 
-    Of a task that waits to be tried again no store tells when it failed: it counts, but has no part
-    in `first` and `last`.
+    Stores do not know when a task that waits for a retry failed: it is counted, but ignored in
+    `first` and `last`.
     """
     last: float | None
     kinds: tuple[str, ...]
     example: str
-    """The id of one of them."""
+    """The id of one of these tasks."""
 
 
 _KINDS = """
@@ -41,21 +41,23 @@ _CLUSTERS = f"""
 SELECT cluster, c, f, l, kinds, (SELECT id FROM task WHERE n = m) FROM (
     SELECT cluster, sum(c) AS c, min(f) AS f, max(l) AS l, json_group_array(DISTINCT kind) AS kinds,
            max(m) AS m
-    FROM ({_KINDS}) GROUP BY cluster ORDER BY 2 DESC, 1 LIMIT {MOST})"""
+    FROM ({_KINDS}) GROUP BY cluster ORDER BY 2 DESC, 1 LIMIT {MAX_CLUSTERS})"""
 
 
-def ask(reader: Reader, query: Query, now: float) -> tuple[Cluster, ...]:
-    """The clusters of what a query matches, at most `MOST`, those with most tasks first."""
-    met, values = where(query, now)
+def query_clusters(reader: Reader, query: Query, now: float) -> tuple[Cluster, ...]:
+    """Group the tasks that match a query; at most `MOST` clusters, the largest first."""
+    met, values = query_condition(query, now)
     if query.filter or not reader.has_index("by_cluster"):
         how, by = "NOT INDEXED", "cluster, kind"
     else:
         how, by = "INDEXED BY by_cluster", "state, cluster, kind"
         if query.state is None:
-            met = f"state IN ({EVERYWHERE})"
+            met = f"state IN ({ALL_STATE_NUMBERS})"
     sql = _CLUSTERS.format(how=how, met=f"cluster<>'' AND {met}", by=by)
     return tuple(
-        Cluster(error_pattern.mark(pattern), pattern, count, first, last, _kinds(kinds), example)
+        Cluster(
+            error_pattern.pattern_name(pattern), pattern, count, first, last, _kinds(kinds), example
+        )
         for pattern, count, first, last, kinds, example in reader.fetch(sql, values)
     )
 

@@ -1,6 +1,6 @@
-"""The language in which an operator says which tasks to see, and what it means.
+"""Parse the filter language of the operator into SQL conditions with parameters.
 
-    gmail 421            both words, each somewhere in one of the `SEARCHED` fields, in any case
+    gmail 421            both words, each in one of the `SEARCHED_COLUMNS` fields, in any case
     421|timeout          either
     !healthz             not
     dest=gmail.com       exactly; != is not; : is a part, in any case; ~ and !~ a pattern
@@ -8,8 +8,8 @@
     err:"user unknown"   quotes keep blanks, | and ! as they are; "" in them is one quote
     since:14:00          created since, until:"yesterday 6pm", between:02:10..02:20
 
-What is typed becomes values of parameters, never SQL. A filter means what its SQL means; whoever
-has tasks and no index asks `engine.index.reader.sieve`.
+Typed text becomes parameters, never SQL. A filter means what its SQL means; to filter tasks without
+an index, call `engine.index.filter_tasks.select_matching`.
 """
 
 from __future__ import annotations
@@ -23,25 +23,26 @@ from engine.model import State
 from engine.text import safe_regex, time_expressions
 from engine.text.time_expressions import Clock, RelativeTime
 
-LONGEST, MOST = 1_000, 100
-"""Characters, and words and comparisons, that a filter may have."""
+MAX_FILTER_CHARS, MAX_FILTER_TERMS = 1_000, 100
+"""Maximum characters of a filter, and maximum words and comparisons."""
 
-SEARCHED = ("id", "kind", "queue", "destination", "description", "error")
-"""The columns in which plain words are looked for."""
+SEARCHED_COLUMNS = ("id", "kind", "queue", "destination", "description", "error")
+"""The columns that plain words are searched in."""
 
 Value: TypeAlias = str | int | float | State | RelativeTime
-"""A parameter of the query: a state as its number, `RelativeTime` resolved when it is asked."""
+"""A parameter of the query: a state becomes its number, `RelativeTime` a time when the
+query runs."""
 
 Condition: TypeAlias = tuple[str, tuple[Value, ...]]
-"""SQL with its parameters; it may be NULL where a task does not have what is asked for."""
+"""SQL with its parameters; its value may be NULL if a task does not have the field."""
 
 
 class BadFilter(Exception):
-    """Text that is no filter."""
+    """The text is not a valid filter."""
 
     def __init__(self, message: str, at: int) -> None:
-        """`message` names the place, counted from 1, and what was expected; `at` is the same place
-        in the text, counted from 0.
+        """`message` names the position, counted from 1, and what was expected; `at` is the same
+        position, counted from 0.
         """
         super().__init__(message)
         self.message, self.at = message, at
@@ -58,17 +59,17 @@ class FilterTerm(NamedTuple):
 
     @property
     def condition(self) -> str:
-        """Its SQL. What a task does not have is not so, and its negation is."""
+        """Its SQL. For a task without the field, a term is false and its negation is true."""
         return f"NOT coalesce({self.sql}, 0)" if self.negated else f"({self.sql})"
 
 
 class Clause(NamedTuple):
-    """What a task must meet: one of some terms."""
+    """Alternative terms; a task must match one of them."""
 
     text: str
-    """As it was typed."""
+    """As typed."""
     at: int
-    """Its column."""
+    """Its column in the text."""
     terms: tuple[FilterTerm, ...]
 
     @property
@@ -84,7 +85,7 @@ class Clause(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Clauses all of which a task must meet; without any, each task does."""
+    """Clauses that a task must all match; without clauses, every task matches."""
 
     text: str = ""
     clauses: tuple[Clause, ...] = ()
@@ -93,47 +94,47 @@ class Filter:
         return bool(self.clauses)
 
     @property
-    def relative(self) -> bool:
-        """Whether what matches changes with the clock alone."""
+    def is_relative(self) -> bool:
+        """True if the result changes with time alone."""
         return any(
             isinstance(value, RelativeTime) for clause in self.clauses for value in clause.values
         )
 
-    def names(self, field: str) -> bool:
-        """Whether a field is spoken of."""
+    def mentions_field(self, field: str) -> bool:
+        """True if the filter mentions a field."""
         return any(term.field == field for clause in self.clauses for term in clause.terms)
 
 
-NOTHING = Filter()
-"""Leaves nothing out."""
+NO_FILTER = Filter()
+"""The empty filter: every task matches."""
 
 
-def parse(
+def parse_filter(
     text: str,
     states: Mapping[State, str] = {},
     now: float = 0.0,
     words: Mapping[str, State] = {},
 ) -> Filter:
-    """A filter from what was typed.
+    """Parse a typed filter.
 
-    `states` are the store's own words, which count beside ours; `words` are those finer than a
-    state (`Store.words`): `state=` with one of them, or with the state's word, is that part. A time
-    of day, a date and a word such as `yesterday` mean what they mean at `now` (epoch seconds UTC),
-    for good; `age>2h`, `-2h` and `now` go along with the clock of the caller.
+    `states` are the store's names of states, accepted beside ours; `words` are its words finer than
+    a state (`Store.words`): `state=` accepts them, and the name of a state then excludes them. A
+    time of day, a date and a word such as `yesterday` are resolved at `now` (epoch seconds UTC);
+    `age>2h`, `-2h` and `now` are resolved each time the query runs.
 
     Raises:
-        BadFilter: it is none.
+        BadFilter: the text is not a valid filter.
     """
     text = text.encode("utf-8", "replace").decode()
     return (
         Filter(text, _Parser(text, _ParseContext(states, now, words)).clauses())
         if text.strip()
-        else NOTHING
+        else NO_FILTER
     )
 
 
-def written(field: str, op: str, value: str) -> str:
-    """A comparison as it would be typed; with neither field nor operator, a word."""
+def format_term(field: str, op: str, value: str) -> str:
+    """Format a comparison as it is typed; without field and operator, a word."""
     bare = value and _is_bare(value) and (field or (value[0] != "!" and not _HEAD.match(value)))
     return f"{field}{op}{value}" if bare else f'{field}{op}"{value.replace(chr(34), chr(34) * 2)}"'
 
@@ -144,31 +145,31 @@ class _ParseContext(NamedTuple):
     words: Mapping[str, State]
 
 
-# ---- what can be asked of a field
+# ---- conditions
 
 
 def _pattern_of(text: str) -> str:
-    """What LIKE finds anywhere, where every character of the text means itself."""
+    """A LIKE pattern that finds the text anywhere, with its wildcards escaped."""
     escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     return f"%{escaped}%"
 
 
 def _word(text: str) -> Condition:
-    sql = " OR ".join(f"{column} LIKE ? ESCAPE '\\'" for column in SEARCHED)
-    return sql, (_pattern_of(text),) * len(SEARCHED)
+    sql = " OR ".join(f"{column} LIKE ? ESCAPE '\\'" for column in SEARCHED_COLUMNS)
+    return sql, (_pattern_of(text),) * len(SEARCHED_COLUMNS)
 
 
 def _text(column: str, op: str, text: str, _: _ParseContext) -> Condition:
     if op == "=":
         return f"{column} = ?", (text,)
     if op == "~":
-        safe_regex.compiled(text)
+        safe_regex.compile_pattern(text)
         return f"{column} REGEXP ?", (text,)
     return f"{column} LIKE ? ESCAPE '\\'", (_pattern_of(text),)
 
 
 def _destination(column: str, op: str, text: str, about: _ParseContext) -> Condition:
-    """A name without an @ is a whole domain, of whatever addresses; so are the rows of ages."""
+    """Match a destination; a value without an @ is a domain and matches all its addresses."""
     is_domain = op == "=" and "@" not in text
     return _text("domain" if is_domain else column, op, text, about)
 
@@ -186,13 +187,13 @@ def _code(column: str, op: str, text: str, about: _ParseContext) -> Condition:
 
 
 def _age(column: str, op: str, text: str, _: _ParseContext) -> Condition:
-    """An age is more than so much when it began before a moment."""
-    return f"{column} {_TURNED[op]} ?", (RelativeTime(time_expressions.span(text)),)
+    """Compare an age: older than a duration means created before a time."""
+    return f"{column} {_TURNED[op]} ?", (RelativeTime(time_expressions.parse_duration(text)),)
 
 
 def _moment(column: str, op: str, text: str, about: _ParseContext) -> Condition:
-    found = time_expressions.moment(text, about.now)
-    if isinstance(found, Clock):  # only what is due lies ahead
+    found = time_expressions.parse_time(text, about.now)
+    if isinstance(found, Clock):  # only due times are in the future
         found = found.today if column == "due" else found.before(about.now)
     return f"{column} {op} ?", (found,)
 
@@ -210,7 +211,7 @@ def _between(column: str, _op: str, text: str, about: _ParseContext) -> Conditio
     if not dots:
         raise ValueError("expected two times such as 02:10..02:20")
     start = _moment(column, ">=", first, about)[1][0]
-    end: float | RelativeTime | Clock = time_expressions.moment(last, about.now)
+    end: float | RelativeTime | Clock = time_expressions.parse_time(last, about.now)
     begun = about.now - start.seconds if isinstance(start, RelativeTime) else float(start)
     if isinstance(end, Clock):
         end = end.after(begun)
@@ -235,7 +236,7 @@ def _state(column: str, op: str, text: str, about: _ParseContext) -> Condition:
 
 
 def _cluster(column: str, op: str, text: str, about: _ParseContext) -> Condition:
-    """By its mark, or by the pattern itself."""
+    """Match a cluster by its mark, or by its pattern."""
     if op != "~" and _MARK(text):
         return "mark = ?", (text.upper(),)
     return _text(column, op, text, about)
@@ -250,15 +251,16 @@ _SPANS = (">", ">=", "<", "<=")
 _ONE = (":", "=")
 _FEW = ("=", "!=", ":")
 
-Meaning: TypeAlias = Callable[[str, str, str, _ParseContext], Condition]
-"""Column, operator, what was typed -> what it means; a ValueError says what was expected."""
+ConditionBuilder: TypeAlias = Callable[[str, str, str, _ParseContext], Condition]
+"""Takes column, operator, typed value and context; returns the condition. A ValueError contains
+what was expected."""
 
 
 class FilterField(NamedTuple):
-    """Something of a task that can be asked for."""
+    """A field that can be filtered by."""
 
     column: str
-    means: Meaning
+    build_condition: ConditionBuilder
     ops: tuple[str, ...]
 
 
@@ -285,7 +287,7 @@ FIELDS: Mapping[str, FilterField] = {
     "until": FilterField("created", _until, _ONE),
     "between": FilterField("created", _between, _ONE),
 }
-"""What can be asked for, by the name to type."""
+"""The fields by their typed names."""
 
 ALIASES = {
     "destination": "dest",
@@ -293,12 +295,12 @@ ALIASES = {
     "description": "desc",
     "attempts": "tries",
 }
-"""Longer names for the same."""
+"""Longer names of the same fields."""
 
 
-def _alike_first(name: str) -> list[str]:
-    """All fields, those first that may have been meant: on a narrow screen the last are cut off."""
-    import difflib  # only for whoever mistypes: each start would pay for it
+def _similar_first(name: str) -> list[str]:
+    """All fields, similar names first: on a narrow screen the last ones are cut off."""
+    import difflib  # loaded only after a typo: it would slow every start
 
     alike = difflib.get_close_matches(name.lower(), [*FIELDS, *ALIASES], n=3, cutoff=0.5)
     return [*dict.fromkeys([*(ALIASES.get(field, field) for field in alike), *FIELDS])]
@@ -309,20 +311,20 @@ _SPACE = re.compile(r"\s*")
 
 
 def _is_bare(text: str) -> bool:
-    """Whether a value needs no quotes."""
+    """True if a value needs no quotes."""
     return text[0] != '"' and not any(c == "|" or c.isspace() for c in text)
 
 
 class _Parser:
-    """Reads a text from left to right."""
+    """Parses a text from left to right."""
 
     def __init__(self, text: str, about: _ParseContext) -> None:
         self._text, self._about = text, about
         self._at = self._terms = 0
 
     def clauses(self) -> tuple[Clause, ...]:
-        if len(self._text) > LONGEST:
-            raise BadFilter(f"expected at most {LONGEST:,} characters", LONGEST)
+        if len(self._text) > MAX_FILTER_CHARS:
+            raise BadFilter(f"expected at most {MAX_FILTER_CHARS:,} characters", MAX_FILTER_CHARS)
         found = []
         self._skip()
         while self._at < len(self._text):
@@ -352,8 +354,8 @@ class _Parser:
         while self._take("!"):
             negated = not negated
         self._terms += 1
-        if self._terms > MOST:
-            raise BadFilter(f"expected at most {MOST} words and comparisons", start)
+        if self._terms > MAX_FILTER_TERMS:
+            raise BadFilter(f"expected at most {MAX_FILTER_TERMS} words and comparisons", start)
         head = _HEAD.match(self._text, self._at)
         if head is None:
             what = "a word" if self._at == start else "a word or a field after !"
@@ -362,7 +364,7 @@ class _Parser:
         name, op = head[1], head[2]
         field = FIELDS.get(ALIASES.get(name.lower(), name.lower()))
         if field is None:
-            known = " ".join(_alike_first(name))
+            known = " ".join(_similar_first(name))
             raise BadFilter(f'no field "{name}" at {self._at + 1}; known: {known}', self._at)
         if op not in field.ops:
             raise BadFilter(
@@ -378,7 +380,7 @@ class _Parser:
         value = self._value(f"a value after {said}", op.endswith("~"), empty=op in ("=", "!="))
         base = op[1:] if op.startswith("!") else op
         try:
-            sql, values = field.means(field.column, base, value, self._about)
+            sql, values = field.build_condition(field.column, base, value, self._about)
         except ValueError as error:
             raise BadFilter(f"{said} at {start + 1}: {error}", start) from None
         plain = ALIASES.get(name.lower(), name.lower())
@@ -408,7 +410,7 @@ class _Parser:
         return '"'.join(parts)
 
     def _bare(self, pattern: bool) -> str:
-        """Up to a blank or |; in a pattern, one inside of its parentheses belongs to it."""
+        """Read up to a blank or |; a | in the parentheses of a pattern belongs to it."""
         start, depth, escaped = self._at, 0, False
         for sign in self._text[start:]:
             if sign.isspace() or (sign == "|" and not (pattern and depth > 0)):

@@ -1,4 +1,4 @@
-"""Answers questions about an index, whoever fills it meanwhile."""
+"""Answer queries from the index, while another thread writes to it."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from urllib.parse import quote
 from engine.index.filter_language import Clause, Filter
 from engine.index.regexp_operator import Matcher
 from engine.index.schema import (
-    ALL,
-    CHUNK,
-    EVERYWHERE,
-    LISTED,
-    PROBLEMS,
-    RANK,
-    SHOWN,
+    ALL_STATE_NUMBERS,
+    ALL_STATES,
+    CHUNK_ROWS,
+    MAX_PROBLEMS,
+    SORTED_ROWS,
+    STATE_NUMBERS,
     STATES,
+    TASK_COLUMNS,
     Query,
     Values,
     Window,
-    order,
+    clean_text,
+    order_clause,
+    query_condition,
     task_of,
-    text_of,
-    where,
 )
 from engine.model import Problem, State, Task
 from engine.operations.plans import Row
@@ -40,14 +40,14 @@ WHERE {condition} ORDER BY first DESC LIMIT 1"""
 
 
 class Reader:
-    """Answers questions about an index; as many of them as there are threads that ask.
+    """A read-only connection to the index; each thread that queries has its own.
 
-    Raises, everywhere: sqlite3.Error, when the file has gone, or `interrupt` was called;
-    Unavailable, when matching a pattern took longer than `matching.QUERY_SECONDS`.
+    Raises, everywhere: sqlite3.Error, if the file is gone, or `interrupt` was called; Unavailable,
+    if matching a pattern took longer than `regexp_operator.QUERY_SECONDS`.
     """
 
     def __init__(self, path: str) -> None:
-        """Open an index that a writer has made."""
+        """Open an existing index."""
         self._db = sqlite3.connect(
             f"file:{quote(path)}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
         )
@@ -58,20 +58,20 @@ class Reader:
         self._found: tuple[Query, int, float, int] | None = None
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._db.close()
 
     def interrupt(self) -> None:
-        """End the question being answered with an error; may be called from any thread."""
-        with suppress(sqlite3.ProgrammingError):  # closed meanwhile
+        """Make the running query fail; may be called from any thread."""
+        with suppress(sqlite3.ProgrammingError):  # already closed
             self._db.interrupt()
 
     def window(
         self, query: Query, start: int, size: int, generation: int, now: float = 0.0
     ) -> Window:
-        """Up to `size` rows from `start` on; less far on where the result is shorter than that.
+        """Up to `size` rows from `start` on; from an earlier row if the result is shorter.
 
-        `now` (epoch seconds UTC) is what ages in the filter are measured from, here and below.
+        Ages in the filter are measured from `now` (epoch seconds UTC), here and below.
         """
         with self._snapshot():
             if not self.is_listed(query):
@@ -86,7 +86,7 @@ class Reader:
         return Window(tuple(map(task_of, rows)), start, total, generation)
 
     def find(self, query: Query, ident: str, generation: int, now: float = 0.0) -> int | None:
-        """At which place of a result a task stands; None when it is not in it."""
+        """The position of a task in a result; None if it is not in it."""
         with self._snapshot():
             if not self.is_listed(query):
                 return self._find_found(query, ident, generation, now)
@@ -94,7 +94,7 @@ class Reader:
             if not rows:
                 return None
             listed, values = _listing(query.state, "id>=:first")
-            first, before = self._fence(query.state, "first<=?", ident)
+            first, before = self._last_block(query.state, "first<=?", ident)
             (skipped,) = self._db.execute(
                 f"SELECT count(*) {listed} AND id<:id", {**values, "first": first, "id": ident}
             ).fetchone()
@@ -102,55 +102,55 @@ class Reader:
             return self._total(query) - 1 - place if query.descending else place
 
     def task(self, ident: str) -> Task | None:
-        """A task by its id, wherever it stands."""
+        """A task by its id, in any state."""
         rows = self._rows_of(ident, None)
         return task_of(rows[0]) if rows else None
 
     def rows(
         self, query: Query, ids: Collection[str] | None = None, now: float = 0.0
     ) -> tuple[Row, ...]:
-        """How tasks stand: all that a query matches, or as much of it as has these ids."""
-        return tuple(Row(*found[:3]) for found in self.seen(query, ids, now))
+        """Id, state and revision of all tasks that match a query, or of those among `ids`."""
+        return tuple(Row(*found[:3]) for found in self.plan_rows(query, ids, now))
 
-    def seen(
+    def plan_rows(
         self, query: Query, ids: Collection[str] | None = None, now: float = 0.0
     ) -> Iterator[tuple[str, State, str, float, bool]]:
-        """What a plan is made of: id, state, revision, creation, and whether it is leased."""
-        met, values = where(query, now)
+        """The fields for a plan: id, state, revision, creation time, and whether it has a lease."""
+        met, values = query_condition(query, now)
         if ids is None:
             source = f"task NOT INDEXED WHERE {met}"
         else:
             source = (
-                f"task INDEXED BY by_id WHERE state IN ({EVERYWHERE}) AND {met} "
+                f"task INDEXED BY by_id WHERE state IN ({ALL_STATE_NUMBERS}) AND {met} "
                 "AND id IN (SELECT value FROM json_each(?))"
             )
-            values = (*values, json.dumps([text_of(ident) for ident in ids]))
+            values = (*values, json.dumps([clean_text(ident) for ident in ids]))
         wanted = "id, state, rev, created, since IS NOT NULL"
         with self._matcher.query():
-            found = self._db.execute(f"SELECT {wanted} FROM {source} {order(query)}", values)
+            found = self._db.execute(f"SELECT {wanted} FROM {source} {order_clause(query)}", values)
             for ident, state, rev, created, leased in found:
                 yield ident, STATES[state], rev, created or 0.0, bool(leased)
 
     def fetch(
         self, sql: str, values: Sequence[str | int | float | None] = ()
     ) -> list[tuple[Any, ...]]:
-        """All rows of a question of somebody else's; nothing stays open."""
+        """Run a query of another module and return all rows, so that no cursor stays open."""
         with self._matcher.query():
             return self._db.execute(sql, values).fetchall()
 
     def has_index(self, name: str) -> bool:
-        """Whether an index that comes after the first whole look is there."""
+        """True if an index that is created after the first full scan exists."""
         return bool(self.fetch("SELECT 1 FROM sqlite_master WHERE name=?", (name,)))
 
     def count(self, query: Query, now: float = 0.0) -> int:
-        """How many tasks a query matches."""
+        """The number of tasks that match a query."""
         if self.is_listed(query._replace(order="id")):
             return self._total(query)
-        met, values = where(query, now)
+        met, values = query_condition(query, now)
         return int(self.fetch(f"SELECT count(*) FROM task NOT INDEXED WHERE {met}", values)[0][0])
 
     def explain(self, query: Query, now: float = 0.0) -> str:
-        """Where nothing matches, which part of the filter left nothing; "" where there is some."""
+        """If nothing matches: the part of the filter that excludes all tasks; else ""."""
         clauses = query.filter.clauses
         if not clauses or self.count(query, now):
             return ""
@@ -165,36 +165,36 @@ class Reader:
         for end, clause in enumerate(clauses, 1):
             before, left = left, self._met(query, clauses[:end], now)
             if before and not left:
-                return f"{clause.text} leaves 0 of the {before:,} that the words before it leave"
+                return f"{clause.text} leaves 0 of the {before:,} left by the words before it"
         return ""
 
     def _met(self, query: Query, clauses: tuple[Clause, ...], now: float) -> int:
         return self.count(query._replace(filter=Filter("", clauses)), now)
 
-    def harvest(
+    def export(
         self, query: Query, take: Callable[[Sequence[Task], int, int], bool], now: float = 0.0
     ) -> int:
-        """Hand over all that a query matches, in its order, as it was at one moment.
+        """Pass all tasks that match a query to `take`, in order, as of one point in time.
 
-        `take` gets some tasks, how many there were up to and with these, and how many there are; it
-        answers False to end. Answers how many were handed over. The rows are copied first: a
-        snapshot held open while somebody writes them to a slow disk would keep all that happens
-        meanwhile in the log beside the index.
+        `take` gets some tasks, the number of tasks so far, and the total; it returns False to stop.
+        Returns the number of tasks passed. The rows are copied to a temporary table first: a read
+        transaction that stays open during slow output would keep all later changes in the WAL.
         """
-        met, values = where(query, now)
+        met, values = query_condition(query, now)
         self._db.execute("DROP TABLE IF EXISTS temp.harvest")
-        self._db.execute(f"CREATE TEMP TABLE harvest(place INTEGER PRIMARY KEY, {SHOWN})")
+        self._db.execute(f"CREATE TEMP TABLE harvest(place INTEGER PRIMARY KEY, {TASK_COLUMNS})")
         with self._matcher.query():
             total = self._db.execute(
-                f"INSERT INTO temp.harvest({SHOWN}) SELECT {SHOWN} FROM task NOT INDEXED "
-                f"WHERE {met} {order(query)}",
+                f"INSERT INTO temp.harvest({TASK_COLUMNS}) SELECT {TASK_COLUMNS} "
+                f"FROM task NOT INDEXED WHERE {met} {order_clause(query)}",
                 values,
             ).rowcount
         done = 0
         while done < total:
             rows = self.fetch(
-                f"SELECT {SHOWN} FROM temp.harvest WHERE place > ? AND place <= ? ORDER BY place",
-                (done, done + CHUNK),
+                f"SELECT {TASK_COLUMNS} FROM temp.harvest WHERE place > ? AND place <= ? ORDER BY "
+                "place",
+                (done, done + CHUNK_ROWS),
             )
             done += len(rows)
             if not take([task_of(row) for row in rows], done, total):
@@ -203,19 +203,19 @@ class Reader:
         return done
 
     def problems(self) -> tuple[Problem, ...]:
-        """The problems, at most `PROBLEMS` of them."""
+        """The problems, at most `MAX_PROBLEMS`."""
         found = self._db.execute(
-            "SELECT place, what, state FROM problem ORDER BY place LIMIT ?", (PROBLEMS,)
+            "SELECT place, what, state FROM problem ORDER BY place LIMIT ?", (MAX_PROBLEMS,)
         )
         return tuple(
             Problem(place, what, None if state is None else STATES[state])
             for place, what, state in found.fetchall()
         )
 
-    # ---- by rank: one state, or all, in the order of ids
+    # ---- by position: one state, or all, sorted by id
 
     def is_listed(self, query: Query) -> bool:
-        """Whether a result is at hand without a search: one state or all, in the order of ids."""
+        """True if the result needs no search: one state or all, without a filter, sorted by id."""
         if query.filter or query.order != "id":
             return False
         return query.state is not None or self._first("SELECT 1 FROM block WHERE state=-1")
@@ -229,32 +229,32 @@ class Reader:
         ).fetchone()
         return int(total)
 
-    def _fence(self, state: State | None, condition: str, value: str | int) -> tuple[str, int]:
-        """The block that is last to meet a condition, and how many rows come before it."""
+    def _last_block(self, state: State | None, condition: str, value: str | int) -> tuple[str, int]:
+        """The last block that meets a condition, and the number of rows before it."""
         found = self._db.execute(
             _BEFORE.format(condition=condition), (_number(state), value)
         ).fetchone()
         return found or ("", 0)
 
     def _page(self, state: State | None, start: int, size: int) -> list[Values]:
-        first, before = self._fence(state, "before<=?", start)
+        first, before = self._last_block(state, "before<=?", start)
         listed, values = _listing(state, "id>=:first")
         page = f"SELECT n AS m {listed} ORDER BY id, queue LIMIT :size OFFSET :skip"
         rows: list[Values] = self._db.execute(
-            f"SELECT {SHOWN} FROM ({page}) CROSS JOIN task ON n = m",
+            f"SELECT {TASK_COLUMNS} FROM ({page}) CROSS JOIN task ON n = m",
             {**values, "first": first, "size": size, "skip": start - before},
         ).fetchall()
         return sorted(rows, key=_in_order)
 
     def _rows_of(self, ident: str, state: State | None) -> list[Values]:
-        states = EVERYWHERE if state is None else str(RANK[state])
+        states = ALL_STATE_NUMBERS if state is None else str(STATE_NUMBERS[state])
         return self._db.execute(
-            f"SELECT {SHOWN} FROM task INDEXED BY by_id "
+            f"SELECT {TASK_COLUMNS} FROM task INDEXED BY by_id "
             f"WHERE state IN ({states}) AND id=? ORDER BY state, queue",
-            (text_of(ident),),
+            (clean_text(ident),),
         ).fetchall()
 
-    # ---- by search: anything else is found once for each generation, and then known by place
+    # ---- by search: any other result is found once for each generation, and cached by position
 
     def _window_found(
         self, query: Query, start: int, size: int, generation: int, now: float
@@ -262,7 +262,7 @@ class Reader:
         total = self._find_all(query, generation, now)
         start = max(0, min(start, total - size))
         rows = self._db.execute(
-            f"SELECT {SHOWN} FROM temp.found CROSS JOIN task ON task.n = found.n "
+            f"SELECT {TASK_COLUMNS} FROM temp.found CROSS JOIN task ON task.n = found.n "
             "WHERE place > ? AND place <= ? ORDER BY place",
             (start, start + size),
         ).fetchall()
@@ -272,29 +272,29 @@ class Reader:
         self._find_all(query, generation, now)
         (place,) = self._db.execute(
             "SELECT min(place) - 1 FROM temp.found WHERE n IN (SELECT n FROM task "
-            f"INDEXED BY by_id WHERE state IN ({EVERYWHERE}) AND id=?)",
-            (text_of(ident),),
+            f"INDEXED BY by_id WHERE state IN ({ALL_STATE_NUMBERS}) AND id=?)",
+            (clean_text(ident),),
         ).fetchone()
         return None if place is None else int(place)
 
     def _find_all(self, query: Query, generation: int, now: float) -> int:
-        """Have the numbers of all rows of a result in order; how many they are."""
-        known = query, generation, now if query.filter.relative else 0.0
+        """Store the row numbers of a result in order in a temporary table; return their number."""
+        known = query, generation, now if query.filter.is_relative else 0.0
         if self._found is not None and self._found[:3] == known:
             return self._found[3]
         self._found = None
         self._db.execute("DROP TABLE IF EXISTS temp.found")
         self._db.execute("CREATE TEMP TABLE found(place INTEGER PRIMARY KEY, n INT)")
-        met, values = where(query, now)
+        met, values = query_condition(query, now)
         insert = f"INSERT INTO temp.found(n) SELECT n FROM task NOT INDEXED WHERE {met}"
         with self._matcher.query():
-            total = self._db.execute(f"{insert} {order(query)}", values).rowcount
+            total = self._db.execute(f"{insert} {order_clause(query)}", values).rowcount
         self._found = *known, total
         return total
 
     @contextmanager
     def _snapshot(self) -> Iterator[None]:
-        """Several questions about one moment."""
+        """A read transaction, so that several queries see the same data."""
         self._db.execute("BEGIN")
         try:
             yield
@@ -307,8 +307,8 @@ class Reader:
 
 
 def _number(state: State | None) -> int:
-    return ALL if state is None else RANK[state]
+    return ALL_STATES if state is None else STATE_NUMBERS[state]
 
 
 def _listing(state: State | None, condition: str) -> tuple[str, dict[str, str | int]]:
-    return LISTED[state is None].format(condition=condition), {"state": _number(state)}
+    return SORTED_ROWS[state is None].format(condition=condition), {"state": _number(state)}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from engine.store import Unavailable
-from engine.text.safe_regex import compiled
+from engine.text.safe_regex import compile_pattern
 
 QUERY_SECONDS = 10.0
 """Time that one query may spend in matching."""
@@ -51,7 +51,7 @@ class Matcher:
             if self._left <= 0:
                 seconds = f"{QUERY_SECONDS:g} s"
                 raise Unavailable(f"the pattern of the filter needs more than {seconds}: {pattern}")
-            return text is not None and compiled(pattern).found_in(text)
+            return text is not None and compile_pattern(pattern).is_found_in(text)
         except BaseException as error:
             self._stopped = error
             raise

@@ -1,8 +1,8 @@
-"""Which place a name has among a million in order, known without counting them.
+"""Find the row at a position of a sorted list, and the position of a name, without counting rows.
 
-The names of a list are kept as blocks of some hundred: where each begins, and how many it holds.
-So the row at any place is found by summing sizes and skipping less than a block, and one that comes
-or goes changes one number. The index stores the blocks beside its rows, in the same transactions.
+The names of a list are grouped in blocks of some hundred: the first name of each block, and its
+size. The row at a position is found by summing sizes and skipping less than one block; an insert or
+delete changes one number. The index stores the blocks beside its rows, in the same transactions.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-BLOCK = 512
-"""Rows in a block that has just been split; it is split again at twice as many.
+BLOCK_ROWS = 512
+"""Rows of a block after a split; it is split again at twice as many.
 
-A window then skips at most 1,023 entries of a covering index (50 us), and a list of a million has
-at most 2,000 blocks to sum (1 ms).
+A window then skips at most 1,023 entries of a covering index (50 us), and a list of a million rows
+has at most 2,000 blocks to sum (1 ms).
 """
 
 Split = Callable[[str, int], tuple[str, int] | None]
-"""A block's first name and a number of rows -> the name so many rows on, and how many come before
-it in the block; None when no name there can begin a block."""
+"""Takes a block's first name and a number of rows; returns the name so many rows later, and the
+number of rows before it in the block; None if no name there can begin a block."""
 
 
 class Block(NamedTuple):
-    """Some consecutive names: from `first` on, `size` of them."""
+    """Consecutive names: the first one, and their number."""
 
     first: str
     size: int
 
 
-class Ranks:
-    """The blocks of one list; the first begins at the empty name."""
+class RowPositions:
+    """The blocks of one list; the first block begins at the empty name."""
 
     def __init__(self, fences: Sequence[tuple[str, int]] = ()) -> None:
-        """Of a list that holds names already: some of them, with how many come before each.
+        """`fences` describe an existing list: some names, each with the number of rows before it.
 
-        The last of these is no name, but how many there are.
+        The last entry holds no name, but the total number of rows.
         """
         befores = [0, *(before for _, before in fences)]
         self._firsts = ["", *(name for name, _ in fences[:-1])]
@@ -46,21 +46,23 @@ class Ranks:
         self.total = befores[-1]
 
     def add(self, name: str, count: int) -> None:
-        """So many more rows of this name; fewer, when negative."""
+        """Add `count` rows with this name; a negative number removes rows."""
         at = bisect_right(self._firsts, name) - 1
         self._sizes[at] += count
         self._touched.add(self._firsts[at])
         self.total += count
 
-    def changes(self, split: Split) -> Iterator[Block]:
-        """What to store: the blocks that changed since the last time, those too large split.
+    def take_changes(self, split: Split) -> Iterator[Block]:
+        """Yield the blocks to store: those that changed since the last call, large ones split.
 
-        A block with no rows is to be forgotten.
+        A block of size 0 is to be deleted.
         """
         touched, self._touched = self._touched, set()
         for first in touched:
             at = bisect_right(self._firsts, first) - 1
-            while self._sizes[at] >= 2 * BLOCK and (cut := split(self._firsts[at], BLOCK)):
+            while self._sizes[at] >= 2 * BLOCK_ROWS and (
+                cut := split(self._firsts[at], BLOCK_ROWS)
+            ):
                 name, before = cut
                 self._firsts.insert(at + 1, name)
                 self._sizes.insert(at + 1, self._sizes[at] - before)

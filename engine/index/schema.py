@@ -1,8 +1,9 @@
-"""The mirror of a store in which every view is a query: one SQLite file in a scratch folder.
+"""The schema of the index: a SQLite copy of one store, in a temporary folder, so that a view is a
+query.
 
-This module has the tables, the rows and the queries. `engine.index.writer` writes what scans of the
-store find, `engine.index.reader` answers queries; they share only the file, each on its own thread.
-The store is the truth: an index is never repaired, it is deleted and filled again.
+This module has the tables, the rows and the queries. `engine.index.writer` writes the results of
+store scans, `engine.index.reader` answers queries; they share only the file, each on its own
+thread. The store is the authority: an index is never repaired, but deleted and filled again.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from engine.index.filter_language import NOTHING, Filter, Value
-from engine.model import EMPTY, Lease, State, Task, attempts_counted
+from engine.index.filter_language import NO_FILTER, Filter, Value
+from engine.model import EMPTY, Lease, State, Task, counted_attempts
 from engine.text import error_pattern
 from engine.text.time_expressions import RelativeTime
 
 STATES = tuple(State)
-"""A state's number in the index is its place here."""
-ALL = -1
-"""Stands for every state in the blocks of ranks."""
+"""The number of a state in the index is its position here."""
+ALL_STATES = -1
+"""In the `block` table: all states together."""
 
-TABLE = """
+CREATE_TABLE = """
 CREATE TABLE task(
     n INTEGER PRIMARY KEY, id TEXT NOT NULL, state INT NOT NULL, queue TEXT NOT NULL,
     kind TEXT, created REAL, due REAL, attempts INT, priority INT, description TEXT,
@@ -30,18 +31,17 @@ CREATE TABLE task(
     token TEXT, rev TEXT, grp TEXT, word TEXT, payload TEXT, extra TEXT, mark TEXT, code INT,
     died REAL);
 """
-SCHEMA = f"""
-{TABLE}
+CREATE_SCHEMA = f"""
+{CREATE_TABLE}
 CREATE UNIQUE INDEX by_id ON task(state, id, queue);
 CREATE TABLE block(state INT, first TEXT, size INT, PRIMARY KEY(state, first)) WITHOUT ROWID;
 CREATE TABLE problem(place TEXT PRIMARY KEY, what TEXT, state INT, name TEXT, look INT);
 CREATE INDEX problem_by_name ON problem(name);
 CREATE TABLE worded(state INT, word TEXT, tasks INT, PRIMARY KEY(state, word)) WITHOUT ROWID;
 """
-# The unique index leads with state and id, so that it alone puts a state's rows in order, in
-# however many queues they are.
+# The unique index begins with state and id, so it alone sorts a state's rows over all queues.
 
-WORDS = """
+WORD_TRIGGERS = """
 CREATE TRIGGER IF NOT EXISTS word_in AFTER INSERT ON task WHEN NEW.word <> '' BEGIN
     INSERT INTO worded VALUES (NEW.state, NEW.word, 1) ON CONFLICT DO UPDATE SET tasks = tasks + 1;
 END;
@@ -54,25 +54,26 @@ CREATE TRIGGER IF NOT EXISTS word_new AFTER UPDATE ON task WHEN OLD.word <> NEW.
         ON CONFLICT DO UPDATE SET tasks = tasks + 1;
 END;
 """
-"""Counts tasks by finer words, in a store that has some: it costs each row a twentieth."""
+"""Triggers that count tasks by words finer than a state, for stores that have some; they make
+writing a row 5 % slower."""
 
-LATER = (
+DEFERRED_INDEXES = (
     "CREATE INDEX by_name ON task(id, queue)",
     "CREATE INDEX by_due ON task(state, due, created)",
     "CREATE INDEX by_cluster ON task(state, cluster, kind, created, died)",
     "CREATE INDEX by_domain ON task(state, domain, created)",
 )
-"""Made after the first whole look: kept from the start they would double its time.
+"""Indexes that are created after the first full scan: before it, they would double its time.
 
-The last three hold all that the tallies ask for, so that these read no rows.
+The last three are covering indexes for the tallies, which so read no rows.
 """
 
-CHUNK = 500
-"""Rows a transaction: more gains nothing, and a window waits for nobody."""
-PROBLEMS = 10_000
-"""Problems that are shown; all are counted."""
+CHUNK_ROWS = 500
+"""Rows in one transaction: larger ones gain nothing, and would delay the readers."""
+MAX_PROBLEMS = 10_000
+"""Maximum problems to show; all are counted."""
 
-ORDERS: Mapping[str, str] = {
+ORDER_COLUMNS: Mapping[str, str] = {
     "id": "id",
     "kind": "kind",
     "created": "created",
@@ -84,61 +85,61 @@ ORDERS: Mapping[str, str] = {
     "died": "died",
     "since": "since",
 }
-"""What a result can be ordered by, and the column it is; `since` is that of the lease."""
+"""The orders of a result, and their columns; `since` is the start of the lease."""
 
 _MAY_LACK = ("created", "due", "attempts", "died", "since")
-"""Orders in which tasks that do not have it come last, whichever way."""
+"""Orders whose value may be missing; those tasks come last in both directions."""
 
 
 class Query(NamedTuple):
-    """Which tasks, in what order."""
+    """The tasks to return, and their order."""
 
     state: State | None = None
-    """None: all of them."""
-    filter: Filter = NOTHING
+    """None: all states."""
+    filter: Filter = NO_FILTER
     order: str = "id"
-    """A key of `ORDERS`; tasks alike in it are in the order of ids."""
+    """A key of `ORDER_COLUMNS`; tasks with equal values are sorted by id."""
     descending: bool = False
 
 
 class Window(NamedTuple):
-    """Some consecutive rows of a result: `start` up to `start + len(tasks)`, of `total`."""
+    """Consecutive rows of a result: `start` to `start + len(tasks)`, of `total`."""
 
     tasks: tuple[Task, ...]
     start: int
     total: int
     generation: int
-    """Of the index when it was asked; what it shows is at least as new."""
+    """The generation of the index when it was queried; the rows are at least as new."""
 
 
 Values: TypeAlias = tuple[str | int | float | None, ...]
 Key: TypeAlias = tuple[int, str, str]
-"""State, id and queue: what tells rows apart."""
+"""State, id and queue: the identity of a row."""
 
 _COLUMNS = (
     *("id", "kind", "state", "created", "queue", "grp", "word", "due", "attempts", "priority"),
     *("description", "destination", "payload", "error"),
     *("owner", "since", "until", "token", "rev", "extra"),
 )
-"""Those of a task in its own order, so that one is made of a row quickly."""
-SHOWN = ", ".join(_COLUMNS)
-"""What `task_of` makes a task of, as SQL."""
-COLUMNS = (*_COLUMNS, "domain", "cluster", "mark", "code", "died")
-"""What `row_of` makes of a task."""
-_marks = ", ".join("?" * (len(COLUMNS) + 1))
-INSERT = f"INSERT INTO task({', '.join(COLUMNS)}, n) VALUES ({_marks})"
-"""A row with its number."""
-RANK: Mapping[State, int] = {state: at for at, state in enumerate(STATES)}
-"""Each state's number."""
-EVERYWHERE = ", ".join(str(at) for at in range(len(STATES)))
+"""The fields of a task in its own order, to build one from a row quickly."""
+TASK_COLUMNS = ", ".join(_COLUMNS)
+"""The columns that `task_of` needs, as SQL."""
+ROW_COLUMNS = (*_COLUMNS, "domain", "cluster", "mark", "code", "died")
+"""The columns that `row_of` returns."""
+_marks = ", ".join("?" * (len(ROW_COLUMNS) + 1))
+INSERT_TASK = f"INSERT INTO task({', '.join(ROW_COLUMNS)}, n) VALUES ({_marks})"
+"""Insert a row with its number."""
+STATE_NUMBERS: Mapping[State, int] = {state: at for at, state in enumerate(STATES)}
+"""The number of each state."""
+ALL_STATE_NUMBERS = ", ".join(str(at) for at in range(len(STATES)))
 """The numbers of all states, as SQL: with them the unique index finds an id."""
 _LARGEST = (1 << 63) - 1
 
-LISTED = (
+SORTED_ROWS = (
     "FROM task INDEXED BY by_id WHERE state=:state AND {condition}",
     "FROM task INDEXED BY by_name WHERE {condition}",
 )
-"""The rows of one state, and of all, in the order of ids, from an index that holds nothing else."""
+"""The rows of one state, and of all states, sorted by id, from a covering index."""
 
 
 class _KnownErrors(NamedTuple):
@@ -147,24 +148,24 @@ class _KnownErrors(NamedTuple):
     code: int | None
 
 
-_NO_KIN = _KnownErrors("", "", None)
-_mark = lru_cache(4096)(error_pattern.mark)
+_NO_ERROR = _KnownErrors("", "", None)
+_mark = lru_cache(4096)(error_pattern.pattern_name)
 
 
 @lru_cache(4096)
-def _kin(error: str) -> _KnownErrors:
-    """What an error has in common with others; errors come again and again."""
-    folded, code = error_pattern.fold(error), error_pattern.code(error)
+def _known_error(error: str) -> _KnownErrors:
+    """The cluster of an error; cached, because errors repeat."""
+    folded, code = error_pattern.fold_error(error), error_pattern.reply_code(error)
     return _KnownErrors(folded, _mark(folded), int(code) if code else None)
 
 
 def domain_of(destination: str) -> str:
-    """What of a destination counts as one place: the domain of an address, or all of it."""
+    """The domain of an address, or the whole destination if it is no address."""
     return destination.rpartition("@")[2]
 
 
 def died_at(task: Task) -> float | None:
-    """When a task died, epoch seconds UTC; None for one that is not dead, or does not say when."""
+    """When a task died, epoch seconds UTC; None if it is not dead, or has no time of death."""
     try:
         died = float(task.extra.get("dead_since", ""))
     except ValueError:
@@ -173,17 +174,17 @@ def died_at(task: Task) -> float | None:
 
 
 def row_of(task: Task) -> Values:
-    """A task as a row of `COLUMNS`."""
+    """Convert a task to a row of `ROW_COLUMNS`."""
     return (
         task.id,
         task.kind,
-        RANK[task.state],
-        task.created or None,  # what is not known is older than nothing, and younger
+        STATE_NUMBERS[task.state],
+        task.created or None,  # an unknown time (NULL) is neither older nor younger
         task.queue,
         task.group,
         task.word,
         task.due,
-        attempts_counted(task) if task.extra else task.attempts,
+        counted_attempts(task) if task.extra else task.attempts,
         task.priority,
         task.description,
         task.destination,
@@ -193,7 +194,7 @@ def row_of(task: Task) -> Values:
         task.rev,
         json.dumps(dict(task.extra)) if task.extra else "",
         domain_of(task.destination),
-        *(_kin(task.error) if task.error else _NO_KIN),
+        *(_known_error(task.error) if task.error else _NO_ERROR),
         died_at(task) if task.extra else None,
     )
 
@@ -202,7 +203,7 @@ _NO_LEASE = (None, None, None, None)
 
 
 def task_of(row: tuple[Any, ...]) -> Task:
-    """The task that a row of `SHOWN` holds."""
+    """Convert a row of `SHOWN` to a task."""
     owner, since, until, token, rev, extra = row[14:]
     lease = None if owner is None else Lease(owner, since, until, token)
     told = json.loads(extra) if extra else EMPTY
@@ -210,10 +211,10 @@ def task_of(row: tuple[Any, ...]) -> Task:
     return Task(*fields)
 
 
-def storable(row: Values) -> Values:
-    """The values of a task, whatever its files held: text that is text, numbers that fit."""
+def clean_row(row: Values) -> Values:
+    """Make the values of a task valid for SQLite: valid UTF-8, numbers in range."""
     return tuple(
-        text_of(value)
+        clean_text(value)
         if isinstance(value, str)
         else max(-_LARGEST, min(_LARGEST, value))
         if isinstance(value, int)
@@ -222,47 +223,47 @@ def storable(row: Values) -> Values:
     )
 
 
-def text_of(text: str) -> str:
-    """The text as far as it is any: half characters become question marks."""
+def clean_text(text: str) -> str:
+    """Replace lone surrogates in a text by question marks."""
     return text.encode("utf-8", "replace").decode()
 
 
 Condition: TypeAlias = tuple[str, tuple[str | int | float | None, ...]]
-"""What follows WHERE, and its parameters."""
+"""A WHERE condition, and its parameters."""
 
 
-def where(query: Query, now: float) -> Condition:
-    """The condition of a query at a moment (epoch seconds UTC).
+def query_condition(query: Query, now: float) -> Condition:
+    """The condition of a query at `now` (epoch seconds UTC).
 
-    What the operator typed goes in as values, never as text.
+    Typed text is passed as parameters, never as SQL.
     """
-    sql, values = matching(query.filter, now)
+    sql, values = filter_condition(query.filter, now)
     if query.state is None:
         return sql, values
-    return f"state=? AND {sql}", (RANK[query.state], *values)
+    return f"state=? AND {sql}", (STATE_NUMBERS[query.state], *values)
 
 
-def matching(filter: Filter, now: float) -> Condition:
-    """The condition of a filter at a moment."""
+def filter_condition(filter: Filter, now: float) -> Condition:
+    """The condition of a filter at `now`."""
     sql = " AND ".join(clause.condition for clause in filter.clauses) or "1"
-    return sql, bound((v for clause in filter.clauses for v in clause.values), now)
+    return sql, bind_values((v for clause in filter.clauses for v in clause.values), now)
 
 
-def bound(values: Iterable[Value], now: float) -> tuple[str | int | float | None, ...]:
-    """The parameters of a filter's clauses as SQLite takes them."""
+def bind_values(values: Iterable[Value], now: float) -> tuple[str | int | float | None, ...]:
+    """The parameters of a filter, as SQLite takes them."""
     return tuple(
         now - value.seconds
         if isinstance(value, RelativeTime)
-        else RANK[value]
+        else STATE_NUMBERS[value]
         if isinstance(value, State)
         else value
         for value in values
     )
 
 
-def order(query: Query) -> str:
-    """ORDER BY, as SQL; alike tasks in the order of ids."""
+def order_clause(query: Query) -> str:
+    """The ORDER BY clause; equal rows are sorted by id."""
     way = "DESC" if query.descending else "ASC"
-    columns = dict.fromkeys((ORDERS[query.order], "id", "queue", "state"))
-    last = f"{ORDERS[query.order]} IS NULL, " if query.order in _MAY_LACK else ""
+    columns = dict.fromkeys((ORDER_COLUMNS[query.order], "id", "queue", "state"))
+    last = f"{ORDER_COLUMNS[query.order]} IS NULL, " if query.order in _MAY_LACK else ""
     return f"ORDER BY {last}" + ", ".join(f"{column} {way}" for column in columns)

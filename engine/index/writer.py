@@ -1,4 +1,4 @@
-"""Fills an index with what looks at a store see, and keeps it like that."""
+"""Write the results of store scans to the index."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from itertools import islice
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
-from engine.index.row_positions import BLOCK, Ranks
+from engine.index.row_positions import BLOCK_ROWS, RowPositions
 from engine.index.schema import (
-    ALL,
-    CHUNK,
-    COLUMNS,
-    EVERYWHERE,
-    INSERT,
-    LATER,
-    LISTED,
-    RANK,
-    SCHEMA,
+    ALL_STATE_NUMBERS,
+    ALL_STATES,
+    CHUNK_ROWS,
+    CREATE_SCHEMA,
+    DEFERRED_INDEXES,
+    INSERT_TASK,
+    ROW_COLUMNS,
+    SORTED_ROWS,
+    STATE_NUMBERS,
     STATES,
-    WORDS,
+    WORD_TRIGGERS,
     Values,
+    clean_row,
+    clean_text,
     row_of,
-    storable,
-    text_of,
 )
 from engine.model import Missing, Problem, State, Task
 
@@ -35,11 +35,13 @@ Key: TypeAlias = tuple[int, str, str]
 """State, id and queue: what tells rows apart."""
 
 _key = itemgetter(2, 0, 4)
-_REV = COLUMNS.index("rev")
+_REV = ROW_COLUMNS.index("rev")
 _CHANGED = ", ".join(
-    f"{name}=?{at}" for at, name in enumerate(COLUMNS, 1) if name not in ("id", "state", "queue")
+    f"{name}=?{at}"
+    for at, name in enumerate(ROW_COLUMNS, 1)
+    if name not in ("id", "state", "queue")
 )
-_UPDATE = f"UPDATE task SET {_CHANGED} WHERE n=?{len(COLUMNS) + 1}"
+_UPDATE = f"UPDATE task SET {_CHANGED} WHERE n=?{len(ROW_COLUMNS) + 1}"
 _FENCES = """
 SELECT id, min(before) FROM (
     SELECT id, rank() OVER (ORDER BY id) - 1 AS before,
@@ -47,120 +49,120 @@ SELECT id, min(before) FROM (
     FROM task INDEXED BY by_name)
 WHERE place % ? = 0 GROUP BY id
 UNION ALL SELECT NULL, count(*) FROM task"""
-"""Every so many rows, an id and how many rows come before it; at last how many there are."""
+"""An id after every so many rows, with the number of rows before it; last, the total."""
 
 
 def _problem_row(problem: Problem) -> tuple[str, str, int | None]:
-    state = None if problem.state is None else RANK[problem.state]
-    return text_of(problem.where), text_of(problem.what), state
+    state = None if problem.state is None else STATE_NUMBERS[problem.state]
+    return clean_text(problem.where), clean_text(problem.what), state
 
 
 def _name(problem: Problem) -> str:
-    """The name by which a look finds a problem's place again."""
-    return text_of(problem.where).rpartition("/")[2]
+    """The name by which the store can look up a problem's file again."""
+    return clean_text(problem.where).rpartition("/")[2]
 
 
 def _stems(problem: Problem) -> set[str]:
-    """The ids that a task at a problem's place may have had when it could be read."""
+    """The ids that a task in a problem's file may have had while it was readable."""
     name = _name(problem)
     return {name, name.rpartition(".")[0] or name}
 
 
-class Sighting(NamedTuple):
-    """What taking in some tasks changed: the ids that are new to the index, and that left it."""
+class IndexDelta(NamedTuple):
+    """The effect of an update: ids that are new to the index, and ids that have left it."""
 
-    came: frozenset[str] = frozenset()
-    left: frozenset[str] = frozenset()
+    appeared: frozenset[str] = frozenset()
+    departed: frozenset[str] = frozenset()
     changed: bool = False
-    """Whether anything in the index is different now."""
+    """True if the index has changed."""
 
 
 FREE, UNSEEN, SEEN = b"\0\1\2"
 
 
 class Writer:
-    """Takes in what is seen; one for an index, on one thread.
+    """The only writer of an index, on one thread.
 
-    Raises, everywhere: sqlite3.Error, when the disk is full or the file has gone; then only
-    `close` makes sense.
+    Raises, everywhere: sqlite3.Error, if the disk is full or the file is gone; after that, only
+    `close` is useful.
     """
 
     def __init__(self, path: str) -> None:
-        """Make a new index in a file that does not exist yet."""
+        """Create a new index in a file that does not exist yet."""
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         for pragma in (
             "page_size=8192",
             "journal_mode=WAL",
-            "synchronous=OFF",  # it is never read again after a crash
+            "synchronous=OFF",  # the file is not used after a crash
             "wal_autocheckpoint=1000",
             "cache_size=-8192",
-            "temp_store=FILE",  # memory costs 30-70 MiB at each index made
+            "temp_store=FILE",  # MEMORY would cost 30-70 MiB for each index created
         ):
             self._db.execute(f"PRAGMA {pragma}").fetchall()
-        self._db.executescript(SCHEMA)
-        self._ranks = {at: Ranks() for at in range(len(STATES))}
-        # One byte for each n, so that what a look did not see is found without asking the disk.
+        self._db.executescript(CREATE_SCHEMA)
+        self._ranks = {at: RowPositions() for at in range(len(STATES))}
+        # One byte for each row number: unseen rows are found without reading the disk.
         self._marks = bytearray(1)
         self._free: list[int] = []
         self._look = 0
         self._filled = False
         self.problems = 0
-        """How many there are."""
+        """Number of problems in the store."""
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._db.close()
 
     def interrupt(self) -> None:
-        """End what it is doing with an error; may be called from any thread."""
-        with suppress(sqlite3.ProgrammingError):  # closed meanwhile
+        """Make the running statement fail; may be called from any thread."""
+        with suppress(sqlite3.ProgrammingError):  # already closed
             self._db.interrupt()
 
     def count(self, state: State) -> int:
-        """How many tasks stand in a state."""
-        return self._ranks[RANK[state]].total
+        """The number of tasks in a state."""
+        return self._ranks[STATE_NUMBERS[state]].total
 
     def count_words(self) -> None:
-        """Count tasks by words finer than their state; to be called before the first row."""
-        self._db.executescript(WORDS)
+        """Start to count tasks by words finer than their state; call it before the first row."""
+        self._db.executescript(WORD_TRIGGERS)
 
-    def words(self) -> dict[tuple[State, str], int]:
-        """How many tasks have a word that is finer than their state, by state and word."""
+    def word_counts(self) -> dict[tuple[State, str], int]:
+        """The number of tasks by state and by words finer than a state."""
         found = self._db.execute("SELECT state, word, tasks FROM worded WHERE tasks > 0").fetchall()
         return {(STATES[state], word): tasks for state, word, tasks in found}
 
     @property
     def total(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return sum(self.count(state) for state in STATES)
 
-    # ---- a whole look
+    # ---- a full scan
 
-    def begin_look(self) -> None:
-        """From now on remember what is seen, so that the rest can be told at the end."""
+    def begin_scan(self) -> None:
+        """Start a full scan: from now on, remember which rows are seen."""
         self._look += 1
         self._filled = self.total > 0
         self._marks = self._marks.replace(bytes([SEEN]), bytes([UNSEEN]))
 
-    def see(self, seen: Collection[Task | Missing | Problem]) -> Sighting:
-        """Take in a part of a whole look; what it does not see stays until its end."""
+    def add_scanned(self, seen: Collection[Task | Missing | Problem]) -> IndexDelta:
+        """Write a part of a full scan; rows that are not in it stay until the end of the scan."""
         tasks = [row_of(item) for item in seen if isinstance(item, Task)]
         problems = [item for item in seen if isinstance(item, Problem)]
         try:
-            return self._see(tasks, problems)
+            return self._add_scanned(tasks, problems)
         except (UnicodeEncodeError, OverflowError):
-            return self._see([storable(row) for row in tasks], problems)
+            return self._add_scanned([clean_row(row) for row in tasks], problems)
 
-    def _see(self, values: list[Values], problems: list[Problem]) -> Sighting:
+    def _add_scanned(self, values: list[Values], problems: list[Problem]) -> IndexDelta:
         rows = {_key(row): row for row in values}
         with self._transaction():
             known = self._known(rows)
             came = {key[1] for key in rows if key not in known}
             moved: dict[Key, int] = {}
             if self._filled and came:
-                elsewhere = self._everywhere(came)
+                elsewhere = self._rows_with_ids(came)
                 came -= {key[1] for key in elsewhere}
-                # Seen in this look where it stood before, it is in two places, which is shown.
+                # A row that this scan has seen in its old state, too, exists twice; both stay.
                 moved = {
                     key: n
                     for key, (n, _) in elsewhere.items()
@@ -168,12 +170,12 @@ class Writer:
                 }
             changed = self._put(rows, known)
             self._remove(moved)
-            places = {text_of(problem.where) for problem in problems}
+            places = {clean_text(problem.where) for problem in problems}
             changed |= self._replace_problems(places, "place", problems)
-        return Sighting(frozenset(came), frozenset(), changed or bool(moved))
+        return IndexDelta(frozenset(came), frozenset(), changed or bool(moved))
 
-    def unseen(self, limit: int = CHUNK) -> list[str]:
-        """Ids of some rows that this look has not seen."""
+    def unseen_ids(self, limit: int = CHUNK_ROWS) -> list[str]:
+        """Ids of some rows that this scan has not seen."""
         numbers = list(islice(self._unseen(), limit))
         marks = ", ".join("?" * len(numbers))
         found = self._db.execute(f"SELECT id FROM task WHERE n IN ({marks})", numbers)
@@ -185,58 +187,60 @@ class Writer:
             yield n
             n = self._marks.find(UNSEEN, n + 1)
 
-    def keep(self, ids: Iterable[str]) -> None:
-        """Count these as seen: they are between two places just now."""
-        for n, _ in self._everywhere(ids).values():
+    def mark_seen(self, ids: Iterable[str]) -> None:
+        """Count these as seen: they are being moved between two states."""
+        for n, _ in self._rows_with_ids(ids).values():
             self._marks[n] = SEEN
 
-    def end_look(self) -> bool:
-        """Forget the problems that the look did not see again; whether there were any."""
+    def end_scan(self) -> bool:
+        """Delete the problems that the scan has not seen again; True if there were any."""
         with self._transaction():
             gone = self._db.execute("DELETE FROM problem WHERE look < ?", (self._look,)).rowcount
             self._count_problems()
         return gone > 0
 
-    def arrange(self) -> Iterator[None]:
-        """Make what waits for the first whole look, one index at each step."""
-        for statement in LATER:
+    def build_indexes(self) -> Iterator[None]:
+        """Create the indexes that wait for the first full scan, one at each step."""
+        for statement in DEFERRED_INDEXES:
             self._db.execute(statement)
-            if ALL not in self._ranks:
+            if ALL_STATES not in self._ranks:
                 with self._transaction():
-                    self._ranks[ALL] = Ranks(self._db.execute(_FENCES, (BLOCK,)).fetchall())
+                    self._ranks[ALL_STATES] = RowPositions(
+                        self._db.execute(_FENCES, (BLOCK_ROWS,)).fetchall()
+                    )
             yield
 
-    # ---- a look at some names
+    # ---- a lookup of some names
 
-    def settle(
+    def apply_lookup(
         self, asked: Collection[str], seen: Collection[Task | Missing | Problem]
-    ) -> Sighting:
-        """Take in all that a look at some names said: these tasks stand there and nowhere else.
+    ) -> IndexDelta:
+        """Write the result of looking up some names: these tasks exist there, and nowhere else.
 
-        Of a name that nothing was said of, nothing is known: it stays as it is.
+        A name without a result is unknown: its rows do not change.
         """
         tasks = [row_of(item) for item in seen if isinstance(item, Task)]
-        gone = {text_of(item.id) for item in seen if isinstance(item, Missing)}
+        gone = {clean_text(item.id) for item in seen if isinstance(item, Missing)}
         problems = [item for item in seen if isinstance(item, Problem)]
-        names = {text_of(name) for name in asked}
+        names = {clean_text(name) for name in asked}
         try:
-            return self._settle(names, tasks, gone, problems)
+            return self._apply_lookup(names, tasks, gone, problems)
         except (UnicodeEncodeError, OverflowError):
-            return self._settle(names, [storable(row) for row in tasks], gone, problems)
+            return self._apply_lookup(names, [clean_row(row) for row in tasks], gone, problems)
 
-    def _settle(
+    def _apply_lookup(
         self, asked: set[str], tasks: list[Values], gone: set[str], problems: list[Problem]
-    ) -> Sighting:
+    ) -> IndexDelta:
         rows = {_key(row): row for row in tasks}
         ids = {key[1] for key in rows}
         unreadable = {
-            (RANK[problem.state], stem)
+            (STATE_NUMBERS[problem.state], stem)
             for problem in problems
             if problem.state is not None
             for stem in _stems(problem)
         }
         with self._transaction():
-            there = self._everywhere(ids | gone | {stem for _, stem in unreadable})
+            there = self._rows_with_ids(ids | gone | {stem for _, stem in unreadable})
             moved = {
                 key: n
                 for key, (n, _) in there.items()
@@ -248,19 +252,21 @@ class Writer:
             changed |= self._replace_problems(names, "name", problems)
         before = {key[1] for key in there}
         after = ids | {key[1] for key in there if key not in moved}
-        return Sighting(frozenset(ids - before), frozenset(before - after), changed or bool(moved))
+        return IndexDelta(
+            frozenset(ids - before), frozenset(before - after), changed or bool(moved)
+        )
 
     # ---- problems
 
-    def troubled(self, limit: int) -> list[str]:
-        """Names to look at again because something was wrong there, those longest known last."""
+    def problem_names(self, limit: int) -> list[str]:
+        """Names of files with problems to look up again, the longest known last."""
         found = self._db.execute(
             "SELECT DISTINCT name FROM problem ORDER BY rowid DESC LIMIT ?", (limit,)
         )
         return [name for (name,) in found.fetchall()]
 
     def _replace_problems(self, names: set[str], column: str, problems: list[Problem]) -> bool:
-        """Put these in the place of those known there; whether that makes a difference."""
+        """Replace the problems known for these names; True if that changes anything."""
         if not self.problems and not problems:
             return False
         known = self._db.execute(
@@ -269,11 +275,11 @@ class Writer:
             (json.dumps(list(names)),),
         ).fetchall()
         for problem in problems:
-            self._note(problem)
+            self._insert_problem(problem)
         self._count_problems()
         return set(known) != {_problem_row(problem) for problem in problems}
 
-    def _note(self, problem: Problem) -> None:
+    def _insert_problem(self, problem: Problem) -> None:
         self._db.execute(
             "INSERT OR REPLACE INTO problem(place, what, state, name, look) VALUES (?, ?, ?, ?, ?)",
             (*_problem_row(problem), _name(problem), self._look),
@@ -285,7 +291,7 @@ class Writer:
     # ---- rows
 
     def _known(self, rows: Mapping[Key, Values]) -> dict[Key, tuple[int, str]]:
-        """Which of these rows there are: their number and revision."""
+        """The number and revision of those of these rows that exist."""
         known = {}
         for state in {key[0] for key in rows}:
             ids = [key[1] for key in rows if key[0] == state]
@@ -297,23 +303,25 @@ class Writer:
                 known[state, ident, queue] = n, rev
         return known
 
-    def _everywhere(self, ids: Iterable[str]) -> dict[Key, tuple[int, str]]:
-        """Every row of these ids: its number and revision."""
+    def _rows_with_ids(self, ids: Iterable[str]) -> dict[Key, tuple[int, str]]:
+        """The number and revision of every row with these ids, in any state."""
         wanted = iter(ids)
         known = {}
-        while some := list(islice(wanted, CHUNK)):
+        while some := list(islice(wanted, CHUNK_ROWS)):
             marks = ", ".join("?" * len(some))
             for n, state, ident, queue, rev in self._db.execute(
                 "SELECT n, state, id, queue, rev FROM task INDEXED BY by_id "
-                f"WHERE state IN ({EVERYWHERE}) AND id IN ({marks})",
+                f"WHERE state IN ({ALL_STATE_NUMBERS}) AND id IN ({marks})",
                 some,
             ).fetchall():
                 known[state, ident, queue] = n, rev
         return known
 
     def _put(self, rows: Mapping[Key, Values], known: Mapping[Key, tuple[int, str]]) -> bool:
-        """Write what differs from what is known, and count all as seen; whether anything did."""
-        new = sorted(key for key in rows if key not in known)  # in order the tree stays compact
+        """Insert and update the rows that differ, and mark all as seen; True if any differed."""
+        new = sorted(
+            key for key in rows if key not in known
+        )  # sorted inserts keep the B-tree compact
         numbers = self._numbers(len(new))
         altered = [
             (*row, known[key][0])
@@ -321,9 +329,9 @@ class Writer:
             if key in known and (not row[_REV] or row[_REV] != known[key][1])
         ]
         inserts = ((*rows[key], n) for n, key in zip(numbers, new, strict=True))
-        self._db.executemany(INSERT, inserts)
+        self._db.executemany(INSERT_TASK, inserts)
         self._db.executemany(_UPDATE, altered)
-        # Only now: a value that cannot be stored must leave nothing behind but a gap.
+        # Only after the inserts: a value that cannot be stored must change no count.
         for key in new:
             self._count(key, 1)
         for n in numbers:
@@ -341,7 +349,7 @@ class Writer:
             self._count(key, -1)
 
     def _numbers(self, count: int) -> list[int]:
-        """So many numbers that no row has."""
+        """Allocate row numbers, free ones first."""
         kept = len(self._free) - min(count, len(self._free))
         numbers, self._free = self._free[kept:], self._free[:kept]
         more = count - len(numbers)
@@ -350,7 +358,7 @@ class Writer:
         return numbers
 
     def _count(self, key: Key, count: int) -> None:
-        for state in (key[0], ALL):
+        for state in (key[0], ALL_STATES):
             if state in self._ranks:
                 self._ranks[state].add(key[1], count)
 
@@ -370,12 +378,12 @@ class Writer:
 
     def _store_ranks(self) -> None:
         for state, ranks in self._ranks.items():
-            for first, size in ranks.changes(partial(self._split, state)):
+            for first, size in ranks.take_changes(partial(self._split, state)):
                 sql = _KEEP_BLOCK if size else _FORGET_BLOCK
                 self._db.execute(sql, (state, first, size))
 
     def _split(self, state: int, first: str, rows: int) -> tuple[str, int] | None:
-        listed = LISTED[state == ALL].format(condition="id>=:first")
+        listed = SORTED_ROWS[state == ALL_STATES].format(condition="id>=:first")
         values = {"state": state, "first": first, "rows": rows}
         (name,) = self._db.execute(
             f"SELECT id {listed} ORDER BY id, queue LIMIT 1 OFFSET :rows", values

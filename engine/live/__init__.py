@@ -1,1 +1,1 @@
-"""Keep an index in step with its store and answer the event loop from it."""
+"""Keep an index in sync with its store, and answer the event loop from it."""

@@ -1,4 +1,4 @@
-"""A thread that makes calls one after another and hands the answers to the event loop."""
+"""A daemon thread that runs blocking calls one by one and returns the results to the event loop."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class _Call(NamedTuple):
 
 
 class CallThread:
-    """Calls that may block, off the event loop; its thread starts with the first of them.
+    """Runs calls that may block outside the event loop; its thread starts with the first call.
 
-    The thread is a daemon: one that hangs in a disk that does not answer keeps nobody from
-    leaving. Used from one event loop.
+    The thread is a daemon: one that hangs in disk I/O does not delay the exit of the process. Use
+    it from one event loop only.
     """
 
     def __init__(self, name: str, at_end: Callable[[], None] = lambda: None) -> None:
@@ -35,10 +35,11 @@ class CallThread:
         self._now: _Call | None = None
 
     async def run(self, make: Callable[[], T]) -> T:
-        """What a call answers; when this is cancelled before its turn, it is not made.
+        """Run a call on the thread and return its result; if cancelled before its turn, it is not
+        run.
 
         Raises:
-            Unavailable: the lane is closed.
+            Unavailable: the thread is closed.
         """
         if self._closed:
             raise Unavailable("closed")
@@ -50,12 +51,12 @@ class CallThread:
         self._calls.put(_Call(make, answer))
         return await answer
 
-    def wanted(self) -> bool:
-        """Whether somebody still waits for the call being made; asked on the lane's own thread."""
+    def is_wanted(self) -> bool:
+        """True if the caller still waits for the running call; called on the thread."""
         return not self._closed and self._now is not None and not self._now.answer.cancelled()
 
     async def close(self, patience: float) -> None:
-        """Take no more calls, and wait up to so many seconds for the one being made."""
+        """Accept no more calls, and wait up to `patience` seconds for the running one."""
         self._closed = True
         if self._ended is not None:
             self._calls.put(None)
@@ -70,7 +71,7 @@ class CallThread:
             try:
                 result = call.make()
             except BaseException as error:
-                # Whatever it is, it belongs to whoever asked.
+                # Any exception is raised in the caller.
                 _tell(loop, call.answer, None, error)
             else:
                 _tell(loop, call.answer, result, None)
@@ -92,12 +93,12 @@ def _tell(
         else:
             future.set_result(result)
 
-    post(loop, settle)
+    post_call(loop, settle)
 
 
-def post(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
-    """Have the event loop make a call soon, unless it has ended."""
+def post_call(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    """Schedule a call on the event loop, unless it is closed."""
     try:
         loop.call_soon_threadsafe(call)
     except RuntimeError:
-        return  # nobody is there to be told
+        return  # the loop is closed

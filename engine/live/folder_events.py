@@ -21,7 +21,7 @@ class FolderEvents(NamedTuple):
 
     names: Mapping[str, set[str]] = {}
     """By folder: files that were made, written, renamed or removed there."""
-    lost: bool = False
+    are_lost: bool = False
     """Whether a folder itself changed, so that any name may have changed."""
 
 

@@ -1,8 +1,8 @@
-"""Hears a store's doorbell, on a thread of its own, and says where to look.
+"""Watch a store's folders for events, or poll its change source, on a thread of its own.
 
-The kernel says when events were lost, but some file systems tell of nothing that others do: those
-of several machines. So each folder's modification time is compared with the one it had when
-something was last heard of it; a difference that nothing explains means: look everywhere.
+Events can be lost, and network file systems report no changes by other hosts. So each folder's
+modification time is compared with the one at its last event; a difference without an event requests
+a full scan.
 """
 
 from __future__ import annotations
@@ -22,32 +22,33 @@ from engine.system import files
 if TYPE_CHECKING:
     from engine.live.folder_events import FolderEvents, FolderEventSource
 
-POLL, CHECK = 0.25, 1.0
-"""Seconds after which folders are compared where nothing can ring, and where nothing has."""
-LATE = 0.2
-"""Seconds for which an event may still be on its way when its folder has changed already."""
-GRAIN = 50_000_000
-"""Nanoseconds: two changes closer than this may leave a folder with one modification time."""
-RETRY = 1.0
-"""Seconds until a doorbell that failed is tried again."""
+POLL_SECONDS, CHECK_SECONDS = 0.25, 1.0
+"""Seconds between comparisons of folder times: without inotify, and with it while there are no
+events."""
+EVENT_DELAY_SECONDS = 0.2
+"""Seconds that an event may come after its folder's time has changed."""
+MTIME_GRAIN_NANOSECONDS = 50_000_000
+"""Nanoseconds: two changes closer than this may give a folder the same modification time."""
+RETRY_SECONDS = 1.0
+"""Seconds until a change source is tried again after an error."""
 
 
 class Stamp(NamedTuple):
-    """A folder at an instant."""
+    """The identity and modification time of a folder."""
 
     folder: tuple[int, int]
     """Device and inode."""
     modified: int
     """Nanoseconds."""
     racy: bool
-    """Whether it might change once more without showing it."""
+    """True if it may change again without a new modification time."""
 
 
 Stamps = Mapping[str, Stamp | None]
 
 
 class FolderWatch:
-    """Follows a doorbell until it is stopped."""
+    """Forwards changed names until it is stopped."""
 
     def __init__(
         self,
@@ -56,9 +57,9 @@ class FolderWatch:
         touched: Callable[[set[str]], None],
         everything: Callable[[], None],
     ) -> None:
-        """Calls `touched` with names, or `everything`, on its own thread.
+        """Calls `touched` with names, or `everything` for a full scan, on its own thread.
 
-        A doorbell that waits does so in a store of its own, from `open_store`.
+        A change source that waits gets a store of its own, from `open_store`.
         """
         self._doorbell = doorbell
         self._open_store = open_store
@@ -69,7 +70,7 @@ class FolderWatch:
         self._ready: SimpleQueue[None] = SimpleQueue()
 
     def start(self, patience: float) -> None:
-        """Begin to listen; returns when it does, or after so many seconds."""
+        """Start the thread; returns when it watches, or after `patience` seconds."""
         threading.Thread(target=self._run, name="spooldeck-watch", daemon=True).start()
         try:
             self._ready.get(timeout=patience)
@@ -77,7 +78,7 @@ class FolderWatch:
             return
 
     def stop(self) -> None:
-        """Listen no more; does not wait for it."""
+        """Stop watching; does not wait for the thread."""
         self._stopped = True
         self._stop.put(None)
 
@@ -94,36 +95,36 @@ class FolderWatch:
         except Empty:
             return
 
-    # ---- a bell that waits
+    # ---- a change source that waits
 
     def _follow_bell(self) -> None:
-        deaf = False
+        missed = False
         while not self._stopped:
             try:
                 store = self._open_store()
             except Unavailable:
-                deaf = True
-                self._pause(RETRY)
+                missed = True
+                self._pause(RETRY_SECONDS)
                 continue
             try:
-                self._answer(store, deaf)
+                self._answer(store, missed)
             except Unavailable:
                 self._everything()
-                deaf = True
-                self._pause(RETRY)
+                missed = True
+                self._pause(RETRY_SECONDS)
             finally:
                 store.close()
 
-    def _answer(self, store: Store, deaf: bool) -> None:
-        """Pass on what the bell says; after having been deaf, nobody knows what has changed."""
-        wait = store.doorbell.wait
+    def _answer(self, store: Store, missed: bool) -> None:
+        """Forward changed names; after a failure (`missed`), request a full scan first."""
+        wait = store.changes.wait
         if wait is None:
             return
-        names = wait(0.0)  # it listens from now on
+        names = wait(0.0)  # from here on it collects changes
         self._ready.put(None)
-        self._pass_on(None if deaf else names)
+        self._pass_on(None if missed else names)
         while not self._stopped:
-            self._pass_on(wait(POLL))
+            self._pass_on(wait(POLL_SECONDS))
 
     def _pass_on(self, names: Collection[str] | None) -> None:
         if names is None:
@@ -134,7 +135,7 @@ class FolderWatch:
     # ---- folders
 
     def _follow_folders(self) -> None:
-        """Watch the folders that exist; begin again whenever others do.
+        """Watch the existing folders, and restart when a folder appears, goes or is replaced.
 
         After a name that is not UTF-8, which ends a watch, the folders' times are compared instead.
         """
@@ -153,7 +154,7 @@ class FolderWatch:
                     stamps, source = now, PollingWatch
 
     def _look_into_gap(self, before: Stamps, now: Stamps) -> None:
-        """What happened while nobody listened; before the first time nobody has looked either."""
+        """Report changes between two watches, by comparing folder times."""
         for path in before:
             if before[path] is None and now[path] is not None:
                 self._touched(_names(path))
@@ -161,49 +162,51 @@ class FolderWatch:
                 self._everything()
 
     def _listen(self, events: FolderEventSource | PollingWatch, stamps: Stamps) -> Stamps:
-        """Report changes in folders until one of the folders is another one."""
+        """Forward events until a folder appears, goes or is replaced; return the last known
+        times.
+        """
         known = dict(stamps)
         doubts: dict[str, float] = {}
         while not self._stopped:
-            heard = events.wait(CHECK)
+            heard = events.wait(CHECK_SECONDS)
             turn, now = time.monotonic(), _stamps(list(known))
-            if heard.lost:
+            if heard.are_lost:
                 self._everything()
             elif heard.names:
                 self._touched(set().union(*heard.names.values()))
-            if heard.lost or any(_folder(known[path]) != _folder(now[path]) for path in now):
+            if heard.are_lost or any(_folder(known[path]) != _folder(now[path]) for path in now):
                 # Removed and made again: another folder in its place may have the same times.
                 return {path: _doubted(known[path]) for path in known}
             rang = heard.names.keys()
             for path in rang:
-                # What is heard is heard in order: no change is hidden behind this time.
+                # Events are in order: there is no earlier change without an event.
                 known[path] = _settled(now[path])
             doubts = {
                 path: doubts.get(path, turn)
                 for path in now.keys() - rang
                 if _differs(known[path], now[path])
             }
-            if any(turn - since > LATE for since in doubts.values()):
+            if any(turn - since > EVENT_DELAY_SECONDS for since in doubts.values()):
                 known, doubts = dict(now), {}
                 self._everything()
         return known
 
 
 class PollingWatch:
-    """What there is instead of an ear where the kernel gives us none: the folders' times."""
+    """Replaces events where they are not available: the folder times are compared more often."""
 
     def __init__(self, folders: Iterable[str]) -> None:
         self.folders = frozenset(folders)
 
     def wait(self, seconds: float) -> FolderEvents:
-        """Wait, but not for long, as no event ends it; report nothing."""
+        """Sleep for at most `POLL_SECONDS` seconds: there are no events."""
         from engine.live.folder_events import FolderEvents
 
-        time.sleep(min(seconds, POLL))
+        time.sleep(min(seconds, POLL_SECONDS))
         return FolderEvents()
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Nothing to close."""
 
 
 def _event_source(paths: Sequence[str]) -> FolderEventSource | PollingWatch:
@@ -217,15 +220,15 @@ def _event_source(paths: Sequence[str]) -> FolderEventSource | PollingWatch:
 
 
 def _stamps(paths: Iterable[str], heard: Container[str] | None = None) -> Stamps:
-    """Folders as they are now; one that is not heard counts as not there yet."""
+    """The present times of folders; a folder without a watch counts as missing."""
     return {path: _stamp(path) if heard is None or path in heard else None for path in paths}
 
 
 def _names(folder: str) -> set[str]:
     try:
-        return set(files.listed(folder))
+        return set(files.list_names(folder))
     except OSError:
-        return set()  # gone again, which the next turn sees
+        return set()  # deleted again: the next turn finds out
 
 
 def _stamp(path: str) -> Stamp | None:
@@ -233,7 +236,7 @@ def _stamp(path: str) -> Stamp | None:
         there = os.stat(path)
     except OSError:
         return None
-    racy = time.time_ns() - there.st_mtime_ns < GRAIN
+    racy = time.time_ns() - there.st_mtime_ns < MTIME_GRAIN_NANOSECONDS
     return Stamp((there.st_dev, there.st_ino), there.st_mtime_ns, racy)
 
 
@@ -250,7 +253,7 @@ def _settled(stamp: Stamp | None) -> Stamp | None:
 
 
 def _differs(known: Stamp | None, now: Stamp | None) -> bool:
-    """Whether something may have happened between two looks at a folder."""
+    """True if the folder may have changed between two stamps."""
     if known is None or now is None:
         return known is not now
     return known.racy or known[:2] != now[:2]

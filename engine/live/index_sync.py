@@ -1,7 +1,7 @@
-"""Keeps an index like its store: looks at everything, then wherever something happens.
+"""Keep an index in sync with its store: a full scan, then lookups of changed names.
 
-One thread, with two instances of the store: one for whole looks, one for looks at single names in
-between, so that what happens during a long look is seen at once.
+One thread with two instances of the store: one for full scans, one to look up single names in
+between, so that changes during a long scan appear immediately.
 """
 
 from __future__ import annotations
@@ -16,65 +16,66 @@ from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
-from engine.index.schema import CHUNK
-from engine.index.writer import Sighting, Writer
+from engine.index.schema import CHUNK_ROWS
+from engine.index.writer import IndexDelta, Writer
 from engine.live.folder_watch import FolderWatch
 from engine.model import Edges, Missing, Problem, State, Task
 from engine.store import Control, Store, Unavailable
-from engine.system.temp_dir import Scratch
+from engine.system.temp_dir import TempDir
 
-FIRST_ROWS = 100
-"""Rows a transaction at the beginning of a whole look, so that the first are seen at once."""
-PEEK = 600
-"""Rows at the beginning of a whole look that are shown at once, so few at a time."""
-SLOW = 0.05
-"""Seconds after which rows are shown although they are few."""
-RETRY = 1.0
+FIRST_BATCH_ROWS = 100
+"""Rows in a transaction at the beginning of a full scan, so that the first appear immediately."""
+SMALL_BATCH_ROWS = 600
+"""Rows at the beginning of a full scan that are written in these small transactions."""
+MAX_BATCH_SECONDS = 0.05
+"""Seconds after which rows are written, however few."""
+RETRY_SECONDS = 1.0
 """Seconds until an unavailable store is tried again."""
-PATIENCE = 1.0
-"""Seconds that the doorbell may take until it listens."""
-TROUBLED = 200
-"""Problems that are looked at again each second."""
-AWAY = 0.25
-"""Seconds that a task must be gone to count as left: until then it may be between two places."""
-SPARING = 100
-"""A whole look that nothing asked for comes no sooner than after so many times its own cost."""
-EAGER = 4
-"""One that the doorbell asked for, no sooner than after so many times its own cost."""
-AGAIN = 5.0
-"""Seconds after which what is on the screen is looked at again: what is rewritten in place rings no
-bell, and what may be done can change with time alone."""
-SELDOM = 400
-"""No sooner than after so many times what that cost."""
-NAMES = 20_000
-"""Names touched and not yet looked at from which on a whole look is cheaper."""
+WATCH_START_TIMEOUT_SECONDS = 1.0
+"""Seconds to wait until the folder watch is ready."""
+PROBLEMS_PER_SECOND = 200
+"""Problems that are looked up again each second."""
+DEPARTURE_DELAY_SECONDS = 0.25
+"""Seconds that a task must be missing to count as departed: before that, it may be between two
+states."""
+IDLE_SCAN_COST_FACTOR = 100
+"""Minimum time to a full scan that no event requested, in multiples of the last scan's CPU time."""
+SCAN_COST_FACTOR = 4
+"""Minimum time to a full scan that a change source requested, in multiples of the same."""
+RECHECK_SECONDS = 5.0
+"""Seconds after which the visible rows are looked up again: a rewrite in place causes no event, and
+the store's edges can change with time."""
+RECHECK_COST_FACTOR = 400
+"""Minimum time to that, in multiples of the lookup's CPU time."""
+MAX_CHANGED_NAMES = 20_000
+"""With more changed names than this waiting, a full scan is cheaper."""
 
 
 class IndexChanged(NamedTuple):
-    """What a store holds, as its index has it now."""
+    """The content of a store, as far as its index has it."""
 
     generation: int = 0
-    """Grows with each difference that anybody could see."""
+    """Grows with each visible change."""
     counts: Mapping[State, int] = {}
     problems: int = 0
-    complete: bool = False
-    """Whether a whole look has ended at least once."""
+    is_complete: bool = False
+    """True if a full scan has ended at least once."""
     unavailable: str = ""
-    """Why the store cannot be reached now; "" when it can."""
-    came: int = 0
-    """How many tasks entered the store since the first whole look ended."""
-    left: int = 0
-    """How many left it since then."""
-    expected: int = 0
-    """How many tasks the first whole look will find, about; 0 while that is not known."""
-    halted: bool = False
-    """Whether the operator stopped the first whole look: what is shown is a part."""
+    """Why the store cannot be reached now; "" if it can."""
+    appeared: int = 0
+    """Tasks that have entered the store since the first full scan ended."""
+    departed: int = 0
+    """Tasks that have left it since then."""
+    expected_tasks: int = 0
+    """About how many tasks the first full scan will find; 0 if unknown."""
+    is_stopped: bool = False
+    """True if the operator stopped the first full scan: only a part is shown."""
     words: Mapping[str, int] = {}
-    """Tasks by those of the store's words that are finer than a state."""
+    """Number of tasks by those of the store's words that are finer than a state."""
 
 
 class IndexSync:
-    """Follows one store on a thread of its own; what it found is in its attributes."""
+    """Follows one store on a thread of its own; its attributes hold the result."""
 
     def __init__(
         self,
@@ -82,7 +83,7 @@ class IndexSync:
         place: str | None,
         tell: Callable[[], None],
     ) -> None:
-        """`tell` is called on the mirror's thread when `latest` or `crash` is new."""
+        """`tell` is called on this object's thread when `latest` or `crash` changes."""
         self._open_store = open_store
         self._place = place
         self._tell = tell
@@ -92,75 +93,75 @@ class IndexSync:
         self.edges: Edges = {}
         self.controls: Mapping[str, Control] = {}
         self.path = ""
-        """The index's file, once it can be read; "" while there is none."""
+        """The file of the index, once it is readable; "" while there is none."""
         self.crash: BaseException | None = None
-        """The bug that ended the thread."""
-        self.ended = False
-        self._news: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        """The unexpected exception that ended the thread."""
+        self.has_ended = False
+        self._requests: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._stopping = self._halted = False
-        self._scratch: Scratch | None = None
+        self._scratch: TempDir | None = None
         self._index: Writer | None = None
         self._arranged = False
         self._dirty = False
         self._names: set[str] = set()
-        self._meanwhile: set[str] | None = None
-        self._whole_wanted = True
-        self._whole_earliest = 0.0
-        self._whole_latest = 0.0
-        self._whole_waiters: list[Callable[[], None]] = []
-        self._trouble_due = 0.0
-        self._shown: tuple[str, ...] = ()
-        self._again_due = 0.0
-        self._away: dict[str, float] = {}
+        self._looked_up_in_scan: set[str] | None = None
+        self._is_scan_wanted = True
+        self._scan_earliest = 0.0
+        self._scan_latest = 0.0
+        self._scan_waiters: list[Callable[[], None]] = []
+        self._problems_due = 0.0
+        self._visible: tuple[str, ...] = ()
+        self._recheck_due = 0.0
+        self._departing: dict[str, float] = {}
 
     # ---- from any thread
 
     def start(self) -> None:
-        """Begin; returns at once."""
+        """Start the thread; does not wait."""
         threading.Thread(target=self._run, name="spooldeck-mirror", daemon=True).start()
 
     def stop(self) -> None:
-        """Make an end soon; `ended` says when. Does not wait."""
+        """End the thread soon; does not wait. `has_ended` turns True when it has ended."""
         self._stopping = True
         index = self._index
         if index is not None:
             index.interrupt()
-        self._news.put(lambda: None)
+        self._requests.put(lambda: None)
 
-    def touch(self, names: Iterable[str]) -> None:
-        """Look at these names."""
+    def request_lookup(self, names: Iterable[str]) -> None:
+        """Look up these names."""
         touched = set(names)
-        self._news.put(lambda: self._names.update(touched))
+        self._requests.put(lambda: self._names.update(touched))
 
-    def show(self, names: Iterable[str]) -> None:
-        """Say what is on the screen; no more names of it are needed than a screen has rows."""
-        self._shown = tuple(names)
+    def set_visible(self, names: Iterable[str]) -> None:
+        """Set the names that are visible on the screen."""
+        self._visible = tuple(names)
 
-    def everything(self) -> None:
-        """Look at everything, as soon as that is no burden."""
-        self._news.put(self._want_whole)
+    def request_scan(self) -> None:
+        """Request a full scan, as soon as its cost allows."""
+        self._requests.put(self._want_scan)
 
-    def refresh(self, done: Callable[[], None]) -> None:
-        """Look at everything now; `done` is called when that has ended, well or not."""
+    def scan_now(self, done: Callable[[], None]) -> None:
+        """Start a full scan now; `done` is called when it has ended, also after an error."""
 
         def ask() -> None:
-            self._want_whole()
+            self._want_scan()
             self._halted = False
-            self._whole_earliest = 0.0
-            self._whole_waiters.append(done)
+            self._scan_earliest = 0.0
+            self._scan_waiters.append(done)
 
-        self._news.put(ask)
+        self._requests.put(ask)
 
-    def halt(self) -> None:
-        """End the first whole look where it is; `refresh` begins it again. Does not wait."""
+    def stop_first_scan(self) -> None:
+        """Stop the first full scan; `scan_now` restarts it. Does not wait."""
 
         def end() -> None:
-            self._halted = not self.latest.complete
+            self._halted = not self.latest.is_complete
 
-        self._news.put(end)  # heard by the look itself, between two parts of it
+        self._requests.put(end)  # the scan reads this between two parts
 
     def remove_scratch(self) -> None:
-        """Remove the index's folder, even from under a thread that hangs."""
+        """Remove the folder of the index, even if the thread hangs."""
         if self._scratch is not None:
             self._scratch.remove()
 
@@ -170,241 +171,243 @@ class IndexSync:
         try:
             while not self._stopping:
                 try:
-                    self._live()
+                    self._follow_store()
                 except Unavailable as error:
-                    self._lose(str(error))
+                    self._mark_unavailable(str(error))
                 except OSError as error:
-                    self._lose(f"{error.filename or 'the store'}: {error.strerror}")
+                    self._mark_unavailable(f"{error.filename or 'the store'}: {error.strerror}")
                 except sqlite3.Error as error:
-                    assert self._scratch is not None  # only what lies there raises that
-                    self._lose(f"the index in {self._scratch.path}: {error}")
+                    assert self._scratch is not None  # only the index in it raises sqlite3.Error
+                    self._mark_unavailable(f"the index in {self._scratch.path}: {error}")
                     self._drop_index()
-                self._hear(RETRY)
+                self._take_requests(RETRY_SECONDS)
         except Exception as error:
-            # A bug: it is raised where somebody waits for what changes.
+            # A bug: `Inspector.wait_for_change` raises it.
             self.crash = error
         finally:
-            self._answer_waiters(self._whole_waiters)
+            self._answer_waiters(self._scan_waiters)
             self._drop_index()
-            self.ended = True
+            self.has_ended = True
             self._tell()
 
-    def _live(self) -> None:
-        """Follow the store for as long as it is available."""
+    def _follow_store(self) -> None:
+        """Follow the store while it is available."""
         with ExitStack() as stack:
             index = self._index or self._make_index()
             wide = self._open_store()
             stack.callback(wide.close)
             near = self._open_store()
             stack.callback(near.close)
-            self._know(wide)
+            self._copy_facts(wide)
             if self.words:
                 index.count_words()
-            watch = FolderWatch(near.doorbell, self._open_store, self.touch, self.everything)
+            watch = FolderWatch(
+                near.changes, self._open_store, self.request_lookup, self.request_scan
+            )
             stack.callback(watch.stop)
-            watch.start(PATIENCE)
-            self._whole_wanted, self._whole_earliest = True, 0.0
+            watch.start(WATCH_START_TIMEOUT_SECONDS)
+            self._is_scan_wanted, self._scan_earliest = True, 0.0
             while not self._stopping:
-                self._round(index, wide, near)
-                self._hear(self._rest())
+                self._do_due_work(index, wide, near)
+                self._take_requests(self._seconds_to_next())
 
-    def _round(self, index: Writer, wide: Store, near: Store) -> None:
+    def _do_due_work(self, index: Writer, wide: Store, near: Store) -> None:
         """Do what is due."""
         now = time.monotonic()
-        self._serve(index, near)
-        wanted = self._whole_wanted and now >= self._whole_earliest
-        if (wanted or now >= self._whole_latest) and not self._halted:
-            self._look(index, wide, near)
-        if index.problems and now >= self._trouble_due:
-            self._look_at_trouble(index, near)
-            self._trouble_due = time.monotonic() + 1.0
-        if self.latest.complete and now >= self._again_due:
-            self._look_again(index, near)
-        self._settle_away()
+        self._look_up_changed(index, near)
+        wanted = self._is_scan_wanted and now >= self._scan_earliest
+        if (wanted or now >= self._scan_latest) and not self._halted:
+            self._scan(index, wide, near)
+        if index.problems and now >= self._problems_due:
+            self._recheck_problems(index, near)
+            self._problems_due = time.monotonic() + 1.0
+        if self.latest.is_complete and now >= self._recheck_due:
+            self._recheck_visible(index, near)
+        self._debounce_departures()
         self._publish()
 
-    def _rest(self) -> float:
-        """Seconds until something is due by itself."""
-        due = [self._whole_latest] if not self._halted else [time.monotonic() + RETRY]
-        if self._whole_wanted and not self._halted:
-            due.append(self._whole_earliest)
+    def _seconds_to_next(self) -> float:
+        """Seconds until the next scheduled step."""
+        due = [self._scan_latest] if not self._halted else [time.monotonic() + RETRY_SECONDS]
+        if self._is_scan_wanted and not self._halted:
+            due.append(self._scan_earliest)
         if self.latest.problems:
-            due.append(self._trouble_due)
-        if self.latest.complete:
-            due.append(self._again_due)
-        if self._away:
-            due.append(next(iter(self._away.values())) + AWAY)
+            due.append(self._problems_due)
+        if self.latest.is_complete:
+            due.append(self._recheck_due)
+        if self._departing:
+            due.append(next(iter(self._departing.values())) + DEPARTURE_DELAY_SECONDS)
         return max(0.0, min(due) - time.monotonic())
 
-    def _hear(self, seconds: float) -> None:
-        """Take in all that was asked for, waiting so long for the first of it."""
+    def _take_requests(self, seconds: float) -> None:
+        """Process all requests, waiting up to `seconds` for the first."""
         if self._stopping:
             return
         try:
-            self._news.get(timeout=seconds)()
+            self._requests.get(timeout=seconds)()
             while True:
-                self._news.get_nowait()()
+                self._requests.get_nowait()()
         except Empty:
             pass
-        if len(self._names) > NAMES:
+        if len(self._names) > MAX_CHANGED_NAMES:
             self._names.clear()
-            self._want_whole()
+            self._want_scan()
 
-    def _want_whole(self) -> None:
-        self._whole_wanted = True
+    def _want_scan(self) -> None:
+        self._is_scan_wanted = True
 
-    # ---- looking at names
+    # ---- lookups of names
 
-    def _serve(self, index: Writer, near: Store) -> None:
-        """Look wherever something happened since the last time."""
-        self._hear(0.0)
+    def _look_up_changed(self, index: Writer, near: Store) -> None:
+        """Look up the names that have changed."""
+        self._take_requests(0.0)
         names, self._names = self._names, set()
         waiting = iter(names)
-        while not self._stopping and (some := list(islice(waiting, CHUNK))):
-            self._settle(index, near, some)
+        while not self._stopping and (some := list(islice(waiting, CHUNK_ROWS))):
+            self._look_up(index, near, some)
         self._publish()
 
-    def _settle(self, index: Writer, near: Store, names: list[str]) -> None:
-        seen = list(near.look(set(names)))
-        self._know(near)
-        if self._meanwhile is not None:
-            self._meanwhile.update(i.id for i in seen if isinstance(i, (Task, Missing)))
-        self._account(index.settle(names, seen))
+    def _look_up(self, index: Writer, near: Store, names: list[str]) -> None:
+        seen = list(near.scan(set(names)))
+        self._copy_facts(near)
+        if self._looked_up_in_scan is not None:
+            self._looked_up_in_scan.update(i.id for i in seen if isinstance(i, (Task, Missing)))
+        self._count_changes(index.apply_lookup(names, seen))
 
-    def _look_again(self, index: Writer, near: Store) -> None:
-        """See whether what is on the screen, and what may be done, is as it was."""
-        began, shown = time.thread_time(), self._shown
-        # With no name at all a store still finds out what may be done.
-        self._settle(index, near, list(shown))
+    def _recheck_visible(self, index: Writer, near: Store) -> None:
+        """Look up the visible rows again, and the store's edges."""
+        began, shown = time.thread_time(), self._visible
+        # Even without names, the store re-reads its edges.
+        self._look_up(index, near, list(shown))
         cost = time.thread_time() - began
-        self._again_due = time.monotonic() + max(AGAIN, SELDOM * cost)
+        self._recheck_due = time.monotonic() + max(RECHECK_SECONDS, RECHECK_COST_FACTOR * cost)
 
-    def _look_at_trouble(self, index: Writer, near: Store) -> None:
-        """See whether what was wrong still is: a rewrite in place changes no folder."""
-        names = set(index.troubled(TROUBLED))
-        seen = list(near.look(names))
-        self._know(near)
-        # That no task goes by a name does not say that nothing else does: a whole look will.
+    def _recheck_problems(self, index: Writer, near: Store) -> None:
+        """Look up the problems again: a rewrite in place causes no event."""
+        names = set(index.problem_names(PROBLEMS_PER_SECOND))
+        seen = list(near.scan(names))
+        self._copy_facts(near)
+        # A missing task does not prove that the file is gone: the next full scan decides that.
         names -= {item.id for item in seen if isinstance(item, Missing)}
-        self._account(index.settle(names, seen))
+        self._count_changes(index.apply_lookup(names, seen))
 
-    # ---- looking at everything
+    # ---- full scans
 
-    def _look(self, index: Writer, wide: Store, near: Store) -> None:
-        """Look at everything once."""
+    def _scan(self, index: Writer, wide: Store, near: Store) -> None:
+        """Run a full scan."""
         began, cost = time.monotonic(), time.thread_time()
-        self._whole_wanted = False
-        self._tell_halted()
-        waiters, self._whole_waiters = self._whole_waiters, []
-        self._meanwhile = set()
+        self._is_scan_wanted = False
+        self._publish_stopped()
+        waiters, self._scan_waiters = self._scan_waiters, []
+        self._looked_up_in_scan = set()
         try:
-            index.begin_look()
-            whole = self._walk(index, wide, near)
-            self._tell_halted()
+            index.begin_scan()
+            whole = self._scan_store(index, wide, near)
+            self._publish_stopped()
             if not whole:
                 return
-            self._look_for_unseen(index, near)
+            self._look_up_unseen(index, near)
             if self._stopping:
                 return
-            self._dirty |= index.end_look()
-            self._reach()
+            self._dirty |= index.end_scan()
+            self._mark_available()
             self._publish()
-            self._arrange(index, near)
+            self._build_indexes(index, near)
         finally:
-            self._meanwhile = None
+            self._looked_up_in_scan = None
             self._answer_waiters(waiters)
         cost, ended = time.thread_time() - cost, time.monotonic()
-        unwatched = wide.doorbell.unwatched
-        self._whole_earliest = 0.0 if self._whole_waiters else ended + EAGER * cost
-        self._whole_latest = max(began + unwatched, ended + SPARING * cost)
+        unwatched = wide.changes.rescan_seconds
+        self._scan_earliest = 0.0 if self._scan_waiters else ended + SCAN_COST_FACTOR * cost
+        self._scan_latest = max(began + unwatched, ended + IDLE_SCAN_COST_FACTOR * cost)
 
-    def _walk(self, index: Writer, wide: Store, near: Store) -> bool:
-        """Take in everything there is; whether it came to the end of it."""
-        assert self._meanwhile is not None
+    def _scan_store(self, index: Writer, wide: Store, near: Store) -> bool:
+        """Write all tasks of the store to the index; True if the scan reached the end."""
+        assert self._looked_up_in_scan is not None
         some: list[Task | Missing | Problem] = []
         rows, shown, whole = 0, time.monotonic(), False
-        for item in wide.look():
+        for item in wide.scan():
             if self._stopping or self._halted:
                 break
-            if isinstance(item, Task) and item.id in self._meanwhile:
-                # Seen since by a look at it alone; this may be older.
+            if isinstance(item, Task) and item.id in self._looked_up_in_scan:
+                # A lookup has read it since, and this may be older.
                 self._names.add(item.id)
                 continue
             some.append(item)
             rows += 1
-            enough = FIRST_ROWS if rows <= PEEK else CHUNK
-            if len(some) >= enough or time.monotonic() - shown > SLOW:
-                self._expect(wide.expected)
-                self._account(index.see(some))
+            enough = FIRST_BATCH_ROWS if rows <= SMALL_BATCH_ROWS else CHUNK_ROWS
+            if len(some) >= enough or time.monotonic() - shown > MAX_BATCH_SECONDS:
+                self._publish_expected(wide.expected_tasks)
+                self._count_changes(index.add_scanned(some))
                 some = []
-                self._serve(index, near)
+                self._look_up_changed(index, near)
                 shown = time.monotonic()
         else:
             whole = True
-        self._account(index.see(some))
-        self._know(wide)
-        self._serve(index, near)
+        self._count_changes(index.add_scanned(some))
+        self._copy_facts(wide)
+        self._look_up_changed(index, near)
         return whole
 
-    def _expect(self, count: int) -> None:
-        """Say how far the first whole look has to go."""
-        if not self.latest.complete and count != self.latest.expected:
-            self.latest = self.latest._replace(expected=count)
+    def _publish_expected(self, count: int) -> None:
+        """Publish how many tasks the first full scan will find."""
+        if not self.latest.is_complete and count != self.latest.expected_tasks:
+            self.latest = self.latest._replace(expected_tasks=count)
             self._dirty = True
 
-    def _tell_halted(self) -> None:
-        if self.latest.halted != self._halted:
-            self.latest = self.latest._replace(halted=self._halted)
+    def _publish_stopped(self) -> None:
+        if self.latest.is_stopped != self._halted:
+            self.latest = self.latest._replace(is_stopped=self._halted)
             self._dirty = True
 
-    def _look_for_unseen(self, index: Writer, near: Store) -> None:
-        """Make sure of what the look missed: it may have moved behind its back."""
-        while not self._stopping and (names := index.unseen()):
-            self._settle(index, near, names)
-            index.keep(names)
+    def _look_up_unseen(self, index: Writer, near: Store) -> None:
+        """Look up the rows that the scan did not see: their tasks may have moved behind it."""
+        while not self._stopping and (names := index.unseen_ids()):
+            self._look_up(index, near, names)
+            index.mark_seen(names)
             self._publish()
 
-    def _arrange(self, index: Writer, near: Store) -> None:
+    def _build_indexes(self, index: Writer, near: Store) -> None:
         if self._arranged:
             return
-        for _ in index.arrange():
+        for _ in index.build_indexes():
             if self._stopping:
                 return
-            self._serve(index, near)
+            self._look_up_changed(index, near)
         self._arranged = True
 
     def _answer_waiters(self, waiters: list[Callable[[], None]]) -> None:
         for done in waiters:
             done()
 
-    # ---- telling
+    # ---- publishing
 
-    def _account(self, sighting: Sighting) -> None:
-        """Count who came and who left; one that comes back at once has done neither."""
+    def _count_changes(self, sighting: IndexDelta) -> None:
+        """Count arrivals and departures; a task that returns soon is neither."""
         self._dirty |= sighting.changed
-        if not self.latest.complete:
+        if not self.latest.is_complete:
             return
-        came = sum(self._away.pop(ident, None) is None for ident in sighting.came)
+        came = sum(self._departing.pop(ident, None) is None for ident in sighting.appeared)
         now = time.monotonic()
-        self._away.update((ident, now) for ident in sighting.left)
+        self._departing.update((ident, now) for ident in sighting.departed)
         if came:
-            self.latest = self.latest._replace(came=self.latest.came + came)
+            self.latest = self.latest._replace(appeared=self.latest.appeared + came)
 
-    def _settle_away(self) -> None:
-        long_ago = time.monotonic() - AWAY
+    def _debounce_departures(self) -> None:
+        long_ago = time.monotonic() - DEPARTURE_DELAY_SECONDS
         gone = []
-        for ident, since in self._away.items():
+        for ident, since in self._departing.items():
             if since > long_ago:
                 break
             gone.append(ident)
         for ident in gone:
-            del self._away[ident]
+            del self._departing[ident]
         if gone:
             self._dirty = True
-            self.latest = self.latest._replace(left=self.latest.left + len(gone))
+            self.latest = self.latest._replace(departed=self.latest.departed + len(gone))
 
-    def _know(self, store: Store) -> None:
-        """What the store is and allows now: it finds that out when it looks."""
+    def _copy_facts(self, store: Store) -> None:
+        """Copy the store's states, words, edges and controls, which it re-reads at each scan."""
         if store.edges != self.edges or store.states != self.states:
             self.states, self.edges = dict(store.states), dict(store.edges)
             self.words = dict(store.words)
@@ -413,15 +416,15 @@ class IndexSync:
             self.controls = dict(store.controls)
             self._dirty = True
 
-    def _reach(self) -> None:
-        """Everything was seen: only now is what kept us from it known to be over."""
-        if self.latest.unavailable or not self.latest.complete:
+    def _mark_available(self) -> None:
+        """Mark the store as available: only a complete full scan proves that."""
+        if self.latest.unavailable or not self.latest.is_complete:
             self._halted = False
-            self.latest = self.latest._replace(unavailable="", complete=True, halted=False)
+            self.latest = self.latest._replace(unavailable="", is_complete=True, is_stopped=False)
             self._dirty = True
 
     def _publish(self) -> None:
-        """Tell, if there is something to tell."""
+        """Publish the changes, if there are any."""
         if not self._dirty or self._index is None:
             return
         self._dirty = False
@@ -432,36 +435,38 @@ class IndexSync:
             counts=counts,
             words={
                 word: tasks
-                for (state, word), tasks in (index.words() if self.words else {}).items()
+                for (state, word), tasks in (index.word_counts() if self.words else {}).items()
                 if self.words.get(word) is state
             },
             problems=index.problems,
         )
         self._tell()
 
-    def _lose(self, why: str) -> None:
-        """Say why the store cannot be reached, once; all of it is looked at when it is back."""
+    def _mark_unavailable(self, why: str) -> None:
+        """Publish once why the store is unavailable; its return starts a full scan."""
         self._halted = False
         if why != self.latest.unavailable and not self._stopping:
             generation = self.latest.generation + 1
-            self.latest = self.latest._replace(generation=generation, unavailable=why, halted=False)
+            self.latest = self.latest._replace(
+                generation=generation, unavailable=why, is_stopped=False
+            )
             self._tell()
-        self._answer_waiters(self._whole_waiters)
-        self._whole_waiters = []
+        self._answer_waiters(self._scan_waiters)
+        self._scan_waiters = []
 
     # ---- the index
 
     def _make_index(self) -> Writer:
-        self._scratch = Scratch(self._place)
+        self._scratch = TempDir(self._place)
         path = os.path.join(self._scratch.path, "index")
         self._arranged = False
         self._index = Writer(path)
-        self.path = path  # only now: whoever knows it may ask at once
+        self.path = path  # last, because readers open the path immediately
         return self._index
 
     def _drop_index(self) -> None:
-        """Throw the index away; the next one is filled from the beginning."""
-        self.path = ""  # before it goes: whom it fails then knows why
+        """Delete the index; the next one is filled from the beginning."""
+        self.path = ""  # first, so that a reader that fails finds the path gone
         if self._index is not None:
             self._index.close()
         if self._scratch is not None:

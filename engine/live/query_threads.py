@@ -1,4 +1,4 @@
-"""Questions to the index from the event loop: each reader on a thread of its own."""
+"""Query the index from the event loop: each reader on a thread of its own."""
 
 from __future__ import annotations
 
@@ -15,23 +15,25 @@ from engine.store import Unavailable
 
 T = TypeVar("T")
 
-TALLYING = 20
-"""A tally is not made again before so many times its own duration."""
-KEPT = 8
-"""Answers that are kept to be given again meanwhile."""
+ANSWER_COST_FACTOR = 20
+"""A cached answer serves for so many times the duration of its query."""
+MAX_CACHED_ANSWERS = 8
+"""Maximum cached answers."""
 
 
 class QueryThread:
-    """A reader of the index on a lane of its own; a question nobody waits for any more ends."""
+    """A reader of the index on its own thread; a query is interrupted when its caller is
+    cancelled.
+    """
 
     def __init__(self, name: str, mirror: IndexSync) -> None:
-        self._lane = CallThread(name, self._let_go)
-        self._mirror = mirror
+        self._lane = CallThread(name, self._close_reader)
+        self._sync = mirror
         self._reader: Reader | None = None
         self._path = ""
 
     async def ask(self, question: Callable[[Reader], T], otherwise: T) -> T:
-        """The reader's answer; `otherwise` while there is no index.
+        """Run a query; returns `otherwise` while there is no index.
 
         Raises:
             Unavailable: the index cannot be read.
@@ -44,31 +46,31 @@ class QueryThread:
             raise
 
     async def close(self, patience: float) -> None:
-        """End the thread, and the question it is at."""
+        """Interrupt the running query and end the thread."""
         if self._reader is not None:
             self._reader.interrupt()
         await self._lane.close(patience)
 
     def _answer(self, question: Callable[[Reader], T], otherwise: T) -> T:
         while True:
-            path = self._mirror.path
+            path = self._sync.path
             if not path:
                 return otherwise
             try:
                 return question(self._open(path))
             except sqlite3.Error as error:
-                # Interrupted because of the question before, or of an index that was replaced?
-                interrupted = "interrupt" in str(error) and self._lane.wanted()
-                if not interrupted and path == self._mirror.path:
+                # Retry if the interrupt was for the query before, or the index was replaced.
+                interrupted = "interrupt" in str(error) and self._lane.is_wanted()
+                if not interrupted and path == self._sync.path:
                     raise Unavailable(f"the index in {path}: {error}") from error
 
     def _open(self, path: str) -> Reader:
         if self._reader is None or path != self._path:
-            self._let_go()
+            self._close_reader()
             self._reader, self._path = Reader(path), path
         return self._reader
 
-    def _let_go(self) -> None:
+    def _close_reader(self) -> None:
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
@@ -81,14 +83,14 @@ class _QueryAnswer(NamedTuple):
 
 
 class CachedQueries:
-    """Questions about a whole queue, which cost time: an answer serves for a while."""
+    """Expensive queries over a whole queue, with a cache of recent answers."""
 
     def __init__(self, name: str, mirror: IndexSync) -> None:
         self._asking = QueryThread(name, mirror)
         self._kept: dict[Hashable, _QueryAnswer] = {}
 
     async def ask(self, key: Hashable, question: Callable[[Reader], T], otherwise: T) -> T:
-        """The reader's answer, or the one it gave to the same question a moment ago.
+        """Run a query, or return its recent answer from the cache.
 
         Raises:
             Unavailable: the index cannot be read.
@@ -104,11 +106,11 @@ class CachedQueries:
 
         value, cost = await self._asking.ask(timed, (otherwise, 0.0))
         self._kept.pop(key, None)
-        self._kept[key] = _QueryAnswer(value, time.monotonic() + TALLYING * cost)
-        while len(self._kept) > KEPT:
+        self._kept[key] = _QueryAnswer(value, time.monotonic() + ANSWER_COST_FACTOR * cost)
+        while len(self._kept) > MAX_CACHED_ANSWERS:
             del self._kept[next(iter(self._kept))]
         return value
 
     async def close(self, patience: float) -> None:
-        """End the thread, and the question it is at."""
+        """Interrupt the running query and end the thread."""
         await self._asking.close(patience)

@@ -1,22 +1,22 @@
-"""The text of a lock file, both ways.
+"""Read and write the text of a lock file.
 
-It holds one value a line, the contract's two first:
+It has one value per line; the first two are fixed by the contract:
 
-    the holder's PID
-    its last sign of life, epoch seconds
-    the boot it was taken in (/proc/sys/kernel/random/boot_id)
-    when the holder started, in clock ticks since that boot (/proc/PID/stat, field 22)
-    the holder's PID namespace (inode of /proc/PID/ns/pid)
-    the host's name
-    the holder's uid
-    its process group
-    a random token, another one each time the lock is taken
-    its last sign of life again, in seconds of CLOCK_BOOTTIME, which no change of the date moves
-    for how many of those seconds the machine had slept (CLOCK_BOOTTIME less CLOCK_MONOTONIC): a
-    worker that slept with it was not silent
+    PID of the holder
+    last heartbeat, epoch seconds
+    boot id when it was taken (/proc/sys/kernel/random/boot_id)
+    start time of the holder in clock ticks since that boot (/proc/PID/stat, field 22)
+    PID namespace of the holder (inode of /proc/PID/ns/pid)
+    host name
+    uid of the holder
+    process group of the holder
+    a random token, a new one each time the lock is taken
+    last heartbeat in seconds of CLOCK_BOOTTIME, which a change of the date does not affect
+    how many of those seconds the machine was suspended (CLOCK_BOOTTIME minus CLOCK_MONOTONIC), so
+    that a suspended worker does not count as stuck
 
-A file of exactly the first two is another program's. A number is never guessed at: what has any
-other form names nobody.
+A file with only the first two lines was written by another program. The parser is strict: if any
+number has another form, the file names no process.
 
 Sources: NFTBan Queue and Mail Contract, "Lock file"; proc(5).
 """
@@ -27,27 +27,27 @@ import os
 import time
 from typing import NamedTuple
 
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 
-MOST = 2**22
-"""The largest PID that the kernel ever gives (`PID_MAX_LIMIT`)."""
+MAX_PID = 2**22
+"""The largest PID that the kernel assigns (`PID_MAX_LIMIT`)."""
 
-LIMIT = 4096
-"""Bytes of a lock file; a longer one is none."""
+MAX_LOCK_BYTES = 4096
+"""Maximum size of a lock file in bytes; a longer one is invalid."""
 
 
-def uptime() -> float:
-    """Seconds since this machine was started, its sleep counted (CLOCK_BOOTTIME)."""
+def boot_seconds() -> float:
+    """Seconds since boot, suspended time included (CLOCK_BOOTTIME)."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def slept() -> float:
-    """Seconds for which this machine has slept since it was started."""
-    return max(0.0, uptime() - time.clock_gettime(time.CLOCK_MONOTONIC))
+def suspended_seconds() -> float:
+    """Seconds since boot for which this machine was suspended."""
+    return max(0.0, boot_seconds() - time.clock_gettime(time.CLOCK_MONOTONIC))
 
 
 class ProcessMark(NamedTuple):
-    """What a lock file of ours says besides the contract's two lines, in its order."""
+    """The lines that only our own lock files have, in file order."""
 
     boot: str
     started: int
@@ -61,7 +61,7 @@ class ProcessMark(NamedTuple):
 
 
 class LockClaim(NamedTuple):
-    """What a lock file says."""
+    """The parsed content of a lock file."""
 
     pid: int
     written: int
@@ -70,23 +70,23 @@ class LockClaim(NamedTuple):
     """None: another program's lock."""
 
 
-def claim_of_ours(token: str, now: float, up: float) -> LockClaim:
-    """What this process writes; `now` in epoch seconds, `up` in seconds since the start.
+def make_claim(token: str, now: float, up: float) -> LockClaim:
+    """The lock file content of this process; `now` in epoch seconds, `up` in seconds since boot.
 
     Raises:
-        OSError: /proc does not say who we are.
+        OSError: /proc cannot be read.
     """
-    _, _, group, started = stat_of("self")
+    _, _, group, started = process_stat("self")
     mark = ProcessMark(
         *(boot_id(), started, pid_namespace(), host_name()),
         *(os.geteuid(), group, token),
-        *(int(up), int(slept())),
+        *(int(up), int(suspended_seconds())),
     )
     return LockClaim(os.getpid(), int(now), mark)
 
 
-def compose(claim: LockClaim) -> bytes:
-    """The file. Its length changes with no sign of life: a later one is written over this one."""
+def format_claim(claim: LockClaim) -> bytes:
+    """Format the file. Its length is constant, so that a heartbeat can overwrite it in place."""
     lines = [str(claim.pid), f"{max(0, claim.written):010d}"]
     if claim.mark is not None:
         lines += [*map(str, claim.mark[:-2]), f"{claim.mark.alive_at:+011d}"]
@@ -94,13 +94,13 @@ def compose(claim: LockClaim) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def parse(data: bytes) -> LockClaim | None:
-    """What a file says; None where it names no process beyond doubt."""
+def parse_claim(data: bytes) -> LockClaim | None:
+    """Parse a lock file; None if it does not clearly name a process."""
     lines = data.split(b"\n")
-    if len(data) > LIMIT or len(lines) not in range(3, LIMIT):
+    if len(data) > MAX_LOCK_BYTES or len(lines) not in range(3, MAX_LOCK_BYTES):
         return None
     pid, written = _number(lines[0]), _number(lines[1])
-    if pid is None or written is None or not 1 <= pid <= MOST or lines[0].startswith(b"0"):
+    if pid is None or written is None or not 1 <= pid <= MAX_PID or lines[0].startswith(b"0"):
         return None
     if lines[2:] == [b""]:
         return LockClaim(pid, written)
@@ -135,37 +135,37 @@ def _is_hex(text: str) -> bool:
     return 0 < len(text) <= 64 and all(c in "0123456789abcdef" for c in text)
 
 
-# ---- who we are
+# ---- this process
 
 
 def boot_id() -> str:
-    """A name for the time since the machine was started; another one after the next start."""
-    return read("/proc/sys/kernel/random/boot_id").decode().strip()
+    """The kernel's random id of this boot."""
+    return read_proc_file("/proc/sys/kernel/random/boot_id").decode().strip()
 
 
 def pid_namespace() -> int:
-    """Which PID namespace we are in: only in the same one does a PID mean the same process."""
+    """Inode of our PID namespace: a PID means the same process only within one namespace."""
     return os.stat("/proc/self/ns/pid").st_ino
 
 
 def host_name() -> str:
-    """This machine's, or this container's, name."""
-    return shown(os.uname().nodename)
+    """Name of this machine or container."""
+    return safe_line(os.uname().nodename)
 
 
-def stat_of(pid: int | str) -> tuple[str, int, int, int]:
-    """A process: its state, parent, process group, and start in clock ticks since the boot.
+def process_stat(pid: int | str) -> tuple[str, int, int, int]:
+    """State, parent, process group, and start in clock ticks since boot, from /proc/PID/stat.
 
     Raises:
-        OSError: there is none, or it is hidden from us.
+        OSError: no such process, or permission denied.
     """
-    # The state follows the command's name, which may itself hold parentheses.
-    fields = read(f"/proc/{pid}/stat").rpartition(b") ")[2].split()
+    # The state follows the command name, which may itself contain parentheses.
+    fields = read_proc_file(f"/proc/{pid}/stat").rpartition(b") ")[2].split()
     return fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[19])
 
 
-def read(path: str) -> bytes:
-    """What a file of /proc says at this moment."""
+def read_proc_file(path: str) -> bytes:
+    """Read a /proc file completely."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         data = os.read(fd, 65536)

@@ -1,7 +1,7 @@
-"""What the kernel says about the process that a lock file names, and what follows from that.
+"""Examine the process that a lock file names: read /proc and decide whether it may be signalled.
 
-Seeing and deciding are apart: `look` and its like see, and what follows is decided from values
-alone, so that a lock can be judged again, and nothing is decided from two different moments.
+Reading (`here`, `look`, `processes_with_flock`, `remote`) and deciding are separate: the decisions
+use only values of one `LockScene`, so they can be repeated and never mix two moments.
 
 Sources: proc(5), proc_pid_fdinfo(5), pidfd_open(2); NFTBan Queue and Mail Contract, "Lock file".
 """
@@ -17,28 +17,43 @@ from typing import NamedTuple
 from engine.locks import lock_file
 from engine.locks.lock_file import LockClaim
 from engine.model import Verdict
-from engine.policy import at, lasting
-from engine.text.safe import shown
+from engine.policy import describe_duration, format_time
+from engine.text.safe import safe_line
 
-SLACK = 2.0
-"""Seconds by which two clock readings of one moment may differ: whole seconds on either side."""
+CLOCK_SLACK_SECONDS = 2.0
+"""Seconds by which two clock readings of one event may differ: each is rounded to seconds."""
 
-REMOTE = ("nfs", "cifs", "smb", "fuse", "9p", "ceph", "afs", "gfs", "ocfs", "lustre", "virtiofs")
-"""Beginnings of the names of file systems whose files other machines may have open, too."""
+PROC_HIDES, PROC_LACKS = "/proc hides it from us", "/proc does not show it to us"
+"""Why the facts of a process are unknown: no permission to read them, or /proc has no such PID."""
 
-PROGRAMS = ("nftban", "spooldeck")
-"""How the name of a program with a two-line lock, or of the script that it runs, begins."""
+SHARED_FILE_SYSTEMS = (
+    "nfs",
+    "cifs",
+    "smb",
+    "fuse",
+    "9p",
+    "ceph",
+    "afs",
+    "gfs",
+    "ocfs",
+    "lustre",
+    "virtiofs",
+)
+"""Prefixes of file system types whose files can be open on other machines too."""
 
-NO_PROCESS = (errno.ESRCH, errno.EINVAL, errno.ENOENT)
-"""What pidfd_open(2) says of a number that is no process's; the last two where it is a thread's
+WORKER_NAMES = ("nftban", "spooldeck")
+"""Prefixes of the program or script names that write two-line locks."""
+
+NO_PROCESS_ERRORS = (errno.ESRCH, errno.EINVAL, errno.ENOENT)
+"""errno values of pidfd_open(2) for a PID without a process; the last two are for a thread id
 (ENOENT from Linux 6.15 on)."""
 
 
-# ---- what /proc says
+# ---- reading /proc
 
 
 class Observer(NamedTuple):
-    """Who is looking, as far as that decides what can be known from here."""
+    """The examining process: what it can see depends on its user, boot and namespace."""
 
     pid: int
     uid: int
@@ -46,41 +61,41 @@ class Observer(NamedTuple):
     pid_ns: int
     host: str
     ancestors: frozenset[int]
-    """Our parent, its parent, and so on."""
+    """PIDs of our parent, its parent, and so on."""
 
 
 class HolderProcess(NamedTuple):
-    """One live process, as /proc shows it to us."""
+    """One live process, as read from /proc."""
 
     pid: int
     hidden: str = ""
-    """Why nothing below is known; "" when it is."""
+    """Why the fields below are unknown; "" if they are known."""
     started: int = 0
-    """Clock ticks between the machine's start and its own."""
+    """Start time in clock ticks since boot (field 22 of /proc/PID/stat)."""
     parent: int = 0
     uids: frozenset[int] = frozenset()
-    """Its real, effective, saved and file system uid; more than one for a setuid program."""
+    """Real, effective, saved and file system uid; more than one value for a setuid program."""
     command: str = ""
-    """Its command line, foreign text."""
+    """Command line; untrusted text."""
     taker: int | None = None
-    """If it has the open file whose flock is the lock's: the PID that the kernel says took it (0
-    for one that is gone, seen from a container)."""
+    """If it has the locked file open: the PID that called flock(2) according to the kernel (0 if
+    that process is gone, or invisible from this container)."""
     files_hidden: bool = False
-    """Whether we may not see which files it has open."""
+    """True if we have no permission to see its open files."""
     program: str = ""
-    """The name, without folders, of the program that it runs, or of the script."""
+    """Base name of its program, or of the script that an interpreter runs."""
 
 
-def here() -> Observer:
-    """Ourselves."""
+def describe_observer() -> Observer:
+    """Describe this process as the observer."""
     ancestors = set()
     pid = os.getppid()
     while pid > 0 and pid not in ancestors:
         ancestors.add(pid)
         try:
-            _, pid, _, _ = lock_file.stat_of(pid)
+            _, pid, _, _ = lock_file.process_stat(pid)
         except OSError:
-            break  # hidden: if that one held a lock, its being hidden would save it
+            break  # hidden: a hidden ancestor that held a lock is never signalled anyway
     return Observer(
         *(
             os.getpid(),
@@ -93,44 +108,46 @@ def here() -> Observer:
     )
 
 
-def look(pid: int, lock: os.stat_result) -> HolderProcess | None:
-    """What can be seen of a process; None when none of that number lives.
+def read_process(pid: int, lock: os.stat_result) -> HolderProcess | None:
+    """Read one process from /proc; None if no process has this PID.
 
-    `lock` is the state of the lock file, of whose flock is told whether the process has it.
+    `lock` is the fstat(2) of the lock file, to find out whether the process has its flock.
     """
     try:
         pidfd = os.pidfd_open(pid)
     except OSError as error:
-        if error.errno in NO_PROCESS:
+        if error.errno in NO_PROCESS_ERRORS:
             return None
         if error.errno != errno.ENOSYS:
             raise
-        return HolderProcess(pid, "this kernel has no pidfds") if _answers(pid) else None
+        return HolderProcess(pid, "this kernel has no pidfds") if _exists(pid) else None
     try:
-        process = _look(pid, lock)
+        process = _read_proc(pid, lock)
         if has_ended(pidfd):
             return None
-        # While this process is not waited for, its number is nobody else's: all that was read
-        # was its own, if /proc counts as we do.
-        if f"\nPid:\t{pid}\n".encode() not in lock_file.read(f"/proc/self/fdinfo/{pidfd}"):
+        # Until the process is reaped its PID is not reused, so everything read was about this
+        # process, if /proc belongs to our PID namespace.
+        if f"\nPid:\t{pid}\n".encode() not in lock_file.read_proc_file(
+            f"/proc/self/fdinfo/{pidfd}"
+        ):
             return HolderProcess(pid, "/proc is that of another PID namespace")
         return process
     except (FileNotFoundError, ProcessLookupError):
-        return None if has_ended(pidfd) else HolderProcess(pid, "/proc does not show it to us")
+        return None if has_ended(pidfd) else HolderProcess(pid, PROC_LACKS)
     except PermissionError:
-        return HolderProcess(pid, "/proc hides it from us")
+        return HolderProcess(pid, PROC_HIDES)
     finally:
         os.close(pidfd)
 
 
 def has_ended(pidfd: int, seconds: float = 0.0) -> bool:
-    """Whether a process ends within so many seconds, or has ended; waited for by others or not."""
+    """Wait up to so many seconds for a process to exit; True if it has, even if not yet reaped."""
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(1000 * seconds))
 
 
-def _answers(pid: int) -> bool:
+def _exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -140,38 +157,41 @@ def _answers(pid: int) -> bool:
     return True
 
 
-def _look(pid: int, lock: os.stat_result) -> HolderProcess:
-    _, parent, _, started = lock_file.stat_of(pid)
+def _read_proc(pid: int, lock: os.stat_result) -> HolderProcess:
+    _, parent, _, started = lock_file.process_stat(pid)
     uids: frozenset[int] = frozenset()
-    for line in lock_file.read(f"/proc/{pid}/status").split(b"\n"):
+    for line in lock_file.read_proc_file(f"/proc/{pid}/status").split(b"\n"):
         if line.startswith(b"Uid:"):
             uids = frozenset(map(int, line.split()[1:]))
     words = (
-        lock_file.read(f"/proc/{pid}/cmdline").decode("utf-8", "replace").rstrip("\0").split("\0")
+        lock_file.read_proc_file(f"/proc/{pid}/cmdline")
+        .decode("utf-8", "replace")
+        .rstrip("\0")
+        .split("\0")
     )
     command = " ".join(words)
-    process = HolderProcess(pid, "", started, parent, uids, command, program=program_of(words))
+    process = HolderProcess(pid, "", started, parent, uids, command, program=program_name(words))
     try:
-        return process._replace(taker=_taker(pid, lock))
+        return process._replace(taker=_flock_taker(pid, lock))
     except PermissionError:
         return process._replace(files_hidden=True)
 
 
-def program_of(words: Sequence[str]) -> str:
-    """What a command line runs: its program, or the script where that is an interpreter."""
+def program_name(words: Sequence[str]) -> str:
+    """Base name of the program in a command line, or of the script if that is an interpreter."""
     name, script = (os.path.basename(word) for word in (*words, "", "")[:2])
     interpreter = name.lstrip("-").rstrip("0123456789.") in ("bash", "sh", "dash", "python")
     return script if interpreter else name
 
 
-def _taker(pid: int, lock: os.stat_result) -> int | None:
+def _flock_taker(pid: int, lock: os.stat_result) -> int | None:
     """Return the PID that the kernel reports for the flock on the lock, if it is open there."""
     for fd in os.listdir(f"/proc/{pid}/fd"):
         try:
-            # Looked at by name first: a file on a dead server would keep us waiting.
+            # Check by name first: stat(2) of a file on an unreachable server would block.
             if not os.readlink(f"/proc/{pid}/fd/{fd}").startswith("/"):
                 continue
-            for line in lock_file.read(f"/proc/{pid}/fdinfo/{fd}").split(b"\n"):
+            for line in lock_file.read_proc_file(f"/proc/{pid}/fdinfo/{fd}").split(b"\n"):
                 # lock:	1: FLOCK  ADVISORY  WRITE 5011 fe:00:2146309 0 EOF
                 words = line.split()
                 if words[:1] == [b"lock:"] and words[2:5] == [b"FLOCK", b"ADVISORY", b"WRITE"]:
@@ -183,217 +203,221 @@ def _taker(pid: int, lock: os.stat_result) -> int | None:
     return None
 
 
-def all_with(lock: os.stat_result) -> tuple[HolderProcess, ...]:
-    """Every process that we can see to have the open file whose flock is the lock's."""
+def processes_with_flock(lock: os.stat_result) -> tuple[HolderProcess, ...]:
+    """Return all visible processes that have the locked file open with its flock."""
     found = []
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
         try:
-            if _taker(int(name), lock) is None:
+            if _flock_taker(int(name), lock) is None:
                 continue
         except (PermissionError, FileNotFoundError, ProcessLookupError):
-            continue  # another user's, or gone since
-        process = look(int(name), lock)
+            continue  # another user's, or it has exited
+        process = read_process(int(name), lock)
         if process is not None and process.taker is not None:
             found.append(process)
     return tuple(found)
 
 
-def remote(fd: int) -> str:
-    """The name of the file system of an open file, if other machines may share it; else ""."""
-    for line in lock_file.read(f"/proc/self/fdinfo/{fd}").split(b"\n"):
+def shared_file_system(fd: int) -> str:
+    """File system type of an open file if other machines may share it; else ""."""
+    for line in lock_file.read_proc_file(f"/proc/self/fdinfo/{fd}").split(b"\n"):
         if line.startswith(b"mnt_id:"):
             mount = line.split()[1]
             break
     else:
         return ""
-    for line in lock_file.read("/proc/self/mountinfo").split(b"\n"):
+    for line in lock_file.read_proc_file("/proc/self/mountinfo").split(b"\n"):
         if line.split(b" ", 1)[0] == mount:
             kind = line.partition(b" - ")[2].split(b" ")[0].decode("ascii", "replace")
-            return kind if kind.startswith(REMOTE) else ""
+            return kind if kind.startswith(SHARED_FILE_SYSTEMS) else ""
     return ""
 
 
-# ---- what follows
+# ---- decisions
 
 
 class LockScene(NamedTuple):
-    """All that was found out about a lock that names a process."""
+    """All facts about a lock that names a process, read at one time."""
 
     claim: LockClaim
     busy: bool
-    """Whether somebody has its flock."""
+    """True if a process holds the flock."""
     named: HolderProcess | None
-    """The live process of that number."""
+    """The live process with the PID in the lock file."""
     others: tuple[HolderProcess, ...]
-    """Those others that were seen to have its flock; looked for only where that one has it not."""
-    here: Observer
+    """Other processes seen with the flock; searched only if `named` does not have it."""
+    observer: Observer
     owner: int
     """Uid of the owner of the lock's folder."""
     writer: int
-    """Uid of the owner of the lock file: its program made it, and can make none of another's."""
+    """Uid of the owner of the lock file, which is the user who created it."""
     remote: str
-    """Which file system that other machines may share it lies on; "" for none."""
+    """File system type if other machines may share it; else ""."""
     mtime: float
     booted: float
-    """When this machine was started, by today's clock; epoch seconds UTC."""
+    """Boot time of this machine by the present clock, in epoch seconds UTC."""
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether its PID means nothing here: written on another machine or in a container."""
-        mark, here = self.claim.mark, self.here
+        """True if the PID is meaningless here: written on another host, boot or in a container."""
+        mark, here = self.claim.mark, self.observer
         return mark is not None and (mark.host, mark.boot, mark.pid_ns) != (
             *(here.host, here.boot, here.pid_ns),
         )
 
     @property
     def holder(self) -> HolderProcess | None:
-        """The process that the lock means; None when it is gone, or its number another's now."""
+        """The process that took the lock; None if it has exited or its PID was reused."""
         named, mark = self.named, self.claim.mark
         if named is None or self.is_elsewhere:
             return None
         if mark is not None:
             return named if named.hidden or named.started == mark.started else None
-        # One that is hidden from us started at some time after the machine did.
-        return named if self.started_at(named) <= self.latest + SLACK else None
+        # The start time of a hidden process reads as 0, the boot time, so it is accepted here.
+        return named if self.started_at(named) <= self.latest + CLOCK_SLACK_SECONDS else None
 
     @property
     def latest(self) -> float:
-        """When it was last written to, at the latest; epoch seconds UTC."""
+        """Latest time at which the file can have been written; epoch seconds UTC."""
         return max(self.claim.written, self.mtime)
 
     def started_at(self, process: HolderProcess) -> float:
-        """When a process started, by today's clock."""
+        """Start time of a process in epoch seconds UTC, by the present clock."""
         return self.booted + process.started / os.sysconf("SC_CLK_TCK")
 
     @property
     def targets(self) -> tuple[HolderProcess, ...]:
-        """Whom there is to end before the lock is free: its holder, or else who has its flock."""
+        """Processes to end to free the lock: the holder, else those that have the flock."""
         return (self.holder,) if self.holder is not None else self.others
 
 
-def doubt(scene: LockScene) -> str:
-    """Why nobody may be signalled for this lock; "" when there is no reason left."""
-    return next(filter(None, _doubts(scene)), "")
+def signal_refusal(scene: LockScene) -> str:
+    """Why no process may be signalled for this lock; "" if one may be."""
+    return next(filter(None, _signal_refusals(scene)), "")
 
 
-def _doubts(scene: LockScene) -> Iterator[str]:
-    claim, mark, here = scene.claim, scene.claim.mark, scene.here
+def _signal_refusals(scene: LockScene) -> Iterator[str]:
+    claim, mark, here = scene.claim, scene.claim.mark, scene.observer
     if scene.remote:
-        yield f"the lock lies on a file system that other machines may share ({scene.remote})"
+        yield f"the lock is on a file system that other machines may share ({scene.remote})"
     if mark is not None:
         if mark.host != here.host:
-            yield f"it was taken on the host {shown(mark.host)}, and this is {here.host}"
+            yield f"the lock was taken on host {safe_line(mark.host)}; this is {here.host}"
         if mark.boot != here.boot:
-            yield "it was taken before this machine was started"
+            yield "the lock was taken before the last boot"
         if mark.pid_ns != here.pid_ns:
-            yield f"PID {claim.pid} is a number of another PID namespace (a container's)"
-        yield contradiction(scene)
+            yield f"PID {claim.pid} belongs to another PID namespace (a container)"
+        yield heartbeat_contradiction(scene)
     targets = scene.targets
     if not targets:
-        yield "whoever holds the flock cannot be seen from here"
+        yield "the process with the flock is not visible from here"
     for process in targets:
-        yield _unfit(process, scene)
+        yield _process_refusal(process, scene)
         if process is scene.holder:
-            yield from _foreign(process, scene) if mark is None else _ours(process, scene)
+            yield from (
+                _foreign_lock_refusals(process, scene)
+                if mark is None
+                else _our_lock_refusals(process, scene)
+            )
         elif process.taker not in (claim.pid, 0) or process.pid == claim.pid or mark is None:
-            # Its taker is on record in the kernel: this is no child of the holder, but somebody
-            # who took the flock since, perhaps to free this queue as we do.
-            yield f"PID {process.pid} has the flock, but not from PID {claim.pid}"
+            # The kernel names its own taker: not a child of the holder, but a process that took
+            # the flock later, perhaps another operator freeing this queue.
+            yield f"PID {process.pid} has the flock, but did not inherit it from PID {claim.pid}"
 
 
-def contradiction(scene: LockScene) -> str:
-    """Two facts of a lock of ours that cannot both be true; "" where there are none.
+def heartbeat_contradiction(scene: LockScene) -> str:
+    """Describe two facts of a lock of ours that exclude each other; "" if there are none.
 
-    Both are of CLOCK_BOOTTIME, which no change of the date moves. A two-line lock has no such
-    facts: a process that started after it was written is not its holder (`Scene.holder`).
+    Both use CLOCK_BOOTTIME, which is independent of the date. A two-line lock has no such facts;
+    there, a process that started after the lock was written is not its holder.
     """
     mark = scene.claim.mark
-    if mark is None or mark.boot != scene.here.boot:
+    if mark is None or mark.boot != scene.observer.boot:
         return ""
     started, heartbeat = mark.started / os.sysconf("SC_CLK_TCK"), mark.alive_at
-    if heartbeat >= started - SLACK:
+    if heartbeat >= started - CLOCK_SLACK_SECONDS:
         return ""
-    began, last = at(scene.booted + started), at(scene.booted + heartbeat)
-    return f"PID {scene.claim.pid} started {began}, after its last heartbeat {last}: one is wrong"
+    began, last = format_time(scene.booted + started), format_time(scene.booted + heartbeat)
+    return f"PID {scene.claim.pid} started {began}, after its last heartbeat {last}: contradiction"
 
 
-def _unfit(process: HolderProcess, scene: LockScene) -> str:
-    """Why a process must not be signalled, whatever else it is."""
-    pid, here = process.pid, scene.here
+def _process_refusal(process: HolderProcess, scene: LockScene) -> str:
+    """Why a process must not be signalled, independent of the lock; "" if there is no reason."""
+    pid, here = process.pid, scene.observer
     if pid == 1:
         return "PID 1 is never signalled"
     if pid == here.pid:
         return f"PID {pid} is this process"
     if pid in here.ancestors:
-        return f"PID {pid} started this process, directly or not"
+        return f"PID {pid} is an ancestor of this process"
     if process.hidden:
-        return f"nothing can be proven of PID {pid}: {process.hidden}"
+        return f"PID {pid} cannot be verified: {process.hidden}"
     if len(process.uids) != 1:
         return f"PID {pid} runs under several uids"
     (uid,) = process.uids
     if here.uid not in (0, uid):
         who = "root" if uid == 0 else f"uid {uid}"
-        return f"PID {pid} runs as {who}, and we may not signal it (root may)"
+        return f"PID {pid} runs as {who}: permission denied to signal it (use root)"
     if uid not in (0, scene.owner):
-        return f"PID {pid} runs as uid {uid}, and the lock's folder belongs to uid {scene.owner}"
+        return f"PID {pid} runs as uid {uid}, but the lock's folder belongs to uid {scene.owner}"
     if process.files_hidden:
-        return f"whether PID {pid} holds the flock is hidden from us"
+        return f"permission denied: cannot see whether PID {pid} holds the flock"
     return ""
 
 
-def _ours(process: HolderProcess, scene: LockScene) -> Iterator[str]:
+def _our_lock_refusals(process: HolderProcess, scene: LockScene) -> Iterator[str]:
     mark = scene.claim.mark
     assert mark is not None
     pid = process.pid
     if mark.uid not in process.uids:
-        yield f"PID {pid} runs under another uid than {mark.uid}, which took the lock"
+        yield f"PID {pid} does not run as uid {mark.uid}, which took the lock"
     if process.taker is None:
-        yield f"PID {pid} does not hold the flock of this lock: its file says more than is true"
+        yield f"PID {pid} does not hold the flock: the lock file is wrong"
     elif process.taker != pid:
-        yield f"PID {pid} has the flock from PID {process.taker}, which took it"
+        yield f"PID {pid} inherited the flock from PID {process.taker}"
 
 
-def _foreign(process: HolderProcess, scene: LockScene) -> Iterator[str]:
+def _foreign_lock_refusals(process: HolderProcess, scene: LockScene) -> Iterator[str]:
     pid = process.pid
-    if abs(scene.mtime - scene.claim.written) > SLACK:
-        yield "its file was touched after it was written, so its times prove nothing"
+    if abs(scene.mtime - scene.claim.written) > CLOCK_SLACK_SECONDS:
+        yield "the lock file was modified after it was written: its times prove nothing"
     if scene.busy and process.taker != pid:
-        yield f"somebody else than PID {pid} has the flock"
+        yield f"another process than PID {pid} has the flock"
     if process.uids != {scene.writer}:
-        yield f"PID {pid} is not the user's who made the lock file (uid {scene.writer})"
-    if not process.program.startswith(PROGRAMS):
-        yield f"PID {pid} is no worker by its command line: {shown(process.command[:80])}"
+        yield f"PID {pid} does not run as the owner of the lock file (uid {scene.writer})"
+    if not process.program.startswith(WORKER_NAMES):
+        yield f"PID {pid} does not look like a worker: {safe_line(process.command[:80])}"
 
 
-def silence(scene: LockScene, now: float, up: float, slept: float) -> float:
-    """Seconds since the holder's last sign of life; 0 for one that lies in the future.
+def heartbeat_age(scene: LockScene, now: float, up: float, slept: float) -> float:
+    """Seconds since the holder's last heartbeat; 0 if that is in the future.
 
-    `up`: seconds since the machine was started, for `slept` of which it slept.
+    `up`: seconds since boot; `slept`: how many of them the machine was suspended.
     """
     mark = scene.claim.mark
-    if mark is not None and mark.boot == scene.here.boot:
+    if mark is not None and mark.boot == scene.observer.boot:
         return max(0.0, up - mark.alive_at - max(0.0, slept - mark.slept))
     return max(0.0, now - scene.mtime)
 
 
-def lingering(path: str, proc: str = "/proc") -> int | None:
-    """A process that has a lock file open that is at its path no more; None when none is seen.
+def deleted_lock_holder(path: str, proc: str = "/proc") -> int | None:
+    """PID of a process that has a deleted lock file open; None if none is visible.
 
-    A worker whose lock file somebody removed works on; its descriptor names what it has open. Of
-    other users' processes only root sees that.
+    A worker keeps running if its lock file is removed; its link in /proc/PID/fd then ends in
+    "(deleted)". Only root can see the files of other users' processes.
     """
     for pid in filter(str.isdigit, os.listdir(proc)):
         try:
             opened = os.listdir(f"{proc}/{pid}/fd")
         except OSError:
-            continue  # it has ended, or is not ours to look at
+            continue  # it has exited, or permission denied
         for fd in opened:
             try:
                 target = os.readlink(f"{proc}/{pid}/fd/{fd}")
             except OSError:
-                continue  # closed meanwhile
+                continue  # closed in the meantime
             if (
                 target.startswith(path)
                 and target.endswith(" (deleted)")
@@ -403,11 +427,12 @@ def lingering(path: str, proc: str = "/proc") -> int | None:
     return None
 
 
-def proven(scene: LockScene, verdict: Verdict) -> bool:
-    """Whether a verdict follows from what the kernel says; else from times, which may deceive.
+def is_proven(scene: LockScene, verdict: Verdict) -> bool:
+    """True if the verdict is based on kernel facts; False if only on times, which can be wrong.
 
-    A lock of ours names its holder beyond mistake. Of another program's, only that the process is
-    gone is certain, where no other machine has a share in the file.
+    A lock of ours identifies its holder exactly. For another program's lock, only the absence of
+    the
+    process is certain, and only if no other machine shares the file.
     """
     if scene.remote:
         return False
@@ -416,69 +441,78 @@ def proven(scene: LockScene, verdict: Verdict) -> bool:
     return verdict is Verdict.STALE and scene.named is None
 
 
-def facts(scene: LockScene, age: float, threshold: float) -> tuple[tuple[str, str], ...]:
-    """What was found out, for a person to judge by; `age` and `threshold` in seconds."""
+def list_facts(scene: LockScene, age: float, threshold: float) -> tuple[tuple[str, str], ...]:
+    """Findings as (name, text) pairs for the operator; `age` and `threshold` in seconds."""
     claim, mark, named = scene.claim, scene.claim.mark, scene.named
-    found = [("holder", _whose(claim, named, scene.holder))]
+    found = [("holder", _describe_holder(claim, named, scene.holder))]
     if named is not None and not named.hidden:
-        found.append(("started", f"{at(scene.started_at(named))}: {_identity(scene)}"))
+        found.append(("started", f"{format_time(scene.started_at(named))}: {_identity(scene)}"))
     now = scene.latest if mark is None else scene.booted + mark.alive_at
     found += [
-        ("last sign of life", f"{at(now)}, {lasting(age)} ago"),
-        ("limit", f"{lasting(threshold)} without one"),
+        ("last heartbeat", f"{format_time(now)}, {describe_duration(age)} ago"),
+        ("limit", f"{describe_duration(threshold)} without one"),
     ]
     if mark is None:
-        found.append(("written by", "another program: PID and time, no more"))
+        found.append(("written by", "another program (PID and time only)"))
     else:
-        same = mark.boot == scene.here.boot, mark.pid_ns == scene.here.pid_ns
+        same = mark.boot == scene.observer.boot, mark.pid_ns == scene.observer.pid_ns
         found += [
-            ("boot", "this one" if same[0] else "an earlier one, or another machine's"),
-            ("PID namespace", "ours" if same[1] else "another one: a container's"),
-            ("host", shown(mark.host) + (", this one" if mark.host == scene.here.host else "")),
+            ("boot", "same" if same[0] else "an earlier one or another machine"),
+            ("PID namespace", "same" if same[1] else "another one (a container)"),
+            (
+                "host",
+                safe_line(mark.host) + (", this host" if mark.host == scene.observer.host else ""),
+            ),
             ("user", f"uid {mark.uid}"),
         ]
     if scene.remote:
         found.append(("file system", scene.remote))
-    found.append(("flock", _who_has_it(scene)))
+    found.append(("flock", _describe_flock(scene)))
     return tuple(found)
 
 
 def _identity(scene: LockScene) -> str:
-    """Whether the live process of the lock's number is the one that took it, and how one knows."""
+    """Compare the start time of the live process with the lock file, as text."""
     if scene.is_elsewhere:
-        return "it is another, the lock was taken elsewhere"
+        return "another process: the lock was taken elsewhere"
     if scene.claim.mark is not None:
         ours = scene.holder is not None
-        return "as the lock says: it took it" if ours else "not as the lock says: it is another"
+        return (
+            "matches lock file (same process)"
+            if ours
+            else "PID reused: not the process that took it"
+        )
     if scene.holder is None:
-        return "after the lock was written: it is another"
-    return "before the lock was written: it may be the one"
+        return "after the lock was written: PID reused"
+    return "before the lock was written: may be the holder"
 
 
-def _whose(claim: LockClaim, named: HolderProcess | None, holder: HolderProcess | None) -> str:
+def _describe_holder(
+    claim: LockClaim, named: HolderProcess | None, holder: HolderProcess | None
+) -> str:
     if named is None:
         return f"PID {claim.pid}, gone"
     if named.hidden:
         return f"PID {claim.pid}: {named.hidden}"
-    command = shown(named.command[:200]) or "(no command line)"
+    command = safe_line(named.command[:200]) or "(no command line)"
     if holder is None:
-        return f"PID {claim.pid} is another process now: {command}"
+        return f"PID {claim.pid} is now another process: {command}"
     return f"PID {claim.pid}: {command}"
 
 
-def _who_has_it(scene: LockScene) -> str:
+def _describe_flock(scene: LockScene) -> str:
     if not scene.busy:
-        return "free: nobody has it"
+        return "free"
     having = [p for p in (scene.named, *scene.others) if p is not None and p.taker is not None]
     if having:
-        # Of a holder whose files are hidden it is not known whether it has it, too.
+        # The holder may have it too, if its open files are hidden.
         hidden = scene.holder is not None and (scene.holder.hidden or scene.holder.files_hidden)
         return (
             ("? " if hidden else "")
             + "held by "
             + ", ".join(
-                f"PID {p.pid}" if p is scene.named else f"PID {p.pid} ({shown(p.command[:80])})"
+                f"PID {p.pid}" if p is scene.named else f"PID {p.pid} ({safe_line(p.command[:80])})"
                 for p in having
             )
         )
-    return "? held, but by whom is hidden from us"
+    return "? held; the process is not visible from here"

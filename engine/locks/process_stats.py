@@ -1,7 +1,7 @@
-"""What a process does just now: two readings of /proc, and what lies between them, in words.
+"""Describe what a process is doing: two readings of /proc (state, CPU, I/O, files, children).
 
-Reading and concluding are apart. `take` reads, and blocks as long as the kernel likes; all else
-is made from what it read. What may not be read is told as `?`, with the reason.
+`take` reads, and blocks as long as the kernel does; everything else computes from its result. What
+may not be read is shown as `?` with the reason.
 
 Source: proc(5).
 """
@@ -13,225 +13,233 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from engine.locks import lock_file
-from engine.policy import lasting
-from engine.text.safe import shown
+from engine.policy import describe_duration
+from engine.text.safe import safe_line
 
-FILES = 512
-"""Open files that are looked at, and told as "more" beyond."""
+MAX_FILES = 512
+"""Maximum number of open files to examine; further ones are shown as "more"."""
 
-NAMED = 4
-"""Files below the spool that are named."""
+MAX_NAMED_FILES = 4
+"""Maximum number of files in the spool to list by name."""
 
-KIN = 12
-"""Children, and theirs, that are looked at."""
+MAX_DESCENDANTS = 12
+"""Maximum number of descendants to examine."""
 
-LEAST = 0.25
-"""Seconds between two readings from which on their difference says something."""
+MIN_INTERVAL_SECONDS = 0.25
+"""Minimum seconds between two readings for a useful difference."""
 
-WORKS = 0.02
-"""Share of one processor from which on a process is at work: to wake up now and then is none."""
+MIN_CPU_SHARE = 0.02
+"""Minimum share of one CPU for a process to count as working, not just waking up sometimes."""
 
-MOVES = 65536
-"""Bytes a second, read and written, from which on it is at work."""
+MIN_BYTES_PER_SECOND = 65536
+"""Minimum bytes per second, read and written, for a process to count as working."""
 
 
-class Proc(NamedTuple):
-    """How /proc is read: handed in, so that what follows from it can be shown without one."""
+class ProcReader(NamedTuple):
+    """Functions that read /proc; replaceable in tests."""
 
-    read: Callable[[str], bytes] = lock_file.read
+    read: Callable[[str], bytes] = lock_file.read_proc_file
     names: Callable[[str], list[str]] = os.listdir
     link: Callable[[str], str] = os.readlink
-    clock: Callable[[], float] = lock_file.uptime
-    """Seconds since the machine was started."""
+    clock: Callable[[], float] = lock_file.boot_seconds
+    """Seconds since boot."""
 
 
-REAL = Proc()
+REAL_PROC = ProcReader()
 
 
-class Files(NamedTuple):
-    """The files that a process has open."""
+class OpenFiles(NamedTuple):
+    """Open files of a process."""
 
     amount: int
     below: tuple[str, ...] = ()
-    """Those below the spool, by their paths from there; each once."""
+    """Paths of those in the spool, relative to it, without repetitions."""
     more: bool = False
-    """Whether there are more than were looked at."""
+    """True if there are more than were examined."""
 
 
-class Vitals(NamedTuple):
-    """One process at one moment."""
+class ProcessStats(NamedTuple):
+    """One process at one time."""
 
     pid: int
     when: float
-    """Seconds since the machine was started."""
+    """Seconds since boot."""
     unknown: str = ""
-    """Why nothing below is known: it is gone, or hidden."""
+    """Why the fields below are unknown: it has exited, or permission denied."""
     state: str = ""
-    """The kernel's letter: R, S, D, T, Z and so on."""
+    """The kernel's state letter: R, S, D, T, Z and so on."""
     started: int = 0
-    """Clock ticks between the machine's start and its own."""
+    """Start time in clock ticks since boot."""
     cpu: int = 0
-    """Clock ticks of processor time that it has used."""
-    moved: tuple[int, int] | str = ""
-    """Bytes that it has read and written, files and connections alike; else why that is hidden."""
+    """CPU time used, in clock ticks."""
+    io_bytes: tuple[int, int] | str = ""
+    """Bytes read and written so far, files and connections together; a text: why unknown."""
     waits: str = ""
-    """The place in the kernel where it waits; "" where it does not, or that is hidden."""
+    """Kernel function in which it waits (wchan); "" if it does not wait or this is unknown."""
     command: str = ""
-    """Its command line, foreign text."""
-    files: Files | str = ""
-    """What it has open; else why that is hidden."""
-    kin: tuple[Vitals, ...] | str = ()
-    """Its children and theirs, without files; else why those are hidden."""
+    """Command line; untrusted text."""
+    files: OpenFiles | str = ""
+    """Open files; a text: why unknown."""
+    descendants: tuple[ProcessStats, ...] | str = ()
+    """Descendants, without their files; a text: why unknown."""
 
 
 class ProcessDelta(NamedTuple):
-    """What a process and its children did between two readings."""
+    """What a process and its descendants did between two readings."""
 
     seconds: float
     cpu: float
-    """Seconds of processor time."""
-    moved: int | None
-    """Bytes read and written; None where that is hidden."""
+    """CPU time in seconds."""
+    io_bytes: int | None
+    """Bytes read and written; None if unknown."""
 
     @property
-    def works(self) -> bool:
-        """Whether it is at work, and not only waking up now and then."""
-        return self.cpu >= WORKS * self.seconds or (self.moved or 0) >= MOVES * self.seconds
+    def is_working(self) -> bool:
+        """True if it is working, not just waking up sometimes."""
+        return (
+            self.cpu >= MIN_CPU_SHARE * self.seconds
+            or (self.io_bytes or 0) >= MIN_BYTES_PER_SECOND * self.seconds
+        )
 
 
-def take(pid: int, below: str = "", proc: Proc = REAL) -> Vitals:
-    """Read what a process does now; `below` is the folder whose open files are of interest."""
+def read_stats(pid: int, below: str = "", proc: ProcReader = REAL_PROC) -> ProcessStats:
+    """Read the present state of a process; `below` is the folder whose open files to list."""
     seen = _read(pid, proc)
     if seen.unknown:
         return seen
-    return seen._replace(files=_files(pid, below, proc), kin=_kin(pid, proc))
+    return seen._replace(files=_files(pid, below, proc), descendants=_read_descendants(pid, proc))
 
 
-def _read(pid: int, proc: Proc) -> Vitals:
+def _read(pid: int, proc: ProcReader) -> ProcessStats:
     when = proc.clock()
     try:
-        # The state follows the command's name, which may itself hold parentheses.
+        # The state follows the command name, which may itself contain parentheses.
         fields = proc.read(f"/proc/{pid}/stat").rpartition(b") ")[2].split()
         command = proc.read(f"/proc/{pid}/cmdline").decode("utf-8", "replace")
     except OSError as error:
-        return Vitals(pid, when, _why(error))
+        return ProcessStats(pid, when, _why(error))
     state, used, started = fields[0].decode(), int(fields[11]) + int(fields[12]), int(fields[19])
-    words = shown(command.rstrip("\0").replace("\0", " "))
-    moved, waits = _moved(pid, proc), _waits(pid, proc)
-    return Vitals(pid, when, "", state, started, used, moved, waits, words)
+    words = safe_line(command.rstrip("\0").replace("\0", " "))
+    moved, waits = _read_io(pid, proc), _read_wchan(pid, proc)
+    return ProcessStats(pid, when, "", state, started, used, moved, waits, words)
 
 
 def _why(error: OSError) -> str:
-    """Why /proc did not answer."""
+    """Why /proc could not be read."""
     if isinstance(error, FileNotFoundError | ProcessLookupError):
-        return "it is gone"
+        return "it has exited"
     return (error.strerror or str(error)).lower()
 
 
-def _moved(pid: int, proc: Proc) -> tuple[int, int] | str:
+def _read_io(pid: int, proc: ProcReader) -> tuple[int, int] | str:
     try:
         rows = dict(row.split(b": ") for row in proc.read(f"/proc/{pid}/io").splitlines())
         return int(rows[b"rchar"]), int(rows[b"wchar"])
     except OSError as error:
         return _why(error)
     except (ValueError, KeyError):
-        return "not told in a form that is known"
+        return "unknown format"
 
 
-def _waits(pid: int, proc: Proc) -> str:
+def _read_wchan(pid: int, proc: ProcReader) -> str:
     try:
         symbol = proc.read(f"/proc/{pid}/wchan").decode("ascii", "replace").strip()
     except OSError:
-        return ""  # the state says that it waits; only for what is not known
+        return ""  # the state letter shows that it waits; the reason stays unknown
     return "" if symbol == "0" else symbol
 
 
-def _files(pid: int, below: str, proc: Proc) -> Files | str:
+def _files(pid: int, below: str, proc: ProcReader) -> OpenFiles | str:
     folder, under = f"/proc/{pid}/fd", os.path.join(below, "") if below else ""
     found: dict[str, None] = {}
     try:
         numbers = proc.names(folder)
-        for number in numbers[:FILES]:
+        for number in numbers[:MAX_FILES]:
             try:
                 path = proc.link(f"{folder}/{number}")
             except FileNotFoundError:
-                continue  # closed since
+                continue  # closed meanwhile
             if under and path.startswith(under):
-                found[shown(path.removeprefix(under))] = None
+                found[safe_line(path.removeprefix(under))] = None
     except OSError as error:
         return _why(error)
-    return Files(len(numbers), tuple(found), len(numbers) > FILES)
+    return OpenFiles(len(numbers), tuple(found), len(numbers) > MAX_FILES)
 
 
-def _kin(pid: int, proc: Proc) -> tuple[Vitals, ...] | str:
-    """Its children and theirs, parents first."""
-    found: list[Vitals] = []
+def _read_descendants(pid: int, proc: ProcReader) -> tuple[ProcessStats, ...] | str:
+    """Its descendants, parents first."""
+    found: list[ProcessStats] = []
     waiting = [pid]
-    while waiting and len(found) < KIN:
+    while waiting and len(found) < MAX_DESCENDANTS:
         parent = waiting.pop(0)
         try:
             children = list(_children(parent, proc))
         except OSError as error:
             if parent == pid:
                 return _why(error)
-            continue  # it ended since
+            continue  # it has exited meanwhile
         seen = [_read(child, proc) for child in children]
         found += [child for child in seen if not child.unknown]
         waiting += children
-    return tuple(found[:KIN])
+    return tuple(found[:MAX_DESCENDANTS])
 
 
-def _children(pid: int, proc: Proc) -> Iterator[int]:
+def _children(pid: int, proc: ProcReader) -> Iterator[int]:
     for thread in proc.names(f"/proc/{pid}/task"):
         yield from map(int, proc.read(f"/proc/{pid}/task/{thread}/children").split())
 
 
-# ---- what follows
+# ---- conclusions
 
 
-def between(before: Vitals, now: Vitals) -> ProcessDelta | None:
-    """What was done between two readings; None where they are too close, or not of one process."""
+def stats_delta(before: ProcessStats, now: ProcessStats) -> ProcessDelta | None:
+    """Difference of two readings; None if they are too close or of different processes."""
     seconds = now.when - before.when
-    if before.unknown or now.unknown or before.started != now.started or seconds < LEAST:
+    if (
+        before.unknown
+        or now.unknown
+        or before.started != now.started
+        or seconds < MIN_INTERVAL_SECONDS
+    ):
         return None
     known = {(each.pid, each.started): each for each in _all(before)}
     ticks, moved = 0, 0
     for each in _all(now):
-        # Of a child that came since, all is new.
-        then = known.get((each.pid, each.started), Vitals(each.pid, 0.0, moved=(0, 0)))
+        # All values of a new child count.
+        then = known.get((each.pid, each.started), ProcessStats(each.pid, 0.0, io_bytes=(0, 0)))
         ticks += each.cpu - then.cpu
-        if not isinstance(each.moved, str) and not isinstance(then.moved, str):
-            moved += sum(each.moved) - sum(then.moved)
-    hidden = isinstance(now.moved, str)
+        if not isinstance(each.io_bytes, str) and not isinstance(then.io_bytes, str):
+            moved += sum(each.io_bytes) - sum(then.io_bytes)
+    hidden = isinstance(now.io_bytes, str)
     return ProcessDelta(seconds, ticks / os.sysconf("SC_CLK_TCK"), None if hidden else moved)
 
 
-def _all(vitals: Vitals) -> Sequence[Vitals]:
-    return (vitals, *(() if isinstance(vitals.kin, str) else vitals.kin))
+def _all(vitals: ProcessStats) -> Sequence[ProcessStats]:
+    return (vitals, *(() if isinstance(vitals.descendants, str) else vitals.descendants))
 
 
-STATES: Mapping[str, str] = {
+STATE_TEXTS: Mapping[str, str] = {
     "R": "runs",
     "S": "sleeps",
-    "D": "waits for a disk or a server, and hears no signal meanwhile",
+    "D": "waits for a disk or a server, no signal can end it",
     "T": "is stopped by a signal",
     "t": "is stopped by a debugger",
-    "Z": "has ended, and nobody has waited for it",
-    "X": "ends just now",
+    "Z": "has exited, but its parent has not reaped it (zombie)",
+    "X": "is exiting",
     "I": "is idle",
 }
-"""The kernel's letters for what a process does, in words."""
+"""State letters of the kernel and their meaning."""
 
-CHANNELS: tuple[tuple[str, str], ...] = (
+WAIT_CHANNELS: tuple[tuple[str, str], ...] = (
     ("do_wait", "for a child to end"),
-    ("hrtimer_nanosleep", "until a time of its own"),
-    ("do_nanosleep", "until a time of its own"),
+    ("hrtimer_nanosleep", "for a timer"),
+    ("do_nanosleep", "for a timer"),
     ("futex", "for another of its threads"),
-    ("pipe_read", "for something to come through a pipe"),
-    ("pipe_wait_readable", "for something to come through a pipe"),
-    ("anon_pipe_read", "for something to come through a pipe"),
-    ("pipe_w", "for somebody to read from a pipe"),
-    ("anon_pipe_write", "for somebody to read from a pipe"),
+    ("pipe_read", "for input from a pipe"),
+    ("pipe_wait_readable", "for input from a pipe"),
+    ("anon_pipe_read", "for input from a pipe"),
+    ("pipe_w", "for the reader of a pipe"),
+    ("anon_pipe_write", "for the reader of a pipe"),
     ("poll_schedule_timeout", "for a connection, a pipe or a timer"),
     ("do_sys_poll", "for a connection, a pipe or a timer"),
     ("do_select", "for a connection, a pipe or a timer"),
@@ -254,49 +262,51 @@ CHANNELS: tuple[tuple[str, str], ...] = (
     ("unix_stream", "for a program on a socket"),
     ("__skb_wait", "for the network"),
     ("wait_woken", "for a terminal or a connection"),
-    ("do_signal_stop", "to be let go on"),
+    ("do_signal_stop", "for SIGCONT"),
     ("do_sigtimedwait", "for a signal"),
     ("sigsuspend", "for a signal"),
     ("__do_sys_pause", "for a signal"),
     ("__x64_sys_pause", "for a signal"),
     ("__arm64_sys_pause", "for a signal"),
 )
-"""How the kernel's names for the places where a process waits begin, and what it waits for there.
-"""
+"""Prefixes of kernel function names (wchan), and what a process in them waits for."""
 
 
-def is_stopped(vitals: Vitals) -> bool:
-    """Whether it goes on only when it is told to."""
+def is_stopped(vitals: ProcessStats) -> bool:
+    """True if it is stopped and needs SIGCONT or its debugger."""
     return vitals.state in ("T", "t")
 
 
-def hears_nothing(vitals: Vitals) -> bool:
-    """Whether no signal ends it before the disk or the server that it waits for has answered."""
+def is_uninterruptible(vitals: ProcessStats) -> bool:
+    """True if it is in uninterruptible sleep: no signal ends it until the disk or server
+    answers."""
     return vitals.state == "D"
 
 
-def doing(vitals: Vitals) -> str:
-    """What a process does, in words: `sleeps, waits for a child to end (do_wait)`."""
+def describe_state(vitals: ProcessStats) -> str:
+    """Describe what a process is doing: `sleeps, waits for a child to end (do_wait)`."""
     if vitals.unknown:
         return f"? {vitals.unknown}"
-    state = STATES.get(vitals.state, f"is in the state {shown(vitals.state)}")
+    state = STATE_TEXTS.get(vitals.state, f"is in state {safe_line(vitals.state)}")
     if not vitals.waits or is_stopped(vitals) or vitals.state in ("R", "Z", "X"):
         return state
-    symbol = shown(vitals.waits)
-    known = [words for start, words in CHANNELS if symbol.startswith(start)]
+    symbol = safe_line(vitals.waits)
+    known = [words for start, words in WAIT_CHANNELS if symbol.startswith(start)]
     what = f"waits {known[0]} ({symbol})" if known else f"waits in the kernel ({symbol})"
     return f"{state}, {what}" if vitals.state == "S" else f"{state} ({symbol})"
 
 
-def pace(done: ProcessDelta | None) -> str:
-    """What was done lately, in words: `no CPU, nothing read or written in the last 5 s`."""
+def describe_activity(done: ProcessDelta | None) -> str:
+    """Describe recent activity: `no CPU, nothing read or written in the last 5 s`."""
     if done is None:
-        return "? being measured"
+        return "? measuring..."
     over = f"in the last {done.seconds:.0f} s" if done.seconds >= 1.5 else "in the last second"
     cpu = f"{done.cpu:.2f} s of CPU" if done.cpu else "no CPU"
-    if done.moved is None:
-        return f"{cpu} {over}; what it read and wrote is hidden from us"
-    moved = f"{_bytes(done.moved)} read and written" if done.moved else "nothing read or written"
+    if done.io_bytes is None:
+        return f"{cpu} {over}; I/O unknown"
+    moved = (
+        f"{_bytes(done.io_bytes)} read and written" if done.io_bytes else "nothing read or written"
+    )
     return f"{cpu}, {moved} {over}"
 
 
@@ -308,43 +318,47 @@ def _bytes(amount: int) -> str:
     return f"{amount:,} GiB"
 
 
-def facts(vitals: Vitals, done: ProcessDelta | None) -> tuple[tuple[str, str], ...]:
-    """What is to be told of a process, as pairs of a name and words; foreign words are inert."""
+def list_facts(vitals: ProcessStats, done: ProcessDelta | None) -> tuple[tuple[str, str], ...]:
+    """Facts about a process as (name, text) pairs; untrusted text is made safe."""
     if vitals.unknown:
         return (("it does", f"? PID {vitals.pid}: {vitals.unknown}"),)
-    rows = [("it does", doing(vitals)), ("lately", pace(done))]
-    if isinstance(done, ProcessDelta) and done.moved is None and isinstance(vitals.moved, str):
-        rows[1] = ("lately", f"{pace(done)} ({vitals.moved})")
+    rows = [("it does", describe_state(vitals)), ("lately", describe_activity(done))]
+    if (
+        isinstance(done, ProcessDelta)
+        and done.io_bytes is None
+        and isinstance(vitals.io_bytes, str)
+    ):
+        rows[1] = ("lately", f"{describe_activity(done)} ({vitals.io_bytes})")
     files = vitals.files
-    rows.append(("open files", f"? {files}" if isinstance(files, str) else _told(files)))
-    if isinstance(vitals.kin, str):
-        rows.append(("children", f"? {vitals.kin}"))
-    elif not vitals.kin:
+    rows.append(("open files", f"? {files}" if isinstance(files, str) else _describe_files(files)))
+    if isinstance(vitals.descendants, str):
+        rows.append(("children", f"? {vitals.descendants}"))
+    elif not vitals.descendants:
         rows.append(("children", "none"))
     else:
         rows += [
-            ("children" if number == 0 else "", _child(each, vitals.when))
-            for number, each in enumerate(vitals.kin)
+            ("children" if number == 0 else "", _describe_child(each, vitals.when))
+            for number, each in enumerate(vitals.descendants)
         ]
     return tuple(rows)
 
 
-def _told(files: Files) -> str:
-    amount = f"{files.amount:,}" + (f", of which {FILES} were looked at" if files.more else "")
+def _describe_files(files: OpenFiles) -> str:
+    amount = f"{files.amount:,}" + (f" ({MAX_FILES} examined)" if files.more else "")
     if not files.below:
-        return f"{amount}, none below the spool"
-    below = sorted(files.below, key=_interest)
-    named, left = ", ".join(below[:NAMED]), len(below) - NAMED
+        return f"{amount}, none in the spool"
+    below = sorted(files.below, key=_file_order)
+    named, left = ", ".join(below[:MAX_NAMED_FILES]), len(below) - MAX_NAMED_FILES
     more = f" and {left} more" if left > 0 else ""
-    return f"{amount}; below the spool: {named}{more}"
+    return f"{amount}; in the spool: {named}{more}"
 
 
-def _interest(path: str) -> tuple[bool, bool]:
-    """Files come before folders, and what has no name any more last."""
+def _file_order(path: str) -> tuple[bool, bool]:
+    """Sort key: files before folders, deleted files last."""
     return path.endswith(" (deleted)"), "." not in os.path.basename(path)
 
 
-def _child(vitals: Vitals, now: float) -> str:
-    age = lasting(max(0.0, now - vitals.started / os.sysconf("SC_CLK_TCK")))
+def _describe_child(vitals: ProcessStats, now: float) -> str:
+    age = describe_duration(max(0.0, now - vitals.started / os.sysconf("SC_CLK_TCK")))
     command = vitals.command[:120] or "(no command line)"
-    return f"PID {vitals.pid} {command}, {age} old: {doing(vitals)}"
+    return f"PID {vitals.pid} {command}, {age} old: {describe_state(vitals)}"

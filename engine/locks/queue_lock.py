@@ -1,8 +1,9 @@
-"""The queue's lock: who may work on a spool, and what can be said about whoever does.
+"""The queue lock, a PID file with flock(2): examine it, take it, renew its heartbeat, release it.
 
 The file names its holder (format: `engine.locks.lock_file`). The holder also keeps the flock of the
-file and passes it to its handlers. A free flock means that no process of ours runs, whatever the
-file contains; a program without flock is judged by its PID.
+file and passes it to its handlers. If the flock is free, no process of ours is running, whatever
+the
+file contains; a program that does not use flock is judged by its PID.
 
 Source: NFTBan Queue and Mail Contract, "Lock file".
 """
@@ -27,58 +28,58 @@ from engine.system import files
 if TYPE_CHECKING:
     from engine.locks.lock_holder import LockScene
 
-RENEWAL = 30.0
-"""Seconds between two signs of life; the other program breaks a lock by the age of its file."""
+HEARTBEAT_SECONDS = 30.0
+"""Seconds between two heartbeats; the other program breaks a lock by the age of its file."""
 
-WRITING = 2.0
-"""Seconds for which an empty lock file may be one that is just being written."""
+WRITE_SECONDS = 2.0
+"""Seconds for which an empty lock file is taken for one that is being written."""
 
-LITTER = 60.0
-"""Seconds after which a draft that nobody has open was left by a process that was killed."""
+MIN_DRAFT_AGE_SECONDS = 60.0
+"""Seconds after which an unlocked draft is removed: its process was killed."""
 
 Clock: TypeAlias = Callable[[], float]
-"""Seconds: of the epoch (UTC), or since the machine was started (`lockfile.uptime`)."""
+"""Returns seconds: since the epoch (UTC), or since boot (`lock_file.uptime`)."""
 
-_GLANCES, _PATIENCE = 2, 20
-"""How often a busy flock is tried again, after `_PAUSE`: at first, and where nobody is seen to
+_FLOCK_TRIES, _UNSEEN_FLOCK_TRIES = 2, 20
+"""How often to retry a busy flock after `_PAUSE_SECONDS`: normally, and if no process is seen to
 have it."""
 
-_PAUSE = 0.005
-"""Seconds; somebody who only looks has a flock for microseconds."""
+_PAUSE_SECONDS = 0.005
+"""Seconds; a process that only examines the lock has its flock for microseconds."""
 
-_CHANGES = 10
-"""How often a lock file that changes while it is judged is judged anew."""
+_MAX_REREADS = 10
+"""How often to re-read a lock file that changes while it is examined."""
 
-_TOKEN = 8
+_TOKEN_BYTES = 8
 """Random bytes in a lock's token."""
 
 
-class Busy(Exception):
-    """Somebody else has the lock; the evidence says who."""
+class LockBusy(Exception):
+    """Another process holds the lock; see `evidence`."""
 
     def __init__(self, evidence: LockEvidence) -> None:
         super().__init__(evidence.reason)
         self.evidence = evidence
 
 
-class Lost(Exception):
-    """The lock that we held is not ours any more: stop, and touch nothing."""
+class LockLost(Exception):
+    """Our lock was taken away: stop and change nothing more."""
 
 
-# ---- looking at it
+# ---- examine
 
 
-def examine(
-    path: str, threshold: float, clock: Clock = time.time, uptime: Clock = lock_file.uptime
+def examine_lock(
+    path: str, threshold: float, clock: Clock = time.time, uptime: Clock = lock_file.boot_seconds
 ) -> LockEvidence:
-    """What the lock file says and what follows from it; changes nothing.
+    """Read the lock file and judge it; changes nothing.
 
-    `threshold`: seconds without a sign of life after which a live holder counts as stuck.
+    `threshold`: seconds without a heartbeat after which a live holder counts as stuck.
     """
     try:
         fd = _open(path, os.O_RDONLY)
     except FileNotFoundError:
-        return LockEvidence(Verdict.FREE, reason="no lock file", seen=NO_LOCK)
+        return LockEvidence(Verdict.FREE, reason="no lock file", identity=NO_LOCK)
     except (OSError, files.Refused) as error:
         why = error.strerror if isinstance(error, OSError) else error
         return LockEvidence(Verdict.UNKNOWN, reason=f"{path}: {why}")
@@ -91,11 +92,11 @@ def examine(
 
 
 def _open(path: str, flags: int) -> int:
-    """A descriptor of a lock file, opened so that nothing can lead us elsewhere or block us.
+    """Open a lock file without following links and without blocking.
 
     Raises:
         FileNotFoundError: there is none.
-        files.Refused: what lies there is no file.
+        files.Refused: it is not a regular file.
         OSError: it cannot be opened.
     """
     folder = _folder_of(path)
@@ -111,98 +112,104 @@ def _open(path: str, flags: int) -> int:
 
 
 def _no_file(path: str) -> files.Refused:
-    import shlex  # which no worker needs at its start
+    import shlex  # not needed when a worker starts
 
     mend = f"ls -ld {shlex.quote(path)}"
-    return files.Refused(f"expected a regular file; look at it and remove it: {mend}")
+    return files.Refused(f"expected a regular file; check and remove it: {mend}")
 
 
 def _folder_of(path: str) -> int:
-    # Whose folder it is could have made it a link to somebody else's.
+    # The folder's owner may have replaced it by a link to a folder of another user.
     return files.open_folder(os.path.dirname(path) or ".")
 
 
 NO_LOCK = "free"
-"""`LockEvidence.seen` where there is no lock file."""
+"""`LockEvidence.seen` if there is no lock file."""
 
 
 def _judge(
     path: str, fd: int, free: bool | None, threshold: float, now: float, up: float
 ) -> LockEvidence:
-    """`free`: whether the flock is; None to find out, without getting into anybody's way."""
-    for _ in range(_CHANGES):
+    """`free`: True if the flock is free; None to find out, without blocking other processes."""
+    for _ in range(_MAX_REREADS):
         evidence = _judge_once(path, fd, free, threshold, now, up)
         if evidence is not None:
             return evidence
-    raise files.Refused("it is written anew all the time")
+    raise files.Refused("it keeps changing; try again")
 
 
 def _judge_once(
     path: str, fd: int, free: bool | None, threshold: float, now: float, up: float
 ) -> LockEvidence | None:
-    """As `_judge`; None when it changed hands meanwhile."""
+    """Like `_judge`; None if the lock changed hands meanwhile."""
     state = os.fstat(fd)
     if not stat.S_ISREG(state.st_mode):
         raise _no_file(path)
-    data = os.pread(fd, lock_file.LIMIT + 1, 0)
-    claim = lock_file.parse(data)
+    data = os.pread(fd, lock_file.MAX_LOCK_BYTES + 1, 0)
+    claim = lock_file.parse_claim(data)
     folder = os.stat(os.path.dirname(path) or ".")
-    if why := _strange(path, fd, state, folder):
+    if why := _file_problem(path, fd, state, folder):
         raise files.Refused(why)
     if claim is None:
         free = files.is_unclaimed(fd) if free is None else free
-        return _nobody(data, state, free, threshold, now)
-    from engine.locks import lock_holder  # only where somebody else's lock is met
+        return _judge_without_pid(data, state, free, threshold, now)
+    from engine.locks import lock_holder  # loaded only if there is a lock of another process
 
-    named = lock_holder.look(claim.pid, state)
+    named = lock_holder.read_process(claim.pid, state)
     if free is None:
-        # Whose process has the flock open has it: no need to try, and to be in the way of another.
+        # A process that has the file open with the flock is the holder: testing would only get in
+        # the way.
         free = (named is None or named.taker is None) and files.is_unclaimed(fd)
     scene = lock_holder.LockScene(
         claim,
         busy=not free,
         named=named,
         others=(),
-        here=lock_holder.here(),
+        observer=lock_holder.describe_observer(),
         owner=folder.st_uid,
         writer=state.st_uid,
-        remote=lock_holder.remote(fd),
+        remote=lock_holder.shared_file_system(fd),
         mtime=state.st_mtime,
         booted=now - up,
     )
     if scene.busy and (scene.holder is None or scene.holder.taker is None):
-        scene = scene._replace(others=lock_holder.all_with(state))
-        if os.pread(fd, lock_file.LIMIT + 1, 0) != data:
-            return None  # those seen may be the next holder's, not this one's
-    age = lock_holder.silence(scene, now, up, lock_file.slept())
-    verdict, reason = judge(scene, age, threshold)
-    doubt = lock_holder.doubt(scene) if verdict in (Verdict.HELD, Verdict.STUCK) else ""
+        scene = scene._replace(others=lock_holder.processes_with_flock(state))
+        if os.pread(fd, lock_file.MAX_LOCK_BYTES + 1, 0) != data:
+            return None  # the processes found may belong to the next holder
+    age = lock_holder.heartbeat_age(scene, now, up, lock_file.suspended_seconds())
+    verdict, reason = judge_lock(scene, age, threshold)
+    doubt = lock_holder.signal_refusal(scene) if verdict in (Verdict.HELD, Verdict.STUCK) else ""
     return LockEvidence(
         *(verdict, claim.pid, now - age, age, reason, doubt),
-        facts=(*lock_holder.facts(scene, age, threshold), ("follows", follows(verdict, doubt))),
-        seen=_seen(claim, data, state),
+        facts=(
+            *lock_holder.list_facts(scene, age, threshold),
+            ("follows", describe_consequence(verdict, doubt)),
+        ),
+        identity=_lock_identity(claim, data, state),
         holders=tuple(process.pid for process in scene.targets),
-        proven=lock_holder.proven(scene, verdict),
+        is_proven=lock_holder.is_proven(scene, verdict),
     )
 
 
-def _strange(path: str, fd: int, state: os.stat_result, folder: os.stat_result) -> str:
-    """Why a file is not taken for a lock, whatever it says; "" when it may be one.
+def _file_problem(path: str, fd: int, state: os.stat_result, folder: os.stat_result) -> str:
+    """Why a file is not accepted as a lock, whatever it contains; "" if it is.
 
-    Who owns the folder can put another one's file into it, by a second name, for us to write in.
+    The folder's owner could hard-link another user's file into it, to make us write to that file.
     """
     if state.st_uid not in (0, folder.st_uid, os.geteuid()):
-        return f"belongs to user {state.st_uid}, expected {folder.st_uid} as its folder, or root"
+        return f"belongs to user {state.st_uid}, expected {folder.st_uid} (as its folder) or root"
     draft = _draft_of(path, state) if state.st_nlink == 2 else ""
-    # Without one, its maker may have taken the draft's name away just now.
+    # If no draft is found, its process may have unlinked it just now: read the link count again.
     if state.st_nlink > 1 and not draft and os.fstat(fd).st_nlink > 1:
-        return "has a second hard link, expected a lock file of its own"
+        return "has a second hard link, expected only one"
     return ""
 
 
 def _draft_of(path: str, state: os.stat_result) -> str:
-    """The draft that is a lock file's other name, until its maker takes it away; "" for none."""
-    for name in files.listed(os.path.dirname(path) or "."):
+    """Path of the draft (second hard link) that a lock file still has, until its creator unlinks
+    it;
+    "" if none."""
+    for name in files.list_names(os.path.dirname(path) or "."):
         draft = os.path.join(os.path.dirname(path), name)
         if _is_draft(name, os.path.basename(path)) and _same(draft, state):
             return draft
@@ -211,7 +218,7 @@ def _draft_of(path: str, state: os.stat_result) -> str:
 
 def _is_draft(name: str, final: str) -> bool:
     token = name.removeprefix(f"{final}.")
-    return token != name and len(token) == 2 * _TOKEN and not token.strip("0123456789abcdef")
+    return token != name and len(token) == 2 * _TOKEN_BYTES and not token.strip("0123456789abcdef")
 
 
 def _same(path: str, state: os.stat_result) -> bool:
@@ -221,153 +228,159 @@ def _same(path: str, state: os.stat_result) -> bool:
         return False
 
 
-def _nobody(
+def _judge_without_pid(
     data: bytes, state: os.stat_result, free: bool, threshold: float, now: float
 ) -> LockEvidence:
-    """The verdict on a file that names no process."""
+    """Judge a lock file that names no process."""
     since = state.st_mtime
     age = max(0.0, now - since)
     if not free:
-        verdict = Verdict.STUCK if policy.stuck(age, threshold) else Verdict.HELD
-        reason, doubt = "somebody is at work, PID unknown", "the lock file names no process"
-    elif abs(now - since) <= WRITING:
+        verdict = Verdict.STUCK if policy.is_stuck(age, threshold) else Verdict.HELD
+        reason, doubt = "a worker with unknown PID is at work", "the lock file names no process"
+    elif abs(now - since) <= WRITE_SECONDS:
         verdict, reason, doubt = Verdict.HELD, "being written", "the lock file names no process"
     else:
-        verdict, reason, doubt = Verdict.STALE, "it names no process", ""
+        verdict, reason, doubt = Verdict.STALE, "the lock file names no process", ""
     facts = (
         ("holder", "the file names no process"),
-        ("flock", "free: nobody has it" if free else "? held, but by whom is not in the file"),
-        ("follows", follows(verdict, doubt)),
+        ("flock", "free" if free else "? held; the file names no process"),
+        ("follows", describe_consequence(verdict, doubt)),
     )
-    seen = _seen(None, data, state)
-    return LockEvidence(verdict, None, since, age, reason, doubt, facts, seen, proven=False)
+    seen = _lock_identity(None, data, state)
+    return LockEvidence(verdict, None, since, age, reason, doubt, facts, seen, is_proven=False)
 
 
-def _seen(claim: LockClaim | None, data: bytes, state: os.stat_result) -> str:
-    # Another program's text has no token, but its PID and time; and it makes a new file.
+def _lock_identity(claim: LockClaim | None, data: bytes, state: os.stat_result) -> str:
+    # Another program's file has no token, but it is a new file each time, with another PID and
+    # time.
     mark = claim and claim.mark
     return f"{state.st_ino:x}.{mark.token if mark else f'{zlib.crc32(data):08x}'}"
 
 
-def judge(scene: LockScene, age: float, threshold: float) -> tuple[Verdict, str]:
-    """The verdict on a lock that names a process, and its reason; decides from values alone."""
+def judge_lock(scene: LockScene, age: float, threshold: float) -> tuple[Verdict, str]:
+    """Verdict and reason for a lock that names a process; uses only the given values."""
     pid, there = scene.claim.pid, scene.holder is not None
-    # On a file system of several machines neither a flock nor a missing PID tells of the others.
+    # On a shared file system, flock and PID tell nothing about processes on other machines.
     far = bool(scene.remote) and (scene.claim.mark is None or scene.is_elsewhere)
     if not scene.busy and not far:
         if scene.claim.mark is not None:
-            # In a container every worker may have the same PID: the flock says that it is gone.
-            return Verdict.STALE, f"PID {pid} {'let go of it' if there else 'is gone'}"
-        if not there or pid == scene.here.pid:
+            # In containers all workers may have the same PID: only the flock shows that it is gone.
+            return Verdict.STALE, f"PID {pid} {'released it' if there else 'is gone'}"
+        if not there or pid == scene.observer.pid:
             return Verdict.STALE, f"PID {pid} is gone"
     takers = {process.taker for process in scene.others} - {pid, 0, None}
     if takers:
-        # By whom a container's worker took it is told in our numbers: that is not to say lately.
+        # A container's worker has another PID here, so it need not be a new holder.
         just = "" if scene.is_elsewhere else "just "
         who = f"PID {takers.pop()}, which has {just}taken the flock,"
     elif far:
-        who = f"PID {pid}, perhaps of another machine,"
+        who = f"PID {pid}, perhaps on another machine,"
     elif scene.is_elsewhere:
         who = f"PID {pid} of another container or machine"
     else:
         who = f"PID {pid}" if there else f"a child of PID {pid}, which is gone,"
-    if policy.stuck(age, threshold):
-        limit = policy.lasting(threshold)
-        why = f"gave no sign of life for {policy.lasting(age)} (limit {limit})"
-        return Verdict.STUCK, f"{who} lives, but {why}"
+    if policy.is_stuck(age, threshold):
+        limit = policy.describe_duration(threshold)
+        why = f"no heartbeat for {policy.describe_duration(age)} (limit {limit})"
+        return Verdict.STUCK, f"{who} is alive, {why}"
     return Verdict.HELD, f"{who} is at work"
 
 
-def follows(verdict: Verdict, doubt: str) -> str:
-    """What is done about such a lock."""
+def describe_consequence(verdict: Verdict, doubt: str) -> str:
+    """What happens to a lock with this verdict, as text."""
     if verdict is Verdict.STUCK:
-        return "left alone: nobody is signalled in doubt" if doubt else "its holder may be ended"
-    return {Verdict.STALE: "whoever comes next takes it over"}.get(verdict, "it is respected")
+        return "no signal is sent: not safe" if doubt else "its holder may be ended"
+    return {Verdict.STALE: "the next worker takes it over"}.get(verdict, "it is respected")
 
 
-def with_claims(
+def check_claims(
     evidence: LockEvidence, begun: float | None, threshold: float, now: float
 ) -> LockEvidence:
-    """Doubt a stuck lock if its queue claimed a task after the last heartbeat, and lately.
+    """Forbid to break a stuck lock if a task was claimed recently, after the last heartbeat.
 
-    `begun` is when the newest task in work was claimed, epoch seconds UTC; None if there is none. A
-    claim in the first `RENEWAL` seconds is no contradiction, and one that is older than `threshold`
-    seconds proves no more than the heartbeat. One in the future proves nothing: the date was set.
+    `begun`: when the newest active task was claimed, epoch seconds UTC; None if there is none. A
+    claim
+    less than `HEARTBEAT_SECONDS` seconds after the heartbeat is normal, and one older than
+    `threshold` seconds
+    is no proof. One in the future is ignored: the clock was changed.
     """
-    if evidence.verdict is not Verdict.STUCK or evidence.doubt or begun is None:
+    if evidence.verdict is not Verdict.STUCK or evidence.signal_refusal or begun is None:
         return evidence
-    late = begun - (now - evidence.age) > RENEWAL + WRITING
-    if not late or not -WRITING <= now - begun <= threshold:
+    late = begun - (now - evidence.age) > HEARTBEAT_SECONDS + WRITE_SECONDS
+    if not late or not -WRITE_SECONDS <= now - begun <= threshold:
         return evidence
-    last = policy.at(now - evidence.age)
-    doubt = f"a task was claimed {policy.at(begun)}, after the last heartbeat {last}: it was alive"
+    last = policy.format_time(now - evidence.age)
+    doubt = (
+        f"a task was claimed {policy.format_time(begun)}, after the last heartbeat {last}: it "
+        "was alive"
+    )
     *facts, _ = evidence.facts
-    facts.append(("follows", follows(Verdict.STUCK, doubt)))
-    return evidence._replace(doubt=doubt, facts=tuple(facts))
+    facts.append(("follows", describe_consequence(Verdict.STUCK, doubt)))
+    return evidence._replace(signal_refusal=doubt, facts=tuple(facts))
 
 
-# ---- having it
+# ---- take and release
 
 
 class PidLock:
-    """The lock while we hold it; made by `acquire`."""
+    """The queue lock while this process holds it; made by `acquire`."""
 
     def __init__(
         self, path: str, fd: int, claim: LockClaim, clock: Clock, uptime: Clock, taken_over: str
     ) -> None:
         self.path = path
         self.fd = fd
-        """Handed on to handlers: as long as one of them lives, the flock is busy."""
+        """Inherited by handlers: as long as one of them lives, the flock is busy."""
         self.taken_over = taken_over
-        """Whose stale lock this was, in words; "" when there was none."""
+        """The reason of the stale verdict if a stale lock was taken over; "" otherwise."""
         self._claim = claim
         self._clock, self._uptime = clock, uptime
         self._renewed = clock()
 
     def renew(self) -> None:
-        """Give a sign of life, if it is time for one.
+        """Write a heartbeat if the last one is older than `HEARTBEAT_SECONDS` seconds.
 
         Raises:
-            Lost: the lock is not ours any more.
+            Lost: the lock is no longer ours.
         """
         now = self._clock()
-        if abs(now - self._renewed) < RENEWAL:
+        if abs(now - self._renewed) < HEARTBEAT_SECONDS:
             return
         self.check()
         mark = self._claim.mark
         assert mark is not None
-        mark = mark._replace(alive_at=int(self._uptime()), slept=int(lock_file.slept()))
+        mark = mark._replace(alive_at=int(self._uptime()), slept=int(lock_file.suspended_seconds()))
         _write(self.fd, self._claim._replace(written=int(now), mark=mark))
         self._renewed = now
 
     def check(self) -> None:
-        """Make sure that the lock file is still the one we hold.
+        """Verify that the lock file at the path is the one we hold.
 
         Raises:
-            Lost: it is another one, or gone.
+            Lost: it was replaced or removed.
         """
         if not _is_at(self.path, self.fd):
-            raise Lost(f"{self.path}: the lock was taken away from us")
+            raise LockLost(f"{self.path}: the lock file was replaced or removed")
 
     def release(self) -> None:
-        """Remove the lock file, if it is still ours; let go in any case."""
+        """Remove the lock file if it is still ours, and release the flock."""
         if self.fd < 0:
             return
         try:
             if _is_at(self.path, self.fd):
                 folder = _folder_of(self.path)
                 try:
-                    files.forget(os.path.basename(self.path), folder)
+                    files.unlink_quietly(os.path.basename(self.path), folder)
                 finally:
                     os.close(folder)
         except FileNotFoundError:
-            pass  # its folder was removed between the look and now: nothing left to release
+            pass  # the folder was removed in the meantime: nothing left to release
         finally:
             os.close(self.fd)
             self.fd = -1
 
     def abandon(self) -> None:
-        """Let go, and leave the lock file to those who inherited its flock."""
+        """Close the file but leave it and its flock to the handlers that inherited it."""
         os.close(self.fd)
         self.fd = -1
 
@@ -378,37 +391,37 @@ class PidLock:
         self.release()
 
 
-def acquire(
+def acquire_lock(
     path: str,
     threshold: float,
     clock: Clock = time.time,
-    uptime: Clock = lock_file.uptime,
+    uptime: Clock = lock_file.boot_seconds,
     *,
     seen: str = "",
 ) -> PidLock:
-    """Take the lock, from nobody or from a holder that is gone.
+    """Take the lock if it is free or stale.
 
-    `seen`: take over no other lock than this one (`LockEvidence.seen`); "" for any.
+    `seen`: take over only the lock with this identity (`LockEvidence.seen`); "" for any.
 
     Raises:
-        Busy: somebody holds it, at work or stuck, or it is not the one that was seen.
-        OSError: the lock file cannot be made.
+        Busy: another process holds it, active or stuck, or it is not the lock `seen`.
+        OSError: the lock file cannot be created.
     """
     for _ in range(100):
-        lock = _adopt(path, threshold, clock, uptime, seen) or _create(path, clock, uptime)
+        lock = _take_over(path, threshold, clock, uptime, seen) or _create(path, clock, uptime)
         if lock is not None:
             return lock
-    raise Busy(LockEvidence(Verdict.UNKNOWN, reason=f"{path}: changes hands all the time"))
+    raise LockBusy(LockEvidence(Verdict.UNKNOWN, reason=f"{path}: keeps changing hands; try again"))
 
 
 def _create(path: str, clock: Clock, uptime: Clock) -> PidLock | None:
-    """A new lock file, seen by others only whole and with its flock held; None if one is there."""
-    claim = lock_file.claim_of_ours(os.urandom(_TOKEN).hex(), clock(), uptime())
+    """Create a lock file and link(2) it into place, complete and locked; None if one exists."""
+    claim = lock_file.make_claim(os.urandom(_TOKEN_BYTES).hex(), clock(), uptime())
     assert claim.mark is not None
     folder = _folder_of(path)
     try:
         final = os.path.basename(path)
-        # Named by the token, for in two containers two processes have the same PID.
+        # The name has the token, because processes in two containers may have the same PID.
         name = f"{final}.{claim.mark.token}"
         fd = os.open(
             name,
@@ -417,7 +430,7 @@ def _create(path: str, clock: Clock, uptime: Clock) -> PidLock | None:
             dir_fd=folder,
         )
         try:
-            owner = files.owner_for(os.fstat(folder))
+            owner = files.new_file_owner(os.fstat(folder))
             if owner is not None:
                 files.fchown(fd, *owner)
             files.claim_flock(fd)
@@ -430,57 +443,59 @@ def _create(path: str, clock: Clock, uptime: Clock) -> PidLock | None:
             os.close(fd)
             raise
         finally:
-            files.forget(name, folder)
-        _sweep(final, folder, os.fstat(fd).st_mtime)
+            files.unlink_quietly(name, folder)
+        _remove_drafts(final, folder, os.fstat(fd).st_mtime)
         return PidLock(path, fd, claim, clock, uptime, "")
     finally:
         os.close(folder)
 
 
-def _sweep(final: str, folder: int, now: float) -> None:
-    """Remove the drafts of processes that were killed before their lock was in place."""
+def _remove_drafts(final: str, folder: int, now: float) -> None:
+    """Remove drafts of processes that were killed before they linked their lock."""
     for name in os.listdir(folder):
         if not _is_draft(name, final):
             continue
-        with contextlib.suppress(OSError, files.Refused):  # litter is in nobody's way
+        with contextlib.suppress(OSError, files.Refused):  # a leftover draft does no harm
             fd = files.open_guarded(name, folder)
             try:
                 state = os.fstat(fd)
-                # A younger one may be a rival's that is about to be claimed; ours has its flock.
-                old = stat.S_ISREG(state.st_mode) and now - state.st_mtime > LITTER
+                # A younger draft may be about to be locked by a rival; our own one has its flock.
+                old = stat.S_ISREG(state.st_mode) and now - state.st_mtime > MIN_DRAFT_AGE_SECONDS
                 if old and files.claim_flock(fd):
-                    files.forget(name, folder)
+                    files.unlink_quietly(name, folder)
             finally:
                 os.close(fd)
 
 
-def _adopt(path: str, threshold: float, clock: Clock, uptime: Clock, seen: str) -> PidLock | None:
-    """Take over the lock file of a holder that is gone, in place; None when none is there now.
+def _take_over(
+    path: str, threshold: float, clock: Clock, uptime: Clock, seen: str
+) -> PidLock | None:
+    """Take over the lock file of a dead holder; None if there is none now.
 
-    In place and under its flock, so that of two who try only one can win.
+    It is overwritten in place under its flock, so that only one of two rivals succeeds.
     """
     try:
         fd = _open(path, os.O_RDWR)
     except FileNotFoundError:
         return None
     except files.Refused as refusal:
-        raise Busy(LockEvidence(Verdict.UNKNOWN, reason=f"{path}: {refusal}")) from refusal
+        raise LockBusy(LockEvidence(Verdict.UNKNOWN, reason=f"{path}: {refusal}")) from refusal
     try:
-        free, evidence = _try(path, fd, threshold, clock, uptime)
+        free, evidence = _try_flock(path, fd, threshold, clock, uptime)
         if not _is_at(path, fd):
             os.close(fd)
             return None
-        if not free or evidence.verdict is not Verdict.STALE or seen not in ("", evidence.seen):
-            raise Busy(evidence)
+        if not free or evidence.verdict is not Verdict.STALE or seen not in ("", evidence.identity):
+            raise LockBusy(evidence)
         _forget_draft(path, fd)
-        claim = lock_file.claim_of_ours(os.urandom(_TOKEN).hex(), clock(), uptime())
+        claim = lock_file.make_claim(os.urandom(_TOKEN_BYTES).hex(), clock(), uptime())
         _write(fd, claim)
         if not _is_at(path, fd):
             os.close(fd)
             return None
     except files.Refused as refusal:
         os.close(fd)
-        raise Busy(LockEvidence(Verdict.UNKNOWN, reason=f"{path}: {refusal}")) from refusal
+        raise LockBusy(LockEvidence(Verdict.UNKNOWN, reason=f"{path}: {refusal}")) from refusal
     except BaseException:
         os.close(fd)
         raise
@@ -488,41 +503,42 @@ def _adopt(path: str, threshold: float, clock: Clock, uptime: Clock, seen: str) 
 
 
 def _forget_draft(path: str, fd: int) -> None:
-    """Take away the name that a maker who was killed then left."""
+    """Unlink the draft whose creator was killed before it could."""
     state = os.fstat(fd)
     draft = _draft_of(path, state) if state.st_nlink > 1 else ""
     if draft:
         folder = _folder_of(path)
         try:
-            files.forget(os.path.basename(draft), folder)
+            files.unlink_quietly(os.path.basename(draft), folder)
         finally:
             os.close(folder)
 
 
-def _try(
+def _try_flock(
     path: str, fd: int, threshold: float, clock: Clock, uptime: Clock
 ) -> tuple[bool, LockEvidence]:
-    """Whether the flock is ours now, and what is to be said of the lock."""
-    free = _claimed(fd, _GLANCES)
+    """Try to take the flock; return whether we have it, and the evidence."""
+    free = _claim_with_retries(fd, _FLOCK_TRIES)
     evidence = _judge(path, fd, free, threshold, clock(), uptime())
-    # Busy, and nobody is seen to have it: most likely somebody who looks was put to sleep.
-    if free or evidence.holders or not _claimed(fd, _PATIENCE):
+    # Busy without a visible holder: probably a process that only examines the lock was suspended.
+    if free or evidence.holders or not _claim_with_retries(fd, _UNSEEN_FLOCK_TRIES):
         return free, evidence
     return True, _judge(path, fd, True, threshold, clock(), uptime())
 
 
-def _claimed(fd: int, times: int) -> bool:
-    """Whether the flock is ours now; tried so many times, for a look at a lock is over at once."""
+def _claim_with_retries(fd: int, times: int) -> bool:
+    """Take the flock with so many retries, as processes that examine a lock have it only
+    briefly."""
     for _ in range(times):
         if files.claim_flock(fd):
             return True
-        time.sleep(_PAUSE)
+        time.sleep(_PAUSE_SECONDS)
     return files.claim_flock(fd)
 
 
 def _write(fd: int, claim: LockClaim) -> None:
-    # In one piece, and no shorter while it is ours: there is no moment without a PID in it.
-    data = lock_file.compose(claim)
+    # One write of constant length, so the file never lacks a PID.
+    data = lock_file.format_claim(claim)
     os.lseek(fd, 0, os.SEEK_SET)
     files.write_all(fd, data)
     if os.fstat(fd).st_size != len(data):

@@ -1,4 +1,4 @@
-"""Token buckets that all processes share: spent in a file before anything is done."""
+"""Rate limits shared by all processes: token buckets in a file, spent before a task starts."""
 
 from __future__ import annotations
 
@@ -9,51 +9,52 @@ from math import inf
 from typing import NamedTuple
 
 from engine import policy
-from engine.policy import HOUR, Bucket, Rate
+from engine.policy import UNITS_PER_TOKEN, Bucket, Rate
 from engine.system import files
 
-WHOLE = ""
-"""The name of the bucket that every kind draws on."""
+ALL_KINDS = ""
+"""Name of the bucket that applies to all kinds."""
 
-_LIMIT = 1 << 20
-"""Bytes of the file that are read; a bucket's line takes some 40."""
+_MAX_BYTES = 1 << 20
+"""Bytes of the file that are read; a bucket's line has about 40."""
 
 
-class Left(NamedTuple):
-    """What one bucket holds now."""
+class BucketState(NamedTuple):
+    """The present content of one bucket."""
 
     name: str
-    """The kind that draws on it; `WHOLE` for all."""
+    """The kind to which it applies; `ALL_KINDS` for all."""
     tokens: int
     burst: int
-    """How many it holds at most."""
+    """Maximum number of tokens."""
     next: float | None
-    """When one more comes, epoch seconds UTC; None when it is full, or none ever comes."""
+    """When the next token comes, epoch seconds UTC; None if it is full or none will come."""
     per_hour: int | None = None
-    """How many come an hour; None where nobody said."""
+    """Tokens per hour; None if unknown."""
     paused: bool = False
-    """Whether none is spent until somebody has the queue go on."""
+    """True if no tokens are spent until an operator resumes the queue."""
 
 
-def next_of(buckets: Sequence[Left], kind: str) -> float:
-    """When each of these buckets that a kind draws on holds a token, epoch seconds UTC: 0.0 for
-    now, infinite for never."""
-    empty = [each for each in buckets if each.name in (WHOLE, kind) and each.tokens <= 0]
+def next_token_at(buckets: Sequence[BucketState], kind: str) -> float:
+    """Epoch seconds UTC when all buckets of a kind hold a token: 0.0 for now, infinite for
+    never."""
+    empty = [each for each in buckets if each.name in (ALL_KINDS, kind) and each.tokens <= 0]
     return max((inf if each.next is None else each.next for each in empty), default=0.0)
 
 
-class Buckets:
-    """The buckets of one queue: one for all attempts together, one for each kind that has a rate.
+class TokenBuckets:
+    """The token buckets of one queue: one for all tasks together, one per rate-limited kind.
 
-    The file holds a line `NAME UNITS STAMP` for each: 1/3600 tokens, and the epoch second of the
-    last refill; its flock guards it. It is not synced: a power cut may bring back some tokens. A
-    bucket that is new, or whose line is damaged, holds one token: no waiting, and no burst.
+    The file has a line `NAME UNITS STAMP` for each: 1/3600 tokens, and the epoch second of the
+    last refill. Its flock guards it. It is not fsynced: a power cut may bring back some tokens. A
+    new
+    bucket, or one with a damaged line, holds one token, so it causes neither a wait nor a burst.
     """
 
     def __init__(
         self, path: str, rates: Mapping[str, Rate], clock: Callable[[], float], root: str = ""
     ) -> None:
-        """`root` is the data folder below which no symbolic link is followed."""
+        """`root`: the data folder below which no symbolic link is followed."""
         if any(c.isspace() for name in rates for c in name):
             raise ValueError(f"names of buckets hold no white space: {', '.join(rates)}")
         self._folder, self._name = os.path.split(path)
@@ -62,88 +63,93 @@ class Buckets:
         self._clock = clock
 
     def ready(self, kind: str) -> bool:
-        """Whether each bucket that this kind draws on holds a token; none is taken.
+        """True if each bucket of this kind holds a token; takes none.
 
         Raises:
-            OSError: the file is there and cannot be read.
+            OSError: the file exists and cannot be read.
         """
         names = self._names(kind)
-        lines = self._look(names)
+        lines = self._read_unlocked(names)
         now = self._clock()
-        if _turned_back(lines, now):
-            # Left as it is, the file would refill nothing until the clock has caught up again.
+        if _is_clock_behind(lines, now):
+            # Unchanged, the file would refill nothing until the clock reaches its stamps again.
             with self._locked() as fd:
-                lines = _parse(os.pread(fd, _LIMIT, 0))
+                lines = _parse(os.pread(fd, _MAX_BYTES, 0))
                 now = self._clock()
                 _write(fd, lines | self._refilled(names, lines, now))
         return all(bucket.tokens > 0 for bucket in self._refilled(names, lines, now).values())
 
     def spend(self, kind: str) -> bool:
-        """Take a token from each bucket that this kind draws on; False, none taken, if one lacks.
+        """Take a token from each bucket of this kind; if one is empty, take none and return False.
 
         Raises:
-            OSError: it cannot be written down, so nothing may be done.
+            OSError: the file cannot be written, so the task must not start.
         """
         names = self._names(kind)
         if not names:
             return True
         with self._locked() as fd:
-            lines = _parse(os.pread(fd, _LIMIT, 0))
+            lines = _parse(os.pread(fd, _MAX_BYTES, 0))
             now = self._clock()
             refilled = self._refilled(names, lines, now)
-            left = {name: policy.spend(bucket) for name, bucket in refilled.items()}
+            left = {name: policy.spend_tokens(bucket) for name, bucket in refilled.items()}
             taken = {name: bucket for name, bucket in left.items() if bucket is not None}
             if len(taken) == len(names):
                 _write(fd, lines | taken)
                 return True
-            if _turned_back(lines, now):
+            if _is_clock_behind(lines, now):
                 _write(fd, lines | refilled)
             return False
 
     def token_at(self, kind: str) -> float:
-        """When (epoch seconds) each bucket that this kind draws on holds a token, if nobody spends.
+        """Epoch seconds when each bucket of this kind will hold a token, if none is spent.
 
         Raises:
-            OSError: the file is there and cannot be read.
+            OSError: the file exists and cannot be read.
         """
         names = self._names(kind)
-        buckets = self._refilled(names, self._look(names), self._clock())
-        moments = (policy.next_token(bucket, self._rates[name]) for name, bucket in buckets.items())
+        buckets = self._refilled(names, self._read_unlocked(names), self._clock())
+        moments = (
+            policy.next_token_time(bucket, self._rates[name]) for name, bucket in buckets.items()
+        )
         return max(moments, default=0.0)
 
-    def left(self) -> tuple[Left, ...]:
-        """What each bucket holds now, in the order of the rates; none is taken.
+    def read_states(self) -> tuple[BucketState, ...]:
+        """The content of each bucket, in the order of the rates; takes no token.
 
         Raises:
-            OSError: the file is there and cannot be read.
+            OSError: the file exists and cannot be read.
         """
         names = list(self._rates)
-        buckets = self._refilled(names, self._look(names), self._clock())
-        return tuple(_left(name, bucket, self._rates[name]) for name, bucket in buckets.items())
+        buckets = self._refilled(names, self._read_unlocked(names), self._clock())
+        return tuple(
+            _bucket_state(name, bucket, self._rates[name]) for name, bucket in buckets.items()
+        )
 
     def _names(self, kind: str) -> list[str]:
-        return [name for name in dict.fromkeys((WHOLE, kind)) if name in self._rates]
+        return [name for name in dict.fromkeys((ALL_KINDS, kind)) if name in self._rates]
 
     def _refilled(
         self, names: list[str], lines: Mapping[str, Bucket], now: float
     ) -> dict[str, Bucket]:
-        new = Bucket(HOUR, int(now))
-        return {n: policy.refill(lines.get(n, new), self._rates[n], now) for n in names}
+        new = Bucket(UNITS_PER_TOKEN, int(now))
+        return {n: policy.refill_bucket(lines.get(n, new), self._rates[n], now) for n in names}
 
-    def _look(self, names: list[str]) -> dict[str, Bucket]:
-        """The lines of these buckets, without waiting for anybody: `spend` asks again."""
+    def _read_unlocked(self, names: list[str]) -> dict[str, Bucket]:
+        """Read the lines of these buckets without the flock; `spend` reads again with it."""
         if not names:
             return {}
         try:
             with self._here() as here, _closing(files.open_plain(self._name, here)) as fd:
-                lines = _parse(os.pread(fd, _LIMIT, 0))
+                lines = _parse(os.pread(fd, _MAX_BYTES, 0))
         except FileNotFoundError:
             return {}
         return {name: lines[name] for name in names if name in lines}
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
-        """The file, made if need be, with its flock; not one that was removed while we waited."""
+        """Open the file, creating it if needed, take its flock, and check that it was not
+        replaced."""
         while True:
             with (
                 self._here() as here,
@@ -155,14 +161,14 @@ class Buckets:
                     return
 
     def _here(self) -> AbstractContextManager[int]:
-        return _closing(files.reach(self._folder or ".", self._root))
+        return _closing(files.open_dir_path(self._folder or ".", self._root))
 
 
-def _left(name: str, bucket: Bucket, rate: Rate) -> Left:
+def _bucket_state(name: str, bucket: Bucket, rate: Rate) -> BucketState:
     full = bucket.tokens >= rate.burst or rate.per_hour <= 0
-    # What is whole already is left out of account: then the next one is what it waits for.
-    more = policy.next_token(Bucket(bucket.units % HOUR, bucket.stamp), rate)
-    return Left(name, bucket.tokens, rate.burst, None if full else more, rate.per_hour)
+    # Ignore whole tokens, so that `next_token_time` computes when one more comes.
+    more = policy.next_token_time(Bucket(bucket.units % UNITS_PER_TOKEN, bucket.stamp), rate)
+    return BucketState(name, bucket.tokens, rate.burst, None if full else more, rate.per_hour)
 
 
 @contextmanager
@@ -181,13 +187,13 @@ def _still_there(name: str, dir_fd: int, fd: int) -> bool:
     return os.path.samestat(os.fstat(fd), there)
 
 
-def _turned_back(lines: Mapping[str, Bucket], now: float) -> bool:
-    """Whether the clock is behind the last refill."""
+def _is_clock_behind(lines: Mapping[str, Bucket], now: float) -> bool:
+    """True if the clock is behind the last refill."""
     return any(bucket.stamp > now for bucket in lines.values())
 
 
 def _parse(data: bytes) -> dict[str, Bucket]:
-    """The lines that are whole; of two for one bucket the first."""
+    """Parse the valid lines; of two lines for one bucket the first counts."""
     buckets: dict[str, Bucket] = {}
     for line in data.decode("utf-8", "replace").split("\n"):
         parts = line.split(" ")

@@ -1,4 +1,4 @@
-"""Delivery records: what became of each mail, a line of JSON for each, as two programs write it."""
+"""Delivery records: one JSON line for the result of each mail, in the format of two programs."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import NamedTuple
 
 from engine.system import files
 from engine.text import decode
-from engine.text.safe import ERROR_LIMIT, shown
+from engine.text.safe import ERROR_LIMIT, safe_line
 
 SUCCESS, FAILED, SPOOLED = "success", "failed", "spooled"
 
 _SHORTEST, _LONGEST = 64, 1024
-"""Bytes of a record: one without recipient and reason has more, one with the longest less."""
+"""Bytes of a record: the shortest one has more, the longest one has fewer."""
 
 _LEAST = 5
-"""Records above the most that are let be, at the least, before the oldest are removed."""
+"""Records above the maximum that are tolerated, at the least, before the oldest are removed."""
 
 
 class Delivery(NamedTuple):
-    """What became of a mail."""
+    """The result of a mail."""
 
     when: float
     """Epoch seconds UTC."""
@@ -33,42 +33,42 @@ class Delivery(NamedTuple):
     reason: str = ""
 
 
-KEYS = ("ts", *Delivery._fields[1:])
-"""Those of a line, in the order of the real program."""
+RECORD_KEYS = ("ts", *Delivery._fields[1:])
+"""The keys of a line, in the order of the original program."""
 
 
-def written(told: Delivery) -> Delivery:
-    """The same as a record holds it: cut, safe to show, and at a whole second."""
-    local = shown(told.recipient.partition("@")[0])[:64]
-    transport, result, reason = map(shown, (told.transport, told.result, told.reason))
+def normalize_delivery(told: Delivery) -> Delivery:
+    """Normalize a delivery as a record holds it: shortened, safe to show, whole seconds."""
+    local = safe_line(told.recipient.partition("@")[0])[:64]
+    transport, result, reason = map(safe_line, (told.transport, told.result, told.reason))
     when = float(int(told.when))
     return Delivery(when, transport[:64], f"{local}@\u2026", result[:64], reason[:ERROR_LIMIT])
 
 
-def line(told: Delivery) -> bytes:
-    """A record, in the form of the real program."""
-    when, *words = written(told)
+def format_record(told: Delivery) -> bytes:
+    """Format a record, as the original program does."""
+    when, *words = normalize_delivery(told)
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
-    said = dict(zip(KEYS, (stamp, *words), strict=True))
+    said = dict(zip(RECORD_KEYS, (stamp, *words), strict=True))
     return json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-def parse(raw: bytes) -> Delivery | None:
-    """What a line says, whoever wrote it; None of one that is no record."""
+def parse_record(raw: bytes) -> Delivery | None:
+    """Parse a line of any origin; None if it is not a record."""
     try:
-        said = decode.mapping(decode.load_json(raw))
-        stamp, *words = (str(said[key]) for key in KEYS)
-        return written(Delivery(datetime.fromisoformat(stamp).timestamp(), *words))
+        said = decode.check_object(decode.load_json(raw))
+        stamp, *words = (str(said[key]) for key in RECORD_KEYS)
+        return normalize_delivery(Delivery(datetime.fromisoformat(stamp).timestamp(), *words))
     except (LookupError, OverflowError, ValueError):
         return None
 
 
-class Records:
-    """The file of delivery records, shared by all who send."""
+class DeliveryRecords:
+    """The file of delivery records, shared by all senders."""
 
     def __init__(self, path: str, most: int, root: str = "") -> None:
-        """`most` records are kept, and at times an eighth more, or ten; `root` is the data folder
-        below which no symbolic link is followed.
+        """`most` records are kept, at times an eighth more, or ten; `root` is the data folder below
+        which no symbolic link is followed.
         """
         self._path, self._most, self._root = path, most, root
         self._slack = max(_LEAST, most // 16)
@@ -77,19 +77,19 @@ class Records:
         """Append a record.
 
         Raises:
-            OSError: it could not be written, or the old ones could not be removed.
+            OSError: it cannot be written, or old records cannot be removed.
         """
         folder, name = os.path.split(self._path)
-        data = line(delivery)
-        here = files.enter(folder, self._root, make=True)
+        data = format_record(delivery)
+        here = files.open_dir(folder, self._root, make=True)
         try:
-            # Beside the file: what is under its name is another file after each trim.
+            # The flock is on a file beside it, because each trim replaces the file itself.
             lock = files.open_shared(f"{name}.lock", here, os.O_RDWR)
             try:
                 with files.Flock(lock):
                     before = self._append(name, here, data)
-                    # Counted once in so many bytes, and written anew once in so many records:
-                    # what a mail costs does not grow with the file.
+                    # Lines are counted only after so many bytes, and rewritten only after so many
+                    # records: the cost of a mail does not grow with the file.
                     step = self._slack * _SHORTEST
                     if before // step != (before + len(data)) // step:
                         self._trim(name, here)
@@ -99,24 +99,24 @@ class Records:
             os.close(here)
 
     def _append(self, name: str, here: int, data: bytes) -> int:
-        """Write behind what is there, and answer how many bytes that is."""
+        """Append to the file; return its former size in bytes."""
         fd = files.open_shared(name, here, os.O_RDWR | os.O_APPEND)
         try:
             size = os.fstat(fd).st_size
             if size and os.pread(fd, 1, size - 1) != b"\n":
-                data = b"\n" + data  # whoever wrote before did not come to its end
+                data = b"\n" + data  # an earlier writer was interrupted in its line
             try:
                 files.write_all(fd, data)
             except OSError:
                 if size < os.fstat(fd).st_size < size + len(data):
-                    files.ftruncate(fd, size)  # half a record is none
+                    files.ftruncate(fd, size)  # remove the half-written record
                 raise
         finally:
             os.close(fd)
         return size
 
     def _trim(self, name: str, here: int) -> None:
-        """Keep the newest records, by a new file in place of the old one."""
+        """Replace the file by a new one with only the newest records."""
         fd = files.open_plain(name, here)
         try:
             seen = os.fstat(fd)
@@ -128,6 +128,6 @@ class Records:
             os.close(fd)
         lines = data.splitlines(keepends=True)
         if start:
-            lines = lines[1:]  # its beginning may have been cut off
+            lines = lines[1:]  # the first line may be incomplete
         if start or len(lines) > self._most + self._slack:
-            files.replace(name, here, b"".join(lines[-self._most :]), like=seen)
+            files.replace_durably(name, here, b"".join(lines[-self._most :]), like=seen)

@@ -1,7 +1,7 @@
-"""One log file, read in cells: any part of it at once, however long it is.
+"""Random access to one log file of any length, read in cells of 64 KiB.
 
-A cell is a stretch of the file at a fixed place, and holds the lines that begin in it. Nothing is
-read but by `pread`: a file that is cut short under a memory map would end the process.
+A cell is a fixed range of the file, and holds the lines that begin in it. Only `pread` is used: if
+a file is truncated under a memory map, the process gets SIGBUS.
 """
 
 from __future__ import annotations
@@ -12,121 +12,121 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
-from engine.logs.log_filter import INFO, rank_of
-from engine.logs.log_tail import LogLine, parse
+from engine.logs.log_filter import INFO, level_rank
+from engine.logs.log_tail import LogLine, parse_log_line
 
-CELL = 64 * 1024
-"""Bytes of a cell, and of a line that are kept."""
+CELL_BYTES = 64 * 1024
+"""Bytes of a cell; also the maximum bytes of a line."""
 
-CELLS_KEPT = 8
-"""Cells of a file that are kept parsed: a few pages in each direction."""
+MAX_CACHED_CELLS = 8
+"""Parsed cells in the cache: a few pages in each direction."""
 
-_SWEEP = 1 << 20
-"""Bytes that are read at a time in search of the end of a line."""
+_SEARCH_BYTES = 1 << 20
+"""Bytes to read at a time in search of the end of a line."""
 
-PARSED_IN_VAIN = 32
-"""Cells that are parsed in search of the time of lines that have none, and hold none: 2 MiB."""
+MAX_UNDATED_CELLS = 32
+"""Maximum cells without any time that are parsed in search of the time of undated lines: 2 MiB."""
 
-_HEAD = 32
-"""Bytes by which `_may_say` judges a line, and some more."""
+_HEAD_BYTES = 32
+"""Bytes of a line that `_may_have_time_or_level` needs, with a margin."""
 
-_may_say = re.compile(rb"^(?:\[.{19}\] \[|\{)", re.MULTILINE).search
-"""Whether a line begins that may hold a time or a level, as one of the contract or of JSON."""
+_may_have_time_or_level = re.compile(rb"^(?:\[.{19}\] \[|\{)", re.MULTILINE).search
+"""True if a line begins that may have a time or level: in the contract's format, or in JSON."""
 
-_MEMORY = 64
-"""Bytes before the known end that must still be the same, or the file was written anew."""
+_COMPARED_BYTES = 64
+"""Bytes before the known end that must be unchanged, or the file was rewritten."""
 
-NEVER = float("-inf")
-"""The time of lines before the first one that has a time."""
+NO_TIME = float("-inf")
+"""The time of lines before the first line with a time."""
 
 Key: TypeAlias = tuple[float, int, int]
-"""What lines are ordered by: time, file, and offset of its first byte."""
+"""The sort key of lines: time, file, and offset of the first byte."""
 
 
 class FileEntry(NamedTuple):
-    """A line and its place among all lines."""
+    """A line and its position among all lines."""
 
     key: Key
-    """Its time is never before those of the lines before it in its cell and the cell before."""
+    """Its time is never before that of an earlier line in its cell or the cell before."""
     line: LogLine
-    """Its text as it was found: make it safe before showing it."""
+    """Its text is untrusted: make it safe before showing it."""
     rank: int
-    """How grave it is; a line that does not say goes by the one before it."""
-    end: int
-    """Offset behind its last byte."""
-    hidden: int = 0
-    """Bytes of it that are not in its text."""
-    torn: bool = False
-    """Whether its end has not come yet."""
+    """Its severity; a line without a level has that of the line before it."""
+    end_offset: int
+    """Offset after its last byte."""
+    hidden_bytes: int = 0
+    """Number of its bytes that are not in its text."""
+    is_torn: bool = False
+    """True if its newline has not been written yet."""
 
 
 class _Carried(NamedTuple):
-    """What holds for a line that says nothing of it."""
+    """The time and severity for a line that has none."""
 
-    high: float = NEVER
+    high: float = NO_TIME
     rank: int = INFO
 
 
 class _Cell:
-    """The lines that begin in one stretch of a file, as far as they have been read."""
+    """The lines that begin in one range of a file, as far as it has been read."""
 
     def __init__(self, begin: int, stop: int) -> None:
         self.begin, self.stop = begin, stop
         self.lines: list[FileEntry] = []
-        """Their keys hold their own time; NEVER where they have none."""
+        """Their keys have their own time; NEVER if they have none."""
         self.entries: list[FileEntry] = []
-        """The same with their keys as they should be, so far as somebody asked."""
+        """The same lines with their final keys, as far as they were requested."""
         self.seen = -1
-        """The size of the file when it was read."""
+        """Size of the file when the cell was read."""
         self.closed = False
-        """Whether nothing more can come."""
+        """True if no more lines can be added."""
 
 
 class LogFile:
-    """What lies in one file that was opened once, whatever happens to its name."""
+    """The content of one open file, even if its name is removed or given to another file."""
 
-    def __init__(self, path: str, number: int, fd: int, cell: int = CELL) -> None:
-        """`fd` is ours from now on; `number` is the file's place among others."""
+    def __init__(self, path: str, number: int, fd: int, cell: int = CELL_BYTES) -> None:
+        """Takes ownership of `fd`; `number` is the file's position among others."""
         self.path, self.number, self.cell_size = path, number, cell
         self._fd = fd
         self.size = 0
-        """Bytes that are known to be there."""
+        """Known size in bytes."""
         self._cells: OrderedDict[int, _Cell] = OrderedDict()
         self._carried: dict[int, _Carried] = {}
         self._parsed_in_vain = 0
-        """Cells that were parsed one after the other and held no time or level."""
+        """Consecutive cells that were parsed and had no time or level."""
         self._no_newline = (0, 0)
         self._whole = (0, 0)
         self._before = b""
         self._seen: tuple[int, int] | None = None
 
     @property
-    def closed(self) -> bool:
-        """Whether it was let go of."""
+    def is_closed(self) -> bool:
+        """True if it was closed."""
         return self._fd < 0
 
     @property
-    def cells(self) -> int:
-        """How many cells it has."""
+    def cell_count(self) -> int:
+        """The number of cells."""
         return -(-self.size // self.cell_size)
 
     def close(self) -> None:
-        """Let go of the file; there is nothing in it any more."""
+        """Close the file; it then counts as empty."""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self.size = -1, 0
         self._cells.clear()
 
-    def detach(self) -> int:
-        """Another descriptor of the same file, for whoever reads it anew."""
+    def duplicate_fd(self) -> int:
+        """Duplicate the descriptor, to read the same file again from the beginning."""
         return os.dup(self._fd)
 
     def identity(self) -> os.stat_result:
-        """What is open here."""
+        """The `fstat` of the open file."""
         return os.fstat(self._fd)
 
-    def grew(self) -> bool | None:
-        """Whether there is more of it than at the last look; None: it was written anew.
+    def check_growth(self) -> bool | None:
+        """True if the file has grown since the last call; None if it was rewritten.
 
         Raises:
             OSError: it cannot be read.
@@ -139,31 +139,31 @@ class LogFile:
             return None
         more = now.st_size > self.size
         self._seen, self.size = (now.st_size, now.st_mtime_ns), now.st_size
-        begin = max(0, self.size - _MEMORY)
+        begin = max(0, self.size - _COMPARED_BYTES)
         self._before = self.read(begin, self.size - begin)
         return more
 
     @property
-    def whole(self) -> int:
-        """The offset behind the last line whose end has come."""
+    def complete_bytes(self) -> int:
+        """The offset after the last complete line."""
         if self._whole[0] != self.size:
             self._whole = self.size, self._last_whole()
         return self._whole[1]
 
     def _last_whole(self) -> int:
-        for number in range(self.cells - 1, -1, -1):
+        for number in range(self.cell_count - 1, -1, -1):
             if found := self.entries(number):
-                return found[-1].key[2] if found[-1].torn else self.size
+                return found[-1].key[2] if found[-1].is_torn else self.size
         return self.size
 
     def read(self, at: int, size: int) -> bytes:
-        """Bytes of the file; fewer where it ends."""
+        """Read up to `size` bytes at an offset."""
         return os.pread(self._fd, size, at) if self._fd >= 0 and size > 0 else b""
 
     # Lines
 
     def entries(self, number: int) -> Sequence[FileEntry]:
-        """The lines that begin in a cell, in their order."""
+        """The lines that begin in a cell, in order."""
         cell = self._cell(number)
         if len(cell.entries) < len(cell.lines):
             carried = self._carried_into(number)
@@ -176,8 +176,8 @@ class LogFile:
         return cell.entries
 
     def first_from(self, number: int) -> FileEntry | None:
-        """The first line that begins in that cell or a later one; None: there is none."""
-        for cell in range(number, self.cells):
+        """The first line that begins in this cell or a later one; None if there is none."""
+        for cell in range(number, self.cell_count):
             if found := self.entries(cell):
                 return found[0]
         return None
@@ -187,7 +187,7 @@ class LogFile:
         if cell is None:
             begin = number * self.cell_size
             cell = self._cells[number] = _Cell(begin, begin + self.cell_size)
-            if len(self._cells) > CELLS_KEPT:
+            if len(self._cells) > MAX_CACHED_CELLS:
                 self._cells.popitem(last=False)
         self._cells.move_to_end(number)
         if not cell.closed and cell.seen != self.size:
@@ -195,21 +195,21 @@ class LogFile:
         return cell
 
     def _read_on(self, cell: _Cell) -> None:
-        """Read what has come since; a torn line is read again."""
+        """Read new data; an incomplete line is read again."""
         begin, at_line = cell.begin, cell.begin == 0
         if cell.lines:
             last = cell.lines[-1]
-            begin, at_line = (last.key[2] if last.torn else last.end), True
-            if last.torn:
+            begin, at_line = (last.key[2] if last.is_torn else last.end_offset), True
+            if last.is_torn:
                 cell.lines.pop()
                 del cell.entries[len(cell.lines) :]
         cell.lines += self._lines(begin, cell.stop, at_line)
         cell.seen = self.size
-        torn = bool(cell.lines) and cell.lines[-1].torn
+        torn = bool(cell.lines) and cell.lines[-1].is_torn
         cell.closed = self.size >= cell.stop and not torn
 
     def _lines(self, begin: int, stop: int, at_line: bool) -> list[FileEntry]:
-        """The lines that begin in a stretch; `at_line`: one begins where the stretch does."""
+        """The lines that begin in a range; `at_line`: the range begins with a line."""
         base = begin if at_line else begin - 1
         stop = min(stop, self.size)
         data = self.read(base, min(stop + self.cell_size, self.size) - base)
@@ -223,7 +223,7 @@ class LogFile:
             end = data.find(b"\n", at)
             line = self._line(data, base, at, end)
             lines.append(line)
-            at = line.end - base
+            at = line.end_offset - base
         return lines
 
     def _line(self, data: bytes, base: int, at: int, newline: int) -> FileEntry:
@@ -235,29 +235,29 @@ class LogFile:
         end = self.size if newline < 0 else newline
         raw = data[at : at + min(self.cell_size, end - begin)]
         if raw.startswith(b"\0"):
-            # A writer that did not notice that its log was emptied leaves a hole before its line.
+            # A writer that kept its offset while the log was truncated leaves a hole of NUL bytes.
             text = self._behind_nuls(begin, end)
             raw = self.read(text, min(self.cell_size, end - text))
-        line = parse(raw, self.path)
-        when = NEVER if line.when is None else line.when
+        line = parse_log_line(raw, self.path)
+        when = NO_TIME if line.when is None else line.when
         return FileEntry(
             (when, self.number, begin),
             line,
-            rank_of(line.level),
+            level_rank(line.level),
             end if newline < 0 else newline + 1,
             end - begin - len(raw),
             newline < 0,
         )
 
     def _newline_from(self, at: int) -> int:
-        """The offset of the next end of a line; -1: there is none yet."""
+        """The offset of the next newline; -1 if there is none yet."""
         known, upto = self._no_newline
         begin = at
         if known <= at <= upto:
             at = upto
             begin = known
         while at < self.size:
-            data = self.read(at, min(_SWEEP, self.size - at))
+            data = self.read(at, min(_SEARCH_BYTES, self.size - at))
             found = data.find(b"\n")
             if found >= 0:
                 return at + found
@@ -269,17 +269,17 @@ class LogFile:
 
     def _behind_nuls(self, at: int, end: int) -> int:
         while at < end:
-            data = self.read(at, min(_SWEEP, end - at))
+            data = self.read(at, min(_SEARCH_BYTES, end - at))
             rest = data.lstrip(b"\0")
             if rest or not data:
                 return at + len(data) - len(rest)
             at += len(data)
         return end
 
-    # What lines go by that say nothing
+    # Time and severity of lines that have none
 
     def _carried_into(self, number: int) -> _Carried:
-        """What the nearest cell before this one says that holds a time or a level."""
+        """The time and severity from the nearest earlier cell that has any."""
         passed = []
         found, self._parsed_in_vain = _Carried(), 0
         for cell in range(number - 1, -1, -1):
@@ -291,8 +291,8 @@ class LogFile:
                 found = summed
                 break
             passed.append(cell)
-            if self._parsed_in_vain >= PARSED_IN_VAIN:
-                break  # garbage that looks like a log; of what came before it nothing is known
+            if self._parsed_in_vain >= MAX_UNDATED_CELLS:
+                break  # not a log: what came before it is unknown
         for cell in passed:
             self._carried[cell] = found
         return found
@@ -302,8 +302,8 @@ class LogFile:
         if cell is None or not cell.closed:
             begin, stop = number * self.cell_size, (number + 1) * self.cell_size
             # The head of a line that begins here may end in the next cell.
-            data = self.read(max(0, begin - 1), stop - max(0, begin - 1) + _HEAD)
-            if not _may_say(data):
+            data = self.read(max(0, begin - 1), stop - max(0, begin - 1) + _HEAD_BYTES)
+            if not _may_have_time_or_level(data):
                 return None
             self._parsed_in_vain += 1
             lines = self._cell(number).lines
@@ -319,6 +319,6 @@ class LogFile:
 
 
 def _after(carried: _Carried, line: FileEntry) -> _Carried:
-    """What holds from this line on."""
+    """The time and severity to carry after this line."""
     says = line.line.when is not None or line.line.level
     return _Carried(max(carried.high, line.key[0]), line.rank if says else carried.rank)

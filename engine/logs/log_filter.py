@@ -1,38 +1,38 @@
-"""Which lines of a log are shown: from a level on, and by plain words."""
+"""Filter log lines by level and by words."""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple, TypeAlias
 
-from engine.logs.log_tail import parse
+from engine.logs.log_tail import parse_log_line
 from engine.text import safe_regex
 from engine.text.time_expressions import Clock, RelativeTime
-from engine.text.time_expressions import moment as typed
+from engine.text.time_expressions import parse_time as typed
 
-RANKS = {
+LEVEL_RANKS = {
     **dict.fromkeys(("TRACE", "DEBUG"), 0),
     **dict.fromkeys(("WARN", "WARNING"), 2),
     **dict.fromkeys(("ERROR", "ERR", "CRITICAL", "CRIT", "ALERT", "FATAL", "EMERG", "PANIC"), 3),
 }
-"""How grave each level is; every other is `INFO`."""
+"""The severity of each level; all others are `INFO`."""
 
 DEBUG, INFO, WARN, ERROR = range(4)
 
 LEVELS = ("all", "info", "warn", "error")
-"""The words for what is shown from a rank on."""
+"""The names of the minimum levels, by severity."""
 
 
-def rank_of(level: str) -> int:
-    """How grave a level is."""
-    return RANKS.get(level, INFO)
+def level_rank(level: str) -> int:
+    """The severity of a level."""
+    return LEVEL_RANKS.get(level, INFO)
 
 
-def moment(text: str, now: float) -> float:
-    """A time that was typed, in epoch seconds UTC; of a time of day, the last that has been.
+def parse_typed_time(text: str, now: float) -> float:
+    """Parse a typed time to epoch seconds UTC; a time of day is the latest one that has passed.
 
     Raises:
-        ValueError: it is no time; the message says what was expected.
+        ValueError: it is not a time; the message contains what was expected.
     """
     found = typed(" ".join(text.split()), now)
     if isinstance(found, RelativeTime):
@@ -41,69 +41,70 @@ def moment(text: str, now: float) -> float:
 
 
 class BadWords(ValueError):
-    """Words that mean nothing; the message says what was expected."""
+    """The words are not a valid filter; the message contains what was expected."""
 
     def __init__(self, message: str, at: int) -> None:
         super().__init__(message)
         self.at = at
-        """Which character of the words it is about, from 0."""
+        """Position in the words, from 0."""
 
 
 class LogTerm(NamedTuple):
-    """One thing that a line holds, or does not hold."""
+    """A text or pattern that a line contains, or does not contain."""
 
     text: str = ""
-    """In small letters; "" for any."""
+    """In lower case; "" for any."""
     pattern: safe_regex.Pattern | None = None
     negated: bool = False
 
-    def fits(self, text: str, small: str) -> bool:
-        """Whether a text is so; `small` is the text in small letters."""
-        there = self.text in small and (self.pattern is None or self.pattern.found_in(text))
+    def is_match(self, text: str, small: str) -> bool:
+        """True if a text matches; `small` is the text in lower case."""
+        there = self.text in small and (self.pattern is None or self.pattern.is_found_in(text))
         return there is not self.negated
 
 
 Clause: TypeAlias = tuple[LogTerm, ...]
-"""Terms of which one has to fit."""
+"""Alternative terms; one must match."""
 
 
 class LineFilter(NamedTuple):
-    """What lets a line through: its level, and one of the alternatives with all of its clauses."""
+    """Selects lines by level, and by alternatives: of one of them, all clauses must match."""
 
     level: int = DEBUG
-    """The lowest rank that is let through."""
+    """The minimum severity."""
     alternatives: tuple[tuple[Clause, ...], ...] = ()
 
-    def keeps(self, rank: int, text: str) -> bool:
-        """Whether a line is let through."""
+    def is_match(self, rank: int, text: str) -> bool:
+        """True if a line matches."""
         if rank < self.level:
             return False
         if not self.alternatives:
             return True
         small = text.lower()
         return any(
-            all(any(term.fits(text, small) for term in clause) for clause in clauses)
+            all(any(term.is_match(text, small) for term in clause) for clause in clauses)
             for clauses in self.alternatives
         )
 
-    def with_words(self, other: LineFilter) -> LineFilter:
-        """What both let through."""
+    def combine_with(self, other: LineFilter) -> LineFilter:
+        """A filter for lines that match both."""
         pairs = [(a, b) for a in self.alternatives or ((),) for b in other.alternatives or ((),)]
         both = tuple((*a, *b) for a, b in pairs if a or b)
         return LineFilter(max(self.level, other.level), both)
 
     @property
-    def is_open(self) -> bool:
-        """Whether everything is let through."""
+    def matches_all(self) -> bool:
+        """True if every line matches."""
         return self.level <= DEBUG and not self.alternatives
 
-    def maybe(self, data: bytes) -> bool:
-        """Whether a line that begins in these bytes, which begin with a line, may be let through.
+    def may_match(self, data: bytes) -> bool:
+        """False if certainly no line in these bytes matches; they begin with the beginning of a
+        line.
 
-        False is certain: so most of a long log is passed by without a look at its lines.
+        Most of a long log is skipped this way without parsing its lines.
         """
         if b"\0" in data or (b"{" in data and (data.startswith(b"{") or b"\n{" in data)):
-            return True  # what such a line says is not what its bytes say
+            return True  # escapes in the line may hide a matching text
         if self.level <= DEBUG and not self.alternatives:
             return True
         small = data.lower()
@@ -116,15 +117,15 @@ class LineFilter(NamedTuple):
 
 _HAS_LEVEL = {
     rank: re.compile(
-        rb"\] \[(?:%s)" % b"|".join(n.lower().encode() for n, r in RANKS.items() if r >= rank)
+        rb"\] \[(?:%s)" % b"|".join(n.lower().encode() for n, r in LEVEL_RANKS.items() if r >= rank)
     ).search
     for rank in (WARN, ERROR)
 }
 
 
 def _says_level(data: bytes) -> bool:
-    # A line that says none goes by the one before it, which may lie before these bytes.
-    return bool(parse(data[:200].partition(b"\n")[0], "").level)
+    # A line without a level has that of the line before, which may be before these bytes.
+    return bool(parse_log_line(data[:200].partition(b"\n")[0], "").level)
 
 
 def _possible(clause: Clause, small: bytes) -> bool:
@@ -133,27 +134,29 @@ def _possible(clause: Clause, small: bytes) -> bool:
     return any(term.text.encode() in small for term in clause)
 
 
-EVERYTHING = LineFilter()
+ALL_LINES = LineFilter()
 
 
-def literally(text: str, level: int = DEBUG) -> LineFilter:
-    """Lines that hold exactly this text, be letters capital or small."""
+def lines_containing(text: str, level: int = DEBUG) -> LineFilter:
+    """Match lines that contain exactly this text, in any case."""
     return LineFilter(level, (((LogTerm(text.lower()),),),) if text else ())
 
 
-def naming(id: str) -> LineFilter:
-    """Lines that speak of a task: of `7-user`, but not of `17-user`."""
-    return LineFilter(DEBUG, (((LogTerm(id.lower(), safe_regex.word(id)),),),) if id else ())
+def lines_naming_task(id: str) -> LineFilter:
+    """Match lines that mention a task: `7-user`, but not `17-user`."""
+    return LineFilter(
+        DEBUG, (((LogTerm(id.lower(), safe_regex.whole_word_pattern(id)),),),) if id else ()
+    )
 
 
-def sieve(words: str, level: int = DEBUG) -> LineFilter:
-    """Lines from a level on that hold what these words say.
+def parse_line_filter(words: str, level: int = DEBUG) -> LineFilter:
+    """Parse words to a filter for lines from a level on.
 
-    Words are AND, `a|b` is one or the other, a `|` that stands alone parts whole alternatives, `!`
-    is not; `"two words"`, `/pattern/` and `~pattern` are one word each. Capitals do not matter.
+    Words are AND, `a|b` is either, a separate `|` divides whole alternatives, `!` is not; `"two
+    words"`, `/pattern/` and `~pattern` are one word each. Case is ignored.
 
     Raises:
-        BadWords: they mean nothing.
+        BadWords: the words are not a valid filter.
     """
     found: list[list[Clause]] = [[]]
     terms: list[LogTerm] = []
@@ -187,7 +190,9 @@ def _close(clauses: list[Clause], terms: list[LogTerm]) -> None:
 
 
 def _closing(words: str, sign: str, at: int) -> int:
-    """Where a quote or a pattern ends; -1: it does not. A slash inside a word ends none."""
+    """The position of a closing quote or slash; -1 if there is none. A slash inside a word does not
+    close.
+    """
     if sign == '"':
         return words.find(sign, at)
     ends = re.compile(r"/(?=[\s|]|$)").search(words, at) if sign == "/" else None
@@ -195,7 +200,7 @@ def _closing(words: str, sign: str, at: int) -> int:
 
 
 def _term(words: str, at: int) -> tuple[LogTerm, int]:
-    """The term that begins there, and where it ends."""
+    """Parse the term at a position; return it and its end."""
     negated = words[at] == "!"
     begin = at + negated
     sign = words[begin : begin + 1]
@@ -214,7 +219,7 @@ def _term(words: str, at: int) -> tuple[LogTerm, int]:
         raise BadWords("expected a word", begin)
     if sign == "~" or (sign == "/" and closed > begin + 1):
         try:
-            return LogTerm("", safe_regex.compiled(text), negated), after
+            return LogTerm("", safe_regex.compile_pattern(text), negated), after
         except ValueError as error:
             raise BadWords(str(error), begin) from None
     return LogTerm(text.lower(), None, negated), after

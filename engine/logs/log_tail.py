@@ -1,4 +1,4 @@
-"""Follows a log through rotation and truncation, and knows the lines of the contract."""
+"""Follow a log through rotation and truncation (like `tail -F`), and parse its lines."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from typing import NamedTuple
 
 from engine.system import files
 from engine.text import decode
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 
-BACKLOG = 64 * 1024
-"""Bytes before the end of a log that are shown when it is opened."""
+BACKLOG_BYTES = 64 * 1024
+"""Bytes before the end of a log to read when it is opened."""
 
-LONGEST = 64 * 1024
-"""Bytes of a line that are kept."""
+MAX_LINE_BYTES = 64 * 1024
+"""Maximum bytes of a line; the rest is cut."""
 
 _CHUNK = 64 * 1024
 _POLL_BYTES = 1 << 20
 _POLL_LINES = 10_000
-"""A poll ends after so much, or once so many lines came; the rest is for the next one."""
+"""A poll ends after so many bytes or lines; the next one continues."""
 
-_MEMORY = 64
-"""Bytes before the place reached that must still be the same, or the file was written anew."""
+_COMPARED_BYTES = 64
+"""Bytes before the current offset that must be unchanged, or the file was rewritten."""
 
 
 class SharedLog(str):
-    """The path of a log that several databases write to. It goes with the name of the one it is
-    read for: lines that name another one are left out wherever it is followed or searched.
+    """The path of a log that several databases write to, with the name of the database to read it
+    for: lines of other databases are skipped everywhere.
 
-    To whoever hands it on it is a path like any other, so that nobody on the way can lose the name.
+    It is a `str` subclass, so that code that passes it on as a path cannot lose the name.
     """
 
     __slots__ = ("db",)
 
     def __new__(cls, path: str, db: str) -> SharedLog:
-        """`db` is how lines name the database, in their field of that name."""
+        """`db` is the database's name in the `db` field of lines."""
         made = super().__new__(cls, path)
         made.db = db
         return made
@@ -47,27 +47,27 @@ class SharedLog(str):
 
 
 class LogLine(NamedTuple):
-    """A line of a log. Its text is as it was found: make it safe before showing it."""
+    """A line of a log. Its text is untrusted: make it safe before showing it."""
 
     when: float | None
-    """Epoch seconds; None when it does not say."""
+    """Epoch seconds; None if the line has no time."""
     level: str
-    """In capitals; "" when it does not say."""
+    """In upper case; "" if the line has no level."""
     text: str
     source: str
     """The path of the log."""
-    foreign: bool = False
-    """Whether it says that it is of another database than the one that its log is read for."""
+    is_foreign: bool = False
+    """True if it names another database than the one that its log is read for."""
 
 
-def contract_line(level: str, text: str, now: float) -> bytes:
-    """A line as the contract has it: `[2026-01-07 12:01:02] [INFO] text`, in local time."""
+def format_log_line(level: str, text: str, now: float) -> bytes:
+    """Format a line as the contract defines: `[2026-01-07 12:01:02] [INFO] text`, in local time."""
     stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
-    return f"[{stamp}] [{level}] {shown(text)}\n".encode()
+    return f"[{stamp}] [{level}] {safe_line(text)}\n".encode()
 
 
-def parse(raw: bytes, source: str) -> LogLine:
-    """What a line says: one of the contract, one of JSON, or any other text."""
+def parse_log_line(raw: bytes, source: str) -> LogLine:
+    """Parse a line: in the contract's format, in JSON, or any other text."""
     text = raw.decode("utf-8", "replace").rstrip("\r\n")
     line = None
     if text.startswith("["):
@@ -88,7 +88,7 @@ def _contract(text: str, source: str) -> LogLine | None:
 
 
 def _local_time(stamp: str) -> float | None:
-    """`2026-01-07 12:01:02` as epoch seconds."""
+    """Parse `2026-01-07 12:01:02` to epoch seconds."""
     fields = stamp[0:4], stamp[5:7], stamp[8:10], stamp[11:13], stamp[14:16], stamp[17:19]
     if not all(field.isascii() and field.isdigit() for field in fields):
         return None
@@ -106,24 +106,24 @@ def _local_time(stamp: str) -> float | None:
 _TIMES = ("ts", "time", "timestamp", "@timestamp", "date", "t")
 _LEVELS = ("level", "severity", "lvl", "loglevel")
 _TEXTS = ("msg", "message", "event")
-"""Keys under which programs write these in JSON lines, the first that is there."""
+"""Keys for these values in JSON lines of various programs; the first one present is used."""
 
 _TASK = ("reg", "type")
-"""Keys whose values name a task when they stand together: `7-user`."""
+"""Keys whose values together are a task's id: `7-user`."""
 _FIRST = ("job", *_TASK, "attempt", "to", "error", "next_attempt_at")
 _LAST = ("run", "pid", "db")
-"""Keys that are told before and behind the others: what happened to whom comes before who wrote it
-down, for the end of a line is often cut."""
+"""Keys that are shown before and after the others: the task and its result first, the writer last,
+because the end of a line is often cut off."""
 
 _NUMBERED = {10: "TRACE", 20: "DEBUG", 30: "INFO", 40: "WARN", 50: "ERROR", 60: "FATAL"}
-"""Levels of programs that number them."""
+"""Levels of programs that write numbers."""
 
 
 def _json(text: str, source: str) -> LogLine | None:
-    import json  # only for logs that hold it
+    import json  # loaded only for logs in JSON
 
     try:
-        said = json.loads(text)  # any number: whatever it says, the line is shown
+        said = json.loads(text)  # numbers of any size: the line is shown anyway
     except (ValueError, RecursionError):
         return None
     if not isinstance(said, dict) or decode.is_nested_deeper(said):
@@ -143,7 +143,7 @@ def _json(text: str, source: str) -> LogLine | None:
 
 
 def _taken(said: dict[str, object], keys: tuple[str, ...]) -> object:
-    """The value of the first of these keys that is there; it is taken out."""
+    """Remove the first of these keys that is present, and return its value."""
     return next((said.pop(key) for key in keys if key in said), None)
 
 
@@ -154,7 +154,7 @@ def _level(value: object) -> str:
 
 
 def _moment(value: object) -> float | None:
-    """A time as epoch seconds, from ISO 8601 or from a number of s, ms, us or ns."""
+    """Convert a time to epoch seconds, from ISO 8601 or from a number of s, ms, us or ns."""
     if isinstance(value, str):
         from datetime import datetime
 
@@ -164,7 +164,7 @@ def _moment(value: object) -> float | None:
             return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    if not 0 <= value < 1e20:  # NaN neither
+    if not 0 <= value < 1e20:  # also excludes NaN
         return None
     seconds = float(value)
     while seconds >= 1e11:  # the year 5138
@@ -173,55 +173,55 @@ def _moment(value: object) -> float | None:
 
 
 class Tail:
-    """The new lines of a log, poll by poll, whatever happens to the file under its name.
+    """The new lines of a log, poll by poll, through rotation and truncation.
 
     The first poll starts `backlog` bytes before the end, at the beginning of a line. A file that
-    comes later, or in place of that one, is read from its beginning. What is held of it is bounded.
+    appears later, or replaces the first one, is read from its beginning. Memory use is bounded.
     """
 
-    def __init__(self, path: str, backlog: int = BACKLOG) -> None:
+    def __init__(self, path: str, backlog: int = BACKLOG_BYTES) -> None:
         self._path = path
         self._backlog: int | None = backlog
-        """How long before its end the next file is begun; None: at its beginning."""
+        """Bytes before its end at which the next file is started; None: at its beginning."""
         self._fd = -1
         self._at = 0
         self._before = b""
         """The last bytes before `_at`."""
         self._torn = b""
-        """The beginning of a line whose end has not come."""
+        """The beginning of an incomplete line."""
         self._skipping = False
-        """Whether to drop everything up to the next line."""
+        """True if data is dropped up to the next newline."""
         self._seen: tuple[int, int] | None = None
 
     def poll(self) -> list[LogLine]:
-        """The whole lines that came since the last poll; none while there is no file.
+        """The complete lines since the last poll; none while the file does not exist.
 
         Raises:
-            OSError: it is there and cannot be read.
+            OSError: the file exists and cannot be read.
         """
         lines: list[LogLine] = []
         if self._fd < 0:
             self._open()
         read = 0
         while self._fd >= 0 and read < _POLL_BYTES and len(lines) < _POLL_LINES:
-            self._notice_new_beginning(lines)
+            self._restart_if_truncated(lines)
             data = os.pread(self._fd, _CHUNK, self._at)
-            if not data and not self._moved_on(lines):
+            if not data and not self._switch_file(lines):
                 break
             self._at += len(data)
             read += len(data)
-            self._before = (self._before + data)[-_MEMORY:]
-            lines.extend(self._whole(data))
+            self._before = (self._before + data)[-_COMPARED_BYTES:]
+            lines.extend(self._complete_lines(data))
         return lines
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = -1
 
     def _open(self) -> None:
-        """Open what is there under the name now; the file that was open is let go of then."""
+        """Open the file that has the name now, and close the former one."""
         try:
             fd = files.open_file(self._path)
         except (FileNotFoundError, NotADirectoryError):
@@ -237,15 +237,15 @@ class Tail:
         self._backlog = None
 
     def _begin(self, at: int) -> None:
-        # One byte earlier: if it ends a line, the next one is whole.
+        # One byte earlier: if it is a newline, the next line is complete.
         self._at = max(0, at - 1)
         self._skipping = at > 0
         self._before = b""
         self._torn = b""
         self._seen = None
 
-    def _notice_new_beginning(self, lines: list[LogLine]) -> None:
-        """Start again when the file was emptied, even if it has grown beyond our place since."""
+    def _restart_if_truncated(self, lines: list[LogLine]) -> None:
+        """Start again if the file was truncated, even if it is longer again by now."""
         now = os.fstat(self._fd)
         if self._seen == (now.st_size, now.st_mtime_ns):
             return
@@ -253,34 +253,34 @@ class Tail:
         known = len(self._before)
         same = os.pread(self._fd, known, self._at - known) == self._before
         if now.st_size < self._at or not same:
-            lines.extend(self._given_up())
+            lines.extend(self._unfinished_line())
             self._begin(0)
 
-    def _moved_on(self, lines: list[LogLine]) -> bool:
-        """At the end of the file: go on with another one that has taken its name."""
+    def _switch_file(self, lines: list[LogLine]) -> bool:
+        """At the end of the file: switch to a new file with the same name, if there is one."""
         try:
             there = os.stat(self._path)
         except (FileNotFoundError, NotADirectoryError):
             return False
         if os.path.samestat(there, os.fstat(self._fd)):
             return False
-        lines.extend(self._given_up())
+        lines.extend(self._unfinished_line())
         try:
             self._open()
         except OSError:
             if not lines:
                 raise
-            return False  # what we have comes first; the next poll says it again
+            return False  # return these lines first; the next poll raises it again
         return True
 
-    def _given_up(self) -> Iterator[LogLine]:
-        """A line whose end will never come."""
+    def _unfinished_line(self) -> Iterator[LogLine]:
+        """The incomplete last line of a file that will not be continued."""
         if self._torn:
             yield from self._line(self._torn)
         self._torn = b""
 
-    def _whole(self, data: bytes) -> Iterator[LogLine]:
-        """The lines that these bytes end; what begins after them is kept back."""
+    def _complete_lines(self, data: bytes) -> Iterator[LogLine]:
+        """Yield the lines that these bytes complete; keep the rest."""
         *ended, rest = data.split(b"\n")
         for piece in ended:
             line, self._torn = self._torn + piece, b""
@@ -290,13 +290,13 @@ class Tail:
         if self._skipping:
             return
         self._torn += rest
-        if len(self._torn) > LONGEST:
+        if len(self._torn) > MAX_LINE_BYTES:
             yield from self._line(self._torn)
             self._torn, self._skipping = b"", True
 
     def _line(self, raw: bytes) -> Iterator[LogLine]:
-        line = parse(raw[:LONGEST], self._path)
-        if len(raw) > LONGEST:
-            line = line._replace(text=f"{line.text} ... cut at {LONGEST:,} bytes")
-        if not line.foreign:
+        line = parse_log_line(raw[:MAX_LINE_BYTES], self._path)
+        if len(raw) > MAX_LINE_BYTES:
+            line = line._replace(text=f"{line.text} ... cut at {MAX_LINE_BYTES:,} bytes")
+        if not line.is_foreign:
             yield line

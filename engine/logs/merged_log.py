@@ -1,7 +1,7 @@
-"""Several logs as one book: merged by time, opened at any place, whatever their size.
+"""Several logs merged by time, with random access at any size.
 
-Everything here blocks, and belongs to one thread. What may take long is done in steps of at most
-a few mebibytes, so that it can be watched and given up between any two of them.
+All calls block, and belong to one thread. Long work is done in steps of at most a few MiB, so that
+a caller can show progress and stop between two steps.
 """
 
 from __future__ import annotations
@@ -15,64 +15,65 @@ from itertools import pairwise
 from pathlib import PurePath
 from typing import NamedTuple, Protocol
 
-from engine.logs.log_file import CELL, NEVER, FileEntry, Key, LogFile
-from engine.logs.log_filter import DEBUG, EVERYTHING, LineFilter, naming
+from engine.logs.log_file import CELL_BYTES, NO_TIME, FileEntry, Key, LogFile
+from engine.logs.log_filter import ALL_LINES, DEBUG, LineFilter, lines_naming_task
 from engine.logs.log_tail import LogLine, SharedLog
 from engine.system import files
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 
 STEP_CELLS = 16
-"""Cells that one step reads at most: a mebibyte."""
+"""Maximum cells that one step reads: 1 MiB."""
 
-STRIDE = 8
-"""Times as much that a step reads where the steps before found nothing: what is sought in all of a
-long log costs more in steps, each of which goes from one thread to another, than in bytes."""
+MAX_STRIDE = 8
+"""A step reads up to so many times more while it finds nothing: in a search through a long log, the
+thread switch for each step costs more than the reading."""
 
-FORMER = 2
-"""Files of a name that are kept open after another has taken it."""
+MAX_ROTATED_FILES = 2
+"""Rotated files of a name that stay open."""
 
-MENTIONED = 16 << 20
-"""Bytes that are read at most for the lines that speak of something."""
+MAX_MENTION_BYTES = 16 << 20
+"""Maximum bytes to search for lines that mention a task."""
 
-NOT_THERE = os.strerror(errno.ENOENT)
-"""The trouble with a log that was not there so far: a place need not have every log."""
+NO_LOG_FILE = os.strerror(errno.ENOENT)
+"""The error for a log that has never existed: a place need not have every log."""
 
-_LEFT = "it is not there any more"
+_REMOVED = "removed"
 
 
 class LogPosition(NamedTuple):
-    """A place in a book, before one line and behind another: it stays there when logs grow."""
+    """A position between two lines; it stays the same when logs grow."""
 
     key: Key
     """All lines before it have smaller keys."""
     offsets: Mapping[int, int] = {}
-    """Where that is in each file, for the sieve it was reached with; else it is looked for."""
+    """Its offset by file number, for the filter with which it was reached; other offsets are
+    searched."""
 
 
-BEGIN = LogPosition((NEVER, -1, -1))
+BEGIN = LogPosition((NO_TIME, -1, -1))
 END = LogPosition((float("inf"), 0, 0))
 
 
-class Job(Protocol):
-    """Something that takes a while."""
+class SteppedWork(Protocol):
+    """Work that is done in steps."""
 
     @property
     def done(self) -> bool:
-        """Whether there is nothing left to do."""
+        """True if the work is complete."""
         ...
 
     @property
     def read(self) -> int:
-        """Bytes that were gone through."""
+        """Bytes processed so far."""
         ...
 
     @property
     def total(self) -> int:
-        """Bytes that there are to go through at most."""
+        """Maximum bytes to process."""
         ...
 
     def step(self) -> None:
-        """Go on for a moment.
+        """Do one step.
 
         Raises:
             OSError: a log cannot be read.
@@ -80,8 +81,8 @@ class Job(Protocol):
         ...
 
 
-def finish(job: Job) -> None:
-    """Do it all at once.
+def run_to_end(job: SteppedWork) -> None:
+    """Run all steps.
 
     Raises:
         OSError: a log cannot be read.
@@ -91,120 +92,124 @@ def finish(job: Job) -> None:
 
 
 class MergedLog:
-    """The logs under some paths, and how they lie open now."""
+    """The logs under some paths, and their open files."""
 
-    def __init__(self, paths: Sequence[str], cell: int = CELL) -> None:
-        self._shelves = [_Shelf(path, self._take) for path in paths]
+    def __init__(self, paths: Sequence[str], cell: int = CELL_BYTES) -> None:
+        self._shelves = [_RotatedLog(path, self._take) for path in paths]
         self._cell = cell
         self._files: list[LogFile] = []
         self._number = 0
 
     @property
     def files(self) -> tuple[LogFile, ...]:
-        """Those that lie open, in the order in which they were."""
+        """The open files, in the order in which they were opened."""
         return tuple(self._files)
 
     @property
     def size(self) -> int:
-        """Bytes in all of them."""
+        """Bytes in all files."""
         return sum(file.size for file in self._files)
 
     @property
     def troubles(self) -> dict[str, str]:
-        """Why a log cannot be read, or not under its name, by its path."""
+        """Why a log cannot be read, or not under its name, by path."""
         return {shelf.path: shelf.trouble for shelf in self._shelves if shelf.trouble}
 
-    def look(self) -> bool:
-        """See what has come, gone, or was written anew; answers whether anything has."""
+    def refresh(self) -> bool:
+        """Re-read the state of all files: grown, replaced or rewritten. True if any has changed."""
         before = self.troubles
-        changed = [shelf.look() for shelf in self._shelves]
+        changed = [shelf.refresh() for shelf in self._shelves]
         self._files = sorted(
-            (file for shelf in self._shelves for file in shelf.files if not file.closed),
+            (file for shelf in self._shelves for file in shelf.files if not file.is_closed),
             key=lambda file: file.number,
         )
         return any(changed) or self.troubles != before
 
-    def here(self) -> LogPosition:
-        """The place behind all whole lines there are now; it stays there when logs grow."""
-        return LogPosition(END.key, {file.number: file.whole for file in self._files})
+    def end_position(self) -> LogPosition:
+        """The position after all complete lines now; it stays the same when logs grow."""
+        return LogPosition(END.key, {file.number: file.complete_bytes for file in self._files})
 
     def _take(self, path: str, fd: int) -> LogFile:
         self._number += 1
         return LogFile(path, self._number, fd, self._cell)
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close all files."""
         for shelf in self._shelves:
             shelf.close()
         self._files = []
 
     def offset(self, file: LogFile, mark: LogPosition) -> int:
-        """Where a place is in one of the files."""
+        """The offset of a position in one of the files."""
         if file.number in mark.offsets:
             return mark.offsets[file.number]
         if mark.key == BEGIN.key:
             return 0
-        if mark.key == END.key:  # reached before this file was there: all of it has come since
+        if mark.key == END.key:  # this file is newer than the position
             return 0 if mark.offsets else file.size
-        return split(file, mark.key)
+        return find_offset(file, mark.key)
 
 
-def named(troubles: Mapping[str, str]) -> str:
-    """What `MergedLog.troubles` says, each log by its name; safe to show, "" for no trouble."""
-    names = {path: shown(PurePath(path).name) for path in troubles}
-    absent = [names[path] for path, why in troubles.items() if why == NOT_THERE]
-    said = [f"{names[path]}: {shown(why)}" for path, why in troubles.items() if why != NOT_THERE]
+def describe_troubles(troubles: Mapping[str, str]) -> str:
+    """Describe `MergedLog.troubles` by log name; safe to show, "" for none."""
+    names = {path: safe_line(PurePath(path).name) for path in troubles}
+    absent = [names[path] for path, why in troubles.items() if why == NO_LOG_FILE]
+    said = [
+        f"{names[path]}: {safe_line(why)}" for path, why in troubles.items() if why != NO_LOG_FILE
+    ]
     return "; ".join([*said, *_absent(absent)])
 
 
 def _absent(names: Sequence[str]) -> Iterator[str]:
     *first, last = names or [""]
     if len(first) > 1:
-        yield f"{', '.join(first)} and {last} are not there"
+        yield f"{', '.join(first)} and {last} do not exist"
     elif first:
-        yield f"neither {first[0]} nor {last} is there"
+        yield f"{first[0]} and {last} do not exist"
     elif last:
-        yield f"{last} is not there"
+        yield f"{last} does not exist"
 
 
-class _Shelf:
-    """What lies, and has lain, under one path."""
+class _RotatedLog:
+    """The files that have, and have had, one path."""
 
     def __init__(self, path: str, take: _Take) -> None:
         self.path, self._take = path, take
         self.files: list[LogFile] = []
-        """The last one is the one under the path, unless there is trouble."""
+        """The last one has the path now, unless there is trouble."""
         self.trouble = ""
 
-    def look(self) -> bool:
+    def refresh(self) -> bool:
         changed = False
         for file in tuple(self.files):
-            changed |= self._look_at(file)
+            changed |= self._refresh_file(file)
         try:
             there = os.stat(self.path)
             if not self.files or not os.path.samestat(there, self.files[-1].identity()):
                 self.files.append(self._open())
-                self.files[-1].grew()
+                self.files[-1].check_growth()
                 changed = True
         except OSError as error:
             gone = isinstance(error, FileNotFoundError)
-            why = (_LEFT if self.files else NOT_THERE) if gone else error.strerror or str(error)
-            kept = "; what lay there before is still shown" if self.files else ""
+            why = (
+                (_REMOVED if self.files else NO_LOG_FILE) if gone else error.strerror or str(error)
+            )
+            kept = "; its former lines are still shown" if self.files else ""
             self.trouble = why + kept
             return changed
         self.trouble = ""
-        while len(self.files) > 1 + FORMER:
+        while len(self.files) > 1 + MAX_ROTATED_FILES:
             self.files.pop(0).close()
         return changed
 
-    def _look_at(self, file: LogFile) -> bool:
-        grew = file.grew()
+    def _refresh_file(self, file: LogFile) -> bool:
+        grew = file.check_growth()
         if grew is not None:
             return grew
-        anew = self._take(self.path, file.detach())
+        anew = self._take(self.path, file.duplicate_fd())
         self.files[self.files.index(file)] = anew
         file.close()
-        anew.grew()
+        anew.check_growth()
         return True
 
     def _open(self) -> LogFile:
@@ -223,9 +228,9 @@ class _Take(Protocol):
     def __call__(self, path: str, fd: int) -> LogFile: ...
 
 
-def split(file: LogFile, key: Key) -> int:
-    """The offset in a file of its first line that is not before a key; by halving."""
-    low, high = 0, file.cells  # the first line from `high` on is not before the key
+def find_offset(file: LogFile, key: Key) -> int:
+    """The offset of the first line in a file that is not before a key; by binary search."""
+    low, high = 0, file.cell_count  # the first line from `high` on is not before the key
     while low < high:
         middle = (low + high) // 2
         first = file.first_from(middle)
@@ -243,24 +248,24 @@ def split(file: LogFile, key: Key) -> int:
 
 
 class _SearchBounds:
-    """How far a scan has come in one file."""
+    """The progress of a scan in one file."""
 
     def __init__(self, file: LogFile, at: int, forward: bool) -> None:
         self.file, self.at, self.forward = file, at, forward
-        """All lines between where it began and `at` were looked at."""
+        """All lines between the start and `at` were searched."""
         self.found: deque[FileEntry] = deque()
         self._edge: tuple[int, Key | None] = (-1, None)
 
     @property
     def ended(self) -> bool:
         through = self.at >= self.file.size if self.forward else self.at <= 0
-        return through or self.file.closed
+        return through or self.file.is_closed
 
     def edge(self) -> Key | None:
-        """The next line's key, whether it is let through or not; None: there is none."""
+        """The key of the next line, matching or not; None if there is none."""
         if self._edge[0] != self.at:
             self._edge = self.at, None
-            for cell in self._cells(self.file.cells):
+            for cell in self._cells(self.file.cell_count):
                 if entries := self._beyond(cell):
                     self._edge = self.at, entries[0].key
                     break
@@ -268,16 +273,13 @@ class _SearchBounds:
         return self._edge[1]
 
     def read_on(self, sieve: LineFilter, cells: int) -> int:
-        """Look at the next so many cells, up to the first in which something is let through.
-
-        Answers how many bytes that were.
-        """
+        """Search the next cells, up to the first one with a match; return the number of bytes."""
         began = self.at
         numbers = tuple(self._cells(cells))
         if numbers and not _none_in(self.file, sieve, min(numbers), max(numbers)):
             for cell in numbers:
                 if not _none_in(self.file, sieve, cell, cell):
-                    self.found.extend(e for e in self._beyond(cell) if _lets(sieve, e))
+                    self.found.extend(e for e in self._beyond(cell) if _is_match(sieve, e))
                 self.at = self._behind(cell)
                 if self.found:
                     break
@@ -290,7 +292,7 @@ class _SearchBounds:
         if self.ended:
             return iter(())
         if self.forward:
-            return iter(range(self.at // size, self.file.cells)[:most])
+            return iter(range(self.at // size, self.file.cell_count)[:most])
         return iter(range((min(self.at, self.file.size) - 1) // size, -1, -1)[:most])
 
     def _beyond(self, cell: int) -> list[FileEntry]:
@@ -304,37 +306,37 @@ class _SearchBounds:
         return min((cell + 1) * size, self.file.size) if self.forward else cell * size
 
 
-def _lets(sieve: LineFilter, entry: FileEntry) -> bool:
-    return not entry.line.foreign and sieve.keeps(entry.rank, entry.line.text)
+def _is_match(sieve: LineFilter, entry: FileEntry) -> bool:
+    return not entry.line.is_foreign and sieve.is_match(entry.rank, entry.line.text)
 
 
 def _none_in(file: LogFile, sieve: LineFilter, first: int, last: int) -> bool:
-    """Whether it is certain that no line that begins in these cells is let through."""
-    if sieve.is_open:
+    """True if certainly no line that begins in these cells matches."""
+    if sieve.matches_all:
         return False
     begin, stop = first * file.cell_size, (last + 1) * file.cell_size
-    # What is kept of a line is no longer than a cell.
+    # The kept part of a line is at most one cell long.
     data = file.read(max(0, begin - 1), stop + file.cell_size - max(0, begin - 1))
     at = data.find(b"\n") + 1 if begin else 0
     if begin and (not at or begin - 1 + at >= stop):
         return True  # no line begins here
-    # The rest of the line before may hold a word, too, which only costs a look at these lines; it
-    # does not say a level. To cut it off from a mebibyte costs as much as to search that.
-    return not sieve.maybe(data[at:] if sieve.level > DEBUG else data)
+    # The rest of the previous line may contain a word as well: then these lines are parsed for
+    # nothing. It cannot contain a level. To cut it off would cost as much as the search.
+    return not sieve.may_match(data[at:] if sieve.level > DEBUG else data)
 
 
-class Scan:
-    """The next lines that a sieve lets through, from a place on, in one direction."""
+class LineScan:
+    """The next lines that match a filter, from a position on, in one direction."""
 
     def __init__(
         self,
         book: MergedLog,
         mark: LogPosition,
-        sieve: LineFilter = EVERYTHING,
+        sieve: LineFilter = ALL_LINES,
         want: int = 1,
         forward: bool = True,
         step_cells: int = STEP_CELLS,
-        stride: int = STRIDE,
+        stride: int = MAX_STRIDE,
     ) -> None:
         self._forward, self._sieve, self._want = forward, sieve, want
         self._step_cells, self._stride, self._longest = step_cells, 1, stride
@@ -346,17 +348,17 @@ class Scan:
         """In the direction of the scan."""
         self.done = want <= 0
         self.exhausted = False
-        """Whether there is nothing more in that direction."""
+        """True if there are no more matches in that direction."""
         self.read, self.total = 0, 0
 
     @property
     def entries(self) -> list[FileEntry]:
-        """What was found, in the order of the book."""
+        """The matches in the order of the log."""
         return self.found if self._forward else self.found[::-1]
 
     @property
     def reached(self) -> LogPosition:
-        """The place behind what was found, to go on from in the same direction."""
+        """The position after the matches, to continue in the same direction."""
         return self._reached or self._place()
 
     def _place(self) -> LogPosition:
@@ -372,24 +374,24 @@ class Scan:
 
     def _offset(self, reach: _SearchBounds) -> int:
         if reach.found:
-            return reach.found[0].key[2] if self._forward else reach.found[0].end
-        # A torn line is read again when it is whole.
-        return min(reach.at, reach.file.whole) if self.exhausted else reach.at
+            return reach.found[0].key[2] if self._forward else reach.found[0].end_offset
+        # An incomplete line is read again later.
+        return min(reach.at, reach.file.complete_bytes) if self.exhausted else reach.at
 
     def horizon(self) -> float:
-        """The time of the next line in this direction, whether it is let through or not."""
+        """The time of the next line in this direction, matching or not."""
         keys = [
             key
             for reach in self._reaches or ()
             if (key := reach.found[0].key if reach.found else reach.edge()) is not None
         ]
         if not keys or self._reaches is None:
-            return -NEVER if self._reaches is None or self._forward else NEVER
+            return -NO_TIME if self._reaches is None or self._forward else NO_TIME
         return (min(keys) if self._forward else max(keys))[0]
 
     def step(self) -> None:
-        """Read on: at most a mebibyte, or `STRIDE` where the steps before found nothing; at least
-        up to the next line where all are let through.
+        """Read at most 1 MiB, or up to `MAX_STRIDE` times that if earlier steps found nothing; at
+        least up to the next line if every line matches.
 
         Raises:
             OSError: a log cannot be read.
@@ -403,7 +405,7 @@ class Scan:
             if reach is None:
                 self._take_one()
                 continue
-            most = 1 if self._sieve.is_open else min(left, self._step_cells)
+            most = 1 if self._sieve.matches_all else min(left, self._step_cells)
             read = reach.read_on(self._sieve, most)
             self.read += read
             left -= max(1, -(-read // reach.file.cell_size))
@@ -429,7 +431,7 @@ class Scan:
         return choose(heads, key=lambda reach: reach.found[0].key)
 
     def _blocking(self) -> _SearchBounds | None:
-        """The file in which the next line may lie, when that is not known yet."""
+        """The unread file that may contain the next line; None if the next line is known."""
         open_ones = [r for r in self._reaches or () if not r.found and not r.ended]
         if len(open_ones) == 1 and not self._heads():
             return open_ones[0]
@@ -455,9 +457,9 @@ class Scan:
         self.done = ended or len(self.found) >= self._want
 
 
-class Seek:
-    """The place of a time: by halving, and where the times of a log are not in order, by looking
-    at all of it for the first line that is not before.
+class TimeSearch:
+    """Find the position of a time: by binary search, or if the times of a log are not in order, by
+    reading all of it for the first line that is not before.
     """
 
     def __init__(self, book: MergedLog, when: float, step_cells: int = STEP_CELLS) -> None:
@@ -470,25 +472,25 @@ class Seek:
         self.read, self.total = 0, 0
 
     @property
-    def mark(self) -> LogPosition:
-        """The place."""
+    def position(self) -> LogPosition:
+        """The position."""
         return LogPosition(self._key, self._offsets)
 
     def step(self) -> None:
-        """One file by halving, or some cells of one that is not in order.
+        """Search one file by halving, or some cells of a file that is not in order.
 
         Raises:
             OSError: a log cannot be read.
         """
         file = self._todo[0]
         if self._cell < 0 and _in_order(file):
-            self._settle(file, split(file, self._key))
+            self._settle(file, find_offset(file, self._key))
             return
         if self._cell < 0:
             self._cell = 0
             self.total += file.size
         for _ in range(self._step_cells):
-            if self._cell >= file.cells:
+            if self._cell >= file.cell_count:
                 self._settle(file, file.size)
                 return
             for entry in file.entries(self._cell):
@@ -505,18 +507,18 @@ class Seek:
         self.done = not self._todo
 
 
-PROBES = 16
-"""Places of a file at which its times are compared to see whether they are in order."""
+ORDER_PROBES = 16
+"""Number of positions in a file whose times are compared to see whether they are in order."""
 
 
 def _in_order(file: LogFile) -> bool:
-    numbers = sorted({file.cells * probe // PROBES for probe in range(PROBES)})
+    numbers = sorted({file.cell_count * probe // ORDER_PROBES for probe in range(ORDER_PROBES)})
     found = [first for number in numbers if (first := file.first_from(number)) is not None]
     return all(a.key <= b.key for a, b in pairwise(found))
 
 
 class LogCounts:
-    """How many lines there are, and how many a sieve lets through; goes on when the logs grow."""
+    """Counts lines, and lines that match a filter; continues when the logs grow."""
 
     def __init__(
         self,
@@ -534,27 +536,27 @@ class LogCounts:
 
     @property
     def lines(self) -> int:
-        """Lines counted, but for a torn one: that counts when its end has come."""
+        """The number of complete lines so far."""
         return sum(self._counts.get(file.number, (0, 0))[0] for file in self._book.files)
 
     @property
-    def kept(self) -> int:
-        """Those of them that are let through."""
+    def matching(self) -> int:
+        """The number of matching lines so far."""
         return sum(self._counts.get(file.number, (0, 0))[1] for file in self._book.files)
 
     @property
     def total(self) -> int:
-        """Bytes that there are to go through, now."""
+        """Bytes to process, as of now."""
         return self.read + sum(file.size - self._at(file) for file in self._book.files)
 
     @property
     def done(self) -> bool:
-        """Whether all that is there was counted."""
-        # Asked by whoever may not wait: it is a matter of what the last step and the last look saw.
+        """True if all existing lines were counted."""
+        # Callers may not wait, so this uses the sizes from the last step and the last `refresh`.
         return all(self._settled.get(file.number) == file.size for file in self._book.files)
 
     def step(self) -> None:
-        """Count on: at most a mebibyte.
+        """Count on, at most 1 MiB.
 
         Raises:
             OSError: a log cannot be read.
@@ -575,57 +577,57 @@ class LogCounts:
         return self._places.get(file.number, 0)
 
     def _is_through(self, file: LogFile) -> bool:
-        return self._at(file) >= file.whole
+        return self._at(file) >= file.complete_bytes
 
     def _count(self, file: LogFile, at: int) -> None:
         """Count the rest of a cell."""
         cell = at // file.cell_size
         begin, stop = cell * file.cell_size, (cell + 1) * file.cell_size
         lines, kept = self._counts.get(file.number, (0, 0))
-        passed = at == begin and stop <= file.whole
-        # Whose a line is in a shared log, only the line itself tells.
+        passed = at == begin and stop <= file.complete_bytes
+        # In a shared log, only the parsed line has the name of its database.
         passed = passed and not isinstance(file.path, SharedLog)
-        if passed and (self._sieve.is_open or _none_in(file, self._sieve, cell, cell)):
+        if passed and (self._sieve.matches_all or _none_in(file, self._sieve, cell, cell)):
             data = file.read(max(0, begin - 1), stop - 1 - max(0, begin - 1))
             more = data.count(b"\n") + (begin == 0)
-            let_through = more if self._sieve.is_open else 0
+            let_through = more if self._sieve.matches_all else 0
         else:
-            entries = [e for e in file.entries(cell) if e.key[2] >= at and not e.torn]
-            more = sum(not e.line.foreign for e in entries)
-            let_through = sum(_lets(self._sieve, e) for e in entries)
+            entries = [e for e in file.entries(cell) if e.key[2] >= at and not e.is_torn]
+            more = sum(not e.line.is_foreign for e in entries)
+            let_through = sum(_is_match(self._sieve, e) for e in entries)
         self._counts[file.number] = lines + more, kept + let_through
-        self._places[file.number] = min(stop, file.whole)
+        self._places[file.number] = min(stop, file.complete_bytes)
 
 
 class Mentions(NamedTuple):
-    """The last lines that speak of something, in the order of time."""
+    """The last lines that mention a task, sorted by time."""
 
     lines: tuple[LogLine, ...] = ()
-    early: bool = False
-    """Whether there may be more, further back."""
+    has_more: bool = False
+    """True if there may be more, further back."""
     troubles: Mapping[str, str] = {}
-    """Why a log could not be read, by its path."""
+    """Why a log cannot be read, by path."""
 
 
-def mentions(
+def find_mentions(
     paths: Sequence[str],
     id: str,
     limit: int,
     since: float | None = None,
-    most: int = MENTIONED,
-    cell: int = CELL,
+    most: int = MAX_MENTION_BYTES,
+    cell: int = CELL_BYTES,
 ) -> Mentions:
-    """The last lines that speak of a task: at most `limit`, none from before `since`, and from no
-    more than the last `most` bytes of the logs.
+    """The last lines that mention a task: at most `limit`, none before `since`, and from no more
+    than the last `most` bytes of the logs.
 
     Raises:
-        OSError: a log broke off while it was read.
+        OSError: reading a log failed midway.
     """
     book = MergedLog(paths, cell)
     try:
-        book.look()
-        scan = Scan(book, END, naming(id), limit, forward=False, stride=1)
-        floor = NEVER if since is None else since
+        book.refresh()
+        scan = LineScan(book, END, lines_naming_task(id), limit, forward=False, stride=1)
+        floor = NO_TIME if since is None else since
         while not scan.done and scan.read < most and not _is_before(scan, floor):
             scan.step()
         lines = tuple(entry.line for entry in scan.entries if entry.key[0] >= floor)
@@ -635,5 +637,5 @@ def mentions(
         book.close()
 
 
-def _is_before(scan: Scan, floor: float) -> bool:
-    return floor > NEVER and scan.horizon() < floor
+def _is_before(scan: LineScan, floor: float) -> bool:
+    return floor > NO_TIME and scan.horizon() < floor

@@ -1,4 +1,4 @@
-"""The last hour of a log, and then whatever comes: what statistics of it are made from."""
+"""The last hour of a log, then its new lines: the input of statistics."""
 
 from __future__ import annotations
 
@@ -6,68 +6,70 @@ import errno
 import os
 import stat
 
-from engine.logs.log_tail import LogLine, Tail, parse
+from engine.logs.log_tail import LogLine, Tail, parse_log_line
 from engine.system import files
 
-REACH = 3600.0
-"""Seconds before the first look that are read."""
+REACH_SECONDS = 3600.0
+"""Seconds before the first poll that are read."""
 
-MOST = 16 << 20
-"""Bytes before the log's end that are read at most: an hour in which much was said is cut."""
+MAX_REACH_BYTES = 16 << 20
+"""Maximum bytes before the log's end to read: a very busy hour is cut."""
 
 _STEP = 256 * 1024
-"""Bytes by which the beginning is looked for, from the end backwards."""
+"""Bytes per step in the backward search for the start."""
 
 _LINE = 16 * 1024
-"""Bytes in which a line with a time must begin and end, to say where in time one is."""
+"""A complete line with a time is searched in so many bytes."""
 
 _MUCH = 512 * 1024
-"""Bytes in one poll from which on there is probably more to be had at once."""
+"""If a poll returns so many bytes, there is probably more to read now."""
 
 
-class Recent:
+class RecentLines:
     """Lines of one log; each poll reads about a megabyte at most, so that it may be called often.
 
-    Where the log was rotated, the file before is not read; `since` says from when on all is known.
+    Files rotated away are not read; `since` is the time from which on no line is missing.
     """
 
-    def __init__(self, path: str, reach: float = REACH, most: int = MOST) -> None:
+    def __init__(
+        self, path: str, reach: float = REACH_SECONDS, most: int = MAX_REACH_BYTES
+    ) -> None:
         self.path = path
         self.since: float | None = None
-        """Epoch seconds UTC from which on every line was seen; None: not known yet."""
-        self.behind = False
-        """Whether there is more to be had than the last poll brought."""
+        """Epoch seconds UTC from which on every line was read; None: not known yet."""
+        self.is_behind = False
+        """True if there is more to read than the last poll returned."""
         self.problem = ""
-        """Why it cannot be read now; "" when it can."""
+        """Why the log cannot be read now; "" if it can."""
         self._reach, self._most = reach, most
         self._tail: Tail | None = None
 
     def poll(self, now: float) -> list[LogLine]:
-        """The lines that came since the last poll; the first one begins an hour ago."""
+        """The lines since the last poll; the first poll starts one hour back."""
         try:
             if self._tail is None:
-                self._tail = self._begun(now)
+                self._tail = self._open_tail(now)
             lines = self._tail.poll()
             os.stat(self.path)
         except OSError as error:
             self.problem = error.strerror or str(error)
-            self.behind = False
+            self.is_behind = False
             return []
         self.problem = ""
-        self.behind = sum(len(line.text) for line in lines) + 25 * len(lines) > _MUCH
+        self.is_behind = sum(len(line.text) for line in lines) + 25 * len(lines) > _MUCH
         return lines
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._tail is not None:
             self._tail.close()
             self._tail = None
 
-    def _begun(self, now: float) -> Tail:
+    def _open_tail(self, now: float) -> Tail:
         try:
             fd = files.open_file(self.path)
         except FileNotFoundError:
-            # What comes later is read from its beginning, and so in full from now on.
+            # A file created later is read from its beginning, so nothing is missing from now on.
             self.since = now
             return Tail(self.path, 0)
         try:
@@ -80,7 +82,7 @@ class Recent:
         return Tail(self.path, seen.st_size - at)
 
     def _beginning(self, fd: int, size: int, wanted: float) -> tuple[int, float]:
-        """Where to begin, and from when on all is known then."""
+        """The offset to start at, and the time from which on no line is missing."""
         at, when = size, None
         while at > 0 and size - at < self._most:
             at = max(0, at - _STEP)
@@ -92,7 +94,7 @@ class Recent:
         return 0, self._rotated()
 
     def _rotated(self) -> float:
-        """When the log began; long ago where it was never rotated."""
+        """When the log was last rotated; minus infinity if it never was."""
         try:
             return os.stat(f"{self.path}.1").st_mtime
         except OSError:
@@ -100,8 +102,8 @@ class Recent:
 
 
 def _time_at(fd: int, at: int, path: str) -> float | None:
-    """The time that the first whole line from a place on says; None when none near it does."""
+    """The time of the first dated complete line after an offset; None if there is none near it."""
     pieces = os.pread(fd, _LINE, at).split(b"\n")
     whole = pieces[1 if at else 0 : -1]
-    times = (parse(line, path).when for line in whole)
+    times = (parse_log_line(line, path).when for line in whole)
     return next((when for when in times if when is not None), None)

@@ -1,7 +1,7 @@
-"""What logs say happened to tasks: queued, begun, done, failed, given up on, brought back.
+"""Task events in logs: queued, started, succeeded, failed, retried, moved to the dead-letter queue.
 
-Known are the lines of the contract's program and of ours: `queue.log`, `mail.log`, and the mail
-module's delivery records. A line that tells of nothing like that is no event.
+The lines of the contract's program and of this one are known: `queue.log`, `mail.log`, and the mail
+module's delivery records. Any other line is not an event.
 """
 
 from __future__ import annotations
@@ -16,64 +16,64 @@ from engine.text import error_pattern
 
 
 class EventKind(StrEnum):
-    """What happened."""
+    """The kind of an event."""
 
     QUEUED = "queued"
     STARTED = "started"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
-    """An attempt failed; what follows from it is told by another line."""
+    """An attempt failed; another line tells whether it is retried."""
     WAITS = "waits"
-    """It failed, and will be tried again."""
+    """It failed, and will be retried."""
     BURIED = "buried"
-    """It failed, and was given up on."""
+    """It failed, and was moved to the dead-letter queue."""
     RETRIED = "retried"
     """An operator took it out of the dead-letter queue."""
     RECOVERED = "recovered"
-    """Whoever worked on it ended, and it was given back."""
+    """Its worker ended, and it was made pending again."""
     UNSETTLED = "unsettled"
-    """It was run, but what came of it could not be stored, or it was not there any more."""
+    """It was run, but its result could not be stored, or the task had gone."""
     PUT_OFF = "put off"
-    """It was taken up and given back unattempted, until something else than its turn comes."""
+    """It was claimed and released without an attempt, until a condition is met."""
 
 
-class Event(NamedTuple):
-    """Something that happened to a task, or to a mail that is no task yet (its id is "")."""
+class TaskEvent(NamedTuple):
+    """An event of a task, or of a mail without a task (its id is "")."""
 
     when: float | None
-    """Epoch seconds; None when the line does not say."""
+    """Epoch seconds; None if the line has no time."""
     id: str
     kind: str
-    """Its kind, from the line or from the id; "" when neither says."""
+    """The kind of the task, from the line or from the id; "" if neither has it."""
     what: EventKind
     error: str
-    """As the line has it, not made safe; "" where there is none."""
+    """As in the line, untrusted; "" if there is none."""
     transport: str
-    """Which mail transport; "" for lines that speak of the run of a task."""
+    """The mail transport; "" for lines about the run of a task."""
     line: LogLine
     attempt: int | None = None
-    """Which attempt it was, where the line counts them."""
+    """The number of the attempt, if the line has it."""
     mark: str = ""
-    """The fingerprint of its error; "" where there is none."""
+    """The fingerprint of its error; "" if there is none."""
 
 
 MAIL_KIND = "mail_send"
-"""The kind of whatever the mail log speaks of."""
+"""The kind of all tasks in the mail log."""
 
-INLINE = "inline"
-"""What the mail log says instead of an id of a mail that was sent without being queued."""
+INLINE_ID = "inline"
+"""The id in the mail log of a mail that was sent without being queued."""
 
 _TASK = r"(?P<id>\S+)"
 _KIND = r" \((?P<kind>[^\s:()]+)"
 _TIMES = r"(?P<attempt>[0-9]{1,9})(?:/[0-9]+)?"
-"""Which attempt, and of how many where their number is fixed."""
+"""The number of the attempt, and of the maximum if there is one."""
 _END = r"\S+"
-"""What a store calls where it keeps what was given up on, or what it ends with."""
+"""A store's name for its dead-letter queue, or for the final state."""
 _SENT = r"task_id=(?P<id>\S+)"
 _BY = r" transport=(?P<transport>\S+)"
 
-PATTERNS: tuple[tuple[str, str, EventKind], ...] = (
-    # how the text begins, what follows, what it tells
+LINE_PATTERNS: tuple[tuple[str, str, EventKind], ...] = (
+    # first words, pattern of the rest, event
     ("Processing task: ", f"{_TASK}{_KIND}", EventKind.STARTED),
     ("Processing task: ", _TASK, EventKind.STARTED),
     ("Task completed: ", f"{_TASK}(?:{_KIND})?", EventKind.SUCCEEDED),
@@ -111,15 +111,15 @@ PATTERNS: tuple[tuple[str, str, EventKind], ...] = (
         EventKind.BURIED,
     ),
 )
-"""Every kind of line, by its head; of several with one head the first that fits."""
+"""All known lines by their first words; of several with the same first words, the first match
+counts."""
 
-NOBODY = "none"
-"""What stands for the transport of a mail for which there was none."""
+NO_TRANSPORT = "none"
+"""The transport of a mail if none was available."""
 
-_MAIL_HEADS = {"MAIL_SEND_": "?", "No mail system": NOBODY, "transport=": "?"}
-"""Heads of lines on a mail being sent, not on the run of a task, and by which transport; "?" where
-the line itself, or the attempt before it, says.
-"""
+_MAIL_HEADS = {"MAIL_SEND_": "?", "No mail system": NO_TRANSPORT, "transport=": "?"}
+"""First words of lines about sending a mail, with the transport; "?" if the line itself, or the
+attempt before it, has it."""
 
 
 class _EventRow(NamedTuple):
@@ -130,7 +130,7 @@ class _EventRow(NamedTuple):
 
 def _by_head() -> dict[str, list[_EventRow]]:
     rows: dict[str, list[_EventRow]] = {}
-    for head, rest, what in PATTERNS:
+    for head, rest, what in LINE_PATTERNS:
         by = next((by for start, by in _MAIL_HEADS.items() if head.startswith(start)), "")
         row = _EventRow(re.compile(rest), what, by)
         rows.setdefault(head, []).append(row)
@@ -139,11 +139,11 @@ def _by_head() -> dict[str, list[_EventRow]]:
 
 _ROWS = _by_head()
 _HEAD = re.compile("|".join(re.escape(head) for head in sorted(_ROWS, key=len, reverse=True)))
-"""The longest head wins, as `Task queued: ` is one of `Task `."""
+"""The longest one wins, because `Task queued: ` also begins with `Task `."""
 
 
-def event(line: LogLine) -> Event | None:
-    """What one line tells; None when it is of no task and no mail."""
+def parse_event(line: LogLine) -> TaskEvent | None:
+    """Parse a line; None if it is about no task and no mail."""
     head = _HEAD.match(line.text)
     if head is None:
         return None
@@ -154,25 +154,25 @@ def event(line: LogLine) -> Event | None:
     return None
 
 
-def _event(line: LogLine, said: dict[str, str], row: _EventRow) -> Event:
+def _event(line: LogLine, said: dict[str, str], row: _EventRow) -> TaskEvent:
     is_mail = bool(row.transport)
     id = said.get("id", "")
-    if id == INLINE:
+    if id == INLINE_ID:
         id = ""
     error = said.get("error", "")
     if is_mail and "error" in said:
         error = error or line.text
-    return Event(
+    return TaskEvent(
         line.when,
         id,
         said.get("kind") or kind_of(id) or (MAIL_KIND if is_mail else ""),
-        # A mail that has an id is a task's: the queue says whether it is tried again.
+        # A mail with an id belongs to a task: the queue log decides whether it is retried.
         EventKind.FAILED if is_mail and id and row.what is EventKind.BURIED else row.what,
         error,
         said.get("transport") or row.transport,
         line,
         int(said["attempt"]) if said.get("attempt") else None,
-        error_pattern.mark(error_pattern.fold(error)) if error else "",
+        error_pattern.pattern_name(error_pattern.fold_error(error)) if error else "",
     )
 
 
@@ -180,22 +180,22 @@ _ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-(?P<kind>.+)-(?:[0-9a-f]{4,8}|[0-9]+)")
 
 
 def kind_of(id: str) -> str:
-    """The kind of a task, which its id holds (`<stamp>-<kind>-<random>`); "" for any other id."""
+    """The kind of a task from its id (`<stamp>-<kind>-<random>`); "" for any other id."""
     found = _ID.fullmatch(id)
     return found["kind"] if found else ""
 
 
-def read(
+def read_events(
     lines: Iterable[LogLine], transports: MutableMapping[str, str] | None = None
-) -> Iterator[Event]:
-    """The events of lines in the order in which they were written.
+) -> Iterator[TaskEvent]:
+    """The events of lines, in the order in which they were written.
 
-    A failed attempt does not name its transport: it is the one of the attempt before it. Whoever
-    reads a log piece by piece hands in the same `transports` (by log, filled here) each time.
+    A failed attempt does not name its transport: it is that of the attempt before it. A caller that
+    reads a log in pieces passes the same `transports` (by log, filled here) each time.
     """
     transports = {} if transports is None else transports
     for line in lines:
-        told = event(line)
+        told = parse_event(line)
         if told is None:
             continue
         if told.transport == "?":
@@ -205,9 +205,9 @@ def read(
         yield told
 
 
-def history(events: Iterable[Event], id: str) -> tuple[Event, ...]:
-    """What happened to one task, in the order of time; what is undated stays where it was."""
-    timed: list[tuple[float, Event]] = []
+def task_history(events: Iterable[TaskEvent], id: str) -> tuple[TaskEvent, ...]:
+    """The events of one task, sorted by time; an event without a time keeps its place."""
+    timed: list[tuple[float, TaskEvent]] = []
     when = float("-inf")
     for told in events:
         if told.id == id:
@@ -217,16 +217,16 @@ def history(events: Iterable[Event], id: str) -> tuple[Event, ...]:
 
 
 class Attempt(NamedTuple):
-    """One run of a task, as far as the logs tell of it."""
+    """One run of a task, as far as the logs show it."""
 
     number: int
-    """As the log counts, or counted here where it does not."""
+    """From the log, or counted here."""
     began: float | None
-    """Epoch seconds; None when no line says."""
+    """Epoch seconds; None if no line has it."""
     ended: float | None
-    """Epoch seconds; None when no line says, or it has not ended."""
+    """Epoch seconds; None if no line has it, or the run has not ended."""
     outcome: EventKind | None
-    """How it ended; None while it has not. RECOVERED: whoever ran it ended before."""
+    """Its result; None until it has ended. RECOVERED: its worker ended first."""
     error: str = ""
 
 
@@ -234,10 +234,11 @@ _ENDS = (EventKind.SUCCEEDED, EventKind.FAILED, EventKind.RECOVERED, EventKind.U
 _VERDICTS = (EventKind.WAITS, EventKind.BURIED)
 
 
-def attempts(history: Sequence[Event]) -> tuple[Attempt, ...]:
-    """The runs of one task, from its history; FAILED becomes WAITS or BURIED where that is told.
+def task_attempts(history: Sequence[TaskEvent]) -> tuple[Attempt, ...]:
+    """The runs of one task, from its history; FAILED becomes WAITS or BURIED if another line
+    decides.
 
-    Where both logs speak of a run, the queue's is believed: the mail log sees only the sending.
+    If both logs have a run, the queue log counts: the mail log only covers the sending.
     """
     runs = [told for told in history if not told.transport] or history
     tries: list[Attempt] = []
@@ -250,7 +251,7 @@ def attempts(history: Sequence[Event]) -> tuple[Attempt, ...]:
         elif told.what is EventKind.PUT_OFF and last is not None and last.outcome is None:
             before = tries.pop().number - 1
         elif told.what is EventKind.RETRIED:
-            before = 0  # counted anew
+            before = 0  # the count starts again
         elif told.what in _ENDS and (last is None or last.outcome is not None):
             before = told.attempt or before + 1
             tries.append(Attempt(before, None, told.when, told.what, told.error))

@@ -1,1 +1,1 @@
-"""Mail values, addresses and wire format, shared by all ways to send."""
+"""Mail values, addresses and wire format, shared by all transports."""

@@ -1,8 +1,8 @@
-"""Why a mail was not sent, made out of what a program left behind: its exit status, its words.
+"""Classify why a mail was not sent, from the exit status and the output of a program.
 
-What a server answered decides before all else, then the program's own phrases, then its status
-(sysexits.h). Only an answer 5xx to the mail itself is for ever: what an operator can mend, such as
-a password or a server that takes nothing at all, may succeed another time.
+The server's reply code counts first, then the program's own phrases, then its exit status
+(sysexits.h). Only a 5xx reply to the mail itself is permanent: what an operator can fix, such as a
+password or a server that refuses all mail, may succeed later.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from engine.mail.model import NotSent, Reason
-from engine.text.safe import ERROR_LIMIT, private, shown
+from engine.text.safe import ERROR_LIMIT, hide_domain, safe_line
 
 if TYPE_CHECKING:
-    from engine.system.supervisor import Ran
+    from engine.system.supervisor import ProgramResult
 
 AUTH_CODES = frozenset({432, 530, 534, 535, 538})
-"""Answers that are about who we are, not about the mail (RFC 4954, section 6)."""
+"""Reply codes about our login, not about the mail (RFC 4954, section 6)."""
 
-# What programs say of a server's answer: in words before it, or by its enhanced code (RFC 3463).
+# How programs quote a server's reply: after certain words, or with its enhanced code (RFC 3463).
 _reply = re.compile(
     r"(?i)\b(?:server message|said|reply|replied|response|failed|SMTP error[^\n]*?): ([45]\d\d)\b"
     r"|\b([45]\d\d)[ -][45]\.\d{1,3}\.\d{1,3}\b"
@@ -35,14 +35,14 @@ _PHRASES: Mapping[str, str] = {
     "connect_refused": "connection refused",
     "connect_unreachable": "network is (?:unreachable|down)|host is (?:unreachable|down)"
     "|network unreachable|no route to host",
-    # Whoever read from it had a connection, and may have handed the mail over by it.
+    # Not after a network read error: then there was a connection, and the mail may have been sent.
     "connect_timeout": "^(?!.*network (?:read|write) error)"
     ".*(?:connection timed out|connection timeout|failed to connect .*timeout)",
     "dns_not_found": "(?:couldn't|could not) resolve|cannot locate host|name or service not known"
     "|unknown host|host (?:name )?(?:not found|lookup)|name resolution|no address associated",
     "tls_certificate": "certificate",
     "tls_missing": "starttls|does not support tls|tls (?:is )?required",
-    # Of a connection that was there, and broke, the lines below tell more.
+    # If an existing connection broke, the phrases further down are more exact.
     "tls_failed": r"^(?!.*(?:read from|write to) tls)"
     r".*\b(?:tls|ssl)\b.*(?:handshake|packet|error|fail|version|init|session)|x\.?509",
     "timeout": "timed out|timeout",
@@ -57,9 +57,9 @@ _PHRASES: Mapping[str, str] = {
     "unavailable_permission": "not allowed to submit|permission denied|operation not permitted",
     "rejected_unknown_user": "user unknown|unknown user|no such user|unrouteable address",
 }
-"""By the word for it, what programs say; which comes first here counts first in one line."""
+"""The phrases that programs print for each reason; in one line, the first match counts."""
 
-_SAID = {word: re.compile(f"(?i){said}").search for word, said in _PHRASES.items()}
+_PHRASE_SEARCHES = {word: re.compile(f"(?i){phrase}").search for word, phrase in _PHRASES.items()}
 
 _SYSEXITS: Mapping[int, str] = {
     64: "unavailable_usage",
@@ -78,48 +78,52 @@ _SYSEXITS: Mapping[int, str] = {
     77: "unavailable_permission",
     78: "unavailable_configuration",
 }
-"""The statuses of sysexits.h, which sendmail and who takes its place end with."""
+"""Exit statuses of sysexits.h, used by sendmail and its replacements."""
 
-_NOISE = re.compile(
+_is_noise = re.compile(
     r"msmtp: could not send mail \(.*|Can't send mail: sendmail process failed with error code \d+"
     r"|More details here: .*|curl failed to verify the legitimacy .*|establish a secure .*"
     r"|how to fix it, please visit .*"
 ).fullmatch
-"""Lines that only say that something else was said."""
+"""Lines that only refer to another message."""
 
 
-def of_program(name: str, ran: Ran) -> NotSent | None:
-    """Why a program did not send a mail; None when it took it, all of it.
+def classify_program_failure(name: str, ran: ProgramResult) -> NotSent | None:
+    """Return why a program did not send a mail; None if it took all of it.
 
-    `name` is the transport's, for a program that ends without a word.
+    `name` is the transport's, for a program without any output.
     """
     text = ran.output.decode("utf-8", "replace")
-    if ran.ended:
-        _, late, time = ran.ended.partition("timeout after ")
+    if ran.end_reason:
+        _, late, time = ran.end_reason.partition("timeout after ")
         why = f"{name} did not end within {time}" if late else f"{name} was stopped"
-        # Also where it had not read the mail: whoever survives us, or holds on to its input, may.
-        return not_sent("timeout" if late else "unavailable_stopped", _joined(why, text))
+        # Even if it has not read the mail: a surviving process may still hold its standard input.
+        return failure_from_word(
+            "timeout" if late else "unavailable_stopped", _append_text(why, text)
+        )
     if ran.status == 0:
-        if not ran.unread:
+        if not ran.has_unread_input:
             return None
         why = f"{name} ended with status 0 without reading the mail"
-        return not_sent("unavailable_not_read", _joined(why, text))
-    word = _of_words(text) or _of_status(ran.status)
-    return not_sent(word, told(text) or f"{name} {_ending(ran.status)}")
+        return failure_from_word("unavailable_not_read", _append_text(why, text))
+    word = _classify_output(text) or _classify_status(ran.status)
+    return failure_from_word(word, redact_text(text) or f"{name} {_describe_exit(ran.status)}")
 
 
-def not_sent(word: str, text: str) -> NotSent:
-    """The failure that a word stands for: its reason is its beginning, and who is rejected once
-    is rejected for ever. `text` is safe to show already."""
+def failure_from_word(word: str, text: str) -> NotSent:
+    """Return the failure for a word; its first part is the reason, and `rejected` is permanent.
+
+    `text` must be safe to show.
+    """
     reason = Reason(word.partition("_")[0])
     return NotSent(reason, word, text, permanent=reason is Reason.REJECTED)
 
 
-_CURL: Mapping[int, str] = {
+_CURL_WORDS: Mapping[int, str] = {
     5: "dns_proxy",
     6: "dns_not_found",
     7: "connect_refused",
-    # An answer that is none; where it is a no, that counts. Nobody knows what became of the mail.
+    # The server's reply was invalid, so the result is unknown; a refusal before it counts.
     8: "connect_lost",
     26: "unavailable_no_input",
     27: "unavailable_memory",
@@ -134,80 +138,83 @@ _CURL: Mapping[int, str] = {
     **dict.fromkeys((53, 54, 59, 66, 80), "tls_failed"),
     **dict.fromkeys((51, 58, 60, 77, 82, 83, 90, 91, 98), "tls_certificate"),
 }
-"""By curl's exit status (libcurl-errors(3))."""
+"""Reasons by curl's exit status (libcurl-errors(3))."""
 
-_ANSWERED = frozenset({8, 9, 55, 67})
-"""Statuses with which curl ends because a server said no."""
+_REFUSAL_STATUSES = frozenset({8, 9, 55, 67})
+"""Exit statuses of curl after a server's refusal."""
 
-_REACHING = frozenset({7, 28})
-"""Statuses of which only curl's words tell whether anybody was there."""
+_CONNECT_STATUSES = frozenset({7, 28})
+"""Exit statuses where only curl's message shows whether a server was reached."""
 
-_last_lines_of_answers = re.compile(r"(?m)^([2-5]\d\d)(?: .*)?\r?$").findall
-_curls_own = re.compile(r"(?m)^curl: \(\d+\) (.*?)(?: \(errno: \d+\))?$").findall
+_find_reply_codes = re.compile(r"(?m)^([2-5]\d\d)(?: .*)?\r?$").findall
+_find_curl_messages = re.compile(r"(?m)^curl: \(\d+\) (.*?)(?: \(errno: \d+\))?$").findall
 
-UPLOADED = "spooldeck uploaded"
-"""How curl is told to begin the line that says how many bytes of the mail left it."""
+UPLOADED_PREFIX = "spooldeck uploaded"
+"""The prefix of the line in which curl prints the number of uploaded bytes (`--write-out`)."""
 
-_nothing_left = re.compile(rf"(?m)^{UPLOADED} 0\r?$").search
-_mail_wanted = re.compile(r"(?m)^354").search
+_find_no_upload = re.compile(rf"(?m)^{UPLOADED_PREFIX} 0\r?$").search
+_find_data_reply = re.compile(r"(?m)^354").search
 
-_PLAIN = "(expected TLS of every host that is not in mail.plain_hosts)"
+_TLS_HINT = "(TLS is required unless the host is in mail.plain_hosts)"
 
 
-def of_curl(code: int, output: bytes, secrets: Collection[str] = ()) -> NotSent:
-    """Why curl did not send a mail, by its exit status and its output: what it says itself, the
-    server's answers as `--dump-header` lists them, and the line of `UPLOADED`. `secrets` never come
-    to stand in the text.
+def classify_curl_failure(code: int, output: bytes, secrets: Collection[str] = ()) -> NotSent:
+    """Return why curl did not send a mail, from its exit status and its output.
+
+    The output consists of curl's messages, the server's replies as listed by `--dump-header`, and
+    the line with `UPLOADED_PREFIX`. `secrets` are removed from the text.
     """
     text = output.decode("utf-8", "replace")
     if code < 0:
-        return not_sent(_of_status(code), f"curl {_ending(code)}")
-    own = "; ".join(_curls_own(text)) or f"curl {_ending(code)}"
-    answer = _refusal(text) if code in _ANSWERED else 0
+        return failure_from_word(_classify_status(code), f"curl {_describe_exit(code)}")
+    own = "; ".join(_find_curl_messages(text)) or f"curl {_describe_exit(code)}"
+    answer = _last_refusal(text) if code in _REFUSAL_STATUSES else 0
     if answer:
-        # At which stage it was curl says, and why the server does.
-        said = "\n".join(re.findall(rf"(?m)^{answer}[ -].*$", text))
-        word = _of_reply(answer, "login denied" if code == 67 else own)
-        return not_sent(word, _joined(told(said, secrets), own))
-    word = _CURL.get(code, f"unavailable_curl_{code}")
-    heard = _of_phrases(own) if code in _REACHING else ""
-    if heard.startswith(("connect_", "timeout")) and heard != "connect_failed":
-        word = heard
-    if word in ("timeout", "connect_lost") and _nothing_left(text) and not _mail_wanted(text):
+        # curl names the stage, the server the reason.
+        reply = "\n".join(re.findall(rf"(?m)^{answer}[ -].*$", text))
+        word = _classify_reply(answer, "login denied" if code == 67 else own)
+        return failure_from_word(word, _append_text(redact_text(reply, secrets), own))
+    word = _CURL_WORDS.get(code, f"unavailable_curl_{code}")
+    phrase = _classify_phrases(own) if code in _CONNECT_STATUSES else ""
+    if phrase.startswith(("connect_", "timeout")) and phrase != "connect_failed":
+        word = phrase
+    if word in ("timeout", "connect_lost") and _find_no_upload(text) and not _find_data_reply(text):
         word += "_before_data"
-    said = told(own, secrets)
-    return not_sent(word, f"{said} {_PLAIN}"[:ERROR_LIMIT] if word == "tls_missing" else said)
+    safe = redact_text(own, secrets)
+    return failure_from_word(
+        word, f"{safe} {_TLS_HINT}"[:ERROR_LIMIT] if word == "tls_missing" else safe
+    )
 
 
-def _refusal(text: str) -> int:
-    """The last answer of a server that was a no; 0 for none."""
-    refused = [int(code) for code in _last_lines_of_answers(text) if code >= "400"]
+def _last_refusal(text: str) -> int:
+    """Return the last refusal of a server; 0 for none."""
+    refused = [int(code) for code in _find_reply_codes(text) if code >= "400"]
     return refused[-1] if refused else 0
 
 
-# Words.
+# Reasons as words.
 
 
-def _of_words(text: str) -> str:
+def _classify_output(text: str) -> str:
     refused = list(_reply.finditer(text))
     if not refused:
-        return _of_phrases(text)
-    # What the program says before it quotes the server tells at which stage it was; what the
-    # server says may be about anything.
+        return _classify_phrases(text)
+    # The program's words before the quoted reply name the stage; the server's own text may be about
+    # anything.
     last = refused[-1]
-    return _of_reply(int(last[1] or last[2]), text[: last.start(last.lastindex or 0)])
+    return _classify_reply(int(last[1] or last[2]), text[: last.start(last.lastindex or 0)])
 
 
-def _of_phrases(text: str) -> str:
-    # The first line that says something: what comes after it is mostly its consequence.
+def _classify_phrases(text: str) -> str:
+    # The first line that matches: later lines mostly follow from it.
     for line in text.splitlines():
-        for word, said in _SAID.items():
-            if said(line) and not _NOISE(line.strip()):
+        for word, search in _PHRASE_SEARCHES.items():
+            if search(line) and not _is_noise(line.strip()):
                 return word
     return ""
 
 
-def _of_reply(code: int, text: str) -> str:
+def _classify_reply(code: int, text: str) -> str:
     if code in AUTH_CODES or _at_login(text):
         return f"auth_{code}"
     if _at_starttls(text):
@@ -215,7 +222,7 @@ def _of_reply(code: int, text: str) -> str:
     return f"unavailable_{code}" if code < 500 or _at_start(text) else f"rejected_{code}"
 
 
-def _of_status(status: int | None) -> str:
+def _classify_status(status: int | None) -> str:
     if status is None:
         return "unavailable_no_status"
     if status < 0:
@@ -223,18 +230,18 @@ def _of_status(status: int | None) -> str:
     return _SYSEXITS.get(status, f"unavailable_status_{status}")
 
 
-def _ending(status: int | None) -> str:
+def _describe_exit(status: int | None) -> str:
     if status is None:
-        return "ended, and nobody knows how"
+        return "ended with an unknown status"
     return f"ended by signal {-status}" if status < 0 else f"ended with status {status}"
 
 
-def _joined(why: str, text: str) -> str:
-    said = told(text)
-    return f"{why}: {said}"[:ERROR_LIMIT] if said else why
+def _append_text(why: str, text: str) -> str:
+    safe = redact_text(text)
+    return f"{why}: {safe}"[:ERROR_LIMIT] if safe else why
 
 
-# What an operator is told.
+# Text for operators.
 
 _address = re.compile(r"[^\s<>\"'(),;:=|@]+@[^\s<>\"'(),;:|@]+").sub
 _said_login = re.compile(r"(?i)\b(AUTH [A-Z0-9-]+) +\S+").sub
@@ -242,20 +249,23 @@ _login_in_url = re.compile(r"(?<=://)[^\s/@]*@").sub
 _said_password = re.compile(r"(?i)\b(pass(?:word|wd)?\s*[=:]\s*)\S+").sub
 
 
-def told(text: str, secrets: Collection[str] = ()) -> str:
-    """The text as it may be shown and kept: one line of at most 200 characters, without control
-    characters, whole addresses, passwords; of longer text the lines that come last."""
+def redact_text(text: str, secrets: Collection[str] = ()) -> str:
+    """Return the text on one safe line of at most 200 characters.
+
+    Control characters, full addresses and passwords are removed. The last lines of a longer text
+    are kept.
+    """
     for secret in sorted(secrets, key=len, reverse=True):
         if secret:
             text = text.replace(secret, "***")
     text = _said_password(r"\1***", _said_login(r"\1 ***", _login_in_url("", text)))
-    text = _address(lambda found: private(found[0]), text)
-    lines = [shown(" ".join(line.split())) for line in text.splitlines()]
-    return _fitting([line for line in lines if line and not _NOISE(line)])
+    text = _address(lambda found: hide_domain(found[0]), text)
+    lines = [safe_line(" ".join(line.split())) for line in text.splitlines()]
+    return _join_last_lines([line for line in lines if line and not _is_noise(line)])
 
 
-def _fitting(lines: list[str]) -> str:
-    """The last whole lines that fit; of a longer last line its beginning."""
+def _join_last_lines(lines: list[str]) -> str:
+    """Return the last whole lines that fit, joined; if the last line is too long, its beginning."""
     kept = lines.pop()[:ERROR_LIMIT] if lines else ""
     for line in reversed(lines):
         if len(line) + 2 + len(kept) > ERROR_LIMIT:

@@ -1,4 +1,5 @@
-"""Foreign text as the value of a mail header: nothing of it can begin another header."""
+"""Encode text from outside as the value of a mail header, so that it cannot start another
+header."""
 
 import binascii
 import re
@@ -7,41 +8,41 @@ from collections.abc import Iterable
 
 from engine.text.safe import REPLACEMENT
 
-_WIDTH = 78
-"""Characters of a line of headers (RFC 5322, 2.1.1)."""
+_MAX_LINE_LENGTH = 78
+"""Maximum characters of a header line (RFC 5322, 2.1.1)."""
 
-_WORD = 39
-"""Bytes of text in one encoded word: they make 64 characters, and a line that has one may have 76,
-the header's name before it included (RFC 2047)."""
+_ENCODED_WORD_BYTES = 39
+"""Bytes of text in one encoded word: it has 64 characters then, and a line with one may have 76,
+including the header's name (RFC 2047)."""
 
-_LONGEST_PLAIN = 60
-"""Characters of a word that goes as it is: a header's name has to stand before it on its line."""
+_MAX_PLAIN_WORD_LENGTH = 60
+"""Maximum characters of an unencoded word: the header's name must fit on the same line."""
 
 _ATOMS = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~ -]+")
-"""What may stand before an address without quotes (RFC 5322, 3.2.3), and spaces."""
+"""Characters allowed before an address without quotes (RFC 5322, 3.2.3), and spaces."""
 
-_APART = {"Cc", "Zl", "Zp"}
-"""Controls and the two separators of Unicode that end a line for some readers."""
+_SEPARATOR_CATEGORIES = {"Cc", "Zl", "Zp"}
+"""Unicode categories of control characters and of the two separators that some readers take for a
+line end."""
 
 
-def clean(text: str) -> str:
-    """The text on one line: each control character is a space, and what is no character at all,
-    half of a surrogate pair, U+FFFD."""
+def clean_text(text: str) -> str:
+    """Return the text on one line: control characters become spaces, and lone surrogates U+FFFD."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(map(_cleaned, text))
+    return "".join(map(_clean_character, text))
 
 
-def _cleaned(c: str) -> str:
+def _clean_character(c: str) -> str:
     kind = unicodedata.category(c)
-    return " " if kind in _APART else REPLACEMENT if kind == "Cs" else c
+    return " " if kind in _SEPARATOR_CATEGORIES else REPLACEMENT if kind == "Cs" else c
 
 
-def pieces(text: str) -> list[str]:
-    """What a clean text is in a header: ASCII words, to be joined by one space or folded there.
+def header_words(text: str) -> list[str]:
+    """Return a clean text as header words in ASCII, to be joined by spaces or folded between them.
 
-    As it is where every reader reads it alike, else encoded words (RFC 2047): also where spaces
-    would be lost, or where it looks encoded and means what it says.
+    Text that all mail readers show unchanged stays as it is. Other text becomes encoded words (RFC
+    2047), also if spaces would be lost or if it only looks encoded.
     """
     if not text:
         return []
@@ -50,26 +51,31 @@ def pieces(text: str) -> list[str]:
         text.isascii()
         and "=?" not in text
         and all(words)
-        and max(map(len, words)) <= _LONGEST_PLAIN
+        and max(map(len, words)) <= _MAX_PLAIN_WORD_LENGTH
     ):
         return words
-    return [f"=?utf-8?b?{_base64(part)}?=" for part in _parts(text)]
+    return [f"=?utf-8?b?{_base64(part)}?=" for part in _split_for_encoding(text)]
 
 
-def phrase(text: str) -> list[str]:
-    """The same of a name that stands before an address."""
+def display_name_words(text: str) -> list[str]:
+    """As `header_words`, for a display name before an address."""
     if _ATOMS.fullmatch(text):
-        return pieces(text)
-    if text.isascii() and '"' not in text and "\\" not in text and len(text) <= _LONGEST_PLAIN:
+        return header_words(text)
+    if (
+        text.isascii()
+        and '"' not in text
+        and "\\" not in text
+        and len(text) <= _MAX_PLAIN_WORD_LENGTH
+    ):
         return [f'"{text}"']
-    return [f"=?utf-8?b?{_base64(part)}?=" for part in _parts(text)]
+    return [f"=?utf-8?b?{_base64(part)}?=" for part in _split_for_encoding(text)]
 
 
-def folded(name: str, words: Iterable[str]) -> str:
-    """The value of the header `name`, on as many lines as it needs."""
+def fold_header(name: str, words: Iterable[str]) -> str:
+    """Return the value of the header `name`, folded to lines of at most 78 characters."""
     lines, line = [], f"{name}:"
     for word in words:
-        if len(line) + 1 + len(word) > _WIDTH and line != f"{name}:":
+        if len(line) + 1 + len(word) > _MAX_LINE_LENGTH and line != f"{name}:":
             lines.append(line)
             line = ""
         line += f" {word}"
@@ -77,12 +83,12 @@ def folded(name: str, words: Iterable[str]) -> str:
     return "\n".join(lines)[len(name) + 2 :]
 
 
-def _parts(text: str) -> Iterable[str]:
-    """The text in parts that are whole characters, and few enough bytes for an encoded word."""
+def _split_for_encoding(text: str) -> Iterable[str]:
+    """Yield parts of whole characters that fit into one encoded word."""
     part, size = "", 0
     for c in text:
         more = len(c.encode("utf-8"))
-        if size + more > _WORD:
+        if size + more > _ENCODED_WORD_BYTES:
             yield part
             part, size = "", 0
         part += c

@@ -1,4 +1,4 @@
-"""Which machine a mail comes from, found out without asking the network anything."""
+"""Find the host name and IP address for mails from this machine, without DNS queries."""
 
 import os
 import re
@@ -7,65 +7,66 @@ from contextlib import suppress
 from typing import NamedTuple
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?").fullmatch
-_READ = 1 << 20
-"""Bytes of /etc/hosts that are looked at."""
+_MAX_HOSTS_BYTES = 1 << 20
+"""Bytes of /etc/hosts to read."""
 
-_FAR = ((socket.AF_INET, "198.51.100.1"), (socket.AF_INET6, "2001:db8::1"))
-"""Addresses that are nobody's (RFC 5737, RFC 3849): the way to them is the way to everybody."""
+_REMOTE_ADDRESSES = ((socket.AF_INET, "198.51.100.1"), (socket.AF_INET6, "2001:db8::1"))
+"""Addresses for documentation (RFC 5737, RFC 3849): the route to them is the default route."""
 
 
 class Host(NamedTuple):
-    """The machine that a mail says it is from."""
+    """The machine from which a mail is sent."""
 
     name: str
-    """Its full name where that is known; a name that may stand in an address."""
+    """Its full name if known; valid in a mail address."""
     ip: str = ""
-    """Its address towards the network; "" when it has none."""
+    """Its address on the default route; "" if it has none."""
 
 
 def this_host(nodename: str = "", etc: str = "/etc") -> Host:
-    """This machine. Only files are read and the kernel is asked: no name server can delay a mail.
+    """Return the name and address of this machine, from files and the kernel: DNS cannot delay a
+    mail.
 
-    `nodename` is what it calls itself, if not as uname(2) says.
+    `nodename` is its host name; "" for that of uname(2).
     """
     return Host(full_name(nodename or os.uname().nodename, etc), outgoing_ip())
 
 
 def full_name(nodename: str, etc: str = "/etc") -> str:
-    """The full name of a machine that calls itself so: of /etc/hosts, as `hostname -f` has it, or
-    of /etc/mailname; the short one where nothing says more."""
-    if not _proper(nodename):
+    """Return the full name of a host: from /etc/hosts, like `hostname -f`, or from /etc/mailname;
+    else the short name."""
+    if not _is_valid_name(nodename):
         return "localhost"
     if "." in nodename:
         return nodename
-    for line in _lines(f"{etc}/hosts"):
+    for line in _read_lines(f"{etc}/hosts"):
         names = line.partition("#")[0].split()[1:]
         for name in names:
-            if nodename in names and name.startswith(f"{nodename}.") and _proper(name):
+            if nodename in names and name.startswith(f"{nodename}.") and _is_valid_name(name):
                 return name
-    for line in _lines(f"{etc}/mailname"):
-        if "." in line and _proper(line.strip()):
+    for line in _read_lines(f"{etc}/mailname"):
+        if "." in line and _is_valid_name(line.strip()):
             return line.strip()
     return nodename
 
 
 def outgoing_ip() -> str:
-    """The address that packets to everybody leave from; "" without a network."""
-    for family, far in _FAR:
-        # To connect UDP chooses a way and an address, and sends nothing.
+    """Return the source address of the default route; "" without a network."""
+    for family, far in _REMOTE_ADDRESSES:
+        # connect() of a UDP socket chooses a route and an address, and sends nothing.
         with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as way:
             way.connect((far, 9))
             return str(way.getsockname()[0])
     return ""
 
 
-def _proper(name: str) -> bool:
+def _is_valid_name(name: str) -> bool:
     return len(name) <= 253 and ".." not in name and _NAME(name) is not None
 
 
-def _lines(path: str) -> list[str]:
+def _read_lines(path: str) -> list[str]:
     try:
         with open(path, "rb") as file:
-            return file.read(_READ).decode("ascii", "replace").splitlines()
+            return file.read(_MAX_HOSTS_BYTES).decode("ascii", "replace").splitlines()
     except OSError:
-        return []  # it need not be there
+        return []  # the file is optional

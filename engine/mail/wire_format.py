@@ -1,8 +1,8 @@
-"""A mail in its wire form, as it goes over SMTP behind DATA: judged before anybody is sent it.
+"""Check a mail in wire form, as SMTP sends it after DATA, before any server gets it.
 
-Lines end in CRLF, a leading dot is doubled, and a line with a dot alone ends it (RFC 5321, 4.5.2).
-Such a line before the end would make a server take the rest for commands, and so for another mail
-by whomever it names; servers differ in what they take for a line's end, so each reading counts.
+Lines end with CRLF, a leading dot is doubled, and a line with one dot ends the mail (RFC 5321,
+4.5.2). An earlier line of one dot would let the rest be read as SMTP commands (SMTP smuggling).
+Servers differ in which line ends they accept, so every variant is refused.
 """
 
 import re
@@ -11,57 +11,57 @@ from typing import BinaryIO, NamedTuple
 
 from engine.mail.model import BadMail
 
-END = b".\r\n"
+END_OF_MAIL = b".\r\n"
 """The line that ends a mail."""
 
-CHUNK = 1 << 16
-"""Bytes that are read at once."""
+CHUNK_BYTES = 1 << 16
+"""Bytes per read."""
 
-_ALONE = re.compile(rb"[\r\n]\.[\r\n]").search
+_find_lone_dot = re.compile(rb"[\r\n]\.[\r\n]").search
 
 
 class WireFacts(NamedTuple):
-    """What is to be known of a mail before it is sent."""
+    """The properties of a mail that SMTP needs in advance."""
 
     size: int
-    """Bytes, with the line that ends it."""
+    """Bytes, including the line that ends it."""
     eight_bit: bool
-    """Whether it holds bytes beyond ASCII."""
+    """True if it contains bytes beyond ASCII."""
 
 
-def examined(contents: BinaryIO) -> WireFacts:
-    """What there is to know of a mail in wire form, which is read from here to its end.
+def check_wire_format(contents: BinaryIO) -> WireFacts:
+    """Read a mail in wire form from here to its end; return its size and whether it is 8-bit.
 
     Raises:
-        BadMail: no server may be sent it, with the reason.
+        BadMail: it is not valid wire form; the message contains the reason.
         OSError: it cannot be read.
     """
     size, eight_bit, alone = 0, False, -1
-    tail = b"\n"  # what begins a mail begins a line
-    for chunk in _chunks(contents):
+    tail = b"\n"  # the mail begins on a new line
+    for chunk in _read_chunks(contents):
         window = tail + chunk
-        found = _ALONE(window) if alone < 0 else None
+        found = _find_lone_dot(window) if alone < 0 else None
         if found:
             alone = size - len(tail) + found.start() + 1
         eight_bit = eight_bit or not chunk.isascii()
         size += len(chunk)
-        tail = window[-(len(END) + 2) :]
-    if tail != b"\n" + END and not tail.endswith(b"\r\n" + END):
+        tail = window[-(len(END_OF_MAIL) + 2) :]
+    if tail != b"\n" + END_OF_MAIL and not tail.endswith(b"\r\n" + END_OF_MAIL):
         raise BadMail("not in wire form: it does not end with a line of one dot")
-    if 0 <= alone < size - len(END):
+    if 0 <= alone < size - len(END_OF_MAIL):
         raise BadMail(f"not in wire form: a line of one dot at byte {alone:,}, before its end")
     return WireFacts(size, eight_bit)
 
 
-def _chunks(contents: BinaryIO) -> Iterator[bytes]:
-    while chunk := contents.read(CHUNK):
+def _read_chunks(contents: BinaryIO) -> Iterator[bytes]:
+    while chunk := contents.read(CHUNK_BYTES):
         yield chunk
 
 
-def headers(contents: BinaryIO, most: int = CHUNK) -> bytes:
-    """The headers of a mail in wire form, as people write them: line ends are LF.
+def read_headers(contents: BinaryIO, most: int = CHUNK_BYTES) -> bytes:
+    """Return the headers of a mail in wire form, with LF line ends and without doubled dots.
 
-    Of more than `most` bytes only the whole lines that fit.
+    If they are longer than `most` bytes, only the whole lines that fit.
     """
     found = []
     for line in contents.read(most).split(b"\n")[:-1]:

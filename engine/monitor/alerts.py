@@ -1,7 +1,7 @@
-"""What deserves a look, and where to look: decided from what is known of one place at one moment.
+"""Alert rules: turn the facts about one place into alerts, each with the screen that shows more.
 
-Nothing here reads anything. Where something is not known, nothing is said about it, except that it
-is not known where that itself is the matter.
+The rules read no file, clock or setting. A fact that is not known raises no alert, unless the
+missing fact is itself the problem.
 """
 
 from __future__ import annotations
@@ -13,38 +13,38 @@ from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
 from engine.config.queue_config import Thresholds
-from engine.logs.task_events import NOBODY
+from engine.logs.task_events import NO_TRANSPORT
 from engine.model import LockEvidence, State, Verdict
-from engine.monitor.metrics_check import LAST_RUN, Ours, Reading, contradictions
+from engine.monitor.metrics_check import LAST_RUN, MetricsReading, OwnCounts, find_contradictions
 from engine.monitor.prometheus import Samples
-from engine.monitor.throughput import Runs, roughly
-from engine.monitor.transport_health import Health, Routes, TransportHealth
-from engine.policy import at
-from engine.text.safe import shown
+from engine.monitor.throughput import RunTimes, format_rough_duration
+from engine.monitor.transport_health import Health, MailRoutes, TransportHealth
+from engine.policy import format_time
+from engine.text.safe import safe_line
 
-AHEAD = 60.0
-"""Seconds by which the clock of a log or a metrics file may be ahead of ours."""
+CLOCK_SKEW_SECONDS = 60.0
+"""Clock skew in seconds: how far the clock of a log or metrics file may be ahead of ours."""
 
 GRACE_SECONDS = 5.0
-"""For so long a lock is free, and no task is started, before a worker is missed."""
+"""Seconds for which the lock must be free, with no task started, before "no worker" is reported."""
 
-MISSED_RUNS = 2.0
-"""After so many times the usual time between runs, the next run is missed."""
+MISSED_RUN_FACTOR = 2.0
+"""A timer's run counts as missed after this many times the usual interval between runs."""
 
-ROOM = 60
-"""Characters of what an alert says: it stands beside a place's name in 80 columns."""
+MAX_TEXT_LENGTH = 60
+"""Maximum characters of an alert's text: it is shown next to the place's name in 80 columns."""
 
 
 class Level(StrEnum):
-    """How urgent it is."""
+    """Severity of an alert."""
 
     CRIT = "CRIT"
-    """Nothing goes on until somebody acts."""
+    """No task is processed until an operator acts."""
     WARN = "WARN"
 
 
 class AlertKind(StrEnum):
-    """What an alert is about, the more urgent first."""
+    """Subject of an alert, the most urgent first. The values are stored by the flight recorder."""
 
     UNREADABLE = "unreadable"
     STUCK = "stuck lock"
@@ -69,7 +69,7 @@ class AlertKind(StrEnum):
 
 
 class Where(StrEnum):
-    """What shows more of it."""
+    """The screen or section that shows details."""
 
     QUEUE = "queue"
     STATE = "state"
@@ -81,113 +81,116 @@ class Where(StrEnum):
 
 
 class Goal(NamedTuple):
-    """Where an alert leads to."""
+    """Target of an alert: the place and the screen that explain it."""
 
     place: str
-    """The name of the place."""
+    """Name of the place."""
     where: Where
     state: State | None = None
-    """Which state, where it leads to one."""
+    """State to show, if the target is a state."""
     name: str = ""
-    """Which transport, operation or warning, where it leads to one; as it was found."""
+    """Transport, operation or warning to show, exactly as it was found (not made safe)."""
 
 
 class Alert(NamedTuple):
-    """Something that deserves a look."""
+    """One alert."""
 
     level: Level
-    what: AlertKind
-    words: str
-    """At most `ROOM` characters, free of control characters."""
+    kind: AlertKind
+    text: str
+    """At most `MAX_TEXT_LENGTH` characters, free of control characters."""
     since: float | None
-    """Epoch seconds UTC; None when that is not known."""
-    leads_to: Goal
+    """Epoch seconds UTC; None if not known."""
+    target: Goal
 
 
 class Unfinished(NamedTuple):
-    """An operation that whoever carried it out left before it was over."""
+    """An operation whose process ended before the operation did."""
 
     op: str
     name: str
-    """What it was: `replay`, `purge`."""
+    """Verb of the operation: `replay`, `purge`."""
     when: float
-    """When it began, epoch seconds UTC."""
+    """Start, epoch seconds UTC."""
     who: str
     open: int
-    """Rows that were not moved."""
+    """Rows not moved yet."""
     planned: int
 
 
 class Blocked(NamedTuple):
-    """Due tasks of one kind that no worker here would claim."""
+    """Due tasks of one kind that no worker on this host would claim."""
 
     kind: str
     due: int
     since: float
-    """When the oldest of them was created, epoch seconds UTC."""
-    why: str
-    """In a few words: `no handler`."""
+    """Creation of the oldest of them, epoch seconds UTC."""
+    reason: str
+    """Reason in a few words: `no handler`."""
 
 
-SCARCE = 100
-"""Tasks for which there must be room on the disk: as many as are changed together."""
+MIN_FREE_TASKS = 100
+"""Minimum free space, in tasks: one bulk change touches up to this many."""
 
 
 class AlertInputs(NamedTuple):
-    """What is known of one place; each field's default is to know nothing."""
+    """The facts about one place that the rules need. Each default means "not known"."""
 
     name: str
     states: Mapping[State, str] = {}
-    """The states it has, by its own words."""
+    """States the place has, with the store's own names for them."""
     counts: Mapping[State, int] = {}
     complete: bool = False
-    """Whether everything was looked at once."""
+    """True once every state was scanned completely."""
     unavailable: str = ""
-    """Why it cannot be read now; "" when it can."""
+    """Why the place cannot be read now; "" if it can."""
     problems: int = 0
     lock: LockEvidence | None = None
-    in_work: int | None = None
-    """Tasks that were in work all the time for some seconds; None: as counted. A run that just
-    began or ended has its task in work while its lock is free."""
+    active: int | None = None
+    """Tasks that stayed active for some seconds; None: use `counts`. A run that just began or ended
+    has an active task while its lock is free.
+    """
     oldest: float | None = None
-    """When the oldest pending task was created, epoch seconds UTC."""
+    """Creation of the oldest pending task, epoch seconds UTC."""
     due: int = 0
-    """Pending tasks whose time has come."""
+    """Number of pending tasks that are due."""
     oldest_due: float | None = None
-    """When the oldest of those was created."""
+    """Creation of the oldest due task, epoch seconds UTC."""
     dead_growth: int | None = None
-    """By how much the dead tasks have grown in ten minutes."""
-    queue: Reading = None
-    """What the queue's metrics file says."""
-    before: Sequence[tuple[float, Mapping[State, int]]] = ()
-    """Earlier counts with their times: metrics are compared with those of their own time."""
+    """Growth of the dead-letter queue in ten minutes."""
+    queue: MetricsReading = None
+    """Content of the queue's metrics file."""
+    earlier_counts: Sequence[tuple[float, Mapping[State, int]]] = ()
+    """Earlier counts with their times: a metrics file is compared with the counts of the time it
+    was written.
+    """
     transports: Sequence[TransportHealth] = ()
-    ran: float | None = None
-    """When a log last spoke of a run, epoch seconds UTC."""
-    runs: Runs | None = None
-    """The runs that log and metrics show; None where these are not read to their end."""
+    last_run: float | None = None
+    """Last run mentioned in a log, epoch seconds UTC."""
+    runs: RunTimes | None = None
+    """Runs found in log and metrics; None if those are not read completely yet."""
     free_since: float | None = None
-    """Since when the lock has been free, epoch seconds UTC; None where that is not watched."""
+    """Start of the lock's free time, epoch seconds UTC; None if the lock is not watched."""
     unfinished: Sequence[Unfinished] = ()
-    routes: Routes | None = None
-    """By which way its mail goes; None where nothing is known of that."""
-    lost: int = 0
-    """Spooled mails that no task sends, as far as is known."""
+    routes: MailRoutes | None = None
+    """The mail routing; None if nothing is known of it."""
+    orphaned_mails: int = 0
+    """Number of spooled mails without a task that would send them."""
     warnings: tuple[str, ...] = ()
-    """What the queue says of itself that somebody should see to."""
+    """Warnings of the queue itself that need an operator."""
     blocked: Sequence[Blocked] = ()
-    room: int | None = None
-    """How many more tasks fit on the disk; None where that is not known."""
+    free_tasks: int | None = None
+    """How many more tasks fit on the disk; None if not known."""
 
 
-def alerts(sight: AlertInputs, now: float, limits: Thresholds) -> tuple[Alert, ...]:
-    """What deserves a look in one place, the most urgent first."""
+def find_alerts(sight: AlertInputs, now: float, limits: Thresholds) -> tuple[Alert, ...]:
+    """Return the alerts of one place, the most urgent first."""
     found = [
         Alert(level, what, _short(words), since, Goal(sight.name, *goal))
         for rule in _RULES
         for level, what, words, since, goal in rule(sight, now, limits)
     ]
-    return tuple(sorted(found, key=lambda alert: (alert.level, _ORDER[alert.what])))
+    return tuple(sorted(found, key=lambda alert: (alert.level, _ORDER[alert.kind])))
 
 
 _ORDER = {what: number for number, what in enumerate(AlertKind)}
@@ -206,32 +209,32 @@ def _unreadable(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
 def _lock(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
     lock = sight.lock
     if lock is None or (sight.unavailable and lock.verdict is Verdict.UNKNOWN):
-        return  # that it cannot be read is said already
+        return  # _unreadable reports it already
     who = "its holder" if lock.pid is None else f"PID {lock.pid}"
     if lock.verdict is Verdict.STUCK:
-        words = f"stuck lock: no sign of life from {who} for {roughly(lock.age)}"
+        words = f"stuck lock: no heartbeat from {who} for {format_rough_duration(lock.age)}"
         yield Level.CRIT, AlertKind.STUCK, words, lock.since, (Where.LOCK,)
     elif lock.verdict is Verdict.STALE:
         yield Level.WARN, AlertKind.STALE, f"stale lock: {who} is gone", lock.since, (Where.LOCK,)
     elif lock.verdict is Verdict.UNKNOWN:
-        words = f"nobody knows who has the lock: {_without_path(lock.reason)}"
+        words = f"lock holder unknown: {_without_path(lock.reason)}"
         yield Level.WARN, AlertKind.UNKNOWN_LOCK, words, None, (Where.LOCK,)
 
 
 def _abandoned(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
-    active = sight.counts.get(State.ACTIVE, 0) if sight.in_work is None else sight.in_work
-    nobody = sight.lock is not None and sight.lock.verdict in (Verdict.FREE, Verdict.STALE)
-    if active and nobody and not sight.unavailable:
-        word = shown(sight.states.get(State.ACTIVE, "work"))
-        words = f"{_many(active)} in {word}, but no worker is there"
+    active = sight.counts.get(State.ACTIVE, 0) if sight.active is None else sight.active
+    unlocked = sight.lock is not None and sight.lock.verdict in (Verdict.FREE, Verdict.STALE)
+    if active and unlocked and not sight.unavailable:
+        word = safe_line(sight.states.get(State.ACTIVE, "work"))
+        words = f"{_many(active)} in {word}, but no worker running"
         yield Level.WARN, AlertKind.ABANDONED, words, None, (Where.STATE, State.ACTIVE)
 
 
 def _interrupted(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
     for left in sight.unfinished:
-        who = shown(left.who)
+        who = safe_line(left.who)
         who = who if len(who) <= 10 else f"{who[:9]}~"
-        hour = at(left.when)[11:16]
+        hour = format_time(left.when)[11:16]
         rows = f"{left.open:,} of {left.planned:,} not moved"
         words = f"{left.name} of {hour} by {who} interrupted: {rows}"
         goal = Where.OPERATIONS, None, left.op
@@ -247,7 +250,7 @@ def _dead(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
         words = f"{_many(dead)} in the dead-letter queue (over {limits.dlq:,})"
         yield Level.WARN, AlertKind.DEAD, words, None, goal
     if grown is not None and grown >= limits.dlq_growth:
-        word = shown(sight.states.get(State.DEAD, "dead"))
+        word = safe_line(sight.states.get(State.DEAD, "dead"))
         yield Level.WARN, AlertKind.GROWING, f"{word} +{grown:,} in 10m", now - 600, goal
 
 
@@ -260,8 +263,11 @@ def _problems(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
 def _oldest(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
     if sight.oldest is None or sight.unavailable or now - sight.oldest <= limits.oldest:
         return
-    word = shown(sight.states.get(State.PENDING, "pending"))
-    words = f"oldest in {word} for {roughly(now - sight.oldest)} (over {roughly(limits.oldest)})"
+    word = safe_line(sight.states.get(State.PENDING, "pending"))
+    words = (
+        f"oldest in {word} for {format_rough_duration(now - sight.oldest)} (over "
+        f"{format_rough_duration(limits.oldest)})"
+    )
     yield Level.WARN, AlertKind.OLDEST, words, sight.oldest, (Where.STATE, State.PENDING)
 
 
@@ -269,7 +275,7 @@ def _idle(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
     since, goal = _idle_since(sight, now), (Where.STATE, State.PENDING)
     due = "1 task is due" if sight.due == 1 else f"{sight.due:,} tasks are due"
     if since is not None and now - since > 60 * limits.idle:
-        words = f"nothing has run for {roughly(now - since)}, {due}"
+        words = f"nothing has run for {format_rough_duration(now - since)}, {due}"
         yield Level.CRIT, AlertKind.IDLE, words, since, goal
     elif sight.due and lacks_worker(sight, now, limits):
         words = f"no worker running, {due}"
@@ -279,7 +285,9 @@ def _idle(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
 def lacks_worker(
     sight: AlertInputs, now: float, limits: Thresholds, grace: float = GRACE_SECONDS
 ) -> bool:
-    """Whether no process has held the lock for `grace` seconds, and no run of a timer is near."""
+    """True if no process has held the lock for `grace` seconds and no timer run is expected
+    soon.
+    """
     free, runs, lock = sight.free_since, sight.runs, sight.lock
     is_free = lock is not None and lock.verdict is Verdict.FREE
     if not is_free or sight.unavailable or free is None or runs is None or now - free < grace:
@@ -287,26 +295,26 @@ def lacks_worker(
     if runs.last is None:
         return True
     idle = 60 * limits.idle
-    limit = idle if runs.apart is None else min(idle, MISSED_RUNS * runs.apart)
+    limit = idle if runs.interval is None else min(idle, MISSED_RUN_FACTOR * runs.interval)
     return now - runs.last > max(GRACE_SECONDS, limit)
 
 
 def is_stalled(alerts: Sequence[Alert]) -> bool:
-    """Whether one of these says that due tasks wait and none is worked."""
-    return any(alert.what in (AlertKind.IDLE, AlertKind.STUCK) for alert in alerts)
+    """True if one of these alerts means: due tasks wait and none is processed."""
+    return any(alert.kind in (AlertKind.IDLE, AlertKind.STUCK) for alert in alerts)
 
 
 def _blocked(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
     for kind, due, since, why in sight.blocked:
         if now - since > 60 * limits.idle and not sight.unavailable:
-            what = f"{due:,} {_brief(shown(kind))} due for {roughly(now - since)}"
+            what = f"{due:,} {_brief(safe_line(kind))} due for {format_rough_duration(now - since)}"
             words = f"{what}: {why}: see `doctor`"
             yield Level.WARN, AlertKind.BLOCKED, words, since, (Where.STATE, State.PENDING)
 
 
 def _full(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
-    if sight.room is not None and sight.room < SCARCE:
-        room = _many(sight.room) if sight.room else "no task"
+    if sight.free_tasks is not None and sight.free_tasks < MIN_FREE_TASKS:
+        room = _many(sight.free_tasks) if sight.free_tasks else "no task"
         yield (
             Level.CRIT,
             AlertKind.FULL,
@@ -317,22 +325,27 @@ def _full(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
 
 
 def _idle_since(sight: AlertInputs, now: float) -> float | None:
-    """Since when nothing has run though something was due; None when there is no saying that."""
+    """Epoch seconds UTC since when no task ran although one was due; None if that cannot be
+    decided.
+    """
     lock, queue = sight.lock, sight.queue
     held = lock is not None and lock.verdict is Verdict.HELD
-    stuck = lock is not None and lock.verdict is Verdict.STUCK  # which says it all
+    stuck = lock is not None and lock.verdict is Verdict.STUCK  # has an alert of its own
     if not sight.due or sight.oldest_due is None or sight.unavailable or stuck:
         return None
     if held and lock is not None and lock.since is None:
-        return None  # somebody is at work, and it is not known how long he was silent
+        return None  # a worker holds the lock, but since when is not known
     signs = [
         sight.oldest_due,
-        sight.ran,
+        sight.last_run,
         lock.since if held and lock is not None else None,
         queue.get(LAST_RUN) if isinstance(queue, Samples) else None,
     ]
-    # What is dated in the future says nothing of the past: a wrong clock must not silence this.
-    return max((s for s in signs if s is not None and s <= now + AHEAD), default=sight.oldest_due)
+    # Ignore times in the future: a wrong clock must not suppress this alert.
+    return max(
+        (s for s in signs if s is not None and s <= now + CLOCK_SKEW_SECONDS),
+        default=sight.oldest_due,
+    )
 
 
 def _transports(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
@@ -343,10 +356,10 @@ def _transports(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
         if way.health(limits.transport_failures) is Health.FAILING:
             ended = window.tally.success + window.tally.failures
             mails = "1 mail" if ended == 1 else f"{ended:,} mails"
-            name = _brief(shown(way.name))
+            name = _brief(safe_line(way.name))
             words = f"{name} failed {window.share:.0%} of {mails} in {window.name}"
-            if way.name == NOBODY:
-                words = f"no transport was there for {mails} in {window.name}"
+            if way.name == NO_TRANSPORT:
+                words = f"no transport available for {mails} in {window.name}"
             goal = Where.TRANSPORTS, None, way.name
             yield Level.WARN, AlertKind.TRANSPORT, words, way.last_success, goal
 
@@ -359,19 +372,23 @@ def _suspended(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
             yield Level.WARN, AlertKind.SUSPENDED, words, None, (Where.TRANSPORTS,)
         return
     for stopped in routes.stopped.values():
-        name, who = (_brief(shown(text)) for text in (stopped.name, stopped.who))
-        # A clock that is set back, or another host's, must not make it begin in the future.
-        lasts = roughly(max(0.0, now - stopped.since))
+        name, who = (_brief(safe_line(text)) for text in (stopped.name, stopped.who))
+        # Another host's clock, or one set back, must not give a negative duration.
+        lasts = format_rough_duration(max(0.0, now - stopped.since))
         words = f"{name} suspended by {who} for {lasts}"
-        words += ", mail waits" if routes.waits else ""
-        words += f": {shown(stopped.why)}" if stopped.why else ""
+        words += ", mail waits" if routes.is_waiting else ""
+        words += f": {safe_line(stopped.why)}" if stopped.why else ""
         goal = Where.TRANSPORTS, None, stopped.name
         yield Level.WARN, AlertKind.SUSPENDED, words, stopped.since, goal
 
 
 def _lost(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
-    if sight.lost:
-        mails = "1 spooled mail has" if sight.lost == 1 else f"{sight.lost:,} spooled mails have"
+    if sight.orphaned_mails:
+        mails = (
+            "1 spooled mail has"
+            if sight.orphaned_mails == 1
+            else f"{sight.orphaned_mails:,} spooled mails have"
+        )
         words = f"{mails} no task: see `mail spool list`"
         yield Level.WARN, AlertKind.LOST, words, None, (Where.TRANSPORTS,)
 
@@ -387,21 +404,21 @@ def _metrics(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
         age = now - queue.modified
         stuck = sight.lock is not None and sight.lock.verdict is Verdict.STUCK
         to_do = sight.counts.get(State.PENDING, 0) + sight.counts.get(State.ACTIVE, 0)
-        # Where nothing runs, that is the news; where nothing is to be done, nothing need run.
+        # Old metrics are no news if the queue is stalled anyway, or has nothing to do.
         known = stuck or any(_idle(sight, now, limits))
         if age > 60 * limits.idle and to_do and not known:
-            words = f"queue.prom was not written for {roughly(age)}"
+            words = f"queue.prom not written for {format_rough_duration(age)}"
             yield Level.WARN, AlertKind.OLD_METRICS, words, queue.modified, goal
-        ours = Ours(sight.states, sight.counts, _is_whole(sight), sight.before)
-        for said in contradictions(queue, ours)[:1]:
-            words = f"queue.prom says {said}"
+        ours = OwnCounts(sight.states, sight.counts, _is_whole(sight), sight.earlier_counts)
+        for difference in find_contradictions(queue, ours)[:1]:
+            words = f"queue.prom differs: {difference}"
             yield Level.WARN, AlertKind.CONTRADICTION, words, queue.modified, goal
     elif queue is not None and queue != _NOT_THERE:
         yield Level.WARN, AlertKind.BAD_METRICS, f"queue.prom: {queue}", None, goal
 
 
 _NOT_THERE = os.strerror(errno.ENOENT)
-"""How it is said that there is no file: before the first run there is none."""
+"""Reason text for a missing file. Before the first run there is none, so it raises no alert."""
 
 
 def _is_whole(sight: AlertInputs) -> bool:
@@ -420,9 +437,9 @@ def _brief(name: str) -> str:
 
 
 def _without_path(reason: str) -> str:
-    """A reason without the path that it begins with: the place is named beside it."""
-    path, told, why = reason.partition(": ")
-    return why if told and path.startswith("/") and " " not in path else reason
+    """Strip the leading path from a reason: the place's name is shown next to it."""
+    path, separator, why = reason.partition(": ")
+    return why if separator and path.startswith("/") and " " not in path else reason
 
 
 def _many(tasks: int) -> str:
@@ -430,5 +447,5 @@ def _many(tasks: int) -> str:
 
 
 def _short(words: str) -> str:
-    safe = shown(words)
-    return safe if len(safe) <= ROOM else f"{safe[: ROOM - 3]}..."
+    safe = safe_line(words)
+    return safe if len(safe) <= MAX_TEXT_LENGTH else f"{safe[: MAX_TEXT_LENGTH - 3]}..."

@@ -1,6 +1,7 @@
-"""What is to be expected if it goes on like this: each a sentence and its numbers.
+"""Forecasts at the present rate: queue empty (ETA), dead-letter queue over its limit, retention.
 
-Nothing here reads anything. What cannot be said is said so, with its reason.
+Each forecast is a sentence with its numbers. The functions read no file or clock. If a forecast is
+not possible, it states the reason.
 """
 
 from __future__ import annotations
@@ -11,18 +12,25 @@ from math import inf, isfinite
 from typing import NamedTuple
 
 from engine.config.queue_config import Thresholds
-from engine.locks.token_buckets import WHOLE, Left
+from engine.locks.token_buckets import ALL_KINDS, BucketState
 from engine.model import State
-from engine.monitor.throughput import LATELY, TREND, Drain, Growth, Trend, roughly
-from engine.policy import DAY, emptied, spending_seconds
-from engine.text.safe import shown
+from engine.monitor.throughput import (
+    RATE_WINDOW_SECONDS,
+    TREND_WINDOW_SECONDS,
+    Drain,
+    Growth,
+    Trend,
+    format_rough_duration,
+)
+from engine.policy import DAY_SECONDS, describe_time_to_empty, seconds_to_spend
+from engine.text.safe import safe_line
 
-SELDOM = 2
-"""Tasks in `TREND` up to which no course can be told from none."""
+MIN_TREND_TASKS = 2
+"""Up to this many tasks in `TREND_WINDOW_SECONDS` seconds, a trend cannot be told from none."""
 
 
-class About(StrEnum):
-    """What is forecast."""
+class ForecastTopic(StrEnum):
+    """Subject of a forecast."""
 
     DRAIN = "drain"
     DEAD = "dlq"
@@ -30,72 +38,74 @@ class About(StrEnum):
 
 
 class Forecast(NamedTuple):
-    """Something to be expected."""
+    """One forecast."""
 
-    about: About
+    about: ForecastTopic
     brief: str
-    """In a few words, for a line that has several."""
+    """Short form, for a line with several forecasts."""
     sentence: str
-    """In full, with what it is concluded from; free of control characters."""
+    """Full sentence with its reasons; free of control characters."""
     seconds: float | None = None
-    """Until then; 0 where it is so already, None where it does not come about, or is not known."""
+    """Seconds until it happens; 0 if it has happened, None if it will not, or is not known."""
     unknown: str = ""
-    """Why nothing can be said; "" when something can."""
-    grave: bool = False
-    """Whether somebody should see to it."""
+    """Why there is no forecast; "" if there is one."""
+    is_serious: bool = False
+    """True if an operator should act."""
     numbers: Mapping[str, float | str | None] = {}
-    """What it was concluded from, by name."""
+    """The numbers it is based on, by name."""
 
 
-class Basis(NamedTuple):
-    """What is known of a queue at a moment."""
+class ForecastInputs(NamedTuple):
+    """The facts about a queue that a forecast needs."""
 
     counts: Mapping[State, int]
     words: Mapping[State, str]
-    """Its states, by the store's own words."""
+    """The states with the store's own names for them."""
     pace: Drain
     growth: Growth | None
-    """Of the dead tasks."""
+    """Growth of the dead-letter queue."""
     died: float | None
-    """When the one died that has been dead longest, epoch seconds UTC."""
-    tokens: Sequence[Left] | str = ()
+    """Time of death of the task that has been dead longest, epoch seconds UTC."""
+    tokens: Sequence[BucketState] | str = ()
     kinds: Mapping[str, int] | None = None
-    """How many wait of the kinds that have a bucket of their own."""
-    undated: str = "no dead task says when it died"
-    """Why `died` is not known, where it is not."""
+    """Number of waiting tasks of each kind that has a rate limit of its own."""
+    undated: str = "no dead task records when it died"
+    """Why `died` is not known, if it is None."""
 
 
-def expected(
-    known: Basis, limits: Thresholds, retention_days: float | None, now: float
+def make_forecasts(
+    known: ForecastInputs, limits: Thresholds, retention_days: float | None, now: float
 ) -> tuple[Forecast, ...]:
-    """All that is to be expected; of the dead only where the store keeps any.
+    """Return all forecasts; those of dead tasks only if the store keeps dead tasks.
 
-    `retention_days` is infinite where nothing is ever deleted, None where that is not known.
+    `retention_days` is infinite if nothing is ever deleted, None if not known.
     """
     waiting = known.counts.get(State.PENDING, 0)
-    found = [drained(waiting, known.pace, known.tokens, known.kinds)]
+    found = [forecast_drain(waiting, known.pace, known.tokens, known.kinds)]
     if State.DEAD in known.words or not known.words:
         dead, word = known.counts.get(State.DEAD, 0), known.words.get(State.DEAD, "dead")
-        found.append(filled(dead, limits.dlq, known.growth, word))
+        found.append(forecast_dead_letters(dead, limits.dlq, known.growth, word))
         if retention_days != inf:
-            found.append(retired(dead, known.died, retention_days, now, word, known.undated))
+            found.append(
+                forecast_retention(dead, known.died, retention_days, now, word, known.undated)
+            )
     return tuple(found)
 
 
-def drained(
+def forecast_drain(
     waiting: int,
     pace: Drain,
-    tokens: Sequence[Left] | str = (),
+    tokens: Sequence[BucketState] | str = (),
     kinds: Mapping[str, int] | None = None,
 ) -> Forecast:
-    """When nothing waits any more: at the pace of the last minutes, or at the rate of the token
-    bucket that lets them through slowest, whichever takes longer.
+    """Forecast when the queue is empty: at the rate of the last minutes, or at the rate limit of
+    the slowest token bucket, whichever takes longer.
 
-    `kinds` is how many wait of the kinds that have a bucket of their own.
+    `kinds` gives the number of waiting tasks of each kind that has a rate limit of its own.
     """
     slow = _slowest(waiting, tokens, kinds) if waiting else (0.0, None)
     if isinstance(slow, str):
-        return _unknown(About.DRAIN, "when nothing waits any more", slow)
+        return _unknown(ForecastTopic.DRAIN, "ETA", slow)
     limit, name = slow
     numbers: dict[str, float | str | None] = {
         "waiting": waiting,
@@ -103,61 +113,68 @@ def drained(
         "at_bucket_rate": limit if name is not None and isfinite(limit) else None,
         "bucket": name,
     }
-    bucket = "" if name is None else f"the bucket of {shown(name) if name else 'all kinds'}"
+    bucket = "" if name is None else f"the rate limit of {safe_line(name) if name else 'all kinds'}"
 
     def said(brief: str, sentence: str, seconds: float | None, grave: bool = False) -> Forecast:
-        return Forecast(About.DRAIN, brief, sentence, seconds, "", grave, numbers)
+        return Forecast(ForecastTopic.DRAIN, brief, sentence, seconds, "", grave, numbers)
 
     if not waiting:
         return said("nothing waits", "nothing waits", 0.0)
     if not isinstance(tokens, str) and any(left.paused for left in tokens):
-        return said("paused", "paused: what waits does so until the queue goes on", None)
+        return said("paused", "paused: no task is taken until the queue is resumed", None)
     if limit == inf:
-        return said("never empty", f"never empty: {bucket} lets nothing through", None, True)
-    if pace.course is Trend.STALLED:
-        return said("stalled", "stalled: tasks are due, and none is done", None, True)
-    alone = f"; {bucket} alone takes {roughly(limit)}" if bucket else ""
-    if pace.course is Trend.UNKNOWN and not bucket:
-        why = "it was not watched for long enough"
-        return _unknown(About.DRAIN, "when nothing waits any more", why, numbers)
+        return said("never empty", f"never empty: {bucket} is 0", None, True)
+    if pace.trend is Trend.STALLED:
+        return said("stalled", "stalled: tasks are due, none is processed", None, True)
+    alone = f"; {format_rough_duration(limit)} at {bucket}" if bucket else ""
+    if pace.trend is Trend.UNKNOWN and not bucket:
+        why = "not enough data yet"
+        return _unknown(ForecastTopic.DRAIN, "ETA", why, numbers)
     slower = pace.seconds is not None and limit > pace.seconds
-    # What a bucket lets through so seldom looks steady, and yet has an end.
-    unseen = pace.course is Trend.STEADY and limit >= waiting * TREND / SELDOM
-    if pace.course is Trend.UNKNOWN or slower or unseen:
-        words = f"{emptied(limit)}: {bucket} lets no more through"
-        return said(f"empty in {roughly(limit)} by its bucket", words, limit)
+    # A low rate limit makes the backlog look steady although it does drain.
+    unseen = (
+        pace.trend is Trend.STEADY and limit >= waiting * TREND_WINDOW_SECONDS / MIN_TREND_TASKS
+    )
+    if pace.trend is Trend.UNKNOWN or slower or unseen:
+        words = f"{describe_time_to_empty(limit)}: {bucket} allows no more"
+        return said(f"empty in {format_rough_duration(limit)} (rate limit)", words, limit)
     if pace.seconds is None:
-        grows = pace.course is Trend.GROWS
-        how = "what waits grows" if grows else "what waits neither grows nor drains"
-        brief = "never empty: grows" if grows else "never empty: steady"
+        grows = pace.trend is Trend.GROWS
+        how = "backlog is growing" if grows else "backlog is neither growing nor draining"
+        brief = "never empty: growing" if grows else "never empty: steady"
         return said(brief, f"{how} at the present rate{alone}", None, grows)
-    words = f"empty in {roughly(pace.seconds)} at the present rate{alone}"
-    return said(f"empty in {roughly(pace.seconds)}", words, pace.seconds)
+    words = f"empty in {format_rough_duration(pace.seconds)} at the present rate{alone}"
+    return said(f"empty in {format_rough_duration(pace.seconds)}", words, pace.seconds)
 
 
 def _slowest(
-    waiting: int, tokens: Sequence[Left] | str, kinds: Mapping[str, int] | None
+    waiting: int, tokens: Sequence[BucketState] | str, kinds: Mapping[str, int] | None
 ) -> tuple[float, str | None] | str:
-    """Seconds that the slowest bucket takes, and its name, None without any; or why that is not
-    known."""
+    """Return the seconds that the slowest token bucket needs, and its name (None if there is none);
+    or the reason why that is not known.
+    """
     if isinstance(tokens, str):
-        return f"the buckets cannot be read: {shown(tokens)}"
+        return f"rate limits cannot be read: {safe_line(tokens)}"
     longest: tuple[float, str | None] = (0.0, None)
     for left in tokens:
         if left.per_hour is None:
             continue
-        amount = waiting if left.name == WHOLE else None if kinds is None else kinds.get(left.name)
+        amount = (
+            waiting if left.name == ALL_KINDS else None if kinds is None else kinds.get(left.name)
+        )
         if amount is None:
-            return f"how many wait of {shown(left.name)} is not counted"
-        seconds = spending_seconds(amount, left.tokens, left.per_hour)
+            return f"backlog of {safe_line(left.name)} not counted yet"
+        seconds = seconds_to_spend(amount, left.tokens, left.per_hour)
         if seconds > longest[0]:
             longest = seconds, left.name
     return longest
 
 
-def filled(dead: int, limit: int, growth: Growth | None, word: str = "dlq") -> Forecast:
-    """When there are more dead tasks than `limit`, which is where somebody should look."""
-    name = shown(word)
+def forecast_dead_letters(
+    dead: int, limit: int, growth: Growth | None, word: str = "dlq"
+) -> Forecast:
+    """Forecast when the dead-letter queue passes `limit`, the alert threshold."""
+    name = safe_line(word)
     numbers: dict[str, float | str | None] = {
         "dead": dead,
         "limit": limit,
@@ -167,69 +184,79 @@ def filled(dead: int, limit: int, growth: Growth | None, word: str = "dlq") -> F
     if dead > limit:
         words = f"{name} has {dead:,}, over its threshold of {limit:,}"
         brief = f"{name} over {limit:,}"
-        return Forecast(About.DEAD, brief, words, 0.0, "", True, numbers)
-    if growth is None or growth.seconds < LATELY:
-        why = "it was not watched for a minute yet"
-        return _unknown(About.DEAD, f"when {name} passes {limit:,}", why, numbers)
-    span = roughly(growth.seconds)
+        return Forecast(ForecastTopic.DEAD, brief, words, 0.0, "", True, numbers)
+    if growth is None or growth.seconds < RATE_WINDOW_SECONDS:
+        why = "needs one minute of data"
+        return _unknown(ForecastTopic.DEAD, f"time until {name} passes {limit:,}", why, numbers)
+    span = format_rough_duration(growth.seconds)
     if growth.tasks <= 0:
-        words = f"{name} does not pass {limit:,}: it has not grown in {span}"
-        return Forecast(About.DEAD, f"{name} does not grow", words, None, "", False, numbers)
+        words = f"{name} does not pass {limit:,}: no growth in {span}"
+        return Forecast(
+            ForecastTopic.DEAD, f"{name} does not grow", words, None, "", False, numbers
+        )
     seconds = (limit + 1 - dead) * growth.seconds / growth.tasks
-    when = roughly(seconds)
+    when = format_rough_duration(seconds)
     words = f"{name} passes {limit:,} in {when}: it has {dead:,}, +{growth.tasks:,} in {span}"
     brief = f"{name} over {limit:,} in {when}"
-    return Forecast(About.DEAD, brief, words, seconds, "", True, numbers)
+    return Forecast(ForecastTopic.DEAD, brief, words, seconds, "", True, numbers)
 
 
-def retired(
+def forecast_retention(
     dead: int,
     died: float | None,
     days: float | None,
     now: float,
     word: str = "dlq",
-    undated: str = "no dead task says when it died",
+    undated: str = "no dead task records when it died",
 ) -> Forecast:
-    """When retention deletes the task that has been dead longest, for good: with the first run of
-    a worker from then on."""
-    name = shown(word)
-    what = f"when retention deletes the oldest of {name}"
+    """Forecast when retention deletes the oldest dead task: at the first run after that time."""
+    name = safe_line(word)
+    what = f"time until retention deletes the oldest of {name}"
     numbers: dict[str, float | str | None] = {"died": died, "retention_days": days}
     if not dead:
         words = f"retention deletes nothing: {name} is empty"
-        return Forecast(About.RETENTION, "nothing to delete", words, None, "", False, numbers)
+        return Forecast(
+            ForecastTopic.RETENTION, "nothing to delete", words, None, "", False, numbers
+        )
     if days is None:
-        return _unknown(About.RETENTION, what, "no configuration is known here", numbers)
+        return _unknown(ForecastTopic.RETENTION, what, "configuration not known", numbers)
     if died is None:
-        return _unknown(About.RETENTION, what, undated, numbers)
-    seconds = max(0.0, died + days * DAY - now)
+        return _unknown(ForecastTopic.RETENTION, what, undated, numbers)
+    seconds = max(0.0, died + days * DAY_SECONDS - now)
     kept = f"{days:g} days"
     if not seconds:
-        words = f"the next run deletes the oldest of {name} for good: it is dead for over {kept}"
+        words = f"the next run deletes the oldest of {name} permanently: dead for over {kept}"
         brief = "next run deletes oldest"
-        return Forecast(About.RETENTION, brief, words, 0.0, "", True, numbers)
-    when = roughly(seconds)
-    words = f"retention deletes the oldest of {name} for good in {when}, {kept} after it died"
+        return Forecast(ForecastTopic.RETENTION, brief, words, 0.0, "", True, numbers)
+    when = format_rough_duration(seconds)
+    words = f"retention deletes the oldest of {name} permanently in {when}, {kept} after it died"
     brief = f"oldest deleted in {when}"
-    return Forecast(About.RETENTION, brief, words, seconds, "", seconds < DAY, numbers)
+    return Forecast(
+        ForecastTopic.RETENTION, brief, words, seconds, "", seconds < DAY_SECONDS, numbers
+    )
 
 
 def _unknown(
-    about: About, what: str, why: str, numbers: Mapping[str, float | str | None] | None = None
+    about: ForecastTopic,
+    what: str,
+    why: str,
+    numbers: Mapping[str, float | str | None] | None = None,
 ) -> Forecast:
-    brief = {About.DRAIN: "empty: ?", About.DEAD: "dead: ?"}.get(about, "oldest deleted: ?")
-    return Forecast(about, brief, f"not known {what}: {why}", None, why, False, numbers or {})
+    brief = {ForecastTopic.DRAIN: "empty: ?", ForecastTopic.DEAD: "dead: ?"}.get(
+        about, "oldest deleted: ?"
+    )
+    return Forecast(about, brief, f"{what} unknown: {why}", None, why, False, numbers or {})
 
 
-def agreed(pace: Drain, forecasts: Sequence[Forecast]) -> Drain:
-    """The drain as the forecast has it: a rate limit that is slower than the pace decides."""
-    empty = next((each.seconds for each in forecasts if each.about is About.DRAIN), None)
-    decided = pace.course in (Trend.EMPTY, Trend.GROWS, Trend.STALLED)
+def drain_with_rate_limit(pace: Drain, forecasts: Sequence[Forecast]) -> Drain:
+    """Return the drain with the forecast's ETA, if a rate limit is slower than the present rate."""
+    empty = next((each.seconds for each in forecasts if each.about is ForecastTopic.DRAIN), None)
+    decided = pace.trend in (Trend.EMPTY, Trend.GROWS, Trend.STALLED)
     return pace if decided or not empty else Drain(Trend.DRAINS, empty)
 
 
 def as_row(forecasts: Sequence[Forecast]) -> dict[str, object]:
-    """The same for programs: durations in seconds, times in epoch seconds UTC."""
+    """Return the forecasts as JSON values: durations in seconds, times in epoch seconds UTC."""
     return {
         str(each.about): {
             "seconds": each.seconds,

@@ -1,7 +1,7 @@
-"""What to make of a lock at three in the morning: how it stands, how sure that is, what to do.
+"""Lock diagnosis: verdict, certainty and next step, for an operator who was just paged.
 
-All from values: the evidence on the lock, what its holder does, and what the logs say of the tasks
-that it had in hand.
+Computed from values: the evidence on the lock, the holder's process statistics, and the log lines
+about the active tasks.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from engine.locks import process_stats
-from engine.locks.process_stats import ProcessDelta, Vitals
+from engine.locks.process_stats import ProcessDelta, ProcessStats
 from engine.logs import task_events
 from engine.logs.log_tail import LogLine
-from engine.logs.task_events import Event, EventKind
+from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import LockEvidence, Verdict
-from engine.policy import at, lasting
-from engine.text.safe import shown
+from engine.policy import describe_duration, format_time
+from engine.text.safe import safe_line
 
-REACH = 600.0
-"""Seconds before a lock's last sign of life over which it is counted how many tasks ran."""
+RUN_WINDOW_SECONDS = 600.0
+"""Seconds before the lock's last heartbeat over which started tasks are counted."""
 
-ENOUGH = 30.0
-"""Seconds of those that must be known, else nothing is said of a rate."""
+MIN_LOG_SECONDS = 30.0
+"""Minimum seconds of log in that window; with less, no rate is given."""
 
 
 class Certainty(StrEnum):
-    """How far a verdict is to be believed."""
+    """Certainty of a verdict."""
 
     SURE = "sure"
     LIKELY = "likely"
@@ -36,22 +36,24 @@ class Certainty(StrEnum):
 
 
 class LockDiagnosis(NamedTuple):
-    """A verdict with its certainty, and why, for somebody who was just woken."""
+    """A verdict, its certainty and the reason, in plain words."""
 
     verdict: Verdict
     certainty: Certainty
     why: str
 
     @property
-    def words(self) -> str:
-        """The whole sentence."""
+    def sentence(self) -> str:
+        """One full sentence."""
         return f"{self.verdict.upper()} ({self.certainty}): {self.why}"
 
 
-def finding(
-    evidence: LockEvidence, holder: Vitals | None = None, done: ProcessDelta | None = None
+def diagnose_lock(
+    evidence: LockEvidence, holder: ProcessStats | None = None, done: ProcessDelta | None = None
 ) -> LockDiagnosis:
-    """How a lock stands; `holder` is what its first holder does, `done` what it did lately."""
+    """Diagnose a lock. `holder` is the state of its first holder process, `done` what that process
+    did since the previous measurement.
+    """
     certainty, why = _JUDGES[evidence.verdict](evidence, holder, done)
     return LockDiagnosis(evidence.verdict, certainty, why)
 
@@ -59,52 +61,57 @@ def finding(
 _Said = tuple[Certainty, str]
 
 
-def _free(evidence: LockEvidence, holder: Vitals | None, done: ProcessDelta | None) -> _Said:
-    return Certainty.SURE, f"nobody holds the lock ({evidence.reason}); whoever comes next takes it"
+def _free(evidence: LockEvidence, holder: ProcessStats | None, done: ProcessDelta | None) -> _Said:
+    return Certainty.SURE, f"lock not held ({evidence.reason}); the next worker takes it"
 
 
-def _unknown(evidence: LockEvidence, holder: Vitals | None, done: ProcessDelta | None) -> _Said:
-    return Certainty.DOUBTFUL, f"whether anybody holds it cannot be told: {evidence.reason}"
+def _unknown(
+    evidence: LockEvidence, holder: ProcessStats | None, done: ProcessDelta | None
+) -> _Said:
+    return Certainty.DOUBTFUL, f"cannot read lock: {evidence.reason}"
 
 
-def _stale(evidence: LockEvidence, holder: Vitals | None, done: ProcessDelta | None) -> _Said:
-    certainty = Certainty.SURE if evidence.proven else Certainty.LIKELY
-    return certainty, f"{evidence.reason}, nobody works here; whoever comes next takes it over"
+def _stale(evidence: LockEvidence, holder: ProcessStats | None, done: ProcessDelta | None) -> _Said:
+    certainty = Certainty.SURE if evidence.is_proven else Certainty.LIKELY
+    return certainty, f"{evidence.reason}, no worker running; the next worker takes it over"
 
 
-def _held(evidence: LockEvidence, holder: Vitals | None, done: ProcessDelta | None) -> _Said:
-    seen = f"{evidence.reason}, its last sign of life is {lasting(evidence.age)} old"
+def _held(evidence: LockEvidence, holder: ProcessStats | None, done: ProcessDelta | None) -> _Said:
+    seen = f"{evidence.reason}, last heartbeat {describe_duration(evidence.age)} ago"
     if holder is not None and process_stats.is_stopped(holder):
-        wake = f"kill -CONT {holder.pid} lets it go on"
+        wake = f"kill -CONT {holder.pid} resumes it"
         return (
             Certainty.DOUBTFUL,
-            f"PID {holder.pid} has it, but {process_stats.doing(holder)}: {wake}",
+            f"PID {holder.pid} has it, but {process_stats.describe_state(holder)}: {wake}",
         )
-    if holder is not None and process_stats.hears_nothing(holder):
-        return Certainty.LIKELY, f"{seen}; just now it {process_stats.doing(holder)}"
-    return Certainty.SURE if evidence.proven else Certainty.LIKELY, seen
+    if holder is not None and process_stats.is_uninterruptible(holder):
+        return Certainty.LIKELY, f"{seen}; just now it {process_stats.describe_state(holder)}"
+    return Certainty.SURE if evidence.is_proven else Certainty.LIKELY, seen
 
 
-def _stuck(evidence: LockEvidence, holder: Vitals | None, done: ProcessDelta | None) -> _Said:
-    if evidence.doubt:
-        return Certainty.DOUBTFUL, f"{evidence.reason}; nobody is signalled: {evidence.doubt}"
-    sure = Certainty.SURE if evidence.proven else Certainty.LIKELY
+def _stuck(evidence: LockEvidence, holder: ProcessStats | None, done: ProcessDelta | None) -> _Said:
+    if evidence.signal_refusal:
+        return (
+            Certainty.DOUBTFUL,
+            f"{evidence.reason}; no process is signalled: {evidence.signal_refusal}",
+        )
+    sure = Certainty.SURE if evidence.is_proven else Certainty.LIKELY
     if holder is None or holder.unknown:
         return Certainty.LIKELY, evidence.reason
     left = f" (left behind by PID {evidence.pid})" if evidence.pid not in (None, holder.pid) else ""
-    silent = f"no sign of life from PID {holder.pid}{left} for {lasting(evidence.age)}"
+    silent = f"no heartbeat from PID {holder.pid}{left} for {describe_duration(evidence.age)}"
     if process_stats.is_stopped(holder):
-        return sure, f"{silent}: it {process_stats.doing(holder)} and does nothing"
-    if process_stats.hears_nothing(holder):
-        return sure, f"{silent}: it {process_stats.doing(holder)}"
+        return sure, f"{silent}: it {process_stats.describe_state(holder)} and is idle"
+    if process_stats.is_uninterruptible(holder):
+        return sure, f"{silent}: it {process_stats.describe_state(holder)}"
     if done is None:
         return Certainty.LIKELY, evidence.reason
-    if done.works:
-        busy = f"but it works: {process_stats.pace(done)}"
-        return Certainty.DOUBTFUL, f"{silent}, {busy}; slow, perhaps, and not hung"
-    if done.moved is None and not done.cpu:
-        return Certainty.LIKELY, f"{silent}, and it uses no CPU"
-    return sure, f"{silent}, and it does nothing: it hangs"
+    if done.is_working:
+        busy = f"but it works: {process_stats.describe_activity(done)}"
+        return Certainty.DOUBTFUL, f"{silent}, {busy}; perhaps slow, not hung"
+    if done.io_bytes is None and not done.cpu:
+        return Certainty.LIKELY, f"{silent}, no CPU used"
+    return sure, f"{silent}; idle: hung"
 
 
 _JUDGES = {
@@ -116,22 +123,22 @@ _JUDGES = {
 }
 
 
-# ---- what its tasks were at
+# ---- log lines of its active tasks
 
 
 class TaskLogSummary(NamedTuple):
-    """What the logs say of a task that was in work."""
+    """The log lines about a task that was active."""
 
     last: LogLine | None = None
-    """The last line that speaks of it; None where none does."""
+    """The last line that mentions it; None if there is none."""
     accepted: LogLine | None = None
-    """The last one that says that what it was to do was done, or taken over by somebody else."""
+    """The last line that reports success, or that another system has accepted the work."""
     unknown: str = ""
-    """Why the logs cannot say; "" where they can."""
+    """Why the logs cannot be used; "" if they can."""
 
     @property
     def advice(self) -> str:
-        """The verb for it, once nobody works on it: what is lost least by."""
+        """The verb that risks least once no worker runs it: `hold` or `release`."""
         return "hold" if self.accepted is not None else "release"
 
 
@@ -147,58 +154,63 @@ _NO = re.compile(
 )
 
 
-def accepts(line: LogLine) -> bool:
-    """Whether a line says that what a task was to do was done: a repeat would do it twice.
+def is_success_line(line: LogLine) -> bool:
+    """True if a line reports success, so that a repeat would do the work twice.
 
-    A line that is known says so by its kind; any other by a word for it, where none takes it back.
+    A known log event decides by its kind; any other line by a word for success without a word that
+    negates it.
     """
-    told = task_events.event(line)
+    told = task_events.parse_event(line)
     if told is not None:
         return told.what is EventKind.SUCCEEDED
     return _YES.search(line.text) is not None and _NO.search(line.text) is None
 
 
-def told(lines: Iterable[LogLine], id: str) -> TaskLogSummary:
-    """What lines, in the order of time, say of a task."""
+def summarize_task_log(lines: Iterable[LogLine], id: str) -> TaskLogSummary:
+    """Collect what log lines, in order of time, contain about a task."""
     last = accepted = None
     for line in lines:
         if id in line.text:
             last = line
-            accepted = line if accepts(line) else accepted
+            accepted = line if is_success_line(line) else accepted
     return TaskLogSummary(last, accepted)
 
 
-def on_record(said: TaskLogSummary, now: float) -> str:
-    """What the logs say of a task, and what that means for a repeat, in one sentence."""
+def describe_task_log(said: TaskLogSummary, now: float) -> str:
+    """Describe in one sentence what the logs contain about a task and what a repeat would mean."""
     line = said.accepted or said.last
     if said.unknown:
-        return f"? {said.unknown}: whether a repeat would be a duplicate is not known"
+        return f"? {said.unknown}: unknown whether a repeat would be a duplicate"
     if line is None:
-        return "no log speaks of it: nothing says that it was done"
-    when = "" if line.when is None else f" at {at(line.when)[11:]} ({lasting(now - line.when)} ago)"
-    quoted = f'"{shown(line.text)}"{when}'
+        return "no log line mentions it: no record of success"
+    when = (
+        ""
+        if line.when is None
+        else f" at {format_time(line.when)[11:]} ({describe_duration(now - line.when)} ago)"
+    )
+    quoted = f'"{safe_line(line.text)}"{when}'
     if said.accepted is not None:
-        return f"{quoted}: it was accepted, a repeat would be a duplicate"
-    return f"{quoted}, the last word: nothing says that it was done"
+        return f"{quoted}: accepted, a repeat would be a duplicate"
+    return f"{quoted}, the last log line: no record of success"
 
 
-WHY = {
-    "hold": "hold it: it was accepted, a repeat would be a duplicate",
-    "release": "release it: nothing says that it was done",
+ADVICE_TEXT = {
+    "hold": "hold it: accepted, a repeat would be a duplicate",
+    "release": "release it: no record of success",
 }
-"""What is recommended for a task that nobody works on any more, and why."""
+"""Recommended verb for a task that no worker runs any more, with the reason."""
 
 
-# ---- at what rate it would flow again
+# ---- drain rate once the lock is free
 
 
-def runs_before(told: Sequence[Event], moment: float) -> float | None:
-    """Tasks a second that were run before a moment, as the logs have it; None where too little is
-    known of that time.
+def start_rate_before(told: Sequence[TaskEvent], moment: float) -> float | None:
+    """Return tasks per second started before a moment, from log events; None if the log covers too
+    little of that time.
     """
     dated = [each.when for each in told if each.when is not None]
-    start = max(moment - REACH, min(dated, default=moment))
-    if moment - start < ENOUGH:
+    start = max(moment - RUN_WINDOW_SECONDS, min(dated, default=moment))
+    if moment - start < MIN_LOG_SECONDS:
         return None
     begun = [
         each
@@ -211,10 +223,12 @@ def runs_before(told: Sequence[Event], moment: float) -> float | None:
     return len(begun) / (moment - start) if begun else None
 
 
-def flows_again(due: int, per_second: float | None) -> str:
-    """At what rate what waits would go once the lock is free, and how long it would take."""
+def describe_drain_rate(due: int, per_second: float | None) -> str:
+    """Describe the rate at which the queue would drain once the lock is free, and how long it would
+    take.
+    """
     if per_second is None:
-        return "? the rate it would flow at again: no log tells of the time before"
-    often = f"{per_second:.1f}/s" if per_second >= 0.1 else f"{60 * per_second:.1f} a minute"
-    through = f", about {lasting(due / per_second)} until all is through" if due else ""
-    return f"it would flow again at about {often}, as it did before{through}"
+        return "drain rate unknown (no earlier log)"
+    rate = f"{per_second:.1f}/s" if per_second >= 0.1 else f"{60 * per_second:.1f}/min"
+    duration = f", {describe_duration(due / per_second)}" if due else ""
+    return f"would drain at {rate}{duration}"

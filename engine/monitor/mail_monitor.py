@@ -1,4 +1,4 @@
-"""Follows the mail log and the mail metrics of one place, and counts what each transport does."""
+"""Count attempts, successes and errors of each mail transport from mail.log and mail.prom."""
 
 from __future__ import annotations
 
@@ -10,64 +10,64 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from engine.logs.log_tail import LogLine
-from engine.logs.recent_lines import Recent
-from engine.logs.task_events import EventKind, event
-from engine.monitor.metrics_check import Reading
+from engine.logs.recent_lines import RecentLines
+from engine.logs.task_events import EventKind, parse_event
+from engine.monitor.metrics_check import MetricsReading
 from engine.monitor.prometheus import Samples
-from engine.monitor.throughput import roughly
+from engine.monitor.throughput import format_rough_duration
 from engine.monitor.transport_health import (
-    FOLLOWED,
-    HOUR,
+    MAX_TRANSPORTS,
+    ONE_HOUR,
     WINDOWS,
     CountWindow,
     DeliveryCounts,
+    ErrorCluster,
     Failure,
-    Fault,
-    HealthReport,
-    Sending,
+    MailHealth,
     Source,
+    SourceReport,
     TransportHealth,
-    totals,
+    read_totals,
 )
-from engine.text.error_pattern import fold, mark
+from engine.text.error_pattern import fold_error, pattern_name
 
-FAULTS = 32
-"""Sorts of errors kept for each; what goes beyond is counted together."""
+MAX_ERROR_PATTERNS = 32
+"""Error patterns kept for each transport; further ones are counted together."""
 
-OTHERS = "(other errors)"
+OTHER_ERRORS = "(other errors)"
 
-LAST = 20
-"""Errors of each that are kept one by one."""
+MAX_FAILURES = 20
+"""Single failures kept for each transport."""
 
 _BIN = 5.0
-"""Seconds that are counted together."""
+"""Length of one counting interval in seconds."""
 
 _SAMPLE = 10.0
-"""Seconds between two totals that are kept."""
+"""Minimum seconds between two stored counter totals."""
 
 _NAME, _ERROR, _LINE = 64, 200, 400
-"""Characters of a transport's name, of an error, and of its log line that are kept."""
+"""Characters kept of a transport's name, of an error and of its log line."""
 
 NO_RECORDS: Mapping[str, Sequence[Failure]] = MappingProxyType({})
-"""What is told of failures where there are no delivery records."""
+"""No failures: the value if there are no delivery records."""
 
 LAST_SUCCESS = "nftban_mail_last_success_timestamp"
 
-HOUR_SECONDS = WINDOWS[HOUR][1]
+HOUR_SECONDS = WINDOWS[ONE_HOUR][1]
 
 
 class MailEvents(NamedTuple):
-    """What a line of the mail log says of a transport."""
+    """What one line of the mail log reports about a transport."""
 
     transport: str
-    """"" where the line does not name it."""
+    """Name; "" if the line has none."""
     tally: DeliveryCounts
     error: str = ""
 
 
-def heard(line: LogLine) -> MailEvents | None:
-    """An attempt, a failed one, or the end of a mail; None for any other line."""
-    told = event(line)
+def parse_mail_event(line: LogLine) -> MailEvents | None:
+    """Parse an attempt, a failed attempt or the end of a mail; None for any other line."""
+    told = parse_event(line)
     if told is None or not told.transport:
         return None
     name = "" if told.transport == "?" else told.transport[:_NAME]
@@ -82,7 +82,7 @@ def heard(line: LogLine) -> MailEvents | None:
 
 
 class _Bins:
-    """What was counted in the last hour, five seconds by five."""
+    """Counts of the last hour, in intervals of five seconds."""
 
     def __init__(self) -> None:
         self._bins: dict[int, DeliveryCounts] = {}
@@ -114,7 +114,7 @@ def _sum(one: DeliveryCounts, other: DeliveryCounts) -> DeliveryCounts:
 
 
 class _ErrorKinds:
-    """Errors that are alike: how many in each minute."""
+    """Errors of one pattern, counted by minute."""
 
     def __init__(self, when: float) -> None:
         self.minutes: dict[int, int] = {}
@@ -134,20 +134,20 @@ class _ErrorKinds:
 
 
 class _TransportLog:
-    """All that is known of one transport."""
+    """Counts and errors of one transport."""
 
     def __init__(self) -> None:
         self.bins = _Bins()
         self.kin: dict[str, _ErrorKinds] = {}
-        self.failures: deque[Failure] = deque(maxlen=LAST)
+        self.failures: deque[Failure] = deque(maxlen=MAX_FAILURES)
         self.spoken = False
-        """Whether the log has named it."""
+        """True if the log has named it."""
         self.tried = 0
-        """Failed attempts at the mail in hand that the log spoke of."""
+        """Failed attempts at the current mail, from the log."""
         self.last_success: float | None = None
         self.last_failure: float | None = None
         self.totals: DeliveryCounts | None = None
-        """As the file had them last."""
+        """Counters at the last reading of the metrics file."""
 
     def hear(self, said: MailEvents, when: float, line: str) -> None:
         self.spoken = True
@@ -162,73 +162,74 @@ class _TransportLog:
         self.tried = self.tried + 1 if said.error and not said.tally.failures else 0
 
     def _blame(self, error: str, when: float, line: str) -> None:
-        pattern = fold(error)
-        if pattern not in self.kin and len(self.kin) >= FAULTS:
-            pattern = OTHERS
+        pattern = fold_error(error)
+        if pattern not in self.kin and len(self.kin) >= MAX_ERROR_PATTERNS:
+            pattern = OTHER_ERRORS
         self.kin.setdefault(pattern, _ErrorKinds(when)).add(when, error)
         self.failures.append(Failure(when, error, line=line[:_LINE]))
 
-    def faults(self, now: float) -> tuple[Fault, ...]:
+    def faults(self, now: float) -> tuple[ErrorCluster, ...]:
         self.kin = {p: kin for p, kin in self.kin.items() if kin.count(now)}
         found = [
-            Fault(mark(p), p, kin.count(now), kin.first, kin.last, kin.example)
+            ErrorCluster(pattern_name(p), p, kin.count(now), kin.first, kin.last, kin.example)
             for p, kin in self.kin.items()
         ]
         return tuple(sorted(found, key=lambda fault: (-fault.times, fault.pattern)))
 
 
 class Totals(NamedTuple):
-    """The counters at one moment, as if they had never gone back to zero."""
+    """Counters at one moment, corrected for resets to zero."""
 
     when: float
     sums: dict[str, DeliveryCounts]
 
 
-class Transports:
-    """What is known of the transports of one place; everything here blocks, or may."""
+class TransportMonitor:
+    """Monitor of one place's mail transports; every call may block on file reads."""
 
     def __init__(self, log: str) -> None:
-        """`log` is the path of the mail log; "" where there is none."""
-        self._log = Recent(log) if log else None
+        """`log` is the path of the mail log; "" if there is none."""
+        self._log = RecentLines(log) if log else None
         self._last_line: float | None = None
         self._current = ""
-        """The transport of the attempt that the log spoke of last."""
+        """Transport of the latest attempt in the log."""
         self._ways: dict[str, _TransportLog] = {}
         self._others = 0
         self._history: list[Totals] = []
-        self._mail: Reading = None
+        self._mail: MetricsReading = None
         self._turn: object = None
         self._records: Mapping[str, Sequence[Failure]] = NO_RECORDS
-        self._latest = Sending()
+        self._latest = MailHealth()
 
     def close(self) -> None:
-        """Let go of the log."""
+        """Close the log."""
         if self._log is not None:
             self._log.close()
 
-    def look(
+    def poll(
         self,
-        mail: Reading,
+        mail: MetricsReading,
         now: float,
         names: Collection[str] = (),
         records: Mapping[str, Sequence[Failure]] = NO_RECORDS,
-    ) -> Sending:
-        """How they do now, with the mail metrics as they were read just now.
+    ) -> MailHealth:
+        """Read new log lines and return the state of all transports; `mail` is the latest reading
+        of the mail metrics.
 
-        `names` are those that there may be, whether anything tells of them or not; `records` are
-        failures that another file tells of, by transport, the latest first.
+        `names` are transports to list even without any data; `records` are failures from the
+        delivery records, by transport, the latest first.
         """
         log = self._log
         for name in names:
             self._way(name)
         lines = log.poll(now) if log is not None else []
-        # Windows move by whole bins: between two of them only news can change anything.
-        turn = int(now // _BIN), log and (log.problem, log.behind), len(self._ways), records
+        # Windows move by whole bins: within one bin only new data can change anything.
+        turn = int(now // _BIN), log and (log.problem, log.is_behind), len(self._ways), records
         if lines or mail != self._mail or turn != self._turn:
             self._turn, self._records = turn, records
             self._note(mail, now)
             self._hear(lines, now)
-            self._latest = Sending(
+            self._latest = MailHealth(
                 tuple(self._told_of(name, way, now) for name, way in self._ways.items()),
                 self._others,
                 tuple(self._sources(now)),
@@ -237,13 +238,13 @@ class Transports:
 
     # The metrics
 
-    def _note(self, mail: Reading, now: float) -> None:
+    def _note(self, mail: MetricsReading, now: float) -> None:
         before, self._mail = self._mail, mail
         if not isinstance(mail, Samples) or mail is before:
             return
-        found = totals(mail)
-        # Those that were tried come first: there is room for so many.
-        wanted = sorted(found, key=lambda name: not any(found[name]))[:FOLLOWED]
+        found = read_totals(mail)
+        # Transports with attempts come first: only `FOLLOWED` are kept.
+        wanted = sorted(found, key=lambda name: not any(found[name]))[:MAX_TRANSPORTS]
         known = {*wanted, *self._ways}
         sums = dict(self._history[-1].sums) if self._history else {}
         for name in filter(known.__contains__, found):
@@ -262,7 +263,9 @@ class Transports:
         self._remember(Totals(mail.modified, sums), now)
 
     def _attribute_last_success(self, mail: Samples) -> None:
-        """The file says once for all when a mail was sent; with one transport that is its own."""
+        """Use the file's single last-success time for the transport, if only one transport has
+        successes.
+        """
         senders = [way for way in self._ways.values() if way.totals and way.totals.success]
         when = mail.get(LAST_SUCCESS)
         if len(senders) == 1 and when and 0 < when < 1e11:
@@ -272,7 +275,7 @@ class Transports:
     def _remember(self, latest: Totals, now: float) -> None:
         history = self._history
         if history and latest.when < history[-1].when:
-            history.clear()  # written by a clock that was set back
+            history.clear()  # the writer's clock was set back
         if len(history) > 1 and latest.when - history[-2].when < _SAMPLE:
             history.pop()
         history.append(latest)
@@ -282,23 +285,27 @@ class Transports:
     def _by_metrics(self, name: str, window: CountWindow, now: float) -> CountWindow:
         source = Source.METRICS
         if not isinstance(self._mail, Samples):
-            reason = self._mail or "this place has none"
+            reason = self._mail or "no such file"
             return window._replace(reason=f"{source}: {reason}")
         latest = self._history[-1]
         at = bisect_right(self._history, latest.when - window.seconds, key=itemgetter(0)) - 1
         silent = now - latest.when
         if name not in latest.sums:
-            return window._replace(reason=f"{source}: it is not named there")
+            return window._replace(reason=f"{source}: not listed")
         if silent > window.seconds:
-            return window._replace(reason=f"{source}: not written for {roughly(silent)}")
+            return window._replace(
+                reason=f"{source}: not written for {format_rough_duration(silent)}"
+            )
         if at < 0:
             watched = latest.when - self._history[0].when
-            return window._replace(reason=f"{source}: {roughly(watched)} is known only")
+            return window._replace(
+                reason=f"{source}: only {format_rough_duration(watched)} of data"
+            )
         before = self._history[at]
         apart = latest.when - before.when
         if apart > 1.5 * window.seconds:
             return window._replace(
-                reason=f"{source}: {roughly(apart)} from one writing to the next"
+                reason=f"{source}: written only every {format_rough_duration(apart)}"
             )
         was, is_now = before.sums.get(name, DeliveryCounts()), latest.sums[name]
         grown = DeliveryCounts(*(b - a for a, b in zip(was, is_now, strict=True)))
@@ -308,11 +315,11 @@ class Transports:
 
     def _hear(self, lines: Sequence[LogLine], now: float) -> None:
         for line in lines:
-            said = heard(line)
+            said = parse_mail_event(line)
             if line.when is not None:
                 self._last_line = min(line.when, now)
             if said is None or self._last_line is None or self._last_line < now - HOUR_SECONDS:
-                continue  # what is older than any window would only be held for nothing
+                continue  # older than any window
             self._current = said.transport or self._current
             way = self._way(self._current) if self._current else None
             if way is not None:
@@ -321,21 +328,22 @@ class Transports:
     def _by_log(self, way: _TransportLog, window: CountWindow, now: float) -> CountWindow:
         source, log = Source.LOG, self._log
         if log is None:
-            return window._replace(reason=f"{source}: this place has none")
+            return window._replace(reason=f"{source}: no such file")
         if log.problem:
             return window._replace(reason=f"{source}: {log.problem}")
-        if log.behind or log.since is None:
+        if log.is_behind or log.since is None:
             return window._replace(reason=f"{source}: still being read")
         if log.since > now - window.seconds:
-            known = roughly(now - log.since) if log.since <= now else "nothing of it"
-            return window._replace(reason=f"{source}: {known} is known only")
+            known = now - log.since
+            data = f"only {format_rough_duration(known)} of data" if known >= 0 else "no data yet"
+            return window._replace(reason=f"{source}: {data}")
         return window._replace(tally=way.bins.since(now - window.seconds), source=source)
 
     # Both
 
     def _way(self, name: str) -> _TransportLog | None:
-        """What is known of a transport; None for one too many."""
-        if name not in self._ways and len(self._ways) >= FOLLOWED:
+        """Return the data of a transport; None if there are already `FOLLOWED` others."""
+        if name not in self._ways and len(self._ways) >= MAX_TRANSPORTS:
             return None
         return self._ways.setdefault(name, _TransportLog())
 
@@ -343,13 +351,13 @@ class Transports:
         windows = tuple(self._window(name, way, CountWindow(*shape), now) for shape in WINDOWS)
         faults, spark = way.faults(now), tuple(self._spark(way, now)) if way.spoken else ()
         ends = way.last_success, way.last_failure
-        failures = together(tuple(reversed(way.failures)), self._records.get(name, ()))
+        failures = merge_failures(tuple(reversed(way.failures)), self._records.get(name, ()))
         return TransportHealth(name, way.totals, windows, faults, *ends, spark, failures)
 
     def _window(
         self, name: str, way: _TransportLog, window: CountWindow, now: float
     ) -> CountWindow:
-        """By the log where that speaks of this transport, else by the metrics."""
+        """Fill a window from the log if that mentions this transport, else from the metrics."""
         log, metrics = self._by_log(way, window, now), self._by_metrics(name, window, now)
         if log.tally is not None and (way.spoken or not (metrics.tally and any(metrics.tally))):
             return log
@@ -365,22 +373,22 @@ class Transports:
             known = since < 60.0 * (minute + 1)
             yield float(attempts.get(minute, 0)) if known else None
 
-    def _sources(self, now: float) -> Iterator[HealthReport]:
+    def _sources(self, now: float) -> Iterator[SourceReport]:
         log, mail = self._log, self._mail
         if log is not None:
-            known = None if log.behind else log.since
-            yield HealthReport(Source.LOG, self._last_line, known, log.problem)
+            known = None if log.is_behind else log.since
+            yield SourceReport(Source.LOG, self._last_line, known, log.problem)
         if isinstance(mail, Samples):
-            yield HealthReport(Source.METRICS, mail.modified, self._history[0].when)
+            yield SourceReport(Source.METRICS, mail.modified, self._history[0].when)
         elif mail is not None:
-            yield HealthReport(Source.METRICS, None, None, mail)
+            yield SourceReport(Source.METRICS, None, None, mail)
 
 
-def together(logged: Sequence[Failure], recorded: Sequence[Failure]) -> tuple[Failure, ...]:
-    """What the log and the delivery records say of failures, each once, the latest first.
+def merge_failures(logged: Sequence[Failure], recorded: Sequence[Failure]) -> tuple[Failure, ...]:
+    """Merge failures from the log and from the delivery records, each once, the latest first.
 
-    Both tell of the end of a mail: the log by one word, the records with the transport's own words
-    where its writer has put them there.
+    Both record the end of a mail: the log with one word, the records with the transport's own text,
+    if their writer stored it.
     """
     left = list(recorded)
     found: list[Failure] = []
@@ -391,29 +399,29 @@ def together(logged: Sequence[Failure], recorded: Sequence[Failure]) -> tuple[Fa
             failure = failure._replace(text=twin.text)
         found.append(failure)
     rows = sorted((*found, *left), key=lambda each: each.when or 0.0, reverse=True)
-    return tuple(rows[:LAST])
+    return tuple(rows[:MAX_FAILURES])
 
 
 _APART = 2.0
-"""Seconds between the two lines on one failure; each tells whole ones."""
+"""Maximum seconds between the log line and the record of one failure; both have whole seconds."""
 
 
 def _is_same(one: Failure, other: Failure) -> bool:
     if one.when is None or other.when is None or abs(one.when - other.when) > _APART:
         return False
-    # Other writers put more than one word into the log; the first one is the same.
+    # Other programs log more than one word; the first one is the same.
     return one.word.partition(" ")[0] == other.word.partition(" ")[0]
 
 
 def _increase(before: DeliveryCounts | None, now: DeliveryCounts, fresh: bool) -> DeliveryCounts:
-    """By how much counters went up; one that went back began again at 0 meanwhile.
+    """Increase of counters; one that went back was reset to 0 in between.
 
-    What a first file says is from before anybody watched, but a transport that a later file names
-    first (`fresh`) was 0 until then.
+    The first file counts events from before we watched, but a transport that appears only in a
+    later file (`fresh`) was 0 until then.
     """
     if before is None:
         return now if fresh else DeliveryCounts()
     pairs = list(zip(before, now, strict=True))
     if any(count < was for was, count in pairs):
-        return now  # all of them began again, also those that have overtaken themselves
+        return now  # all were reset, also those that are already higher than before
     return DeliveryCounts(*(count - was for was, count in pairs))

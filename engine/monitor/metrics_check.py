@@ -1,4 +1,4 @@
-"""What the queue's metrics file says, and where that differs from what is counted here."""
+"""Compare the queue's metrics file (queue.prom) with our own task counts."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import NamedTuple, TypeAlias
 
 from engine.model import State
 from engine.monitor.prometheus import Samples
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 
-Reading: TypeAlias = Samples | str | None
-"""What a metrics file held; why it could not be read, in words; None: there is none here."""
+MetricsReading: TypeAlias = Samples | str | None
+"""Parsed metrics file; or the reason why it could not be read; None: the place has none."""
 
 GAUGES: Mapping[State, str] = {
     State.PENDING: "nftban_queue_tasks_pending",
     State.ACTIVE: "nftban_queue_tasks_working",
     State.DEAD: "nftban_queue_tasks_dlq",
 }
-"""Which gauge counts the tasks of a state."""
+"""Gauge that counts the tasks of a state."""
 
-OLDEST = "nftban_queue_oldest_pending_age_seconds"
+OLDEST_AGE = "nftban_queue_oldest_pending_age_seconds"
 LAST_RUN = "nftban_queue_last_run_timestamp"
 
-SAME_MOMENT = 2.5
-"""Seconds between our count and the writing of a file for the two to speak of one moment."""
+MAX_APART_SECONDS = 2.5
+"""Maximum seconds between our count and the writing of the file for the two to be compared."""
 
 
-class Ours(NamedTuple):
-    """What is counted here."""
+class OwnCounts(NamedTuple):
+    """Our own counts."""
 
     states: Mapping[State, str]
     counts: Mapping[State, int]
@@ -35,42 +35,42 @@ class Ours(NamedTuple):
     before: Sequence[tuple[float, Mapping[State, int]]] = ()
     """Earlier counts, each with its time in epoch seconds UTC."""
 
-    def at(self, moment: float) -> list[Mapping[State, int]]:
-        """What was counted around a moment; empty when nobody counted then."""
-        return [counts for when, counts in self.before if abs(when - moment) <= SAME_MOMENT]
+    def counts_at(self, moment: float) -> list[Mapping[State, int]]:
+        """Return our counts around a moment; empty if there are none."""
+        return [counts for when, counts in self.before if abs(when - moment) <= MAX_APART_SECONDS]
 
-    def around(self, moment: float) -> list[Mapping[State, int]]:
-        """The same; where nothing was counted, what is counted now."""
-        return self.at(moment) or [self.counts]
+    def counts_near(self, moment: float) -> list[Mapping[State, int]]:
+        """Return our counts around a moment, or the present ones if there are none."""
+        return self.counts_at(moment) or [self.counts]
 
 
-def differences(samples: Samples, ours: Ours) -> list[str]:
-    """Where the metrics file and our own count of that time disagree, in words.
+def find_differences(samples: Samples, ours: OwnCounts) -> list[str]:
+    """Describe where the metrics file differs from our own counts at the time it was written.
 
-    A queue that flows is always some tasks further than its last metrics; that is no disagreement.
+    A working queue is always some tasks ahead of its last metrics; that is no difference.
     """
-    return _compared(samples, ours, ours.around(samples.modified))
+    return _compared(samples, ours, ours.counts_near(samples.modified))
 
 
-def contradictions(samples: Samples, ours: Ours) -> list[str]:
-    """The same, but only where something was counted when the file was written.
+def find_contradictions(samples: Samples, ours: OwnCounts) -> list[str]:
+    """Like `differences`, but only if we counted at the time the file was written.
 
-    What is counted now may differ from it because tasks came and went since.
+    Present counts may differ because tasks came and left since.
     """
-    then = ours.at(samples.modified)
+    then = ours.counts_at(samples.modified)
     return _compared(samples, ours, then) if then else []
 
 
-def _compared(samples: Samples, ours: Ours, then: Sequence[Mapping[State, int]]) -> list[str]:
+def _compared(samples: Samples, ours: OwnCounts, then: Sequence[Mapping[State, int]]) -> list[str]:
     if not ours.complete:
         return []
     rows = []
     for state, gauge in GAUGES.items():
-        said = samples.get(gauge)
+        value = samples.get(gauge)
         here = [counts.get(state, 0) for counts in then]
-        # We count once a second; what moves in between may go as far again.
+        # We count once a second; between two counts tasks may move as far again.
         moved = max(here) - min(here)
-        agree = said is None or min(here) - moved <= said <= max(here) + moved
-        if state in ours.states and said is not None and not agree:
-            rows.append(f"{shown(ours.states[state])} {said:,.0f}, here {here[-1]:,}")
+        agree = value is None or min(here) - moved <= value <= max(here) + moved
+        if state in ours.states and value is not None and not agree:
+            rows.append(f"{safe_line(ours.states[state])} {value:,.0f}, counted {here[-1]:,}")
     return rows

@@ -1,4 +1,4 @@
-"""Numbers that others scrape: counters kept beside the real program's, `*.prom` files both ways."""
+"""Read and write Prometheus metrics files (`*.prom`) and the counter files of the real program."""
 
 from __future__ import annotations
 
@@ -10,70 +10,71 @@ from math import isfinite
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.system import files
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
 QUEUE_COUNTERS = ("processed_total", "failed_total", "retries_total", "dlq_total")
-"""The counters of which `queue.prom` tells, by the names of their files."""
+"""Counters reported in `queue.prom`, by the names of their files."""
 
 _LIMIT = 4 << 20
-"""Bytes of a metrics file that are read; the real ones have 2 KiB."""
+"""Maximum bytes of a metrics file; real ones have 2 KiB."""
 
 _MOST = 10_000
-"""Samples of a metrics file that are read; the real ones have some 30."""
+"""Maximum samples of a metrics file; real ones have some 30."""
 
 
 class BadMetrics(Exception):
-    """A file that is no text in the Prometheus format; the message says where and what."""
+    """The file is not text in the Prometheus format; the message says where and why."""
 
 
 class Samples(NamedTuple):
-    """What a metrics file said, and when it was written."""
+    """Content of a metrics file, with its modification time."""
 
     values: Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
-    """By the metric's name and its labels in the order of their names."""
+    """Values by metric name and labels, sorted by label name."""
     modified: float
     """Epoch seconds."""
 
     def get(self, name: str, /, **labels: str) -> float | None:
-        """The value of one metric with exactly these labels; None when the file has none.
-
-        The format knows NaN and infinity as well; neither says anything.
+        """Return the value of a metric with exactly these labels; None if missing, NaN or
+        infinite.
         """
         value = self.values.get((name, tuple(sorted(labels.items()))))
         return value if value is None or isfinite(value) else None
 
 
-def read(path: str) -> Samples:
-    """What the metrics file at `path` says now.
+def read_metrics(path: str) -> Samples:
+    """Read the metrics file at `path`.
 
     Raises:
-        OSError: it is not there, or cannot be read.
-        BadMetrics: it is something else than text in the Prometheus format.
+        OSError: it does not exist or cannot be read.
+        BadMetrics: it is not text in the Prometheus format.
     """
     fd = files.open_file(path)
     try:
         seen = os.fstat(fd)
         if not stat.S_ISREG(seen.st_mode) or seen.st_size > _LIMIT:
-            raise BadMetrics(f"{shown(path)}: expected a file of at most {_LIMIT:,} bytes")
+            raise BadMetrics(f"{safe_line(path)}: expected a file of at most {_LIMIT:,} bytes")
         data = os.read(fd, _LIMIT)
     finally:
         os.close(fd)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise BadMetrics(f"{shown(path)}: not UTF-8 at byte {error.start}") from error
+        raise BadMetrics(f"{safe_line(path)}: not UTF-8 at byte {error.start}") from error
     return Samples(_parse(text, path), seen.st_mtime)
 
 
 def _parse(text: str, path: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    # HELP and TYPE are left out: the parser renames a counter that does not end in _total.
-    lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if not _says_nothing(line)]
+    # Drop HELP and TYPE lines: with them the parser renames a counter that does not end in _total.
+    lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if not _is_comment(line)]
     if len(lines) > _MOST:
-        raise BadMetrics(f"{shown(path)}: expected {_MOST:,} samples at most, not {len(lines):,}")
+        raise BadMetrics(
+            f"{safe_line(path)}: expected {_MOST:,} samples at most, not {len(lines):,}"
+        )
     try:
         return _values("\n".join(line for _, line in lines))
     except _NO_METRICS:
@@ -82,15 +83,15 @@ def _parse(text: str, path: str) -> dict[tuple[str, tuple[tuple[str, str], ...]]
                 _values(line)
             except _NO_METRICS as error:
                 what = f"line {number}: expected NAME{{LABELS}} VALUE, not {line[:60]!r}"
-                raise BadMetrics(shown(f"{path}: {what}")) from error
+                raise BadMetrics(safe_line(f"{path}: {what}")) from error
         raise
 
 
 _NO_METRICS = (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError)
-"""What the parser raises over text in another format."""
+"""Exceptions of the parser for text in another format."""
 
 
-def _says_nothing(line: str) -> bool:
+def _is_comment(line: str) -> bool:
     return not line.strip() or line.lstrip().startswith("#")
 
 
@@ -105,17 +106,17 @@ def _values(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
 
 
 class QueueGauges(NamedTuple):
-    """How a queue stands at one moment."""
+    """Gauge values of a queue."""
 
     pending: int
     working: int
     dead: int
     oldest_age: float = 0
-    """Seconds since the oldest pending file was written; 0 when there is none."""
+    """Seconds since the oldest pending file was written; 0 if there is none."""
 
 
 def render_queue(values: QueueGauges, counters: Mapping[str, int], now: float) -> bytes:
-    """The text of `queue.prom` after a run at `now`; a counter that is not given is 0."""
+    """Render `queue.prom` after a run at `now`; a counter that is not given is 0."""
     numbers = [
         values.pending,
         values.working,
@@ -144,24 +145,24 @@ _QUEUE_METRICS = (
     ("dlq_total", "counter", "Total tasks moved to dead-letter queue"),
     ("last_run_timestamp", "gauge", "Unix timestamp of last queue processor run"),
 )
-"""Name, type and help of each metric, in the order and the words of the real program."""
+"""Name, type and help of each metric, in the order and wording of the real program."""
 
 
-class Counters:
-    """Running totals: in each file a decimal, guarded by the flock of NAME.lock.
+class CounterFiles:
+    """Persistent counters: one decimal number per file, guarded by a flock on NAME.lock.
 
-    The real program keeps its totals in the same files under the same locks. What is no number
-    counts as 0, and `say` is told.
+    The real program keeps its totals in the same files under the same locks. A file without a
+    number counts as 0 and is reported through `say`.
     """
 
     def __init__(
         self, folder: str, root: str = "", say: Callable[[str], None] = lambda text: None
     ) -> None:
-        """`root` is the data folder below which no symbolic link is followed."""
+        """`root` is the data folder; no symbolic link below it is followed."""
         self._folder, self._root, self._say = folder, root, say
 
     def add(self, name: str, n: int = 1) -> int:
-        """Raise a counter; answers with its new value. Adding 0 makes one that is not there.
+        """Add `n` to a counter and return its new value. Adding 0 creates a missing counter.
 
         Raises:
             OSError: it cannot be written.
@@ -173,18 +174,18 @@ class Counters:
         return total
 
     def put(self, name: str, value: str) -> None:
-        """Have a file say this from now on: a moment in epoch seconds, or a word.
+        """Replace a counter file's content: a time in epoch seconds, or a word.
 
         Raises:
             OSError: it cannot be written.
         """
         with self._locked(name) as fd:
-            _overwrite(fd, f"{shown(value)}\n".encode(), os.fstat(fd).st_size)
+            _overwrite(fd, f"{safe_line(value)}\n".encode(), os.fstat(fd).st_size)
 
     @contextmanager
     def _locked(self, name: str) -> Iterator[int]:
         with (
-            _closing(files.reach(self._folder, self._root, make=True)) as here,
+            _closing(files.open_dir_path(self._folder, self._root, make=True)) as here,
             _own(f"{name}.lock", here) as lock,
             files.Flock(lock),
             _own(name, here) as fd,
@@ -192,13 +193,13 @@ class Counters:
             yield fd
 
     def read(self, name: str) -> int:
-        """The value of a counter; 0 when there is none.
+        """Return the value of a counter; 0 if there is none.
 
         Raises:
-            OSError: it is there and cannot be read.
+            OSError: it exists and cannot be read.
         """
         try:
-            here = files.reach(self._folder, self._root)
+            here = files.open_dir_path(self._folder, self._root)
         except FileNotFoundError:
             return 0
         with _closing(here):
@@ -206,7 +207,7 @@ class Counters:
                 with _closing(files.open_plain(f"{name}.lock", here)) as lock, files.Flock(lock):
                     return self._read(name, here)
             except (FileNotFoundError, PermissionError):
-                return self._read(name, here)  # nobody has counted yet, or we may only read
+                return self._read(name, here)  # no counter yet, or read-only access
 
     def _read(self, name: str, here: int) -> int:
         try:
@@ -220,16 +221,16 @@ class Counters:
         if digits.isdigit() and len(digits) < 19:
             return int(digits)
         if data:
-            self._say(f"{self._folder}/{name}: no number, counts as 0")
+            self._say(f"{self._folder}/{name}: not a number, counts as 0")
         return 0
 
 
 _NUMBER = 64
-"""Bytes of a counter file that are read; a longer one is damaged."""
+"""Bytes read from a counter file; a longer one is damaged."""
 
 
 def _own(name: str, dir_fd: int) -> AbstractContextManager[int]:
-    """A file to write to, made if need be."""
+    """Open a file for writing; create it if missing."""
     return _closing(files.open_shared(name, dir_fd, os.O_RDWR, 0o644))
 
 

@@ -1,4 +1,4 @@
-"""Back through recorded time: what was so at a moment, and where there is nothing to say."""
+"""Read recorded samples back: the state of a place at a past moment, and the gaps."""
 
 from __future__ import annotations
 
@@ -7,44 +7,45 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from engine.monitor.recorder import PERIOD, RecordedMoment
-from engine.monitor.sample_codec import BadSample, RecordedSample, unpack
-from engine.monitor.throughput import SPAN, Flow
+from engine.monitor.recorder import SAMPLE_INTERVAL_SECONDS, EncodedSample
+from engine.monitor.sample_codec import BadSample, RecordedSample, decode_sample
+from engine.monitor.throughput import HISTORY_SECONDS, FlowHistory
 from engine.monitor.transport_health import CountWindow, DeliveryCounts, Source, TransportHealth
 
-GAP = 2.5 * PERIOD
-"""Seconds after which a moment says nothing of what comes after it: one may be late, or lost."""
+MAX_SAMPLE_AGE_SECONDS = 2.5 * SAMPLE_INTERVAL_SECONDS
+"""Maximum age in seconds of a sample that still describes a moment: one sample may be late or lost.
+"""
 
-FINE, COARSE = PERIOD, 60.0
-"""Seconds of a step, and of one of many that come one after the other: the key is held."""
+FINE_STEP_SECONDS, COARSE_STEP_SECONDS = SAMPLE_INTERVAL_SECONDS, 60.0
+"""Step length in seconds: normal, and after many steps in a row (key held down)."""
 
-HELD = 20
-"""Steps in one direction after which they become longer."""
+FINE_STEPS = 20
+"""Steps in one direction after which they become coarse."""
 
 _KEPT = 256
-"""Moments that are kept unpacked: more than one screen asks for."""
+"""Decoded samples kept in memory: several screens read the same ones."""
 
 
 class MissingSpan(NamedTuple):
-    """A stretch of time of which nothing is recorded; None: it has no end that is known."""
+    """A span without samples; None: no known end on that side."""
 
     after: float | None
     before: float | None
 
 
 class RecordedHistory:
-    """The moments of one place, the earliest first."""
+    """The recorded samples of one place, the earliest first."""
 
     def __init__(
-        self, moments: Iterable[RecordedMoment], place: str, last: RecordedSample | None = None
+        self, moments: Iterable[EncodedSample], place: str, last: RecordedSample | None = None
     ) -> None:
-        """`last` is what is known of now, when nobody wrote it down."""
+        """`last` is the present sample if no process has recorded it."""
         self._moments = sorted(moments, key=attrgetter("at"))
         self._place = place
         self._samples: dict[float, RecordedSample | None] = {}
         if last is not None:
             del self._moments[bisect_left(self._moments, last.when, key=attrgetter("at")) :]
-            self._moments.append(RecordedMoment(last.when, b""))
+            self._moments.append(EncodedSample(last.when, b""))
         self._last = last
 
     def __len__(self) -> int:
@@ -52,22 +53,22 @@ class RecordedHistory:
 
     @property
     def times(self) -> Sequence[float]:
-        """When something was written down, epoch seconds UTC."""
+        """Times of the samples, epoch seconds UTC."""
         return [moment.at for moment in self._moments]
 
     def at(self, when: float) -> RecordedSample | MissingSpan:
-        """What was so at a moment: the last that was written down until then, if that is recent."""
+        """Return the last sample at or before a moment if it is recent enough, else the gap."""
         after = self._upto(when)
         before = self._moments[after + 1].at if after + 1 < len(self._moments) else None
         if after < 0:
             return MissingSpan(None, before)
         moment = self._moments[after]
-        found = self._sample(moment) if when - moment.at <= GAP else None
+        found = self._sample(moment) if when - moment.at <= MAX_SAMPLE_AGE_SECONDS else None
         return MissingSpan(moment.at, before) if found is None else found
 
-    def lately(self, when: float, over: float = SPAN) -> Flow:
-        """How it went until a moment, as far as it was written down."""
-        flow = Flow()
+    def flow_until(self, when: float, over: float = HISTORY_SECONDS) -> FlowHistory:
+        """Return the history of counts up to a moment, as far as recorded."""
+        flow = FlowHistory()
         first = max(0, self._upto(when - over))
         for moment in self._moments[first : self._upto(when) + 1]:
             found = self._sample(moment)
@@ -76,7 +77,9 @@ class RecordedHistory:
         return flow
 
     def transports(self, found: RecordedSample) -> tuple[TransportHealth, ...]:
-        """How mail was sent then: where only totals were written down, told from those before."""
+        """Return the transports of a sample; missing windows are computed from the totals of
+        earlier samples.
+        """
         return tuple(
             way._replace(windows=tuple(self._window(way, w, found.when) for w in way.windows))
             for way in found.transports
@@ -96,33 +99,36 @@ class RecordedHistory:
         return window._replace(tally=tally, source=Source.METRICS, reason="")
 
     def _upto(self, when: float) -> int:
-        """Which moment is the last one at or before another; -1 where none is."""
+        """Index of the last sample at or before a time; -1 if there is none."""
         return bisect_right(self._moments, when, key=attrgetter("at")) - 1
 
-    def _sample(self, moment: RecordedMoment) -> RecordedSample | None:
-        """None for one that cannot be read: nothing is known of it."""
+    def _sample(self, moment: EncodedSample) -> RecordedSample | None:
+        """Decode a sample; None if that is not possible."""
         if self._last is not None and moment.at == self._last.when:
             return self._last
         if moment.at not in self._samples:
             if len(self._samples) >= _KEPT:
                 self._samples.clear()
             try:
-                found = unpack(moment.data, self._place)
+                found = decode_sample(moment.data, self._place)
                 self._samples[moment.at] = found._replace(when=moment.at)
             except BadSample:
                 self._samples[moment.at] = None
         return self._samples[moment.at]
 
 
-def stride(run: int) -> float:
-    """Seconds of the next step, after so many in the same direction without a pause."""
-    return FINE if run < HELD else COARSE
+def step_seconds(run: int) -> float:
+    """Length of the next step in seconds, after `run` steps in the same direction without a
+    pause.
+    """
+    return FINE_STEP_SECONDS if run < FINE_STEPS else COARSE_STEP_SECONDS
 
 
-def step(tapes: Sequence[RecordedHistory], when: float, by: float) -> float | None:
-    """Where a step of so many seconds leads to, back or ahead; None where nothing comes any more.
+def step_time(tapes: Sequence[RecordedHistory], when: float, by: float) -> float | None:
+    """Return the time reached by a step back (negative) or forward; None if there are no samples in
+    that direction.
 
-    A stretch of which no place has anything is passed in two steps: into it, and out of it.
+    A span without samples in any place takes two steps: into it, and out of it.
     """
     goal = when + by
     there = [tape.at(goal) for tape in tapes]

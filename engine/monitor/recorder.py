@@ -1,9 +1,9 @@
-"""The flight recorder: a day of moments in one small SQLite file, each in a slot of its own.
+"""Flight recorder: one day of samples in a small SQLite file used as a ring buffer.
 
-A moment's slot follows from its time, so that the file is bounded whatever the clock does, and a
-second recorder could only write what the first one wrote. Who records is said by the flock on a
-file beside it. The folder belongs to whoever owns the spool: nothing in it is believed, and root
-reaches it with their rights only.
+A sample's slot follows from its time, so that the file stays bounded even if the clock jumps, and a
+second recorder could only write the same slots. The process that holds the flock on the file
+`owner` records. The folder belongs to the spool's owner: its content is not trusted, and root
+accesses it with the owner's rights only.
 """
 
 from __future__ import annotations
@@ -16,98 +16,99 @@ from contextlib import closing
 from enum import StrEnum
 from typing import NamedTuple
 
-from engine.monitor.sample_codec import LARGEST, RecordedSample, pack
+from engine.monitor.sample_codec import MAX_SAMPLE_BYTES, RecordedSample, encode_sample
 from engine.system import files, users
 from engine.system.users import Account
 
-PERIOD = 10.0
-"""Seconds from one moment to the next."""
+SAMPLE_INTERVAL_SECONDS = 10.0
+"""Seconds between two samples."""
 
-DAY = 86400.0
-SLOTS = int(DAY / PERIOD)
-"""How many moments there are at most."""
+DAY_SECONDS = 86400.0
+SLOTS = int(DAY_SECONDS / SAMPLE_INTERVAL_SECONDS)
+"""Maximum number of samples."""
 
-RING, OWNER, ASIDE = "ring.db", "owner", "ring.aside"
-JOURNAL = f"{RING}-journal"
+RING_FILE, OWNER_FILE, QUARANTINED_RING = "ring.db", "owner", "ring.aside"
+JOURNAL = f"{RING_FILE}-journal"
 
-PAGE, PAGES = 4096, 1280
-"""Bytes of a page, and how many there are at most: 5 MiB. Filled with the largest moments a day
-takes 4."""
+PAGE_BYTES, MAX_PAGES = 4096, 1280
+"""Page size in bytes and maximum number of pages: 5 MiB. A day of the largest samples takes 4 MiB.
+"""
 
-PATIENCE = {"rw": 1.0, "ro": 5.0}
-"""Seconds for which others are waited for by who writes, and by who reads: somebody may wait for
-the writer's end, and its next moment comes soon."""
+BUSY_TIMEOUT_SECONDS = {"rw": 1.0, "ro": 5.0}
+"""SQLite busy timeout in seconds for the writer and for readers. The writer's is short: a caller
+may wait for it to end, and its next sample comes soon.
+"""
 
-MARK = 0x5D0F1165
-"""Says in the file's header that it is one of ours."""
-FORM = 1
+APPLICATION_ID = 0x5D0F1165
+"""SQLite application_id that marks the file as ours."""
+SCHEMA_VERSION = 1
 
 _TABLE = "CREATE TABLE moment(slot INTEGER PRIMARY KEY, at REAL NOT NULL, data BLOB NOT NULL)"
 _INDEX = "CREATE INDEX by_time ON moment(at)"
 
 
-class RecorderSlot(NamedTuple):
-    """Where the moments of one place lie."""
+class RecorderLocation(NamedTuple):
+    """Location of the recording of one place."""
 
     folder: str
-    """A folder of its own on the spool's desk."""
+    """Its folder in the spool's staging directory."""
     like: str
-    """A folder of the spool: what is made belongs to its owner."""
+    """A folder of the spool: new files get the same owner."""
 
 
 class Role(StrEnum):
-    """What a process does for the recording of a place."""
+    """Role of this process in recording a place."""
 
     RECORDS = "records"
-    """It writes the moments down."""
+    """It records."""
     WATCHES = "watches"
-    """Somebody else does."""
+    """Another process records."""
     IDLE = "idle"
-    """Nobody can from here; there is a reason."""
+    """Recording is not possible from here; the status has the reason."""
 
 
 class RecorderStatus(NamedTuple):
-    """How the recording goes on."""
+    """State of the recording."""
 
     role: Role
-    words: str = ""
-    """What the operator should know of it, in one line; "" when all is well."""
+    message: str = ""
+    """Message for the operator, one line; "" if all is well."""
 
 
 class UnreadableRecording(Exception):
-    """There is nothing to be read there; the message says why."""
+    """There is no readable recording; the message says why."""
 
 
-class RecordedMoment(NamedTuple):
-    """Something that was written down, as it lies in the file."""
+class EncodedSample(NamedTuple):
+    """An encoded sample, as stored in the file."""
 
     at: float
     """Epoch seconds UTC."""
     data: bytes
 
 
-def slot_of(when: float) -> int:
-    """The slot of a moment (epoch seconds UTC)."""
-    return int(when // PERIOD) % SLOTS
+def slot_number(when: float) -> int:
+    """Return the slot of a time (epoch seconds UTC)."""
+    return int(when // SAMPLE_INTERVAL_SECONDS) % SLOTS
 
 
 class Recorder:
-    """Writes moments down while nobody else does; used on one thread, and never waits long."""
+    """Records samples unless another process does; used on one thread, never blocks long."""
 
-    def __init__(self, spot: RecorderSlot) -> None:
+    def __init__(self, spot: RecorderLocation) -> None:
         self._spot = spot
         self._folder = self._flock = -1
         self._file: sqlite3.Connection | None = None
         self._account: Account | None = None
 
     def write(self, seen: RecordedSample) -> RecorderStatus:
-        """Write a moment down, unless another process records here; answers how that went."""
+        """Record a sample unless another process records this place; return the outcome."""
         try:
             desk = os.path.dirname(self._spot.folder)
             if not os.path.lexists(desk):
-                # What it lies in may be root's, where its owner could make nothing.
-                owner = files.owner_for(os.stat(self._spot.like))
-                with users.files_as(users.owner_at(os.path.dirname(desk))):
+                # The parent may belong to root: the spool's owner cannot write there.
+                owner = files.new_file_owner(os.stat(self._spot.like))
+                with users.files_as(users.safe_account(os.path.dirname(desk))):
                     files.make_folder(desk, owner=owner)
             self._account = _owner(self._spot)
             with users.files_as(self._account):
@@ -116,10 +117,10 @@ class Recorder:
                 return RecorderStatus(Role.RECORDS, self._put(seen))
         except (OSError, sqlite3.Error, users.Unsafe) as error:
             self.close()
-            return RecorderStatus(Role.IDLE, f"nothing is recorded from here: {_why(error)}")
+            return RecorderStatus(Role.IDLE, f"recording not possible from here: {_why(error)}")
 
     def close(self) -> None:
-        """Let somebody else record."""
+        """Close the file and release the flock, so that another process can record."""
         if self._file is not None:
             with users.files_as(self._account):  # SQLite may remove a journal as it closes
                 self._file.close()
@@ -130,13 +131,13 @@ class Recorder:
         self._folder = self._flock = -1
 
     def _is_ours(self) -> bool:
-        """Whether it is us who records, from now on if nobody did."""
+        """True if this process records; takes the flock if it is free."""
         if self._flock >= 0 and not self._is_there():
-            self.close()  # the folder was removed or replaced: whoever comes now finds another
+            self.close()  # the folder was removed or replaced, its flock is void
         if self._flock >= 0:
             return True
         self._folder = _reach(self._spot, self._account, make=True)
-        self._flock = files.open_shared(OWNER, self._folder, os.O_RDWR)
+        self._flock = files.open_shared(OWNER_FILE, self._folder, os.O_RDWR)
         if files.claim_flock(self._flock):
             return True
         self.close()
@@ -148,7 +149,7 @@ class Recorder:
         except FileNotFoundError:
             return False
         try:
-            named = os.stat(OWNER, dir_fd=here, follow_symlinks=False)
+            named = os.stat(OWNER_FILE, dir_fd=here, follow_symlinks=False)
             return os.path.samestat(named, os.fstat(self._flock))
         except FileNotFoundError:
             return False
@@ -156,19 +157,19 @@ class Recorder:
             os.close(here)
 
     def _put(self, seen: RecordedSample) -> str:
-        row = slot_of(seen.when), seen.when, pack(seen)
-        said = ""
+        row = slot_number(seen.when), seen.when, encode_sample(seen)
+        message = ""
         try:
             self._insert(row)
         except sqlite3.DatabaseError as error:
             if isinstance(error, sqlite3.OperationalError) and not _is_damage(error):
-                raise  # full, locked, read-only: nothing is said of the file itself
-            said = self._renew(str(error))
+                raise  # full, locked, read-only: the file itself is not damaged
+            message = self._renew(str(error))
             self._insert(row)
         except files.Refused as refusal:
-            said = self._renew(str(refusal))
+            message = self._renew(str(refusal))
             self._insert(row)
-        return said
+        return message
 
     def _insert(self, row: tuple[int, float, bytes]) -> None:
         if self._file is None:
@@ -177,22 +178,22 @@ class Recorder:
             self._file.execute("INSERT OR REPLACE INTO moment VALUES(?, ?, ?)", row)
 
     def _open(self) -> sqlite3.Connection:
-        new = not _lies(self._folder)
+        new = not _exists(self._folder)
         if new:
-            files.forget(JOURNAL, self._folder)  # of another file
-            os.close(files.open_shared(RING, self._folder, os.O_RDWR))
+            files.unlink_quietly(JOURNAL, self._folder)  # of another file
+            os.close(files.open_shared(RING_FILE, self._folder, os.O_RDWR))
         file = _connect(self._folder, "rw")
         try:
             file.execute("PRAGMA journal_mode=TRUNCATE")
             file.execute("PRAGMA synchronous=NORMAL")
-            file.execute(f"PRAGMA max_page_count={PAGES}")
+            file.execute(f"PRAGMA max_page_count={MAX_PAGES}")
             if new or not file.execute("PRAGMA page_count").fetchone()[0]:
                 with file:
                     file.execute("BEGIN IMMEDIATE")
-                    for order in (_TABLE, _INDEX):
-                        file.execute(order)
-                    file.execute(f"PRAGMA application_id={MARK}")
-                    file.execute(f"PRAGMA user_version={FORM}")
+                    for statement in (_TABLE, _INDEX):
+                        file.execute(statement)
+                    file.execute(f"PRAGMA application_id={APPLICATION_ID}")
+                    file.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
             _require_ours(file)
         except BaseException:
             file.close()
@@ -200,59 +201,61 @@ class Recorder:
         return file
 
     def _renew(self, why: str) -> str:
-        """Set the file aside, so that a new one is begun; answers what is to be said of it."""
+        """Quarantine the file and start a new one; return the message for the operator."""
         if self._file is not None:
             self._file.close()
             self._file = None
-        files.rename(RING, ASIDE, src_dir_fd=self._folder, dst_dir_fd=self._folder)
-        files.forget(JOURNAL, self._folder)
-        where = f"{self._spot.folder}/{RING}"
-        return f"{where}: {why}; set aside as {ASIDE}, a new recording was begun"
+        files.rename(RING_FILE, QUARANTINED_RING, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        files.unlink_quietly(JOURNAL, self._folder)
+        where = f"{self._spot.folder}/{RING_FILE}"
+        return f"{where}: {why}; quarantined as {QUARANTINED_RING}, new recording started"
 
 
-def recorded(spot: RecorderSlot, start: float, end: float) -> list[RecordedMoment]:
-    """What was written down between two moments (epoch seconds UTC), the earliest first.
+def read_samples(spot: RecorderLocation, start: float, end: float) -> list[EncodedSample]:
+    """Return the samples between two times (epoch seconds UTC), the earliest first.
 
     Raises:
-        Unreadable: there is none, or it is nothing of ours, or may not be read.
+        UnreadableRecording: there is none, it is not ours, or it may not be read.
     """
     try:
         account = _owner(spot)
         with users.files_as(account):
             folder = _reach(spot, account)
             try:
-                if not _lies(folder):
-                    raise UnreadableRecording("nothing was recorded yet")
+                if not _exists(folder):
+                    raise UnreadableRecording("no recording yet")
                 with closing(_connect(folder, "ro")) as file:
                     _require_ours(file)
                     return list(_moments(file, start, end))
             finally:
                 os.close(folder)
     except FileNotFoundError as error:
-        raise UnreadableRecording("nothing was recorded yet") from error
+        raise UnreadableRecording("no recording yet") from error
     except files.Refused as refusal:
-        raise UnreadableRecording(f"{spot.folder}/{RING}: {refusal}") from refusal
+        raise UnreadableRecording(f"{spot.folder}/{RING_FILE}: {refusal}") from refusal
     except (OSError, sqlite3.Error, users.Unsafe) as error:
-        raise UnreadableRecording(f"{spot.folder}/{RING}: {_why(error)}") from error
+        raise UnreadableRecording(f"{spot.folder}/{RING_FILE}: {_why(error)}") from error
 
 
-def _moments(file: sqlite3.Connection, start: float, end: float) -> Iterator[RecordedMoment]:
+def _moments(file: sqlite3.Connection, start: float, end: float) -> Iterator[EncodedSample]:
     found = file.execute(
         "SELECT at, data FROM moment WHERE at BETWEEN ? AND ? AND length(data) <= ?"
         " ORDER BY at LIMIT ?",
-        (start, end, LARGEST, SLOTS),
+        (start, end, MAX_SAMPLE_BYTES, SLOTS),
     )
     for at, data in found:
         if isinstance(at, float) and isinstance(data, bytes):
-            yield RecordedMoment(at, data)
+            yield EncodedSample(at, data)
 
 
 def _connect(folder: int, how: str) -> sqlite3.Connection:
-    """The file in a folder; by its descriptor, so that it is the one that was looked at."""
-    # Every open file of SQLite is also one of ours: to open and close it ourselves would take away
-    # the locks that another connection of this process has on it.
-    path = f"file:/proc/self/fd/{folder}/{RING}?mode={how}"
-    file = sqlite3.connect(path, uri=True, timeout=PATIENCE[how], cached_statements=8)
+    """Connect to the file through the folder's descriptor, so that it is the file that was
+    checked.
+    """
+    # Never open and close this file directly: closing any descriptor of it drops the POSIX locks
+    # that another SQLite connection of this process holds on it.
+    path = f"file:/proc/self/fd/{folder}/{RING_FILE}?mode={how}"
+    file = sqlite3.connect(path, uri=True, timeout=BUSY_TIMEOUT_SECONDS[how], cached_statements=8)
     file.execute("PRAGMA trusted_schema=OFF")
     file.execute("PRAGMA cell_size_check=ON")
     file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1 << 16)
@@ -260,56 +263,56 @@ def _connect(folder: int, how: str) -> sqlite3.Connection:
 
 
 def _require_ours(file: sqlite3.Connection) -> None:
-    """Make sure of every word of its schema: none of it shall run that we did not write.
+    """Check the marks and the whole schema: no SQL that we did not write may run.
 
     Raises:
         Refused: it is another file.
     """
     marks = [file.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", _VERSION)]
     schema = {sql for (sql,) in file.execute("SELECT sql FROM sqlite_master LIMIT 9")}
-    if marks != [MARK, FORM] or schema != {_TABLE, _INDEX}:
-        raise files.Refused("no recording of ours")
+    if marks != [APPLICATION_ID, SCHEMA_VERSION] or schema != {_TABLE, _INDEX}:
+        raise files.Refused("not a recording of spooldeck")
 
 
 _VERSION = "user_version"
 
 
-def _lies(folder: int) -> bool:
-    """Whether there is a file to be opened.
+def _exists(folder: int) -> bool:
+    """True if the file exists.
 
     Raises:
-        Refused: it is something else than a plain file of somebody who may put it there.
+        Refused: it is not a plain file, or its owner is not trusted.
     """
     try:
-        seen = os.stat(RING, dir_fd=folder, follow_symlinks=False)
+        seen = os.stat(RING_FILE, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return False
-    why = files.oddity(seen) or files.distrust(seen, os.fstat(folder))
-    if not why and seen.st_size > PAGE * PAGES:
-        why = f"{seen.st_size:,} bytes, expected at most {PAGE * PAGES:,}"
+    why = files.file_problem(seen) or files.trust_problem(seen, os.fstat(folder))
+    if not why and seen.st_size > PAGE_BYTES * MAX_PAGES:
+        why = f"{seen.st_size:,} bytes, expected at most {PAGE_BYTES * MAX_PAGES:,}"
     if why:
         raise files.Refused(why)
     return True
 
 
-def _reach(spot: RecorderSlot, account: Account | None, *, make: bool = False) -> int:
-    """The folder, through no link below the one that the desk lies in."""
+def _reach(spot: RecorderLocation, account: Account | None, *, make: bool = False) -> int:
+    """Open the folder; no symbolic link below the staging directory's parent is followed."""
     above = os.path.dirname(os.path.dirname(spot.folder))
-    fd = files.reach(spot.folder, above, make=make)
-    now = users.owner_at(spot.folder)
+    fd = files.open_dir_path(spot.folder, above, make=make)
+    now = users.safe_account(spot.folder)
     if (now and now.uid) != (account and account.uid):
         os.close(fd)
-        raise PermissionError(errno.EPERM, "another user has just made its folder")
+        raise PermissionError(errno.EPERM, "another user has just created its folder")
     return fd
 
 
-def _owner(spot: RecorderSlot) -> Account | None:
-    """With whose rights its files are reached."""
-    return users.owner_at(spot.folder if os.path.lexists(spot.folder) else spot.like)
+def _owner(spot: RecorderLocation) -> Account | None:
+    """Account whose rights are used to access its files."""
+    return users.safe_account(spot.folder if os.path.lexists(spot.folder) else spot.like)
 
 
 def _is_damage(error: sqlite3.OperationalError) -> bool:
-    """Whether an error that is not named so speaks of what the file holds."""
+    """True if an OperationalError means that the file's content is damaged."""
     return error.sqlite_errorcode in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT)
 
 

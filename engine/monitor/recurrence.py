@@ -1,8 +1,7 @@
-"""Same now? Whether an error that once was still happens to fresh work, and how one can tell.
+"""Recurrence of an error: decide from log events and counters whether it still happens.
 
-Only what ended can tell: a task that succeeded, or failed, since the error was last seen. One
-success says little about an error that one task in ten gets; so it takes as many as make it
-unlikely that the error only was lucky to stay away.
+Only tasks that ended after the error was last seen are evidence. One success proves little if one
+task in ten gets the error, so the number of successes needed follows from its failure rate.
 """
 
 from __future__ import annotations
@@ -15,26 +14,31 @@ from enum import StrEnum
 from operator import itemgetter
 from typing import NamedTuple, Protocol, TypeAlias
 
-from engine.logs.task_events import Event, EventKind
-from engine.policy import lasting
-from engine.text.safe import shown
+from engine.logs.task_events import EventKind, TaskEvent
+from engine.policy import describe_duration
+from engine.text.safe import safe_line
 
-RECENT = 600.0
-"""Seconds for which an error that was seen counts as still happening, unless others ended well."""
+RECENT_SECONDS = 600.0
+"""Seconds for which an error counts as still happening after it was last seen, unless enough tasks
+succeeded since.
+"""
 
-SURE = 3.0
-"""Of something that happens once in n, 3 n trials without it say, by 95 in 100, that it ended."""
+RULE_OF_THREE = 3.0
+"""Rule of three: if something happens once in n trials, 3 n trials without it show with 95 %
+confidence that it has ended.
+"""
 
-ASSUMED, TELLING = 0.3, 10
-"""The share of tasks that get an error, at most, until so many have ended while it was to be seen:
-then 10 successes make a no."""
+ASSUMED_FAILURE_RATE, MIN_ENDED_TASKS = 0.3, 10
+"""Failure rate assumed, and the number of ended tasks from which on the measured rate is used. With
+the assumed rate, 10 successes make a "no".
+"""
 
-AHEAD = 60.0
-"""Seconds by which a log's clock may be ahead of ours."""
+CLOCK_SKEW_SECONDS = 60.0
+"""Clock skew in seconds: how far a log's clock may be ahead of ours."""
 
 
 class StillHappens(StrEnum):
-    """Whether it is the same now."""
+    """Whether an error still happens."""
 
     YES = "yes"
     NO = "no"
@@ -42,104 +46,111 @@ class StillHappens(StrEnum):
 
 
 class Recurrence(NamedTuple):
-    """The answer, and what it rests on."""
+    """The answer and its evidence."""
 
     answer: StillHappens
-    words: str
-    """For a column: `yes`, `no (12m)` (last seen so long ago), `?`."""
+    text: str
+    """Column text: `yes`, `no (12m)` (last seen 12 minutes ago), `?`."""
     evidence: tuple[str, ...]
-    """Plain sentences, safe to show, the telling one first."""
+    """Sentences, safe to show, the most important first."""
     last: float | None = None
-    """When the error was seen last, in a log or the spool, epoch seconds UTC; None: none says."""
+    """Last time the error was seen in a log or the spool, epoch seconds UTC; None if not recorded.
+    """
 
 
 class ErrorGroup(Protocol):
-    """Errors that are alike, as a spool holds them."""
+    """A cluster: tasks of a spool that failed with the same error."""
 
     @property
     def mark(self) -> str:
-        """Their fingerprint."""
+        """Fingerprint of the error."""
         ...
 
     @property
     def last(self) -> float | None:
-        """When the spool says that it happened last, epoch seconds UTC; None: it does not say."""
+        """Last time recorded in the spool, epoch seconds UTC; None if not recorded."""
         ...
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Of which kinds the tasks are that failed so; empty for any."""
+        """Kinds of the tasks that failed with it; empty for any."""
         ...
 
 
-class Counted(NamedTuple):
-    """What a metrics file counted between two looks."""
+class CountedOutcomes(NamedTuple):
+    """Outcomes counted by a metrics file between two readings."""
 
     kind: str
-    """The kind of task that it counts."""
+    """Kind of task that is counted."""
     since: float
-    """Epoch seconds UTC of the first."""
+    """Time of the first reading, epoch seconds UTC."""
     succeeded: int
     failed: int
 
 
 class _ErrorCounts(NamedTuple):
-    """What is known about one error; numbers are of tasks, or of mails that are no tasks."""
+    """Counts for one error; the numbers are tasks, or mails without a task."""
 
     last: float | None
-    """When it was seen last, in a log or the spool."""
+    """Last seen in a log or the spool, epoch seconds UTC."""
     failed: int = 0
-    """How many failed so in the logs."""
+    """Failures with this error in the logs."""
     ended: int = 0
-    """How many ended, so or otherwise, while it was to be seen."""
+    """All outcomes, of any kind, between its first and last occurrence."""
     lately: int = 0
-    """How many failed so within `RECENT`."""
+    """Failures with this error within `RECENT_SECONDS` seconds."""
     lately_fresh: int = 0
-    """How many of those were not there before, as far as the logs tell."""
+    """Of these, tasks that also began within that time, as far as the logs show."""
     succeeded: int = 0
-    """How many succeeded since it was seen last."""
+    """Successes since it was last seen."""
     fresh: int = 0
-    """How many of those never had it."""
+    """Of these, tasks that never had this error."""
     healed: int = 0
-    """How many had it, and succeeded later, whenever."""
+    """Tasks that had the error and succeeded later, at any time."""
     otherwise: int = 0
-    """How many failed in another way since."""
+    """Failures with another error since it was last seen."""
     ahead: int = 0
-    """How many lines, and times in the spool, were left out for being in the future."""
+    """Log lines and spool times ignored because they are in the future."""
     told: bool = False
-    """Whether any log or metrics file says anything."""
+    """True if any log or metrics file has relevant data."""
 
     @property
     def needed(self) -> int:
-        """How many successes since would make a no."""
-        share = self.failed / self.ended if self.failed else ASSUMED
-        return math.ceil(SURE / (share if self.ended >= TELLING else min(share, ASSUMED)))
+        """Successes since it was last seen that are needed for a "no"."""
+        share = self.failed / self.ended if self.failed else ASSUMED_FAILURE_RATE
+        return math.ceil(
+            RULE_OF_THREE
+            / (share if self.ended >= MIN_ENDED_TASKS else min(share, ASSUMED_FAILURE_RATE))
+        )
 
 
-def same_now(
-    cluster: ErrorGroup, events: Iterable[Event], now: float, counted: Iterable[Counted] = ()
+def check_recurrence(
+    cluster: ErrorGroup,
+    events: Iterable[TaskEvent],
+    now: float,
+    counted: Iterable[CountedOutcomes] = (),
 ) -> Recurrence:
-    """Whether what `cluster` is about still happens at `now`, epoch seconds UTC.
+    """Decide whether the error of `cluster` still happens at `now`, epoch seconds UTC.
 
-    `events` are all that the logs tell, in any order. For many clusters ask `answers`.
+    `events` are all log events, in any order. For many clusters use `answers`.
     """
     return _answer(cluster, _PastErrors(events, now), now, counted)
 
 
-def answers(
+def check_recurrences(
     clusters: Iterable[ErrorGroup],
-    events: Iterable[Event],
+    events: Iterable[TaskEvent],
     now: float,
-    counted: Sequence[Counted] = (),
+    counted: Sequence[CountedOutcomes] = (),
 ) -> Iterator[Recurrence]:
-    """The same for each cluster; the events are gone through once for all of them."""
+    """Decide the same for each cluster, with one pass over the events for all of them."""
     past = _PastErrors(events, now)
     for cluster in clusters:
         yield _answer(cluster, past, now, counted)
 
 
 def _answer(
-    cluster: ErrorGroup, past: _PastErrors, now: float, counted: Iterable[Counted]
+    cluster: ErrorGroup, past: _PastErrors, now: float, counted: Iterable[CountedOutcomes]
 ) -> Recurrence:
     tally = _with_counters(_weighed(cluster, past, now), cluster, counted)
     answer = _judged(tally, now)
@@ -154,28 +165,28 @@ def _judged(tally: _ErrorCounts, now: float) -> StillHappens:
         return StillHappens.UNKNOWN
     if tally.succeeded >= tally.needed:
         return StillHappens.NO
-    return StillHappens.YES if now - tally.last <= RECENT else StillHappens.UNKNOWN
+    return StillHappens.YES if now - tally.last <= RECENT_SECONDS else StillHappens.UNKNOWN
 
 
 class _PastErrors:
-    """What the logs tell, put in order: what failed by its mark, and what ended by its kind."""
+    """Log events indexed by error fingerprint (failures) and by kind and transport (outcomes)."""
 
-    def __init__(self, events: Iterable[Event], now: float) -> None:
+    def __init__(self, events: Iterable[TaskEvent], now: float) -> None:
         self.told = False
         self.ahead = 0
-        self.had: dict[str, list[tuple[float, Event]]] = defaultdict(list)
-        """By mark: what failed so, in the order of time."""
+        self.had: dict[str, list[tuple[float, TaskEvent]]] = defaultdict(list)
+        """By fingerprint: failures in order of time."""
         self.begun: dict[str, float] = {}
-        """By task: when it was first heard of."""
+        """By task: time of its first log event."""
         self.done: dict[str, float] = {}
-        """By task: when it succeeded."""
+        """By task: time of its success."""
         self._well: dict[_Way, list[float]] = defaultdict(list)
         self._badly: dict[_Way, list[tuple[float, str, str]]] = defaultdict(list)
         ways: dict[str, _Way] = {}
         for event in events:
             if event.when is None:
                 continue
-            if event.when > now + AHEAD:
+            if event.when > now + CLOCK_SKEW_SECONDS:
                 self.ahead += 1
                 continue
             self.told = True
@@ -183,7 +194,7 @@ class _PastErrors:
             if event.what in _BEGINNINGS:
                 self.begun[who] = min(event.when, self.begun.get(who, event.when))
             elif event.what is EventKind.SUCCEEDED:
-                # Two logs may tell of it, and only that of the mails knows the transport.
+                # Two logs may record it, and only the mail log names the transport.
                 self.done[who] = min(event.when, self.done.get(who, event.when))
                 if event.transport or who not in ways:
                     ways[who] = (event.kind, event.transport)
@@ -201,7 +212,7 @@ class _PastErrors:
             badly.sort(key=itemgetter(0))
 
     def well(self, alike: Callable[[_Way], bool], after: float, until: float) -> int:
-        """How many succeeded in a span of time, its end included, its beginning not."""
+        """Count successes after `after`, up to and including `until`."""
         return sum(
             bisect_right(times, until) - bisect_right(times, after)
             for way, times in self._well.items()
@@ -211,7 +222,7 @@ class _PastErrors:
     def badly(
         self, alike: Callable[[_Way], bool], after: float, until: float, but: str
     ) -> set[str]:
-        """Who failed in that span, with any mark but one."""
+        """Return the tasks that failed in that span with any fingerprint except `but`."""
         return {
             who
             for way, failures in self._badly.items()
@@ -222,29 +233,29 @@ class _PastErrors:
 
 
 _Way: TypeAlias = tuple[str, str]
-"""The kind of a task, and its transport, "" where none is told."""
+"""Kind of a task and its transport; "" if the log does not name one."""
 
 _BEGINNINGS = (EventKind.QUEUED, EventKind.STARTED)
 
 
 def _weighed(cluster: ErrorGroup, past: _PastErrors, now: float) -> _ErrorCounts:
-    """What the logs and the spool say of this error."""
+    """Count what the logs and the spool contain about this error."""
     had = past.had.get(cluster.mark, [])
     seen, ahead = [when for when, _ in had[-1:]], past.ahead
-    if cluster.last is not None and cluster.last <= now + AHEAD:
+    if cluster.last is not None and cluster.last <= now + CLOCK_SKEW_SECONDS:
         seen.append(cluster.last)
     elif cluster.last is not None:
         ahead += 1
     last = max(seen, default=None)
     if last is None:
         return _ErrorCounts(None, ahead=ahead, told=past.told)
-    # An attempt at a mail that is no task is not its end.
+    # A failed attempt at a mail without a task is not the end of that mail.
     ours = {_who(e): when for when, e in had if e.id or e.what is EventKind.BURIED}
-    lately = [who for who, when in ours.items() if when > now - RECENT]
+    lately = [who for who, when in ours.items() if when > now - RECENT_SECONDS]
     transports = {e.transport for _, e in had if e.transport}
 
     def alike(way: _Way) -> bool:
-        """Whether work could have had this error: what was sent another way could not."""
+        """True if a task could have had this error: one sent by another transport could not."""
         kind, by = way
         is_kind = not cluster.kinds or kind in cluster.kinds
         return is_kind and (not transports or not by or by in transports)
@@ -263,7 +274,7 @@ def _weighed(cluster: ErrorGroup, past: _PastErrors, now: float) -> _ErrorCounts
         - sum(first <= past.done.get(who, -1.0) <= last for who in ours)
         + sum(not first <= past.done.get(who, -1.0) <= last for who in others),
         lately=len(lately),
-        lately_fresh=sum(past.begun.get(who, now) > now - RECENT for who in lately),
+        lately_fresh=sum(past.begun.get(who, now) > now - RECENT_SECONDS for who in lately),
         succeeded=since,
         fresh=since - sum(when > last for when in healed),
         healed=len(healed),
@@ -273,17 +284,17 @@ def _weighed(cluster: ErrorGroup, past: _PastErrors, now: float) -> _ErrorCounts
     )
 
 
-def _who(event: Event) -> str:
-    """The task; a mail that is none is told apart by its line."""
+def _who(event: TaskEvent) -> str:
+    """Return the task's id; a mail without a task is identified by its log line."""
     return event.id or f"\n{event.when}{event.line.text}"
 
 
 def _with_counters(
-    tally: _ErrorCounts, cluster: ErrorGroup, counted: Iterable[Counted]
+    tally: _ErrorCounts, cluster: ErrorGroup, counted: Iterable[CountedOutcomes]
 ) -> _ErrorCounts:
-    """What the metrics count instead of a log that says nothing.
+    """Add counts from the metrics if no log has them.
 
-    Only a count that began after the error was seen last, and of its own kind, says something.
+    A count is used only if it began after the error was last seen and is of the same kind.
     """
     for count in counted:
         if tally.last is None or count.since < tally.last or count.kind not in cluster.kinds:
@@ -297,37 +308,37 @@ def _with_counters(
     return tally
 
 
-# ---- in words
+# ---- evidence as text
 
 
 def _evidence(
     tally: _ErrorCounts, answer: StillHappens, cluster: ErrorGroup, now: float
 ) -> Iterable[str]:
     if not tally.told:
-        yield "no log says what became of such work"
-    kinds = shown(" or ".join(cluster.kinds))
+        yield "no log records how such tasks ended"
+    kinds = safe_line(" or ".join(cluster.kinds))
     if tally.last is None:
-        yield "neither a log nor the spool says when it was seen"
+        yield "neither a log nor the spool records when it was last seen"
     else:
         yield f"last seen {_ago(now - tally.last)}"
     if tally.lately and answer is StillHappens.YES:
-        fresh = f"{tally.lately_fresh:,} of them new"
-        yield f"{_some(tally.lately, 'task')} failed so in the last {lasting(RECENT)}, {fresh}"
+        fresh = _some(tally.lately_fresh, "new task")
+        yield f"{_some(tally.lately, 'failure')} in {describe_duration(RECENT_SECONDS)}, {fresh}"
     if tally.succeeded:
-        yield f"{tally.fresh:,} fresh {kinds or 'tasks'} succeeded since"
+        yield f"{tally.fresh:,} new {kinds or 'tasks'} succeeded since"
     if tally.healed:
-        yield f"{_some(tally.healed, 'task')} that failed so succeeded later"
+        yield f"{_some(tally.healed, 'task')} with this error succeeded later"
     if tally.otherwise:
-        yield f"{tally.otherwise:,} failed otherwise since"
+        yield f"{_some(tally.otherwise, 'other error')} since"
     idle = tally.told and tally.last is not None and not tally.succeeded + tally.otherwise
     if idle and answer is not StillHappens.YES:
         yield f"no {kinds or 'task'} has ended since"
     if tally.failed and tally.ended:
-        yield f"while it lasted, {tally.failed:,} of {tally.ended:,} failed so"
+        yield f"while it lasted, {tally.failed:,} of {tally.ended:,} runs failed with it"
     if answer is not StillHappens.NO and tally.succeeded:
-        yield f"too few for a no: it takes {tally.needed:,} successes"
+        yield f"not sure yet: {tally.succeeded:,} of {tally.needed:,} successes needed"
     if tally.ahead:
-        yield f"left out for being dated in the future: {_some(tally.ahead, 'time')}"
+        yield f"ignored, dated in the future: {_some(tally.ahead, 'time')}"
 
 
 def _some(number: int, noun: str) -> str:
@@ -335,9 +346,9 @@ def _some(number: int, noun: str) -> str:
 
 
 def _ago(seconds: float) -> str:
-    return "just now" if seconds < 1 else f"{lasting(seconds)} ago"
+    return "just now" if seconds < 1 else f"{describe_duration(seconds)} ago"
 
 
 def _brief(seconds: float) -> str:
-    """For a column: `12m`, `2h13m`."""
-    return lasting(seconds).replace("min", "m").replace(" ", "")
+    """Format a duration for a column: `12m`, `2h13m`."""
+    return describe_duration(seconds).replace("min", "m").replace(" ", "")

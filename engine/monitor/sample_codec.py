@@ -1,4 +1,4 @@
-"""What is written down of a place at one moment, and the few hundred bytes that it becomes."""
+"""Encode one sample of a place for the flight recorder: JSON, deflated with a fixed dictionary."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from engine.locks.token_buckets import Left
+from engine.locks.token_buckets import BucketState
 from engine.model import LockEvidence, State, Verdict
 from engine.monitor.alerts import Alert, AlertInputs, AlertKind, Goal, Level, Where
 from engine.monitor.throughput import Rates
@@ -23,55 +23,55 @@ from engine.text import decode
 
 T = TypeVar("T")
 
-LARGEST = 400
-"""Bytes that a moment takes at most: a day of them stays below 4 MiB."""
+MAX_SAMPLE_BYTES = 400
+"""Maximum bytes of an encoded sample: a day of them stays below 4 MiB."""
 
 _INFLATED = 16 << 10
-"""Bytes of one that are unpacked at most; the longest that is written has 4 KiB."""
+"""Maximum bytes after decompression; the longest that is written has 4 KiB."""
 
 _NAME, _WORDS = 48, 80
-"""Characters of a name, and of a sentence, that are kept."""
+"""Characters kept of a name, and of a sentence."""
 
 _MANY = 12
-"""Alerts, transports and buckets that are kept at most."""
+"""Maximum number of alerts, transports and token buckets kept."""
 
 
 class BadSample(ValueError):
-    """Bytes that are no moment of ours."""
+    """The bytes are not a sample in our format."""
 
 
 class RecordedSample(NamedTuple):
-    """A place as it was; each field's default is that it was not known."""
+    """A place at one moment; each default means "not known"."""
 
     when: float
     """Epoch seconds UTC."""
     by: str = ""
-    """Who wrote it down: a worker or a console."""
+    """Recorded by: a worker or a console."""
     words: Mapping[State, str] = {}
-    """The states that the store has, by its own words."""
+    """States of the store, with its own names for them."""
     counts: Mapping[State, int] = {}
     complete: bool = False
-    """Whether everything had been counted."""
+    """True if every state had been counted."""
     unavailable: str = ""
-    """Why it could not be read; "" when it could."""
+    """Why the place could not be read; "" if it could."""
     problems: int = 0
     oldest: float | None = None
-    """When the oldest pending task was created, epoch seconds UTC."""
+    """Creation of the oldest pending task, epoch seconds UTC."""
     due: int | None = None
-    """How many of the pending ones were due."""
+    """Number of due pending tasks."""
     died: float | None = None
-    """When the one had died that had been dead longest."""
+    """Time of death of the task dead longest, epoch seconds UTC."""
     rates: Rates | None = None
     lock: LockEvidence | None = None
-    """Verdict, PID, since when and the reason; no facts."""
+    """Verdict, PID, start and reason; without the detailed facts."""
     alerts: tuple[Alert, ...] = ()
     transports: tuple[TransportHealth, ...] = ()
-    """Totals and windows; neither faults nor sparks."""
-    tokens: Sequence[Left] | str = ()
-    """What the buckets held; why that was not known, in words."""
+    """Totals and windows, without error clusters and sparklines."""
+    tokens: Sequence[BucketState] | str = ()
+    """Token buckets; the reason if they were not known."""
 
 
-def sample(
+def make_sample(
     sight: AlertInputs,
     now: float,
     by: str,
@@ -81,9 +81,9 @@ def sample(
     died: float | None = None,
     rates: Rates | None = None,
     alerts: Sequence[Alert] = (),
-    tokens: Sequence[Left] | str = (),
+    tokens: Sequence[BucketState] | str = (),
 ) -> RecordedSample:
-    """What is to be written down of a place that is seen like this, cut to what is kept."""
+    """Build the sample of a place from its facts, cut to what is stored."""
     lock = sight.lock
     return RecordedSample(
         now,
@@ -111,19 +111,20 @@ def _brief(way: TransportHealth) -> TransportHealth:
 # ---- to bytes, and back
 
 
-def pack(seen: RecordedSample) -> bytes:
-    """A moment in at most `LARGEST` bytes: where it is longer, the last of its lists go first."""
+def encode_sample(seen: RecordedSample) -> bytes:
+    """Encode a sample in at most `MAX_SAMPLE_BYTES` bytes; if it is longer, list ends are dropped
+    first."""
     while True:
         data = zlib.compressobj(9, wbits=-15, zdict=_USUAL)
         text = json.dumps(_plain(seen), separators=(",", ":")).encode("ascii")
         packed = data.compress(text) + data.flush()
-        if len(packed) <= LARGEST:
+        if len(packed) <= MAX_SAMPLE_BYTES:
             return packed
         seen = _shorter(seen)
 
 
 def _shorter(seen: RecordedSample) -> RecordedSample:
-    """The same with half of what was least urgent."""
+    """Drop half of the least urgent entries."""
     tokens = "" if isinstance(seen.tokens, str) else seen.tokens[: len(seen.tokens) // 2]
     ways = seen.transports[: len(seen.transports) // 2]
     alerts = seen.alerts[: len(seen.alerts) // 2]
@@ -141,7 +142,7 @@ def _shorter(seen: RecordedSample) -> RecordedSample:
 def _plain(seen: RecordedSample) -> list[object]:
     lock, tokens = seen.lock, seen.tokens
     return [
-        _FORM,
+        _FORMAT_VERSION,
         round(seen.when, 1),
         seen.by,
         [[str(state), word, seen.counts.get(state, 0)] for state, word in seen.words.items()],
@@ -151,7 +152,7 @@ def _plain(seen: RecordedSample) -> list[object]:
         [seen.oldest, seen.due, seen.died],
         seen.rates and [round(rate, 3) for rate in seen.rates],
         lock and [str(lock.verdict), lock.pid, lock.since, round(lock.age), lock.reason],
-        [[str(a.level), str(a.what), a.words, a.since, *_target(a.leads_to)] for a in seen.alerts],
+        [[str(a.level), str(a.kind), a.text, a.since, *_target(a.target)] for a in seen.alerts],
         [[w.name, w.totals, *_ends(w), [x.tally for x in w.windows]] for w in seen.transports],
         tokens if isinstance(tokens, str) else [list(left) for left in tokens],
     ]
@@ -165,18 +166,18 @@ def _ends(way: TransportHealth) -> tuple[float | None, float | None]:
     return way.last_success, way.last_failure
 
 
-def unpack(data: bytes, place: str) -> RecordedSample:
-    """A moment from its bytes, of a place that is called so now.
+def decode_sample(data: bytes, place: str) -> RecordedSample:
+    """Decode a sample of the place that is now named `place`.
 
     Raises:
-        BadSample: they are none; nothing of them is believed.
+        BadSample: the bytes are invalid; nothing in them is used.
     """
     try:
         inflate = zlib.decompressobj(wbits=-15, zdict=_USUAL)
         text = inflate.decompress(data, _INFLATED)
         row = decode.load_json(text, _INFLATED)
-        if not isinstance(row, list) or len(row) != 13 or row[0] != _FORM:
-            raise BadSample("another form")
+        if not isinstance(row, list) or len(row) != 13 or row[0] != _FORMAT_VERSION:
+            raise BadSample("another format")
         return _seen(row, place)
     except (zlib.error, ValueError, TypeError, IndexError, KeyError) as error:
         raise BadSample(str(error)) from error
@@ -238,10 +239,10 @@ def _tally(row: Any) -> DeliveryCounts:
     return DeliveryCounts(attempts, success, failures)
 
 
-def _left(row: Any) -> Left:
-    # What is recorded by a version before had no word on whether it was paused.
+def _left(row: Any) -> BucketState:
+    # Samples of earlier versions lack the paused flag.
     name, tokens, burst, more, per_hour, *paused = row
-    return Left(
+    return BucketState(
         *(_text(name), _whole(tokens), _whole(burst)),
         _maybe(more, _number),
         _maybe(per_hour, _whole),
@@ -255,17 +256,19 @@ def _maybe(value: Any, read: Callable[[Any], T]) -> T | None:
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise BadSample("no list")
+        raise BadSample("not a list")
     return value
 
 
-_text = partial(decode.text, what="a text", most=_INFLATED)
-_number = partial(decode.number, what="a number")
-_whole = partial(decode.count, what="a count")
+_text = partial(decode.check_text, what="a text", most=_INFLATED)
+_number = partial(decode.check_number, what="a number")
+_whole = partial(decode.check_count, what="a count")
 
 
-_FORM = 1
-"""Raised with each change of the form, or of `_USUAL`: others are not read."""
+_FORMAT_VERSION = 1
+"""Format version. Raise it with each change of the format or of `_USUAL`: other versions are not
+read.
+"""
 
 _USUAL = b"".join(
     (
@@ -289,4 +292,4 @@ _USUAL = b"".join(
         b'["held",1,17951,0,"PID is at work"],[],[],[]]',
     )
 )
-"""What moments have in common: what one shares with it takes no room."""
+"""Compression dictionary: text that most samples contain. Part of the format."""

@@ -1,7 +1,7 @@
-"""What a queue has done in the last ten minutes: what came and left, and how long it will take.
+"""Throughput of a queue over the last ten minutes: rates, backlog trend and time to empty.
 
-A console feeds it once a second with what it counted anyway; every question is answered from that,
-with a clock handed in. Nothing is known of the time before it was first fed.
+The console adds one sample of its counts per second; the caller passes the clock in. There is no
+data from before the first sample.
 """
 
 from __future__ import annotations
@@ -14,102 +14,103 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from engine.model import State
-from engine.policy import roughly as roughly
-from engine.policy import spell as spell
+from engine.policy import format_duration as format_duration
+from engine.policy import format_rough_duration as format_rough_duration
 
-SPAN = 600.0
-"""Seconds that are remembered."""
+HISTORY_SECONDS = 600.0
+"""History length in seconds."""
 
-LATELY = 60.0
-"""Seconds over which rates are taken."""
+RATE_WINDOW_SECONDS = 60.0
+"""Window of the rates in seconds."""
 
-TREND = 120.0
-"""Seconds over which it is judged whether a backlog grows: traffic comes in bursts."""
+TREND_WINDOW_SECONDS = 120.0
+"""Window of the backlog trend in seconds; long, because traffic comes in bursts."""
 
-ENOUGH = 3.0
-"""Seconds of history before anything is said of rates: one task in the first would look like a
-storm."""
+MIN_RATE_SECONDS = 3.0
+"""Minimum seconds of history for rates: one task in the first second would look like a burst."""
 
-ENOUGH_TREND = 10.0
-"""The same for how a backlog develops."""
+MIN_TREND_SECONDS = 10.0
+"""Minimum seconds of history for the backlog trend."""
 
 _OFTEN = 0.5
-"""Seconds within which a second sample says nothing new."""
+"""Minimum seconds between two samples."""
 
 
 class Rates(NamedTuple):
-    """Tasks a second."""
+    """Tasks per second."""
 
     inward: float
     outward: float
 
 
 class Trend(StrEnum):
-    """How a backlog develops."""
+    """Trend of a backlog."""
 
     DRAINS = "drains"
     GROWS = "grows"
     EMPTY = "empty"
     STEADY = "steady"
     STALLED = "stalled"
-    """Due tasks wait, and none is done."""
+    """Due tasks wait, none is processed."""
     UNKNOWN = "unknown"
 
 
 class Drain(NamedTuple):
-    """How long until nothing waits any more."""
+    """Trend of the backlog and time until it is empty."""
 
-    course: Trend
+    trend: Trend
     seconds: float | None = None
-    """How long at the present pace; None unless it drains."""
+    """Seconds until empty at the present rate; None unless it drains."""
 
     @property
-    def words(self) -> str:
-        """For a narrow column: `1m42s`, `grows`, `steady`, `STALLED`, `?`; `-`: nothing waits."""
+    def text(self) -> str:
+        """Text for a narrow column: `1m42s`, `grows`, `steady`, `STALLED`, `?`; `-`: backlog
+        empty.
+        """
         if self.seconds is not None:
-            return spell(self.seconds)
-        return _WORDS.get(self.course, self.course.value)
+            return format_duration(self.seconds)
+        return _WORDS.get(self.trend, self.trend.value)
 
 
 _WORDS = {Trend.EMPTY: "-", Trend.UNKNOWN: "?", Trend.STALLED: "STALLED"}
 
 
 class Growth(NamedTuple):
-    """By how much something has grown, and in how many seconds."""
+    """Growth in tasks, and the seconds it took."""
 
     tasks: int
     seconds: float
 
 
 class Sample(NamedTuple):
-    """A queue at one moment."""
+    """Counts of a queue at one moment."""
 
     when: float
     """Epoch seconds UTC."""
     came: int
-    """Tasks that have come since the history began."""
+    """Tasks added since the history began."""
     left: int
     counts: Mapping[State, int]
 
     @property
     def waiting(self) -> int:
-        """Its backlog."""
+        """Backlog: pending tasks."""
         return self.counts.get(State.PENDING, 0)
 
 
-class Flow:
-    """The history of one queue, a sample a second at most."""
+class FlowHistory:
+    """History of one queue, at most one sample per half second."""
 
     def __init__(self) -> None:
         self._samples: list[Sample] = []
         self._seen = (0, 0)
-        self._means: dict[tuple[float, int], float | None] = {}  # of cells that are over
+        self._means: dict[tuple[float, int], float | None] = {}  # of complete cells
 
     def add(self, now: float, came: int, left: int, counts: Mapping[State, int]) -> None:
-        """Remember what is counted at `now`; only a whole look may be told of.
+        """Add the counts at `now`, from a complete scan only.
 
-        `came` and `left` only grow; where one goes back, whoever counts began again at 0. A clock
-        that was set back empties the history: it says nothing of the times that come again.
+        `came` and `left` only grow; if one is lower than before, its counter restarted at 0. If the
+        clock was set back, the history is emptied: its times would repeat.
         """
         before = self._samples[-1] if self._samples else None
         if before is not None and now < before.when:
@@ -124,31 +125,33 @@ class Flow:
             sample = Sample(now, before.came + more[0], before.left + more[1], dict(counts))
         self._seen = came, left
         self._samples.append(sample)
-        old = bisect_left(self._samples, now - SPAN, key=attrgetter("when"))
-        # One that is older stays: without it the beginning of the span would not be known.
+        old = bisect_left(self._samples, now - HISTORY_SECONDS, key=attrgetter("when"))
+        # Keep one older sample: it has the counts at the start of the span.
         if old > 60:
             del self._samples[: old - 1]
-            self._means.clear()  # once a minute: most are of times that are shown no more
+            self._means.clear()  # once a minute: most cells are no longer shown
 
     def _since(self, start: float) -> list[Sample]:
-        """The samples from the last one at or before a moment on."""
+        """Return the samples from the last one at or before `start` on."""
         first = bisect_right(self._samples, start, key=attrgetter("when"))
         return self._samples[max(0, first - 1) :]
 
     def _fresh(self, now: float, over: float) -> bool:
         return bool(self._samples) and now - self._samples[-1].when <= over
 
-    def rates(self, now: float, over: float = LATELY) -> Rates | None:
-        """What came and left a second, over so many seconds; None until that can be said."""
+    def rates(self, now: float, over: float = RATE_WINDOW_SECONDS) -> Rates | None:
+        """Return tasks added and removed per second over a window; None until there is enough
+        data.
+        """
         samples = self._since(now - over)
-        if not self._fresh(now, over) or samples[-1].when - samples[0].when < ENOUGH:
+        if not self._fresh(now, over) or samples[-1].when - samples[0].when < MIN_RATE_SECONDS:
             return None
         first, last = samples[0], samples[-1]
         seconds = last.when - first.when
         return Rates((last.came - first.came) / seconds, (last.left - first.left) / seconds)
 
-    def drain(self, now: float, over: float = TREND) -> Drain:
-        """How long until nothing waits, judged by how the backlog went for so many seconds."""
+    def drain(self, now: float, over: float = TREND_WINDOW_SECONDS) -> Drain:
+        """Estimate the time until the backlog is empty from its slope over a window."""
         samples = self._since(now - over)
         if not self._fresh(now, over):
             return Drain(Trend.UNKNOWN)
@@ -156,26 +159,27 @@ class Flow:
         if not waiting:
             return Drain(Trend.EMPTY)
         seconds = samples[-1].when - samples[0].when
-        if seconds < ENOUGH_TREND:
+        if seconds < MIN_TREND_SECONDS:
             return Drain(Trend.UNKNOWN)
         slope = _slope([(s.when - samples[0].when, s.waiting) for s in samples])
         if abs(slope) * seconds < 1:  # less than one task in all that time
             return Drain(Trend.STEADY)
         return Drain(Trend.GROWS) if slope > 0 else Drain(Trend.DRAINS, waiting / -slope)
 
-    def is_dry(self, now: float, over: float = TREND) -> bool:
-        """Whether no task left in so many seconds, all of which were watched."""
+    def is_without_output(self, now: float, over: float = TREND_WINDOW_SECONDS) -> bool:
+        """True if no task left during the whole window and all of it was watched."""
         samples = self._since(now - over)
         watched = self._fresh(now, over) and samples[-1].when - samples[0].when >= over - _OFTEN
         return watched and samples[-1].left == samples[0].left
 
-    def spark(self, now: float, cells: int) -> tuple[float | None, ...]:
-        """The mean backlog in each of so many cells of the last ten minutes, the latest last.
+    def sparkline(self, now: float, cells: int) -> tuple[float | None, ...]:
+        """Return the mean backlog in each of `cells` parts of the last ten minutes, the latest
+        last.
 
-        None where nothing was seen. Cells begin at whole multiples of their length, so that only
-        the last one changes from second to second.
+        None if there is no sample. Cells begin at whole multiples of their length, so that only the
+        last one changes from second to second.
         """
-        length = SPAN / cells
+        length = HISTORY_SECONDS / cells
         last = int(now // length)
         return tuple(self._mean(length, cell) for cell in range(last - cells + 1, last + 1))
 
@@ -186,20 +190,20 @@ class Flow:
         start, end = (bisect_left(self._samples, edge, key=attrgetter("when")) for edge in edges)
         waiting = [sample.waiting for sample in self._samples[start:end]]
         mean = sum(waiting) / len(waiting) if waiting else None
-        if end < len(self._samples):  # there is a later one: no more will come
+        if end < len(self._samples):  # a later sample exists: the cell is complete
             self._means[length, cell] = mean
         return mean
 
-    def grown(self, state: State, now: float, over: float = SPAN) -> int | None:
-        """By how many tasks a state has grown in so many seconds, or since the history began.
+    def grown(self, state: State, now: float, over: float = HISTORY_SECONDS) -> int | None:
+        """Return the growth of a state in tasks over a window, or since the history began.
 
-        None until there is a history.
+        None until there are two samples.
         """
         growth = self.growth(state, now, over)
         return None if growth is None else growth.tasks
 
-    def growth(self, state: State, now: float, over: float = SPAN) -> Growth | None:
-        """The same, with the seconds that there are of it."""
+    def growth(self, state: State, now: float, over: float = HISTORY_SECONDS) -> Growth | None:
+        """Return the growth of a state with the seconds that were measured."""
         samples = self._since(now - over)
         if not self._fresh(now, over) or len(samples) < 2:
             return None
@@ -213,7 +217,7 @@ def _more(before: int, now: int) -> int:
 
 
 def _slope(points: list[tuple[float, int]]) -> float:
-    """By how much the second number goes up with one of the first (least squares)."""
+    """Slope of a least-squares line."""
     amount = len(points)
     mean_x = sum(x for x, _ in points) / amount
     mean_y = sum(y for _, y in points) / amount
@@ -221,27 +225,29 @@ def _slope(points: list[tuple[float, int]]) -> float:
     return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread if spread else 0.0
 
 
-RUNS = 3
-"""Runs that must be known before the time between them is."""
+MIN_RUNS = 3
+"""Minimum number of runs for an interval between them."""
 
 
 RUN_WINDOW_SECONDS = 600.0
 """Seconds before the last run over which the time between runs is measured."""
 
 
-class Runs(NamedTuple):
-    """The runs of a queue, as far as its log and its metrics show them."""
+class RunTimes(NamedTuple):
+    """Worker runs found in log and metrics."""
 
     last: float | None = None
-    """Epoch seconds UTC of the last run; None: none is known."""
-    apart: float | None = None
-    """Seconds between two runs at most; None: fewer than `RUNS` are known."""
+    """Last run, epoch seconds UTC; None if none is known."""
+    interval: float | None = None
+    """Longest interval between two runs in seconds; None if fewer than `RUNS` are known."""
 
 
-def runs_seen(times: Iterable[float]) -> Runs:
-    """The last run and the longest time between two, from when tasks or runs were started."""
+def measure_runs(times: Iterable[float]) -> RunTimes:
+    """Return the last run and the longest interval, from the times at which tasks or runs
+    started.
+    """
     known = sorted(times)
     last = known[-1] if known else None
     lately = [when for when in known if last is not None and when >= last - RUN_WINDOW_SECONDS]
     gaps = [after - before for before, after in pairwise(lately)]
-    return Runs(last, max(gaps) if len(lately) >= RUNS else None)
+    return RunTimes(last, max(gaps) if len(lately) >= MIN_RUNS else None)

@@ -1,8 +1,8 @@
-"""How each way of sending mail does, from `mail.prom` and `mail.log`; what is not known is None.
+"""Health of each mail transport, from `mail.prom` and `mail.log`; None means "not known".
 
-The log says of each attempt when it was, but only as far back as it is read; the metrics are
-totals, and say something of an hour only once they were watched for an hour. So each figure says
-where it is from, and where there is none, why.
+The log has the time of each attempt, but only as far back as it was read. The metrics are totals:
+they give a figure for one hour only after one hour of watching. So each figure has its source, or
+the reason why there is none.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from engine.logs.task_events import NOBODY
+from engine.logs.task_events import NO_TRANSPORT
 from engine.monitor.prometheus import Samples
-from engine.policy import at
-from engine.text.safe import shown
+from engine.policy import format_time
+from engine.text.safe import safe_line
 
 WINDOWS = (("1m", 60.0), ("10m", 600.0), ("1h", 3600.0))
-"""Over what each figure is given: a name, and seconds."""
+"""Time windows of the figures: name and seconds."""
 
-LATELY, HOUR = 1, 2
-"""Which of them are ten minutes, and an hour."""
+TEN_MINUTES, ONE_HOUR = 1, 2
+"""Index in `WINDOWS` of ten minutes, and of one hour."""
 
-FOLLOWED = 64
-"""Transports of which a history is kept: a file that names more has them counted, no more."""
+MAX_TRANSPORTS = 64
+"""Maximum number of transports with a history; further ones in the metrics are only counted."""
 
 ATTEMPTS = "nftban_mail_send_attempts_total"
 SUCCESS = "nftban_mail_send_success_total"
@@ -32,7 +32,7 @@ FAILURES = "nftban_mail_send_failures_total"
 
 
 class Source(StrEnum):
-    """Where a figure is from."""
+    """Source of a figure."""
 
     LOG = "mail.log"
     METRICS = "mail.prom"
@@ -40,54 +40,54 @@ class Source(StrEnum):
 
 
 class Health(StrEnum):
-    """How a transport does."""
+    """State of a transport."""
 
     OK = "ok"
     FAILING = "failing"
     IDLE = "idle"
     OVER = "over"
-    """It failed, and why is known, or past: see `settled`."""
+    """It failed, but the reason is known or gone: see `settled`."""
     SUSPENDED = "suspended"
-    """An operator suspended it: its failures are no news."""
+    """An operator suspended it, so its failures raise no alert."""
     UNKNOWN = "unknown"
 
 
 class DeliveryCounts(NamedTuple):
-    """What was counted."""
+    """Counted events."""
 
     attempts: int = 0
     success: int = 0
-    """Mails that were sent."""
+    """Sent mails."""
     failures: int = 0
-    """Mails that were given up on, each perhaps after several attempts."""
+    """Mails given up, each perhaps after several attempts."""
 
 
 class CountWindow(NamedTuple):
-    """What a transport did lately."""
+    """Counts of one transport in one time window."""
 
     name: str
     seconds: float
     tally: DeliveryCounts | None = None
-    """None when it is not known."""
+    """None if not known."""
     source: Source = Source.NONE
     reason: str = ""
-    """Why it is not known; "" when it is."""
+    """Why it is not known; "" if it is."""
 
     @property
     def rate(self) -> float | None:
-        """Attempts a second."""
+        """Attempts per second."""
         return None if self.tally is None else self.tally.attempts / self.seconds
 
     @property
     def share(self) -> float | None:
-        """Of the mails that came to an end, the share that failed; None where none did."""
+        """Share of the finished mails that failed; None if none finished."""
         if self.tally is None or not (self.tally.success + self.tally.failures):
             return None
         return self.tally.failures / (self.tally.success + self.tally.failures)
 
 
-class Fault(NamedTuple):
-    """Errors that are alike, in the last hour."""
+class ErrorCluster(NamedTuple):
+    """A cluster of errors in the last hour."""
 
     mark: str
     pattern: str
@@ -95,57 +95,59 @@ class Fault(NamedTuple):
     first: float
     last: float
     example: str
-    """The latest of them, as the log has it."""
+    """The latest error text, as logged."""
 
 
 class Failure(NamedTuple):
-    """An attempt at a mail that failed; its words are as they were found, not made safe."""
+    """A failed attempt at a mail; its texts are as found, not made safe."""
 
     when: float | None
-    """Epoch seconds UTC; None when nobody wrote that down."""
+    """Epoch seconds UTC; None if not recorded."""
     word: str
-    """What the log calls it: `connect_timeout`, or whatever its writer said."""
+    """Error word in the log: `connect_timeout`, or any text of the log's writer."""
     text: str = ""
-    """What the transport itself said; "" where nobody wrote that down."""
+    """The transport's own error text; "" if not recorded."""
     line: str = ""
-    """Text of its log line; "" where only a delivery record reports it."""
+    """Text of its log line; "" if only a delivery record reports it."""
 
 
 class TransportHealth(NamedTuple):
-    """One way of sending mail."""
+    """State of one mail transport."""
 
     name: str
-    """As it was found: make it safe before showing it."""
+    """Name as found: make it safe before showing it."""
     totals: DeliveryCounts | None
-    """Since its counters began; None where no metrics name it."""
+    """Totals since its counters began; None if no metrics list it."""
     windows: tuple[CountWindow, ...]
-    faults: tuple[Fault, ...] = ()
-    """The most frequent first; empty, too, where no log says anything."""
+    faults: tuple[ErrorCluster, ...] = ()
+    """The most frequent first; also empty if no log has any."""
     last_success: float | None = None
     last_failure: float | None = None
-    """Epoch seconds UTC; None when neither log nor metrics know."""
+    """Epoch seconds UTC; None if neither log nor metrics record it."""
     spark: tuple[float | None, ...] = ()
-    """Attempts in each of the last ten minutes, the latest last; None where it is not known."""
+    """Attempts in each of the last ten minutes, the latest last; None if not known."""
     failures: tuple[Failure, ...] = ()
-    """Its errors one by one, the latest first, as far as they are kept."""
+    """Single failures, the latest first, as many as are kept."""
     settled: bool = False
-    """Whether what failed is no news: a transport is there again, or an operator suspended it."""
+    """True if its failures need no alert: a transport is available again, or an operator suspended
+    it.
+    """
     suspended: bool = False
-    """Whether an operator suspended it; its figures still count what is sent by it."""
+    """True if an operator suspended it; its figures still count mail sent by it."""
 
     @property
     def judged(self) -> CountWindow | None:
-        """The shortest window from ten minutes on in which a mail came to an end."""
-        return next((w for w in self.windows[LATELY:] if w.share is not None), None)
+        """The shortest window of at least ten minutes in which a mail finished."""
+        return next((w for w in self.windows[TEN_MINUTES:] if w.share is not None), None)
 
     @property
-    def spoken_of(self) -> bool:
-        """Whether log, metrics or records tell of it at all: none needs to have been used."""
+    def is_mentioned(self) -> bool:
+        """True if log, metrics or records mention it; it need not have been used."""
         counted = any(window.tally is not None and any(window.tally) for window in self.windows)
         return counted or self.totals is not None or bool(self.spark or self.failures)
 
     def health(self, limit: float) -> Health:
-        """How it does, where a share of failures of `limit` means that it fails."""
+        """Return its state; from a failure share of `limit` on, it is failing."""
         if self.suspended:
             return Health.SUSPENDED
         window = self.judged
@@ -153,140 +155,146 @@ class TransportHealth(NamedTuple):
             if window.share < limit:
                 return Health.OK
             return Health.OVER if self.settled else Health.FAILING
-        known = any(window.tally is not None for window in self.windows[LATELY:])
+        known = any(window.tally is not None for window in self.windows[TEN_MINUTES:])
         return Health.IDLE if known else Health.UNKNOWN
 
 
-class HealthReport(NamedTuple):
-    """What a source is worth."""
+class SourceReport(NamedTuple):
+    """How current and complete a source is."""
 
     source: Source
     when: float | None
-    """Epoch seconds UTC of the last that it said."""
+    """Time of its latest data, epoch seconds UTC."""
     since: float | None = None
-    """From when on it is known in full; None: not at all."""
+    """Complete from this time on, epoch seconds UTC; None: not complete."""
     problem: str = ""
-    """Why it says nothing; "" when it does."""
+    """Why it has no data; "" if it has."""
 
 
 class MailBacklog(NamedTuple):
-    """What lies in a mail spool."""
+    """Waiting mail in a mail spool."""
 
     mails: int
-    """Those that wait to be sent."""
+    """Mails that wait to be sent."""
     oldest: float
-    """Seconds since the oldest of them was put there; 0 where there is none."""
+    """Age of the oldest in seconds; 0 if there is none."""
 
 
-class Sending(NamedTuple):
-    """How mail is sent from one place."""
+class MailHealth(NamedTuple):
+    """State of all mail transports of one place."""
 
     transports: tuple[TransportHealth, ...] = ()
     others: int = 0
-    """Transports that the metrics name besides."""
-    told: tuple[HealthReport, ...] = ()
-    heap: MailBacklog | str | None = None
-    """What its mail spool holds; why that is not known, in words; None where there is none."""
+    """Number of further transports in the metrics."""
+    sources: tuple[SourceReport, ...] = ()
+    backlog: MailBacklog | str | None = None
+    """Backlog of its mail spool; the reason if that is not known; None if there is no mail spool.
+    """
 
     @property
-    def reading(self) -> bool:
-        """Whether the last hour of the log is still being read: the next look knows more."""
-        return any(told.since is None and not told.problem for told in self.told)
+    def is_reading(self) -> bool:
+        """True while the last hour of the log is still being read: the next call has more data."""
+        return any(told.since is None and not told.problem for told in self.sources)
 
 
-class Stopped(NamedTuple):
-    """A way of sending that an operator has suspended; its words are not made safe."""
+class TransportSuspension(NamedTuple):
+    """A suspended transport; its texts are not made safe."""
 
     name: str
     since: float
     """Epoch seconds UTC."""
     who: str
     why: str = ""
-    """"" when no reason was given."""
+    """Reason; "" if none was given."""
 
 
-def stopped_words(stop: Stopped) -> str:
-    """Which one, by whom, since when and why, safe to show: `curl suspended by root since ...`."""
-    why = f": {shown(stop.why)}" if stop.why else ", no reason given"
-    return f"{shown(stop.name)} suspended by {shown(stop.who)} since {at(stop.since)}{why}"
+def describe_suspension(stop: TransportSuspension) -> str:
+    """Describe a suspension, safe to show: `curl suspended by root since ...`."""
+    why = f": {safe_line(stop.why)}" if stop.why else ", no reason given"
+    return (
+        f"{safe_line(stop.name)} suspended by {safe_line(stop.who)} since "
+        f"{format_time(stop.since)}{why}"
+    )
 
 
-class Use(StrEnum):
-    """Whether mail goes by a transport."""
+class TransportUse(StrEnum):
+    """Whether a transport is used for mail."""
 
     NOW = "now"
     READY = "ready"
-    """It can be used, and another one comes first."""
+    """Usable, but another one comes first."""
     SUSPENDED = "suspended"
     ABSENT = "absent"
-    """It is not installed, or not configured."""
+    """Not installed, or not configured."""
     BARRED = "barred"
-    """The configuration names another one as the only one."""
+    """The configuration allows only another one (mail.method)."""
     FOREIGN = "-"
-    """It is none of ours: only logs or metrics know it."""
+    """Not one of our transports: only logs or metrics mention it."""
     UNKNOWN = "?"
 
 
-class Routes(NamedTuple):
-    """By which way mail leaves a place now, and why not by the others."""
+class MailRoutes(NamedTuple):
+    """Which transport sends the mail of a place now, and why the others do not."""
 
     order: tuple[str, ...] = ()
-    """Every transport there may be, in the order in which they are looked for."""
+    """All possible transports, in order of preference."""
     selected: str = ""
-    """The one that is used; "" when none can be."""
+    """The one in use; "" if none can be used."""
     why_not: Mapping[str, str] = {}
-    """By name, why one cannot be used; the others only come later in the order."""
-    stopped: Mapping[str, Stopped] = {}
-    """Those that are suspended."""
+    """By name, why a transport cannot be used; those not listed only come later in the order."""
+    stopped: Mapping[str, TransportSuspension] = {}
+    """Suspended transports by name."""
     forced: str = ""
-    """The only one that the configuration allows; "" when it allows all."""
+    """The only one that the configuration allows; "" if it allows all."""
     recipient: str = ""
-    """Whom mail goes to that names nobody; "" for nobody."""
+    """Default recipient, for mail without one; "" if there is none."""
     unknown: str = ""
-    """Why nothing of this is known; "" when it is."""
+    """Why the routing is not known; "" if it is."""
     blocked: bool = False
-    """Whether that is the wrong content of a file, so that all mail waits until it is repaired."""
+    """True if the reason is an invalid file, so that all mail waits until it is repaired."""
 
-    def use(self, name: str) -> Use:
-        """Whether mail goes by that one."""
+    def use(self, name: str) -> TransportUse:
+        """Return whether and why mail uses that transport."""
         if self.unknown:
-            return Use.UNKNOWN
+            return TransportUse.UNKNOWN
         if name in self.stopped:
-            return Use.SUSPENDED
+            return TransportUse.SUSPENDED
         if name == self.selected:
-            return Use.NOW
+            return TransportUse.NOW
         if name not in self.order:
-            return Use.FOREIGN
+            return TransportUse.FOREIGN
         if self.forced and name != self.forced:
-            return Use.BARRED
-        return Use.ABSENT if name in self.why_not else Use.READY
+            return TransportUse.BARRED
+        return TransportUse.ABSENT if name in self.why_not else TransportUse.READY
 
     @property
-    def waits(self) -> bool:
-        """Whether mail waits because of an operator: one is suspended, and none can be used."""
+    def is_waiting(self) -> bool:
+        """True if mail waits because of an operator: a transport is suspended, and no other can be
+        used.
+        """
         return bool(self.stopped) and not self.selected and not self.unknown
 
 
-def settled(sending: Sending, routes: Routes | None) -> Sending:
-    """Mark suspended transports; raise no alarm for mail that found no transport once one is there
-    again, or it is known who suspended it.
+def mark_explained(sending: MailHealth, routes: MailRoutes | None) -> MailHealth:
+    """Mark suspended transports, and mail that found no transport if one is available again or the
+    operator's suspension explains it.
     """
-    explained = routes is not None and (bool(routes.selected) or routes.waits)
+    explained = routes is not None and (bool(routes.selected) or routes.is_waiting)
     stopped = () if routes is None or routes.unknown else routes.stopped
     ways = tuple(
-        way._replace(settled=explained and way.name == NOBODY, suspended=way.name in stopped)
+        way._replace(settled=explained and way.name == NO_TRANSPORT, suspended=way.name in stopped)
         for way in sending.transports
     )
     return sending._replace(transports=ways)
 
 
-def log_among(paths: Iterable[str]) -> str:
-    """Which of these logs is the mail log; "" when none is."""
+def find_mail_log(paths: Iterable[str]) -> str:
+    """Return the path of the mail log among these; "" if there is none."""
     return next((path for path in paths if os.path.basename(path) == Source.LOG), "")
 
 
-def totals(samples: Samples) -> dict[str, DeliveryCounts]:
-    """The counters of each transport that the metrics name, in their order."""
+def read_totals(samples: Samples) -> dict[str, DeliveryCounts]:
+    """Return the counters of each transport in the metrics, in their order."""
     names = dict.fromkeys(
         labels[0][1]
         for metric, labels in samples.values

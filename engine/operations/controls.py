@@ -1,9 +1,10 @@
-"""What concerns a queue as a whole, done once: judged, written down, done, and told.
+"""Run a control (an action on a whole queue, such as pause or flush), and write it to the journal.
 
-A store says by its table of controls what there is; nothing here knows one by its name. In the
-journal it is an operation of the verb `control` that has no rows: its intent names the control and
-the value that it had before, and a note says what the store answered. One without such a note was
-cut off by a crash, and what it did is not known. What no store keeps is written down alike.
+The controls of a queue come from its store's table; nothing here depends on their names. In the
+journal, a control is an operation with the verb `control` and no rows: the intent holds the control
+and its former value, and a note holds the store's answer. An operation without that note was
+interrupted by a crash, and its effect is unknown. Controls on things that no store keeps are
+written down the same way.
 """
 
 from __future__ import annotations
@@ -18,44 +19,41 @@ from engine.operations.journal import Intent, Journal, Operation
 from engine.operations.journal_writer import JournalWriter
 from engine.operations.plans import Plan
 from engine.store import Control, Outlook, Store, StoreError, Unavailable, Unsupported
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 
-VERB = "control"
-"""What such an operation is called in the journal."""
+CONTROL_VERB = "control"
+"""The verb of a control's operation in the journal."""
 
-SAID, REFUSED = "answered", "not done"
-"""The notes that say what became of it."""
+ANSWERED_NOTE, REFUSED_NOTE = "answered", "not done"
+"""The `what` of the note that holds a control's answer, or the reason why it was not done."""
 
 
 class Order(NamedTuple):
-    """A control, and what it is to be done with."""
+    """A control to run, with its target and value."""
 
     name: str
     target: str = ""
     value: str = ""
     before: str | None = None
-    """The value that it was seen to have: with another one now, nothing is done. None: any."""
+    """The expected present value: with a different one, nothing is done. None: any value."""
     amount: int | None = None
-    """How many things the plan counted that it would change: with another count now, nothing is
-    done. None: any."""
+    """How many things the plan would change: with a different number now, nothing is done. None:
+    any number."""
 
 
 class ControlResult(NamedTuple):
-    """What came of it."""
+    """The result of a control."""
 
-    said: str
-    """What happened, in the store's words; several lines where there is much to say."""
+    answer: str
+    """The store's answer; it may have several lines."""
     op: str = ""
-    """The operation in the journal; "" where there is none."""
+    """The id of the operation in the journal; "" without a journal."""
     trouble: str = ""
-    """Why what came of it could not be written down; "" where it was."""
+    """Why the result could not be written to the journal; "" if it was."""
 
 
-def wrong(control: Control, order: Order) -> str:
-    """What can be told to be wrong with target and value before the store is asked; "" if nothing.
-
-    The store decides: it may refuse what looks right from here.
-    """
+def order_problem(control: Control, order: Order) -> str:
+    """Why a target or value is invalid; "" if it looks valid. The store may still refuse it."""
     target, value = order.target, order.value
     if control.target and not target:
         return f"{order.name} needs a target: {control.target}"
@@ -64,7 +62,7 @@ def wrong(control: Control, order: Order) -> str:
     if value and not control.value:
         return f"{order.name} takes no value"
     if control.choices:
-        return "" if value in dict(control.choices) else _expected(control, order)
+        return "" if value in dict(control.choices) else _expected_choices(control, order)
     if control.bounds is not None:
         least, most = control.bounds
         number = int(value[:20]) if value.isascii() and value.isdecimal() else None
@@ -74,174 +72,173 @@ def wrong(control: Control, order: Order) -> str:
     return f"{order.name} needs a value: {control.value}" if control.value and not value else ""
 
 
-def _expected(control: Control, order: Order) -> str:
+def _expected_choices(control: Control, order: Order) -> str:
     values = " or ".join(value or "nothing" for value, _ in control.choices)
     said = f"{order.value!r:.40}" if order.value else "nothing"
     return f"{order.name} is {said}, expected {values}"
 
 
-def proposed(control: Control) -> str:
-    """The value that is offered first: of a switch the one that it has not."""
+def suggested_value(control: Control) -> str:
+    """The value to suggest first; for a switch, the one that it does not have now."""
     others = [value for value, _ in control.choices if value != control.now or not control.now]
     return others[0] if others else ""
 
 
-def meaning(control: Control, value: str) -> str:
-    """A value with what it means: `0 (pause)`."""
+def describe_value(control: Control, value: str) -> str:
+    """Format a value with its meaning: `0 (pause)`."""
     means = dict(control.choices).get(value, "")
     if not means:
         return value
     return f"{value} ({means})" if value else means
 
 
-def is_safe(control: Control) -> bool:
-    """Whether it can be set back: it has a value, and takes that value now."""
+def is_reversible(control: Control) -> bool:
+    """True if the control can be set back: it has a value now, and accepts that value."""
     return bool(control.now) and control.now in dict(control.choices or [(control.now, "")])
 
 
-def no_undo(values: Mapping[str, Any]) -> str:
-    """Why the journal takes no control back, and what does, by what its intent says."""
+def undo_refusal(values: Mapping[str, Any]) -> str:
+    """Why a control cannot be undone, and what sets it back, from the `values` of its intent."""
     name, target, before = (str(values.get(key, "")) for key in ("control", "target", "before"))
     what = " ".join(filter(None, (name, target))) or "a control"
     if before:
-        return f"a control is set back by itself: {what} was {before} before"
-    return f"{what} cannot be taken back"
+        return f"run the control to set it back: {what} was {before} before"
+    return f"{what} cannot be undone"
 
 
-def outcome(operation: Operation) -> str | None:
-    """What a control's operation says of its end: what the store answered, or why nothing was done.
+def control_outcome(operation: Operation) -> str | None:
+    """The store's answer, or the reason why nothing was done, from the notes of an operation.
 
-    None where it says nothing: it was cut off, and what it did is not known.
+    None if the operation was interrupted; its effect is then unknown.
     """
     for note in operation.notes:
-        if note.get("what") in (SAID, REFUSED):
+        if note.get("what") in (ANSWERED_NOTE, REFUSED_NOTE):
             return str(note.get("words", ""))
     return None
 
 
-def failed(operation: Operation) -> bool:
-    """Whether the store did not do it."""
-    return any(note.get("what") == REFUSED for note in operation.notes)
+def has_control_failed(operation: Operation) -> bool:
+    """True if the store did not run the control."""
+    return any(note.get("what") == REFUSED_NOTE for note in operation.notes)
 
 
-def would(store: Store, order: Order) -> Outlook:
-    """What it would do now; without words where the store cannot tell. Changes nothing.
+def forecast_control(store: Store, order: Order) -> Outlook:
+    """Forecast the effect of a control; an empty text if the store cannot tell. Changes nothing.
 
     Raises:
-        Unsupported: there is no such control, it is refused now, or not with this target or value.
+        Unsupported: no such control, it is refused now, or its target or value is invalid.
         Unavailable: the store cannot be reached.
     """
-    control = judged(store, order)
-    if not control.foretells:
+    control = checked_control(store, order)
+    if not control.has_forecast:
         return Outlook("")
     return store.forecast(order.name, order.target, order.value)
 
 
-def judged(store: Store, order: Order) -> Control:
-    """The control of an order that may be done now, as far as can be told before.
+def checked_control(store: Store, order: Order) -> Control:
+    """Look up the control of an order and check the order against it.
 
     Raises:
-        Unsupported: it may not, with the reason.
+        Unsupported: the order is invalid or not allowed now, with the reason.
     """
     control = store.controls.get(order.name)
     if control is None:
         named = ", ".join(store.controls)
         known = f"expected one of {named}" if named else "this queue has none"
-        raise Unsupported(f"no control {shown(order.name)!r} here: {known}")
-    if why := control.refused or wrong(control, order):
+        raise Unsupported(f"no control {safe_line(order.name)!r} here: {known}")
+    if why := control.refusal or order_problem(control, order):
         raise Unsupported(why)
     if order.before is not None and order.before != control.now:
-        raise Unsupported(f"{order.name} has changed since it was seen: {control.now} now")
+        raise Unsupported(f"{order.name} has changed: it is {control.now} now")
     return control
 
 
-def asked_for(control: Control, forecast: Outlook) -> int:
-    """The number to type, or to give to --apply: how many things it would change."""
-    return forecast.amount if control.foretells else 1
+def confirmation_count(control: Control, forecast: Outlook) -> int:
+    """The number to type, or to pass to --apply: how many things the control would change."""
+    return forecast.amount if control.has_forecast else 1
 
 
 def _require_count(store: Store, order: Order) -> None:
-    """Make sure that it would change as many things as its plan counted.
+    """Check that the control would still change as many things as its plan counted.
 
     Raises:
-        Unsupported: it would change more or fewer now, or nothing.
+        Unsupported: the number has changed, or is 0.
     """
     if order.amount is None:
         return
-    now = would(store, order).amount
+    now = forecast_control(store, order).amount
     if now != order.amount:
         raise Unsupported(f"{order.name} would change {now:,} now, not {order.amount:,}")
     if not now:
         raise Unsupported(f"{order.name} would change nothing")
 
 
-def carry_out(
+def run_control(
     store: Store,
     journal: Journal | None,
     order: Order,
     intent: Intent | None,
     clock: Callable[[], float],
 ) -> ControlResult:
-    """Write the intent down, do it, write down what the store answered.
+    """Write the intent to the journal, run the control, and write down the store's answer.
 
-    Without a journal or an intent nothing is written down.
+    Without a journal or an intent, nothing is written.
 
     Raises:
-        Unsupported: there is no such control, it is refused now, or not with this target or value.
-        Unavailable: the intent cannot be written down, and nothing was done; or the store could
-            not do it.
+        Unsupported: no such control, it is refused now, or its target or value is invalid.
+        Unavailable: the intent cannot be written and nothing was done; or the store failed.
     """
-    control = judged(store, order)
+    control = checked_control(store, order)
     _require_count(store, order)
     if journal is None or intent is None:
         return ControlResult(store.control(order.name, order.target, order.value))
     seen = order._replace(before=control.now)
     act = partial(store.control, order.name, order.target, order.value)
-    return written_down(journal, intent, seen, act, clock)
+    return run_journaled_action(journal, intent, seen, act, clock)
 
 
-def written_down(
+def run_journaled_action(
     journal: Journal,
     intent: Intent,
     order: Order,
     act: Callable[[], str],
     clock: Callable[[], float],
 ) -> ControlResult:
-    """Write the intent down, do it, write down what was answered; no store is asked.
+    """Write the intent to the journal, call `act`, and write down its answer. Uses no store.
 
-    `order` says what is done, and which value was there before.
+    `order` holds what is done, and the former value.
 
     Raises:
-        Unavailable: the intent cannot be written down, and nothing was done.
-        StoreError, OSError: as `act` does, which did nothing then.
+        Unavailable: the intent cannot be written, and nothing was done.
+        StoreError, OSError: raised by `act`, which then has done nothing.
     """
     values = {"control": order.name, "target": order.target, "value": order.value}
-    said = intent._replace(verb=VERB, values={**values, "before": order.before or ""})
-    pen = journal.begin(said, Plan(VERB, (), clock()))
+    said = intent._replace(verb=CONTROL_VERB, values={**values, "before": order.before or ""})
+    pen = journal.begin(said, Plan(CONTROL_VERB, (), clock()))
     try:
-        return _carried_out(act, pen, clock)
+        return _run_action(act, pen, clock)
     finally:
         pen.close()
 
 
-def _carried_out(
+def _run_action(
     act: Callable[[], str], pen: JournalWriter, clock: Callable[[], float]
 ) -> ControlResult:
     try:
         said = act()
     except (StoreError, OSError) as error:
         words = error.strerror if isinstance(error, OSError) else ""
-        with suppress(Unavailable):  # what kept it from being done is what is told
-            _end(pen, REFUSED, words or str(error), clock())
+        with suppress(Unavailable):  # report the first error, not this one
+            _write_result(pen, REFUSED_NOTE, words or str(error), clock())
         raise
     trouble = ""
     try:
-        _end(pen, SAID, said, clock())
+        _write_result(pen, ANSWERED_NOTE, said, clock())
     except Unavailable as error:
-        trouble = str(error)  # it is done, whatever is written down of it
+        trouble = str(error)  # the control was done: only its record is missing
     return ControlResult(said, pen.op, trouble)
 
 
-def _end(pen: JournalWriter, what: str, words: str, now: float) -> None:
-    pen.say(what, words=words)
-    pen.end(Report(Plan(VERB, (), now), (), (), ()))
+def _write_result(pen: JournalWriter, what: str, words: str, now: float) -> None:
+    pen.write_note(what, words=words)
+    pen.write_end(Report(Plan(CONTROL_VERB, (), now), (), (), ()))

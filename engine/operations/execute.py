@@ -1,8 +1,9 @@
-"""A plan carried out: each row looked at again, swapped, written down, and accounted for.
+"""Apply a plan: re-check each row, swap it in the store, and write its outcome to the journal.
 
-The order of things is what makes it safe to be killed anywhere: the intent is in the journal before
-the first task moves, what a task was is kept before it is changed, and an outcome is written down
-only once it is durable. What is then left open, `settle` finds out from where the tasks stand.
+The order of the steps makes it safe to be killed at any point: the intent is in the journal before
+the first task moves, the image of a task is saved before it is changed, and an outcome is written
+only once it is durable. For rows that are still open after a crash,
+`engine.operations.undo.settle_operation` finds the outcome from the present state of their tasks.
 """
 
 from __future__ import annotations
@@ -16,113 +17,113 @@ from engine.model import Move, State, Task
 from engine.operations import plans
 from engine.operations.plans import Plan, Row
 from engine.store import Gone, Store, StoreError, Unavailable, Unsupported
-from engine.verbs import VERBS, along, moved
+from engine.verbs import VERBS, keep_error, with_state
 
-GROUP = 500
-"""Rows whose outcomes are written down together."""
+JOURNAL_BATCH_ROWS = 500
+"""Rows whose outcomes are written to the journal together, with one fsync."""
 
 
-IN_HAND = 100
-"""Of them those that the store has in hand together: each may cost it two open files."""
+MAX_OPEN_ROWS = 100
+"""Rows that the store has open at the same time; each may need two file descriptors."""
 
 
 class RowResult(StrEnum):
-    """What became of a row: exactly one of these."""
+    """The outcome of a row: exactly one of these."""
 
     DONE = "done"
     GONE = "gone"
-    """Its task was not as it had been seen; left alone."""
+    """The task had changed since the plan was made; skipped."""
     FAILED = "failed"
-    """Its task could not be changed."""
+    """The task could not be changed."""
     EXCLUDED = "excluded"
 
 
 class RowOutcome(NamedTuple):
-    """What became of one row."""
+    """The outcome of one row."""
 
     row: Row
-    end: RowResult
-    words: str = ""
-    """Why, where it is not done."""
+    result: RowResult
+    reason: str = ""
+    """The reason, unless it is done."""
     rev: str = ""
-    """The revision in which a task that was changed stands now; "" once it has left."""
-    sure: bool = True
-    """Whether nothing more becomes of it. The store may be unable to say whether a task moved:
-    then no outcome is written down, and `engine.operations.undo.settle` finds it out later."""
+    """The new revision of a changed task; "" if it has left the store."""
+    is_final: bool = True
+    """False if the store cannot tell whether the task moved. No outcome is then written, and
+    `engine.operations.undo.settle_operation` finds it out later."""
 
 
 class Report(NamedTuple):
-    """What became of a plan: every row is in exactly one of the four."""
+    """The outcome of a plan: every row is in exactly one of the four groups."""
 
     plan: Plan
     done: tuple[str, ...]
-    """Ids of the tasks that the verb was carried out on; durable."""
+    """Ids of the tasks that were changed; durable."""
     gone: tuple[str, ...]
-    """Ids of those that were not as they had been seen; left alone."""
+    """Ids of the tasks that had changed since the plan was made; skipped."""
     failed: tuple[tuple[str, str], ...]
-    """Ids of those that could not be changed, each with the reason."""
+    """Ids of the tasks that could not be changed, each with the reason."""
     excluded: tuple[tuple[str, str], ...] = ()
-    """Ids of those that were left out, each with the reason."""
+    """Ids of the rows that were excluded, each with the reason."""
     trouble: str = ""
-    """What went wrong beside the tasks: the journal that could not be written; "" where nothing."""
+    """An error apart from the tasks, such as a journal that cannot be written; "" if none."""
     op: str = ""
-    """The operation in the journal; "" where there is none."""
+    """The id of the operation in the journal; "" without a journal."""
 
     @property
     def accounted(self) -> int:
-        """How many rows are in it."""
+        """The number of rows in this report."""
         return sum(map(len, (self.done, self.gone, self.failed, self.excluded)))
 
 
 class OutcomeWriter(Protocol):
-    """What an operation is written down with (`engine.operations.journal.Pen`)."""
+    """Writes an operation to the journal (`engine.operations.journal_writer.JournalWriter`)."""
 
     op: str
 
-    def keep(self, images: Sequence[tuple[str, bytes]]) -> None:
-        """Keep what tasks are before they are changed, by their ids; durable when it returns."""
+    def save_images(self, images: Sequence[tuple[str, bytes]]) -> None:
+        """Save the images of tasks before they are changed, by id; durable when it returns."""
         ...
 
-    def say(self, what: str, **words: object) -> None:
-        """Write down that something happened meanwhile."""
+    def write_note(self, what: str, **words: object) -> None:
+        """Write a note."""
         ...
 
-    def outcomes(self, ended: Sequence[RowOutcome]) -> None:
-        """Write down what became of some rows; durable when it returns."""
+    def write_outcomes(self, ended: Sequence[RowOutcome]) -> None:
+        """Write the outcomes of some rows; durable when it returns."""
         ...
 
-    def end(self, report: Report) -> None:
-        """Write down that it is over."""
+    def write_end(self, report: Report) -> None:
+        """Write that the operation has ended."""
         ...
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the files."""
         ...
 
 
-CHANGED = "not as it was seen"
-NOT_KEPT = "what it was is not kept any more"
+REASON_CHANGED = "changed since the plan"
+REASON_NO_IMAGE = "its saved image was deleted"
 
-Allowed = Callable[[], str]
-"""Why nothing may be done now; "" when it may."""
+RefusalCheck = Callable[[], str]
+"""Returns why nothing may be changed now; "" if it may."""
 
 
-def freely() -> str:
-    """Nothing stands against it."""
+def always_allowed() -> str:
+    """Always allow changes."""
     return ""
 
 
-Fits = Callable[[Task], str]
-"""Why there is no room for a task in the trash; "" when there is, and then it takes it."""
+TrashCheck = Callable[[Task], str]
+"""Returns why a task does not fit into the trash; "" if it does, and then reserves its size."""
 
 
-def any_room(task: Task) -> str:
-    """There is room for everything."""
+def unlimited_trash(task: Task) -> str:
+    """A trash without a size limit."""
     return ""
 
 
 class PlanRun:
-    """A plan that is being carried out, some rows at a time."""
+    """The execution of a plan, some rows at a time."""
 
     def __init__(
         self,
@@ -131,15 +132,15 @@ class PlanRun:
         now: Callable[[], float],
         pen: OutcomeWriter | None = None,
         *,
-        allowed: Allowed = freely,
+        allowed: RefusalCheck = always_allowed,
         images: Mapping[str, bytes] | None = None,
-        fits: Fits = any_room,
+        fits: TrashCheck = unlimited_trash,
     ) -> None:
-        """`allowed` is asked again before each batch; `images` are what is taken back, by ids;
-        `fits` is asked for each task that is to go into the trash. Where there are `images`, no row
-        is taken back without its own.
+        """`allowed` is asked again before each batch; `images` are the images to restore, by id;
+        `fits` is asked for each task that goes into the trash. If there are `images`, a row without
+        its own is not restored.
 
-        The rows that are left out are accounted for at once; the intent names them already.
+        Excluded rows are accounted for immediately; the intent names them already.
         """
         self.plan = plan
         self._store, self._now, self._pen, self._allowed = store, now, pen, allowed
@@ -151,23 +152,23 @@ class PlanRun:
         self._unsure = False
         self._remark = ""
         self.trouble = ""
-        """Why nothing more is done; "" while it goes on."""
+        """Why the run has stopped; "" while it runs."""
         self._close(RowOutcome(row, RowResult.EXCLUDED, why) for row, why in plan.excluded)
 
     @property
-    def waiting(self) -> tuple[Row, ...]:
-        """The rows that nothing was done about yet, in the order of the plan."""
+    def open_rows(self) -> tuple[Row, ...]:
+        """The rows that have no outcome yet, in the order of the plan."""
         return tuple(self._open)
 
     @property
     def counts(self) -> dict[RowResult, int]:
-        """How many rows ended how, so far."""
+        """The number of rows so far by result."""
         return {end: len(ended) for end, ended in self._ended.items()}
 
     def step(self, rows: Iterable[Row]) -> tuple[RowOutcome, ...]:
-        """Carry the plan out on some rows that wait; durable, and written down, when it returns.
+        """Apply the plan to some of the waiting rows; durable, and in the journal, when it returns.
 
-        Rivals may do what they like meanwhile: a row they were faster with is gone.
+        A row that another process changed first counts as gone.
         """
         batch = [row for row in dict.fromkeys(rows) if row in self._open]
         ended: list[RowOutcome] = []
@@ -175,12 +176,13 @@ class PlanRun:
             if why := self.trouble or self._allowed():
                 ended += (RowOutcome(row, RowResult.FAILED, why) for row in batch)
             else:
-                for start in range(0, len(batch), IN_HAND):
-                    self._carry_out(batch[start : start + IN_HAND], ended)
+                for start in range(0, len(batch), MAX_OPEN_ROWS):
+                    self._carry_out(batch[start : start + MAX_OPEN_ROWS], ended)
                     if self.trouble:
                         why = self.trouble
                         ended += (
-                            RowOutcome(r, RowResult.FAILED, why) for r in batch[start + IN_HAND :]
+                            RowOutcome(r, RowResult.FAILED, why)
+                            for r in batch[start + MAX_OPEN_ROWS :]
                         )
                         break
         except Unavailable as error:
@@ -194,29 +196,30 @@ class PlanRun:
         return tuple(ended)
 
     def finish(self, why: str) -> Report:
-        """End it: what still waits is left out for that reason, unless something is wrong: then it
-        has failed. Everything is accounted for."""
+        """End the run. Waiting rows are excluded for that reason; after an error, they have
+        failed.
+        """
         end = RowResult.FAILED if self.trouble else RowResult.EXCLUDED
         rest = [RowOutcome(row, end, why) for row in self._open]
         self._close(rest)
         if not self.trouble:
             self._write(rest)
-        # Without an end it counts as interrupted, and is settled once it is known how it stands.
+        # Without an `end` line it counts as interrupted, and `settle` decides the open rows later.
         if self._pen is not None and not (self.trouble or self._unsure):
             try:
-                self._pen.end(self.report())
+                self._pen.write_end(self.report())
             except Unavailable as error:
                 self._cannot_write(error)
         return self.report()
 
     def report(self) -> Report:
-        """What became of the rows so far."""
+        """The outcome of the rows so far."""
         return Report(
             self.plan,
             tuple(one.row.id for one in self._ended[RowResult.DONE]),
             tuple(one.row.id for one in self._ended[RowResult.GONE]),
-            tuple((one.row.id, one.words) for one in self._ended[RowResult.FAILED]),
-            tuple((one.row.id, one.words) for one in self._ended[RowResult.EXCLUDED]),
+            tuple((one.row.id, one.reason) for one in self._ended[RowResult.FAILED]),
+            tuple((one.row.id, one.reason) for one in self._ended[RowResult.EXCLUDED]),
             self.trouble or self._remark,
             self._op,
         )
@@ -224,31 +227,31 @@ class PlanRun:
     def _close(self, ended: Iterable[RowOutcome]) -> None:
         for one in ended:
             self._open.pop(one.row, None)
-            self._ended[one.end].append(one)
-            self._unsure |= not one.sure
+            self._ended[one.result].append(one)
+            self._unsure |= not one.is_final
 
     def _write(self, ended: Sequence[RowOutcome]) -> None:
-        known = [one for one in ended if one.sure]
+        known = [one for one in ended if one.is_final]
         if self._pen is None or not known:
             return
         try:
-            self._pen.outcomes(known)
+            self._pen.write_outcomes(known)
         except Unavailable as error:
             self._cannot_write(error)
 
     def _cannot_write(self, error: Unavailable) -> None:
-        if VERBS[self.plan.verb].safe:
-            # What was done is done; nothing more is, so that the journal leaves no more open.
+        if VERBS[self.plan.verb].is_undoable:
+            # Stop here, so that no more rows stay without an outcome in the journal.
             self.trouble = str(error)
         else:
-            # A full disk may be the very reason why it is done.
+            # Go on without a journal: a full disk may be the reason for this operation.
             self._pen, self._remark = None, str(error)
 
     def _carry_out(self, batch: list[Row], ended: list[RowOutcome]) -> None:
-        """Add to `ended` what becomes of each row, as it becomes known."""
+        """Append the outcome of each row to `ended` as soon as it is known."""
         there: dict[tuple[str, State, str], Task] = {}
         unknown: dict[str, str] = {}
-        for seen in self._store.still([(row.id, row.state, row.rev) for row in batch]):
+        for seen in self._store.verify([(row.id, row.state, row.rev) for row in batch]):
             if isinstance(seen, Task):
                 there[seen.id, seen.state, seen.rev] = seen
             else:
@@ -257,16 +260,18 @@ class PlanRun:
         ways: dict[tuple[State, State | None], tuple[str, bool]] = {}
         for row in batch:
             task = there.get((row.id, row.state, row.rev))
-            way = row.state, row.end
+            way = row.state, row.target
             if way not in ways:
-                its = plans.way(self.plan.verb, row)
-                refused = plans.refusal(self._store.edges, self.plan.verb, row)
+                its = plans.transition_of(self.plan.verb, row)
+                refused = plans.row_refusal(self._store.edges, self.plan.verb, row)
                 ways[way] = refused, its is not None and its[1] is State.TRASH
             refused, into_trash = ways[way]
             if task is None:
                 why = unknown.get(row.id, "")
                 ended.append(
-                    RowOutcome(row, RowResult.FAILED if why else RowResult.GONE, why or CHANGED)
+                    RowOutcome(
+                        row, RowResult.FAILED if why else RowResult.GONE, why or REASON_CHANGED
+                    )
                 )
             elif why := refused or (self._fits(task) if into_trash else ""):
                 ended.append(RowOutcome(row, RowResult.FAILED, why))
@@ -279,19 +284,21 @@ class PlanRun:
         self._swap(moves, ended)
 
     def _move(self, task: Task, row: Row) -> Move:
-        if row.end is None:
-            new = VERBS[self.plan.verb].act(task, self._now(), **self.plan.values)
-            return Move(task, along(self._store.edges, task, new))
+        if row.target is None:
+            new = VERBS[self.plan.verb].function(task, self._now(), **self.plan.values)
+            return Move(task, keep_error(self._store.edges, task, new))
         if self._images is None:
-            return Move(task, moved(task, row.end))
+            return Move(task, with_state(task, row.target))
         image = self._images.get(row.id)
         if image is None:
-            raise Unsupported(NOT_KEPT)
-        return Move(task, self._store.recall(task, image, row.end), image)
+            raise Unsupported(REASON_NO_IMAGE)
+        return Move(task, self._store.restore_image(task, image, row.target), image)
 
     def _keep(self, moves: dict[Row, Move]) -> list[RowOutcome]:
-        """Keep what these tasks are; takes out, and answers with, those of which that fails."""
-        if self._pen is None or VERBS[self.plan.verb].keeps:
+        """Save the images of these tasks; remove from `moves`, and return, the rows where that
+        fails.
+        """
+        if self._pen is None or VERBS[self.plan.verb].keeps_bytes:
             return []
         images: list[tuple[str, bytes]] = []
         lost: list[RowOutcome] = []
@@ -300,13 +307,13 @@ class PlanRun:
             try:
                 images.append((row.id, self._store.read(move.old)))
             except Gone:
-                lost.append(RowOutcome(row, RowResult.GONE, CHANGED))
+                lost.append(RowOutcome(row, RowResult.GONE, REASON_CHANGED))
             except StoreError as error:
                 lost.append(RowOutcome(row, RowResult.FAILED, str(error)))
         for one in lost:
             del moves[one.row]
         try:
-            self._pen.keep(images)
+            self._pen.save_images(images)
         except Unavailable as error:
             self.trouble = str(error)
             lost += (RowOutcome(row, RowResult.FAILED, self.trouble) for row in moves)
@@ -316,7 +323,7 @@ class PlanRun:
     def _swap(self, moves: Mapping[Row, Move], ended: list[RowOutcome]) -> None:
         left = {(row.id, row.rev): row for row in moves}
         refused: dict[Row, str] = {}
-        why = "its store gave no answer"
+        why = "no answer from the store"
         try:
             for move, rev, error in self._store.swap_all(moves.values()):
                 assert move.old is not None
@@ -335,21 +342,21 @@ class PlanRun:
         ended += self._refused(refused)
 
     def _refused(self, rows: Mapping[Row, str]) -> Iterator[RowOutcome]:
-        """What the store could not say for sure: failed, and settled later unless it is there."""
+        """Rows without a clear answer: failed; final only if a re-read shows where the task is."""
         try:
-            there = _looked_at(self._store, list(rows)) if rows else {}
+            there = _read_tasks(self._store, list(rows)) if rows else {}
         except Unavailable:
             there = {}
         standing = {(ident, state) for ident, state, _ in there}
         for row, why in rows.items():
-            its = plans.way(self.plan.verb, row)
+            its = plans.transition_of(self.plan.verb, row)
             moves = its is not None and its[1] is not row.state
             stayed = (row.id, row.state, row.rev) in there
             sure = stayed or (moves and (row.id, row.state) in standing)
-            yield RowOutcome(row, RowResult.FAILED, why, sure=sure)
+            yield RowOutcome(row, RowResult.FAILED, why, is_final=sure)
 
 
-def apply(
+def apply_plan(
     store: Store,
     plan: Plan,
     now: Callable[[], float],
@@ -357,19 +364,19 @@ def apply(
     *,
     told: Callable[[Mapping[RowResult, int]], None] = lambda counts: None,
     halted: Callable[[], bool] = lambda: False,
-    allowed: Allowed = freely,
+    allowed: RefusalCheck = always_allowed,
     images: Mapping[str, bytes] | None = None,
-    fits: Fits = any_room,
+    fits: TrashCheck = unlimited_trash,
 ) -> Report:
-    """Carry a whole plan out; blocks until all of it is durable and written down.
+    """Apply a whole plan; blocks until every outcome is durable and in the journal.
 
-    `told` gets the counts after each batch; once `halted` says so, the rest is left as it is. When
-    the store becomes unavailable, the rows not yet carried out have failed for that reason.
+    `told` gets the counts after each batch; once `halted` returns True, the remaining rows are
+    excluded. If the store becomes unavailable, the rows not yet applied fail with that reason.
     """
     applying = PlanRun(store, plan, now, pen, allowed=allowed, images=images, fits=fits)
-    rows = iter(applying.waiting)
+    rows = iter(applying.open_rows)
     why = ""
-    while not applying.trouble and (batch := list(islice(rows, GROUP))):
+    while not applying.trouble and (batch := list(islice(rows, JOURNAL_BATCH_ROWS))):
         if halted():
             why = "stopped by the operator"
             break
@@ -378,7 +385,7 @@ def apply(
     return applying.finish(applying.trouble or why)
 
 
-def _looked_at(store: Store, rows: Sequence[Row]) -> dict[tuple[str, State, str], Task]:
-    """The tasks of these rows as they are now."""
-    seen = store.look({row.id for row in rows})
+def _read_tasks(store: Store, rows: Sequence[Row]) -> dict[tuple[str, State, str], Task]:
+    """Read the present state of the tasks of these rows."""
+    seen = store.scan({row.id for row in rows})
     return {(t.id, t.state, t.rev): t for t in seen if isinstance(t, Task)}

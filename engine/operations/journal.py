@@ -1,13 +1,13 @@
-"""What operators did: a file of JSON lines for each operation, in a spool's `.spooldeck/journal/`.
+"""The journal of operations: a file of JSON lines for each, in a spool's `.spooldeck/journal/`.
 
-`<op>.jsonl` begins with the intent and the rows, durable before the first task moves; outcomes
-follow batch by batch; an `end` line says that it is over. Whoever carries it out holds the file's
-flock: one without an end that nobody holds was interrupted. `<op>.before` holds what its tasks were
-before they were changed, for as long as it can be taken back. Neither names a payload's content,
-and no mail address is written in full.
+`<op>.jsonl` begins with the intent and the rows, which are durable (fsync) before the first task
+moves. Outcomes follow in batches; an `end` line closes it. The process that runs the operation
+holds a flock on the file: a file without an `end` line and without that lock was interrupted.
+`<op>.before` holds the images of the tasks before the change, until the undo period ends. Neither
+contains the content of payloads, and no mail address is written in full.
 
-A file is only ever added to. A last line without its end was cut off by a crash and counts for
-nothing; what cannot be understood is passed by and counted.
+Files are only appended to. A last line without a newline was cut off by a crash and is ignored; a
+line that cannot be parsed is skipped and counted.
 """
 
 from __future__ import annotations
@@ -24,113 +24,113 @@ from typing import IO, Any, NamedTuple
 
 from engine.operations.execute import RowOutcome, RowResult
 from engine.operations.journal_format import (
-    LONGEST,
-    NOT_OURS,
+    MAX_LINE_BYTES,
+    PARSE_ERRORS,
     Ends,
     Head,
     JournaledRows,
-    ended_as,
-    understood,
+    make_row_outcome,
+    parse_line,
 )
 from engine.operations.journal_writer import (
-    HIDDEN,
+    MASKED_LOCAL_PART,
     Intent,
     JournalWriter,
     Who,
-    begun,
-    created,
+    create_operation_file,
     end_torn_line,
-    mask,
-    who,
+    format_intent,
+    identify_operator,
+    mask_addresses,
 )
 from engine.operations.plans import Plan, Row
-from engine.operations.retention import OPERATION
-from engine.store import SHOWN, Unavailable
+from engine.operations.retention import OPERATION_FILE_NAME
+from engine.store import MAX_PART_BYTES, Unavailable
 from engine.system import files
 from engine.text import decode
 
 __all__ = [
-    "HIDDEN",
+    "MASKED_LOCAL_PART",
     "Entry",
     "Intent",
     "Journal",
     "JournalWriter",
     "Operation",
     "Who",
-    "mask",
-    "who",
+    "identify_operator",
+    "mask_addresses",
 ]
 
-MOMENT = 0.5
-"""Seconds for which a file's lock is waited for: whoever asks whether it is held has it so long."""
+LOCK_WAIT_SECONDS = 0.5
+"""Seconds to wait for a file's flock: a process that tests the lock holds it for a moment."""
 
 
 class Operation(NamedTuple):
-    """One operation as the journal tells of it."""
+    """One operation, as read from its journal file."""
 
     op: str
-    when: float
+    started: float
     """When it began, epoch seconds UTC."""
     intent: Intent
     planned: int
-    """Rows, with those that were left out."""
+    """The number of rows, with the excluded ones."""
     counts: Mapping[RowResult, int]
     ended: float | None
-    """When it was over, epoch seconds UTC; None while it runs, and when it was interrupted."""
-    running: bool
-    kept: bool = False
-    """Whether what its tasks were is still there."""
+    """When it ended, epoch seconds UTC; None while it runs, and if it was interrupted."""
+    is_running: bool
+    has_images: bool = False
+    """True if the images of its tasks still exist, so that it can be undone."""
     notes: tuple[Mapping[str, Any], ...] = ()
-    """What else was written down meanwhile: paused, faster, what really became of tasks."""
-    damaged: int = 0
-    """Lines that could not be understood."""
+    """Notes written while it ran: paused, faster, later outcomes of tasks."""
+    damaged_lines: int = 0
+    """Number of lines that could not be parsed."""
 
     @property
-    def open(self) -> int:
-        """Rows of which no outcome is known."""
+    def open_rows(self) -> int:
+        """Number of rows without an outcome."""
         return self.planned - sum(self.counts.values())
 
     @property
-    def interrupted(self) -> bool:
-        """Whether whoever carried it out is gone, with rows left."""
-        return self.ended is None and not self.running
+    def is_interrupted(self) -> bool:
+        """True if its process has ended without writing the `end` line."""
+        return self.ended is None and not self.is_running
 
 
 class Entry(NamedTuple):
-    """A row of an operation, and what became of it."""
+    """A row of an operation, and its outcome."""
 
     row: Row
-    ended: RowOutcome | None
+    outcome: RowOutcome | None
 
 
 class Journal:
-    """The journal of one spool. Its folder is made when something is first written down."""
+    """The journal of one spool. Its folder is created with the first operation."""
 
     def __init__(self, folder: str, root: str = "", clock: Any = time.time) -> None:
         """`root` is the folder below which no symbolic link is followed."""
         self.folder, self._root, self._clock = folder, root, clock
-        self._over: dict[str, Operation] = {}
+        self._ended_operations: dict[str, Operation] = {}
 
     def begin(self, intent: Intent, plan: Plan) -> JournalWriter:
-        """Write down what is about to be done; durable when it returns.
+        """Create the file of a new operation with its intent and rows; durable when it returns.
 
         Raises:
-            Unavailable: it cannot be written, so nothing may be done.
+            Unavailable: it cannot be written, so nothing may be changed.
         """
         now = self._clock()
         folder = fd = -1
         op = ""
         try:
             folder = self._open(make=True)
-            op, fd = created(folder, now)
-            files.Flock(fd, MOMENT).__enter__()
-            files.write_all(fd, begun(op, now, intent, plan))
+            op, fd = create_operation_file(folder, now)
+            files.Flock(fd, LOCK_WAIT_SECONDS).__enter__()
+            files.write_all(fd, format_intent(op, now, intent, plan))
             files.fsync(fd)
             files.fsync(folder)
         except OSError as error:
             if fd >= 0:
-                with suppress(OSError):  # empty or torn it counts for nothing, and is swept
-                    files.forget(f"{op}.jsonl", folder)
+                with suppress(OSError):  # an empty or torn file is ignored, and swept later
+                    files.unlink_quietly(f"{op}.jsonl", folder)
                 os.close(fd)
             if folder >= 0:
                 os.close(folder)
@@ -140,7 +140,7 @@ class Journal:
         return JournalWriter(op, f"{self.folder}/{op}.jsonl", fd, folder, self._clock)
 
     def resume(self, op: str) -> JournalWriter | None:
-        """Go on writing an interrupted operation down; None while somebody carries it out.
+        """Open an interrupted operation to append to it; None while another process runs it.
 
         Raises:
             Unavailable: it cannot be written.
@@ -148,9 +148,9 @@ class Journal:
         folder = fd = -1
         try:
             folder = self._open()
-            fd = files.open_plain(f"{_known(op)}.jsonl", folder, os.O_RDWR | os.O_APPEND)
+            fd = files.open_plain(f"{_checked_id(op)}.jsonl", folder, os.O_RDWR | os.O_APPEND)
             _require_ours(fd, folder)
-            files.Flock(fd, MOMENT).__enter__()
+            files.Flock(fd, LOCK_WAIT_SECONDS).__enter__()
             end_torn_line(fd)
             return JournalWriter(op, f"{self.folder}/{op}.jsonl", fd, folder, self._clock)
         except OSError as error:
@@ -164,7 +164,7 @@ class Journal:
     # ---- reading
 
     def operations(self, since: float = 0.0) -> tuple[Operation, ...]:
-        """Those that began at or after a moment (epoch seconds UTC), the latest first.
+        """The operations that began at or after `since` (epoch seconds UTC), the latest first.
 
         Raises:
             Unavailable: the journal cannot be read.
@@ -174,11 +174,11 @@ class Journal:
         ops = sorted((n for n in names if n.endswith(".jsonl") and n >= floor), reverse=True)
         found = (self._operation(name.removesuffix(".jsonl"), names) for name in ops)
         there = (operation for operation in found if operation is not None)
-        # Names tell seconds only; of what began in one of them, too, the latest comes first.
-        return tuple(sorted(there, key=lambda operation: operation.when, reverse=True))
+        # Ids have whole seconds: sort by the time in the file, also within one second.
+        return tuple(sorted(there, key=lambda operation: operation.started, reverse=True))
 
     def operation(self, op: str) -> Operation | None:
-        """One of them; None when there is no such, or it never came as far as its intent.
+        """One operation by id; None if it does not exist, or its intent is incomplete.
 
         Raises:
             Unavailable: the journal cannot be read.
@@ -186,14 +186,14 @@ class Journal:
         return self._operation(op, self._names())
 
     def entries(self, op: str) -> Iterator[Entry]:
-        """Its rows in the order of its plan, each with what became of it.
+        """The rows of an operation in the order of its plan, each with its outcome.
 
         Raises:
             Unavailable: the journal cannot be read.
         """
         rows: dict[str, Row] = {}
         ends: dict[str, tuple[RowResult, str]] = {}
-        for line in map(understood, self._lines(op)):
+        for line in map(parse_line, self._lines(op)):
             if isinstance(line, JournaledRows):
                 for row in line.rows:
                     rows.setdefault(row.id, row)
@@ -202,22 +202,25 @@ class Journal:
                     ends.setdefault(ident, (end, words))
         for row in rows.values():
             its = ends.get(row.id)
-            yield Entry(row, None if its is None else ended_as(row, *its))
+            yield Entry(row, None if its is None else make_row_outcome(row, *its))
 
     def images(self, op: str) -> dict[str, bytes]:
-        """What its tasks were before, by their ids; those that were kept whole.
+        """The saved images of an operation's tasks, by id; only complete ones.
 
         Raises:
             Unavailable: they cannot be read.
         """
         found: dict[str, bytes] = {}
         with self._reading(f"{op}.before") as file:
-            while (head := file.readline(LONGEST)).endswith(b"\n"):
+            while (head := file.readline(MAX_LINE_BYTES)).endswith(b"\n"):
                 try:
-                    told = decode.load_json(head, LONGEST)
-                    ident, size = str(told["id"]), decode.count(told["size"], "size", SHOWN)
-                except NOT_OURS:
-                    break  # torn by a crash: nothing behind it was ever relied upon
+                    told = decode.load_json(head, MAX_LINE_BYTES)
+                    ident, size = (
+                        str(told["id"]),
+                        decode.check_count(told["size"], "size", MAX_PART_BYTES),
+                    )
+                except PARSE_ERRORS:
+                    break  # cut off by a crash: no task was changed after it
                 image = file.read(size + 1)
                 if len(image) <= size or image[size:] != b"\n":
                     break
@@ -225,7 +228,7 @@ class Journal:
         return found
 
     def lines(self, op: str) -> Iterator[Mapping[str, Any]]:
-        """Everything that is written down of an operation, line by line.
+        """All lines of an operation's file, as JSON objects.
 
         Raises:
             Unavailable: the journal cannot be read.
@@ -233,27 +236,27 @@ class Journal:
         return self._lines(op)
 
     def _operation(self, op: str, names: frozenset[str]) -> Operation | None:
-        known = self._over.get(op)
+        known = self._ended_operations.get(op)
         if known is None:
             try:
-                known = self._told(op)
+                known = self._load_operation(op)
             except Unavailable as error:
-                # It may be readable the next time: nothing of this is remembered.
-                when = _began(op)
+                # Not cached: it may be readable the next time.
+                when = _start_of(op)
                 return Operation(op, when, Intent("?", Who("?"), str(error)), 0, {}, when, False)
             if known is not None and known.ended is not None and not self._is_held(op):
-                self._over[op] = known  # nothing more is written to it
-        return None if known is None else known._replace(kept=f"{op}.before" in names)
+                self._ended_operations[op] = known  # cached: the file does not change any more
+        return None if known is None else known._replace(has_images=f"{op}.before" in names)
 
-    def _told(self, op: str) -> Operation | None:
-        """What a file says; None when it never came as far as its intent, or is none of ours."""
+    def _load_operation(self, op: str) -> Operation | None:
+        """Read an operation's file; None if its intent is incomplete, or it is no journal file."""
         head: Head | None = None
         rows: set[str] = set()
         ends: dict[str, RowResult] = {}
         notes: list[Mapping[str, Any]] = []
         over: float | None = None
         damaged = 0
-        for line in map(understood, self._lines(op)):
+        for line in map(parse_line, self._lines(op)):
             if isinstance(line, Head) and head is None:
                 head = line
             elif isinstance(line, JournaledRows):
@@ -270,7 +273,7 @@ class Journal:
         counts = Counter(end for ident, end in ends.items() if ident in rows)
         untouched = not (damaged or set(counts) - {RowResult.EXCLUDED} or over is not None)
         if head is None or (len(rows) < head.planned and untouched):
-            # Cut off while it was written, and before that is durable no task moves.
+            # The intent was cut off, so no task has moved.
             return None
         return Operation(
             op,
@@ -281,18 +284,18 @@ class Journal:
             over,
             over is None and self._is_held(op),
             notes=tuple(notes),
-            damaged=damaged,
+            damaged_lines=damaged,
         )
 
     def _lines(self, op: str) -> Iterator[Mapping[str, Any]]:
         with self._reading(f"{op}.jsonl") as file:
-            while text := file.readline(LONGEST):
+            while text := file.readline(MAX_LINE_BYTES):
                 while not text.endswith(b"\n"):
-                    if len(text) < LONGEST:
-                        return  # the end of it was cut off
-                    text = b" " + file.readline(LONGEST - 1)
+                    if len(text) < MAX_LINE_BYTES:
+                        return  # the last line was cut off
+                    text = b" " + file.readline(MAX_LINE_BYTES - 1)
                 try:
-                    line = decode.load_json(text, LONGEST)
+                    line = decode.load_json(text, MAX_LINE_BYTES)
                 except decode.Malformed:
                     line = None
                 yield line if isinstance(line, dict) else {"line": "damaged"}
@@ -301,7 +304,7 @@ class Journal:
         try:
             folder = self._open()
             try:
-                return frozenset(n for n in os.listdir(folder) if OPERATION.fullmatch(n))
+                return frozenset(n for n in os.listdir(folder) if OPERATION_FILE_NAME.fullmatch(n))
             finally:
                 os.close(folder)
         except FileNotFoundError:
@@ -311,10 +314,10 @@ class Journal:
 
     @contextmanager
     def _reading(self, name: str) -> Iterator[IO[bytes]]:
-        """A file of the journal; an empty one where there is none."""
+        """Open a file of the journal; an empty one if it does not exist."""
         try:
-            _known(name.partition(".")[0])
-            folder = files.reach(self.folder, self._root)
+            _checked_id(name.partition(".")[0])
+            folder = files.open_dir_path(self.folder, self._root)
             try:
                 fd = files.open_plain(name, folder)
                 with open(fd, "rb") as file:
@@ -328,8 +331,8 @@ class Journal:
             raise Unavailable(f"the journal's {name}: {error.strerror}") from error
 
     def _open(self, *, make: bool = False) -> int:
-        """The folder, to write in: one that is passed through only cannot be made durable."""
-        passed = files.reach(self.folder, self._root, make=make)
+        """Open the folder for reading, so that it can be synced: an O_PATH descriptor cannot."""
+        passed = files.open_dir_path(self.folder, self._root, make=make)
         try:
             return files.open_folder(".", passed)
         finally:
@@ -337,7 +340,7 @@ class Journal:
 
     def _is_held(self, op: str) -> bool:
         try:
-            folder = files.reach(self.folder, self._root)
+            folder = files.open_dir_path(self.folder, self._root)
             try:
                 fd = files.open_plain(f"{op}.jsonl", folder)
             finally:
@@ -350,31 +353,31 @@ class Journal:
             os.close(fd)
 
 
-def _began(op: str) -> float:
-    """When an operation began, by its name; 0 where that is no date."""
+def _start_of(op: str) -> float:
+    """The start time in an operation's id, epoch seconds UTC; 0 if that is not a date."""
     try:
         return float(calendar.timegm(time.strptime(op[:16], "%Y%m%dT%H%M%SZ")))
     except ValueError:
         return 0.0
 
 
-def _known(op: str) -> str:
-    """An operation's name, which is a file's.
+def _checked_id(op: str) -> str:
+    """Check that `op` is a valid operation id, as it becomes a file name.
 
     Raises:
-        FileNotFoundError: there is none of that name.
+        FileNotFoundError: it is not.
     """
-    if not OPERATION.fullmatch(f"{op}.jsonl"):
+    if not OPERATION_FILE_NAME.fullmatch(f"{op}.jsonl"):
         raise FileNotFoundError(errno.ENOENT, "no operation has such a name", op)
     return op
 
 
 def _require_ours(fd: int, folder: int) -> None:
-    """Make sure that a file was written by somebody who may put files into its folder.
+    """Check that a file was written by a user who may create files in its folder.
 
     Raises:
         PermissionError: it was not.
     """
     seen = os.fstat(fd)
-    if seen.st_uid != os.geteuid() and (why := files.stranger(seen, os.fstat(folder))):
+    if seen.st_uid != os.geteuid() and (why := files.owner_problem(seen, os.fstat(folder))):
         raise PermissionError(errno.EPERM, why)

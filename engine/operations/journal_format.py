@@ -1,4 +1,4 @@
-"""What the lines of a journal say, as far as they can be understood, whoever wrote them."""
+"""Parse the lines of a journal file into values. The lines may come from any program."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from engine.operations.journal_writer import Intent, Who
 from engine.operations.plans import Row
 from engine.text import decode
 
-LONGEST = 4 << 20
-"""Bytes of a line that are read: one of ours is a tenth of that, a longer one is none."""
+MAX_LINE_BYTES = 4 << 20
+"""Maximum bytes of a line; ours have at most a tenth of that."""
 
-NOT_OURS = (ValueError, KeyError, TypeError, AttributeError)
-"""What is raised over a line that is none of ours."""
+PARSE_ERRORS = (ValueError, KeyError, TypeError, AttributeError)
+"""What parsing an invalid line may raise."""
 
 
 class Head(NamedTuple):
-    """What is about to be done."""
+    """The intent of an operation."""
 
     when: float
     intent: Intent
@@ -28,21 +28,21 @@ class Head(NamedTuple):
 
 
 class JournaledRows(NamedTuple):
-    """To which tasks."""
+    """Some rows of an operation."""
 
     rows: list[Row]
 
 
 class Ends(NamedTuple):
-    """What became of some: id, end, and the new revision or the reason."""
+    """The outcomes of some rows: id, result, and the new revision or the reason."""
 
     ends: list[tuple[str, RowResult, str]]
 
 
-def understood(
+def parse_line(
     line: Mapping[str, Any],
 ) -> Head | JournaledRows | Ends | float | Mapping[str, Any] | None:
-    """A line's meaning: a float is when it was over, a mapping is a note; None: it has none."""
+    """Parse a line: a float is the time of the `end` line, a mapping is a note; None: invalid."""
     try:
         match line["line"]:
             case "intent":
@@ -56,19 +56,19 @@ def understood(
                 return _moment(line["when"])
             case "note":
                 return line
-    except NOT_OURS:
+    except PARSE_ERRORS:
         return None
     return None
 
 
-def ended_as(row: Row, end: RowResult, words: str) -> RowOutcome:
-    """What became of a row, as a line has it."""
+def make_row_outcome(row: Row, end: RowResult, words: str) -> RowOutcome:
+    """Make the outcome of a row from a line's result and text."""
     return RowOutcome(row, end, rev=words) if end is RowResult.DONE else RowOutcome(row, end, words)
 
 
 def _unpacked(packed: Sequence[str]) -> Row:
     ident, state, rev, *end = packed
-    return Row(_text(ident), State(state), _text(rev), end=State(end[0]) if end else None)
+    return Row(_text(ident), State(state), _text(rev), target=State(end[0]) if end else None)
 
 
 def _intent(head: Mapping[str, Any]) -> Intent:
@@ -80,6 +80,6 @@ def _intent(head: Mapping[str, Any]) -> Intent:
     return Intent(**fields, who=Who(**said, pid=_amount(person.get("pid", 0))))
 
 
-_text = partial(decode.text, what="a text", most=LONGEST)
-_amount = partial(decode.count, what="a number of tasks")
-_moment = partial(decode.epoch, what="a time")
+_text = partial(decode.check_text, what="a text", most=MAX_LINE_BYTES)
+_amount = partial(decode.check_count, what="a number of tasks")
+_moment = partial(decode.check_epoch, what="a time")

@@ -1,4 +1,4 @@
-"""Writing operations down: who, what and why, what tasks were, and what became of each row."""
+"""Write an operation to the journal: who, what and why, task images, and each row's outcome."""
 
 from __future__ import annotations
 
@@ -15,80 +15,82 @@ from engine.operations.plans import NO_VALUES, Plan, Row
 from engine.store import Unavailable
 from engine.system import files
 
-SECRET = 0o600
-"""Mode of what tasks were: they may have been edited because of what stood in them."""
+IMAGE_FILE_MODE = 0o600
+"""Mode of the file with task images: a task may have been edited to remove a secret."""
 
-CHUNK = 500
-"""Rows a line."""
+ROWS_PER_LINE = 500
+"""Rows in one line."""
 
 _ADDRESS = re.compile(r"(?:\"[^\"@]*\"|(?<![^\s@<>\"'=:,;])[^\s@<>\"'=:,;]+)@(?=[^\s@])")
-"""The part of a mail address that is not shown, with its @; it begins where a word begins."""
+"""The local part of a mail address with its @, from the beginning of a word."""
 
-HIDDEN = "...@"
-"""What stands for it."""
+MASKED_LOCAL_PART = "...@"
+"""The text that replaces it."""
 
 _NEW = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Who(NamedTuple):
-    """Who carried an operation out."""
+    """The operator of an operation, as the environment shows it."""
 
     user: str
-    """The name of the user the process runs as."""
+    """The name of the user that the process runs as."""
     sudo: str = ""
     """`SUDO_USER`."""
     ssh: str = ""
-    """`SSH_CONNECTION`: from where they are logged in."""
+    """`SSH_CONNECTION`: the address of the client."""
     host: str = ""
     pid: int = 0
 
     @property
     def name(self) -> str:
-        """The person behind it, as far as that is known."""
+        """The person, as far as known: the sudo user, else the user."""
         return self.sudo or self.user
 
 
 class Intent(NamedTuple):
-    """What is about to be done, and why."""
+    """What an operation is about to do, and why."""
 
     verb: str
     who: Who
     reason: str = ""
     filter: str = ""
     scope: str = ""
-    """What was acted on, in words: `all 201 that matched`."""
+    """What it acts on, in words: `all 201 that matched`."""
     undoes: str = ""
-    """The operation that it takes back."""
+    """The id of the operation that it undoes."""
     follows: str = ""
-    """The interrupted operation that it goes on with."""
+    """The id of the interrupted operation that it continues."""
     values: Mapping[str, Any] = NO_VALUES
     pace: Mapping[str, Any] = NO_VALUES
-    """How fast, and when to stop, where it is paced."""
+    """Rate and stop rules of a replay."""
 
 
 class JournalWriter:
-    """Writes one operation down; nobody else does, its flock says so."""
+    """Appends to one operation's file. Its flock excludes other writers."""
 
     def __init__(self, op: str, path: str, fd: int, folder: int, clock: Any) -> None:
-        """Of two open descriptors: the operation's file at `path`, the journal's folder; ours."""
+        """`fd` is the operation's file at `path`, `folder` the journal's folder; `close` closes
+        both.
+        """
         self.op = op
         self._path, self._fd, self._folder, self._clock = path, fd, folder, clock
         self._before = -1
         self._torn = False
 
-    def say(self, what: str, **words: Any) -> None:
-        """Write down that something happened meanwhile; not waited for.
+    def write_note(self, what: str, **words: Any) -> None:
+        """Append a note, without fsync.
 
         Raises:
             Unavailable: it cannot be written.
         """
-        self._write([{"line": "note", "what": what, **_masked(words)}], sync=False)
+        self._write([{"line": "note", "what": what, **_mask_values(words)}], sync=False)
 
-    def keep(self, images: Sequence[tuple[str, bytes]]) -> None:
-        """Keep what tasks are before they are changed; durable when it returns.
+    def save_images(self, images: Sequence[tuple[str, bytes]]) -> None:
+        """Save the images of tasks before they are changed; durable when it returns.
 
         Raises:
-            Unavailable: it cannot be written; nothing may be changed.
+            Unavailable: they cannot be written; no task may be changed.
         """
         if not images:
             return
@@ -98,28 +100,28 @@ class JournalWriter:
         )
         try:
             if self._before < 0:
-                owner = files.owner_for(os.fstat(self._folder))
+                owner = files.new_file_owner(os.fstat(self._folder))
                 name = f"{self.op}.before"
-                self._before = files.create(name, self._folder, owner, SECRET, _NEW)
+                self._before = files.create_file(name, self._folder, owner, IMAGE_FILE_MODE, _NEW)
                 files.fsync(self._folder)
             self._require_there()
             files.write_all(self._before, data)
             files.fsync(self._before)
         except OSError as error:
             raise Unavailable(
-                f"what the tasks are cannot be kept, so none is changed: {error.strerror}"
+                f"cannot save task images, nothing changed: {error.strerror}"
             ) from error
 
-    def outcomes(self, ended: Sequence[RowOutcome]) -> None:
-        """Write down what became of some rows; durable when it returns.
+    def write_outcomes(self, ended: Sequence[RowOutcome]) -> None:
+        """Append the outcomes of some rows; durable when it returns.
 
         Raises:
-            Unavailable: it cannot be written.
+            Unavailable: they cannot be written.
         """
         self._write(_packed_ends(ended))
 
-    def end(self, report: Report) -> None:
-        """Write down that it is over; durable when it returns.
+    def write_end(self, report: Report) -> None:
+        """Append the `end` line; durable when it returns.
 
         Raises:
             Unavailable: it cannot be written.
@@ -128,7 +130,9 @@ class JournalWriter:
         self._write([{"line": "end", "planned": len(report.plan.rows), **counts}])
 
     def close(self) -> None:
-        """Let go of it: from now on it counts as ended, or as interrupted."""
+        """Close the files and release the flock: the operation now counts as ended, or
+        interrupted.
+        """
         for fd in (self._fd, self._before, self._folder):
             if fd >= 0:
                 os.close(fd)
@@ -149,62 +153,61 @@ class JournalWriter:
             raise Unavailable(f"the journal cannot be written: {error.strerror}") from error
 
     def _require_there(self) -> None:
-        """Make sure that what is written can be found again: its folder may have been replaced.
+        """Check that the open file still has its name: its folder may have been replaced.
 
         Raises:
-            OSError: it cannot.
+            OSError: it has not.
         """
         try:
             there, ours = os.stat(self._path, follow_symlinks=False), os.fstat(self._fd)
         except FileNotFoundError:
             there = None
         if there is None or (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino):
-            raise OSError(errno.ESTALE, f"{self._path} was removed meanwhile", self._path)
+            raise OSError(errno.ESTALE, f"{self._path} was removed or replaced", self._path)
 
 
-def mask(text: str) -> str:
-    """A text without whole mail addresses: `...@example.net`."""
-    return _ADDRESS.sub(HIDDEN, text) if "@" in text else text
+def mask_addresses(text: str) -> str:
+    """Mask the local part of mail addresses in a text: `...@example.net`."""
+    return _ADDRESS.sub(MASKED_LOCAL_PART, text) if "@" in text else text
 
 
-def who(environ: Mapping[str, str], user: str, host: str, pid: int) -> Who:
-    """Who carries something out, by the environment of a process."""
+def identify_operator(environ: Mapping[str, str], user: str, host: str, pid: int) -> Who:
+    """Identify the operator from the environment of the process."""
     return Who(user, environ.get("SUDO_USER", ""), environ.get("SSH_CONNECTION", ""), host, pid)
 
 
-def _masked(words: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _plain(value) for name, value in words.items()}
+def _mask_values(words: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _mask_value(value) for name, value in words.items()}
 
 
-def _plain(value: Any) -> Any:
+def _mask_value(value: Any) -> Any:
     if isinstance(value, str):
-        return mask(value)
+        return mask_addresses(value)
     if isinstance(value, Mapping):
-        return _masked(value)
+        return _mask_values(value)
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_mask_value(one) for one in value]
     return value
 
 
 def _packed(row: Row) -> list[str]:
     packed = [row.id, str(row.state), row.rev]
-    return packed if row.end is None else [*packed, str(row.end)]
+    return packed if row.target is None else [*packed, str(row.target)]
 
 
 def _packed_ends(ended: Sequence[RowOutcome]) -> Iterator[Mapping[str, Any]]:
-    for start in range(0, len(ended), CHUNK):
+    for start in range(0, len(ended), ROWS_PER_LINE):
         line: dict[str, Any] = {"line": "ends"}
-        for one in ended[start : start + CHUNK]:
-            words = one.rev if one.end is RowResult.DONE else mask(one.words)
-            line.setdefault(str(one.end), {})[one.row.id] = words
+        for one in ended[start : start + ROWS_PER_LINE]:
+            words = one.rev if one.result is RowResult.DONE else mask_addresses(one.reason)
+            line.setdefault(str(one.result), {})[one.row.id] = words
         yield line
 
 
-def begun(op: str, now: float, intent: Intent, plan: Plan) -> bytes:
-    """How an operation's file begins: what is about to be done, what is left out, and all rows.
+def format_intent(op: str, now: float, intent: Intent, plan: Plan) -> bytes:
+    """The first lines of an operation's file: intent, excluded rows, then all rows.
 
-    The rows come last: with them it is whole, and what was left out never looks as if it were still
-    to be done.
+    The rows come last, because they complete the file: an excluded row must never look open.
     """
     excluded = [RowOutcome(row, RowResult.EXCLUDED, why) for row, why in plan.excluded]
     lines: list[Mapping[str, Any]] = [
@@ -212,34 +215,37 @@ def begun(op: str, now: float, intent: Intent, plan: Plan) -> bytes:
             "line": "intent",
             "when": now,
             "op": op,
-            **_masked(intent._asdict()),
+            **_mask_values(intent._asdict()),
             "who": intent.who._asdict(),
             "planned": len(plan.rows),
         },
         *({"when": now, **line} for line in _packed_ends(excluded)),
         *(
-            {"line": "rows", "rows": [_packed(row) for row in plan.rows[start : start + CHUNK]]}
-            for start in range(0, len(plan.rows), CHUNK)
+            {
+                "line": "rows",
+                "rows": [_packed(row) for row in plan.rows[start : start + ROWS_PER_LINE]],
+            }
+            for start in range(0, len(plan.rows), ROWS_PER_LINE)
         ),
     ]
     return "".join(json.dumps(line) + "\n" for line in lines).encode()
 
 
-def created(folder: int, now: float) -> tuple[str, int]:
-    """A new operation's name, and its file."""
+def create_operation_file(folder: int, now: float) -> tuple[str, int]:
+    """Create the file of a new operation; return its id and the open file."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
-    owner = files.owner_for(os.fstat(folder))
+    owner = files.new_file_owner(os.fstat(folder))
     number = int.from_bytes(os.urandom(4))
     while True:
         op = f"{stamp}-{number:08x}"
         try:
-            return op, files.create(f"{op}.jsonl", folder, owner, files.FILE_MODE, _NEW)
+            return op, files.create_file(f"{op}.jsonl", folder, owner, files.FILE_MODE, _NEW)
         except FileExistsError:
-            number = (number + 1) % (1 << 32)  # somebody else's
+            number = (number + 1) % (1 << 32)  # taken by another process
 
 
 def end_torn_line(fd: int) -> None:
-    """What a crash cut off becomes a damaged line, and not the beginning of the next one."""
+    """End a line that a crash cut off, so that it does not merge with the next one."""
     size = os.fstat(fd).st_size
     if size and os.pread(fd, 1, size - 1) != b"\n":
         files.write_all(fd, b"\n")

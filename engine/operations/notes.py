@@ -1,11 +1,11 @@
-"""What operators wrote down about tasks: one file of JSON lines in a spool's journal.
+"""Operators' notes on tasks: one file of JSON lines in a spool's journal folder.
 
-A note is kept beside the task and not in it, so that no worker stumbles over it. It stays with its
-task wherever that goes; once the task is nowhere any more it is dropped (`sweep`). No mail address
-is written in full.
+Notes are stored beside the task and not in it, so that no worker stumbles over them. A note stays
+with its task through all states; once the task has left the store, `sweep_notes` removes it.
+No mail address is written in full.
 
-Lines are only ever added, under the file's flock; the last one about a task wins when it takes the
-notes before it away. A line without its end was cut off by a crash and counts for nothing.
+Lines are appended under the file's flock; a line with an empty text deletes the earlier notes of
+its task. A line without a newline was cut off by a crash and is ignored.
 """
 
 from __future__ import annotations
@@ -19,98 +19,100 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from engine.model import Missing
-from engine.operations.journal import mask
+from engine.operations.journal import mask_addresses
 from engine.store import Store, Unavailable
 from engine.system import files
 from engine.text import decode
 
-NAME = "notes.jsonl"
+NOTES_FILE_NAME = "notes.jsonl"
 
-LONGEST = 500
-"""Characters of a note."""
+MAX_NOTE_CHARS = 500
+"""Maximum characters of a note."""
 
-AWAY = "-"
-"""What is typed to take a task's notes away: an empty line is how a question is closed."""
+DELETE_INPUT = "-"
+"""The input that deletes a task's notes; an empty input only closes the prompt."""
 
-LIMIT = 4 << 20
-"""Bytes of all notes: the console holds them in memory. Some ten thousand fit."""
+MAX_NOTES_BYTES = 4 << 20
+"""Maximum bytes of the file (about ten thousand notes): the console holds all notes in memory."""
 
 _NEW = "notes.new"
 _CUT_OFF = b" cut off\n"
-"""Put behind a line that a crash left without its end: with it, it never becomes a whole one."""
+"""Appended to a line that a crash cut off, so that it never becomes a valid one."""
 
 
 class Note(NamedTuple):
-    """What somebody wrote down about a task."""
+    """An operator's note on a task."""
 
     when: float
     """Epoch seconds UTC."""
     who: str
     text: str
-    """On one line, without whole mail addresses; foreign to whoever shows it."""
+    """One line, without full mail addresses; untrusted: make it safe before showing it."""
 
 
-Noted: TypeAlias = Mapping[str, tuple[Note, ...]]
-"""The notes on each task that has some, by its id, the oldest first."""
+NotesById: TypeAlias = Mapping[str, tuple[Note, ...]]
+"""Notes by task id, the oldest first."""
 
-NOTHING: Noted = MappingProxyType({})
+NO_NOTES: NotesById = MappingProxyType({})
 
 
 class Notes:
-    """The notes on one spool's tasks. Their folder is made when the first is written."""
+    """The notes of one spool. Their folder is created with the first note."""
 
     def __init__(self, folder: str, root: str = "", clock: Callable[[], float] = time.time) -> None:
         """`root` is the folder below which no symbolic link is followed."""
         self.folder, self._root, self._clock = folder, root, clock
-        self._known: tuple[tuple[int, int, int] | None, Noted] = (None, NOTHING)
+        self._known: tuple[tuple[int, int, int] | None, NotesById] = (None, NO_NOTES)
 
     def add(self, ident: str, text: str, who: str) -> None:
-        """Write a note on a task down; durable when it returns. An empty one takes its notes away.
+        """Append a note on a task; durable when it returns. An empty text deletes its notes.
 
         Raises:
-            Unavailable: it cannot be written; the notes are as they were.
+            Unavailable: it cannot be written; the notes are unchanged.
         """
-        line = {"when": self._clock(), "who": who, "id": ident, "text": tidy(text)}
+        line = {"when": self._clock(), "who": who, "id": ident, "text": clean_note(text)}
         data = f"{json.dumps(line)}\n".encode()
         try:
-            with self._ours() as (fd, folder):
+            with self._open_locked() as (fd, folder):
                 size = os.fstat(fd).st_size
-                if size + len(data) > LIMIT:
-                    raise Unavailable(f"{self._path}: full, expected at most {LIMIT:,} bytes")
+                if size + len(data) > MAX_NOTES_BYTES:
+                    raise Unavailable(
+                        f"{self._path}: full, expected at most {MAX_NOTES_BYTES:,} bytes"
+                    )
                 is_torn = size and os.pread(fd, 1, size - 1) != b"\n"
                 files.write_all(fd, _CUT_OFF + data if is_torn else data)
                 files.fsync(fd)
                 if not size:
                     files.fsync(folder)
         except OSError as error:
-            raise self._trouble("the note is not written", error) from error
+            raise self._trouble("cannot write the note", error) from error
 
-    def of(self, ident: str) -> tuple[Note, ...]:
+    def of_task(self, ident: str) -> tuple[Note, ...]:
         """The notes on a task, the oldest first.
 
         Raises:
             Unavailable: they cannot be read.
         """
-        return self.all().get(ident, ())
+        return self.read_all().get(ident, ())
 
-    def noted(self) -> frozenset[str]:
+    def noted_ids(self) -> frozenset[str]:
         """Ids of the tasks that have a note.
 
         Raises:
             Unavailable: they cannot be read.
         """
-        return frozenset(self.all())
+        return frozenset(self.read_all())
 
-    def all(self) -> Noted:
-        """Every note; read only when the file has changed since.
+    def read_all(self) -> NotesById:
+        """All notes; the file is only read again if it has changed.
 
         Raises:
             Unavailable: they cannot be read.
         """
         try:
-            folder = files.reach(self.folder, self._root)
+            folder = files.open_dir_path(self.folder, self._root)
             try:
-                fd = files.open_plain(NAME, folder)
+                fd = files.open_plain(NOTES_FILE_NAME, folder)
             finally:
                 os.close(folder)
             try:
@@ -118,69 +120,70 @@ class Notes:
             finally:
                 os.close(fd)
         except FileNotFoundError:
-            return NOTHING
+            return NO_NOTES
         except OSError as error:
-            raise self._trouble("the notes are not read", error) from error
+            raise self._trouble("cannot read the notes", error) from error
 
-    def drop(self, gone: Collection[str]) -> int:
-        """Forget the notes on these tasks for good, and what no longer counts; how many tasks.
+    def remove_notes(self, gone: Collection[str]) -> int:
+        """Rewrite the file without the notes on these tasks; return the number of tasks removed.
 
-        What others write meanwhile waits, and is kept.
+        Other writers wait for the flock, so no note is lost.
 
         Raises:
-            Unavailable: the file cannot be written anew; it is as it was.
+            Unavailable: the file cannot be rewritten; it is unchanged.
         """
         try:
-            with self._ours() as (fd, folder):
+            with self._open_locked() as (fd, folder):
                 noted = self._read(fd)
                 kept = {ident: notes for ident, notes in noted.items() if ident not in gone}
                 self._replace(fd, folder, kept)
                 return len(noted) - len(kept)
         except OSError as error:
-            raise self._trouble("the notes are not swept", error) from error
+            raise self._trouble("cannot sweep the notes", error) from error
 
-    def _replace(self, fd: int, folder: int, kept: Noted) -> None:
+    def _replace(self, fd: int, folder: int, kept: NotesById) -> None:
         lines = (
             json.dumps({"when": note.when, "who": note.who, "id": ident, "text": note.text})
             for ident, notes in kept.items()
             for note in notes
         )
-        files.forget(_NEW, folder)  # of one who was killed here: nobody else is here now
-        new = files.create(_NEW, folder, None)
+        files.unlink_quietly(_NEW, folder)  # left by a killed process; we hold the flock
+        new = files.create_file(_NEW, folder, None)
         try:
-            files.resemble(new, os.fstat(fd))
+            files.copy_mode(new, os.fstat(fd))
             files.write_all(new, "".join(f"{line}\n" for line in lines).encode())
             files.fsync(new)
-            files.rename(_NEW, NAME, src_dir_fd=folder, dst_dir_fd=folder)
+            files.rename(_NEW, NOTES_FILE_NAME, src_dir_fd=folder, dst_dir_fd=folder)
             files.fsync(folder)
         finally:
             os.close(new)
 
-    def _read(self, fd: int) -> Noted:
-        seen = os.fstat(fd)  # before it is read: what is added meanwhile makes it another one
+    def _read(self, fd: int) -> NotesById:
+        seen = os.fstat(fd)  # before reading, so that a later change gives another key
         key = (seen.st_ino, seen.st_size, seen.st_mtime_ns)
         if self._known[0] != key:
-            if seen.st_size > LIMIT:
+            if seen.st_size > MAX_NOTES_BYTES:
                 raise Unavailable(
-                    f"{self._path}: {seen.st_size:,} bytes, expected at most {LIMIT:,}"
+                    f"{self._path}: {seen.st_size:,} bytes, expected at most {MAX_NOTES_BYTES:,}"
                 )
-            self._known = (key, understood(os.pread(fd, LIMIT, 0)))
+            self._known = (key, parse_notes(os.pread(fd, MAX_NOTES_BYTES, 0)))
         return self._known[1]
 
     @contextmanager
-    def _ours(self) -> Iterator[tuple[int, int]]:
-        """The file, its flock ours, and its folder; the one of that name, not one that was swept.
+    def _open_locked(self) -> Iterator[tuple[int, int]]:
+        """Open the file with its flock held, and its folder; reopens a file that was replaced
+        meanwhile.
 
         Raises:
-            OSError: it cannot be had.
+            OSError: it cannot be opened or locked.
         """
         folder = self._open()
         try:
             while True:
-                fd = files.open_shared(NAME, folder, os.O_RDWR | os.O_APPEND)
+                fd = files.open_shared(NOTES_FILE_NAME, folder, os.O_RDWR | os.O_APPEND)
                 try:
                     with files.Flock(fd):
-                        if _stands(fd, folder):
+                        if _has_its_name(fd, folder):
                             yield fd, folder
                             return
                 finally:
@@ -189,8 +192,8 @@ class Notes:
             os.close(folder)
 
     def _open(self) -> int:
-        """The folder, to write in: one that is passed through only cannot be made durable."""
-        passed = files.reach(self.folder, self._root, make=True)
+        """Open the folder for reading, so that it can be synced: an O_PATH descriptor cannot."""
+        passed = files.open_dir_path(self.folder, self._root, make=True)
         try:
             return files.open_folder(".", passed)
         finally:
@@ -198,44 +201,48 @@ class Notes:
 
     @property
     def _path(self) -> str:
-        return f"{self.folder}/{NAME}"
+        return f"{self.folder}/{NOTES_FILE_NAME}"
 
     def _trouble(self, what: str, error: OSError) -> Unavailable:
         return Unavailable(f"{what}: {self._path}: {error.strerror or error}")
 
 
-def sweep(notes: Notes, store: Store) -> int:
-    """Forget the notes on tasks that are nowhere in their store any more; on how many.
+def sweep_notes(notes: Notes, store: Store) -> int:
+    """Delete the notes on tasks that have left the store; return the number of these tasks.
 
-    They are looked for twice: a task that is being moved is nowhere for a moment.
+    Each is looked up twice: a task that is being moved is missing for a moment.
 
     Raises:
-        Unavailable: the store or the notes cannot be read, or the notes not be written.
+        Unavailable: the store or the notes cannot be read, or the notes cannot be written.
     """
-    gone = notes.noted()
+    gone = notes.noted_ids()
     for _ in range(2):
         if gone:
-            gone = frozenset(found.id for found in store.look(gone) if isinstance(found, Missing))
-    return notes.drop(gone) if gone else 0
+            gone = frozenset(found.id for found in store.scan(gone) if isinstance(found, Missing))
+    return notes.remove_notes(gone) if gone else 0
 
 
-def wrong(text: str) -> str:
-    """Why something that is typed is no note, in words; "" when it is one."""
-    return f"a note has at most {LONGEST} characters" if len(text.strip()) > LONGEST else ""
+def note_problem(text: str) -> str:
+    """Why a typed text cannot be a note; "" if it can."""
+    return (
+        f"a note has at most {MAX_NOTE_CHARS} characters"
+        if len(text.strip()) > MAX_NOTE_CHARS
+        else ""
+    )
 
 
-def meant(text: str) -> str:
-    """What is to be kept of something that is typed; "" takes the notes away."""
-    return "" if text.strip() == AWAY else tidy(text)
+def parse_note(text: str) -> str:
+    """The note to store for a typed text; "" deletes the task's notes."""
+    return "" if text.strip() == DELETE_INPUT else clean_note(text)
 
 
-def tidy(text: str) -> str:
-    """A note as it is kept: on one line, without whole mail addresses, at most 500 characters."""
-    return mask(" ".join(text[: 8 * LONGEST].split()))[:LONGEST]
+def clean_note(text: str) -> str:
+    """Normalize a note: one line, no full mail addresses, at most 500 characters."""
+    return mask_addresses(" ".join(text[: 8 * MAX_NOTE_CHARS].split()))[:MAX_NOTE_CHARS]
 
 
-def understood(data: bytes) -> Noted:
-    """The notes in such a file; what is no whole line of its kind is passed by."""
+def parse_notes(data: bytes) -> NotesById:
+    """Parse a file of notes; invalid and incomplete lines are skipped."""
     noted: dict[str, list[Note]] = {}
     *whole, _ = data.split(b"\n")
     for line in whole:
@@ -252,17 +259,19 @@ def understood(data: bytes) -> Noted:
 
 def _line(line: bytes) -> tuple[str, Note] | None:
     try:
-        told = decode.mapping(decode.load_json(line, LIMIT))
-        ident, who, text = (decode.text(told.get(k), k, LIMIT) for k in ("id", "who", "text"))
-        return ident, Note(decode.epoch(told.get("when"), "when"), who, tidy(text))
+        told = decode.check_object(decode.load_json(line, MAX_NOTES_BYTES))
+        ident, who, text = (
+            decode.check_text(told.get(k), k, MAX_NOTES_BYTES) for k in ("id", "who", "text")
+        )
+        return ident, Note(decode.check_epoch(told.get("when"), "when"), who, clean_note(text))
     except decode.Malformed:
         return None
 
 
-def _stands(fd: int, folder: int) -> bool:
-    """Whether an open file still has its name in a folder."""
+def _has_its_name(fd: int, folder: int) -> bool:
+    """True if an open file still has its name in the folder."""
     try:
-        now = os.stat(NAME, dir_fd=folder, follow_symlinks=False)
+        now = os.stat(NOTES_FILE_NAME, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return False
     return os.path.samestat(os.fstat(fd), now)

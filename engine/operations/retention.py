@@ -1,6 +1,7 @@
-"""What was purged or done long ago is deleted for good: seldom, by the times of files alone.
+"""Retention: delete old journal files, and decide by marker files when a sweep is due.
 
-A timer's run pays one look at a marker for it, so nothing here loads what reads a journal.
+A worker started by a timer pays one `stat` of a marker, so this module imports nothing that reads a
+journal.
 """
 
 from __future__ import annotations
@@ -11,51 +12,53 @@ import stat
 
 from engine.system import files
 
-PERIOD = 3600.0
-"""Seconds between two sweeps, at least."""
+SWEEP_PERIOD_SECONDS = 3600.0
+"""Minimum seconds between two sweeps."""
 
-DAYS = 30.0
+JOURNAL_DAYS = 30.0
 """Days for which an operation stays in the journal."""
 
-OPERATION = re.compile(r"([0-9]{8}T[0-9]{6}Z-[0-9a-f]{8})\.(jsonl|before)")
-"""Names of the files of a journal: the operation, and which of its files."""
+OPERATION_FILE_NAME = re.compile(r"([0-9]{8}T[0-9]{6}Z-[0-9a-f]{8})\.(jsonl|before)")
+"""Names of journal files: the operation's id, and the kind of file."""
 
-MARKER = "swept"
-"""A file on the desk: it was swept when this was changed last."""
+SWEEP_MARKER = "swept"
+"""A file in the staging directory; its modification time is the time of the last sweep."""
 
-MAIL_MARKER = "swept-mail"
-"""The same for the mail spool."""
+MAIL_SWEEP_MARKER = "swept-mail"
+"""The marker of the mail spool's sweep."""
 
-QUEUED_MARKER = "queued-mail"
-"""The same for the check for spooled mails without a task."""
+MAIL_CHECK_MARKER = "queued-mail"
+"""The marker of the check for spooled mails without a task."""
 
-QUEUING_PERIOD = 60.0
-"""Seconds between two such checks, at least."""
+MAIL_CHECK_PERIOD_SECONDS = 60.0
+"""Minimum seconds between two such checks."""
 
 
-def is_due(desk: str, now: float, marker: str = MARKER, period: float = PERIOD) -> bool:
-    """Whether a spool's desk is to be swept, at this moment (epoch seconds UTC).
+def is_sweep_due(
+    desk: str, now: float, marker: str = SWEEP_MARKER, period: float = SWEEP_PERIOD_SECONDS
+) -> bool:
+    """True if a sweep of the staging directory is due at `now` (epoch seconds UTC).
 
-    With another marker: whether what that one stands for is.
+    Another `marker` and `period` decide on another check.
     """
     try:
         seen = os.stat(f"{desk}/{marker}", follow_symlinks=False)
     except FileNotFoundError:
         kept = ("trash", "journal")
-        return marker != MARKER or any(files.is_folder(f"{desk}/{name}") for name in kept)
+        return marker != SWEEP_MARKER or any(files.is_folder(f"{desk}/{name}") for name in kept)
     except OSError:
-        return False  # whoever opens the desk says why
-    # One from the future is from a clock that was wrong, and must not put it off for good.
+        return False  # opening the staging directory reports the error
+    # A time in the future comes from a wrong clock, and must not delay the sweep forever.
     return not 0 <= now - seen.st_mtime < period
 
 
-def mark(desk: str, root: str, marker: str = MARKER) -> None:
-    """Remember that it is swept now; before it begins, so that others leave it to us.
+def touch_marker(desk: str, root: str, marker: str = SWEEP_MARKER) -> None:
+    """Set the marker to now. Call it before the sweep, so that other processes skip it.
 
     Raises:
-        OSError: that could not be written.
+        OSError: the marker cannot be written.
     """
-    folder = files.reach(desk, root)
+    folder = files.open_dir_path(desk, root)
     try:
         fd = files.open_shared(marker, folder, os.O_WRONLY)
     finally:
@@ -67,16 +70,16 @@ def mark(desk: str, root: str, marker: str = MARKER) -> None:
 
 
 def sweep_journal(folder: str, root: str, now: float, hours: float) -> int:
-    """Remove what tasks were, once that can no more be taken back, and operations of long ago.
+    """Remove images older than `hours` (no more undo), and operations older than `JOURNAL_DAYS`.
 
-    Answers how many files. None is read, and none that somebody still writes is touched.
+    Returns the number of removed files. Reads none of them, and skips those with a held flock.
 
     Raises:
-        OSError: the folder cannot be read, or a file of it not removed.
+        OSError: the folder cannot be read, or a file cannot be removed.
     """
     gone = 0
     try:
-        passed = files.reach(folder, root)
+        passed = files.open_dir_path(folder, root)
     except FileNotFoundError:
         return 0
     try:
@@ -85,18 +88,18 @@ def sweep_journal(folder: str, root: str, now: float, hours: float) -> int:
         os.close(passed)
     try:
         for name in sorted(os.listdir(dir_fd)):
-            is_ours = OPERATION.fullmatch(name)
+            is_ours = OPERATION_FILE_NAME.fullmatch(name)
             if not is_ours:
                 continue
-            limit = hours * 3600 if is_ours[2] == "before" else DAYS * 86400
+            limit = hours * 3600 if is_ours[2] == "before" else JOURNAL_DAYS * 86400
             try:
                 seen = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
             except FileNotFoundError:
-                continue  # somebody else sweeps here
+                continue  # another process sweeps, too
             if not stat.S_ISREG(seen.st_mode):
-                continue  # nothing of ours
+                continue  # not a journal file
             if now - seen.st_mtime > limit and _is_free(f"{is_ours[1]}.jsonl", dir_fd):
-                files.forget(name, dir_fd)
+                files.unlink_quietly(name, dir_fd)
                 gone += 1
     finally:
         os.close(dir_fd)
@@ -107,7 +110,7 @@ def _is_free(name: str, dir_fd: int) -> bool:
     try:
         fd = files.open_plain(name, dir_fd)
     except OSError:
-        return True  # what is not there, or is no plain file, is nobody's operation
+        return True  # missing or not a regular file: no process writes it
     try:
         return files.is_unclaimed(fd)
     finally:

@@ -1,4 +1,4 @@
-"""A plan carried out and written down: what the console and the command line have in common."""
+"""Apply a plan and write it to the journal: shared by the console and the command line."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ import errno
 from collections.abc import Callable, Mapping
 
 from engine.operations import execute
-from engine.operations.execute import Allowed, Report, RowResult, any_room, freely
+from engine.operations.execute import (
+    RefusalCheck,
+    Report,
+    RowResult,
+    always_allowed,
+    unlimited_trash,
+)
 from engine.operations.journal import Intent, Journal
 from engine.operations.plans import Plan
-from engine.operations.trash import Room
+from engine.operations.trash import TrashQuota
 from engine.store import Store, Unavailable
 from engine.verbs import VERBS
 
 
-def carry_out(
+def run_journaled_plan(
     store: Store,
     journal: Journal | None,
     plan: Plan,
@@ -23,20 +29,19 @@ def carry_out(
     *,
     told: Callable[[Mapping[RowResult, int]], None] = lambda counts: None,
     halted: Callable[[], bool] = lambda: False,
-    allowed: Allowed = freely,
+    allowed: RefusalCheck = always_allowed,
     quota: int | None = None,
 ) -> Report:
-    """Write the intent down, carry the plan out, write down what became of each row.
+    """Write the intent to the journal, apply the plan, and write down the outcome of each row.
 
-    What cannot be taken back is done even where nothing can be written down, and the report says
-    so: a full disk may be the reason why it is done. Without a journal or an intent nothing is
-    written down. The trash takes no more than `quota` bytes; None: there is no limit.
+    A verb that cannot be undone is applied even if the journal cannot be written, and the report
+    contains the error: a full disk may be the reason for the operation. Without a journal or an
+    intent, nothing is written. The trash takes at most `quota` bytes; None: no limit.
 
     Raises:
-        Unavailable: the intent cannot be written down, or what a task was cannot be read; nothing
-            was done.
+        Unavailable: the intent cannot be written, or saved images cannot be read; nothing was done.
     """
-    images = kept(journal, plan.undoes) if journal is not None and plan.undoes else None
+    images = saved_images(journal, plan.undoes) if journal is not None and plan.undoes else None
     pen, trouble = None, ""
     if journal is not None and intent is not None:
         said = intent._replace(
@@ -48,11 +53,11 @@ def carry_out(
         try:
             pen = journal.begin(said, plan)
         except Unavailable as error:
-            if VERBS[plan.verb].safe:
-                raise Unavailable(f"nothing was done: {error}{_instead(error)}") from error
+            if VERBS[plan.verb].is_undoable:
+                raise Unavailable(f"nothing was done: {error}{_disk_full_advice(error)}") from error
             trouble = str(error)
     try:
-        report = execute.apply(
+        report = execute.apply_plan(
             store,
             plan,
             clock,
@@ -61,7 +66,7 @@ def carry_out(
             halted=halted,
             allowed=allowed,
             images=images,
-            fits=any_room if quota is None else Room(store, quota),
+            fits=unlimited_trash if quota is None else TrashQuota(store, quota),
         )
     finally:
         if pen is not None:
@@ -69,27 +74,27 @@ def carry_out(
     return report._replace(trouble=report.trouble or trouble)
 
 
-def _instead(error: Unavailable) -> str:
-    """What can be done all the same where there is no room to write an intent down."""
+def _disk_full_advice(error: Unavailable) -> str:
+    """Advice for a full disk: what works without writing an intent."""
     cause = error.__cause__
     full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
-    return "; expunge, which is for good, makes room without it" if full else ""
+    return "; expunge (permanent) works without the journal and frees space" if full else ""
 
 
-def not_done(plan: Plan, why: str) -> Report:
-    """Every row accounted for of a plan that was not carried out at all."""
+def failed_report(plan: Plan, why: str) -> Report:
+    """A report for a plan that was not applied at all: every included row failed for one reason."""
     failed = tuple((row.id, why) for row in plan.included)
     return Report(plan, (), (), failed, tuple((row.id, out) for row, out in plan.excluded), why)
 
 
-def kept(journal: Journal, op: str) -> Mapping[str, bytes] | None:
-    """What the tasks of an operation were before it; None where its verb left them as they were.
+def saved_images(journal: Journal, op: str) -> Mapping[str, bytes] | None:
+    """The saved images of an operation, by task id; None if its verb does not change content.
 
     Raises:
-        Unavailable: that cannot be read, or the journal knows no such operation.
+        Unavailable: the images cannot be read, or the journal has no such operation.
     """
     operation = journal.operation(op)
     verb = operation and VERBS.get(operation.intent.verb)
     if verb is None:
-        raise Unavailable(f"the journal does not know what {op} was")
-    return None if verb.keeps else journal.images(op)
+        raise Unavailable(f"the journal has no operation {op}")
+    return None if verb.keeps_bytes else journal.images(op)

@@ -1,4 +1,4 @@
-"""How much tasks take up, with what belongs to them."""
+"""Sizes of tasks in bytes, with their payloads and other parts."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from engine.model import Task
 from engine.operations.plans import Row
 from engine.store import Gone, Store
 
-GROUP = 100
-"""Tasks that are weighed between two answers."""
+BATCH_TASKS = 100
+"""Tasks that are measured between two results."""
 
 
-def weigh(store: Store, rows: Iterable[Row]) -> Iterator[tuple[int, int]]:
-    """Bytes, and how many tasks, of some rows after others; one that has changed counts 0 bytes.
+def measure_tasks(store: Store, rows: Iterable[Row]) -> Iterator[tuple[int, int]]:
+    """Yield the bytes and the number of tasks of each batch of rows; a changed task counts 0 bytes.
 
     Raises:
         Unavailable: the store cannot be reached.
     """
     waiting = iter(rows)
-    while batch := list(islice(waiting, GROUP)):
+    while batch := list(islice(waiting, BATCH_TASKS)):
         wanted = {(row.id, row.state, row.rev) for row in batch}
-        seen = store.look({row.id for row in batch})
+        seen = store.scan({row.id for row in batch})
         tasks = [t for t in seen if isinstance(t, Task) and (t.id, t.state, t.rev) in wanted]
-        yield sum(size_of(store, task) for task in tasks), len(batch)
+        yield sum(task_bytes(store, task) for task in tasks), len(batch)
 
 
-def size_of(store: Store, task: Task) -> int:
-    """The bytes of a task and all that belongs to it, as far as they are known; 0 once it left."""
+def task_bytes(store: Store, task: Task) -> int:
+    """The known bytes of a task and all its parts; 0 if it has left."""
     try:
         return store.size(task)
     except Gone:

@@ -1,4 +1,4 @@
-"""The trash: what lies there, since when and from where, the way back, and how much more fits."""
+"""The trash: its tasks, their origin and time, the plan to restore them, and the size limit."""
 
 from __future__ import annotations
 
@@ -10,68 +10,68 @@ from engine.operations import plans, undo
 from engine.operations.execute import RowResult
 from engine.operations.journal import Journal
 from engine.operations.plans import Plan, Row
-from engine.operations.sizes import size_of
-from engine.operations.undo import Back
+from engine.operations.sizes import task_bytes
+from engine.operations.undo import UndoPlan
 from engine.store import Store
 from engine.verbs import VERBS
 
-SINCE = "trash_since"
-"""In the `extra` of a task in the trash: when it came there, epoch seconds UTC."""
+SINCE_KEY = "trash_since"
+"""The key in `Task.extra` for when a task was moved to the trash, epoch seconds UTC."""
 
-DAY = 86400.0
-"""Seconds before the oldest task came there from which on the journal is read: what brought it
-there began earlier."""
+JOURNAL_MARGIN_SECONDS = 86400.0
+"""Seconds: the journal is read from so long before the oldest task was trashed, because its
+operation began earlier."""
 
 
 class Origin(NamedTuple):
-    """Where a task in the trash came from, and so where it goes when it is restored."""
+    """The state that a task had before the trash, to which it is restored."""
 
     state: State
-    words: str
-    """How that is known."""
+    evidence: str
+    """How this is known."""
     op: str = ""
-    """The operation that put it there; "" where the journal knows of none."""
+    """The id of the operation that moved it to the trash; "" if the journal has none."""
 
 
-UNKNOWN = Origin(State.HELD, "nobody remembers where it stood: it comes back as held")
+UNKNOWN_ORIGIN = Origin(State.HELD, "former state unknown: restored as held")
 
 
-def lying(store: Store) -> Iterator[Task]:
-    """Everything in the trash, in the order of ids.
+def trashed_tasks(store: Store) -> Iterator[Task]:
+    """All tasks in the trash, in the order of ids.
 
     Raises:
         Unavailable: the store cannot be reached.
     """
     if State.TRASH in store.states:
-        seen = store.look({store.states[State.TRASH]})
+        seen = store.scan({store.states[State.TRASH]})
         yield from (task for task in seen if isinstance(task, Task) and task.state is State.TRASH)
 
 
-def since(task: Task) -> float | None:
-    """When a task came into the trash, epoch seconds UTC; None where that is not known."""
+def trashed_at(task: Task) -> float | None:
+    """When a task was moved to the trash, epoch seconds UTC; None if unknown."""
     try:
-        return float(task.extra[SINCE])
+        return float(task.extra[SINCE_KEY])
     except (KeyError, ValueError):
         return None
 
 
-def discarded(store: Store, now: float, hours: float) -> Iterator[Task]:
-    """What came into the trash more than `hours` ago.
+def expired_tasks(store: Store, now: float, hours: float) -> Iterator[Task]:
+    """The tasks that were moved to the trash more than `hours` ago.
 
-    What cannot be read as a task stays there: nobody knows what it was. So does what does not say
-    since when it lies there.
+    Files that cannot be read as a task stay in the trash, and so do tasks without a time.
 
     Raises:
         Unavailable: the store cannot be reached.
     """
-    for task in lying(store):
-        began = since(task)
+    for task in trashed_tasks(store):
+        began = trashed_at(task)
         if began is not None and now - began > hours * 3600:
             yield task
 
 
-def origins(journal: Journal | None, tasks: Sequence[Task]) -> dict[str, Origin]:
-    """Where some tasks in the trash came from: by the journal, else by what they say themselves.
+def find_origins(journal: Journal | None, tasks: Sequence[Task]) -> dict[str, Origin]:
+    """Find the former state of some tasks in the trash, from the journal, else from the task
+    itself.
 
     Raises:
         Unavailable: the journal cannot be read.
@@ -79,10 +79,10 @@ def origins(journal: Journal | None, tasks: Sequence[Task]) -> dict[str, Origin]
     left = {task.id: task for task in tasks}
     found: dict[str, Origin] = {}
     if journal is not None and left:
-        known = [moment for task in tasks if (moment := since(task)) is not None]
-        floor = min(known) - DAY if len(known) == len(tasks) else 0.0
+        known = [moment for task in tasks if (moment := trashed_at(task)) is not None]
+        floor = min(known) - JOURNAL_MARGIN_SECONDS if len(known) == len(tasks) else 0.0
         for operation in journal.operations(floor):
-            for row in _brought(journal, operation.op, operation.intent.verb, left):
+            for row in _trashed_rows(journal, operation.op, operation.intent.verb, left):
                 words = f"{operation.intent.verb} by {operation.intent.who.name}"
                 found[row.id] = Origin(row.state, words, operation.op)
                 del left[row.id]
@@ -90,92 +90,93 @@ def origins(journal: Journal | None, tasks: Sequence[Task]) -> dict[str, Origin]
                 break
     for ident, task in left.items():
         died = task.extra.get("dead_since")
-        found[ident] = Origin(State.DEAD, "it says when it died") if died else UNKNOWN
+        found[ident] = Origin(State.DEAD, "has a time of death") if died else UNKNOWN_ORIGIN
     return found
 
 
-def _brought(journal: Journal, op: str, verb: str, wanted: dict[str, Task]) -> list[Row]:
-    """The rows that an operation brought into the trash, of those that are wanted.
+def _trashed_rows(journal: Journal, op: str, verb: str, wanted: dict[str, Task]) -> list[Row]:
+    """The rows that an operation moved to the trash, out of the wanted ids.
 
-    One of which no outcome is known lies there all the same: so it came from where it was seen.
+    A row without an outcome counts too: the task is in the trash, so the operation moved it.
     """
     rows: list[Row] = []
     if verb not in VERBS:
-        return rows  # a journal may come from another version, or from anybody
+        return rows  # an unknown verb: written by another version or program
     for row, ended in journal.entries(op):
-        way = plans.way(verb, row)
+        way = plans.transition_of(verb, row)
         went = way is not None and way[1] is State.TRASH
-        if row.id in wanted and went and (ended is None or ended.end is RowResult.DONE):
+        if row.id in wanted and went and (ended is None or ended.result is RowResult.DONE):
             rows.append(row)
     return rows
 
 
-def restore(
+def plan_restore(
     store: Store, journal: Journal | None, plan: Plan, now: float, retention: float
-) -> Back:
-    """A plan to restore tasks, each to where it came from, as far as that is known.
+) -> UndoPlan:
+    """Plan to restore tasks, each to its former state, as far as that is known.
 
-    A dead task that the next run would delete there, being dead for longer than `retention` days,
-    comes back as held.
+    A task that has been dead for longer than `retention` days is restored as held: the next sweep
+    would delete it from the dead-letter queue.
 
     Raises:
         Unavailable: the store or the journal cannot be read.
     """
     wanted = {(row.id, row.rev) for row in plan.rows}
     there: dict[str, list[Task]] = {}
-    for task in store.look({row.id for row in plan.rows}):
+    for task in store.scan({row.id for row in plan.rows}):
         if isinstance(task, Task):
             there.setdefault(task.id, []).append(task)
     tasks = {t.id: t for found in there.values() for t in found if (t.id, t.rev) in wanted}
-    came = origins(journal, tuple(tasks.values()))
+    came = find_origins(journal, tuple(tasks.values()))
     rows, held = [], set()
     for row in plan.rows:
-        end = came.get(row.id, UNKNOWN).state
-        died = undo.died(tasks[row.id]) if row.id in tasks else None
-        back = undo.kept(row._replace(end=end), died, now, retention)
-        if back.end is not end:
+        end = came.get(row.id, UNKNOWN_ORIGIN).state
+        died = undo.death_time(tasks[row.id]) if row.id in tasks else None
+        back = undo.apply_retention(row._replace(target=end), died, now, retention)
+        if back.target is not end:
             held.add(row.id)
-        odd = row.odd or undo.double(store, row, there.get(row.id, ()))
-        rows.append(back._replace(odd=odd))
-    return Back(plan._replace(rows=tuple(rows)), frozenset(held))
+        odd = row.default_exclusion or undo.duplicate_problem(store, row, there.get(row.id, ()))
+        rows.append(back._replace(default_exclusion=odd))
+    return UndoPlan(plan._replace(rows=tuple(rows)), frozenset(held))
 
 
-class Room:
-    """How much more fits into a store's trash: asked for each task that is to go there.
+class TrashQuota:
+    """The space left in a store's trash: called for each task that goes there.
 
-    What others put there meanwhile is not seen: two that purge at once may exceed it a little.
+    What other processes add meanwhile is not counted: two concurrent purges may exceed the limit a
+    little.
     """
 
     def __init__(self, store: Store, quota: int) -> None:
-        """`quota` is in bytes; what lies there is weighed when it is asked first."""
+        """`quota` is in bytes; the present size is measured at the first call."""
         self._store, self._quota = store, quota
         self._left: int | None = None
 
     def __call__(self, task: Task) -> str:
-        """Why a task does not fit; "" when it does, and then it takes its room.
+        """Why a task does not fit; "" if it does, and then its size is reserved.
 
         Raises:
             Unavailable: the store cannot be reached.
         """
         if self._left is None:
-            self._left = self._quota - taken(self._store)
-        size = size_of(self._store, task)
+            self._left = self._quota - trash_bytes(self._store)
+        size = task_bytes(self._store, task)
         if size > self._left:
-            return full(self._quota)
+            return trash_full_message(self._quota)
         self._left -= size
         return ""
 
 
-def full(quota: int) -> str:
-    """Why something does not fit into the trash; `quota` is in bytes."""
+def trash_full_message(quota: int) -> str:
+    """The message for a full trash; `quota` is in bytes."""
     most = f"{quota / 1e6:.1f} MB"
-    return f"the trash is full: it takes at most {most}; expunge or restore some of it"
+    return f"the trash is full: limit {most}; expunge or restore some tasks"
 
 
-def taken(store: Store) -> int:
-    """Bytes of all that lies in the trash, with payloads.
+def trash_bytes(store: Store) -> int:
+    """Bytes of all tasks in the trash, with payloads.
 
     Raises:
         Unavailable: the store cannot be reached.
     """
-    return sum(size_of(store, task) for task in lying(store))
+    return sum(task_bytes(store, task) for task in trashed_tasks(store))

@@ -1,4 +1,4 @@
-"""Taking an operation back, which is a plan of its own; and finding out what a crash left open."""
+"""Undo an operation by a plan of its own; settle, continue or abandon an interrupted one."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from typing import Any, NamedTuple, TypeVar
 from engine import policy
 from engine.model import Edges, Missing, State, Task
 from engine.operations import controls, plans
-from engine.operations.execute import GROUP, Report, RowOutcome, RowResult
-from engine.operations.journal import HIDDEN, Entry, Journal, Operation
+from engine.operations.execute import JOURNAL_BATCH_ROWS, Report, RowOutcome, RowResult
+from engine.operations.journal import MASKED_LOCAL_PART, Entry, Journal, Operation
 from engine.operations.plans import Plan, Row
 from engine.store import Store, StoreError, Unavailable
-from engine.text.safe import shown
-from engine.verbs import VERBS, along
+from engine.text.safe import safe_line
+from engine.verbs import VERBS, keep_error
 
 T = TypeVar("T")
 
-FROM_WORK = "it came from work, where nobody works on it any more: it stays as it is"
-RETIRED = "dead for longer than the retention: it comes back as held"
-"""Why a dead task does not go back where it was: the next run would delete it there."""
+REASON_WAS_ACTIVE = "it was active, and its worker has ended: not moved back"
+REASON_RETENTION_OVER = "dead for longer than the retention: restored as held"
+"""Why a dead task is not restored as dead: the next sweep would delete it."""
 
 
-class Back(NamedTuple):
-    """An operation as it would be taken back."""
+class UndoPlan(NamedTuple):
+    """The plan that undoes an operation, or restores tasks from the trash."""
 
     plan: Plan
-    """Rows that cannot come back are odd in it, with the reason."""
+    """Rows that cannot be undone are excluded by default, with the reason."""
     held: frozenset[str]
-    """Ids of dead tasks that come back as held, because their retention is over."""
+    """Ids of dead tasks that are restored as held, because their retention is over."""
 
 
-def undo(
+def plan_undo(
     store: Store, journal: Journal, operation: Operation, now: float, retention: float
-) -> Back:
-    """The plan to take an operation back, as its tasks stand now; `retention` is in days.
+) -> UndoPlan:
+    """Plan to undo an operation, from the present state of its tasks; `retention` is in days.
 
     Raises:
         Unavailable: the journal or the store cannot be read.
@@ -44,83 +44,86 @@ def undo(
     images = journal.images(operation.op)
     rows: list[Row] = []
     held: set[str] = set()
-    done = (e for e in journal.entries(operation.op) if e.ended and e.ended.end is RowResult.DONE)
-    while batch := list(islice(done, GROUP)):
-        there = _there(store, {entry.row.id for entry in batch})[0]
+    done = (
+        e for e in journal.entries(operation.op) if e.outcome and e.outcome.result is RowResult.DONE
+    )
+    while batch := list(islice(done, JOURNAL_BATCH_ROWS)):
+        there = _look_up(store, {entry.row.id for entry in batch})[0]
         for entry in batch:
             tasks = there.get(entry.row.id, [])
-            task = _left(verb, entry, tasks)
-            row = _back(store, verb, entry, task, images)
-            row = row._replace(odd=row.odd or double(store, row, tasks))
-            if not row.odd and task is not None and row.end is State.DEAD:
+            task = _find_task(verb, entry, tasks)
+            row = _undo_row(store, verb, entry, task, images)
+            row = row._replace(
+                default_exclusion=row.default_exclusion or duplicate_problem(store, row, tasks)
+            )
+            if not row.default_exclusion and task is not None and row.target is State.DEAD:
                 since = _dead_since(store, task, images.get(row.id))
-                row = kept(row, since, now, retention)
-                if row.end is State.HELD:
+                row = apply_retention(row, since, now, retention)
+                if row.target is State.HELD:
                     held.add(row.id)
             rows.append(row)
-    return Back(Plan("undo", tuple(rows), now, undoes=operation.op), frozenset(held))
+    return UndoPlan(Plan("undo", tuple(rows), now, undoes=operation.op), frozenset(held))
 
 
-def kept(row: Row, since: float | None, now: float, retention: float) -> Row:
-    """A row that goes back to the dead, or to the held where the next run would delete it there.
+def apply_retention(row: Row, since: float | None, now: float, retention: float) -> Row:
+    """Change the target of a row from dead to held, if the next sweep would delete the task.
 
-    `since` is when its task died, epoch seconds UTC, None where it does not say; `retention` is in
-    days.
+    `since` is when its task died, epoch seconds UTC, None if unknown; `retention` is in days.
     """
-    over = since is not None and policy.older_than(since, now, retention)
-    return row._replace(end=State.HELD) if row.end is State.DEAD and over else row
+    over = since is not None and policy.is_older_than(since, now, retention)
+    return row._replace(target=State.HELD) if row.target is State.DEAD and over else row
 
 
-def double(store: Store, row: Row, tasks: Iterable[Task]) -> str:
-    """That another task of a row's id stands somewhere already; "" where none does."""
+def duplicate_problem(store: Store, row: Row, tasks: Iterable[Task]) -> str:
+    """The message that another task with a row's id exists; "" if none does."""
     others = (task.state for task in tasks if task.id == row.id and task.state is not row.state)
     state = next(others, None)
-    return f"a task of this id stands in {store.states[state]} already" if state else ""
+    return f"a task with this id is already in {store.states[state]}" if state else ""
 
 
-def died(task: Task) -> float | None:
-    """When a task died, epoch seconds UTC; None when it does not say."""
+def death_time(task: Task) -> float | None:
+    """When a task died, epoch seconds UTC; None if unknown."""
     try:
         return float(task.extra["dead_since"])
     except (KeyError, ValueError):
         return None
 
 
-def _back(
+def _undo_row(
     store: Store, verb: str, entry: Entry, task: Task | None, images: dict[str, bytes]
 ) -> Row:
-    """The way back of one row; odd, with the reason, where there is none."""
+    """The row that undoes an entry; with a reason to exclude it if that is impossible."""
     row, ended = entry
     assert ended is not None
-    its = plans.way(verb, row)
+    its = plans.transition_of(verb, row)
     stood = its[1] if its else None
     if stood is None:
-        return Row(row.id, row.state, row.rev, "gone for good", State.HELD)
+        return Row(row.id, row.state, row.rev, "deleted permanently", State.HELD)
     end = State.HELD if row.state is State.ACTIVE else row.state
-    back = Row(row.id, stood, ended.rev, end=end)
+    back = Row(row.id, stood, ended.rev, target=end)
     if row.state is State.ACTIVE and stood is State.HELD:
-        return back._replace(odd=FROM_WORK)
-    why = _changed(task, stood, ended.rev, store.states) or _no_way(store.edges, back)
-    if not why and not VERBS[verb].keeps and row.id not in images:
-        why = "what it was is not kept any more"
-    return back._replace(odd=why)
+        return back._replace(default_exclusion=REASON_WAS_ACTIVE)
+    why = _change_problem(task, stood, ended.rev, store.states) or _no_way(store.edges, back)
+    if not why and not VERBS[verb].keeps_bytes and row.id not in images:
+        why = "its saved image was deleted"
+    return back._replace(default_exclusion=why)
 
 
-def _left(verb: str, entry: Entry, tasks: Sequence[Task]) -> Task | None:
-    """What an operation left of a row: one task may stand in two places."""
-    its = plans.way(verb, entry.row)
-    ends = (its[1] if its else None, entry.ended.rev if entry.ended else "")
+def _find_task(verb: str, entry: Entry, tasks: Sequence[Task]) -> Task | None:
+    """The task that an operation left for a row: the same id may exist in two states."""
+    its = plans.transition_of(verb, entry.row)
+    ends = (its[1] if its else None, entry.outcome.rev if entry.outcome else "")
     return next((t for t in tasks if (t.state, t.rev) == ends), tasks[0] if tasks else None)
 
 
-def _there(store: Store, ids: set[str]) -> tuple[dict[str, list[Task]], set[str]]:
-    """The tasks of these ids, wherever they stand, and the ids that stand nowhere.
+def _look_up(store: Store, ids: set[str]) -> tuple[dict[str, list[Task]], set[str]]:
+    """The tasks with these ids in any state, and the ids that are missing.
 
-    One that is being moved, or cannot be read now, is neither.
+    A task that is being moved, or cannot be read now, is in neither.
     """
     there: dict[str, list[Task]] = {}
     missing = set()
-    for seen in store.look(ids):
+    for seen in store.scan(ids):
         if isinstance(seen, Task):
             there.setdefault(seen.id, []).append(seen)
         elif isinstance(seen, Missing):
@@ -129,79 +132,79 @@ def _there(store: Store, ids: set[str]) -> tuple[dict[str, list[Task]], set[str]
 
 
 def _verb(operation: Operation) -> str:
-    """What an operation did.
+    """The verb of an operation.
 
     Raises:
-        Unavailable: it is nothing that is known here.
+        Unavailable: it is a control, or unknown.
     """
     verb = operation.intent.verb
-    if verb == controls.VERB:
-        raise Unavailable(f"{operation.op}: {controls.no_undo(operation.intent.values)}")
+    if verb == controls.CONTROL_VERB:
+        raise Unavailable(f"{operation.op}: {controls.undo_refusal(operation.intent.values)}")
     if verb not in VERBS:
-        raise Unavailable(f"{operation.op} is no operation that is known here: {shown(verb)[:40]}")
+        raise Unavailable(f"{operation.op} has an unknown verb: {safe_line(verb)[:40]}")
     return verb
 
 
-def _changed(task: Task | None, stood: State, rev: str, words: Mapping[State, str]) -> str:
-    """Why a task is not as the operation left it; "" when it is. `words` are the store's own."""
+def _change_problem(task: Task | None, stood: State, rev: str, words: Mapping[State, str]) -> str:
+    """Why a task is not as the operation left it; else "". `words` are the store's state names."""
     if task is None:
-        return "left since: it ran, or somebody removed it"
+        return "gone since: it ran, or was removed"
     if task.state is not stood:
-        return f"{words[task.state]} now: it ran, or somebody moved it"
-    return "" if task.rev == rev else "changed since: it was attempted, or somebody edited it"
+        return f"{words[task.state]} now: it ran, or was moved"
+    return "" if task.rev == rev else "changed since: it was attempted, or edited"
 
 
 def _no_way(edges: Edges, row: Row) -> str:
-    return plans.refusal(edges, "undo", row)
+    return plans.row_refusal(edges, "undo", row)
 
 
 def _dead_since(store: Store, task: Task, image: bytes | None) -> float | None:
-    """When the task that would come back died, epoch seconds UTC; None when it does not say."""
+    """When the task to restore died, epoch seconds UTC; None if unknown."""
     if image is not None:
         try:
-            task = store.recall(task, image, State.DEAD)
+            task = store.restore_image(task, image, State.DEAD)
         except StoreError:
-            return None  # the apply says why it cannot come back
-    return died(task)
+            return None  # applying the plan reports the reason
+    return death_time(task)
 
 
 class Settled(NamedTuple):
-    """How an interrupted operation stands once it was looked at again."""
+    """An interrupted operation after `settle_operation`."""
 
     operation: Operation | None
-    """As its journal tells of it now; None while somebody carries it out."""
+    """As the journal has it now; None while another process runs it."""
     moving: tuple[Row, ...] = ()
-    """Rows of which nothing can be known now: they neither stand as they were seen, nor did
-    anything become of them that could be written down."""
-    left: tuple[Row, ...] = ()
-    """Rows that stand as they were seen: they were not moved."""
+    """Rows whose outcome cannot be known yet: the task is being moved."""
+    unmoved: tuple[Row, ...] = ()
+    """Rows whose task is unchanged: it was not moved."""
 
 
-def settle(store: Store, journal: Journal, operation: Operation) -> Settled:
-    """Find out what became of the rows that an interrupted operation left open, and write it down.
+def settle_operation(store: Store, journal: Journal, operation: Operation) -> Settled:
+    """Find the outcomes of the open rows of an interrupted operation, and write them to the
+    journal.
 
-    Rows whose task stands as it was seen stay open: they were not moved, and `rest` goes on with
-    them; so do those that are being moved, until somebody has finished that. Done twice it changes
-    nothing, and no task is touched.
+    A row stays open if its task is unchanged (`plan_rest` continues with it), or while it is being
+    moved. Idempotent; changes no task.
 
     Raises:
-        Unavailable: the journal or the store cannot be read, or the journal not be written.
+        Unavailable: the journal or the store cannot be read, or the journal cannot be written.
     """
-    if operation.intent.verb != controls.VERB:  # which has no rows: there is nothing to look at
+    if operation.intent.verb != controls.CONTROL_VERB:  # a control has no rows
         _verb(operation)
     return _settle(store, journal, operation)
 
 
 def _settle(store: Store, journal: Journal, operation: Operation, why: str = "") -> Settled:
-    """As `settle`; with `why` what stands as it was seen is left as it is, and all is over.
+    """As `settle_operation`; with `why`, unchanged rows are excluded for it, and the operation
+    ends.
 
-    The tasks are looked at first: whoever has the pen is taken for the one that carries it out.
+    The tasks are read without the file's flock: its holder counts as running the operation.
     """
     pen = journal.resume(operation.op)
     if pen is None:
         return Settled(None)
     pen.close()
-    seen = _looked(store, journal, operation)
+    seen = _sort_open_rows(store, journal, operation)
     pen = journal.resume(operation.op)
     if pen is None:
         return Settled(None)
@@ -209,38 +212,38 @@ def _settle(store: Store, journal: Journal, operation: Operation, why: str = "")
         now = journal.operation(operation.op)
         if now is None or now.ended is not None:
             return Settled(now)
-        # Another may have written some of it down meanwhile.
-        open_ = {entry.row for entry in journal.entries(operation.op) if entry.ended is None}
+        # Another process may have written some outcomes meanwhile.
+        open_ = {entry.row for entry in journal.entries(operation.op) if entry.outcome is None}
         known = [one for one in seen.known if one.row in open_]
         stays, moving = (tuple(r for r in rows if r in open_) for rows in (seen.stays, seen.moving))
         over = not moving and bool(why or not stays)
         left = [RowOutcome(row, RowResult.EXCLUDED, why) for row in stays] if over else []
         for batch in _batches([*known, *left]):
-            pen.outcomes(batch)
+            pen.write_outcomes(batch)
         if over:
-            pen.end(_tally(journal, operation))
+            pen.write_end(_make_report(journal, operation))
     finally:
         pen.close()
     return Settled(journal.operation(operation.op), moving, stays)
 
 
-class _Looked(NamedTuple):
-    """What the tasks of the rows that were left open say of what became of them."""
+class _OpenRows(NamedTuple):
+    """The open rows of an operation, sorted by the present state of their tasks."""
 
     known: list[RowOutcome]
     stays: list[Row]
-    """Those that stand as they were seen."""
+    """Rows whose task is unchanged."""
     moving: list[Row]
-    """Those of which nothing can be known now."""
+    """Rows whose outcome cannot be known yet."""
 
 
-def _looked(store: Store, journal: Journal, operation: Operation) -> _Looked:
-    found = _Looked([], [], [])
-    unknown = (entry.row for entry in journal.entries(operation.op) if entry.ended is None)
+def _sort_open_rows(store: Store, journal: Journal, operation: Operation) -> _OpenRows:
+    found = _OpenRows([], [], [])
+    unknown = (entry.row for entry in journal.entries(operation.op) if entry.outcome is None)
     evidence: _Evidence | None = None
     for batch in _batches(unknown):
         evidence = evidence or _Evidence(store, journal, operation)
-        there, missing = _there(store, {row.id for row in batch})
+        there, missing = _look_up(store, {row.id for row in batch})
         for row in batch:
             its = _outcome(row, there.get(row.id, []), row.id in missing, evidence)
             if isinstance(its, RowOutcome):
@@ -252,12 +255,12 @@ def _looked(store: Store, journal: Journal, operation: Operation) -> _Looked:
 
 def _batches(some: Iterable[T]) -> Iterator[list[T]]:
     waiting = iter(some)
-    while batch := list(islice(waiting, GROUP)):
+    while batch := list(islice(waiting, JOURNAL_BATCH_ROWS)):
         yield batch
 
 
 class _Evidence:
-    """What tells whether it was this operation that moved a task."""
+    """Decides whether it was this operation that moved a task, from the journal and the images."""
 
     def __init__(self, store: Store, journal: Journal, operation: Operation) -> None:
         self._store, self._intent = store, operation.intent
@@ -266,175 +269,177 @@ class _Evidence:
         undone = self._intent.undoes
         self._undone = journal.images(undone) if undone else {}
         self.followed: set[str] = set()
-        """Ids of tasks that another operation goes on with."""
+        """Ids of tasks that another operation has continued with."""
         self.in_work: set[str] = set()
-        """Ids of tasks that another operation, which runs, may be moving."""
+        """Ids of tasks that a running operation may be moving."""
         self._others: dict[tuple[str, str], str] = {}
         self._later: dict[str, str] = {}
-        for other in journal.operations(operation.when - OVERLAP):
+        for other in journal.operations(operation.started - OVERLAP_SECONDS):
             if other.op != operation.op:
-                self._hear(other, journal.entries(other.op), operation)
+                self._add_operation(other, journal.entries(other.op), operation)
 
-    def _hear(self, other: Operation, entries: Iterable[Entry], ours: Operation) -> None:
+    def _add_operation(self, other: Operation, entries: Iterable[Entry], ours: Operation) -> None:
         follows = other.intent.follows == ours.op
         for row, ended in entries:
             if follows:
                 self.followed.add(row.id)
-            if ended is None and other.running:
+            if ended is None and other.is_running:
                 self.in_work.add(row.id)
-            if ended is not None and ended.end is RowResult.DONE:
+            if ended is not None and ended.result is RowResult.DONE:
                 self._others[row.id, ended.rev] = other.op
-                if other.when >= ours.when:
+                if other.started >= ours.started:
                     self._later.setdefault(row.id, other.op)
 
     def another(self, row: Row, rev: str = "") -> str:
-        """That another operation did it, with its name; "" where the journal knows of none."""
+        """The message that another operation did it, with its id; "" if the journal has none."""
         op = self._later.get(row.id) or self._others.get((row.id, rev))
         return f"another operation did it ({op})" if op else ""
 
-    def against(self, row: Row, task: Task) -> str:
-        """Why it was not this operation that brought a task where it would have; "" if it was."""
+    def contradiction(self, row: Row, task: Task) -> str:
+        """Why another process must have moved this task; "" if this operation did."""
         if why := self.another(row, task.rev):
             return why
-        if VERBS[self.verb].keeps:
+        if VERBS[self.verb].keeps_bytes:
             return ""
         if row.id not in self._kept:
-            return "interrupted before it was its turn, and changed since"
+            return "interrupted before this row, and changed since"
         try:
             is_so = self._is_as_left(row, task)
         except StoreError:
-            is_so = False  # it moves, or cannot be read now
+            is_so = False  # being moved, or not readable now
         return "" if is_so else "interrupted, and changed since"
 
     def _is_as_left(self, row: Row, task: Task) -> bool:
-        """Whether a task is as the verb leaves one that was as it was kept."""
-        if row.end is not None:
+        """True if the task is equal to the result of applying the verb to the saved image."""
+        if row.target is not None:
             return self._store.read(task) == self._undone.get(row.id, self._kept[row.id])
-        was = self._store.recall(task, self._kept[row.id], row.state)
-        new = VERBS[self.verb].act(was, 0.0, **_values(self._intent.values))
-        left = along(self._store.edges, was, new)
-        return left is not None and _told(left) == _told(task)
+        was = self._store.restore_image(task, self._kept[row.id], row.state)
+        new = VERBS[self.verb].function(was, 0.0, **_values(self._intent.values))
+        left = keep_error(self._store.edges, was, new)
+        return left is not None and _compared_fields(left) == _compared_fields(task)
 
 
-OVERLAP = 86400.0
-"""Seconds before an operation from which on others are looked at: they may have gone on with it."""
+OVERLAP_SECONDS = 86400.0
+"""Seconds: operations that began up to so long before are read as well, they may overlap."""
 
 
-def _told(task: Task) -> tuple[object, ...]:
-    """What tells an attempt, or another's edit, from what a verb does; a file knows whole seconds.
+def _compared_fields(task: Task) -> tuple[object, ...]:
+    """The fields in which an attempt or an edit differs from a verb; due times in whole seconds, as
+    in files.
 
-    Descriptions do not: what is written of one is cleaned first.
+    Descriptions are not compared: they are cleaned when written.
     """
     return task.attempts, task.error, task.payload, -(-(task.due or 0.0) // 1)
 
 
-FOLLOWED = "gone on with by another operation"
-NOWHERE = "nowhere any more; whether this did it is not known"
-UNKNOWN = "not as it was seen; what was done is not known here"
+REASON_CONTINUED = "continued by another operation"
+REASON_MISSING = "gone: it is unknown whether this operation removed it"
+REASON_UNKNOWN_VERB = "changed since the plan, by an unknown verb"
 
 
 def _outcome(
     row: Row, tasks: Sequence[Task], missing: bool, evidence: _Evidence
 ) -> RowOutcome | Row | None:
     if row.id in evidence.followed:
-        return RowOutcome(row, RowResult.EXCLUDED, FOLLOWED)
+        return RowOutcome(row, RowResult.EXCLUDED, REASON_CONTINUED)
     if any((t.state, t.rev) == (row.state, row.rev) for t in tasks):
         return row
     if not (tasks or missing) or row.id in evidence.in_work:
         return None
     if evidence.verb not in VERBS:
-        return RowOutcome(row, RowResult.GONE, UNKNOWN)
-    its = plans.way(evidence.verb, row)
+        return RowOutcome(row, RowResult.GONE, REASON_UNKNOWN_VERB)
+    its = plans.transition_of(evidence.verb, row)
     end = its[1] if its else None
     moved = next((task for task in tasks if task.state is end), None)
     if moved is not None:
-        why = evidence.against(row, moved)
+        why = evidence.contradiction(row, moved)
         return (
             RowOutcome(row, RowResult.GONE, why)
             if why
             else RowOutcome(row, RowResult.DONE, rev=moved.rev)
         )
     if missing and its is not None and end is None:
-        # It may have run, or been removed by anybody, as well.
-        return RowOutcome(row, RowResult.GONE, evidence.another(row) or NOWHERE)
+        # A worker or another process may have removed it, too.
+        return RowOutcome(row, RowResult.GONE, evidence.another(row) or REASON_MISSING)
     stayed = any(task.state is row.state for task in tasks)
-    words = "put back where it was" if stayed else "not where it was, nor where it should go"
+    words = "put back in its state" if stayed else "now in neither its old nor its new state"
     return RowOutcome(row, RowResult.GONE, f"interrupted, and {words}")
 
 
 def _values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What a verb takes besides, as far as it is what one takes."""
+    """The arguments of a verb that have a known name and type."""
     right = {"description": str, "destination": str, "due": float | int}
     return {n: v for n, v in values.items() if n in right and isinstance(v, right[n])}
 
 
-def rest(store: Store, journal: Journal, operation: Operation, now: float) -> Plan:
-    """The plan to go on with what an interrupted operation did not come to; it is settled first.
+def plan_rest(store: Store, journal: Journal, operation: Operation, now: float) -> Plan:
+    """Plan to continue an interrupted operation with its unchanged rows; settles it first.
 
-    What it left half moved is not in it: `drop` finishes that, once the plan is carried out.
+    Half-moved tasks are not in it: `abandon_operation` finishes these, once the plan is applied.
 
     Raises:
-        Unavailable: the journal or the store cannot be read, or the journal not be written;
-            somebody carries it out; or the journal does not hold all that it would take.
+        Unavailable: the journal or the store cannot be read, or the journal cannot be written;
+            another process runs it; or the journal does not hold all arguments.
     """
     verb, values = _verb(operation), _whole_values(operation.intent.values)
-    settled = settle(store, journal, operation)
+    settled = settle_operation(store, journal, operation)
     _require_nobody(operation, settled)
     intent = operation.intent
-    rows = settled.left
+    rows = settled.unmoved
     return Plan(verb, rows, now, filter=intent.filter, values=values, undoes=intent.undoes)
 
 
 def _whole_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What a verb took besides.
+    """The arguments of a verb.
 
     Raises:
-        Unavailable: the journal does not hold it as it was: without it another thing would be done.
+        Unavailable: the journal does not hold them in full, so the plan would do something else.
     """
     known = _values(values)
-    if any(HIDDEN in str(value) for value in values.values()):
-        raise Unavailable("the journal holds no mail address in full: it can only be dropped")
+    if any(MASKED_LOCAL_PART in str(value) for value in values.values()):
+        raise Unavailable("mail addresses are masked in the journal: abandon the operation")
     if lost := sorted(values.keys() - known.keys()):
-        names = shown(", ".join(lost))[:40]
-        raise Unavailable(f"the journal's new {names} is not understood: it can only be dropped")
+        names = safe_line(", ".join(lost))[:40]
+        raise Unavailable(f"the journal's new {names} is invalid: abandon the operation")
     return known
 
 
-def drop(store: Store, journal: Journal, operation: Operation, why: str) -> int:
-    """Let an interrupted operation be over: the rows that it did not come to are left as they are,
-    and how many those were is the answer. What it left half moved is finished or taken back first,
-    and it is settled; one that is over is let be.
+def abandon_operation(store: Store, journal: Journal, operation: Operation, why: str) -> int:
+    """Abandon an interrupted operation: its unchanged rows are excluded; return their number.
+
+    Half-moved tasks are completed or rolled back first, and the operation is settled. An operation
+    that has ended is not changed.
 
     Raises:
-        Unavailable: the journal or the store cannot be read, or the journal not be written;
-            somebody carries it out; or tasks are being moved still, and then it stays open.
+        Unavailable: the journal or the store cannot be read, or the journal cannot be written;
+            another process runs it; or tasks are still being moved, and then it stays open.
     """
     settled = _settle(store, journal, operation, why)
     if settled.moving:
-        for _ in store.still((row.id, row.state, row.rev) for row in settled.moving):
-            continue  # to ask is what finishes it; where it stands then, settling finds out
+        for _ in store.verify((row.id, row.state, row.rev) for row in settled.moving):
+            continue  # reading completes or rolls back the move; settling finds the result
         settled = _settle(store, journal, operation, why)
     _require_nobody(operation, settled)
     if settled.moving:
         tasks = "1 task is" if len(settled.moving) == 1 else f"{len(settled.moving):,} tasks are"
-        raise Unavailable(f"{tasks} being moved still: wait, or `spooldeck queue recover`")
-    return len(settled.left)
+        raise Unavailable(f"{tasks} still being moved: wait, or run `spooldeck queue recover`")
+    return len(settled.unmoved)
 
 
 def _require_nobody(operation: Operation, settled: Settled) -> None:
     if settled.operation is None:
-        raise Unavailable(f"{operation.op}: somebody carries it out just now")
+        raise Unavailable(f"{operation.op}: another process is running it")
 
 
-def _tally(journal: Journal, operation: Operation) -> Report:
+def _make_report(journal: Journal, operation: Operation) -> Report:
     ended: dict[RowResult, list[tuple[str, str]]] = {end: [] for end in RowResult}
     rows = []
     for entry in journal.entries(operation.op):
         rows.append(entry.row)
-        if entry.ended is not None:
-            ended[entry.ended.end].append((entry.row.id, entry.ended.words))
+        if entry.outcome is not None:
+            ended[entry.outcome.result].append((entry.row.id, entry.outcome.reason))
     return Report(
-        Plan(operation.intent.verb, tuple(rows), operation.when),
+        Plan(operation.intent.verb, tuple(rows), operation.started),
         tuple(ident for ident, _ in ended[RowResult.DONE]),
         tuple(ident for ident, _ in ended[RowResult.GONE]),
         tuple(ended[RowResult.FAILED]),

@@ -1,4 +1,4 @@
-"""Runs of a queue: how far apart they are, and whether a replay's rate can be kept by them."""
+"""Estimate how long a replay takes, and whether the workers' runs can keep its rate."""
 
 from __future__ import annotations
 
@@ -6,87 +6,94 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import NamedTuple
 
-from engine.monitor.throughput import RUNS
-from engine.policy import lasting
-from engine.replay.settings import FASTEST, ReplayPace
+from engine.monitor.throughput import MIN_RUNS
+from engine.policy import describe_duration
+from engine.replay.settings import MAX_RATE, ReplayPace
 
 
-class Working(NamedTuple):
-    """Who works a queue, as far as is known."""
+class WorkerPresence(NamedTuple):
+    """How a queue is worked, as far as known."""
 
-    held: bool | None
-    """Whether somebody has the queue's lock now; None where there is no lock to tell that."""
-    apart: float | None
-    """Seconds between two runs, as the log shows them; None: it shows too few."""
-    quiet: float | None = None
-    """Seconds since the last run began, as the log shows; None: it shows none."""
+    is_locked: bool | None
+    """True if a process holds the queue's lock now; None if there is no lock."""
+    run_interval: float | None
+    """Seconds between two runs according to the log; None: too few runs."""
+    seconds_since_run: float | None = None
+    """Seconds since the last run began according to the log; None: no run."""
 
     @property
-    def over(self) -> bool:
-        """Whether whoever worked here seems to have left: several runs did not come."""
-        return self.quiet is not None and self.quiet > max(LEFT, RUNS * (self.apart or 0.0))
+    def has_stopped(self) -> bool:
+        """True if several expected runs did not come: the worker seems to have stopped."""
+        return self.seconds_since_run is not None and self.seconds_since_run > max(
+            WORKER_GONE_SECONDS, MIN_RUNS * (self.run_interval or 0.0)
+        )
 
 
-TIMER = 20.0
-"""Seconds between two tasks from which on it looks like a timer that runs one at a time: a worker
-that stays takes the next one when it is done with the last."""
+TIMER_INTERVAL_SECONDS = 20.0
+"""From this many seconds between two tasks on, assume a timer that runs one task at a time: a
+permanent worker takes the next task immediately.
+"""
 
-LEFT = 60.0
-"""Seconds without a run, at least, before a worker is taken to have left."""
+WORKER_GONE_SECONDS = 60.0
+"""Minimum seconds without a run before a worker counts as stopped."""
 
-NOBODY = "nobody works this queue now: what is sent waits for the next worker"
-NOT_KNOWN = "whether anybody works this queue is not known here: what is sent may wait for a worker"
+NO_WORKER = "no worker running: sent tasks wait for the next worker"
+WORKER_UNKNOWN = "unknown whether a worker is running: sent tasks may wait for one"
 
 
-def runs_apart(began: Iterable[float]) -> float | None:
-    """Seconds between two runs, from when tasks were begun; None when too few were."""
+def measure_run_interval(began: Iterable[float]) -> float | None:
+    """Return the seconds between two runs from the times when tasks began; None if too few."""
     times = sorted(began)
     gaps = sorted(after - before for before, after in pairwise(times))
-    # Among the shorter ones, as a run that finds nothing due is in no log.
-    return gaps[len(gaps) // 4] if len(times) >= RUNS else None
+    # Use the lower quartile: a run without a due task leaves no log line.
+    return gaps[len(gaps) // 4] if len(times) >= MIN_RUNS else None
 
 
 class ReplayEstimate(NamedTuple):
-    """What a replay will take."""
+    """Estimated duration of a replay."""
 
     sending: float
-    """Seconds until all of it is sent."""
+    """Seconds until all tasks are sent."""
     runs: int | None
-    """How many runs of a timer it takes; None where a worker stays, or nobody knows."""
+    """Number of timer runs needed; None if a worker stays, or if not known."""
     working: float | None
-    """Seconds until the timer has run all of it; None where that is not known."""
+    """Seconds until the timer has run all of them; None if not known."""
     sentences: tuple[str, ...]
-    """In words, the telling one first."""
+    """Sentences, the most important first."""
 
 
-def forecast(count: int, pace: ReplayPace, working: Working) -> ReplayEstimate:
-    """How long so many tasks take at a pace, and whether it can be kept.
+def estimate_replay(count: int, pace: ReplayPace, working: WorkerPresence) -> ReplayEstimate:
+    """Estimate how long `count` tasks take at a pace, and whether the workers can keep it.
 
-    The waits for the outcomes of canaries come on top.
+    The waiting for canary outcomes is not included.
     """
     sending = 0.0 if pace.rate is None else count / pace.rate
     said = [_speed(count, pace.rate, sending)]
     runs = after = None
-    slow = working.apart is None or working.apart >= TIMER or working.over
-    if not working.held and slow:
-        if working.apart is None or working.over:
-            said.insert(0, NOBODY if working.held is False else NOT_KNOWN)
+    slow = (
+        working.run_interval is None
+        or working.run_interval >= TIMER_INTERVAL_SECONDS
+        or working.has_stopped
+    )
+    if not working.is_locked and slow:
+        if working.run_interval is None or working.has_stopped:
+            said.insert(0, NO_WORKER if working.is_locked is False else WORKER_UNKNOWN)
         else:
-            runs, after = count, count * working.apart
-            every = lasting(working.apart)
-            words = f"only a timer works this queue, one task each {every}"
-            if working.apart * (pace.rate or FASTEST) > 1:
-                words += ": the rate cannot be kept"
-            takes = f"it takes {runs:,} run{'s' * (runs != 1)}, {lasting(after)}"
+            runs, after = count, count * working.run_interval
+            every = describe_duration(working.run_interval)
+            words = f"worked only by a timer, one task every {every}"
+            if working.run_interval * (pace.rate or MAX_RATE) > 1:
+                words += ": too slow for this rate"
+            takes = f"it takes {runs:,} run{'s' * (runs != 1)}, {describe_duration(after)}"
             said.insert(0, f"{words}; {takes}")
     waits = [str(size) for size in pace.canary if size]
     if waits:
-        said.append(f"first {', then '.join(waits)}; the outcomes of each are waited for")
+        said.append(f"first {', then '.join(waits)}; waits for results after each step")
     return ReplayEstimate(sending, runs, after, tuple(said))
 
 
 def _speed(count: int, rate: float | None, seconds: float) -> str:
     if rate is None:
-        return f"all {count:,} at once"
-    per = f"{rate:g}/s" if rate >= 1 else f"one each {lasting(1 / rate)}"
-    return f"at {per}: {count:,} in {lasting(seconds)}"
+        return f"all {count:,} immediately"
+    per = f"{rate:g}/s" if rate >= 1 else f"one every {describe_duration(1 / rate)}"
+    return f"at {per}: {count:,} in {describe_duration(seconds)}"

@@ -1,4 +1,4 @@
-"""What logs and counters say from now on: the ears of whoever waits for what becomes of tasks."""
+"""Read new log events and the processed-counter for a running replay."""
 
 from __future__ import annotations
 
@@ -6,65 +6,68 @@ import time
 from collections.abc import Callable, Sequence
 
 from engine.logs import task_events
-from engine.logs.recent_lines import Recent
-from engine.logs.task_events import Event
+from engine.logs.recent_lines import RecentLines
+from engine.logs.task_events import TaskEvent
 from engine.monitor import prometheus
 
-FINISHED = "nftban_queue_tasks_processed_total"
-"""The metric that counts tasks which were run, and done."""
+PROCESSED_METRIC = "nftban_queue_tasks_processed_total"
+"""Metric of tasks that were run successfully."""
 
-AT_ONCE = 8
-"""Polls of a log in one call; each reads about a megabyte, and the rest waits for the next."""
+MAX_POLLS = 8
+"""Polls of one log in one call; each reads about 1 MB, the rest waits for the next call."""
 
 
 class LogEventReader:
-    """The events of some logs from when it is first called on; each call gives what is new.
+    """Callable that returns the events added to some logs since the previous call.
 
-    Blocks, one thread at a time. A log that is not there yet is read from its beginning once it is.
+    Blocks; use it from one thread at a time. A log that does not exist yet is read from its
+    beginning once it exists.
     """
 
     def __init__(self, paths: Sequence[str], clock: Callable[[], float] = time.time) -> None:
-        """The logs of one place."""
-        self._logs = [Recent(path, reach=0.0) for path in paths]
+        """`paths` are the logs of one place."""
+        self._logs = [RecentLines(path, reach=0.0) for path in paths]
         self._clock = clock
         self._transports: dict[str, str] = {}
         self._begun = False
 
-    def __call__(self) -> list[Event]:
-        """What was logged since the last call; nothing at the first."""
-        told: list[Event] = []
+    def __call__(self) -> list[TaskEvent]:
+        """Return the events since the last call; none at the first call."""
+        events: list[TaskEvent] = []
         for log in self._logs:
             polls = 0
-            while polls == 0 or (log.behind and (polls < AT_ONCE or not self._begun)):
-                told += task_events.read(log.poll(self._clock()), self._transports)
+            while polls == 0 or (log.is_behind and (polls < MAX_POLLS or not self._begun)):
+                events += task_events.read_events(log.poll(self._clock()), self._transports)
                 polls += 1
-        told, self._begun = (told if self._begun else []), True
-        return told
+        events, self._begun = (events if self._begun else []), True
+        return events
 
     def close(self) -> None:
-        """Let go of the logs."""
+        """Close the logs."""
         for log in self._logs:
             log.close()
 
 
-def nothing() -> Sequence[Event]:
-    """Where there is no log."""
+def no_events() -> Sequence[TaskEvent]:
+    """Return no events: for a place without logs."""
     return ()
 
 
-def not_counted() -> int | None:
-    """Where nothing is counted."""
+def no_count() -> int | None:
+    """Return None: for a place without counters."""
     return None
 
 
-def finished_in(path: str) -> Callable[[], int | None]:
-    """What asks a `queue.prom` how many tasks were run and done; None where it does not say."""
+def make_processed_reader(path: str) -> Callable[[], int | None]:
+    """Return a function that reads the number of processed tasks from a `queue.prom`; it returns
+    None if the file does not have it.
+    """
 
     def finished() -> int | None:
         try:
-            value = prometheus.read(path).get(FINISHED)
+            value = prometheus.read_metrics(path).get(PROCESSED_METRIC)
         except (OSError, prometheus.BadMetrics):
             return None
         return None if value is None else int(value)
 
-    return finished if path else not_counted
+    return finished if path else no_count

@@ -1,4 +1,4 @@
-"""Finds out what becomes of tasks that were sent: looks, listens and counts, now and then."""
+"""Poll the store, the logs and the counters for the outcome of replayed tasks."""
 
 from __future__ import annotations
 
@@ -7,125 +7,131 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
-from engine.logs.task_events import Event
-from engine.replay.log_event_reader import not_counted, nothing
-from engine.replay.outcomes import Known, ObservedChange, OutcomeTracker, ReplayOutcome, SentTask
+from engine.logs.task_events import TaskEvent
+from engine.replay.log_event_reader import no_count, no_events
+from engine.replay.outcomes import (
+    KnownOutcome,
+    ObservedChange,
+    OutcomeTracker,
+    ReplayOutcome,
+    SentTask,
+)
 from engine.store import Store, Unavailable
 
-LOOK, LOOKING = 100, 0.5
-"""Tasks that are looked at together, and seconds between two such looks at least."""
+LOOKUP_TASKS, LOOKUP_INTERVAL_SECONDS = 100, 0.5
+"""Tasks per store query, and minimum seconds between two queries."""
 
-COUNTING, NOTING = 2.0, 5.0
-"""Seconds between two readings of counters, and between two notes on what became of tasks."""
+COUNT_INTERVAL_SECONDS, NOTE_INTERVAL_SECONDS = 2.0, 5.0
+"""Seconds between two readings of counters, and between two journal notes of outcomes."""
 
-CHUNK = 500
-"""Tasks a note."""
+TASKS_PER_NOTE = 500
+"""Tasks per journal note."""
 
-Ask: TypeAlias = Callable[[], int | None]
-"""A number, from wherever it is known; None: not known now."""
+CountReader: TypeAlias = Callable[[], int | None]
+"""Returns a number; None: not known now."""
 
 
-class PlaceAccess(NamedTuple):
-    """Where a replay learns what became of its tasks, besides its store; each may block."""
+class OutcomeSources(NamedTuple):
+    """Sources besides the store from which a replay learns outcomes; each may block."""
 
-    heard: Callable[[], Sequence[Event]] = nothing
-    """What the logs said since the last call (`engine.replay.log_event_reader.LogEventReader`)."""
-    finished: Ask = not_counted
-    """How many tasks were ever run and done, by a counter."""
-    pending: Ask = not_counted
-    """How many tasks wait in the queue; asked only where a stop rule wants to know."""
+    read_events: Callable[[], Sequence[TaskEvent]] = no_events
+    """New log events since the last call (`engine.replay.log_event_reader.LogEventReader`)."""
+    read_processed: CountReader = no_count
+    """Total of successfully run tasks, from a counter."""
+    read_pending: CountReader = no_count
+    """Number of waiting tasks; used only if a stop rule needs it."""
     close: Callable[[], None] = lambda: None
-    """Lets go of all that."""
+    """Closes these sources."""
 
 
 class OutcomePoller:
-    """What became of all that was sent so far; on the thread of its store."""
+    """Polls the outcomes of all tasks sent so far; runs on the thread of its store."""
 
-    def __init__(self, facts: PlaceAccess, timeout: float) -> None:
-        """`timeout`: seconds after which one that is nowhere is unknown."""
-        self._facts, self._fates = facts, OutcomeTracker(timeout)
+    def __init__(self, facts: OutcomeSources, timeout: float) -> None:
+        """`timeout`: seconds after which a task that is in no folder counts as unknown."""
+        self._facts, self._tracker = facts, OutcomeTracker(timeout)
         self._failures: Counter[str] = Counter()
-        self._unsaid: dict[str, Known] = {}
+        self._unwritten: dict[str, KnownOutcome] = {}
         self._looked = self._counted = self._noted = self._asked = float("-inf")
         self._pending: int | None = None
-        self.became: dict[str, Known] = {}
-        """By their ids, what is known of those that are not delivered."""
+        self.known_outcomes: dict[str, KnownOutcome] = {}
+        """By task id, what is known of the tasks that were not delivered."""
         self.problem = ""
-        """Why they cannot be looked at; "" when they can."""
+        """Why the store cannot be read; "" if it can."""
 
     @property
     def failures(self) -> Mapping[str, int]:
-        """How many failed, by fingerprint, the most frequent first."""
+        """Number of failures by fingerprint, the most frequent first."""
         return {mark: n for mark, n in self._failures.most_common() if n}
 
     def begin(self) -> None:
-        """What was said and counted before this is of other runs."""
-        self._facts.heard()
-        self._fates.count(self._facts.finished())
+        """Skip all events and counts so far: they belong to other runs."""
+        self._facts.read_events()
+        self._tracker.add_count(self._facts.read_processed())
 
     def add(self, sent: SentTask) -> None:
-        """Follow one more."""
-        self._fates.add(sent)
+        """Start tracking a task."""
+        self._tracker.add(sent)
 
-    def take_back(self, ids: Iterable[str]) -> list[tuple[SentTask, Known]]:
-        """Follow these no more, as we took them back ourselves; how they stood."""
-        back = self._fates.take_back(ids)
+    def remove(self, ids: Iterable[str]) -> list[tuple[SentTask, KnownOutcome]]:
+        """Stop tracking tasks that we moved back; return them with what was known."""
+        back = self._tracker.remove(ids)
         for sent, known in back:
-            self.became.pop(sent.id, None)
-            self._unsaid.pop(sent.id, None)
-            self._failures[known.mark] -= known.fate is ReplayOutcome.FAILED
+            self.known_outcomes.pop(sent.id, None)
+            self._unwritten.pop(sent.id, None)
+            self._failures[known.mark] -= known.outcome is ReplayOutcome.FAILED
         return back
 
-    def look(self, store: Store, now: float) -> Iterator[ObservedChange]:
-        """What is new; it looks at a few of them, however many there are."""
-        self._fates.hear(self._facts.heard())
-        if self._fates.open and now - self._looked >= LOOKING:
+    def poll(self, store: Store, now: float) -> Iterator[ObservedChange]:
+        """Yield new outcomes; queries a limited number of tasks per call."""
+        self._tracker.add_events(self._facts.read_events())
+        if self._tracker.open and now - self._looked >= LOOKUP_INTERVAL_SECONDS:
             self._looked = now
-            asked = frozenset(self._fates.ask(LOOK))
+            asked = frozenset(self._tracker.next_lookups(LOOKUP_TASKS))
             try:
-                self._fates.see(asked, store.look(asked), now)
+                self._tracker.add_scan(asked, store.scan(asked), now)
                 self.problem = ""
             except Unavailable as error:
                 self.problem = str(error)
-        if self._fates.nowhere and now - self._counted >= COUNTING:
+        if self._tracker.missing and now - self._counted >= COUNT_INTERVAL_SECONDS:
             self._counted = now
-            self._fates.count(self._facts.finished())
-        for change in self._fates.settle(now):
-            self._take_in(change)
+            self._tracker.add_count(self._facts.read_processed())
+        for change in self._tracker.pop_changes(now):
+            self._record(change)
             yield change
 
     def pending(self, now: float) -> int | None:
-        """How many tasks wait in the queue, as was known a moment ago."""
-        if now - self._asked >= COUNTING:
-            self._pending, self._asked = self._facts.pending(), now
+        """Return the number of waiting tasks, at most `COUNT_INTERVAL_SECONDS` seconds old."""
+        if now - self._asked >= COUNT_INTERVAL_SECONDS:
+            self._pending, self._asked = self._facts.read_pending(), now
         return self._pending
 
     def notes(self, now: float, *, all_of_it: bool = False) -> Iterator[dict[str, Any]]:
-        """What a journal should say became of tasks since the last time, if it is time for that."""
-        if now - self._noted < NOTING and not all_of_it:
+        """Yield the outcomes to write to the journal since the last notes, if it is time."""
+        if now - self._noted < NOTE_INTERVAL_SECONDS and not all_of_it:
             return
-        items, self._unsaid, self._noted = iter(self._unsaid.items()), {}, now
-        while some := dict(islice(items, CHUNK)):
-            told: dict[str, Any] = {
-                str(fate): [ident for ident, known in some.items() if known.fate is fate]
+        items, self._unwritten, self._noted = iter(self._unwritten.items()), {}, now
+        while some := dict(islice(items, TASKS_PER_NOTE)):
+            note: dict[str, Any] = {
+                str(fate): [ident for ident, known in some.items() if known.outcome is fate]
                 for fate in (ReplayOutcome.DELIVERED, ReplayOutcome.UNKNOWN, ReplayOutcome.TAKEN)
             }
-            told[str(ReplayOutcome.FAILED)] = {
+            note[str(ReplayOutcome.FAILED)] = {
                 ident: known.mark
                 for ident, known in some.items()
-                if known.fate is ReplayOutcome.FAILED
+                if known.outcome is ReplayOutcome.FAILED
             }
-            if any(told.values()):
-                yield {fate: ids for fate, ids in told.items() if ids}
+            if any(note.values()):
+                yield {fate: ids for fate, ids in note.items() if ids}
 
     def close(self) -> None:
-        """Let go of what it hears and counts by."""
+        """Close the log readers and counters."""
         self._facts.close()
 
-    def _take_in(self, change: ObservedChange) -> None:
+    def _record(self, change: ObservedChange) -> None:
         ident, before, after = change.sent.id, change.before, change.after
-        self._failures[before.mark] -= before.fate is ReplayOutcome.FAILED
-        self._failures[after.mark] += after.fate is ReplayOutcome.FAILED
-        self.became[ident] = self._unsaid[ident] = after
-        if after.fate is ReplayOutcome.DELIVERED:
-            del self.became[ident]
+        self._failures[before.mark] -= before.outcome is ReplayOutcome.FAILED
+        self._failures[after.mark] += after.outcome is ReplayOutcome.FAILED
+        self.known_outcomes[ident] = self._unwritten[ident] = after
+        if after.outcome is ReplayOutcome.DELIVERED:
+            del self.known_outcomes[ident]

@@ -1,4 +1,4 @@
-"""How a replay stands: a value that whoever shows it polls, and in which every task is counted."""
+"""Progress of a replay: an immutable value for polling, in which every row is counted once."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from engine.replay.scheduler import Canary, ReplayCounts, ReplayState, Rule
+from engine.replay.scheduler import Canary, ReplayCounts, ReplayState, StopRuleState
 from engine.replay.settings import ReplayPace
 
-LINES = 50
-"""Last lines that are kept to be shown."""
+MAX_LINES = 50
+"""Number of latest lines kept for display."""
 
 
 class Phase(StrEnum):
-    """What a replay is doing."""
+    """Phase of a replay."""
 
     STARTING = "starting"
     SENDING = "sending"
     WAITING = "waiting"
-    """For the outcome of a canary."""
+    """Waits for the outcome of a canary."""
     PAUSED = "paused"
     ASKING = "asking"
-    """For somebody to say whether to go on; `why` says about what."""
+    """Waits for an operator to decide whether to continue; `why` has the question."""
     ENDING = "ending"
-    """All is sent that will be; what becomes of it is waited for."""
+    """Nothing more is sent; waits for the remaining outcomes."""
     OVER = "over"
     LEFT = "left"
-    """Its process let go of it before it was over: it can be gone on with from the journal."""
+    """Its process detached before the end: it can be continued from the journal."""
 
 
 class ProgressText(NamedTuple):
-    """One line of what happened."""
+    """One event of a replay, for display."""
 
     when: float
     """Epoch seconds UTC."""
     id: str
     result: str
-    """A fate's word, or sent, gone, failed, taken back."""
+    """A `ReplayOutcome` value, or sent, gone, failed, undone."""
     detail: str
     """Safe to show."""
 
@@ -51,62 +51,63 @@ class ReplayProgress(NamedTuple):
 
     phase: Phase = Phase.STARTING
     op: str = ""
-    """The operation in the journal; "" where there is none."""
+    """Operation id in the journal; "" if there is none."""
     began: float = 0.0
     """Epoch seconds UTC."""
     now: float = 0.0
-    """When this was so, epoch seconds UTC."""
+    """Time of this value, epoch seconds UTC."""
     planned: int = 0
     tally: ReplayCounts = ReplayCounts()
-    """Of those that were sent."""
-    gone: int = 0
-    """Rows whose task was not as it had been seen."""
+    """Outcomes of the sent tasks."""
+    skipped: int = 0
+    """Rows skipped because their task had changed since the plan."""
     refused: int = 0
     """Rows whose task could not be changed."""
     excluded: int = 0
-    pulled: int = 0
-    """How many that were sent were taken back."""
+    pulled_back: int = 0
+    """Sent tasks that were moved back."""
     held: int = 0
-    """How many of those that were not sent are held now."""
-    rest: int = 0
-    """How many are where they were: still to be sent, or never to be."""
+    """Unsent tasks that are now held."""
+    unsent: int = 0
+    """Unsent tasks that have not moved: to be sent later, or never."""
     failures: Mapping[str, int] = _NONE
-    """Those that failed, by fingerprint, the most frequent first."""
+    """Failures by fingerprint, the most frequent first."""
     pace: ReplayPace = ReplayPace()
-    """Its rate is the one that holds now."""
+    """Settings; the rate is the present one."""
     canaries: tuple[Canary, ...] = ()
-    """In the order of `pace.canary`."""
-    rules: tuple[Rule, ...] = ()
+    """Canaries in the order of `pace.canary`."""
+    rules: tuple[StopRuleState, ...] = ()
     eta: float | None = None
-    """Seconds until all is sent, at this rate; None when that is not to be said."""
+    """Seconds until all is sent, at this rate; None if not known."""
     why: str = ""
-    """What it waits for, why it is paused or stopped; "" when nothing is to be said."""
+    """What it waits for, or why it is paused or stopped; "" if neither."""
     stopped: str = ""
-    """Why the rest was not sent; "" when all was."""
+    """Why the remaining tasks were not sent; "" if all were."""
     trouble: str = ""
-    """What goes wrong beside the tasks: a log, a bucket, the journal; "" where nothing does."""
+    """Problems not about tasks: a log, a token bucket, the journal; "" if none."""
     lines: tuple[ProgressText, ...] = ()
-    """The last ones, the latest last."""
+    """The latest events, the newest last."""
 
     @property
     def sent(self) -> int:
-        """How many were sent, those that were taken back included."""
-        return self.tally.sent + self.pulled
+        """Number of sent tasks, including those moved back."""
+        return self.tally.sent + self.pulled_back
 
     @property
     def accounted(self) -> int:
-        """How many rows are in the counts: all that were planned, always."""
-        return self.sent + self.gone + self.refused + self.excluded + self.held + self.rest
+        """Number of rows in all counts: always all planned rows."""
+        return self.sent + self.skipped + self.refused + self.excluded + self.held + self.unsent
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will happen."""
+        """True if the replay has ended or is detached."""
         return self.phase in (Phase.OVER, Phase.LEFT)
 
 
-def time_left(course: ReplayState) -> float | None:
-    """Seconds until all is sent at the course's rate; None while it stands still, and while
-    canaries are waited for, which takes as long as it takes."""
-    if course.paused or course.stopped or course.ever < sum(course.pace.canary):
+def estimate_seconds_left(course: ReplayState) -> float | None:
+    """Return the seconds until all is sent at the present rate; None while it is paused or stopped,
+    and during canaries, whose duration is not known.
+    """
+    if course.paused or course.stopped or course.total_sent < sum(course.pace.canary):
         return None
-    return 0.0 if course.pace.rate is None else course.rest / course.pace.rate
+    return 0.0 if course.pace.rate is None else course.unsent / course.pace.rate

@@ -1,8 +1,8 @@
-"""A replay: tasks out of the dead-letter queue, a few at a time, and what really becomes of them.
+"""Replay: move tasks from the dead-letter queue to pending at a limited rate and track outcomes.
 
-It runs on a thread of its own with a store of its own, and needs no screen: one that shows it polls
-`progress` and gives orders. Each task is in the journal before it moves and is moved once; should
-the process die, what was not moved still stands where it stood, and the journal says which it is.
+It runs on its own thread with its own store and needs no screen: a screen polls `progress` and
+sends orders. Each task is written to the journal before it is moved, and moved once. If the process
+dies, the remaining tasks are unchanged, and the journal has their ids.
 """
 
 from __future__ import annotations
@@ -16,61 +16,75 @@ from typing import NamedTuple
 
 from engine.model import Task
 from engine.operations import run_plan
-from engine.operations.execute import Allowed, PlanRun, Report, RowOutcome, RowResult, freely
+from engine.operations.execute import (
+    PlanRun,
+    RefusalCheck,
+    Report,
+    RowOutcome,
+    RowResult,
+    always_allowed,
+)
 from engine.operations.journal import Intent, Journal, JournalWriter
 from engine.operations.plans import Plan, Row
-from engine.replay.outcome_poller import OutcomePoller, PlaceAccess
-from engine.replay.outcomes import Known, SentTask, mark_of
-from engine.replay.progress import LINES, Phase, ProgressText, ReplayProgress, time_left
+from engine.replay.outcome_poller import OutcomePoller, OutcomeSources
+from engine.replay.outcomes import KnownOutcome, SentTask, fingerprint_of
+from engine.replay.progress import (
+    MAX_LINES,
+    Phase,
+    ProgressText,
+    ReplayProgress,
+    estimate_seconds_left,
+)
 from engine.replay.scheduler import (
     ORDERS,
-    RATE,
+    RATE_REASON,
     ReplayEnd,
     ReplayState,
     Send,
     StopReason,
     Wait,
-    rules,
+    check_stop_rules,
 )
-from engine.replay.settings import RemainderPolicy, ReplayPace, packed
+from engine.replay.settings import RemainderPolicy, ReplayPace, pace_to_json
 from engine.replay.shared_rate import SharedTokens
 from engine.store import Store, StoreError, Unavailable
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 
-POLL = 0.25
-"""Seconds after which it looks around at the latest."""
+POLL_INTERVAL_SECONDS = 0.25
+"""Maximum seconds between two polls."""
 
 
-VAIN = 10
-"""Tasks in a row that could not be changed, from which on no more are tried: it is not about them.
+MAX_CONSECUTIVE_FAILURES = 10
+"""After this many consecutive tasks that could not be changed, the replay stops: the cause is not
+the tasks.
 """
 
 
-class Result(NamedTuple):
-    """What a replay came to."""
+class ReplayResult(NamedTuple):
+    """Result of a replay."""
 
     progress: ReplayProgress
     report: Report | None
-    """What became of the rows; those that were not sent have failed. None: it was left."""
+    """Result of each row; unsent rows count as failed. None: the replay was detached."""
     held: Report | None = None
-    """What became of holding those that were not sent."""
-    became: Mapping[str, Known] = {}
-    """By their ids, what is known of those that were sent and not delivered."""
+    """Result of holding the unsent tasks."""
+    known_outcomes: Mapping[str, KnownOutcome] = {}
+    """By task id, what is known of the sent tasks that were not delivered."""
 
 
 class PullBack(NamedTuple):
-    """A plan to take back what a replay sent, as somebody saw it and said yes to it."""
+    """A confirmed plan to move back what a replay sent."""
 
     plan: Plan
     intent: Intent
-    """Who takes it back, and why."""
-    told: Callable[[Report], None]
-    """Gets what became of its rows, on the replay's thread."""
-    allowed: Allowed = freely
+    """Operator and reason, for the journal."""
+    report_result: Callable[[Report], None]
+    """Called with the result of its rows, on the replay's thread."""
+    allowed: RefusalCheck = always_allowed
 
 
 class Replay:
-    """One plan to retry, being carried out at a pace."""
+    """Execution of one retry plan at a limited rate."""
 
     def __init__(
         self,
@@ -80,65 +94,67 @@ class Replay:
         *,
         journal: Journal | None = None,
         intent: Intent | None = None,
-        facts: PlaceAccess | None = None,
+        facts: OutcomeSources | None = None,
         buckets: str = "",
         root: str = "",
-        allowed: Allowed = freely,
+        allowed: RefusalCheck = always_allowed,
         clock: Callable[[], float] = time.time,
         idle: Callable[[float], object] | None = None,
     ) -> None:
-        """`buckets` is the file of the token bucket, below `root`; "": none is shared.
+        """`buckets` is the file of the shared token bucket, below `root`; "": no shared bucket.
 
-        `intent` is who does it and why, for the journal; where there is none, nothing is written
-        down, and nothing can be taken back. `idle` waits up to so many seconds, or until an order
+        `intent` is the operator and reason for the journal; without it nothing is written to the
+        journal, and nothing can be undone. `idle` waits up to the given seconds, or until an order
         comes.
         """
         self.plan = plan
         self._open_store, self._journal, self._intent = open_store, journal, intent
         self._allowed, self._clock = allowed, clock
-        self._bell = threading.Event()
+        self._wake = threading.Event()
         self._idle = idle or self._wait
         self._orders: deque[str | PullBack] = deque()
         self._detached = False
         self._thread: threading.Thread | None = None
         self._course = ReplayState.begin(pace, len(plan.included), clock())
-        self._following = OutcomePoller(facts or PlaceAccess(), pace.timeout)
+        self._poller = OutcomePoller(facts or OutcomeSources(), pace.timeout)
         self._tokens = SharedTokens(buckets, root, clock)
         self._pending: int | None = None
-        self._lines: deque[ProgressText] = deque(maxlen=LINES)
+        self._lines: deque[ProgressText] = deque(maxlen=MAX_LINES)
         self._troubles: dict[str, str] = {}
         self._asked = ""
         self._report: Report | None = None
         self._held: Report | None = None
-        self._gone = self._vain = 0
+        self._gone = self._failed_in_a_row = 0
         self._pen: JournalWriter | None = None
         self._store: Store
         self._applying: PlanRun
         self._rows: deque[Row]
         self._unreached: float | None = None
-        self._progress = ReplayProgress(planned=len(plan.rows), rest=len(plan.included), pace=pace)
+        self._progress = ReplayProgress(
+            planned=len(plan.rows), unsent=len(plan.included), pace=pace
+        )
 
     # ---- from any thread
 
     @property
     def progress(self) -> ReplayProgress:
-        """How it stands."""
+        """Present progress."""
         return self._progress
 
     @property
-    def result(self) -> Result:
-        """What it came to, once it is over."""
-        return Result(self._progress, self._report, self._held, self._following.became)
+    def result(self) -> ReplayResult:
+        """Result, once it has ended."""
+        return ReplayResult(self._progress, self._report, self._held, self._poller.known_outcomes)
 
     def start(self) -> None:
-        """Begin, on a thread of its own."""
+        """Start it on its own thread."""
         self._thread = threading.Thread(
             target=self._run_alone, name="spooldeck-replay", daemon=True
         )
         self._thread.start()
 
     def order(self, name: str) -> None:
-        """Give one of the `ORDERS`; it is followed soon.
+        """Send one of the `ORDER_COLUMNS`; it takes effect soon.
 
         Raises:
             ValueError: there is no such order.
@@ -146,38 +162,40 @@ class Replay:
         if name not in ORDERS:
             raise ValueError(f"no such order: {name!r}, expected one of {', '.join(ORDERS)}")
         self._orders.append(name)
-        self._bell.set()
+        self._wake.set()
 
     def pull_back(self, wanted: PullBack) -> None:
-        """Stop, and take back the rows of that plan that are in it and still as they were seen.
+        """Stop, and move back the plan's rows that are unchanged since the plan.
 
-        What it leaves out, and what was sent since it was made, stays. It is `told` soon, unless
-        the replay is over before.
+        Excluded rows, and tasks sent after the plan was made, stay. `PullBack.told` is called soon,
+        unless the replay ends first.
         """
         self._orders.append(wanted)
-        self._bell.set()
+        self._wake.set()
 
     def close(self, patience: float = 2.0) -> None:
-        """Let go of it as it stands: what is not sent stays, and the journal can go on with it.
+        """Detach: unsent tasks stay, and the journal can continue the replay.
 
-        Waits up to so many seconds for the tasks in hand.
+        Waits up to `patience` seconds for the tasks being moved.
         """
         self._detached = True
-        self._bell.set()
+        self._wake.set()
         self.join(patience)
 
     def join(self, patience: float | None = None) -> None:
-        """Wait until its thread has ended, up to so many seconds; called on itself, not at all."""
+        """Wait up to `patience` seconds for its thread to end; returns immediately on that
+        thread.
+        """
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(patience)
 
     # ---- on its own thread
 
-    def run(self) -> Result:
-        """Carry it out; blocks until it is over, or was let go of.
+    def run(self) -> ReplayResult:
+        """Run the replay; blocks until it has ended or is detached.
 
         Raises:
-            StoreError: it could not even begin.
+            StoreError: it could not start.
         """
         store: Store | None = None
         pen: JournalWriter | None = None
@@ -194,7 +212,7 @@ class Replay:
                 pen.close()
             if store is not None:
                 store.close()
-            self._following.close()
+            self._poller.close()
         return self.result
 
     def _run_alone(self) -> None:
@@ -206,27 +224,27 @@ class Replay:
     def _begin_operation(self) -> JournalWriter | None:
         if self._journal is None or self._intent is None:
             return None
-        pace = packed(self._course.pace)
+        pace = pace_to_json(self._course.pace)
         return self._journal.begin(self._intent._replace(verb=self.plan.verb, pace=pace), self.plan)
 
     def _carry_out(self, store: Store, pen: JournalWriter | None) -> None:
         self._store, self._pen = store, pen
         self._applying = PlanRun(store, self.plan, self._clock, pen, allowed=self._allowed)
-        self._rows = deque(self._applying.waiting)
-        self._following.begin()
+        self._rows = deque(self._applying.open_rows)
+        self._poller.begin()
         while not self._detached and not self._turn():
             pass
         self._note(self._clock(), all_of_it=True)
         if self._detached and self._report is None:
             self._say("left")
-            self._publish(Phase.LEFT, "let go of")
+            self._publish(Phase.LEFT, "detached")
             return
         if self._report is None:
             self._report = self._applying.finish("")
         self._publish(Phase.OVER, "")
 
     def _turn(self) -> bool:
-        """Look around, and do the next thing; whether that was the last."""
+        """Poll, then do the next step; True if that was the last."""
         now = self._clock()
         while self._orders:
             order = self._orders.popleft()
@@ -236,38 +254,44 @@ class Replay:
                 self._obey(order, now)
         self._follow(now)
         course = self._course
-        tokens, token_at = self._tokens.left(course.pace.rate) if course.sends else (0, now)
-        step = course.next(now, tokens, token_at, self._pending)
+        tokens, token_at = self._tokens.available(course.pace.rate) if course.can_send else (0, now)
+        step = course.next_step(now, tokens, token_at, self._pending)
         if isinstance(step, Send):
             sent = self._send(step.amount)
             self._publish(Phase.SENDING, "")
             if not sent:
-                self._idle(POLL)  # another took the last token, or the store is out of reach
+                self._idle(
+                    POLL_INTERVAL_SECONDS
+                )  # another replay took the last token, or the store is unavailable
         elif isinstance(step, StopReason):
             self._halt(step.why)
         elif isinstance(step, Wait):
             self._ask(step)
             self._publish(self._phase(step), step.why)
-            until = now + POLL if step.until is None else min(now + POLL, step.until)
+            until = (
+                now + POLL_INTERVAL_SECONDS
+                if step.until is None
+                else min(now + POLL_INTERVAL_SECONDS, step.until)
+            )
             self._idle(max(0.01, until - now))
         return isinstance(step, ReplayEnd)
 
     def _wait(self, seconds: float) -> None:
-        self._bell.wait(seconds)
-        self._bell.clear()
+        self._wake.wait(seconds)
+        self._wake.clear()
 
     def _phase(self, step: Wait) -> Phase:
-        if step.asks:
+        if step.asks_operator:
             return Phase.ASKING
-        if self._course.stopped or not self._course.rest:
+        if self._course.stopped or not self._course.unsent:
             return Phase.ENDING
         if self._course.paused:
             return Phase.PAUSED
-        return Phase.SENDING if step.why == RATE else Phase.WAITING
+        return Phase.SENDING if step.why == RATE_REASON else Phase.WAITING
 
     def _ask(self, step: Wait) -> None:
-        """Write down that it waits for somebody, once for each reason."""
-        why = step.why if step.asks else ""
+        """Write to the journal that it waits for an operator's decision, once for each reason."""
+        why = step.why if step.asks_operator else ""
         if why and why != self._asked:
             self._say("asks", why=why)
         self._asked = why
@@ -276,92 +300,95 @@ class Replay:
 
     def _obey(self, order: str, now: float) -> None:
         who = self._intent.who.name if self._intent is not None else ""
-        self._course = self._course.ordered(order, now, who or "the operator")
+        self._course = self._course.with_order(order, now, who or "the operator")
         self._say(order, rate=self._course.pace.rate)
         if order == "stop":
             self._halt(self._course.stopped)
 
     def _halt(self, why: str) -> None:
-        """Send nothing more: account for the rest, and hold it if that is what was wanted."""
+        """Stop sending: record the unsent rows, and hold them if the settings require it."""
         if self._report is not None:
             return
-        self._course = self._course.halted(why)
+        self._course = self._course.with_stop(why)
         self._say("stopped", why=why)
         rest = tuple(self._rows)
         self._report = self._applying.finish(f"not sent: {why}")
         if rest and self._course.pace.stops.rest is RemainderPolicy.HOLD:
             plan = Plan("hold", rest, self._clock(), filter=self.plan.filter)
-            scope = f"{len(rest):,} that a replay did not send"
+            scope = f"{len(rest):,} not sent by a replay"
             intent = self._intent and self._intent._replace(scope=scope, follows="", pace={})
             self._held = self._also(plan, intent, self._allowed)
 
     def _pull_back(self, wanted: PullBack, now: float) -> None:
-        """Stop, and put back what was seen to wait, where it still stands as it was seen."""
-        plan, intent, told, allowed = wanted
+        """Stop, and move back the tasks that are unchanged since the plan."""
+        plan, intent, report_result, allowed = wanted
         self._say("pull_back")
         self._halt(f"stopped by {intent.who.name or 'the operator'}")
-        if self._journal is None:  # without what they were, they would come back otherwise
-            told(run_plan.not_done(plan, "nothing can be taken back without a journal"))
+        if self._journal is None:  # the journal has the tasks' former values
+            report_result(run_plan.failed_report(plan, "cannot undo without a journal"))
             return
         report = self._also(plan, intent, allowed)
-        for sent, known in self._following.take_back(report.done):
-            self._course = self._course.pulled_back(sent.nth, known.fate, now)
-            self._line(sent.id, "taken back", "stands where it stood before")
-        told(report)
+        for sent, known in self._poller.remove(report.done):
+            self._course = self._course.with_pulled_back(sent.nth, known.outcome, now)
+            self._line(sent.id, "undone", "back in its former state")
+        report_result(report)
 
-    def _also(self, plan: Plan, intent: Intent | None, allowed: Allowed) -> Report:
-        """Carry another plan out, as an operation of its own."""
+    def _also(self, plan: Plan, intent: Intent | None, allowed: RefusalCheck) -> Report:
+        """Run another plan as a separate operation."""
         clock = self._clock
         try:
-            return run_plan.carry_out(
+            return run_plan.run_journaled_plan(
                 self._store, self._journal, plan, intent, clock, allowed=allowed
             )
         except Unavailable as error:
             self._troubles[plan.verb] = str(error)
-            return run_plan.not_done(plan, str(error))
+            return run_plan.failed_report(plan, str(error))
 
     # ---- sending
 
     def _send(self, amount: int) -> int:
-        """Send the next rows; with how many something was done."""
+        """Send the next rows; return how many were processed."""
         if why := self._allowed():
             self._halt(why)
             return amount
         marks = self._marks(list(islice(self._rows, amount)))
         if marks is None:
             return 0
-        paid = self._tokens.pay(self._course.pace.rate, amount)
+        paid = self._tokens.spend(self._course.pace.rate, amount)
         rows = [self._rows.popleft() for _ in range(paid)]
         at = self._clock()
         done: list[RowOutcome] = []
         others: list[RowOutcome] = []
         for ended in self._applying.step(rows):
-            (done if ended.end is RowResult.DONE else others).append(ended)
-        for nth, ended in enumerate(done, self._course.ever):
+            (done if ended.result is RowResult.DONE else others).append(ended)
+        for nth, ended in enumerate(done, self._course.total_sent):
             ident = ended.row.id
-            self._following.add(SentTask(nth, ident, ended.rev, at, marks.get(ident, "")))
+            self._poller.add(SentTask(nth, ident, ended.rev, at, marks.get(ident, "")))
             self._line(ident, "sent", "")
         for ended in others:
-            self._gone += ended.end is RowResult.GONE
-            self._line(ended.row.id, str(ended.end), shown(ended.words))
+            self._gone += ended.result is RowResult.GONE
+            self._line(ended.row.id, str(ended.result), safe_line(ended.reason))
         now = self._clock()
-        self._course = self._course.sent(len(done), len(others), now)
-        if why := self._in_vain(done, others):
+        self._course = self._course.with_sent(len(done), len(others), now)
+        if why := self._failing_reason(done, others):
             self._halt(why)
         return paid
 
-    def _in_vain(self, done: Sequence[RowOutcome], others: Sequence[RowOutcome]) -> str:
-        """Why sending more is of no use; "" when it may be."""
-        reasons = [ended.words for ended in others if ended.end is RowResult.FAILED]
-        self._vain = 0 if done else self._vain + len(reasons)
-        return self._applying.trouble or (reasons[-1] if self._vain >= VAIN else "")
+    def _failing_reason(self, done: Sequence[RowOutcome], others: Sequence[RowOutcome]) -> str:
+        """Reason to stop because tasks cannot be changed; "" if there is none."""
+        reasons = [ended.reason for ended in others if ended.result is RowResult.FAILED]
+        self._failed_in_a_row = 0 if done else self._failed_in_a_row + len(reasons)
+        return self._applying.trouble or (
+            reasons[-1] if self._failed_in_a_row >= MAX_CONSECUTIVE_FAILURES else ""
+        )
 
     def _marks(self, rows: Iterable[Row]) -> dict[str, str] | None:
-        """The fingerprints of the errors that these have now; None while the store is out of reach:
-        then nothing is tried, and so nothing fails for that."""
+        """Fingerprints of the rows' present errors; None while the store is unavailable, so that no
+        task is tried and counted as failed.
+        """
         try:
-            seen = self._store.look({row.id for row in rows})
-            marks = {task.id: mark_of(task.error) for task in seen if isinstance(task, Task)}
+            seen = self._store.scan({row.id for row in rows})
+            marks = {task.id: fingerprint_of(task.error) for task in seen if isinstance(task, Task)}
         except Unavailable as error:
             now = self._clock()
             self._troubles["store"] = str(error)
@@ -373,37 +400,37 @@ class Replay:
         self._unreached = None
         return marks
 
-    # ---- what becomes of them
+    # ---- outcomes
 
     def _follow(self, now: float) -> None:
-        for change in self._following.look(self._store, now):
-            self._course = self._course.told(change, now)
-            if change.after.fate is not change.before.fate:
-                self._line(change.sent.id, str(change.after.fate), change.after.why)
+        for change in self._poller.poll(self._store, now):
+            self._course = self._course.with_change(change, now)
+            if change.after.outcome is not change.before.outcome:
+                self._line(change.sent.id, str(change.after.outcome), change.after.reason)
         if self._course.pace.stops.pending is not None:
-            self._pending = self._following.pending(now)
+            self._pending = self._poller.pending(now)
         self._note(now)
 
     def _note(self, now: float, *, all_of_it: bool = False) -> None:
-        """Write down what really became of tasks; what is written later of one holds."""
-        for words in self._following.notes(now, all_of_it=all_of_it):
+        """Write outcomes to the journal; a later entry for a task replaces an earlier one."""
+        for words in self._poller.notes(now, all_of_it=all_of_it):
             self._say("became", **words)
 
     def _say(self, what: str, **words: object) -> None:
         if self._pen is None:
             return
         try:
-            self._pen.say(what, **words)
+            self._pen.write_note(what, **words)
         except Unavailable as error:
             self._troubles["journal"] = str(error)
 
     def _line(self, ident: str, result: str, detail: str) -> None:
-        self._lines.append(ProgressText(self._clock(), shown(ident), result, detail))
+        self._lines.append(ProgressText(self._clock(), safe_line(ident), result, detail))
 
     def _publish(self, phase: Phase, why: str) -> None:
         course = self._course
         held = 0 if self._held is None else len(self._held.done)
-        troubles = [self._following.problem, self._tokens.problem, *self._troubles.values()]
+        troubles = [self._poller.problem, self._tokens.problem, *self._troubles.values()]
         self._progress = ReplayProgress(
             phase,
             self._pen.op if self._pen is not None else "",
@@ -416,12 +443,12 @@ class Replay:
             len(self.plan.rows) - course.planned,
             course.pulled,
             held,
-            course.rest - held,
-            self._following.failures,
+            course.unsent - held,
+            self._poller.failures,
             course.pace,
             course.canaries,
-            rules(course, self._pending),
-            time_left(course),
+            check_stop_rules(course, self._pending),
+            estimate_seconds_left(course),
             why,
             course.stopped,
             "; ".join(filter(None, troubles)),

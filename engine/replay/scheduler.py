@@ -1,8 +1,8 @@
-"""How fast a replay goes, when it waits, and when it stops: decided from what became of it so far.
+"""Replay scheduler: decide from the outcomes so far when to send, wait or stop.
 
-First a few tasks are sent, and what really becomes of them is waited for; then some more; then the
-rest, at a rate. Nothing here reads a clock, a store or a bucket: a `Course` is folded from what
-happened, and says what to do next. Times are epoch seconds UTC, durations seconds.
+First it sends a few tasks (canaries) and waits for their outcomes, then some more, then the rest at
+a rate. It reads no clock, store or token bucket: a `ReplayState` is computed from the events so far
+and returns the next step. Times are epoch seconds UTC, durations seconds.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
-from engine.policy import lasting
+from engine.policy import describe_duration
 from engine.replay.outcomes import ObservedChange, ReplayOutcome
-from engine.replay.settings import ReplayPace, faster, slower
+from engine.replay.settings import ReplayPace, double_rate, halve_rate
 
-MOST = 100
-"""Tasks sent together at most: few enough that an order is heard at once."""
+MAX_TASKS_PER_STEP = 100
+"""Maximum tasks sent in one step: few, so that an order takes effect soon."""
 
 
-RATE = "the rate"
-"""Why it waits, when that is for the next token."""
+RATE_REASON = "the rate"
+"""Reason of a wait for the next token."""
 
 
 class ReplayCounts(NamedTuple):
-    """How many of those that were sent stand how."""
+    """Number of sent tasks by outcome."""
 
     waiting: int = 0
     running: int = 0
@@ -35,16 +35,16 @@ class ReplayCounts(NamedTuple):
 
     @property
     def sent(self) -> int:
-        """All of them."""
+        """Number of sent tasks."""
         return sum(self)
 
     @property
     def unsettled(self) -> int:
-        """Those that nothing is known of yet."""
+        """Tasks without an outcome yet."""
         return self.waiting + self.running
 
     def moved(self, before: ReplayOutcome | None, after: ReplayOutcome | None) -> ReplayCounts:
-        """With one more here, and one less there; None for before it was sent and after."""
+        """Return the counts with one task moved; None stands for "not sent"."""
         by = self._asdict()
         for fate, step in ((before, -1), (after, 1)):
             if fate is not None:
@@ -53,39 +53,39 @@ class ReplayCounts(NamedTuple):
 
 
 class Canary(NamedTuple):
-    """The tasks of one phase before the last."""
+    """Counts of one canary phase."""
 
     tally: ReplayCounts = ReplayCounts()
     known: int = 0
-    """How many had an outcome, whatever became of them after it."""
+    """Tasks that had a first outcome, even if it changed later."""
     delivered: int = 0
-    """How often one was delivered."""
+    """Number of deliveries."""
 
 
 class Send(NamedTuple):
-    """Send so many now."""
+    """Send `amount` tasks now."""
 
     amount: int
 
 
 class Wait(NamedTuple):
-    """Send nothing until something happens, or it is so late."""
+    """Send nothing until an event, or until a time."""
 
     until: float | None
-    """None: only an order, or something that becomes known, makes it go on."""
+    """None: only an order or a new outcome ends the wait."""
     why: str
-    asks: bool = False
-    """Whether it waits for somebody to say whether to go on."""
+    asks_operator: bool = False
+    """True if it waits for an operator's decision."""
 
 
 class StopReason(NamedTuple):
-    """Send nothing any more."""
+    """Stop sending permanently."""
 
     why: str
 
 
 class ReplayEnd(NamedTuple):
-    """All is sent that will be, and nothing more will become known of it."""
+    """The end: nothing more to send, no more outcomes to wait for."""
 
 
 Step: TypeAlias = Send | Wait | StopReason | ReplayEnd
@@ -93,82 +93,85 @@ Step: TypeAlias = Send | Wait | StopReason | ReplayEnd
 ORDERS: Mapping[str, str] = MappingProxyType(
     {
         "pause": "send nothing for now",
-        "resume": "go on",
-        "go_on": "go on although a canary's outcome is not known",
+        "resume": "continue",
+        "go_on": "continue although a canary's outcome is unknown",
         "faster": "twice as fast",
         "slower": "half as fast",
-        "stop": "send nothing any more",
-        "leave": "do not wait for outcomes that are not known yet",
+        "stop": "stop sending",
+        "leave": "do not wait for the remaining outcomes",
     }
 )
-"""What may be ordered while a replay goes on, and what it means."""
+"""Orders accepted during a replay, with their meaning."""
 
 _NO_MARKS: Mapping[str, int] = MappingProxyType({})
 
 
 class ReplayState(NamedTuple):
-    """A replay so far. To go on, `next`; what happened is folded in by the other methods."""
+    """State of a replay. `next` returns the next step; the other methods add events."""
 
     pace: ReplayPace
     planned: int
-    """How many rows are to be sent; those that are left out are none of them."""
+    """Rows to send, without excluded ones."""
     began: float
     tally: ReplayCounts = ReplayCounts()
     canaries: tuple[Canary, ...] = ()
     dropped: int = 0
-    """Rows that were not there as they had been seen, or could not be changed."""
+    """Rows skipped because the task had changed, or could not be changed."""
     pulled: int = 0
-    """How many that were sent were taken back."""
-    again: Mapping[str, int] = _NO_MARKS
-    """By fingerprint: how many tasks failed with the error that they had had before."""
+    """Sent tasks that were moved back."""
+    repeated_errors: Mapping[str, int] = _NO_MARKS
+    """By fingerprint: tasks that failed with the error they had before."""
     recent: tuple[bool, ...] = ()
-    """Of the last outcomes whether they were failures, one for each task, the first that it had."""
+    """For the latest first outcomes, one per task: True if it was a failure."""
     changed: float = 0.0
-    """When something was sent, or became known, last."""
+    """Time of the last sending or new outcome."""
     paused: str = ""
-    """Why nothing is sent for now, by order; "" when it is not paused."""
+    """Reason of a pause by order; "" if not paused."""
     stopped: str = ""
-    """Why nothing is sent any more; "" while it goes on."""
+    """Reason of the stop; "" while it continues."""
     passed: int = 0
-    """How many canaries somebody said to go on after, whatever became of them."""
-    left: bool = False
-    """Whether outcomes that are not known yet are not waited for."""
+    """Number of canaries that an operator chose to pass, regardless of their outcomes."""
+    skips_outcomes: bool = False
+    """True if remaining outcomes are not waited for."""
 
     @classmethod
     def begin(cls, pace: ReplayPace, planned: int, now: float) -> ReplayState:
-        """Before anything was sent."""
+        """Return the state before anything is sent."""
         canaries = tuple(Canary() for _ in pace.canary)
         return cls(pace, planned, now, canaries=canaries, changed=now)
 
     # ---- what happened
 
-    def sent(self, count: int, dropped: int, now: float) -> ReplayState:
-        """So many more were sent, and of those that were to be so many could not."""
+    def with_sent(self, count: int, dropped: int, now: float) -> ReplayState:
+        """Add `count` sent tasks and `dropped` skipped ones."""
         course = self._replace(dropped=self.dropped + dropped, changed=now)
-        for nth in range(self.ever, self.ever + count):
+        for nth in range(self.total_sent, self.total_sent + count):
             course = course._moved(nth, None, ReplayOutcome.WAITING)
         return course
 
-    def told(self, change: ObservedChange, now: float) -> ReplayState:
-        """Something new about one of those that were sent."""
+    def with_change(self, change: ObservedChange, now: float) -> ReplayState:
+        """Add a change in what is known about a sent task."""
         sent, before, after, first = change
-        course = self._moved(sent.nth, before.fate, after.fate, first)._replace(changed=now)
+        course = self._moved(sent.nth, before.outcome, after.outcome, first)._replace(changed=now)
         if not first:
             return course
-        failed = after.fate is ReplayOutcome.FAILED
+        failed = after.outcome is ReplayOutcome.FAILED
         course = course._replace(recent=(*self.recent, failed)[-max(1, self.pace.stops.last) :])
         if failed and after.mark and after.mark == sent.mark:
-            again = {**self.again, after.mark: self.again.get(after.mark, 0) + 1}
-            course = course._replace(again=again)
+            again = {
+                **self.repeated_errors,
+                after.mark: self.repeated_errors.get(after.mark, 0) + 1,
+            }
+            course = course._replace(repeated_errors=again)
         return course
 
-    def pulled_back(self, nth: int, fate: ReplayOutcome, now: float) -> ReplayState:
-        """One that was sent was taken back by us."""
+    def with_pulled_back(self, nth: int, fate: ReplayOutcome, now: float) -> ReplayState:
+        """Add a sent task that we moved back."""
         course = self._moved(nth, fate, None)
         return course._replace(pulled=self.pulled + 1, changed=now)
 
-    def ordered(self, order: str, now: float, who: str = "the operator") -> ReplayState:
-        """Somebody gave one of the `ORDERS`."""
+    def with_order(self, order: str, now: float, who: str = "the operator") -> ReplayState:
+        """Apply one of the `ORDER_COLUMNS`."""
         if order == "pause":
             return self._replace(paused=f"paused by {who}")
         if order == "resume":
@@ -178,16 +181,16 @@ class ReplayState(NamedTuple):
             passed = self.passed if at is None else at + 1
             return self._replace(paused="", passed=passed, changed=now)
         if order in ("faster", "slower"):
-            rate = faster(self.pace.rate) if order == "faster" else slower(self.pace.rate)
+            rate = double_rate(self.pace.rate) if order == "faster" else halve_rate(self.pace.rate)
             return self._replace(pace=self.pace._replace(rate=rate))
         if order == "stop":
-            return self.halted(f"stopped by {who}")
+            return self.with_stop(f"stopped by {who}")
         if order == "leave":
-            return self._replace(left=True)
+            return self._replace(skips_outcomes=True)
         raise ValueError(f"no such order: {order!r}")
 
-    def halted(self, why: str) -> ReplayState:
-        """Nothing is sent any more; the first reason is the one that stays."""
+    def with_stop(self, why: str) -> ReplayState:
+        """Stop sending; the first reason stays."""
         return self._replace(stopped=self.stopped or why)
 
     def _moved(
@@ -207,35 +210,35 @@ class ReplayState(NamedTuple):
                 break
         return self._replace(tally=self.tally.moved(before, after), canaries=tuple(canaries))
 
-    # ---- what follows
+    # ---- next step
 
     @property
-    def ever(self) -> int:
-        """How many were sent, those that were taken back included."""
+    def total_sent(self) -> int:
+        """Number of sent tasks, including those moved back."""
         return self.tally.sent + self.pulled
 
     @property
-    def rest(self) -> int:
-        """How many rows are still to be sent, or would be if it had not stopped."""
-        return self.planned - self.ever - self.dropped
+    def unsent(self) -> int:
+        """Rows still to send, or not sent because of a stop."""
+        return self.planned - self.total_sent - self.dropped
 
     @property
-    def sends(self) -> bool:
-        """Whether there is anything to send, and nothing ordered against it."""
-        return self.rest > 0 and not self.paused and not self.stopped
+    def can_send(self) -> bool:
+        """True if there are rows to send and it is neither paused nor stopped."""
+        return self.unsent > 0 and not self.paused and not self.stopped
 
-    def next(
+    def next_step(
         self, now: float, tokens: int, token_at: float = 0.0, pending: int | None = None
     ) -> Step:
-        """What to do now.
+        """Return the next step.
 
-        `tokens` are in the bucket, or else come at `token_at`; `pending` tasks wait in the queue,
-        None: not known.
+        `tokens` are in the bucket; if 0, the next one comes at `token_at`. `pending` is the number
+        of waiting tasks; None: not known.
         """
         if not self.stopped:
             if why := self._tripped(pending):
                 return StopReason(why)
-            if self.rest > 0:
+            if self.unsent > 0:
                 return self._sending(now, tokens, token_at)
         return self._ending(now)
 
@@ -243,23 +246,23 @@ class ReplayState(NamedTuple):
         if self.paused:
             return Wait(None, self.paused)
         at = self._canary()
-        room = self.rest
+        room = self.unsent
         if at is not None:
-            room = min(room, sum(self.pace.canary[: at + 1]) - self.ever)
+            room = min(room, sum(self.pace.canary[: at + 1]) - self.total_sent)
             if room <= 0:
                 return self._canary_wait(at, now)
         if tokens <= 0:
-            return Wait(token_at, RATE)
-        return Send(min(room, tokens, MOST))
+            return Wait(token_at, RATE_REASON)
+        return Send(min(room, tokens, MAX_TASKS_PER_STEP))
 
     def _canary(self) -> int | None:
-        """The first canary that is not through; None when all are."""
+        """Index of the first canary that has not succeeded; None if all have."""
         edge = 0
         for at, size in enumerate(self.pace.canary):
             edge += size
             _, known, delivered = self.canaries[at]
-            whole = self.ever >= edge
-            # Once through it stays so, even when one that failed is tried again meanwhile.
+            whole = self.total_sent >= edge
+            # A canary that has succeeded stays so, even if a failed task of it is retried.
             if not whole or (at >= self.passed and size and (known < size or not delivered)):
                 return at
         return None
@@ -273,28 +276,28 @@ class ReplayState(NamedTuple):
         if open_ > 0:
             until = self.changed + self.pace.timeout
             if now < until:
-                return Wait(until, f"{name}: waits for {_outcomes(open_)}")
+                return Wait(until, f"{name}: waiting for {_outcomes(open_)}")
             doing = "still running after" if tally.running else "no worker has run it for"
-            why = f"{name}: {doing} {lasting(self.pace.timeout)}"
+            why = f"{name}: {doing} {describe_duration(self.pace.timeout)}"
         elif known < size:
-            why = f"{name}: {_outcomes(size - known)} not known, which is no success"
+            why = f"{name}: {_outcomes(size - known)} unknown, not counted as success"
         else:
-            return StopReason(f"{name} failed: none of {known} was delivered")
-        return Wait(None, why, asks=True) if self.pace.attended else StopReason(why)
+            return StopReason(f"{name} failed: 0 of {known} delivered")
+        return Wait(None, why, asks_operator=True) if self.pace.attended else StopReason(why)
 
     def _ending(self, now: float) -> Step:
         unsettled = self.tally.unsettled
         until = self.changed + self.pace.timeout
-        if self.left or not unsettled or now >= until:
+        if self.skips_outcomes or not unsettled or now >= until:
             return ReplayEnd()
-        return Wait(until, f"all is sent; waits for {_outcomes(unsettled)}")
+        return Wait(until, f"all sent; waiting for {_outcomes(unsettled)}")
 
     def _tripped(self, pending: int | None) -> str:
-        return next((rule.why for rule in rules(self, pending) if rule.why), "")
+        return next((rule.why for rule in check_stop_rules(self, pending) if rule.why), "")
 
 
 def _name_of(pace: ReplayPace, at: int) -> str:
-    """`canary of 1`, `canary of 10`."""
+    """Name of a canary: `canary of 10`."""
     return f"canary of {pace.canary[at]}"
 
 
@@ -302,42 +305,45 @@ def _outcomes(count: int) -> str:
     return "1 outcome" if count == 1 else f"{count:,} outcomes"
 
 
-class Rule(NamedTuple):
-    """How one stop rule stands."""
+class StopRuleState(NamedTuple):
+    """State of one stop rule."""
 
     name: str
-    """same, share or pending."""
+    """Name: same, share or pending."""
     words: str
-    """How it stands, with its limit."""
+    """Present value and limit."""
     why: str
-    """Why the replay stops by it; "" while it does not."""
+    """Why it stops the replay; "" if it does not."""
 
 
-def rules(course: ReplayState, pending: int | None = None) -> tuple[Rule, ...]:
-    """How each rule stands that is switched on."""
+def check_stop_rules(course: ReplayState, pending: int | None = None) -> tuple[StopRuleState, ...]:
+    """Return the state of each enabled rule."""
     stops, found = course.pace.stops, []
     if stops.same is not None:
-        mark, times = max(course.again.items(), key=lambda pair: pair[1], default=("", 0))
+        mark, times = max(course.repeated_errors.items(), key=lambda pair: pair[1], default=("", 0))
         words = f"{mark or 'the same error'} {times} of {stops.same}"
-        why = f"{mark} came back {times} times" if mark and times >= stops.same else ""
-        found.append(Rule("same", words, why.replace("1 times", "once")))
+        why = f"{mark} failed again {times} times" if mark and times >= stops.same else ""
+        found.append(StopRuleState("same", words, why.replace("1 times", "once")))
     if stops.share is not None:
         found.append(_share(course, stops.share, stops.last))
     if stops.pending is not None:
         over = pending is not None and pending > stops.pending
         words = f"pending {'?' if pending is None else f'{pending:,}'} of {stops.pending:,}"
-        why = f"{pending:,} tasks wait, more than {stops.pending:,}" if over else ""
-        found.append(Rule("pending", words, why))
+        why = f"{pending:,} tasks pending, limit {stops.pending:,}" if over else ""
+        found.append(StopRuleState("pending", words, why))
     return tuple(found)
 
 
-def _share(course: ReplayState, share: float, last: int) -> Rule:
-    """Judged once so many outcomes are known, or whatever the others will be cannot change it."""
+def _share(course: ReplayState, share: float, last: int) -> StopRuleState:
+    """The rule on the share of failures. It trips as soon as the remaining outcomes of the window
+    cannot change the result.
+    """
     window = max(1, min(last, course.planned - course.dropped))
     recent = course.recent[-window:]
     failed = sum(recent)
     words = f"failed {failed} of the last {len(recent)}, {share:.0%} of {window} allowed"
-    # With fewer known than the window holds, all the others may still succeed.
+    # If the window is not full yet, all its remaining tasks may still succeed.
+
     over = failed > share * window
     why = f"{failed} of the last {len(recent)} failed, more than {share:.0%} of {window}"
-    return Rule("share", words, why if over else "")
+    return StopRuleState("share", words, why if over else "")

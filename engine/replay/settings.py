@@ -1,4 +1,4 @@
-"""How a replay is to go: how fast, what is tried first, what stops it. Durations are seconds."""
+"""Replay settings: rate, canaries and stop rules. Durations are in seconds."""
 
 from __future__ import annotations
 
@@ -6,89 +6,93 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from engine.policy import HOUR, Rate
+from engine.policy import UNITS_PER_TOKEN, Rate
 
-SLOWEST, FASTEST = 1 / 60, 128.0
-"""Tasks a second between which `slower` and `faster` go; "at once" is beyond."""
+MIN_RATE, MAX_RATE = 1 / 60, 128.0
+"""Range of `slower` and `faster` in tasks per second; "no limit" is above it."""
 
 
 class RemainderPolicy(StrEnum):
-    """What becomes of the tasks that a replay did not send, when it stops."""
+    """What happens to unsent tasks when a replay stops."""
 
     STAY = "stay"
     """They stay in the dead-letter queue."""
     HOLD = "hold"
-    """They are held, so that no retention deletes them and nobody retries them."""
+    """They are held, so that retention does not delete them and no operator retries them by
+    mistake.
+    """
 
 
-class Stops(NamedTuple):
-    """What stops a replay; None switches a rule off."""
+class StopRules(NamedTuple):
+    """Stop rules of a replay; None disables a rule."""
 
     same: int | None = 2
-    """So many tasks failed again with the very error that they had before."""
+    """Stop after this many tasks failed again with the error they had before."""
     share: float | None = 0.1
-    """More than this share (0 to 1) of the last `last` outcomes were failures."""
+    """Stop if more than this share (0 to 1) of the last `last` outcomes are failures."""
     last: int = 20
     pending: int | None = None
-    """More tasks than this wait in the queue."""
+    """Stop if more tasks than this are pending."""
     rest: RemainderPolicy = RemainderPolicy.STAY
 
 
 class ReplayPace(NamedTuple):
-    """How a replay is to go."""
+    """Settings of one replay."""
 
     rate: float | None = 2.0
-    """Tasks a second; None: all at once, once the canaries are through."""
+    """Tasks per second; None: no limit once the canaries have succeeded."""
     canary: tuple[int, ...] = (1, 10)
-    """How many are sent first, then how many next; the outcomes of each are waited for."""
+    """Sizes of the canaries; after each one, the replay waits for its outcomes."""
     timeout: float = 120.0
-    """Seconds to wait for a real outcome."""
-    stops: Stops = Stops()
+    """Seconds to wait for outcomes."""
+    stops: StopRules = StopRules()
     attended: bool = True
-    """Whether somebody is there to say whether to go on; where nobody is, a doubt stops it."""
+    """True if an operator can be asked whether to continue; if not, an unclear canary stops the
+    replay.
+    """
 
 
-def packed(pace: ReplayPace) -> dict[str, Any]:
-    """As plain values, for a journal."""
+def pace_to_json(pace: ReplayPace) -> dict[str, Any]:
+    """Return the settings as JSON values for the journal."""
     stops = {**pace.stops._asdict(), "rest": str(pace.stops.rest)}
     return {**pace._asdict(), "canary": list(pace.canary), "stops": stops}
 
 
-def unpacked(values: Mapping[str, Any]) -> ReplayPace:
-    """The pace of which these are the plain values.
+def pace_from_json(values: Mapping[str, Any]) -> ReplayPace:
+    """Rebuild the settings from the journal's JSON values.
 
     Raises:
-        ValueError: they are of none.
+        ValueError: they are invalid.
     """
     try:
-        stops = Stops(**{**values["stops"], "rest": RemainderPolicy(values["stops"]["rest"])})
+        stops = StopRules(**{**values["stops"], "rest": RemainderPolicy(values["stops"]["rest"])})
         return ReplayPace(**{**values, "canary": tuple(map(int, values["canary"])), "stops": stops})
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"expected the values of a pace: {error}") from error
 
 
 def bucket_rate(rate: float) -> Rate:
-    """The rate of a token bucket that lets so many tasks through a second."""
-    per_hour = max(1, round(rate * HOUR))
-    # A bucket refills in whole seconds: it must hold what comes in one of them, and where that is
-    # no whole number, what was left over as well.
-    even = per_hour % HOUR == 0 or HOUR % per_hour == 0
-    return Rate(per_hour, -(-per_hour // HOUR) + (not even))
+    """Return the token bucket rate for `rate` tasks per second."""
+    per_hour = max(1, round(rate * UNITS_PER_TOKEN))
+    # A bucket refills once per second: it must hold one second's tokens, and one more if that is
+    # not a whole number.
+    even = per_hour % UNITS_PER_TOKEN == 0 or UNITS_PER_TOKEN % per_hour == 0
+    return Rate(per_hour, -(-per_hour // UNITS_PER_TOKEN) + (not even))
 
 
-def phases(pace: ReplayPace, planned: int) -> tuple[int, ...]:
-    """How many tasks are sent in each phase, the canaries first; together all that are planned."""
+def phase_sizes(pace: ReplayPace, planned: int) -> tuple[int, ...]:
+    """Return the number of tasks in each phase, the canaries first; the sum is `planned`."""
     sizes: list[int] = []
     for size in pace.canary:
         sizes.append(min(max(0, size), planned - sum(sizes)))
     return (*sizes, planned - sum(sizes))
 
 
-def faster(rate: float | None) -> float | None:
-    """Twice as many a second; what is all at once already is no faster."""
-    return None if rate is None else min(FASTEST, max(SLOWEST, rate * 2))
+def double_rate(rate: float | None) -> float | None:
+    """Return twice the rate; None (no limit) stays None."""
+    return None if rate is None else min(MAX_RATE, max(MIN_RATE, rate * 2))
 
 
-def slower(rate: float | None) -> float:
-    """Half as many a second."""
-    return FASTEST if rate is None else max(SLOWEST, min(FASTEST, rate / 2))
+def halve_rate(rate: float | None) -> float:
+    """Return half the rate."""
+    return MAX_RATE if rate is None else max(MIN_RATE, min(MAX_RATE, rate / 2))

@@ -1,4 +1,4 @@
-"""The stores, one format each; `open_store` finds out which one a place is."""
+"""Detect the format of a place by its folders or file header, and open its store."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from collections.abc import Callable
 from engine.store import Store, Unavailable
 from engine.system import files
 
-QUEUE = ("pending", "work", "dlq")
-LINKED = ("data", "queue", "inflight", "cleanup")
-"""The folders of a Kannader spool, which no data folder of the contract has."""
+QUEUE_FOLDERS = ("pending", "work", "dlq")
+KANNADER_FOLDERS = ("data", "queue", "inflight", "cleanup")
+"""The folders of a Kannader spool; an nftban data folder has none of them."""
 
 KANNADER, ZGB = "kannader", "zgb"
-"""The formats besides the contract's, by their names."""
+"""Names of the formats other than nftban."""
 
-DATABASE = b"SQLite format 3\0"
-"""How a SQLite database begins, in every version of the format."""
+SQLITE_HEADER = b"SQLite format 3\0"
+"""The first bytes of every SQLite 3 database."""
 
 
 def open_store(place: str, clock: Callable[[], float] = time.time) -> Store:
-    """The store at a place, with the format's own defaults.
+    """Open the store at a place with the format's defaults.
 
-    A place is an nftban data folder (with `queue/{pending,work,dlq}`), a bare queue folder
-    (with `pending`, `work` and `dlq`), a Kannader spool (with `data`, `queue`, `inflight` and
-    `cleanup`), or a SQLite database with zgb's mail queue in it.
+    A place is an nftban data folder (with `queue/{pending,work,dlq}`), a bare queue folder (with
+    `pending`, `work` and `dlq`), a Kannader spool (with `data`, `queue`, `inflight` and `cleanup`),
+    or a SQLite database with the table `mail_queue`.
 
     Raises:
-        Unavailable: nothing is there that any store knows, or it cannot be read.
+        Unavailable: the place has no known format, or cannot be read.
     """
-    found = format_of(place)
+    found = detect_format(place)
     if found == KANNADER:
         from engine.stores.kannader import KannaderStore
 
@@ -43,52 +43,52 @@ def open_store(place: str, clock: Callable[[], float] = time.time) -> Store:
 
     from engine.stores.nftban import NftbanStore, SpoolFolders
 
-    queue = queue_folder(place)
-    # Payloads are named by absolute paths.
+    queue = find_queue_folder(place)
+    # Payload paths are absolute.
     root = os.path.abspath(os.path.dirname(queue) if queue != place else place)
-    pending, work, dlq = (f"{queue}/{word}" for word in QUEUE)
+    pending, work, dlq = (f"{queue}/{word}" for word in QUEUE_FOLDERS)
     return NftbanStore(
         SpoolFolders(pending, work, dlq, mail_spool=f"{root}/mailspool", root=root), clock
     )
 
 
-def format_of(place: str) -> str:
-    """The name of the format that a place is in; "" for the contract's, or none that is known."""
-    if all(os.path.isdir(os.path.join(place, word)) for word in LINKED):
+def detect_format(place: str) -> str:
+    """Return the name of the format of a place; "" for nftban or if none is detected."""
+    if all(os.path.isdir(os.path.join(place, word)) for word in KANNADER_FOLDERS):
         return KANNADER
-    return ZGB if is_database(place) else ""
+    return ZGB if is_sqlite_file(place) else ""
 
 
-def is_database(place: str) -> bool:
-    """Whether a place is a SQLite database, by how the file begins; False where that is not known.
+def is_sqlite_file(place: str) -> bool:
+    """True if a place is a plain file with the header of a SQLite database.
 
-    Only a plain file is opened: whoever reads from a pipe may wait for ever.
+    Only a plain file is opened: reading from a FIFO could block forever.
     """
     if not os.path.isfile(place):
         return False
     try:
         fd = files.open_file(place)
     except OSError:
-        return False  # what follows says what is wrong with it
+        return False  # opening the place later reports the error
     try:
-        return os.read(fd, len(DATABASE)) == DATABASE
+        return os.read(fd, len(SQLITE_HEADER)) == SQLITE_HEADER
     finally:
         os.close(fd)
 
 
-def queue_folder(place: str) -> str:
-    """The folder of a place in which `pending`, `work` and `dlq` lie.
+def find_queue_folder(place: str) -> str:
+    """Return the folder of a place that has `pending`, `work` and `dlq`.
 
     Raises:
-        Unavailable: there is none; the message says what was expected.
+        Unavailable: there is none; the message names what was expected.
     """
     for folder in (os.path.join(place, "queue"), place):
-        if all(os.path.isdir(os.path.join(folder, word)) for word in QUEUE):
+        if all(os.path.isdir(os.path.join(folder, word)) for word in QUEUE_FOLDERS):
             return folder
     if not os.path.exists(place):
         raise Unavailable(f"{place}: no such folder")
     if not os.path.isdir(place):
-        raise Unavailable(f"{place}: a file, and no SQLite database; expected one, or a folder")
+        raise Unavailable(f"{place}: not a SQLite database, expected one or a folder")
     if not os.access(place, os.R_OK | os.X_OK):
-        raise Unavailable(f"{place}: may not be read by this user")
-    raise Unavailable(f"{place}: no queue in it, expected pending, work and dlq here or in queue/")
+        raise Unavailable(f"{place}: Permission denied")
+    raise Unavailable(f"{place}: no queue, expected pending, work and dlq here or in queue/")

@@ -1,4 +1,4 @@
-"""The reference store: tasks in a dictionary, every promise of the seam kept plainly."""
+"""The in-memory reference store: tasks in a dictionary, with all promises of the Store protocol."""
 
 from __future__ import annotations
 
@@ -26,44 +26,46 @@ from engine.model import (
     Task,
 )
 from engine.store import (
-    SHOWN,
+    MAX_PART_BYTES,
+    ClaimFilter,
     Control,
     Gone,
     Outlook,
-    Seen,
+    SeenTask,
     StoreError,
     Unsupported,
-    Wants,
-    anything,
-    permit,
+    accept_all,
+    require_edge,
 )
 
-RECENT = 1000
-"""Moves that the bell can name; after more of them at once, everything is looked at."""
+RECENT_CHANGES = 1000
+"""Changed ids that are kept for listeners; after more changes a full scan is needed."""
 
-Key: TypeAlias = tuple[str, str]
-"""Queue and id."""
+TaskKey: TypeAlias = tuple[str, str]
+"""A queue and an id."""
 
 
 class MemoryTasks:
-    """What several memory stores share: the tasks, and a bell that rings when one moves."""
+    """The tasks that several memory stores share, with a condition that signals changes."""
 
     def __init__(self) -> None:
-        self.tasks: dict[Key, Task] = {}
-        self.changed = threading.Condition()
-        self.moves = 0
-        self.moved: deque[str] = deque(maxlen=RECENT)
-        """The ids of the latest moves, in their order."""
+        self.tasks: dict[TaskKey, Task] = {}
+        self.condition = threading.Condition()
+        self.change_count = 0
+        self.recent_ids: deque[str] = deque(maxlen=RECENT_CHANGES)
+        """Ids of the latest changes, oldest first."""
 
-    def put(self, key: Key, task: Task | None) -> str:
-        """Store or remove one task and ring, while holding `changed`; answers with the revision."""
-        self.moves += 1
-        self.moved.append(key[1])
-        self.changed.notify_all()
+    def put(self, key: TaskKey, task: Task | None) -> str:
+        """Store or remove one task and notify listeners, with `changed` held; return the new
+        revision.
+        """
+        self.change_count += 1
+        self.recent_ids.append(key[1])
+        self.condition.notify_all()
         if task is None:
             self.tasks.pop(key, None)
             return ""
-        rev = f"{self.moves:x}"
+        rev = f"{self.change_count:x}"
         lease = task.lease if task.state is State.ACTIVE else None
         self.tasks[key] = replace(task, rev=rev, lease=lease)
         return rev
@@ -96,15 +98,15 @@ EDGES: Edges = {
 }
 
 
-_KEPT = (
+_IMAGE_FIELDS = (
     *("id", "kind", "created", "queue", "group", "word", "due", "attempts", "priority"),
     *("description", "destination", "payload", "error"),
 )
-"""The fields that a task's description of itself has, besides `extra`."""
+"""The fields in a task's JSON image, besides `extra`."""
 
 
 class MemoryStore:
-    """Tasks that live as long as their `Memory`; give several instances the same one for rivals."""
+    """A store of tasks in memory; instances that share a `MemoryTasks` act as rivals."""
 
     states: Mapping[State, str] = {state: str(state) for state in State}
     words: Mapping[str, State] = {}
@@ -114,19 +116,19 @@ class MemoryStore:
     def __init__(
         self, memory: MemoryTasks | None = None, order: Callable[[Task], Any] = attrgetter("id")
     ) -> None:
-        """`order` is by what those that are due are claimed, and then by arrival."""
+        """`order`: sort key for claiming due tasks; ties go by arrival."""
         self._memory = memory or MemoryTasks()
         self._order = order
-        self._heard = self._memory.moves
-        self.doorbell = ChangeSource(wait=self._wait)
-        self.expected = 0
+        self._seen_count = self._memory.change_count
+        self.changes = ChangeSource(wait=self._wait)
+        self.expected_tasks = 0
 
-    def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
-        """Every task in the order of state and id, or the ones named."""
-        with self._memory.changed:
+    def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+        """Yield every task in the order of state and id, or only the named ones."""
+        with self._memory.condition:
             there = sorted(self._memory.tasks.values(), key=lambda t: (t.queue, t.id))
         if touched is None:
-            self.expected = len(there)
+            self.expected_tasks = len(there)
             for state in self.states:
                 yield from (task for task in there if task.state is state)
             return
@@ -134,55 +136,57 @@ class MemoryStore:
         found = {task.id for task in there} | set(self.states.values())
         yield from (Missing(name) for name in touched if name not in found)
 
-    def still(self, seen: Iterable[Seen]) -> Iterator[Task | Problem]:
-        """Those that are there with this state and revision, in whatever queue."""
+    def verify(self, seen: Iterable[SeenTask]) -> Iterator[Task | Problem]:
+        """Yield the tasks that exist in this state and revision, in any queue."""
         wanted = list(seen)
         ids = {ident for ident, _, _ in wanted}
-        with self._memory.changed:
+        with self._memory.condition:
             there = [task for task in self._memory.tasks.values() if task.id in ids]
         known = {(task.id, task.state, task.rev): task for task in there}
         yield from (known[one] for one in wanted if one in known)
 
     def parts(self, task: Task) -> Iterator[Part]:
-        """There is nothing but the task."""
+        """Yield the one part: the task itself."""
         yield Part("task", f"{task.queue}/{task.id}".lstrip("/"), len(self.read(task)))
 
     def size(self, task: Task) -> int:
-        """What the task's own description of itself takes."""
+        """Return the size of the JSON image in bytes."""
         return len(self.read(task))
 
     def read(self, task: Task, part: str = "") -> bytes:
-        """The task's own description of itself."""
+        """Return the task's fields as JSON."""
         if part not in ("", "task"):
             raise Gone(f"{task.id} has no part {part!r}")
-        now = self._current(task)
-        fields = {name: getattr(now, name) for name in _KEPT} | {"extra": dict(now.extra)}
-        return json.dumps(fields).encode()[:SHOWN]
+        now = self._require_unchanged(task)
+        fields = {name: getattr(now, name) for name in _IMAGE_FIELDS} | {"extra": dict(now.extra)}
+        return json.dumps(fields).encode()[:MAX_PART_BYTES]
 
-    def recall(self, task: Task, image: bytes, state: State) -> Task:
-        """The fields that the description names."""
+    def restore_image(self, task: Task, image: bytes, state: State) -> Task:
+        """Return the task with the fields of a saved image."""
         try:
             was = json.loads(image)
             if was["id"] != task.id:
-                raise Unsupported(f"these bytes are not of {task.id}")
+                raise Unsupported(f"the image is not of {task.id}")
             return replace(task, **was, state=state, lease=None)
         except (ValueError, KeyError, TypeError) as error:
-            raise Unsupported(f"these bytes are of no task: {error}") from error
+            raise Unsupported(f"not the image of a task: {error}") from error
 
-    def glimpse(self, problem: Problem) -> bytes:
-        """There is no problem here that it could be of."""
+    def preview_problem(self, problem: Problem) -> bytes:
+        """Raise Gone: this store has no problems."""
         raise Gone(problem.where)
 
-    def take(self, now: float, owner: str, limit: int, wants: Wants = anything) -> Iterator[Task]:
-        """Due tasks in their order, each claimed as it is asked for."""
+    def take(
+        self, now: float, owner: str, limit: int, wants: ClaimFilter = accept_all
+    ) -> Iterator[Task]:
+        """Claim due tasks in their order, each when the caller asks for it."""
         for _ in range(limit):
-            task = self._claim(now, owner, wants)
+            task = self._claim_next(now, owner, wants)
             if task is None:
                 return
             yield task
 
-    def _claim(self, now: float, owner: str, wants: Wants) -> Task | None:
-        with self._memory.changed:
+    def _claim_next(self, now: float, owner: str, wants: ClaimFilter) -> Task | None:
+        with self._memory.condition:
             line = sorted(self._memory.tasks.items(), key=lambda item: self._order(item[1]))
             for key, task in line:
                 waiting = task.state is State.PENDING and policy.is_due(task, now)
@@ -193,15 +197,15 @@ class MemoryStore:
         return None
 
     def swap(self, old: Task | None, new: Task | None) -> str:
-        """Compare and swap under the one lock that all instances share."""
+        """Compare and swap under the lock that all instances share."""
         return self._swap(Move(old, new))
 
     def _swap(self, move: Move) -> str:
         old, new, image = move
-        permit(self.edges, old, new, whole=bool(image))
-        with self._memory.changed:
+        require_edge(self.edges, old, new, whole=bool(image))
+        with self._memory.condition:
             if old is not None:
-                self._current(old)
+                self._require_unchanged(old)
                 return self._memory.put((old.queue, old.id), new)
             assert new is not None
             key = new.queue, new.id
@@ -209,14 +213,14 @@ class MemoryStore:
                 raise Gone(f"{new.id} is there already")
             return self._memory.put(key, new)
 
-    def _current(self, task: Task) -> Task:
+    def _require_unchanged(self, task: Task) -> Task:
         now = self._memory.tasks.get((task.queue, task.id))
         if now is None or now.rev != task.rev:
             raise Gone(task.id)
         return now
 
     def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
-        """One after the other; nothing here needs to be made durable."""
+        """Make the moves one by one; nothing needs to be made durable."""
         for move in moves:
             try:
                 yield Outcome(move, self._swap(move))
@@ -224,26 +228,26 @@ class MemoryStore:
                 yield Outcome(move, error=error)
 
     def control(self, name: str, target: str = "", value: str = "") -> str:
-        """Nothing to control."""
+        """Raise Unsupported: there are no controls."""
         raise Unsupported(f"no control {name!r} here")
 
     def forecast(self, name: str, target: str = "", value: str = "") -> Outlook:
-        """There are no controls."""
+        """Raise Unsupported: there are no controls."""
         raise Unsupported(f"no control {name!r} here")
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: nothing is open."""
 
     def _wait(self, seconds: float) -> Collection[str] | None:
         memory = self._memory
-        with memory.changed:
-            memory.changed.wait_for(lambda: memory.moves != self._heard, seconds)
-            missed, self._heard = memory.moves - self._heard, memory.moves
-            if missed > len(memory.moved):
+        with memory.condition:
+            memory.condition.wait_for(lambda: memory.change_count != self._seen_count, seconds)
+            missed, self._seen_count = memory.change_count - self._seen_count, memory.change_count
+            if missed > len(memory.recent_ids):
                 return None
-            return set(islice(reversed(memory.moved), missed))
+            return set(islice(reversed(memory.recent_ids), missed))
 
 
-def opener(memory: MemoryTasks) -> Callable[[], MemoryStore]:
-    """What opens further instances over the same tasks."""
+def store_opener(memory: MemoryTasks) -> Callable[[], MemoryStore]:
+    """Return a function that opens further instances with the same tasks."""
     return lambda: MemoryStore(memory)

@@ -1,7 +1,7 @@
-"""Files, durable and guarded: the only place that fsyncs, and the only way the engine changes one.
+"""Safe and durable file operations: guarded open, atomic replace, fsync, flock, path walking.
 
-Every call that changes a file goes through a name of this module, so that a test can count each of
-them, fail it, or end the process there.
+Every system call of the engine that changes a file goes through a name of this module, so that a
+test can count each of them, let it fail, or kill the process there. Only this module calls fsync.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ utime = os.utime
 link = os.link
 symlink = os.symlink
 
-TASK_LIMIT = 64 * 1024
-"""Bytes of a task file that are read; a longer one is no task (the fields fit in 2 KiB)."""
+MAX_TASK_BYTES = 64 * 1024
+"""Bytes: a longer file is not accepted as a task file (the fields fit in 2 KiB)."""
 
 FILE_MODE = 0o640
 FOLDER_MODE = 0o750
@@ -39,61 +39,61 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-_PASSED = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
-"""To go through a folder: it need not be readable for us."""
+_PASS_THROUGH = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+"""Open a folder only to pass through it: no read permission needed."""
 
 
 class Refused(Exception):
-    """A file that will not be read as what it claims to be; the message says why."""
+    """A file that is not accepted; the message says why."""
 
 
 def open_folder(path: str, dir_fd: int | None = None) -> int:
-    """A descriptor of a folder, never through a symbolic link at its last component.
+    """Open a folder for reading; a symbolic link as last component is refused.
 
-    A path is walked as by `walk`.
+    The path is followed as in `walk`.
 
     Raises:
-        OSError: it is not there, no folder, or not to be opened.
+        OSError: it is missing, is not a folder, or cannot be opened.
     """
     if dir_fd is not None or os.geteuid() != 0:
         return os.open(path, _FOLDER, dir_fd=dir_fd)
-    passed = walk(path, follow=False)
+    passed = open_path(path, follow=False)
     try:
         return os.open(".", _FOLDER, dir_fd=passed)
     finally:
         os.close(passed)
 
 
-def walk(path: str, *, follow: bool = True) -> int:
-    """A descriptor of a folder to open files in (O_PATH); as root, redirected by no other user.
+def open_path(path: str, *, follow: bool = True) -> int:
+    """Open a folder (O_PATH) to open files in it; as root, safe from other users' symbolic links.
 
     Root goes component by component with openat(2). A symbolic link that another user made, or
-    could have made, is followed only to a folder of that same user: else they could have root
-    create, rename or remove files in a folder of its own. Without `follow` none is followed at the
-    last component.
+    could have made, is followed only to a folder of that same user; otherwise that user could make
+    root create, rename or remove files elsewhere. With `follow=False` a link as last component is
+    refused.
 
     Raises:
-        PermissionError: a link of another user leads elsewhere.
-        OSError: a component is missing or is no folder.
+        PermissionError: a link of another user leads to a folder of a different user.
+        OSError: a component is missing or is not a folder.
     """
     if os.geteuid() != 0:
-        return os.open(path, _PASSED if follow else _PASSED | os.O_NOFOLLOW)
-    at, name, makers = _find(path, follow=follow)
+        return os.open(path, _PASS_THROUGH if follow else _PASS_THROUGH | os.O_NOFOLLOW)
+    at, name, makers = _walk_links(path, follow=follow)
     try:
-        fd = os.open(name, _PASSED | os.O_NOFOLLOW, dir_fd=at)
+        fd = os.open(name, _PASS_THROUGH | os.O_NOFOLLOW, dir_fd=at)
     except OSError as error:
         error.filename = path
         raise
     finally:
         os.close(at)
-    return _led_to(fd, makers, path)
+    return _checked_target(fd, makers, path)
 
 
 def open_file(path: str, flags: int = os.O_RDONLY) -> int:
-    """A descriptor of a file by its path, in a folder that another user may own.
+    """Open a file by its path, in a folder that another user may own; never blocks.
 
-    It cannot block. As root, links are followed as by `walk`, and a second hard link to a file of
-    a user other than the folder's owner is refused.
+    As root, links are followed as in `walk`, and a second hard link to a file of a user other than
+    the folder's owner is refused.
 
     Raises:
         PermissionError: another user's link leads to it.
@@ -102,13 +102,13 @@ def open_file(path: str, flags: int = os.O_RDONLY) -> int:
     flags |= os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
     if os.geteuid() != 0:
         return os.open(path, flags)
-    at, name, makers = _find(path, follow=True)
+    at, name, makers = _walk_links(path, follow=True)
     try:
         around = os.fstat(at)
         seen = os.stat(name, dir_fd=at, follow_symlinks=False)
         if stat.S_ISCHR(seen.st_mode) or stat.S_ISBLK(seen.st_mode):
-            makers = makers | {around.st_uid} - {0}  # to open one may already do something
-        _require_led_to(seen, makers, path)
+            makers = makers | {around.st_uid} - {0}  # opening a device can have side effects
+        _require_owner(seen, makers, path)
         fd = os.open(name, flags | os.O_NOFOLLOW, dir_fd=at)
     except OSError as error:
         error.filename = path
@@ -118,16 +118,16 @@ def open_file(path: str, flags: int = os.O_RDONLY) -> int:
     if is_borrowed(os.fstat(fd), around):
         os.close(fd)
         raise PermissionError(errno.EPERM, "has a second hard link", path)
-    return _led_to(fd, makers, path)
+    return _checked_target(fd, makers, path)
 
 
-def listed(path: str) -> list[str]:
-    """The names in a folder, in order; its path is walked as by `walk`.
+def list_names(path: str) -> list[str]:
+    """Return the sorted names in a folder; its path is followed as in `walk`.
 
     Raises:
         OSError: it is missing or cannot be read.
     """
-    folder = walk(path)
+    folder = open_path(path)
     try:
         fd = os.open(".", _FOLDER, dir_fd=folder)
     finally:
@@ -139,19 +139,20 @@ def listed(path: str) -> list[str]:
 
 
 def real_path(path: str) -> str:
-    """A path without symbolic links; as root, as it is where another user's link leads elsewhere.
+    """Resolve symbolic links; as root, return the path unresolved if another user's link leads
+    away.
 
-    What is made beside the file is then made where that user's link is.
+    A file next to it is then created in the folder that contains that link.
     """
     if os.geteuid() != 0:
         return os.path.realpath(path)
     try:
-        at, name, makers = _find(path, follow=True)
+        at, name, makers = _walk_links(path, follow=True)
     except OSError:
-        return os.path.abspath(path)  # who opens it says why
+        return os.path.abspath(path)  # opening it reports the error
     try:
         end = name if os.access(name, os.F_OK, dir_fd=at, follow_symlinks=False) else "."
-        _require_led_to(os.stat(end, dir_fd=at, follow_symlinks=False), makers, path)
+        _require_owner(os.stat(end, dir_fd=at, follow_symlinks=False), makers, path)
         return os.path.normpath(os.path.join(os.readlink(f"/proc/self/fd/{at}"), name))
     except OSError:
         return os.path.abspath(path)
@@ -160,18 +161,18 @@ def real_path(path: str) -> str:
 
 
 def is_borrowed(seen: stat_result, folder: stat_result) -> bool:
-    """Whether a file may be a second hard link, made by the folder's owner, to another user's."""
+    """True if a file may be another user's, hard-linked here by the folder's owner."""
     return stat.S_ISREG(seen.st_mode) and seen.st_nlink > 1 and seen.st_uid != folder.st_uid != 0
 
 
-LINKS = 40
-"""Symbolic links that a path may lead through, as in the kernel."""
+MAX_LINKS = 40
+"""Maximum number of symbolic links in a path, as in the kernel."""
 
 
-def _find(path: str, *, follow: bool) -> tuple[int, str, frozenset[int]]:
-    """The folder at the end of a path (O_PATH), the name in it, and the users besides root who made
-    the links on the way, or could have."""
-    at = os.open("/" if path.startswith("/") else ".", _PASSED)
+def _walk_links(path: str, *, follow: bool) -> tuple[int, str, frozenset[int]]:
+    """Resolve all but the last component: the folder (O_PATH), the last name, and the users except
+    root who made the links on the way or could have made them."""
+    at = os.open("/" if path.startswith("/") else ".", _PASS_THROUGH)
     left = _components(path)
     makers: set[int] = set()
     links = 0
@@ -180,14 +181,14 @@ def _find(path: str, *, follow: bool) -> tuple[int, str, frozenset[int]]:
             name = left.pop()
             if (left or follow) and _is_link(name, at):
                 links += 1
-                if links > LINKS:
+                if links > MAX_LINKS:
                     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
                 makers |= {_owner_of(name, at), os.fstat(at).st_uid}
                 target = os.readlink(name, dir_fd=at)
                 left += _components(target)
-                deeper = os.open("/" if target.startswith("/") else ".", _PASSED, dir_fd=at)
+                deeper = os.open("/" if target.startswith("/") else ".", _PASS_THROUGH, dir_fd=at)
             elif left:
-                deeper = os.open(name, _PASSED | os.O_NOFOLLOW, dir_fd=at)
+                deeper = os.open(name, _PASS_THROUGH | os.O_NOFOLLOW, dir_fd=at)
             else:
                 return at, name, frozenset(makers - {0})
             os.close(at)
@@ -200,7 +201,7 @@ def _find(path: str, *, follow: bool) -> tuple[int, str, frozenset[int]]:
 
 
 def _components(path: str) -> list[str]:
-    """The components of a path, the first one last."""
+    """Components of a path in reverse order."""
     return [part for part in reversed(path.split("/")) if part not in ("", ".")]
 
 
@@ -208,27 +209,27 @@ def _is_link(name: str, dir_fd: int) -> bool:
     try:
         return stat.S_ISLNK(os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_mode)
     except FileNotFoundError:
-        return False  # who opens it says so
+        return False  # opening it reports the error
 
 
 def _owner_of(name: str, dir_fd: int) -> int:
     return os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_uid
 
 
-def _require_led_to(seen: stat_result, makers: frozenset[int], path: str) -> None:
-    """Make sure that the users who made the links own the target.
+def _require_owner(seen: stat_result, makers: frozenset[int], path: str) -> None:
+    """Check that the users who made the links own the target.
 
     Raises:
         PermissionError: they do not.
     """
     for maker in makers - {seen.st_uid}:
-        what = f"a symbolic link of user {maker} leads to what belongs to user {seen.st_uid}"
-        raise PermissionError(errno.EPERM, f"{what}, not followed as root", path)
+        what = f"a symbolic link of user {maker} leads to a file of user {seen.st_uid}"
+        raise PermissionError(errno.EPERM, f"{what}: not followed as root", path)
 
 
-def _led_to(fd: int, makers: frozenset[int], path: str) -> int:
+def _checked_target(fd: int, makers: frozenset[int], path: str) -> int:
     try:
-        _require_led_to(os.fstat(fd), makers, path)
+        _require_owner(os.fstat(fd), makers, path)
     except PermissionError:
         os.close(fd)
         raise
@@ -236,27 +237,27 @@ def _led_to(fd: int, makers: frozenset[int], path: str) -> int:
 
 
 def open_guarded(name: str, dir_fd: int) -> int:
-    """A descriptor of whatever lies there, opened so that it can neither block nor be followed.
+    """Open a file of any type without following a link (O_NOFOLLOW) and without blocking.
 
     Raises:
-        FileNotFoundError: nothing of that name.
-        Refused: a symbolic link, or something that we may not open.
-        OSError: the system could not open it now; nothing is said about the file.
+        FileNotFoundError: there is no such name.
+        Refused: it is a symbolic link, or permission is denied.
+        OSError: the system cannot open it now; the file itself may be fine.
     """
     try:
         return os.open(name, _GUARDED, dir_fd=dir_fd)
     except OSError as error:
-        if error.errno not in _ABOUT_THE_FILE:
+        if error.errno not in _FILE_ERRORS:
             raise
         kind = stat.S_IFMT(os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_mode)
-        raise Refused(_KINDS.get(kind) or f"cannot be opened: {error.strerror}") from error
+        raise Refused(_TYPE_REFUSALS.get(kind) or f"cannot be opened: {error.strerror}") from error
 
 
-_ABOUT_THE_FILE = (errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EACCES, errno.EPERM)
-"""Errors of open(2) that tell what lies there; all others tell how the system is doing."""
+_FILE_ERRORS = (errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EACCES, errno.EPERM)
+"""errno values of open(2) that describe the file; all others describe the system's state."""
 
 
-_KINDS = {
+_TYPE_REFUSALS = {
     stat.S_IFLNK: "a symbolic link, not followed",
     stat.S_IFDIR: "a folder, not a task file",
     stat.S_IFIFO: "a FIFO, not a task file",
@@ -267,27 +268,26 @@ _KINDS = {
 
 
 def read_guarded(
-    fd: int, limit: int = TASK_LIMIT, folder: stat_result | None = None
+    fd: int, limit: int = MAX_TASK_BYTES, folder: stat_result | None = None
 ) -> tuple[bytes, stat_result]:
-    """What an opened file holds and its state, judged on the descriptor before a byte is read.
+    """Read an open file; it is checked with fstat(2) before the first byte is read.
 
-    With the state of the `folder` it lies in, it must also be the work of somebody who may put
-    files there.
+    With the fstat of its `folder`, also check that its owner may put files there.
 
     Raises:
-        Refused: no regular file, a second hard link, more than `limit` bytes, or not trusted.
+        Refused: not a regular file, a second hard link, more than `limit` bytes, or not trusted.
         OSError: it cannot be read now.
     """
     seen = os.fstat(fd)
-    if why := oddity(seen):
+    if why := file_problem(seen):
         raise Refused(why)
     if seen.st_size > limit:
         raise Refused(f"{seen.st_size:,} bytes, expected at most {limit:,}")
-    if folder is not None and (why := distrust(seen, folder)):
+    if folder is not None and (why := trust_problem(seen, folder)):
         raise Refused(why)
     data = os.read(fd, limit + 1)
     if len(data) != seen.st_size:
-        # A read may end early, and a file that is being written goes on.
+        # A read may return fewer bytes, and another process may still be writing.
         while len(data) <= limit and (more := os.read(fd, limit + 1 - len(data))):
             data += more
     if len(data) > limit:
@@ -295,49 +295,49 @@ def read_guarded(
     return data, seen
 
 
-def oddity(seen: stat_result) -> str:
-    """Why something is no plain file with one name; "" when it is one."""
+def file_problem(seen: stat_result) -> str:
+    """Why a file is not a regular file with one name; "" if it is one."""
     if not stat.S_ISREG(seen.st_mode):
-        return _KINDS.get(stat.S_IFMT(seen.st_mode), "not a regular file")
+        return _TYPE_REFUSALS.get(stat.S_IFMT(seen.st_mode), "not a regular file")
     if seen.st_nlink > 1:
         return "has a second hard link"
     return ""
 
 
-def distrust(seen: stat_result, folder: stat_result) -> str:
-    """Why a file in a folder is not trusted; "" when it is.
+def trust_problem(seen: stat_result, folder: stat_result) -> str:
+    """Why a file in a folder is not trusted; "" if it is.
 
-    Trusted are files of root and of the folder's owner, and, where the folder's group may write
-    there, those that carry this group. Nobody else may be able to change them.
+    Trusted are files of root and of the folder's owner and, if the folder is group-writable, files
+    with the same group. No other user may have write permission.
     """
     if seen.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        whom = "everybody" if seen.st_mode & stat.S_IWOTH else "its group"
-        return f"may be written by {whom}, expected mode {FILE_MODE:o} or less"
-    return stranger(seen, folder)
+        whom = "all users" if seen.st_mode & stat.S_IWOTH else "its group"
+        return f"is writable by {whom}, expected mode {FILE_MODE:o} or less"
+    return owner_problem(seen, folder)
 
 
-def stranger(seen: stat_result, folder: stat_result) -> str:
-    """Why the owner of a file in a folder is nobody who may put files there; "" when they may."""
+def owner_problem(seen: stat_result, folder: stat_result) -> str:
+    """Why a file's owner may not put files into this folder; "" if allowed."""
     if seen.st_uid in (0, folder.st_uid):
         return ""
     shared = folder.st_mode & stat.S_IWGRP and not folder.st_mode & stat.S_IWOTH
     if shared and seen.st_gid == folder.st_gid:
         return ""
-    return f"belongs to user {seen.st_uid}, expected {folder.st_uid} as its folder, or root"
+    return f"belongs to user {seen.st_uid}, expected {folder.st_uid} (as its folder) or root"
 
 
-def revision(seen: stat_result) -> str:
-    """What changes whenever a file is rewritten, replaced or renamed."""
+def file_revision(seen: stat_result) -> str:
+    """A text that changes whenever a file is rewritten, replaced or renamed."""
     return f"{seen.st_ino:x}.{seen.st_ctime_ns:x}.{seen.st_size:x}"
 
 
-def same_file(a: stat_result, b: stat_result) -> bool:
-    """Whether two looks saw one unchanged file; a rename changes neither of these three."""
+def is_same_file(a: stat_result, b: stat_result) -> bool:
+    """True if two fstat results show one unchanged file; a rename changes none of these fields."""
     return a.st_ino == b.st_ino and a.st_size == b.st_size and a.st_mtime_ns == b.st_mtime_ns
 
 
 def claim_flock(fd: int) -> bool:
-    """Take the exclusive flock of an open file without waiting; False when somebody has it."""
+    """Take the exclusive flock of an open file without waiting; False if another process has it."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -345,14 +345,14 @@ def claim_flock(fd: int) -> bool:
     return True
 
 
-PATIENCE = 10.0
-"""Seconds for which a lock that others hold for moments is waited for; a holder may be stopped."""
+FLOCK_TIMEOUT_SECONDS = 10.0
+"""Seconds to wait for a flock that is normally held briefly; its holder may be stopped."""
 
-_POLL = 0.02
+_POLL_SECONDS = 0.02
 
 
 def is_unclaimed(fd: int) -> bool:
-    """Whether nobody holds the flock of an open file at this moment."""
+    """True if no process holds the exclusive flock of an open file now."""
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -361,11 +361,11 @@ def is_unclaimed(fd: int) -> bool:
     return True
 
 
-def flocked() -> frozenset[int]:
-    """Inodes of which somebody holds a flock, found out without touching a lock (proc_locks(5)).
+def flocked_inodes() -> frozenset[int]:
+    """Inodes with a flock, read from /proc/locks (proc_locks(5)) without touching a lock.
 
-    Inodes of all file systems, of the processes that this PID namespace can see; empty where the
-    kernel does not tell.
+    Inodes of all file systems, locked by processes that this PID namespace can see; empty if
+    /proc/locks cannot be read.
     """
     try:
         with open("/proc/locks", encoding="ascii") as lines:
@@ -376,16 +376,19 @@ def flocked() -> frozenset[int]:
 
 
 class Flock:
-    """Holds the exclusive flock of an open file while in the block.
+    """Context manager: hold the exclusive flock of an open file.
 
-    Waits for it for at most `patience` seconds, told in pauses, so that no clock is read.
+    Waits for at most `patience` seconds, counted by its pauses, so that no clock is read.
 
     Raises:
-        TimeoutError: somebody held it all that time.
+        TimeoutError: another process held it all that time.
     """
 
     def __init__(
-        self, fd: int, patience: float = PATIENCE, pause: Callable[[float], None] = time.sleep
+        self,
+        fd: int,
+        patience: float = FLOCK_TIMEOUT_SECONDS,
+        pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._fd, self._patience, self._pause = fd, patience, pause
 
@@ -393,20 +396,20 @@ class Flock:
         waited = 0.0
         while not claim_flock(self._fd):
             if waited >= self._patience:
-                why = f"its lock has been held for {self._patience:g} s; its holder may be stopped"
+                why = f"locked for {self._patience:g} s by another process, which may be stopped"
                 raise TimeoutError(errno.ETIMEDOUT, why)
-            self._pause(_POLL)
-            waited += _POLL
+            self._pause(_POLL_SECONDS)
+            waited += _POLL_SECONDS
 
     def __exit__(self, *_: object) -> None:
         fcntl.flock(self._fd, fcntl.LOCK_UN)
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write every byte, however many calls that takes.
+    """Write all bytes, with as many write(2) calls as needed.
 
     Raises:
-        OSError: with the path of the file, as /proc/self/fd has it.
+        OSError: with the path of the file from /proc/self/fd.
     """
     try:
         done = write(fd, data)
@@ -424,17 +427,17 @@ def _path_of(fd: int) -> str | None:
         return None  # without /proc the error has no path
 
 
-def create(
+def create_file(
     name: str,
     dir_fd: int,
     owner: tuple[int, int] | None,
     mode: int = FILE_MODE,
     flags: int = _NEW,
 ) -> int:
-    """A descriptor of a new empty file that did not exist; owned by `owner` (uid, gid) if given.
+    """Create and open an empty file that must not exist; `owner` is (uid, gid).
 
     Raises:
-        FileExistsError: something of that name is there.
+        FileExistsError: the name is in use.
     """
     fd = os.open(name, flags, mode, dir_fd=dir_fd)
     if owner is not None:
@@ -442,13 +445,13 @@ def create(
             fchown(fd, *owner)
         except OSError:
             os.close(fd)
-            forget(name, dir_fd)
+            unlink_quietly(name, dir_fd)
             raise
     return fd
 
 
-def resemble(fd: int, seen: stat_result) -> None:
-    """Give an open file the mode of another, and its owner, where we may give files away."""
+def copy_mode(fd: int, seen: stat_result) -> None:
+    """Give an open file the mode of another one, and its owner if we have the right to."""
     own = os.fstat(fd)
     if os.geteuid() == 0 and (own.st_uid, own.st_gid) != (seen.st_uid, seen.st_gid):
         try:
@@ -456,14 +459,14 @@ def resemble(fd: int, seen: stat_result) -> None:
         except PermissionError:
             if own.st_uid != seen.st_uid:
                 raise
-            # With the rights of that user (accounts.files_as), who is not in the file's group.
+            # Running as that user (`files_as`), who is not a member of the file's group.
     mode = seen.st_mode & 0o777
     if own.st_mode & 0o777 != mode:
         fchmod(fd, mode)
 
 
-def owner_for(folder: stat_result) -> tuple[int, int] | None:
-    """Whom to give what is made in a folder: its owner, when we are root; else nobody."""
+def new_file_owner(folder: stat_result) -> tuple[int, int] | None:
+    """Owner (uid, gid) for new files in a folder: the folder's owner if we are root; else None."""
     if os.geteuid() != 0 or (folder.st_uid, folder.st_gid) == (0, os.getegid()):
         return None
     return folder.st_uid, folder.st_gid
@@ -475,13 +478,13 @@ def make_folder(
     mode: int = FOLDER_MODE,
     owner: tuple[int, int] | None = None,
 ) -> None:
-    """Make a folder that may exist already, for `owner` (uid, gid) or the owner of where it lies.
+    """Create a folder unless it exists, for `owner` (uid, gid) or the owner of its parent.
 
-    Durable: what is moved into a folder is lost with the folder's own name.
+    The parent is fsynced: if the folder's name were lost, so would be all files moved into it.
     """
     if dir_fd is None:
         above, name = os.path.split(path.rstrip("/"))
-        passed = walk(above or ".")
+        passed = open_path(above or ".")
         try:
             make_folder(name, passed, mode, owner)
         finally:
@@ -495,7 +498,7 @@ def make_folder(
     try:
         above_fd = open_folder("..", fd)
         try:
-            owner = owner or owner_for(os.fstat(above_fd))
+            owner = owner or new_file_owner(os.fstat(above_fd))
             if owner is not None:
                 fchown(fd, *owner)
             fchmod(fd, mode)
@@ -507,7 +510,7 @@ def make_folder(
 
 
 def make_folders(path: str, mode: int = FOLDER_MODE, owner: tuple[int, int] | None = None) -> None:
-    """Make a folder and what is missing above it, for `owner` or the owner of where it lies."""
+    """Create a folder and its missing parents, for `owner` or the owner of each parent."""
     missing = []
     while path and not os.path.isdir(path):
         missing.append(path)
@@ -517,23 +520,23 @@ def make_folders(path: str, mode: int = FOLDER_MODE, owner: tuple[int, int] | No
 
 
 def is_folder(path: str) -> bool:
-    """Whether a folder lies there, not a symbolic link to one."""
+    """True if there is a folder at this path, not a symbolic link to one."""
     try:
         return stat.S_ISDIR(os.stat(path, follow_symlinks=False).st_mode)
     except OSError:
-        return False  # whoever opens it says why
+        return False  # opening it reports the error
 
 
-def reach(
+def open_dir_path(
     path: str, root: str = "", *, make: bool = False, owner: tuple[int, int] | None = None
 ) -> int:
-    """A descriptor of a folder, to open files in: below `root` through no symbolic link at all,
-    elsewhere not through one at its last component; else as `walk`.
+    """Open a folder (O_PATH) to open files in it, without following symbolic links below `root`.
 
-    With `make` what is missing is made, for `owner` or the owner of where it lies.
+    Outside `root` the path is followed as in `walk`, but a link as last component is refused. With
+    `make`, missing folders are created, for `owner` or the owner of each parent.
 
     Raises:
-        OSError: a component is missing, cannot be made, or is no folder or a symbolic link.
+        OSError: a component is missing, cannot be created, is not a folder, or is a symbolic link.
     """
     parts = _below(path, root)
     if parts is None:
@@ -542,7 +545,7 @@ def reach(
         return _enter(path)
     if make:
         make_folders(root, owner=owner)
-    fd = walk(root)
+    fd = open_path(root)
     for part in parts:
         above = fd
         try:
@@ -557,13 +560,13 @@ def reach(
     return fd
 
 
-def enter(path: str, root: str = "", *, make: bool = False) -> int:
-    """As `reach`, a descriptor that can be listed and made durable as well.
+def open_dir(path: str, root: str = "", *, make: bool = False) -> int:
+    """Like `reach`, but open it for reading, so that it can be listed and fsynced.
 
     Raises:
-        OSError: as there, or the folder cannot be read.
+        OSError: as `reach`, or the folder cannot be read.
     """
-    fd = reach(path, root, make=make)
+    fd = open_dir_path(path, root, make=make)
     try:
         return os.open(".", _FOLDER, dir_fd=fd)
     finally:
@@ -571,7 +574,7 @@ def enter(path: str, root: str = "", *, make: bool = False) -> int:
 
 
 def _below(path: str, root: str) -> list[str] | None:
-    """The components of a path below `root`; None where it lies elsewhere."""
+    """Components of a path below `root`; None if it is elsewhere."""
     prefix = root.rstrip("/") + "/"
     parts = [part for part in path[len(prefix) :].split("/") if part not in ("", ".")]
     return parts if root and f"{path}/".startswith(prefix) and ".." not in parts else None
@@ -580,49 +583,48 @@ def _below(path: str, root: str) -> list[str] | None:
 def _enter(path: str, dir_fd: int | None = None) -> int:
     try:
         if dir_fd is None:
-            return walk(path, follow=False)
-        return os.open(path, _PASSED | os.O_NOFOLLOW, dir_fd=dir_fd)
+            return open_path(path, follow=False)
+        return os.open(path, _PASS_THROUGH | os.O_NOFOLLOW, dir_fd=dir_fd)
     except NotADirectoryError as error:
-        words = f"{os.path.basename(path)} is a symbolic link or no folder, and not entered"
+        words = f"{os.path.basename(path)} is a symbolic link or not a folder: refused"
         raise NotADirectoryError(error.errno, words, path) from error
 
 
 def open_shared(name: str, dir_fd: int, flags: int, mode: int = FILE_MODE) -> int:
-    """A descriptor of a plain file that others write as well, made for its folder's owner if it is
-    not there; opened so that it can neither block nor be followed.
+    """Open a regular file that several users write; create it if missing, for the folder's owner.
 
-    Whoever owns the folder may have put anything there; only what we make is given to them.
+    Never follows a link and never blocks: the folder's owner may have put anything there.
 
     Raises:
-        OSError: it is something else, has a second hard link, or cannot be opened or made.
+        OSError: not a regular file, a second hard link, or it cannot be opened or created.
     """
     flags |= _GUARDED
     try:
         fd = _open_plain(name, dir_fd, flags)
     except FileNotFoundError:
-        owner = owner_for(os.fstat(dir_fd))
+        owner = new_file_owner(os.fstat(dir_fd))
         try:
-            return create(name, dir_fd, owner, mode, flags | os.O_CREAT | os.O_EXCL)
+            return create_file(name, dir_fd, owner, mode, flags | os.O_CREAT | os.O_EXCL)
         except FileExistsError:
-            fd = _open_plain(name, dir_fd, flags)  # somebody was faster
+            fd = _open_plain(name, dir_fd, flags)  # another process was faster
     return fd
 
 
 def open_plain(name: str, dir_fd: int, flags: int = os.O_RDONLY) -> int:
-    """The same of a file that is there, to read where `flags` say nothing else.
+    """Open an existing regular file, without following a link and without blocking.
 
     Raises:
-        OSError: it is none, or cannot be opened.
+        OSError: it is not a regular file or cannot be opened.
     """
     return _open_plain(name, dir_fd, _GUARDED | flags)
 
 
 def _open_plain(name: str, dir_fd: int, flags: int) -> int:
-    # Not to be followed, nor to wait for the other end of a FIFO.
+    # O_NOFOLLOW, and O_NONBLOCK so as not to wait for the other end of a FIFO.
     try:
         fd = os.open(name, flags, dir_fd=dir_fd)
     except OSError as error:
-        if error.errno == errno.ENXIO:  # a FIFO that nobody reads, or a socket
+        if error.errno == errno.ENXIO:  # a FIFO without a reader, or a socket
             raise OSError(errno.ENXIO, _NOT_PLAIN, name) from error
         raise
     seen = os.fstat(fd)
@@ -633,77 +635,77 @@ def _open_plain(name: str, dir_fd: int, flags: int) -> int:
     raise OSError(errno.EINVAL, words, name)
 
 
-_NOT_PLAIN = "no plain file, expected one"
+_NOT_PLAIN = "not a regular file"
 
 
-def publish(path: str, data: bytes, mode: int = 0o644, root: str = "") -> None:
-    """Put a whole file in place of another; a reader sees the old one or the new one.
+def replace_file(path: str, data: bytes, mode: int = 0o644, root: str = "") -> None:
+    """Replace a file atomically by rename(2): a reader sees the old content or the new.
 
-    Not durable: for what can be made again, such as metrics. Its folder is found as by `reach`.
+    Not durable: for data that can be regenerated, such as metrics. Its folder is opened by `reach`.
 
     Raises:
-        OSError: it could not be written; the old one stands.
+        OSError: it could not be written; the old file is unchanged.
     """
     folder, name = os.path.split(path)
-    dir_fd = reach(folder or ".", root)
-    # The real program shares one `.tmp` name between writers; a PID is unique in one namespace.
+    dir_fd = open_dir_path(folder or ".", root)
+    # The real program uses one `.tmp` name for all writers; a PID is unique only in its namespace.
     new = f"{name}.{os.urandom(6).hex()}.tmp"
     try:
-        fd = create(new, dir_fd, owner_for(os.fstat(dir_fd)), mode)
+        fd = create_file(new, dir_fd, new_file_owner(os.fstat(dir_fd)), mode)
         try:
             write_all(fd, data)
         finally:
             os.close(fd)
         rename(new, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
     except OSError:
-        forget(new, dir_fd)
+        unlink_quietly(new, dir_fd)
         raise
     finally:
         os.close(dir_fd)
 
 
-def replace(
+def replace_durably(
     name: str,
     dir_fd: int,
     data: bytes,
     like: stat_result | None = None,
     mode: int = FILE_MODE,
 ) -> None:
-    """Put a whole file in place of another in an open folder, or of none; durable when it returns.
+    """Create or replace a file in an open folder by fsync and rename; durable on return.
 
-    It has mode and owner of the file that was seen as `like`, where one is given.
+    With `like` it gets the mode and owner of that file.
 
     Raises:
-        OSError: it could not be written; the old one stands, or nobody knows which survives a
-            crash.
+        OSError: it could not be written; the old file is unchanged, or it is unknown which one
+            survives a crash.
     """
     new = f".{name}.{os.urandom(6).hex()}.tmp"
     try:
-        fd = create(new, dir_fd, owner_for(os.fstat(dir_fd)), mode)
+        fd = create_file(new, dir_fd, new_file_owner(os.fstat(dir_fd)), mode)
         try:
             if like is not None:
-                resemble(fd, like)
+                copy_mode(fd, like)
             write_all(fd, data)
             fsync(fd)
         finally:
             os.close(fd)
         rename(new, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
     except OSError:
-        forget(new, dir_fd)
+        unlink_quietly(new, dir_fd)
         raise
     fsync(dir_fd)
 
 
 def append(path: str, data: bytes, mode: int = FILE_MODE, root: str = "") -> None:
-    """Add to the end of a file in one write, so that lines of several writers do not mix.
+    """Append to a file with one write(2), so that lines of several writers do not mix.
 
-    Its folder is found as by `reach`.
+    Its folder is opened by `reach`.
 
     Raises:
-        OSError: it is no plain file, or could not be written.
+        OSError: not a regular file, or it could not be written.
     """
     folder, name = os.path.split(path)
-    dir_fd = reach(folder or ".", root)
+    dir_fd = open_dir_path(folder or ".", root)
     try:
         fd = open_shared(name, dir_fd, os.O_WRONLY | os.O_APPEND, mode)
     finally:
@@ -714,101 +716,103 @@ def append(path: str, data: bytes, mode: int = FILE_MODE, root: str = "") -> Non
         os.close(fd)
 
 
-def forget(name: str, dir_fd: int) -> None:
-    """Unlink a file that may be gone already."""
+def unlink_quietly(name: str, dir_fd: int) -> None:
+    """Unlink a file; no error if it is already gone."""
     try:
         unlink(name, dir_fd=dir_fd)
     except FileNotFoundError:
         return
 
 
-def plain_files(fd: int) -> Iterator[tuple[str, stat_result]]:
-    """The regular files directly in an open folder, by name and state; nothing is followed.
+def regular_files(fd: int) -> Iterator[tuple[str, stat_result]]:
+    """Yield name and lstat of each regular file directly in an open folder.
 
     Raises:
-        OSError: it cannot be listed.
+        OSError: the folder cannot be listed.
     """
     for name in sorted(os.listdir(fd)):
         try:
             seen = os.stat(name, dir_fd=fd, follow_symlinks=False)
         except FileNotFoundError:
-            continue  # gone since it was listed
+            continue  # removed since it was listed
         if stat.S_ISREG(seen.st_mode):
             yield name, seen
 
 
 def remove_folder(name: str, dir_fd: int, last: Sequence[str] = ()) -> None:
-    """Remove a folder and the regular files directly in it; those named `last` in that order.
+    """Remove a folder and the regular files directly in it, the names in `last` last, in that
+    order.
 
-    Of these the order holds after a power cut as well: each goes once the disk has the others gone.
-    What else lies in it stays, and the folder with it. One that is gone already is no error.
+    That order also holds after a power cut: the folder is fsynced before each of the later
+    removals.
+    Anything else in the folder stays, and so does the folder. No error if it is already gone.
 
     Raises:
-        OSError: it is no folder, something else lies in it, or it cannot be removed now.
+        OSError: it is not a folder, is not empty in the end, or cannot be removed now.
     """
     try:
         fd = open_folder(name, dir_fd)
     except FileNotFoundError:
         return
     try:
-        found = [file for file, _ in plain_files(fd)]
+        found = [file for file, _ in regular_files(fd)]
         for file in [file for file in found if file not in last]:
-            forget(file, fd)
+            unlink_quietly(file, fd)
         for file in [file for file in last if file in found]:
             if file != last[0]:
                 fsync(fd)
-            forget(file, fd)
+            unlink_quietly(file, fd)
     finally:
         os.close(fd)
     try:
         rmdir(name, dir_fd=dir_fd)
     except FileNotFoundError:
-        return  # somebody else removes it as well
+        return  # another process removed it
 
 
-def open_below(root: str, path: str, under: str = "") -> tuple[int, str]:
-    """The folder that holds `path` (as a descriptor) and the last name, if it lies below `root`.
+def open_parent_below(root: str, path: str, under: str = "") -> tuple[int, str]:
+    """Open the parent folder of `path`, which must be below `root`; return it and the last name.
 
-    Component by component, through no symbolic link and no `..`; `root` itself is found below
-    `under` as by `reach`.
+    No symbolic link and no `..` is accepted below `root`; `root` itself is opened by `enter` with
+    `under` as its root.
 
     Raises:
-        Refused: the path lies elsewhere, or is written in another way than plainly.
-        OSError: a component is missing or is no folder.
+        Refused: the path is elsewhere, or contains `.`, `..`, `//` or control characters.
+        OSError: a component is missing or is not a folder.
     """
-    parts = plainly_below(root, path)
+    parts = components_below(root, path)
     try:
-        fd = enter(root, under)
+        fd = open_dir(root, under)
     except OSError as error:
-        error.filename = root  # whoever is told of it knows no components
+        error.filename = root  # report the whole path, not one component
         raise
     try:
-        return descend(fd, parts)
+        return open_parent(fd, parts)
     finally:
         os.close(fd)
 
 
-def plainly_below(root: str, path: str) -> list[str]:
-    """The components of a path behind `root`.
+def components_below(root: str, path: str) -> list[str]:
+    """Components of a path below `root`.
 
     Raises:
-        Refused: as `open_below`.
+        Refused: as `open_parent_below`.
     """
     prefix = root.rstrip("/") + "/"
     parts = path[len(prefix) :].split("/")
     plain = path.isprintable() and not any(part in ("", ".", "..") for part in parts)
     if not plain or not path.startswith(prefix):
-        raise Refused(f"does not lie plainly below {root}")
+        raise Refused(f"is not a plain path below {root}")
     return parts
 
 
-def descend(dir_fd: int, parts: Sequence[str]) -> tuple[int, str]:
-    """The folder in which the last of these components lies, as a descriptor, and its name.
+def open_parent(dir_fd: int, parts: Sequence[str]) -> tuple[int, str]:
+    """Open the parent folder of the last component, from an open folder; return it and that name.
 
-    From an open folder, through no symbolic link.
+    Follows no symbolic link.
 
     Raises:
-        OSError: a component is missing or is no folder.
+        OSError: a component is missing or is not a folder.
     """
     fd = open_folder(".", dir_fd)
     try:
@@ -822,18 +826,19 @@ def descend(dir_fd: int, parts: Sequence[str]) -> tuple[int, str]:
     return fd, parts[-1]
 
 
-def is_below(root: str, path: str, under: str = "") -> bool:
-    """Whether a file lies at `path`, below `root` as `open_below` has it; it is not opened.
+def is_file_below(root: str, path: str, under: str = "") -> bool:
+    """True if there is a regular file at `path` below `root` (see `open_parent_below`); does not
+    open it.
 
     Raises:
-        Refused: it lies elsewhere, or behind a symbolic link, or is something else than a file.
+        Refused: the path is elsewhere, behind a symbolic link, or not a regular file.
         FileNotFoundError: a folder on the way is missing.
-        OSError: it cannot be looked at now.
+        OSError: it cannot be checked now.
     """
     try:
-        fd, name = open_below(root, path, under)
+        fd, name = open_parent_below(root, path, under)
     except NotADirectoryError as error:
-        raise Refused(f"lies behind {error.filename}, a symbolic link or no folder") from error
+        raise Refused(f"is behind {error.filename}, a symbolic link or not a folder") from error
     try:
         mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
     except FileNotFoundError:
@@ -841,20 +846,20 @@ def is_below(root: str, path: str, under: str = "") -> bool:
     finally:
         os.close(fd)
     if not stat.S_ISREG(mode):
-        raise Refused("is a symbolic link" if stat.S_ISLNK(mode) else "is no regular file")
+        raise Refused("is a symbolic link" if stat.S_ISLNK(mode) else "is not a regular file")
     return True
 
 
-# KEY="value", the form of task files and mail metadata.
+# KEY="value", the format of task files and mail metadata.
 
 _ESCAPED = {"\\": "\\\\", '"': '\\"', "$": "\\$", "`": "\\`"}
 
 
-def assignment(key: str, value: str) -> str:
-    """One `KEY="value"` line that every shell reads back as `value`.
+def format_assignment(key: str, value: str) -> str:
+    """Format a `KEY="value"` line that every shell reads back as `value`.
 
-    ASCII only, control characters become spaces: a backslash behind a multi-byte character is
-    swallowed by bash in some locales, and what follows would run.
+    ASCII only; control characters become spaces, other characters "_". A backslash after a
+    multi-byte character is swallowed by bash in some locales, so the rest would be executed.
     """
     kept = "".join(
         " " if c < " " or c == "\x7f" else _ESCAPED.get(c, c) if c < "\x7f" else "_" for c in value
@@ -862,23 +867,23 @@ def assignment(key: str, value: str) -> str:
     return f'{key}="{kept}"\n'
 
 
-def assignments(values: Mapping[str, str] | Iterable[tuple[str, str]]) -> bytes:
-    """A file of assignments, in the order given."""
+def format_assignments(values: Mapping[str, str] | Iterable[tuple[str, str]]) -> bytes:
+    """Format a file of assignments, in the given order."""
     pairs = values.items() if isinstance(values, Mapping) else values
-    return "".join(assignment(k, v) for k, v in pairs).encode("ascii")
+    return "".join(format_assignment(k, v) for k, v in pairs).encode("ascii")
 
 
 def parse_assignments(
     data: bytes, known: Callable[[str], bool], raw: Collection[str] = ()
 ) -> dict[str, str]:
-    """The strict reader of `KEY="value"` files: what it accepts, every shell reads alike.
+    """Parse a `KEY="value"` file strictly: accept only what every shell reads the same way.
 
-    Blank lines and comments are allowed, `known` says which keys are. Nothing is expanded. For the
-    keys in `raw` a line that shells do not read alike is taken literally, from its first to its
-    last quote: a program that escapes nothing wrote it.
+    Blank lines and comments are allowed; `known` decides which keys are. Nothing is expanded. A
+    line of a key in `raw` that is not valid is taken literally from its first to its last quote: it
+    was written by a program that does not escape.
 
     Raises:
-        Refused: with the line and what was expected.
+        Refused: with the line number and what was expected.
     """
     if not data:
         raise Refused("empty: a write was interrupted")
@@ -901,20 +906,20 @@ def parse_assignments(
         if not known(key):
             raise Refused(f"line {number}: unknown key {key}")
         if key in values:
-            raise Refused(f"line {number}: {key} a second time")
+            raise Refused(f"line {number}: {key} is repeated")
         values[key] = value
     return values
 
 
 MAIL_RAW = ("MAIL_SUBJECT",)
-"""Keys of a spooled mail's meta.sh that the NFTBan program writes without escaping anything."""
+"""Keys of a spooled mail's meta.sh that the NFTBan program writes without escaping."""
 
 
 def _is_comment(text: str, number: int) -> bool:
     if not text.lstrip(" \t").startswith("#"):
         return False
     if any(map(_is_control, text)):
-        raise Refused(f"line {number}: a comment holds a control character")
+        raise Refused(f"line {number}: control character in a comment")
     return True
 
 
@@ -935,20 +940,20 @@ def _parse_line(line: str, number: int) -> tuple[str, str]:
         if c == '"':
             break
         if c in "$`":
-            raise Refused(f"line {number}: {key} holds an unescaped {c}, which a shell expands")
+            raise Refused(f"line {number}: {key} has an unescaped {c}, which a shell expands")
         if c == "\\" and rest[at - 1 : at] > "\x7f":
-            # In GBK, Big5 and Shift-JIS it may be the second byte of a character, and escape none.
-            raise Refused(f"line {number}: {key} holds a backslash behind a non-ASCII character")
+            # In GBK, Big5 and Shift-JIS it may be the second byte of a character, not an escape.
+            raise Refused(f"line {number}: {key} has a backslash after a non-ASCII character")
         if c == "\\" and rest[at + 1 : at + 2] in _ESCAPED:
             at += 1
             c = rest[at]
         elif c == "\\" and at + 1 >= len(rest):
-            raise Refused(f"line {number}: {key} goes on in the next line")
+            raise Refused(f"line {number}: {key} continues in the next line")
         if _is_control(c):
-            raise Refused(f"line {number}: {key} holds a control character")
+            raise Refused(f"line {number}: {key} has a control character")
         value.append(c)
         at += 1
     tail = rest[at + 1 :]
     if tail.strip(" \t") and not (tail[0] in " \t" and _is_comment(tail, number)):
-        raise Refused(f"line {number}: {key} is followed by something else than a comment")
+        raise Refused(f"line {number}: unexpected characters after {key} (carriage return?)")
     return key, "".join(value)

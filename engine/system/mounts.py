@@ -1,4 +1,4 @@
-"""What file system a folder lies on, and what may be relied on there after a power cut."""
+"""File system of a folder (from /proc/self/mountinfo), and how safe it is in a power cut."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ class Mount(NamedTuple):
     device: str
     """Major and minor number: `8:1`."""
     point: str
-    """Where it is mounted."""
-    kind: str
-    """The file system's name: `ext4`, `fuse.sshfs`."""
+    """Mount point."""
+    type: str
+    """File system type: `ext4`, `fuse.sshfs`."""
     source: str
     options: frozenset[str]
-    """Of this mount and of the file system as a whole."""
+    """Options of the mount and of the file system."""
 
 
-def parse(text: str) -> list[Mount]:
-    """The mounts that `mountinfo` lists, in its order; a line of another form is passed over."""
+def parse_mounts(text: str) -> list[Mount]:
+    """Parse `mountinfo`; lines of another form are ignored."""
     mounts = []
     for line in text.splitlines():
         front, dash, back = line.partition(" - ")
@@ -38,16 +38,16 @@ def parse(text: str) -> list[Mount]:
 
 
 def _unescaped(text: str) -> str:
-    # The kernel writes white space and the backslash in octal; the backslash must come last.
+    # The kernel writes white space and backslash in octal; the backslash must be replaced last.
     for code in ("040", "011", "012", "134"):
         text = text.replace(f"\\{code}", chr(int(code, 8)))
     return text
 
 
-def holding(path: str, mounts: Iterable[Mount]) -> Mount | None:
-    """The mount on which a path (absolute, without symbolic links) lies; None if none is listed.
+def mount_containing(path: str, mounts: Iterable[Mount]) -> Mount | None:
+    """The mount that contains a path (absolute, without symbolic links); None if not listed.
 
-    The longest mount point that leads to it; of two on one point, the later hides the earlier.
+    It is the longest matching mount point; of two on one point, the later hides the earlier.
     """
     found = None
     for mount in mounts:
@@ -57,78 +57,77 @@ def holding(path: str, mounts: Iterable[Mount]) -> Mount | None:
     return found
 
 
-def of(path: str) -> Mount | None:
-    """The mount on which a path lies; None if the kernel does not say.
+def mount_of(path: str) -> Mount | None:
+    """The mount that contains a path; None if the kernel does not list it.
 
     Raises:
         OSError: the list of mounts cannot be read.
     """
     with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as file:
-        return holding(os.path.realpath(path), parse(file.read()))
+        return mount_containing(os.path.realpath(path), parse_mounts(file.read()))
 
 
 def has_journal(mount: Mount, sys: str = "/sys", proc: str = "/proc") -> bool | None:
-    """Whether a file system of the ext family has a journal; None if the kernel does not tell us.
+    """True if a file system of the ext family has a journal; None if unknown.
 
-    Source: the kernel's `Documentation/ABI/testing/sysfs-fs-ext4` (`journal_task`), and the folder
-    that jbd2 keeps in /proc for each journal, `DEVICE-INODE` for one inside the file system.
+    Sources: the kernel's `Documentation/ABI/testing/sysfs-fs-ext4` (`journal_task`), and the folder
+    of jbd2 in /proc, which has an entry `DEVICE-INODE` for a journal inside the file system.
     """
     name = os.path.basename(os.path.realpath(f"{sys}/dev/block/{mount.device}"))
     try:
         with open(f"{sys}/fs/ext4/{name}/journal_task", encoding="ascii") as file:
             return file.read().strip() != "<none>"
     except OSError:
-        pass  # not told there; perhaps there
+        pass  # older kernel: try /proc
     try:
         return any(entry.startswith(f"{name}-") for entry in os.listdir(f"{proc}/fs/jbd2"))
     except OSError:
         return None
 
 
-def weakness(mount: Mount, journal: bool | None) -> str:
-    """Why a spool on this file system may lose or repeat tasks; "" when it keeps its promises.
+def durability_problem(mount: Mount, journal: bool | None) -> str:
+    """Why a spool on this file system may lose or repeat tasks; "" if it is safe.
 
-    `journal` is what `has_journal` says; asked for only where it matters (`EXT`).
+    `journal` is the result of `has_journal`, needed only for the types in `EXT_TYPES`.
     """
-    for option, why in _OPTIONS.items():
+    for option, why in _OPTION_PROBLEMS.items():
         if option in mount.options:
             return f"mounted with {option}: {why}"
-    if mount.kind in EXT and journal is False:
+    if mount.type in EXT_TYPES and journal is False:
         return (
-            "has no journal: after a power cut a task that was just moved from one folder to "
-            "another may be in neither, or the whole file system wants repair"
+            "has no journal: after a power cut a task that was just moved may be in neither "
+            "folder, or the file system may need fsck"
         )
-    family = mount.kind.partition(".")[0]
-    return _KINDS.get(mount.kind) or _KINDS.get(family, "")
+    family = mount.type.partition(".")[0]
+    return _TYPE_PROBLEMS.get(mount.type) or _TYPE_PROBLEMS.get(family, "")
 
 
-def is_known(kind: str) -> bool:
-    """Whether `weakness` knows anything about such file systems."""
-    return kind in EXT | SOUND or kind.partition(".")[0] in _KINDS
+def is_known_type(kind: str) -> bool:
+    """True if `durability_problem` knows this file system type."""
+    return kind in EXT_TYPES | SAFE_TYPES or kind.partition(".")[0] in _TYPE_PROBLEMS
 
 
-EXT = frozenset({"ext2", "ext3", "ext4"})
-SOUND = frozenset({"xfs", "btrfs", "zfs", "f2fs", "bcachefs", "jfs", "nilfs2"})
-"""File systems whose renames are atomic and in order after a power cut, by a journal or a log."""
+EXT_TYPES = frozenset({"ext2", "ext3", "ext4"})
+SAFE_TYPES = frozenset({"xfs", "btrfs", "zfs", "f2fs", "bcachefs", "jfs", "nilfs2"})
+"""File systems that keep renames atomic and in order in a power cut, by a journal or log."""
 
-_OPTIONS = {
-    "data=writeback": "after a power cut a file may hold what was on the disk before",
-    "nobarrier": "what was synced may not survive a power cut",
-    "barrier=0": "what was synced may not survive a power cut",
+_OPTION_PROBLEMS = {
+    "data=writeback": "after a power cut a file may contain old disk data",
+    "nobarrier": "fsynced data may not survive a power cut",
+    "barrier=0": "fsynced data may not survive a power cut",
 }
 
 _REMOTE = (
-    "is a file system over the network: a lock may not be seen by other hosts, "
-    "and a rename may be done though it was said to have failed"
+    "is a network file system: other hosts may not see a lock, "
+    "and a rename may succeed although it reported an error"
 )
 _PLAIN = "has neither owners nor a journal"
 
-_KINDS = {
+_TYPE_PROBLEMS = {
     **dict.fromkeys(("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "9p", "ceph"), _REMOTE),
     **dict.fromkeys(("glusterfs", "lustre", "virtiofs"), _REMOTE),
     **dict.fromkeys(("vfat", "msdos", "exfat", "ntfs", "ntfs3"), _PLAIN),
-    **dict.fromkeys(("tmpfs", "ramfs", "devtmpfs"), "is memory: all tasks are gone at a restart"),
-    "overlay": "is a container's layer: all tasks go when the container is removed",
-    "fuse": "is a program's file system (fuse): what it promises for locks, renames and syncs "
-    "depends on that program",
+    **dict.fromkeys(("tmpfs", "ramfs", "devtmpfs"), "is in memory: a reboot deletes all tasks"),
+    "overlay": "is a container's layer: removing the container deletes all tasks",
+    "fuse": "is a FUSE file system: its locks, renames and fsync depend on the program behind it",
 }

@@ -1,7 +1,7 @@
-"""The names of a whole spool in order, sorted by SQLite in a temporary file.
+"""Sort the file names of a whole spool with SQLite in a temporary file.
 
-Sorting a million names in Python holds the interpreter for a third of a second and takes 90 MiB;
-here every step lets other threads run.
+Sorting a million names in Python blocks other threads for a third of a second and takes 90 MiB;
+here other threads run between the steps.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _PAGE = 1000
 
 
 class SortedNames:
-    """Names by state, to be had back in order; a context manager."""
+    """Names by state, to be read back in order; a context manager."""
 
     def __init__(self) -> None:
-        # The empty name is a private database on disk that nobody else can open.
+        # An empty file name means a private temporary database on disk.
         self._db = sqlite3.connect("", check_same_thread=False)
         self._db.execute("CREATE TABLE name(name TEXT, state INT)")
 
@@ -34,23 +34,23 @@ class SortedNames:
             raise Unavailable(f"names cannot be sorted: {error}") from error
 
     def add(self, state: State, names: Iterable[str]) -> int:
-        """Take in the names of one state, in any order; answers with how many there were."""
+        """Add the names of one state, in any order; return their number."""
         number, count = _STATES.index(state), 0
-        rows = ((storable(name), number) for name in names)
+        rows = ((utf8_name(name), number) for name in names)
         while page := list(islice(rows, _PAGE)):
             self._db.executemany("INSERT INTO name VALUES (?, ?)", page)
             count += len(page)
         return count
 
-    def of(self, state: State) -> Iterator[str]:
+    def names_in(self, state: State) -> Iterator[str]:
         """The names of one state, in order."""
         query = "SELECT name FROM name WHERE state = ? ORDER BY name"
         cursor = self._db.execute(query, (_STATES.index(state),))
         while page := cursor.fetchmany(_PAGE):
             yield from (str(row[0]) for row in page)
 
-    def doubles(self) -> list[tuple[str, list[State]]]:
-        """Names that stand in several states, and in which."""
+    def duplicates(self) -> list[tuple[str, list[State]]]:
+        """Names that exist in several states, with these states."""
         query = "SELECT name, group_concat(state) FROM name GROUP BY name HAVING count(*) > 1"
         return [
             (name, [_STATES[int(n)] for n in sorted(numbers.split(","))])
@@ -58,6 +58,6 @@ class SortedNames:
         ]
 
 
-def storable(name: str) -> str:
-    """The name as text; one that is none comes back escaped, and is refused as a task's name."""
+def utf8_name(name: str) -> str:
+    """The name as valid UTF-8; invalid bytes are escaped, so that it is refused as a task id."""
     return name.encode("utf-8", "backslashreplace").decode("utf-8")

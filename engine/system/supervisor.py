@@ -1,10 +1,10 @@
-"""Run a program under a supervisor process, which kills it when this process ends, by SIGKILL too.
+"""Run a program under a supervisor process that kills it if this process dies, even by SIGKILL.
 
-`run` forks the supervisor, and that starts the program. Both sides are joined by two pipes. Only
-this process has the writing end of the first: end of file on it means "end the program", whether
-we closed it (timeout, cancelled) or we were killed. On the second the supervisor reports the PID,
-then the exit status. The supervisor writes the program's standard input as well: when we are
-killed in the middle of a mail, the program never sees end of file behind half of it.
+`run` forks the supervisor, which starts the program. Two pipes connect us to the supervisor. Only
+this process has the write end of the first: end of file on it means "end the program", whether we
+closed it (timeout, cancelled) or were killed. On the second the supervisor reports the PID, then
+the exit status. The supervisor also writes the program's standard input: if we are killed in the
+middle of a mail, the program never sees end of file after half of it.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from typing import NamedTuple, NoReturn
 
 from engine.system.users import Account
 
-KEPT = 8192
-"""Bytes of output that are kept, the last ones; a program may print without end."""
+MAX_OUTPUT_BYTES = 8192
+"""Bytes of output to keep (the last ones): a program may print without end."""
 
-GRACE = 5.0
+KILL_DELAY_SECONDS = 5.0
 """Seconds between SIGTERM and SIGKILL."""
 
 CANCEL_CHECK_SECONDS = 1.0
-"""Seconds between two checks whether a running program is cancelled."""
+"""Seconds between checks whether a running program was cancelled."""
 
 READS_PER_CHECK = 32
-"""Reads of 64 KiB between two checks of the clock; a pipe holds 1 MiB at most."""
+"""Reads of 64 KiB between two checks of the clock; a pipe holds at most 1 MiB."""
 
-SCANS = 10
-"""Scans of /proc for processes of a program, at most: each finds what was forked during the last.
-"""
+MAX_SCANS = 10
+"""Maximum number of scans of /proc for the program's processes: each finds those forked during
+the previous one."""
 
 PR_SET_CHILD_SUBREAPER = 36
 """prctl(2): orphaned descendants become children of this process."""
@@ -49,22 +49,22 @@ _prctl = ctypes.CDLL(None).prctl
 _prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
 
 
-class Ran(NamedTuple):
+class ProgramResult(NamedTuple):
     """The result of a program."""
 
     status: int | None
-    """Its exit status; the number of a signal that ended it, negative; None: unknown, or it could
-    not be ended."""
+    """Exit status; the negative number of the signal that ended it; None: unknown, or it could not
+    be ended."""
     output: bytes
-    """The last of its standard output and standard error, together."""
-    ended: str = ""
-    """Why it was ended: `timeout after N s` or `stopped`; "" when it ended by itself."""
-    unread: bool = False
-    """Whether it left a part of its standard input unread."""
+    """The end of its standard output and standard error, together."""
+    end_reason: str = ""
+    """Why it was ended: `timeout after N s` or `stopped`; "" if it ended by itself."""
+    has_unread_input: bool = False
+    """True if it did not read all of its standard input."""
 
 
 class CannotRun(Exception):
-    """The program cannot be started, or not be followed; the message is the system's reason."""
+    """The program cannot be started or watched; the message is the system's reason."""
 
     def __init__(self, why: str, *, started: bool = False) -> None:
         super().__init__(why)
@@ -72,43 +72,45 @@ class CannotRun(Exception):
 
 
 class Program(NamedTuple):
-    """A program, and how it is started and ended."""
+    """A program, and how to start and end it."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
     stdin: bytes | None = None
-    """Its standard input; None: /dev/null."""
+    """Standard input; None: /dev/null."""
     cwd: str | None = None
-    """Its working directory; None: ours."""
+    """Working directory; None: ours."""
     pass_fds: Collection[int] = ()
-    """Open files that it inherits."""
+    """File descriptors that it inherits."""
     account: Account | None = None
-    """The user it is run as, which only root can choose; None: as we are."""
-    grace: float = GRACE
+    """The user to run it as, which needs root; None: our own."""
+    grace: float = KILL_DELAY_SECONDS
     """Seconds between SIGTERM and SIGKILL."""
 
 
-def run(
+def run_supervised(
     program: Program,
     timeout: float,
     cancelled: Callable[[], bool],
     *,
     linger: float = 0.0,
     abandon: bool = False,
-) -> Ran:
-    """Run a program to its end, at most `timeout` seconds; `cancelled` ends it as well.
+) -> ProgramResult:
+    """Run a program for at most `timeout` seconds; end it early if `cancelled()` is true.
 
-    It runs in a session of its own. When it has to end, all processes of that session and all its
-    descendants in other sessions (setsid) get SIGTERM, `grace` seconds later SIGKILL. When it ended
-    by itself, the rest of its process group is killed; after status 0 that waits up to `linger`
-    seconds for its output to be closed.
+    It runs in its own session. To end it, all processes of that session and all its descendants in
+    other sessions (setsid) get SIGTERM, and SIGKILL `grace` seconds later. If it ends by itself,
+    the
+    rest of its process group is killed; after status 0 that waits up to `linger` seconds for its
+    output to be closed.
 
-    A program of another user (setuid) may be out of reach of our signals: with `abandon` it is left
-    alone two graces after its time, else waited for. If it had not been given all of its input by
-    then, it never gets the end of it.
+    We may have no permission to signal a program of another user (setuid): with `abandon` we stop
+    waiting for it two graces after the timeout, otherwise we wait. If it has not got all of its
+    input
+    by then, it never sees end of file.
 
     Raises:
-        CannotRun: it cannot be started, or not be followed.
+        CannotRun: it cannot be started or watched.
     """
     started = False
     try:
@@ -121,7 +123,7 @@ def run(
                 end.close()
             following = _ChildWatch(life[1], report[0], output[0])
             try:
-                return following.to_the_end(program.grace, timeout, cancelled, linger, abandon)
+                return following.watch_until_end(program.grace, timeout, cancelled, linger, abandon)
             finally:
                 life[1].close()
                 _reap(supervisor, at_once=following.is_over)
@@ -137,10 +139,10 @@ def _pipe() -> Iterator[tuple[FileIO, FileIO]]:
 
 
 def _reap(supervisor: int, *, at_once: bool) -> None:
-    """Wait for the supervisor, in a thread where it still waits for a program out of reach."""
+    """Wait for the supervisor; in a thread if it still waits for a program that cannot be ended."""
 
     def wait() -> None:
-        with suppress(ChildProcessError):  # SIGCHLD is ignored: the system has waited for it
+        with suppress(ChildProcessError):  # SIGCHLD is ignored: the kernel has reaped it
             os.waitpid(supervisor, 0)
 
     if at_once:
@@ -153,23 +155,23 @@ def _reap(supervisor: int, *, at_once: bool) -> None:
 
 
 class _ChildWatch:
-    """A running program as this process sees it: its output, and the supervisor's reports."""
+    """Our view of a running program: its output and the supervisor's reports."""
 
     def __init__(self, life: FileIO, report: FileIO, output: FileIO) -> None:
         self._life, self._report, self._output = life, report, output
         self._said, self._reported, self._pid = b"", b"", 0
         self.is_over = False
-        """Whether the supervisor has no more to wait for."""
+        """True if the supervisor is about to exit."""
 
-    def to_the_end(
+    def watch_until_end(
         self,
         grace: float,
         timeout: float,
         cancelled: Callable[[], bool],
         linger: float,
         abandon: bool,
-    ) -> Ran:
-        """Follow the program until it has ended, or is abandoned."""
+    ) -> ProgramResult:
+        """Watch the program until it has ended or is abandoned."""
         os.set_blocking(self._output.fileno(), False)
         poll = select.poll()
         poll.register(self._output, select.POLLIN)
@@ -183,21 +185,21 @@ class _ChildWatch:
                 self._life.close()
                 deadline = time.monotonic() + 2 * grace if abandon else float("inf")
             elif ended and left <= 0:
-                return Ran(None, self._said, ended)
+                return ProgramResult(None, self._said, ended)
             ready = dict(poll.poll(1000 * min(CANCEL_CHECK_SECONDS, max(left, 0.01))))
             if self._output.fileno() in ready and not self._read():
                 poll.unregister(self._output)
             if self._report.fileno() in ready:
                 result = self._result()
         status, unread = result
-        self._read_on(min(linger, max(0.0, left)) if status == 0 and not ended else 0.0)
-        return Ran(status, self._said, ended, unread)
+        self._read_remaining(min(linger, max(0.0, left)) if status == 0 and not ended else 0.0)
+        return ProgramResult(status, self._said, ended, unread)
 
     def _result(self) -> tuple[int | None, bool] | None:
         """The program's status and whether it left input unread; None while it runs.
 
         Raises:
-            CannotRun: the supervisor could not start it, or not follow it.
+            CannotRun: the supervisor could not start or watch it.
         """
         more = os.read(self._report.fileno(), 4096)
         self._reported += more
@@ -220,13 +222,13 @@ class _ChildWatch:
         return None, False
 
     def _kill_unsupervised(self) -> None:
-        """Kill the program, whose supervisor was killed just now."""
+        """Kill the program after its supervisor was killed."""
         with suppress(ProcessLookupError, PermissionError):
             if self._pid and os.getsid(self._pid) == self._pid:
                 os.killpg(self._pid, signal.SIGKILL)
 
-    def _read_on(self, seconds: float) -> None:
-        """Read what is there, for some seconds while another process has the output open."""
+    def _read_remaining(self, seconds: float) -> None:
+        """Read the output; continue up to so many seconds while another process has it open."""
         poll = select.poll()
         poll.register(self._output, select.POLLIN)
         deadline = time.monotonic() + seconds
@@ -234,8 +236,8 @@ class _ChildWatch:
             poll.poll(1000 * left)
 
     def _read(self) -> bool:
-        """Read what is there; whether more can come."""
-        # Not until nothing is there: a program may write faster than we read, and must end in time.
+        """Read available output; False at end of file."""
+        # Limited: a program may write faster than we read, and the timeout must still be checked.
         for _ in range(READS_PER_CHECK):
             try:
                 more = os.read(self._output.fileno(), 65536)
@@ -243,7 +245,7 @@ class _ChildWatch:
                 return True
             if not more:
                 return False
-            self._said = (self._said + more)[-KEPT:]
+            self._said = (self._said + more)[-MAX_OUTPUT_BYTES:]
         return True
 
 
@@ -251,33 +253,33 @@ class _ChildWatch:
 
 
 def _supervise(program: Program, life: int, report: int, output: int) -> NoReturn:
-    """Be the supervisor of a program, from fork to exit.
+    """Run the supervisor process, from fork to exit.
 
-    Forked with threads running: this calls nothing that could wait for one of their locks, and
-    frees none of their objects, whose finalizers (a database's) are for their own process.
+    It is forked while other threads may run: so it must not wait for locks that they hold, nor free
+    their objects, whose finalizers (of a database) belong to the parent process.
     """
     supervisor = _Supervisor(program, life, report)
     try:
         gc.disable()
-        os.setsid()  # a signal to our process group is not for it
+        os.setsid()  # signals to our process group must not reach it
         _prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
-            signal.signal(number, _stay)  # a handler: what is ignored stays so in the program
+            signal.signal(number, _ignore_signal)  # a handler, because SIG_IGN would be inherited
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _close_all_but({life, report, output, *program.pass_fds})
         supervisor.watch(output)
     except Exception as error:
-        supervisor.give_up(error)
+        supervisor.report_error(error)
     finally:
         os._exit(0)
 
 
-def _stay(*_: object) -> None:
-    """Do nothing: the supervisor ends after its program."""
+def _ignore_signal(*_: object) -> None:
+    """Ignore a signal: the supervisor must outlive its program."""
 
 
 def _close_all_but(kept: Collection[int]) -> None:
-    """Close the files that fork copied; the standard ones become /dev/null."""
+    """Close the inherited descriptors; the standard ones become /dev/null."""
     null = os.open(os.devnull, os.O_RDWR)
     for name in os.listdir("/proc/self/fd"):
         fd = int(name)
@@ -286,28 +288,28 @@ def _close_all_but(kept: Collection[int]) -> None:
         if fd <= 2:
             os.dup2(null, fd)
             continue
-        with suppress(OSError):  # the listing's own
+        with suppress(OSError):  # the descriptor of the listing itself
             os.close(fd)
 
 
 class _Supervisor:
-    """Starts a program, writes its input, reports its end, kills it when `life` ends."""
+    """Starts a program, writes its input, reports its end, and kills it when `life` is closed."""
 
     def __init__(self, program: Program, life: int, report: int) -> None:
         self._program, self._life, self._report = program, life, report
         self._reading = self._writing = -1
-        """The program's standard input; our reading end is only asked how much is unread, and keeps
-        writing from failing with EPIPE."""
+        """Ends of the pipe to the program's standard input. We keep the read end to count unread
+        bytes and to avoid EPIPE when writing."""
         self._left = memoryview(program.stdin or b"")
         self._pid = 0
 
     def watch(self, output: int) -> None:
-        """Do all of it.
+        """Run the program to its end.
 
         Raises:
-            OSError, SubprocessError, ValueError: the program cannot be started, or followed.
+            OSError, SubprocessError, ValueError: the program cannot be started or watched.
         """
-        # A pipe: a confined program (AppArmor, SELinux) may not read a file that we opened.
+        # Use a pipe: a confined program (AppArmor, SELinux) may not read a file that we opened.
         if self._program.stdin is not None:
             self._reading, self._writing = os.pipe()
             os.set_blocking(self._writing, False)
@@ -315,7 +317,7 @@ class _Supervisor:
         self._pid = process.pid
         signal.signal(signal.SIGCHLD, self._reap_adopted)
         self._reap_adopted()
-        self._tell(f"pid {self._pid}")
+        self._report_line(f"pid {self._pid}")
         for fd in (output, *self._program.pass_fds):
             os.close(fd)
         pidfd = os.pidfd_open(self._pid)
@@ -323,18 +325,19 @@ class _Supervisor:
         end = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOWAIT)
         assert end is not None
         status = end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
-        self._tell(f"ended {status} {int(self._unread())}")
+        self._report_line(f"ended {status} {int(self._unread())}")
         if not forced:
             os.read(self._life, 1)
-        # Its number is still its own: it has not been waited for.
+        # It has not been reaped yet, so its PID cannot have been reused.
         self._signal(signal.SIGKILL, session=forced)
 
-    def give_up(self, error: Exception) -> None:
-        """Report an error: `refused` where the program was not started; else kill it, `lost`."""
+    def report_error(self, error: Exception) -> None:
+        """Report an error: `refused` if the program was not started; else kill it and report
+        `lost`."""
         why = (error.strerror if isinstance(error, OSError) else "") or str(error) or repr(error)
         if self._pid:
             self._signal(signal.SIGKILL)
-        self._tell(f"{'lost' if self._pid else 'refused'} {why}")
+        self._report_line(f"{'lost' if self._pid else 'refused'} {why}")
 
     def _start(self, output: int) -> subprocess.Popen[bytes]:
         program, account = self._program, self._program.account
@@ -353,14 +356,14 @@ class _Supervisor:
         )
 
     def _reap_adopted(self, *_: object) -> None:
-        """Wait for children that are not ours but orphans; the program keeps its PID."""
+        """Reap orphans that we adopted (subreaper), but not the program itself, to keep its PID."""
         while (end := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
             if end.si_pid == self._pid:
                 return
             os.waitpid(end.si_pid, 0)
 
     def _follow(self, pidfd: int) -> bool:
-        """Wait until the program has ended; whether it was signalled, because `life` ended."""
+        """Wait until the program has ended; True if it was signalled because `life` was closed."""
         poll = select.poll()
         poll.register(pidfd, select.POLLIN)
         poll.register(self._life, select.POLLIN)
@@ -378,21 +381,21 @@ class _Supervisor:
                 if self._life in ready:
                     poll.unregister(self._life)
                     if self._left:
-                        poll.unregister(self._writing)  # left open: half a mail has no end
+                        poll.unregister(self._writing)  # stay open: half a mail must not end
                 self._signal(signals.pop(), session=True)
             elif not self._write():
                 poll.unregister(self._writing)
                 os.close(self._writing)
 
     def _write(self) -> bool:
-        """Write what fits; whether there is more to write."""
+        """Write as much as fits; True if there is more to write."""
         with suppress(BlockingIOError):
             while self._left:
                 self._left = self._left[os.write(self._writing, self._left) :]
         return bool(self._left)
 
     def _unread(self) -> bool:
-        """Whether the program left input in the pipe, or we have not written all of it."""
+        """True if input is unread in the pipe or not yet written."""
         if self._reading < 0:
             return False
         return bool(self._left) or any(fcntl.ioctl(self._reading, termios.FIONREAD, bytes(4)))
@@ -400,13 +403,13 @@ class _Supervisor:
     def _signal(self, number: signal.Signals, *, session: bool = False) -> None:
         """Signal the program's process group; with `session`, its session and its descendants.
 
-        A program such as timeout(1) makes a process group of its own, setsid(1) a session.
+        A program such as timeout(1) makes its own process group, setsid(1) its own session.
         """
-        with suppress(ProcessLookupError, PermissionError):  # none left, or of another user
+        with suppress(ProcessLookupError, PermissionError):  # none left, or another user's
             os.killpg(self._pid, number)
         found: set[int] = set()
-        for _ in range(SCANS if session else 0):
-            new = _members(self._pid) - found
+        for _ in range(MAX_SCANS if session else 0):
+            new = _session_members(self._pid) - found
             if not new:
                 return
             for pid in new:
@@ -415,19 +418,20 @@ class _Supervisor:
                         os.kill(pid, number)
             found |= new
 
-    def _tell(self, line: str) -> None:
-        with suppress(BrokenPipeError):  # who started us has ended
+    def _report_line(self, line: str) -> None:
+        with suppress(BrokenPipeError):  # our parent has ended
             os.write(self._report, line.replace("\n", " ").encode("utf-8", "replace") + b"\n")
 
 
-def _members(session: int) -> set[int]:
-    """The processes of a session and our descendants, as far as /proc lists them."""
+def _session_members(session: int) -> set[int]:
+    """PIDs of a session and of our descendants, as far as /proc lists them."""
     found: set[int] = set()
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdecimal():
             with suppress(OSError), open(f"/proc/{name}/stat", "rb") as stat:
-                # After the name in brackets, which may hold any byte: state, parent, group, session
+                # After the name in parentheses, which may contain any byte: state, parent, group,
+                # session
                 _, parent, _, its = stat.read().rpartition(b")")[2].split()[:4]
                 children.setdefault(int(parent), []).append(int(name))
                 if int(its) == session:

@@ -1,4 +1,4 @@
-"""Copies of the log's gravest lines for syslog, where whoever is on call is told of them.
+"""Send copies of alerts and errors to syslog, where monitoring can find them.
 
 The contract's own program runs `logger -t nftban-queue -p user.LEVEL` for the same lines. Imported
 only when there is such a line to send.
@@ -10,43 +10,43 @@ import os
 import socket
 import time
 
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 
 TAG = "nftban-queue"
-"""By this name the contract's lines are found in syslog; alarms may go by it."""
+"""The syslog tag of the contract's lines; monitoring rules may match it."""
 
 SEVERITIES = {"ALERT": 1, "ERROR": 3}
-"""Levels of the log that are copied, and their severity (RFC 3164, section 4.1.1)."""
+"""Log levels that are copied, and their syslog severity (RFC 3164, section 4.1.1)."""
 
 _USER = 1
-"""The facility of user-level messages."""
+"""Syslog facility number of user-level messages."""
 
 _LIMIT = 1024
-"""Bytes of a datagram (RFC 3164, section 4.1)."""
+"""Maximum bytes of a datagram (RFC 3164, section 4.1)."""
 
-# Not by strftime, whose names follow the locale.
+# strftime is not used: its month names depend on the locale.
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
-def datagram(level: str, text: str, now: float, pid: int) -> bytes:
-    """A message as a local syslog takes it: `<PRI>Mmm dd hh:mm:ss nftban-queue[PID]: text`.
+def format_message(level: str, text: str, now: float, pid: int) -> bytes:
+    """Format a syslog message: `<PRI>Mmm dd hh:mm:ss nftban-queue[PID]: text`.
 
-    The form is RFC 3164's without the host, which syslog itself adds; the time is local.
+    As in RFC 3164 but without the host, which the local syslog adds; the time is local.
     """
     t = time.localtime(now)
     stamp = f"{_MONTHS[t.tm_mon - 1]} {t.tm_mday:2} {t.tm_hour:02}:{t.tm_min:02}:{t.tm_sec:02}"
-    whole = f"<{8 * _USER + SEVERITIES[level]}>{stamp} {TAG}[{pid}]: {shown(text)}".encode()
-    # Cut between two characters.
+    whole = f"<{8 * _USER + SEVERITIES[level]}>{stamp} {TAG}[{pid}]: {safe_line(text)}".encode()
+    # Do not cut inside a UTF-8 character.
     return whole[:_LIMIT].decode("utf-8", "ignore").encode()
 
 
-def send(path: str, level: str, text: str, now: float) -> bool:
-    """Hand a message to the syslog that listens at `path`; whether it took it.
+def send_message(path: str, level: str, text: str, now: float) -> bool:
+    """Send a message to the syslog socket at `path`; True if it was accepted.
 
-    It never waits and never fails: work goes on where nobody listens or too much is waiting, and
-    the line stands in the queue's log all the same.
+    Never waits or raises: if syslog is missing or busy the work continues, and the line is in the
+    queue's log anyway.
     """
-    message = datagram(level, text, now, os.getpid())
+    message = format_message(level, text, now, os.getpid())
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
         try:
             sender.sendto(message, socket.MSG_DONTWAIT, path)

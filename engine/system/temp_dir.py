@@ -1,7 +1,7 @@
-"""A private temporary folder that is gone with its owner, even when the owner crashed.
+"""A private temporary folder that is removed after its owner has ended, even by a crash.
 
-Who owns one is said by the flock on a file in it: a folder whose flock is free belongs to nobody
-any more, and the next owner of any scratch folder removes it.
+The owner holds the flock of a file in it. A folder whose flock is free has lost its owner; the next
+process that makes a temporary folder removes it.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from engine.store import Unavailable
 from engine.system import files
 
 PREFIX = "spooldeck-index-"
-OWNER = "owner"
-"""The file whose flock says that somebody lives here."""
-PLACES = ("/var/tmp", "/tmp")
-"""In this order: what lies in /tmp is often memory."""
-ROOM = 64 << 20
-"""Bytes that should be free where there is a choice; an index of 100k tasks takes half of them."""
-UNCLAIMED = 60.0
-"""Seconds for which a folder without an owner file may be somebody's who is just making it."""
+OWNER_FILE = "owner"
+"""Name of the file whose flock shows that the folder is in use."""
+PARENTS = ("/var/tmp", "/tmp")
+"""In this order: /tmp is often in memory."""
+MIN_FREE_BYTES = 64 << 20
+"""Bytes that should be free; an index of 100k tasks takes half of this."""
+UNCLAIMED_SECONDS = 60.0
+"""Seconds for which a folder without an owner file is left: its process may be creating it."""
 
 
-class Scratch:
-    """A folder of our own, 0700, until `remove`."""
+class TempDir:
+    """A folder of our own, mode 0700, until `remove`."""
 
     def __init__(self, place: str | None = None) -> None:
-        """Make one, in `place` or else where there is room, and sweep what others left there.
+        """Create one in `place`, or else where there is space, and remove abandoned ones there.
 
         Raises:
-            Unavailable: no folder can be made; the message says where and why.
+            Unavailable: no folder can be created; the message says where and why.
         """
         refusals = []
-        for parent in [place] if place is not None else _by_room(PLACES):
+        for parent in [place] if place is not None else _by_free_space(PARENTS):
             try:
-                sweep(parent)
-                self.path, self._fd = _claim(parent)
+                remove_abandoned(parent)
+                self.path, self._fd = _create_claimed(parent)
             except OSError as error:
                 refusals.append(f"{parent}: {error.strerror}")
             else:
@@ -47,56 +47,56 @@ class Scratch:
         raise Unavailable(f"no temporary folder for the index: {'; '.join(refusals)}")
 
     def remove(self) -> None:
-        """Remove it with all that is in it; can be called again."""
+        """Remove the folder and its content; may be called again."""
         if self._fd >= 0:
             shutil.rmtree(self.path, ignore_errors=True)
             os.close(self._fd)
             self._fd = -1
 
 
-def sweep(parent: str) -> list[str]:
-    """Remove the scratch folders in a folder whose owners are gone; answers with their paths."""
+def remove_abandoned(parent: str) -> list[str]:
+    """Remove abandoned temporary folders in a folder; return their paths."""
     paths = [os.path.join(parent, name) for name in os.listdir(parent) if name.startswith(PREFIX)]
-    return [path for path in paths if _sweep_one(path)]
+    return [path for path in paths if _remove_if_abandoned(path)]
 
 
-def _by_room(places: tuple[str, ...]) -> list[str]:
-    """Those with room first, else in their order."""
+def _by_free_space(places: tuple[str, ...]) -> list[str]:
+    """Sort those with enough free space first."""
 
     def cramped(place: str) -> bool:
         try:
             free = os.statvfs(place)
         except OSError:
             return True
-        return free.f_bavail * free.f_frsize < ROOM
+        return free.f_bavail * free.f_frsize < MIN_FREE_BYTES
 
     return sorted(places, key=cramped)
 
 
-def _claim(parent: str) -> tuple[str, int]:
-    """A new folder and the descriptor that holds its flock."""
+def _create_claimed(parent: str) -> tuple[str, int]:
+    """Create a folder; return its path and the descriptor that holds its flock."""
     while True:
         path = tempfile.mkdtemp(prefix=PREFIX, dir=parent)
         try:
-            fd = os.open(os.path.join(path, OWNER), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            fd = os.open(os.path.join(path, OWNER_FILE), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         except OSError:
             shutil.rmtree(path, ignore_errors=True)
             raise
-        # A sweeper may have been between our two steps; then it has this folder.
+        # Another process may have removed the folder between these two steps.
         if files.claim_flock(fd) and os.fstat(fd).st_nlink:
             return path, fd
         os.close(fd)
 
 
-def _sweep_one(path: str) -> bool:
-    """Remove a scratch folder of this user's if nobody lives in it any more."""
+def _remove_if_abandoned(path: str) -> bool:
+    """Remove a temporary folder of this user if no process uses it."""
     try:
         there = os.lstat(path)
         if not stat.S_ISDIR(there.st_mode) or there.st_uid != os.geteuid():
             return False
-        fd = os.open(os.path.join(path, OWNER), os.O_RDWR | os.O_NOFOLLOW)
+        fd = os.open(os.path.join(path, OWNER_FILE), os.O_RDWR | os.O_NOFOLLOW)
     except FileNotFoundError:
-        return _sweep_unclaimed(path)
+        return _remove_if_unclaimed(path)
     except OSError:
         return False
     try:
@@ -108,11 +108,11 @@ def _sweep_one(path: str) -> bool:
         os.close(fd)
 
 
-def _sweep_unclaimed(path: str) -> bool:
+def _remove_if_unclaimed(path: str) -> bool:
     try:
-        if time.time() - os.lstat(path).st_mtime > UNCLAIMED:
+        if time.time() - os.lstat(path).st_mtime > UNCLAIMED_SECONDS:
             os.rmdir(path)
             return True
     except OSError:
-        pass  # somebody has just moved in, or removed it
+        pass  # another process has just started to use it, or removed it
     return False

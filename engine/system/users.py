@@ -1,4 +1,4 @@
-"""Who a program is run as: a user with all their groups, as a login would have them."""
+"""User accounts: which user to run a program as, and file access with that user's rights."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ if TYPE_CHECKING:
     import ctypes
 
 NOGROUP = 65534
-"""The group for a user of whom the system knows none (the kernel's overflow number, `nogroup`)."""
+"""Group for a uid without an account (the kernel's overflow gid, `nogroup`)."""
 
 
 class NotRoot(Exception):
-    """Only root can run a program as somebody else; the message names whom we cannot become."""
+    """Only root can run a program as another user; the message names the user."""
 
 
 class Account(NamedTuple):
-    """A user, as the system knows them."""
+    """A user account."""
 
     uid: int
     gid: int
     groups: tuple[int, ...]
-    """All their groups, `gid` among them."""
+    """All groups, including `gid`."""
     name: str
-    """The number in decimal where the system knows no name."""
+    """The user name, or the uid in decimal if there is none."""
     home: str
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What a login sets, so that nothing is looked up or written in another user's home."""
+        """Login variables, so that nothing is read from or written to another user's home."""
         return {"HOME": self.home, "USER": self.name, "LOGNAME": self.name}
 
 
-def named(name: str) -> Account:
-    """The account of a user.
+def account_named(name: str) -> Account:
+    """Look up a user by name.
 
     Raises:
-        KeyError: this system has no such user.
+        KeyError: no such user.
     """
     import pwd
 
@@ -51,41 +51,41 @@ def named(name: str) -> Account:
     return Account(entry.pw_uid, entry.pw_gid, groups, entry.pw_name, entry.pw_dir)
 
 
-def owning(folder: os.stat_result) -> Account:
-    """The account that owns a folder.
+def owner_account(folder: os.stat_result) -> Account:
+    """The account of a folder's owner.
 
-    A user of whom the system knows only the number has the folder's group, if that is not root's.
+    A uid without an account gets the folder's group, unless that is root's.
     """
-    name = name_of(folder.st_uid)
+    name = user_name(folder.st_uid)
     if name:
-        return named(name)
+        return account_named(name)
     gid = folder.st_gid or NOGROUP
     return Account(folder.st_uid, gid, (gid,), str(folder.st_uid), "/")
 
 
-def chosen(run_as: str, folder: os.stat_result) -> Account | None:
-    """Whom to run a program as for a task in `folder`; None: as we are.
+def task_account(run_as: str, folder: os.stat_result) -> Account | None:
+    """The user to run a task's program as, for tasks in `folder`; None: the present user.
 
-    `run_as` is a user's name, or "" for the folder's owner, whom only root becomes: what somebody
-    could write into a queue shall not run with more rights than theirs.
+    `run_as` is a user name, or "" for the folder's owner; only root switches users. So a user who
+    can write to a queue cannot run programs with more rights than their own.
 
     Raises:
-        NotRoot: `run_as` is another user, and we are not root.
-        KeyError: this system has no user of that name.
+        NotRoot: `run_as` is another user and we are not root.
+        KeyError: no such user.
     """
     us = os.geteuid()
     if not run_as and (us != 0 or folder.st_uid == 0):
         return None
-    account = named(run_as) if run_as else owning(folder)
+    account = account_named(run_as) if run_as else owner_account(folder)
     if us == 0:
         return account
     if account.uid != us:
-        raise NotRoot(f"{account.name}, but we are {name_of(us) or us}")
+        raise NotRoot(f"{account.name}, but we are {user_name(us) or us}")
     return None
 
 
-def name_of(uid: int) -> str:
-    """A user's name; "" where the system knows none."""
+def user_name(uid: int) -> str:
+    """User name; "" if the uid has no account."""
     import pwd
 
     try:
@@ -94,56 +94,57 @@ def name_of(uid: int) -> str:
         return ""
 
 
-def login(account: Account | None, environ: Mapping[str, str]) -> Mapping[str, str]:
-    """The environment with the home of another user instead of ours; None: as it is."""
+def login_environment(account: Account | None, environ: Mapping[str, str]) -> Mapping[str, str]:
+    """The environment with the account's home and name; unchanged if the account is None."""
     if account is None:
         return environ
     kept = {name: value for name, value in environ.items() if name != "XDG_CONFIG_HOME"}
     return {**kept, **account.environment}
 
 
-def for_sudo(uid: int) -> str:
-    """How sudo's `-u` calls a user: by name, or by number where there is none."""
-    return name_of(uid) or f"#{uid}"
+def sudo_user(uid: int) -> str:
+    """The argument for sudo's `-u`: the name, or the number if there is none."""
+    return user_name(uid) or f"#{uid}"
 
 
 class Unsafe(Exception):
-    """Root cannot safely reach a path with any user's rights; the message says why."""
+    """Root cannot safely open a path with any user's rights; the message says why."""
 
 
-LINKS = 40
-"""Symbolic links that a path may lead through, as in the kernel."""
+MAX_LINKS = 40
+"""Maximum number of symbolic links in a path, as in the kernel."""
 
 
-def owner_at(path: str) -> Account | None:
-    """The user with whose rights root reaches a file or folder; None: with the rights we have.
+def safe_account(path: str) -> Account | None:
+    """The user with whose rights root opens a file or folder; None: with our own.
 
-    The owner of what is there decides. Where that is root, the owner of the nearest folder or link
-    on the way decides, since they can put something else in its place. So root's own rights are
-    used only where no other user can redirect the path, or put a file beside a file of root's. What
-    is missing at the end of the path is judged as a file of root's.
+    It is the owner of the file. If that is root, it is the owner of the nearest folder or link on
+    the path who is not root, since that user can replace it. So root's own rights are used only if
+    no other user can redirect the path, or add files next to a file of root. A missing file counts
+    as root's.
 
     Raises:
         Unsafe: a file of one user in a folder of another, or a path of root's in a folder that
-            others can write.
-        OSError: a folder on the way is missing.
+            other users can write to.
+        OSError: a folder on the path is missing.
     """
     if os.geteuid() != 0:
         return None
-    way = list(_way(path))
+    way = list(_path_steps(path))
     is_folder = os.path.isdir(path)
     folder, around = way[-2 if os.path.exists(path) and len(way) > 1 else -1]
     _, end = way[-1]
     if not is_folder and end.st_uid and around.st_uid not in (0, end.st_uid):
         raise Unsafe(
-            f"belongs to {_called(end.st_uid)} in a folder of {_called(around.st_uid)}: not opened "
-            f"as root, use sudo -u {for_sudo(end.st_uid)}"
+            f"belongs to {_name_or_uid(end.st_uid)} in a folder of {_name_or_uid(around.st_uid)}: "
+            "not opened "
+            f"as root, use sudo -u {sudo_user(end.st_uid)}"
         )
     for _, seen in reversed(way):
         if seen.st_uid:
-            return owning_files(seen)
+            return file_account(seen)
     for at, seen in way:
-        if _others_write(at, seen, sticky_counts=not is_folder and at == folder):
+        if _is_writable_by_others(at, seen, sticky_counts=not is_folder and at == folder):
             raise Unsafe(
                 f"not opened as root: other users can write to the folder {at} "
                 f"(mode {stat.S_IMODE(seen.st_mode):o}, group {seen.st_gid})"
@@ -151,9 +152,9 @@ def owner_at(path: str) -> Account | None:
     return None
 
 
-def _way(path: str) -> Iterator[tuple[str, os.stat_result]]:
-    """The root folder, each folder and link that a path leads through, and what is at its end, if
-    anything is."""
+def _path_steps(path: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the root folder, each folder and link on a path, and what is at its end, if it exists,
+    with their lstat."""
     at, links = "/", 0
     yield at, os.lstat(at)
     left = os.path.join(os.getcwd(), path).split("/")[::-1]
@@ -173,56 +174,57 @@ def _way(path: str) -> Iterator[tuple[str, os.stat_result]]:
             at = there
             continue
         links += 1
-        if links > LINKS:
+        if links > MAX_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
         target = os.readlink(there)
         at = "/" if target.startswith("/") else at
         left += target.split("/")[::-1]
 
 
-def _others_write(at: str, seen: os.stat_result, *, sticky_counts: bool) -> bool:
-    """Whether users besides root can make files in a folder of root's, or move what is in it."""
+def _is_writable_by_others(at: str, seen: os.stat_result, *, sticky_counts: bool) -> bool:
+    """True if users other than root can create files in root's folder or move its files."""
     if not stat.S_ISDIR(seen.st_mode) or (seen.st_mode & stat.S_ISVTX and not sticky_counts):
         return False
     if seen.st_mode & stat.S_IWOTH:
         return True
-    # The group bits are also the mask of an access control list, which may name anyone.
+    # The group bits are also the mask of an ACL, which may name any user.
     return bool(seen.st_mode & stat.S_IWGRP) and (
         seen.st_gid != 0 or "system.posix_acl_access" in os.listxattr(at)
     )
 
 
-def owning_files(seen: os.stat_result) -> Account:
-    """The owner of a file or folder; with its group, where that is one of theirs."""
-    account = owning(seen)
+def file_account(seen: os.stat_result) -> Account:
+    """The owner of a file or folder; with its group, if they are a member."""
+    account = owner_account(seen)
     return account._replace(gid=seen.st_gid) if seen.st_gid in account.groups else account
 
 
-def _called(uid: int) -> str:
-    return name_of(uid) or str(uid)
+def _name_or_uid(uid: int) -> str:
+    return user_name(uid) or str(uid)
 
 
 @contextmanager
 def files_as(account: Account | None) -> Iterator[None]:
-    """Reach files with the rights of a user, on this thread alone (setfsuid, setgroups); what is
-    made is theirs. None, or root: with our own rights.
+    """Context manager: access files as a user, in this thread only (setfsuid, setgroups).
 
-    For files in a folder of another user: root, redirected there, reaches only what that user
-    reaches anyway. Do not yield to a caller, nor start a thread, in this block.
+    New files belong to that user. None or root: no change. Used for files in a folder of another
+    user: if root is redirected there, it can only reach what that user can. Do not yield to a
+    caller
+    or start a thread in this block.
 
     Raises:
-        PermissionError: the system does not let us.
+        PermissionError: the system refuses the change.
     """
     if account is None or account.uid == 0 or os.geteuid() != 0:
         yield
         return
     libc, groups = _libc(), os.getgroups()
-    was = libc.setfsgid(_ASK), libc.setfsuid(_ASK)
+    was = libc.setfsgid(_KEEP_ID), libc.setfsuid(_KEEP_ID)
     try:
         _set_groups(account.groups)
         libc.setfsgid(account.gid)
         libc.setfsuid(account.uid)
-        if (libc.setfsgid(_ASK), libc.setfsuid(_ASK)) != (account.gid, account.uid):
+        if (libc.setfsgid(_KEEP_ID), libc.setfsuid(_KEEP_ID)) != (account.gid, account.uid):
             raise PermissionError(errno.EPERM, f"cannot reach files as {account.name}")
         yield
     finally:
@@ -231,21 +233,20 @@ def files_as(account: Account | None) -> Iterator[None]:
         _set_groups(groups)
 
 
-_ASK = -1
-"""What setfsuid(2) and setfsgid(2) answer without a change."""
+_KEEP_ID = -1
+"""Argument that makes setfsuid(2) and setfsgid(2) return the present value without a change."""
 
-_SETGROUPS = {
+_SETGROUPS_NUMBERS = {
     **dict.fromkeys(("aarch64", "riscv64", "loongarch64"), 159),
     **dict.fromkeys(("i386", "i486", "i586", "i686", "armv6l", "armv7l"), 206),
     **{"x86_64": 116, "ppc64": 81, "ppc64le": 81, "s390x": 206},
 }
-"""The number of setgroups(2) by machine. The call of libc changes all threads, this one only ours.
-"""
+"""Number of setgroups(2) by machine: the system call changes one thread, the libc function all."""
 
 
 @cache
 def _libc() -> ctypes.CDLL:
-    import ctypes  # setfsuid(2), which no module of the standard library has
+    import ctypes  # for setfsuid(2), which the standard library lacks
 
     libc = ctypes.CDLL(None, use_errno=True)
     libc.setfsuid.argtypes = libc.setfsgid.argtypes = [ctypes.c_uint32]
@@ -258,18 +259,18 @@ def _set_groups(groups: Sequence[int]) -> None:
     """Set the supplementary groups of this thread.
 
     Raises:
-        PermissionError: the system does not let us, or its call is not known for this machine.
+        PermissionError: the system refuses, or the call number of this machine is unknown.
     """
     if sorted(os.getgroups()) == sorted(groups):
         return
     import ctypes
 
     machine = os.uname().machine
-    if ctypes.sizeof(ctypes.c_long) == 4 and _SETGROUPS.get(machine) != 206:
+    if ctypes.sizeof(ctypes.c_long) == 4 and _SETGROUPS_NUMBERS.get(machine) != 206:
         machine = f"{machine}, 32 bits"
-    if machine not in _SETGROUPS:
+    if machine not in _SETGROUPS_NUMBERS:
         raise PermissionError(errno.EPERM, f"cannot change groups on a {machine} machine")
     listed = (ctypes.c_uint32 * len(groups))(*groups)
-    if _libc().syscall(_SETGROUPS[machine], len(groups), listed) != 0:
+    if _libc().syscall(_SETGROUPS_NUMBERS[machine], len(groups), listed) != 0:
         code = ctypes.get_errno()
         raise PermissionError(code, f"cannot change groups: {os.strerror(code)}")

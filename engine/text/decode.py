@@ -1,7 +1,7 @@
-"""Read JSON, numbers and texts of small state files within stated limits.
+"""Read JSON, numbers and texts of small state files with fixed limits.
 
-Any program, an editor or a failing disk may have written the file. Everything wrong with it is one
-exception, `Malformed`, which is a ValueError: no caller has to know what `json` or `float` raise.
+The file may come from any program, an editor or a failing disk. Every problem raises the same
+exception, `Malformed`, a ValueError; callers need not know what `json` or `float` raise.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from math import isfinite
 from typing import Any
 
 YEAR_10000 = 253402300800.0
-"""The end of the year 9999, epoch seconds UTC: no calendar goes further."""
+"""End of the year 9999 in epoch seconds UTC, the last date that Python supports."""
 
 MAX_COUNT = (1 << 53) - 1
-"""The largest whole number that a float holds exactly."""
+"""The largest whole number up to which a float is exact."""
 
 MAX_DIGITS = 19
-"""Digits of a whole number; more do not fit 64 bits."""
+"""Maximum digits of a whole number; more do not fit in 64 bits."""
 
 MAX_DEPTH = 32
-"""How deep arrays and objects may be nested."""
+"""Maximum nesting of arrays and objects."""
 
 MAX_BYTES = 64 * 1024
-"""Bytes of a document, where the caller does not say otherwise."""
+"""Maximum bytes of a document, by default."""
 
 
 class Malformed(ValueError):
-    """Content that is not what the file should hold; the message says what was expected."""
+    """Invalid content; the message says what was expected."""
 
 
 @cache
 def _decoder() -> Any:
-    import json  # only where a file holds JSON: it costs start-up time
+    import json  # only for files with JSON, because it slows down the start
 
     return json.JSONDecoder(parse_int=_parse_int, parse_float=_parse_float, parse_constant=_refuse)
 
@@ -57,10 +57,11 @@ def _refuse(word: str) -> float:
 
 
 def load_json(data: bytes | str, most: int = MAX_BYTES) -> Any:
-    """One JSON document: at most `most` bytes, `MAX_DEPTH` levels, and only finite numbers.
+    """Parse a JSON document of at most `most` bytes and `MAX_DEPTH` levels, with finite numbers
+    only.
 
     Raises:
-        Malformed: it is longer, deeper, not UTF-8, not JSON, or holds another number.
+        Malformed: too long, too deep, not UTF-8, not JSON, or an unsupported number.
     """
     if len(data) > most:
         raise Malformed(f"{len(data):,} bytes, expected at most {most:,}")
@@ -73,14 +74,14 @@ def load_json(data: bytes | str, most: int = MAX_BYTES) -> Any:
         raise Malformed("nested too deeply") from error
     except ValueError as error:
         raise Malformed(f"not JSON: {error}") from error
-    # A value of depth N needs N opening brackets; counting them is cheaper than descending.
+    # Depth N needs N opening brackets; counting them is cheaper than walking the value.
     if text.count("[") + text.count("{") > MAX_DEPTH and is_nested_deeper(value):
         raise Malformed(f"nested more than {MAX_DEPTH} levels deep")
     return value
 
 
 def is_nested_deeper(value: Any, levels: int = MAX_DEPTH) -> bool:
-    """Whether arrays and objects are nested more than so many levels deep; no recursion."""
+    """True if arrays and objects are nested more than so many levels deep; not recursive."""
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(levels):
         inner = chain.from_iterable(map(_inside, level))
@@ -92,25 +93,25 @@ def _inside(value: Any) -> Iterable[Any]:
     return value.values() if isinstance(value, dict) else value
 
 
-def mapping(value: Any, what: str = "the document") -> dict[str, Any]:
-    """A JSON object.
+def check_object(value: Any, what: str = "the document") -> dict[str, Any]:
+    """Check for a JSON object.
 
     Raises:
-        Malformed: it is another value.
+        Malformed: it is another type.
     """
     if not isinstance(value, dict):
         raise Malformed(f"{what}: expected an object")
     return value
 
 
-def epoch(value: Any, what: str) -> float:
-    """Epoch seconds UTC, from 1970 to the end of the year 9999.
+def check_epoch(value: Any, what: str) -> float:
+    """Check for epoch seconds UTC, from 1970 to the end of the year 9999.
 
     Raises:
-        Malformed: it is another value.
+        Malformed: it is not.
     """
     try:
-        seconds = number(value, what)
+        seconds = check_number(value, what)
     except Malformed:
         seconds = -1
     if not 0 <= seconds < YEAR_10000:
@@ -118,11 +119,11 @@ def epoch(value: Any, what: str) -> float:
     return seconds
 
 
-def number(value: Any, what: str, most: float = YEAR_10000) -> float:
-    """A number from minus `most` to `most`: seconds, a rate, a moment that may be before 1970.
+def check_number(value: Any, what: str, most: float = YEAR_10000) -> float:
+    """Check for a number from -`most` to `most`: seconds, a rate, a time that may be before 1970.
 
     Raises:
-        Malformed: it is another value.
+        Malformed: it is not.
     """
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not -most <= value <= most:  # false for NaN
@@ -130,22 +131,22 @@ def number(value: Any, what: str, most: float = YEAR_10000) -> float:
     return float(value)
 
 
-def count(value: Any, what: str, most: int = MAX_COUNT) -> int:
-    """A whole number from 0 to `most`.
+def check_count(value: Any, what: str, most: int = MAX_COUNT) -> int:
+    """Check for a whole number from 0 to `most`.
 
     Raises:
-        Malformed: it is another value.
+        Malformed: it is not.
     """
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
         raise Malformed(f"{what}: expected a whole number from 0 to {most:,}")
     return value
 
 
-def text(value: Any, what: str, most: int = 4096) -> str:
-    """A text of at most `most` characters.
+def check_text(value: Any, what: str, most: int = 4096) -> str:
+    """Check for a string of at most `most` characters.
 
     Raises:
-        Malformed: it is another value, or longer.
+        Malformed: it is another type or too long.
     """
     if not isinstance(value, str):
         raise Malformed(f"{what}: expected a text")
@@ -154,8 +155,8 @@ def text(value: Any, what: str, most: int = 4096) -> str:
     return value
 
 
-def digits(data: bytes | str, most: int = MAX_COUNT) -> int | None:
-    """A whole number from 0 to `most` in ASCII digits; None if the text is anything else."""
+def parse_digits(data: bytes | str, most: int = MAX_COUNT) -> int | None:
+    """Parse a whole number from 0 to `most` in ASCII digits; None if the text is anything else."""
     if not (data.isascii() and data.isdigit() and len(data) <= MAX_DIGITS):
         return None
     value = int(data)

@@ -1,8 +1,9 @@
-"""What errors have in common: kin share a pattern and a short mark, whatever varies between them.
+"""Group similar errors: replace what varies (numbers, hosts, ids) and give the pattern a short
+name.
 
 `connect_timeout mx7.example.net 25` and `connect_timeout mx31.example.org 587` are one error to an
-operator; `421 4.7.0 try again later` and `550 5.1.1 user unknown` are two, and are told apart by
-their codes. So what varies is folded, and a mail server's codes stay.
+operator; `421 4.7.0 try again later` and `550 5.1.1 user unknown` are two, with different codes. So
+variable parts are replaced, but the reply codes of a mail server stay.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from functools import lru_cache
 from engine.text.safe import ERROR_LIMIT
 
 _FILES = "sh|py|pl|rb|md|rs|ts|js|so|cc|gz|bz|xz|db|conf|log|html|json|yaml|task|service|list"
-"""Last parts of names that are files or programs, and no hosts."""
+"""File name extensions: such a name is not a host name."""
 
 _DOMAINS = (
     "com|net|org|edu|gov|mil|int|info|biz|test|example|invalid|local|localdomain|lan|internal|home|"
     "dev|app|cloud|email|online|site|eu|uk|de|fr|nl|it|es|ch|at|be|se|dk|no|fi|cz|us|ca|io|co"
 )
-"""Last parts that make a host of a name with a single dot; with more dots any will do."""
+"""Top-level domains of host names with one dot; with more dots, any ending counts."""
 
 _NUMBER = r"""
     (?<![a-zA-Z0-9#]) (?:
@@ -29,10 +30,10 @@ _NUMBER = r"""
       | [a-zA-Z]* (?:[0-9]+[a-zA-Z]+)+ [0-9]+ [a-zA-Z0-9]* )
     | [0-9]+
 """
-"""Numbers, hexadecimal of the lengths that ids have, and words in which digits come twice."""
+"""Numbers, hexadecimal of the lengths of ids, and words with two groups of digits."""
 
 _H = "[0-9a-fA-F]{1,4}"
-"""A part of an IPv6 number."""
+"""One group of an IPv6 address."""
 
 _NAME = rf"""
     (?<![\w#>]) (?:
@@ -49,13 +50,13 @@ _NAME = rf"""
       | (?: (?:{_H}:){{7}} {_H} | {_H} (?::{_H})* :: (?:[0-9a-fA-F:]*[0-9a-fA-F])?
           | :: {_H} (?::{_H})* ) (?![:a-zA-Z0-9<#]) )
 """
-"""What has a punctuation mark in it."""
+"""Addresses, ids, host names and paths: words with punctuation."""
 
 _PUNCTUATED = re.compile(r"[./:@-]").search
 _NUMBERS = re.compile(_NUMBER, re.VERBOSE | re.ASCII)
-_VARIES = re.compile(f"{_NAME} | {_NUMBER}", re.VERBOSE | re.ASCII)
+_VARIABLE = re.compile(f"{_NAME} | {_NUMBER}", re.VERBOSE | re.ASCII)
 
-_SIGNS = {
+_PLACEHOLDERS = {
     "address": "<address>",
     "id": "<id>",
     "host": "<host>",
@@ -64,80 +65,80 @@ _SIGNS = {
 }
 
 _ENHANCED = r"[ -][245](?:\.[0-9]{1,3}){2}"
-_ENDS = r"(?![.\w])"
+_WORD_END = r"(?![.\w])"
 
-_CODE = re.compile(rf"([245][0-9]{{2}})(?:{_ENHANCED})?{_ENDS}")
-"""A reply of a mail server: its code, and the enhanced code behind it (RFC 5321, RFC 3463)."""
+_CODE = re.compile(rf"([245][0-9]{{2}})(?:{_ENHANCED})?{_WORD_END}")
+"""A mail server's reply: its code and enhanced status code (RFC 5321, RFC 3463)."""
 
-_WORDED = re.compile(rf"[a-z_]+_([245][0-9]{{2}}): \1(?:{_ENHANCED})?{_ENDS}")
-"""The same behind our own word for it: `unavailable_450: 450 4.2.0`."""
+_AFTER_ERROR_NAME = re.compile(rf"[a-z_]+_([245][0-9]{{2}}): \1(?:{_ENHANCED})?{_WORD_END}")
+"""The same after our own error name: `unavailable_450: 450 4.2.0`."""
 
-_TOLD = re.compile(rf"(?<=[^:]: )([245][0-9]{{2}}){_ENHANCED}{_ENDS}")
-"""Both codes behind whatever else a program says: `Invalid login: 535 5.7.8`. The first alone would
-be any number there (`timeout: 250 ms`); what ends in two colons may be a host's number."""
+_AFTER_COLON = re.compile(rf"(?<=[^:]: )([245][0-9]{{2}}){_ENHANCED}{_WORD_END}")
+"""Both codes after any other text: `Invalid login: 535 5.7.8`. The first one alone could be any
+number there (`timeout: 250 ms`), and text that ends in two colons could be an IPv6 address."""
 
 _CLASSES = frozenset("245")
-"""What a reply begins with: done, try again, never."""
+"""First digit of a reply: success, temporary failure, permanent failure."""
 
 _QUOTED = " said: "
-"""Behind this a mail program repeats what a server replied."""
+"""Mail programs quote the server's reply after this text."""
 
 
-def fold(error: str) -> str:
-    """The pattern an error shares with its kin.
+def fold_error(error: str) -> str:
+    """Return the pattern of an error, which similar errors share.
 
-    Runs of digits, and words of hexadecimal, become `#`, ids of tasks and UUIDs `<id>`, mail
-    addresses `<address>`, names and numbers of hosts `<host>`, absolute paths `<path>`. What a
-    server replied stays (`421 4.7.0`): at the head, behind ` said: `, behind our own word for it
-    (`unavailable_450: 450`), and with both codes behind any colon. Only what a task file keeps of
-    an error is looked at (`ERROR_LIMIT` characters), so that a log and a spool agree. What is
-    folded stays as it is when it is folded again.
+    Numbers and hexadecimal words become `#`, task ids and UUIDs `<id>`, mail addresses `<address>`,
+    host names and IP addresses `<host>`, absolute paths `<path>`. The reply code of a server stays
+    (`421 4.7.0`): at the start, after ` said: `, after our own error name (`unavailable_450: 450`),
+    and, if it has both codes, after any colon. Only the first `ERROR_LIMIT_CHARS` characters
+    count, the part that a task file stores, so that a log and a spool give the same pattern.
+    Folding a pattern again does not change it.
     """
     error = error[:ERROR_LIMIT]
-    found = _reply(error)
+    found = _find_reply(error)
     if found is None:
-        return _words_folded(error)
+        return _fold_words(error)
     start, end = found.span()
-    head = _words_folded(error[:start]) if start else ""
-    return head + error[start:end] + _words_folded(error[end:])
+    head = _fold_words(error[:start]) if start else ""
+    return head + error[start:end] + _fold_words(error[end:])
 
 
-def code(error: str) -> str:
-    """The three digits that a mail server replied, where `fold` keeps them; "" for none."""
-    found = _reply(error)
+def reply_code(error: str) -> str:
+    """The three-digit code of a mail server's reply that `fold` keeps; "" if none."""
+    found = _find_reply(error)
     return found[1] if found else ""
 
 
-def mark(folded: str) -> str:
-    """A short name for a pattern, to be typed: `F-3A91`.
+def pattern_name(folded: str) -> str:
+    """Short name of a pattern, easy to type: `F-3A91`.
 
-    It is 16 bits of a CRC: among 100 patterns of one queue two share a mark once in 13 times. Then
-    a filter by the mark shows both, and their patterns tell them apart.
+    It has 16 bits of a CRC-32: among 100 patterns, two share a name in 1 of 13 cases. A filter by
+    that name then matches both.
     """
     return f"F-{zlib.crc32(folded.encode('utf-8', 'replace')) & 0xFFFF:04X}"
 
 
-def _reply(error: str) -> re.Match[str] | None:
+def _find_reply(error: str) -> re.Match[str] | None:
     quoted = error.find(_QUOTED)
     if quoted >= 0 and (found := _CODE.match(error, quoted + len(_QUOTED))):
         return found
-    # Most errors are no replies, and this tells them apart faster than the patterns do.
+    # Most errors have no reply code, and this test is faster than the patterns.
     if error[:1] in _CLASSES and (found := _CODE.match(error)):
         return found
-    return _WORDED.match(error) or _TOLD.search(error) if ": " in error else None
+    return _AFTER_ERROR_NAME.match(error) or _AFTER_COLON.search(error) if ": " in error else None
 
 
-def _words_folded(text: str) -> str:
-    # Words come again and again, where whole errors do not.
-    return " ".join(map(_folded, text.split(" ")))
+def _fold_words(text: str) -> str:
+    # Cached by word, because words recur where whole errors do not.
+    return " ".join(map(_fold_word, text.split(" ")))
 
 
 @lru_cache(8192)
-def _folded(word: str) -> str:
+def _fold_word(word: str) -> str:
     if word.isalpha():
         return word
-    return _VARIES.sub(_sign, word) if _PUNCTUATED(word) else _NUMBERS.sub("#", word)
+    return _VARIABLE.sub(_placeholder, word) if _PUNCTUATED(word) else _NUMBERS.sub("#", word)
 
 
-def _sign(found: re.Match[str]) -> str:
-    return _SIGNS.get(found.lastgroup or "", "#")
+def _placeholder(found: re.Match[str]) -> str:
+    return _PLACEHOLDERS.get(found.lastgroup or "", "#")

@@ -1,4 +1,4 @@
-"""The text of an HTML page, in one pass, whatever somebody wrote there."""
+"""Convert HTML to text in one pass, in linear time for any input."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ _BREAKS = {
     *("p", "br", "div", "tr", "li", "ul", "ol", "table", "blockquote", "hr", "pre", "section"),
     *("h1", "h2", "h3", "h4", "h5", "h6", "header", "footer", "article", "dt", "dd"),
 }
-_APART = {"td", "th"}
+_CELLS = {"td", "th"}
 _LINK = re.compile(r"""\shref\s*=\s*["']?\s*((?:https?|mailto):[^\s"'<>]+)""", re.IGNORECASE)
 _TAG = re.compile(r"/?([a-zA-Z][a-zA-Z0-9]{0,20})")
 _LOWER = str.maketrans({chr(c): chr(c + 32) for c in range(65, 91)})
 
 
-def from_html(page: str, *, links: bool = False) -> str:
-    """The text of a page, without tags, scripts and styles; with `links`, where they lead behind.
+def html_to_text(page: str, *, links: bool = False) -> str:
+    """The text of a page without tags, scripts and styles; with `links`, URLs follow their text.
 
-    Goes through it once: the library's parser needs time with the square of some pages' length.
+    The parser of the standard library takes quadratic time for some pages.
     """
     lower = page.translate(_LOWER)  # of the same length, unlike str.lower()
     text: list[str] = []
@@ -30,14 +30,14 @@ def from_html(page: str, *, links: bool = False) -> str:
         begin = len(page) if begin < 0 else begin
         text.append(page[at:begin] if kept else re.sub(r"[\r\n\t ]+", " ", page[at:begin]))
         if page.startswith("<!--", begin):
-            at = _after(page, "-->", begin)
+            at = _position_after(page, "-->", begin)
             continue
         tag = _TAG.match(lower, begin + 1)
         if tag is None and page[begin + 1 : begin + 2] not in ("!", "?", "/"):
             text.append(page[begin : begin + 1])
             at = begin + 1
             continue
-        at = _after(page, ">", begin)
+        at = _position_after(page, ">", begin)
         name = tag[1] if tag else ""
         closes = page.startswith("/", begin + 1)
         if name in _SKIPPED and not closes:
@@ -50,17 +50,17 @@ def from_html(page: str, *, links: bool = False) -> str:
                 text.append(f" ({link})")
             found = None if closes else _LINK.search(page, begin, at)
             link = found[1] if found else ""
-        text.append("\n" if name in _BREAKS else " " if name in _APART else "")
-    return _tidy("".join(text))
+        text.append("\n" if name in _BREAKS else " " if name in _CELLS else "")
+    return _tidy_lines("".join(text))
 
 
-def _after(page: str, what: str, at: int) -> int:
+def _position_after(page: str, what: str, at: int) -> int:
     end = page.find(what, at)
     return len(page) if end < 0 else end + len(what)
 
 
-def _tidy(text: str) -> str:
-    with suppress(ValueError):  # a number of thousands of digits: it stays as it is written
+def _tidy_lines(text: str) -> str:
+    with suppress(ValueError):  # a character reference with thousands of digits: keep it as it is
         text = html.unescape(text)
     lines: list[str] = []
     for line in text.split("\n"):

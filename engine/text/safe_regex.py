@@ -1,8 +1,8 @@
-"""Regular expressions typed by an operator: RE2, which matches in linear time.
+"""Regular expressions typed by an operator, run by RE2 in linear time.
 
-Python's `re` backtracks: a short pattern can take minutes on one text, and neither a signal nor an
-interrupt ends it. RE2 has no backreferences and no lookaround for this reason. `\\d`, `\\w`, `\\s`
-and `\\b` are ASCII in RE2; `\\pL` is any letter. The library is imported with the first pattern.
+Python's `re` backtracks: a short pattern can take minutes, and no signal can interrupt it. RE2
+therefore has no backreferences and no lookaround. `\\d`, `\\w`, `\\s` and `\\b` are ASCII in RE2;
+`\\pL` is any letter. The library is imported with the first pattern.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
-LONGEST = 200
-"""Characters of a pattern."""
-REACH = 16_384
+MAX_PATTERN_LENGTH = 200
+"""Maximum characters of a pattern."""
+MAX_SEARCHED_LENGTH = 16_384
 """Characters of a text that are searched."""
 MAX_MEMORY_BYTES = 1 << 20
-"""Memory of one compiled pattern; it bounds the size of its program."""
+"""Maximum memory of a compiled pattern, which limits its size."""
 
 _NOT_IN_RE2 = ("invalid perl operator", "invalid escape sequence")
 
@@ -27,13 +27,13 @@ class Pattern(NamedTuple):
 
     search: Callable[[str], object]
 
-    def found_in(self, text: str) -> bool:
-        """Whether it matches anywhere in the first `REACH` characters, ignoring case."""
-        return self.search(text[:REACH]) is not None
+    def is_found_in(self, text: str) -> bool:
+        """True if it matches in the first `MAX_SEARCHED_LENGTH` characters, ignoring case."""
+        return self.search(text[:MAX_SEARCHED_LENGTH]) is not None
 
 
 @lru_cache(64)
-def compiled(text: str) -> Pattern:
+def compile_pattern(text: str) -> Pattern:
     """Compile a pattern with RE2, ignoring case.
 
     A text is searched as UTF-8. A lone surrogate (an undecodable byte) counts as a question mark,
@@ -42,10 +42,10 @@ def compiled(text: str) -> Pattern:
     Raises:
         ValueError: it is not valid or too large; the message says why.
     """
-    import re2  # type: ignore[import-untyped]  # 4 ms, which no start needs
+    import re2  # type: ignore[import-untyped]  # takes 4 ms, so not at start-up
 
-    if len(text) > LONGEST:
-        raise ValueError(f"expected a pattern of at most {LONGEST} characters")
+    if len(text) > MAX_PATTERN_LENGTH:
+        raise ValueError(f"expected a pattern of at most {MAX_PATTERN_LENGTH} characters")
     options = re2.Options()
     options.case_sensitive = False
     options.never_capture = True
@@ -62,6 +62,6 @@ def compiled(text: str) -> Pattern:
     return Pattern(lambda part: search(part.encode("utf-8", "replace")))
 
 
-def word(text: str) -> Pattern:
-    """This literal text, with no letter and no digit directly before or after it."""
+def whole_word_pattern(text: str) -> Pattern:
+    """Match this literal text as a whole word: no letter or digit directly before or after it."""
     return Pattern(re.compile(rf"(?<![^\W_]){re.escape(text)}(?![^\W_])", re.IGNORECASE).search)

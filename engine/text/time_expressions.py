@@ -1,4 +1,4 @@
-"""Times and durations as an operator types them, in local time unless a Z says otherwise."""
+"""Parse times and durations as an operator types them; local time, or UTC with a final Z."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 from datetime import UTC, date, datetime, time, timedelta
 from typing import NamedTuple
 
-SPANS = "a duration such as 30s, 5m, 2h, 1d or 1h30m"
-MOMENTS = 'a time such as 14:00, 6pm, 2026-11-20, yesterday, "yesterday 18:30", -2h or now'
-AHEAD = 'a time to come, such as 14:00, +2h, "tomorrow 06:00", 2026-11-21 or now'
-"""What was expected, for a sentence."""
+DURATION_HINT = "a duration such as 30s, 5m, 2h, 1d or 1h30m"
+TIME_HINT = 'a time such as 14:00, 6pm, 2026-11-20, yesterday, "yesterday 18:30", -2h or now'
+FUTURE_HINT = 'a time to come, such as 14:00, +2h, "tomorrow 06:00", 2026-11-21 or now'
+"""What was expected, for error messages."""
 
-END = 253_402_300_800.0
-"""The first moment in epoch seconds that has no date: a calendar ends with the year 9999."""
+YEAR_10000_SECONDS = 253_402_300_800.0
+"""First epoch second after the year 9999, the last date that Python supports."""
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _PARTS = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhdw])", re.IGNORECASE)
@@ -22,71 +22,71 @@ _DAYS = {"yesterday": -1, "today": 0, "tomorrow": 1}
 
 
 class RelativeTime(NamedTuple):
-    """A moment that goes along with the clock: so many seconds before whatever is now."""
+    """A time relative to the present: so many seconds before now."""
 
     seconds: float
 
 
 class Clock(NamedTuple):
-    """A time of day without its day: it was yesterday, is today, or will be tomorrow."""
+    """A time of day without a date, as epoch seconds on three days."""
 
     yesterday: float
     today: float
     tomorrow: float
 
     def before(self, now: float) -> float:
-        """The last such moment that is not after now."""
+        """The latest one that is not after `now`."""
         return max((at for at in self if at <= now), default=self.yesterday)
 
     def after(self, moment: float) -> float:
-        """The first such moment after another."""
+        """The first one after `moment`."""
         return min((at for at in self if at > moment), default=self.tomorrow)
 
 
-def span(text: str) -> float:
-    """A duration in seconds: `90s`, `5m`, `2h`, `1d`, `1w`, `1h30m`.
+def parse_duration(text: str) -> float:
+    """Parse a duration to seconds: `90s`, `5m`, `2h`, `1d`, `1w`, `1h30m`.
 
     Raises:
-        ValueError: it is none.
+        ValueError: not a duration.
     """
     seconds, at = 0.0, 0
     while part := _PARTS.match(text, at):
         seconds += float(part[1]) * _UNITS[part[2].lower()]
         at = part.end()
     if not text or at != len(text):
-        raise ValueError(f"expected {SPANS}")
+        raise ValueError(f"expected {DURATION_HINT}")
     return seconds
 
 
-def moment(text: str, now: float) -> float | RelativeTime | Clock:
-    """A moment in epoch seconds UTC, or what it is when its day, or now, is known.
+def parse_time(text: str, now: float) -> float | RelativeTime | Clock:
+    """Parse a time to epoch seconds UTC, or to a relative time or a time of day.
 
-    A date alone is its beginning; what ends in Z is in UTC.
+    A date alone means its start; a final Z means UTC.
 
     Raises:
-        ValueError: it is none.
+        ValueError: not a time.
     """
     if text.lower() == "now":
         return RelativeTime(0.0)
     if text[:1] in ("-", "+"):
-        seconds = span(text[1:])
+        seconds = parse_duration(text[1:])
         return RelativeTime(seconds if text[0] == "-" else -seconds)
     try:
         return _on_a_calendar(text, now)
     except (ValueError, OverflowError, OSError):
-        raise ValueError(f"expected {MOMENTS}") from None
+        raise ValueError(f"expected {TIME_HINT}") from None
 
 
-def ahead(text: str, now: float) -> float:
-    """A moment that something is to wait for, epoch seconds UTC: a time of day is the next one.
+def parse_future_time(text: str, now: float) -> float:
+    """Parse a future time to epoch seconds UTC; a time of day means the next one.
 
     Raises:
-        ValueError: it is none, or none that can be told by a calendar.
+        ValueError: not a time, or beyond the year 9999.
     """
     try:
-        found = moment(text.strip(), now)
+        found = parse_time(text.strip(), now)
     except ValueError:
-        raise ValueError(f"expected {AHEAD}") from None
+        raise ValueError(f"expected {FUTURE_HINT}") from None
     match found:
         case RelativeTime(seconds):
             when = now - seconds
@@ -94,8 +94,8 @@ def ahead(text: str, now: float) -> float:
             when = found.after(now)
         case _:
             when = found
-    if not 0 <= when < END:
-        raise ValueError(f"expected {AHEAD}")
+    if not 0 <= when < YEAR_10000_SECONDS:
+        raise ValueError(f"expected {FUTURE_HINT}")
     return when
 
 
@@ -120,7 +120,7 @@ def _on_a_calendar(text: str, now: float) -> float | Clock:
 
 def _clock(text: str) -> time:
     found = _CLOCK.fullmatch(text)
-    if found is None or not (found[2] or found[4]):  # a number alone is no time
+    if found is None or not (found[2] or found[4]):  # a number alone is not accepted
         raise ValueError(text)
     hour = int(found[1])
     if found[4]:

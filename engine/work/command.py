@@ -1,4 +1,4 @@
-"""The handler that runs a program: no shell, no input, killed when its time is up or we end."""
+"""Handler that runs a program for a task: no shell, no input, killed on timeout or cancellation."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from engine.mail import run_program
 from engine.model import Task
 from engine.system import supervisor
-from engine.system.supervisor import GRACE, KEPT, CannotRun, Program
+from engine.system.supervisor import KILL_DELAY_SECONDS, MAX_OUTPUT_BYTES, CannotRun, Program
 from engine.system.users import Account
 from engine.text.safe import ERROR_LIMIT
 from engine.work.handlers import Context, Failed
 
 
 class CommandHandler:
-    """Runs one program for each task; the task's fields are in its environment, as TASK_*."""
+    """Runs one program per task; the task's fields are in its environment as TASK_*."""
 
     def __init__(
         self,
@@ -25,8 +25,9 @@ class CommandHandler:
         account: Account | None = None,
         environ: Mapping[str, str | None] = {},
     ) -> None:
-        """`account` is whom to run it as; None: as we are. `environ` is added to the clean
-        environment of `running.environment`; None passes on our own value, if there is one.
+        """`account` is the user to run it as; None: the present user. `environ` is added to the
+        clean environment of `run_program.environment`; a value of None passes on our own variable,
+        if set.
         """
         self._argv = tuple(argv)
         self._timeout = timeout
@@ -34,34 +35,41 @@ class CommandHandler:
         self._environ = environ
 
     def __call__(self, task: Task, context: Context) -> None:
-        """Run the program to its end; wait for one that cannot be killed (`supervisor.run`).
+        """Run the program until it ends; waits even for one that cannot be killed
+        (`supervisor.run`).
 
         Raises:
-            Failed: it cannot be started, ends with another status than 0, or takes too long;
-                the text is its output, as `error_text` cuts it.
+            Failed: it cannot be started, has an exit status other than 0, or times out; the
+                text is its output, shortened by `error_text`.
         """
         account = self._account
         added = {k: os.environ.get(k) if v is None else v for k, v in self._environ.items()}
         env = {
             **run_program.environment(os.environ, account),
             **{name: value for name, value in added.items() if value is not None},
-            **environment(task),
+            **task_environment(task),
         }
-        program = Program(self._argv, env, pass_fds=context.inherit, account=account, grace=GRACE)
+        program = Program(
+            self._argv,
+            env,
+            pass_fds=context.inherited_fds,
+            account=account,
+            grace=KILL_DELAY_SECONDS,
+        )
         try:
-            ran = supervisor.run(program, self._timeout, context.cancelled)
+            ran = supervisor.run_supervised(program, self._timeout, context.is_cancelled)
         except CannotRun as error:
             verb = "follow" if error.started else "start"
             raise Failed(f"cannot {verb} {self._argv[0]}: {error}") from error
-        said = error_text(ran.output)
-        if ran.ended:
-            raise Failed(f"{ran.ended}: {said}" if said else ran.ended)
+        output = error_text(ran.output)
+        if ran.end_reason:
+            raise Failed(f"{ran.end_reason}: {output}" if output else ran.end_reason)
         if ran.status is None or ran.status:
-            raise Failed(said or _status(ran.status))
+            raise Failed(output or _status(ran.status))
 
 
-def environment(task: Task) -> Mapping[str, str]:
-    """What a program is told about its task: the contract's fields by their own names."""
+def task_environment(task: Task) -> Mapping[str, str]:
+    """Environment variables with the task's fields, named as in the contract."""
     return {
         "TASK_ID": task.id,
         "TASK_TYPE": task.kind,
@@ -73,17 +81,19 @@ def environment(task: Task) -> Mapping[str, str]:
 
 
 def error_text(output: bytes) -> str:
-    """The first 200 characters of all output, as the contract's program keeps them.
+    """Return the first 200 characters of the output, as the contract's program stores them.
 
-    Of more than `KEPT` bytes, whose beginning is not held, it is the last lines.
+    If the output has more than `KEPT` bytes, its beginning is lost; then return the last lines.
     """
-    if len(output) >= KEPT:
+    if len(output) >= MAX_OUTPUT_BYTES:
         return last_lines(output)
     return output.decode("utf-8", "replace").strip()[:ERROR_LIMIT]
 
 
 def last_lines(output: bytes) -> str:
-    """The last whole lines that fit into an error; of a longer last line its beginning."""
+    """Return the last whole lines that fit into an error text, or the beginning of a longer last
+    line.
+    """
     lines = output.decode("utf-8", "replace").strip().split("\n")
     kept = lines[-1][:ERROR_LIMIT]
     for line in reversed(lines[:-1]):

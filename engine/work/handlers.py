@@ -1,4 +1,6 @@
-"""What is done for a task: a handler for each kind, and how it says that it could not."""
+"""Handler protocol: one handler per kind of task, and the exceptions by which it reports
+failure.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
@@ -6,25 +8,25 @@ from typing import NamedTuple, Protocol
 from engine.model import Task
 
 CONTRACT_KINDS = frozenset({"feeds_sync", "geoban_apply", "mail_send"})
-"""Kinds whose meaning the contract fixes: without a handler of their own they are never claimed,
-and no two tasks of one of them ever run side by side.
+"""Kinds defined by the contract: without a handler they are never claimed, and two tasks of one of
+these kinds never run at the same time.
 """
 
 
 WORKER_ENDED = "worker ended while it ran"
-"""Begins the error of an attempt whose worker ended before its outcome was stored."""
+"""Start of the error text of an attempt whose worker ended before its outcome was stored."""
 
 
 class Failed(Exception):
-    """The attempt failed; the text is stored with the task, and it is tried again by the table."""
+    """The attempt failed; the text is stored with the task, and the retry policy decides."""
 
 
 class Fatal(Failed):
-    """No further attempt can succeed: to the dead-letter queue at once."""
+    """No further attempt can succeed: move to the dead-letter queue immediately."""
 
 
 class Retry(Failed):
-    """The attempt failed, and says itself when the next one makes sense."""
+    """The attempt failed, and the handler sets the time of the next one."""
 
     def __init__(self, after: float, text: str) -> None:
         super().__init__(text)
@@ -32,37 +34,39 @@ class Retry(Failed):
         """Seconds from now."""
 
 
-class Later(Exception):
-    """Nothing was attempted, and nothing failed: the task is given back, to be taken up again."""
+class Postponed(Exception):
+    """Nothing was attempted: the task is given back and claimed again later."""
 
     def __init__(self, due: float, text: str) -> None:
-        """`due` is when that makes sense, epoch seconds UTC; `text` is what keeps it until then."""
+        """`due` is the time of the next try, epoch seconds UTC; `text` is the reason for the
+        delay.
+        """
         super().__init__(text)
         self.due = due
 
 
 class Context(NamedTuple):
-    """What a handler is told besides its task."""
+    """What a handler gets besides its task."""
 
-    inherit: tuple[int, ...] = ()
-    """Descriptors that a process it starts shall keep open: the flock of the queue's lock."""
-    cancelled: Callable[[], bool] = lambda: False
-    """Whether the worker was told to end at once."""
+    inherited_fds: tuple[int, ...] = ()
+    """Descriptors to pass to child processes: the flock of the queue's lock."""
+    is_cancelled: Callable[[], bool] = lambda: False
+    """True if the worker was told to cancel running tasks."""
 
 
 class Handler(Protocol):
-    """Does a task; returns when it is done."""
+    """Runs a task; returns when it is done."""
 
     def __call__(self, task: Task, context: Context, /) -> None:
-        """Do it.
+        """Run the task.
 
         Raises:
-            Failed: it could not be done; Fatal and Retry say more.
-            Later: it was not begun.
+            Failed: it failed; Fatal and Retry decide what follows.
+            Later: it was not attempted.
         """
         ...
 
 
-def unknown(task: Task, context: Context) -> None:
-    """The handler of a kind that has none: fails with the contract's text."""
+def fail_unknown_kind(task: Task, context: Context) -> None:
+    """Handler for kinds without one: fails with the contract's text."""
     raise Failed(f"Unknown task type: {task.kind}")

@@ -1,4 +1,4 @@
-"""A task's payload: it is handed on only where it lies plainly below the mail spool."""
+"""Payload guard: a task's payload is passed to its handler only if it is below the mail spool."""
 
 from engine.model import Task
 from engine.system import files
@@ -6,13 +6,13 @@ from engine.system.files import Refused
 from engine.work.handlers import Context, Failed, Fatal, Handler
 
 
-def guarded(handler: Handler, mail_spool: str, root: str = "") -> Handler:
-    """The handler, never started for a task whose payload lies elsewhere than below `mail_spool`,
-    which itself is found below the data folder `root` through no symbolic link.
+def guard_payload(handler: Handler, mail_spool: str, root: str = "") -> Handler:
+    """Wrap a handler so that it never runs for a payload outside `check_mail_spool`, which itself
+    is found below the data folder `root` without following a symbolic link.
 
-    A task file may name any file of the system, and handlers read, send and delete what they are
-    named. One that is merely missing is the handler's to judge. Looked at right before the start:
-    who may write into the mail spool can still change what lies there afterwards.
+    A task file may name any file of the system, and handlers read, send and delete the named file.
+    A missing payload is left to the handler. The check runs right before the handler: a user with
+    write access to the mail spool can still change the file afterwards.
     """
 
     def run(task: Task, context: Context) -> None:
@@ -25,10 +25,10 @@ def guarded(handler: Handler, mail_spool: str, root: str = "") -> Handler:
 
 def _require(path: str, mail_spool: str, root: str) -> None:
     try:
-        files.is_below(mail_spool, path, root)
+        files.is_file_below(mail_spool, path, root)
     except Refused as refusal:
         raise Fatal(f"payload not touched: it {refusal}") from refusal
     except FileNotFoundError:
         return
     except OSError as error:
-        raise Failed(f"payload not touched: it cannot be looked at: {error.strerror}") from error
+        raise Failed(f"payload not touched: it cannot be checked: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""Gives work back that nobody is doing any more; each rescue counts as one attempt, once."""
+"""Rescue abandoned tasks: give each back as one failed attempt."""
 
 from __future__ import annotations
 
@@ -7,55 +7,55 @@ from collections.abc import Callable
 from engine import verbs
 from engine.model import Move, Outcome, State, Task
 from engine.policy import RetryPolicy
-from engine.store import Store, StoreError, permit
+from engine.store import Store, StoreError, require_edge
 
 
-def outcome_of_failure(
+def task_after_failure(
     task: Task, error: str, retry: RetryPolicy, now: float, end: State = State.DEAD
 ) -> Task:
-    """What a failed attempt makes of a task: pending again after its wait, or given up on.
+    """Return a task after a failed attempt: pending again after its backoff, or in its final state.
 
-    `end` is where the store keeps what is given up on (`verbs.last_state`).
+    `end` is the final state of the store (`verbs.given_up_state`).
     """
-    wait = retry.wait(task, now)
+    wait = retry.retry_delay(task, now)
     if wait is None:
-        return verbs.bury(task, error, retry.last_counts, end)
+        return verbs.give_up_task(task, error, retry.final_attempts, end)
     return verbs.nack(task, int(now) + wait, error)
 
 
-def abandoned(task: Task) -> bool:
-    """Any claimed task: for whoever holds the lock without which nobody claims."""
+def is_abandoned(task: Task) -> bool:
+    """Default test: every claimed task is abandoned. Only valid while holding the queue lock."""
     return True
 
 
-def rescue(
+def rescue_tasks(
     store: Store,
     retry: RetryPolicy,
     now: float,
     reason: str,
-    dead: Callable[[Task], bool] = abandoned,
+    dead: Callable[[Task], bool] = is_abandoned,
     giving_up: Callable[[Task], None] = lambda task: None,
 ) -> list[Outcome]:
-    """Fail every claimed task once of which `dead` says that nobody works on it any more.
+    """Count one failed attempt for each claimed task for which `dead` is true.
 
-    Without the count, a task that kills its worker each time would be tried for ever. `giving_up`
-    is told of each that will not be tried again, before the store is; of none that the store would
-    leave where it is.
+    Without that count, a task that kills its worker each time would be retried for ever.
+    `giving_up` is called with each task that will not be retried, before it is stored, unless the
+    store would refuse the change.
     """
-    end = verbs.last_state(store.edges)
+    end = verbs.given_up_state(store.edges)
     orphans = [
         task
-        for task in store.look({store.states[State.ACTIVE]})
+        for task in store.scan({store.states[State.ACTIVE]})
         if isinstance(task, Task) and task.state is State.ACTIVE and dead(task)
     ]
-    moves = [Move(task, outcome_of_failure(task, reason, retry, now, end)) for task in orphans]
+    moves = [Move(task, task_after_failure(task, reason, retry, now, end)) for task in orphans]
     ready, kept = [], []
     for move in moves:
         try:
             if move.new is not None and move.new.state is end:
-                permit(store.edges, move.old, move.new)
+                require_edge(store.edges, move.old, move.new)
                 giving_up(move.new)
             ready.append(move)
         except (StoreError, OSError) as error:
-            kept.append(Outcome(move, error=error))  # it stays claimed, until it can be given up
+            kept.append(Outcome(move, error=error))  # it stays claimed until `giving_up` succeeds
     return [*kept, *store.swap_all(ready)]

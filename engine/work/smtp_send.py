@@ -1,20 +1,25 @@
-"""The handler that sends what a store keeps in wire form: by SMTP, to one server, one attempt."""
+"""Handler that sends a message stored in wire format: by SMTP, to one server, one attempt."""
 
 import time
 from collections.abc import Callable
 
 from engine.mail.model import BadMail, NotSent
 from engine.mail.send import smtp_client
-from engine.mail.send.smtp_client import IN_DOUBT, Destination, UnreadableMessage, WireMessage
+from engine.mail.send.smtp_client import (
+    IN_DOUBT_PREFIX,
+    Destination,
+    UnreadableMessage,
+    WireMessage,
+)
 from engine.model import Task
-from engine.work.handlers import WORKER_ENDED, Context, Failed, Fatal, Later
+from engine.work.handlers import WORKER_ENDED, Context, Failed, Fatal, Postponed
 
-AGAIN = 3600.0
-"""Seconds after which a mail that could not be read is looked at again: somebody has to mend it."""
+UNREADABLE_RETRY_SECONDS = 3600.0
+"""Seconds until an unreadable mail is tried again: an operator has to repair it."""
 
 
 class SmtpSend:
-    """Sends the mail that a task is."""
+    """Sends the mail of a task."""
 
     def __init__(
         self,
@@ -24,10 +29,10 @@ class SmtpSend:
         warn: Callable[[str], None] = lambda text: None,
         abandoned: str = WORKER_ENDED,
     ) -> None:
-        """`open_letter` is asked on the handler's own thread, and raises Unreadable where there is
-        no letter to be had. `warn` logs that a mail is sent again that may have been sent.
-        `abandoned` begins the error that the store itself gives a task whose worker ended before
-        its outcome was stored.
+        """`open_letter` runs on the handler's own thread and raises UnreadableMessage if the
+        message cannot be read. `warn` logs that a mail is sent again that may have been sent
+        before. `abandoned` is the start of the error text that the store itself gives a task whose
+        worker ended before its outcome was stored.
         """
         self._open, self._destination = open_letter, destination
         self._clock, self._warn = clock, warn
@@ -37,18 +42,19 @@ class SmtpSend:
         """Make one attempt.
 
         Raises:
-            Later: it cannot be read, so nobody could tell what is to become of it.
-            Fatal: nobody may send this mail, or the server refused it for good.
-            Failed: it was not accepted this time; or nobody knows, and the text says so.
+            Later: the message cannot be read, so its outcome cannot be decided.
+            Fatal: the mail must not be sent, or the server refused it permanently.
+            Failed: it was not accepted this time, or the result is unknown; the text says
+                which.
         """
         try:
             letter = self._open(task)
-            if task.error.startswith(self._abandoned) or f": {IN_DOUBT}" in task.error:
+            if task.error.startswith(self._abandoned) or f": {IN_DOUBT_PREFIX}" in task.error:
                 again = "an earlier attempt ended without a result, the mail may arrive twice"
                 self._warn(f"MAIL_SEND_IN_DOUBT task_id={task.id}: {again}")
-            smtp_client.send(letter, self._destination, context.cancelled)
+            smtp_client.send(letter, self._destination, context.is_cancelled)
         except UnreadableMessage as failure:
-            raise Later(self._clock() + AGAIN, str(failure)) from failure
+            raise Postponed(self._clock() + UNREADABLE_RETRY_SECONDS, str(failure)) from failure
         except BadMail as error:
             raise Fatal(str(error)) from error
         except NotSent as failure:

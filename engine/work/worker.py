@@ -1,7 +1,7 @@
-"""The worker: takes due tasks, has them handled, and swaps each for its outcome.
+"""The worker: claim due tasks, run their handlers, store each outcome with compare-and-swap.
 
-The thread that runs it is the only one that touches the store; handlers run on threads of their
-own, so that the lock is renewed while they take their time.
+Only the worker's own thread uses the store. Handlers run on threads of their own, so that the queue
+lock is renewed while they run.
 """
 
 import sys
@@ -16,117 +16,115 @@ from typing import NamedTuple, Protocol
 from engine import verbs
 from engine.locks import queue_lock
 from engine.model import State, Task
-from engine.policy import RetryPolicy, exponential
-from engine.store import Gone, Store, StoreError, permit
-from engine.text.safe import plain_error
+from engine.policy import RetryPolicy, exponential_backoff
+from engine.store import Gone, Store, StoreError, require_edge
+from engine.text.safe import contract_error
 from engine.work import handlers, rescuer
-from engine.work.handlers import Context, Failed, Fatal, Handler, Later, Retry
+from engine.work.handlers import Context, Failed, Fatal, Handler, Postponed, Retry
 
-HOUSEKEEPING = 3600.0
-"""Seconds between two looks for dead tasks past their time."""
+RETENTION_INTERVAL_SECONDS = 3600.0
+"""Seconds between two retention runs."""
 
-RESCUING = 60.0
-"""Seconds between two looks for leases that have lapsed, where no lock says that none is alive."""
+RESCUE_INTERVAL_SECONDS = 60.0
+"""Seconds between two rescues of expired leases, for stores without a queue lock."""
 
-PUBLISHING = 5.0
-"""Seconds between two writings of the metrics while there is always work."""
+METRICS_INTERVAL_SECONDS = 5.0
+"""Seconds between two writes of the metrics while there is always work."""
 
-RELIST = 5.0
-"""Seconds for which a take goes on before it is begun anew, so that older tasks that have come due
-since are not passed by; beginning costs a look at the whole folder.
+RESCAN_INTERVAL_SECONDS = 5.0
+"""Seconds after which `take` is restarted, so that older tasks that came due meanwhile are not
+missed; each start scans the whole folder.
 """
 
-_AGAIN = exponential(60.0, 900.0, sys.maxsize)
+_AGAIN = exponential_backoff(60.0, 900.0, sys.maxsize)
 
-SLACK = 30.0
-"""Seconds that a handler gets beyond its timeout to be ended, before the worker owns up to hanging
-and lets its lock grow old.
+HANDLER_GRACE_SECONDS = 30.0
+"""Seconds that a handler may exceed its timeout. After that the worker stops renewing its lock, so
+that others see it as stuck.
 """
 
 
-def again(refusals: int) -> float:
-    """Seconds until what a disk or a database has refused so many times before, and now once more,
-    is tried again: 60, 120, 240, ... up to a quarter of an hour, and never given up.
+def refusal_delay_seconds(refusals: int) -> float:
+    """Return the seconds until a refused store operation is tried again: 60, 120, 240, ... up to
+    900, without a limit on the number of retries.
     """
     wait = _AGAIN(refusals)
-    assert wait is not None, "nobody refuses so often"
+    assert wait is not None, "the retry limit is sys.maxsize"
     return wait
 
 
-class Limits(Protocol):
-    """Token buckets by kind; `engine.locks.token_buckets.Buckets` keeps them for all processes."""
+class RateLimits(Protocol):
+    """Rate limits by kind; `engine.locks.token_buckets.TokenBuckets` shares them between
+    processes."""
 
     def ready(self, kind: str) -> bool:
-        """Whether a token is there, nothing spent."""
+        """True if a token is available; takes none."""
         ...
 
     def spend(self, kind: str) -> bool:
-        """Take a token; False, and nothing taken, when there is none."""
+        """Take a token; False if there is none."""
         ...
 
     def token_at(self, kind: str) -> float:
-        """When one is there, epoch seconds UTC."""
+        """Time of the next token, epoch seconds UTC."""
         ...
 
 
-class Services(NamedTuple):
-    """What the worker is handed besides its store: how to tell others what happens."""
+class WorkerServices(NamedTuple):
+    """Callbacks and settings that the worker gets besides its store."""
 
     log: Callable[[str, str], None] = lambda level, text: None
-    """Level and text of one line of the queue's log."""
+    """Writes one line to the queue's log: level and text."""
     alert: Callable[[str], None] = lambda text: None
-    """Tells whoever is on call, besides the log: a task was given up on."""
-    tally: Callable[[str], None] = lambda name: None
-    """Raises one of the counters processed, failed, retries, dlq (`_total`) by one."""
+    """Sends an alert to the operator when a task goes to the dead-letter queue."""
+    add_count: Callable[[str], None] = lambda name: None
+    """Adds 1 to one of the counters processed, failed, retries, dlq (`_total`)."""
     publish: Callable[[], None] = lambda: None
     """Writes the metrics."""
-    retire: Callable[[], None] = lambda: None
-    """Removes what has been dead for too long."""
-    tidy: Callable[[], None] = lambda: None
-    """Sets aside what the last take met and could not read; called only under the lock."""
-    limits: Limits | None = None
-    giving_up: Callable[[Task], None] = lambda task: None
-    """Told of each task that is not tried again, as it will stand, before its store has it: what
-    must be done first is done here. Where it raises StoreError or OSError, the task stays claimed
-    and that is tried again.
+    apply_retention: Callable[[], None] = lambda: None
+    """Applies retention: deletes tasks that have been dead for too long."""
+    quarantine: Callable[[], None] = lambda: None
+    """Quarantines unreadable files found by the last take; called only under the lock."""
+    limits: RateLimits | None = None
+    before_giving_up: Callable[[Task], None] = lambda task: None
+    """Called before a task is stored as given up, with the new value. If it raises StoreError or
+    OSError, the task stays claimed and the call is repeated later.
     """
-    clean: Callable[[str], str] = plain_error
-    """What an error is stored and logged as: the contract's queues keep few characters of it."""
+    shorten_error: Callable[[str], str] = contract_error
+    """Shortens an error for the task file and the log: the contract allows few characters."""
     gate: Callable[[str], tuple[str, float | None]] = lambda kind: ("", None)
-    """Why no task of a kind may be claimed now, whoever handles it, "" when one may; and from when
-    on one may, epoch seconds UTC, None where nobody knows. Raises nothing, and is asked once for
-    each look at the queue.
+    """Returns why no task of a kind may be claimed now ("" if one may), and the time from which one
+    may, epoch seconds UTC (None: not known). Never raises; called once per kind and scan.
     """
     slots: Mapping[str, int] = {}
-    """How many tasks of a kind may run at once, where more than one may or fewer than all."""
+    """Maximum number of concurrent tasks of a kind, if not 1 or the total."""
     timeouts: Mapping[str, float] = {}
-    """Seconds after which the handler of a kind ends by itself; of others nothing is known."""
+    """Seconds after which the handler of a kind ends by itself; not known for other kinds."""
 
 
-class Run(NamedTuple):
-    """What one run came to."""
+class WorkerResult(NamedTuple):
+    """Result of one run."""
 
     done: int = 0
     failed: int = 0
     refused: Mapping[str, str] = {}
-    """Kinds of which a due task was passed over or given back, and why."""
+    """Kinds with a due task that was skipped or given back, and the reason."""
     token_at: float | None = None
-    """When the first of those that lack only a token may go on, whether it is their kind's or, as
-    the gate says, one of what would handle them; epoch seconds UTC.
+    """Earliest time at which a skipped task may run, by the rate limit of its kind or of its
+    handler's transport; epoch seconds UTC.
     """
     next_due: float | None = None
-    """When the next of those that wait comes due, epoch seconds UTC."""
+    """Time when the next waiting task comes due, epoch seconds UTC."""
     lost: str = ""
-    """How the lock was lost; "" when it was not."""
+    """Why the lock was lost; "" if it was not."""
     gone: int = 0
-    """Tasks that were taken away while they ran: whatever came of them was not stored."""
+    """Tasks that another process moved while they ran: their outcome was not stored."""
     owed: int = 0
-    """Tasks that were handled, but whose outcome the store did not take; they are still claimed."""
+    """Finished tasks whose outcome the store has not accepted; they are still claimed."""
     last_failure: str = ""
-    """The last failed task: its id, its error, and where it is now."""
+    """The last failed task: its id, its error, and its new state."""
     unreachable: str = ""
-    """Why the queue could not be looked at when the run was over; "" when it could, or when the
-    worker was told to end."""
+    """Why the queue could not be read at the end; "" if it could, or if the worker was stopped."""
 
 
 class _FinishedTask(NamedTuple):
@@ -135,46 +133,46 @@ class _FinishedTask(NamedTuple):
 
 
 class _RetryDelay(NamedTuple):
-    """For how long the store is not asked for something again that it has refused."""
+    """Pause before a refused store operation is tried again."""
 
     refusals: int = 0
-    """How often in a row."""
+    """Consecutive refusals."""
     since: float = 0.0
     seconds: float = 0.0
 
     @property
     def until(self) -> float:
-        """When it is asked again."""
+        """Time of the next try."""
         return self.since + self.seconds
 
     def is_over(self, now: float) -> bool:
-        """Whether it may be asked again; a clock that was set back does not keep us waiting."""
+        """True if it may be tried again, also if the clock was set back."""
         return not 0 <= now - self.since < self.seconds
 
     def longer(self, now: float) -> "_RetryDelay":
-        """The rest after one more refusal."""
-        return _RetryDelay(self.refusals + 1, now, again(self.refusals))
+        """Return the next pause, after one more refusal."""
+        return _RetryDelay(self.refusals + 1, now, refusal_delay_seconds(self.refusals))
 
 
 class _Owed(NamedTuple):
-    """An outcome that the store has not taken yet."""
+    """An outcome that the store has not accepted yet."""
 
     task: Task
     new: Task | None
     then: Callable[[], None] | None
-    """What is counted and logged once it has; None where the task was not run."""
+    """Counting and logging to do once it is stored; None if the task was not run."""
     given_up: bool = False
-    """Whether it is not tried again."""
+    """True if the task goes to its final state."""
     rest: _RetryDelay = _RetryDelay()
-    """None at first: what was refused once is tried again at once."""
+    """No pause at first: the first retry is immediate."""
 
 
 _EXECUTING = {"geoban_apply": "geoban apply", "mail_send": "mail send"}
-"""What the log says is executed, where that is not the description (contract log lines)."""
+"""Text of the `Executing:` log line where it is not the task's description (contract)."""
 
 
 class Worker:
-    """One worker on one store, which holds the store's lock, if that has one."""
+    """A worker on one store; holds the store's queue lock, if it has one."""
 
     def __init__(
         self,
@@ -185,83 +183,87 @@ class Worker:
         owner: str = "",
         lock: queue_lock.PidLock | None = None,
         concurrency: int = 1,
-        services: Services | None = None,
+        services: WorkerServices | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store, self._handled, self._retry = store, handled, retry
         self._owner, self._lock, self._concurrency = owner, lock, concurrency
-        self._services = services or Services()
-        self._end = verbs.last_state(store.edges)
+        self._services = services or WorkerServices()
+        self._end = verbs.given_up_state(store.edges)
         self._clock = clock
         self._events: SimpleQueue[_FinishedTask | None] = SimpleQueue()
-        self._in_hand: Counter[str] = Counter()
+        self._running: Counter[str] = Counter()
         self._stopping = self._cancelled = False
         self._done = self._failed = self._gone = 0
         self._last_failure = ""
         self._refused: dict[str, str] = {}
         self._gates: dict[str, tuple[str, float | None]] = {}
-        """What the gate said of each kind at this look."""
+        """Result of `WorkerServices.gate` by kind, for this scan."""
         self._put_off = 0
-        """Tasks of this run that were given back without having been attempted."""
+        """Tasks of this run that were given back without an attempt."""
         self._put_off_why: dict[str, str] = {}
         self._put_off_until: float | None = None
-        """When the first of them is due again."""
+        """Time when the first of them is due again."""
         self._token_at: float | None = None
         self._unreachable = ""
         self._away = _RetryDelay()
-        """Until when the store is not looked at, since it could not be reached."""
+        """Pause of scans after the store was unavailable."""
         self._rescued = clock()
         self._taking: Iterator[Task] | None = None
         self._taken_since = 0.0
         self._owed: list[_Owed] = []
         self._until: dict[str, float] = {}
-        """By task in hand: when its handler must have ended, whatever happens."""
+        """By running task: the time by which its handler must have ended."""
         self._ours: set[str] = set()
-        """Ids of the tasks in hand, and of those whose outcome is owed."""
+        """Ids of running tasks, and of tasks whose outcome is not stored yet."""
         self._unrescued: dict[str, str] = {}
-        """By task that could not be given back: why, as it was said last."""
+        """By task that could not be given back: the reason logged last."""
 
-    # ---- told from outside, from any thread or signal handler
+    # ---- called from any thread or signal handler
 
-    def ring(self) -> None:
-        """Something happened: look for work now."""
+    def wake(self) -> None:
+        """Wake the worker: scan for work now."""
         self._events.put(None)
 
     def stop(self) -> None:
-        """Claim nothing more and end when what is in hand is done; a second time: end that too."""
+        """Claim no more tasks and end when the running ones are done; a second call cancels those
+        too.
+        """
         self._cancelled = self._stopping
         self._stopping = True
         self._events.put(None)
 
     @property
     def is_busy(self) -> bool:
-        """Whether a handler is still at work."""
-        return self._in_hand.total() > 0
+        """True while a handler is running."""
+        return self._running.total() > 0
 
     # ---- running
 
-    def process_next(self) -> Run:
-        """One task at most, as a timer asks for it."""
+    def process_next(self) -> WorkerResult:
+        """Process at most one task, for a timer."""
         return self._guarded(lambda: self._work(limit=1, until_idle=True))
 
-    def work(self, *, until_idle: bool = False) -> Run:
-        """Task after task until stopped, or until nothing is due."""
+    def process_all(self, *, until_idle: bool = False) -> WorkerResult:
+        """Process tasks until stopped, or until none is due."""
         return self._guarded(lambda: self._work(limit=None, until_idle=until_idle))
 
-    def _guarded(self, run: Callable[[], None]) -> Run:
+    def _guarded(self, run: Callable[[], None]) -> WorkerResult:
         lost = ""
         try:
             if self._lock is not None:
                 self._lock.check()
             self.rescue()
             self._rescued = self._clock()
-            self._services.retire()
+            self._services.apply_retention()
             run()
-        except queue_lock.Lost as loss:
+        except queue_lock.LockLost as loss:
             lost = str(loss)
             self._services.log("ALERT", f"{lost}; stopping, nothing touched")
-        dues = [due for due in (self._store.doorbell.due, self._put_off_until) if due is not None]
-        return Run(
+        dues = [
+            due for due in (self._store.changes.next_due, self._put_off_until) if due is not None
+        ]
+        return WorkerResult(
             self._done,
             self._failed,
             {**self._put_off_why, **self._refused},
@@ -275,17 +277,19 @@ class Worker:
         )
 
     def rescue(self) -> None:
-        """Give back what nobody works on: all, where the lock is ours, else what has lapsed."""
+        """Give back abandoned tasks: all claimed tasks if the lock is ours, else those with an
+        expired lease.
+        """
         taken_over = self._lock.taken_over if self._lock else ""
         reason = f"{handlers.WORKER_ENDED}: {taken_over or 'no trace of it'}"
         said, self._unrescued = self._unrescued, {}
-        for outcome in rescuer.rescue(
+        for outcome in rescuer.rescue_tasks(
             self._store,
             self._retry,
             self._clock(),
             reason,
             self._is_dead,
-            self._services.giving_up,
+            self._services.before_giving_up,
         ):
             old, new, _ = outcome.move
             assert old is not None and new is not None
@@ -303,21 +307,21 @@ class Worker:
                 self._services.log("WARN", f"Moving orphaned work task back to {word}: {old.id}")
 
     def _is_dead(self, task: Task) -> bool:
-        """Whether nobody works on a claimed task any more."""
+        """True if no worker runs a claimed task any more."""
         if self._lock is not None:
             return True
-        # A claim without an end ends with its owner: without a lock there is none but us.
+        # A lease without an end ends with its owner; without a lock we are the only worker.
         until = task.lease.until if task.lease is not None else None
         return task.id not in self._ours and (until is None or until <= self._clock())
 
     def _sweep(self, task: Task) -> None:
-        """Let go of what is finished, where the store keeps it until somebody does."""
+        """Delete a DONE task in stores that keep finished tasks."""
         if task.state is not State.DONE:
             return
         try:
             self._store.swap(task, None)
         except Gone:
-            return  # somebody else was faster
+            return  # another process has deleted it
         except (StoreError, OSError) as error:
             self._services.log("ERROR", f"{task.id} is finished, but still there: {error}")
 
@@ -326,48 +330,48 @@ class Worker:
         claimed = self._put_off = 0
         self._put_off_why, self._put_off_until = {}, None
         while True:
-            room = self._concurrency - self._in_hand.total()
+            room = self._concurrency - self._running.total()
             if limit is not None:
                 room = min(room, limit - (claimed - self._put_off))
             looking = room > 0 and not self._stopping
             self._settle_owed(stays=limit is None)
-            # A run that is about to end for want of work looks whatever was refused a moment ago.
-            rests = not until_idle or bool(self._in_hand.total())
+            # A run that would end for lack of work scans even during the pause.
+            rests = not until_idle or bool(self._running.total())
             began = self._try_claim(room, patient=limit is None, rests=rests) if looking else 0
             claimed += began
-            # What was given back was not eligible after all: the run is for another one.
-            if not self._in_hand.total() and (self._stopping or claimed - self._put_off == limit):
+            # A task given back does not count: the run is for another one.
+            if not self._running.total() and (self._stopping or claimed - self._put_off == limit):
                 return
             now = self._clock()
-            idle = not self._in_hand.total()
+            idle = not self._running.total()
             if idle and until_idle and not began:
                 self._settle_owed(stays=False, last=True)
                 return
-            if limit is None and (idle or now - published >= PUBLISHING):
+            if limit is None and (idle or now - published >= METRICS_INTERVAL_SECONDS):
                 self._services.publish()
                 published = now
-            if limit is None and now - retired >= HOUSEKEEPING:
-                self._services.retire()
+            if limit is None and now - retired >= RETENTION_INTERVAL_SECONDS:
+                self._services.apply_retention()
                 retired = now
             self._await(self._patience(now, looking=looking))
 
     def _patience(self, now: float, *, looking: bool) -> float:
-        """Seconds until something must be done, if nothing happens before."""
-        until = [now + queue_lock.RENEWAL, *(owed.rest.until for owed in self._owed)]
+        """Seconds to wait for an event before the next timed action."""
+        until = [now + queue_lock.HEARTBEAT_SECONDS, *(owed.rest.until for owed in self._owed)]
         if looking:
             until += self._looks(now)
         return max(0.05, min(until) - now)
 
     def _looks(self, now: float) -> list[float]:
-        """When there may be something to claim."""
-        bell = self._store.doorbell
+        """Times when there may be a task to claim."""
+        bell = self._store.changes
         if self._unreachable:
             return [self._away.until]
-        coming = (bell.due, self._token_at)
-        return [now + bell.unwatched, *(moment for moment in coming if moment is not None)]
+        coming = (bell.next_due, self._token_at)
+        return [now + bell.rescan_seconds, *(moment for moment in coming if moment is not None)]
 
     def _await(self, seconds: float) -> None:
-        """Wait for something to happen, and settle whatever has finished by then."""
+        """Wait for an event, and settle all tasks finished by then."""
         try:
             event = self._events.get(timeout=seconds)
             while True:
@@ -376,8 +380,8 @@ class Worker:
                 event = self._events.get_nowait()
         except Empty:
             pass
-        # A sign of life says that all is well: with a handler that cannot be ended it is not, and
-        # whoever looks at the lock's age must come to see it.
+        # Renew the lock's heartbeat only while no handler exceeds its deadline: otherwise the lock
+        # must age, so that others see this worker as stuck.
         if self._lock is not None and not self._hangs:
             self._lock.renew()
 
@@ -389,10 +393,11 @@ class Worker:
     # ---- one task
 
     def _try_claim(self, room: int, *, patient: bool, rests: bool) -> int:
-        """As `_claim`; a patient worker waits for a store that cannot be reached."""
+        """Like `_create_claimed`; with `patient`, an unavailable store is logged and tried again
+        later."""
         now = self._clock()
         if rests and not self._away.is_over(now):
-            return 0  # whatever rings: a disk that fails is not asked for each mail that comes
+            return 0  # a failing disk is not scanned again for each new mail
         try:
             self._rescue_lapsed(now)
             began = self._claim(room)
@@ -401,8 +406,8 @@ class Worker:
                 raise
             self._unreachable, self._taking = str(error), None
             self._away = self._away.longer(now)
-            said = f"Queue cannot be reached: {error}, retry in {self._away.seconds:.0f}s"
-            self._services.log("ERROR", said)
+            message = f"Queue cannot be reached: {error}, retry in {self._away.seconds:.0f}s"
+            self._services.log("ERROR", message)
             return 0
         if self._unreachable:
             self._services.log("INFO", "Queue is reached again")
@@ -410,20 +415,22 @@ class Worker:
         return began
 
     def _rescue_lapsed(self, now: float) -> None:
-        """Give back what has lapsed, now and then, where no lock says that nobody works on it."""
-        if self._lock is None and not 0 <= now - self._rescued < RESCUING:
+        """Give back tasks with expired leases every `RESCUE_INTERVAL_SECONDS` seconds, for stores
+        without a lock.
+        """
+        if self._lock is None and not 0 <= now - self._rescued < RESCUE_INTERVAL_SECONDS:
             self.rescue()
             self._rescued = now
 
     def _claim(self, room: int) -> int:
-        """Take and start up to `room` tasks; how many were started."""
+        """Claim and start up to `room` tasks; return how many were started."""
         self._refused.clear()
         self._gates.clear()
         self._token_at = None
         if self._lock is not None:
             self._lock.check()
         now = self._clock()
-        if self._taking is None or not 0 <= now - self._taken_since < RELIST:
+        if self._taking is None or not 0 <= now - self._taken_since < RESCAN_INTERVAL_SECONDS:
             self._taking = self._store.take(now, self._owner, sys.maxsize, self._wants)
             self._taken_since = now
         began = 0
@@ -433,7 +440,7 @@ class Worker:
                 self._taking = None
                 break
             began += self._start(task)
-        self._services.tidy()
+        self._services.quarantine()
         return began
 
     def _wants(self, kind: str, group: str) -> bool:
@@ -443,14 +450,14 @@ class Worker:
         return not why
 
     def _unwanted(self, kind: str) -> str:
-        """Why no task of this kind may be claimed now; "" when one may."""
+        """Reason why no task of this kind may be claimed now; "" if one may."""
         if self._stopping:
             return "the worker is stopping"
         contract = kind in handlers.CONTRACT_KINDS
         if contract and kind not in self._handled:
             return "no handler configured"
         slots = 1 if contract else self._services.slots.get(kind, self._concurrency)
-        if self._in_hand[kind] >= slots:
+        if self._running[kind] >= slots:
             return "one is running already" if slots == 1 else f"{slots} are running already"
         if kind not in self._gates:
             self._gates[kind] = self._services.gate(kind)
@@ -470,19 +477,19 @@ class Worker:
             self._store_outcome(task, verbs.unclaim(task))
             raise
         if not spent:
-            # Another process was faster with the last token.
+            # Another process took the last token.
             self._store_outcome(task, verbs.unclaim(task))
             return 0
         log = self._services.log
         log("INFO", f"Processing task: {task.id} ({task.kind}: {task.description})")
         if task.kind in self._handled:
             log("INFO", f"Executing: {_EXECUTING.get(task.kind, task.description)}")
-        self._in_hand[task.kind] += 1
+        self._running[task.kind] += 1
         self._ours.add(task.id)
         timeout = self._services.timeouts.get(task.kind)
         if timeout is not None:
-            self._until[task.id] = self._clock() + timeout + SLACK
-        handler = self._handled.get(task.kind, handlers.unknown)
+            self._until[task.id] = self._clock() + timeout + HANDLER_GRACE_SECONDS
+        handler = self._handled.get(task.kind, handlers.fail_unknown_kind)
         inherit = (self._lock.fd,) if self._lock is not None else ()
         context = Context(inherit, lambda: self._cancelled)
 
@@ -491,7 +498,7 @@ class Worker:
             try:
                 handler(task, context)
             except Exception as error:
-                # Whatever a handler raises is its task's failure, never the worker's end.
+                # Any exception of a handler fails its task, never the worker.
                 failure = error
             self._events.put(_FinishedTask(task, failure))
 
@@ -500,7 +507,7 @@ class Worker:
 
     def _settle(self, finished: _FinishedTask) -> None:
         task, failure = finished
-        self._in_hand[task.kind] -= 1
+        self._running[task.kind] -= 1
         self._until.pop(task.id, None)
         log = self._services.log
         if self._lock is not None:
@@ -508,23 +515,25 @@ class Worker:
         if failure is None:
             self._store_outcome(task, None, lambda: self._completed(task))
             return
-        if isinstance(failure, Later):
+        if isinstance(failure, Postponed):
             self._postpone(task, failure)
             return
         self._failed += 1
-        error = self._services.clean(_words(failure))
-        self._services.tally("failed_total")
+        error = self._services.shorten_error(_words(failure))
+        self._services.add_count("failed_total")
         log("ERROR", f"Task failed: {task.id} ({task.kind}): {error}")
         self._give_up_or_wait(task, failure, error)
 
     def _completed(self, task: Task) -> None:
         self._done += 1
-        self._services.tally("processed_total")
+        self._services.add_count("processed_total")
         self._services.log("SUCCESS", f"Task completed: {task.id} ({task.kind})")
 
-    def _postpone(self, task: Task, later: Later) -> None:
-        """Give back what was not attempted; never at once, or it would be taken in a circle."""
-        why = self._services.clean(str(later))
+    def _postpone(self, task: Task, later: Postponed) -> None:
+        """Give back a task that was not attempted, due at least one second later: else it would be
+        claimed again immediately, for ever.
+        """
+        why = self._services.shorten_error(str(later))
         due = max(int(self._clock()) + 1.0, later.due)
         self._put_off += 1
         self._put_off_why[task.kind] = why
@@ -539,9 +548,9 @@ class Worker:
         now = self._clock()
         fatal = isinstance(failure, Fatal)
         if fatal:
-            new = verbs.bury(task, error, self._retry.last_counts, self._end)
+            new = verbs.give_up_task(task, error, self._retry.final_attempts, self._end)
         else:
-            new = rescuer.outcome_of_failure(task, error, self._retry, now, self._end)
+            new = rescuer.task_after_failure(task, error, self._retry, now, self._end)
             if isinstance(failure, Retry) and new.state is State.PENDING:
                 new = verbs.nack(task, int(now) + failure.after, error)
 
@@ -554,7 +563,7 @@ class Worker:
             self._buried(new)
 
         def waits() -> None:
-            self._services.tally("retries_total")
+            self._services.add_count("retries_total")
             wait = int(new.due or 0) - int(now)
             tried = f"attempt {self._run_of(task)}"
             waiting = self._store.states[State.PENDING]
@@ -566,7 +575,7 @@ class Worker:
 
     @property
     def _end_word(self) -> str:
-        """Where what is given up on goes to, in the words of the contract's log where it is so."""
+        """Name of the final state, as the contract's log has it."""
         return "DLQ" if self._end is State.DEAD else self._store.states[self._end]
 
     def _exhausted(self, task: Task) -> str:
@@ -575,12 +584,12 @@ class Worker:
         )
 
     def _run_of(self, task: Task) -> str:
-        """Which run of a task it was that just failed, and of how many where that is fixed."""
+        """Number of the failed run, with the maximum if there is one: `2/4`."""
         run = (task.attempts or 0) + 1
-        return f"{run}/{self._retry.runs}" if self._retry.runs else f"{run}"
+        return f"{run}/{self._retry.max_runs}" if self._retry.max_runs else f"{run}"
 
     def _buried(self, task: Task) -> None:
-        self._services.tally("dlq_total")
+        self._services.add_count("dlq_total")
         after = f"after {task.attempts} retries"
         where = self._end_word
         self._services.alert(f"Task moved to {where}: {task.id} ({task.kind}) {after}")
@@ -593,19 +602,19 @@ class Worker:
         *,
         given_up: bool = False,
     ) -> None:
-        """Put the outcome in place of the claimed task, now or when the store can be reached."""
+        """Replace the claimed task by its outcome, now or once the store is available."""
         owed = _Owed(task, new, then, given_up)
         try:
             self._swap(owed)
         except (StoreError, OSError) as error:
-            # Should we end before it is stored, the next worker gives the task back.
+            # If this worker ends before that, the next worker gives the task back.
             self._services.log("ERROR", f"Outcome of {task.id} cannot be stored: {error}")
             self._owed.append(owed)
 
     def _settle_owed(self, *, stays: bool, last: bool = False) -> None:
-        """Try again to store what could not be stored, each for itself: what one of them lacks may
-        not hold up the others. A worker that `stays` says when it tries again; the `last` time
-        before it ends it tries all of it.
+        """Try again to store pending outcomes, each on its own: a failing one must not delay the
+        others. With `stays`, failures are logged with the next try; with `last`, before the worker
+        ends, all are tried.
         """
         owed, self._owed = self._owed, []
         for one in owed:
@@ -627,8 +636,8 @@ class Worker:
         new = owed.new
         try:
             if owed.given_up and new is not None:
-                permit(self._store.edges, owed.task, new)
-                self._services.giving_up(new)
+                require_edge(self._store.edges, owed.task, new)
+                self._services.before_giving_up(new)
             rev = self._store.swap(owed.task, new)
         except Gone:
             self._ours.discard(owed.task.id)

@@ -43,7 +43,7 @@ def filled(folder: str, number: int) -> SpoolFolders:
             ident, "feeds_sync", *text, int(now) - 7200, task_format.DEAD_REASON
         )
         with open(f"{spool.dlq}/{ident}.task", "xb") as file:
-            file.write(task_format.render(record))
+            file.write(task_format.render_task(record))
     os.sync()
     return spool
 
@@ -74,15 +74,16 @@ def floor(folder: str, verb: str, number: int) -> Spent:
     folders' fsync; per 500 what is written down, and (what they were) with an fsync each.
     """
     spool = filled(folder, number)
-    os.mkdir(f"{spool.desk}/journal")
-    os.mkdir(f"{spool.desk}/trash")
-    end_path = f"{spool.desk}/trash" if verb == "purge" else spool.pending
+    os.mkdir(f"{spool.staging_dir}/journal")
+    os.mkdir(f"{spool.staging_dir}/trash")
+    end_path = f"{spool.staging_dir}/trash" if verb == "purge" else spool.pending
     start, end, desk = (
-        os.open(path, os.O_RDONLY | os.O_DIRECTORY) for path in (spool.dlq, end_path, spool.desk)
+        os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        for path in (spool.dlq, end_path, spool.staging_dir)
     )
     names = sorted(os.listdir(start))
-    log = os.open(f"{spool.desk}/journal/log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    before = os.open(f"{spool.desk}/journal/before", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    log = os.open(f"{spool.staging_dir}/journal/log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    before = os.open(f"{spool.staging_dir}/journal/before", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     watch = Watch()
     for at in range(0, number, BATCH):
         _line(log, names[at : at + BATCH])
@@ -155,12 +156,12 @@ def _move(names: list[str], start: int, end: int, desk: int, *, rewrite: bool) -
 def ours(folder: str, verb: str, number: int) -> Spent:
     """The same plan, written down and carried out."""
     spool = filled(folder, number)
-    store, journal = NftbanStore(spool), Journal(f"{spool.desk}/journal")
-    tasks = (task for task in store.look({"dlq"}) if isinstance(task, Task))
-    plan = plans.freeze(verb, tasks, time.time())
-    plan = plan._replace(taken_in=frozenset(row.id for row in plan.rows))
+    store, journal = NftbanStore(spool), Journal(f"{spool.staging_dir}/journal")
+    tasks = (task for task in store.scan({"dlq"}) if isinstance(task, Task))
+    plan = plans.freeze_plan(verb, tasks, time.time())
+    plan = plan._replace(included_ids=frozenset(row.id for row in plan.rows))
     watch = Watch()
-    report = run_plan.carry_out(store, journal, plan, US, time.time)
+    report = run_plan.run_journaled_plan(store, journal, plan, US, time.time)
     spent = watch.spent()
     assert len(report.done) == number, report._replace(plan=plan._replace(rows=()))
     store.close()
@@ -195,10 +196,10 @@ async def large(number: int) -> None:
     """Freeze and apply a plan through the Inspector, while a coroutine ticks as keys would."""
     with scratch() as folder:
         spool = filled(folder, number)
-        journal = Journal(f"{spool.desk}/journal")
+        journal = Journal(f"{spool.staging_dir}/journal")
         inspector = Inspector(lambda: NftbanStore(spool), journal=journal)
         await inspector.start()
-        await inspector.refresh()
+        await inspector.scan_now()
         try:
             await _large(inspector, number)
         finally:
@@ -207,12 +208,12 @@ async def large(number: int) -> None:
 
 async def _large(inspector: Inspector, number: int) -> None:
     query = Query(State.DEAD)
-    await inspector.plan("purge", None, query)
+    await inspector.make_plan("purge", None, query)
     watch = Watch()
-    plan = await inspector.plan("purge", None, query)
+    plan = await inspector.make_plan("purge", None, query)
     spent = watch.spent()
     tracemalloc.start()
-    again = await inspector.plan("purge", None, query)
+    again = await inspector.make_plan("purge", None, query)
     held, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(again.rows) == len(plan.rows) == number
@@ -222,11 +223,11 @@ async def _large(inspector: Inspector, number: int) -> None:
     )
     del again
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    plan = plan._replace(taken_in=frozenset(row.id for row in plan.rows))
+    plan = plan._replace(included_ids=frozenset(row.id for row in plan.rows))
     gaps: list[float] = []
     ticking = asyncio.create_task(_tick(gaps))
     watch = Watch()
-    report = await inspector.apply(plan, US._replace(verb="purge"))
+    report = await inspector.apply_plan(plan, US._replace(verb="purge"))
     spent = watch.spent()
     ticking.cancel()
     gaps.sort()

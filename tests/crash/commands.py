@@ -133,7 +133,7 @@ def spool_at(root: Path) -> SpoolFolders:
 
 def _text_of(ident: str, place: Place, *, payload: str = "", due: int = 0) -> bytes:
     died = DIED[ident] if place.word in ("dlq", "trash") else None
-    return task_format.render(
+    return task_format.render_task(
         task_format.Record(
             *(ident, ident.split("-")[1], f"the work of {ident}", CREATED, place.attempts, due),
             *("it broke" if place.attempts else "", payload, died),
@@ -211,7 +211,7 @@ def hold_stuck_lock(path: str) -> int:
     child = os.fork()
     if child == 0:
         try:
-            queue_lock.acquire(path, 1200, time.time, lock_file.uptime)
+            queue_lock.acquire_lock(path, 1200, time.time, lock_file.boot_seconds)
             os.write(done, b"!")
             signal.pause()
         finally:
@@ -365,7 +365,7 @@ def _tasks_in(root: Path) -> dict[str, list[Place]]:
 
 def _place(path: Path, ident: str, word: str) -> Place:
     try:
-        record = task_format.parse(path.read_bytes(), ident)
+        record = task_format.parse_task(path.read_bytes(), ident)
     except Refused:
         return Place(word, -1)
     name = NEW if f"-{wrapper.MARK.hex()}" in ident else ident

@@ -15,14 +15,14 @@ from engine.stores.kannader import KannaderStore, enqueue, mail_format, make_spo
 from engine.stores.kannader.enqueue import Recipient
 from engine.stores.kannader.mail_format import LinkTarget, Schedule
 from engine.stores.kannader.moves import MailMover
-from engine.stores.kannader.spool import ASIDE, DESK, KannaderSpool
+from engine.stores.kannader.spool import QUARANTINE_DIR, STAGING_DIR, KannaderSpool
 from tests.crash.harness import Case, Ended
 
 NOW = 1_795_170_000.0
 TEXT = b"Subject: hi\r\n\r\n.dot and \xff\r\n"
 DESTS = ("aaaaaaaa-0000-4000-8000-000000000001", "aaaaaaaa-0000-4000-8000-000000000002")
 IDS = ("cccccccc-0000-4000-8000-000000000001", "cccccccc-0000-4000-8000-000000000002")
-NOTES = (sidecar.AttemptNote(description="before"), sidecar.NOTHING)
+NOTES = (sidecar.AttemptNote(description="before"), sidecar.EMPTY_NOTE)
 ADDED = Task("added", "mail", State.PENDING, NOW, attempts=1, destination="c@example.org")
 WAITING = ("queue", "inflight", "hold", "trash")
 """What a link in one of these leads to is whole at every moment: a Kannader may read it now."""
@@ -89,7 +89,7 @@ class _Verb(Case):
         """Report a mail that is not whole, and a decision that is still to be taken."""
         with closing(KannaderStore(str(root), self._clock)) as store:
             if self._first not in (damage, tear):
-                strange = [s for s in store.look(WAITING) if isinstance(s, Problem)]
+                strange = [s for s in store.scan(WAITING) if isinstance(s, Problem)]
                 yield from (f"half of a mail is visible: {problem}" for problem in strange)
             if ended.done and self._undecided(store):
                 yield "done, and there is still something to decide"
@@ -110,19 +110,19 @@ class _Verb(Case):
         if self._act in (_adopt, _discard):
             return bool(_orphans(store))
         if self._act is dismiss:
-            return bool(_problems(store, ASIDE))
-        there = {item.id for item in store.look() if isinstance(item, Task)}
+            return bool(_problems(store, QUARANTINE_DIR))
+        there = {item.id for item in store.scan() if isinstance(item, Task)}
         return self._act in (repair, let_stand) and IDS[0] not in there
 
     def content(self, root: Path) -> Mapping[str, object]:
         with closing(KannaderStore(str(root), self._clock)) as store:
-            tasks = [t for t in dict.fromkeys(store.look()) if isinstance(t, Task)]
+            tasks = [t for t in dict.fromkeys(store.scan()) if isinstance(t, Task)]
             # What was adopted has another id than it had.
             found = {t.id if t.id in (*IDS, ADDED.id) else "adopted": seen_as(t) for t in tasks}
             assert len(found) == len(tasks), tasks
             for task in tasks:
                 with store.contents(task) as contents:
-                    text = mail_format.wire(b"" if self._act is _add else TEXT)
+                    text = mail_format.encode_wire(b"" if self._act is _add else TEXT)
                     assert contents.read() == text, f"{task.id} is not whole"
         return found
 
@@ -140,18 +140,18 @@ class _Verb(Case):
 
     def wrong(self, root: Path, ended: Ended, content: Mapping[str, object]) -> Iterator[str]:
         """Report what is left over, and what a second recovery would still do."""
-        aside = sorted(path.name for path in root.glob(f"{ASIDE}/*"))
+        aside = sorted(path.name for path in root.glob(f"{QUARANTINE_DIR}/*"))
         expected = ["inflight.double", "queue.strange"] if self._first is damage else []
         if aside != expected:
             yield f"quarantined: {aside}"
         with closing(KannaderStore(str(root), self._clock)) as store:
-            problems = [item for item in dict.fromkeys(store.look()) if isinstance(item, Problem)]
+            problems = [item for item in dict.fromkeys(store.scan()) if isinstance(item, Problem)]
             if len(problems) != len(aside):
                 yield f"problems: {problems}"
             if again := store.recover():
                 yield f"there was still something to recover: {again}"
         known = {"contents", "schedule", "metadata", ".lock"}
-        notes = {path.name for path in root.glob(f"{DESK}/notes/*")}
+        notes = {path.name for path in root.glob(f"{STAGING_DIR}/notes/*")}
         found = {p.name for p in root.rglob("*") if p.is_file() and not p.is_symlink()}
         over = found - known - notes | {n for n in notes if n.endswith(".next") or n[0] == "."}
         mails = list((root / "data").iterdir())
@@ -179,7 +179,7 @@ class _Make(Case):
     def wrong(self, root: Path, ended: Ended, content: Mapping[str, object]) -> Iterator[str]:
         """Report a spool that is not empty and open."""
         with closing(KannaderStore(str(root))) as store:
-            if list(store.look()) or store.recover() or store.edges[None, P].refused:
+            if list(store.scan()) or store.recover() or store.edges[None, P].refusal:
                 yield "it is no empty spool"
 
 
@@ -191,7 +191,7 @@ def _to_first(kind: str, group: str) -> bool:
 
 
 def _first_of(store: KannaderStore) -> Task:
-    (task,) = (item for item in store.look({IDS[0]}) if isinstance(item, Task))
+    (task,) = (item for item in store.scan({IDS[0]}) if isinstance(item, Task))
     return task
 
 
@@ -217,14 +217,14 @@ _readdress = _changed(lambda task: replace(task, destination="x@y.org"))
 
 def send(store: KannaderStore, _: Task = ADDED) -> None:
     """Enqueue a mail to two recipients, by ids that are known."""
-    spool = KannaderSpool(str(Path(store.doorbell.paths[0]).parent))
+    spool = KannaderSpool(str(Path(store.changes.paths[0]).parent))
     desk = MailMover(spool, durable=True)
     recipients = [
-        Recipient(ident, dest, mail_format.metadata_bytes("a@example.org", f"b{n}@h{n}.org"), note)
+        Recipient(ident, dest, mail_format.render_metadata("a@example.org", f"b{n}@h{n}.org"), note)
         for n, (ident, dest, note) in enumerate(zip(IDS, DESTS, NOTES, strict=True))
     ]
-    schedule = mail_format.schedule_bytes(Schedule(mail_format.instant(NOW)))
-    enqueue.enqueue(spool, desk, recipients, enqueue.wired([TEXT]), schedule)
+    schedule = mail_format.render_schedule(Schedule(mail_format.to_nanoseconds(NOW)))
+    enqueue.enqueue(spool, desk, recipients, enqueue.wire_chunks([TEXT]), schedule)
 
 
 def _add(store: KannaderStore, task: Task) -> None:
@@ -251,7 +251,7 @@ def recalled(*said: tuple[bytes, bytes]) -> Act:
 
 def restore_image(store: KannaderStore, task: Task, image: bytes) -> None:
     """Have a mail wait as its image describes it."""
-    was = store.recall(task, image, State.PENDING)
+    was = store.restore_image(task, image, State.PENDING)
     (outcome,) = store.swap_all([Move(task, was, image)])
     if outcome.error is not None:
         raise outcome.error
@@ -276,7 +276,7 @@ def repair(store: KannaderStore, task: Task) -> None:
 
 def let_stand(store: KannaderStore, task: Task) -> None:
     """Put the link to the first recipient back where it was."""
-    store.control("put-back", f"{ASIDE}/queue.{IDS[0]}")
+    store.control("put-back", f"{QUARANTINE_DIR}/queue.{IDS[0]}")
 
 
 def _adopt(store: KannaderStore, task: Task) -> None:
@@ -289,11 +289,11 @@ def _discard(store: KannaderStore, task: Task) -> None:
 
 def dismiss(store: KannaderStore, task: Task) -> None:
     """Discard the quarantined link to the first recipient, and with it the mail to that one."""
-    store.control("discard", f"{ASIDE}/queue.{IDS[0]}")
+    store.control("discard", f"{QUARANTINE_DIR}/queue.{IDS[0]}")
 
 
 def _problems(store: KannaderStore, folder: str) -> list[str]:
-    strange = (item.where for item in store.look() if isinstance(item, Problem))
+    strange = (item.where for item in store.scan() if isinstance(item, Problem))
     return [where for where in strange if where.startswith(f"{folder}/")]
 
 
@@ -354,21 +354,21 @@ def stage(root: Path) -> None:
         9, "never", start="queue", since=_link_of(root, 1).lstat().st_ctime_ns
     )
     for number, staged in enumerate((counts, never)):
-        name = sidecar.name_of(_dest_of(root, number)) + sidecar.STAGED
-        (root / DESK / "notes" / name).write_bytes(sidecar.render(staged))
+        name = sidecar.note_name(_dest_of(root, number)) + sidecar.STAGED_SUFFIX
+        (root / STAGING_DIR / "notes" / name).write_bytes(sidecar.render_note(staged))
 
 
 def write_down(root: Path, mail: str, links: tuple[tuple[str, str], ...], rest: bytes) -> None:
     """Record in the staging folder that a mail is being enqueued."""
-    begun = enqueue.Begun(mail, links)
-    (root / DESK / "enqueuing" / mail).write_bytes(begun.render() + rest)
+    begun = enqueue.EnqueueRecord(mail, links)
+    (root / STAGING_DIR / "enqueuing" / mail).write_bytes(begun.render() + rest)
 
 
 def half_linked(root: Path) -> None:
     """Leave the mail as a process does that dies between the links of its two recipients."""
     _link_of(root, 1).unlink()
     links = tuple(zip(IDS, DESTS, strict=True))
-    write_down(root, _dest_of(root).mail, links, enqueue.LINKING)
+    write_down(root, _dest_of(root).mail, links, enqueue.LINKING_MARK)
 
 
 def half_built(root: Path) -> None:
@@ -381,10 +381,10 @@ def _another(root: Path) -> tuple[str, LinkTarget]:
     with closing(KannaderStore(str(root), lambda: NOW)) as store:
         (ident,) = store.enqueue("a@example.org", ["d@example.org"], [b"another"])
     link = root / "queue" / ident
-    target = mail_format.target_of(str(link.readlink()))
+    target = mail_format.parse_link_target(str(link.readlink()))
     link.unlink()
-    (root / DESK / "notes" / sidecar.name_of(target)).write_bytes(
-        sidecar.render(sidecar.AttemptNote(1, "no"))
+    (root / STAGING_DIR / "notes" / sidecar.note_name(target)).write_bytes(
+        sidecar.render_note(sidecar.AttemptNote(1, "no"))
     )
     return ident, target
 
@@ -409,14 +409,14 @@ def orphan_many(root: Path) -> None:
     """Leave a torn mail that no link leads to, and notes without a mail."""
     _, target = _another(root)
     (root / "data" / target.path / "metadata").unlink()
-    for name in (sidecar.name_of(LinkTarget(*DESTS)), ".draft"):
-        (root / DESK / "notes" / name).write_bytes(b"{}")
+    for name in (sidecar.note_name(LinkTarget(*DESTS)), ".draft"):
+        (root / STAGING_DIR / "notes" / name).write_bytes(b"{}")
 
 
 def quarantine(root: Path) -> None:
     """Move the link to the first recipient where recovery puts one that leads nowhere."""
-    (root / ASIDE).mkdir(mode=0o700)
-    _link_of(root, 0).rename(root / ASIDE / f"queue.{IDS[0]}")
+    (root / QUARANTINE_DIR).mkdir(mode=0o700)
+    _link_of(root, 0).rename(root / QUARANTINE_DIR / f"queue.{IDS[0]}")
 
 
 # ---- the table

@@ -15,17 +15,17 @@ from contextlib import closing
 from pathlib import Path
 
 from engine import verbs
-from engine.logs.delivery_records import Delivery, Records
+from engine.logs.delivery_records import Delivery, DeliveryRecords
 from engine.mail.message.content import Content
 from engine.mail.model import Mail, MailError
 from engine.mail.send.queuing import QUEUING_SECONDS, queue_unqueued
 from engine.mail.send.suspensions import Suspensions
 from engine.model import Task
-from engine.policy import contract
+from engine.policy import contract_retries
 from engine.store import StoreError
 from engine.stores.nftban import NftbanStore, SpoolFolders
 from engine.work.mail_send import MailSend
-from engine.work.worker import Services, Worker
+from engine.work.worker import Worker, WorkerServices
 from tests.crash.harness import KILLS, Case, Ended, Fault, Result
 from tests.mail.office import NOW, Office, busy
 
@@ -96,8 +96,10 @@ def work(root: Path, word: str = "", later: float = 60, *, until_idle: bool = Fa
     with _opened(root, later) as store:
         store.recover()
         handlers = {"mail_send": MailSend(office.post())}
-        worker = Worker(store, handlers, contract(), services=Services(), clock=office.clock)
-        run = worker.work(until_idle=True) if until_idle else worker.process_next()
+        worker = Worker(
+            store, handlers, contract_retries(), services=WorkerServices(), clock=office.clock
+        )
+        run = worker.process_all(until_idle=True) if until_idle else worker.process_next()
     return 0 if run.done else 3 if run.failed or run.owed else 1
 
 
@@ -105,7 +107,7 @@ def keep(root: Path) -> None:
     """Spool a mail as a sender does that is killed before it makes its task."""
     spool = _office_at(root).spool
     content = Content("the disk is full", html=False)
-    spool.keep(spool.fresh_id(NOW), "admin@example.com", "Alert", content)
+    spool.store_mail(spool.new_id(NOW), "admin@example.com", "Alert", content)
 
 
 def queue(root: Path, word: str) -> int:
@@ -119,7 +121,7 @@ def queue(root: Path, word: str) -> int:
             store.swap(None, task)
             return task.id
 
-        list(queue_unqueued(_office_at(root).spool, later, store.named, enqueue))
+        list(queue_unqueued(_office_at(root).spool, later, store.find_named_payloads, enqueue))
     return 0
 
 
@@ -196,7 +198,7 @@ class _Way(Case):
             yield f"refused, and there are {queued} tasks"
         queue(root, "")
         with _opened(root) as store:
-            named = {item.payload for item in store.look() if isinstance(item, Task)}
+            named = {item.payload for item in store.scan() if isinstance(item, Task)}
             metas = (path / "meta.sh" for path in _mails(root) if not (path / "sent").exists())
             unnamed = {str(meta) for meta in metas if meta.exists()} - named
             for payload in unnamed if self._act is work else ():
@@ -246,7 +248,7 @@ class _Added(Case):
         (root / "mail/delivery.jsonl").write_bytes(line * 10)
 
     def begin(self, root: Path, now: float) -> Callable[[], object]:
-        records = Records(f"{root}/mail/delivery.jsonl", 3, str(root))
+        records = DeliveryRecords(f"{root}/mail/delivery.jsonl", 3, str(root))
         delivery = Delivery(NOW, "curl", "admin@example.com", "success")
         return lambda: records.add(delivery)
 

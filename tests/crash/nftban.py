@@ -74,7 +74,7 @@ class Verb(Case):
         tasks = [_a_task(number) for number in range(1, self._count + 1)] if self._start else []
         if self._foreign:
             for task in tasks:
-                data = task_format.render(task_format.new_record(task))
+                data = task_format.render_task(task_format.new_record(task))
                 (root / "pending" / f"{task.id}.task").write_bytes(data)
         else:
             with closing(NftbanStore(spool_at(root, durable=False), lambda: NOW)) as store:
@@ -87,7 +87,7 @@ class Verb(Case):
         """Carry out all steps; call `after` with each step's number and answer, None at its end."""
         for number, step in enumerate(self.steps, 1):
             # A whole scan shows each task twice: once in its preview, once in its place.
-            seen = {item.id: item for item in store.look() if isinstance(item, Task)}
+            seen = {item.id: item for item in store.scan() if isinstance(item, Task)}
             for answer in step.act(store, list(seen.values())):
                 if isinstance(answer, Outcome) and answer.error is not None:
                     raise answer.error
@@ -143,11 +143,15 @@ class Verb(Case):
         for ident, (folder, data) in content.items():
             with suppress(Refused):
                 if folder in (FOLDERS[P], FOLDERS[A]):
-                    due[ident] = task_format.parse(data, ident).retries + (folder == FOLDERS[A])
+                    due[ident] = task_format.parse_task(data, ident).retries + (
+                        folder == FOLDERS[A]
+                    )
         with closing(NftbanStore(spool_at(root, durable=False), lambda: LATER)) as store:
-            if not all(aside.was for aside in store.corrupt()):
+            if not all(aside.former_name for aside in store.list_quarantined()):
                 yield "quarantined without its reason"
-            for outcome in rescuer.rescue(store, policy.contract(), LATER, "it was cut off"):
+            for outcome in rescuer.rescue_tasks(
+                store, policy.contract_retries(), LATER, "it was cut off"
+            ):
                 assert outcome.error is None, outcome.error
             taken = {task.id: task.attempts for task in store.take(LATER + 3600, "me", 99)}
         if taken != due:
@@ -169,14 +173,16 @@ def _lead(store: NftbanStore, ident: str, way: tuple[State, ...]) -> None:
         if state is A:
             list(store.take(NOW, "me", 1))
             continue
-        (seen,) = (item for item in store.look({ident}) if isinstance(item, Task))
-        store.swap(seen, verbs.bury(seen, "it broke") if state is D else replace(seen, state=state))
+        (seen,) = (item for item in store.scan({ident}) if isinstance(item, Task))
+        store.swap(
+            seen, verbs.give_up_task(seen, "it broke") if state is D else replace(seen, state=state)
+        )
 
 
 def _recover(root: Path, now: float) -> list[str]:
     with closing(NftbanStore(spool_at(root, durable=False), lambda: now)) as store:
-        for task in (item for item in store.look({"pending"}) if isinstance(item, Task)):
-            assert task_format.parse(store.read(task), task.id).description, (
+        for task in (item for item in store.scan({"pending"}) if isinstance(item, Task)):
+            assert task_format.parse_task(store.read(task), task.id).description, (
                 f"{task.id} is not whole"
             )
         return store.recover()
@@ -326,8 +332,12 @@ _ACK = _each(lambda task: None)._replace(promised=False)
 _LOOK = Step(lambda store, tasks: store.take(NOW, "me", 1), promised=False)
 _ENQUEUE = Step(lambda store, tasks: (store.swap(None, _a_task(1)) for _ in range(1)))
 _RECOVER = Step(lambda store, tasks: store.recover())
-_SET_ASIDE = Step(lambda store, tasks: store.set_aside())
-_PUT_BACK = Step(lambda store, tasks: (store.put_back(aside.name) for aside in store.corrupt()))
+_SET_ASIDE = Step(lambda store, tasks: store.quarantine_broken())
+_PUT_BACK = Step(
+    lambda store, tasks: (
+        store.restore_quarantined(aside.name) for aside in store.list_quarantined()
+    )
+)
 
 
 def _interrupt(end: State, *, fits: bool) -> Callable[[SpoolFolders], None]:
@@ -337,8 +347,8 @@ def _interrupt(end: State, *, fits: bool) -> Callable[[SpoolFolders], None]:
         (path,) = Path(spool.pending).iterdir()
         crc = zlib.crc32(path.read_bytes()) ^ (not fits)
         word = Path(FOLDERS[end]).name
-        path.rename(Path(spool.desk, f"D.{path.stem}.pending.{word}.{crc:08x}.1-0-1"))
-        Path(spool.desk, f"T.{path.stem}.1-0-2").write_bytes(b"half a dr")
+        path.rename(Path(spool.staging_dir, f"D.{path.stem}.pending.{word}.{crc:08x}.1-0-1"))
+        Path(spool.staging_dir, f"T.{path.stem}.1-0-2").write_bytes(b"half a dr")
 
     return prepare
 
@@ -353,10 +363,10 @@ def _mend(spool: SpoolFolders) -> None:
     _break(spool)
     with closing(NftbanStore(spool._replace(durable=False), lambda: LATER)) as store:
         list(store.take(NOW, "me", 1))
-        store.set_aside()
-        (aside,) = store.corrupt()
-    good = task_format.render(task_format.new_record(_a_task(1)))
-    Path(spool.desk, "corrupt", aside.name).write_bytes(good)
+        store.quarantine_broken()
+        (aside,) = store.list_quarantined()
+    good = task_format.render_task(task_format.new_record(_a_task(1)))
+    Path(spool.staging_dir, "corrupt", aside.name).write_bytes(good)
 
 
 _hold = _each(lambda task: verbs.hold(task, NOW))
@@ -367,7 +377,7 @@ VERBS: Mapping[str, Verb] = {
     "take, nack": Verb(P, _TAKE, _each(_nack)),
     "take, nack, 2 together": Verb(P, _TAKE, _together(_nack), tasks=2),
     "take, unclaim": Verb(P, _TAKE, _each(verbs.unclaim)),
-    "bury": Verb(A, _each(lambda task: verbs.bury(task, "failed", 1))),
+    "bury": Verb(A, _each(lambda task: verbs.give_up_task(task, "failed", 1))),
     "retry": Verb(D, _each(lambda task: verbs.retry(task, NOW))),
     "retry, 3 together": Verb(D, _together(lambda task: verbs.retry(task, NOW)), tasks=3),
     "edit": Verb(P, _each(lambda task: replace(task, description="after"))),

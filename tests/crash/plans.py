@@ -40,7 +40,7 @@ ACTED, EXCLUDED, CHANGED = IDS[:3], IDS[3], IDS[4]
 """What is acted on; excluded by the operator; and changed since it was seen."""
 SECRET = "kim@example.net"
 US = Intent("", Who("ana", host="mx1", pid=1), reason=f"ask {SECRET}", filter=f"to:{SECRET}")
-FOLLOWED = "gone on with by another operation"
+FOLLOWED = "continued by another operation"
 
 Place = tuple[str, bytes, int, int, int]
 """Folder, bytes, mode and owner of a task's file."""
@@ -72,29 +72,29 @@ class _PlanCase(Case):
                 *(died, task_format.DEAD_REASON if died else ""),
             )
             path = folder / f"{ident}.task"
-            path.write_bytes(b"# by hand\n" + task_format.render(record))
+            path.write_bytes(b"# by hand\n" + task_format.render_task(record))
             path.chmod((0o600, 0o640, 0o644)[number % 3])
 
     def begin(self, root: Path, now: float) -> Callable[[], object]:
         store, journal = NftbanStore(spool_at(root), lambda: NOW), _journal(root)
-        tasks = [found for found in store.look(IDS) if isinstance(found, Task)]
-        plan = engine_plans.freeze(self._verb, tasks, NOW)._replace(
-            values=self._values, taken_in=frozenset(IDS), left_out=frozenset({EXCLUDED})
+        tasks = [found for found in store.scan(IDS) if isinstance(found, Task)]
+        plan = engine_plans.freeze_plan(self._verb, tasks, NOW)._replace(
+            values=self._values, included_ids=frozenset(IDS), excluded_ids=frozenset({EXCLUDED})
         )
         _first(root).unlink(missing_ok=True)
         if self._undone:
-            first = run_plan.carry_out(store, journal, plan, US, lambda: NOW).op
+            first = run_plan.run_journaled_plan(store, journal, plan, US, lambda: NOW).op
             operation = journal.operation(first)
             assert operation is not None
-            plan = undo.undo(store, journal, operation, NOW, 7.0).plan
+            plan = undo.plan_undo(store, journal, operation, NOW, 7.0).plan
             assert len(plan.rows) == 4
-            plan = plan._replace(left_out=frozenset({EXCLUDED}))
+            plan = plan._replace(excluded_ids=frozenset({EXCLUDED}))
             _first(root).write_text(first)
         (path,) = (root / "queue").rglob(f"{CHANGED}.task")
         path.write_bytes(path.read_bytes().replace(b"the work", b"other work"))
 
         def act() -> object:
-            report = run_plan.carry_out(store, journal, plan, US, lambda: NOW)
+            report = run_plan.run_journaled_plan(store, journal, plan, US, lambda: NOW)
             lists = report.done, report.gone, report.failed, report.excluded
             return [*lists, report.trouble, report.op]
 
@@ -106,8 +106,8 @@ class _PlanCase(Case):
             worker.recover()
         with _opened(root) as (store, journal):
             for operation in journal.operations():
-                if operation.interrupted:
-                    undo.settle(store, journal, operation)
+                if operation.is_interrupted:
+                    undo.settle_operation(store, journal, operation)
 
     def content(self, root: Path) -> Mapping[str, Place]:
         found: dict[str, Place] = {}
@@ -170,21 +170,21 @@ class _PlanCase(Case):
         done: Counter[str] = Counter()
         unknown: set[str] = set()
         with _opened(root) as (store, journal):
-            revs = {(t.id, t.state): t.rev for t in store.look(IDS) if isinstance(t, Task)}
+            revs = {(t.id, t.state): t.rev for t in store.scan(IDS) if isinstance(t, Task)}
             for operation in operations:
-                assert operation.damaged <= 1, operation
+                assert operation.damaged_lines <= 1, operation
                 for row, ended in journal.entries(operation.op):
-                    if ended is not None and ended.end is RowResult.DONE:
+                    if ended is not None and ended.result is RowResult.DONE:
                         done[row.id] += 1
                         there = content.get(row.id)
                         assert there == self.after.get(row.id), f"written down as done: {row.id}"
-                        its = engine_plans.way(operation.intent.verb, row)
+                        its = engine_plans.transition_of(operation.intent.verb, row)
                         if its and its[1]:
                             assert revs[row.id, its[1]] == ended.rev, f"revision of {row.id}"
-                    elif ended is not None and ended.words == undo.NOWHERE:
+                    elif ended is not None and ended.reason == undo.REASON_MISSING:
                         assert self._verb == "expunge" and row.id not in content, ended
                         unknown.add(row.id)
-                    elif ended is None or ended.words != FOLLOWED:
+                    elif ended is None or ended.reason != FOLLOWED:
                         assert content[row.id] == self.before[row.id], f"not done, says {ended}"
                     if ended is None:
                         assert revs[row.id, row.state] == row.rev, f"open, and changed: {row}"
@@ -198,20 +198,20 @@ class _PlanCase(Case):
         if operation.ended is not None:
             return
         with _opened(root) as (store, journal):
-            plan = undo.rest(store, journal, operation, NOW)
-            assert len(plan.rows) == operation.open
+            plan = undo.plan_rest(store, journal, operation, NOW)
+            assert len(plan.rows) == operation.open_rows
             intent = US._replace(follows=operation.op)
-            report = run_plan.carry_out(store, journal, plan, intent, lambda: NOW)
-            undo.drop(store, journal, operation, FOLLOWED)
+            report = run_plan.run_journaled_plan(store, journal, plan, intent, lambda: NOW)
+            undo.abandon_operation(store, journal, operation, FOLLOWED)
             both = [one for one in journal.operations() if one.op in (operation.op, report.op)]
             assert set(report.done) | set(report.gone) == {row.id for row in plan.rows}, report
-            assert all(one.ended is not None and not one.open for one in both), both
+            assert all(one.ended is not None and not one.open_rows for one in both), both
             self._check_journal(root, both, self.content(root))
             ends = Counter(
                 ident
                 for one in both
                 for (ident, *_), ended in journal.entries(one.op)
-                if ended is not None and ended.words != FOLLOWED
+                if ended is not None and ended.reason != FOLLOWED
             )
             assert set(ends.values()) == {1}, f"accounted for: {ends}"
 
@@ -222,8 +222,8 @@ class _PlanCase(Case):
         with _opened(root) as (store, journal):
             for operation in journal.operations():
                 if operation.op != first:
-                    plan = undo.undo(store, journal, operation, NOW, 7.0).plan
-                    report = run_plan.carry_out(store, journal, plan, US, lambda: NOW)
+                    plan = undo.plan_undo(store, journal, operation, NOW, 7.0).plan
+                    report = run_plan.run_journaled_plan(store, journal, plan, US, lambda: NOW)
                     assert len(report.done) == len(plan.rows), report
                     done |= set(report.done)
         # A task that no worker works on any more is not put where workers work.
@@ -240,7 +240,7 @@ def _first(root: Path) -> Path:
 
 
 def _journal(root: Path) -> Journal:
-    return Journal(f"{spool_at(root).desk}/journal", str(root))
+    return Journal(f"{spool_at(root).staging_dir}/journal", str(root))
 
 
 @contextmanager

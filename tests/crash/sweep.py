@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Swept(Protocol):
-    """What a table holds: a `LockReport`, or something else with runs that fail or not."""
+    """What a table holds: a `Case`, or something else with runs that fail or not."""
 
     def sweep(self, folder: Path, every: int = 1) -> Result:
         """Make all runs, or each so many-th."""

@@ -88,7 +88,7 @@ def test_a_missing_fsync_is_found(sweeper: Sweeper) -> None:
 BREAKS = {
     "a rescue forgets to count": (
         "engine/work/rescuer.py",
-        "Move(task, outcome_of_failure(task, reason, retry, now, end))",
+        "Move(task, task_after_failure(task, reason, retry, now, end))",
         "Move(task, verbs.unclaim(task))",
         "command/next-done",
         "its attempt was not counted",
@@ -102,7 +102,7 @@ BREAKS = {
     ),
     "the intent follows the first move": (
         "engine/operations/journal.py",
-        "            files.write_all(fd, begun(op, now, intent, plan))\n",
+        "            files.write_all(fd, format_intent(op, now, intent, plan))\n",
         "            pass\n",
         "plan/retry",
         "moved without an intent",

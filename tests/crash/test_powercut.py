@@ -29,9 +29,11 @@ def test_a_power_cut_keeps_the_journal_of_what_moved(verb: str, tmp_path: Path) 
 
     def carry_out(store: NftbanStore, tasks: list[Task]) -> Iterator[object]:
         journal = Journal(f"{root}/.spooldeck/journal")
-        plan = engine_plans.freeze(verb, tasks, nftban.NOW)
-        plan = plan._replace(taken_in=frozenset(task.id for task in tasks))
-        return iter(run_plan.carry_out(store, journal, plan, plans.US, lambda: nftban.NOW).done)
+        plan = engine_plans.freeze_plan(verb, tasks, nftban.NOW)
+        plan = plan._replace(included_ids=frozenset(task.id for task in tasks))
+        return iter(
+            run_plan.run_journaled_plan(store, journal, plan, plans.US, lambda: nftban.NOW).done
+        )
 
     cuts = nftban.record(nftban.Verb(nftban.D, nftban.Step(carry_out), tasks=2), root)
     before, after = cuts.stages
@@ -74,14 +76,14 @@ def test_a_lock_that_a_power_cut_left_can_be_taken(tmp_path: Path) -> None:
     now = time.time()
     (tmp_path / "run").mkdir()
     with recorded(Recording(f"{tmp_path}/run")) as recording:
-        lock = queue_lock.acquire(f"{tmp_path}/run/queue.lock", 1200, lambda: now)
-        now += queue_lock.RENEWAL
+        lock = queue_lock.acquire_lock(f"{tmp_path}/run/queue.lock", 1200, lambda: now)
+        now += queue_lock.HEARTBEAT_SECONDS
         lock.renew()
         lock.release()
     left = list(nftban.disks(recording))
     for number, (_, contents) in enumerate(left):
         write_out(contents, f"{tmp_path}/{number}")
-        queue_lock.acquire(f"{tmp_path}/{number}/queue.lock", 1200, lambda: now + 10).release()
+        queue_lock.acquire_lock(f"{tmp_path}/{number}/queue.lock", 1200, lambda: now + 10).release()
     assert len(left) > 10
 
 

@@ -62,8 +62,11 @@ def fix() -> None:
     assert not early, f"imported already, with the real clock: {early}"
     from engine.locks import lock_file
 
-    uptime, slept = lock_file.uptime, lock_file.slept()
-    lock_file.uptime, lock_file.slept = lambda: uptime() + CLOCK() - _time(), lambda: slept
+    uptime, slept = lock_file.boot_seconds, lock_file.suspended_seconds()
+    lock_file.boot_seconds, lock_file.suspended_seconds = (
+        lambda: uptime() + CLOCK() - _time(),
+        lambda: slept,
+    )
     time.time = CLOCK
     os.urandom = fixed_random
 
@@ -102,7 +105,7 @@ def run(words: list[str]) -> int:
     assert option == "--root"
     if rest == ["@recover"]:
         dry = SimpleNamespace(ready=_no, spend=_no, token_at=lambda kind: CLOCK() + 3600)
-        with replaced(Setup, "limits", lambda setup: dry):
+        with replaced(Setup, "token_buckets", lambda setup: dry):
             return cli.main(["--root", root, "queue", "process-next"])
     with replaced(Setup, "handlers", lambda setup, store, mailing: handlers(root)):
         return cli.main(["--root", root, *rest])

@@ -89,7 +89,7 @@ class _Verb(Case):
 
     def content(self, root: Path) -> Mapping[str, Any]:
         with _opened(root) as store:
-            seen = list(dict.fromkeys(store.look()))
+            seen = list(dict.fromkeys(store.scan()))
             tasks = [item for item in seen if isinstance(item, Task)]
             assert [p for p in seen if isinstance(p, Problem) and p.where != "orphans"] == []
             assert len({task.id for task in tasks}) == len(tasks)
@@ -131,7 +131,9 @@ class _Verb(Case):
                         replace(_one(store, ident), state=P if state is H else H),
                     )
                     task, image = _one(store, ident), content[ident][1]
-                    (back,) = store.swap_all([Move(task, store.recall(task, image, state), image)])
+                    (back,) = store.swap_all(
+                        [Move(task, store.restore_image(task, image, state), image)]
+                    )
                     assert back.error is None
         if self.content(root) != content:
             yield f"moved there and back, the queue differs: {self.content(root)}"
@@ -144,8 +146,8 @@ class _Verb(Case):
             with closing(ZgbStore(_place_at(root), lambda: NOW + LAPSED_SECONDS)) as store:
                 for recovered in (claimed, set[str]()):
                     list(store.take(NOW + LAPSED_SECONDS, "next", 1))
-                    assert set(store.kept.recovered) == recovered
-                assert {t.id for t in store.look() if isinstance(t, Task)} == set(states)
+                    assert set(store.claim_report.recovered) == recovered
+                assert {t.id for t in store.scan() if isinstance(t, Task)} == set(states)
 
 
 class _Make(Case):
@@ -172,7 +174,7 @@ class _Make(Case):
     def wrong(self, root: Path, ended: Ended, content: Mapping[str, Any]) -> Iterator[str]:
         """Report a queue that is not empty and open."""
         with _opened(root) as store:
-            if list(store.look()) or store.edges[None, P].refused:
+            if list(store.scan()) or store.edges[None, P].refusal:
                 yield "it is no empty queue"
 
 
@@ -180,7 +182,7 @@ class _Make(Case):
 
 
 def _place_at(root: Path) -> ZgbDatabase:
-    return ZgbDatabase(str(root / FILE), pace=RateLimit(), durable=False)
+    return ZgbDatabase(str(root / FILE), rate_limit=RateLimit(), durable=False)
 
 
 def _opened(root: Path) -> closing[ZgbStore]:
@@ -193,12 +195,12 @@ def _settings(root: Path) -> dict[str, str]:
 
 
 def _one(store: ZgbStore, ident: str) -> Task:
-    (task,) = (item for item in store.look({ident}) if isinstance(item, Task))
+    (task,) = (item for item in store.scan({ident}) if isinstance(item, Task))
     return task
 
 
 def _jobs(store: ZgbStore) -> list[Task]:
-    return [t for ident in IDS for t in store.look({ident}) if isinstance(t, Task)]
+    return [t for ident in IDS for t in store.scan({ident}) if isinstance(t, Task)]
 
 
 def _images_at(root: Path) -> dict[str, bytes]:
@@ -212,7 +214,7 @@ def enqueue_in(store: ZgbStore, state: State) -> None:
     if state in (A, D):
         for task in store.take(NOW, "me", 9):
             if state is D:
-                store.swap(task, verbs.bury(task, "no", 1))
+                store.swap(task, verbs.give_up_task(task, "no", 1))
     elif state is not P:
         _to(state)(store, _jobs(store))
 
@@ -248,7 +250,7 @@ def _each(change: Callable[[Task], Task | None]) -> Act:
 def undone(store: ZgbStore, tasks: list[Task], start: State) -> None:
     """Restore both jobs where and as they were, in one transaction."""
     images = _images_at(Path(store.place.path).parent)
-    moves = [Move(t, store.recall(t, images[t.id], start), images[t.id]) for t in tasks]
+    moves = [Move(t, store.restore_image(t, images[t.id], start), images[t.id]) for t in tasks]
     for outcome in store.swap_all(moves):
         if outcome.error is not None:
             raise outcome.error
@@ -265,7 +267,7 @@ def _delayed(task: Task) -> Task:
 
 def _retried(store: ZgbStore, tasks: list[Task]) -> None:
     for task in tasks:
-        store.swap(task, verbs.along(store.edges, task, verbs.retry(task, NOW)))
+        store.swap(task, verbs.keep_error(store.edges, task, verbs.retry(task, NOW)))
 
 
 def orphaned(store: ZgbStore, tasks: list[Task]) -> None:
@@ -286,7 +288,7 @@ VERBS: Mapping[str, _Verb] = {
     "renew": _Verb(A, _renew, A, separate=True),
     "ack": _Verb(A, _each(lambda task: None), None, separate=True),
     "nack": _Verb(A, _each(lambda task: verbs.nack(task, NOW + 60, "no")), P, separate=True),
-    "bury": _Verb(A, _each(lambda task: verbs.bury(task, "no", 1)), D, separate=True),
+    "bury": _Verb(A, _each(lambda task: verbs.give_up_task(task, "no", 1)), D, separate=True),
     "recover": _Verb(A, lambda s, tasks: list(s.take(NOW + 301, "me", 9)), P),
     "hold in flight": _Verb(A, _to(H), H),
     "hold": _Verb(P, _to(H), H),

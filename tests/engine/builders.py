@@ -55,7 +55,7 @@ def new_spool(root: Path | str, mail_spool: str = "") -> SpoolFolders:
 
 def tasks_in(store: Store, *states: State) -> list[Task]:
     """Everything in a store, or in some of its states, in the order of ids."""
-    seen = {task.id: task for task in store.look() if isinstance(task, Task)}
+    seen = {task.id: task for task in store.scan() if isinstance(task, Task)}
     return [task for _, task in sorted(seen.items()) if not states or task.state in states]
 
 
@@ -64,7 +64,7 @@ def dead_tasks(store: Store, count: int, error: str = "it broke") -> list[Task]:
     for number in range(count):
         store.swap(None, a_task(number))
     for task in list(store.take(NOW, "a worker", count)):
-        store.swap(task, verbs.bury(task, error, 3))
+        store.swap(task, verbs.give_up_task(task, error, 3))
     return tasks_in(store, State.DEAD)
 
 

@@ -73,7 +73,7 @@ def spool(tmp_path: Path) -> SpoolFolders:
 @pytest.fixture
 def journal(spool: SpoolFolders) -> Journal:
     """The journal of the spool."""
-    return Journal(f"{spool.desk}/journal", clock=clock)
+    return Journal(f"{spool.staging_dir}/journal", clock=clock)
 
 
 @pytest.fixture(params=["memory", "nftban"])

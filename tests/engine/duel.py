@@ -136,9 +136,9 @@ def _play(ours: socket.socket) -> None:
 def _hold(line: TextIO, path: str, manner: str, seconds: str) -> queue_lock.PidLock | None:
     """Take the lock, so many seconds from now; be plain, deaf or polite when SIGTERM comes."""
     try:
-        lock = queue_lock.acquire(path, THRESHOLD, **later(float(seconds)))
-    except queue_lock.Busy as busy:
-        _say(line, "Busy", str(busy))
+        lock = queue_lock.acquire_lock(path, THRESHOLD, **later(float(seconds)))
+    except queue_lock.LockBusy as busy:
+        _say(line, "LockBusy", str(busy))
         return None
     if manner == "polite":
 
@@ -169,8 +169,10 @@ def _break(line: TextIO, path: str, at: str) -> queue_lock.PidLock | None:
     said: list[str] = []
     sys.setprofile(count if at != "0" else None)
     try:
-        lock = lock_breaker.free(path, THRESHOLD, say=said.append, wait=Impatient(), **AN_HOUR_ON)
-    except (queue_lock.Busy, lock_breaker.UnsafeToSignal) as why:
+        lock = lock_breaker.free_lock(
+            path, THRESHOLD, say=said.append, wait=Impatient(), **AN_HOUR_ON
+        )
+    except (queue_lock.LockBusy, lock_breaker.UnsafeToSignal) as why:
         sys.setprofile(None)
         _say(line, type(why).__name__, str(why), *said)
         return None
@@ -264,11 +266,11 @@ def numbered_one(path: str) -> int:
     assert os.getpid() == 1, "only in a PID namespace of its own"
     signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
     one, now, alone = Actor(), int(time.time()), ["UnsafeToSignal", "PID 1 is never signalled"]
-    ours, gone = lock_file.compose(true_claim(1)), f"1\n{now - 7200}\n"
+    ours, gone = lock_file.format_claim(true_claim(1)), f"1\n{now - 7200}\n"
     rounds = (
         # a lock file, whether PID 1 has its flock, and the result
         *((f"1\n{now}\n", False, alone), (f"1\n{now}\n", True, alone)),
-        *((ours, False, ["lock", "PID 1 let go of it"]), (ours, True, alone)),
+        *((ours, False, ["lock", "PID 1 released it"]), (ours, True, alone)),
         (gone, False, ["lock", "PID 1 is gone"]),  # of an earlier run of this container
     )
     for text, flocked, outcome in rounds:
@@ -330,7 +332,7 @@ def _winners(actors: list[Actor], path: str, where: str = "") -> list[Actor]:
     assert len(winners) == 1, f"{outcomes}; {where}"
     assert Path(path).read_text().split()[0] == str(winners[0].pid), f"{outcomes}; {where}"
     for actor in actors:
-        refused = actor.last and actor.last[0] not in ("lock", "Busy", "UnsafeToSignal")
+        refused = actor.last and actor.last[0] not in ("lock", "LockBusy", "UnsafeToSignal")
         assert not refused, f"{outcomes}; {where}"
     return winners
 

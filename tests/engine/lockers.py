@@ -35,7 +35,7 @@ print("unharmed", flush=True)
 HOLDER = """
 import os, signal, subprocess, sys
 from engine.locks import queue_lock as locks
-lock = locks.acquire(sys.argv[1], 1200.0)
+lock = locks.acquire_lock(sys.argv[1], 1200.0)
 {manner}
 print("held", flush=True)
 while not sys.stdin.readline():
@@ -64,7 +64,10 @@ class Clocks(TypedDict):
 
 def later(seconds: float) -> Clocks:
     """The clocks as they will be so many seconds from now."""
-    return {"clock": lambda: time.time() + seconds, "uptime": lambda: lock_file.uptime() + seconds}
+    return {
+        "clock": lambda: time.time() + seconds,
+        "uptime": lambda: lock_file.boot_seconds() + seconds,
+    }
 
 
 AN_HOUR_ON = later(3600)
@@ -74,9 +77,10 @@ AN_HOUR_ON = later(3600)
 CLI_LATER = """
 import sys, time
 from engine.locks import lock_file as lockfile
-seconds, now, uptime, slept = float(sys.argv.pop(1)), time.time, lockfile.uptime, lockfile.slept()
-lockfile.slept = lambda: slept
-time.time, lockfile.uptime = lambda: now() + seconds, lambda: uptime() + seconds
+seconds, now = float(sys.argv.pop(1)), time.time
+uptime, slept = lockfile.boot_seconds, lockfile.suspended_seconds()
+lockfile.suspended_seconds = lambda: slept
+time.time, lockfile.boot_seconds = lambda: now() + seconds, lambda: uptime() + seconds
 from tui.cli import main
 sys.exit(main())
 """
@@ -127,12 +131,12 @@ def written(path: Path, text: bytes | str, age: float = 0.0) -> None:
 
 def true_claim(pid: int) -> LockClaim:
     """What a lock file would say if that process had taken the lock just now."""
-    _, _, group, started = lock_file.stat_of(pid)
+    _, _, group, started = lock_file.process_stat(pid)
     uid = Path(f"/proc/{pid}").stat().st_uid
     mark = ProcessMark(
         *(lock_file.boot_id(), started, lock_file.pid_namespace(), lock_file.host_name()),
         *(uid, group, "0123456789abcdef"),
-        *(int(lock_file.uptime()), int(lock_file.slept())),
+        *(int(lock_file.boot_seconds()), int(lock_file.suspended_seconds())),
     )
     return LockClaim(pid, int(time.time()), mark)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.locks.token_buckets import Left
+from engine.locks.token_buckets import BucketState
 from engine.model import LockEvidence, State, Verdict
 from engine.monitor.alerts import Alert, AlertInputs, AlertKind, Goal, Level, Where
-from engine.monitor.recorder import RecorderSlot
-from engine.monitor.sample_codec import RecordedSample, sample
+from engine.monitor.recorder import RecorderLocation
+from engine.monitor.sample_codec import RecordedSample, make_sample
 from engine.monitor.throughput import Rates
 from engine.monitor.transport_health import WINDOWS, CountWindow, DeliveryCounts, TransportHealth
 
@@ -38,7 +38,7 @@ def a_sample(
     counts = {State.PENDING: pending, State.ACTIVE: 1, State.HELD: 0, State.DEAD: dead}
     lock = LockEvidence(Verdict.HELD, 4711, when - 3, 3, "PID 4711 is at work")
     sight = AlertInputs("mail.out", WORDS, counts, True, lock=lock, transports=(a_way("postfix"),))
-    seen = sample(
+    seen = make_sample(
         sight,
         when,
         "a worker",
@@ -47,12 +47,12 @@ def a_sample(
         died=when - 86400,
         rates=Rates(1.5, 2.25),
         alerts=(an_alert(),),
-        tokens=(Left("mail_send", 3, 5, when + 21, 60),),
+        tokens=(BucketState("mail_send", 3, 5, when + 21, 60),),
     )
     return seen._replace(**fields)  # type: ignore[arg-type]
 
 
-def a_spot(folder: Path) -> RecorderSlot:
+def a_spot(folder: Path) -> RecorderLocation:
     """Where a spool in this folder is recorded."""
     (folder / "queue" / "pending").mkdir(parents=True, exist_ok=True)
-    return RecorderSlot(f"{folder}/queue/.spooldeck/recorder", f"{folder}/queue/pending")
+    return RecorderLocation(f"{folder}/queue/.spooldeck/recorder", f"{folder}/queue/pending")

@@ -7,7 +7,7 @@ import time
 from itertools import count
 from pathlib import Path
 
-from engine.monitor.recorder import PERIOD, Recorder
+from engine.monitor.recorder import SAMPLE_INTERVAL_SECONDS, Recorder
 from tests.engine.moments import NOW, a_sample, a_spot
 
 
@@ -15,8 +15,8 @@ def main(folder: str) -> None:
     """Record moment after moment, as if ten seconds were between two."""
     recorder = Recorder(a_spot(Path(folder)))
     for number in count():
-        told = recorder.write(a_sample(NOW + PERIOD * number, pending=number))
-        sys.stdout.write(f"{number} {told.role} {told.words}\n")
+        told = recorder.write(a_sample(NOW + SAMPLE_INTERVAL_SECONDS * number, pending=number))
+        sys.stdout.write(f"{number} {told.role} {told.message}\n")
         sys.stdout.flush()
         time.sleep(0.005)  # without a pause at all, SQLite lets no reader have a turn
 

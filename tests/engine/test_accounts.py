@@ -59,9 +59,9 @@ def test_the_owner_of_a_file_or_of_its_folder_decides(
     path = made(inner / "file", file, 0o644)
     if isinstance(expected, str):
         with pytest.raises(users.Unsafe, match=expected):
-            users.owner_at(str(path))
+            users.safe_account(str(path))
     else:
-        found = users.owner_at(str(path))
+        found = users.safe_account(str(path))
         assert (found and found.uid) == expected
 
 
@@ -71,7 +71,7 @@ def test_an_outer_folder_or_a_link_of_another_user_decides(folder: Path) -> None
     path = made(inner / "file", 0, 0o644)
     link = made(folder / "own", 0, 0o755) / "link"
     link.symlink_to(path)
-    found = [users.owner_at(str(p)) for p in (path, link, inner, inner / "missing")]
+    found = [users.safe_account(str(p)) for p in (path, link, inner, inner / "missing")]
     assert [account and account.uid for account in found] == [ONE] * 4
 
 
@@ -80,7 +80,7 @@ def test_the_rights_of_a_user_are_without_roots_groups(folder: Path) -> None:
     one thread alone, and back afterwards."""
     secret = made(folder / "secret", 0, 0o640)
     shared = made(folder / "shared", 0, 0o770)
-    account, before = users.owner_at(str(made(folder / "file", ONE, 0o600))), os.getgroups()
+    account, before = users.safe_account(str(made(folder / "file", ONE, 0o600))), os.getgroups()
     with ThreadPoolExecutor(1) as other:
         assert other.submit(os.getgroups).result() == before
         with users.files_as(account):
@@ -97,8 +97,8 @@ def test_rights_that_cannot_be_switched_are_an_error(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a machine whose call is not known nothing is done, and root's rights are back."""
-    account = users.owner_at(str(made(folder / "file", ONE, 0o600)))
-    monkeypatch.setattr(users, "_SETGROUPS", {})
+    account = users.safe_account(str(made(folder / "file", ONE, 0o600)))
+    monkeypatch.setattr(users, "_SETGROUPS_NUMBERS", {})
     with pytest.raises(PermissionError, match="cannot change groups"), users.files_as(account):
         pytest.fail("not reached")
     assert made(folder / "roots", 0, 0o600).stat().st_uid == 0

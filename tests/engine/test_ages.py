@@ -11,15 +11,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.index import age_table, backlog, error_clusters
-from engine.index.age_table import BOUNDS, DENSE, MOST, NO_AGES, AgeRow, Ages, reading, within
+from engine.index.age_table import (
+    BOUNDS_MINUTES,
+    MAX_AGE_ROWS,
+    MAX_INDEXED_NAMES,
+    NO_AGES,
+    AgeRow,
+    Ages,
+    bucket_filter,
+    summarize_ages,
+)
 from engine.index.backlog import BacklogSummary
 from engine.index.error_clusters import Cluster
-from engine.index.filter_language import parse
+from engine.index.filter_language import parse_filter
 from engine.index.reader import Reader
 from engine.index.schema import Query
 from engine.index.writer import Writer
 from engine.model import State, Task
-from engine.system.temp_dir import Scratch
+from engine.system.temp_dir import TempDir
 from engine.text import error_pattern
 from tests.engine.builders import NOW, a_row
 from tests.examples import examples
@@ -55,12 +64,12 @@ def indexed(request: pytest.FixtureRequest, writer: Writer, reader: Reader) -> I
 
 def fill(writer: Writer, tasks: Sequence[Task], arranged: bool) -> None:
     """Take in a whole look."""
-    writer.begin_look()
+    writer.begin_scan()
     for at in range(0, len(tasks), 500):
-        writer.see(tasks[at : at + 500])
-    writer.end_look()
+        writer.add_scanned(tasks[at : at + 500])
+    writer.end_scan()
     if arranged:
-        assert list(writer.arrange())
+        assert list(writer.build_indexes())
 
 
 def test_rows_are_by_what_was_asked(indexed: Indexed) -> None:
@@ -74,10 +83,10 @@ def test_rows_are_by_what_was_asked(indexed: Indexed) -> None:
     wanted = {
         "destination": [("b.example", 2), ("a.example", 1)],
         "kind": [("mail", 2), ("feed", 1)],
-        "error": [(error_pattern.fold("timeout after 30 s"), 2), ("", 1)],
+        "error": [(error_pattern.fold_error("timeout after 30 s"), 2), ("", 1)],
     }
-    for by in age_table.BY:
-        table = age_table.ask(reader, Query(), by, NOW)
+    for by in age_table.GROUPINGS:
+        table = age_table.query_ages(reader, Query(), by, NOW)
         assert [(row.name, row.total) for row in table.rows] == wanted[by]
 
 
@@ -86,10 +95,13 @@ def test_a_bucket_ends_where_the_next_begins_and_is_a_filter(indexed: Indexed) -
     filter of a bucket finds exactly the tasks that are counted there."""
     minutes = [-3, 0, 4.9, 5, 9.9, 10, 39, 40, 1279, 1280, 99_999]
     reader = indexed([a_task(n, m) for n, m in enumerate(minutes)])
-    table = age_table.ask(reader, Query(), "destination", NOW)
+    table = age_table.query_ages(reader, Query(), "destination", NOW)
     assert table.total == AgeRow("TOTAL", (3, 2, 1, 1, 1, 0, 0, 0, 1, 2))
     assert table.rows == (AgeRow("", table.total.counts),)
-    found = [reader.count(Query(filter=parse(within(n))), NOW) for n in range(len(BOUNDS) + 1)]
+    found = [
+        reader.count(Query(filter=parse_filter(bucket_filter(n))), NOW)
+        for n in range(len(BOUNDS_MINUTES) + 1)
+    ]
     assert found == list(table.total.counts)
 
 
@@ -100,46 +112,48 @@ def test_what_has_no_age_is_counted_apart(indexed: Indexed, text: str) -> None:
     tasks = [a_task(n, 7, destination=f"{n % 3}.example") for n in range(6)]
     tasks += [replace(a_task(9), created=0.0, destination="0.example")]
     reader = indexed(tasks)
-    table = age_table.ask(reader, Query(filter=parse(text)), "destination", NOW)
+    table = age_table.query_ages(reader, Query(filter=parse_filter(text)), "destination", NOW)
     assert (table.total.counts, table.total.unknown) == ((0, 6, *[0] * 8), 1)
     first = table.rows[0]
     assert (first.name, first.counts, first.unknown, first.total) == (
         *("0.example", (0, 2, *[0] * 8), 1, 3),
     )
     assert table._replace(rows=table.rows[1:]).rest == first._replace(name="")
-    assert backlog.standing(reader, NOW) == BacklogSummary(NOW - 420, 7, NOW - 420)
+    assert backlog.summarize_backlog(reader, NOW) == BacklogSummary(NOW - 420, 7, NOW - 420)
 
 
 def test_without_a_state_it_is_pending_held_and_dead_tasks(indexed: Indexed) -> None:
     """Pending, held and dead tasks count, unless a state is asked for, or named in the filter."""
     reader = indexed([a_task(n, state=state) for n, state in enumerate(State)])
     for query, total in (
-        *((Query(), 3), (Query(State.ACTIVE), 1), (Query(filter=parse("id:00000")), 3)),
-        (Query(filter=parse("state=active|state=done")), 2),
+        *((Query(), 3), (Query(State.ACTIVE), 1), (Query(filter=parse_filter("id:00000")), 3)),
+        (Query(filter=parse_filter("state=active|state=done")), 2),
     ):
-        assert age_table.ask(reader, query, "kind", NOW).total.total == total
+        assert age_table.query_ages(reader, query, "kind", NOW).total.total == total
 
 
 def test_addresses_of_one_domain_are_one_row(indexed: Indexed) -> None:
     """As in the table of qshape; and a row's name as a filter finds exactly its tasks."""
     to = ["a@one.example", "b@one.example", '"q@uo"@one.example', "one.example", "c@two.example"]
     reader = indexed([a_task(n, destination=t) for n, t in enumerate(to)])
-    table = age_table.ask(reader, Query(), "destination", NOW)
+    table = age_table.query_ages(reader, Query(), "destination", NOW)
     assert [(r.name, r.total) for r in table.rows] == [("one.example", 4), ("two.example", 1)]
     for name, amount in [("one.example", 4), ("a@one.example", 1), ("example", 0)]:
-        query = Query(filter=parse(f"dest={name}"))
-        assert age_table.ask(reader, query, "destination", NOW).total.total == amount
+        query = Query(filter=parse_filter(f"dest={name}"))
+        assert age_table.query_ages(reader, query, "destination", NOW).total.total == amount
 
 
-@pytest.mark.parametrize(("names", "others"), [(MOST, 0), (MOST + 7, 7), (DENSE + 50, 1_850)])
+@pytest.mark.parametrize(
+    ("names", "others"), [(MAX_AGE_ROWS, 0), (MAX_AGE_ROWS + 7, 7), (MAX_INDEXED_NAMES + 50, 1_850)]
+)
 def test_only_so_many_rows_are_told(indexed: Indexed, names: int, others: int) -> None:
     """The rows are those with most tasks; the others are counted, and their tasks are the rest."""
-    tasks = [a_task(n, destination=f"d{n % names}") for n in range(names + MOST)]
+    tasks = [a_task(n, destination=f"d{n % names}") for n in range(names + MAX_AGE_ROWS)]
     reader = indexed(tasks)
-    table = age_table.ask(reader, Query(), "destination", NOW)
-    assert len(table.rows) == MOST
+    table = age_table.query_ages(reader, Query(), "destination", NOW)
+    assert len(table.rows) == MAX_AGE_ROWS
     assert table.others == others
-    assert sum(row.total for row in table.rows) == 2 * MOST
+    assert sum(row.total for row in table.rows) == 2 * MAX_AGE_ROWS
     assert table.rest.total == others
     assert table.total.total == len(tasks)
 
@@ -157,7 +171,7 @@ AGED = st.lists(
 
 @given(
     aged=AGED,
-    by=st.sampled_from(sorted(age_table.BY)),
+    by=st.sampled_from(sorted(age_table.GROUPINGS)),
     arranged=st.booleans(),
     filtered=st.booleans(),
 )
@@ -170,17 +184,17 @@ def test_every_task_is_in_one_cell(
         a_task(n, minutes, destination=where, kind=where, state=state, error=error)
         for n, (minutes, where, state, error) in enumerate(aged)
     ]
-    folder = Scratch()
+    folder = TempDir()
     path = f"{folder.path}/index"
     with closing(Writer(path)) as writer, closing(Reader(path)) as reader:
         fill(writer, tasks, arranged)
-        query = Query(filter=parse("tries=0")) if filtered else Query()
-        table = age_table.ask(reader, query, by, NOW)
+        query = Query(filter=parse_filter("tries=0")) if filtered else Query()
+        table = age_table.query_ages(reader, query, by, NOW)
     folder.remove()
     counted = Counter(
         (
-            error_pattern.fold(task.error) if by == "error" else task.destination,
-            sum((NOW - task.created) / MINUTE >= bound for bound in BOUNDS),
+            error_pattern.fold_error(task.error) if by == "error" else task.destination,
+            sum((NOW - task.created) / MINUTE >= bound for bound in BOUNDS_MINUTES),
         )
         for task in tasks
         if task.state is not State.ACTIVE
@@ -196,9 +210,9 @@ def a_table(*counts: int, **rows: int) -> Ages:
     return Ages("destination", told, AgeRow("TOTAL", counts), 0)
 
 
-BEGUN = "fresh work, or trouble that has just begun"
-LONG_AGO = "debris of long ago, hardly anything new"
-DRAINS = "nothing younger"
+BEGUN = "new tasks, or trouble that has just begun"
+LONG_AGO = "old leftovers, almost no new tasks"
+DRAINS = "no new ones for"
 
 
 READINGS: dict[tuple[int, ...], str] = {
@@ -206,44 +220,44 @@ READINGS: dict[tuple[int, ...], str] = {
     (9, 0, 0, 0, 0, 0, 0, 0, 0, 0): f"younger than 5m: {BEGUN}",
     (9, 9, 0, 0, 0, 0, 0, 0, 0, 0): f"younger than 10m: {BEGUN}",
     (99, 0, 0, 0, 0, 0, 0, 0, 0, 1): f"younger than 5m: {BEGUN}",
-    (50, 50, 100, 200, 400, 0, 0, 0, 0, 0): "began 40m to 1h20m ago; goes on",
-    (10, 12, 25, 60, 90, 300, 800, 0, 0, 0): "began 2h40m to 5h20m ago; goes on",
-    (0, 0, 0, 10, 400, 800, 0, 0, 0, 0): f"began 1h20m to 2h40m ago; over for 40m, {DRAINS}",
-    (0, 0, 30, 90, 0, 0, 0, 0, 0, 0): f"began 20m to 40m ago; over for 10m, {DRAINS}",
+    (50, 50, 100, 200, 400, 0, 0, 0, 0, 0): "began 40m to 1h20m ago; continues",
+    (10, 12, 25, 60, 90, 300, 800, 0, 0, 0): "began 2h40m to 5h20m ago; continues",
+    (0, 0, 0, 10, 400, 800, 0, 0, 0, 0): f"began 1h20m to 2h40m ago; {DRAINS} 40m",
+    (0, 0, 30, 90, 0, 0, 0, 0, 0, 0): f"began 20m to 40m ago; {DRAINS} 10m",
     (0, 0, 0, 0, 0, 0, 0, 0, 3, 40): f"older than 10h40m: {LONG_AGO}",
     (0, 0, 0, 0, 0, 0, 0, 9, 0, 0): f"older than 5h20m: {LONG_AGO}",
-    (0, 0, 0, 0, 0, 0, 90, 90, 90, 90): f"began over 21h20m ago; over for 2h40m, {DRAINS}",
+    (0, 0, 0, 0, 0, 0, 90, 90, 90, 90): f"began over 21h20m ago; {DRAINS} 2h40m",
     (9, 9, 18, 36, 72, 140, 280, 560, 1100, 2200): (
-        "mostly older than 5h20m: debris, with fresh work beside it"
+        "mostly older than 5h20m: old leftovers, and some new tasks"
     ),
-    (90, 90, 9, 0, 0, 0, 0, 0, 0, 40): "mostly fresh work; 40 older than 5h20m: debris",
-    (30, 30, 60, 90, 90, 90, 90, 30, 30, 60): "of every age: began over 21h20m ago; goes on",
+    (90, 90, 9, 0, 0, 0, 0, 0, 0, 40): "mostly new tasks; 40 older than 5h20m: leftovers",
+    (30, 30, 60, 90, 90, 90, 90, 30, 30, 60): "of every age: began over 21h20m ago; continues",
 }
 
 
 def test_a_table_is_read_as_its_manual_has_it() -> None:
     """Left is now, right is long ago; the last full bucket is the beginning, the first the end;
     tasks of unknown age are counted behind it."""
-    assert {counts: reading(a_table(*counts)) for counts in READINGS} == READINGS
-    assert (reading(NO_AGES), NO_AGES.rest.total) == ("", 0)
+    assert {counts: summarize_ages(a_table(*counts)) for counts in READINGS} == READINGS
+    assert (summarize_ages(NO_AGES), NO_AGES.rest.total) == ("", 0)
     for known, sentence in ((0, ""), (9, f"younger than 5m: {BEGUN}; ")):
         row = AgeRow("TOTAL", (known,) + (0,) * 9, 12)
-        assert reading(Ages("destination", (row,), row, 0)) == f"{sentence}12 of unknown age"
+        assert summarize_ages(Ages("destination", (row,), row, 0)) == f"{sentence}12 of unknown age"
 
 
 def test_what_most_of_it_is_about_is_named() -> None:
     """A row with at least half of the tasks is named; a table with one row has nothing to name."""
     ten = (10,) + (0,) * 9
-    assert reading(a_table(*ten, gmail_com=6, outlook_com=4)).endswith("; 60% gmail.com")
-    assert reading(a_table(*ten, **{"": 6, "a": 4})).endswith("; 60% without destination")
-    assert "%" not in reading(a_table(*ten, a=4, b=3, c=3))
-    assert "%" not in reading(a_table(*ten, a=10))
+    assert summarize_ages(a_table(*ten, gmail_com=6, outlook_com=4)).endswith("; 60% gmail.com")
+    assert summarize_ages(a_table(*ten, **{"": 6, "a": 4})).endswith("; 60% without destination")
+    assert "%" not in summarize_ages(a_table(*ten, a=4, b=3, c=3))
+    assert "%" not in summarize_ages(a_table(*ten, a=10))
 
 
 @given(st.lists(st.integers(0, 10_000), min_size=10, max_size=10))
 def test_every_table_can_be_read(counts: list[int]) -> None:
     """Of any counts there is one sentence that fits a line of 80 cells."""
-    sentence = reading(a_table(*counts))
+    sentence = summarize_ages(a_table(*counts))
     assert bool(sentence) == bool(sum(counts))
     assert len(sentence) < 80
 
@@ -253,15 +267,17 @@ def test_what_waits_has_an_oldest(indexed: Indexed) -> None:
     later, dead = NOW + 60, a_task(4, 400, state=State.DEAD)
     tasks = [a_task(1, 90, due=later), a_task(2, 60, due=NOW), a_task(3, 30, due=None), dead]
     reader = indexed(tasks)
-    assert backlog.standing(reader, NOW) == BacklogSummary(NOW - 90 * MINUTE, 2, NOW - 60 * MINUTE)
-    assert backlog.standing(reader, later).due == 3
+    assert backlog.summarize_backlog(reader, NOW) == BacklogSummary(
+        NOW - 90 * MINUTE, 2, NOW - 60 * MINUTE
+    )
+    assert backlog.summarize_backlog(reader, later).due == 3
 
 
 @pytest.mark.parametrize("pending", [0, 1])
 def test_without_a_known_age_there_is_no_oldest(indexed: Indexed, pending: int) -> None:
     """If nothing is pending, or nothing of a known age, there is no oldest."""
     reader = indexed([a_task(n, created=0.0) for n in range(pending)])
-    assert backlog.standing(reader, NOW) == BacklogSummary(None, pending, None)
+    assert backlog.summarize_backlog(reader, NOW) == BacklogSummary(None, pending, None)
 
 
 def test_what_comes_before_a_task_is_counted(indexed: Indexed) -> None:
@@ -269,9 +285,9 @@ def test_what_comes_before_a_task_is_counted(indexed: Indexed) -> None:
     dead, task = a_task(4, state=State.DEAD), a_task(5)
     others = [a_task(1), a_task(2, due=None), a_task(3, due=NOW + 1), dead, a_task(6)]
     reader = indexed([*others, a_task(0, queue="other"), task])
-    assert backlog.ahead(reader, task, NOW) == 2
-    assert backlog.ahead(reader, task, NOW + 1) == 3
-    assert backlog.ahead(reader, task, NOW, "") == 0
+    assert backlog.count_ahead(reader, task, NOW) == 2
+    assert backlog.count_ahead(reader, task, NOW + 1) == 3
+    assert backlog.count_ahead(reader, task, NOW, "") == 0
 
 
 def test_what_is_taken_as_it_comes_due_is_counted_so(indexed: Indexed) -> None:
@@ -285,8 +301,8 @@ def test_what_is_taken_as_it_comes_due_is_counted_so(indexed: Indexed) -> None:
         *(a_task(3, due=NOW - 10), a_task(4, due=first, state=State.DEAD), a_task(6, due=None)),
     ]
     reader = indexed([*others, a_task(0, due=first, queue="other"), task])
-    assert backlog.ahead(reader, task, NOW, backlog.BY_DUE) == 4
-    assert backlog.ahead(reader, task, NOW - 25, backlog.BY_DUE) == 3
+    assert backlog.count_ahead(reader, task, NOW, backlog.BY_DUE) == 4
+    assert backlog.count_ahead(reader, task, NOW - 25, backlog.BY_DUE) == 3
 
 
 CLUSTERED = [
@@ -302,31 +318,36 @@ def test_errors_that_are_alike_are_one_cluster(indexed: Indexed) -> None:
     """A cluster has a count, first and last death, kinds and an example; no error is no cluster; a
     state and a filter leave their own errors; a mark, or a pattern, as a filter finds its tasks."""
     reader = indexed(CLUSTERED)
-    timeout, user = error_clusters.ask(reader, Query(), NOW)
-    dead = error_clusters.ask(reader, Query(State.DEAD), NOW)
-    fed = error_clusters.ask(reader, Query(filter=parse("kind=feed")), NOW)
+    timeout, user = error_clusters.query_clusters(reader, Query(), NOW)
+    dead = error_clusters.query_clusters(reader, Query(State.DEAD), NOW)
+    fed = error_clusters.query_clusters(reader, Query(filter=parse_filter("kind=feed")), NOW)
 
-    pattern = error_pattern.fold("timeout after 30 s")
-    mark, kinds = error_pattern.mark(pattern), ("feed", "mail")
+    pattern = error_pattern.fold_error("timeout after 30 s")
+    mark, kinds = error_pattern.pattern_name(pattern), ("feed", "mail")
     assert timeout.example in {task.id for task in CLUSTERED[:3]}
     assert timeout == Cluster(mark, pattern, 3, NOW - 90, NOW - 50, kinds, timeout.example)
     assert (user.count, user.first, user.last, user.example) == (1, None, None, CLUSTERED[3].id)
     assert [cluster.count for cluster in dead] == [2]
     assert [(c.count, c.kinds, c.example) for c in fed] == [(1, ("feed",), CLUSTERED[1].id)]
-    assert error_clusters.ask(reader, Query(State.HELD), NOW) == ()
+    assert error_clusters.query_clusters(reader, Query(State.HELD), NOW) == ()
     for cluster in (timeout, user):
         for typed in (cluster.mark, f'"{cluster.pattern}"'):
-            assert reader.count(Query(filter=parse(f"cluster={typed}")), NOW) == cluster.count
+            assert (
+                reader.count(Query(filter=parse_filter(f"cluster={typed}")), NOW) == cluster.count
+            )
 
 
 def test_errors_of_our_smtp_are_found_by_their_code(writer: Writer, reader: Reader) -> None:
     """A code behind our word for it is found by a filter, and separates clusters."""
     words = ("unavailable_450: 450 4.2.0 busy - RCPT", "unavailable_452: 452 4.2.0 busy - RCPT")
-    writer.see([dead_task(n, words[n % 2]) for n in range(5)])
-    told = error_clusters.ask(reader, Query(), NOW)
-    assert [(c.count, error_pattern.code(c.pattern)) for c in told] == [(3, "450"), (2, "452")]
+    writer.add_scanned([dead_task(n, words[n % 2]) for n in range(5)])
+    told = error_clusters.query_clusters(reader, Query(), NOW)
+    assert [(c.count, error_pattern.reply_code(c.pattern)) for c in told] == [
+        (3, "450"),
+        (2, "452"),
+    ]
     for cluster in told:
-        query = Query(filter=parse(f"code={error_pattern.code(cluster.pattern)}"))
+        query = Query(filter=parse_filter(f"code={error_pattern.reply_code(cluster.pattern)}"))
         assert reader.count(query, NOW) == cluster.count
 
 
@@ -334,6 +355,10 @@ def test_only_the_largest_clusters_are_listed(writer: Writer, reader: Reader) ->
     """Where errors have little in common, those that most tasks share come first."""
     words = [f"{a}{b}{c}" for a in "abcdefgh" for b in "ghijklmn" for c in "opqrs"]
     tasks = [dead_task(n, word) for n, word in enumerate(words)]
-    writer.see([*tasks, dead_task(9_999, words[-1])])
-    told = error_clusters.ask(reader, Query(), NOW)
-    assert (len(told), told[0].count, told[0].pattern) == (error_clusters.MOST, 2, words[-1])
+    writer.add_scanned([*tasks, dead_task(9_999, words[-1])])
+    told = error_clusters.query_clusters(reader, Query(), NOW)
+    assert (len(told), told[0].count, told[0].pattern) == (
+        error_clusters.MAX_CLUSTERS,
+        2,
+        words[-1],
+    )

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from engine.config.queue_config import Thresholds
-from engine.logs.log_tail import contract_line
-from engine.logs.task_events import NOBODY
+from engine.logs.log_tail import format_log_line
+from engine.logs.task_events import NO_TRANSPORT
 from engine.model import LockEvidence, State, Verdict
 from engine.monitor.alerts import (
-    ROOM,
+    MAX_TEXT_LENGTH,
     Alert,
     AlertInputs,
     AlertKind,
@@ -23,18 +23,18 @@ from engine.monitor.alerts import (
     Level,
     Unfinished,
     Where,
-    alerts,
+    find_alerts,
 )
 from engine.monitor.metrics_check import GAUGES, LAST_RUN
 from engine.monitor.prometheus import QueueGauges, Samples, render_queue
-from engine.monitor.throughput import Runs
+from engine.monitor.throughput import RunTimes
 from engine.monitor.transport_health import (
     CountWindow,
     DeliveryCounts,
     MailBacklog,
-    Routes,
-    Stopped,
+    MailRoutes,
     TransportHealth,
+    TransportSuspension,
 )
 from engine.system import files
 from tests import command
@@ -88,18 +88,18 @@ def due(minutes: float, **fields: object) -> AlertInputs:
 
 def unserved(**fields: object) -> AlertInputs:
     """Twelve tasks are due, the lock has been free for a minute, and no run is known."""
-    return due(1, **{"free_since": NOW - 60, "runs": Runs(), **fields})
+    return due(1, **{"free_since": NOW - 60, "runs": RunTimes(), **fields})
 
 
 def after(ago: float, distance: float | None) -> AlertInputs:
     """The last run began so long ago, and runs are so many seconds apart."""
-    return unserved(runs=Runs(NOW - ago, distance))
+    return unserved(runs=RunTimes(NOW - ago, distance))
 
 
 def mail(*methods: str, **fields: object) -> AlertInputs:
     """A place with these mail transports, of which curl is suspended."""
-    halted = {"curl": Stopped("curl", NOW - 7200, "ana", "the relay is moved")}
-    return a_sight(routes=Routes(methods, **{"stopped": halted, **fields}))  # type: ignore[arg-type]
+    halted = {"curl": TransportSuspension("curl", NOW - 7200, "ana", "the relay is moved")}
+    return a_sight(routes=MailRoutes(methods, **{"stopped": halted, **fields}))  # type: ignore[arg-type]
 
 
 def blocked(seconds: float) -> AlertInputs:
@@ -114,7 +114,7 @@ SUSPENDED = "WARN a suspended transport: curl suspended by ana for 2h00m"
 FULL = "see `doctor`"
 BEFORE = [(NOW - 20, tasks(pending=40))]
 CUT = Unfinished("op-1", "replay", NOW - 1800, "ana", 87, 179)
-INLINE = a_way(0, 4, NOBODY)
+INLINE = a_way(0, 4, NO_TRANSPORT)
 
 TABLE = [
     # a place, and its only alert: how urgent, its rule, its words, and what it leads to
@@ -124,16 +124,16 @@ TABLE = [
     ),
     (
         a_sight(lock=STUCK),
-        "CRIT stuck lock: stuck lock: no sign of life from PID 4711 for 47m -> lock",
+        "CRIT stuck lock: stuck lock: no heartbeat from PID 4711 for 47m -> lock",
     ),
     (a_sight(lock=STALE), "WARN stale lock: stale lock: PID 4711 is gone -> lock"),
-    (a_sight(lock=UNKNOWN), f"WARN unknown lock: nobody knows who has the lock: {DENIED} -> lock"),
+    (a_sight(lock=UNKNOWN), f"WARN unknown lock: lock holder unknown: {DENIED} -> lock"),
     (a_sight(lock=HELD, counts=tasks(active=3)), ""),
     (
         a_sight(counts=tasks(active=3)),
-        "WARN in work without a worker: 3 tasks in work, but no worker is there -> state active",
+        "WARN in work without a worker: 3 tasks in work, but no worker running -> state active",
     ),
-    (a_sight(counts=tasks(active=3), in_work=0), ""),
+    (a_sight(counts=tasks(active=3), active=0), ""),
     (a_sight(counts=tasks(dead=10)), ""),
     (
         a_sight(counts=tasks(dead=11)),
@@ -151,14 +151,14 @@ TABLE = [
     ),
     (due(14), ""),
     (due(16), f"{NONE_RUNS}nothing has run for 16m, 12 tasks are due -> state pending"),
-    (due(16, ran=NOW - 600), ""),
+    (due(16, last_run=NOW - 600), ""),
     (due(16, queue=prom(ran=600)), ""),
-    (due(99, queue=prom(ran=1200), ran=NOW - 1260), "nothing has run for 20m"),
+    (due(99, queue=prom(ran=1200), last_run=NOW - 1260), "nothing has run for 20m"),
     (due(99, lock=HELD), ""),
     (due(99, lock=HELD._replace(since=None)), ""),
     (due(99, lock=STUCK), "CRIT stuck lock"),
-    (due(120, ran=NOW + 86400), NONE_RUNS),  # a run that is dated in the future proves nothing
-    (a_sight(ran=NOW - 9999), ""),
+    (due(120, last_run=NOW + 86400), NONE_RUNS),  # a run that is dated in the future proves nothing
+    (a_sight(last_run=NOW - 9999), ""),
     (unserved(), f"{NONE_RUNS}{NO_RUN} -> state pending"),
     (unserved(due=0), ""),
     (unserved(free_since=NOW - 4), ""),
@@ -194,13 +194,13 @@ TABLE = [
         f"{SUSPENDED}: the relay is moved -> transports curl",
     ),
     (mail("curl"), f"{SUSPENDED}, mail waits: the relay "),
-    (a_sight(transports=[INLINE]), "no transport was there for 4 mails in 10m"),
+    (a_sight(transports=[INLINE]), "no transport available for 4 mails in 10m"),
     (a_sight(transports=[INLINE._replace(settled=True)]), ""),
     (
-        a_sight(lost=1),
+        a_sight(orphaned_mails=1),
         "WARN mail without a task: 1 spooled mail has no task: see `mail spool list` -> transports",
     ),
-    (a_sight(lost=3000), "3,000 spooled mails have no task"),
+    (a_sight(orphaned_mails=3000), "3,000 spooled mails have no task"),
     (
         a_sight(warnings=("nothing has run here for 3 min",)),
         "WARN a warning of the queue: nothing has run here for 3 min -> controls nothing has run",
@@ -208,14 +208,14 @@ TABLE = [
     (a_sight(warnings=("twice", "twice")), "WARN a warning of the queue: twice -> controls twice"),
     (a_sight(queue=prom(pending=5), counts=tasks(pending=7)), ""),
     (
-        a_sight(queue=prom(pending=12), before=BEFORE),
-        "WARN metrics that contradict: queue.prom says pending 12, here 40 -> queue",
+        a_sight(queue=prom(pending=12), earlier_counts=BEFORE),
+        "WARN metrics that contradict: queue.prom differs: pending 12, counted 40 -> queue",
     ),
-    (a_sight(queue=prom(pending=40), before=BEFORE), ""),
+    (a_sight(queue=prom(pending=40), earlier_counts=BEFORE), ""),
     (a_sight(queue=prom(age=9999)), ""),
     (
         a_sight(queue=prom(age=1200), counts=tasks(pending=1)),
-        "WARN old metrics: queue.prom was not written for 20m -> queue",
+        "WARN old metrics: queue.prom not written for 20m -> queue",
     ),
     (due(99, queue=prom(age=1200, ran=1200), counts=tasks(pending=12)), "CRIT nothing runs"),
     (a_sight(queue=DENIED), f"WARN unreadable metrics: queue.prom: {DENIED} -> queue"),
@@ -227,26 +227,26 @@ TABLE = [
         "WARN tasks that no worker can run: 3 feeds_sync due for 43m: no handler: see `doctor` "
         "-> state pending",
     ),
-    (a_sight(room=100), ""),
-    (a_sight(room=99), f"CRIT a full disk: disk full: room for 99 tasks: {FULL} -> queue"),
-    (a_sight(room=0), f"disk full: room for no task: {FULL}"),
+    (a_sight(free_tasks=100), ""),
+    (a_sight(free_tasks=99), f"CRIT a full disk: disk full: room for 99 tasks: {FULL} -> queue"),
+    (a_sight(free_tasks=0), f"disk full: room for no task: {FULL}"),
     (AlertInputs("/srv/spool"), ""),
 ]
 
 
 def told(alert: Alert) -> str:
     """An alert in one line."""
-    goal = " ".join(filter(None, (alert.leads_to.where, alert.leads_to.state, alert.leads_to.name)))
-    return f"{alert.level} {alert.what}: {alert.words} -> {goal}"
+    goal = " ".join(filter(None, (alert.target.where, alert.target.state, alert.target.name)))
+    return f"{alert.level} {alert.kind}: {alert.text} -> {goal}"
 
 
 @each(("sight", "expected"), TABLE)
 def test_each_rule(sight: AlertInputs, expected: str) -> None:
     """One fault is one alert, and without a fault there is none."""
-    got = alerts(sight, NOW, Thresholds())
+    got = find_alerts(sight, NOW, Thresholds())
     assert len(got) == bool(expected)
     assert all(expected in told(alert) for alert in got)
-    assert all(alert.leads_to.place == "/srv/spool" for alert in got)
+    assert all(alert.target.place == "/srv/spool" for alert in got)
 
 
 def test_every_sort_of_alert_is_in_the_table() -> None:
@@ -258,17 +258,17 @@ def test_every_sort_of_alert_is_in_the_table() -> None:
 def test_the_most_urgent_comes_first() -> None:
     """A fault that stops everything is above one that may wait, whatever the order of the rules."""
     growing = {"counts": tasks(dead=99, active=1), "dead_growth": 50, "transports": [a_way(0, 3)]}
-    got = alerts(due(99, problems=3, lock=STALE, **growing), NOW, Thresholds())
+    got = find_alerts(due(99, problems=3, lock=STALE, **growing), NOW, Thresholds())
     assert [alert.level for alert in got] == [Level.CRIT, *[Level.WARN] * 6]
-    assert [alert.what for alert in got[:2]] == [AlertKind.IDLE, AlertKind.STALE]
+    assert [alert.kind for alert in got[:2]] == [AlertKind.IDLE, AlertKind.STALE]
 
 
 def test_limits_are_the_operator_s() -> None:
     """Each number that is set decides its own rule."""
     counted = {"counts": tasks(dead=3), "dead_growth": 2, "transports": [a_way(9, 1)]}
     sight = due(10, oldest=NOW - 600, **counted)
-    assert alerts(sight, NOW, Thresholds()) == ()
-    assert [a.what for a in alerts(sight, NOW, Thresholds(2, 2, 300, 5, 0.1))] == [
+    assert find_alerts(sight, NOW, Thresholds()) == ()
+    assert [a.kind for a in find_alerts(sight, NOW, Thresholds(2, 2, 300, 5, 0.1))] == [
         *(AlertKind.IDLE, AlertKind.GROWING, AlertKind.DEAD, AlertKind.OLDEST, AlertKind.TRANSPORT)
     ]
 
@@ -278,17 +278,17 @@ def test_whatever_is_found_stays_one_safe_line() -> None:
     lock = LockEvidence(Verdict.UNKNOWN, reason=HOSTILE)
     gone = a_sight(unavailable=HOSTILE, lock=lock, queue=HOSTILE)
     there = a_sight(lock=lock, transports=[a_way(0, 1, HOSTILE)], queue=HOSTILE)
-    got = [*alerts(gone, NOW, Thresholds()), *alerts(there, NOW, Thresholds())]
-    assert {alert.what for alert in got} >= {
+    got = [*find_alerts(gone, NOW, Thresholds()), *find_alerts(there, NOW, Thresholds())]
+    assert {alert.kind for alert in got} >= {
         AlertKind.UNREADABLE,
         AlertKind.UNKNOWN_LOCK,
         AlertKind.TRANSPORT,
     }
-    assert [alert.what for alert in got].count(
+    assert [alert.kind for alert in got].count(
         AlertKind.UNKNOWN_LOCK
     ) == 1  # not of what is not there
-    assert all(alert.words.isprintable() and len(alert.words) <= ROOM for alert in got)
-    assert Goal("/srv/spool", Where.TRANSPORTS, None, HOSTILE) in [a.leads_to for a in got]
+    assert all(alert.text.isprintable() and len(alert.text) <= MAX_TEXT_LENGTH for alert in got)
+    assert Goal("/srv/spool", Where.TRANSPORTS, None, HOSTILE) in [a.target for a in got]
 
 
 def write_task(root: Path, state: str, number: int, age: float = 0, due_in: float = -1) -> Path:
@@ -312,7 +312,7 @@ def write_metrics(root: Path, pending: int, age: float = 0) -> None:
     now = time.time()
     path = root / "metrics" / "queue.prom"
     path.parent.mkdir(exist_ok=True)
-    files.publish(str(path), render_queue(QueueGauges(pending, 0, 0), {}, now - age))
+    files.replace_file(str(path), render_queue(QueueGauges(pending, 0, 0), {}, now - age))
     os.utime(path, (now - age, now - age))
 
 
@@ -340,7 +340,7 @@ def much_is_wrong(root: Path) -> None:
     (root / "log").mkdir(exist_ok=True)
     (root / "log" / "mail.log").write_text("".join(lines))
     with (root / "log" / "mail.log").open("ab") as log:
-        log.write(contract_line("ERROR", said, time.time() - 30))
+        log.write(format_log_line("ERROR", said, time.time() - 30))
     write_metrics(root, 7)
 
 
@@ -369,17 +369,17 @@ def a_new_task(root: Path) -> None:
 
 
 MUCH = (
-    *("1 task in work, but no worker is there", "11 tasks in the dead-letter queue (over 10)"),
+    *("1 task in work, but no worker running", "11 tasks in the dead-letter queue (over 10)"),
     *("1 problem", "stale lock: PID", "curl failed 100% of 3 mails in 10m"),
-    *("no transport was there for 1 mail in 10m", "queue.prom says pending 7, here 0"),
+    *("no transport available for 1 mail in 10m", "queue.prom differs: pending 7, counted 0"),
 )
 SPOOLS: list[tuple[Callable[[Path], object], tuple[str, ...]]] = [
     (lambda root: None, ()),
     (a_new_task, ()),
     (much_is_wrong, MUCH),
     (nothing_ran, ("nothing has run for 31m",)),
-    (nothing_was_written, ("oldest in pending for 2h01m", "queue.prom was not written for 31m")),
-    (metrics_are_none, ("queue.prom: not understood",)),
+    (nothing_was_written, ("oldest in pending for 2h01m", "queue.prom not written for 31m")),
+    (metrics_are_none, ("queue.prom: cannot parse",)),
 ]
 
 
@@ -425,9 +425,9 @@ class Follower:
     async def until(self, what: AlertKind, there: bool = True) -> Alert | None:
         """Look until there is such an alert, or is none any more."""
         for _ in range(1000):
-            await self.live.next_look()
-            found = next((alert for alert in self.live.alerts if alert.what is what), None)
-            if (found is not None) == there and self.live.looked:
+            await self.live.wait_for_readings()
+            found = next((alert for alert in self.live.alerts if alert.kind is what), None)
+            if (found is not None) == there and self.live.has_readings:
                 return found
         raise AssertionError(f"it never came to be; there is {self.live.alerts}")
 
@@ -440,14 +440,14 @@ async def test_dead_tasks_that_come_are_noticed(tmp_path: Path) -> None:
     async with Follower(tmp_path) as place:
         await place.until(AlertKind.GROWING, there=False)
         while place.live.flow.grown(State.DEAD, place.clock.now) is None:
-            await place.live.next_look()
+            await place.live.wait_for_readings()
         for number in range(10):
             write_task(tmp_path, "dlq", number)
         alert = await place.until(AlertKind.GROWING)
         assert alert is not None
-        assert alert.words == "dlq +10 in 10m"
-        assert alert.leads_to == Goal(str(tmp_path), Where.STATE, State.DEAD)
-        assert AlertKind.DEAD not in [alert.what for alert in place.live.alerts]
+        assert alert.text == "dlq +10 in 10m"
+        assert alert.target == Goal(str(tmp_path), Where.STATE, State.DEAD)
+        assert AlertKind.DEAD not in [alert.kind for alert in place.live.alerts]
 
 
 async def test_mail_that_no_task_sends_is_noticed(tmp_path: Path) -> None:
@@ -455,20 +455,20 @@ async def test_mail_that_no_task_sends_is_noticed(tmp_path: Path) -> None:
     there are tasks, of whatever state."""
     async with Follower(tmp_path) as place:
         place.room.heap = MailBacklog(2, 3600)
-        while place.live.signs.sending.heap != place.room.heap:
-            await place.live.next_look()
+        while place.live.readings.sending.backlog != place.room.heap:
+            await place.live.wait_for_readings()
         place.clock.now += 40
-        await place.live.inspector.refresh()
-        await place.live.count_what_waits()
+        await place.live.inspector.scan_now()
+        await place.live.query_backlog()
 
         alert = await place.until(AlertKind.LOST)
         assert alert is not None
-        assert alert.words.startswith("2 spooled mails have no task")
+        assert alert.text.startswith("2 spooled mails have no task")
 
         for number, state in enumerate((State.PENDING, State.DEAD)):
             put_file(tmp_path, a_task(number, state, kind="mail_send"))
-        await place.live.inspector.refresh()
-        await place.live.count_what_waits()
+        await place.live.inspector.scan_now()
+        await place.live.query_backlog()
         await place.until(AlertKind.LOST, there=False)
 
 
@@ -477,10 +477,10 @@ async def test_metrics_are_compared_with_the_counts_of_their_time(tmp_path: Path
     async with Follower(tmp_path) as place:
         for pending, wrong in ((9, True), (0, False)):
             for _ in range(4):
-                await place.live.next_look()
+                await place.live.wait_for_readings()
             new = tmp_path / "metrics" / "queue.tmp"
             new.write_bytes(render_queue(QueueGauges(pending, 0, 0), {}, place.clock.now))
             os.utime(new, (place.clock.now,) * 2)
             new.rename(new.with_suffix(".prom"))
             alert = await place.until(AlertKind.CONTRADICTION, there=wrong)
-            assert alert is None or alert.words == "queue.prom says pending 9, here 0"
+            assert alert is None or alert.text == "queue.prom differs: pending 9, counted 0"

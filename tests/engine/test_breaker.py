@@ -18,9 +18,9 @@ from typing import TypeAlias
 import pytest
 
 from engine.locks import lock_breaker, lock_file, queue_lock
-from engine.locks.lock_breaker import UnsafeToSignal, free, ladder
+from engine.locks.lock_breaker import UnsafeToSignal, free_lock, planned_steps
 from engine.locks.lock_holder import has_ended
-from engine.locks.queue_lock import Busy, PidLock, acquire, examine
+from engine.locks.queue_lock import LockBusy, PidLock, acquire_lock, examine_lock
 from engine.model import LockEvidence, Verdict
 from tests.engine.lockers import (
     AN_HOUR_ON,
@@ -85,22 +85,22 @@ def holding(start: Start, path: Path, manner: str) -> subprocess.Popen[str]:
 
 
 def freed(
-    path: Path, told: list[str], wait: lock_breaker.Wait | None = None, seen: str = ""
+    path: Path, told: list[str], wait: lock_breaker.ExitWait | None = None, seen: str = ""
 ) -> PidLock:
     """The lock, an hour from now; however slow the machine is, an end is waited for."""
     patient = wait or (lambda pidfd, seconds: has_ended(pidfd, 60.0))
-    return free(str(path), THRESHOLD, seen, say=told.append, wait=patient, **AN_HOUR_ON)
+    return free_lock(str(path), THRESHOLD, seen, say=told.append, wait=patient, **AN_HOUR_ON)
 
 
 def left_alone(path: Path, why: str) -> None:
     """An hour from now, the lock is stuck, and so it stays, for this reason."""
     before = path.read_bytes()
     told: list[str] = []
-    evidence = examine(str(path), THRESHOLD, **AN_HOUR_ON)
+    evidence = examine_lock(str(path), THRESHOLD, **AN_HOUR_ON)
     with pytest.raises(UnsafeToSignal, match=why):
         freed(path, told)
     assert evidence.verdict is Verdict.STUCK
-    assert ladder(evidence) == ()
+    assert planned_steps(evidence) == ()
     assert (told, path.read_bytes()) == ([], before)
 
 
@@ -110,15 +110,15 @@ def test_a_stuck_holder_ends_at_sigterm(
     """A stuck worker of ours is told to end; its lock is taken over in place, and said to be."""
     worker = holding(start, path, PLAIN)
     inode = path.stat().st_ino
-    evidence = examine(str(path), THRESHOLD, **AN_HOUR_ON)
+    evidence = examine_lock(str(path), THRESHOLD, **AN_HOUR_ON)
     told: list[str] = []
-    with freed(path, told, seen=evidence.seen) as lock:
+    with freed(path, told, seen=evidence.identity) as lock:
         assert lock.taken_over == f"PID {worker.pid} is gone"
         assert path.stat().st_ino == inode
         assert path.read_bytes().startswith(b"%d\n" % os.getpid())
-    assert (evidence.verdict, evidence.doubt) == (Verdict.STUCK, "")
+    assert (evidence.verdict, evidence.signal_refusal) == (Verdict.STUCK, "")
     assert evidence.holders == (worker.pid,)
-    assert ladder(evidence)[0] == f"send SIGTERM to PID {worker.pid}, and wait 5 s for its end"
+    assert planned_steps(evidence)[0] == f"send SIGTERM to PID {worker.pid}, wait 5 s for its exit"
     assert told == [f"SIGTERM to PID {worker.pid}", f"PID {worker.pid} has ended"]
     assert worker.wait() == -signal.SIGTERM
     assert not path.exists()
@@ -154,7 +154,7 @@ def test_a_holder_that_survives_sigkill_keeps_its_lock(path: Path, start: Start)
     worker = holding(start, path, PLAIN)
     worker.send_signal(signal.SIGSTOP)
     text, told = path.read_bytes(), list[str]()
-    with pytest.raises(UnsafeToSignal, match="does not end, not even by SIGKILL"):
+    with pytest.raises(UnsafeToSignal, match="does not exit, not even after SIGKILL"):
         freed(path, told, lambda pidfd, seconds: False)
     assert (path.read_bytes(), len(told)) == (text, 2)
 
@@ -171,17 +171,17 @@ def test_a_free_lock_is_taken_and_a_holder_at_work_is_not_signalled(
         assert lock.taken_over == "PID 4194304 is gone"
     assert told == []
     worker, now = holding(start, path, PLAIN), AN_HOUR_ON["clock"]
-    with pytest.raises(Busy, match="is at work"):
-        free(str(path), THRESHOLD, say=pytest.fail, **later(THRESHOLD - 100))
+    with pytest.raises(LockBusy, match="is at work"):
+        free_lock(str(path), THRESHOLD, say=pytest.fail, **later(THRESHOLD - 100))
     with pytest.raises(UnsafeToSignal, match="a task was claimed"):
-        free(str(path), THRESHOLD, say=pytest.fail, begun=lambda: now() - 40, **AN_HOUR_ON)
+        free_lock(str(path), THRESHOLD, say=pytest.fail, begun=lambda: now() - 40, **AN_HOUR_ON)
     release(worker)
 
 
 def test_another_lock_than_the_one_seen_is_left_alone(path: Path, start: Start) -> None:
     """The token of the lock file tells the present holder from the one that was to be ended."""
     first = holding(start, path, PLAIN)
-    seen = examine(str(path), THRESHOLD).seen
+    seen = examine_lock(str(path), THRESHOLD).identity
     release(first)
     second = holding(start, path, PLAIN)
     for token in (seen, queue_lock.NO_LOCK):
@@ -198,7 +198,7 @@ def test_a_holder_that_ends_as_we_are_about_to_signal_it(path: Path, start: Star
         worker.kill()
         worker.wait()
 
-    with free(str(path), THRESHOLD, say=end_it, **AN_HOUR_ON) as lock:
+    with free_lock(str(path), THRESHOLD, say=end_it, **AN_HOUR_ON) as lock:
         assert lock.taken_over == f"PID {worker.pid} is gone"
 
 
@@ -209,17 +209,17 @@ def test_what_changes_after_sigterm_stays_sigkill(
     """Before the second signal all is proven again: a sign of life, another lock, a lock that is
     gone or names another process, and the holder is not killed."""
     worker = holding(start, path, DEAF)
-    claim = lock_file.parse(path.read_bytes())
+    claim = lock_file.parse_claim(path.read_bytes())
     assert claim is not None
     fresh = {
-        "renewed": marked(claim, alive_at=int(lock_file.uptime() + 3600)),
+        "renewed": marked(claim, alive_at=int(lock_file.boot_seconds() + 3600)),
         "forged": true_claim(innocent.pid),
     }
 
     def meanwhile(pidfd: int, seconds: float) -> bool:
         if news in fresh:
             with path.open("r+b") as file:
-                file.write(lock_file.compose(fresh[news]))
+                file.write(lock_file.format_claim(fresh[news]))
         else:
             path.unlink()
         if news == "replaced":
@@ -227,7 +227,7 @@ def test_what_changes_after_sigterm_stays_sigkill(
         return False
 
     told: list[str] = []
-    with nullcontext() if news == "removed" else pytest.raises((Busy, UnsafeToSignal)):
+    with nullcontext() if news == "removed" else pytest.raises((LockBusy, UnsafeToSignal)):
         freed(path, told, meanwhile).release()
     assert told == [f"SIGTERM to PID {worker.pid}"]
     release(worker)
@@ -246,7 +246,7 @@ def test_a_child_that_keeps_the_flock_is_ended_and_no_neighbour(
     if killed:
         worker.kill()
         worker.wait()
-        evidence = examine(str(path), THRESHOLD, **AN_HOUR_ON)
+        evidence = examine_lock(str(path), THRESHOLD, **AN_HOUR_ON)
         assert evidence.holders == (child,)
         assert "a child of" in evidence.reason
     told: list[str] = []
@@ -264,9 +264,9 @@ def test_a_forged_lock_or_a_later_flock_harms_no_process(
     """A file that names an innocent process with all its true numbers proves nothing, its flock
     free or held by the forger; a process that took the flock after the holder died is not a child
     of the holder."""
-    written(path, lock_file.compose(true_claim(innocent.pid)))
+    written(path, lock_file.format_claim(true_claim(innocent.pid)))
     freed(path, []).release()
-    written(path, lock_file.compose(true_claim(innocent.pid)))
+    written(path, lock_file.format_claim(true_claim(innocent.pid)))
     forger = flocking(start, path)
     left_alone(path, f"PID {innocent.pid} does not hold the flock")
     assert is_unharmed(forger)
@@ -275,16 +275,16 @@ def test_a_forged_lock_or_a_later_flock_harms_no_process(
     worker.kill()
     worker.wait()
     other = flocking(start, path)
-    left_alone(path, f"PID {other.pid} has the flock, but not from PID {worker.pid}")
+    left_alone(path, f"PID {other.pid} has the flock, but did not inherit it from PID {worker.pid}")
     assert is_unharmed(other)
 
 
 FREE_LATER = """
 import sys
-from engine.locks.lock_breaker import UnsafeToSignal, free
+from engine.locks.lock_breaker import UnsafeToSignal, free_lock
 from tests.engine.lockers import AN_HOUR_ON
 try:
-    free(sys.argv[1], 1200.0, say=print, **AN_HOUR_ON)
+    free_lock(sys.argv[1], 1200.0, say=print, **AN_HOUR_ON)
 except UnsafeToSignal as doubt:
     print(doubt)
 """
@@ -293,7 +293,7 @@ except UnsafeToSignal as doubt:
 STARTER = """
 import subprocess, sys
 from engine.locks import queue_lock as locks
-lock = locks.acquire(sys.argv[1], 1200.0)
+lock = locks.acquire_lock(sys.argv[1], 1200.0)
 shell = ["sh", "-c", '"$@"; :', "sh", sys.executable, "-c", sys.argv[2], sys.argv[1]]
 print(subprocess.run(shell, stdout=subprocess.PIPE, text=True).stdout, flush=True)
 """
@@ -302,10 +302,10 @@ print(subprocess.run(shell, stdout=subprocess.PIPE, text=True).stdout, flush=Tru
 def test_we_do_not_end_ourselves_or_who_started_us(path: Path, start: Start) -> None:
     """Our own stuck lock, or that of the process that started the breaker, directly or not, is no
     reason for a signal."""
-    with queue_lock.acquire(str(path), THRESHOLD):
+    with queue_lock.acquire_lock(str(path), THRESHOLD):
         left_alone(path, f"PID {os.getpid()} is this process")
     above = start(STARTER, str(path), FREE_LATER)
-    assert said(above) == f"PID {above.pid} started this process, directly or not"
+    assert said(above) == f"PID {above.pid} is an ancestor of this process"
 
 
 @needs_root
@@ -314,11 +314,11 @@ def test_a_missing_right_to_signal_names_who_has_it(start: Start) -> None:
     code = f"""
 import os, sys
 from engine.locks import lock_holder as holder
-from engine.locks.queue_lock import examine
+from engine.locks.queue_lock import examine_lock
 from tests.engine.lockers import AN_HOUR_ON
 {BECOME_NOBODY}
-evidence = examine(sys.argv[1], 1200.0, **AN_HOUR_ON)
-print(evidence.verdict, '|', evidence.doubt, '|', dict(evidence.facts)['flock'])
+evidence = examine_lock(sys.argv[1], 1200.0, **AN_HOUR_ON)
+print(evidence.verdict, '|', evidence.signal_refusal, '|', dict(evidence.facts)['flock'])
 """
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
@@ -326,8 +326,8 @@ print(evidence.verdict, '|', evidence.doubt, '|', dict(evidence.facts)['flock'])
         other = start(code, f"{folder}/queue.lock")
         verdict, doubt, flock = other.communicate(timeout=60)[0].split(" | ")
         assert verdict == "stuck"
-        assert doubt == f"PID {worker.pid} runs as root, and we may not signal it (root may)"
-        assert flock == "? held, but by whom is hidden from us\n"
+        assert doubt == f"PID {worker.pid} runs as root: permission denied to signal it (use root)"
+        assert flock == "? held; the process is not visible from here\n"
         release(worker)
 
 
@@ -359,10 +359,10 @@ def bash(tmp_path: Path, path: Path) -> Iterator[Bash]:
 def test_the_real_program_is_ended_when_all_fits(path: Path, bash: Bash) -> None:
     """A bash that names nftban, was there before its lock, and wrote it once, is ended."""
     real = bash("nftban_queue_processor.sh")
-    evidence = examine(str(path), THRESHOLD, **AN_HOUR_ON)
+    evidence = examine_lock(str(path), THRESHOLD, **AN_HOUR_ON)
     with freed(path, []) as lock:
         assert lock.taken_over == f"PID {real.pid} is gone"
-    assert (evidence.verdict, evidence.doubt) == (Verdict.STUCK, "")
+    assert (evidence.verdict, evidence.signal_refusal) == (Verdict.STUCK, "")
     assert real.wait() == -signal.SIGTERM
 
 
@@ -370,10 +370,10 @@ def test_a_foreign_lock_that_does_not_fit_is_left_alone(path: Path, bash: Bash) 
     """A script that does not name the real program may be anything; a lock of the real program is
     written once, and one with a later time on its file is not believed."""
     script = bash("backup.sh")
-    left_alone(path, "is no worker by its command line")
+    left_alone(path, "does not look like a worker")
     real = bash("nftban_queue_processor.sh")
     os.utime(path, (time.time() - 60, time.time() - 60))
-    left_alone(path, "was touched after it was written")
+    left_alone(path, "was modified after it was written")
     assert is_unharmed(script)
     assert is_unharmed(real)
 
@@ -385,8 +385,8 @@ def test_a_lock_older_than_its_process_or_a_clock_that_jumps_harms_no_program(
     lock is taken over, and the process not signalled; nor is it if the date jumps by ten years."""
     for jump in (3.2e8, -3.2e8):
         real, clock = bash("nftban_queue_processor.sh"), time.time() + jump
-        with contextlib.suppress(Busy, UnsafeToSignal):
-            free(str(path), THRESHOLD, say=pytest.fail, clock=lambda: clock).release()  # noqa: B023
+        with contextlib.suppress(LockBusy, UnsafeToSignal):
+            free_lock(str(path), THRESHOLD, say=pytest.fail, clock=lambda: clock).release()  # noqa: B023
         assert is_unharmed(real)
     real = bash("nftban_queue_processor.sh")
     written(path, f"{real.pid}\n{int(time.time()) - 3000}\n", age=3000)
@@ -413,15 +413,15 @@ def test_a_claim_after_the_last_heartbeat_is_a_doubt(
     now = 1_795_167_728.0
     stuck = LockEvidence(Verdict.STUCK, 4711, now - heartbeat, heartbeat, facts=(("follows", "x"),))
     begun = None if claimed is None else now - claimed
-    found = queue_lock.with_claims(stuck, begun, THRESHOLD, now)
+    found = queue_lock.check_claims(stuck, begun, THRESHOLD, now)
     assert found.verdict is Verdict.STUCK
-    assert bool(found.doubt) is doubted
+    assert bool(found.signal_refusal) is doubted
     assert (found == stuck) is not doubted
     if claimed == 40:
         assert "claimed 2026-11-20 09:41:28Z, after the last heartbeat 2026-11-20 08:42:08Z" in (
-            found.doubt
+            found.signal_refusal
         )
-        assert dict(found.facts)["follows"] == "left alone: nobody is signalled in doubt"
+        assert dict(found.facts)["follows"] == "no signal is sent: not safe"
 
 
 IN_NAMESPACE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child", sys.executable, "-c")
@@ -443,7 +443,7 @@ FORMS = ("the contract's form", "our form")
 def naming(pid: int, form: str) -> bytes:
     """A lock file that this process might have written just now."""
     if form == "our form":
-        return lock_file.compose(true_claim(pid))
+        return lock_file.format_claim(true_claim(pid))
     return f"{pid}\n{int(time.time())}\n".encode()
 
 
@@ -465,9 +465,11 @@ def test_a_lock_that_names_pid_1_is_shown_and_left_alone(
     path.touch()
     keeper = flocking(start, path)
     written(path, naming(1, form))
-    evidence = examine(str(path), THRESHOLD)
-    with pytest.raises(Busy, match=f"PID {keeper.pid}, which has just taken the flock, is at work"):
-        acquire(str(path), THRESHOLD)
+    evidence = examine_lock(str(path), THRESHOLD)
+    with pytest.raises(
+        LockBusy, match=f"PID {keeper.pid}, which has just taken the flock, is at work"
+    ):
+        acquire_lock(str(path), THRESHOLD)
     left_alone(path, "PID 1 is never signalled")
     command = Path("/proc/1/cmdline").read_bytes().split(b"\0")[0].decode()
     assert (evidence.verdict, evidence.pid) == (Verdict.HELD, 1)
@@ -479,13 +481,13 @@ def test_a_lock_without_flock_that_names_pid_1(path: Path) -> None:
     """In the contract's form it is respected, for that program has no flock, and left alone when
     stuck; in ours a free flock proves that PID 1 released it, and it is taken over."""
     written(path, naming(1, FORMS[0]))
-    with pytest.raises(Busy, match="PID 1 is at work"):
-        acquire(str(path), THRESHOLD)
+    with pytest.raises(LockBusy, match="PID 1 is at work"):
+        acquire_lock(str(path), THRESHOLD)
     left_alone(path, "PID 1 is never signalled")
     told: list[str] = []
     written(path, naming(1, FORMS[1]))
     with freed(path, told) as lock:
-        assert lock.taken_over == "PID 1 let go of it"
+        assert lock.taken_over == "PID 1 released it"
     assert told == []
 
 
@@ -536,12 +538,12 @@ def test_a_zombies_lock_is_taken_over(path: Path, start: Start, form: str) -> No
     worker.kill()
     os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
     inode, told = path.stat().st_ino, list[str]()
-    evidence = examine(str(path), THRESHOLD)
+    evidence = examine_lock(str(path), THRESHOLD)
     with freed(path, told) as lock:
         assert lock.taken_over == f"PID {worker.pid} is gone"
         assert path.stat().st_ino == inode
     assert evidence.verdict is Verdict.STALE
-    assert lock_file.stat_of(worker.pid)[0] == "Z"
+    assert lock_file.process_stat(worker.pid)[0] == "Z"
     assert told == []
 
 
@@ -549,7 +551,7 @@ WATCHED = """
 import signal, sys
 from engine.locks import queue_lock as locks
 signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
-lock = locks.acquire(sys.argv[1], 1200.0)
+lock = locks.acquire_lock(sys.argv[1], 1200.0)
 print("held", flush=True)
 sys.stdin.readline()
 print(signal.sigpending() or "unharmed", flush=True)
@@ -570,9 +572,9 @@ def test_a_worker_in_a_container_is_judged_by_its_flock_from_outside(path: Path)
     once that worker has ended, its lock is taken over: no process is signalled."""
     with in_container(WATCHED, str(path)) as worker:
         assert said(worker) == "held"
-        evidence = examine(str(path), THRESHOLD)
-        with pytest.raises(Busy, match="which has taken the flock, is at work"):
-            acquire(str(path), THRESHOLD)
+        evidence = examine_lock(str(path), THRESHOLD)
+        with pytest.raises(LockBusy, match="which has taken the flock, is at work"):
+            acquire_lock(str(path), THRESHOLD)
         left_alone(path, "another PID namespace")
         assert is_unharmed(worker)
         tell(worker)
@@ -586,8 +588,8 @@ def test_a_worker_in_a_container_is_judged_by_its_flock_from_outside(path: Path)
 
 INSIDE = """
 import os, subprocess, sys
-from engine.locks.lock_breaker import UnsafeToSignal, free
-from engine.locks.queue_lock import Busy, acquire, examine
+from engine.locks.lock_breaker import UnsafeToSignal, free_lock
+from engine.locks.queue_lock import LockBusy, acquire_lock, examine_lock
 from tests.engine.lockers import *
 
 with open("/proc/sys/kernel/ns_last_pid", "w") as last:
@@ -598,13 +600,13 @@ assert innocent.pid == int(sys.argv[2]), "the number was not given away"
 assert said(innocent) == "ready"
 told = []
 for clocks in ({}, AN_HOUR_ON):
-    print(examine(sys.argv[1], 1200.0, **clocks).verdict, flush=True)
+    print(examine_lock(sys.argv[1], 1200.0, **clocks).verdict, flush=True)
     try:
-        free(sys.argv[1], 1200.0, say=told.append, **clocks)
-    except (Busy, UnsafeToSignal) as why:
+        free_lock(sys.argv[1], 1200.0, say=told.append, **clocks)
+    except (LockBusy, UnsafeToSignal) as why:
         print(type(why).__name__, why, flush=True)
 sys.stdin.readline()
-with free(sys.argv[1], 1200.0, say=told.append) as lock:
+with free_lock(sys.argv[1], 1200.0, say=told.append) as lock:
     print(lock.taken_over, told, is_unharmed(innocent), flush=True)
 innocent.communicate()
 """
@@ -617,7 +619,7 @@ def test_a_worker_outside_is_judged_by_its_flock_from_a_container(path: Path, st
     assert said(worker) == "held"
     with in_container(INSIDE, str(path), str(worker.pid)) as container:
         assert said(container) == "held"
-        busy = f"Busy PID {worker.pid} of another container or machine is at work"
+        busy = f"LockBusy PID {worker.pid} of another container or machine is at work"
         assert said(container) == busy
         assert said(container) == "stuck"
         assert "another PID namespace" in said(container)
@@ -640,11 +642,13 @@ def test_root_without_the_right_to_signal_says_so(start: Start) -> None:
             os.chown(owned, 65534, 65534)
         worker = start(f"import fcntl, os, signal\n{BECOME_NOBODY}\n{INNOCENT}", str(path))
         assert said(worker) == "ready"
-        written(path, lock_file.compose(true_claim(worker.pid)))
+        written(path, lock_file.format_claim(true_claim(worker.pid)))
         text, who = path.read_bytes(), f"PID {worker.pid}"
         argv = ["setpriv", "--bounding-set=-kill", sys.executable, "-c", FREE_LATER, str(path)]
         run = subprocess.run(argv, capture_output=True, text=True, check=False)
-        assert run.stdout.startswith(f"SIGTERM to {who}\n{who} may not be signalled by us"), run
+        assert run.stdout.startswith(
+            f"SIGTERM to {who}\npermission denied to signal {who} as uid"
+        ), run
         assert "CAP_KILL" in run.stdout
         assert path.read_bytes() == text
         assert is_unharmed(worker)
@@ -656,12 +660,12 @@ def test_no_change_of_the_date_moves_the_age_of_our_lock(
 ) -> None:
     """If the date jumps by an hour or ten years, ahead or back, a working holder is not stuck by
     it, and a stuck one does not seem alive again."""
-    worker, up = holding(start, path, PLAIN), lock_file.uptime() + silent
-    still = examine(str(path), THRESHOLD, time.time, lambda: up)
+    worker, up = holding(start, path, PLAIN), lock_file.boot_seconds() + silent
+    still = examine_lock(str(path), THRESHOLD, time.time, lambda: up)
     for jump in (3600.0, -3600.0, 3.2e8, -3.2e8):
-        moved = examine(str(path), THRESHOLD, lambda: time.time() + jump, lambda: up)  # noqa: B023
+        moved = examine_lock(str(path), THRESHOLD, lambda: time.time() + jump, lambda: up)  # noqa: B023
         assert moved.verdict is still.verdict is verdict
-        assert moved.doubt == still.doubt == ""
+        assert moved.signal_refusal == still.signal_refusal == ""
         assert moved.age == pytest.approx(still.age, abs=0.1)
     assert still.age == pytest.approx(silent, abs=60)
     release(worker)
@@ -671,11 +675,11 @@ def test_a_lock_of_ours_from_the_future_is_as_fresh_as_can_be(path: Path, start:
     """A heartbeat that is later than the date and the uptime counts as one of this moment: its
     holder is at work and not signalled; once it is gone the lock is stale."""
     worker, behind = holding(start, path, PLAIN), later(-3600)
-    evidence = examine(str(path), THRESHOLD, **behind)
-    with pytest.raises(Busy, match="is at work"):
-        free(str(path), THRESHOLD, say=pytest.fail, **behind)
+    evidence = examine_lock(str(path), THRESHOLD, **behind)
+    with pytest.raises(LockBusy, match="is at work"):
+        free_lock(str(path), THRESHOLD, say=pytest.fail, **behind)
     worker.send_signal(signal.SIGKILL)
     worker.wait()
     assert (evidence.verdict, evidence.age) == (Verdict.HELD, 0.0)
-    with free(str(path), THRESHOLD, say=pytest.fail, **behind) as lock:
+    with free_lock(str(path), THRESHOLD, say=pytest.fail, **behind) as lock:
         assert lock.taken_over == f"PID {worker.pid} is gone"

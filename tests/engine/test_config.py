@@ -31,7 +31,7 @@ def loader(folder: Path) -> Callable[[str], Config]:
     def load(text: str) -> Config:
         path = folder / "config.yaml"
         path.write_text(text)
-        return queue_config.load(str(path), {"HOME": "/home/me"})
+        return queue_config.load_config(str(path), {"HOME": "/home/me"})
 
     return load
 
@@ -140,10 +140,10 @@ REFUSED = (
     ("handlers: {a: {command: [x], time: 3}}", "handlers.a.time", "did you mean timeout?"),
     ("queue: {zzz: 1}", "queue.zzz", "expected one of root, pending"),
     ("theme: 2", "theme", "expected text, not 2"),
-    ("environment: PRODUCTION", "environment", "a word of at most 8 plain characters"),
-    ("environment: 'a b'", "environment", "a word of at most 8 plain characters"),
-    ("environment: ''", "environment", "a word of at most 8 plain characters"),
-    ('environment: "\\e[2J"', "environment", "a word of at most 8 plain characters"),
+    ("environment: PRODUCTION", "environment", "a word of at most 8 ASCII characters"),
+    ("environment: 'a b'", "environment", "a word of at most 8 ASCII characters"),
+    ("environment: ''", "environment", "a word of at most 8 ASCII characters"),
+    ('environment: "\\e[2J"', "environment", "a word of at most 8 ASCII characters"),
     ("alerts: {dql: 3}", "alerts.dql", "did you mean dlq?"),
     ("alerts: {dlq: -1}", "alerts.dlq", "a whole number of tasks, at least 0"),
     ("alerts: {oldest: 1 hour}", "alerts.oldest", "seconds, or a time like 90s, 15m, 2h"),
@@ -171,13 +171,13 @@ REFUSED = (
     ("queue: {rate: 40}", "queue.rate", "{per_hour: 40, burst: 5}"),
     ("queue: {rate: {burst: 5}}", "queue.rate.per_hour", "not nothing"),
     ("queue: {rate: {per_hour: 0}}", "queue.rate.per_hour", "at least 1"),
-    ("queue: {run_dir: /run/x}", "queue.run_dir", "expected queue.root beside it"),
+    ("queue: {run_dir: /run/x}", "queue.run_dir", "needs queue.root too"),
     ("queue: {root: ''}", "queue.root", "expected a path"),
     ("places: /srv", "places", "expected a list"),
     ("places: [1]", "places.0", "expected a path"),
     ("handlers: []", "handlers", "expected a mapping"),
-    ("handlers: {a: }", "handlers.a.command", "a list, the program first"),
-    ("handlers: {a: {command: echo hi}}", "handlers.a.command", "a list, never a shell line"),
+    ("handlers: {a: }", "handlers.a.command", "a list with the program first"),
+    ("handlers: {a: {command: echo hi}}", "handlers.a.command", "a list, not a shell command line"),
     ("handlers: {a: {command: []}}", "handlers.a.command", "the program first"),
     ("handlers: {a: {command: ['']}}", "handlers.a.command", "the program first"),
     ("handlers: {a: {command: [sleep, 5]}}", "handlers.a.command.1", "text (put it in"),
@@ -202,15 +202,15 @@ REFUSED = (
     ),
     (
         "handlers: {mail_send: {environment: {A: x}}}",
-        *("handlers.mail_send.environment", "expected a command beside it"),
+        *("handlers.mail_send.environment", "needs command too"),
     ),
     ("queue: {run_as: ''}", "queue.run_as", "the name of a user of this system, not ''"),
-    ("handlers: {a b: {command: [x]}}", "handlers.a b", "a kind of a-z, 0-9 and _"),
-    ("handlers: {../a: {command: [x]}}", "handlers.../a", "a kind of a-z, 0-9 and _"),
-    ("handlers: {1: {command: [x]}}", "handlers.1", "a kind of a-z, 0-9 and _"),
+    ("handlers: {a b: {command: [x]}}", "handlers.a b", "a kind name of a-z, 0-9 and _"),
+    ("handlers: {../a: {command: [x]}}", "handlers.../a", "a kind name of a-z, 0-9 and _"),
+    ("handlers: {1: {command: [x]}}", "handlers.1", "a kind name of a-z, 0-9 and _"),
     ("on: 1", "True", "unknown key"),
-    ("theme: a\ntheme: b", "theme", "a second time in line 2"),
-    ("queue: {durable: yes, durable: no}", "queue.durable", "a second time"),
+    ("theme: a\ntheme: b", "theme", "repeated in line 2"),
+    ("queue: {durable: yes, durable: no}", "queue.durable", "repeated"),
 )
 """A configuration, the key that is wrong, and what is expected there."""
 
@@ -237,21 +237,21 @@ def test_what_is_no_plain_file_is_no_configuration(
     a FIFO is not waited for; a symbolic link counts only where the command line names it."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="No such file"):
-        queue_config.load(str(tmp_path / "none.yaml"), {})
+        queue_config.load_config(str(tmp_path / "none.yaml"), {})
     with pytest.raises(ConfigError, match="expected a regular file"):
-        queue_config.load(None, {}, (str(tmp_path),))
+        queue_config.load_config(None, {}, (str(tmp_path),))
 
     os.mkfifo("spooldeck.yaml")
     for named in ("spooldeck.yaml", None):
         with pytest.raises(ConfigError, match=r"spooldeck\.yaml: expected a regular file"):
-            queue_config.load(named, {})
+            queue_config.load_config(named, {})
 
     Path("spooldeck.yaml").unlink()
     Path("other.yaml").write_text("theme: other\n")
     Path("spooldeck.yaml").symlink_to("other.yaml")
     with pytest.raises(ConfigError, match=r"a symbolic link \(name the file with --config\)"):
-        queue_config.load(None, {})
-    assert queue_config.load("spooldeck.yaml", {}).theme == "other"
+        queue_config.load_config(None, {})
+    assert queue_config.load_config("spooldeck.yaml", {}).theme == "other"
 
 
 def test_the_first_file_found_counts_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,15 +261,17 @@ def test_the_first_file_found_counts_alone(tmp_path: Path, monkeypatch: pytest.M
     own, machine = tmp_path / "home/.config/spooldeck", tmp_path / "machine.yaml"
     own.mkdir(parents=True)
     environ = {"HOME": str(tmp_path / "home")}
-    search = (*queue_config.SEARCH[:2], str(machine))
-    found = [queue_config.load(None, environ, search).theme]
+    search = (*queue_config.SEARCH_PATHS[:2], str(machine))
+    found = [queue_config.load_config(None, environ, search).theme]
     for path, theme in ((machine, "c"), (own / "config.yaml", "b"), (Path("spooldeck.yaml"), "a")):
         path.write_text(f"theme: {theme}\n")
-        found.append(queue_config.load(None, environ, search).theme)
+        found.append(queue_config.load_config(None, environ, search).theme)
     assert found == ["", "c", "b", "a"]
     xdg = {"XDG_CONFIG_HOME": str(own.parent)}
-    assert queue_config.load(None, xdg, queue_config.SEARCH[1:2]).theme
-    assert not queue_config.load(None, {"XDG_CONFIG_HOME": "."}, queue_config.SEARCH[1:2]).theme
+    assert queue_config.load_config(None, xdg, queue_config.SEARCH_PATHS[1:2]).theme
+    assert not queue_config.load_config(
+        None, {"XDG_CONFIG_HOME": "."}, queue_config.SEARCH_PATHS[1:2]
+    ).theme
 
 
 ROOT, US, OTHER = 0, 1000, 1001
@@ -283,14 +285,14 @@ HERE, FOUND, NAMED = (False, True), (False, False), (True, False)
         (ROOT, HERE, ROOT, 0o644, ROOT, 0o755, ""),
         (ROOT, HERE, ROOT, 0o644, ROOT, 0o1777, "a folder that only root can write"),
         (ROOT, HERE, ROOT, 0o644, OTHER, 0o755, "a folder that only root can write"),
-        (ROOT, HERE, OTHER, 0o644, ROOT, 0o755, "a file of root"),
-        (ROOT, FOUND, OTHER, 0o644, ROOT, 0o755, "a file of root"),
+        (ROOT, HERE, OTHER, 0o644, ROOT, 0o755, "a file owned by root"),
+        (ROOT, FOUND, OTHER, 0o644, ROOT, 0o755, "a file owned by root"),
         (ROOT, FOUND, ROOT, 0o664, ROOT, 0o755, "chmod go-w"),
         (ROOT, NAMED, ROOT, 0o646, ROOT, 0o755, "chmod go-w"),
         (ROOT, NAMED, OTHER, 0o644, OTHER, 0o777, ""),
         (US, HERE, US, 0o644, OTHER, 0o1777, ""),
         (US, HERE, US, 0o664, US, 0o755, "chmod go-w"),
-        (US, HERE, OTHER, 0o644, US, 0o755, "a file of yours or of root"),
+        (US, HERE, OTHER, 0o644, US, 0o755, "a file owned by you or root"),
         (US, FOUND, US, 0o664, US, 0o775, ""),
         (US, NAMED, OTHER, 0o666, OTHER, 0o777, ""),
     ],
@@ -305,7 +307,7 @@ def test_whose_configuration_is_taken(
         os.stat_result((kind | bits, 0, 0, 1, uid, 0, 0, 0, 0, 0))
         for kind, bits, uid in ((stat.S_IFREG, mode, owner), (stat.S_IFDIR, folder_mode, folder))
     )
-    why = queue_config._distrust(file, around, us, *where)
+    why = queue_config._refusal(file, around, us, *where)
     assert why == refused if not refused else refused in why
 
 
@@ -320,7 +322,7 @@ def test_a_place_is_a_data_folder_or_a_queue(
     monkeypatch.chdir(spool)
 
     def queue(place: str) -> Queue:
-        return queue_config.queue_for(Config(), place, {})
+        return queue_config.queue_settings_for(Config(), place, {})
 
     assert queue(spool) == Queue(
         root=spool,
@@ -347,13 +349,13 @@ def test_folders_elsewhere_count_only_at_their_root(
     """/var/lib/nftban has its lock and logs where the real program keeps them; paths of the
     configuration count at its root, another place takes only the numbers."""
     for place in ("", "/var/lib/nftban", "/var/lib/nftban/"):
-        got = queue_config.queue_for(Config(), place, {"NFTBAN_CONFIG_DIR": NO_CONF})
+        got = queue_config.queue_settings_for(Config(), place, {"NFTBAN_CONFIG_DIR": NO_CONF})
         assert (got.root, got.run_dir) == ("/var/lib/nftban", "/run/nftban")
         assert got.log_dir == "/var/log/nftban"
     settings = written("queue: {root: /srv/q, run_dir: /run/q, dlq: /dead, max_retries: 9}")
     own, other = (
-        queue_config.queue_for(settings, "", {}),
-        queue_config.queue_for(settings, spool, {}),
+        queue_config.queue_settings_for(settings, "", {}),
+        queue_config.queue_settings_for(settings, spool, {}),
     )
     assert (own.root, own.run_dir, own.dlq, own.max_retries) == ("/srv/q", "/run/q", "/dead", 9)
     assert (other.run_dir, other.dlq) == (f"{spool}/run", f"{spool}/queue/dlq")
@@ -384,24 +386,24 @@ def test_nftban_conf_counts_for_the_folder_that_it_names(
     its numbers, never its folders."""
     folder, private = conf(SHIPPED.replace("@ROOT@", spool)), f"{tmp_path}/private"
     asked = {"NFTBAN_CONFIG_DIR": folder}
-    got = queue_config.queue_for(Config(), spool, asked)
+    got = queue_config.queue_settings_for(Config(), spool, asked)
     assert (got.pending, got.work) == (f"{spool}/queue/pending", f"{spool}/w")
     assert (got.run_dir, got.queue_metrics) == ("/run/elsewhere", "/m/queue.prom")
     assert (got.max_retries, got.backoff_base, got.profile) == (4, 20, "shipped")
 
     monkeypatch.setattr(nftban_variables, "CONFIG_DIR", folder)
-    got = queue_config.queue_for(Config(), private, {})
-    assert got == queue_config.queue_for(Config(), private, {"NFTBAN_CONFIG_DIR": NO_CONF})
+    got = queue_config.queue_settings_for(Config(), private, {})
+    assert got == queue_config.queue_settings_for(Config(), private, {"NFTBAN_CONFIG_DIR": NO_CONF})
     assert (got.run_dir, got.max_retries, got.profile) == (f"{private}/run", 3, "contract")
-    borrowed = queue_config.queue_for(Config(), private, asked)
+    borrowed = queue_config.queue_settings_for(Config(), private, asked)
     assert (borrowed.pending, borrowed.run_dir) == (f"{private}/queue/pending", f"{private}/run")
-    named, default = (queue_config.queue_for(Config(), place, {}) for place in (spool, ""))
+    named, default = (queue_config.queue_settings_for(Config(), place, {}) for place in (spool, ""))
     assert (borrowed.max_retries, named.max_retries, default.root) == (4, 4, spool)
 
     Path(folder, "nftban.conf").write_text('NFTBAN_DATA_DIR="`id`"\n')
-    assert queue_config.queue_for(Config(), spool, {}).root == spool
+    assert queue_config.queue_settings_for(Config(), spool, {}).root == spool
     with pytest.raises(ConfigError, match="line 1: NFTBAN_DATA_DIR"):
-        queue_config.queue_for(Config(), "", {})
+        queue_config.queue_settings_for(Config(), "", {})
 
 
 def test_each_source_goes_before_the_next(
@@ -414,7 +416,7 @@ def test_each_source_goes_before_the_next(
     ]
     files = ("\n".join(f"{name}={n}" for name in names[:last]) for n, last in ((1, 4), (2, 3)))
     environ = {"NFTBAN_CONFIG_DIR": conf(*files), names[0]: "3", names[1]: "3"}
-    got = queue_config.queue_for(written("queue: {max_retries: 4}"), spool, environ)
+    got = queue_config.queue_settings_for(written("queue: {max_retries: 4}"), spool, environ)
     assert (got.max_retries, got.backoff_base, got.backoff_max) == (4, 3, 2)
     assert (got.max_pending, got.retention_days) == (1, 7)
 
@@ -441,7 +443,7 @@ def test_a_retry_value_of_the_real_program_chooses_its_profile(
     written: Callable[[str], Config], yaml: str, environ: dict[str, str], profile: str, base: float
 ) -> None:
     """A retry value of the real program chooses its way of counting, unless YAML chooses."""
-    got = queue_config.queue_for(written(yaml), "/srv/x", environ)
+    got = queue_config.queue_settings_for(written(yaml), "/srv/x", environ)
     assert (got.profile, got.backoff_base) == (profile, base)
 
 
@@ -461,7 +463,9 @@ def test_a_low_threshold_of_the_real_program_is_raised(tmp_path: Path, spool: st
         line = {"NFTBAN_QUEUE_LOCK_STUCK_THRESHOLD": said}
         (tmp_path / "nftban.conf").write_text(f"NFTBAN_QUEUE_LOCK_STUCK_THRESHOLD={said}\n")
         for environ in (line, {"NFTBAN_CONFIG_DIR": str(tmp_path)}):
-            assert queue_config.queue_for(Config(), spool, environ).stuck_threshold == counts
+            assert (
+                queue_config.queue_settings_for(Config(), spool, environ).stuck_threshold == counts
+            )
 
 
 @pytest.mark.parametrize(
@@ -479,25 +483,27 @@ def test_folders_of_the_environment_belong_to_the_place_they_name(
 ) -> None:
     """Folders count for the named data folder; the place alone decides where its tasks are."""
     pairs = (f"NFTBAN_{word}".split("=") for word in environ.format(root=spool).split())
-    got = queue_config.queue_for(Config(), spool, {**dict(pairs), "NFTBAN_CONFIG_DIR": NO_CONF})
+    got = queue_config.queue_settings_for(
+        Config(), spool, {**dict(pairs), "NFTBAN_CONFIG_DIR": NO_CONF}
+    )
     assert (got.run_dir, got.pending) == (run_dir.format(root=spool), pending.format(root=spool))
 
 
 FOR_A_SHELL = (
-    ('NFTBAN_QUEUE_MAX_RETRIES="$(touch PWNED)"', "commands in it are never run"),
-    ("NFTBAN_QUEUE_MAX_RETRIES=`touch PWNED`", "commands in it are never run"),
-    ('NFTBAN_RUN_DIR="`touch PWNED`/x"', "commands in it are never run"),
-    (': "${NFTBAN_RUN_DIR:=$(touch PWNED)}"', "commands in it are never run"),
-    ('NFTBAN_RUN_DIR="${UNHEARD_OF}/x"', "a variable that is set, not UNHEARD_OF"),
-    ('NFTBAN_RUN_DIR="${X/a/b}"', "expected the name of a variable"),
+    ('NFTBAN_QUEUE_MAX_RETRIES="$(touch PWNED)"', "commands are never run"),
+    ("NFTBAN_QUEUE_MAX_RETRIES=`touch PWNED`", "commands are never run"),
+    ('NFTBAN_RUN_DIR="`touch PWNED`/x"', "commands are never run"),
+    (': "${NFTBAN_RUN_DIR:=$(touch PWNED)}"', "commands are never run"),
+    ('NFTBAN_RUN_DIR="${UNHEARD_OF}/x"', "UNHEARD_OF is not set"),
+    ('NFTBAN_RUN_DIR="${X/a/b}"', "expected a variable name"),
     ('NFTBAN_RUN_DIR="/a', "a closing quote"),
-    ('NFTBAN_RUN_DIR="/a"; touch PWNED', 'nothing but NAME="value"'),
-    ("NFTBAN_RUN_DIR=/a touch PWNED", 'nothing but NAME="value"'),
-    ('NFTBAN_RUN_DIR="/a\\"b"', 'nothing but NAME="value"'),
+    ('NFTBAN_RUN_DIR="/a"; touch PWNED', 'only NAME="value"'),
+    ("NFTBAN_RUN_DIR=/a touch PWNED", 'only NAME="value"'),
+    ('NFTBAN_RUN_DIR="/a\\"b"', 'only NAME="value"'),
     ("NFTBAN_RUN_DIR=relative", "an absolute path"),
     ("NFTBAN_QUEUE_MAX_RETRIES=three", "a whole number of retries"),
     (f"NFTBAN_QUEUE_MAX_RETRIES={'9' * 5000}", "a whole number of retries"),
-    ('A="$(x)"\nNFTBAN_RUN_DIR="$A/x"', "a variable that is known, not A"),
+    ('A="$(x)"\nNFTBAN_RUN_DIR="$A/x"', "the value of A is unknown"),
 )
 """Lines of nftban.conf, and what is expected instead."""
 
@@ -512,13 +518,13 @@ def test_what_only_a_shell_could_know_is_refused(
     for line, expected in FOR_A_SHELL:
         Path("nftban.conf").write_text(f"# first\n{line}\n")
         with pytest.raises(ConfigError) as refused:
-            queue_config.queue_for(Config(), spool, environ)
+            queue_config.queue_settings_for(Config(), spool, environ)
         number = 2 + line.count("\n")
         assert f"/nftban.conf: line {number}: NFTBAN_" in str(refused.value)
         assert expected in str(refused.value), line
         assert str(refused.value).isprintable()
     with pytest.raises(ConfigError, match=r"^environment: NFTBAN_QUEUE_MAX_RETRIES: expected a"):
-        queue_config.queue_for(Config(), spool, {"NFTBAN_QUEUE_MAX_RETRIES": "many"})
+        queue_config.queue_settings_for(Config(), spool, {"NFTBAN_QUEUE_MAX_RETRIES": "many"})
     assert not (tmp_path / "PWNED").exists()
 
 
@@ -543,7 +549,7 @@ ASSIGNMENTS = {
 def test_plain_assignments_are_understood() -> None:
     """A plain line means what a shell makes of it, except that the environment goes first."""
     for text, value in ASSIGNMENTS.items():
-        found = shell_assignments.variables(text, {}, {"E": "from-environment"})
+        found = shell_assignments.parse_variables(text, {}, {"E": "from-environment"})
         assert (found["X"].text, found["X"].problem) == (value, ""), text
 
 
@@ -553,7 +559,7 @@ def test_a_profile_chooses_the_retry_policy() -> None:
         ("contract", 60, [60, 120, 240, None]),
         ("shipped", 30, [60, 120, None, None]),
     ):
-        queue = queue_config.queue_for(Config(), "/srv/x", {})
+        queue = queue_config.queue_settings_for(Config(), "/srv/x", {})
         backoff = queue_config.retry_policy(
             queue._replace(profile=profile, backoff_base=base)
         ).backoff
@@ -565,7 +571,8 @@ def test_a_profile_chooses_the_retry_policy() -> None:
     [
         ("engine.system import files", "dataclasses enum json pathlib tempfile shutil subprocess"),
         (
-            "engine.config.queue_config import *; queue_for(load(None, {}, ()), '/srv/x', {})",
+            "engine.config.queue_config import *; "
+            "queue_settings_for(load_config(None, {}, ()), '/srv/x', {})",
             "yaml json pathlib difflib logging tempfile shutil",
         ),
     ],

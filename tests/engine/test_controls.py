@@ -30,7 +30,7 @@ def clock() -> float:
     return NOW
 
 
-US = Intent(controls.VERB, ANA, "mx7 is down")
+US = Intent(controls.CONTROL_VERB, ANA, "mx7 is down")
 pytestmark = pytest.mark.usefixtures("nothing_blocks")
 
 
@@ -49,7 +49,7 @@ async def inspecting(
     async with asyncio.timeout(60):
         await inspector.start()
         try:
-            await until(inspector, lambda: inspector.latest.complete)
+            await until(inspector, lambda: inspector.latest.is_complete)
             yield inspector
         finally:
             await inspector.close()
@@ -58,12 +58,12 @@ async def inspecting(
 async def until(inspector: Inspector, wanted: Callable[[], bool]) -> None:
     """Wait for changes until it is so."""
     while not wanted():
-        await inspector.changed(inspector.latest.generation)
+        await inspector.wait_for_change(inspector.latest.generation)
 
 
 def outcome(operation: Operation) -> tuple[str | None, bool]:
     """The words of an operation's end, and whether it failed."""
-    return controls.outcome(operation), controls.failed(operation)
+    return controls.control_outcome(operation), controls.has_control_failed(operation)
 
 
 async def test_the_controls_of_a_store_are_known(whole: Whole) -> None:
@@ -74,13 +74,13 @@ async def test_the_controls_of_a_store_are_known(whole: Whole) -> None:
         found = inspector.controls
     values = {name: each.now for name, each in found.items() if each.now}
     assert values == {PAUSE: "1", RATE: "60", REDIRECT: "0"}
-    assert [name for name, each in found.items() if each.pauses] == [PAUSE]
-    assert found[REDIRECT].refused.startswith("registration period 2026-11-01 to 2026-12-31")
-    assert not found[PAUSE].refused
+    assert [name for name, each in found.items() if each.is_pause] == [PAUSE]
+    assert found[REDIRECT].refusal.startswith("registration period 2026-11-01 to 2026-12-31")
+    assert not found[PAUSE].refusal
     async with inspecting(lambda: MemoryStore(MemoryTasks())) as inspector:
         assert inspector.controls == {}
         with pytest.raises(Unsupported, match=r"no control 'pause' here: this queue has none"):
-            await inspector.control(Order("pause"))
+            await inspector.run_control(Order("pause"))
 
 
 async def test_a_control_is_done_recorded_and_seen(whole: Whole) -> None:
@@ -88,20 +88,20 @@ async def test_a_control_is_done_recorded_and_seen(whole: Whole) -> None:
     changed controls and tasks are seen without being asked for."""
     await asyncio.to_thread(whole.fail_all)
     async with inspecting(whole.open, whole.journal) as inspector:
-        done = await inspector.control(Order(PAUSE, value="0"), US)
+        done = await inspector.run_control(Order(PAUSE, value="0"), US)
         await until(inspector, lambda: inspector.controls[PAUSE].now == "0")
         (told,) = await inspector.operations()
         assert {str(state): n for state, n in inspector.latest.counts.items() if n} == {"dead": 2}
-        retried = await inspector.control(Order(RETRY))
+        retried = await inspector.run_control(Order(RETRY))
         await until(inspector, lambda: not inspector.latest.counts.get(State.DEAD))
 
-    assert retried.said == "2 jobs failed or parked: due now"
-    assert (done.said, done.op, done.trouble) == ("paused: jobs wait", told.op, "")
+    assert retried.answer == "2 jobs failed or parked: due now"
+    assert (done.answer, done.op, done.trouble) == ("paused: jobs wait", told.op, "")
     assert await asyncio.to_thread(whole.setting, PAUSE) == "0"
     assert (told.intent.verb, told.intent.who, told.intent.reason) == ("control", ANA, US.reason)
     values = {"control": PAUSE, "target": "", "value": "0", "before": "1"}
     assert dict(told.intent.values) == values
-    assert (told.planned, told.interrupted, told.ended) == (0, False, told.when)
+    assert (told.planned, told.is_interrupted, told.ended) == (0, False, told.started)
     assert outcome(told) == ("paused: jobs wait", False)
 
 
@@ -119,11 +119,11 @@ async def test_what_is_refused_changes_and_writes_nothing(whole: Whole) -> None:
             (Order(RATE, value="9" * 99), "expected a whole number from 1 to"),
             (Order(RATE), "mailMaxPerHour is nothing, expected a whole number from 1 to"),
             (Order(RETRY, value="now"), "retryFailed takes no value"),
-            (Order(PAUSE, value="0", before="0"), "has changed since it was seen: 1 now"),
+            (Order(PAUSE, value="0", before="0"), "has changed: it is 1 now"),
             (Order(REDIRECT, value="1"), "registration period 2026-11-01 to 2026-12-31"),
         ):
             with pytest.raises(Unsupported, match=why):
-                await inspector.control(order, US)
+                await inspector.run_control(order, US)
         assert await inspector.operations() == ()
 
     assert await asyncio.to_thread(whole.sql, "SELECT * FROM config ORDER BY key") == before
@@ -138,15 +138,15 @@ def test_a_change_outside_of_the_store_is_recorded_in_the_same_way(tmp_path: Pat
         raise OSError(ENOSPC, "No space left on device", "/suspended")
 
     with pytest.raises(OSError, match="No space"):
-        controls.written_down(journal, US, order, full, clock)
+        controls.run_journaled_action(journal, US, order, full, clock)
     (refused,) = journal.operations()
-    done = controls.written_down(journal, US, order, lambda: "it is", clock)
+    done = controls.run_journaled_action(journal, US, order, lambda: "it is", clock)
     told = journal.operation(done.op)
     assert told is not None
     assert outcome(refused) == ("No space left on device", True)
-    assert (*outcome(told), told.interrupted) == ("it is", False, False)
-    said = "a control is set back by itself: transport curl was not suspended before"
-    assert controls.no_undo(told.intent.values) == said
+    assert (*outcome(told), told.is_interrupted) == ("it is", False, False)
+    said = "run the control to set it back: transport curl was not suspended before"
+    assert controls.undo_refusal(told.intent.values) == said
 
 
 class Dying(MemoryStore):
@@ -164,14 +164,14 @@ def test_one_that_was_cut_off_is_settled_as_unknown(tmp_path: Path) -> None:
     journal = Journal(str(tmp_path / "journal"), clock=clock)
     store = Dying(MemoryTasks())
     with pytest.raises(KeyboardInterrupt):
-        controls.carry_out(store, journal, Order("flush"), US, clock)
+        controls.run_control(store, journal, Order("flush"), US, clock)
     (left,) = journal.operations()
-    settled = undo.settle(store, journal, left).operation
-    assert left.interrupted
+    settled = undo.settle_operation(store, journal, left).operation
+    assert left.is_interrupted
     assert settled is not None
-    assert (settled.interrupted, controls.outcome(settled)) == (False, None)
-    with pytest.raises(Unavailable, match="flush cannot be taken back"):
-        undo.undo(store, journal, settled, NOW, 7.0)
+    assert (settled.is_interrupted, controls.control_outcome(settled)) == (False, None)
+    with pytest.raises(Unavailable, match="flush cannot be undone"):
+        undo.plan_undo(store, journal, settled, NOW, 7.0)
 
 
 def test_a_store_that_can_say_what_it_would_do_is_asked(tmp_path: Path) -> None:
@@ -180,19 +180,19 @@ def test_a_store_that_can_say_what_it_would_do_is_asked(tmp_path: Path) -> None:
     (tmp_path / "spool" / "queue" / "stray").symlink_to("nowhere")
     with closing(KannaderStore(str(tmp_path / "spool"), clock)) as store:
         before = sorted(path.name for path in (tmp_path / "spool").rglob("*"))
-        told = controls.would(store, Order("recover"))
+        told = controls.forecast_control(store, Order("recover"))
         after = sorted(path.name for path in (tmp_path / "spool").rglob("*"))
-        done = controls.carry_out(store, None, Order("recover"), None, clock)
+        done = controls.run_control(store, None, Order("recover"), None, clock)
 
         assert told.amount == 1 == len(told.words.splitlines())
         assert before == after
-        assert done.said
+        assert done.answer
         with pytest.raises(Unsupported, match="expected nothing or anyway"):
-            controls.would(store, Order("recover", value="dyr"))
+            controls.forecast_control(store, Order("recover", value="dyr"))
         with pytest.raises(Unsupported, match="dyr"):
             store.control("recover", value="dyr")
         with pytest.raises(Unsupported, match=r"adopt needs a target: data/"):
-            controls.would(store, Order("adopt"))
+            controls.forecast_control(store, Order("adopt"))
 
 
 def test_nothing_is_done_to_another_number_than_was_counted(whole: Whole) -> None:
@@ -201,20 +201,23 @@ def test_nothing_is_done_to_another_number_than_was_counted(whole: Whole) -> Non
     with closing(whole.open()) as store:
         for amount, why in ((1, "would change 2 now, not 1"), (3, "would change 2 now, not 3")):
             with pytest.raises(Unsupported, match=why):
-                controls.carry_out(store, whole.journal, Order(RETRY, amount=amount), US, clock)
+                controls.run_control(store, whole.journal, Order(RETRY, amount=amount), US, clock)
         assert not whole.journal.operations()
-        controls.carry_out(store, whole.journal, Order(RETRY, amount=2), US, clock)
+        controls.run_control(store, whole.journal, Order(RETRY, amount=2), US, clock)
         with pytest.raises(Unsupported, match="would change nothing"):
-            controls.carry_out(store, whole.journal, Order(RETRY, amount=0), US, clock)
+            controls.run_control(store, whole.journal, Order(RETRY, amount=0), US, clock)
 
 
 def test_a_switch_is_offered_the_other_way() -> None:
     """What is proposed first is the value that it has not; one without values gets none."""
     switch = Control("s", value="1 or 0", now="1", choices=(("1", "on"), ("0", "off")))
-    assert controls.proposed(switch) == "0"
-    assert controls.proposed(switch._replace(now="0")) == "1"
-    assert controls.proposed(Control("press")) == ""
-    assert (controls.meaning(switch, "0"), controls.meaning(switch, "7")) == ("0 (off)", "7")
+    assert controls.suggested_value(switch) == "0"
+    assert controls.suggested_value(switch._replace(now="0")) == "1"
+    assert controls.suggested_value(Control("press")) == ""
+    assert (controls.describe_value(switch, "0"), controls.describe_value(switch, "7")) == (
+        "0 (off)",
+        "7",
+    )
 
 
 def test_what_cannot_be_done_or_written_down_changes_nothing(whole: Whole) -> None:
@@ -226,19 +229,21 @@ def test_what_cannot_be_done_or_written_down_changes_nothing(whole: Whole) -> No
     with closing(sqlite3.connect(whole.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with closing(ZgbStore(impatient)) as store, pytest.raises(Unavailable, match="locked"):
-            controls.carry_out(store, whole.journal, order, US, clock)
+            controls.run_control(store, whole.journal, order, US, clock)
     (told,) = whole.journal.operations()
-    assert controls.failed(told)
+    assert controls.has_control_failed(told)
     blocked = Journal(f"{whole.path}/journal", clock=clock)
     with closing(whole.open()) as store:
         with pytest.raises(Unavailable, match="cannot be written"):
-            controls.carry_out(store, blocked, order, US, clock)
+            controls.run_control(store, blocked, order, US, clock)
         assert whole.setting(PAUSE) == "1"
-        done = controls.carry_out(store, None, order, US, clock)
+        done = controls.run_control(store, None, order, US, clock)
         assert done == controls.ControlResult("paused: jobs wait")
         assert whole.setting(PAUSE) == "0"
 
-        controls.carry_out(store, whole.journal, Order(RATE, value="9"), US, clock)
-        told = next(one for one in whole.journal.operations() if not controls.failed(one))
-        with pytest.raises(Unavailable, match="set back by itself: mailMaxPerHour was 60 before"):
-            undo.undo(store, whole.journal, told, NOW, 7.0)
+        controls.run_control(store, whole.journal, Order(RATE, value="9"), US, clock)
+        told = next(
+            one for one in whole.journal.operations() if not controls.has_control_failed(one)
+        )
+        with pytest.raises(Unavailable, match="set it back: mailMaxPerHour was 60 before"):
+            undo.plan_undo(store, whole.journal, told, NOW, 7.0)

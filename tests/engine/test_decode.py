@@ -53,10 +53,10 @@ def test_a_document_beyond_a_limit_is_malformed() -> None:
 def test_a_field_is_of_its_type_and_range_or_malformed(value: object) -> None:
     """Whatever a field holds, a check returns a value of its kind and range or raises Malformed."""
     for check, right in (
-        (decode.epoch, lambda found: 0 <= found < decode.YEAR_10000),
-        (decode.count, lambda found: 0 <= found <= decode.MAX_COUNT),
-        (decode.text, lambda found: len(found) <= 4096),
-        (decode.mapping, lambda found: isinstance(found, dict)),
+        (decode.check_epoch, lambda found: 0 <= found < decode.YEAR_10000),
+        (decode.check_count, lambda found: 0 <= found <= decode.MAX_COUNT),
+        (decode.check_text, lambda found: len(found) <= 4096),
+        (decode.check_object, lambda found: isinstance(found, dict)),
     ):
         try:
             assert right(check(value, "field"))
@@ -67,7 +67,7 @@ def test_a_field_is_of_its_type_and_range_or_malformed(value: object) -> None:
 def test_digits_are_ascii_and_few() -> None:
     """A whole number is ASCII digits within a range; anything else is no number."""
     numbers: dict[bytes | str, int] = {b"17": 17, "007": 7, "9007199254740991": 9007199254740991}
-    assert {data: decode.digits(data) for data in numbers} == numbers
+    assert {data: decode.parse_digits(data) for data in numbers} == numbers
     for data in ("9007199254740992", "1" * 5000, "", "-1", "1 ", "\u00b2", "\u0661", "1.0", "1e3"):
-        assert decode.digits(data) is None, data
-    assert decode.digits(b"\xb2") is None
+        assert decode.parse_digits(data) is None, data
+    assert decode.parse_digits(b"\xb2") is None

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from engine.logs import delivery_records
 from engine.logs.delivery_records import FAILED, SPOOLED, SUCCESS, Delivery
-from engine.monitor.delivery_reader import READ, Deliveries, failures
-from engine.monitor.mail_monitor import LAST, together
+from engine.monitor.delivery_reader import TAIL_BYTES, DeliveryReader, parse_failures
+from engine.monitor.mail_monitor import MAX_FAILURES, merge_failures
 from engine.monitor.transport_health import Failure
 from tests.engine.builders import GOLDEN
 from tests.examples import examples
@@ -40,9 +40,9 @@ MOMENTS = st.floats(0, 4e9)
 )
 def test_what_is_written_is_what_is_read(told: Delivery) -> None:
     """Whatever becomes of a mail, its line is one, safe to show, and says the same when read."""
-    line = delivery_records.line(told)
-    assert delivery_records.parse(line) == delivery_records.written(told)
-    assert delivery_records.line(delivery_records.written(told)) == line
+    line = delivery_records.format_record(told)
+    assert delivery_records.parse_record(line) == delivery_records.normalize_delivery(told)
+    assert delivery_records.format_record(delivery_records.normalize_delivery(told)) == line
     assert line.count(b"\n") == 1 and line.endswith(b"\n")
     assert line[:-1].decode().isprintable()
 
@@ -56,15 +56,15 @@ def test_what_is_written_is_what_is_read(told: Delivery) -> None:
 )
 def test_whatever_else_a_line_holds_is_no_record(raw: bytes) -> None:
     """Noise, or JSON of another kind: nothing is raised."""
-    assert delivery_records.parse(raw) is None
+    assert delivery_records.parse_record(raw) is None
 
 
 def test_the_real_programs_records_are_read() -> None:
     """Written again, each of them is the same to the byte."""
     for raw in (GOLDEN / "delivery.jsonl").read_bytes().splitlines(keepends=True):
-        told = delivery_records.parse(raw)
+        told = delivery_records.parse_record(raw)
         assert told is not None
-        assert delivery_records.line(told) == raw
+        assert delivery_records.format_record(told) == raw
 
 
 def test_only_failures_are_listed_the_latest_first() -> None:
@@ -78,36 +78,36 @@ def test_only_failures_are_listed_the_latest_first() -> None:
         + record(5, "421 4.7.0 try later", "postfix")
     )
     rejected = Failure(NOON + 2, "rejected_550", "5.1.1 user unknown: x")
-    assert failures(data) == {
+    assert parse_failures(data) == {
         "postfix": (Failure(NOON + 5, "421 4.7.0 try later"),),
         "curl": (rejected, Failure(NOON + 1, "send_failed_rc_1")),
     }
     data = b'{"ts":"2026\n[1,2]\n\xff\xfe\n' + record(1, "x" * 5000) + record(2, "torn")[:-4]
-    ((failure,),) = failures(data).values()
+    ((failure,),) = parse_failures(data).values()
     assert failure.word == "x" * 200
-    many = failures(b"".join(record(n % 60, f"e{n}") for n in range(500)))
-    assert (len(many["curl"]), many["curl"][0].word) == (LAST, "e499")
+    many = parse_failures(b"".join(record(n % 60, f"e{n}") for n in range(500)))
+    assert (len(many["curl"]), many["curl"][0].word) == (MAX_FAILURES, "e499")
 
 
 def test_the_file_is_followed_by_its_name(tmp_path: Path) -> None:
     """It is put in place anew when it is cut; nothing is told twice, and nothing stale stays; of a
     long file only the end is read, and a FIFO or a folder tells nothing."""
     path = tmp_path / "delivery.jsonl"
-    deliveries = Deliveries(str(path))
-    assert deliveries.look() == {}
+    deliveries = DeliveryReader(str(path))
+    assert deliveries.read() == {}
 
     path.write_bytes(record(1, "a"))
-    assert [f.word for f in deliveries.look()["curl"]] == ["a"]
+    assert [f.word for f in deliveries.read()["curl"]] == ["a"]
     (tmp_path / "new").write_bytes(record(1, "a") + record(2, "b"))
     (tmp_path / "new").rename(path)
-    assert [f.word for f in deliveries.look()["curl"]] == ["b", "a"]
-    path.write_bytes(record(1, "old") + b" " * READ + b"\n" + record(2, "new"))
-    assert [f.word for f in deliveries.look()["curl"]] == ["new"]
+    assert [f.word for f in deliveries.read()["curl"]] == ["b", "a"]
+    path.write_bytes(record(1, "old") + b" " * TAIL_BYTES + b"\n" + record(2, "new"))
+    assert [f.word for f in deliveries.read()["curl"]] == ["new"]
     path.unlink()
-    assert deliveries.look() == {}
+    assert deliveries.read() == {}
     os.mkfifo(path)
-    assert deliveries.look() == {}
-    assert Deliveries(str(tmp_path)).look() == {}
+    assert deliveries.read() == {}
+    assert DeliveryReader(str(tmp_path)).read() == {}
 
 
 def test_log_and_records_tell_of_one_failure_once() -> None:
@@ -118,7 +118,7 @@ def test_log_and_records_tell_of_one_failure_once() -> None:
         Failure(50.0, "connect_refused", "port 25"),
         Failure(None, "auth_535"),
     )
-    assert together(logged, recorded) == (
+    assert merge_failures(logged, recorded) == (
         Failure(100.0, "rejected_550", "user unknown"),
         Failure(90.0, "connect_refused"),
         Failure(50.0, "connect_refused", "port 25"),

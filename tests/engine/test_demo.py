@@ -17,17 +17,23 @@ import psutil
 import pytest
 
 from engine.config import queue_config
-from engine.demo.traffic import CONFIG, MENDED, STUCK_AFTER, Demo, publish_mail
+from engine.demo.traffic import (
+    CONFIG_FILE,
+    REPAIRED_FILE,
+    STUCK_AFTER_SECONDS,
+    Demo,
+    publish_mail_metrics,
+)
 from engine.live.folder_events import FolderEventSource
 from engine.locks import queue_lock
 from engine.mail import failure_reasons
-from engine.mail.send.delivery_log import Ledger, Places
+from engine.mail.send.delivery_log import DeliveryPaths, Ledger
 from engine.mail.send.suspensions import Suspensions
 from engine.model import Problem, State, Task, Verdict
 from engine.monitor import prometheus, transport_health
 from engine.store import Store
-from engine.stores.detect import format_of
-from engine.system.supervisor import Ran
+from engine.stores.detect import detect_format
+from engine.system.supervisor import ProgramResult
 from tests import command
 from tests.engine.lockers import later
 from tui.cli import open_console
@@ -41,7 +47,7 @@ START = f"""
 import sys
 from engine.demo.traffic import Demo
 with Demo(40, sys.argv[1], {PROGRAM!r}, {KEEPER!r}) as demo:
-    print(*demo.places(), flush=True)
+    print(*demo.wait_for_places(), flush=True)
     sys.stdin.read()
 """
 
@@ -145,21 +151,23 @@ def test_one_spool_flows_and_one_is_stuck(running: tuple[Path, psutil.Process]) 
     demo, process = running
     flowing, wedged = demo / "flowing", demo / "wedged"
     until(lambda: (flowing / "metrics" / "mail.prom").exists(), flowing / "metrics")
-    evidence = queue_lock.examine(
-        str(wedged / "run" / "queue.lock"), STUCK_AFTER, **later(STUCK_AFTER)
+    evidence = queue_lock.examine_lock(
+        str(wedged / "run" / "queue.lock"), STUCK_AFTER_SECONDS, **later(STUCK_AFTER_SECONDS)
     )
-    assert (evidence.verdict, evidence.doubt) == (Verdict.STUCK, "")
+    assert (evidence.verdict, evidence.signal_refusal) == (Verdict.STUCK, "")
     assert evidence.pid in {child.pid for child in process.children(recursive=True)}
     assert len(list((wedged / "queue" / "work").iterdir())) == 1
     dead = [p.read_text() for p in (flowing / "queue" / "dlq").iterdir()]
     errors = {re.sub(r"\d+", "#", re.findall('LAST_ERROR="(.*)"', text)[0]) for text in dead}
     assert len(errors) == 5
-    assert queue_lock.examine(str(flowing / "run" / "queue.lock"), 1200.0).verdict is Verdict.HELD
+    assert (
+        queue_lock.examine_lock(str(flowing / "run" / "queue.lock"), 1200.0).verdict is Verdict.HELD
+    )
 
-    loaded = queue_config.load(str(demo / CONFIG), os.environ)
+    loaded = queue_config.load_config(str(demo / CONFIG_FILE), os.environ)
     assert loaded.mail["method"] == "sendmail"
     assert loaded.mail["programs"] == {"sendmail": str(demo / "sendmail")}
-    site = setup_for(loaded, str(demo / "kannader"), {}).site
+    site = setup_for(loaded, str(demo / "kannader"), {}).foreign_place
     assert site is not None
     assert site.settings.host == "127.0.0.1"
     # The queues' mail is sent by a program of theirs, as before.
@@ -175,13 +183,15 @@ def test_the_mail_counters_agree_with_the_metrics(tmp_path: Path) -> None:
         "[2026-11-20 09:00:01] [INFO] MAIL_SEND_RESULT task_id=a status=success transport=curl\n"
     )
     metrics_path = str(tmp_path / "metrics" / "mail.prom")
-    publish_mail(str(tmp_path))
-    first = prometheus.read(metrics_path)
+    publish_mail_metrics(str(tmp_path))
+    first = prometheus.read_metrics(metrics_path)
     counters, records = str(tmp_path / "metrics" / "counters"), str(tmp_path / "delivery.jsonl")
-    places = Places(str(tmp_path / "log" / "mail.log"), metrics_path, counters, records)
+    places = DeliveryPaths(str(tmp_path / "log" / "mail.log"), metrics_path, counters, records)
     Ledger(places, pytest.fail).publish("curl", 0, 0.0)
-    assert transport_health.totals(prometheus.read(metrics_path)) == transport_health.totals(first)
-    assert transport_health.totals(first)["curl"] == (1, 1, 0)
+    assert transport_health.read_totals(
+        prometheus.read_metrics(metrics_path)
+    ) == transport_health.read_totals(first)
+    assert transport_health.read_totals(first)["curl"] == (1, 1, 0)
 
 
 ENDS = {
@@ -211,7 +221,7 @@ def test_dead_tasks_end_in_five_ways(demo: Path) -> None:
         return ended.returncode
 
     found = {words: (run(words, 0), run(words, 1)) for words in ENDS}
-    (demo / MENDED).touch()
+    (demo / REPAIRED_FILE).touch()
     assert {words: (*codes, run(words, 2)) for words, codes in found.items()} == ENDS
 
 
@@ -232,13 +242,13 @@ def test_its_mail_obeys_suspensions_and_is_logged_in_its_place(demo: Path) -> No
 
 def open_in(place: Path) -> Store:
     """The store of a place of the demo, as its own configuration says."""
-    loaded = queue_config.load(str(place.parent / CONFIG), os.environ)
-    return setup_for(loaded, str(place), {}).store()
+    loaded = queue_config.load_config(str(place.parent / CONFIG_FILE), os.environ)
+    return setup_for(loaded, str(place), {}).open_store()
 
 
 def tasks_in(store: Store) -> list[Task]:
     """All tasks; of one that moved meanwhile, its later state."""
-    return [*{item.id: item for item in store.look() if isinstance(item, Task)}.values()]
+    return [*{item.id: item for item in store.scan() if isinstance(item, Task)}.values()]
 
 
 @pytest.mark.deep
@@ -246,11 +256,11 @@ def test_all_places_can_be_read(demo: Path) -> None:
     """Four places in three formats; `status` reads each."""
     places = [demo / name for name in ("flowing", "wedged", "kannader", "zgb.db")]
     for place in places:
-        argv = ["--config", str(demo / CONFIG), "status", str(place)]
+        argv = ["--config", str(demo / CONFIG_FILE), "status", str(place)]
         said = command.run(argv, capture_output=True, text=True)
         assert said.returncode in (0, 1), said.stderr
         assert str(place) in said.stdout
-    assert [format_of(str(place)) for place in places] == ["", "", "kannader", "zgb"]
+    assert [detect_format(str(place)) for place in places] == ["", "", "kannader", "zgb"]
 
 
 @pytest.mark.deep
@@ -269,12 +279,12 @@ def test_the_mail_spool_has_every_sort_of_mail(demo: Path) -> None:
 
     def damaged(*begins: str) -> bool:
         with closing(open_in(place)) as store:
-            problems = [item for item in store.look() if isinstance(item, Problem)]
+            problems = [item for item in store.scan() if isinstance(item, Problem)]
         return any(problem.what.startswith(begins) for problem in problems)
 
     # The link to a missing mail stays only until the worker has begun, which quarantines it.
     until(lambda: damaged("quarantined link: leads to", "leads to"), place)
-    assert damaged("is a whole mail")
+    assert damaged("is an orphaned mail (complete)")
 
     def logged(words: str) -> int:
         log = place / ".spooldeck" / "log" / "queue.log"
@@ -302,15 +312,15 @@ def test_the_registrations_wait_for_their_turn(demo: Path) -> None:
     assert sum(task.attempts == 0 for task in tasks) >= 15  # five at most are sent first
     names = ("mailQueueEnabled", "mailMaxPerHour", "mailRedirectToSchumbi")
     assert [control[name].now for name in names] == ["1", "40", "0"]
-    assert "registration period" in control["mailRedirectToSchumbi"].refused
+    assert "registration period" in control["mailRedirectToSchumbi"].refusal
     assert any("egistration" in path.read_text() for path in (demo / "sent").iterdir())
 
     errors = {task.id: task.error for task in tasks}
     for ident, address in (("1-user", "full1@example.net"), ("3-user", "later3@example.net")):
         argv = [str(demo / "sendmail"), "-i", "--", address]
         ran = subprocess.run(argv, input=b"text\n", capture_output=True, check=False)
-        failure = failure_reasons.of_program(
-            "sendmail", Ran(ran.returncode, ran.stdout + ran.stderr)
+        failure = failure_reasons.classify_program_failure(
+            "sendmail", ProgramResult(ran.returncode, ran.stdout + ran.stderr)
         )
         assert failure is not None
         assert errors[ident] == f"{failure.word}: {failure}"
@@ -344,14 +354,14 @@ def test_a_folder_that_cannot_hold_a_demo_is_refused(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
     with Demo(8, str(blocked / "demo"), PROGRAM, KEEPER) as demo, pytest.raises(OSError) as error:
-        demo.places()
+        demo.wait_for_places()
     assert str(error.value).endswith(f"{blocked}/demo: Not a directory")
     blocked.unlink()
-    (tmp_path / CONFIG).write_text("queue: {}\n")
+    (tmp_path / CONFIG_FILE).write_text("queue: {}\n")
     said = command.run(["demo", "--keep", str(tmp_path)], capture_output=True, text=True)
     assert said.returncode == 64
-    assert f"{tmp_path} already holds a demo: remove it, or open it: spooldeck" in said.stderr
-    assert [path.name for path in tmp_path.iterdir()] == [CONFIG]
+    assert f"{tmp_path} already contains a demo: remove it, or open it: spooldeck" in said.stderr
+    assert [path.name for path in tmp_path.iterdir()] == [CONFIG_FILE]
 
 
 def test_leaving_says_where_the_places_are(
@@ -361,6 +371,9 @@ def test_leaving_says_where_the_places_are(
     monkeypatch.setattr(open_console, "run", lambda *_: capsys.readouterr().out.count("making") - 3)
     folder, arguments = tmp_path / "demo", Namespace(tasks=10, keep=str(tmp_path / "demo"))
     plain = queue_config.Config()
-    assert open_console.demo(Setup(plain, queue_config.queue_for(plain, "", {})), arguments) == 0
-    again = f"spooldeck --config {folder}/{CONFIG} {folder}/flowing {folder}/wedged"
-    assert f"the demo's places are kept; to open them again: {again}" in capsys.readouterr().out
+    assert (
+        open_console.demo(Setup(plain, queue_config.queue_settings_for(plain, "", {})), arguments)
+        == 0
+    )
+    again = f"spooldeck --config {folder}/{CONFIG_FILE} {folder}/flowing {folder}/wedged"
+    assert f"demo places kept; to open them again: {again}" in capsys.readouterr().out

@@ -15,13 +15,13 @@ import pytest
 from engine import verbs
 from engine.config import queue_config
 from engine.doctor import place_facts
-from engine.doctor.finding import Finding, Grade, line, needs_act
+from engine.doctor.finding import Finding, Grade, format_finding, needs_action
 from engine.doctor.place_facts import InstalledProgram
-from engine.doctor.run import CHECKS, examine
+from engine.doctor.run import CHECKS, run_checks
 from engine.locks import queue_lock
 from engine.model import State
 from engine.monitor import prometheus
-from engine.monitor.transport_health import Stopped
+from engine.monitor.transport_health import TransportSuspension
 from engine.stores.nftban import NftbanStore, SpoolFolders, make_spool
 from engine.system import mounts, users
 from engine.system.mounts import Mount
@@ -68,20 +68,21 @@ def findings(
 ) -> list[Finding]:
     """Findings of one check about a place, so many seconds from now."""
     handled, now = handlers or {}, time.time() + later
-    queue = queue_config.queue_for(queue_config.Config(), str(root), {})._replace(**changes)  # type: ignore[arg-type]
+    queue = queue_config.queue_settings_for(queue_config.Config(), str(root), {})
+    queue = queue._replace(**changes)  # type: ignore[arg-type]
     seen = place_facts.PlaceFacts(
         queue=queue,
         handlers=handled,
-        claimed=lambda kind: kind in handled or kind not in CONTRACT_KINDS,
+        is_claimed=lambda kind: kind in handled or kind not in CONTRACT_KINDS,
         spooldeck=f"spooldeck --root {root}",
         config="/etc/some.yaml",
-        lock=queue_lock.examine(f"{queue.run_dir}/queue.lock", 1200, lambda: now),
+        lock=queue_lock.examine_lock(f"{queue.run_dir}/queue.lock", 1200, lambda: now),
         now=now,
-        sight=place_facts.walk(lambda: store_at(root), now),
-        seen=place_facts.found_at(place_facts.paths_of(queue)),
+        view=place_facts.scan_tasks(lambda: store_at(root), now),
+        folder_stats=place_facts.stat_paths(place_facts.folder_paths(queue)),
         mail=mail,
     )
-    return [finding for name, finding in examine(seen) if name == check]
+    return [finding for name, finding in run_checks(seen) if name == check]
 
 
 def the_one(root: Path, check: str, **more: object) -> Finding:
@@ -104,7 +105,7 @@ def bury(root: Path, number: int) -> None:
         add(root)
     with closing(store_at(root)) as store:
         for task in list(store.take(time.time() + 1, "test", number)):
-            store.swap(task, verbs.bury(task, "no use"))
+            store.swap(task, verbs.give_up_task(task, "no use"))
 
 
 @pytest.mark.parametrize("used", [False, True])
@@ -125,12 +126,12 @@ def test_nothing_is_found_in_a_place_that_is_well(root: Path, used: bool) -> Non
 
 
 def test_a_finding_needs_an_act_if_wrong_and_its_line_is_safe() -> None:
-    """Only a fault needs an act, not what is hidden from us; foreign text in a line cannot act on
+    """Only a fault needs an act, not a denied permission; foreign text in a line cannot act on
     the terminal, and the command that repairs is below it."""
     for grades, act in (("", False), ("ok hidden", False), ("ok warn", True)):
-        assert needs_act(Finding(Grade[grade.upper()], "") for grade in grades.split()) is act
-    lines = line("broken", Finding(Grade.WARN, "a\x1b[2Jb", "rm -- x"))
-    assert lines == ["warn  broken    a\ufffd[2Jb", "                mend: rm -- x"]
+        assert needs_action(Finding(Grade[grade.upper()], "") for grade in grades.split()) is act
+    lines = format_finding("broken", Finding(Grade.WARN, "a\x1b[2Jb", "rm -- x"))
+    assert lines == ["warn  broken    a\ufffd[2Jb", "                fix: rm -- x"]
 
 
 def put(path: Path, kind: str) -> None:
@@ -208,16 +209,16 @@ link for a state | folders | bad  | 0    | {root}/queue/work is a symbolic link 
 link beside      | folders | bad  | 0    | a symbolic link, which is not followed |
 link beside      | modes   | ok   | 0    |  |
 stale lock       | lock    | warn | 0    | the lock is stale | queue recover --dry-run
-a folder | lock | bad | 0 | {lock}: expected a regular file | ls -ld -- {lock}  # look
-a link | lock | bad | 0 | {lock}: expected a regular file | ls -ld -- {lock}  # look
-a FIFO | lock | bad | 0 | {lock}: expected a regular file | ls -ld -- {lock}  # look
+a folder | lock | bad | 0 | {lock}: expected a regular file | ls -ld -- {lock}  # check
+a link | lock | bad | 0 | {lock}: expected a regular file | ls -ld -- {lock}  # check
+a FIFO | lock | bad | 0 | {lock}: expected a regular file | ls -ld -- {lock}  # check
 a FIFO           | worker  | warn | 0    |  |
-half done | desk | warn | 0 | a move from pending to dlq was interrupted | queue recover
-twice            | desk    | warn | 0    | stands in pending and dlq at once |
-with a link      | desk    | warn | 0    | stands in pending and dlq | ls -ld -- {root}/queue/dlq/
-quarantine       | corrupt | warn | 0    | 2 broken files were set aside in | queue corrupt list
-quarantine       | desk    | ok   | 0    |  |
-in years         | clock   | warn | 0    | 2 tasks say to wait for more than 7 days |
+half done | staging | warn | 0 | interrupted move from pending to dlq | queue recover
+twice            | staging | warn | 0    | is in pending and dlq at the same time |
+with a link      | staging | warn | 0    | is in pending and dlq | ls -ld -- {root}/queue/dlq/
+quarantine       | corrupt | warn | 0    | 2 broken files quarantined in | queue corrupt list
+quarantine       | staging | ok   | 0    |  |
+in years | clock | warn | 0 | 2 tasks are due in more than 7 days, the longest delay possible |
 created later    | clock   | warn | 0    | , created |
 ten dead         | dead    | ok   | 0    |  |
 eleven dead      | dead    | warn | 0    | 11 tasks in the dead-letter queue (over 10) |
@@ -227,7 +228,7 @@ ran long ago     | worker  | warn | 1000 | the last worker ran |
 ran now          | worker  | ok   | 600  | the last worker ran |
 in the hour      | worker  | ok   | 0    | the last worker ran |
 an hour ago      | worker  | warn | 0    | (limit 1 h) | spooldeck --root {root} queue work
-abandoned | worker | warn | 0 | 1 task is in work, but no worker is there | queue recover --dry
+abandoned | worker | warn | 0 | 1 task is in work, but no worker running | queue recover --dry
 no metrics       | worker  | warn | 0    |  |
 """
 """The place, the check, its grade, how many seconds from now, what it says, and what mends it."""
@@ -241,17 +242,17 @@ def test_an_ill_place_has_its_finding(root: Path, row: str) -> None:
     found = the_one(root, check, later=float(later))
     filled = {"root": root, "lock": root / "run" / "queue.lock"}
     assert found.grade == grade
-    assert what.format(**filled) in found.what
-    assert mend.format(**filled) in found.mend
+    assert what.format(**filled) in found.problem
+    assert mend.format(**filled) in found.fix
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("no-such-program-anywhere", "no such program"),
-        ("/nonexistent/x", "no such program"),
+        ("no-such-program-anywhere", "program not found"),
+        ("/nonexistent/x", "program not found"),
         ("{root}/plain", "cannot be run as"),
-        ("{root}/script", "wants /nonexistent/python, which is not there"),
+        ("{root}/script", "needs /nonexistent/python, which does not exist"),
     ],
 )
 def test_a_handler_that_cannot_be_run(root: Path, name: str, said: str) -> None:
@@ -265,7 +266,7 @@ def test_a_handler_that_cannot_be_run(root: Path, name: str, said: str) -> None:
     program = InstalledProgram([name.format(root=root), "-x"], None)
     found = the_one(root, "handlers", handlers={"report": program})
     assert found.grade is Grade.BAD
-    assert said in found.what
+    assert said in found.problem
 
 
 def test_a_missing_folder_and_a_folder_in_another(root: Path) -> None:
@@ -274,15 +275,17 @@ def test_a_missing_folder_and_a_folder_in_another(root: Path) -> None:
     inner = f"{root}/queue/pending/dlq"
     (found,) = findings(root, "nesting", dlq=inner)
     assert found.grade is Grade.BAD
-    assert found.what == f"{inner} lies in {root}/queue/pending: its files would be taken for tasks"
-    assert "/etc/some.yaml" in found.mend
+    assert (
+        found.problem == f"{inner} is inside {root}/queue/pending: its files would be read as tasks"
+    )
+    assert "/etc/some.yaml" in found.fix
     (root / "queue" / "dlq").rmdir()
     (root / "log").rmdir()
     dlq, log = findings(root, "folders")
     assert (dlq.grade, log.grade) == (Grade.BAD, Grade.WARN)
-    assert dlq.what == f"dlq: {root}/queue/dlq: No such file or directory"
-    assert log.what == f"not there yet: {root}/log"
-    assert dlq.mend == log.mend == f"spooldeck init {root}"
+    assert dlq.problem == f"dlq: {root}/queue/dlq: No such file or directory"
+    assert log.problem == f"missing: {root}/log"
+    assert dlq.fix == log.fix == f"spooldeck init {root}"
     assert the_one(root, "broken").grade is Grade.HIDDEN
     assert the_one(root, "tasks").grade is Grade.BAD
 
@@ -290,15 +293,15 @@ def test_a_missing_folder_and_a_folder_in_another(root: Path) -> None:
 @pytest.mark.parametrize(
     ("folder", "mode", "grade", "said"),
     [
-        ("queue/pending", 0o2777, Grade.BAD, "anybody may put tasks there"),
-        ("queue/dlq", 0o755, Grade.WARN, "everybody may look in; expected 750"),
+        ("queue/pending", 0o2777, Grade.BAD, "any user may add tasks"),
+        ("queue/dlq", 0o755, Grade.WARN, "other users may read it; expected 750"),
         ("queue/work", 0o770, Grade.WARN, "its group may write; expected 750"),
-        ("queue/pending", 0o550, Grade.BAD, "its owner cannot work there"),
-        ("run", 0o1777, Grade.BAD, "anybody may put tasks there"),
+        ("queue/pending", 0o550, Grade.BAD, "its owner lacks access"),
+        ("run", 0o1777, Grade.BAD, "any user may add tasks"),
         ("queue/pending", 0o2750, Grade.OK, ""),
         ("run", 0o755, Grade.OK, ""),
         ("queue/pending", 0o700, Grade.OK, ""),
-        ("queue", 0o777, Grade.BAD, "anybody may rename the queue away"),
+        ("queue", 0o777, Grade.BAD, "any user may rename the queue away"),
         ("queue", 0o1777, Grade.OK, ""),
     ],
 )
@@ -307,10 +310,10 @@ def test_modes(root: Path, folder: str, mode: int, grade: Grade, said: str) -> N
     (root / folder).chmod(mode)
     found = the_one(root, "modes")
     assert found.grade is grade
-    assert said in found.what
+    assert said in found.problem
     if said:
-        assert f"{root}/{folder}: mode {mode:o}" in found.what
-        subprocess.run(found.mend.split(), check=True)
+        assert f"{root}/{folder}: mode {mode:o}" in found.problem
+        subprocess.run(found.fix.split(), check=True)
         assert the_one(root, "modes").grade is Grade.OK
 
 
@@ -334,9 +337,9 @@ def test_owners(root: Path, path: str, grade: Grade) -> None:
     os.chown(there, 65534, 65534)
     found = the_one(root, "owners")
     assert found.grade is grade
-    assert str(there) in found.what
-    assert found.mend.split()[-1] == str(there)
-    subprocess.run(found.mend.split(), check=True)
+    assert str(there) in found.problem
+    assert found.fix.split()[-1] == str(there)
+    subprocess.run(found.fix.split(), check=True)
     assert the_one(root, "owners").grade is Grade.OK
 
 
@@ -346,8 +349,8 @@ def test_room(root: Path) -> None:
     most = free.f_bavail * free.f_frsize // free.f_bsize * 2
     found = findings(root, "room", max_pending=most)[0]
     assert found.grade is Grade.WARN
-    assert f"and {most:,} more may be added" in found.what
-    assert found.mend.startswith("df -h ")
+    assert f"and {most:,} more may be added" in found.problem
+    assert found.fix.startswith("df -h ")
 
 
 INFO = """\
@@ -364,11 +367,11 @@ broken line
 def test_mounts_are_read_as_the_kernel_writes_them() -> None:
     """Optional fields, escaped names and both kinds of options are understood, damage is passed;
     the longest mount point of a path counts, and of two on one point the later."""
-    first, *_, last = parsed = mounts.parse(INFO)
+    first, *_, last = parsed = mounts.parse_mounts(INFO)
     assert len(parsed) == 6
     options = frozenset({"rw", "relatime", "discard"})
     assert first == Mount("254:0", "/", "ext4", "/dev/vda", options)
-    assert last.kind == "xfs"
+    assert last.type == "xfs"
     assert parsed[3].source == "host:/export\\x"
     for path, point, kind in (
         *(("/etc", "/", "ext4"), ("/running", "/", "ext4"), ("/run/x", "/run", "tmpfs")),
@@ -376,9 +379,9 @@ def test_mounts_are_read_as_the_kernel_writes_them() -> None:
         ("/srv/with space/nfsx", "/srv/with space", "ext4"),
         *(("/data/queue", "/data", "xfs"), ("/", "/", "ext4")),
     ):
-        found = mounts.holding(path, parsed)
+        found = mounts.mount_containing(path, parsed)
         assert found is not None
-        assert (found.point, found.kind) == (point, kind)
+        assert (found.point, found.type) == (point, kind)
 
 
 WEAKNESSES = (
@@ -388,10 +391,10 @@ WEAKNESSES = (
     ("xfs", "rw,nobarrier", None, "mounted with nobarrier"),
     ("ext4", "rw,barrier=0", True, "mounted with barrier=0"),
     *(("nfs4", "rw", None, "other hosts"), ("cifs", "rw", None, "other hosts")),
-    ("fuse.sshfs", "rw", None, "depends on that program"),
-    ("fuse", "rw", None, "depends on that program"),
+    ("fuse.sshfs", "rw", None, "depend on the program behind it"),
+    ("fuse", "rw", None, "depend on the program behind it"),
     ("overlay", "rw", None, "container"),
-    ("tmpfs", "rw", None, "gone at a restart"),
+    ("tmpfs", "rw", None, "a reboot deletes all tasks"),
     ("vfat", "rw", None, "neither owners nor a journal"),
 )
 """Kind, options, whether it has a journal, and why it may lose tasks."""
@@ -401,11 +404,11 @@ def test_each_file_system_that_may_lose_tasks_has_its_reason() -> None:
     """Kinds and options that may lose or repeat tasks are known; of others nothing is claimed."""
     for kind, options, journal, why in WEAKNESSES:
         mount = Mount("8:1", "/", kind, "/dev/sda1", frozenset(options.split(",")))
-        said = mounts.weakness(mount, journal)
+        said = mounts.durability_problem(mount, journal)
         assert why in said, (kind, options)
         assert bool(said) is bool(why), (kind, options)
-        assert mounts.is_known(kind)
-    assert not mounts.is_known("somefs")
+        assert mounts.is_known_type(kind)
+    assert not mounts.is_known_type("somefs")
 
 
 @each(
@@ -446,11 +449,11 @@ def test_a_lock_that_is_held(root: Path) -> None:
         for check, grade in (("lock", Grade.BAD), ("worker", Grade.WARN)):
             found = findings(root, check)[0]
             assert found.grade is grade
-            assert "the lock is stuck" in found.what
+            assert "the lock is stuck" in found.problem
         child.kill()
     path.unlink()
-    with queue_lock.acquire(str(path), 1200):
-        assert the_one(root, "worker") == Finding(Grade.OK, "somebody is at work")
+    with queue_lock.acquire_lock(str(path), 1200):
+        assert the_one(root, "worker") == Finding(Grade.OK, "worker running")
 
 
 def test_clocks_that_are_wrong(root: Path) -> None:
@@ -458,9 +461,9 @@ def test_clocks_that_are_wrong(root: Path) -> None:
     path, lock = add(root), root / "run" / "queue.lock"
     lock.write_text(f"{os.getpid()}\n9999999999\n")
     os.utime(lock, (time.time() + 9000,) * 2)
-    assert "is from the future" in findings(root, "lock")[-1].what
+    assert "is dated in the future" in findings(root, "lock")[-1].problem
     back = findings(root, "clock", later=-3600)
-    assert any(f"{path}, changed " in finding.what for finding in back)
+    assert any(f"{path}, changed " in finding.problem for finding in back)
     assert findings(root, "clock", later=-time.time() + 1000)[0].grade is Grade.BAD
 
 
@@ -474,7 +477,7 @@ def test_litter(root: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX)
         young, old = findings(root, "litter"), findings(root, "litter", later=120)
     assert [finding.grade for finding in young] == [Grade.OK]
-    assert [finding.mend for finding in old] == [f"rm -- {root}/{name}" for name in drafts]
+    assert [finding.fix for finding in old] == [f"rm -- {root}/{name}" for name in drafts]
 
 
 def test_a_walk_counts_tasks_and_names_broken_files(root: Path) -> None:
@@ -486,7 +489,7 @@ def test_a_walk_counts_tasks_and_names_broken_files(root: Path) -> None:
     add(root, "other", began - 90)
     for number in range(5):
         (pending / f"broken{number}.task").write_text("TASK_ID=$(id)\n")
-    sight = place_facts.walk(lambda: store_at(root), began + 10)
+    sight = place_facts.scan_tasks(lambda: store_at(root), began + 10)
     assert (sight.counts[State.PENDING], sight.counts[State.DEAD]) == (2, 1)
     assert sight.kinds == {"report": 1, "other": 1}
     assert (sight.due, sight.due_since) == (2, int(began - 90))
@@ -495,12 +498,12 @@ def test_a_walk_counts_tasks_and_names_broken_files(root: Path) -> None:
 
     found = findings(root, "broken")
     assert [finding.grade for finding in found] == [Grade.WARN] * 4
-    assert f"{pending}/broken0.task: " in found[0].what
-    assert found[3].what == "and 2 more broken files"
+    assert f"{pending}/broken0.task: " in found[0].problem
+    assert found[3].problem == "and 2 more broken files"
 
 
 BY_NAME, BY_TEXT = "ls -ld -- {}", "head -c 2000 -- {} | cat -v"
-ASIDE, NEVER = "a worker that meets it sets it aside, 60 s after", "no worker touches it"
+ASIDE, NEVER = "a worker quarantines it 60 s after", "workers ignore it"
 
 
 @pytest.mark.parametrize(
@@ -528,17 +531,17 @@ def test_the_mending_of_a_broken_file(
     if kind == "two links":
         (root / "second").hardlink_to(path)
 
-    mend = the_one(root, "broken").mend
+    mend = the_one(root, "broken").fix
     shown = subprocess.run(mend, shell=True, capture_output=True, check=True, timeout=60).stdout
 
-    assert mend.startswith(look.format(path) + "  # mend or remove it; ")
+    assert mend.startswith(look.format(path) + "  # repair or remove it; ")
     assert then in mend
     assert len(shown) < 5000
     assert b"\x1b" not in shown
     assert b"root:" not in shown
     store = NftbanStore(spool_at(root), clock=lambda: time.time() + 61)
     list(store.take(time.time() + 61, "test", 1))
-    store.set_aside()
+    store.quarantine_broken()
     store.close()
     assert path.is_symlink() + path.exists() == (then == NEVER)
 
@@ -548,7 +551,7 @@ def test_a_handler_is_judged_as_the_user_that_runs_it(root: Path) -> None:
     """A program that root may run but the queue's owner may not is bad."""
     script = Path(f"/tmp/spooldeck-doctor-{os.getpid()}")
     script.write_text("#!/bin/sh\n")
-    handlers = {"report": InstalledProgram([str(script)], users.named("nobody"))}
+    handlers = {"report": InstalledProgram([str(script)], users.account_named("nobody"))}
     try:
         for mode, grade in ((0o700, Grade.BAD), (0o755, Grade.OK)):
             script.chmod(mode)
@@ -562,9 +565,9 @@ def test_kinds_without_a_handler(root: Path) -> None:
     for kind in ("feeds_sync", "feeds_sync", "report", "fine"):
         add(root, kind)
     alone, failing = findings(root, "kinds", handlers={"fine": InstalledProgram(["true"], None)})
-    assert alone.what == "2 feeds_sync tasks wait without a handler: they are left alone"
-    assert failing.what == "1 report task waits without a handler: they will fail at once"
-    assert "/etc/some.yaml" in alone.mend
+    assert alone.problem == "2 feeds_sync tasks wait without a handler: they are not claimed"
+    assert failing.problem == "1 report task waits without a handler: they will fail immediately"
+    assert "/etc/some.yaml" in alone.fix
 
 
 @pytest.mark.parametrize("sign", ["run/queue.lock", "metrics/queue.prom.tmp"])
@@ -576,8 +579,8 @@ def test_another_program_beside_us(root: Path, sign: str) -> None:
         (root / sign).write_text(f"{other.pid}\n{int(time.time())}\n")
         found = the_one(root, "beside")
         assert found.grade is Grade.WARN
-        assert found.what.startswith(f"{root}/{sign} is another program's, but ")
-        subprocess.run(found.mend.split(), check=True)
+        assert found.problem.startswith(f"{root}/{sign} is another program's, but ")
+        subprocess.run(found.fix.split(), check=True)
         assert the_one(root, "beside").grade is Grade.OK
         other.kill()
 
@@ -588,29 +591,33 @@ def test_many_mails_without_a_task_are_mended_by_one_command(root: Path) -> None
     for meta in kept:
         meta.parent.mkdir()
         meta.write_text("")
-    *named, more = findings(root, "spool", mail=place_facts.MailFacts(kept=[*map(str, kept)]))
-    assert [finding.mend.split()[-1] for finding in named] == [f"mail-{n}" for n in range(3)]
-    assert more.what == "and 2 more that no task sends"
-    assert more.mend.startswith(f"spooldeck --root {root} mail spool retry --all")
+    *named, more = findings(root, "spool", mail=place_facts.MailFacts(unsent=[*map(str, kept)]))
+    assert [finding.fix.split()[-1] for finding in named] == [f"mail-{n}" for n in range(3)]
+    assert more.problem == "and 2 more without a task"
+    assert more.fix.startswith(f"spooldeck --root {root} mail spool retry --all")
 
 
-SHUT = place_facts.MailFacts(shut="no mail transport is set up")
-HALTED = Stopped("curl", 1_795_167_600.0, "ana", "the relay moves")
+SHUT = place_facts.MailFacts(unavailable="no mail transport is set up")
+HALTED = TransportSuspension("curl", 1_795_167_600.0, "ana", "the relay moves")
 
 
 @pytest.mark.parametrize(
     ("mail", "waiting", "expected"),
     [
         (SHUT, 0, "ok no mail transport is set up"),
-        (SHUT._replace(wanted=True), 0, "warn no mail transport is set up"),
-        (SHUT, 2, "warn 2 mails wait, and none can be sent: no mail transport is set up"),
+        (SHUT._replace(is_wanted=True), 0, "warn no mail transport is set up"),
+        (SHUT, 2, "warn 2 mails wait, none can be sent: no mail transport is set up"),
         (
-            place_facts.MailFacts(shut="no mail transport: curl suspended", stopped=[HALTED]),
+            place_facts.MailFacts(
+                unavailable="no mail transport: curl suspended", suspended=[HALTED]
+            ),
             1,
             "warn 1 mail waits: curl suspended by ana since 2026-11-20 09:40:00Z: the relay moves",
         ),
         (
-            place_facts.MailFacts(shut="no token for transport curl", token_at=1_795_167_600.0),
+            place_facts.MailFacts(
+                unavailable="no token for transport curl", token_at=1_795_167_600.0
+            ),
             2,
             "ok 2 mails wait: no token for transport curl, the next token comes 2026-11-20",
         ),
@@ -629,6 +636,6 @@ def test_what_keeps_mail_from_being_sent(
     for _ in range(waiting):
         add(root, "mail_send")
     found = the_one(root, "mail", mail=mail)
-    assert f"{found.grade} {found.what}".startswith(expected)
-    if mail.stopped:
-        assert found.mend == f"spooldeck --root {root} mail resume curl"
+    assert f"{found.grade} {found.problem}".startswith(expected)
+    if mail.suspended:
+        assert found.fix == f"spooldeck --root {root} mail resume curl"

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from engine import verbs
 from engine.logs import task_events
-from engine.logs.log_tail import LogLine, contract_line, parse
-from engine.logs.task_events import Attempt, Event, EventKind
+from engine.logs.log_tail import LogLine, format_log_line, parse_log_line
+from engine.logs.task_events import Attempt, EventKind, TaskEvent
 from engine.model import Task
-from engine.policy import contract
+from engine.policy import contract_retries
 from engine.stores.memory import MemoryStore
 from engine.work import handlers
 from engine.work.handlers import Context, Failed, Fatal
-from engine.work.worker import Services, Worker
+from engine.work.worker import Worker, WorkerServices
 from tests.engine.builders import GOLDEN, log_line
 
 NOW = 1_800_000_000.0
@@ -24,7 +24,9 @@ ID = "20261120T094121Z-geoban_apply-c2c41696"
 
 def golden(name: str) -> list[LogLine]:
     """The lines of a log as the contract's program wrote it."""
-    return [parse(raw, name) for raw in (GOLDEN / name).read_bytes().splitlines(keepends=True)]
+    return [
+        parse_log_line(raw, name) for raw in (GOLDEN / name).read_bytes().splitlines(keepends=True)
+    ]
 
 
 KIND = "geoban_apply"
@@ -83,12 +85,12 @@ def test_a_line_that_names_a_task_is_an_event() -> None:
         rest: tuple[Any, ...] = ("", "", "", "", None)
         what, id, kind, error, transport, attempt = told + rest[len(told) - 1 :]
         line = log_line(text, NOW)
-        found = task_events.event(line)
+        found = task_events.parse_event(line)
         assert found is not None, text
         assert found[:7] == (NOW, id, kind, what, error, transport, line)
         assert found.attempt == attempt
         assert bool(found.mark) is bool(error)
-    assert [text for text in OTHERS if task_events.event(log_line(text))] == []
+    assert [text for text in OTHERS if task_events.parse_event(log_line(text))] == []
 
 
 OTHERS = [
@@ -106,16 +108,16 @@ def test_the_real_programs_logs_are_understood() -> None:
     for name in ("queue.log", "queue.processor-run.log", "mail.log"):
         for line in golden(name):
             names = any(words in line.text for words in ("Z-", "MAIL_SEND", "No mail"))
-            assert (task_events.event(line) is not None) is names, line.text
+            assert (task_events.parse_event(line) is not None) is names, line.text
 
     lines, known = golden("mail.log"), dict[str, str]()
-    whole = list(task_events.read(lines))
+    whole = list(task_events.read_events(lines))
     failed = [e for e in whole if e.what is EventKind.FAILED]
     assert [e.transport for e in failed] == ["sendmail"] * 6
     assert {e.mark for e in failed} == {failed[0].mark}
-    assert [told for line in lines for told in task_events.read([line], known)] == whole
+    assert [told for line in lines for told in task_events.read_events([line], known)] == whole
 
-    records = list(task_events.read(golden("delivery.jsonl")))
+    records = list(task_events.read_events(golden("delivery.jsonl")))
     assert [(e.what, e.transport, e.error) for e in records] == [
         (EventKind.SUCCEEDED, "sendmail", ""),
         *[(EventKind.BURIED, "sendmail", "send_failed_rc_1")] * 2,
@@ -126,7 +128,9 @@ def test_the_golden_history_has_its_attempts() -> None:
     """Three runs failed with one error; after a retry by hand one more run, counted from one,
     succeeded."""
     ident = "20261120T094115Z-geoban_apply-c2c41696"
-    tries = task_events.attempts(task_events.history(task_events.read(golden("queue.log")), ident))
+    tries = task_events.task_attempts(
+        task_events.task_history(task_events.read_events(golden("queue.log")), ident)
+    )
     outcomes = [
         (1, EventKind.WAITS),
         (2, EventKind.WAITS),
@@ -140,16 +144,16 @@ def test_the_golden_history_has_its_attempts() -> None:
 
 def an_event(
     what: EventKind, when: float | None = NOW, transport: str = "", **fields: object
-) -> Event:
+) -> TaskEvent:
     """An event of which only this matters."""
-    told = Event(when, "t", "x", what, "", transport, log_line("", when))
+    told = TaskEvent(when, "t", "x", what, "", transport, log_line("", when))
     return told._replace(**fields)  # type: ignore[arg-type]
 
 
 STARTED, FAILED, PUT_OFF = EventKind.STARTED, EventKind.FAILED, EventKind.PUT_OFF
 MAILED = [an_event(STARTED, transport="postfix"), an_event(FAILED, NOW + 1, "postfix")]
 OPEN = Attempt(1, NOW, None, None)
-Course = Sequence[tuple[EventKind, float] | Event]
+Course = Sequence[tuple[EventKind, float] | TaskEvent]
 COURSES: list[tuple[Course, list[Attempt]]] = [
     # events, some as seconds after NOW: the attempts that they add up to
     ([], []),
@@ -189,8 +193,10 @@ COURSES: list[tuple[Course, list[Attempt]]] = [
 def test_attempts_are_the_sum_of_the_lines() -> None:
     """Beginnings and ends in pairs, however many lines report them, and open without an end."""
     for course, tries in COURSES:
-        told = [one if isinstance(one, Event) else an_event(one[0], NOW + one[1]) for one in course]
-        assert list(task_events.attempts(told)) == tries
+        told = [
+            one if isinstance(one, TaskEvent) else an_event(one[0], NOW + one[1]) for one in course
+        ]
+        assert list(task_events.task_attempts(told)) == tries
 
 
 def test_a_history_is_in_the_order_of_time() -> None:
@@ -201,7 +207,7 @@ def test_a_history_is_in_the_order_of_time() -> None:
         an_event(EventKind.STARTED, NOW, id="other"),
         an_event(EventKind.QUEUED, NOW),
     ]
-    assert [e.what for e in task_events.history(told, "t")] == [
+    assert [e.what for e in task_events.task_history(told, "t")] == [
         EventKind.QUEUED,
         EventKind.STARTED,
         EventKind.FAILED,
@@ -219,17 +225,19 @@ def test_our_own_worker_is_understood() -> None:
             raise fate
 
     def note(level: str, text: str) -> None:
-        log.append(parse(contract_line(level, text, NOW), "queue.log"))
+        log.append(parse_log_line(format_log_line(level, text, NOW), "queue.log"))
 
     store = MemoryStore()
     tasks = [verbs.enqueue("sync", NOW, f"0000000{n}", name) for n, name in enumerate(fates)]
     for task in tasks:
         store.swap(None, task)
     handled: dict[str, handlers.Handler] = {"sync": handler}
-    worker = Worker(store, handled, contract(), services=Services(log=note), clock=lambda: NOW)
-    worker.work(until_idle=True)
-    told = list(task_events.read(log))
-    ends = [task_events.attempts(task_events.history(told, task.id)) for task in tasks]
+    worker = Worker(
+        store, handled, contract_retries(), services=WorkerServices(log=note), clock=lambda: NOW
+    )
+    worker.process_all(until_idle=True)
+    told = list(task_events.read_events(log))
+    ends = [task_events.task_attempts(task_events.task_history(told, task.id)) for task in tasks]
     assert [[(t.number, t.outcome, t.error) for t in tries] for tries in ends] == [
         [(1, EventKind.WAITS, "421 later")],
         [(1, EventKind.BURIED, "550 never")],
@@ -252,4 +260,4 @@ def test_an_id_names_its_kind() -> None:
 def test_no_line_is_too_odd(text: str, when: float | None) -> None:
     """Whatever stands in a log, reading it fails on none."""
     for head in ("", "Task ", "MAIL_SEND_RESULT ", "Processing task: "):
-        list(task_events.read([LogLine(when, "", head + text, "x")]))
+        list(task_events.read_events([LogLine(when, "", head + text, "x")]))

@@ -10,23 +10,23 @@ from hypothesis import strategies as st
 
 from engine.logs import task_events
 from engine.logs.log_tail import LogLine
-from engine.logs.task_events import Event
+from engine.logs.task_events import TaskEvent
 from engine.model import Missing, Problem, State, Task
 from engine.replay.outcomes import (
-    GRACE,
-    Known,
+    COUNTER_DELAY_SECONDS,
+    KnownOutcome,
     ObservedChange,
     OutcomeTracker,
     ReplayOutcome,
     SentTask,
-    judge,
-    mark_of,
+    determine_outcome,
+    fingerprint_of,
 )
 from tests.engine.builders import NOW
 from tests.tables import each
 
 ERROR = "421 4.7.0 try again later"
-MARK = mark_of(ERROR)
+MARK = fingerprint_of(ERROR)
 
 
 def ident(number: int = 1) -> str:
@@ -45,12 +45,12 @@ def a_task(state: State, number: int = 1, **fields: Any) -> Task:
     return replace(task, **fields)
 
 
-def said(*texts: str, number: int = 1, when: float | None = NOW + 1) -> list[Event]:
+def said(*texts: str, number: int = 1, when: float | None = NOW + 1) -> list[TaskEvent]:
     """What the queue's log says of it."""
     lines = [
         LogLine(when, "INFO", text.replace("ID", ident(number)), "queue.log") for text in texts
     ]
-    return list(task_events.read(lines))
+    return list(task_events.read_events(lines))
 
 
 MISSING = Missing(ident())
@@ -77,62 +77,70 @@ WAITING, RUNS, FAILS, TAKEN = (
     ReplayOutcome.FAILED,
     ReplayOutcome.TAKEN,
 )
-TOUCHED = "waits to be run; somebody touched it since it was sent"
+TOUCHED = "waits for a worker; changed by another process since it was sent"
 PUT_BACK, NOT_RUN = (
-    "somebody put it back where it was",
-    "somebody gave up on it; no run of it failed",
+    "put back by another process",
+    "moved to the dead-letter queue without a failed run",
 )
-GAVE_UP = "failed, and was given up on again"
-TRIED = Known(FAILS, f"failed, and is to be tried again: {ERROR}", MARK)
+GAVE_UP = "failed, dead again"
+TRIED = KnownOutcome(FAILS, f"failed, will retry: {ERROR}", MARK)
 DIRTY = "bad \x1b[2J"
 TOKEN: dict[str, Any] = {"attempts": 0, "error": TOKENLESS}
 PENDING, ACTIVE = State.PENDING, State.ACTIVE
-SEEN: list[tuple[Task | Missing | None, Known]] = [
-    (None, Known(WAITING, "was sent, and not looked at since", untouched=True)),
-    (a_task(PENDING, rev="r1"), Known(WAITING, "waits to be run", untouched=True)),
+SEEN: list[tuple[Task | Missing | None, KnownOutcome]] = [
+    (None, KnownOutcome(WAITING, "sent, not looked up since", is_untouched=True)),
+    (a_task(PENDING, rev="r1"), KnownOutcome(WAITING, "waits for a worker", is_untouched=True)),
     # claimed and given back, or promoted
-    (a_task(PENDING), Known(WAITING, TOUCHED)),
+    (a_task(PENDING), KnownOutcome(WAITING, TOUCHED)),
     (a_task(PENDING, **AGAIN), TRIED),
     # of a store that does not count attempts
     (a_task(PENDING, attempts=None, error=ERROR), TRIED),
     # claimed and given back until it has a token, and claimed again
-    (a_task(PENDING, **TOKEN), Known(WAITING, f"was not attempted: {TOKENLESS}")),
-    (a_task(ACTIVE, **TOKEN), Known(RUNS, "is being run")),
-    (a_task(ACTIVE), Known(RUNS, "is being run")),
-    (a_task(ACTIVE, **AGAIN), Known(RUNS, "is being run again", MARK)),
-    (dead(), Known(FAILS, f"{GAVE_UP}: {ERROR}", MARK, final=True)),
-    (dead(error=DIRTY), Known(FAILS, f"{GAVE_UP}: bad \ufffd[2J", mark_of(DIRTY), final=True)),
+    (a_task(PENDING, **TOKEN), KnownOutcome(WAITING, f"not attempted: {TOKENLESS}")),
+    (a_task(ACTIVE, **TOKEN), KnownOutcome(RUNS, "running")),
+    (a_task(ACTIVE), KnownOutcome(RUNS, "running")),
+    (a_task(ACTIVE, **AGAIN), KnownOutcome(RUNS, "running again", MARK)),
+    (dead(), KnownOutcome(FAILS, f"{GAVE_UP}: {ERROR}", MARK, is_final=True)),
+    (
+        dead(error=DIRTY),
+        KnownOutcome(FAILS, f"{GAVE_UP}: bad \ufffd[2J", fingerprint_of(DIRTY), is_final=True),
+    ),
     # dead since long before it was sent
-    (dead(extra={"dead_since": f"{NOW - 1:.0f}"}), Known(TAKEN, PUT_BACK, final=True)),
-    (dead(error=""), Known(TAKEN, NOT_RUN, final=True)),
-    (a_task(State.HELD), Known(TAKEN, "somebody holds it", final=True)),
-    (a_task(State.TRASH), Known(TAKEN, "somebody purged it", final=True)),
-    (a_task(State.DONE), Known(ReplayOutcome.DELIVERED, "its store has it as done", final=True)),
+    (dead(extra={"dead_since": f"{NOW - 1:.0f}"}), KnownOutcome(TAKEN, PUT_BACK, is_final=True)),
+    (dead(error=""), KnownOutcome(TAKEN, NOT_RUN, is_final=True)),
+    (a_task(State.HELD), KnownOutcome(TAKEN, "held by another process", is_final=True)),
+    (a_task(State.TRASH), KnownOutcome(TAKEN, "purged by another process", is_final=True)),
+    (a_task(State.DONE), KnownOutcome(ReplayOutcome.DELIVERED, "done (store)", is_final=True)),
 ]
 
 
 @each(("seen", "known"), SEEN)
-def test_the_state_of_a_task_decides_its_outcome(seen: Task | Missing | None, known: Known) -> None:
+def test_the_state_of_a_task_decides_its_outcome(
+    seen: Task | Missing | None, known: KnownOutcome
+) -> None:
     """A task that is somewhere is believed before any line of a log."""
-    assert judge(a_sent(), seen, ()) == known
+    assert determine_outcome(a_sent(), seen, ()) == known
     if seen is not None:
-        assert judge(a_sent(), seen, said(BEGUN, DONE)) == known
+        assert determine_outcome(a_sent(), seen, said(BEGUN, DONE)) == known
 
 
-OK = Known(ReplayOutcome.DELIVERED, "the log says that it succeeded", final=True)
-NOT_YET = "has left; nothing says yet what became of it"
-NOTHING = Known(WAITING, NOT_YET)
-RUNNING = Known(RUNS, f"was begun, and {NOT_YET}")
-LOG = "the log says that it failed"
-TOLD: list[tuple[list[Event], Known]] = [
+OK = KnownOutcome(ReplayOutcome.DELIVERED, "succeeded (log)", is_final=True)
+NOT_YET = "left the queue; no outcome recorded yet"
+NOTHING = KnownOutcome(WAITING, NOT_YET)
+RUNNING = KnownOutcome(RUNS, f"started and {NOT_YET}")
+LOG = "failed (log)"
+TOLD: list[tuple[list[TaskEvent], KnownOutcome]] = [
     (said(BEGUN, DONE), OK),
     (said(SENT_OK), OK),
     (said(BEGUN, DONE, when=None), OK),
     (said(BEGUN, FAILED, WAITS, BEGUN, DONE), OK),
-    (said(BEGUN, FAILED, WAITS), Known(FAILS, f"{LOG} and is to be tried again: {ERROR}", MARK)),
-    (said(BEGUN, FAILED), Known(FAILS, f"{LOG}: {ERROR}", MARK)),
+    (said(BEGUN, FAILED, WAITS), KnownOutcome(FAILS, f"{LOG}, will retry: {ERROR}", MARK)),
+    (said(BEGUN, FAILED), KnownOutcome(FAILS, f"{LOG}: {ERROR}", MARK)),
     # buried, and purged from there
-    (said(BEGUN, FAILED, BURIED), Known(FAILS, f"{LOG} and was given up on: {ERROR}", MARK)),
+    (
+        said(BEGUN, FAILED, BURIED),
+        KnownOutcome(FAILS, f"{LOG}, moved to the dead-letter queue: {ERROR}", MARK),
+    ),
     (said(BEGUN), RUNNING),
     # run, but its outcome was not stored
     (said(BEGUN, UNSETTLED), RUNNING),
@@ -147,17 +155,19 @@ def test_the_log_decides_the_outcome_of_a_missing_task() -> None:
     """A missing task proves nothing; the log since it was sent has the outcome, however late;
     without a line it is unknown after a while, unless the counter rose for it."""
     for told, known in TOLD:
-        assert judge(a_sent(), MISSING, told, silent=1) == known, told
-    assert judge(a_sent(), MISSING, said(BEGUN, DONE), silent=1e6) == OK
-    neither = "neither a log nor a counter says what became of it"
+        assert determine_outcome(a_sent(), MISSING, told, silent=1) == known, told
+    assert determine_outcome(a_sent(), MISSING, said(BEGUN, DONE), silent=1e6) == OK
+    neither = "neither log nor counter records the outcome"
     for told, why in (
-        ([], f"has left; {neither}"),
-        (said(BEGUN), f"was begun and has left; {neither}"),
+        ([], f"left the queue; {neither}"),
+        (said(BEGUN), f"started and left the queue; {neither}"),
     ):
-        unknown = judge(a_sent(), MISSING, told, silent=120, timeout=120)
-        assert unknown == Known(ReplayOutcome.UNKNOWN, why)
-    why = "left without a line in the log; the counter rose for it"
-    assert judge(a_sent(), MISSING, (), counted=True) == Known(ReplayOutcome.DELIVERED, why)
+        unknown = determine_outcome(a_sent(), MISSING, told, silent=120, timeout=120)
+        assert unknown == KnownOutcome(ReplayOutcome.UNKNOWN, why)
+    why = "left without a log line; the processed counter rose"
+    assert determine_outcome(a_sent(), MISSING, (), counted=True) == KnownOutcome(
+        ReplayOutcome.DELIVERED, why
+    )
 
 
 def followed(*sent: SentTask, timeout: float = 120) -> OutcomeTracker:
@@ -170,13 +180,13 @@ def followed(*sent: SentTask, timeout: float = 120) -> OutcomeTracker:
 
 def fates_of(changes: Sequence[ObservedChange]) -> dict[int, ReplayOutcome]:
     """The news, by number."""
-    return {change.sent.nth: change.after.fate for change in changes}
+    return {change.sent.nth: change.after.outcome for change in changes}
 
 
 def gone(fates: OutcomeTracker, *numbers: int, now: float = NOW) -> None:
     """These were looked for, and are nowhere."""
     ids = {ident(number) for number in numbers}
-    fates.see(ids, [Missing(one) for one in sorted(ids)], now)
+    fates.add_scan(ids, [Missing(one) for one in sorted(ids)], now)
 
 
 def test_a_settled_task_is_looked_at_no_more() -> None:
@@ -184,66 +194,70 @@ def test_a_settled_task_is_looked_at_no_more() -> None:
     before its turn. A task that fails, and is delivered by a second run, has one first outcome:
     the failure."""
     fates = followed(a_sent(1), a_sent(2), a_sent(3))
-    fates.hear(said(BEGUN, DONE, number=2))
+    fates.add_events(said(BEGUN, DONE, number=2))
     gone(fates, 2)
-    assert fates_of(list(fates.settle(NOW))) == {2: ReplayOutcome.DELIVERED}
-    assert [fates.ask(1), fates.ask(1), fates.ask(1)] == [(ident(1),), (ident(3),), (ident(1),)]
+    assert fates_of(list(fates.pop_changes(NOW))) == {2: ReplayOutcome.DELIVERED}
+    assert [fates.next_lookups(1), fates.next_lookups(1), fates.next_lookups(1)] == [
+        (ident(1),),
+        (ident(3),),
+        (ident(1),),
+    ]
     many = followed(*(a_sent(number) for number in range(50)))
-    many.hear(said(BEGUN, number=40))
-    assert many.ask(2) == (ident(40), ident(0))
+    many.add_events(said(BEGUN, number=40))
+    assert many.next_lookups(2) == (ident(40), ident(0))
 
     fates, changes = followed(a_sent()), list[ObservedChange]()
     for state in (State.PENDING, State.ACTIVE):
-        fates.see({ident()}, [a_task(state, **AGAIN)], NOW)
-        changes += fates.settle(NOW)
-    fates.hear(said(BEGUN, DONE))
+        fates.add_scan({ident()}, [a_task(state, **AGAIN)], NOW)
+        changes += fates.pop_changes(NOW)
+    fates.add_events(said(BEGUN, DONE))
     gone(fates, 1)
-    changes += fates.settle(NOW)
-    assert [change.first for change in changes] == [True, False, False]
-    assert changes[-1].after.fate is ReplayOutcome.DELIVERED
+    changes += fates.pop_changes(NOW)
+    assert [change.is_first_outcome for change in changes] == [True, False, False]
+    assert changes[-1].after.outcome is ReplayOutcome.DELIVERED
 
 
 def test_a_task_on_its_way_an_undone_one_and_a_counter_that_restarts() -> None:
     """Nothing new is reported of a task between two places, or unreadable now, nor of one that was
     undone, wherever it is then; a counter that fell counts from there."""
     fates = followed(a_sent())
-    fates.see({ident()}, [a_task(State.ACTIVE)], NOW)
-    assert len(list(fates.settle(NOW))) == 1
-    fates.see({ident()}, [], NOW)
-    fates.see({ident()}, [Problem(f"work/{ident()}.task", "cannot be read now")], NOW)
-    assert list(fates.settle(NOW + 1e6)) == []
+    fates.add_scan({ident()}, [a_task(State.ACTIVE)], NOW)
+    assert len(list(fates.pop_changes(NOW))) == 1
+    fates.add_scan({ident()}, [], NOW)
+    fates.add_scan({ident()}, [Problem(f"work/{ident()}.task", "cannot be read now")], NOW)
+    assert list(fates.pop_changes(NOW + 1e6)) == []
 
     fates = followed(a_sent(1), a_sent(2))
     for finished in (100, 101, None, 0, 1):
-        fates.count(finished)
+        fates.add_count(finished)
     gone(fates, 1, 2)
-    assert fates_of(list(fates.settle(NOW + GRACE))) == {
+    assert fates_of(list(fates.pop_changes(NOW + COUNTER_DELAY_SECONDS))) == {
         1: ReplayOutcome.DELIVERED,
         2: ReplayOutcome.DELIVERED,
     }
 
     fates = followed(a_sent(1), a_sent(2))
-    (back,) = fates.take_back([ident(1), ident(77)])
-    fates.see({ident(1)}, [a_task(State.DEAD)], NOW)
+    (back,) = fates.remove([ident(1), ident(77)])
+    fates.add_scan({ident(1)}, [a_task(State.DEAD)], NOW)
     assert back[0] == a_sent(1)
-    assert (fates.open, list(fates.settle(NOW))) == (1, [])
+    assert (fates.open, list(fates.pop_changes(NOW))) == (1, [])
 
 
 def calls_of_settle(amount: int) -> list[int]:
     """Calls of a turn without any news, and of one with a count, of so many missing tasks."""
     fates = followed(*(a_sent(number) for number in range(amount)))
-    fates.count(0)
+    fates.add_count(0)
     gone(fates, *range(amount))
-    for seconds in (0, GRACE, 500):
-        list(fates.settle(NOW + seconds))
+    for seconds in (0, COUNTER_DELAY_SECONDS, 500):
+        list(fates.pop_changes(NOW + seconds))
     costs = []
     for finished in (0, 1):
-        fates.count(finished)
+        fates.add_count(finished)
         calls: list[str] = []
         before = sys.getprofile()
         sys.setprofile(lambda frame, event, arg: calls.append(event))  # noqa: B023
         try:
-            list(fates.settle(NOW + 501))
+            list(fates.pop_changes(NOW + 501))
         finally:
             sys.setprofile(before)
         costs.append(sum(event in ("call", "c_call") for event in calls))
@@ -260,7 +274,7 @@ def test_a_turn_costs_the_same_however_many_tasks_are_missing() -> None:
         st.tuples(
             st.integers(0, 4),
             st.sampled_from(["gone", "line", "other", "count", "pending"]),
-            st.sampled_from([0.0, 0.5, GRACE, 60.0, 120.0]),
+            st.sampled_from([0.0, 0.5, COUNTER_DELAY_SECONDS, 60.0, 120.0]),
         ),
         max_size=30,
     )
@@ -269,11 +283,11 @@ def test_nothing_that_comes_due_is_missed(happened: list[tuple[int, str, float]]
     """What is known after each turn is what judging every task from the beginning would say."""
     sent = [a_sent(number) for number in range(5)]
     fates, now, finished, told_done = followed(*sent), NOW + 1, 0, 0
-    known = dict.fromkeys(range(5), judge(sent[0], None, ()))
+    known = dict.fromkeys(range(5), determine_outcome(sent[0], None, ()))
     seen: dict[int, Task | Missing | None] = dict.fromkeys(range(5))
     since: dict[int, float] = {}
-    told: dict[int, list[Event]] = {number: [] for number in range(5)}
-    fates.count(finished)
+    told: dict[int, list[TaskEvent]] = {number: [] for number in range(5)}
+    fates.add_count(finished)
     for number, what, seconds in happened:
         now += seconds
         if what == "gone" and not isinstance(seen[number], Missing):
@@ -281,32 +295,32 @@ def test_nothing_that_comes_due_is_missed(happened: list[tuple[int, str, float]]
             seen[number], since[number] = Missing(ident(number)), now
         elif what == "pending":
             task = a_task(State.PENDING, number)
-            fates.see({ident(number)}, [task], now)
+            fates.add_scan({ident(number)}, [task], now)
             seen[number] = task
             since.pop(number, None)
         elif what in ("line", "other"):
             lines = said(BEGUN, DONE, number=number if what == "line" else 77, when=now)
-            fates.hear(lines)
+            fates.add_events(lines)
             told_done += 1
             if what == "line":
                 told[number] += lines
         elif what == "count":
             finished += 1
-            fates.count(finished)
-        for change in fates.settle(now):
+            fates.add_count(finished)
+        for change in fates.pop_changes(now):
             known[change.sent.nth] = change.after
         spare = max(0, finished - told_done)
-        for nth in (n for n in range(5) if not known[n].final):
+        for nth in (n for n in range(5) if not known[n].is_final):
             silent = now - since[nth] if nth in since else 0.0
-            expected = judge(sent[nth], seen[nth], told[nth], silent)
-            unsaid = expected.fate in (
+            expected = determine_outcome(sent[nth], seen[nth], told[nth], silent)
+            unsaid = expected.outcome in (
                 ReplayOutcome.WAITING,
                 ReplayOutcome.RUNNING,
                 ReplayOutcome.UNKNOWN,
             )
-            if spare and nth in since and silent >= GRACE and unsaid:
+            if spare and nth in since and silent >= COUNTER_DELAY_SECONDS and unsaid:
                 spare -= 1
-                expected = judge(sent[nth], seen[nth], told[nth], silent, counted=True)
+                expected = determine_outcome(sent[nth], seen[nth], told[nth], silent, counted=True)
             assert known[nth] == expected
 
 
@@ -323,23 +337,23 @@ def test_a_settled_task_is_never_told_of_again(happened: list[tuple[int, str, fl
     fates, now, finished = followed(*(a_sent(n) for n in range(5))), NOW, 10
     final: set[int] = set()
     firsts: list[int] = []
-    fates.count(finished)
+    fates.add_count(finished)
     for number, what, seconds in happened:
         now += seconds
         if what == "gone":
             gone(fates, number, now=now)
         elif what == "line":
-            fates.hear(said(BEGUN, DONE, number=number, when=now))
+            fates.add_events(said(BEGUN, DONE, number=number, when=now))
         elif what == "count":
             finished += 1
-            fates.count(finished)
+            fates.add_count(finished)
         else:
-            fates.see({ident(number)}, [a_task(State(what), number, error=ERROR)], now)
-        for change in fates.settle(now):
+            fates.add_scan({ident(number)}, [a_task(State(what), number, error=ERROR)], now)
+        for change in fates.pop_changes(now):
             assert change.sent.nth not in final
             assert change.before != change.after
-            firsts += [change.sent.nth] * change.first
-            if change.after.final:
+            firsts += [change.sent.nth] * change.is_first_outcome
+            if change.after.is_final:
                 final.add(change.sent.nth)
     assert len(firsts) == len(set(firsts))
     assert fates.open == 5 - len(final)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from engine.locks.token_buckets import Buckets
-from engine.monitor.prometheus import Counters
+from engine.locks.token_buckets import TokenBuckets
+from engine.monitor.prometheus import CounterFiles
 from engine.policy import Rate
 from engine.system import files
 from engine.system.files import Refused
@@ -25,7 +25,7 @@ def here(tmp_path: Path) -> Iterator[int]:
     os.close(fd)
 
 
-def guarded(name: str, here: int, limit: int = files.TASK_LIMIT) -> bytes:
+def guarded(name: str, here: int, limit: int = files.MAX_TASK_BYTES) -> bytes:
     """Read a file as the engine reads foreign ones."""
     fd = files.open_guarded(name, here)
     try:
@@ -76,14 +76,14 @@ def test_a_folder_is_not_opened_through_a_link(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=link):
         files.open_folder(str(root / "link"))
     for given_root in (str(root), f"{root}/"):
-        fd, name = files.open_below(given_root, f"{root}/a/b/c")
+        fd, name = files.open_parent_below(given_root, f"{root}/a/b/c")
         assert os.path.samestat(os.fstat(fd), (root / "a" / "b").stat())
         os.close(fd)
         assert name == "c"
     with pytest.raises(OSError, match=link):
-        files.open_below(str(root), f"{root}/link/b/c")
+        files.open_parent_below(str(root), f"{root}/link/b/c")
     with pytest.raises(FileNotFoundError):
-        files.open_below(str(root), f"{root}/none/c")
+        files.open_parent_below(str(root), f"{root}/none/c")
 
 
 def test_a_folder_s_last_files_go_in_an_order_that_the_disk_keeps(
@@ -92,13 +92,13 @@ def test_a_folder_s_last_files_go_in_an_order_that_the_disk_keeps(
     """Each of the last files is deleted after an fsync of the deletions before it; there is no
     fsync where there are not two of them."""
     steps: list[str] = []
-    forget = files.forget
+    forget = files.unlink_quietly
 
     def forgotten(name: str, dir_fd: int) -> None:
         steps.append(name)
         forget(name, dir_fd)
 
-    monkeypatch.setattr(files, "forget", forgotten)
+    monkeypatch.setattr(files, "unlink_quietly", forgotten)
     monkeypatch.setattr(files, "fsync", lambda fd: steps.append("fsync"))
     folder = files.open_folder(str(tmp_path))
     for names in ("abxy", "abx", "ab"):
@@ -114,11 +114,11 @@ def test_a_folder_s_last_files_go_in_an_order_that_the_disk_keeps(
 @each(
     ("tail", "refused"),
     [
-        ("/../x", "does not lie plainly below"),
-        ("/link/x", "lies behind link, a symbolic link or no folder"),
-        ("/x/y", "lies behind x, a symbolic link or no folder"),
+        ("/../x", "is not a plain path below"),
+        ("/link/x", "is behind link, a symbolic link or not a folder"),
+        ("/x/y", "is behind x, a symbolic link or not a folder"),
         ("/a link", "is a symbolic link"),
-        *(("/a", "is no regular file"), ("/fifo", "is no regular file")),
+        *(("/a", "is not a regular file"), ("/fifo", "is not a regular file")),
     ],
 )
 def test_only_a_file_lies_below(tmp_path: Path, tail: str, refused: str) -> None:
@@ -131,19 +131,19 @@ def test_only_a_file_lies_below(tmp_path: Path, tail: str, refused: str) -> None
     (root / "a link").symlink_to("x")
     os.mkfifo(root / "fifo")
     with pytest.raises(Refused, match=refused):
-        files.is_below(str(root), f"{root}{tail}")
-    assert files.is_below(str(root), f"{root}/x")
-    assert not files.is_below(str(root), f"{root}/a/x")
+        files.is_file_below(str(root), f"{root}{tail}")
+    assert files.is_file_below(str(root), f"{root}/x")
+    assert not files.is_file_below(str(root), f"{root}/a/x")
     with pytest.raises(FileNotFoundError):
-        files.is_below(str(root), f"{root}/none/x")
+        files.is_file_below(str(root), f"{root}/none/x")
 
     (tmp_path / "data").symlink_to("real")
     (tmp_path / "real" / "link").symlink_to("mail")
-    assert files.is_below(f"{data}/mail", f"{data}/mail/x", data)
+    assert files.is_file_below(f"{data}/mail", f"{data}/mail/x", data)
     with pytest.raises(Refused, match="link"):
-        files.is_below(f"{data}/link", f"{data}/link/x", data)
-    with pytest.raises(Refused, match="does not lie plainly below"):
-        files.is_below(f"{data}/none", "/etc/passwd", data)
+        files.is_file_below(f"{data}/link", f"{data}/link/x", data)
+    with pytest.raises(Refused, match="is not a plain path below"):
+        files.is_file_below(f"{data}/none", "/etc/passwd", data)
 
 
 def test_a_stat_identifies_a_file_and_a_flock_its_holder(tmp_path: Path) -> None:
@@ -156,9 +156,9 @@ def test_a_stat_identifies_a_file_and_a_flock_its_holder(tmp_path: Path) -> None
     os.utime(moved, ns=(before.st_atime_ns, before.st_mtime_ns))
     renamed = moved.stat()
     moved.write_text("ab")
-    assert files.same_file(before, renamed)
-    assert files.revision(before) != files.revision(renamed)
-    assert not files.same_file(renamed, moved.stat())
+    assert files.is_same_file(before, renamed)
+    assert files.file_revision(before) != files.file_revision(renamed)
+    assert not files.is_same_file(renamed, moved.stat())
 
     first, second = (os.open(moved, os.O_RDWR) for _ in range(2))
     with files.Flock(first):
@@ -177,12 +177,12 @@ def test_a_new_file_is_new(tmp_path: Path, here: int) -> None:
     (tmp_path / "link").symlink_to("elsewhere")
     for name in ("x", "link"):
         with pytest.raises(FileExistsError):
-            files.create(name, here, None)
-    os.close(files.create("new", here, None))
+            files.create_file(name, here, None)
+    os.close(files.create_file("new", here, None))
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o640
     assert not (tmp_path / "elsewhere").exists()
     for _ in range(2):
-        files.forget("x", here)
+        files.unlink_quietly("x", here)
     assert not (tmp_path / "x").exists()
 
 
@@ -207,7 +207,7 @@ def test_a_published_file_is_there_as_a_whole(
     path = tmp_path / "queue.prom"
     path.write_text("old")
     with path.open() as old:
-        files.publish(str(path), b"new")
+        files.replace_file(str(path), b"new")
         assert old.read() == "old"
 
     def full(fd: int, data: bytes) -> int:
@@ -215,7 +215,7 @@ def test_a_published_file_is_there_as_a_whole(
 
     monkeypatch.setattr(files, "write", full)
     with pytest.raises(OSError, match="No space left") as raised:
-        files.publish(str(path), b"newer")
+        files.replace_file(str(path), b"newer")
     assert str(raised.value.filename).startswith(f"{path}.")
     assert path.read_bytes() == b"new"
     assert [p.name for p in tmp_path.iterdir()] == ["queue.prom"]
@@ -237,7 +237,7 @@ def test_what_root_makes_belongs_to_the_owner_of_its_folder(tmp_path: Path) -> N
     """Root leaves nothing behind that the spool's owner could not change."""
     os.chown(tmp_path, 12345, 54321)
     files.make_folders(f"{tmp_path}/a/b")
-    files.publish(f"{tmp_path}/a/p", b"")
+    files.replace_file(f"{tmp_path}/a/p", b"")
     files.append(f"{tmp_path}/a/l", b"")
     for made in ("a", "a/b", "a/p", "a/l"):
         owner = (tmp_path / made).stat()
@@ -254,13 +254,13 @@ def test_a_value_is_written_for_any_shell() -> None:
         "caf\u00e9\u202e\udcff\x9b": 'K="caf____"',
         "!#'~;&|<>*": 'K="!#\'~;&|<>*"',
     }
-    assert {value: files.assignment("K", value)[:-1] for value in written} == written
+    assert {value: files.format_assignment("K", value)[:-1] for value in written} == written
 
 
 KEY, CLOSING, CONTROL = "expected KEY", "has no closing quote", "a control character"
-MORE = "something else than a comment"
+MORE = "unexpected characters after K"
 OTHERWISE: dict[str, tuple[bytes, ...]] = {
-    "a comment holds a control character": (b'# \x1b\nK="v"\n',),
+    "control character in a comment": (b'# \x1b\nK="v"\n',),
     "empty: a write was interrupted": (b"",),
     "no newline at its end": (b'K="v"',),
     "not UTF-8 at byte 3": (b'K="\xff"\n',),
@@ -268,16 +268,16 @@ OTHERWISE: dict[str, tuple[bytes, ...]] = {
     KEY: (b' K="v"\n', b'="v"\n', b'0K="v"\n', b'K-L="v"\n', b'export K="v"\n', b"junk\n"),
     f"line 1: {KEY}": ('\u00c9="v"\n'.encode(),),
     f"line 1: K {CLOSING}": (b'K="v\n', b'K="v\nw"\n'),
-    "goes on in the next line": (b'K="v\\\n',),
+    "continues in the next line": (b'K="v\\\n',),
     "line 1": (b'K="a\\nb\\"\n"\n',),
     CLOSING: (b'K="v\\"\n',),
-    "holds an unescaped \\$": (b'K="$(id)"\n',),
-    "holds an unescaped `": (b'K="`id`"\n',),
+    "has an unescaped \\$": (b'K="$(id)"\n',),
+    "has an unescaped `": (b'K="`id`"\n',),
     MORE: (b'K="v"; id\n', b'K="v"#c\n', b'K="v"w\n', b'K="v" w\n', b'K="v"\r\n'),
     CONTROL: (b'K="v\r"\n', b'K="\x1b"\n', b'K="\x00"\n'),
     "line 3: unknown key L": (b'\n\nL="v"\n',),
-    "line 2: K a second time": (b'K="v"\nK="w"\n',),
-    "line 1: K holds a backslash behind a non-ASCII character": ('K="\u4f60\\\\"\n'.encode(),),
+    "line 2: K is repeated": (b'K="v"\nK="w"\n',),
+    "line 1: K has a backslash after a non-ASCII character": ('K="\u4f60\\\\"\n'.encode(),),
 }
 
 
@@ -311,7 +311,7 @@ def test_the_real_programs_task_files_are_read_and_written() -> None:
         values = files.parse_assignments(data, lambda key: key.startswith("TASK_"))
         assert list(values)[:2] == ["TASK_ID", "TASK_TYPE"]
         assert len(values) == (10 if path.name == "dlq.task" else 8)
-        assert files.assignments(values) == data
+        assert files.format_assignments(values) == data
 
 
 def test_the_real_programs_mail_metadata_is_read() -> None:
@@ -325,8 +325,8 @@ def test_the_real_programs_mail_metadata_is_read() -> None:
     bad = (GOLDEN / "spool.file.injection.meta.sh").read_bytes()
     values = read(good)
     assert values["MAIL_SUBJECT"] == "[ALERT] Service failed"
-    assert files.assignments(values) == good
-    with pytest.raises(Refused, match="line 2: MAIL_SUBJECT"):
+    assert files.format_assignments(values) == good
+    with pytest.raises(Refused, match="line 2: unexpected characters after MAIL_SUBJECT"):
         read(bad)
     literal = read(bad, files.MAIL_RAW)
     assert literal["MAIL_SUBJECT"] == '[ALERT] "quoted" $(touch /tmp/pwned) `id`'
@@ -341,13 +341,13 @@ OTHER = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root is redirected by other users")
 
 WAYS: dict[str, Callable[[Path], object]] = {
-    "walk": lambda path: os.close(files.walk(str(path))),
+    "walk": lambda path: os.close(files.open_path(str(path))),
     "open": lambda path: os.close(files.open_folder(f"{path}/inner")),
-    "reach": lambda path: os.close(files.reach(f"{path}/inner", str(path))),
-    "list": lambda path: files.listed(str(path)),
+    "reach": lambda path: os.close(files.open_dir_path(f"{path}/inner", str(path))),
+    "list": lambda path: files.list_names(str(path)),
     "make": lambda path: files.make_folder(f"{path}/made"),
     "make all": lambda path: files.make_folders(f"{path}/made/deeper"),
-    "publish": lambda path: files.publish(f"{path}/inner/made", b""),
+    "publish": lambda path: files.replace_file(f"{path}/inner/made", b""),
     "append": lambda path: files.append(f"{path}/inner/made", b""),
     "read": lambda path: os.close(files.open_file(f"{path}/file")),
 }
@@ -410,15 +410,15 @@ def test_a_fifo_and_a_loop_of_links_keep_nobody_waiting(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     os.close(files.open_file(str(tmp_path / "fifo")))
     with pytest.raises(OSError, match="symbolic links"):
-        files.walk(str(tmp_path / "loop"))
+        files.open_path(str(tmp_path / "loop"))
 
 
 def _count(folder: Path) -> None:
-    Counters(str(folder)).add("n")
+    CounterFiles(str(folder)).add("n")
 
 
 def _spend(folder: Path) -> None:
-    Buckets(str(folder / "buckets"), {"mail": Rate(40, 5)}, lambda: 1e9).spend("mail")
+    TokenBuckets(str(folder / "buckets"), {"mail": Rate(40, 5)}, lambda: 1e9).spend("mail")
 
 
 @each(("change", "lock"), [(_count, "n.lock"), (_spend, "buckets")])

@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from engine.index import regexp_operator
 from engine.index.filter_language import (
     FIELDS,
-    LONGEST,
-    NOTHING,
-    SEARCHED,
+    MAX_FILTER_CHARS,
+    NO_FILTER,
+    SEARCHED_COLUMNS,
     BadFilter,
-    parse,
-    written,
+    format_term,
+    parse_filter,
 )
-from engine.index.filter_tasks import sieve
+from engine.index.filter_tasks import select_matching
 from engine.index.reader import Reader
 from engine.index.schema import Query
 from engine.index.writer import Writer
@@ -44,7 +44,7 @@ HOUR = 3600.0
 
 def matches(text: str, task: Task, now: float = NOW) -> bool:
     """Whether a filter lets a task through."""
-    return list(sieve([task], parse(text, STATES, NOW), now)) == [task]
+    return list(select_matching([task], parse_filter(text, STATES, NOW), now)) == [task]
 
 
 TASK = replace(
@@ -64,7 +64,7 @@ TASK = replace(
     extra={"dead_since": str(int(NOW - HOUR))},
     lease=Lease("4711", NOW - 90),
 )
-MARK = error_pattern.mark(error_pattern.fold(TASK.error))
+MARK = error_pattern.pattern_name(error_pattern.fold_error(TASK.error))
 
 
 TRUE = [
@@ -107,8 +107,10 @@ def test_a_word_finer_than_a_state_is_a_part_of_it() -> None:
         *(("state=failed", "failed"), ("state=waits", "plain"), ("state!=failed", "plain held")),
         ("state:FAILED|state=held", "failed held"),
     ):
-        filter = parse(text, states, NOW, words)
-        assert [t.id for t in sieve(tasks, filter, NOW) if isinstance(t, Task)] == found.split()
+        filter = parse_filter(text, states, NOW, words)
+        assert [
+            t.id for t in select_matching(tasks, filter, NOW) if isinstance(t, Task)
+        ] == found.split()
 
 
 def test_a_missing_value_and_a_time_of_day() -> None:
@@ -129,7 +131,7 @@ def test_an_unknown_field_is_answered_with_the_known_ones() -> None:
     for typed, meant in (("tryes", "tries"), ("Creatd", "created"), ("destinaton", "dest")):
         head = f'^no field "{typed}" at 1; known: {meant} '
         with pytest.raises(BadFilter, match=head) as refused:
-            parse(f"{typed}=1")
+            parse_filter(f"{typed}=1")
         known = refused.value.message.partition("known: ")[2].split()
         assert sorted(known) == sorted(FIELDS)
 
@@ -137,17 +139,20 @@ def test_an_unknown_field_is_answered_with_the_known_ones() -> None:
 def test_a_filter_knows_its_clauses() -> None:
     """Each clause has its text and its column; blanks are no filter; the longest text that is taken
     is understood as a whole."""
-    found = parse(" gmail |421  !age>2h ", STATES, NOW)
+    found = parse_filter(" gmail |421  !age>2h ", STATES, NOW)
     assert [(clause.text, clause.at) for clause in found.clauses] == [
         *(("gmail |421", 1), ("!age>2h", 13))
     ]
-    assert found.names("age") and not found.names("due")
+    assert found.mentions_field("age") and not found.mentions_field("due")
     assert found.clauses[1].values == (RelativeTime(2 * HOUR),)
-    assert found.relative
-    assert not parse("since:06:00 tries=1", now=NOW).relative
-    assert parse("  ") == NOTHING
-    assert not NOTHING
-    assert parse(f'"{"a" * (LONGEST - 2)}"').clauses[0].values[0] == f"%{'a' * (LONGEST - 2)}%"
+    assert found.is_relative
+    assert not parse_filter("since:06:00 tries=1", now=NOW).is_relative
+    assert parse_filter("  ") == NO_FILTER
+    assert not NO_FILTER
+    assert (
+        parse_filter(f'"{"a" * (MAX_FILTER_CHARS - 2)}"').clauses[0].values[0]
+        == f"%{'a' * (MAX_FILTER_CHARS - 2)}%"
+    )
 
 
 @pytest.mark.parametrize(
@@ -185,7 +190,7 @@ def test_a_filter_knows_its_clauses() -> None:
 def test_what_is_no_filter_says_where(text: str, at: int, message: str) -> None:
     """An error names the column and what was expected there."""
     with pytest.raises(BadFilter, match=re.escape(message)) as refused:
-        parse(text, STATES, NOW)
+        parse_filter(text, STATES, NOW)
     assert refused.value.at == at
 
 
@@ -194,7 +199,9 @@ def test_a_pattern_is_matched_by_characters_in_linear_time() -> None:
     is folded beyond ASCII, `.` is one character, a lone surrogate is a question mark; a pattern
     with an undecodable byte of the command line is refused."""
     for slow in ("(?:aa?|a)(?:aa?|a)a*a*a*b", "(a+)+b", "(a|ab)*c", "(.*)+x", "(a?){30}a{30}b"):
-        assert not safe_regex.compiled(slow).found_in("a" * safe_regex.REACH)
+        assert not safe_regex.compile_pattern(slow).is_found_in(
+            "a" * safe_regex.MAX_SEARCHED_LENGTH
+        )
     for pattern, text in (
         ("É.x", "éßx"),
         (r"^\pL+$", "Größe"),
@@ -202,9 +209,9 @@ def test_a_pattern_is_matched_by_characters_in_linear_time() -> None:
         ("a.b", "a\udcffb"),
         ("a{99999999999}", "a{99999999999}"),
     ):
-        assert safe_regex.compiled(pattern).found_in(text)
+        assert safe_regex.compile_pattern(pattern).is_found_in(text)
     with pytest.raises(ValueError, match="invalid pattern: not valid UTF-8"):
-        safe_regex.compiled("a\udcff")
+        safe_regex.compile_pattern("a\udcff")
 
 
 def test_the_time_of_a_query_in_matching_is_limited() -> None:
@@ -226,10 +233,12 @@ def test_an_interrupt_in_a_match_ends_the_command(monkeypatch: pytest.MonkeyPatc
     def interrupted(_: str) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(regexp_operator, "compiled", lambda _: safe_regex.Pattern(interrupted))
-    filter = parse("err~x", STATES, NOW)
+    monkeypatch.setattr(
+        regexp_operator, "compile_pattern", lambda _: safe_regex.Pattern(interrupted)
+    )
+    filter = parse_filter("err~x", STATES, NOW)
     with pytest.raises(KeyboardInterrupt):
-        list(sieve([TASK], filter, NOW))
+        list(select_matching([TASK], filter, NOW))
 
 
 TYPED = st.text(st.sampled_from("ab019 .:-\"'%_\\|!~=<>()[]{}*+?^$\nTZé\ud800"), max_size=30)
@@ -249,12 +258,12 @@ def test_whatever_is_typed_is_a_filter_or_says_why_not(parts: list[tuple[str, ..
     """Parsing raises nothing but `BadFilter`, within the text, and what it lets through works."""
     text = "".join("".join(part) for part in parts)
     try:
-        found = parse(text, STATES, NOW)
+        found = parse_filter(text, STATES, NOW)
     except BadFilter as error:
         assert 0 <= error.at <= len(text)
         assert error.message
     else:
-        list(sieve([TASK], found, NOW))
+        list(select_matching([TASK], found, NOW))
 
 
 ABC = st.text(st.sampled_from("aB%_\\\"'! |é.~"), max_size=4)
@@ -280,14 +289,14 @@ TASKS = st.builds(
 _lower = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 TEXTS: dict[str, Callable[[Task], str]] = {
     "owner": lambda t: t.lease.owner if t.lease else "",
-    "cluster": lambda t: error_pattern.fold(t.error) if t.error else "",
+    "cluster": lambda t: error_pattern.fold_error(t.error) if t.error else "",
     **{field: attrgetter(field) for field in ("id", "kind", "queue", "word", "payload")},
     **{"dest": attrgetter("destination"), "err": attrgetter("error")},
     "desc": attrgetter("description"),
 }
 NUMBERS: dict[str, Callable[[Task], float | None]] = {
     "tries": lambda t: t.attempts,
-    "code": lambda t: int(error_pattern.code(t.error) or 0) or None,
+    "code": lambda t: int(error_pattern.reply_code(t.error) or 0) or None,
     "due": lambda t: t.due,
     "created": lambda t: t.created,
     "died": lambda t: float(t.extra["dead_since"]) if t.extra else None,
@@ -309,11 +318,13 @@ def of_text(field: str, op: str, value: str) -> Told:
     """A comparison of a text."""
     said = TEXTS[field]
     if op == "=":
-        return written(field, op, value), lambda t: said(t) == value
+        return format_term(field, op, value), lambda t: said(t) == value
     if op == ":":
-        return written(field, op, value or "a"), lambda t: holds(said(t), value or "a")
+        return format_term(field, op, value or "a"), lambda t: holds(said(t), value or "a")
     pattern = re.escape(value or "a")
-    return written(field, op, pattern), lambda t: bool(re.search(pattern, said(t), re.IGNORECASE))
+    return format_term(field, op, pattern), lambda t: bool(
+        re.search(pattern, said(t), re.IGNORECASE)
+    )
 
 
 def of_number(field: str, op: str, number: int) -> Told:
@@ -336,7 +347,9 @@ def of_number(field: str, op: str, number: int) -> Told:
 
 def of_word(word: str) -> Told:
     """A plain word."""
-    return written("", "", word), lambda t: any(holds(getattr(t, c), word) for c in SEARCHED)
+    return format_term("", "", word), lambda t: any(
+        holds(getattr(t, c), word) for c in SEARCHED_COLUMNS
+    )
 
 
 def of_state(state: State) -> Told:
@@ -372,8 +385,8 @@ def test_the_sql_means_what_the_words_say(
     def wanted(task: Task) -> bool:
         return all(any(told[1](task) != negated for negated, told in terms) for terms in clauses)
 
-    found = parse(text, STATES, NOW)
-    assert list(sieve(tasks, found, NOW)) == [task for task in tasks if wanted(task)]
+    found = parse_filter(text, STATES, NOW)
+    assert list(select_matching(tasks, found, NOW)) == [task for task in tasks if wanted(task)]
 
 
 @given(
@@ -385,7 +398,7 @@ def test_text_means_itself(value: str, others: list[str]) -> None:
     """The text of an error, typed as `written` writes it, finds that error and no other."""
     tasks = [a_row(n, error=error) for n, error in enumerate([value, *others])]
     exactly, holding, anywhere = (
-        list(sieve(tasks, parse(written(field, op, value)), NOW))
+        list(select_matching(tasks, parse_filter(format_term(field, op, value)), NOW))
         for field, op in (("err", "="), ("err", ":"), ("", ""))
     )
     assert exactly == [task for task in tasks if task.error == value]
@@ -400,8 +413,8 @@ def test_an_index_and_a_sieve_agree(writer: Writer, reader: Reader) -> None:
         a_row(n, destination=f"d{n % 7}.example", error=errors[n % 3], attempts=n % 5)
         for n in range(1_200)
     ]
-    writer.see(tasks)
-    found = parse("dest~d[1-3] code=421|tries>=4 !id:7", STATES, NOW)
+    writer.add_scanned(tasks)
+    found = parse_filter("dest~d[1-3] code=421|tries>=4 !id:7", STATES, NOW)
     shown = reader.window(Query(filter=found), 0, 10_000, 1, NOW).tasks
-    assert list(shown) == list(sieve(tasks, found, NOW))
+    assert list(shown) == list(select_matching(tasks, found, NOW))
     assert 0 < len(shown) < 1_200

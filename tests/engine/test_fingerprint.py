@@ -5,8 +5,8 @@ import string
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine.text.error_pattern import code, fold, mark
-from engine.text.safe import ERROR_LIMIT, plain_error
+from engine.text.error_pattern import fold_error, pattern_name, reply_code
+from engine.text.safe import ERROR_LIMIT, contract_error
 
 PATTERNS = {
     "": "",
@@ -78,7 +78,7 @@ PATTERNS = {
 
 def test_what_varies_between_kin_is_folded() -> None:
     """A pattern keeps the words and the codes of an error, and nothing of what varies."""
-    assert {error: fold(error) for error in PATTERNS} == PATTERNS
+    assert {error: fold_error(error) for error in PATTERNS} == PATTERNS
 
 
 CODES = {
@@ -100,14 +100,14 @@ def test_the_code_is_what_a_server_replied() -> None:
     """Three digits are a code at the head, where a reply is quoted, behind the word that names
     them, or with the other three behind a colon; and nowhere else."""
     for expected, errors in CODES.items():
-        assert {error: code(error) for error in errors} == dict.fromkeys(errors, expected)
+        assert {error: reply_code(error) for error in errors} == dict.fromkeys(errors, expected)
 
 
 def test_a_mark_is_short_and_stays_the_same() -> None:
     """A mark does not depend on the machine or the day: it can be noted down, and typed later."""
-    assert mark("421 4.7.0 try again later") == "F-6C57"
-    assert mark("") == "F-0000"
-    assert mark("\udcff").startswith("F-")
+    assert pattern_name("421 4.7.0 try again later") == "F-6C57"
+    assert pattern_name("") == "F-0000"
+    assert pattern_name("\udcff").startswith("F-")
 
 
 PIECES = ("450", " ", "-", "4.2.0", "unavailable_450", ": ", ":", " said: ", "1::", "/a", "a@b")
@@ -127,8 +127,8 @@ ERRORS = st.one_of(
 def test_a_pattern_is_its_own_pattern(error: str) -> None:
     """Folding a pattern changes nothing, so that a filter can use it; the shortest address, `a@b`,
     makes three times its length, and nothing makes more."""
-    assert fold(fold(error)) == fold(error)
-    assert len(fold(error)) <= 3 * len(error)
+    assert fold_error(fold_error(error)) == fold_error(error)
+    assert len(fold_error(error)) <= 3 * len(error)
 
 
 WORDS = st.text(string.ascii_letters + " _:()=,'-", max_size=20)
@@ -140,13 +140,15 @@ def test_errors_that_differ_in_a_number_are_kin(
 ) -> None:
     """Two errors with different numbers in the same words have one pattern, and one mark."""
     first, second = (f"{before} {n}, {after}" for n in (one, other))
-    if not code(first) and not code(second):
-        assert fold(first) == fold(second)
-        assert mark(fold(first)) == mark(fold(second))
+    if not reply_code(first) and not reply_code(second):
+        assert fold_error(first) == fold_error(second)
+        assert pattern_name(fold_error(first)) == pattern_name(fold_error(second))
 
 
 @given(st.text(string.ascii_lowercase + " ", max_size=300), st.text(max_size=20))
 def test_a_log_and_a_spool_agree(error: str, tail: str) -> None:
     """An error has the pattern of what is stored of it, however much more a log says."""
-    assert fold(error[:ERROR_LIMIT] + tail) == fold((error[:ERROR_LIMIT] + tail)[:ERROR_LIMIT])
-    assert fold(plain_error(error)) == fold(error.rstrip("\n"))
+    assert fold_error(error[:ERROR_LIMIT] + tail) == fold_error(
+        (error[:ERROR_LIMIT] + tail)[:ERROR_LIMIT]
+    )
+    assert fold_error(contract_error(error)) == fold_error(error.rstrip("\n"))

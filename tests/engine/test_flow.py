@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.model import State
-from engine.monitor.throughput import SPAN, Flow, Rates, Trend, roughly, spell
+from engine.monitor.throughput import (
+    HISTORY_SECONDS,
+    FlowHistory,
+    Rates,
+    Trend,
+    format_duration,
+    format_rough_duration,
+)
 
 NOW = 1_795_167_600.0
 """A whole multiple of ten minutes."""
@@ -15,9 +22,9 @@ NOW = 1_795_167_600.0
 
 def a_flow(
     seconds: int, waiting: int = 0, came: float = 0, left: float = 0, dead: float = 0
-) -> Flow:
+) -> FlowHistory:
     """A history of so many seconds before NOW, with tasks a second, and `waiting` at its end."""
-    flow = Flow()
+    flow = FlowHistory()
     for second in range(-seconds, 1):
         done = seconds + second
         backlog = max(0, round(waiting + second * (came - left)))
@@ -35,42 +42,42 @@ def test_rates_are_those_of_the_last_minute() -> None:
     flow = a_flow(300, 1000, 2, 0)
     assert flow.rates(NOW) == Rates(2, 0)
     assert flow.rates(NOW + 3600) is None
-    assert flow.drain(NOW + 3600).words == "?"
-    assert set(flow.spark(NOW + 3600, 10)) == {None}
+    assert flow.drain(NOW + 3600).text == "?"
+    assert set(flow.sparkline(NOW + 3600, 10)) == {None}
 
 
 def test_a_counter_that_begins_again_loses_nothing() -> None:
     """After a restart of a counter at 0, its new counts are added to those before; after a clock
     was set back, nothing is known of the time that comes a second time."""
-    flow = Flow()
+    flow = FlowHistory()
     for second, came in enumerate((100, 110, 4, 14)):
         flow.add(NOW + 10 * second, came, 0, {})
     assert flow.rates(NOW + 30) == Rates(24 / 30, 0)
     flow, then = a_flow(300, 100, came=5), NOW - 3600
     flow.add(then, 9, 9, {State.PENDING: 1})
     assert flow.rates(then) is None
-    assert flow.drain(then).course is Trend.UNKNOWN
-    assert [cell for cell in flow.spark(then, 10) if cell is not None] == [1.0]
+    assert flow.drain(then).trend is Trend.UNKNOWN
+    assert [cell for cell in flow.sparkline(then, 10) if cell is not None] == [1.0]
 
 
 def test_a_queue_is_dry_and_a_state_grows() -> None:
     """No output is known only after two minutes in which no task left; growth is that of ten
     minutes, or since the first look; a backlog that jumps by bursts, and goes down, drains."""
     for seconds, left, dry in ((120, 0, True), (60, 0, False), (120, 1, False)):
-        assert a_flow(seconds, 607, came=1, left=left).is_dry(NOW) is dry
-    assert Flow().grown(State.DEAD, NOW) is None
+        assert a_flow(seconds, 607, came=1, left=left).is_without_output(NOW) is dry
+    assert FlowHistory().grown(State.DEAD, NOW) is None
     assert a_flow(60, dead=1).grown(State.DEAD, NOW) == 60
     assert a_flow(900, dead=1).grown(State.DEAD, NOW) == 600
-    flow = Flow()
+    flow = FlowHistory()
     for second in range(121):
         flow.add(NOW + second, 0, 0, {State.PENDING: 1000 - 2 * second + 30 * (second % 10)})
-    assert flow.drain(NOW + 120).course is Trend.DRAINS
+    assert flow.drain(NOW + 120).trend is Trend.DRAINS
 
 
 def test_a_backlog_drains_grows_or_stays() -> None:
     """How the backlog went for two minutes says when it will be gone, or that it will not."""
     for flow, course, seconds, words in (
-        (Flow(), Trend.UNKNOWN, None, "?"),
+        (FlowHistory(), Trend.UNKNOWN, None, "?"),
         (a_flow(5, 10), Trend.UNKNOWN, None, "?"),
         (a_flow(120, 0), Trend.EMPTY, None, "-"),
         (a_flow(120, 7), Trend.STEADY, None, "steady"),
@@ -78,42 +85,42 @@ def test_a_backlog_drains_grows_or_stays() -> None:
         (a_flow(120, 102, came=4, left=5), Trend.DRAINS, pytest.approx(102.0, 0.01), "1m42s"),
     ):
         got = flow.drain(NOW)
-        assert (got.course, got.seconds, got.words) == (course, seconds, words)
+        assert (got.trend, got.seconds, got.text) == (course, seconds, words)
 
 
 def test_the_sparkline_holds_still() -> None:
     """Ten cells of a minute; what was not seen is None, and only the last changes in a minute."""
     flow = a_flow(150, 100)
-    cells = flow.spark(NOW + 59, 10)
+    cells = flow.sparkline(NOW + 59, 10)
     assert cells == (*[None] * 6, 100.0, 100.0, 100.0, 100.0)
     flow.add(NOW + 1, 0, 0, {State.PENDING: 300})
-    assert flow.spark(NOW + 59, 10) == (*cells[:-1], 200.0)
+    assert flow.sparkline(NOW + 59, 10) == (*cells[:-1], 200.0)
 
 
 @given(steps=st.lists(st.integers(1, 200), max_size=30), cells=st.integers(1, 12))
 def test_a_sparkline_that_was_looked_at_is_the_same(steps: list[int], cells: int) -> None:
     """Looking at it all along changes nothing in what it shows in the end."""
-    watched, other, now = Flow(), Flow(), NOW
+    watched, other, now = FlowHistory(), FlowHistory(), NOW
     for number, step in enumerate(steps):
         now += step
         for flow in (watched, other):
             flow.add(now, 0, 0, {State.PENDING: number * 7 % 5})
-        watched.spark(now, cells)
-    assert watched.spark(now, cells) == other.spark(now, cells)
+        watched.sparkline(now, cells)
+    assert watched.sparkline(now, cells) == other.sparkline(now, cells)
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 30.0), st.integers(0, 10_000)), max_size=300))
 def test_it_stays_small_and_answers_every_question(steps: list[tuple[float, int]]) -> None:
     """Of any counts at any times, ten minutes are held, and every question is answered."""
-    flow, now = Flow(), NOW
+    flow, now = FlowHistory(), NOW
     for step, number in steps:
         now += step
         flow.add(now, number, number, {State.PENDING: number})
         rates = flow.rates(now)
         assert rates is None or rates >= (0, 0)
         assert (flow.drain(now).seconds or 0) >= 0
-        assert len(flow.spark(now, 10)) == 10
-    assert len(flow._samples) <= SPAN / 0.5 + 62
+        assert len(flow.sparkline(now, 10)) == 10
+    assert len(flow._samples) <= HISTORY_SECONDS / 0.5 + 62
 
 
 def test_a_duration_fits_six_cells() -> None:
@@ -122,5 +129,5 @@ def test_a_duration_fits_six_cells() -> None:
     spelled = {0: "0s", 3.2: "3s", 102: "1m42s", 59.6: "1m00s", 4620: "1h17m", 525_600: "6d02h"}
     spelled |= {1e12: "99999d", -5: "0s"}
     rough = {0: "0s", 59: "59s", 59.9: "59s", 60: "1m", 119: "1m", 2820: "47m", 7980: "2h13m"}
-    assert {seconds: spell(seconds) for seconds in spelled} == spelled
-    assert {seconds: roughly(seconds) for seconds in rough} == rough
+    assert {seconds: format_duration(seconds) for seconds in spelled} == spelled
+    assert {seconds: format_rough_duration(seconds) for seconds in rough} == rough

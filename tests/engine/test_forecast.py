@@ -8,12 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.config.queue_config import Thresholds
-from engine.locks.token_buckets import WHOLE, Left
+from engine.locks.token_buckets import ALL_KINDS, BucketState
 from engine.model import State
-from engine.monitor.forecast import About, Basis, agreed, as_row, drained, expected, filled, retired
+from engine.monitor.forecast import (
+    ForecastInputs,
+    ForecastTopic,
+    as_row,
+    drain_with_rate_limit,
+    forecast_dead_letters,
+    forecast_drain,
+    forecast_retention,
+    make_forecasts,
+)
 from engine.monitor.throughput import Drain, Growth, Trend
-from engine.policy import DAY
-from engine.text.safe import shown
+from engine.policy import DAY_SECONDS
+from engine.text.safe import safe_line
 from tests.tables import each
 
 NOW = 1_795_167_728.0
@@ -22,37 +31,37 @@ ESCAPE = "\x1b[31m"
 GROWS, STEADY, UNKNOWN = Drain(Trend.GROWS), Drain(Trend.STEADY), Drain(Trend.UNKNOWN)
 
 
-def a_bucket(per_hour: int, tokens: int = 0, name: str = WHOLE) -> Left:
+def a_bucket(per_hour: int, tokens: int = 0, name: str = ALL_KINDS) -> BucketState:
     """A bucket that lets so many through in an hour."""
-    return Left(name, tokens, 5, None, per_hour)
+    return BucketState(name, tokens, 5, None, per_hour)
 
 
 SLOW = a_bucket(60)
 FAST = a_bucket(36_000)
 
 
-WHOLE_ALONE = "the bucket of all kinds alone takes"
-AT_BEST = "at best: the bucket of all kinds lets no more through"
+WHOLE_ALONE = "at the rate limit of all kinds"
+AT_BEST = "at best: the rate limit of all kinds allows no more"
 AT_PRESENT = "at the present rate"
-NEITHER = f"what waits neither grows nor drains {AT_PRESENT}"
-DRAINED: tuple[tuple[int, Drain, tuple[Left, ...], float | None, str], ...] = (
+NEITHER = f"backlog is neither growing nor draining {AT_PRESENT}"
+DRAINED: tuple[tuple[int, Drain, tuple[BucketState, ...], float | None, str], ...] = (
     (0, DRAINS, (), 0.0, "nothing waits"),
     (0, UNKNOWN, (SLOW,), 0.0, "nothing waits"),
     (0, DRAINS, (a_bucket(60, name="mail_send"),), 0.0, "nothing waits"),
     (120, DRAINS, (), 90.0, f"empty in 1m {AT_PRESENT}"),
-    (120, DRAINS, (FAST,), 90.0, f"empty in 1m {AT_PRESENT}; {WHOLE_ALONE} 12s"),
+    (120, DRAINS, (FAST,), 90.0, f"empty in 1m {AT_PRESENT}; 12s {WHOLE_ALONE}"),
     (120, DRAINS, (SLOW,), 7200.0, f"empty in 2h00m {AT_BEST}"),
     (120, DRAINS, (a_bucket(60, 5),), 6900.0, f"empty in 1h55m {AT_BEST}"),
     (3, DRAINS, (a_bucket(60, 5),), 90.0, f"empty in 1m {AT_PRESENT}"),
     (120, UNKNOWN, (SLOW,), 7200.0, f"empty in 2h00m {AT_BEST}"),
-    (120, GROWS, (), None, f"what waits grows {AT_PRESENT}"),
-    (120, GROWS, (SLOW,), None, f"what waits grows {AT_PRESENT}; {WHOLE_ALONE} 2h00m"),
+    (120, GROWS, (), None, f"backlog is growing {AT_PRESENT}"),
+    (120, GROWS, (SLOW,), None, f"backlog is growing {AT_PRESENT}; 2h00m {WHOLE_ALONE}"),
     (120, STEADY, (), None, NEITHER),
     (20, STEADY, (a_bucket(40),), 1800.0, f"empty in 30m {AT_BEST}"),
-    (120, STEADY, (FAST,), None, f"{NEITHER}; {WHOLE_ALONE} 12s"),
+    (120, STEADY, (FAST,), None, f"{NEITHER}; 12s {WHOLE_ALONE}"),
     (
         *(120, DRAINS, (a_bucket(0),), None),
-        "never empty: the bucket of all kinds lets nothing through",
+        "never empty: the rate limit of all kinds is 0",
     ),
     (3, DRAINS, (a_bucket(0, 5),), 90.0, f"empty in 1m {AT_PRESENT}"),
 )
@@ -63,28 +72,28 @@ def test_when_nothing_waits_any_more() -> None:
     the slowest for the tasks of its kind is named; without a known input there is no number, and
     the reason is given."""
     for waiting, pace, tokens, seconds, words in DRAINED:
-        found = drained(waiting, pace, tokens)
+        found = forecast_drain(waiting, pace, tokens)
         assert (found.seconds, found.sentence, found.unknown) == (seconds, words, "")
-    escape: tuple[Left, ...] = (a_bucket(60, name=ESCAPE),)
+    escape: tuple[BucketState, ...] = (a_bucket(60, name=ESCAPE),)
     for found, why in (
-        (drained(120, UNKNOWN, ()), "it was not watched for long enough"),
-        (drained(120, DRAINS, "No such"), "the buckets cannot be read: No such"),
-        (drained(120, DRAINS, escape), f"how many wait of {shown(ESCAPE)} is not counted"),
+        (forecast_drain(120, UNKNOWN, ()), "not enough data yet"),
+        (forecast_drain(120, DRAINS, "No such"), "rate limits cannot be read: No such"),
+        (forecast_drain(120, DRAINS, escape), f"backlog of {safe_line(ESCAPE)} not counted yet"),
     ):
         assert (found.seconds, found.unknown) == (None, why)
-        assert found.sentence == f"not known when nothing waits any more: {why}"
+        assert found.sentence == f"ETA unknown: {why}"
 
     buckets = (a_bucket(3600), a_bucket(60, name="mail_send"), a_bucket(1, name="report"))
-    found = drained(500, DRAINS, buckets, {"mail_send": 30, "report": 0})
+    found = forecast_drain(500, DRAINS, buckets, {"mail_send": 30, "report": 0})
     assert (found.seconds, found.numbers["bucket"]) == (1800.0, "mail_send")
     assert (found.numbers["at_present_rate"], found.numbers["at_bucket_rate"]) == (90.0, 1800.0)
-    assert "the bucket of mail_send lets no more through" in found.sentence
+    assert "the rate limit of mail_send allows no more" in found.sentence
 
 
 @given(st.integers(0, 10**6), st.floats(0.1, 1e7), st.integers(1, 10**6), st.integers(0, 100))
 def test_no_bucket_is_outrun(waiting: int, seconds: float, per_hour: int, tokens: int) -> None:
     """It never takes less than the bucket needs, nor less than the present pace."""
-    found = drained(waiting, Drain(Trend.DRAINS, seconds), (a_bucket(per_hour, tokens),))
+    found = forecast_drain(waiting, Drain(Trend.DRAINS, seconds), (a_bucket(per_hour, tokens),))
     assert found.seconds is not None
     if waiting:
         assert found.seconds >= seconds
@@ -98,33 +107,33 @@ def test_when_the_dead_are_too_many() -> None:
         (11, None, 0.0, "dlq has 11, over its threshold of 10"),
         (10, Growth(1, 60), 60.0, "dlq passes 10 in 1m: it has 10, +1 in 1m"),
         (4, Growth(7, 600), 600.0, "dlq passes 10 in 10m: it has 4, +7 in 10m"),
-        (4, Growth(0, 600), None, "dlq does not pass 10: it has not grown in 10m"),
-        (4, Growth(-3, 600), None, "dlq does not pass 10: it has not grown in 10m"),
+        (4, Growth(0, 600), None, "dlq does not pass 10: no growth in 10m"),
+        (4, Growth(-3, 600), None, "dlq does not pass 10: no growth in 10m"),
     ):
-        found = filled(dead, 10, growth)
+        found = forecast_dead_letters(dead, 10, growth)
         assert (found.seconds, found.sentence, found.unknown) == (seconds, words, "")
-        assert found.grave is (seconds is not None)
+        assert found.is_serious is (seconds is not None)
     for growth in (None, Growth(5, 59)):
-        found = filled(4, 10, growth)
-        assert (found.seconds, found.unknown) == (None, "it was not watched for a minute yet")
+        found = forecast_dead_letters(4, 10, growth)
+        assert (found.seconds, found.unknown) == (None, "needs one minute of data")
 
 
 def test_when_retention_deletes_the_oldest() -> None:
     """So many days after it died, with the first run from then on; without its date or the setting
     there is no number."""
-    deletes = "retention deletes the oldest of dlq for good in"
-    gone = "the next run deletes the oldest of dlq for good: it is dead for over 7 days"
+    deletes = "retention deletes the oldest of dlq permanently in"
+    gone = "the next run deletes the oldest of dlq permanently: dead for over 7 days"
     for dead, died, days, seconds, words in (
         (0, None, 7, None, "retention deletes nothing: dlq is empty"),
-        (3, NOW - 4 * DAY, 7, 3 * DAY, f"{deletes} 3d00h, 7 days after it died"),
-        (3, NOW - 7 * DAY, 7, 0.0, gone),
-        (3, NOW - 60, 0.5, DAY / 2 - 60, f"{deletes} 11h59m, 0.5 days after it died"),
+        (3, NOW - 4 * DAY_SECONDS, 7, 3 * DAY_SECONDS, f"{deletes} 3d00h, 7 days after it died"),
+        (3, NOW - 7 * DAY_SECONDS, 7, 0.0, gone),
+        (3, NOW - 60, 0.5, DAY_SECONDS / 2 - 60, f"{deletes} 11h59m, 0.5 days after it died"),
     ):
-        found = retired(dead, died, days, NOW)
+        found = forecast_retention(dead, died, days, NOW)
         assert (found.seconds, found.sentence, found.unknown) == (seconds, words, "")
     for found, why in (
-        (retired(3, None, 7.0, NOW), "no dead task says when it died"),
-        (retired(3, NOW, None, NOW), "no configuration is known here"),
+        (forecast_retention(3, None, 7.0, NOW), "no dead task records when it died"),
+        (forecast_retention(3, NOW, None, NOW), "configuration not known"),
     ):
         assert (found.seconds, found.unknown) == (None, why)
 
@@ -132,9 +141,9 @@ def test_when_retention_deletes_the_oldest() -> None:
 def test_all_forecasts_as_data() -> None:
     """Each has its seconds, its words, why it is not known, and the numbers behind it."""
     counts = {State.PENDING: 120, State.DEAD: 4}
-    basis = Basis(counts, {State.DEAD: "graveyard"}, DRAINS, Growth(7, 600), None)
-    found = expected(basis, Thresholds(dlq=10), 7, NOW)
-    assert [each.about for each in found] == list(About)
+    basis = ForecastInputs(counts, {State.DEAD: "graveyard"}, DRAINS, Growth(7, 600), None)
+    found = make_forecasts(basis, Thresholds(dlq=10), 7, NOW)
+    assert [each.about for each in found] == list(ForecastTopic)
     row: dict[str, Any] = dict(as_row(found))
     drain, dlq, retention = row["drain"], row["dlq"], row["retention"]
     assert drain == {
@@ -143,7 +152,10 @@ def test_all_forecasts_as_data() -> None:
     }
     assert (dlq["seconds"], dlq["limit"], dlq["grown"]) == (600.0, 10, 7)
     assert dlq["words"].startswith("graveyard passes 10")
-    assert (retention["seconds"], retention["unknown"]) == (None, "no dead task says when it died")
+    assert (retention["seconds"], retention["unknown"]) == (
+        None,
+        "no dead task records when it died",
+    )
 
 
 @each(
@@ -155,6 +167,8 @@ def test_all_forecasts_as_data() -> None:
         (UNKNOWN, (), UNKNOWN),
     ],
 )
-def test_column_and_forecast_agree(pace: Drain, tokens: tuple[Left, ...], drain: Drain) -> None:
+def test_column_and_forecast_agree(
+    pace: Drain, tokens: tuple[BucketState, ...], drain: Drain
+) -> None:
     """Where a rate limit is slower than the pace, the drain column shows the time of the limit."""
-    assert agreed(pace, [drained(120, pace, tokens)]) == drain
+    assert drain_with_rate_limit(pace, [forecast_drain(120, pace, tokens)]) == drain

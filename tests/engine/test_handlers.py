@@ -14,13 +14,13 @@ import pytest
 
 from engine.mail.run_program import PATH
 from engine.model import State, Task
-from engine.system.supervisor import KEPT
+from engine.system.supervisor import MAX_OUTPUT_BYTES
 from engine.system.users import Account
 from engine.text.safe import ERROR_LIMIT
 from engine.work import command
 from engine.work.command import CommandHandler, error_text
 from engine.work.handlers import Context, Failed, Fatal
-from engine.work.payload import guarded
+from engine.work.payload import guard_payload
 from tests.tables import each
 
 TASK = Task(
@@ -52,9 +52,9 @@ def failure_of(handler: CommandHandler, context: Context | None = None) -> str:
     ("payload", "refused"),
     [
         *(("", ""), ("spool/meta.sh", ""), ("spool/gone.sh", ""), ("spool/gone/meta.sh", "")),
-        ("spool//x", "it does not lie plainly below"),
-        ("link/meta.sh", "it lies behind"),
-        (f"spool/{'x' * 300}", "it cannot be looked at: File name too long"),
+        ("spool//x", "it is not a plain path below"),
+        ("link/meta.sh", "it is behind"),
+        (f"spool/{'x' * 300}", "it cannot be checked: File name too long"),
     ],
 )
 def test_it_starts_where_nothing_leads_elsewhere(
@@ -68,12 +68,12 @@ def test_it_starts_where_nothing_leads_elsewhere(
     (tmp_path / "link").symlink_to("spool")
     task, started = replace(TASK, payload=payload and f"{tmp_path}/{payload}"), list[Task]()
     below = f"{tmp_path}/{'link' if payload.startswith('link') else 'spool'}"
-    handler = guarded(lambda task, context: started.append(task), below, str(tmp_path))
+    handler = guard_payload(lambda task, context: started.append(task), below, str(tmp_path))
     with pytest.raises(Failed, match=refused) if refused else nullcontext() as failed:
         handler(task, Context())
     assert started == [task] * (not refused)
     if failed is not None:
-        assert isinstance(failed.value, Fatal) is ("looked at" not in refused)
+        assert isinstance(failed.value, Fatal) is ("checked" not in refused)
 
 
 def test_a_program_that_ends_well_is_success(tmp_path: Path) -> None:
@@ -123,8 +123,8 @@ LINES = b"\n".join(b"line %03d" % n for n in range(1000))
         (b"x" * 300, "x" * ERROR_LIMIT),
         (b"first\n" + b"x" * 300, "first\n" + "x" * (ERROR_LIMIT - 6)),
         (b"caf\xc3\xa9 \xff", "café \ufffd"),
-        (LINES[-KEPT:], "\n".join(f"line {n:03}" for n in range(978, 1000))),
-        (b"first\n" + b"x" * KEPT, "x" * ERROR_LIMIT),
+        (LINES[-MAX_OUTPUT_BYTES:], "\n".join(f"line {n:03}" for n in range(978, 1000))),
+        (b"first\n" + b"x" * MAX_OUTPUT_BYTES, "x" * ERROR_LIMIT),
     ],
 )
 def test_the_beginning_of_all_output_is_kept(output: bytes, kept: str) -> None:
@@ -187,9 +187,9 @@ def test_a_program_that_cannot_be_followed_is_ended(
 
 def test_a_cancelled_program_is_ended(monkeypatch: pytest.MonkeyPatch, pipe: Pipe) -> None:
     """A worker that is told to end now ends its programs."""
-    monkeypatch.setattr(command, "GRACE", 0.2)
+    monkeypatch.setattr(command, "KILL_DELAY_SECONDS", 0.2)
     context, ended = pipe
-    cancelled = context._replace(cancelled=lambda: True)
+    cancelled = context._replace(is_cancelled=lambda: True)
     assert failure_of(python("import signal; signal.pause()"), cancelled) == "stopped"
     assert ended()
 
@@ -258,7 +258,7 @@ def test_it_inherits_what_it_shall_and_nothing_else(tmp_path: Path) -> None:
         f"import os\nos.fstat({kept})\n"
         f"try:\n    os.fstat({other})\nexcept OSError:\n    raise SystemExit('only the one')\n"
     )
-    said = failure_of(python(code), Context(inherit=(kept,)))
+    said = failure_of(python(code), Context(inherited_fds=(kept,)))
     os.close(kept)
     os.close(other)
     assert said == "only the one"

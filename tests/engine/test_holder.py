@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.locks import lock_file, lock_holder
-from engine.locks.lock_file import LockClaim, ProcessMark, compose, parse
-from engine.locks.lock_holder import HolderProcess, LockScene, Observer, doubt
+from engine.locks.lock_file import LockClaim, ProcessMark, format_claim, parse_claim
+from engine.locks.lock_holder import HolderProcess, LockScene, Observer, signal_refusal
 from tests.engine.lockers import INNOCENT, marked, said
 from tests.tables import each
 
@@ -47,10 +47,10 @@ def test_what_is_written_is_read() -> None:
     """A lock file holds what it was made from, also before the rest of a longer one; the PID and
     the time come first, in the contract's form."""
     for claim in (OURS, THEIRS):
-        assert parse(compose(claim)) == claim
-    assert parse(compose(OURS) + b"tail of\nanother\n") == OURS
-    assert compose(OURS).startswith(b"4242\n1795167737\n" + BOOT.encode() + b"\n990000\n")
-    assert compose(THEIRS) == b"4242\n1795167737\n"
+        assert parse_claim(format_claim(claim)) == claim
+    assert parse_claim(format_claim(OURS) + b"tail of\nanother\n") == OURS
+    assert format_claim(OURS).startswith(b"4242\n1795167737\n" + BOOT.encode() + b"\n990000\n")
+    assert format_claim(THEIRS) == b"4242\n1795167737\n"
 
 
 @given(st.integers(0, 9_999_999_999), st.integers(-999_999_999, 9_999_999_999))
@@ -58,8 +58,8 @@ def test_no_sign_of_life_changes_the_length(written: int, alive_at: int) -> None
     """Whatever the clocks say, a file written over the one before leaves nothing of it."""
     assert OURS.mark is not None
     claim = LockClaim(4242, written, OURS.mark._replace(alive_at=alive_at))
-    assert len(compose(claim)) == len(compose(OURS))
-    assert parse(compose(claim)) == claim
+    assert len(format_claim(claim)) == len(format_claim(OURS))
+    assert parse_claim(format_claim(claim)) == claim
 
 
 @each(
@@ -74,24 +74,24 @@ def test_no_sign_of_life_changes_the_length(written: int, alive_at: int) -> None
 )
 def test_a_machine_asleep_is_no_silent_holder(up: float, slept: float, silent: float) -> None:
     """Silent is who gives no sign of life while the machine is awake."""
-    assert lock_holder.silence(scene(), TAKEN + 9999.0, up, slept) == silent
+    assert lock_holder.heartbeat_age(scene(), TAKEN + 9999.0, up, slept) == silent
 
 
 @given(st.binary(max_size=300) | st.from_regex(rb"[0-9\n+-]{0,40}", fullmatch=True))
 def test_any_bytes_name_a_process_or_none(data: bytes) -> None:
     """No bytes make the reader fail or return a number that is no PID."""
-    claim = parse(data)
-    assert claim is None or 1 <= claim.pid <= lock_file.MOST
+    claim = parse_claim(data)
+    assert claim is None or 1 <= claim.pid <= lock_file.MAX_PID
 
 
-@given(st.integers(0, len(compose(OURS)) - 1), st.integers(0, 255))
+@given(st.integers(0, len(format_claim(OURS)) - 1), st.integers(0, 255))
 def test_a_torn_or_changed_lock_is_not_the_same(at: int, byte: int) -> None:
     """A torn lock of ours names no process, but for its two lines in another program's form; no
     damage to one byte passes for the same lock."""
-    assert parse(compose(OURS)[:at]) in (None, THEIRS)
-    data = bytearray(compose(OURS))
+    assert parse_claim(format_claim(OURS)[:at]) in (None, THEIRS)
+    data = bytearray(format_claim(OURS))
     before, data[at] = data[at], byte
-    assert byte == before or parse(bytes(data)) != OURS or data[at : at + 1] in b"+-"
+    assert byte == before or parse_claim(bytes(data)) != OURS or data[at : at + 1] in b"+-"
 
 
 def _ours(**marks: int) -> LockClaim:
@@ -112,50 +112,56 @@ def _ours(**marks: int) -> LockClaim:
 )
 def test_where_all_fits_there_is_no_doubt(changes: dict[str, object]) -> None:
     """The holder, a handler it left behind, and the real program: proven, they may be ended."""
-    assert doubt(scene(**changes)) == ""
+    assert signal_refusal(scene(**changes)) == ""
 
 
 DOUBTS: list[tuple[dict[str, object], str]] = [
     ({"remote": "nfs4"}, "other machines may share (nfs4)"),
-    ({"here": HERE._replace(host="mx2")}, "taken on the host mx1, and this is mx2"),
-    ({"here": HERE._replace(boot=BOOT[::-1])}, "before this machine was started"),
-    ({"here": HERE._replace(pid_ns=7)}, "number of another PID namespace"),
-    ({"here": HERE._replace(pid=4242)}, "PID 4242 is this process"),
-    ({"here": HERE._replace(ancestors=frozenset({4242}))}, "started this process"),
-    ({"here": HERE._replace(uid=1000)}, "we may not signal it (root may)"),
+    ({"observer": HERE._replace(host="mx2")}, "taken on host mx1; this is mx2"),
+    ({"observer": HERE._replace(boot=BOOT[::-1])}, "before the last boot"),
+    ({"observer": HERE._replace(pid_ns=7)}, "another PID namespace"),
+    ({"observer": HERE._replace(pid=4242)}, "PID 4242 is this process"),
+    ({"observer": HERE._replace(ancestors=frozenset({4242}))}, "ancestor of this process"),
+    ({"observer": HERE._replace(uid=1000)}, "permission denied to signal it (use root)"),
     ({"named": WORKER._replace(hidden="/proc hides it from us")}, "hides it from us"),
     ({"named": WORKER._replace(uids=frozenset({993, 0}))}, "several uids"),
     ({"named": WORKER._replace(uids=frozenset())}, "several uids"),
-    ({"named": WORKER._replace(uids=frozenset({0}))}, "another uid than 993"),
+    ({"named": WORKER._replace(uids=frozenset({0}))}, "does not run as uid 993"),
     ({"named": WORKER._replace(uids=frozenset({33}))}, "folder belongs to uid 993"),
-    ({"owner": 33}, "runs as uid 993, and the lock's folder belongs to uid 33"),
+    ({"owner": 33}, "runs as uid 993, but the lock's folder belongs to uid 33"),
     ({"named": WORKER._replace(taker=None)}, "does not hold the flock"),
-    ({"named": WORKER._replace(taker=4243)}, "has the flock from PID 4243"),
-    ({"named": WORKER._replace(taker=None, files_hidden=True)}, "is hidden from us"),
-    ({"named": None}, "cannot be seen from here"),
-    ({"named": WORKER._replace(started=990_001)}, "cannot be seen from here"),
-    ({"named": None, "others": (CHILD._replace(taker=4301),)}, "but not from PID 4242"),
+    ({"named": WORKER._replace(taker=4243)}, "inherited the flock from PID 4243"),
+    ({"named": WORKER._replace(taker=None, files_hidden=True)}, "cannot see whether"),
+    ({"named": None}, "not visible from here"),
+    ({"named": WORKER._replace(started=990_001)}, "not visible from here"),
+    (
+        {"named": None, "others": (CHILD._replace(taker=4301),)},
+        "but did not inherit it from PID 4242",
+    ),
     ({"named": None, "others": (CHILD._replace(pid=1),)}, "PID 1 is never signalled"),
     ({"named": None, "others": (CHILD._replace(pid=5000),)}, "PID 5000 is this process"),
-    ({"named": None, "others": (CHILD._replace(pid=4999),)}, "started this process"),
-    ({"named": None, "others": (CHILD._replace(pid=4242),)}, "but not from PID 4242"),
+    ({"named": None, "others": (CHILD._replace(pid=4999),)}, "ancestor of this process"),
+    (
+        {"named": None, "others": (CHILD._replace(pid=4242),)},
+        "but did not inherit it from PID 4242",
+    ),
     ({"named": None, "others": (CHILD, CHILD._replace(uids=frozenset({33})))}, "uid 33"),
     ({"claim": _ours(alive_at=9_897)}, "started 2026-11-18 13:51:40Z, after its last heartbeat"),
     ({"claim": OURS._replace(pid=1), "named": WORKER._replace(pid=1)}, "PID 1 is never"),
 ]
 FOREIGN_DOUBTS: list[tuple[dict[str, object], str]] = [
-    ({"mtime": TAKEN + 3.0}, "touched after it was written"),
-    ({"named": BASH._replace(program="cron")}, "no worker by its command line"),
-    ({"named": BASH._replace(program="")}, "no worker by its command line"),
-    ({"writer": 65534}, "not the user's who made the lock file"),
-    ({"named": BASH._replace(uids=frozenset({0}))}, "not the user's who made the lock file"),
+    ({"mtime": TAKEN + 3.0}, "modified after it was written"),
+    ({"named": BASH._replace(program="cron")}, "does not look like a worker"),
+    ({"named": BASH._replace(program="")}, "does not look like a worker"),
+    ({"writer": 65534}, "does not run as the owner of the lock file"),
+    ({"named": BASH._replace(uids=frozenset({0}))}, "does not run as the owner of the lock file"),
     ({"named": BASH._replace(hidden="/proc does not show it to us")}, "does not show it"),
     ({"named": BASH._replace(uids=frozenset({33}))}, "folder belongs to uid 993"),
-    ({"named": BASH._replace(started=16_774_000)}, "cannot be seen from here"),
-    ({"busy": True}, "somebody else than PID 4242 has the flock"),
-    ({"busy": True, "named": None, "others": (CHILD,)}, "but not from PID 4242"),
+    ({"named": BASH._replace(started=16_774_000)}, "not visible from here"),
+    ({"busy": True}, "another process than PID 4242 has the flock"),
+    ({"busy": True, "named": None, "others": (CHILD,)}, "but did not inherit it from PID 4242"),
     ({"remote": "fuse.sshfs"}, "other machines may share (fuse.sshfs)"),
-    ({"here": HERE._replace(ancestors=frozenset({4242}))}, "started this process"),
+    ({"observer": HERE._replace(ancestors=frozenset({4242}))}, "ancestor of this process"),
 ]
 THEIR_SCENE: dict[str, object] = {"claim": THEIRS, "named": BASH, "busy": False}
 
@@ -166,7 +172,7 @@ THEIR_SCENE: dict[str, object] = {"claim": THEIRS, "named": BASH, "busy": False}
 def test_one_thing_that_does_not_fit_is_a_doubt(changes: dict[str, object], why: str) -> None:
     """Each single thing that is not as it should be keeps all processes from being signalled; so
     with a lock of the real program, which holds no more than a PID and a time."""
-    assert why in doubt(scene(**changes))
+    assert why in signal_refusal(scene(**changes))
 
 
 @each(
@@ -184,7 +190,7 @@ def test_one_thing_that_does_not_fit_is_a_doubt(changes: dict[str, object], why:
 )
 def test_a_command_line_names_one_program(line: str, program: str) -> None:
     """What a process runs is its program, or an interpreter's script, never a file it works on."""
-    assert lock_holder.program_of(line.split(" ")) == program
+    assert lock_holder.program_name(line.split(" ")) == program
 
 
 FLOCK = "held by PID 4300 (/bin/sh handle.sh)"
@@ -201,7 +207,7 @@ FLOCK = "held by PID 4300 (/bin/sh handle.sh)"
 )
 def test_hidden_files_make_the_flock_uncertain(named: HolderProcess, said: str) -> None:
     """If the holder's files are hidden, the processes seen to have the flock may not be all."""
-    assert dict(lock_holder.facts(scene(named=named, others=(CHILD,)), 5, 60))["flock"] == said
+    assert dict(lock_holder.list_facts(scene(named=named, others=(CHILD,)), 5, 60))["flock"] == said
 
 
 def test_a_process_is_seen_as_it_is(tmp_path: Path, start: Start) -> None:
@@ -212,19 +218,19 @@ def test_a_process_is_seen_as_it_is(tmp_path: Path, start: Start) -> None:
     other.touch()
     child = start(INNOCENT, str(lock))
     assert said(child) == "ready"
-    seen, elsewhere = (lock_holder.look(child.pid, path.stat()) for path in (lock, other))
+    seen, elsewhere = (lock_holder.read_process(child.pid, path.stat()) for path in (lock, other))
     assert seen is not None and elsewhere is not None
     assert (seen.taker, seen.parent) == (child.pid, os.getpid())
     assert seen.uids == {os.geteuid()}
     assert seen.command.startswith(f"{sys.executable} -c ")
     assert not seen.hidden
     assert elsewhere.taker is None
-    assert [process.pid for process in lock_holder.all_with(lock.stat())] == [child.pid]
+    assert [process.pid for process in lock_holder.processes_with_flock(lock.stat())] == [child.pid]
     child.send_signal(signal.SIGKILL)
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert lock_holder.look(child.pid, lock.stat()) is None
+    assert lock_holder.read_process(child.pid, lock.stat()) is None
     child.wait()
-    assert lock_holder.look(child.pid, lock.stat()) is None
+    assert lock_holder.read_process(child.pid, lock.stat()) is None
 
 
 def test_a_thread_is_no_process_and_a_local_folder_is_not_remote(
@@ -238,9 +244,9 @@ def test_a_thread_is_no_process_and_a_local_folder_is_not_remote(
     )
     thread = int(said(child))
     os.kill(thread, 0)
-    assert lock_holder.look(thread, tmp_path.stat()) is None
+    assert lock_holder.read_process(thread, tmp_path.stat()) is None
     fd = os.open(tmp_path, os.O_RDONLY)
-    assert lock_holder.remote(fd) == ""
+    assert lock_holder.shared_file_system(fd) == ""
     os.close(fd)
 
 
@@ -253,10 +259,10 @@ def test_a_worker_whose_lock_file_was_removed_is_seen(tmp_path: Path) -> None:
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdin is not None and child.stdout is not None
         child.stdout.readline()
-        there = lock_holder.lingering(str(path))
+        there = lock_holder.deleted_lock_holder(str(path))
         path.unlink()
-        removed = lock_holder.lingering(str(path))
+        removed = lock_holder.deleted_lock_holder(str(path))
         child.stdin.close()
         child.wait()
     assert (there, removed) == (None, child.pid)
-    assert lock_holder.lingering(str(path)) is None
+    assert lock_holder.deleted_lock_holder(str(path)) is None

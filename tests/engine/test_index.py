@@ -20,17 +20,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from engine.index import regexp_operator, row_positions
-from engine.index.filter_language import parse
+from engine.index.filter_language import parse_filter
 from engine.index.reader import Reader
-from engine.index.row_positions import Ranks
-from engine.index.schema import ORDERS, Query, Window
-from engine.index.writer import Sighting, Writer
+from engine.index.row_positions import RowPositions
+from engine.index.schema import ORDER_COLUMNS, Query, Window
+from engine.index.writer import IndexDelta, Writer
 from engine.model import Lease, Missing, Problem, State, Task
 from engine.operations.plans import Row
 from engine.store import Unavailable
 from engine.stores.memory import MemoryStore, MemoryTasks
 from engine.system import temp_dir
-from engine.system.temp_dir import Scratch
+from engine.system.temp_dir import TempDir
 from engine.text import safe_regex
 from tests.engine.builders import NOW
 from tests.engine.builders import a_row as a_task
@@ -41,20 +41,20 @@ CHUNK = 500
 
 def look(writer: Writer, tasks: list[Task]) -> None:
     """Take in a whole look in which nothing moves."""
-    writer.begin_look()
+    writer.begin_scan()
     for at in range(0, len(tasks), CHUNK):
-        writer.see(tasks[at : at + CHUNK])
+        writer.add_scanned(tasks[at : at + CHUNK])
     there = {task.id for task in tasks}
-    while names := writer.unseen():
+    while names := writer.unseen_ids():
         seen = [task for task in tasks if task.id in names]
-        writer.settle(names, [*seen, *(Missing(name) for name in names if name not in there)])
-        writer.keep(names)
-    writer.end_look()
+        writer.apply_lookup(names, [*seen, *(Missing(name) for name in names if name not in there)])
+        writer.mark_seen(names)
+    writer.end_scan()
 
 
 def arranged(writer: Writer) -> None:
     """Make the indexes that come after the first whole look."""
-    assert list(writer.arrange())
+    assert list(writer.build_indexes())
 
 
 def all_of(reader: Reader, query: Query, generation: int = 0) -> list[Task]:
@@ -70,14 +70,14 @@ def test_a_task_comes_back_as_it_was(writer: Writer, reader: Reader) -> None:
         *("what it is", "example.net", "/a/path", "it broke", Lease("12", 3.5, 9.0, "t"), "1.2.3"),
         {"dead_since": "12", "more": "\N{SNOWMAN}"},
     )
-    writer.settle([task.id], [task])
+    writer.apply_lookup([task.id], [task])
     assert reader.task("an id") == task
 
     nasty = "'; DROP TABLE task; -- %_\\ \x1b[31m \0"
     odd = a_task(description=nasty, error="\udcff\ud800", attempts=1 << 80)
-    writer.settle([odd.id], [odd])
-    writer.see([odd, a_task(2, id="b\udcff"), Problem("pending/\udcfe", nasty)])
-    (seen,) = all_of(reader, Query(filter=parse("DROP --")))
+    writer.apply_lookup([odd.id], [odd])
+    writer.add_scanned([odd, a_task(2, id="b\udcff"), Problem("pending/\udcfe", nasty)])
+    (seen,) = all_of(reader, Query(filter=parse_filter("DROP --")))
     assert (seen.description, seen.error, seen.attempts) == (nasty, "??", (1 << 63) - 1)
     assert reader.problems() == (Problem("pending/?", nasty),)
     assert [task.id for task in all_of(reader, Query())] == ["an id", "b?", "task-000001"]
@@ -89,8 +89,8 @@ def test_what_has_no_age_is_of_none(writer: Writer, reader: Reader) -> None:
     look(writer, [ageless, a_task(2)])
     assert reader.task(ageless.id) == ageless
     for text in ("age>1s", "age<=1s", "created<now", "created>=1970-01-01", "since:2000-01-01"):
-        assert ageless not in all_of(reader, Query(filter=parse(text, now=NOW + 60)))
-    assert [row[3] for row in reader.seen(Query())] == [0.0, NOW]
+        assert ageless not in all_of(reader, Query(filter=parse_filter(text, now=NOW + 60)))
+    assert [row[3] for row in reader.plan_rows(Query())] == [0.0, NOW]
 
 
 def test_a_task_is_where_the_latest_look_saw_it(writer: Writer, reader: Reader) -> None:
@@ -101,16 +101,16 @@ def test_a_task_is_where_the_latest_look_saw_it(writer: Writer, reader: Reader) 
     def rows() -> list[tuple[str, State]]:
         return [(task.queue, task.state) for task in all_of(reader, Query(), next(generations))]
 
-    writer.settle(["x"], [a_task(1)])
-    writer.settle(["x"], [a_task(1, state=State.HELD, rev="new")])
+    writer.apply_lookup(["x"], [a_task(1)])
+    writer.apply_lookup(["x"], [a_task(1, state=State.HELD, rev="new")])
     assert rows() == [("", State.HELD)]
     assert (writer.count(State.PENDING), writer.count(State.HELD)) == (0, 1)
-    assert not writer.settle([a_task(1).id], []).changed
+    assert not writer.apply_lookup([a_task(1).id], []).changed
     assert rows() == [("", State.HELD)]
-    writer.settle(["x"], [a_task(1), a_task(1, state=State.DEAD), a_task(1, queue="b")])
+    writer.apply_lookup(["x"], [a_task(1), a_task(1, state=State.DEAD), a_task(1, queue="b")])
     assert sorted(rows()) == [("", State.DEAD), ("", State.PENDING), ("b", State.PENDING)]
-    left = writer.settle([a_task(1).id], [Missing(a_task(1).id)])
-    assert left == Sighting(frozenset(), frozenset({a_task(1).id}), True)
+    left = writer.apply_lookup([a_task(1).id], [Missing(a_task(1).id)])
+    assert left == IndexDelta(frozenset(), frozenset({a_task(1).id}), True)
     assert rows() == []
 
 
@@ -119,22 +119,22 @@ def test_an_unreadable_task_becomes_a_problem(writer: Writer, reader: Reader) ->
     does not meet it; a second scan of the same is no news."""
     task, name = a_task(1), "task-000001.task"
     one, two = Problem(f"pending/{name}", "torn", State.PENDING), Problem("dlq/two", "torn")
-    writer.settle([task.id], [task])
-    assert writer.settle([name], [one]).left == {task.id}
+    writer.apply_lookup([task.id], [task])
+    assert writer.apply_lookup([name], [one]).departed == {task.id}
     assert (reader.task(task.id), reader.problems()) == (None, (one,))
-    assert writer.settle([name], [task]).came == {task.id}
+    assert writer.apply_lookup([name], [task]).appeared == {task.id}
     assert (reader.task(task.id), reader.problems()) == (task, ())
 
     seen: list[Task | Missing | Problem] = [task, a_task(2), one, two]
-    writer.begin_look()
-    assert writer.see(seen).changed
-    writer.end_look()
-    writer.begin_look()
-    assert writer.see(seen) == Sighting()
-    assert not writer.end_look()
-    writer.begin_look()
-    writer.see([task, a_task(2), two])
-    assert writer.end_look()
+    writer.begin_scan()
+    assert writer.add_scanned(seen).changed
+    writer.end_scan()
+    writer.begin_scan()
+    assert writer.add_scanned(seen) == IndexDelta()
+    assert not writer.end_scan()
+    writer.begin_scan()
+    writer.add_scanned([task, a_task(2), two])
+    assert writer.end_scan()
     assert (writer.problems, reader.problems()) == (1, (two,))
 
 
@@ -143,27 +143,29 @@ def test_finer_words_are_counted_as_tasks_come_change_and_leave(writer: Writer) 
     writer.count_words()
     failed = [a_task(number, word="failed") for number in (1, 2, 3)]
     look(writer, [*failed, a_task(4)])
-    assert writer.words() == {(State.PENDING, "failed"): 3}
+    assert writer.word_counts() == {(State.PENDING, "failed"): 3}
     changed = [
         a_task(1, rev="new"),
         a_task(2, word="failed", state=State.HELD, rev="new"),
         a_task(4, word="failed", rev="new"),
     ]
-    writer.settle({task.id for task in changed}, changed)
-    assert writer.words() == {(State.PENDING, "failed"): 2, (State.HELD, "failed"): 1}
-    writer.settle({failed[2].id, failed[1].id}, [Missing(failed[2].id), Missing(failed[1].id)])
-    assert writer.words() == {(State.PENDING, "failed"): 1}
+    writer.apply_lookup({task.id for task in changed}, changed)
+    assert writer.word_counts() == {(State.PENDING, "failed"): 2, (State.HELD, "failed"): 1}
+    writer.apply_lookup(
+        {failed[2].id, failed[1].id}, [Missing(failed[2].id), Missing(failed[1].id)]
+    )
+    assert writer.word_counts() == {(State.PENDING, "failed"): 1}
 
 
 def test_what_a_look_does_not_see_is_asked_for(writer: Writer, reader: Reader) -> None:
     """Rows that a whole scan missed are named at its end, and stay until that is settled; one in
     another state, or found meanwhile by its name, neither came nor left."""
     look(writer, [a_task(1), a_task(2), a_task(3)])
-    writer.begin_look()
-    sighting = writer.see([a_task(2, state=State.DEAD, rev="new")])
-    writer.settle(["x"], [a_task(3, state=State.DEAD, rev="new")])
-    assert (sighting.came, sighting.left) == (frozenset(), frozenset())
-    assert writer.unseen() == [a_task(1).id]
+    writer.begin_scan()
+    sighting = writer.add_scanned([a_task(2, state=State.DEAD, rev="new")])
+    writer.apply_lookup(["x"], [a_task(3, state=State.DEAD, rev="new")])
+    assert (sighting.appeared, sighting.departed) == (frozenset(), frozenset())
+    assert writer.unseen_ids() == [a_task(1).id]
     assert reader.task(a_task(1).id) is not None
     assert (writer.count(State.PENDING), writer.count(State.DEAD)) == (1, 2)
 
@@ -172,10 +174,10 @@ def test_counts_do_not_flicker(writer: Writer) -> None:
     """During a second scan of everything, each state has as many tasks as before."""
     tasks = [a_task(n) for n in range(50)]
     look(writer, tasks)
-    writer.begin_look()
+    writer.begin_scan()
     for task in tasks:
         assert writer.count(State.PENDING) == 50
-        writer.see([task])
+        writer.add_scanned([task])
 
 
 MEMORY_MOVES = st.lists(
@@ -191,7 +193,7 @@ class IndexFollowsStore(RuleBasedStateMachine):
         super().__init__()
         self.memory = MemoryTasks()
         self.store = MemoryStore(self.memory)
-        self.scratch = Scratch()
+        self.scratch = TempDir()
         self.writer = Writer(f"{self.scratch.path}/index")
         self.reader = Reader(f"{self.scratch.path}/index")
         self.rung: set[str] = set()
@@ -202,7 +204,7 @@ class IndexFollowsStore(RuleBasedStateMachine):
         ident = a_task(number).id
         task = self.memory.tasks.get(("", ident))
         goal = {"purge": State.TRASH, "hold": State.HELD, "release": State.PENDING}.get(what)
-        with self.memory.changed:
+        with self.memory.condition:
             if what == "add" and task is None:
                 self.memory.put(("", ident), a_task(number))
             elif what == "gone" and task is not None:
@@ -213,14 +215,14 @@ class IndexFollowsStore(RuleBasedStateMachine):
                 return
         self.rung.add(ident)
 
-    def account(self, sighting: Sighting) -> None:
+    def account(self, sighting: IndexDelta) -> None:
         """Count the tasks that came and left."""
-        self.came += len(sighting.came)
-        self.left += len(sighting.left)
+        self.came += len(sighting.appeared)
+        self.left += len(sighting.departed)
 
     def settle(self, names: set[str]) -> None:
         """Scan some names."""
-        self.account(self.writer.settle(names, list(self.store.look(names))))
+        self.account(self.writer.apply_lookup(names, list(self.store.scan(names))))
 
     @rule(moves=MEMORY_MOVES)
     def moves(self, moves: list[tuple[int, str]]) -> None:
@@ -237,16 +239,16 @@ class IndexFollowsStore(RuleBasedStateMachine):
     @rule(moves=MEMORY_MOVES, size=st.integers(1, 5))
     def scan_everything(self, moves: list[tuple[int, str]], size: int) -> None:
         """Scan the whole store, which changes meanwhile."""
-        self.writer.begin_look()
-        items = list(self.store.look())
+        self.writer.begin_scan()
+        items = list(self.store.scan())
         for at in range(0, len(items), size):
-            self.account(self.writer.see(items[at : at + size]))
+            self.account(self.writer.add_scanned(items[at : at + size]))
             if moves:
                 self.move(*moves.pop())
-        while names := self.writer.unseen():
+        while names := self.writer.unseen_ids():
             self.settle(set(names))
-            self.writer.keep(names)
-        self.writer.end_look()
+            self.writer.mark_seen(names)
+        self.writer.end_scan()
 
     @rule()
     def make_the_other_indexes(self) -> None:
@@ -308,7 +310,7 @@ def test_a_window_is_a_slice_of_the_result(
             assert reader.window(query, len(rows), 50, 7).start == last
 
     assert reader.find(Query(State.HELD), tasks[0].id, 7) is None
-    assert reader.find(Query(filter=parse("absent")), tasks[0].id, 7) is None
+    assert reader.find(Query(filter=parse_filter("absent")), tasks[0].id, 7) is None
 
 
 def test_a_result_is_in_its_order(writer: Writer, reader: Reader) -> None:
@@ -334,7 +336,7 @@ def test_a_result_is_in_its_order(writer: Writer, reader: Reader) -> None:
             return None if died == "?" else int(died)
         return task.created or None if order == "created" else getattr(task, order)
 
-    for order in sorted(ORDERS):
+    for order in sorted(ORDER_COLUMNS):
         keyed = sorted((value(t, order), t.id, t) for t in tasks if value(t, order) is not None)
         lack = sorted((t.id, t) for t in tasks if value(t, order) is None)
         for step in (1, -1):
@@ -349,15 +351,15 @@ def test_a_result_is_made_again_as_time_passes_or_the_index_changes(
 ) -> None:
     """What is not older than an hour now is so later, though nothing else changed; a search of
     another generation shows what is there now."""
-    writer.see([a_task(1)])
-    query = Query(filter=parse("age>1h"))
+    writer.add_scanned([a_task(1)])
+    query = Query(filter=parse_filter("age>1h"))
     assert reader.window(query, 0, 9, 1, NOW + 3600).tasks == ()
     assert reader.window(query, 0, 9, 1, NOW + 3601).tasks == (a_task(1),)
     assert reader.find(query, a_task(1).id, 1, NOW) is None
     assert reader.rows(query, None, NOW + 3601) == (Row(a_task(1).id, State.PENDING, "r1"),)
-    search = Query(filter=parse("job"))
+    search = Query(filter=parse_filter("job"))
     before = all_of(reader, search, 1)
-    writer.see([a_task(2)])
+    writer.add_scanned([a_task(2)])
     assert (before, all_of(reader, search, 2)) == ([a_task(1)], [a_task(1), a_task(2)])
 
 
@@ -369,17 +371,17 @@ def test_nothing_left_is_explained(writer: Writer, reader: Reader) -> None:
         "kind=job tries>9": "tries>9 leaves 0; without it 12",
         "late tries>=3": "tries>=3 leaves 0; without it 6",
         "kind=job id:x": "id:x leaves 0; without it 12",
-        "kind=job none tries>9": "none leaves 0 of the 12 that the words before it leave",
-        "nowhere kind=job state=work": "nowhere leaves 0 of the 12 that the words before it leave",
+        "kind=job none tries>9": "none leaves 0 of the 12 left by the words before it",
+        "nowhere kind=job state=work": "nowhere leaves 0 of the 12 left by the words before it",
         "kind=job": "",
         "": "",
     }
 
     def explain(text: str) -> str:
-        return reader.explain(Query(State.PENDING, parse(text, {State.ACTIVE: "work"})))
+        return reader.explain(Query(State.PENDING, parse_filter(text, {State.ACTIVE: "work"})))
 
     assert {text: explain(text) for text in explained} == explained
-    assert reader.explain(Query(State.HELD, parse("kind=job"))) == ""
+    assert reader.explain(Query(State.HELD, parse_filter("kind=job"))) == ""
 
 
 def test_a_result_is_harvested_as_it_was(writer: Writer, reader: Reader) -> None:
@@ -393,15 +395,15 @@ def test_a_result_is_harvested_as_it_was(writer: Writer, reader: Reader) -> None
     def take(some: Sequence[Task], done: int, total: int) -> bool:
         got.extend(some)
         told.append((done, total))
-        writer.settle({task.id for task in tasks}, [Missing(task.id) for task in tasks])
+        writer.apply_lookup({task.id for task in tasks}, [Missing(task.id) for task in tasks])
         return True
 
-    assert reader.harvest(Query(), lambda *_: False) == 500
-    query = Query(filter=parse("late"), descending=True)
-    assert reader.harvest(query, take) == 1_300
+    assert reader.export(Query(), lambda *_: False) == 500
+    query = Query(filter=parse_filter("late"), descending=True)
+    assert reader.export(query, take) == 1_300
     assert got == [task for task in reversed(tasks) if task.error]
     assert told == [(500, 1_300), (1_000, 1_300), (1_300, 1_300)]
-    assert reader.harvest(query, take) == 0
+    assert reader.export(query, take) == 0
 
 
 def test_a_search_by_pattern_can_be_ended(
@@ -409,7 +411,7 @@ def test_a_search_by_pattern_can_be_ended(
 ) -> None:
     """An interrupt from another thread ends a search between two matches."""
     look(writer, [a_task(n, error="a") for n in range(400)])
-    slow = Query(filter=parse("err~a"))
+    slow = Query(filter=parse_filter("err~a"))
     texts = []
 
     def search(text: str) -> None:
@@ -418,7 +420,7 @@ def test_a_search_by_pattern_can_be_ended(
         other.start()
         other.join()
 
-    monkeypatch.setattr(regexp_operator, "compiled", lambda _: safe_regex.Pattern(search))
+    monkeypatch.setattr(regexp_operator, "compile_pattern", lambda _: safe_regex.Pattern(search))
     with pytest.raises(sqlite3.OperationalError, match="interrupted"):
         reader.count(slow)
     assert len(texts) < 10
@@ -430,21 +432,21 @@ def test_a_plan_is_made_of_what_matches(writer: Writer, reader: Reader) -> None:
     one, two = a_task(1, error="late"), a_task(2, state=State.DEAD, error="late")
     first, second = Row(one.id, State.PENDING, "r1"), Row(two.id, State.DEAD, "r2")
     look(writer, [one, two, a_task(3)])
-    assert reader.rows(Query(filter=parse("late"))) == (first, second)
+    assert reader.rows(Query(filter=parse_filter("late"))) == (first, second)
     for query, rows in (
-        (Query(State.DEAD, parse("late")), (second,)),
+        (Query(State.DEAD, parse_filter("late")), (second,)),
         (Query(State.DEAD), (second,)),
-        (Query(State.DEAD, parse("other")), ()),
+        (Query(State.DEAD, parse_filter("other")), ()),
     ):
         assert reader.rows(query, [one.id, two.id, "absent"]) == rows
 
 
 def test_questions_leave_no_snapshot_open(writer: Writer, reader: Reader, index_path: str) -> None:
     """After a question the reader has no snapshot: the whole WAL can be removed."""
-    writer.see([a_task(n) for n in range(200)])
-    for query in (Query(State.PENDING), Query(filter=parse("job"))):
+    writer.add_scanned([a_task(n) for n in range(200)])
+    for query in (Query(State.PENDING), Query(filter=parse_filter("job"))):
         reader.window(query, 0, 40, 1)
-    writer.see([a_task(n, rev="new") for n in range(200)])
+    writer.add_scanned([a_task(n, rev="new") for n in range(200)])
     with closing(sqlite3.connect(index_path)) as other:
         busy, *_ = other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     assert not busy
@@ -459,7 +461,7 @@ def test_blocks_know_every_place(names: list[int], gone: list[int]) -> None:
     """After any arrivals and departures, the stored blocks give the number of names before each."""
     rows: list[str] = []
     blocks: dict[str, int] = {}
-    listed = Ranks()
+    listed = RowPositions()
 
     def split(first: str, count: int) -> tuple[str, int] | None:
         after = [name for name in rows if name >= first]
@@ -467,16 +469,16 @@ def test_blocks_know_every_place(names: list[int], gone: list[int]) -> None:
         return (after[count], before) if before else None
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_positions, "BLOCK", 8)
+        patch.setattr(row_positions, "BLOCK_ROWS", 8)
         for name in sorted(f"{n:03}" for n in names):
             rows.append(name)
             listed.add(name, 1)
-        blocks.update(listed.changes(split))
+        blocks.update(listed.take_changes(split))
         for name in (f"{n:03}" for n in gone):
             if name in rows:
                 rows.remove(name)
                 listed.add(name, -1)
-        blocks.update(listed.changes(split))
+        blocks.update(listed.take_changes(split))
     assert listed.total == len(rows) == sum(blocks.values())
     for first in (first for first, size in blocks.items() if size):
         before = sum(size for name, size in blocks.items() if name < first)
@@ -488,40 +490,40 @@ def test_a_scratch_folder_is_private_removed_and_swept(tmp_path: Path) -> None:
     """It is readable by its owner only and removed with its content, or an error names the place
     and the reason. A sweep leaves links, files, other names and a folder whose owner holds its
     flock, however old; one that was made but never claimed it leaves for a minute."""
-    held = Scratch(str(tmp_path))
+    held = TempDir(str(tmp_path))
     assert Path(held.path).stat().st_mode & 0o777 == 0o700
     (Path(held.path) / "index").write_text("rows")
     os.utime(held.path, (0, 0))
     elsewhere, new = tmp_path / "elsewhere", tmp_path / f"{temp_dir.PREFIX}new"
     elsewhere.mkdir()
-    (elsewhere / temp_dir.OWNER).touch()
+    (elsewhere / temp_dir.OWNER_FILE).touch()
     (tmp_path / f"{temp_dir.PREFIX}link").symlink_to(elsewhere)
     (tmp_path / f"{temp_dir.PREFIX}file").touch()
     new.mkdir()
 
-    assert temp_dir.sweep(str(tmp_path)) == []
+    assert temp_dir.remove_abandoned(str(tmp_path)) == []
     assert len(list(tmp_path.iterdir())) == 5
     os.utime(new, (0, 0))
-    assert temp_dir.sweep(str(tmp_path)) == [str(new)]
+    assert temp_dir.remove_abandoned(str(tmp_path)) == [str(new)]
     held.remove()
     assert not Path(held.path).exists()
     with pytest.raises(Unavailable, match=f"{tmp_path}/{temp_dir.PREFIX}file: Not a directory"):
-        Scratch(f"{tmp_path}/{temp_dir.PREFIX}file")
+        TempDir(f"{tmp_path}/{temp_dir.PREFIX}file")
 
 
 def test_the_folder_of_a_crashed_owner_is_swept(tmp_path: Path) -> None:
     """What a killed process left is removed by the next that makes one there."""
     code = (
-        "import sys, signal; from engine.system.temp_dir import Scratch; "
-        "folder = Scratch(sys.argv[1]); print(folder.path, flush=True); signal.pause()"
+        "import sys, signal; from engine.system.temp_dir import TempDir; "
+        "folder = TempDir(sys.argv[1]); print(folder.path, flush=True); signal.pause()"
     )
     argv = [sys.executable, "-c", code, str(tmp_path)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         path = process.stdout.readline().strip()
-        alive = temp_dir.sweep(str(tmp_path))
+        alive = temp_dir.remove_abandoned(str(tmp_path))
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert alive == []
-    assert temp_dir.sweep(str(tmp_path)) == [path]
+    assert temp_dir.remove_abandoned(str(tmp_path)) == [path]
     assert not Path(path).exists()

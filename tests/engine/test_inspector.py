@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from engine import verbs
 from engine.index.backlog import BacklogSummary
-from engine.index.filter_language import parse
+from engine.index.filter_language import parse_filter
 from engine.index.reader import Reader
 from engine.index.schema import Query
 from engine.live import folder_watch, index_sync
@@ -31,7 +31,7 @@ from engine.model import ChangeSource, Missing, Problem, State, Task
 from engine.store import Control, Gone, Store, Unavailable
 from engine.stores.detect import open_store
 from engine.stores.memory import MemoryStore, MemoryTasks
-from engine.stores.nftban.task_format import new_record, render
+from engine.stores.nftban.task_format import new_record, render_task
 from engine.system.temp_dir import PREFIX
 from tests.engine.builders import NOW, Clock, a_task, clock
 from tests.examples import examples
@@ -64,7 +64,7 @@ def a_spool(place: Path, count: int = 0, word: str = "pending") -> Path:
 def write(folder: Path, task: Task) -> Path:
     """Put a task's file into a folder, whole, as another program would."""
     draft = folder.parent / "draft"
-    draft.write_bytes(render(new_record(task)))
+    draft.write_bytes(render_task(new_record(task)))
     return draft.rename(folder / f"{task.id}.task")
 
 
@@ -99,13 +99,13 @@ async def until(inspector: Inspector, wanted: Callable[[IndexChanged], bool]) ->
     """Wait for changes until they are as wanted."""
     changed = inspector.latest
     while not wanted(changed):
-        changed = await inspector.changed(changed.generation)
+        changed = await inspector.wait_for_change(changed.generation)
     return changed
 
 
 def is_complete(changed: IndexChanged) -> bool:
     """Whether everything was seen and can be reached."""
-    return changed.complete and not changed.unavailable
+    return changed.is_complete and not changed.unavailable
 
 
 def counts(**wanted: int) -> Callable[[IndexChanged], bool]:
@@ -124,7 +124,7 @@ async def all_of(inspector: Inspector, query: Query | None = None) -> list[Task]
 def stored(place: Path) -> list[Task]:
     """All tasks of a spool, as its store reads them."""
     store = open_store(str(place))
-    seen = {(task.id, task.state): task for task in store.look() if isinstance(task, Task)}
+    seen = {(task.id, task.state): task for task in store.scan() if isinstance(task, Task)}
     store.close()
     return [seen[key] for key in sorted(seen)]
 
@@ -134,8 +134,8 @@ def hooked(
 ) -> MemoryStore:
     """A store whose look goes through a hook, which also gets the names that were asked for."""
     store = MemoryStore(memory or MemoryTasks())
-    look = store.look
-    store.look = lambda touched=None: hook(look(touched), touched)  # type: ignore[method-assign]
+    look = store.scan
+    store.scan = lambda touched=None: hook(look(touched), touched)  # type: ignore[method-assign]
     return store
 
 
@@ -160,7 +160,7 @@ async def test_a_spool_is_counted_listed_and_searched_by_id(place: Path) -> None
         assert await inspector.find(newest_first, ident) == 569
         assert await inspector.find(Query(State.DEAD), ident) is None
         assert await inspector.task("absent") is None
-        assert await inspector.among(Query(), {ident, "absent"}) == {ident}
+        assert await inspector.matching_ids(Query(), {ident, "absent"}) == {ident}
         assert await inspector.read(task) == file_of(place, 30).read_bytes()
         file_of(place, 30).unlink()
         with pytest.raises(Gone):
@@ -171,7 +171,7 @@ async def test_rows_are_shown_before_a_first_look_ends_and_it_can_be_stopped() -
     """Rows are reported while most of the spool is still unread. Stopped, the scan reports so and
     shows a part; started again, it ends with all tasks."""
     memory, going = MemoryTasks(), threading.Semaphore(120)
-    with memory.changed:
+    with memory.condition:
         for at in range(300):
             memory.put(("", f"t{at:04}"), a_task(at, id=f"t{at:04}"))
 
@@ -183,19 +183,19 @@ async def test_rows_are_shown_before_a_first_look_ends_and_it_can_be_stopped() -
 
     async with inspecting(lambda: hooked(slowly, memory)) as inspector:
         first = await until(inspector, lambda changed: sum(changed.counts.values()) > 0)
-        assert not first.complete
+        assert not first.is_complete
         assert (await inspector.window(Query(State.PENDING), 0, 40)).tasks
 
-        inspector.halt()
+        inspector.stop_first_scan()
         going.release(110)  # the halt is seen after at most 100 rows
-        stopped = await until(inspector, lambda changed: changed.halted)
+        stopped = await until(inspector, lambda changed: changed.is_stopped)
         assert 0 < sum(stopped.counts.values()) < 300
-        assert not stopped.complete
+        assert not stopped.is_complete
 
         going.release(1000)
-        await inspector.refresh()
+        await inspector.scan_now()
         latest = inspector.latest
-        assert (latest.complete, latest.halted, latest.came) == (True, False, 0)
+        assert (latest.is_complete, latest.is_stopped, latest.appeared) == (True, False, 0)
         assert sum(latest.counts.values()) == 300
 
 
@@ -207,15 +207,15 @@ async def test_changes_of_a_spool_are_counted(place: Path) -> None:
         await until(inspector, counts(pending=1))
         file_of(place, 1).rename(file_of(place, 1, State.ACTIVE))
         changed = await until(inspector, counts(active=1))
-        assert (changed.came, changed.left) == (0, 0)
+        assert (changed.appeared, changed.departed) == (0, 0)
         path = write(place / "pending", a_task(2))
         write(place / "pending", a_task(3))
         await until(inspector, counts(pending=2, active=1))
         file_of(place, 1, State.ACTIVE).unlink()
-        changed = await until(inspector, lambda changed: changed.left == 1)
-        assert (changed.came, changed.counts[State.PENDING]) == (2, 2)
-        await inspector.refresh()
-        assert (inspector.latest.came, inspector.latest.left) == (2, 1)
+        changed = await until(inspector, lambda changed: changed.departed == 1)
+        assert (changed.appeared, changed.counts[State.PENDING]) == (2, 2)
+        await inspector.scan_now()
+        assert (inspector.latest.appeared, inspector.latest.departed) == (2, 1)
 
         (place / "dlq" / "stranger").write_bytes(b"")
         await until(inspector, lambda changed: changed.problems == 1)
@@ -236,8 +236,8 @@ async def test_reports_keep_their_distance(place: Path) -> None:
         times = []
         for number in range(6):
             write(place / "pending", a_task(number))
-            changed = await inspector.changed(changed.generation)
-            times.append(inspector._told_at)  # the test itself may be scheduled late
+            changed = await inspector.wait_for_change(changed.generation)
+            times.append(inspector._reported_at)  # the test itself may be scheduled late
     assert min(after - before for before, after in itertools.pairwise(times)) >= 0.099
 
 
@@ -276,9 +276,9 @@ def test_whatever_others_do_is_followed(
                 truth = await asyncio.to_thread(stored, place)
                 before = inspector.latest.generation
                 while await all_of(inspector) != truth:
-                    before = (await inspector.changed(before)).generation
+                    before = (await inspector.wait_for_change(before)).generation
             wanted = sum(inspector.latest.counts.values()) - initially
-            await until(inspector, lambda changed: changed.came - changed.left == wanted)
+            await until(inspector, lambda changed: changed.appeared - changed.departed == wanted)
 
     asyncio.run(follow())
 
@@ -297,13 +297,13 @@ async def main():
     async def until(wanted):
         nonlocal changed
         while not wanted():
-            changed = await inspector.changed(changed.generation)
+            changed = await inspector.wait_for_change(changed.generation)
         counts = {str(state): count for state, count in changed.counts.items() if count}
         print(changed.unavailable or counts, flush=True)
     if limit:
         await until(lambda: changed.unavailable)
         resource.setrlimit(resource.RLIMIT_FSIZE, (infinity, infinity))
-    await until(lambda: changed.complete and not changed.unavailable)
+    await until(lambda: changed.is_complete and not changed.unavailable)
     if not limit:
         await until(lambda: "pending" not in {str(s) for s, n in changed.counts.items() if n})
     await inspector.close()
@@ -347,7 +347,7 @@ async def test_a_place_that_is_missing_or_vanishes_is_reported_and_followed_late
 ) -> None:
     """A place that cannot be opened, or is removed, is reported, and followed once it is there;
     acting on it meanwhile changes nothing and raises Unavailable."""
-    monkeypatch.setattr(index_sync, "RETRY", 0.1)
+    monkeypatch.setattr(index_sync, "RETRY_SECONDS", 0.1)
     place = tmp_path / "spool"
     async with inspecting(place) as inspector:
         changed = await until(inspector, lambda changed: bool(changed.unavailable))
@@ -357,10 +357,10 @@ async def test_a_place_that_is_missing_or_vanishes_is_reported_and_followed_late
 
         a_spool(place, 3)
         await until(inspector, counts(pending=3))
-        plan = await inspector.plan("purge", None, Query())
+        plan = await inspector.make_plan("purge", None, Query())
         place.rename(tmp_path / "aside")
         with pytest.raises(Unavailable):
-            await inspector.apply(plan)
+            await inspector.apply_plan(plan)
         await until(inspector, lambda changed: bool(changed.unavailable))
 
         a_spool(place, 5)
@@ -373,7 +373,7 @@ async def test_no_temporary_folder_is_said_in_words(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the index cannot be made, a report says so, and it is made once that is repaired."""
-    monkeypatch.setattr(index_sync, "RETRY", 0.1)
+    monkeypatch.setattr(index_sync, "RETRY_SECONDS", 0.1)
     write(place / "pending", a_task(1))
     folder = tmp_path / "temporary"
     folder.write_text("in the way")
@@ -401,14 +401,14 @@ async def test_the_close_leaves_nothing_and_ends_every_wait(
 ) -> None:
     """After the close there is no temporary folder and no thread; waiting for changes, and asking,
     raise Unavailable."""
-    monkeypatch.setattr(folder_watch, "CHECK", 0.1)
+    monkeypatch.setattr(folder_watch, "CHECK_SECONDS", 0.1)
     folder = tmp_path / "temporary"
     folder.mkdir()
     async with inspecting(place, folder) as inspector:
         await until(inspector, is_complete)
-        await all_of(inspector, Query(filter=parse("job")))
+        await all_of(inspector, Query(filter=parse_filter("job")))
         during = listed(folder)
-        waiting = asyncio.ensure_future(inspector.changed(1_000_000))
+        waiting = asyncio.ensure_future(inspector.wait_for_change(1_000_000))
 
     assert [name.startswith(PREFIX) for name in during] == [True]
     assert listed(folder) == []
@@ -437,7 +437,7 @@ async def test_a_store_that_hangs_holds_nobody_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The close does not wait for a store that hangs in its opening; that thread ends later."""
-    monkeypatch.setattr(inspector_module, "PATIENCE", 0.1)
+    monkeypatch.setattr(inspector_module, "CLOSE_TIMEOUT_SECONDS", 0.1)
     opening, released = threading.Event(), threading.Event()
 
     def hang() -> Store:
@@ -460,14 +460,14 @@ async def test_a_question_that_nobody_waits_for_ends(place: Path) -> None:
     async with inspecting(place) as inspector:
         await until(inspector, counts(pending=1_000))
         searches = [
-            asyncio.ensure_future(inspector.window(Query(filter=parse(words)), 0, 10))
+            asyncio.ensure_future(inspector.window(Query(filter=parse_filter(words)), 0, 10))
             for words in ("j", "jo", "job", "job 0", "job 00", "job 000")
         ]
         await asyncio.wait(searches[:1])
         for search in searches[1:-1]:
             search.cancel()
         assert (await searches[-1]).total == 1_000
-        assert (await inspector.window(Query(filter=parse("0000002a")), 0, 10)).total == 1
+        assert (await inspector.window(Query(filter=parse_filter("0000002a")), 0, 10)).total == 1
 
 
 @pytest.mark.parametrize("statement", ["PRAGMA journal_mode=WAL", "CREATE TABLE block"])
@@ -506,13 +506,13 @@ async def test_a_question_before_there_is_an_index_is_answered(
 async def test_ages_go_along_with_the_clock(place: Path) -> None:
     """A result by age changes with time alone, and a plan made of it does."""
     write(place / "pending", a_task(1))
-    clock, query = Clock(), Query(State.PENDING, parse("age>61m"))
+    clock, query = Clock(), Query(State.PENDING, parse_filter("age>61m"))
     async with inspecting(place, clock=clock) as inspector:
         await until(inspector, counts(pending=1))
         assert (await inspector.window(query, 0, 9)).total == 0
         clock.now += 66
         assert (await inspector.window(query, 0, 9)).total == 1
-        assert len((await inspector.plan("hold", None, query)).rows) == 1
+        assert len((await inspector.make_plan("hold", None, query)).rows) == 1
 
 
 async def test_a_whole_queue_is_tallied(place: Path) -> None:
@@ -524,16 +524,16 @@ async def test_a_whole_queue_is_tallied(place: Path) -> None:
         early = await inspector.ages(Query(), "kind", NOW), await inspector.clusters(Query())
         assert early[0].by == "kind"
         await until(inspector, counts(pending=3, dead=1))
-        await inspector.refresh()
+        await inspector.scan_now()
         last = await inspector.task(a_task(2).id)
         assert last is not None
         table = await inspector.ages(Query(State.PENDING), "kind", NOW)
         assert [(row.name, row.total) for row in table.rows] == [("job", 3)]
         (cluster,) = await inspector.clusters(Query(State.DEAD))
         assert (cluster.count, cluster.example) == (1, a_task(9).id)
-        assert await inspector.standing(NOW) == BacklogSummary(NOW - 1200, 3, NOW - 1200)
-        assert await inspector.ahead(last, NOW) == 2
-        old = Query(State.DEAD, parse("age>9d job"))
+        assert await inspector.summarize_backlog(NOW) == BacklogSummary(NOW - 1200, 3, NOW - 1200)
+        assert await inspector.count_ahead(last, NOW) == 2
+        old = Query(State.DEAD, parse_filter("age>9d job"))
         assert await inspector.count(old) == 0
         assert await inspector.explain(old) == "age>9d leaves 0; without it 1"
 
@@ -577,8 +577,8 @@ async def test_a_harvest_runs_beside_everything_else(place: Path) -> None:
 
     async with inspecting(place) as inspector:
         await until(inspector, counts(dead=1_100))
-        harvest = asyncio.ensure_future(inspector.harvest(dead, take))
-        assert (await inspector.window(Query(State.DEAD, parse("job")), 0, 9)).total == 1_100
+        harvest = asyncio.ensure_future(inspector.export(dead, take))
+        assert (await inspector.window(Query(State.DEAD, parse_filter("job")), 0, 9)).total == 1_100
         go.set()
         assert await harvest == 1_100
         assert seen == sorted(a_task(number).id for number in range(1_100))
@@ -587,14 +587,14 @@ async def test_a_harvest_runs_beside_everything_else(place: Path) -> None:
         go.clear()
         begun.clear()
         calls.clear()
-        harvest = asyncio.ensure_future(inspector.harvest(dead, take))
+        harvest = asyncio.ensure_future(inspector.export(dead, take))
         await asyncio.to_thread(begun.wait)
         harvest.cancel()
         asyncio.get_running_loop().call_later(0.1, go.set)
         with pytest.raises(asyncio.CancelledError):
             await harvest
         with pytest.raises(OSError, match="No space"):
-            await inspector.harvest(dead, broken)
+            await inspector.export(dead, broken)
     assert calls == [500]
 
 
@@ -604,12 +604,12 @@ async def test_what_was_seen_is_acted_on(place: Path) -> None:
         write(place / "dlq", a_task(number))
     async with inspecting(place) as inspector:
         await until(inspector, counts(dead=8))
-        plan = await inspector.plan("retry", None, Query(State.DEAD))
+        plan = await inspector.make_plan("retry", None, Query(State.DEAD))
         file_of(place, 3, State.DEAD).unlink()
         write(place / "dlq", a_task(9))
-        report = await inspector.apply(plan)
+        report = await inspector.apply_plan(plan)
         await until(inspector, counts(pending=7, dead=1))
-    assert (len(report.done), report.gone, plan.made) == (7, (a_task(3).id,), NOW)
+    assert (len(report.done), report.gone, plan.made_at) == (7, (a_task(3).id,), NOW)
 
 
 async def test_what_the_doorbell_names_is_all_that_is_looked_at() -> None:
@@ -627,7 +627,7 @@ async def test_what_the_doorbell_names_is_all_that_is_looked_at() -> None:
     async with inspecting(lambda: hooked(noted, memory)) as inspector:
         await until(inspector, counts(pending=3))
         assert [looks.get() for _ in range(looks.qsize())].count(None) == 1
-        (seen,) = (t for t in rival.look() if isinstance(t, Task) and t.id == a_task(1).id)
+        (seen,) = (t for t in rival.scan() if isinstance(t, Task) and t.id == a_task(1).id)
         rival.swap(seen, verbs.hold(seen, NOW))
         await until(inspector, counts(pending=2, held=1))
         later = [looks.get() for _ in range(looks.qsize())]
@@ -636,14 +636,14 @@ async def test_what_the_doorbell_names_is_all_that_is_looked_at() -> None:
 
 async def test_what_is_on_the_screen_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A task that is rewritten in place without an event is re-read where it is shown."""
-    monkeypatch.setattr(index_sync, "AGAIN", 0.05)
+    monkeypatch.setattr(index_sync, "RECHECK_SECONDS", 0.05)
     memory = MemoryTasks()
     rival = MemoryStore(memory)
     rival.swap(None, a_task(1))
 
     def silent() -> Store:
         store = MemoryStore(memory)
-        store.doorbell = ChangeSource()
+        store.changes = ChangeSource()
         return store
 
     async with inspecting(silent) as inspector:
@@ -652,7 +652,7 @@ async def test_what_is_on_the_screen_is_looked_at_again(monkeypatch: pytest.Monk
         rival.swap(seen, replace(seen, due=NOW + 60))
         generation = inspector.latest.generation
         while (await all_of(inspector))[0].due != NOW + 60:
-            generation = (await inspector.changed(generation)).generation
+            generation = (await inspector.wait_for_change(generation)).generation
 
 
 class PausableStore(MemoryStore):
@@ -660,9 +660,9 @@ class PausableStore(MemoryStore):
 
     pausable = False
 
-    def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+    def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """Look, and then know it."""
-        yield from super().look(touched)
+        yield from super().scan(touched)
         self.controls = {"pause": Control("stop")} if self.pausable else {}
 
 
@@ -673,7 +673,7 @@ async def test_the_controls_are_those_of_the_latest_look(
     """A look at a name finds out which controls there are now, an older look does not undo it, and
     where nothing happens they are found out with time alone."""
     if happens == "nothing":
-        monkeypatch.setattr(index_sync, "AGAIN", 0.05)
+        monkeypatch.setattr(index_sync, "RECHECK_SECONDS", 0.05)
     memory = MemoryTasks()
     async with inspecting(lambda: PausableStore(memory)) as inspector:
         changed = await until(inspector, is_complete)
@@ -687,6 +687,6 @@ async def test_the_controls_are_those_of_the_latest_look(
             changed = await until(inspector, counts(pending=1))
             assert set(inspector.controls) == {"pause"}
             MemoryStore(memory).swap(None, a_task(2))
-            await inspector.changed(changed.generation)
+            await inspector.wait_for_change(changed.generation)
 
         assert set(inspector.controls) == {"pause"}

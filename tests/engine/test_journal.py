@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from engine.model import State, Task
 from engine.operations import plans, run_plan, undo
 from engine.operations.execute import Report, RowOutcome, RowResult
-from engine.operations.journal import Intent, Journal, Operation, Who, mask
-from engine.operations.journal_format import LONGEST
+from engine.operations.journal import Intent, Journal, Operation, Who, mask_addresses
+from engine.operations.journal_format import MAX_LINE_BYTES
 from engine.operations.plans import Plan, Row
 from engine.store import Unavailable
 from engine.stores.memory import MemoryStore
@@ -40,13 +40,13 @@ def a_plan(count: int = 4, verb: str = "retry") -> Plan:
 def written(journal: Journal, plan: Plan, *, end: bool = True) -> tuple[Path, Path]:
     """An operation with an image and an outcome for each row: its two files."""
     pen = journal.begin(US._replace(verb=plan.verb), plan)
-    pen.keep([(row.id, f"what {row.id}\nwas\n".encode()) for row in plan.rows])
+    pen.save_images([(row.id, f"what {row.id}\nwas\n".encode()) for row in plan.rows])
     done = [RowOutcome(row, RowResult.DONE, rev=f"new {row.rev}") for row in plan.included]
-    pen.outcomes(done[:2])
-    pen.outcomes(done[2:])
+    pen.write_outcomes(done[:2])
+    pen.write_outcomes(done[2:])
     if end:
         excluded = tuple((row.id, why) for row, why in plan.excluded)
-        pen.end(Report(plan, tuple(one.row.id for one in done), (), (), excluded))
+        pen.write_end(Report(plan, tuple(one.row.id for one in done), (), (), excluded))
     pen.close()
     return Path(f"{journal.folder}/{pen.op}.jsonl"), Path(f"{journal.folder}/{pen.op}.before")
 
@@ -61,8 +61,8 @@ def believed(journal: Journal) -> list[Operation]:
     found = list(again(journal).operations())
     for operation in found:
         entries = list(journal.entries(operation.op))
-        counted = [e.ended.end for e in entries if e.ended is not None]
-        assert operation.open >= 0 and len(entries) <= operation.planned
+        counted = [e.outcome.result for e in entries if e.outcome is not None]
+        assert operation.open_rows >= 0 and len(entries) <= operation.planned
         assert {end: counted.count(end) for end in RowResult} == operation.counts or not entries
         assert set(journal.images(operation.op).values()) <= {
             f"what {entry.row.id}\nwas\n".encode() for entry in entries
@@ -73,7 +73,7 @@ def believed(journal: Journal) -> list[Operation]:
 def test_cut_off_anywhere_it_says_no_more_than_was_durable(journal: Journal) -> None:
     """Cut at any byte it is nothing before its rows are whole, and then what its lines say; what
     tasks were is there for some of them, and byte for byte."""
-    plan = a_plan()._replace(left_out=frozenset({a_plan().rows[3].id}))
+    plan = a_plan()._replace(excluded_ids=frozenset({a_plan().rows[3].id}))
     path, before = written(journal, plan)
     data, was, whole = path.read_bytes(), before.read_bytes(), journal.images(path.stem)
     began = data.index(b"\n", data.index(b'"rows":')) + 1
@@ -114,8 +114,8 @@ def test_noise_is_not_believed(noise: bytes, at: float, kind: str, journal: Jour
 
     for operation in found:
         entries = list(journal.entries(operation.op))
-        known = [entry for entry in entries if entry.ended is not None]
-        assert operation.open >= 0
+        known = [entry for entry in entries if entry.outcome is not None]
+        assert operation.open_rows >= 0
         assert len(known) == sum(operation.counts.values()) <= operation.planned
         journal.images(operation.op)
     path.unlink(missing_ok=True)
@@ -133,7 +133,7 @@ NONSENSE = [
     *('{"line": "end", "when": "soon"}', '{"line": "end", "when": 1e300}'),
     '{"line": "intent", "when": 1, "verb": "purge", "planned": 9, "who": {"user": "eve"}}',
     *('{"line": 7}', '{"line": "note", "what": {"a": [1]}}', "[" * 100_000, '{"line": ' * 50_000),
-    *("9" * 10_000, "{" + " " * (LONGEST + 10) + "}"),
+    *("9" * 10_000, "{" + " " * (MAX_LINE_BYTES + 10) + "}"),
 ]
 
 
@@ -153,7 +153,7 @@ def test_a_line_of_nonsense_changes_nothing(journal: Journal) -> None:
     for line in NONSENSE:
         path.write_bytes(data[:place] + line.encode() + b"\n" + data[place:])
         (after,) = believed(journal)
-        assert after._replace(notes=(), damaged=0, planned=4) == before, line[:40]
+        assert after._replace(notes=(), damaged_lines=0, planned=4) == before, line[:40]
     head, rest = data.split(b"\n", 1)
     for wrong in HEADS:
         path.write_bytes(json.dumps(json.loads(head) | wrong).encode() + b"\n" + rest)
@@ -226,7 +226,7 @@ def test_the_first_line_about_a_row_holds(journal: Journal) -> None:
     twice = data.replace(b'"done"', b'"failed"').replace(b'"dead"', b'"held"')
     path.write_bytes(data + twice.replace(b'"ana"', b'"eve"'))
     (after,) = believed(journal)
-    assert (after._replace(damaged=0), after.damaged) == (before, 1)
+    assert (after._replace(damaged_lines=0), after.damaged_lines) == (before, 1)
     assert {entry.row for entry in journal.entries(path.stem)} == set(a_plan().rows)
 
 
@@ -238,8 +238,8 @@ def test_ids_of_nobody_lead_nowhere(journal: Journal) -> None:
     (operation,) = journal.operations()
     store = MemoryStore()
     plan = Plan("purge", rows, NOW)
-    report = run_plan.carry_out(store, journal, plan, US, lambda: NOW)
-    rest = undo.rest(store, journal, operation, NOW)
+    report = run_plan.run_journaled_plan(store, journal, plan, US, lambda: NOW)
+    rest = undo.plan_rest(store, journal, operation, NOW)
     assert (len(report.gone), report.accounted) == (6, 6)
     assert rest.rows == ()
 
@@ -255,7 +255,7 @@ def test_two_of_one_second_are_two(journal: Journal, monkeypatch: pytest.MonkeyP
     assert [(o.op, o.planned) for o in operations] == [
         (pen.op, n) for n, pen in zip((3, 2, 1), reversed(pens), strict=True)
     ]
-    assert all(operation.running for operation in operations)
+    assert all(operation.is_running for operation in operations)
     for pen in pens:
         pen.close()
     earlier = Journal(journal.folder, clock=lambda: NOW - 7200)
@@ -269,27 +269,27 @@ def test_no_other_process_writes_while_it_runs(
 ) -> None:
     """An operation that is being carried out is neither settled nor dropped by another process;
     once it has ended, settling or dropping it changes nothing."""
-    monkeypatch.setattr("engine.operations.journal.MOMENT", 0.05)
+    monkeypatch.setattr("engine.operations.journal.LOCK_WAIT_SECONDS", 0.05)
     pen = journal.begin(US._replace(verb="retry"), a_plan())
     (running,) = again(journal).operations()
     path = Path(f"{journal.folder}/{pen.op}.jsonl")
     written_so_far = path.read_bytes()
 
-    settled = undo.settle(MemoryStore(), again(journal), running)
+    settled = undo.settle_operation(MemoryStore(), again(journal), running)
     for call in (
-        lambda: undo.drop(MemoryStore(), again(journal), running, "left as it is"),
-        lambda: undo.rest(MemoryStore(), again(journal), running, NOW),
+        lambda: undo.abandon_operation(MemoryStore(), again(journal), running, "left as it is"),
+        lambda: undo.plan_rest(MemoryStore(), again(journal), running, NOW),
     ):
-        with pytest.raises(Unavailable, match="somebody carries it out just now"):
+        with pytest.raises(Unavailable, match="another process is running it"):
             call()
 
-    assert running.running and settled.operation is None
+    assert running.is_running and settled.operation is None
     assert path.read_bytes() == written_so_far
-    pen.end(Report(a_plan(), tuple(row.id for row in a_plan().rows), (), ()))
+    pen.write_end(Report(a_plan(), tuple(row.id for row in a_plan().rows), (), ()))
     pen.close()
     data = path.read_bytes()
-    undo.settle(MemoryStore(), journal, running._replace(ended=None))
-    undo.drop(MemoryStore(), journal, running._replace(ended=None), "left as it is")
+    undo.settle_operation(MemoryStore(), journal, running._replace(ended=None))
+    undo.abandon_operation(MemoryStore(), journal, running._replace(ended=None), "left as it is")
     assert path.read_bytes() == data
 
 
@@ -305,10 +305,10 @@ def test_a_journal_that_is_removed_is_noticed(lose: str, journal: Journal) -> No
     if lose == "replaced":
         folder.mkdir()
         (folder / f"{pen.op}.jsonl").write_text("")
-    with pytest.raises(Unavailable, match="removed meanwhile"):
-        pen.outcomes([RowOutcome(a_plan().rows[0], RowResult.DONE)])
-    with pytest.raises(Unavailable, match="removed meanwhile"):
-        pen.keep([("x", b"y")])
+    with pytest.raises(Unavailable, match="was removed or replaced"):
+        pen.write_outcomes([RowOutcome(a_plan().rows[0], RowResult.DONE)])
+    with pytest.raises(Unavailable, match="was removed or replaced"):
+        pen.save_images([("x", b"y")])
     pen.close()
 
 
@@ -326,15 +326,15 @@ MASKED = {
 def test_no_address_and_no_content_in_the_journal(journal: Journal) -> None:
     """Of a mail address only the domain is written, and of tasks nothing, in the file of the
     journal that others may read."""
-    assert {text: mask(text) for text in MASKED} == MASKED
+    assert {text: mask_addresses(text) for text in MASKED} == MASKED
     store = MemoryStore()
     task = Task("a", "job", State.PENDING, NOW, description=f"for {SECRET}", payload="/a/mail")
     store.swap(None, replace(task, error="the body of a mail"))
-    (seen,) = (found for found in store.look() if isinstance(found, Task))
+    (seen,) = (found for found in store.scan() if isinstance(found, Task))
     values = {"description": f"now for {SECRET}"}
-    plan = plans.freeze("edit", [seen], NOW, filter=f"to:{SECRET}")._replace(values=values)
+    plan = plans.freeze_plan("edit", [seen], NOW, filter=f"to:{SECRET}")._replace(values=values)
     intent = US._replace(reason=f"ask {SECRET}", pace={"who": [SECRET, {"a": (SECRET,)}]})
-    report = run_plan.carry_out(store, journal, plan, intent, lambda: NOW)
+    report = run_plan.run_journaled_plan(store, journal, plan, intent, lambda: NOW)
 
     data = Path(f"{journal.folder}/{report.op}.jsonl").read_bytes()
     assert report.done == ("a",)
@@ -342,13 +342,13 @@ def test_no_address_and_no_content_in_the_journal(journal: Journal) -> None:
     assert not any(secret in data for secret in (b"kim", b"a mail", b"job"))
 
 
-UNKNOWN_VALUE = "new priority is not understood: it can only be dropped"
+UNKNOWN_VALUE = "new priority is invalid: abandon the operation"
 
 
 @pytest.mark.parametrize(
     ("values", "why"),
     [
-        ({"description": f"for {SECRET}"}, "no mail address in full"),
+        ({"description": f"for {SECRET}"}, "mail addresses are masked"),
         ({"description": "another", "priority": 3}, UNKNOWN_VALUE),
     ],
 )
@@ -361,13 +361,13 @@ def test_an_edit_that_is_not_known_in_full_is_not_gone_on_with(
     journal.begin(US._replace(verb="edit", values=values), plan).close()
     (operation,) = journal.operations()
     with pytest.raises(Unavailable, match=why):
-        undo.rest(MemoryStore(), journal, operation, NOW)
+        undo.plan_rest(MemoryStore(), journal, operation, NOW)
     journal.begin(US._replace(verb="sublimate"), a_plan()).close()
     (operation,) = (o for o in journal.operations() if o.intent.verb == "sublimate")
     for call in (
-        lambda: undo.settle(MemoryStore(), journal, operation),
-        lambda: undo.undo(MemoryStore(), journal, operation, NOW, 7.0),
-        lambda: undo.rest(MemoryStore(), journal, operation, NOW),
+        lambda: undo.settle_operation(MemoryStore(), journal, operation),
+        lambda: undo.plan_undo(MemoryStore(), journal, operation, NOW, 7.0),
+        lambda: undo.plan_rest(MemoryStore(), journal, operation, NOW),
     ):
-        with pytest.raises(Unavailable, match="no operation that is known here: sublimate"):
+        with pytest.raises(Unavailable, match="has an unknown verb: sublimate"):
             call()

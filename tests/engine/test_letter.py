@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.text import render_bytes
-from engine.text.safe import shown_lines
+from engine.text.safe import safe_lines
 from tests.examples import examples
 
 MAIL = """\
@@ -55,7 +55,7 @@ def mail() -> bytes:
 
 def test_a_mail_is_shown_decoded() -> None:
     """Headers, texts and pages are text, however they were sent; what is attached is named."""
-    said = render_bytes.read(mail())
+    said = render_bytes.render_data(mail())
 
     assert said.kind == "mail"
     assert said.lines == (
@@ -102,7 +102,7 @@ KINDS: dict[bytes, tuple[str, str | None]] = {
 def test_bytes_are_taken_for_what_they_are() -> None:
     """JSON is set out, a page is read as text, and what is no text is shown as numbers."""
     for data, (kind, line) in KINDS.items():
-        said = render_bytes.read(data)
+        said = render_bytes.render_data(data)
         assert said.kind == kind
         assert line is None or line in said.lines
 
@@ -117,25 +117,25 @@ def test_a_mail_is_taken_off_the_wire() -> None:
         ("Hi\r\n.\r\nRCPT TO:<b@c.example>\r\n.\r\n", ["Hi", ".", "RCPT TO:<b@c.example>"]),
         (".\r\n", []),
     ):
-        said = render_bytes.read(f"Subject: .x\r\n\r\n{wire}".encode(), is_wire=True)
+        said = render_bytes.render_data(f"Subject: .x\r\n\r\n{wire}".encode(), is_wire=True)
         assert said.kind == "mail"
         assert said.lines == ("Subject: .x", "", "--- text/plain", *text, "", "--- other headers")
-    assert render_bytes.read(b"just words\r\n.\r\n", is_wire=True).lines == ("just words",)
-    assert render_bytes.read(b".\r\n", is_wire=True).kind == "nothing"
-    assert render_bytes.read(b"\x7fELF\x02\x01\0\0\0", is_wire=True).kind == "bytes"
-    assert render_bytes.read(b"Hi\n.\r\n").lines == ("Hi", ".")
+    assert render_bytes.render_data(b"just words\r\n.\r\n", is_wire=True).lines == ("just words",)
+    assert render_bytes.render_data(b".\r\n", is_wire=True).kind == "nothing"
+    assert render_bytes.render_data(b"\x7fELF\x02\x01\0\0\0", is_wire=True).kind == "bytes"
+    assert render_bytes.render_data(b"Hi\n.\r\n").lines == ("Hi", ".")
 
 
 def test_bytes_are_shown_with_their_offsets() -> None:
     """Each row begins with its offset and ends with those bytes that are ASCII. Verbatim, a mail is
     its own text, with its encoded words; bytes are still numbers."""
-    rows = render_bytes.read(bytes(range(24)), per_row=8).lines
+    rows = render_bytes.render_data(bytes(range(24)), per_row=8).lines
     assert rows[1] == "00000008  08 09 0a 0b 0c 0d 0e 0f  ........"
-    assert len(render_bytes.read(bytes(range(20))).lines) == 2
-    lines = render_bytes.verbatim(mail()).lines
+    assert len(render_bytes.render_data(bytes(range(20))).lines) == 2
+    lines = render_bytes.render_verbatim(mail()).lines
     assert "From: =?utf-8?q?J=C3=BCrgen_M=C3=BCller?= <jm@example.net>" in lines
-    assert render_bytes.verbatim(b"\0\1\2").kind == "bytes"
-    assert len(render_bytes.verbatim(b"x\n" * 100_000).lines) == render_bytes.LINES + 1
+    assert render_bytes.render_verbatim(b"\0\1\2").kind == "bytes"
+    assert len(render_bytes.render_verbatim(b"x\n" * 100_000).lines) == render_bytes.MAX_LINES + 1
 
 
 def test_a_header_that_cannot_be_decoded_stays() -> None:
@@ -151,8 +151,8 @@ def test_a_header_that_cannot_be_decoded_stays() -> None:
         ("plain", "plain"),
         ("=?utf-8?q?x=0ATo:_boss?=", "x\nTo: boss"),
     ):
-        assert said is None or render_bytes.decoded(encoded) == said
-        lines = render_bytes.read(f"From: a\nSubject: {encoded}\n\nx".encode()).lines
+        assert said is None or render_bytes.decode_header_words(encoded) == said
+        lines = render_bytes.render_data(f"From: a\nSubject: {encoded}\n\nx".encode()).lines
         assert all(line.isprintable() for line in lines)
     assert "Subject: x\ufffdTo: boss" in lines
 
@@ -160,8 +160,8 @@ def test_a_header_that_cannot_be_decoded_stays() -> None:
 def test_damaged_base64_is_shown_and_named() -> None:
     """The part that can be decoded is shown, and that it is not all."""
     data = b"From: a\nTo: b\nContent-Transfer-Encoding: base64\n\naGVsbG8*gd29ybGQ\n"
-    lines = render_bytes.read(data).lines
-    assert "--- text/plain, its base64 is damaged" in lines and "hello world" in lines
+    lines = render_bytes.render_data(data).lines
+    assert "--- text/plain, damaged base64" in lines and "hello world" in lines
 
 
 def nested(levels: int) -> bytes:
@@ -208,10 +208,10 @@ def test_no_bytes_keep_it_busy(some: set[str]) -> None:
     """To decode any bytes takes moments, and ends in a bounded text."""
     for kind in some:
         began = time.process_time()
-        said = render_bytes.read(HOSTILE[kind])
+        said = render_bytes.render_data(HOSTILE[kind])
         assert time.process_time() - began < 5, kind  # the careless way takes minutes
         assert sum(map(len, said.lines)) < 3 << 20
-        assert len(said.lines) <= render_bytes.LINES + 1
+        assert len(said.lines) <= render_bytes.MAX_LINES + 1
         assert all(line.isprintable() for line in said.lines)
 
 
@@ -228,9 +228,9 @@ HEADS = st.sampled_from([
 @examples(120)
 @given(st.lists(st.one_of(HEADS, st.binary(max_size=40)), max_size=12).map(b"".join))
 def test_nothing_it_shows_can_make_a_terminal_act(data: bytes) -> None:
-    """It never raises, and no line it answers with holds a control character."""
+    """It never raises, and no line it answers with has a control character."""
     for start in (b"", b"From: a\nTo: b\n", b"<html>"):
-        said = render_bytes.read(start + data)
+        said = render_bytes.render_data(start + data)
         assert all(line.isprintable() for line in said.lines)
 
 
@@ -240,11 +240,13 @@ def test_a_text_is_shown_as_it_is(text: str) -> None:
     """A text in base64, as mails carry it, is the text that was written, made safe."""
     body = base64.encodebytes(text.encode("utf-8", "replace")).decode()
     head = "From: a\nTo: b\nContent-Type: text/plain; charset=utf-8\n"
-    said = render_bytes.read(f"{head}Content-Transfer-Encoding: base64\n\n{body}".encode()).lines
+    said = render_bytes.render_data(
+        f"{head}Content-Transfer-Encoding: base64\n\n{body}".encode()
+    ).lines
     at = said.index("--- text/plain")
     shown = list(said[at + 1 : said.index("--- other headers") - 1])
     kept = text.encode("utf-8", "replace").decode()
-    assert shown == shown_lines(kept)
+    assert shown == safe_lines(kept)
 
 
 PLAIN = st.text(st.characters(max_codepoint=126, min_codepoint=32), max_size=5)
@@ -253,6 +255,6 @@ PLAIN = st.text(st.characters(max_codepoint=126, min_codepoint=32), max_size=5)
 @given(st.recursive(st.none() | st.integers() | PLAIN, st.lists, max_leaves=10))
 def test_json_means_the_same_set_out(value: object) -> None:
     """What is set out line by line is still the same JSON."""
-    said = render_bytes.read(json.dumps([value]).encode())
+    said = render_bytes.render_data(json.dumps([value]).encode())
     assert said.kind == "JSON"
     assert json.loads("\n".join(said.lines)) == [value]

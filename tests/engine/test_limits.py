@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.locks.token_buckets import WHOLE, Buckets, Left, next_of
+from engine.locks.token_buckets import ALL_KINDS, BucketState, TokenBuckets, next_token_at
 from engine.policy import Rate
 from tests.engine.builders import Clock
 from tests.engine.lockers import Child, tell
@@ -16,16 +16,16 @@ NOW = 1_800_000_000
 
 def test_a_kind_waits_for_the_slowest_of_its_buckets() -> None:
     """It waits for the slowest of those that it draws on, and for no other."""
-    empty = Left(WHOLE, 0, 5, NOW + 9.0)
+    empty = BucketState(ALL_KINDS, 0, 5, NOW + 9.0)
     for buckets, when in (
         ((), 0.0),
         ((empty._replace(tokens=1),), 0.0),
         ((empty,), NOW + 9.0),
-        ((empty, Left("mail", 0, 5, NOW + 90.0)), NOW + 90.0),
-        ((empty._replace(tokens=1), Left("report", 0, 5, NOW + 90.0)), 0.0),
-        ((Left(WHOLE, 0, 0, None),), inf),
+        ((empty, BucketState("mail", 0, 5, NOW + 90.0)), NOW + 90.0),
+        ((empty._replace(tokens=1), BucketState("report", 0, 5, NOW + 90.0)), 0.0),
+        ((BucketState(ALL_KINDS, 0, 0, None),), inf),
     ):
-        assert next_of(buckets, "mail") == when
+        assert next_token_at(buckets, "mail") == when
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "buckets")
 
 
-def spent(buckets: Buckets, kind: str, most: int = 100) -> int:
+def spent(buckets: TokenBuckets, kind: str, most: int = 100) -> int:
     """Spend until nothing is left; answers with how many."""
     return next((n for n in range(most) if not buckets.spend(kind)), most)
 
@@ -50,17 +50,17 @@ def test_tokens_come_back_with_time(path: str, clock: Clock) -> None:
     new bucket holds one token, which a second instance knows to be spent. 40 an hour are one every
     90 seconds, up to the burst."""
     rates = {"mail": Rate(40, 5)}
-    buckets = Buckets(path, rates, clock)
+    buckets = TokenBuckets(path, rates, clock)
     assert spent(buckets, "feeds") == 100
     assert buckets.ready("feeds") and buckets.token_at("feeds") == 0
     assert all(buckets.ready("mail") for _ in range(9))
     assert buckets.token_at("mail") == NOW
     assert not Path(path).exists()
     assert spent(buckets, "mail") == 1
-    assert not Buckets(path, rates, clock).ready("mail")
+    assert not TokenBuckets(path, rates, clock).ready("mail")
     assert Path(path).read_text() == f"mail 0 {NOW}\n"
     with pytest.raises(ValueError, match="white space"):
-        Buckets(path, {"a b": Rate(40, 5)}, clock)
+        TokenBuckets(path, {"a b": Rate(40, 5)}, clock)
 
     assert buckets.token_at("mail") == NOW + 90
     for seconds, tokens in ((89, 0), (1, 1), (10 * 3600, 5)):
@@ -70,7 +70,7 @@ def test_tokens_come_back_with_time(path: str, clock: Clock) -> None:
 
 def test_a_kind_needs_a_token_of_its_own_and_one_of_the_whole(path: str, clock: Clock) -> None:
     """When one of two buckets is empty, the other one is not touched."""
-    buckets = Buckets(path, {"": Rate(3600, 5), "mail": Rate(1, 1)}, clock)
+    buckets = TokenBuckets(path, {"": Rate(3600, 5), "mail": Rate(1, 1)}, clock)
     clock.now += 1
     assert buckets.spend("mail")
     clock.now += 4
@@ -85,7 +85,7 @@ def test_a_clock_that_is_set_neither_starves_nor_gives_more_than_a_burst(
 ) -> None:
     """Set back by a day, the next token is not a day away, and being refused writes the new time
     down; ten years ahead and back again allow no more than a burst."""
-    buckets = Buckets(path, {"mail": Rate(40, 5)}, clock)
+    buckets = TokenBuckets(path, {"mail": Rate(40, 5)}, clock)
     spent(buckets, "mail")
     clock.now = NOW - 86400
     assert not buckets.ready("mail")
@@ -116,10 +116,10 @@ def test_a_damaged_line_is_one_token(path: str, clock: Clock) -> None:
     """Damage never stops a queue and allows no more than a burst; a file of noise is a new one."""
     for line, tokens in DAMAGED.items():
         Path(path).write_text(f"{line}\nother 7200 {NOW}\n", encoding="utf-8")
-        buckets = Buckets(path, {"mail": Rate(40, 5), "other": Rate(40, 5)}, clock)
+        buckets = TokenBuckets(path, {"mail": Rate(40, 5), "other": Rate(40, 5)}, clock)
         assert (spent(buckets, "mail"), spent(buckets, "other")) == (tokens, 2), line
     Path(path).write_bytes(bytes(range(256)) * 20)
-    assert spent(Buckets(path, {"mail": Rate(40, 5)}, clock), "mail") == 1
+    assert spent(TokenBuckets(path, {"mail": Rate(40, 5)}, clock), "mail") == 1
 
 
 def test_buckets_of_others_are_kept(path: str, clock: Clock) -> None:
@@ -127,7 +127,7 @@ def test_buckets_of_others_are_kept(path: str, clock: Clock) -> None:
     before nothing is left."""
     for before, kept in ((f"theirs 123 {NOW}\n", f"theirs 123 {NOW}\n"), ("x" * 500, "")):
         Path(path).write_text(f"{before}")
-        Buckets(path, {"mail": Rate(40, 5)}, clock).spend("mail")
+        TokenBuckets(path, {"mail": Rate(40, 5)}, clock).spend("mail")
         assert Path(path).read_text() == f"{kept}mail 0 {NOW}\n"
 
 
@@ -135,7 +135,7 @@ def test_a_link_is_not_followed(path: str, clock: Clock, tmp_path: Path) -> None
     """Nobody can make us write elsewhere; what cannot be written down may not be done."""
     (tmp_path / "victim").write_text("precious")
     Path(path).symlink_to("victim")
-    buckets = Buckets(path, {"mail": Rate(40, 5)}, clock)
+    buckets = TokenBuckets(path, {"mail": Rate(40, 5)}, clock)
     with pytest.raises(OSError, match="symbolic links"):
         buckets.spend("mail")
     assert (tmp_path / "victim").read_text() == "precious"
@@ -143,10 +143,10 @@ def test_a_link_is_not_followed(path: str, clock: Clock, tmp_path: Path) -> None
 
 RIVAL = """
 import sys
-from engine.locks.token_buckets import Buckets
+from engine.locks.token_buckets import TokenBuckets
 from engine.policy import Rate
 rates = {"": Rate(1, 1000), "mail": Rate(1, 300)}
-buckets = Buckets(sys.argv[1], rates, lambda: float(sys.argv[2]))
+buckets = TokenBuckets(sys.argv[1], rates, lambda: float(sys.argv[2]))
 sys.stdin.readline()
 print(sum(buckets.spend("mail") for _ in range(200)))
 """
@@ -164,12 +164,12 @@ def test_rivals_never_spend_more_than_is_there(path: str, start: Callable[..., C
 
 def test_to_ask_for_the_tokens_left_spends_none(path: str, clock: Clock) -> None:
     """Each bucket says how many it holds and when the next comes; a full one waits for none."""
-    buckets = Buckets(path, {"mail": Rate.of(60), "none": Rate(0, 0)}, clock)
+    buckets = TokenBuckets(path, {"mail": Rate.with_default_burst(60), "none": Rate(0, 0)}, clock)
     buckets.spend("mail")
     for seconds, tokens, more in ((0, 0, 60), (90, 1, 30), (300, 5, None), (999, 5, None)):
         clock.now = NOW + seconds
         for _ in range(2):
-            mail, none = buckets.left()
+            mail, none = buckets.read_states()
             assert (mail.name, mail.tokens, mail.burst) == ("mail", tokens, 5)
             assert mail.next == (None if more is None else clock.now + more)
             assert none.next is None

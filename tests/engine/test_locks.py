@@ -12,7 +12,13 @@ from pathlib import Path
 import pytest
 
 from engine.locks import lock_file, queue_lock
-from engine.locks.queue_lock import RENEWAL, Busy, Lost, acquire, examine
+from engine.locks.queue_lock import (
+    HEARTBEAT_SECONDS,
+    LockBusy,
+    LockLost,
+    acquire_lock,
+    examine_lock,
+)
 from engine.model import LockEvidence, Verdict
 from tests.engine.builders import GOLDEN
 from tests.engine.lockers import (
@@ -32,10 +38,10 @@ Start = Callable[..., Child]
 
 HOLDER = """
 import sys
-from engine.locks.queue_lock import Busy, acquire
+from engine.locks.queue_lock import LockBusy, acquire_lock
 try:
-    lock = acquire(sys.argv[1], 1200.0)
-except Busy as busy:
+    lock = acquire_lock(sys.argv[1], 1200.0)
+except LockBusy as busy:
     print("busy", busy.evidence.verdict, flush=True)
 else:
     print("held", flush=True)
@@ -79,8 +85,8 @@ def holder(path: Path, start: Start) -> Child:
 
 def busy(path: Path, **how: object) -> LockEvidence:
     """The evidence with which an attempt to take the lock is refused."""
-    with pytest.raises(Busy) as refused:
-        acquire(str(path), THRESHOLD, **how)  # type: ignore[arg-type]
+    with pytest.raises(LockBusy) as refused:
+        acquire_lock(str(path), THRESHOLD, **how)  # type: ignore[arg-type]
     return refused.value.evidence
 
 
@@ -92,20 +98,20 @@ def test_a_lock_is_a_file_while_it_is_held(path: Path) -> None:
     not get it twice. Released, it is gone; a second release does nothing to the next holder's."""
     mask = os.umask(0)
     os.umask(mask)
-    with acquire(str(path), THRESHOLD, lambda: 1_795_167_737.9) as lock:
+    with acquire_lock(str(path), THRESHOLD, lambda: 1_795_167_737.9) as lock:
         assert path.read_bytes().startswith(b"%d\n1795167737\n" % os.getpid())
         assert path.stat().st_mode & 0o777 == 0o644 & ~mask
         assert sorted(entry.name for entry in path.parent.iterdir()) == ["queue.lock"]
         assert busy(path).verdict is Verdict.HELD
         assert path.exists()
     assert not path.exists()
-    assert examine(str(path), THRESHOLD).verdict is Verdict.FREE
-    with acquire(str(path), THRESHOLD) as second:
+    assert examine_lock(str(path), THRESHOLD).verdict is Verdict.FREE
+    with acquire_lock(str(path), THRESHOLD) as second:
         assert second.taken_over == ""
         lock.release()
         assert path.exists()
     with pytest.raises(FileNotFoundError):
-        acquire(str(path.parent / "nowhere" / "queue.lock"), THRESHOLD)
+        acquire_lock(str(path.parent / "nowhere" / "queue.lock"), THRESHOLD)
 
 
 def test_a_lock_is_held_by_one_process(path: Path, holder: Child) -> None:
@@ -114,24 +120,24 @@ def test_a_lock_is_held_by_one_process(path: Path, holder: Child) -> None:
     evidence = busy(path)
     assert (evidence.verdict, evidence.pid) == (Verdict.HELD, holder.pid)
     assert evidence.reason == f"PID {holder.pid} is at work"
-    facts = dict(examine(str(path), THRESHOLD).facts)
+    facts = dict(examine_lock(str(path), THRESHOLD).facts)
     assert facts["holder"].startswith(f"PID {holder.pid}: {sys.executable} -c ")
     assert facts["flock"] == f"held by PID {holder.pid}"
     assert facts["limit"] == "20 min without one"
-    assert (facts["boot"], facts["PID namespace"]) == ("this one", "ours")
-    assert facts["host"].endswith(", this one")
+    assert (facts["boot"], facts["PID namespace"]) == ("same", "same")
+    assert facts["host"].endswith(", this host")
     assert facts["user"] == f"uid {os.geteuid()}"
-    assert facts["last sign of life"].endswith(" s ago")
+    assert facts["last heartbeat"].endswith(" s ago")
     assert all(words.isprintable() for words in facts.values())
 
     evidence = busy(path, **AN_HOUR_ON)
     assert (evidence.verdict, evidence.pid) == (Verdict.STUCK, holder.pid)
-    assert f"PID {holder.pid} lives, but gave no sign of life" in evidence.reason
+    assert f"PID {holder.pid} is alive, no heartbeat" in evidence.reason
     assert path.read_text().startswith(f"{holder.pid}\n")
     assert holder.poll() is None
     tell(holder)
     assert said(holder) == "released"
-    acquire(str(path), THRESHOLD).release()
+    acquire_lock(str(path), THRESHOLD).release()
 
 
 def test_one_of_many_processes_gets_it(path: Path, start: Start) -> None:
@@ -150,12 +156,12 @@ def test_one_of_many_processes_gets_it(path: Path, start: Start) -> None:
 
 TAKES_IT_AGAIN = """
 import os, sys
-from engine.locks.queue_lock import Busy, acquire
+from engine.locks.queue_lock import LockBusy, acquire_lock
 had = 0
 while had < 30:
     try:
-        lock = acquire(sys.argv[1], 1200.0)
-    except Busy:
+        lock = acquire_lock(sys.argv[1], 1200.0)
+    except LockBusy:
         continue
     os.mkdir(sys.argv[2])
     os.rmdir(sys.argv[2])
@@ -178,9 +184,9 @@ def test_renewal_writes_the_time_again(path: Path) -> None:
     """After half a minute a holder writes the time again, and its file counts as fresh; so it does
     when its clock was set back."""
     now = [1_795_167_737.0]
-    with acquire(str(path), THRESHOLD, lambda: now[0]) as lock:
+    with acquire_lock(str(path), THRESHOLD, lambda: now[0]) as lock:
         os.utime(path, (1000, 1000))
-        now[0] += RENEWAL - 1
+        now[0] += HEARTBEAT_SECONDS - 1
         lock.renew()
         assert path.stat().st_mtime == 1000
         for seconds, stamp in ((1, 1795167767), (-86_400, 1795081367)):
@@ -194,17 +200,17 @@ def test_renewal_writes_the_time_again(path: Path) -> None:
 def test_a_lock_that_was_taken_away_is_lost(path: Path, how: str) -> None:
     """A holder whose lock file is not its own any more gets an error, and leaves the new one."""
     now = [1_795_167_737.0]
-    lock = acquire(str(path), THRESHOLD, lambda: now[0])
+    lock = acquire_lock(str(path), THRESHOLD, lambda: now[0])
     lock.check()
     path.rename(path.with_name("aside"))
     if how == "removed":
         path.with_name("aside").unlink()
     if how == "replaced":
         written(path, "4242\n0\n")
-    with pytest.raises(Lost, match="taken away"):
+    with pytest.raises(LockLost, match="replaced or removed"):
         lock.check()
-    now[0] += RENEWAL
-    with pytest.raises(Lost):
+    now[0] += HEARTBEAT_SECONDS
+    with pytest.raises(LockLost):
         lock.renew()
     lock.release()
     assert (path.read_text() if path.exists() else "") == ("4242\n0\n" if how == "replaced" else "")
@@ -218,32 +224,32 @@ def test_a_lock_of_a_dead_process_is_taken_over(path: Path, gone: int) -> None:
     longer text of another form is overwritten whole."""
     written(path, f"{gone}\n1795167737\n", age=4000)
     before = path.stat()
-    evidence = examine(str(path), THRESHOLD)
+    evidence = examine_lock(str(path), THRESHOLD)
     after = path.stat()
     assert (evidence.verdict, evidence.pid) == (Verdict.STALE, gone)
     for of in ("st_ino", "st_mtime_ns", "st_size", "st_ctime_ns"):
         assert getattr(after, of) == getattr(before, of)
-    with acquire(str(path), THRESHOLD) as lock:
+    with acquire_lock(str(path), THRESHOLD) as lock:
         assert lock.taken_over == f"PID {gone} is gone"
         assert path.stat().st_ino == before.st_ino
         assert path.read_bytes().startswith(b"%d\n" % os.getpid())
     assert not path.exists()
     written(path, f"{gone}\n1795167737\nboot-id\nstart\nhost\n" + "x" * 5000, age=60)
-    with acquire(str(path), THRESHOLD):
-        claim = lock_file.parse(path.read_bytes())
+    with acquire_lock(str(path), THRESHOLD):
+        claim = lock_file.parse_claim(path.read_bytes())
         assert claim is not None and claim.pid == os.getpid()
-        assert path.read_bytes() == lock_file.compose(claim)
+        assert path.read_bytes() == lock_file.format_claim(claim)
 
 
 def test_a_stale_lock_is_taken_over_only_if_it_was_seen(path: Path, gone: int) -> None:
     """A caller that says which lock may be taken over gets no other, not even a stale one; without
     any lock file there is none to be mistaken for it."""
     written(path, f"{gone}\n0\n", age=60)
-    evidence = examine(str(path), THRESHOLD)
+    evidence = examine_lock(str(path), THRESHOLD)
     for other in ("another", queue_lock.NO_LOCK):
         busy(path, seen=other)
     for _ in range(2):
-        acquire(str(path), THRESHOLD, seen=evidence.seen).release()
+        acquire_lock(str(path), THRESHOLD, seen=evidence.identity).release()
 
 
 def test_each_holder_has_another_token(path: Path) -> None:
@@ -251,14 +257,14 @@ def test_each_holder_has_another_token(path: Path) -> None:
     change while one holder has it."""
     seen = set()
     for _ in range(3):
-        lock = acquire(str(path), THRESHOLD)
-        seen |= {examine(str(path), THRESHOLD).seen for _ in range(2)}
+        lock = acquire_lock(str(path), THRESHOLD)
+        seen |= {examine_lock(str(path), THRESHOLD).identity for _ in range(2)}
         os.close(lock.fd)  # as a kill would
         lock.fd = -1
-    seen.add(examine(str(path), THRESHOLD).seen)
+    seen.add(examine_lock(str(path), THRESHOLD).identity)
     assert len(seen) == 3
     path.unlink()
-    assert examine(str(path), THRESHOLD).seen == queue_lock.NO_LOCK
+    assert examine_lock(str(path), THRESHOLD).identity == queue_lock.NO_LOCK
 
 
 NO_PROCESS = [
@@ -275,9 +281,9 @@ def test_a_text_that_names_no_process_is_stale(path: Path) -> None:
     fills it then."""
     for text in NO_PROCESS:
         written(path, text, age=60)
-        evidence = examine(str(path), THRESHOLD)
-        with acquire(str(path), THRESHOLD) as lock:
-            assert lock.taken_over == "it names no process", text
+        evidence = examine_lock(str(path), THRESHOLD)
+        with acquire_lock(str(path), THRESHOLD) as lock:
+            assert lock.taken_over == "the lock file names no process", text
         assert (evidence.verdict, evidence.pid) == (Verdict.STALE, None), text
     written(path, "")
     evidence = busy(path)
@@ -288,8 +294,8 @@ def test_our_own_number_in_a_lock_is_not_us(path: Path) -> None:
     """A lock with our own PID and no flock was left by a process before us with the same number:
     in a container every worker may have the same PID."""
     written(path, f"{os.getpid()}\n1795167737\n", age=60)
-    assert examine(str(path), THRESHOLD).verdict is Verdict.STALE
-    acquire(str(path), THRESHOLD).release()
+    assert examine_lock(str(path), THRESHOLD).verdict is Verdict.STALE
+    acquire_lock(str(path), THRESHOLD).release()
 
 
 def test_the_lock_of_a_living_process_is_judged_by_its_age(path: Path, living: Child) -> None:
@@ -307,26 +313,26 @@ def test_the_lock_of_a_living_process_is_judged_by_its_age(path: Path, living: C
     text = b"%d\n%d\n" % (living.pid, time.time())
     written(path, text)
     for age, verdict in ((1100, Verdict.HELD), (1300, Verdict.STUCK)):
-        evidence = examine(str(path), THRESHOLD, **later(age))
+        evidence = examine_lock(str(path), THRESHOLD, **later(age))
         assert evidence.verdict is busy(path, **later(age)).verdict is verdict
-        assert evidence.doubt.startswith(f"PID {living.pid} is no worker by its command line: ")
+        assert evidence.signal_refusal.startswith(f"PID {living.pid} does not look like a worker: ")
         assert path.read_bytes() == text
 
     written(path, f"{living.pid}\n9999999999\n", age=-5000)
-    evidence = examine(str(path), THRESHOLD)
+    evidence = examine_lock(str(path), THRESHOLD)
     assert (evidence.verdict, evidence.age) == (Verdict.HELD, 0.0)
 
-    written(path, lock_file.compose(true_claim(living.pid)))
-    evidence = examine(str(path), THRESHOLD)
-    assert (evidence.verdict, evidence.reason) == (Verdict.STALE, f"PID {living.pid} let go of it")
-    acquire(str(path), THRESHOLD).release()
+    written(path, lock_file.format_claim(true_claim(living.pid)))
+    evidence = examine_lock(str(path), THRESHOLD)
+    assert (evidence.verdict, evidence.reason) == (Verdict.STALE, f"PID {living.pid} released it")
+    acquire_lock(str(path), THRESHOLD).release()
     assert is_unharmed(living)
 
 
 DIES_WITH_A_CHILD = """
 import subprocess, sys
-from engine.locks.queue_lock import acquire
-lock = acquire(sys.argv[1], 1200.0)
+from engine.locks.queue_lock import acquire_lock
+lock = acquire_lock(sys.argv[1], 1200.0)
 sleeper = 'import sys; sys.stdin.readline()'
 child = subprocess.Popen([sys.executable, '-c', sleeper], pass_fds=(lock.fd,))
 print(child.pid, flush=True)
@@ -345,21 +351,21 @@ def test_a_handler_keeps_its_dead_workers_lock(path: Path, start: Start) -> None
     assert evidence.reason == f"a child of PID {worker.pid}, which is gone, is at work"
     signal.pidfd_send_signal(child, signal.SIGKILL)
     os.close(child)
-    while examine(str(path), THRESHOLD).verdict is not Verdict.STALE:
+    while examine_lock(str(path), THRESHOLD).verdict is not Verdict.STALE:
         os.sched_yield()
-    acquire(str(path), THRESHOLD).release()
+    acquire_lock(str(path), THRESHOLD).release()
 
 
 def test_a_process_that_only_examines_is_waited_for(path: Path, gone: int, start: Start) -> None:
     """One that has a stale lock's flock for a moment, to examine it, makes no attempt fail."""
     code = (
-        "import sys\nfrom engine.locks.queue_lock import examine\nprint('ready', flush=True)\n"
-        "while True:\n    examine(sys.argv[1], 1200.0)\n"
+        "import sys\nfrom engine.locks.queue_lock import examine_lock\nprint('ready', flush=True)\n"
+        "while True:\n    examine_lock(sys.argv[1], 1200.0)\n"
     )
     assert said(start(code, str(path))) == "ready"
     for _ in range(50):
         written(path, f"{gone}\n0\n", age=60)
-        acquire(str(path), THRESHOLD).release()
+        acquire_lock(str(path), THRESHOLD).release()
 
 
 REWRITES = """
@@ -370,7 +376,7 @@ fd = os.open(sys.argv[1], os.O_RDWR)
 print("begun", flush=True)
 while True:
     for second in (1795167737, 1795167738):
-        os.pwrite(fd, lockfile.compose(LockClaim(int(sys.argv[2]), second)), 0)
+        os.pwrite(fd, lockfile.format_claim(LockClaim(int(sys.argv[2]), second)), 0)
 """
 
 
@@ -380,7 +386,7 @@ def test_a_lock_that_is_rewritten_all_the_time_is_judged(
 ) -> None:
     """A process that writes it again and again makes no examination fail or wait for ever."""
     assert said(start(REWRITES, str(path), str(gone))) == "begun"
-    verdicts = {examine(str(path), THRESHOLD).verdict for _ in range(30)}
+    verdicts = {examine_lock(str(path), THRESHOLD).verdict for _ in range(30)}
     assert verdicts <= {Verdict.HELD, Verdict.STUCK, Verdict.UNKNOWN}
 
 
@@ -398,8 +404,8 @@ def test_a_lock_that_is_no_file_is_unknown(path: Path, kind: str) -> None:
         path.mkdir()
     else:
         os.mkfifo(path)
-    evidence = examine(str(path), THRESHOLD)
-    words = f"{path}: expected a regular file; look at it and remove it: ls -ld {path}"
+    evidence = examine_lock(str(path), THRESHOLD)
+    words = f"{path}: expected a regular file; check and remove it: ls -ld {path}"
     assert (evidence.verdict, evidence.reason) == (Verdict.UNKNOWN, words)
     assert busy(path) == evidence
     assert path.is_symlink() or path.exists()
@@ -420,14 +426,14 @@ def test_a_second_name_of_a_file_is_no_lock(path: Path, text: str) -> None:
 
 def test_a_lock_with_its_drafts_name_is_one(path: Path, holder: Child) -> None:
     """A holder killed before it removed the draft's name left a lock like any other."""
-    claim = lock_file.parse(path.read_bytes())
+    claim = lock_file.parse_claim(path.read_bytes())
     assert claim is not None and claim.mark is not None
     draft = path.with_name(f"{path.name}.{claim.mark.token}")
     draft.hardlink_to(path)
-    assert examine(str(path), THRESHOLD).verdict is Verdict.HELD
+    assert examine_lock(str(path), THRESHOLD).verdict is Verdict.HELD
     holder.kill()
     holder.wait()
-    with acquire(str(path), THRESHOLD):
+    with acquire_lock(str(path), THRESHOLD):
         assert not draft.exists()
 
 
@@ -442,7 +448,7 @@ def test_drafts_of_killed_processes_are_swept(path: Path, start: Start) -> None:
     for draft in (old, other, taken, folder):
         os.utime(draft, (time.time() - 100, time.time() - 100))
     assert said(start(INNOCENT, str(taken))) == "ready"
-    acquire(str(path), THRESHOLD).release()
+    acquire_lock(str(path), THRESHOLD).release()
     assert sorted(path.parent.iterdir()) == sorted([young, other, taken, folder])
 
 
@@ -451,7 +457,7 @@ def test_a_lock_belongs_to_its_folders_owner(path: Path) -> None:
     """A lock that root takes in a user's run folder is theirs to remove; a lock file of a user who
     owns neither it nor its folder is left as it is."""
     shutil.chown(path.parent, 65534, 65534)
-    with acquire(str(path), THRESHOLD):
+    with acquire_lock(str(path), THRESHOLD):
         assert (path.stat().st_uid, path.stat().st_gid) == (65534, 65534)
     shutil.chown(path.parent, 0, 0)
     written(path, "junk\n", age=7200)
@@ -466,6 +472,6 @@ def test_a_folder_that_is_a_link_holds_no_lock(tmp_path: Path) -> None:
     (tmp_path / "ours").symlink_to("theirs")
     path = f"{tmp_path}/ours/queue.lock"
     with pytest.raises(NotADirectoryError):
-        acquire(path, THRESHOLD)
-    assert examine(path, THRESHOLD).verdict is Verdict.UNKNOWN
+        acquire_lock(path, THRESHOLD)
+    assert examine_lock(path, THRESHOLD).verdict is Verdict.UNKNOWN
     assert (tmp_path / "theirs" / "queue.lock").read_text() == "junk\n"

@@ -17,29 +17,29 @@ from hypothesis import strategies as st
 from engine.logs import log_file, log_tail
 from engine.logs.log_file import FileEntry
 from engine.logs.log_filter import (
-    EVERYTHING,
+    ALL_LINES,
     WARN,
     BadWords,
     LineFilter,
-    literally,
-    moment,
-    naming,
-    sieve,
+    lines_containing,
+    lines_naming_task,
+    parse_line_filter,
+    parse_typed_time,
 )
 from engine.logs.log_tail import LogLine, SharedLog
 from engine.logs.merged_log import (
     BEGIN,
     END,
-    NOT_THERE,
-    STRIDE,
+    MAX_STRIDE,
+    NO_LOG_FILE,
+    LineScan,
     LogCounts,
     LogPosition,
     MergedLog,
-    Scan,
-    Seek,
-    finish,
-    mentions,
-    named,
+    TimeSearch,
+    describe_troubles,
+    find_mentions,
+    run_to_end,
 )
 from tests.examples import examples
 
@@ -60,7 +60,7 @@ def line(second: float, text: str, level: str = "INFO") -> str:
 
 @contextmanager
 def a_book(
-    *texts: str | bytes, cell: int = log_file.CELL
+    *texts: str | bytes, cell: int = log_file.CELL_BYTES
 ) -> Iterator[tuple[MergedLog, list[Path]]]:
     """A book of logs that hold these texts."""
     with TemporaryDirectory() as folder:
@@ -68,7 +68,7 @@ def a_book(
         for path, text in zip(paths, texts, strict=True):
             path.write_bytes(text.encode() if isinstance(text, str) else text)
         book = MergedLog([str(path) for path in paths], cell)
-        book.look()
+        book.refresh()
         try:
             yield book, paths
         finally:
@@ -80,13 +80,13 @@ def paged(
     mark: LogPosition,
     forward: bool,
     page: int = 3,
-    through: LineFilter = EVERYTHING,
+    through: LineFilter = ALL_LINES,
 ) -> list[FileEntry]:
     """All the lines in a direction, page by page, in the order of the book."""
     found: list[FileEntry] = []
     while True:
-        scan = Scan(book, mark, through, page, forward, step_cells=2)
-        finish(scan)
+        scan = LineScan(book, mark, through, page, forward, step_cells=2)
+        run_to_end(scan)
         assert scan.exhausted or len(scan.found) == page
         found = [*found, *scan.entries] if forward else [*scan.entries, *found]
         mark = scan.reached
@@ -150,11 +150,14 @@ def test_one_order_from_everywhere(
     contents = [written(log) for log in all_of]
     if torn:
         contents = [text.removesuffix("\n") for text in contents]
-    with a_book(*contents, cell=cell or log_file.CELL) as (book, _):
-        seek = Seek(book, NOON + second)
-        finish(seek)
+    with a_book(*contents, cell=cell or log_file.CELL_BYTES) as (book, _):
+        seek = TimeSearch(book, NOON + second)
+        run_to_end(seek)
         down, up = paged(book, BEGIN, True, page), paged(book, END, False, page)
-        before, after = paged(book, seek.mark, False, page), paged(book, seek.mark, True, page)
+        before, after = (
+            paged(book, seek.position, False, page),
+            paged(book, seek.position, True, page),
+        )
     kept = cell and cell - len(stamp(0)) - 8
     expected = [text[:kept] for text in plain_merge(all_of)]
     for found in (down, up, before + after):
@@ -170,10 +173,10 @@ def test_a_clock_that_was_set_back_loses_no_line(
 ) -> None:
     """However far times go back, each log keeps its order, and each line comes once."""
     with a_book(*(written(log) for log in all_of), cell=cell) as (book, _):
-        seek = Seek(book, NOON + second)
-        finish(seek)
+        seek = TimeSearch(book, NOON + second)
+        run_to_end(seek)
         down, up = paged(book, BEGIN, True), paged(book, END, False)
-        around = paged(book, seek.mark, False) + paged(book, seek.mark, True)
+        around = paged(book, seek.position, False) + paged(book, seek.position, True)
         files = [file.number for file in book.files]
     for found in (down, up, around):
         for file, log in zip(files, all_of, strict=True):
@@ -189,18 +192,18 @@ def test_a_filter_leaves_out_and_changes_nothing_else(
 ) -> None:
     """What a filter leaves is what is left of the whole book, in both directions, and its count is
     that of the tally."""
-    through = sieve(words)
+    through = parse_line_filter(words)
     with a_book(*(written(put_in_order(log)) for log in all_of), cell=cell) as (book, _):
         for forward, mark in ((True, BEGIN), (False, END)):
             expected = [
                 entry
                 for entry in paged(book, mark, forward)
-                if through.keeps(entry.rank, entry.line.text)
+                if through.is_match(entry.rank, entry.line.text)
             ]
             assert paged(book, mark, forward, through=through) == expected
         tally = LogCounts(book, through, step_cells=2)
-        finish(tally)
-        assert (tally.lines, tally.kept) == (sum(map(len, all_of)), len(expected))
+        run_to_end(tally)
+        assert (tally.lines, tally.matching) == (sum(map(len, all_of)), len(expected))
 
 
 def test_a_traceback_belongs_to_its_line() -> None:
@@ -220,13 +223,13 @@ def test_a_time_is_found_in_a_log_that_is_not_in_order() -> None:
     seconds = [*range(0, 300, 10), *range(100, 700, 10), *range(90, 900, 10)]
     log = "".join(line(second, f"{n}") for n, second in enumerate(seconds))
     with a_book(log, cell=64) as (book, _):
-        seek = Seek(book, NOON + 100, step_cells=4)
-        finish(seek)
-        scan = Scan(book, seek.mark)
-        finish(scan)
-        beyond = Seek(book, NOON + 1000)
-        finish(beyond)
-        assert paged(book, beyond.mark, True) == []
+        seek = TimeSearch(book, NOON + 100, step_cells=4)
+        run_to_end(seek)
+        scan = LineScan(book, seek.position)
+        run_to_end(scan)
+        beyond = TimeSearch(book, NOON + 1000)
+        run_to_end(beyond)
+        assert paged(book, beyond.position, True) == []
     assert texts(scan.found) == [str(seconds.index(100))]
     assert seek.total > 0
 
@@ -236,16 +239,16 @@ def test_a_time_is_found_in_a_log_that_is_not_in_order() -> None:
 
 def fresh(book: MergedLog, mark: LogPosition) -> tuple[list[FileEntry], LogPosition]:
     """What has come behind a place, and the place behind that."""
-    book.look()
-    scan = Scan(book, mark, want=1000)
-    finish(scan)
+    book.refresh()
+    scan = LineScan(book, mark, want=1000)
+    run_to_end(scan)
     return scan.entries, scan.reached
 
 
 def the_end(book: MergedLog) -> LogPosition:
     """The place behind all there is now, that stays where it is."""
-    scan = Scan(book, END, want=1)
-    finish(scan)
+    scan = LineScan(book, END, want=1)
+    run_to_end(scan)
     return scan.reached
 
 
@@ -253,19 +256,19 @@ def test_a_torn_line_is_shown_torn_and_then_whole() -> None:
     """The beginning of a line is shown as such; when its end comes it is the same line, once, and
     a filter judges it by the whole."""
     with a_book(line(1, "a") + "[2026-11-20 12:") as (book, (path,)):
-        warnings = Scan(book, BEGIN, LineFilter(WARN), want=10)
-        finish(warnings)
+        warnings = LineScan(book, BEGIN, LineFilter(WARN), want=10)
+        run_to_end(warnings)
         mark = LogPosition(BEGIN.key)
         (a, torn), mark = fresh(book, mark)
         add(path, "00:02] [WARN] b\n" + line(3, "c"))
         later, mark = fresh(book, mark)
         again, _ = fresh(book, mark)
         up = paged(book, END, False)
-        more = Scan(book, warnings.reached, LineFilter(WARN), want=10)
-        finish(more)
+        more = LineScan(book, warnings.reached, LineFilter(WARN), want=10)
+        run_to_end(more)
 
-    assert (a.torn, torn.torn) == (False, True)
-    assert [(entry.line.text, entry.torn) for entry in later] == [("b", False), ("c", False)]
+    assert (a.is_torn, torn.is_torn) == (False, True)
+    assert [(entry.line.text, entry.is_torn) for entry in later] == [("b", False), ("c", False)]
     assert later[0].key[1:] == torn.key[1:]
     assert later[0].rank == WARN
     assert again == []
@@ -289,7 +292,7 @@ def test_rotation_goes_on_with_the_new_file() -> None:
         for number in range(1, 10):
             path.rename(path.with_suffix(f".{number}"))
             path.write_text(line(number, f"{number}"))
-            book.look()
+            book.refresh()
         assert texts(paged(book, BEGIN, True)) == ["7", "8", "9"]
         assert len(book.files) == 3
 
@@ -313,9 +316,9 @@ def test_a_closed_book_holds_no_file_open() -> None:
         for number in range(5):
             path.rename(path.with_suffix(f".{number}"))
             path.write_text(line(number, "b"))
-            book.look()
+            book.refresh()
             os.truncate(path, 0)
-            book.look()
+            book.refresh()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
@@ -323,11 +326,11 @@ def test_a_scan_outlives_a_truncation() -> None:
     """A log that is emptied in the middle of a scan ends it, and does not hang it."""
     log = "".join(line(n, f"{n}") for n in range(400))
     with a_book(log, cell=64) as (book, (path,)):
-        scan = Scan(book, END, literally("nothing"), forward=False, step_cells=2)
+        scan = LineScan(book, END, lines_containing("nothing"), forward=False, step_cells=2)
         scan.step()
         os.truncate(path, 0)
-        book.look()
-        finish(scan)
+        book.refresh()
+        run_to_end(scan)
     assert scan.exhausted
     assert scan.found == []
 
@@ -339,27 +342,27 @@ def test_logs_that_come_and_go_are_named(tmp_path: Path) -> None:
     path.write_text(line(1, "a"))
     folder.mkdir()
     book = MergedLog([str(path), str(folder), str(later)])
-    book.look()
-    assert book.troubles == {str(folder): "expected a regular file", str(later): NOT_THERE}
+    book.refresh()
+    assert book.troubles == {str(folder): "expected a regular file", str(later): NO_LOG_FILE}
     path.unlink()
     later.write_text(line(2, "b"))
-    assert book.look()
+    assert book.refresh()
     assert str(later) not in book.troubles
-    gone = "it is not there any more; what lay there before is still shown"
+    gone = "removed; its former lines are still shown"
     assert book.troubles[str(path)] == gone
     assert texts(paged(book, BEGIN, True)) == ["a", "b"]
     book.close()
 
-    two = {"/x/queue.log": NOT_THERE, "/x/mail.log": NOT_THERE}
+    two = {"/x/queue.log": NO_LOG_FILE, "/x/mail.log": NO_LOG_FILE}
     odd = {**two, "/x/mail.log": "Permission denied\x1b"}
     for troubles, words in (
         ({}, ""),
-        ({"/x/mail.log": NOT_THERE}, "mail.log is not there"),
-        (two, "neither queue.log nor mail.log is there"),
-        (dict.fromkeys(("/x/a", "/x/b", "/x/c\x1b"), NOT_THERE), "a, b and c\ufffd are not there"),
-        (odd, "mail.log: Permission denied\ufffd; queue.log is not there"),
+        ({"/x/mail.log": NO_LOG_FILE}, "mail.log does not exist"),
+        (two, "queue.log and mail.log do not exist"),
+        (dict.fromkeys(("/x/a", "/x/b", "/x/c\x1b"), NO_LOG_FILE), "a, b and c\ufffd do not exist"),
+        (odd, "mail.log: Permission denied\ufffd; queue.log does not exist"),
     ):
-        assert named(troubles) == words
+        assert describe_troubles(troubles) == words
 
 
 # Whatever stands in it
@@ -371,18 +374,18 @@ def test_a_line_of_megabytes_is_cut_and_says_by_how_much() -> None:
     line: the line is read and searched, and the NULs are counted as hidden."""
     with a_book(line(1, "a") + line(2, "y" * 1_000_000) + line(3, "b")) as (book, _):
         down, up = paged(book, BEGIN, True), paged(book, END, False)
-        before = Scan(book, LogPosition(down[2].key), want=1, forward=False)
-        finish(before)
+        before = LineScan(book, LogPosition(down[2].key), want=1, forward=False)
+        run_to_end(before)
     assert down == up
-    assert [len(text) for text in texts(down)] == [1, log_file.CELL - 29, 1]
-    assert down[1].hidden == 1_000_000 + 29 - log_file.CELL
+    assert [len(text) for text in texts(down)] == [1, log_file.CELL_BYTES - 29, 1]
+    assert down[1].hidden_bytes == 1_000_000 + 29 - log_file.CELL_BYTES
     assert before.found == [down[1]]
     hole = b"\0" * 300_000
     with a_book(hole + line(1, "found me").encode() + line(2, "b").encode()) as (book, _):
         down = paged(book, BEGIN, True)
-        assert texts(paged(book, END, False, through=literally("FOUND"))) == ["found me"]
+        assert texts(paged(book, END, False, through=lines_containing("FOUND"))) == ["found me"]
     assert texts(down) == ["found me", "b"]
-    assert (down[0].hidden, down[0].line.when) == (300_000, NOON + 1)
+    assert (down[0].hidden_bytes, down[0].line.when) == (300_000, NOON + 1)
 
 
 @given(st.lists(st.binary(max_size=300), max_size=4), st.integers(64, 120))
@@ -397,10 +400,10 @@ def test_binary_data_is_lines_like_any_other(logs: list[bytes], cell: int) -> No
         for found in (down, up):
             own = [entry for entry in found if entry.key[1] == file]
             assert [entry.key[2] for entry in own] == [at for at in begins if at < len(data)]
-            assert [entry.end for entry in own] == [*[e.key[2] for e in own[1:]], len(data)][
+            assert [entry.end_offset for entry in own] == [*[e.key[2] for e in own[1:]], len(data)][
                 : len(own)
             ]
-            assert [entry.torn for entry in own if entry.torn] == [True] * (
+            assert [entry.is_torn for entry in own if entry.is_torn] == [True] * (
                 bool(data) and not data.endswith(b"\n")
             )
 
@@ -418,13 +421,13 @@ def test_a_search_reads_a_bounded_step_at_a_time() -> None:
     come is known all the time. To open at the end reads only the end, however long the log."""
     with a_book(a_long_log(), cell=1024) as (book, _):
         (file,) = book.files
-        end = Scan(book, END, want=10, forward=False)
-        finish(end)
+        end = LineScan(book, END, want=10, forward=False)
+        run_to_end(end)
         assert texts(end.entries) == [f"hay {n}" for n in range(2990, 3000)]
         assert end.read <= 2 * 1024
-        assert min(file._cells) >= file.cells - 3
+        assert min(file._cells) >= file.cell_count - 3
 
-        scan = Scan(book, END, literally("needle"), forward=False, step_cells=4)
+        scan = LineScan(book, END, lines_containing("needle"), forward=False, step_cells=4)
         seen = [scan.read]
         while not scan.done:
             scan.step()
@@ -432,8 +435,8 @@ def test_a_search_reads_a_bounded_step_at_a_time() -> None:
         steps = [after - before for before, after in pairwise(seen)]
         assert texts(scan.found) == ["needle"]
         assert steps[1] > steps[0]
-        assert max(steps) <= STRIDE * 4 * 1024
-        assert len(steps) <= book.size // (STRIDE * 4 * 1024) + 5
+        assert max(steps) <= MAX_STRIDE * 4 * 1024
+        assert len(steps) <= book.size // (MAX_STRIDE * 4 * 1024) + 5
         assert scan.total == book.size
 
 
@@ -441,18 +444,18 @@ def test_a_tally_goes_on_where_logs_grow() -> None:
     """What was counted is not counted again, and a torn line counts when its end comes; a tally
     from a place on counts what has come behind it, in every log, also in a new one."""
     with a_book(a_long_log() + "[2026-11", line(1, "b"), cell=1024) as (book, (path, second)):
-        tally = LogCounts(book, literally("hay"), step_cells=4)
-        finish(tally)
-        before = (tally.lines, tally.kept, tally.total)
-        later = LogCounts(book, EVERYTHING, the_end(book))
+        tally = LogCounts(book, lines_containing("hay"), step_cells=4)
+        run_to_end(tally)
+        before = (tally.lines, tally.matching, tally.total)
+        later = LogCounts(book, ALL_LINES, the_end(book))
         add(path, "-20 13:00:00] [INFO] more hay\n" + line(9999, "other"))
         second.rename(second.with_suffix(".1"))
         second.write_text(line(30_000, "d") + line(30_001, "e"))
-        assert (book.look(), book.look()) == (True, False)
-        finish(tally)
-        finish(later)
+        assert (book.refresh(), book.refresh()) == (True, False)
+        run_to_end(tally)
+        run_to_end(later)
         assert before[:2] == (3001, 2999)
-        assert (tally.lines, tally.kept) == (3005, 3000)
+        assert (tally.lines, tally.matching) == (3005, 3000)
         assert later.lines == 4
 
 
@@ -465,18 +468,18 @@ def test_the_lines_that_speak_of_a_task() -> None:
     log = "".join(line(n, f"task T-{n % 5}") for n in range(100))
     with a_book(log, line(50, "t-3 sent"), a_long_log(), cell=1024) as (_, paths):
         *both, long = map(str, paths)
-        found = mentions([*both, "/nowhere"], "T-3", 100)
-        last = mentions(both, "T-3", 2)
-        since = mentions(both, "T-3", 100, since=NOON + 50)
-        a_part = mentions([long], "needle", 10, most=4096, cell=1024)
-        all_of_it = mentions([long], "needle", 10, cell=1024)
+        found = find_mentions([*both, "/nowhere"], "T-3", 100)
+        last = find_mentions(both, "T-3", 2)
+        since = find_mentions(both, "T-3", 100, since=NOON + 50)
+        a_part = find_mentions([long], "needle", 10, most=4096, cell=1024)
+        all_of_it = find_mentions([long], "needle", 10, cell=1024)
     assert [said.when for said in found.lines if said.when is not None] == sorted(
         NOON + n for n in [*range(3, 100, 5), 50]
     )
-    assert (found.early, found.troubles) == (False, {"/nowhere": NOT_THERE})
-    assert ([said.when for said in last.lines], last.early) == ([NOON + 93, NOON + 98], True)
-    assert (len(since.lines), since.early) == (11, False)
-    assert (a_part.lines, a_part.early) == ((), True)
+    assert (found.has_more, found.troubles) == (False, {"/nowhere": NO_LOG_FILE})
+    assert ([said.when for said in last.lines], last.has_more) == ([NOON + 93, NOON + 98], True)
+    assert (len(since.lines), since.has_more) == (11, False)
+    assert (a_part.lines, a_part.has_more) == ((), True)
     assert [said.text for said in all_of_it.lines] == ["needle"]
 
 
@@ -505,9 +508,9 @@ def test_words_are_a_filter() -> None:
     """Words are AND, `|` is or, `!` is not, quotes and regular expressions are one word; what means
     nothing is refused, with the place and what was expected."""
     for words, (fits, fails) in WORDS.items():
-        through = sieve(words)
-        assert through.keeps(1, fits), words
-        assert fails is None or not through.keeps(1, fails), words
+        through = parse_line_filter(words)
+        assert through.is_match(1, fits), words
+        assert fails is None or not through.is_match(1, fails), words
     for words, at, message in (
         ("~(", 1, "invalid pattern"),
         ('a "b', 2, 'expected a closing "'),
@@ -516,7 +519,7 @@ def test_words_are_a_filter() -> None:
         ("!", 1, "expected a word"),
     ):
         with pytest.raises(BadWords, match=message) as refused:
-            sieve(words)
+            parse_line_filter(words)
         assert refused.value.at == at
 
 
@@ -531,10 +534,10 @@ TIMES = {
 def test_times_as_they_are_typed() -> None:
     """A time of day is the last one that has been; others mean themselves; any other text is
     refused, with the expected form."""
-    assert {text: moment(text, NOON) - NOON for text in TIMES} == TIMES
+    assert {text: parse_typed_time(text, NOON) - NOON for text in TIMES} == TIMES
     for text in ("", "25:00", "noon", "-m", "12", "12:60"):
         with pytest.raises(ValueError, match="expected"):
-            moment(text, NOON)
+            parse_typed_time(text, NOON)
 
 
 def test_a_task_is_not_taken_for_one_whose_name_ends_alike(tmp_path: Path) -> None:
@@ -547,28 +550,32 @@ def test_a_task_is_not_taken_for_one_whose_name_ends_alike(tmp_path: Path) -> No
         "[2026-11-20 12:00:03] [INFO] Task completed: 7-USER (user)\n"
         "[2026-11-20 12:00:04] [INFO] Task completed: 17-user (user)\n"
     )
-    found = mentions([str(path)], "7-user", 10)
+    found = find_mentions([str(path)], "7-user", 10)
     told = {line.text for line in found.lines}
     assert told == {"claimed 7-user", "Task completed: 7-USER (user)"}
-    assert not naming("7-user").maybe(b"[2026-11-20 12:00:03] [INFO] Task queued: 8-user\n")
-    assert naming("7-user").maybe(b"[2026-11-20 12:00:03] [INFO] Task queued: 17-user\n")
+    assert not lines_naming_task("7-user").may_match(
+        b"[2026-11-20 12:00:03] [INFO] Task queued: 8-user\n"
+    )
+    assert lines_naming_task("7-user").may_match(
+        b"[2026-11-20 12:00:03] [INFO] Task queued: 17-user\n"
+    )
 
 
-@pytest.mark.parametrize("cell", [100, log_file.CELL])
+@pytest.mark.parametrize("cell", [100, log_file.CELL_BYTES])
 def test_a_shared_log_is_read_for_one_database(tmp_path: Path, cell: int) -> None:
     """What is said of another one's tasks is no line of the book: not shown, found nor counted."""
     log = tmp_path / "mail-queue.log"
     said = '{"ts": "2026-11-20T12:00:%02dZ", "event": "sent", "reg": 7, "type": "user", "db": "%s"}'
     log.write_text("".join(f"{said}\n" % (at, "/b.db" if at % 3 else "/a.db") for at in range(60)))
     book = MergedLog([SharedLog(str(log), "/a.db")], cell)
-    book.look()
-    for through in (EVERYTHING, sieve("sent"), naming("7-user")):
+    book.refresh()
+    for through in (ALL_LINES, parse_line_filter("sent"), lines_naming_task("7-user")):
         tally = LogCounts(book, through)
-        finish(tally)
+        run_to_end(tally)
         assert len(paged(book, BEGIN, True, through=through)) == 20
         assert len(paged(book, END, False, through=through)) == 20
-        assert (tally.lines, tally.kept) == (20, 20)
-    assert len(mentions([SharedLog(str(log), "/b.db")], "7-user", 99).lines) == 40
+        assert (tally.lines, tally.matching) == (20, 20)
+    assert len(find_mentions([SharedLog(str(log), "/b.db")], "7-user", 99).lines) == 40
     book.close()
 
 
@@ -580,16 +587,16 @@ def test_garbage_before_a_line_is_searched_only_so_far(
     path = tmp_path / "queue.log"
     path.write_bytes(b"[2026-01-07 12:01:02] [INFO] begins\n" + garbage * 20_000)
     parsed: list[bytes] = []
-    real = log_tail.parse
+    real = log_tail.parse_log_line
 
     def counting(raw: bytes, source: str) -> LogLine:
         parsed.append(raw)
         return real(raw, source)
 
-    monkeypatch.setattr(log_file, "parse", counting)
+    monkeypatch.setattr(log_file, "parse_log_line", counting)
     file = log_file.LogFile(str(path), 0, os.open(path, os.O_RDONLY), cell=100)
-    file.grew()
-    found = file.entries(file.cells - 1)
+    file.check_growth()
+    found = file.entries(file.cell_count - 1)
     file.close()
     assert found[-1].line.text == garbage.decode().strip()
     assert len(parsed) <= parsed_at_most

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.logs import log_tail
-from engine.logs.log_tail import LogLine, SharedLog, Tail, contract_line, parse
+from engine.logs.log_tail import LogLine, SharedLog, Tail, format_log_line, parse_log_line
 from tests.engine.builders import GOLDEN
 
 
@@ -36,7 +36,7 @@ def follow(log: Path) -> Iterator[Callable[..., Tail]]:
     """Follow the log; it is closed in the end."""
     tails: list[Tail] = []
 
-    def start(backlog: int = log_tail.BACKLOG) -> Tail:
+    def start(backlog: int = log_tail.BACKLOG_BYTES) -> Tail:
         tails.append(Tail(str(log), backlog))
         return tails[-1]
 
@@ -96,10 +96,10 @@ ONLY_TEXT = [
 def test_a_line_is_read_as_what_it_is() -> None:
     """Lines of the contract and of JSON give time and level; all others are only text. No text that
     we write ends its line, or acts on a terminal."""
-    assert {raw: parse(raw, "log") for raw in READ} == READ
+    assert {raw: parse_log_line(raw, "log") for raw in READ} == READ
     for raw in ONLY_TEXT:
-        assert parse(raw, "log") == of(None, "", raw.decode())
-    assert contract_line("INFO", "a\nb\x1b[31m\udcff", 1795167675.9) == (
+        assert parse_log_line(raw, "log") == of(None, "", raw.decode())
+    assert format_log_line("INFO", "a\nb\x1b[31m\udcff", 1795167675.9) == (
         "[2026-11-20 04:41:15] [INFO] a\ufffdb\ufffd[31m\ufffd\n".encode()
     )
 
@@ -109,11 +109,11 @@ def test_the_real_programs_logs_are_understood() -> None:
     line without a message says everything that it holds."""
     for name in ("queue.log", "queue.processor-run.log", "mail.log"):
         for raw in (GOLDEN / name).read_bytes().splitlines(keepends=True):
-            line = parse(raw, name)
+            line = parse_log_line(raw, name)
             assert line.when is not None
-            assert contract_line(line.level, line.text, line.when) == raw
+            assert format_log_line(line.level, line.text, line.when) == raw
     raw = (GOLDEN / "delivery.jsonl").read_bytes().splitlines()[0]
-    line = parse(raw, "delivery.jsonl")
+    line = parse_log_line(raw, "delivery.jsonl")
     assert line.when is not None
     assert f"transport={json.loads(raw)['transport']}" in line.text
 
@@ -276,7 +276,7 @@ def test_no_line_is_lost_and_none_comes_twice(
     pieces = [part.split(b"\n") for part in written]
     expected = [line for part in pieces[:-1] for line in (part if part[-1] else part[:-1])]
     expected += pieces[-1][:-1]
-    assert got == [parse(line, "").text for line in expected]
+    assert got == [parse_log_line(line, "").text for line in expected]
 
 
 def test_of_a_shared_log_what_another_database_says_is_left_out(log: Path) -> None:

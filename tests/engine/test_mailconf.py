@@ -19,7 +19,9 @@ NOTHING = "/nowhere/at/all"
 def settings(environ: dict[str, str] | None = None, /, **said: object) -> MailSettings:
     """As they are for one data folder, where no installation is on this machine."""
     environ = {"NFTBAN_CONFIG_DIR": NOTHING, **(environ or {})}
-    return mail_config.mail_for(mail_config.said(said, AT), ROOT, f"{ROOT}/log", environ)
+    return mail_config.mail_settings_for(
+        mail_config.parse_mail_section(said, AT), ROOT, f"{ROOT}/log", environ
+    )
 
 
 def test_nothing_said_is_the_contract() -> None:
@@ -50,8 +52,8 @@ def test_yaml_says_all_of_it() -> None:
     assert (got.host, got.port, got.user) == ("relay.example.com", 465, "u")
     assert (got.password_file, got.plain_hosts) == ("/base/pw", ("127.0.0.1", "::1"))
     assert (got.backoff, got.max_file_size) == ((1, 2.5), 2_000_000)
-    assert got.rates == {"curl": Rate.of(60, None)}
-    assert got.domains == {"example.com": Rate.of(40, 5)}
+    assert got.rates == {"curl": Rate.with_default_burst(60, None)}
+    assert got.domains == {"example.com": Rate.with_default_burst(40, 5)}
     assert got.programs == {"sendmail": "/opt/sendmail"}
     assert got.allowed_paths == ("/home/u/mail",)
 
@@ -96,8 +98,8 @@ def test_files_of_an_installation_count_where_it_is(
     for name, text in lines.items():
         (tmp_path / name).write_text(text + "\n")
     monkeypatch.setattr(nftban_variables, "CONFIG_DIR", str(tmp_path))
-    here = mail_config.mail_for({}, ROOT, f"{ROOT}/log", {})
-    elsewhere = mail_config.mail_for({}, "/srv/other", "/srv/other/log", {})
+    here = mail_config.mail_settings_for({}, ROOT, f"{ROOT}/log", {})
+    elsewhere = mail_config.mail_settings_for({}, "/srv/other", "/srv/other/log", {})
     assert (here.recipient, here.sender, here.from_name) == ("c@x.org", "s@x.org", "s@x.org")
     assert (elsewhere.recipient, elsewhere.sender) == ("", "")
 
@@ -106,7 +108,7 @@ NOT_MEANT: tuple[tuple[dict[str, object], str], ...] = (
     ({"methode": "curl"}, "mail.methode: unknown key, expected one of method"),
     ({"method": "smtp"}, "mail.method: expected one of"),
     ({"method": "pigeon"}, "expected one of postfix, sendmail"),
-    ({"relay": {"host": "-x"}}, "mail.relay.host: expected the name or the address of a host"),
+    ({"relay": {"host": "-x"}}, "mail.relay.host: expected a host name or address"),
     ({"relay": {"host": "a b"}}, "mail.relay.host"),
     ({"relay": {"port": 65536}}, "mail.relay.port: expected a port from 1 to 65535"),
     ({"relay": {"password": "x"}}, "mail.relay.password: unknown key"),
@@ -115,7 +117,7 @@ NOT_MEANT: tuple[tuple[dict[str, object], str], ...] = (
     ({"backoff": [5, -1]}, "mail.backoff.1: expected a number of seconds"),
     ({"rates": {"smtp": {"per_hour": 1}}}, "mail.rates.smtp: unknown key"),
     ({"rates": {"curl": 4}}, "mail.rates.curl: expected a mapping like"),
-    ({"domains": {"a b": {"per_hour": 1}}}, "mail.domains.a b: expected the name"),
+    ({"domains": {"a b": {"per_hour": 1}}}, "mail.domains.a b: expected a host name"),
     ({"from_name": "a\nBcc: x"}, "mail.from_name: expected text on one line"),
     ({"programs": {"perl": "/usr/bin/perl"}}, "mail.programs.perl: unknown key"),
     ({"html": "YES"}, "mail.html: expected true or false"),
@@ -135,7 +137,7 @@ def test_an_invalid_setting_is_one_line(tmp_path: Path) -> None:
     assert settings(None, method="").method == ""
     (tmp_path / "c.yaml").write_text("mail: {attempts: none}")
     with pytest.raises(ConfigError, match=r"mail\.attempts"):
-        queue_config.load(str(tmp_path / "c.yaml"), {})
+        queue_config.load_config(str(tmp_path / "c.yaml"), {})
 
 
 def test_planned_settings_count_as_the_last_of_the_files() -> None:
@@ -147,7 +149,7 @@ def test_planned_settings_count_as_the_last_of_the_files() -> None:
         ({}, {"recipient": "yaml@example.com"}, "yaml@example.com"),
     ):
         environ = {"NFTBAN_CONFIG_DIR": NOTHING, **environ}
-        got = mail_config.mail_for(said, ROOT, f"{ROOT}/log", environ, planned)
+        got = mail_config.mail_settings_for(said, ROOT, f"{ROOT}/log", environ, planned)
         assert got.recipient == recipient
 
 
@@ -165,7 +167,7 @@ def test_a_variable_that_cannot_be_meant_is_named() -> None:
 def kept(**environ: str) -> MailSettings:
     """What is known of how mail is sent, whatever cannot be meant."""
     environ = {"NFTBAN_CONFIG_DIR": NOTHING, **environ}
-    return mail_config.as_far_as_meant({"company": "ACME"}, ROOT, f"{ROOT}/log", environ)
+    return mail_config.lenient_mail_settings({"company": "ACME"}, ROOT, f"{ROOT}/log", environ)
 
 
 def test_valid_settings_count_beside_invalid_ones(tmp_path: Path) -> None:
@@ -187,4 +189,4 @@ def test_every_field_can_be_said_somewhere() -> None:
     """Each setting can be set in some source, and the secret is among the variables."""
     sayable = {*mail_config._MAIL, *mail_config._RELAY, "host", "password"} - {"relay"}
     assert {*MailSettings._fields} <= sayable | {"templates"}
-    assert nftban_variables.SECRET in mail_config.VARIABLES
+    assert nftban_variables.PASSWORD_VARIABLE in mail_config.VARIABLES

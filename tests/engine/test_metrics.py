@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from engine.monitor import prometheus
-from engine.monitor.prometheus import BadMetrics, Counters, QueueGauges, Samples
+from engine.monitor.prometheus import BadMetrics, CounterFiles, QueueGauges, Samples
 from engine.system import files
 from tests.engine.builders import GOLDEN
 
@@ -23,7 +23,7 @@ def said(tmp_path: Path) -> Callable[[str | bytes], Samples]:
     def read(text: str | bytes) -> Samples:
         path = tmp_path / "some.prom"
         path.write_bytes(text.encode() if isinstance(text, str) else text)
-        return prometheus.read(str(path))
+        return prometheus.read_metrics(str(path))
 
     return read
 
@@ -46,9 +46,9 @@ def test_queue_metrics_are_those_of_the_real_program(
     text = prometheus.render_queue(gauges, counters, now)
     assert text == (GOLDEN / f"queue.{name}.prom").read_bytes()
     path = str(tmp_path / "queue.prom")
-    files.publish(path, text)
+    files.replace_file(path, text)
     os.utime(path, (5, 1000.25))
-    got = prometheus.read(path)
+    got = prometheus.read_metrics(path)
     assert got.get("nftban_queue_tasks_pending") == gauges.pending
     assert got.get("nftban_queue_dlq_total") == counters.get("dlq_total", 0)
     assert got.get("nftban_queue_last_run_timestamp") == int(now)
@@ -60,7 +60,7 @@ def test_queue_metrics_are_those_of_the_real_program(
 )
 def test_the_real_programs_mail_metrics_are_read(name: str, failures: int, last: int) -> None:
     """Metrics with labels are found by their labels, and only by all of them."""
-    got = prometheus.read(str(GOLDEN / f"mail.after-{name}.prom"))
+    got = prometheus.read_metrics(str(GOLDEN / f"mail.after-{name}.prom"))
     assert got.get("nftban_mail_send_failures_total", transport="sendmail") == failures
     assert got.get("nftban_mail_last_failure_timestamp") == last
     assert got.get("nftban_mail_send_failures_total", transport="pigeon") is None
@@ -114,9 +114,9 @@ def test_a_file_without_metrics_is_refused(
         assert str(refused.value).isprintable()
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(BadMetrics, match="expected a file"):
-        prometheus.read(str(tmp_path / "pipe"))
+        prometheus.read_metrics(str(tmp_path / "pipe"))
     with pytest.raises(FileNotFoundError):
-        prometheus.read(str(tmp_path / "none.prom"))
+        prometheus.read_metrics(str(tmp_path / "none.prom"))
     for value in ("NaN", "+Inf", "-Inf"):
         samples = said(f"nftban_queue_last_run_timestamp {value}\nnftban_queue_tasks_dlq 3\n")
         assert samples.get("nftban_queue_last_run_timestamp") is None
@@ -125,7 +125,7 @@ def test_a_file_without_metrics_is_refused(
 
 def test_a_counter_is_a_decimal_in_a_file(tmp_path: Path) -> None:
     """Counting makes the folder, the file and its lock file, as the real program does."""
-    counters = Counters(str(tmp_path / "metrics" / "counters"))
+    counters = CounterFiles(str(tmp_path / "metrics" / "counters"))
     assert counters.read("processed_total") == 0
     assert counters.add("processed_total", 0) == 0
     assert counters.add("processed_total", 9) == 9
@@ -138,7 +138,7 @@ def test_a_counter_is_a_decimal_in_a_file(tmp_path: Path) -> None:
 def test_a_damaged_counter_counts_from_nothing(tmp_path: Path) -> None:
     """A text that is no number is 0, and the next count mends it; a link in place of a counter is
     not followed."""
-    counters = Counters(str(tmp_path))
+    counters = CounterFiles(str(tmp_path))
     for content in (b"", b"abc\n", b"\xff\xfe", b"-5\n", b"1 2\n", b"9" * 400, b"1.5", b"0x10\n"):
         (tmp_path / "n").write_bytes(content)
         assert counters.read("n") == 0
@@ -160,7 +160,7 @@ def test_a_shell_counts_beside_us(tmp_path: Path) -> None:
     done
     """
     shell = subprocess.Popen(["bash", "-c", script], cwd=tmp_path)
-    counters = Counters(str(tmp_path))
+    counters = CounterFiles(str(tmp_path))
     for _ in range(150):
         counters.add("n")
         assert counters.read("n") > 0

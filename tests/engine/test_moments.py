@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.text.time_expressions import ahead
+from engine.text.time_expressions import parse_future_time
 
 NOW = 1_795_167_728.0
 """2026-11-20 09:42:08Z."""
@@ -34,7 +34,7 @@ NO_TIMES = "", "soon", "7", "25:00", "2026-02-30", "1969-12-31", "+999999999w", 
 def test_a_time_to_come() -> None:
     """A time of day is the next one; a date, a word and a distance are what they say; what no
     calendar knows is refused, with what was expected."""
-    assert {typed: ahead(typed, NOW) for typed in TYPED} == TYPED
+    assert {typed: parse_future_time(typed, NOW) for typed in TYPED} == TYPED
     for typed in NO_TIMES:
         with pytest.raises(ValueError, match="expected a time to come"):
-            ahead(typed, NOW)
+            parse_future_time(typed, NOW)

@@ -14,7 +14,15 @@ import pytest
 
 from engine import verbs
 from engine.model import State, Task
-from engine.operations.notes import LIMIT, LONGEST, NAME, Note, Notes, sweep, understood
+from engine.operations.notes import (
+    MAX_NOTE_CHARS,
+    MAX_NOTES_BYTES,
+    NOTES_FILE_NAME,
+    Note,
+    Notes,
+    parse_notes,
+    sweep_notes,
+)
 from engine.store import Unavailable
 from engine.stores.detect import open_store
 from engine.stores.nftban import SpoolFolders, make_spool
@@ -39,7 +47,7 @@ def notes(tmp_path: Path) -> Notes:
 
 def file_of(notes: Notes) -> Path:
     """Where they lie."""
-    return Path(notes.folder, NAME)
+    return Path(notes.folder, NOTES_FILE_NAME)
 
 
 def line(**changes: object) -> bytes:
@@ -55,21 +63,21 @@ def writer(notes: Notes, name: str, amount: int) -> subprocess.Popen[bytes]:
 def test_a_note_is_read_by_other_processes(notes: Notes) -> None:
     """A note has who, when and what, the oldest first; an empty one deletes those before it. To
     read notes makes no file, and an answer is kept only as long as the file is the same one."""
-    assert notes.noted() == frozenset()
+    assert notes.noted_ids() == frozenset()
     assert not Path(notes.folder).exists()
     notes.add("a", "asked the postmaster", "ana")
     notes.add("a", "he says purge", "bob")
-    assert notes.noted() == {"a"}
+    assert notes.noted_ids() == {"a"}
     others = Notes(notes.folder)
     others.add("b", "mine", "ana")
     first, second = Note(NOW, "ana", "asked the postmaster"), Note(NOW, "bob", "he says purge")
-    assert others.of("a") == (first, second)
-    assert notes.noted() == {"a", "b"}
-    assert others.of("c") == ()
+    assert others.of_task("a") == (first, second)
+    assert notes.noted_ids() == {"a", "b"}
+    assert others.of_task("c") == ()
     notes.add("a", "  ", "bob")
-    assert notes.noted() == {"b"}
+    assert notes.noted_ids() == {"b"}
     notes.add("a", "wait after all", "ana")
-    assert [note.text for note in notes.of("a")] == ["wait after all"]
+    assert [note.text for note in notes.of_task("a")] == ["wait after all"]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +85,7 @@ def test_a_note_is_read_by_other_processes(notes: Notes) -> None:
     [
         ("tell ana@example.net, not a@example.org", "tell ...@example.net, not ...@example.org"),
         ("two\nlines\tand a tab", "two lines and a tab"),
-        ("x" * 10_000, "x" * LONGEST),
+        ("x" * 10_000, "x" * MAX_NOTE_CHARS),
         ('\x1b]0;x\x07 "} {"id": "b" \u202e \udcff', None),
     ],
 )
@@ -87,7 +95,7 @@ def test_a_note_is_one_short_line_without_addresses(
     """However it was typed, it takes one line, names no whole mail address, and has an end; nothing
     in the file could act on a terminal."""
     notes.add("1\n", typed, "a\x1b[na")
-    (note,) = notes.of("1\n")
+    (note,) = notes.of_task("1\n")
     data = file_of(notes).read_bytes()
     assert kept is None or note.text == kept
     assert data.count(b"\n") == 1
@@ -102,15 +110,15 @@ def test_a_line_that_is_no_note_is_passed_by(notes: Notes) -> None:
         *(line(who=None), line(when="now"), line(when=-1), line(when=10**400)),
         *(line().replace(b"1795167728.0", odd) for odd in (b"NaN", b"Infinity")),
     ):
-        noted = understood(b"\n".join([line(id="b"), strange, line(id="c"), b""]))
+        noted = parse_notes(b"\n".join([line(id="b"), strange, line(id="c"), b""]))
         assert set(noted) == {"b", "c"}, strange[:40]
 
     notes.add("a", "whole", "ana")
     with file_of(notes).open("ab") as file:
         file.write(line(id="torn"))  # all but its end
-    assert notes.noted() == {"a"}
+    assert notes.noted_ids() == {"a"}
     notes.add("b", "next", "bob")
-    assert notes.noted() == {"a", "b"}
+    assert notes.noted_ids() == {"a", "b"}
 
 
 def test_on_a_full_disk_no_note_is_half_there(
@@ -132,18 +140,18 @@ def test_on_a_full_disk_no_note_is_half_there(
         disk.setattr(files, "write", full(1))
         with pytest.raises(Unavailable, match="No space left"):
             notes.add("b", "all but its end", "bob")
-    assert notes.noted() == {"a"}
+    assert notes.noted_ids() == {"a"}
     notes.add("c", "next", "bob")
-    assert notes.noted() == {"a", "c"}
+    assert notes.noted_ids() == {"a", "c"}
 
     before = file_of(notes).read_bytes()
     with monkeypatch.context() as disk:
         disk.setattr(files, "write", full(0))
-        with pytest.raises(Unavailable, match="not swept"):
-            notes.drop({"a"})
+        with pytest.raises(Unavailable, match="cannot sweep the notes"):
+            notes.remove_notes({"a"})
     assert file_of(notes).read_bytes() == before
-    assert notes.drop({"a"}) == 1
-    assert notes.noted() == {"c"}
+    assert notes.remove_notes({"a"}) == 1
+    assert notes.noted_ids() == {"c"}
 
 
 def test_each_note_of_two_writers_is_kept(notes: Notes) -> None:
@@ -153,13 +161,13 @@ def test_each_note_of_two_writers_is_kept(notes: Notes) -> None:
     rounds = 0
     while any(process.poll() is None for process in writers):
         notes.add("gone", "never mind", "eve")
-        rounds += notes.drop({"gone"})
+        rounds += notes.remove_notes({"gone"})
     inode = file_of(notes).stat().st_ino
-    notes.drop(())
+    notes.remove_notes(())
     assert [process.returncode for process in writers] == [0, 0]
     assert rounds > 0
     assert file_of(notes).stat().st_ino != inode
-    assert notes.noted() == {f"{name}-{n}" for name in ("ana", "bob") for n in range(50)}
+    assert notes.noted_ids() == {f"{name}-{n}" for name in ("ana", "bob") for n in range(50)}
 
 
 def test_dropping_keeps_mode_and_owner_and_only_what_counts(notes: Notes) -> None:
@@ -169,12 +177,12 @@ def test_dropping_keeps_mode_and_owner_and_only_what_counts(notes: Notes) -> Non
     notes.add("b", "three", "bob")
     file_of(notes).chmod(0o600)
     Path(notes.folder, "notes.new").write_text("of one who was killed")
-    dropped = notes.drop({"b", "never there"})
+    dropped = notes.remove_notes({"b", "never there"})
     assert dropped == 1
-    assert notes.of("a") == (Note(NOW, "ana", "two"),)
+    assert notes.of_task("a") == (Note(NOW, "ana", "two"),)
     assert file_of(notes).read_bytes().count(b"\n") == 1
     assert file_of(notes).stat().st_mode & 0o777 == 0o600
-    assert [path.name for path in Path(notes.folder).iterdir()] == [NAME]
+    assert [path.name for path in Path(notes.folder).iterdir()] == [NOTES_FILE_NAME]
 
 
 @pytest.mark.parametrize("what", ["a link", "a FIFO", "a second name", "too much"])
@@ -193,11 +201,11 @@ def test_a_planted_file_is_not_touched(notes: Notes, tmp_path: Path, what: str) 
             file_of(notes).hardlink_to(other)
         case _:
             file_of(notes).touch()
-            os.truncate(file_of(notes), LIMIT + 1)
+            os.truncate(file_of(notes), MAX_NOTES_BYTES + 1)
 
-    with pytest.raises(Unavailable, match=NAME):
-        notes.noted()
-    with pytest.raises(Unavailable, match=NAME):
+    with pytest.raises(Unavailable, match=NOTES_FILE_NAME):
+        notes.noted_ids()
+    with pytest.raises(Unavailable, match=NOTES_FILE_NAME):
         notes.add("b", "x", "ana")
 
     assert other.read_bytes() == line() + b"\n"
@@ -211,21 +219,21 @@ def test_a_sweep_keeps_the_notes_of_tasks_that_are_somewhere(tmp_path: Path) -> 
     added = [verbs.enqueue("report", NOW, f"{n:08x}") for n in range(4)]
     for task in added:
         store.swap(None, task)
-    pending, held, trashed, left = [t for t in store.look({"pending"}) if isinstance(t, Task)]
+    pending, held, trashed, left = [t for t in store.scan({"pending"}) if isinstance(t, Task)]
     store.swap(held, verbs.hold(held, NOW))
     store.swap(trashed, verbs.purge(trashed, NOW))
-    (gone,) = (t for t in store.look({left.id}) if isinstance(t, Task))
+    (gone,) = (t for t in store.scan({left.id}) if isinstance(t, Task))
     store.swap(gone, verbs.purge(gone, NOW))
-    (gone,) = (t for t in store.look({left.id}) if isinstance(t, Task))
+    (gone,) = (t for t in store.scan({left.id}) if isinstance(t, Task))
     store.swap(gone, None)
     (queue / "pending" / "damaged.task").write_text("torn")
     notes = Notes(str(queue / ".spooldeck" / "journal"), str(tmp_path), lambda: NOW)
     for ident in (pending.id, held.id, trashed.id, left.id, "damaged", "../../etc/passwd"):
         notes.add(ident, "wait", "ana")
 
-    swept = sweep(notes, store)
+    swept = sweep_notes(notes, store)
     store.close()
 
     assert gone.state is State.TRASH
     assert swept == 2
-    assert notes.noted() == {pending.id, held.id, trashed.id, "damaged"}
+    assert notes.noted_ids() == {pending.id, held.id, trashed.id, "damaged"}

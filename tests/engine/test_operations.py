@@ -30,34 +30,34 @@ def test_a_plan_is_what_was_seen() -> None:
     seen = [a_task(1, rev="a"), a_task(2, rev="b", state=State.HELD), a_task(1, rev="a")]
     rows = (Row(seen[0].id, State.PENDING, "a"), Row(seen[1].id, State.HELD, "b"))
     plan = Plan("hold", rows, NOW, oldest=NOW - 3600, newest=NOW - 3600)
-    assert plans.freeze("hold", seen, NOW) == plan
+    assert plans.freeze_plan("hold", seen, NOW) == plan
     tasks = [a_task(1, created=0.0), a_task(2), a_task(3, created=NOW - 60), a_task(4, created=0.0)]
-    plan = plans.freeze("purge", tasks, NOW)
-    assert (plan.oldest, plan.newest, plan.rows[0].odd) == (NOW - 3600, NOW - 60, "")
-    assert plans.freeze("purge", tasks[:1], NOW).oldest == 0.0
+    plan = plans.freeze_plan("purge", tasks, NOW)
+    assert (plan.oldest, plan.newest, plan.rows[0].default_exclusion) == (NOW - 3600, NOW - 60, "")
+    assert plans.freeze_plan("purge", tasks[:1], NOW).oldest == 0.0
 
 
 def test_only_a_task_that_is_as_it_was_seen_is_moved(open_store: Callable[[], Store]) -> None:
     """A task that moved, left, or was moved there and back since it was seen is gone; a row from
     whose state the verb does not lead has failed, with the reason."""
     store = open_store()
-    plan = plans.freeze("retry", dead_tasks(store, 4), NOW)
-    report = execute.apply(open_store(), plan, clock)
+    plan = plans.freeze_plan("retry", dead_tasks(store, 4), NOW)
+    report = execute.apply_plan(open_store(), plan, clock)
     assert report == Report(plan, tuple(row.id for row in plan.rows), (), ())
     assert {task.state for task in tasks_in(store)} == {State.PENDING}
-    refused = execute.apply(store, plans.freeze("release", tasks_in(store), NOW), clock)
+    refused = execute.apply_plan(store, plans.freeze_plan("release", tasks_in(store), NOW), clock)
     assert refused.failed == tuple((row.id, "not from pending") for row in plan.rows)
 
     for task in list(store.take(NOW, "a worker", 4)):
-        store.swap(task, verbs.bury(task, "it broke again", 3))
+        store.swap(task, verbs.give_up_task(task, "it broke again", 3))
     moved, left, back, same = tasks_in(store)
-    plan = plans.freeze("purge", [moved, left, back, same], NOW)
+    plan = plans.freeze_plan("purge", [moved, left, back, same], NOW)
     store.swap(moved, verbs.retry(moved, NOW))
     store.swap(left, None)
     trashed = verbs.purge(back, NOW)
     rev = store.swap(back, trashed)
     store.swap(replace(trashed, rev=rev), replace(trashed, state=State.DEAD, rev=rev))
-    report = execute.apply(store, plan, clock)
+    report = execute.apply_plan(store, plan, clock)
     assert (report.done, report.failed) == ((same.id,), ())
     assert set(report.gone) == {moved.id, left.id, back.id}
 
@@ -65,11 +65,11 @@ def test_only_a_task_that_is_as_it_was_seen_is_moved(open_store: Callable[[], St
 def test_a_verb_is_offered_where_an_edge_is_open() -> None:
     """A verb is offered in a state from which the store has an open edge for it; where the edge is
     refused now, the reason is the store's own."""
-    refused: Edges = {(State.PENDING, State.HELD): Edge(refused="the spool is read-only")}
-    assert plans.offered(EDGES, "hold", State.PENDING) is None
-    assert plans.offered(EDGES, "promote", State.DEAD) == "not from dead"
-    assert plans.offered({}, "hold", State.PENDING) == "no hold from pending here"
-    assert plans.offered(refused, "hold", State.PENDING) == "the spool is read-only"
+    refused: Edges = {(State.PENDING, State.HELD): Edge(refusal="the spool is read-only")}
+    assert plans.verb_refusal(EDGES, "hold", State.PENDING) is None
+    assert plans.verb_refusal(EDGES, "promote", State.DEAD) == "not from dead"
+    assert plans.verb_refusal({}, "hold", State.PENDING) == "no hold from pending here"
+    assert plans.verb_refusal(refused, "hold", State.PENDING) == "the spool is read-only"
 
 
 US = Intent("", Who("ana", host="mx1", pid=1))
@@ -77,7 +77,7 @@ US = Intent("", Who("ana", host="mx1", pid=1))
 
 def carried_out(store: Store, journal: Journal, plan: Plan, **more: object) -> Report:
     """Carry a plan out and write it down."""
-    return run_plan.carry_out(store, journal, plan, US, clock, **more)  # type: ignore[arg-type]
+    return run_plan.run_journaled_plan(store, journal, plan, US, clock, **more)  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -93,7 +93,7 @@ def a_place(kind: str) -> Iterator[tuple[Callable[[], Store], Journal]]:
             stores.callback(store.close)
             return store
 
-        yield open_store, Journal(f"{spool.desk}/journal", clock=clock)
+        yield open_store, Journal(f"{spool.staging_dir}/journal", clock=clock)
 
 
 @pytest.fixture
@@ -125,8 +125,8 @@ def test_rivals_change_no_sum(
         ours, theirs = open_store(), open_store()
         seen = dead_tasks(ours, 8)
         ids = [task.id for task in seen]
-        plan = plans.freeze(verb, seen, NOW)._replace(
-            taken_in=frozenset(ids), left_out=frozenset(ids[n] for n in left_out)
+        plan = plans.freeze_plan(verb, seen, NOW)._replace(
+            included_ids=frozenset(ids), excluded_ids=frozenset(ids[n] for n in left_out)
         )
         pen = journal.begin(US._replace(verb=verb), plan)
         applying = PlanRun(ours, plan, clock, pen)
@@ -135,33 +135,33 @@ def test_rivals_change_no_sum(
             for when, at, rival in rivals:
                 if when == turn:
                     try:
-                        theirs.swap(seen[at], verbs.VERBS[rival].act(seen[at], NOW))
+                        theirs.swap(seen[at], verbs.VERBS[rival].function(seen[at], NOW))
                         stolen.add(ids[at])
                     except Gone:
                         continue
-            applying.step(applying.waiting[: cut[turn] if turn < len(cut) else 8])
+            applying.step(applying.open_rows[: cut[turn] if turn < len(cut) else 8])
         report = applying.finish("stopped")
         pen.close()
 
         (operation,) = journal.operations()
         ends = [len(getattr(report, end)) for end in RowResult]
         assert sum(ends) == report.accounted == len(plan.rows) == 8
-        assert [operation.counts[end] for end in RowResult] == ends and operation.open == 0
+        assert [operation.counts[end] for end in RowResult] == ends and operation.open_rows == 0
         assert not set(report.done) & stolen
         stopped = {ident for ident, why in report.excluded if why == "stopped"}
-        assert {ident for ident, _ in report.excluded} - stopped == plan.left_out
-        untouched = plan.left_out - stolen
+        assert {ident for ident, _ in report.excluded} - stopped == plan.excluded_ids
+        untouched = plan.excluded_ids - stolen
         assert untouched <= {task.id for task in tasks_in(theirs, State.DEAD)}
 
 
 def test_an_undo_among_rivals_takes_nothing_from_them(store: NftbanStore, journal: Journal) -> None:
     """A task that another moved, edited or ran since is not undone, even after the dry run."""
-    first = carried_out(store, journal, plans.freeze("retry", dead_tasks(store, 5), NOW))
+    first = carried_out(store, journal, plans.freeze_plan("retry", dead_tasks(store, 5), NOW))
     operation = journal.operation(first.op)
     assert operation is not None
     edited, parked, ran, *_ = tasks_in(store)
     store.swap(edited, replace(edited, description="by somebody else"))
-    back = undo.undo(store, journal, operation, NOW, 7.0).plan
+    back = undo.plan_undo(store, journal, operation, NOW, 7.0).plan
     store.swap(parked, verbs.hold(parked, NOW))
     (taken,) = (t for t in store.take(NOW, "a worker", 2) if t.id == ran.id)
     store.swap(taken, verbs.nack(taken, NOW, "once more"))
@@ -169,7 +169,7 @@ def test_an_undo_among_rivals_takes_nothing_from_them(store: NftbanStore, journa
     report = carried_out(store, journal, back)
 
     (left_out,) = report.excluded
-    assert left_out == (edited.id, "changed since: it was attempted, or somebody edited it")
+    assert left_out == (edited.id, "changed since: it was attempted, or edited")
     assert len(report.done) == 1 or set(report.gone) >= {parked.id, ran.id}
     by_id = {task.id: task for task in tasks_in(store)}
     assert by_id[edited.id].description == "by somebody else"
@@ -183,7 +183,7 @@ def interrupted(store: Store, journal: Journal, plan: Plan, kept: bool = True) -
     pen = journal.begin(US._replace(verb=plan.verb), plan)
     if kept:
         seen = {task.id: task for task in tasks_in(store)}
-        pen.keep([(row.id, store.read(seen[row.id])) for row in plan.rows])
+        pen.save_images([(row.id, store.read(seen[row.id])) for row in plan.rows])
     pen.close()
 
 
@@ -201,10 +201,10 @@ def test_a_verb_changes_no_error_that_its_edge_does_not_name() -> None:
     with a_place("memory") as (_, journal):
         memory = MemoryTasks()
         store = Keeping(memory)
-        plan = plans.freeze("retry", dead_tasks(store, 2), NOW)
+        plan = plans.freeze_plan("retry", dead_tasks(store, 2), NOW)
         interrupted(store, journal, plan)
         report = carried_out(store, journal, plan)
-        settled = undo.settle(store, journal, journal.operations()[-1]).operation
+        settled = undo.settle_operation(store, journal, journal.operations()[-1]).operation
         assert len(report.done) == 2
         assert {(t.attempts, t.error) for t in tasks_in(store, State.PENDING)} == {(0, "it broke")}
         assert settled is not None and settled.counts[RowResult.FAILED] == 0
@@ -215,7 +215,7 @@ def test_a_task_that_ran_since_is_not_taken_for_ours(kind: str) -> None:
     """A task that was attempted, or never its turn, is not said to be as we left it."""
     with a_place(kind) as (open_store, journal):
         store = open_store()
-        plan = plans.freeze("retry", dead_tasks(store, 3), NOW)
+        plan = plans.freeze_plan("retry", dead_tasks(store, 3), NOW)
         interrupted(store, journal, plan, kept=False)
         interrupted(store, journal, plan)
         for task in tasks_in(store, State.DEAD):
@@ -223,12 +223,14 @@ def test_a_task_that_ran_since_is_not_taken_for_ours(kind: str) -> None:
         for task in list(store.take(NOW, "a worker", 3)):
             store.swap(task, verbs.nack(task, NOW, "again"))
         unsettled = journal.operations()
-        settled = [undo.settle(store, journal, operation).operation for operation in unsettled]
+        settled = [
+            undo.settle_operation(store, journal, operation).operation for operation in unsettled
+        ]
         assert [s is not None and s.counts[RowResult.DONE] for s in settled] == [0, 0]
-        words = {e.ended and e.ended.words for o in unsettled for e in journal.entries(o.op)}
+        words = {e.outcome and e.outcome.reason for o in unsettled for e in journal.entries(o.op)}
         assert words == {
             "interrupted, and changed since",
-            "interrupted before it was its turn, and changed since",
+            "interrupted before this row, and changed since",
         }
 
 
@@ -236,14 +238,14 @@ def test_a_half_moved_task_is_not_judged(
     spool: SpoolFolders, store: NftbanStore, journal: Journal
 ) -> None:
     """A task that is being moved is neither gone nor expunged: its row stays open."""
-    plan = plans.freeze("expunge", dead_tasks(store, 2), NOW)
+    plan = plans.freeze_plan("expunge", dead_tasks(store, 2), NOW)
     interrupted(store, journal, plan)
     (before,) = journal.operations()
     for row in plan.rows:
-        moving = Path(spool.desk, f"D.{row.id}.dlq.gone.00000000.1-0-1")
+        moving = Path(spool.staging_dir, f"D.{row.id}.dlq.gone.00000000.1-0-1")
         Path(spool.dlq, f"{row.id}.task").rename(moving)
-    settled = undo.settle(store, journal, before).operation
-    assert settled is not None and (settled.open, settled.ended) == (2, None)
+    settled = undo.settle_operation(store, journal, before).operation
+    assert settled is not None and (settled.open_rows, settled.ended) == (2, None)
 
 
 def test_a_task_in_two_places_is_one_row(
@@ -253,18 +255,18 @@ def test_a_task_in_two_places_is_one_row(
     (task,) = dead_tasks(store, 1)
     data = Path(spool.dlq, f"{task.id}.task").read_bytes()
     Path(spool.pending, f"{task.id}.task").write_bytes(data)
-    both = [found for found in store.look({task.id}) if isinstance(found, Task)]
-    report = carried_out(store, journal, plans.freeze("purge", both, NOW))
+    both = [found for found in store.scan({task.id}) if isinstance(found, Task)]
+    report = carried_out(store, journal, plans.freeze_plan("purge", both, NOW))
     (operation,) = journal.operations()
     assert len(both) == 2 and report.accounted == operation.planned == 1
-    assert operation.open == 0
+    assert operation.open_rows == 0
 
 
 LOST: dict[str, tuple[str, str]] = {
     "the folder they are in": ("dlq", "dlq"),
     "the folder they go to": ("pending", "pending"),
-    "the journal": (".spooldeck/journal", "removed meanwhile"),
-    "the desk": (".spooldeck", "removed meanwhile"),
+    "the journal": (".spooldeck/journal", "was removed or replaced"),
+    "the desk": (".spooldeck", "was removed or replaced"),
 }
 
 
@@ -274,13 +276,13 @@ def test_a_folder_lost_in_the_middle(
 ) -> None:
     """When a folder is gone from one batch to the next, or another lies there, what was done is
     done, the rest is as it was, every row is accounted for, and one line says why."""
-    monkeypatch.setattr(execute, "GROUP", 3)
+    monkeypatch.setattr(execute, "JOURNAL_BATCH_ROWS", 3)
     word, said = LOST[lost]
     for verb, replaced in itertools.product(("retry", "purge"), (False, True)):
         root = tmp_path / f"{verb}{replaced}"
         spool = new_spool(root)
-        store, journal = NftbanStore(spool, clock), Journal(f"{spool.desk}/journal")
-        plan = plans.freeze(verb, dead_tasks(store, 9), NOW)
+        store, journal = NftbanStore(spool, clock), Journal(f"{spool.staging_dir}/journal")
+        plan = plans.freeze_plan(verb, dead_tasks(store, 9), NOW)
         folder = root / "queue" / word
         asked = iter(range(9))
 
@@ -309,16 +311,16 @@ def test_a_folder_lost_in_the_middle(
 def test_without_its_image_nothing_is_taken_back(store: NftbanStore, journal: Journal) -> None:
     """What was swept between the dry run and the undo is not made up: the row fails; a plan to take
     back what the journal does not know is not carried out."""
-    first = carried_out(store, journal, plans.freeze("retry", dead_tasks(store, 2), NOW))
+    first = carried_out(store, journal, plans.freeze_plan("retry", dead_tasks(store, 2), NOW))
     operation = journal.operation(first.op)
     assert operation is not None
-    back = undo.undo(store, journal, operation, NOW, 7.0).plan
+    back = undo.plan_undo(store, journal, operation, NOW, 7.0).plan
     Path(journal.folder, f"{first.op}.before").unlink()
     report = carried_out(store, journal, back)
-    assert {why for _, why in report.failed} == {"what it was is not kept any more"}
+    assert {why for _, why in report.failed} == {"its saved image was deleted"}
     assert len(tasks_in(store, State.PENDING)) == 2
     unknown = Plan("undo", (), NOW, undoes="20261120T094115Z-00000000")
-    with pytest.raises(Unavailable, match="does not know what"):
+    with pytest.raises(Unavailable, match="has no operation"):
         carried_out(store, journal, unknown)
 
 
@@ -328,8 +330,10 @@ def test_expunging_goes_on_without_a_journal(
     """To make room on a full disk is not stopped by a journal that cannot grow; the report has
     that. A plan that moves nothing leaves no file locked for others."""
     dead, asked = dead_tasks(store, 9), iter(range(9))
-    assert len(execute.apply(store, plans.freeze("promote", dead, NOW), clock).failed) == 9
-    monkeypatch.setattr(execute, "GROUP", 3)
+    assert (
+        len(execute.apply_plan(store, plans.freeze_plan("promote", dead, NOW), clock).failed) == 9
+    )
+    monkeypatch.setattr(execute, "JOURNAL_BATCH_ROWS", 3)
 
     def lose() -> str:
         if next(asked) == 1:
@@ -337,6 +341,6 @@ def test_expunging_goes_on_without_a_journal(
         return ""
 
     theirs = NftbanStore(spool, clock)
-    report = carried_out(theirs, journal, plans.freeze("expunge", dead, NOW), allowed=lose)
-    assert len(report.done) == 9 and "removed meanwhile" in report.trouble
+    report = carried_out(theirs, journal, plans.freeze_plan("expunge", dead, NOW), allowed=lose)
+    assert len(report.done) == 9 and "was removed or replaced" in report.trouble
     assert tasks_in(store) == []

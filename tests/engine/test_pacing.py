@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import policy
-from engine.monitor.throughput import Runs, runs_seen
-from engine.policy import HOUR, Bucket
-from engine.replay.estimate import Working, forecast, runs_apart
-from engine.replay.outcomes import Known, ObservedChange, ReplayOutcome, SentTask
+from engine.monitor.throughput import RunTimes, measure_runs
+from engine.policy import UNITS_PER_TOKEN, Bucket
+from engine.replay.estimate import WorkerPresence, estimate_replay, measure_run_interval
+from engine.replay.outcomes import KnownOutcome, ObservedChange, ReplayOutcome, SentTask
 from engine.replay.scheduler import (
-    MOST,
+    MAX_TASKS_PER_STEP,
     ORDERS,
     ReplayEnd,
     ReplayState,
@@ -20,24 +20,24 @@ from engine.replay.scheduler import (
     Step,
     StopReason,
     Wait,
-    rules,
+    check_stop_rules,
 )
 from engine.replay.settings import (
-    FASTEST,
-    SLOWEST,
+    MAX_RATE,
+    MIN_RATE,
     RemainderPolicy,
     ReplayPace,
-    Stops,
+    StopRules,
     bucket_rate,
-    faster,
-    packed,
-    phases,
-    slower,
-    unpacked,
+    double_rate,
+    halve_rate,
+    pace_from_json,
+    pace_to_json,
+    phase_sizes,
 )
 from tests.engine.builders import NOW
 
-NEVER = Stops(None, None)
+NEVER = StopRules(None, None)
 PLENTY = 1000
 
 
@@ -59,7 +59,9 @@ def became(
         ReplayOutcome.FAILED,
     )
     sent = SentTask(nth, str(nth), "", NOW, "F-1")
-    return course.told(ObservedChange(sent, Known(was, ""), Known(fate, "", mark), first), NOW)
+    return course.with_change(
+        ObservedChange(sent, KnownOutcome(was, ""), KnownOutcome(fate, "", mark), first), NOW
+    )
 
 
 def all_became(
@@ -73,39 +75,41 @@ def all_became(
 
 def past_canaries(planned: int = 100, **fields: object) -> ReplayState:
     """A replay whose canaries were all delivered: eleven."""
-    course = begun(planned, **fields).sent(11, 0, NOW)
+    course = begun(planned, **fields).with_sent(11, 0, NOW)
     return all_became(course, ReplayOutcome.DELIVERED, *range(11))
 
 
 def test_it_goes_from_one_to_ten_to_the_rate() -> None:
     """One is sent and waited for, then ten are, and then as many as there are tokens."""
     course = begun()
-    assert course.next(NOW, PLENTY) == Send(1)
-    course = course.sent(1, 0, NOW)
-    assert course.next(NOW, PLENTY) == Wait(NOW + 120, "canary of 1: waits for 1 outcome")
+    assert course.next_step(NOW, PLENTY) == Send(1)
+    course = course.with_sent(1, 0, NOW)
+    assert course.next_step(NOW, PLENTY) == Wait(NOW + 120, "canary of 1: waiting for 1 outcome")
     course = became(course, 0, ReplayOutcome.DELIVERED)
-    assert course.next(NOW, PLENTY) == Send(10)
-    course = course.sent(10, 0, NOW)
-    assert course.next(NOW, PLENTY) == Wait(NOW + 120, "canary of 10: waits for 10 outcomes")
+    assert course.next_step(NOW, PLENTY) == Send(10)
+    course = course.with_sent(10, 0, NOW)
+    assert course.next_step(NOW, PLENTY) == Wait(NOW + 120, "canary of 10: waiting for 10 outcomes")
     course = all_became(course, ReplayOutcome.DELIVERED, *range(1, 11))
-    assert course.next(NOW, 7) == Send(7)
-    assert course.next(NOW, 0, NOW + 3) == Wait(NOW + 3, "the rate")
-    assert course.next(NOW, PLENTY) == Send(89)
+    assert course.next_step(NOW, 7) == Send(7)
+    assert course.next_step(NOW, 0, NOW + 3) == Wait(NOW + 3, "the rate")
+    assert course.next_step(NOW, PLENTY) == Send(89)
 
 
 def test_without_canaries_it_begins_at_the_rate() -> None:
     """An empty list of canaries means none, so does a canary of nothing; without a rate they go in
     portions, so that an order is heard between two; a row that was gone is no canary."""
-    assert begun(canary=()).next(NOW, PLENTY) == Send(100)
-    assert begun(canary=(0,)).next(NOW, PLENTY) == Send(100)
-    assert begun(10 * MOST, canary=(), rate=None).next(NOW, 10 * MOST) == Send(MOST)
-    assert begun().sent(0, 1, NOW).next(NOW, PLENTY) == Send(1)
+    assert begun(canary=()).next_step(NOW, PLENTY) == Send(100)
+    assert begun(canary=(0,)).next_step(NOW, PLENTY) == Send(100)
+    assert begun(10 * MAX_TASKS_PER_STEP, canary=(), rate=None).next_step(
+        NOW, 10 * MAX_TASKS_PER_STEP
+    ) == Send(MAX_TASKS_PER_STEP)
+    assert begun().with_sent(0, 1, NOW).next_step(NOW, PLENTY) == Send(1)
 
 
 def test_a_canary_in_doubt_is_no_success() -> None:
     """A canary without a real outcome in time makes the replay ask, and go on once an operator says
     so for this canary, or once the outcome comes after all; unattended it stops."""
-    no_success = "canary of 1: 1 outcome not known, which is no success"
+    no_success = "canary of 1: 1 outcome unknown, not counted as success"
     doubts: dict[ReplayOutcome | None, str] = {
         ReplayOutcome.UNKNOWN: no_success,
         ReplayOutcome.TAKEN: no_success,
@@ -114,46 +118,48 @@ def test_a_canary_in_doubt_is_no_success() -> None:
     }
     later = NOW + 120
     for fate, why in doubts.items():
-        course, alone = begun().sent(1, 0, NOW), begun(attended=False).sent(1, 0, NOW)
+        course, alone = begun().with_sent(1, 0, NOW), begun(attended=False).with_sent(1, 0, NOW)
         if fate is not None:
             course, alone = became(course, 0, fate), became(alone, 0, fate)
-        assert course.next(later, PLENTY) == Wait(None, why, asks=True)
-        assert course.ordered("go_on", later).next(later, PLENTY) == Send(10)
-        assert alone.next(later, PLENTY) == StopReason(why)
+        assert course.next_step(later, PLENTY) == Wait(None, why, asks_operator=True)
+        assert course.with_order("go_on", later).next_step(later, PLENTY) == Send(10)
+        assert alone.next_step(later, PLENTY) == StopReason(why)
         settled = became(course, 0, ReplayOutcome.DELIVERED, was=fate or ReplayOutcome.WAITING)
-        assert settled.next(NOW, PLENTY) == Send(10)
+        assert settled.next_step(NOW, PLENTY) == Send(10)
 
-    course = became(begun().sent(1, 0, NOW), 0, ReplayOutcome.UNKNOWN).ordered("go_on", NOW)
-    course = all_became(course.sent(10, 0, NOW), ReplayOutcome.UNKNOWN, *range(1, 11))
-    step = course.next(NOW, PLENTY)
-    assert isinstance(step, Wait) and step.asks
+    course = became(begun().with_sent(1, 0, NOW), 0, ReplayOutcome.UNKNOWN).with_order("go_on", NOW)
+    course = all_became(course.with_sent(10, 0, NOW), ReplayOutcome.UNKNOWN, *range(1, 11))
+    step = course.next_step(NOW, PLENTY)
+    assert isinstance(step, Wait) and step.asks_operator
 
 
 def test_a_canary_passes_once_unless_all_of_it_failed() -> None:
-    """Where none of its tasks was delivered, no more are sent, rules or not; one of ten that failed
+    """Where none of its tasks delivered, no more are sent, rules or not; one of ten that failed
     and is run again does not make the others wait for it."""
-    course = became(begun(stops=NEVER).sent(1, 0, NOW), 0, ReplayOutcome.FAILED)
-    assert course.next(NOW, PLENTY) == StopReason("canary of 1 failed: none of 1 was delivered")
-    course = all_became(begun(stops=NEVER).sent(11, 0, NOW), ReplayOutcome.DELIVERED, *range(10))
+    course = became(begun(stops=NEVER).with_sent(1, 0, NOW), 0, ReplayOutcome.FAILED)
+    assert course.next_step(NOW, PLENTY) == StopReason("canary of 1 failed: 0 of 1 delivered")
+    course = all_became(
+        begun(stops=NEVER).with_sent(11, 0, NOW), ReplayOutcome.DELIVERED, *range(10)
+    )
     course = became(course, 10, ReplayOutcome.FAILED)
-    assert course.next(NOW, PLENTY) == Send(89)
-    assert became(course, 10, ReplayOutcome.RUNNING, was=ReplayOutcome.FAILED).next(
+    assert course.next_step(NOW, PLENTY) == Send(89)
+    assert became(course, 10, ReplayOutcome.RUNNING, was=ReplayOutcome.FAILED).next_step(
         NOW, PLENTY
     ) == Send(89)
 
 
 def test_the_same_error_twice_stops_it() -> None:
     """When the error that tasks had before comes back to two of them, nothing more is sent; that of
-    one task that is tried again and again came back once."""
-    course = past_canaries(stops=Stops(share=None)).sent(5, 0, NOW)
+    one task that is tried again and again failed again once."""
+    course = past_canaries(stops=StopRules(share=None)).with_sent(5, 0, NOW)
     course = all_became(course, ReplayOutcome.FAILED, 11, 12, mark="F-2")
     once = became(course, 13, ReplayOutcome.FAILED, "F-1")
     again = became(once, 13, ReplayOutcome.FAILED, "F-1", was=ReplayOutcome.FAILED)
     twice = became(once, 14, ReplayOutcome.FAILED, "F-1")
-    assert isinstance(once.next(NOW, PLENTY), Send)
-    assert again.again == {"F-1": 1}
-    assert twice.next(NOW, PLENTY) == StopReason("F-1 came back 2 times")
-    assert [rule.words for rule in rules(twice)] == ["F-1 2 of 2"]
+    assert isinstance(once.next_step(NOW, PLENTY), Send)
+    assert again.repeated_errors == {"F-1": 1}
+    assert twice.next_step(NOW, PLENTY) == StopReason("F-1 failed again 2 times")
+    assert [rule.words for rule in check_stop_rules(twice)] == ["F-1 2 of 2"]
 
 
 @pytest.mark.parametrize(
@@ -170,63 +176,65 @@ def test_the_same_error_twice_stops_it() -> None:
 )
 def test_too_large_a_share_of_failures_stops_it(planned: int, outcomes: str, stops: bool) -> None:
     """More than a tenth of the last twenty, once that is certain, or of all if those are fewer."""
-    course = begun(planned, canary=(), stops=Stops(same=None)).sent(len(outcomes), 0, NOW)
+    course = begun(planned, canary=(), stops=StopRules(same=None)).with_sent(len(outcomes), 0, NOW)
     for nth, outcome in enumerate(outcomes):
         course = became(
             course, nth, ReplayOutcome.FAILED if outcome == "x" else ReplayOutcome.DELIVERED, "F-2"
         )
-    (rule,) = rules(course)
-    assert bool(rule.why) is isinstance(course.next(NOW, PLENTY), StopReason) is stops
+    (rule,) = check_stop_rules(course)
+    assert bool(rule.why) is isinstance(course.next_step(NOW, PLENTY), StopReason) is stops
 
 
 def test_a_stopped_replay_sends_nothing() -> None:
     """Once stopped, only outcomes of sent tasks are waited for; the first reason stays. When all is
     sent, or dropped, and nothing is waited for, it is over. When more tasks wait than were allowed,
     nothing more is sent; not knowing stops nothing."""
-    course = past_canaries().sent(2, 0, NOW).halted("why").halted("why not")
+    course = past_canaries().with_sent(2, 0, NOW).with_stop("why").with_stop("why not")
     assert course.stopped == "why"
-    assert course.next(NOW, PLENTY) == Wait(NOW + 120, "all is sent; waits for 2 outcomes")
-    assert course.next(NOW + 120, PLENTY) == ReplayEnd()
-    assert course.ordered("leave", NOW).next(NOW, PLENTY) == ReplayEnd()
-    assert past_canaries(13).sent(0, 2, NOW).next(NOW, 0) == ReplayEnd()
-    assert begun(0).next(NOW, 0) == ReplayEnd()
-    course = begun(canary=(), stops=Stops(None, None, pending=500))
-    assert course.next(NOW, PLENTY, pending=501) == StopReason("501 tasks wait, more than 500")
-    assert course.next(NOW, PLENTY, pending=500) == course.next(NOW, PLENTY) == Send(100)
+    assert course.next_step(NOW, PLENTY) == Wait(NOW + 120, "all sent; waiting for 2 outcomes")
+    assert course.next_step(NOW + 120, PLENTY) == ReplayEnd()
+    assert course.with_order("leave", NOW).next_step(NOW, PLENTY) == ReplayEnd()
+    assert past_canaries(13).with_sent(0, 2, NOW).next_step(NOW, 0) == ReplayEnd()
+    assert begun(0).next_step(NOW, 0) == ReplayEnd()
+    course = begun(canary=(), stops=StopRules(None, None, pending=500))
+    assert course.next_step(NOW, PLENTY, pending=501) == StopReason("501 tasks pending, limit 500")
+    assert course.next_step(NOW, PLENTY, pending=500) == course.next_step(NOW, PLENTY) == Send(100)
 
 
 def test_every_order_is_followed() -> None:
     """While paused nothing is sent, however many tokens there are; an operator who stops it is
     named; each order changes something, and no other is taken. Faster is twice, slower is half;
     without a rate is faster than any."""
-    course = begun().ordered("pause", NOW, "ana")
-    assert course.next(NOW, PLENTY) == Wait(None, "paused by ana")
-    assert course.ordered("resume", NOW).next(NOW, PLENTY) == Send(1)
-    assert begun().ordered("stop", NOW, "ana").stopped == "stopped by ana"
+    course = begun().with_order("pause", NOW, "ana")
+    assert course.next_step(NOW, PLENTY) == Wait(None, "paused by ana")
+    assert course.with_order("resume", NOW).next_step(NOW, PLENTY) == Send(1)
+    assert begun().with_order("stop", NOW, "ana").stopped == "stopped by ana"
     for order in ORDERS:
         before = begun() if order == "pause" else course
-        assert before.ordered(order, NOW + 1) != before, order
+        assert before.with_order(order, NOW + 1) != before, order
     with pytest.raises(ValueError, match="no such order"):
-        begun().ordered("dance", NOW)
-    assert [faster(rate) for rate in (2.0, FASTEST, None)] == [4.0, FASTEST, None]
-    assert [slower(rate) for rate in (2.0, SLOWEST, None)] == [1.0, SLOWEST, FASTEST]
+        begun().with_order("dance", NOW)
+    assert [double_rate(rate) for rate in (2.0, MAX_RATE, None)] == [4.0, MAX_RATE, None]
+    assert [halve_rate(rate) for rate in (2.0, MIN_RATE, None)] == [1.0, MIN_RATE, MAX_RATE]
 
 
-@given(st.floats(SLOWEST, FASTEST), st.integers(1, 200))
+@given(st.floats(MIN_RATE, MAX_RATE), st.integers(1, 200))
 def test_a_bucket_lets_its_rate_through(rate: float, seconds: int) -> None:
     """In so many seconds a bucket gives the rate, give or take two tokens and the rounding."""
     of = bucket_rate(rate)
-    bucket, spent = Bucket(HOUR, 0), 0
+    bucket, spent = Bucket(UNITS_PER_TOKEN, 0), 0
     for second in range(seconds + 1):
-        bucket = policy.refill(bucket, of, second)
-        while (left := policy.spend(bucket)) is not None:
+        bucket = policy.refill_bucket(bucket, of, second)
+        while (left := policy.spend_tokens(bucket)) is not None:
             bucket, spent = left, spent + 1
-    assert abs(spent - rate * seconds) <= 2 + seconds / HOUR
+    assert abs(spent - rate * seconds) <= 2 + seconds / UNITS_PER_TOKEN
 
 
 OR_NONE = st.none()
 LIMITS = OR_NONE | st.integers(1, 5), OR_NONE | st.floats(0, 1), st.integers(1, 50)
-STOPS = st.builds(Stops, *LIMITS, OR_NONE | st.integers(0, 1000), st.sampled_from(RemainderPolicy))
+STOPS = st.builds(
+    StopRules, *LIMITS, OR_NONE | st.integers(0, 1000), st.sampled_from(RemainderPolicy)
+)
 CANARIES = st.lists(st.integers(0, 20), max_size=3).map(tuple)
 RATE_OR_NONE, TIMEOUTS = OR_NONE | st.floats(0.1, 100), st.floats(1, 1000)
 
@@ -238,14 +246,14 @@ RATE_OR_NONE, TIMEOUTS = OR_NONE | st.floats(0.1, 100), st.floats(1, 1000)
 def test_phases_are_all_that_is_planned(pace: ReplayPace, planned: int) -> None:
     """The phases of any pace have together as many tasks as are planned; a pace is stored and read
     back, and other values are refused."""
-    sizes = phases(pace, planned)
+    sizes = phase_sizes(pace, planned)
     assert sum(sizes) == planned
     assert all(0 <= size <= most for size, most in zip(sizes, pace.canary, strict=False))
     assert sizes[-1] >= 0
-    assert unpacked(packed(pace)) == pace
+    assert pace_from_json(pace_to_json(pace)) == pace
     for values in ({}, {"stops": {"rest": "x"}}, {"pace": 1}):
         with pytest.raises(ValueError, match="expected the values of a pace"):
-            unpacked(values)
+            pace_from_json(values)
 
 
 # ---- laws
@@ -266,15 +274,15 @@ class World:
     def __post_init__(self) -> None:
         self.course = ReplayState.begin(self.pace, self.planned, self.now)
         self.rate = bucket_rate(self.pace.rate or 1)
-        self.bucket = Bucket(HOUR, int(self.now))
+        self.bucket = Bucket(UNITS_PER_TOKEN, int(self.now))
 
     def step(self, drop: int) -> Step:
         """Do the next thing; some rows of what is sent may be gone."""
-        self.bucket = policy.refill(self.bucket, self.rate, self.now)
-        at = policy.next_token(self.bucket, self.rate)
-        step = self.course.next(self.now, self.bucket.tokens, at)
+        self.bucket = policy.refill_bucket(self.bucket, self.rate, self.now)
+        at = policy.next_token_time(self.bucket, self.rate)
+        step = self.course.next_step(self.now, self.bucket.tokens, at)
         if isinstance(step, Send):
-            spent = policy.spend(self.bucket, step.amount)
+            spent = policy.spend_tokens(self.bucket, step.amount)
             assert spent is not None, "never more than the bucket holds"
             self.bucket = spent
             gone = min(drop, step.amount)
@@ -283,9 +291,9 @@ class World:
                 assert nth not in self.fates, "never one twice"
                 self.fates[nth] = ReplayOutcome.WAITING
             self.sent, self.dropped = self.sent + done, self.dropped + gone
-            self.course = self.course.sent(done, gone, self.now)
+            self.course = self.course.with_sent(done, gone, self.now)
         elif isinstance(step, StopReason):
-            self.course = self.course.halted(step.why)
+            self.course = self.course.with_stop(step.why)
         return step
 
     def becomes(self, nth: int, fate: ReplayOutcome) -> None:
@@ -297,8 +305,10 @@ class World:
         self.had |= {nth} if first else set()
         self.fates[nth] = fate
         sent = SentTask(nth, str(nth), "", NOW, "F-1")
-        change = ObservedChange(sent, Known(before, ""), Known(fate, "", "F-1"), first)
-        self.course = self.course.told(change, self.now)
+        change = ObservedChange(
+            sent, KnownOutcome(before, ""), KnownOutcome(fate, "", "F-1"), first
+        )
+        self.course = self.course.with_change(change, self.now)
 
 
 def edges(pace: ReplayPace) -> list[int]:
@@ -329,7 +339,7 @@ def test_no_more_is_sent_than_allowed(
 ) -> None:
     """Whatever happens in whatever order: never more than the canaries and the rate allow, never a
     row twice, nothing after a stop or in a pause, and every row is in one count."""
-    stops = Stops() if strict else NEVER
+    stops = StopRules() if strict else NEVER
     world = World(ReplayPace(rate, canary, 60, stops), planned)
     speeds = [rate]
     for what, number, seconds in happened:
@@ -338,7 +348,7 @@ def test_no_more_is_sent_than_allowed(
         if what == "step":
             world.step(number % 3)
         elif what in ORDERS:
-            world.course = course.ordered(what, world.now)
+            world.course = course.with_order(what, world.now)
             speeds.append(world.course.pace.rate or 0)
             world.rate = bucket_rate(world.course.pace.rate or 1)
         else:
@@ -354,15 +364,15 @@ def test_no_more_is_sent_than_allowed(
             if new and world.sent > edge and canary[at]:
                 assert whole, "a canary is not overtaken in one step"
                 assert through or after.passed > at, "each is waited for"
-        assert world.sent + world.dropped + after.rest == planned
+        assert world.sent + world.dropped + after.unsent == planned
         assert after.tally.sent == world.sent
-        assert after.rest >= 0
+        assert after.unsent >= 0
         for fate in ReplayOutcome:
             known = sum(one is fate for one in world.fates.values())
             assert getattr(after.tally, fate) == known
     spent = world.now - NOW
     fastest = max(speeds)
-    assert world.sent <= 1 + -(-fastest // 1) + fastest * (spent + 1) + spent / HOUR
+    assert world.sent <= 1 + -(-fastest // 1) + fastest * (spent + 1) + spent / UNITS_PER_TOKEN
 
 
 @given(st.lists(st.integers(1, 6), max_size=3).map(tuple), st.integers(0, 60))
@@ -383,24 +393,25 @@ def test_when_all_goes_well_all_is_sent(canary: tuple[int, ...], planned: int) -
 
 # ---- beforehand
 
-TIMER = "only a timer works this queue, one task each 5 min"
+TIMER = "worked only by a timer, one task every 5 min"
 AT_2 = "at 2/s: 100 in 50 s"
-WORKED: tuple[tuple[ReplayPace, Working, tuple[str, ...], float | None], ...] = (
+WORKED: tuple[tuple[ReplayPace, WorkerPresence, tuple[str, ...], float | None], ...] = (
     # a worker stays; or is free often, but quick
-    (ReplayPace(2.0, ()), Working(True, None), (AT_2,), None),
-    (ReplayPace(2.0, ()), Working(False, 0.5), (AT_2,), None),
-    (ReplayPace(2.0, (1, 10)), Working(False, 300.0),
-     (f"{TIMER}: the rate cannot be kept; it takes 100 runs, 8 h 20 min", AT_2,
-     "first 1, then 10; the outcomes of each are waited for"), 30000.0),
-    (ReplayPace(1 / 512, ()), Working(False, 300.0), (f"{TIMER}; it takes 100 runs, 8 h 20 min",
-     "at one each 8 min: 100 in 14 h 13 min"), 30000.0),
-    (ReplayPace(None, ()), Working(False, None),
-     ("nobody works this queue now: what is sent waits for the next worker", "all 100 at once"),
+    (ReplayPace(2.0, ()), WorkerPresence(True, None), (AT_2,), None),
+    (ReplayPace(2.0, ()), WorkerPresence(False, 0.5), (AT_2,), None),
+    (ReplayPace(2.0, (1, 10)), WorkerPresence(False, 300.0),
+     (f"{TIMER}: too slow for this rate; it takes 100 runs, 8 h 20 min", AT_2,
+     "first 1, then 10; waits for results after each step"), 30000.0),
+    (ReplayPace(1 / 512, ()), WorkerPresence(False, 300.0), (f"{TIMER}; it takes 100 runs, 8 h 20 "
+    "min",
+     "at one every 8 min: 100 in 14 h 13 min"), 30000.0),
+    (ReplayPace(None, ()), WorkerPresence(False, None),
+     ("no worker running: sent tasks wait for the next worker", "all 100 immediately"),
      None),
     # no log tells of a worker, and there is no lock
-    (ReplayPace(None, ()), Working(None, None),
-     ("whether anybody works this queue is not known here: what is sent may wait for a " "worker",
-     "all 100 at once"), None),
+    (ReplayPace(None, ()), WorkerPresence(None, None),
+     ("unknown whether a worker is running: sent tasks may wait for one",
+     "all 100 immediately"), None),
 )  # fmt: skip
 
 
@@ -408,7 +419,7 @@ def test_it_is_said_beforehand_whether_the_rate_can_be_kept() -> None:
     """How long a hundred tasks take, and, where only a timer works, in how many runs; from when
     tasks were begun it is told how far apart runs are."""
     for pace, working, sentences, seconds in WORKED:
-        said = forecast(100, pace, working)
+        said = estimate_replay(100, pace, working)
         assert (said.sentences, said.working) == (sentences, seconds)
         assert said.runs == (100 if seconds else None)
     for began, apart in (
@@ -418,7 +429,7 @@ def test_it_is_said_beforehand_whether_the_rate_can_be_kept() -> None:
         ([600, 0, 1500, 300, 900], 300),
         ([0, 0.2, 0.4, 0.6, 900], 0.2),
     ):
-        assert runs_apart(began) == pytest.approx(apart)
+        assert measure_run_interval(began) == pytest.approx(apart)
 
 
 def test_the_time_between_runs_is_the_longest_one_lately() -> None:
@@ -426,10 +437,10 @@ def test_the_time_between_runs_is_the_longest_one_lately() -> None:
     each_minute_five = [60.0 * minute + task for minute in range(3) for task in range(5)]
     an_outage_before = [0.0, 5000.0, 5010.0, 5025.0]
     for times, runs in (
-        ([], Runs()),
-        ([100.0, 40.0], Runs(100.0, None)),
-        ([160.0, 40.0, 100.0], Runs(160.0, 60.0)),
-        (each_minute_five, Runs(124.0, 56.0)),
-        (an_outage_before, Runs(5025.0, 15.0)),
+        ([], RunTimes()),
+        ([100.0, 40.0], RunTimes(100.0, None)),
+        ([160.0, 40.0, 100.0], RunTimes(160.0, 60.0)),
+        (each_minute_five, RunTimes(124.0, 56.0)),
+        (an_outage_before, RunTimes(5025.0, 15.0)),
     ):
-        assert runs_seen(times) == runs
+        assert measure_runs(times) == runs

@@ -12,7 +12,7 @@ import pytest
 
 REUSE = """
 import os, subprocess, sys
-from engine.locks.lock_breaker import free
+from engine.locks.lock_breaker import free_lock
 from tests.engine.lockers import *
 
 def start(code, *args):
@@ -33,7 +33,7 @@ def give_away(step):
         assert given[0].pid == worker.pid, "the number was not given away"
         assert said(given[0]) == "ready"
 
-free(sys.argv[1], 1200.0, say=give_away, **AN_HOUR_ON).release()
+free_lock(sys.argv[1], 1200.0, say=give_away, **AN_HOUR_ON).release()
 assert given, "nobody was about to be signalled"
 assert is_unharmed(given[0]), "an innocent process got the signal"
 given[0].communicate()

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from engine import policy
 from engine.model import Lease, LockEvidence, State, Task, Verdict
-from engine.policy import FURTHEST, HOUR, Bucket, Circumstances, Rate, RetryPolicy
+from engine.policy import (
+    MAX_WAIT_SECONDS,
+    UNITS_PER_TOKEN,
+    Bucket,
+    Circumstances,
+    Rate,
+    RetryPolicy,
+)
 
 NOW = 1_800_000_000.0
 
@@ -22,13 +29,13 @@ def a_task(state: State = State.PENDING, due: float = 0.0) -> Task:
 @pytest.mark.parametrize(
     ("profile", "waits", "counted"),
     [
-        (policy.contract(), [60, 120, 240, None], 3),
-        (policy.shipped(), [60, 120, None], 3),
-        (policy.shipped(limit=4), [60, 120, 240, None], 4),
-        (policy.contract(limit=8), [60, 120, 240, 480, 900, 900, 900, 900, None], 8),
-        (policy.contract(limit=0), [None], 0),
-        (policy.contract(base=5, ceiling=15, limit=3), [5, 10, 15, None], 3),
-        (policy.contract(base=0), [0, 0, 0, None], 3),
+        (policy.contract_retries(), [60, 120, 240, None], 3),
+        (policy.shipped_retries(), [60, 120, None], 3),
+        (policy.shipped_retries(limit=4), [60, 120, 240, None], 4),
+        (policy.contract_retries(limit=8), [60, 120, 240, 480, 900, 900, 900, 900, None], 8),
+        (policy.contract_retries(limit=0), [None], 0),
+        (policy.contract_retries(base=5, ceiling=15, limit=3), [5, 10, 15, None], 3),
+        (policy.contract_retries(base=0), [0, 0, 0, None], 3),
     ],
 )
 def test_failures_wait_as_the_tables_say(
@@ -36,8 +43,8 @@ def test_failures_wait_as_the_tables_say(
 ) -> None:
     """Each failure waits as its table says, until the one that buries; then so many are counted."""
     assert [profile.backoff(retries) for retries in range(len(waits))] == waits
-    assert profile.runs == len(waits)
-    assert len(waits) - 1 + profile.last_counts == counted
+    assert profile.max_runs == len(waits)
+    assert len(waits) - 1 + profile.final_attempts == counted
 
 
 @given(
@@ -50,10 +57,10 @@ def test_no_wait_is_beyond_the_ceiling(
     base: float, ceiling: float, limit: int, retries: int
 ) -> None:
     """However often it failed, a task waits no longer than the ceiling, and no less than before."""
-    for make in (policy.contract, policy.shipped):
+    for make in (policy.contract_retries, policy.shipped_retries):
         backoff = make(base, ceiling, limit).backoff
         wait = backoff(retries)
-        assert (wait is None) == (retries + make().last_counts >= limit)
+        assert (wait is None) == (retries + make().final_attempts >= limit)
         if wait is not None:
             assert 0 <= wait <= ceiling
             assert retries == 0 or wait >= (backoff(retries - 1) or 0)
@@ -64,23 +71,23 @@ def test_a_clock_that_jumped_parks_no_task() -> None:
     task without one is not held back."""
     for due, written, trusted in (
         *((0.0, NOW, 0.0), (NOW + 900, NOW, NOW + 900)),
-        (NOW + FURTHEST, NOW, NOW + FURTHEST),
-        (NOW + FURTHEST + 1, NOW - 10, NOW - 10 + FURTHEST),
-        (NOW + 10 * FURTHEST, NOW - FURTHEST - 1, NOW - 1),
-        (NOW + 10 * FURTHEST, NOW + 9 * FURTHEST, NOW),
-        *((inf, NOW, NOW + FURTHEST), (nan, NOW, NOW + FURTHEST)),
+        (NOW + MAX_WAIT_SECONDS, NOW, NOW + MAX_WAIT_SECONDS),
+        (NOW + MAX_WAIT_SECONDS + 1, NOW - 10, NOW - 10 + MAX_WAIT_SECONDS),
+        (NOW + 10 * MAX_WAIT_SECONDS, NOW - MAX_WAIT_SECONDS - 1, NOW - 1),
+        (NOW + 10 * MAX_WAIT_SECONDS, NOW + 9 * MAX_WAIT_SECONDS, NOW),
+        *((inf, NOW, NOW + MAX_WAIT_SECONDS), (nan, NOW, NOW + MAX_WAIT_SECONDS)),
     ):
-        assert policy.trusted_due(due, written, NOW) == trusted
+        assert policy.limit_due(due, written, NOW) == trusted
     for moment, is_due in ((None, True), (0.0, True), (NOW, True), (NOW + 0.1, False)):
         assert policy.is_due(replace(a_task(), due=moment), NOW) is is_due
 
 
 def test_a_threshold_is_not_beyond_itself() -> None:
     """A lock is stuck, and a task old, only after the threshold, as in the real program."""
-    assert [policy.stuck(seconds, 1200) for seconds in (1200, 1200.5)] == [False, True]
+    assert [policy.is_stuck(seconds, 1200) for seconds in (1200, 1200.5)] == [False, True]
     week = 7 * 86400
-    assert [policy.older_than(NOW - age, NOW, 7) for age in (week, week + 1)] == [False, True]
-    assert not policy.older_than(NOW, NOW, 0)
+    assert [policy.is_older_than(NOW - age, NOW, 7) for age in (week, week + 1)] == [False, True]
+    assert not policy.is_older_than(NOW, NOW, 0)
 
 
 def test_a_bucket_refills_by_the_time_passed() -> None:
@@ -88,22 +95,27 @@ def test_a_bucket_refills_by_the_time_passed() -> None:
     there is gives nothing at all, and no rate brings no token."""
     years = 10 * 365 * 86400
     for rate, bucket, now, tokens in (
-        (Rate.of(40), Bucket(720, 0), 86400, 5),  # long idle
-        (Rate.of(2), Bucket(5 * HOUR, 1000), 1000, 2),  # cap follows rate
-        (Rate.of(40), Bucket(5400, 5000), 4000, 1),  # clock back
-        (Rate.of(40), Bucket(0, 1000), 1000 + years, 5),
-        (Rate.of(40), Bucket(0, 0), 89, 0),
-        (Rate.of(40), Bucket(0, 0), 90, 1),
-        (Rate.of(40), Bucket(-9999, 0), 90, 1),  # damaged
+        (Rate.with_default_burst(40), Bucket(720, 0), 86400, 5),  # long idle
+        (
+            Rate.with_default_burst(2),
+            Bucket(5 * UNITS_PER_TOKEN, 1000),
+            1000,
+            2,
+        ),  # cap follows rate
+        (Rate.with_default_burst(40), Bucket(5400, 5000), 4000, 1),  # clock back
+        (Rate.with_default_burst(40), Bucket(0, 1000), 1000 + years, 5),
+        (Rate.with_default_burst(40), Bucket(0, 0), 89, 0),
+        (Rate.with_default_burst(40), Bucket(0, 0), 90, 1),
+        (Rate.with_default_burst(40), Bucket(-9999, 0), 90, 1),  # damaged
         (Rate(0, 5), Bucket(0, 0), 10**9, 0),
         (Rate(60, 20), Bucket(0, 0), 86400, 20),
     ):
-        refilled = policy.refill(bucket, rate, now)
+        refilled = policy.refill_bucket(bucket, rate, now)
         assert (refilled.tokens, refilled.stamp) == (tokens, now), (rate, bucket)
-    assert policy.spend(Bucket(2 * HOUR, 7), 2) == Bucket(0, 7)
-    assert policy.spend(Bucket(2 * HOUR - 1, 7), 2) is None
-    assert policy.next_token(Bucket(0, 7), Rate(0, 5)) == inf
-    assert policy.next_token(Bucket(0, 7), Rate(5, 0)) == inf
+    assert policy.spend_tokens(Bucket(2 * UNITS_PER_TOKEN, 7), 2) == Bucket(0, 7)
+    assert policy.spend_tokens(Bucket(2 * UNITS_PER_TOKEN - 1, 7), 2) is None
+    assert policy.next_token_time(Bucket(0, 7), Rate(0, 5)) == inf
+    assert policy.next_token_time(Bucket(0, 7), Rate(5, 0)) == inf
 
 
 def test_a_run_each_minute_spends_exactly_the_rate() -> None:
@@ -117,22 +129,35 @@ def test_a_run_each_minute_spends_exactly_the_rate() -> None:
         (40, 2, (44, 45), 1920),
         (60, 1, (64, 65), 2880),
     ):
-        rate = Rate.of(per_hour)
+        rate = Rate.with_default_burst(per_hour)
         fresh = spends(Bucket(0, 0), rate, minutes=48 * 60)
-        rested = spends(policy.full(rate, 0), rate, minutes=60)
+        rested = spends(policy.full_bucket(rate, 0), rate, minutes=60)
         assert sum(fresh) == two_days
         assert next(minute for minute, n in enumerate(fresh) if n) == first
         assert (sum(rested[:60]), sum(rested)) == window
-    assert spends(Bucket(0, 0), Rate.of(40), 12)[1:] == [0, 1, 1, 0, 1, 1, 0, 1, 1, 0, 1, 1]
+    assert spends(Bucket(0, 0), Rate.with_default_burst(40), 12)[1:] == [
+        0,
+        1,
+        1,
+        0,
+        1,
+        1,
+        0,
+        1,
+        1,
+        0,
+        1,
+        1,
+    ]
 
 
 def spends(bucket: Bucket, rate: Rate, minutes: int) -> list[int]:
     """Spend all there is, once a minute; answers with how many each time."""
     counts = []
     for minute in range(minutes + 1):
-        bucket = policy.refill(bucket, rate, minute * 60)
+        bucket = policy.refill_bucket(bucket, rate, minute * 60)
         counts.append(bucket.tokens)
-        bucket = policy.spend(bucket, bucket.tokens) or bucket
+        bucket = policy.spend_tokens(bucket, bucket.tokens) or bucket
     return counts
 
 
@@ -147,15 +172,15 @@ def test_a_bucket_holds_no_more_than_its_burst_wherever_the_clock_jumps(
     """It holds between nothing and its burst; a clock that is set back brings nothing, and from
     then on it brings what it always did."""
     for now in times:
-        bucket = policy.refill(bucket, rate, now)
-        assert 0 <= bucket.units <= rate.burst * HOUR
+        bucket = policy.refill_bucket(bucket, rate, now)
+        assert 0 <= bucket.units <= rate.burst * UNITS_PER_TOKEN
         assert bucket.stamp == now
-    before = policy.refill(bucket, rate, 2 * 10**10)
-    jumped = policy.refill(before, rate, 2 * 10**10 - back)
+    before = policy.refill_bucket(bucket, rate, 2 * 10**10)
+    jumped = policy.refill_bucket(before, rate, 2 * 10**10 - back)
     assert jumped.units == before.units
-    wait = policy.next_token(jumped, rate) - jumped.stamp
-    assert 0 <= wait <= -(-HOUR // rate.per_hour)
-    assert policy.refill(jumped, rate, jumped.stamp + wait).tokens >= 1
+    wait = policy.next_token_time(jumped, rate) - jumped.stamp
+    assert 0 <= wait <= -(-UNITS_PER_TOKEN // rate.per_hour)
+    assert policy.refill_bucket(jumped, rate, jumped.stamp + wait).tokens >= 1
 
 
 @given(RATES, BUCKETS, st.lists(st.integers(0, 1000)))
@@ -164,78 +189,80 @@ def test_refilling_often_brings_what_refilling_once_does(
 ) -> None:
     """Nothing is lost or won by looking often; at the second that is said there is a token, and a
     second before there was none."""
-    often = policy.refill(bucket, rate, bucket.stamp)
-    when = policy.next_token(often, rate)
-    assert policy.refill(often, rate, when).tokens >= 1
+    often = policy.refill_bucket(bucket, rate, bucket.stamp)
+    when = policy.next_token_time(often, rate)
+    assert policy.refill_bucket(often, rate, when).tokens >= 1
     if when > bucket.stamp:
-        assert policy.refill(often, rate, when - 1).tokens == 0
+        assert policy.refill_bucket(often, rate, when - 1).tokens == 0
     for step in steps:
-        often = policy.refill(often, rate, often.stamp + step)
-    assert often == policy.refill(bucket, rate, bucket.stamp + sum(steps))
+        often = policy.refill_bucket(often, rate, often.stamp + step)
+    assert often == policy.refill_bucket(bucket, rate, bucket.stamp + sum(steps))
 
 
 HELD = LockEvidence(Verdict.HELD, 77, NOW - 5, 5, "PID 77 is at work")
 NOBODY = LockEvidence(Verdict.FREE, reason="no lock file")
-STUCK = LockEvidence(Verdict.STUCK, 77, NOW - 2820, 2820, "PID 77 lives, but ...")
+STUCK = LockEvidence(Verdict.STUCK, 77, NOW - 2820, 2820, "PID 77 is alive, ...")
 STALE = LockEvidence(Verdict.STALE, 77, NOW - 5, 5, "PID 77 is gone")
 ODD = LockEvidence(Verdict.UNKNOWN, reason="/run/queue.lock: Permission denied\x1b")
 NO_HANDLER = "no handler configured for mail_send"
-IS_HELD = "the lock is held by PID 77, who gave a sign of life 5 s ago"
-IS_STUCK = "the lock is stuck: PID 77 gave no sign of life for 47 min"
-UNSEEN = "but not seen by any worker"
+IS_HELD = "lock held by PID 77, last heartbeat 5 s ago"
+IS_STUCK = "lock is stuck: no heartbeat from PID 77 for 47 min"
+UNSEEN = "no worker running"
 BACKOFF = "backoff until 08:04:00Z (in 4 min)"
 
 
 WHY_PENDING: tuple[tuple[float, Circumstances, str], ...] = (
     # what keeps the task itself
-    (0, Circumstances(paused="by ann"), "the queue is paused: by ann"),
+    (0, Circumstances(pause_reason="by ann"), "the queue is paused: by ann"),
     (90, Circumstances(), "backoff until 08:01:30Z (in 1 min)"),
     (90000, Circumstances(), "backoff until 2027-01-16 09:00:00Z (in 1 d 1 h)"),
     (inf, Circumstances(), "backoff until never"),
     (1e20, Circumstances(), "backoff until epoch second 1e+20"),
-    (0, Circumstances(handled=str.isdigit), NO_HANDLER),
-    (0, Circumstances(shut="no mail\x1b transport", ahead=2), "no mail\ufffd transport"),
+    (0, Circumstances(is_handled=str.isdigit), NO_HANDLER),
+    (0, Circumstances(closed_reason="no mail\x1b transport", tasks_ahead=2), "no mail\ufffd "
+    "transport"),
     (0, Circumstances(token_at=NOW + 1), "no token until 08:00:01Z (in 1 s)"),
     (0, Circumstances(token_at=inf), "no token until never"),
     # the lock
     (0, Circumstances(HELD, str.islower, NOW), f"next in line; {IS_HELD}"),
-    (0, Circumstances(LockEvidence(Verdict.HELD, 77)), "next in line; the lock is held by PID 77"),
+    (0, Circumstances(LockEvidence(Verdict.HELD, 77)), "next in line; lock held by PID 77"),
     (0, Circumstances(LockEvidence(Verdict.HELD, None, NOW - 60, 60)),
-     "next in line; the lock is held by somebody, PID unknown, "
-     "who gave a sign of life 1 min ago"),
+     "next in line; lock held by an unknown PID, "
+     "last heartbeat 1 min ago"),
     (0, Circumstances(STUCK), IS_STUCK),
     (0, Circumstances(STUCK._replace(pid=None)), IS_STUCK.replace("PID 77", "its holder")),
-    (0, Circumstances(STALE), "the lock is stale: PID 77 is gone; the next worker takes it over"),
-    (0, Circumstances(ODD), "the lock cannot be judged: /run/queue.lock: Permission denied\ufffd"),
+    (0, Circumstances(STALE), "lock is stale: PID 77 is gone; the next worker takes it over"),
+    (0, Circumstances(ODD), "lock state unknown: /run/queue.lock: Permission denied\ufffd"),
     # others first
-    (0, Circumstances(ahead=1), "1 older task first"),
-    (0, Circumstances(ahead=15, by_id=False), "15 other tasks first"),
-    (0, Circumstances(paused="mailQueueEnabled is 0", token_at=NOW + 1, ahead=1, by_id=False),
+    (0, Circumstances(tasks_ahead=1), "1 older task first"),
+    (0, Circumstances(tasks_ahead=15, is_id_order=False), "15 other tasks first"),
+    (0, Circumstances(pause_reason="mailQueueEnabled is "
+    "0", token_at=NOW + 1, tasks_ahead=1, is_id_order=False),
      "the queue is paused: mailQueueEnabled is 0 | no token until 08:00:01Z (in 1 s)"
      " | 1 other task first"),
-    (0, Circumstances(HELD, ahead=1200), f"1,200 older tasks first | {IS_HELD}"),
+    (0, Circumstances(HELD, tasks_ahead=1200), f"1,200 older tasks first | {IS_HELD}"),
     # nobody is there
     (0, Circumstances(), f"due, {UNSEEN}"),
     (-2820, Circumstances(), f"due for 47 min, {UNSEEN}"),
     (-7980, Circumstances(NOBODY, str.islower, NOW, last_run=NOW - 200),
-     f"due for 2 h 13 min, {UNSEEN}: the lock is free, last run 3 min ago"),
-    (0, Circumstances(NOBODY, ahead=3, last_run=NOW - 900), "3 older tasks first"),
-    (0, Circumstances(NOBODY, ahead=3, last_run=NOW - 901),
-     f"3 older tasks first | due, {UNSEEN}: the lock is free, last run 15 min ago"),
-    (-3600, Circumstances(ahead=3, by_id=False, idle=True),
+     f"due for 2 h 13 min, {UNSEEN}: lock is free, last run 3 min ago"),
+    (0, Circumstances(NOBODY, tasks_ahead=3, last_run=NOW - 900), "3 older tasks first"),
+    (0, Circumstances(NOBODY, tasks_ahead=3, last_run=NOW - 901),
+     f"3 older tasks first | due, {UNSEEN}: lock is free, last run 15 min ago"),
+    (-3600, Circumstances(tasks_ahead=3, is_id_order=False, is_idle=True),
      f"3 other tasks first | due for 1 h, {UNSEEN}"),
-    (-3600, Circumstances(HELD, ahead=3, idle=True), f"3 older tasks first | {IS_HELD}"),
+    (-3600, Circumstances(HELD, tasks_ahead=3, is_idle=True), f"3 older tasks first | {IS_HELD}"),
     # more than one thing
-    (240, Circumstances(handled=str.isdigit), f"{BACKOFF} | {NO_HANDLER}"),
-    (240, Circumstances(HELD, token_at=NOW + 300, ahead=7),
+    (240, Circumstances(is_handled=str.isdigit), f"{BACKOFF} | {NO_HANDLER}"),
+    (240, Circumstances(HELD, token_at=NOW + 300, tasks_ahead=7),
      f"{BACKOFF} | no token until 08:05:00Z (in 5 min)"),
     (240, Circumstances(token_at=NOW + 239), BACKOFF),
     (240, Circumstances(NOBODY, last_run=NOW - 86400),
-     f"{BACKOFF} | no worker is at work, last run 1 d ago"),
+     f"{BACKOFF} | no worker running, last run 1 d ago"),
     (-1, Circumstances(HELD._replace(verdict=Verdict.STUCK), str.isdigit, NOW + 60, "x", 4, 0.0),
-     f"the queue is paused: x | {NO_HANDLER} | the lock is stuck: PID 77 gave no sign of life "
+     f"the queue is paused: x | {NO_HANDLER} | lock is stuck: no heartbeat from PID 77 "
      "for 5 s | no token until 08:01:00Z (in 1 min)"),
-    (0, Circumstances(STUCK, token_at=NOW + 60, ahead=2, last_run=0.0),
+    (0, Circumstances(STUCK, token_at=NOW + 60, tasks_ahead=2, last_run=0.0),
      f"{IS_STUCK} | no token until 08:01:00Z (in 1 min) | 2 older tasks first"),
 )  # fmt: skip
 
@@ -246,64 +273,64 @@ def test_a_pending_task_is_told_what_keeps_it() -> None:
         task = a_task(due=NOW + due if due else 0.0)
         found = list(policy.why_waiting(task, NOW, about))
         assert " | ".join(found) == sentences, about
-        assert policy.in_a_line(found) == sentences.replace(" | ", "; ")
+        assert policy.join_reasons(found) == sentences.replace(" | ", "; ")
 
 
 def a_dead_task(attempts: int | None, **extra: str) -> Task:
-    """A task that was given up on."""
+    """A task that was given up."""
     return replace(a_task(State.DEAD), attempts=attempts, extra=extra)
 
 
 TAKEN = replace(a_task(State.ACTIVE), lease=Lease("worker \x1b7", NOW - 90, NOW - 30))
 CLAIMED = replace(a_task(State.ACTIVE), lease=Lease("", NOW - 90))
-RETRY = "it runs again only if retried, then as if new"
-GIVEN_BACK = "the next worker gives it back, and it counts as an attempt"
-BACK = "the next worker counts a failed attempt and gives it back"
+RETRY = "stays here until retried (attempts reset)"
+GIVEN_BACK = "the next worker counts an attempt and requeues it"
+BACK = "the next worker counts a failed attempt and requeues it"
 
 
 BY_AN_OPERATOR = "held by an operator until released"
-LAPSES = "its lease lapses at 08:00:30Z (in 30 s)"
+LAPSES = "its lease expires at 08:00:30Z (in 30 s)"
 AN_END = Lease("", NOW - 90, NOW + 30)
 NO_TOKEN = "waits: no token for domain example.com"
 WHY_OTHERS: tuple[tuple[Task, Circumstances, str], ...] = (
-    (a_task(State.HELD), Circumstances(paused="x"), BY_AN_OPERATOR),
-    (a_task(State.HELD, NOW + 60), Circumstances(handled=str.isdigit),
+    (a_task(State.HELD), Circumstances(pause_reason="x"), BY_AN_OPERATOR),
+    (a_task(State.HELD, NOW + 60), Circumstances(is_handled=str.isdigit),
      f"{BY_AN_OPERATOR} | backoff until 08:01:00Z (in 1 min) | {NO_HANDLER}"),
-    (CLAIMED, Circumstances(lock=HELD), "being worked on by PID 77 for 1 min"),
-    (CLAIMED, Circumstances(), "being worked on for 1 min"),
-    (a_task(State.ACTIVE), Circumstances(), "being worked on"),
+    (CLAIMED, Circumstances(lock=HELD), "being processed by PID 77 for 1 min"),
+    (CLAIMED, Circumstances(), "being processed for 1 min"),
+    (a_task(State.ACTIVE), Circumstances(), "being processed"),
     (TAKEN, Circumstances(),
-     f"its lease has lapsed 30 s ago: {GIVEN_BACK} | claimed 1 min ago by worker \ufffd7"),
+     f"its lease expired 30 s ago: {GIVEN_BACK} | claimed 1 min ago by worker \ufffd7"),
     (replace(TAKEN, lease=Lease("worker \x1b7", NOW - 90, NOW + 30)), Circumstances(),
      f"claimed 1 min ago by worker \ufffd7 | {LAPSES}"),
     (replace(TAKEN, lease=AN_END), Circumstances(),
-     f"claimed 1 min ago, by whom is not known | {LAPSES}"),
+     f"claimed 1 min ago, owner unknown | {LAPSES}"),
     (replace(TAKEN, lease=Lease("", 0.0, 0.0)), Circumstances(),
-     f"its lease has lapsed: {GIVEN_BACK}"),
-    (replace(TAKEN, lease=AN_END), Circumstances(lock=HELD), "being worked on by PID 77 for 1 min"),
+     f"its lease expired: {GIVEN_BACK}"),
+    (replace(TAKEN, lease=AN_END), Circumstances(lock=HELD), "being processed by PID 77 for 1 min"),
     (CLAIMED, Circumstances(lock=NOBODY),
-     f"nobody works on it any more: nobody has the lock, taken 1 min ago | {BACK}"),
+     f"orphaned: lock is free, claimed 1 min ago | {BACK}"),
     (CLAIMED, Circumstances(lock=STALE),
-     f"nobody works on it any more: PID 77 is gone, taken 1 min ago | {BACK}"),
-    (CLAIMED, Circumstances(lock=STUCK), f"{IS_STUCK}, taken 1 min ago"),
+     f"orphaned: PID 77 is gone, claimed 1 min ago | {BACK}"),
+    (CLAIMED, Circumstances(lock=STUCK), f"{IS_STUCK}, claimed 1 min ago"),
     (a_task(State.ACTIVE), Circumstances(lock=ODD),
-     "whether anybody works on it is not known: /run/queue.lock: Permission denied\ufffd"),
+     "lock state unknown: /run/queue.lock: Permission denied\ufffd"),
     (a_dead_task(3, dead_since=str(NOW - 7980), dead_reason="max_retries_exceeded"),
-     Circumstances(paused="x"),
-     f"given up on after 3 attempts, 2 h 13 min ago (max_retries_exceeded) | {RETRY}"),
-    (a_dead_task(1), Circumstances(), f"given up on after 1 attempt | {RETRY}"),
-    (a_dead_task(None, dead_since="soon"), Circumstances(handled=str.isdigit),
-     f"given up on | {RETRY} | {NO_HANDLER}"),
+     Circumstances(pause_reason="x"),
+     f"given up after 3 attempts, 2 h 13 min ago (max_retries_exceeded) | {RETRY}"),
+    (a_dead_task(1), Circumstances(), f"given up after 1 attempt | {RETRY}"),
+    (a_dead_task(None, dead_since="soon"), Circumstances(is_handled=str.isdigit),
+     f"given up | {RETRY} | {NO_HANDLER}"),
     (replace(a_task(due=NOW + 60), error=NO_TOKEN), Circumstances(lock=HELD),
      f"{NO_TOKEN} until 08:01:00Z (in 1 min)"),
-    (a_task(State.DONE), Circumstances(), "done; its store clears it away"),
+    (a_task(State.DONE), Circumstances(), "done; its store deletes it later"),
     (a_task(State.TRASH), Circumstances(),
-     "purged by an operator: no worker sees it, and it can still be had back"),
+     "purged by an operator: workers ignore it; it can be restored"),
 )  # fmt: skip
 
 
 def test_any_other_task_is_told_how_it_stands() -> None:
-    """One that is held, worked on, put off, given up on or put away is told that, and the rest."""
+    """One that is held, worked on, put off, given up or put away is told that, and the rest."""
     for task, about, sentences in WHY_OTHERS:
         assert " | ".join(policy.why_waiting(task, NOW, about)) == sentences
     assert {task.state for task, _, _ in WHY_OTHERS} == set(State)
@@ -318,11 +345,11 @@ DURATIONS: dict[float, str] = {
 
 def test_a_duration_is_in_words() -> None:
     """No sentence leaves thousands of seconds to be divided by its reader."""
-    assert {seconds: policy.lasting(seconds) for seconds in DURATIONS} == DURATIONS
+    assert {seconds: policy.describe_duration(seconds) for seconds in DURATIONS} == DURATIONS
 
 
 @given(st.floats())
 def test_any_moment_can_be_said(moment: float) -> None:
     """A time from a file, however odd, never breaks a sentence."""
-    assert policy.at(moment).isprintable()
-    assert policy.until(moment, NOW).isprintable()
+    assert policy.format_time(moment).isprintable()
+    assert policy.format_deadline(moment, NOW).isprintable()

@@ -112,7 +112,7 @@ VALUE = st.text(max_size=20) | HOSTILE.map(lambda data: data.decode("utf-8", "su
 def test_a_written_value_is_read_back(values: list[str]) -> None:
     """The reader gives back what the writer was given, in ASCII and on one line."""
     named = {f"K{number}": value for number, value in enumerate(values)}
-    read = files.parse_assignments(files.assignments(named), named.__contains__)
+    read = files.parse_assignments(files.format_assignments(named), named.__contains__)
     assert list(read.values()) == list(map(fuzz.cleaned, values))
 
 
@@ -133,7 +133,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 def test_any_task_file_is_read_or_refused(rng: random.Random) -> None:
     """A task file edited by hand is a record whose name is safe, or it is refused."""
     try:
-        record = task_format.parse(fuzz.foreign_task(rng), fuzz.IDENT)
+        record = task_format.parse_task(fuzz.foreign_task(rng), fuzz.IDENT)
     except Refused as refused:
         assert str(refused)
         return
@@ -172,14 +172,14 @@ def test_a_payload_path_that_leads_elsewhere_is_not_opened(spool: Path) -> None:
     what does not begin with the mail spool is refused unopened."""
     for tail in TAILS:
         with pytest.raises((Refused, OSError)):
-            fd, name = files.open_below(str(spool), f"{spool}{tail}")
+            fd, name = files.open_parent_below(str(spool), f"{spool}{tail}")
             os.close(fd)
             raise AssertionError(name)
     for path in ("", "/", "/etc/passwd", "mail-1/meta.sh", "../secret", "~/x"):
-        with pytest.raises(Refused, match="does not lie plainly below"):
-            files.open_below(str(spool), path)
+        with pytest.raises(Refused, match="is not a plain path below"):
+            files.open_parent_below(str(spool), path)
     for tail in ("/mail-1/meta.sh", "/a b/meta.sh"):
-        fd, name = files.open_below(f"{spool}/", f"{spool}{tail}")
+        fd, name = files.open_parent_below(f"{spool}/", f"{spool}{tail}")
         data = os.open(name, os.O_RDONLY, dir_fd=fd)
         assert (name, os.read(data, 9)) == ("meta.sh", b"mail")
         os.close(fd)
@@ -212,7 +212,7 @@ def test_a_folder_that_becomes_a_link_on_the_way_leads_nowhere(
         with monkeypatch.context() as patch:
             patch.setattr(files, "open_folder", swapped_before(step))
             try:
-                fd, name = files.open_below(str(spool), f"{spool}/mail-1/deep/meta.sh")
+                fd, name = files.open_parent_below(str(spool), f"{spool}/mail-1/deep/meta.sh")
             except NotADirectoryError:
                 reached.append("nothing")
             else:
@@ -240,11 +240,11 @@ def test_a_payload_path_that_would_need_cleaning_is_refused_whole(tmp_path: Path
     for path in NEED_CLEANING:
         with pytest.raises(Unsupported, match="payload path ") as refused:
             store.swap(None, a_task(payload=f"{spool.mail_spool}{path}"))
-        assert "\n" not in safe.shown(str(refused.value))
+        assert "\n" not in safe.safe_line(str(refused.value))
     for path in NEED_CLEANING[:2]:
         words = ["--root", str(tmp_path), "queue", "add", "mail_send", "a mail"]
         ran = command.run([*words, f"{spool.mail_spool}{path}"], capture_output=True, text=True)
         assert (ran.returncode, ran.stdout) == (64, ""), path
         assert ran.stderr.startswith("spooldeck: payload path ") and ran.stderr.count("\n") == 1
-        assert safe.shown(ran.stderr[:-1]) == ran.stderr[:-1]
+        assert safe.safe_line(ran.stderr[:-1]) == ran.stderr[:-1]
     assert list(Path(spool.pending).iterdir()) == []

@@ -21,21 +21,21 @@ from hypothesis import strategies as st
 from engine.model import State
 from engine.monitor import recorder
 from engine.monitor.recorder import (
-    ASIDE,
-    DAY,
-    PAGE,
-    PAGES,
-    PERIOD,
-    RING,
+    DAY_SECONDS,
+    MAX_PAGES,
+    PAGE_BYTES,
+    QUARANTINED_RING,
+    RING_FILE,
+    SAMPLE_INTERVAL_SECONDS,
     SLOTS,
     Recorder,
-    RecorderSlot,
+    RecorderLocation,
     Role,
     UnreadableRecording,
-    recorded,
-    slot_of,
+    read_samples,
+    slot_number,
 )
-from engine.monitor.sample_codec import LARGEST, unpack
+from engine.monitor.sample_codec import MAX_SAMPLE_BYTES, decode_sample
 from tests.engine.builders import ROOT
 from tests.engine.moments import NOW, a_sample, a_spot
 from tests.examples import examples
@@ -45,32 +45,35 @@ ALWAYS = (0.0, 4e9)
 
 
 @pytest.fixture
-def spot(tmp_path: Path) -> RecorderSlot:
+def spot(tmp_path: Path) -> RecorderLocation:
     """Where a new spool is recorded."""
     return a_spot(tmp_path)
 
 
-def pending(spot: RecorderSlot) -> list[int]:
+def pending(spot: RecorderLocation) -> list[int]:
     """What was recorded to wait, in the order of time."""
-    return [unpack(m.data, "x").counts[State.PENDING] for m in recorded(spot, *ALWAYS)]
+    return [decode_sample(m.data, "x").counts[State.PENDING] for m in read_samples(spot, *ALWAYS)]
 
 
-def test_one_process_records_and_all_read(spot: RecorderSlot) -> None:
+def test_one_process_records_and_all_read(spot: RecorderLocation) -> None:
     """While the recorder goes on, and when it has ended, each moment is there in its order. Another
     one watches, and takes over with its next moment when the first has ended."""
     first, second = Recorder(spot), Recorder(spot)
     for number in (2, 0, 1):
-        assert first.write(a_sample(NOW + PERIOD * number, number)).role is Role.RECORDS
-        assert len(recorded(spot, *ALWAYS)) > 0
-    assert second.write(a_sample(NOW + 3 * PERIOD, 3)).role is Role.WATCHES
+        assert (
+            first.write(a_sample(NOW + SAMPLE_INTERVAL_SECONDS * number, number)).role
+            is Role.RECORDS
+        )
+        assert len(read_samples(spot, *ALWAYS)) > 0
+    assert second.write(a_sample(NOW + 3 * SAMPLE_INTERVAL_SECONDS, 3)).role is Role.WATCHES
     first.close()
     assert pending(spot) == [0, 1, 2]
-    assert [m.at for m in recorded(spot, NOW + 5, NOW + 10)] == [NOW + 10]
-    assert second.write(a_sample(NOW + 4 * PERIOD, 4)).role is Role.RECORDS
-    assert first.write(a_sample(NOW + 5 * PERIOD, 5)).role is Role.WATCHES
+    assert [m.at for m in read_samples(spot, NOW + 5, NOW + 10)] == [NOW + 10]
+    assert second.write(a_sample(NOW + 4 * SAMPLE_INTERVAL_SECONDS, 4)).role is Role.RECORDS
+    assert first.write(a_sample(NOW + 5 * SAMPLE_INTERVAL_SECONDS, 5)).role is Role.WATCHES
     second.close()
     assert pending(spot) == [0, 1, 2, 4]
-    ring = Path(spot.folder, RING)
+    ring = Path(spot.folder, RING_FILE)
     assert stat.S_IMODE(ring.stat().st_mode) == 0o640
     assert stat.S_IMODE(ring.parent.stat().st_mode) == 0o750
 
@@ -85,26 +88,28 @@ def test_a_slot_holds_one_moment_whatever_the_clock_does(times: list[float]) -> 
         with closing(writer):
             for when in times:
                 assert writer.write(a_sample(when)).role is Role.RECORDS
-        left = {slot_of(when): when for when in times}
-        assert [m.at for m in recorded(spot, *ALWAYS)] == sorted(left.values())
+        left = {slot_number(when): when for when in times}
+        assert [m.at for m in read_samples(spot, *ALWAYS)] == sorted(left.values())
     for when in times:
-        assert 0 <= slot_of(when) < SLOTS
-        assert slot_of(PERIOD * (when // PERIOD) + DAY) == slot_of(PERIOD * (when // PERIOD))
+        assert 0 <= slot_number(when) < SLOTS
+        assert slot_number(
+            SAMPLE_INTERVAL_SECONDS * (when // SAMPLE_INTERVAL_SECONDS) + DAY_SECONDS
+        ) == slot_number(SAMPLE_INTERVAL_SECONDS * (when // SAMPLE_INTERVAL_SECONDS))
 
 
 @pytest.mark.deep
-def test_a_full_day_of_the_largest_fits(spot: RecorderSlot) -> None:
+def test_a_full_day_of_the_largest_fits(spot: RecorderLocation) -> None:
     """With every slot filled to its bound the file stays below its own, and is written on."""
     with closing(Recorder(spot)) as writer:
         writer.write(a_sample())
         file = writer._file
         assert file is not None
-        rows = ((slot, NOW + slot, os.urandom(LARGEST)) for slot in range(SLOTS))
+        rows = ((slot, NOW + slot, os.urandom(MAX_SAMPLE_BYTES)) for slot in range(SLOTS))
         with file:
             file.executemany("INSERT OR REPLACE INTO moment VALUES(?, ?, ?)", rows)
-        assert writer.write(a_sample(NOW + DAY)).role is Role.RECORDS
-    assert len(recorded(spot, *ALWAYS)) == SLOTS
-    assert Path(spot.folder, RING).stat().st_size <= 4 << 20 < PAGE * PAGES
+        assert writer.write(a_sample(NOW + DAY_SECONDS)).role is Role.RECORDS
+    assert len(read_samples(spot, *ALWAYS)) == SLOTS
+    assert Path(spot.folder, RING_FILE).stat().st_size <= 4 << 20 < PAGE_BYTES * MAX_PAGES
 
 
 @contextmanager
@@ -135,10 +140,10 @@ def test_when_one_is_killed_another_takes_over(tmp_path: Path, after: int) -> No
     with another(tmp_path) as process:
         last = written(process, after)
         ours = Recorder(spot)
-        assert ours.write(a_sample(NOW - PERIOD, 999)).role is Role.WATCHES
+        assert ours.write(a_sample(NOW - SAMPLE_INTERVAL_SECONDS, 999)).role is Role.WATCHES
         process.send_signal(signal.SIGKILL)
         process.wait()
-        told = ours.write(a_sample(NOW - PERIOD, 999))
+        told = ours.write(a_sample(NOW - SAMPLE_INTERVAL_SECONDS, 999))
         ours.close()
     assert told == (Role.RECORDS, "")
     assert pending(spot)[: last + 2] == [999, *range(last + 1)]
@@ -163,8 +168,8 @@ def a_database(path: Path, *orders: str) -> None:
     with closing(sqlite3.connect(path)) as file:
         for order in (
             *("PRAGMA page_size=512", recorder._TABLE, recorder._INDEX),
-            f"PRAGMA application_id={recorder.MARK}",
-            f"PRAGMA user_version={recorder.FORM}",
+            f"PRAGMA application_id={recorder.APPLICATION_ID}",
+            f"PRAGMA user_version={recorder.SCHEMA_VERSION}",
             *orders,
         ):
             file.execute(order)
@@ -206,31 +211,31 @@ SPOILT: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("spoil", SPOILT)
-def test_a_file_that_is_not_ours_is_quarantined(spot: RecorderSlot, spoil: str) -> None:
+def test_a_file_that_is_not_ours_is_quarantined(spot: RecorderLocation, spoil: str) -> None:
     """It is refused by who reads, and renewed by who writes, with one line; no link is followed."""
     folder = Path(spot.folder)
     folder.mkdir(parents=True)
     (folder / "theirs").write_bytes(b"")
-    SPOILT[spoil](folder / RING)
-    before = os.lstat(folder / RING).st_ino
+    SPOILT[spoil](folder / RING_FILE)
+    before = os.lstat(folder / RING_FILE).st_ino
 
     with pytest.raises(UnreadableRecording):
-        recorded(spot, *ALWAYS)
+        read_samples(spot, *ALWAYS)
     with closing(Recorder(spot)) as writer:
         told = writer.write(a_sample(pending=7))
-        again = writer.write(a_sample(NOW + PERIOD, pending=8))
+        again = writer.write(a_sample(NOW + SAMPLE_INTERVAL_SECONDS, pending=8))
 
     assert told.role is Role.RECORDS
-    assert told.words.startswith(f"{spot.folder}/{RING}: ")
-    assert told.words.endswith(f"; set aside as {ASIDE}, a new recording was begun")
-    assert "\n" not in told.words
+    assert told.message.startswith(f"{spot.folder}/{RING_FILE}: ")
+    assert told.message.endswith(f"; quarantined as {QUARANTINED_RING}, new recording started")
+    assert "\n" not in told.message
     assert again == (Role.RECORDS, "")
     assert pending(spot) == [7, 8]
-    assert os.lstat(folder / ASIDE).st_ino == before
+    assert os.lstat(folder / QUARANTINED_RING).st_ino == before
     assert (folder / "theirs").read_bytes() == b""
 
 
-def test_a_folder_that_is_a_link_is_refused(spot: RecorderSlot, tmp_path: Path) -> None:
+def test_a_folder_that_is_a_link_is_refused(spot: RecorderLocation, tmp_path: Path) -> None:
     """With one line, and nothing is written behind the link."""
     elsewhere, folder = tmp_path / "elsewhere", Path(spot.folder)
     elsewhere.mkdir()
@@ -239,33 +244,33 @@ def test_a_folder_that_is_a_link_is_refused(spot: RecorderSlot, tmp_path: Path) 
     with closing(Recorder(spot)) as writer:
         told = writer.write(a_sample())
     assert told.role is Role.IDLE
-    assert told.words.startswith("nothing is recorded from here: ")
+    assert told.message.startswith("recording not possible from here: ")
     assert list(elsewhere.iterdir()) == []
     with pytest.raises(UnreadableRecording):
-        recorded(spot, *ALWAYS)
+        read_samples(spot, *ALWAYS)
 
 
-def test_a_folder_that_is_lost_is_made_again(spot: RecorderSlot, tmp_path: Path) -> None:
+def test_a_folder_that_is_lost_is_made_again(spot: RecorderLocation, tmp_path: Path) -> None:
     """To read makes nothing; a recorder notices that its folder was removed, and begins again.
     While the whole spool is lost nothing is recorded, with one line, and then it goes on."""
-    with pytest.raises(UnreadableRecording, match="nothing was recorded yet"):
-        recorded(spot, *ALWAYS)
+    with pytest.raises(UnreadableRecording, match="no recording yet"):
+        read_samples(spot, *ALWAYS)
     assert not Path(spot.folder).parent.exists()
     queue, away = tmp_path / "queue", tmp_path / "away"
     with closing(Recorder(spot)) as writer:
         writer.write(a_sample(NOW))
         shutil.rmtree(Path(spot.folder).parent)
-        assert writer.write(a_sample(NOW + PERIOD, 1)).role is Role.RECORDS
+        assert writer.write(a_sample(NOW + SAMPLE_INTERVAL_SECONDS, 1)).role is Role.RECORDS
         queue.rename(away)
-        lost = writer.write(a_sample(NOW + 2 * PERIOD, 2))
+        lost = writer.write(a_sample(NOW + 2 * SAMPLE_INTERVAL_SECONDS, 2))
         away.rename(queue)
-        assert writer.write(a_sample(NOW + 3 * PERIOD, 3)).role is Role.RECORDS
-    assert lost == (Role.IDLE, "nothing is recorded from here: No such file or directory")
+        assert writer.write(a_sample(NOW + 3 * SAMPLE_INTERVAL_SECONDS, 3)).role is Role.RECORDS
+    assert lost == (Role.IDLE, "recording not possible from here: No such file or directory")
     assert pending(spot) == [1, 3]
 
 
 @pytest.fixture
-def foreign_spot() -> Iterator[RecorderSlot]:
+def foreign_spot() -> Iterator[RecorderLocation]:
     """Where the spool of another user is recorded."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -278,7 +283,7 @@ def foreign_spot() -> Iterator[RecorderSlot]:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root is redirected by others")
 def test_a_journal_planted_beside_the_recording_removes_nothing_of_root(
-    foreign_spot: RecorderSlot, tmp_path: Path
+    foreign_spot: RecorderLocation, tmp_path: Path
 ) -> None:
     """Root records and reads with the rights of the owner, to the end of the connection."""
     victim, ring = tmp_path / "victim", Path(foreign_spot.folder, "ring.db")
@@ -286,18 +291,20 @@ def test_a_journal_planted_beside_the_recording_removes_nothing_of_root(
     with closing(Recorder(foreign_spot)) as writer:
         writer.write(a_sample())
         plant(ring, victim, 65534)
-        writer.write(a_sample(NOW + PERIOD))
+        writer.write(a_sample(NOW + SAMPLE_INTERVAL_SECONDS))
     plant(ring, victim, 65534)
     with suppress(UnreadableRecording):
-        recorded(foreign_spot, *ALWAYS)
+        read_samples(foreign_spot, *ALWAYS)
     plant(ring, victim, 65534)
     with closing(Recorder(foreign_spot)) as writer:
-        writer.write(a_sample(NOW + 2 * PERIOD))
+        writer.write(a_sample(NOW + 2 * SAMPLE_INTERVAL_SECONDS))
     assert victim.exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root is led astray by others")
-def test_root_records_as_the_owner_of_the_spool(foreign_spot: RecorderSlot, tmp_path: Path) -> None:
+def test_root_records_as_the_owner_of_the_spool(
+    foreign_spot: RecorderLocation, tmp_path: Path
+) -> None:
     """The owner gets all files, and where only root could write nothing is written."""
     with closing(Recorder(foreign_spot)) as writer:
         assert writer.write(a_sample()).role is Role.RECORDS
@@ -306,7 +313,7 @@ def test_root_records_as_the_owner_of_the_spool(foreign_spot: RecorderSlot, tmp_
     assert {(p.stat().st_uid, p.stat().st_gid) for p in made} == {(65534, 65534)}
     os.chown(folder, 0, 0)
     with closing(Recorder(foreign_spot)) as writer:
-        told = writer.write(a_sample(NOW + PERIOD))
-    assert told == (Role.IDLE, "nothing is recorded from here: Permission denied")
+        told = writer.write(a_sample(NOW + SAMPLE_INTERVAL_SECONDS))
+    assert told == (Role.IDLE, "recording not possible from here: Permission denied")
     (tmp_path / "roots").touch()  # we are who we were
     assert (tmp_path / "roots").stat().st_uid == 0

@@ -10,28 +10,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.locks.token_buckets import Left
+from engine.locks.token_buckets import BucketState
 from engine.model import State
 from engine.monitor.alerts import AlertInputs
 from engine.monitor.recorded_history import (
-    COARSE,
-    FINE,
-    GAP,
-    HELD,
+    COARSE_STEP_SECONDS,
+    FINE_STEP_SECONDS,
+    FINE_STEPS,
+    MAX_SAMPLE_AGE_SECONDS,
     MissingSpan,
     RecordedHistory,
-    step,
-    stride,
+    step_seconds,
+    step_time,
 )
-from engine.monitor.recorder import RecordedMoment
+from engine.monitor.recorder import EncodedSample
 from engine.monitor.sample_codec import (
     _USUAL,
-    LARGEST,
+    MAX_SAMPLE_BYTES,
     BadSample,
     RecordedSample,
-    pack,
-    sample,
-    unpack,
+    decode_sample,
+    encode_sample,
+    make_sample,
 )
 from engine.monitor.transport_health import CountWindow, DeliveryCounts, TransportHealth
 from tests.engine.moments import NOW, a_sample, a_way, an_alert
@@ -41,17 +41,20 @@ def test_a_moment_comes_back_as_it_was() -> None:
     """Counts, rates, ages, lock, alerts, transports and tokens are what they were; an alert is of
     the place as it is called now; of a place that could not be read only the reason comes back."""
     seen = a_sample()
-    again = unpack(pack(seen), "mail.out")
+    again = decode_sample(encode_sample(seen), "mail.out")
     assert again._replace(transports=()) == seen._replace(transports=())
     (way,), (before,) = again.transports, seen.transports
     assert way[:2] == before[:2]
     assert way.last_success == before.last_success
     assert [w.tally for w in way.windows] == [w.tally for w in before.windows]
-    assert unpack(pack(seen), "/srv/mail.out").alerts[0].leads_to.place == "/srv/mail.out"
-    lost = sample(
+    assert (
+        decode_sample(encode_sample(seen), "/srv/mail.out").alerts[0].target.place
+        == "/srv/mail.out"
+    )
+    lost = make_sample(
         AlertInputs("x", unavailable="No such file"), NOW, "a console", tokens="no limits file"
     )
-    assert unpack(pack(lost), "x") == lost
+    assert decode_sample(encode_sample(lost), "x") == lost
 
 
 @given(
@@ -69,20 +72,20 @@ def test_a_moment_is_never_larger_than_its_bound(
         transports=tuple(a_way(name) for name in ways),
         alerts=tuple(an_alert(text) for text in alerts),
         unavailable=words,
-        tokens=tuple(Left(name, 1, 5, None) for name in ways),
+        tokens=tuple(BucketState(name, 1, 5, None) for name in ways),
     )
-    data = pack(seen)
-    again = unpack(data, "x")
-    assert len(data) <= LARGEST
+    data = encode_sample(seen)
+    again = decode_sample(data, "x")
+    assert len(data) <= MAX_SAMPLE_BYTES
     assert again.counts[State.PENDING] == number
     assert (again.oldest, again.due, again.rates) == (seen.oldest, seen.due, seen.rates)
 
 
-@given(st.binary(max_size=LARGEST))
+@given(st.binary(max_size=MAX_SAMPLE_BYTES))
 def test_other_bytes_are_no_moment(data: bytes) -> None:
     """Bytes by chance are refused, whatever they are."""
     with pytest.raises(BadSample):
-        unpack(data, "x")
+        decode_sample(data, "x")
 
 
 def packed(row: Any) -> bytes:
@@ -112,20 +115,23 @@ def test_a_moment_with_a_field_that_cannot_be_is_refused() -> None:
     """One that is right in all but one field is not believed at all; bytes that unpack to megabytes
     cost no more than a moment does."""
     inflate = zlib.decompressobj(wbits=-15, zdict=_USUAL)
-    row = json.loads(inflate.decompress(pack(a_sample())))
-    assert unpack(packed(row), "x")
+    row = json.loads(inflate.decompress(encode_sample(a_sample())))
+    assert decode_sample(packed(row), "x")
     for field, value in SPOILT:
         spoilt = [value if at == field else kept for at, kept in enumerate(row)]
         with pytest.raises(BadSample):
-            unpack(packed(spoilt), "x")
+            decode_sample(packed(spoilt), "x")
     with pytest.raises(BadSample):
-        unpack(packed([1, " " * (8 << 20)])[:LARGEST], "x")
+        decode_sample(packed([1, " " * (8 << 20)])[:MAX_SAMPLE_BYTES], "x")
 
 
 def a_tape(*seconds: float) -> RecordedHistory:
     """Moments so many seconds from now, each with as many tasks waiting."""
     return RecordedHistory(
-        [RecordedMoment(NOW + s, pack(a_sample(NOW + s, pending=int(abs(s))))) for s in seconds],
+        [
+            EncodedSample(NOW + s, encode_sample(a_sample(NOW + s, pending=int(abs(s)))))
+            for s in seconds
+        ],
         "x",
     )
 
@@ -136,8 +142,15 @@ def test_the_state_at_a_moment() -> None:
     minutes after its first steps."""
     middle, tape = MissingSpan(NOW - 90, NOW - 20), a_tape(-100, -90, -20)
     for at, found in (
-        *((-100, -100), (-99.9, -100), (-90.1, -100), (-90, -90), (-90 + GAP, -90), (-20, -20)),
-        *((-90 + GAP + 0.1, middle), (-20.1, middle)),
+        *(
+            (-100, -100),
+            (-99.9, -100),
+            (-90.1, -100),
+            (-90, -90),
+            (-90 + MAX_SAMPLE_AGE_SECONDS, -90),
+            (-20, -20),
+        ),
+        *((-90 + MAX_SAMPLE_AGE_SECONDS + 0.1, middle), (-20.1, middle)),
         *((500, MissingSpan(NOW - 20, None)), (-100.1, MissingSpan(None, NOW - 100))),
     ):
         there = tape.at(NOW + at)
@@ -147,12 +160,17 @@ def test_the_state_at_a_moment() -> None:
             assert isinstance(there, RecordedSample)
             assert (there.when, there.counts[State.PENDING]) == (NOW + found, abs(found))
 
-    tape = RecordedHistory([RecordedMoment(NOW, b"nonsense")], "x")
+    tape = RecordedHistory([EncodedSample(NOW, b"nonsense")], "x")
     assert tape.at(NOW) == MissingSpan(NOW, None)
-    assert tape.lately(NOW).spark(NOW, 9) == (None,) * 9
+    assert tape.flow_until(NOW).sparkline(NOW, 9) == (None,) * 9
     assert RecordedHistory((), "x").at(NOW) == MissingSpan(None, None)
-    assert step([RecordedHistory((), "x")], NOW, -FINE) is None
-    assert [stride(run) for run in (1, HELD - 1, HELD, 500)] == [FINE, FINE, COARSE, COARSE]
+    assert step_time([RecordedHistory((), "x")], NOW, -FINE_STEP_SECONDS) is None
+    assert [step_seconds(run) for run in (1, FINE_STEPS - 1, FINE_STEPS, 500)] == [
+        FINE_STEP_SECONDS,
+        FINE_STEP_SECONDS,
+        COARSE_STEP_SECONDS,
+        COARSE_STEP_SECONDS,
+    ]
 
 
 def test_a_gap_is_passed_in_two_steps() -> None:
@@ -160,10 +178,10 @@ def test_a_gap_is_passed_in_two_steps() -> None:
     sample is no gap for the others to jump over."""
     tape, when = a_tape(-1000, -30, -20, -10), NOW - 20
     back, on = [], []
-    while (there := step([tape], when, -FINE)) is not None:
+    while (there := step_time([tape], when, -FINE_STEP_SECONDS)) is not None:
         when = there
         back.append(when - NOW)
-    while (there := step([tape], when, FINE)) is not None and there <= NOW:
+    while (there := step_time([tape], when, FINE_STEP_SECONDS)) is not None and there <= NOW:
         when = there
         on.append(when - NOW)
     assert back == [-30, -40, -1000]
@@ -173,8 +191,8 @@ def test_a_gap_is_passed_in_two_steps() -> None:
     )
 
     quiet, busy = a_tape(-100), a_tape(-50, -40, -30)
-    assert step([quiet, busy], NOW - 30, -FINE) == NOW - 40
-    assert step([quiet], NOW - 30, -FINE) == NOW - 100
+    assert step_time([quiet, busy], NOW - 30, -FINE_STEP_SECONDS) == NOW - 40
+    assert step_time([quiet], NOW - 30, -FINE_STEP_SECONDS) == NOW - 100
 
 
 @given(st.lists(st.integers(-8640, 0), unique=True, max_size=60))
@@ -189,7 +207,7 @@ def test_going_back_ends_and_passes_by_nothing(slots: list[int]) -> None:
         found = tape.at(when)
         if isinstance(found, RecordedSample):
             seen.add(round((found.when - NOW) / 10))
-        when = step([tape], when, -FINE)
+        when = step_time([tape], when, -FINE_STEP_SECONDS)
     assert when is None
     assert seen == set(slots)
 
@@ -197,16 +215,18 @@ def test_going_back_ends_and_passes_by_nothing(slots: list[int]) -> None:
 def test_rates_come_from_the_samples_before() -> None:
     """Backlog, sparkline and growth are those of the time before, blank where nothing was recorded.
     Where only a transport's totals were recorded, a window is their difference, or not known."""
-    past = a_tape(*range(-600, -290, 10)).lately(NOW - 300)
-    assert past.drain(NOW - 300).words == "5m00s"
-    spark = past.spark(NOW - 300, 20)
+    past = a_tape(*range(-600, -290, 10)).flow_until(NOW - 300)
+    assert past.drain(NOW - 300).text == "5m00s"
+    spark = past.sparkline(NOW - 300, 20)
     assert spark[-1] is not None and spark[0] is None
 
-    def a_moment(seconds: float, sent: int, failed: int) -> RecordedMoment:
+    def a_moment(seconds: float, sent: int, failed: int) -> EncodedSample:
         totals = DeliveryCounts(sent + failed, sent, failed)
         windows = (CountWindow("1m", 60.0), CountWindow("10m", 600.0), CountWindow("1h", 3600.0))
         way = TransportHealth("postfix", totals, windows)
-        return RecordedMoment(NOW + seconds, pack(a_sample(NOW + seconds, transports=(way,))))
+        return EncodedSample(
+            NOW + seconds, encode_sample(a_sample(NOW + seconds, transports=(way,)))
+        )
 
     tape = RecordedHistory([a_moment(-600, 100, 3), a_moment(0, 140, 8)], "x")
     found = tape.at(NOW)

@@ -9,29 +9,29 @@ from pathlib import Path
 import pytest
 
 from engine import verbs
-from engine.logs.log_tail import contract_line
+from engine.logs.log_tail import format_log_line
 from engine.logs.task_events import EventKind
 from engine.model import State, Task
 from engine.operations import plans, undo
 from engine.operations.execute import Report, RowResult
 from engine.operations.journal import Intent, Journal, Operation, Who
 from engine.operations.plans import Plan, Row
-from engine.policy import contract
-from engine.replay.log_event_reader import LogEventReader, finished_in
-from engine.replay.outcome_poller import PlaceAccess
-from engine.replay.outcomes import ReplayOutcome, mark_of
+from engine.policy import contract_retries
+from engine.replay.log_event_reader import LogEventReader, make_processed_reader
+from engine.replay.outcome_poller import OutcomeSources
+from engine.replay.outcomes import ReplayOutcome, fingerprint_of
 from engine.replay.progress import Phase, ReplayProgress
 from engine.replay.replay import PullBack, Replay
-from engine.replay.settings import RemainderPolicy, ReplayPace, Stops, unpacked
+from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules, pace_from_json
 from engine.store import Unavailable
 from engine.stores.nftban import NftbanStore
 from engine.work.handlers import Context, Failed, Fatal
-from engine.work.worker import Services, Worker
+from engine.work.worker import Worker, WorkerServices
 from tests.engine.builders import NOW, a_task, new_spool, tasks_in
 from tests.engine.conftest import Child
 
 OLD = "421 4.7.0 try again later"
-NEVER = Stops(None, None)
+NEVER = StopRules(None, None)
 AT_ONCE = ReplayPace(None, (), 30, NEVER)
 
 
@@ -44,7 +44,7 @@ class Place:
         self.now, self.guard = NOW, threading.Lock()
         self.log = root / "queue.log"
         self.log.touch()
-        self.journal = Journal(f"{self.spool.desk}/journal", clock=self.clock)
+        self.journal = Journal(f"{self.spool.staging_dir}/journal", clock=self.clock)
         self.store = self.open()
         self.works = 1
         """Tasks that the worker runs each time."""
@@ -65,13 +65,13 @@ class Place:
         for number, description in enumerate(descriptions):
             self.store.swap(None, a_task(number, description=description))
         for task in list(self.store.take(NOW, "a worker", len(descriptions))):
-            self.store.swap(task, verbs.bury(task, OLD, 1))
+            self.store.swap(task, verbs.give_up_task(task, OLD, 1))
         self.now += 10
         return tasks_in(self.store, State.DEAD)
 
     def counts(self) -> dict[State, int]:
         """How many tasks are in each state that has any."""
-        return {state: n for state, n in self.store.counts().items() if n}
+        return {state: n for state, n in self.store.count_tasks().items() if n}
 
     def files(self) -> dict[str, bytes]:
         """Every task file there is."""
@@ -84,7 +84,7 @@ class Place:
     def replay(self, plan: Plan | list[Task], pace: ReplayPace, **fields: object) -> Replay:
         """A replay of some tasks."""
         if not isinstance(plan, Plan):
-            plan = plans.freeze("retry", plan, self.now)
+            plan = plans.freeze_plan("retry", plan, self.now)
         hearing = LogEventReader([str(self.log)], self.clock)
 
         def idle(seconds: float) -> None:
@@ -96,8 +96,8 @@ class Place:
         usual = {
             "journal": self.journal,
             "intent": Intent("retry", Who("ana", pid=os.getpid())),
-            "facts": PlaceAccess(hearing, close=hearing.close),
-            "buckets": f"{self.spool.desk}/replay.buckets",
+            "facts": OutcomeSources(hearing, close=hearing.close),
+            "buckets": f"{self.spool.staging_dir}/replay.buckets",
             "clock": self.clock,
             "idle": idle,
         }
@@ -107,8 +107,8 @@ class Place:
     def work(self) -> None:
         """Run a few of the tasks that are due."""
         for _ in range(self.works):
-            services = Services(log=self.write)
-            worker = Worker(self.store, {"job": handle}, contract(), services=services)
+            services = WorkerServices(log=self.write)
+            worker = Worker(self.store, {"job": handle}, contract_retries(), services=services)
             worker._clock = self.clock
             worker.process_next()
 
@@ -116,7 +116,7 @@ class Place:
         """Write a line of the queue's log."""
         if self.logs:
             with self.log.open("ab") as log:
-                log.write(contract_line(level, text, self.now))
+                log.write(format_log_line(level, text, self.now))
 
     def operation(self, verb: str = "retry") -> Operation:
         """The only one with this verb, as another process reads the journal."""
@@ -142,7 +142,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 def accounts(progress: ReplayProgress) -> bool:
     """Whether every row that was planned is in exactly one count."""
-    return progress.accounted == progress.planned and min(progress.tally) >= 0 <= progress.rest
+    return progress.accounted == progress.planned and min(progress.tally) >= 0 <= progress.unsent
 
 
 def test_all_that_succeeds_is_delivered(place: Place) -> None:
@@ -152,7 +152,7 @@ def test_all_that_succeeds_is_delivered(place: Place) -> None:
     place.then = lambda replay: seen.append(replay.progress)
     result = place.replay(place.dead(*["ok"] * 20), ReplayPace(2.0, (1, 3), 60)).run()
     assert result.progress.tally.delivered == 20
-    assert (place.counts(), result.became) == ({}, {})
+    assert (place.counts(), result.known_outcomes) == ({}, {})
     assert result.progress.phase is Phase.OVER
     assert {one.sent for one in seen if one.phase is Phase.WAITING} == {1, 4}
     assert all(map(accounts, seen))
@@ -167,7 +167,7 @@ def test_the_journal_records_a_replay(place: Place) -> None:
     replay.order("faster")
     replay.run()
     one = place.operation()
-    assert (one.intent.who.user, unpacked(one.intent.pace)) == ("ana", pace)
+    assert (one.intent.who.user, pace_from_json(one.intent.pace)) == ("ana", pace)
     assert (one.counts[RowResult.DONE], one.ended is None) == (3, False)
     assert [note["rate"] for note in one.notes if note["what"] == "faster"] == [4.0]
     became = [note for note in one.notes if note["what"] == "became"]
@@ -182,20 +182,22 @@ def test_the_same_error_again_stops_it(place: Place) -> None:
     before = place.files()
     result = place.replay(tasks, ReplayPace(1.0, (1,), 60)).run()
     progress = result.progress
-    assert progress.stopped == f"{mark_of(OLD)} came back 2 times"
-    assert progress.failures == {mark_of(OLD): 2}
-    assert progress.rest > 0 and accounts(progress)
+    assert progress.stopped == f"{fingerprint_of(OLD)} failed again 2 times"
+    assert progress.failures == {fingerprint_of(OLD): 2}
+    assert progress.unsent > 0 and accounts(progress)
     untouched = {name: text for name, text in before.items() if place.files().get(name) == text}
-    assert len(untouched) == progress.rest
-    assert result.report is not None and len(result.report.excluded) == progress.rest
-    assert {known.fate for known in result.became.values()} == {ReplayOutcome.FAILED}
+    assert len(untouched) == progress.unsent
+    assert result.report is not None and len(result.report.excluded) == progress.unsent
+    assert {known.outcome for known in result.known_outcomes.values()} == {ReplayOutcome.FAILED}
 
 
 def test_the_rest_is_held_where_that_is_wanted(place: Place) -> None:
     """After a stop, the tasks that were not sent are held, as an operation of its own."""
     place.works = 3
     tasks = place.dead("again", *["ok"] * 9)
-    result = place.replay(tasks, ReplayPace(2.0, (1,), 60, Stops(rest=RemainderPolicy.HOLD))).run()
+    result = place.replay(
+        tasks, ReplayPace(2.0, (1,), 60, StopRules(rest=RemainderPolicy.HOLD))
+    ).run()
     assert result.progress.held == 9 and accounts(result.progress)
     assert place.counts() == {State.DEAD: 1, State.HELD: 9}
     assert place.operation("hold").counts[RowResult.DONE] == 9
@@ -222,9 +224,9 @@ class Back:
         if self.plan is None and sent >= self._sent:
             operation = place.journal.operation(replay.progress.op)
             assert operation is not None
-            plan = undo.undo(place.store, place.journal, operation, place.now, 7.0).plan
+            plan = undo.plan_undo(place.store, place.journal, operation, place.now, 7.0).plan
             left = frozenset(row.id for row in plan.rows[: self._left_out])
-            self.plan = plan._replace(left_out=left)
+            self.plan = plan._replace(excluded_ids=left)
             place.works = self._runs
             place.work()
             place.works = 0
@@ -239,7 +241,7 @@ def test_tasks_that_wait_untouched_are_pulled_back(place: Place) -> None:
     before = place.files()
     place.then = back = Back(place, 4, runs=1)
     result = place.replay(tasks, ReplayPace(None, (4,), 60, NEVER)).run()
-    assert (result.progress.pulled, result.progress.tally.delivered) == (3, 1)
+    assert (result.progress.pulled_back, result.progress.tally.delivered) == (3, 1)
     assert accounts(result.progress)
     assert [(len(report.done), len(report.gone)) for report in back.reports] == [(3, 1)]
     after = place.files()
@@ -254,10 +256,10 @@ def test_only_the_rows_of_the_plan_are_pulled_back(place: Place) -> None:
     (report,) = back.reports
     assert back.plan is not None
     assert report.done == tuple(row.id for row in back.plan.included)
-    assert {ident for ident, _ in report.excluded} == back.plan.left_out
+    assert {ident for ident, _ in report.excluded} == back.plan.excluded_ids
     assert report.accounted == 4
     assert place.counts() == {State.PENDING: 3, State.DEAD: 3}
-    assert (result.progress.pulled, result.progress.stopped) == (1, "stopped by ben")
+    assert (result.progress.pulled_back, result.progress.stopped) == (1, "stopped by ben")
     assert accounts(result.progress)
     one = place.operation("undo")
     assert (one.intent.who.user, one.intent.reason) == ("ben", "mx7 is down again")
@@ -278,12 +280,12 @@ def test_without_a_journal_nothing_is_pulled_back(place: Place) -> None:
     def then(replay: Replay) -> None:
         if not replay.progress.stopped:
             pending = tasks_in(place.store, State.PENDING)
-            rows = tuple(Row(t.id, t.state, t.rev, end=State.DEAD) for t in pending)
+            rows = tuple(Row(t.id, t.state, t.rev, target=State.DEAD) for t in pending)
             replay.pull_back(PullBack(Plan("undo", rows, NOW), BEN, reports.append))
 
     place.then = then
     result = place.replay(tasks, AT_ONCE, journal=None, intent=None).run()
-    assert reports[0].trouble == "nothing can be taken back without a journal"
+    assert reports[0].trouble == "cannot undo without a journal"
     assert len(reports[0].failed) == 2
     assert place.counts() == {State.PENDING: 2}
     assert result.progress.tally.waiting == 2
@@ -302,7 +304,7 @@ def test_a_canary_of_which_nothing_is_known_asks(place: Place) -> None:
 
     place.then = then
     result = place.replay(place.dead(*["ok"] * 5), ReplayPace(None, (1,), 20, NEVER)).run()
-    assert asked == ["canary of 1: 1 outcome not known, which is no success"]
+    assert asked == ["canary of 1: 1 outcome unknown, not counted as success"]
     assert result.progress.tally.unknown == 5
     noted = [note["what"] for note in place.operation().notes]
     assert [what for what in noted if what in ("asks", "go_on")] == ["asks", "go_on"]
@@ -311,7 +313,10 @@ def test_a_canary_of_which_nothing_is_known_asks(place: Place) -> None:
 def test_a_counter_speaks_where_no_log_does(place: Place, tmp_path: Path) -> None:
     """Without a log, the counter of finished tasks shows that they were delivered."""
     place.logs, metrics = False, tmp_path / "queue.prom"
-    tasks, facts = place.dead(*["ok"] * 4), PlaceAccess(finished=finished_in(str(metrics)))
+    tasks, facts = (
+        place.dead(*["ok"] * 4),
+        OutcomeSources(read_processed=make_processed_reader(str(metrics))),
+    )
 
     def then(replay: Replay | None) -> None:
         done = 100 + 4 - sum(place.counts().values())
@@ -333,12 +338,12 @@ def test_an_interrupted_replay_is_gone_on_with(place: Place) -> None:
     half = place.operation()
     assert first.progress.phase is Phase.LEFT
     assert first.report is None
-    assert half.interrupted
-    assert len(tasks_in(place.store, State.DEAD)) == first.progress.rest == half.open > 0
+    assert half.is_interrupted
+    assert len(tasks_in(place.store, State.DEAD)) == first.progress.unsent == half.open_rows > 0
     place.then = lambda replay: None
-    rest = undo.rest(place.store, place.journal, half, place.now)
+    rest = undo.plan_rest(place.store, place.journal, half, place.now)
     intent = half.intent._replace(follows=half.op)
-    second = place.replay(rest, unpacked(half.intent.pace), intent=intent).run()
+    second = place.replay(rest, pace_from_json(half.intent.pace), intent=intent).run()
     assert first.progress.sent + second.progress.tally.delivered == 12
     assert place.counts() == {}
     assert place.log.read_text().count("Task completed") == 12
@@ -386,7 +391,7 @@ def test_while_a_store_is_away_nothing_is_tried(comes_back: bool, place: Place) 
         assert (progress.trouble, progress.tally.delivered) == ("", 12)
     else:
         assert place.spool.dlq in progress.stopped
-        assert (progress.refused, progress.sent) == (0, 12 - progress.rest)
+        assert (progress.refused, progress.sent) == (0, 12 - progress.unsent)
         assert result.report is not None
         assert result.report.accounted == 12
 
@@ -397,11 +402,11 @@ def test_a_refusal_leaves_the_rest_where_it_is(place: Place) -> None:
     tasks = place.dead(*["ok"] * 39)
     for task in tasks[:30]:
         place.store.swap(task, verbs.retry(task, place.now))
-    pending = plans.freeze("retry", tasks_in(place.store, State.PENDING), place.now)
+    pending = plans.freeze_plan("retry", tasks_in(place.store, State.PENDING), place.now)
     place.works = 0
     result = place.replay(pending, ReplayPace(1.0, (), 60)).run()
     assert result.progress.stopped == "not from pending"
-    assert (result.progress.refused, result.progress.rest) == (10, 20)
+    assert (result.progress.refused, result.progress.unsent) == (10, 20)
 
     def allowed() -> str:
         return "observing only" if replay.progress.sent >= 3 else ""
@@ -413,8 +418,8 @@ def test_a_refusal_leaves_the_rest_where_it_is(place: Place) -> None:
     left = place.counts()[State.DEAD]
     assert left == 9 - result.progress.sent > 0
 
-    Path(place.spool.desk, "replay.buckets").unlink()
-    Path(place.spool.desk, "replay.buckets").mkdir()
+    Path(place.spool.staging_dir, "replay.buckets").unlink()
+    Path(place.spool.staging_dir, "replay.buckets").mkdir()
     seen: list[str] = []
 
     def then(replay: Replay) -> None:
@@ -465,7 +470,7 @@ def test_on_its_own_thread_it_can_be_polled_and_closed(place: Place) -> None:
         assert accounts(replay.progress)
     replay.close(30)
     assert replay.progress.phase is Phase.LEFT
-    assert place.operation().interrupted
+    assert place.operation().is_interrupted
 
 
 def test_hearing_begins_when_it_is_asked(place: Place) -> None:
@@ -490,10 +495,10 @@ from engine.stores.nftban import NftbanStore, SpoolFolders
 
 queue = sys.argv[1]
 spool = SpoolFolders(queue + "/pending", queue + "/work", queue + "/dlq")
-dead = {t.id: t for t in NftbanStore(spool).look() if isinstance(t, Task)}
-plan = plans.freeze("retry", dead.values(), 0)
-journal, intent = Journal(spool.desk + "/journal"), Intent("retry", Who("ana"))
-buckets = spool.desk + "/replay.buckets"
+dead = {t.id: t for t in NftbanStore(spool).scan() if isinstance(t, Task)}
+plan = plans.freeze_plan("retry", dead.values(), 0)
+journal, intent = Journal(spool.staging_dir + "/journal"), Intent("retry", Who("ana"))
+buckets = spool.staging_dir + "/replay.buckets"
 open_store = lambda: NftbanStore(spool)
 Replay(open_store, plan, ReplayPace(8.0, ()), journal=journal, intent=intent, buckets=buckets).run()
 """
@@ -512,16 +517,16 @@ def test_killed_it_is_gone_on_with(place: Place, start: Callable[..., Child]) ->
     child.kill()
     child.wait()
     place.store.recover()
-    half = undo.settle(place.store, place.journal, place.operation()).operation
+    half = undo.settle_operation(place.store, place.journal, place.operation()).operation
 
     assert half is not None
-    assert half.interrupted
-    sent = {entry.row.id for entry in place.journal.entries(half.op) if entry.ended}
+    assert half.is_interrupted
+    sent = {entry.row.id for entry in place.journal.entries(half.op) if entry.outcome}
     assert {task.id for task in tasks_in(place.store, State.PENDING)} == sent
-    assert len(tasks_in(place.store, State.DEAD)) == half.open == 30 - len(sent) > 0
+    assert len(tasks_in(place.store, State.DEAD)) == half.open_rows == 30 - len(sent) > 0
 
-    rest = undo.rest(place.store, place.journal, half, place.now)
-    place.then = lambda replay: None if replay.progress.rest else replay.order("leave")
+    rest = undo.plan_rest(place.store, place.journal, half, place.now)
+    place.then = lambda replay: None if replay.progress.unsent else replay.order("leave")
     result = place.replay(rest, AT_ONCE).run()
 
     assert result.report is not None
@@ -536,8 +541,8 @@ def test_every_task_ends_in_one_count_among_rivals(place: Place) -> None:
     tasks = place.dead(*["ok", "ok", "otherwise"] * 4, "ok", "ok")
     place.store.swap(tasks[4], verbs.retry(tasks[4], place.now))
     (pending,) = tasks_in(place.store, State.PENDING)
-    plan = plans.freeze("retry", [*tasks[:4], pending, *tasks[5:]], place.now)
-    plan = plan._replace(left_out=frozenset({tasks[1].id}))
+    plan = plans.freeze_plan("retry", [*tasks[:4], pending, *tasks[5:]], place.now)
+    plan = plan._replace(excluded_ids=frozenset({tasks[1].id}))
     place.store.swap(tasks[3], verbs.purge(tasks[3], NOW))
     place.works = 0
 
@@ -554,9 +559,9 @@ def test_every_task_ends_in_one_count_among_rivals(place: Place) -> None:
 
     progress, tally = result.progress, result.progress.tally
     assert (tally.delivered, tally.failed, tally.unknown, tally.taken) == (5, 4, 1, 1)
-    assert (progress.gone, progress.refused, progress.excluded, progress.rest) == (1, 1, 1, 0)
+    assert (progress.skipped, progress.refused, progress.excluded, progress.unsent) == (1, 1, 1, 0)
     assert progress.accounted == progress.planned == 14
     assert result.report is not None
     assert result.report.accounted == progress.planned
-    fates = Counter(known.fate for known in result.became.values())
+    fates = Counter(known.outcome for known in result.known_outcomes.values())
     assert fates == {ReplayOutcome.FAILED: 4, ReplayOutcome.UNKNOWN: 1, ReplayOutcome.TAKEN: 1}

@@ -10,13 +10,13 @@ import pytest
 
 from engine import verbs
 from engine.model import Lease, Missing, Problem, State, Task
-from engine.policy import RetryPolicy, contract, exponential, shipped
+from engine.policy import RetryPolicy, contract_retries, exponential_backoff, shipped_retries
 from engine.store import Gone, Unavailable
 from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.memory import MemoryStore, MemoryTasks
 from engine.work.handlers import Context, Failed, Fatal
-from engine.work.rescuer import outcome_of_failure, rescue
-from engine.work.worker import Run, Services, Worker
+from engine.work.rescuer import rescue_tasks, task_after_failure
+from engine.work.worker import Worker, WorkerResult, WorkerServices
 from tests.engine.builders import NOW, Clock, a_task, tasks_in
 
 WHY = "worker ended while it ran: PID 4711 is gone"
@@ -33,23 +33,25 @@ def test_an_orphan_waits_like_any_failed_task(store: MemoryStore) -> None:
     again, there is nothing to rescue."""
     store.swap(None, a_task(description="the orphan"))
     list(store.take(NOW, "the dead", 1))
-    (outcome,) = rescue(store, contract(), NOW + 0.7, WHY)
-    again = rescue(store, contract(), NOW + 0.7, WHY)
+    (outcome,) = rescue_tasks(store, contract_retries(), NOW + 0.7, WHY)
+    again = rescue_tasks(store, contract_retries(), NOW + 0.7, WHY)
     (task,) = tasks_in(store)
     assert (task.state, task.attempts, task.due) == (State.PENDING, 1, NOW + 60)
     assert (task.error, task.lease, task.description) == (WHY, None, "the orphan")
     assert (outcome.rev, outcome.error, again) == (task.rev, None, [])
 
 
-@pytest.mark.parametrize("policy", [contract(), shipped()], ids=["contract", "shipped"])
+@pytest.mark.parametrize(
+    "policy", [contract_retries(), shipped_retries()], ids=["contract", "shipped"]
+)
 def test_a_task_that_ends_its_workers_is_given_up(store: MemoryStore, policy: RetryPolicy) -> None:
     """A task that kills each worker that takes it is rescued as often as it may fail, then dead."""
     now = NOW
     store.swap(None, a_task())
-    for _ in range(policy.runs):
+    for _ in range(policy.max_runs):
         now += 1000
         assert len(list(store.take(now, "the next victim", 1))) == 1
-        rescue(store, policy, now, WHY)
+        rescue_tasks(store, policy, now, WHY)
     (task,) = tasks_in(store)
     assert (task.state, task.attempts, task.error) == (State.DEAD, 3, WHY)
 
@@ -61,9 +63,9 @@ def test_only_claimed_tasks_are_rescued(store: MemoryStore) -> None:
     for seen, verb in zip(tasks_in(store), (verbs.hold, verbs.purge), strict=False):
         store.swap(seen, verb(seen, NOW))
     (claimed,) = store.take(NOW, "me", 1)
-    store.swap(claimed, verbs.bury(claimed, "dead", 1))
+    store.swap(claimed, verbs.give_up_task(claimed, "dead", 1))
     before = tasks_in(store)
-    assert rescue(store, contract(), NOW, WHY) == []
+    assert rescue_tasks(store, contract_retries(), NOW, WHY) == []
     assert tasks_in(store) == before
 
 
@@ -76,13 +78,13 @@ def test_a_task_that_another_finishes_meanwhile_is_left_alone() -> None:
     claimed = list(store.take(NOW, "me", 2))
 
     class Overtaken(MemoryStore):
-        def look(
+        def scan(
             self, touched: Collection[str] | None = None
         ) -> Iterator[Task | Missing | Problem]:
-            yield from list(super().look(touched))
+            yield from list(super().scan(touched))
             theirs.swap(claimed[0], None)
 
-    first, second = rescue(Overtaken(memory), contract(), NOW, WHY)
+    first, second = rescue_tasks(Overtaken(memory), contract_retries(), NOW, WHY)
     assert isinstance(first.error, Gone)
     assert second.error is None
     assert [(t.id, t.state) for t in tasks_in(store)] == [(a_task(2).id, State.PENDING)]
@@ -99,7 +101,7 @@ def test_a_task_that_another_finishes_meanwhile_is_left_alone() -> None:
 def test_the_contracts_table(attempts: int | None, state: State, counted: int, due: float) -> None:
     """Failures wait 60, 120 and 240 s; the fourth one is the last, with three attempts counted."""
     task = a_task(state=State.ACTIVE, attempts=attempts)
-    after = outcome_of_failure(task, "no", contract(), NOW + 0.9)
+    after = task_after_failure(task, "no", contract_retries(), NOW + 0.9)
     assert (after.state, after.attempts, after.due, after.error) == (state, counted, due, "no")
 
 
@@ -110,8 +112,8 @@ def test_a_task_that_may_not_be_given_up_stays_claimed(store: MemoryStore, refus
     store.swap(None, a_task(attempts=3))
     list(store.take(NOW, "the dead", 1))
     way = State.ACTIVE, State.DEAD
-    store.edges = {**store.edges, way: store.edges[way]._replace(refused=refused)}
-    (outcome,) = rescue(store, contract(), NOW, WHY, giving_up=given_up.append)
+    store.edges = {**store.edges, way: store.edges[way]._replace(refusal=refused)}
+    (outcome,) = rescue_tasks(store, contract_retries(), NOW, WHY, giving_up=given_up.append)
     (task,) = tasks_in(store)
     assert bool(given_up) is not bool(refused)
     assert task.state is (State.ACTIVE if refused else State.DEAD)
@@ -121,7 +123,9 @@ def test_a_task_that_may_not_be_given_up_stays_claimed(store: MemoryStore, refus
 # ---- a store that keeps nothing dead, and workers without a lock
 
 DAY = 86_400.0
-POLICY = RetryPolicy(exponential(900, 14_400, 1_000), last_counts=1, runs=0, lifetime=5 * DAY)
+POLICY = RetryPolicy(
+    exponential_backoff(900, 14_400, 1_000), final_attempts=1, max_runs=0, lifetime=5 * DAY
+)
 """Waits that double, and an end by age."""
 
 
@@ -146,16 +150,16 @@ def run_with(
     error: Exception,
     giving_up: Callable[[Task], None] = lambda task: None,
     before: Callable[[], None] = lambda: None,
-) -> Run:
+) -> WorkerResult:
     """Run a worker without a lock whose handler raises an error, until nothing is due."""
 
     def handler(task: Task, context: Context) -> None:
         before()
         raise error
 
-    services = Services(giving_up=giving_up)
+    services = WorkerServices(before_giving_up=giving_up)
     worker = Worker(store, {"mail": handler}, POLICY, services=services, clock=clock)
-    return worker.work(until_idle=True)
+    return worker.process_all(until_idle=True)
 
 
 def test_a_task_given_up_leaves_where_nothing_dead_is_kept(
@@ -188,7 +192,7 @@ def test_a_task_whose_end_cannot_be_reported_stays_claimed(
 
     def close_edge() -> None:
         way = State.ACTIVE, State.DONE
-        spool.edges = {**spool.edges, way: spool.edges[way]._replace(refused="not writable")}
+        spool.edges = {**spool.edges, way: spool.edges[way]._replace(refusal="not writable")}
 
     reported: list[Task] = []
     spool.swap(task, verbs.unclaim(task))
@@ -204,8 +208,8 @@ def test_age_ends_the_tries(spool: KannaderStore, clock: Clock, age: float, left
     run_with(spool, clock, Failed("451"))
     assert len(tasks_in(spool)) == left
     task = Task("1", "mail", State.ACTIVE, 0.0, attempts=3)
-    assert POLICY.wait(task, clock.now) == 7_200
-    assert POLICY.wait(replace(task, created=clock.now - 6 * DAY), clock.now) is None
+    assert POLICY.retry_delay(task, clock.now) == 7_200
+    assert POLICY.retry_delay(replace(task, created=clock.now - 6 * DAY), clock.now) is None
 
 
 def test_only_a_lapsed_claim_is_rescued(spool: KannaderStore, clock: Clock) -> None:
@@ -234,8 +238,8 @@ def test_a_claim_without_an_end_is_rescued_without_a_lock(store: MemoryStore) ->
 
 def test_the_edges_say_where_a_task_ends(spool: KannaderStore, store: MemoryStore) -> None:
     """Among the dead where the store keeps them, else it counts as finished."""
-    assert verbs.last_state(spool.edges) is State.DONE
-    assert verbs.last_state(store.edges) is State.DEAD
+    assert verbs.given_up_state(spool.edges) is State.DONE
+    assert verbs.given_up_state(store.edges) is State.DEAD
     held = Task("1", "mail", State.ACTIVE, 1.0, due=7.0, lease=Lease("me", 0.0))
     end = replace(held, state=State.DONE, attempts=1, error="no", lease=None)
-    assert verbs.bury(held, "no", 1, State.DONE) == end
+    assert verbs.give_up_task(held, "no", 1, State.DONE) == end

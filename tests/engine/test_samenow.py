@@ -9,13 +9,20 @@ from hypothesis import strategies as st
 
 from engine.logs import task_events
 from engine.logs.log_tail import LogLine
-from engine.logs.task_events import Event
-from engine.monitor.recurrence import RECENT, Counted, Recurrence, StillHappens, answers, same_now
-from engine.text.error_pattern import fold, mark
+from engine.logs.task_events import TaskEvent
+from engine.monitor.recurrence import (
+    RECENT_SECONDS,
+    CountedOutcomes,
+    Recurrence,
+    StillHappens,
+    check_recurrence,
+    check_recurrences,
+)
+from engine.text.error_pattern import fold_error, pattern_name
 
 NOW = 1_800_000_000.0
 LATER = "421 4.7.0 try again later"
-LATER_MARK = mark(fold(LATER))
+LATER_MARK = pattern_name(fold_error(LATER))
 NUMBERS = count()
 
 
@@ -53,16 +60,16 @@ def done(minutes: float, id: str, kind: str = "mail_send") -> LogLine:
 
 
 def many(number: int, minutes: float, kind: str = "mail_send") -> Iterator[LogLine]:
-    """So many fresh tasks that succeeded, the last one so many minutes ago."""
+    """So many new tasks that succeeded, the last one so many minutes ago."""
     for n in range(number):
         id = an_id(kind)
         yield begun(minutes + (number - n) * 0.01, id, kind)
         yield done(minutes + (number - n) * 0.01, id, kind)
 
 
-def told(*lines: LogLine) -> list[Event]:
+def told(*lines: LogLine) -> list[TaskEvent]:
     """What these lines tell."""
-    return list(task_events.read(lines))
+    return list(task_events.read_events(lines))
 
 
 ONE, TWO = an_id(), an_id()
@@ -72,78 +79,78 @@ REFUSED = (
 )
 
 
-NONE_TOLD = "no log says what became of such work"
+NONE_TOLD = "no log records how such tasks ended"
 UNSEEN = "neither a log nor the spool"
 LASTED = "while it lasted,"
 SEEN_40 = "last seen 40 min ago"
 NONE_ENDED = "no mail_send has ended since"
 OTHERWISE = failed(3, TWO, "550 5.1.1 user unknown")
 MAILED = [line(40, REFUSED, "mail.log")]
-DATED = "left out for being dated"
+DATED = "ignored, dated"
 ESCAPED = "a\x1b[1m"
 CASES: list[tuple[Errors, list[LogLine], str, str]] = [
     # nothing to go by
     (Errors(), [], "?", f"{NONE_TOLD} | {UNSEEN}"),
     (Errors(last=NOW - 60), [], "?", f"{NONE_TOLD} | last seen 1 min ago"),
-    (Errors(), [done(5, ONE)], "?", f"{UNSEEN} says when it was seen"),
+    (Errors(), [done(5, ONE)], "?", f"{UNSEEN} records when it was last seen"),
     (Errors(last=NOW - 7200), [failed(60, an_id("x"), kind="x", error="other")], "?",
      f"last seen 2 h ago | {NONE_ENDED}"),
     # it goes on
     (Errors(), [begun(3, ONE), failed(2, ONE)], "yes",
-     "last seen 2 min ago | 1 task failed so in the last 10 min, 1 of them new"
-     f" | {LASTED} 1 of 1 failed so"),
+     "last seen 2 min ago | 1 failure in 10 min, 1 new task"
+     f" | {LASTED} 1 of 1 runs failed with it"),
     (Errors(), [begun(90, ONE), failed(90, ONE), failed(4, ONE), failed(2, TWO), done(1, an_id())],
-     "yes", "last seen 2 min ago | 2 tasks failed so in the last 10 min, 1 of them new"
-     f" | 1 fresh mail_send succeeded since | {LASTED} 2 of 2 failed so"
-     " | too few for a no: it takes 10 successes"),
+     "yes", "last seen 2 min ago | 2 failures in 10 min, 1 new task"
+     f" | 1 new mail_send succeeded since | {LASTED} 2 of 2 runs failed with it"
+     " | not sure yet: 1 of 10 successes needed"),
     # one in five has it, so four successes since are no news
     (Errors(), [failed(30, ONE), *many(8, 10), failed(5, TWO), *many(4, 1)], "yes",
-     "last seen 5 min ago | 1 task failed so in the last 10 min, 1 of them new"
-     f" | 4 fresh mail_send succeeded since | {LASTED} 2 of 10 failed so"
-     " | too few for a no: it takes 15 successes"),
+     "last seen 5 min ago | 1 failure in 10 min, 1 new task"
+     f" | 4 new mail_send succeeded since | {LASTED} 2 of 10 runs failed with it"
+     " | not sure yet: 4 of 15 successes needed"),
     # all of many had it, so few successes make a no; all of few does not say as much
     (Errors(), [*(failed(40 - n, an_id()) for n in range(10)), *many(3, 1)], "no (31m)",
-     f"last seen 31 min ago | 3 fresh | {LASTED} 10 of 10 failed so"),
+     f"last seen 31 min ago | 3 new | {LASTED} 10 of 10 runs failed with it"),
     (Errors(), [*(failed(40 - n, an_id()) for n in range(9)), *many(3, 1)], "?",
-     f"last seen 32 min ago | 3 fresh | {LASTED} 9 of 9 | too few for a no: it"),
+     f"last seen 32 min ago | 3 new | {LASTED} 9 of 9 | not sure yet: 3 of"),
     # it is over
     (Errors(), [failed(30, ONE), failed(12, TWO), done(11, ONE), *many(34, 1)], "no (12m)",
-     "last seen 12 min ago | 34 fresh mail_send succeeded since"
-     f" | 1 task that failed so succeeded later | {LASTED} 2 of 2 failed so"),
+     "last seen 12 min ago | 34 new mail_send succeeded since"
+     f" | 1 task with this error succeeded later | {LASTED} 2 of 2 runs failed with it"),
     (Errors(last=NOW - 8000), [*many(10, 5)], "no (2h13m)",
-     "last seen 2 h 13 min ago | 10 fresh mail_send succeeded since"),
-    (Errors(last=NOW - 8000), [*many(9, 5)], "?", "last seen | 9 fresh | too few for a no"),
+     "last seen 2 h 13 min ago | 10 new mail_send succeeded since"),
+    (Errors(last=NOW - 8000), [*many(9, 5)], "?", "last seen | 9 new | not sure yet"),
     # nothing of its kind has run, or it failed otherwise
     (Errors(), [failed(40, ONE), *many(50, 1, kind="feeds_sync")], "?",
      f"{SEEN_40} | {NONE_ENDED} | {LASTED} 1 of 1"),
     (Errors(), [failed(40, ONE), OTHERWISE, failed(2, ONE, "boom")], "?",
-     f"{SEEN_40} | 2 failed otherwise since | {LASTED} 1 of 1"),
+     f"{SEEN_40} | 2 other errors since | {LASTED} 1 of 1"),
     # any kind counts where the cluster names none
     (Errors(kinds=()), [failed(40, ONE), *many(10, 1, "x")], "no (40m)",
-     "last | 10 fresh tasks succeeded | while it"),
+     "last | 10 new tasks succeeded | while it"),
     # a mail that went another way says nothing of this one's way
     (Errors(), [*MAILED, *(line(n, SENT.format("postfix"), "mail.log") for n in range(9))], "?",
      f"{SEEN_40} | {NONE_ENDED} | {LASTED} 1 of 1"),
     (Errors(), [*MAILED, *(line(n, SENT.format("curl"), "mail.log") for n in range(10))],
-     "no (40m)", f"{SEEN_40} | 10 fresh mail_send succeeded since | while it lasted"),
+     "no (40m)", f"{SEEN_40} | 10 new mail_send succeeded since | while it lasted"),
     # clocks
     (Errors(last=NOW + 3600), [failed(5, ONE), done(-90, TWO)], "yes",
-     f"last seen 5 min ago | 1 task | while | {DATED}"),
-    (Errors(last=NOW + 3600), [], "?", f"no log says | neither | {DATED}"),
-    (Errors(), [failed(-0.5, ONE)], "yes", "last seen just now | 1 task | while"),
+     f"last seen 5 min ago | 1 failure | while | {DATED}"),
+    (Errors(last=NOW + 3600), [], "?", f"no log records | neither | {DATED}"),
+    (Errors(), [failed(-0.5, ONE)], "yes", "last seen just now | 1 failure | while"),
     (Errors(last=NOW - 900), [LogLine(None, "", f"Task completed: {ONE} (mail_send)", "x")], "?",
      f"{NONE_TOLD} | last seen 15 min ago"),
     # what a log says of a task is safe to show
     (Errors(kinds=(ESCAPED,)), [failed(40, ONE), failed(1, TWO, "boom", kind=ESCAPED)], "?",
-     f"{SEEN_40} | 1 failed otherwise since | while it lasted"),
+     f"{SEEN_40} | 1 other error since | while it lasted"),
 ]  # fmt: skip
 
 
 def test_the_answer_is_what_the_logs_tell() -> None:
     """Yes while it goes on, no when as many succeeded as must have met it, and else not known."""
     for errors, lines, words, evidence in CASES:
-        now = same_now(errors, told(*lines), NOW)
-        assert now.words == words, evidence
+        now = check_recurrence(errors, told(*lines), NOW)
+        assert now.text == words, evidence
         for said, start in zip(now.evidence, evidence.split(" | "), strict=True):
             assert said.startswith(start), now.evidence
             assert said.isprintable()
@@ -153,21 +160,23 @@ def test_metrics_count_where_no_log_tells() -> None:
     """What was counted of the same kind since the error was seen stands in for a log."""
     past = Errors(last=NOW - 900)
     for errors, counted, words in (
-        (past, Counted("mail_send", NOW - 800, 10, 0), "no (15m)"),
-        (past, Counted("mail_send", NOW - 800, 9, 0), "?"),
-        (past, Counted("mail_send", NOW - 901, 10, 0), "?"),
-        (past, Counted("feeds_sync", NOW - 800, 10, 0), "?"),
-        (Errors(last=NOW - 30), Counted("mail_send", NOW - 20, 0, 1), "yes"),
-        (Errors(), Counted("mail_send", NOW - 20, 10, 0), "?"),
+        (past, CountedOutcomes("mail_send", NOW - 800, 10, 0), "no (15m)"),
+        (past, CountedOutcomes("mail_send", NOW - 800, 9, 0), "?"),
+        (past, CountedOutcomes("mail_send", NOW - 901, 10, 0), "?"),
+        (past, CountedOutcomes("feeds_sync", NOW - 800, 10, 0), "?"),
+        (Errors(last=NOW - 30), CountedOutcomes("mail_send", NOW - 20, 0, 1), "yes"),
+        (Errors(), CountedOutcomes("mail_send", NOW - 20, 10, 0), "?"),
     ):
-        assert same_now(errors, [], NOW, [counted]).words == words, counted
+        assert check_recurrence(errors, [], NOW, [counted]).text == words, counted
 
 
 def test_many_clusters_are_answered_at_once() -> None:
     """Each of them gets the answer that it would get alone."""
     log = told(failed(30, ONE), *many(8, 10), failed(5, TWO, "boom"), done(1, ONE))
-    clusters = [Errors(), Errors(mark=mark("boom")), Errors(mark="F-0000", last=NOW - 60)]
-    assert list(answers(clusters, log, NOW)) == [same_now(c, log, NOW) for c in clusters]
+    clusters = [Errors(), Errors(mark=pattern_name("boom")), Errors(mark="F-0000", last=NOW - 60)]
+    assert list(check_recurrences(clusters, log, NOW)) == [
+        check_recurrence(c, log, NOW) for c in clusters
+    ]
 
 
 def test_two_logs_tell_of_one_success() -> None:
@@ -177,22 +186,27 @@ def test_two_logs_tell_of_one_success() -> None:
     sent = [line(3, SENT.format("curl").replace("inline", id), "mail.log") for id in ids]
     for number in (9, 10):
         log = told(refused, failed(40, ONE), *sent[:number], *(done(3, id) for id in ids[:number]))
-        now = same_now(Errors(), log, NOW)
-        assert f"{number} fresh mail_send succeeded since" in now.evidence
-        assert now.words == ("no (40m)" if number == 10 else "?")
+        now = check_recurrence(Errors(), log, NOW)
+        assert f"{number} new mail_send succeeded since" in now.evidence
+        assert now.text == ("no (40m)" if number == 10 else "?")
 
 
 def test_an_error_in_its_stored_form_is_the_same() -> None:
     """Other numbers, hosts and ids in a log are the same error as the spool's."""
-    errors = Errors(mark=mark(fold("connect_timeout mx7.example.net 25")))
-    now = same_now(errors, told(failed(1, ONE, "connect_timeout mx31.example.org 587")), NOW)
+    errors = Errors(mark=pattern_name(fold_error("connect_timeout mx7.example.net 25")))
+    now = check_recurrence(
+        errors, told(failed(1, ONE, "connect_timeout mx31.example.org 587")), NOW
+    )
     assert now.answer is StillHappens.YES
 
 
 def test_the_answer_ages() -> None:
     """What goes on now is not known any more once nothing has been heard of it for long."""
     log = told(failed(1, ONE))
-    answers = [same_now(Errors(), log, NOW + later).words for later in (0, RECENT - 60, RECENT)]
+    answers = [
+        check_recurrence(Errors(), log, NOW + later).text
+        for later in (0, RECENT_SECONDS - 60, RECENT_SECONDS)
+    ]
     assert answers == ["yes", "yes", "?"]
 
 
@@ -211,8 +225,8 @@ LINES = st.lists(
 def test_the_order_of_the_lines_does_not_matter(lines: list[LogLine], last: float | None) -> None:
     """However several logs are put together, the answer is one; and it always has its evidence."""
     errors = Errors(last=last)
-    now = same_now(errors, told(*lines), NOW)
-    assert now == same_now(errors, told(*reversed(lines)), NOW)
+    now = check_recurrence(errors, told(*lines), NOW)
+    assert now == check_recurrence(errors, told(*reversed(lines)), NOW)
     assert isinstance(now, Recurrence)
     assert now.evidence
-    assert now.words.startswith(str(now.answer))
+    assert now.text.startswith(str(now.answer))

@@ -16,13 +16,13 @@ import pytest
 
 from engine.mail.model import BadMail
 from engine.mail.send import smtp_client
-from engine.mail.send.smtp_client import Destination, WireMessage, path_of
-from engine.mail.wire_format import CHUNK
+from engine.mail.send.smtp_client import Destination, WireMessage, smtp_path
+from engine.mail.wire_format import CHUNK_BYTES
 from engine.model import State, Task
-from engine.stores.kannader.mail_format import wire
+from engine.stores.kannader.mail_format import encode_wire
 from engine.stores.kannader.settings import TLS
-from engine.text.error_pattern import code, fold, mark
-from engine.work.handlers import Context, Failed, Fatal, Later
+from engine.text.error_pattern import fold_error, pattern_name, reply_code
+from engine.work.handlers import Context, Failed, Fatal, Postponed
 from engine.work.smtp_send import SmtpSend
 from tests.mail.letters import BODIES, HEADERS, unwired
 from tests.mail.smtpd import (  # fmt: skip
@@ -40,7 +40,7 @@ from tests.mail.smtpd import (  # fmt: skip
 
 TASK = Task("e7b1", "mail", State.ACTIVE, 1_795_170_000.0)
 SENDER, RECIPIENT = "us@example.org", "admin@example.com"
-MAIL = wire(b"Subject: x\n\ntext\n")
+MAIL = encode_wire(b"Subject: x\n\ntext\n")
 SECRET = "s3cret of café"
 
 Send: TypeAlias = Callable[..., None]
@@ -59,7 +59,7 @@ def send(
     usual: dict[str, Any] = {"host": HOST, "port": port, "helo": "here.example.org"}
     letters = [WireMessage(sender, recipient, io.BytesIO(contents))]
     handler = SmtpSend(lambda task: letters.pop(), Destination(**{**usual, **settings}))
-    handler(TASK, Context(cancelled=cancelled))
+    handler(TASK, Context(is_cancelled=cancelled))
 
 
 def failure(kind: type[Failed], *args: Any, **how: Any) -> str:
@@ -95,13 +95,19 @@ def test_a_mail_arrives_byte_for_byte() -> None:
     texts.append(b"Subject: x\n\n" + bytes(c for c in range(256) if c not in b"\r\n") + b"\n")
     with Server() as server:
         for text in texts:
-            send(server, wire(text))
+            send(server, encode_wire(text))
     assert [mail.data for mail in server.mails] == [t.replace(b"\n", b"\r\n") for t in texts]
     assert {mail[:3] for mail in server.mails} == {("here.example.org", SENDER, (RECIPIENT,))}
     assert any(line.endswith("BODY=8BITMIME") for line in server.commands)
 
     pieces = []
-    for size in (CHUNK - 3, CHUNK - 2, CHUNK - 1, CHUNK, 3 * CHUNK + 1):
+    for size in (
+        CHUNK_BYTES - 3,
+        CHUNK_BYTES - 2,
+        CHUNK_BYTES - 1,
+        CHUNK_BYTES,
+        3 * CHUNK_BYTES + 1,
+    ):
         lines = b"Subject: x\r\n\r\n" + b"..\r\n" * (size // 4 - 10)
         pieces.append(lines + b"x" * (size - len(lines) - 5) + b"\r\n.\r\n")
         assert len(pieces[-1]) == size
@@ -135,8 +141,9 @@ def test_the_null_sender_and_odd_addresses_arrive_as_they_are_written() -> None:
 NOT_WIRE = [
     b"", b"Subject: x\r\n\r\ntext\r\n", b"Subject: x\n\ntext\n.\n", b"text.\r\n", b".\r\n.\r\n",
     b"a\r\n.\r\nMAIL FROM:<x@example.org>\r\n.\r\n", b"a\n.\nb\r\n.\r\n", b"a\n.\r\nb\r\n.\r\n",
-    b"a\r.\r\nb\r\n.\r\n", b"a\r\n.\rb\r\n.\r\n", b"x" * (CHUNK - 2) + b"\r\n.\r\nb\r\n.\r\n",
-    b"x" * (CHUNK - 3) + b"\r\n.\r\nb\r\n.\r\n", b"x" * (CHUNK - 4) + b"\n.\nb\r\n.\r\n",
+    b"a\r.\r\nb\r\n.\r\n", b"a\r\n.\rb\r\n.\r\n", b"x" * (CHUNK_BYTES - 2) + b"\r\n.\r\nb\r\n.\r\n",
+    b"x" * (CHUNK_BYTES - 3) + b"\r\n.\r\nb\r\n.\r\n",
+    b"x" * (CHUNK_BYTES - 4) + b"\n.\nb\r\n.\r\n",
 ]  # fmt: skip
 NO_ADDRESS = [
     "a@example.org>\r\nRCPT TO:<b@example.org", "a@example.org\nx", "a@example.org> SIZE=1",
@@ -156,15 +163,15 @@ def test_a_mail_that_could_smuggle_reaches_no_server() -> None:
         for contents in NOT_WIRE:
             assert failure(Fatal, server, contents).startswith("not in wire form")
         for address in NO_ADDRESS:
-            assert "no address" in failure(Fatal, server, sender=address)
-            assert "no address" in failure(Fatal, server, recipient=address)
+            assert "not a valid SMTP address" in failure(Fatal, server, sender=address)
+            assert "not a valid SMTP address" in failure(Fatal, server, recipient=address)
         for address in LOOKALIKES:
-            assert "does not stand for itself" in failure(Fatal, server, recipient=address)
-        assert "nobody" in failure(Fatal, server, recipient="<>")
+            assert "is ambiguous in a host name" in failure(Fatal, server, recipient=address)
+        assert "no recipient" in failure(Fatal, server, recipient="<>")
         assert server.connections == 0
-    assert path_of("user@élégance.fr") == "<user@xn--lgance-9uab.fr>"
+    assert smtp_path("user@élégance.fr") == "<user@xn--lgance-9uab.fr>"
     with pytest.raises(BadMail):
-        path_of("user@é lance.fr")
+        smtp_path("user@é lance.fr")
 
 
 # ---- what the server says
@@ -183,9 +190,9 @@ def test_4xx_is_tried_again_and_5xx_is_not() -> None:
         assert busy.startswith("unavailable_450: 450 4.2.0 not now, u7")
         assert never.startswith("rejected_550: 550 5.1.1 no such user")
         assert len(server.mails) == 1
-        assert [code(busy), code(full)] == ["450", "452"]
-        assert fold(busy).startswith("unavailable_450: 450 4.2.0 not now, u# - ")
-        assert mark(fold(busy)) != mark(fold(full))
+        assert [reply_code(busy), reply_code(full)] == ["450", "452"]
+        assert fold_error(busy).startswith("unavailable_450: 450 4.2.0 not now, u# - ")
+        assert pattern_name(fold_error(busy)) != pattern_name(fold_error(full))
 
 
 def test_a_refusal_before_the_mail_is_about_the_server() -> None:
@@ -200,7 +207,7 @@ def test_a_refusal_before_the_mail_is_about_the_server() -> None:
     assert server.mails[0].helo == "here.example.org"
 
 
-MANY = wire(b"Subject: x\n\n" + (b"y" * 70 + b"\n") * 200_000)
+MANY = encode_wire(b"Subject: x\n\n" + (b"y" * 70 + b"\n") * 200_000)
 IN_DOUBT = "in doubt: it may have been accepted"
 BROKEN: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     # answers of the server, settings, error
@@ -390,7 +397,7 @@ def offering(*words: bytes) -> Callable[[bytes], bytes]:
 
 def test_the_bytes_behind_data_are_those_of_the_contents() -> None:
     """Nothing is escaped again, added or taken away."""
-    contents = wire(b"Subject: x\n\n.\n..\n.a\n\xff\n\n")
+    contents = encode_wire(b"Subject: x\n\n.\n..\n.a\n\xff\n\n")
     with listening(offering(b"8BITMIME", b"SIZE 1000")) as (port, heard):
         send(port, contents)
     start = heard.index(b"DATA\r\n")
@@ -402,7 +409,7 @@ def test_a_small_mail_waits_for_no_acknowledgement(monkeypatch: pytest.MonkeyPat
     """Body and end line come in one segment, and Nagle is off: no delayed ACK of a server costs
     40 ms a mail."""
     first: list[bytes] = []
-    connected = smtp_client._SmtpSession._connected
+    connected = smtp_client._SmtpSession._connect
     delays: list[int] = []
 
     def spied(session: smtp_client._SmtpSession) -> socket.socket:
@@ -412,14 +419,14 @@ def test_a_small_mail_waits_for_no_acknowledgement(monkeypatch: pytest.MonkeyPat
 
     def serve(connection: socket.socket) -> None:
         connection.sendall(b"220 raw\r\n")
-        while line := connection.recv(CHUNK):
+        while line := connection.recv(CHUNK_BYTES):
             data = line.upper().startswith(b"DATA")
             connection.sendall(b"354 go on\r\n" if data else b"250 ok\r\n")
             if data:
-                first.append(connection.recv(CHUNK))
+                first.append(connection.recv(CHUNK_BYTES))
                 connection.sendall(b"250 ok\r\n")
 
-    monkeypatch.setattr(smtp_client._SmtpSession, "_connected", spied)
+    monkeypatch.setattr(smtp_client._SmtpSession, "_connect", spied)
     with serving(serve) as port:
         send(port)
     assert (first, delays) == ([MAIL], [1])
@@ -429,7 +436,7 @@ def test_text_beyond_ascii_needs_a_server_that_takes_it() -> None:
     """To any other the mail can never go, and the missing extension is named; addresses go as UTF-8
     where that is offered."""
     with listening(offering()) as (port, heard):
-        assert "8BITMIME" in failure(Fatal, port, wire(b"Subject: x\n\n\xff\n"))
+        assert "8BITMIME" in failure(Fatal, port, encode_wire(b"Subject: x\n\n\xff\n"))
     assert not [line for line in heard if line.startswith(b"MAIL")]
     with listening(offering(b"8BITMIME")) as (port, _):
         assert "SMTPUTF8" in failure(Fatal, port, recipient="üser@example.com")
@@ -455,7 +462,7 @@ def test_unreadable_contents_are_no_failure_of_the_mail() -> None:
 
     for good in (0, 2):
         letter = WireMessage(SENDER, RECIPIENT, Failing(good))
-        with Server() as server, pytest.raises(Later, match="Input/output error") as caught:
+        with Server() as server, pytest.raises(Postponed, match="Input/output error") as caught:
             handler = SmtpSend(lambda task: letter, Destination(HOST, server.port), lambda: 7.0)  # noqa: B023
             handler(TASK, Context())
         assert caught.value.due == 7 + 3600
@@ -471,7 +478,9 @@ def test_contents_that_shrink_are_broken_off() -> None:
             self.truncate(20)
             return super().seek(offset, whence)
 
-    letter = WireMessage(SENDER, RECIPIENT, Shrinking(wire(b"Subject: x\n\n" + b"text\n" * 20)))
+    letter = WireMessage(
+        SENDER, RECIPIENT, Shrinking(encode_wire(b"Subject: x\n\n" + b"text\n" * 20))
+    )
     with Server() as server, pytest.raises(Failed, match="shorter"):
         SmtpSend(lambda task: letter, Destination(HOST, server.port))(TASK, Context())
     assert server.mails == server.refused == []

@@ -14,14 +14,15 @@ from pathlib import Path
 import pytest
 
 from engine.system import supervisor as supervision
-from engine.system.supervisor import CannotRun, Program, run
+from engine.system.supervisor import CannotRun, Program, run_supervised
 from tests.mail.programs import a_script, needs
 
 ROOT = Path(__file__).parents[2]
 CALLER = """
 import os, sys
-from engine.system.supervisor import Program, run
-print(run(Program(sys.argv[1:], os.environ, b"x" * 1_000_000, grace=0.2), 60, lambda: False))
+from engine.system.supervisor import Program, run_supervised
+program = Program(sys.argv[1:], os.environ, b"x" * 1_000_000, grace=0.2)
+print(run_supervised(program, 60, lambda: False))
 """
 """Runs a program that is given more than fits into a pipe."""
 
@@ -110,7 +111,7 @@ def test_a_killed_supervisor_leaves_no_program(tmp_path: Path) -> None:
         os.kill(supervisor, signal.SIGKILL)
         assert ended([found])
         assert caller.stdout is not None
-        assert caller.stdout.readline().startswith(b"Ran(status=None, ")
+        assert caller.stdout.readline().startswith(b"ProgramResult(status=None, ")
 
 
 def test_a_nul_or_a_lone_surrogate_starts_no_program() -> None:
@@ -120,7 +121,7 @@ def test_a_nul_or_a_lone_surrogate_starts_no_program() -> None:
         *(Program(["true"], {"A": "a\0b"}), Program(["true"], {}, cwd="a\0b")),
     ):
         with pytest.raises(CannotRun) as caught:
-            run(program, 60, lambda: False)
+            run_supervised(program, 60, lambda: False)
         assert not caught.value.started
 
 
@@ -132,7 +133,7 @@ def test_an_error_after_the_start_is_told(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(supervision._Supervisor, "_follow", fail)
     with pytest.raises(CannotRun, match="no way to follow") as caught:
-        run(Program(["sleep", "600"], os.environ), 60, lambda: False)
+        run_supervised(Program(["sleep", "600"], os.environ), 60, lambda: False)
     assert caught.value.started
 
 
@@ -144,7 +145,7 @@ def test_a_daemon_outlives_a_program_that_ended(tmp_path: Path) -> None:
     os.mkfifo(gate)
     daemon = f"echo $$ > {told}; read x < {gate}"
     script = f"(setsid sh -c '{daemon}' > /dev/null 2>&1 &); read pid < {told}; echo $pid"
-    ran = run(Program(["sh", "-c", script], os.environ), 60, lambda: False)
+    ran = run_supervised(Program(["sh", "-c", script], os.environ), 60, lambda: False)
     os.kill(int(ran.output), 0)
     gate.write_text("go\n")
     assert ran.status == 0
@@ -153,4 +154,4 @@ def test_a_daemon_outlives_a_program_that_ended(tmp_path: Path) -> None:
 def test_orphans_of_a_running_program_leave_no_zombies() -> None:
     """The supervisor, whose children they become, waits for those that end."""
     script = "pid=$(sh -c 'true & echo $!'); while [ -e /proc/$pid ]; do sleep 0.01; done"
-    assert run(Program(["sh", "-c", script], os.environ), 20, lambda: False).status == 0
+    assert run_supervised(Program(["sh", "-c", script], os.environ), 20, lambda: False).status == 0

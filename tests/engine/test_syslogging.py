@@ -30,12 +30,15 @@ def test_a_line_arrives_as_the_contract_s_logger_sends_it(
     """Facility user, severity error or alert, the tag nftban-queue, the time in RFC 3164's form: a
     day of one digit is padded with a space. Foreign text forges no second message."""
     for level, priority in (("ERROR", 11), ("ALERT", 9)):
-        assert syslog_handler.send(f"{tmp_path}/log", level, "Task failed: x", NOW)
+        assert syslog_handler.send_message(f"{tmp_path}/log", level, "Task failed: x", NOW)
         pid = str(os.getpid())
         said = syslog.recv(4096).decode()
         assert said == f"<{priority}>Nov 20 09:41:15 nftban-queue[{pid}]: Task failed: x"
-    assert syslog_handler.datagram("ALERT", "x", 0, 7) == b"<9>Jan  1 00:00:00 nftban-queue[7]: x"
-    said = syslog_handler.datagram("ERROR", "a\n<8>root: b\x1b[2J\0\udcff", NOW, 7).decode()
+    assert (
+        syslog_handler.format_message("ALERT", "x", 0, 7)
+        == b"<9>Jan  1 00:00:00 nftban-queue[7]: x"
+    )
+    said = syslog_handler.format_message("ERROR", "a\n<8>root: b\x1b[2J\0\udcff", NOW, 7).decode()
     assert said.isprintable()
     assert said.endswith("a\ufffd<8>root: b\ufffd[2J\ufffd\ufffd")
 
@@ -48,14 +51,14 @@ def test_where_syslog_listens_is_a_setting(tmp_path: Path) -> None:
         ("{syslog: some/log}", f"{tmp_path}/some/log"),
     ):
         (tmp_path / "some.yaml").write_text(f"queue: {said}")
-        loaded = queue_config.load(str(tmp_path / "some.yaml"), {})
-        assert queue_config.queue_for(loaded, str(tmp_path), {}).syslog == meant
+        loaded = queue_config.load_config(str(tmp_path / "some.yaml"), {})
+        assert queue_config.queue_settings_for(loaded, str(tmp_path), {}).syslog == meant
 
 
 def test_a_long_text_is_cut_between_characters() -> None:
     """No datagram is longer than 1,024 bytes, and none ends in half a character."""
     for before in range(4):
-        said = syslog_handler.datagram("ERROR", "x" * before + "\N{SNOWMAN}" * 2000, NOW, 7)
+        said = syslog_handler.format_message("ERROR", "x" * before + "\N{SNOWMAN}" * 2000, NOW, 7)
         assert 1024 - 3 < len(said) <= 1024
         assert said.decode().endswith("\N{SNOWMAN}")
 
@@ -67,12 +70,12 @@ def test_no_syslog_is_waited_for(syslog: socket.socket, tmp_path: Path) -> None:
         gone.bind(str(tmp_path / "gone"))
     (tmp_path / "file").touch()
     for name in ("missing", "gone", "file", "x" * 200, "missing/log"):
-        assert not syslog_handler.send(f"{tmp_path}/{name}", "ALERT", "x", NOW)
+        assert not syslog_handler.send_message(f"{tmp_path}/{name}", "ALERT", "x", NOW)
 
     path, taken = f"{tmp_path}/log", 0
-    while syslog_handler.send(path, "ERROR", "x" * 900, NOW):
+    while syslog_handler.send_message(path, "ERROR", "x" * 900, NOW):
         taken += 1
         assert taken < 100_000
     assert taken > 0
     assert len(syslog.recv(4096)) > 900
-    assert syslog_handler.send(path, "ERROR", "there is room again", NOW)
+    assert syslog_handler.send_message(path, "ERROR", "there is room again", NOW)

@@ -9,23 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from engine.logs.log_tail import parse
-from engine.logs.task_events import NOBODY
+from engine.logs.log_tail import parse_log_line
+from engine.logs.task_events import NO_TRANSPORT
 from engine.monitor import prometheus
-from engine.monitor.mail_monitor import FAULTS, Transports, heard
-from engine.monitor.metrics_check import Reading
+from engine.monitor.mail_monitor import MAX_ERROR_PATTERNS, TransportMonitor, parse_mail_event
+from engine.monitor.metrics_check import MetricsReading
 from engine.monitor.transport_health import (
-    FOLLOWED,
+    MAX_TRANSPORTS,
     CountWindow,
     DeliveryCounts,
     Health,
-    Routes,
-    Sending,
+    MailHealth,
+    MailRoutes,
     Source,
-    Stopped,
     TransportHealth,
-    log_among,
-    settled,
+    TransportSuspension,
+    find_mail_log,
+    mark_explained,
 )
 
 NOW = 1_795_167_600.0
@@ -75,7 +75,7 @@ class Post:
 
     def __init__(self, folder: Path) -> None:
         self.log, self.prom = folder / "mail.log", folder / "mail.prom"
-        self.transports = Transports(str(self.log))
+        self.transports = TransportMonitor(str(self.log))
 
     def write_metrics(self, ago: float, text: str) -> None:
         """Put another metrics file in place of the one before, as its writer does."""
@@ -89,10 +89,12 @@ class Post:
         with self.log.open("a") as log:
             log.writelines(lines)
 
-    def look(self, ago: float = 0) -> Sending:
+    def look(self, ago: float = 0) -> MailHealth:
         """What is known so many seconds before NOW."""
-        mail: Reading = prometheus.read(str(self.prom)) if self.prom.exists() else "not there"
-        return self.transports.look(mail, NOW - ago)
+        mail: MetricsReading = (
+            prometheus.read_metrics(str(self.prom)) if self.prom.exists() else "not there"
+        )
+        return self.transports.poll(mail, NOW - ago)
 
     def one(self, ago: float = 0) -> TransportHealth:
         """The only transport there is."""
@@ -139,7 +141,7 @@ def test_a_rotated_log_is_known_from_then_on(post: Post) -> None:
     os.utime(old, (NOW - 800, NOW - 800))
     way = post.one()
     assert tallies(way) == (DeliveryCounts(), DeliveryCounts(1, 1, 0), None)
-    assert way.windows[2].reason == "mail.log: 13m is known only; mail.prom: not there"
+    assert way.windows[2].reason == "mail.log: only 13m of data; mail.prom: not there"
     assert way.windows[2].share is None
 
 
@@ -158,16 +160,16 @@ def test_a_log_that_rotates_while_it_is_followed_loses_nothing(post: Post) -> No
 def test_a_log_that_comes_later_is_known_from_the_first_look_on(post: Post) -> None:
     """Without a log there is nothing to say but why; once it is there, every line of it counts."""
     assert post.look(700).transports == ()
-    (told, _) = post.look(700).told
+    (told, _) = post.look(700).sources
     assert told.problem == "No such file or directory"
     os.mkfifo(post.log)
-    assert "expected a regular file" in post.look(700).told[0].problem
+    assert "expected a regular file" in post.look(700).sources[0].problem
     post.log.unlink()
-    assert post.look(700).told[0].problem
+    assert post.look(700).sources[0].problem
     post.say(attempt(60, "curl"), sent(60, "curl"))
     way = post.one()
     assert tallies(way) == (DeliveryCounts(1, 1, 0), DeliveryCounts(1, 1, 0), None)
-    assert "11m is known only" in way.windows[2].reason
+    assert "only 11m of data" in way.windows[2].reason
 
 
 def test_a_day_of_log_is_read_only_as_far_as_an_hour_goes(post: Post) -> None:
@@ -192,8 +194,8 @@ def test_counters_that_are_watched_say_what_happened_since(post: Post) -> None:
     way = post.one()
     assert tallies(way) == (None, DeliveryCounts(4, 0, 4), None)
     assert way.windows[1].source is Source.METRICS
-    assert way.windows[0].reason.endswith("mail.prom: 10m from one writing to the next")
-    assert way.windows[2].reason.endswith("mail.prom: 11m is known only")
+    assert way.windows[0].reason.endswith("mail.prom: written only every 10m")
+    assert way.windows[2].reason.endswith("mail.prom: only 11m of data")
     assert way.last_failure == NOW
     assert way.last_success == NOW - 600
 
@@ -293,9 +295,9 @@ def test_a_line_says_what_it_says() -> None:
         (line(0, "INFO", "Processing task: 20261120T094604Z-mail_send-2f72c807 (x)"), None),
         ("\n", None),
     ):
-        assert heard(parse(text.encode(), "mail.log")) == said
-    assert log_among(["/l/queue.log", "/l/mail.log"]) == "/l/mail.log"
-    assert log_among(["/l/queue.log"]) == ""
+        assert parse_mail_event(parse_log_line(text.encode(), "mail.log")) == said
+    assert find_mail_log(["/l/queue.log", "/l/mail.log"]) == "/l/mail.log"
+    assert find_mail_log(["/l/queue.log"]) == ""
 
 
 def test_the_sparkline_has_the_attempts_of_ten_minutes(post: Post) -> None:
@@ -314,10 +316,10 @@ def test_ever_more_names_do_no_harm(post: Post) -> None:
     post.say(attempt(50, "t1"), *(missed(50, f"{chr(97 + n % 26)}{'x' * n}") for n in range(300)))
     post.write_metrics(0, prom({f"m{n}": (n, n, 0) for n in range(600)}))
     seen = post.look()
-    while post.transports._log and post.transports._log.behind:
+    while post.transports._log and post.transports._log.is_behind:
         seen = post.look()
-    assert (len(seen.transports), seen.others) == (FOLLOWED, 600 - FOLLOWED)
-    assert max(len(way.faults) for way in seen.transports) <= FAULTS + 1
+    assert (len(seen.transports), seen.others) == (MAX_TRANSPORTS, 600 - MAX_TRANSPORTS)
+    assert max(len(way.faults) for way in seen.transports) <= MAX_ERROR_PATTERNS + 1
     assert not {"m599", "m0"} <= {way.name for way in seen.transports}
 
 
@@ -343,15 +345,20 @@ def test_mail_that_found_no_transport_is_news_while_it_is_not_known_why() -> Non
     is failing until it is suspended."""
     window = CountWindow("10m", 600, DeliveryCounts(4, 0, 4))
     lately = (CountWindow("1m", 60), window, CountWindow("1h", 3600))
-    seen = Sending((TransportHealth(NOBODY, None, lately), TransportHealth("curl", None, lately)))
+    seen = MailHealth(
+        (TransportHealth(NO_TRANSPORT, None, lately), TransportHealth("curl", None, lately))
+    )
     for routes, health in (
         (None, Health.FAILING),
-        (Routes(("curl",), unknown="Permission denied"), Health.FAILING),
-        (Routes(("curl",), why_not={"curl": "no relay"}), Health.FAILING),
-        (Routes(("curl",), stopped={"curl": Stopped("curl", NOW, "ana")}), Health.OVER),
-        (Routes(("curl",), "curl"), Health.OVER),
+        (MailRoutes(("curl",), unknown="Permission denied"), Health.FAILING),
+        (MailRoutes(("curl",), why_not={"curl": "no relay"}), Health.FAILING),
+        (
+            MailRoutes(("curl",), stopped={"curl": TransportSuspension("curl", NOW, "ana")}),
+            Health.OVER,
+        ),
+        (MailRoutes(("curl",), "curl"), Health.OVER),
     ):
-        nobody, curl = settled(seen, routes).transports
+        nobody, curl = mark_explained(seen, routes).transports
         assert nobody.health(0.5) is health, routes
         stopped = routes is not None and "curl" in routes.stopped
         assert curl.health(0.5) is (Health.SUSPENDED if stopped else Health.FAILING)

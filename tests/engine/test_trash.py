@@ -40,7 +40,7 @@ def spool(tmp_path: Path) -> SpoolFolders:
 @pytest.fixture
 def journal(spool: SpoolFolders) -> Journal:
     """Its journal."""
-    return Journal(f"{spool.desk}/journal", clock=clock)
+    return Journal(f"{spool.staging_dir}/journal", clock=clock)
 
 
 @pytest.fixture(params=["memory", "nftban"])
@@ -58,7 +58,7 @@ def filled(store: Store, payload: str = "") -> None:
         task = Task(ident, "job", State.PENDING, NOW - DAY, description=f"job {number}")
         store.swap(None, replace(task, payload=payload))
     for task in list(store.take(NOW, "a worker", 2)):
-        store.swap(task, verbs.bury(task, "421 try again later", 3))
+        store.swap(task, verbs.give_up_task(task, "421 try again later", 3))
     for task in tasks_in(store, State.PENDING)[:2]:
         store.swap(task, verbs.hold(task, NOW))
 
@@ -67,20 +67,20 @@ def purged(
     store: Store, journal: Journal | None, *states: State, quota: int | None = None
 ) -> Report:
     """What stands in these states put into the trash."""
-    plan = plans.freeze("purge", tasks_in(store, *states), NOW)
+    plan = plans.freeze_plan("purge", tasks_in(store, *states), NOW)
     intent = US._replace(verb="purge")
-    return run_plan.carry_out(store, journal, plan, intent, clock, quota=quota)
+    return run_plan.run_journaled_plan(store, journal, plan, intent, clock, quota=quota)
 
 
-def back(store: Store, journal: Journal | None, now: float = NOW) -> undo.Back:
+def back(store: Store, journal: Journal | None, now: float = NOW) -> undo.UndoPlan:
     """The plan to restore all that lies in the trash."""
-    plan = plans.freeze("restore", trash.lying(store), now)
-    return trash.restore(store, journal, plan, now, RETENTION)
+    plan = plans.freeze_plan("restore", trash.trashed_tasks(store), now)
+    return trash.plan_restore(store, journal, plan, now, RETENTION)
 
 
 def done(store: Store, journal: Journal, plan: Plan) -> Report:
     """Carry a plan out and write it down."""
-    return run_plan.carry_out(store, journal, plan, US._replace(verb=plan.verb), clock)
+    return run_plan.run_journaled_plan(store, journal, plan, US._replace(verb=plan.verb), clock)
 
 
 def stand(store: Store) -> dict[str, tuple[State, bytes]]:
@@ -97,16 +97,16 @@ def test_a_purged_task_goes_back_where_it_was(store: Store, journal: Journal) ->
     filled(store)
     before = stand(store)
     purged(store, journal, *EVERYWHERE)
-    origins = trash.origins(journal, tuple(trash.lying(store)))
+    origins = trash.find_origins(journal, tuple(trash.trashed_tasks(store)))
     report = done(store, journal, back(store, journal).plan)
     states = {ident: state for ident, (state, _) in before.items()}
     assert {ident: origin.state for ident, origin in origins.items()} == states
-    assert {origin.words for origin in origins.values()} == {"purge by ana"}
+    assert {origin.evidence for origin in origins.values()} == {"purge by ana"}
     assert len(report.done) == 6
     assert {ident: state for ident, (state, _) in stand(store).items()} == states
-    done(store, journal, plans.freeze("hold", tasks_in(store, State.DEAD), NOW))
+    done(store, journal, plans.freeze_plan("hold", tasks_in(store, State.DEAD), NOW))
     purged(store, Journal(journal.folder, clock=lambda: NOW + 60), State.HELD)
-    assert {row.end for row in back(store, journal).plan.rows} == {State.HELD}
+    assert {row.target for row in back(store, journal).plan.rows} == {State.HELD}
 
 
 def test_without_a_journal_a_task_says_itself_that_it_was_dead(store: Store) -> None:
@@ -116,17 +116,17 @@ def test_without_a_journal_a_task_says_itself_that_it_was_dead(store: Store) -> 
         for task in tasks_in(store, State.DEAD):
             extra = {"dead_since": str(int(NOW))}
             store.swap(task, None)
-            with store._memory.changed:
+            with store._memory.condition:
                 store._memory.put((task.queue, task.id), replace(task, extra=extra))
     dead = {task.id for task in tasks_in(store, State.DEAD)}
     purged(store, None, *EVERYWHERE)
-    came = trash.origins(None, tuple(trash.lying(store)))
-    ends = {row.id: row.end for row in back(store, None).plan.rows}
+    came = trash.find_origins(None, tuple(trash.trashed_tasks(store)))
+    ends = {row.id: row.target for row in back(store, None).plan.rows}
     assert dead
     assert {ident for ident, end in ends.items() if end is State.DEAD} == dead
     assert {end for ident, end in ends.items() if ident not in dead} == {State.HELD}
-    words = {origin.words for ident, origin in came.items() if ident not in dead}
-    assert words == {"nobody remembers where it stood: it comes back as held"}
+    words = {origin.evidence for ident, origin in came.items() if ident not in dead}
+    assert words == {"former state unknown: restored as held"}
 
 
 def test_a_purge_that_was_killed_is_remembered(spool: SpoolFolders, journal: Journal) -> None:
@@ -135,12 +135,12 @@ def test_a_purge_that_was_killed_is_remembered(spool: SpoolFolders, journal: Jou
     store = NftbanStore(spool, clock)
     filled(store)
     dead = {task.id for task in tasks_in(store, State.DEAD)}
-    plan = plans.freeze("purge", tasks_in(store, State.PENDING, State.DEAD), NOW)
+    plan = plans.freeze_plan("purge", tasks_in(store, State.PENDING, State.DEAD), NOW)
     journal.begin(US._replace(verb="purge"), plan).close()
     for task in tasks_in(store, State.PENDING, State.DEAD):
         store.swap(task, verbs.purge(task, NOW))
     soon, late = back(store, journal), back(store, journal, NOW + 8 * DAY)
-    assert {row.end for row in soon.plan.rows} == {State.PENDING, State.DEAD}
+    assert {row.target for row in soon.plan.rows} == {State.PENDING, State.DEAD}
     assert not soon.held
     assert late.held == dead
 
@@ -156,11 +156,11 @@ def test_a_purge_that_does_not_fit_says_so(store: Store, journal: Journal) -> No
     room = store.size(dead[0]) + store.size(dead[1]) - 1
     report = purged(store, journal, State.DEAD, quota=room)
     assert report.done == (dead[0].id,)
-    assert report.failed == ((dead[1].id, trash.full(room)),)
-    assert "the trash is full" in trash.full(room)
+    assert report.failed == ((dead[1].id, trash.trash_full_message(room)),)
+    assert "the trash is full" in trash.trash_full_message(room)
     assert [task.id for task in tasks_in(store, State.DEAD)] == [dead[1].id]
-    taken = trash.taken(store)
-    assert taken == sum(store.size(task) for task in trash.lying(store)) > 0
+    taken = trash.trash_bytes(store)
+    assert taken == sum(store.size(task) for task in trash.trashed_tasks(store)) > 0
     second = purged(store, journal, State.PENDING, quota=taken)
     assert (len(second.done), len(second.failed)) == (0, 2)
 
@@ -190,7 +190,7 @@ def test_a_purge_with_a_quota_opens_no_file_more(
         opened.append(1)
         return real(*args, **kwargs)  # type: ignore[arg-type]
 
-    room = trash.Room(store, 1 << 20)
+    room = trash.TrashQuota(store, 1 << 20)
     room(tasks_in(store, State.PENDING)[0])
     monkeypatch.setattr(os, "open", counting)
     assert [room(task) for task in tasks_in(store, State.PENDING)] == ["", ""]
@@ -213,11 +213,11 @@ def test_a_payload_lives_as_long_as_its_task_lies_there(
     payload.write_text("hello")
     filled(store, str(payload))
     purged(store, journal, *EVERYWHERE)
-    strange = Path(spool.desk, "trash", "20261120T094115Z-job-000000ff.task")
+    strange = Path(spool.staging_dir, "trash", "20261120T094115Z-job-000000ff.task")
     strange.write_text("no task\n")
-    early = list(trash.discarded(store, NOW + 23 * HOUR, 24))
+    early = list(trash.expired_tasks(store, NOW + 23 * HOUR, 24))
     kept = payload.exists()
-    late = list(trash.discarded(store, NOW + 25 * HOUR, 24))
+    late = list(trash.expired_tasks(store, NOW + 25 * HOUR, 24))
     list(store.swap_all(Move(task, None) for task in late))
     assert (early, kept, len(late)) == ([], True, 6)
     assert not payload.exists()
@@ -232,14 +232,14 @@ def test_a_task_that_is_restored_meanwhile_is_not_swept(
     something in the trash, and again an hour after the last one."""
     store = NftbanStore(spool, clock)
     filled(store)
-    assert not retention.is_due(spool.desk, NOW)
+    assert not retention.is_sweep_due(spool.staging_dir, NOW)
     purged(store, journal, State.DEAD)
-    assert retention.is_due(spool.desk, NOW)
-    retention.mark(spool.desk, "")
-    marked = Path(spool.desk, retention.MARKER).stat().st_mtime
+    assert retention.is_sweep_due(spool.staging_dir, NOW)
+    retention.touch_marker(spool.staging_dir, "")
+    marked = Path(spool.staging_dir, retention.SWEEP_MARKER).stat().st_mtime
     moments = {1: False, HOUR - 1: False, HOUR + 1: True, -DAY: True}
-    assert {at: retention.is_due(spool.desk, marked + at) for at in moments} == moments
-    late = list(trash.discarded(store, NOW + 25 * HOUR, 24))
+    assert {at: retention.is_sweep_due(spool.staging_dir, marked + at) for at in moments} == moments
+    late = list(trash.expired_tasks(store, NOW + 25 * HOUR, 24))
     done(store, journal, back(store, journal).plan)
     outcomes = list(store.swap_all(Move(task, None) for task in late))
     assert len(outcomes) == 2 and all(outcome.error is not None for outcome in outcomes)
@@ -256,13 +256,13 @@ def test_before_images_are_swept_with_the_trash(spool: SpoolFolders, journal: Jo
 
     store = NftbanStore(spool, clock)
     filled(store)
-    op = done(store, journal, plans.freeze("retry", tasks_in(store, State.DEAD), NOW)).op
+    op = done(store, journal, plans.freeze_plan("retry", tasks_in(store, State.DEAD), NOW)).op
     log = {f"{op}.jsonl"}
     assert sweep(23) == (0, {*log, f"{op}.before"})
     assert sweep(25) == (1, log)
     assert sweep(29 * 24) == (0, log)
     assert sweep(31 * 24) == (1, set())
-    pen = journal.begin(US._replace(verb="purge"), plans.freeze("purge", [], NOW))
+    pen = journal.begin(US._replace(verb="purge"), plans.freeze_plan("purge", [], NOW))
     Path(journal.folder, "notes.jsonl").write_text("")
     assert sweep(60 * 24)[0] == 0
     pen.close()

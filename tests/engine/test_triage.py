@@ -6,18 +6,18 @@ from functools import partial
 
 import pytest
 
-from engine.locks.process_stats import ProcessDelta, Vitals
+from engine.locks.process_stats import ProcessDelta, ProcessStats
 from engine.logs import task_events
 from engine.model import LockEvidence, Verdict
 from engine.monitor import lock_diagnosis
 from engine.monitor.lock_diagnosis import (
     Certainty,
     TaskLogSummary,
-    accepts,
-    finding,
-    on_record,
-    runs_before,
-    told,
+    describe_task_log,
+    diagnose_lock,
+    is_success_line,
+    start_rate_before,
+    summarize_task_log,
 )
 from tests.engine.builders import log_line
 
@@ -25,45 +25,45 @@ NOW = 1_795_167_728.0
 a_line = partial(log_line, when=NOW - 60)
 ID = "20261120T022011Z-mail_send-7c01d2ab"
 STUCK = LockEvidence(
-    *(Verdict.STUCK, 4711, NOW - 2820, 2820.0, "PID 4711 lives, but gave no sign of life"),
+    *(Verdict.STUCK, 4711, NOW - 2820, 2820.0, "PID 4711 is alive, no heartbeat"),
     holders=(4711,),
 )
-ASLEEP = Vitals(4711, 100.0, state="S", waits="do_wait", moved=(0, 0))
+ASLEEP = ProcessStats(4711, 100.0, state="S", waits="do_wait", io_bytes=(0, 0))
 STILL, BUSY = ProcessDelta(5.0, 0.0, 0), ProcessDelta(5.0, 3.2, 0)
 
 
 AT_WORK = LockEvidence(Verdict.HELD, 7, age=3.0, reason="PID 7 is at work")
-UNPROVEN = LockEvidence(Verdict.STALE, reason="it names no process", proven=False)
-VERDICTS: tuple[tuple[LockEvidence, Vitals | None, ProcessDelta | None, str, str], ...] = (
-    (STUCK, ASLEEP, STILL, "sure", "for 47 min, and it does nothing: it hangs"),
+UNPROVEN = LockEvidence(Verdict.STALE, reason="it names no process", is_proven=False)
+VERDICTS: tuple[tuple[LockEvidence, ProcessStats | None, ProcessDelta | None, str, str], ...] = (
+    (STUCK, ASLEEP, STILL, "sure", "for 47 min; idle: hung"),
     (STUCK, ASLEEP, BUSY, "doubtful", "but it works: 3.20 s of CPU"),
-    (STUCK, ASLEEP, None, "likely", "gave no sign of life"),
-    (STUCK, ASLEEP, ProcessDelta(5.0, 0.0, None), "likely", "it uses no CPU"),
+    (STUCK, ASLEEP, None, "likely", "PID 4711 is alive, no heartbeat"),
+    (STUCK, ASLEEP, ProcessDelta(5.0, 0.0, None), "likely", "no CPU used"),
     (STUCK, ASLEEP._replace(state="T"), BUSY, "sure", "is stopped by a signal"),
     (STUCK, ASLEEP._replace(state="D"), None, "sure", "waits for a disk or a server"),
-    (STUCK, None, None, "likely", "gave no sign of life"),
-    (STUCK._replace(proven=False), ASLEEP, STILL, "likely", "it hangs"),
-    (*(STUCK._replace(doubt="PID 4711 is this process"), ASLEEP, STILL, "doubtful"),
-     "nobody is signalled: PID 4711 is this process"),
+    (STUCK, None, None, "likely", "PID 4711 is alive, no heartbeat"),
+    (STUCK._replace(is_proven=False), ASLEEP, STILL, "likely", "idle: hung"),
+    (*(STUCK._replace(signal_refusal="PID 4711 is this process"), ASLEEP, STILL, "doubtful"),
+     "no process is signalled: PID 4711 is this process"),
     (*(STUCK._replace(holders=(4712,)), ASLEEP._replace(pid=4712), STILL, "sure"),
      "PID 4712 (left behind by PID 4711)"),
-    (LockEvidence(Verdict.FREE, reason="no lock file"), None, None, "sure", "nobody holds"),
+    (LockEvidence(Verdict.FREE, reason="no lock file"), None, None, "sure", "not held"),
     (LockEvidence(Verdict.STALE, 7, reason="PID 7 is gone"), None, None, "sure", "is gone"),
     (UNPROVEN, None, None, "likely", "it names no process"),
-    (AT_WORK, ASLEEP, None, "sure", "its last sign of life is 3 s old"),
-    (AT_WORK, ASLEEP._replace(pid=7, state="T"), None, "doubtful", "kill -CONT 7 lets it go on"),
+    (AT_WORK, ASLEEP, None, "sure", "last heartbeat 3 s ago"),
+    (AT_WORK, ASLEEP._replace(pid=7, state="T"), None, "doubtful", "kill -CONT 7 resumes it"),
     (*(LockEvidence(Verdict.UNKNOWN, reason="Permission denied"), None, None, "doubtful"),
-     "cannot be told: Permission denied"),
+     "cannot read lock: Permission denied"),
 )  # fmt: skip
 
 
 def test_a_verdict_with_its_certainty() -> None:
     """Each verdict says how sure it is, and why, in one sentence."""
     for evidence, holder, done, certainty, words in VERDICTS:
-        found = finding(evidence, holder, done)
+        found = diagnose_lock(evidence, holder, done)
         assert found.certainty is Certainty(certainty), words
-        assert words in found.words
-        assert found.words.startswith(f"{evidence.verdict.upper()} ({certainty}): ")
+        assert words in found.sentence
+        assert found.sentence.startswith(f"{evidence.verdict.upper()} ({certainty}): ")
 
 
 RESULT = f"MAIL_SEND_RESULT task_id={ID} status"
@@ -83,8 +83,8 @@ NOT_ACCEPTED = [
 
 def test_a_line_says_that_a_mail_was_accepted() -> None:
     """A line that says that it was accepted, sent or completed; what takes that back does not."""
-    assert [text for text in ACCEPTED if not accepts(a_line(text))] == []
-    assert [text for text in NOT_ACCEPTED if accepts(a_line(text))] == []
+    assert [text for text in ACCEPTED if not is_success_line(a_line(text))] == []
+    assert [text for text in NOT_ACCEPTED if is_success_line(a_line(text))] == []
 
 
 def test_once_accepted_a_repeat_is_a_duplicate() -> None:
@@ -96,40 +96,42 @@ def test_once_accepted_a_repeat_is_a_duplicate() -> None:
         a_line(f"{ID}: connection lost", when=NOW - 2600),
         a_line("another: 421 later", when=NOW - 60),
     ]
-    found = told(lines, ID)
+    found = summarize_task_log(lines, ID)
     assert (found.last, found.accepted, found.advice) == (lines[1], lines[0], "hold")
-    words = on_record(found, NOW)
+    words = describe_task_log(found, NOW)
     assert words.startswith(f'"{ID}: 250 2.0.0 Ok" at 08:57:08Z (45 min ago)')
     assert words.endswith("a repeat would be a duplicate")
-    red = on_record(told([a_line(f"{ID} \x1b[31mred")], ID), NOW)
+    red = describe_task_log(summarize_task_log([a_line(f"{ID} \x1b[31mred")], ID), NOW)
     assert red.isprintable() and "[31mred" in red
 
-    assert told([], ID).advice == "release"
-    assert on_record(told([], ID), NOW).startswith("no log speaks of it")
-    assert "the last word: nothing says" in on_record(told([a_line(f"{ID} begun")], ID), NOW)
-    assert on_record(TaskLogSummary(unknown="EACCES"), NOW).startswith("? EACCES: whether a repeat")
+    assert summarize_task_log([], ID).advice == "release"
+    assert describe_task_log(summarize_task_log([], ID), NOW).startswith("no log line mentions it")
+    assert "the last log line: no record" in describe_task_log(
+        summarize_task_log([a_line(f"{ID} begun")], ID), NOW
+    )
+    assert describe_task_log(TaskLogSummary(unknown="EACCES"), NOW).startswith(
+        "? EACCES: unknown whether a repeat"
+    )
 
 
-def a_run(when: float, text: str = "Processing task: {} (mail_send)") -> task_events.Event:
+def a_run(when: float, text: str = "Processing task: {} (mail_send)") -> task_events.TaskEvent:
     """Something that a log says happened."""
-    found = task_events.event(a_line(text.format(ID), when=when))
+    found = task_events.parse_event(a_line(text.format(ID), when=when))
     assert found is not None
     return found
 
 
 def test_how_long_it_would_take() -> None:
-    """The waiting tasks at the rate of the ten minutes before the last sign of life; slow ones by
+    """The waiting tasks at the rate of the ten minutes before the last heartbeat; slow ones by
     the minute. Without half a minute of that time there is no rate, and that is said."""
     silent = NOW - 2820
     before = [a_run(silent - second) for second in range(590, 0, -10)]
     mail = [a_run(silent - 5, "MAIL_SEND_ATTEMPT task_id={} attempt=1 transport=postfix")]
-    rate = runs_before([a_run(silent - 700), *before, *mail, a_run(NOW - 60)], silent)
+    rate = start_rate_before([a_run(silent - 700), *before, *mail, a_run(NOW - 60)], silent)
     assert rate == pytest.approx(59 / 600)
     for ago in ([], [20.0], [-10.0, -20.0]):
-        assert runs_before([a_run(NOW - seconds) for seconds in ago], NOW) is None
-    assert lock_diagnosis.flows_again(182, 7.1) == (
-        "it would flow again at about 7.1/s, as it did before, about 25 s until all is through"
-    )
-    assert "0.9 a minute" in lock_diagnosis.flows_again(0, 0.015)
-    assert "through" not in lock_diagnosis.flows_again(0, 0.015)
-    assert lock_diagnosis.flows_again(34, None).startswith("? the rate")
+        assert start_rate_before([a_run(NOW - seconds) for seconds in ago], NOW) is None
+    assert lock_diagnosis.describe_drain_rate(182, 7.1) == "would drain at 7.1/s, 25 s"
+    assert "0.9/min" in lock_diagnosis.describe_drain_rate(0, 0.015)
+    assert lock_diagnosis.describe_drain_rate(0, 0.015).endswith("/min")
+    assert lock_diagnosis.describe_drain_rate(34, None).startswith("drain rate unknown")

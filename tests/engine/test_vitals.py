@@ -11,15 +11,15 @@ from pathlib import Path
 
 from engine.locks import process_stats
 from engine.locks.process_stats import (
-    FILES,
-    Files,
-    Proc,
+    MAX_FILES,
+    OpenFiles,
     ProcessDelta,
-    Vitals,
-    between,
-    doing,
-    facts,
-    take,
+    ProcessStats,
+    ProcReader,
+    describe_state,
+    list_facts,
+    read_stats,
+    stats_delta,
 )
 from tests.engine.lockers import INNOCENT, Child, said, tell
 
@@ -49,13 +49,13 @@ child.kill()
 """
 
 
-def each(seconds: float = 5.0) -> Proc:
+def each(seconds: float = 5.0) -> ProcReader:
     """The real /proc, read each so many seconds."""
     moments = count(10_000.0, seconds)
-    return Proc(clock=lambda: next(moments))
+    return ProcReader(clock=lambda: next(moments))
 
 
-def until(look: Callable[[], Vitals], state: str) -> Vitals:
+def until(look: Callable[[], ProcessStats], state: str) -> ProcessStats:
     """The first look that finds a process in a state; the kernel needs a moment for that."""
     for _ in range(100_000):
         seen = look()
@@ -65,9 +65,9 @@ def until(look: Callable[[], Vitals], state: str) -> Vitals:
     raise AssertionError(f"never {state}: {seen}")
 
 
-def a_reading(**fields: object) -> Vitals:
+def a_reading(**fields: object) -> ProcessStats:
     """A process that sleeps; only what is named matters."""
-    usual = Vitals(4711, 100.0, state="S", started=50, moved=(0, 0), waits="do_wait")
+    usual = ProcessStats(4711, 100.0, state="S", started=50, io_bytes=(0, 0), waits="do_wait")
     return usual._replace(**fields)  # type: ignore[arg-type]
 
 
@@ -78,18 +78,18 @@ def test_one_that_is_at_work(tmp_path: Path, start: Start) -> None:
     """What it used and moved between two readings is told, and that it works."""
     child = start(BUSY.format(cpu=0.2, bytes=1_000_000), str(tmp_path / "out"))
     assert said(child) == "ready"
-    proc = Proc(clock=iter((100.0, 102.0)).__next__)
+    proc = ProcReader(clock=iter((100.0, 102.0)).__next__)
     before = process_stats._read(child.pid, proc)
     tell(child)
     assert said(child) == "done"
-    done = between(before, process_stats._read(child.pid, proc))
+    done = stats_delta(before, process_stats._read(child.pid, proc))
     assert done is not None
     assert done.seconds == 2.0
     assert 0.1 <= done.cpu <= 2.0
-    assert done.moved is not None and done.moved >= 1_000_000
-    assert done.works
-    assert "s of CPU" in process_stats.pace(done)
-    assert "KiB read and written in the last 2 s" in process_stats.pace(done)
+    assert done.io_bytes is not None and done.io_bytes >= 1_000_000
+    assert done.is_working
+    assert "s of CPU" in process_stats.describe_activity(done)
+    assert "KiB read and written in the last 2 s" in process_stats.describe_activity(done)
 
 
 def test_a_process_sleeps_is_stopped_and_ends(start: Start) -> None:
@@ -97,35 +97,40 @@ def test_a_process_sleeps_is_stopped_and_ends(start: Start) -> None:
     SIGSTOP is told apart from sleep. A zombie has ended; once it is waited for it is gone."""
     child, proc = start(INNOCENT), each()
     assert said(child) == "ready"
-    before = until(lambda: take(child.pid, proc=proc), "S")
-    done = between(before, take(child.pid, proc=proc))
+    before = until(lambda: read_stats(child.pid, proc=proc), "S")
+    done = stats_delta(before, read_stats(child.pid, proc=proc))
     assert done is not None
-    assert (done.cpu, done.moved, done.works) == (0.0, 0, False)
-    assert doing(before).startswith("sleeps")
-    assert "no CPU, nothing read or written in the last" in process_stats.pace(done)
+    assert (done.cpu, done.io_bytes, done.is_working) == (0.0, 0, False)
+    assert describe_state(before).startswith("sleeps")
+    assert "no CPU, nothing read or written in the last" in process_stats.describe_activity(done)
     child.send_signal(signal.SIGSTOP)
     os.waitpid(child.pid, os.WUNTRACED)
-    seen = take(child.pid)
-    assert process_stats.is_stopped(seen) and doing(seen) == "is stopped by a signal"
+    seen = read_stats(child.pid)
+    assert process_stats.is_stopped(seen) and describe_state(seen) == "is stopped by a signal"
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert doing(take(child.pid)) == "has ended, and nobody has waited for it"
+    assert (
+        describe_state(read_stats(child.pid))
+        == "has exited, but its parent has not reaped it (zombie)"
+    )
     child.wait()
-    assert facts(take(child.pid), None) == (("it does", f"? PID {child.pid}: it is gone"),)
+    assert list_facts(read_stats(child.pid), None) == (
+        ("it does", f"? PID {child.pid}: it has exited"),
+    )
 
 
 def test_one_with_children(start: Start) -> None:
     """Its children and what they do are told, by PID, command and age."""
     parent = start(PARENT)
     pid = int(said(parent))
-    seen = take(parent.pid)
+    seen = read_stats(parent.pid)
     tell(parent)
     parent.wait()
-    assert not isinstance(seen.kin, str)
-    assert [(child.pid, child.command) for child in seen.kin] == [
+    assert not isinstance(seen.descendants, str)
+    assert [(child.pid, child.command) for child in seen.descendants] == [
         (pid, "sh -c echo ready; read answer")
     ]
-    told = dict(facts(seen, None))["children"]
+    told = dict(list_facts(seen, None))["children"]
     assert told.startswith(f"PID {pid} sh -c echo ready; read answer, ")
     assert " old: " in told
 
@@ -137,17 +142,20 @@ def test_files_below_the_spool(tmp_path: Path, start: Start) -> None:
     lock.touch()
     child = start(INNOCENT, str(lock))
     assert said(child) == "ready"
-    here, elsewhere = take(child.pid, str(tmp_path)).files, take(child.pid, "/nowhere").files
-    assert isinstance(here, Files)
+    here, elsewhere = (
+        read_stats(child.pid, str(tmp_path)).files,
+        read_stats(child.pid, "/nowhere").files,
+    )
+    assert isinstance(here, OpenFiles)
     assert (here.amount, here.below, here.more) == (4, ("run/queue.lock",), False)
-    assert isinstance(elsewhere, Files)
+    assert isinstance(elsewhere, OpenFiles)
     assert elsewhere.below == ()
 
 
 # ---- what is hidden, foreign, or too much
 
 
-def refusing(*endings: str) -> Proc:
+def refusing(*endings: str) -> ProcReader:
     """The real /proc, but for files that we are not let at."""
 
     def guarded(look: Callable[[str], object]) -> Callable[[str], object]:
@@ -158,41 +166,41 @@ def refusing(*endings: str) -> Proc:
 
         return guard
 
-    real = process_stats.REAL
+    real = process_stats.REAL_PROC
     parts = (guarded(real.read), guarded(real.names), guarded(real.link))
-    return Proc(*parts, each().clock)  # type: ignore[arg-type]
+    return ProcReader(*parts, each().clock)  # type: ignore[arg-type]
 
 
 def test_a_hidden_value_is_unknown_with_its_reason() -> None:
     """Another user's I/O, files and children are `?`, and why; what is known is told."""
     proc = refusing("/io", "/fd", "/task", "/wchan")
-    before, now = take(os.getpid(), proc=proc), take(os.getpid(), proc=proc)
-    told = dict(facts(now, between(before, now)))
+    before, now = read_stats(os.getpid(), proc=proc), read_stats(os.getpid(), proc=proc)
+    told = dict(list_facts(now, stats_delta(before, now)))
     assert told["open files"] == told["children"] == "? permission denied"
-    assert "what it read and wrote is hidden from us (permission denied)" in told["lately"]
+    assert "I/O unknown (permission denied)" in told["lately"]
     assert told["it does"] in ("runs", "sleeps")
-    hidden = take(os.getpid(), proc=refusing("/stat"))
-    assert facts(hidden, None) == (("it does", f"? PID {os.getpid()}: permission denied"),)
+    hidden = read_stats(os.getpid(), proc=refusing("/stat"))
+    assert list_facts(hidden, None) == (("it does", f"? PID {os.getpid()}: permission denied"),)
 
 
 def test_many_open_files_are_capped() -> None:
     """Not more than some hundred are looked at, and it is said how many there are."""
-    proc = process_stats.REAL._replace(
+    proc = process_stats.REAL_PROC._replace(
         names=lambda path: [str(n) for n in range(5000)] if path.endswith("fd") else [],
         link=lambda path: f"/spool/{int(path.rpartition('/')[2])}",
     )
-    files = take(os.getpid(), "/spool", proc).files
-    assert isinstance(files, Files)
-    assert (files.amount, len(files.below), files.more) == (5000, FILES, True)
-    told = dict(facts(a_reading(files=files), None))["open files"]
-    assert told.startswith(f"5,000, of which {FILES} were looked at; below the spool: 0, 1, 2, 3")
-    assert told.endswith(f"and {FILES - 4} more")
+    files = read_stats(os.getpid(), "/spool", proc).files
+    assert isinstance(files, OpenFiles)
+    assert (files.amount, len(files.below), files.more) == (5000, MAX_FILES, True)
+    told = dict(list_facts(a_reading(files=files), None))["open files"]
+    assert told.startswith(f"5,000 ({MAX_FILES} examined); in the spool: 0, 1, 2, 3")
+    assert told.endswith(f"and {MAX_FILES - 4} more")
 
 
 def test_foreign_words_are_inert() -> None:
     """A command line, a path or a symbol acts on no terminal."""
     red = "\x1b[31mred"
-    proc = Proc(
+    proc = ProcReader(
         read=lambda path: {
             "stat": b"7 (x) S 1 1 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 5 0",
             "cmdline": red.encode(),
@@ -203,7 +211,7 @@ def test_foreign_words_are_inert() -> None:
         names=lambda path: ["7"],
         link=lambda path: f"/spool/{red}",
     )
-    text = "".join(words for _, words in facts(take(7, "/spool", proc), None))
+    text = "".join(words for _, words in list_facts(read_stats(7, "/spool", proc), None))
     assert "[31mred" in text
     assert text.isprintable()
 
@@ -216,35 +224,38 @@ def test_cpu_and_io_between_two_readings() -> None:
     nor does waking up now and then. Too close to one another, or of two processes, two readings say
     nothing of what was done."""
     hz = os.sysconf("SC_CLK_TCK")
-    old = a_reading(pid=8, cpu=500 * hz, moved=(7, 7))
-    young = a_reading(pid=9, started=9999, cpu=2 * hz, moved=(100, 50))
-    before, now = a_reading(when=90.0, kin=(old,)), a_reading(when=100.0, kin=(old, young))
+    old = a_reading(pid=8, cpu=500 * hz, io_bytes=(7, 7))
+    young = a_reading(pid=9, started=9999, cpu=2 * hz, io_bytes=(100, 50))
+    before, now = (
+        a_reading(when=90.0, descendants=(old,)),
+        a_reading(when=100.0, descendants=(old, young)),
+    )
 
-    assert between(before, now) == ProcessDelta(10.0, 2.0, 150)
+    assert stats_delta(before, now) == ProcessDelta(10.0, 2.0, 150)
     for other in (
         a_reading(when=99.9),
         a_reading(when=90.0, started=49),
-        a_reading(when=90.0, unknown="it is gone"),
+        a_reading(when=90.0, unknown="it has exited"),
     ):
-        assert between(other, a_reading()) is None
+        assert stats_delta(other, a_reading()) is None
     for done, works in (
         (ProcessDelta(5.0, 0.05, 400), False),
         (ProcessDelta(5.0, 0.2, 0), True),
         (ProcessDelta(5.0, 0.0, 5 * 65536), True),
         (ProcessDelta(5.0, 0.0, None), False),
     ):
-        assert done.works is works
+        assert done.is_working is works
 
 
 def test_the_state_in_words() -> None:
     """The kernel's letters and symbols are told in words, and kept where there is no word."""
-    disk = "waits for a disk or a server, and hears no signal meanwhile (io_schedule)"
+    disk = "waits for a disk or a server, no signal can end it (io_schedule)"
     for fields, words in (
         ({}, "sleeps, waits for a child to end (do_wait)"),
         ({"waits": "new_in_7_1"}, "sleeps, waits in the kernel (new_in_7_1)"),
         ({"waits": ""}, "sleeps"),
         ({"state": "D", "waits": "io_schedule"}, disk),
         ({"state": "R"}, "runs"),
-        ({"state": "Q"}, "is in the state Q"),
+        ({"state": "Q"}, "is in state Q"),
     ):
-        assert doing(a_reading(**fields)).startswith(words)
+        assert describe_state(a_reading(**fields)).startswith(words)

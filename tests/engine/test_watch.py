@@ -28,7 +28,7 @@ MOST = Path("/proc/sys/fs/inotify/max_queued_events")
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to be heard, by watches that end soon."""
-    monkeypatch.setattr(folder_watch, "CHECK", 0.1)
+    monkeypatch.setattr(folder_watch, "CHECK_SECONDS", 0.1)
     made = tmp_path / "pending"
     made.mkdir()
     return made
@@ -77,8 +77,8 @@ def test_a_changed_file_is_reported_by_its_name(folder: Path, what: str) -> None
 
 def test_a_change_of_the_folder_itself_may_change_any_name(folder: Path) -> None:
     """A folder whose mode changed, or that was removed, is reported as lost."""
-    assert events_of(folder, lambda: folder.chmod(0o700)).lost
-    assert events_of(folder, folder.rmdir).lost
+    assert events_of(folder, lambda: folder.chmod(0o700)).are_lost
+    assert events_of(folder, folder.rmdir).are_lost
 
 
 @contextmanager
@@ -227,7 +227,7 @@ class Tower:
         """A store whose bell says the next of it, and then nothing more."""
         self.opened += 1
         store = MemoryStore()
-        store.doorbell = ChangeSource(wait=self._wait)
+        store.changes = ChangeSource(wait=self._wait)
         return store
 
     def _wait(self, seconds: float) -> Collection[str] | None:
@@ -242,7 +242,7 @@ class Tower:
 
 def told_by(tower: Tower, count: int) -> list[set[str] | str]:
     """The first news of a change source."""
-    with following(tower.open().doorbell, tower.open) as told:
+    with following(tower.open().changes, tower.open) as told:
         return [told.next() for _ in range(count)]
 
 
@@ -257,7 +257,7 @@ def test_after_a_failed_change_source_everything_is_scanned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """After a bell failed everything is looked at, and once more when it is heard again."""
-    monkeypatch.setattr(folder_watch, "RETRY", 0.0)
+    monkeypatch.setattr(folder_watch, "RETRY_SECONDS", 0.0)
     tower = Tower((), {"one"}, Unavailable("locked"), (), {"two"})
     assert told_by(tower, 4) == [{"one"}, EVERYTHING, EVERYTHING, {"two"}]
     assert tower.opened == 3

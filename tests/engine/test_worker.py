@@ -14,15 +14,22 @@ import pytest
 
 from engine import verbs
 from engine.locks import queue_lock
-from engine.locks.token_buckets import Buckets
+from engine.locks.token_buckets import TokenBuckets
 from engine.model import Missing, Problem, State, Task
-from engine.policy import Rate, RetryPolicy, contract, shipped
-from engine.store import Store, Unavailable, Wants, anything
+from engine.policy import Rate, RetryPolicy, contract_retries, shipped_retries
+from engine.store import ClaimFilter, Store, Unavailable, accept_all
 from engine.stores.memory import MemoryStore, MemoryTasks
 from engine.stores.nftban import NftbanStore
 from engine.system import files
-from engine.work.handlers import CONTRACT_KINDS, Context, Failed, Fatal, Handler, Later, Retry
-from engine.work.worker import RELIST, RESCUING, SLACK, Run, Services, Worker
+from engine.work.handlers import CONTRACT_KINDS, Context, Failed, Fatal, Handler, Postponed, Retry
+from engine.work.worker import (
+    HANDLER_GRACE_SECONDS,
+    RESCAN_INTERVAL_SECONDS,
+    RESCUE_INTERVAL_SECONDS,
+    Worker,
+    WorkerResult,
+    WorkerServices,
+)
 from tests.engine.builders import NOW, Clock, new_spool
 
 PATIENCE = 60.0
@@ -51,10 +58,10 @@ class WorkQueue:
     ) -> Worker:
         """A worker on these tasks, or on those of another store."""
         services |= {"log": lambda *line: self.log.append(line)}
-        services |= {"tally": lambda name: self.tallies.update([name])}
-        given = store or MemoryStore(self.memory), handled, retry or contract()
+        services |= {"add_count": lambda name: self.tallies.update([name])}
+        given = store or MemoryStore(self.memory), handled, retry or contract_retries()
         about = {"owner": "the worker", "lock": lock, "concurrency": concurrency}
-        return Worker(*given, **about, services=Services(**services), clock=self.clock)  # type: ignore[arg-type]
+        return Worker(*given, **about, services=WorkerServices(**services), clock=self.clock)  # type: ignore[arg-type]
 
     def add(self, kind: str = "job", number: int = 1, **changes: object) -> Task:
         """A pending task, as it is seen."""
@@ -65,13 +72,13 @@ class WorkQueue:
 
     def now(self, task: Task) -> Task:
         """The task as it is now."""
-        (item,) = self.store.look({task.id})
+        (item,) = self.store.scan({task.id})
         assert isinstance(item, Task)
         return item
 
     def tasks(self) -> dict[str, State]:
         """The state of every task, by id."""
-        return {item.id: item.state for item in self.store.look() if isinstance(item, Task)}
+        return {item.id: item.state for item in self.store.scan() if isinstance(item, Task)}
 
     def logged(self, text: str) -> list[str]:
         """The lines of the log that contain a text."""
@@ -114,7 +121,7 @@ def test_a_task_that_succeeds_leaves_the_queue(queue: WorkQueue) -> None:
     assert given == stored
     assert (given.state, given.payload) == (State.ACTIVE, "/some/where")
     assert given.lease is not None and given.lease.owner == "the worker"
-    assert (queue.tasks(), run) == ({}, Run(done=1, failed=0))
+    assert (queue.tasks(), run) == ({}, WorkerResult(done=1, failed=0))
     assert queue.tallies == {"processed_total": 1}
     assert queue.log == [
         ("INFO", f"Processing task: {task.id} (job: job 1)"),
@@ -124,7 +131,7 @@ def test_a_task_that_succeeds_leaves_the_queue(queue: WorkQueue) -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "waits"), [(contract(), [60, 120, 240]), (shipped(), [60, 120])]
+    ("policy", "waits"), [(contract_retries(), [60, 120, 240]), (shipped_retries(), [60, 120])]
 )
 def test_a_task_that_fails_waits_longer_each_time_and_is_given_up(
     queue: WorkQueue, policy: RetryPolicy, waits: list[int]
@@ -171,9 +178,9 @@ ENDS: dict[str, tuple[Exception | None, int, State, float, int, str, str]] = {
     "long": (Failed("x" * 500), 0, State.PENDING, 60, 1, "x" * 200, RETRIED),
     "empty": (Failed(""), 0, State.PENDING, 60, 1, "", RETRIED),
     "no handler": (None, 0, State.PENDING, 60, 1, "Unknown task type: job", RETRIED),
-    "not begun": (*(Later(NOW + 90, "no token for $here"), 0, State.PENDING, 90, 0),
+    "not begun": (*(Postponed(NOW + 90, "no token for $here"), 0, State.PENDING, 90, 0),
      *("waits: no token for _here", "waits: no token for _here")),
-    "not begun, due before now": (*(Later(0.0, "not now"), 0, State.PENDING, 1, 0,
+    "not begun, due before now": (*(Postponed(0.0, "not now"), 0, State.PENDING, 1, 0,
      "waits: not now", "waits: not now"), ),
 }  # fmt: skip
 
@@ -185,8 +192,8 @@ def test_an_error_of_a_handler_decides_what_becomes_of_its_task(queue: WorkQueue
     error, before, state, wait, attempts, stored, line = ENDS[end]
     task, other = queue.add(attempts=before), queue.add("other", 2)
     handled = {"other": does} | ({"job": fails(error)} if error else {})
-    run = queue.worker(handled).work(until_idle=True)
-    now, later = queue.now(task), isinstance(error, Later)
+    run = queue.worker(handled).process_all(until_idle=True)
+    now, later = queue.now(task), isinstance(error, Postponed)
     assert (now.state, now.attempts, now.error, now.lease) == (state, attempts, stored, None)
     assert state is State.DEAD or now.due == NOW + wait
     assert other.id not in queue.tasks()
@@ -203,7 +210,7 @@ def test_a_task_that_left_meanwhile_is_left_alone(queue: WorkQueue) -> None:
     """A task that is not as it was claimed any more has no outcome; only the run reports it."""
 
     def handler(task: Task, context: Context) -> None:
-        queue.store.swap(task, verbs.bury(task, "another's word", 1))
+        queue.store.swap(task, verbs.give_up_task(task, "another's word", 1))
 
     task = queue.add()
     run = queue.worker({"job": handler}).process_next()
@@ -228,7 +235,7 @@ def test_one_run_does_one_task_and_until_idle_all(queue: WorkQueue) -> None:
     tasks = [queue.add(number=number) for number in (1, 2, 3)]
     assert queue.worker({"job": handler}, concurrency=4).process_next().done == 1
     assert sorted(queue.tasks()) == [tasks[1].id, tasks[2].id, later.id]
-    assert queue.worker({"job": handler}).work(until_idle=True).done == 3
+    assert queue.worker({"job": handler}).process_all(until_idle=True).done == 3
     assert queue.tasks() == {later.id: State.PENDING}
 
 
@@ -237,7 +244,7 @@ def test_a_contract_kind_without_handler_is_never_claimed() -> None:
     for kind in sorted(CONTRACT_KINDS):
         queue = WorkQueue()
         waiting, behind = queue.add(kind), queue.add("zebra")
-        run = queue.worker({"zebra": does}).work(until_idle=True)
+        run = queue.worker({"zebra": does}).process_all(until_idle=True)
         assert queue.now(waiting) == waiting
         assert behind.id not in queue.tasks()
         assert run.refused == {kind: "no handler configured"}
@@ -271,7 +278,7 @@ def test_a_contract_kind_never_runs_beside_itself() -> None:
             queue.add(kind, number)
             queue.add("zebra", number)
         worker = queue.worker({kind: handler, "zebra": handler}, concurrency=4)
-        run = worker.work(until_idle=True)
+        run = worker.process_all(until_idle=True)
         assert (run.done, run.failed) == (6, 0)
         assert handler.most == {kind: 1, "zebra": 3}
 
@@ -284,7 +291,7 @@ def test_no_more_run_than_there_is_room_for() -> None:
         for number in range(3 * room):
             queue.add(number=number)
         worker = queue.worker({"job": handler}, concurrency=concurrency, slots=slots)
-        run = worker.work(until_idle=True)
+        run = worker.process_all(until_idle=True)
         assert (run.done, run.failed, handler.most) == (3 * room, 0, {"job": room})
 
 
@@ -295,17 +302,17 @@ def test_an_empty_bucket_holds_up_only_its_kind(queue: WorkQueue, tmp_path: Path
     """When one kind has no token left, its tasks wait until there is one, and those of other kinds
     go on."""
     rates = {"mail": Rate(per_hour=60, burst=1)}
-    limits = Buckets(str(tmp_path / "buckets"), rates, queue.clock)
+    limits = TokenBuckets(str(tmp_path / "buckets"), rates, queue.clock)
     for number in (1, 2):
         queue.add("mail", number)
         queue.add("zebra", number)
     worker = queue.worker({"mail": does, "zebra": does}, limits=limits)
-    run = worker.work(until_idle=True)
+    run = worker.process_all(until_idle=True)
     assert run.done == 3
     assert list(queue.tasks()) == ["20261120T094115Z-mail-00000002"]
     assert (run.refused, run.token_at) == ({"mail": "no token"}, NOW + 60)
     queue.clock.now += 60
-    assert worker.work(until_idle=True).done == 4
+    assert worker.process_all(until_idle=True).done == 4
     assert queue.tasks() == {}
 
 
@@ -336,7 +343,7 @@ def test_a_token_lost_to_a_rival_costs_no_attempt(queue: WorkQueue) -> None:
     task is given back uncounted, and its handler never ran."""
     task = queue.add()
     handled = {"job": fails(Failed("ran"))}
-    run = queue.worker(handled, limits=Contested()).work(until_idle=True)
+    run = queue.worker(handled, limits=Contested()).process_all(until_idle=True)
     assert replace(queue.now(task), rev=task.rev) == task
     assert (run.done, run.failed) == (0, 0)
     full = Contested(OSError(28, "No space left on device"))
@@ -350,7 +357,7 @@ def test_the_error_of_an_attempt_is_not_lost_by_waiting(queue: WorkQueue) -> Non
     real = "rejected_550: no such user"
     for number, before, after in ((1, "waits: no host", "waits: no token"), (2, real, real)):
         task = queue.add(number=number, error=before, attempts=2)
-        queue.worker({"job": fails(Later(NOW + 90, "no token"))}).process_next()
+        queue.worker({"job": fails(Postponed(NOW + 90, "no token"))}).process_next()
         assert (queue.now(task).error, queue.now(task).attempts) == (after, 2)
 
 
@@ -358,7 +365,7 @@ def test_a_run_for_one_task_goes_on_to_one_that_can_be_done(queue: WorkQueue) ->
     """A task that a timer's run gives back was not eligible: it does the next that is, no more."""
     waiting = [queue.add("mail", n) for n in (1, 2)]
     left = [queue.add("zebra", n) for n in (1, 2)]
-    handled = {"mail": fails(Later(NOW + 60, "no token")), "zebra": does}
+    handled = {"mail": fails(Postponed(NOW + 60, "no token")), "zebra": does}
     run = queue.worker(handled).process_next()
     assert (run.done, run.failed, run.refused) == (1, 0, {"mail": "no token"})
     assert [queue.now(task).due for task in waiting] == [NOW + 60, NOW + 60]
@@ -386,11 +393,14 @@ def test_a_gate_that_says_when_it_opens_is_asked_again_then(queue: WorkQueue) ->
     """A worker scans again at that moment, and not later."""
     queue.add("mail")
     answers = [("no token for transport curl", NOW), ("", None)]
-    shut = queue.worker({"mail": does}, gate=lambda kind: answers[0]).work(until_idle=True)
+    shut = queue.worker({"mail": does}, gate=lambda kind: answers[0]).process_all(until_idle=True)
     worker: Worker = queue.worker(
         {"mail": lambda task, context: worker.stop()}, gate=lambda kind: answers.pop(0)
     )
-    assert [(run.done, run.token_at) for run in (shut, worker.work())] == [(0, NOW), (1, None)]
+    assert [(run.done, run.token_at) for run in (shut, worker.process_all())] == [
+        (0, NOW),
+        (1, None),
+    ]
 
 
 # ---- the claims of dead workers, and the lock
@@ -414,7 +424,7 @@ def test_orphans_are_rescued_once(queue: WorkQueue, tmp_path: Path) -> None:
     third, lock_file = queue.add(number=3), tmp_path / "queue.lock"
     list(queue.store.take(NOW, "the dead", 1))
     lock_file.write_text("4194303\n0\n")
-    with queue_lock.acquire(str(lock_file), 1200.0) as lock:
+    with queue_lock.acquire_lock(str(lock_file), 1200.0) as lock:
         queue.worker({"job": does}, lock=lock).process_next()
     assert queue.now(third).error == "worker ended while it ran: PID 4194303 is gone"
 
@@ -429,11 +439,11 @@ def test_a_worker_that_lost_its_lock_touches_nothing(queue: WorkQueue, tmp_path:
         path.write_text("4711\n0\n")
 
     first, second = queue.add(number=1), queue.add(number=2)
-    with queue_lock.acquire(str(path), 1200.0) as lock:
-        run = queue.worker({"job": handler}, lock=lock).work(until_idle=True)
-        again = queue.worker({"job": does}, lock=lock).work(until_idle=True)
+    with queue_lock.acquire_lock(str(path), 1200.0) as lock:
+        run = queue.worker({"job": handler}, lock=lock).process_all(until_idle=True)
+        again = queue.worker({"job": does}, lock=lock).process_all(until_idle=True)
     assert queue.tasks() == {first.id: State.ACTIVE, second.id: State.PENDING}
-    assert "taken away" in run.lost and again.lost
+    assert "replaced or removed" in run.lost and again.lost
     assert (run.done, run.failed, again.done) == (0, 0, 0)
     assert queue.tallies == {}
     assert [level for level, text in queue.log if "stopping" in text] == ["ALERT", "ALERT"]
@@ -447,14 +457,16 @@ def test_the_lock_is_renewed_while_it_works(queue: WorkQueue, tmp_path: Path) ->
     given: list[tuple[str, tuple[int, ...]]] = []
 
     def handler(task: Task, context: Context) -> None:
-        given.append((path.read_text().split("\n")[1], context.inherit))
-        queue.clock.now += queue_lock.RENEWAL
+        given.append((path.read_text().split("\n")[1], context.inherited_fds))
+        queue.clock.now += queue_lock.HEARTBEAT_SECONDS
 
     for number in (1, 2, 3):
         queue.add(number=number)
-    with queue_lock.acquire(str(path), 1200.0, queue.clock) as lock:
-        queue.worker({"job": handler}, lock=lock).work(until_idle=True)
-        assert given == [(str(int(NOW + n * queue_lock.RENEWAL)), (lock.fd,)) for n in range(3)]
+    with queue_lock.acquire_lock(str(path), 1200.0, queue.clock) as lock:
+        queue.worker({"job": handler}, lock=lock).process_all(until_idle=True)
+        assert given == [
+            (str(int(NOW + n * queue_lock.HEARTBEAT_SECONDS)), (lock.fd,)) for n in range(3)
+        ]
 
 
 def test_a_hanging_handler_lets_the_lock_grow_old(queue: WorkQueue, tmp_path: Path) -> None:
@@ -467,7 +479,7 @@ def test_a_hanging_handler_lets_the_lock_grow_old(queue: WorkQueue, tmp_path: Pa
         assert release.wait(PATIENCE)
 
     def passes(task: Task, context: Context) -> None:
-        queue.clock.now += 5 + SLACK + queue_lock.RENEWAL
+        queue.clock.now += 5 + HANDLER_GRACE_SECONDS + queue_lock.HEARTBEAT_SECONDS
         stamps.append(path.read_text().split("\n")[1])
         if len(stamps) == 3:
             release.set()
@@ -477,9 +489,9 @@ def test_a_hanging_handler_lets_the_lock_grow_old(queue: WorkQueue, tmp_path: Pa
         queue.add("passing", number)
     handled: dict[str, Handler] = {"hanging": hangs, "passing": passes}
     limits: dict[str, Any] = {"slots": {"passing": 1}, "timeouts": {"hanging": 5.0}}
-    with queue_lock.acquire(str(path), 1200.0, queue.clock) as lock:
+    with queue_lock.acquire_lock(str(path), 1200.0, queue.clock) as lock:
         worker = queue.worker(handled, lock=lock, concurrency=2, **limits)
-        assert worker.work(until_idle=True).done == 4
+        assert worker.process_all(until_idle=True).done == 4
     assert stamps == [str(int(NOW))] * 3
 
 
@@ -493,31 +505,31 @@ def test_stop_finishes_what_runs_and_a_second_stop_cancels_it(queue: WorkQueue) 
 
     def handler(task: Task, context: Context) -> None:
         worker.stop()
-        assert not context.cancelled()
+        assert not context.is_cancelled()
         if task is not first:
             worker.stop()
-            raise Failed("stopped" if context.cancelled() else "not cancelled")
+            raise Failed("stopped" if context.is_cancelled() else "not cancelled")
 
     first, second = queue.add(number=1), queue.add(number=2)
     worker = queue.worker({"job": does})
     worker.stop()
-    assert worker.work() == Run()
+    assert worker.process_all() == WorkerResult()
     assert queue.tasks() == {first.id: State.PENDING, second.id: State.PENDING}
 
     worker = queue.worker({"job": lambda task, context: worker.stop()})
-    assert worker.work() == Run(done=1)
+    assert worker.process_all() == WorkerResult(done=1)
     assert queue.tasks() == {second.id: State.PENDING}
 
     worker = queue.worker({"job": handler})
-    run, now = worker.work(), queue.now(second)
+    run, now = worker.process_all(), queue.now(second)
     assert (now.state, now.error, now.attempts) == (State.PENDING, "stopped", 1)
     assert (run.done, run.failed) == (0, 1)
 
 
-def started(worker: Worker) -> tuple[threading.Thread, list[Run]]:
+def started(worker: Worker) -> tuple[threading.Thread, list[WorkerResult]]:
     """A worker that works on a thread of its own until stopped, and its runs."""
-    runs: list[Run] = []
-    thread = threading.Thread(target=lambda: runs.append(worker.work()))
+    runs: list[WorkerResult] = []
+    thread = threading.Thread(target=lambda: runs.append(worker.process_all()))
     thread.start()
     return thread, runs
 
@@ -528,11 +540,11 @@ def test_a_waiting_worker_is_woken_by_a_change(queue: WorkQueue) -> None:
     worker = queue.worker({"job": lambda task, context: done.set()})
     thread, runs = started(worker)
     queue.add()
-    worker.ring()
+    worker.wake()
     assert done.wait(PATIENCE)
     worker.stop()
     thread.join(PATIENCE)
-    assert runs == [Run(done=1)]
+    assert runs == [WorkerResult(done=1)]
     assert queue.tasks() == {}
 
 
@@ -560,19 +572,19 @@ def test_an_unreachable_store_is_waited_for(queue: WorkQueue, tmp_path: Path) ->
     # Housekeeping comes after the scan for orphans and before the first claim.
     vanish = partial(pending.rename, tmp_path / "away")
     handled: dict[str, Handler] = {"job": lambda task, context: done.set()}
-    worker = queue.worker(handled, store=store, retire=vanish)
+    worker = queue.worker(handled, store=store, apply_retention=vanish)
 
     thread, runs = started(worker)
     assert away.wait(PATIENCE)
-    worker.ring()
-    worker.ring()
+    worker.wake()
+    worker.wake()
     with pytest.raises(Unavailable):
         WorkQueue().worker(handled, store=store).process_next()
     (tmp_path / "away").rename(pending)
-    worker.ring()
+    worker.wake()
     assert not done.is_set()
     queue.clock.now += 60
-    worker.ring()
+    worker.wake()
 
     assert done.wait(PATIENCE)
     worker.stop()
@@ -597,12 +609,14 @@ class Refusing(MemoryStore):
             self.refused()
             raise Unavailable("Input/output error")
 
-    def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+    def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """Refused, or as always."""
         self._refuse("look")
-        return super().look(touched)
+        return super().scan(touched)
 
-    def take(self, now: float, owner: str, limit: int, wants: Wants = anything) -> Iterator[Task]:
+    def take(
+        self, now: float, owner: str, limit: int, wants: ClaimFilter = accept_all
+    ) -> Iterator[Task]:
         """Refused, or as always."""
         self._refuse("take")
         return super().take(now, owner, limit, wants)
@@ -623,7 +637,7 @@ def test_a_failing_disk_is_asked_less_and_less_often(queue: WorkQueue, what: str
     waits begin again."""
     store = Refusing(queue.memory)
     worker = queue.worker({"job": does}, store=store)
-    queue.clock.now += RESCUING  # then it scans for lapsed claims as well
+    queue.clock.now += RESCUE_INTERVAL_SECONDS  # then it scans for lapsed claims as well
     round_of = partial(worker._try_claim, 1, patient=True, rests=True)
 
     def refused(waits: Sequence[float]) -> None:
@@ -638,7 +652,7 @@ def test_a_failing_disk_is_asked_less_and_less_often(queue: WorkQueue, what: str
     store.refuses = frozenset()
     queue.add()
     assert round_of() == 1
-    queue.clock.now += RESCUING
+    queue.clock.now += RESCUE_INTERVAL_SECONDS
     refused(WAITS[:2])
 
     lines = queue.logged("Queue cannot be reached: Input/output")
@@ -656,7 +670,7 @@ def test_a_clock_set_back_keeps_no_worker_waiting(queue: WorkQueue) -> None:
     queue.clock.now -= 86400
     worker._try_claim(1, patient=True, rests=True)
     assert store.asked == 2
-    run = queue.worker({"job": does}, store=store).work(until_idle=True)
+    run = queue.worker({"job": does}, store=store).process_all(until_idle=True)
     assert run.unreachable == "Input/output error"
 
 
@@ -668,13 +682,15 @@ def test_a_claim_refused_once_ends_no_run_that_others_go_on_with(queue: WorkQueu
 
     def handler(task: Task, context: Context) -> None:
         if task.id.endswith("1"):
-            queue.clock.now += RELIST  # so that the next claim asks the store again
+            queue.clock.now += (
+                RESCAN_INTERVAL_SECONDS  # so that the next claim asks the store again
+            )
             store.refuses, store.refused = frozenset({"take"}), refused.set
         elif task.id.endswith("2"):
             assert refused.wait(60)
             store.refuses = frozenset()
 
-    run = queue.worker({"job": handler}, store=store, concurrency=2).work(until_idle=True)
+    run = queue.worker({"job": handler}, store=store, concurrency=2).process_all(until_idle=True)
     assert (run.done, run.unreachable, store.asked) == (3, "", 1)
 
 
@@ -719,7 +735,7 @@ def test_a_worker_that_ends_tries_its_outcomes_once_more(queue: WorkQueue) -> No
         if task.id.endswith("3"):
             store.refuses = frozenset()
 
-    run = queue.worker({"job": handler}, store=store).work(until_idle=True)
+    run = queue.worker({"job": handler}, store=store).process_all(until_idle=True)
     assert (run.done, run.owed, queue.tasks()) == (3, 0, {})
     assert store.asked == 2  # immediately, and once more; then it rested until the end
 
@@ -739,7 +755,7 @@ def test_an_outcome_that_cannot_be_stored_is_owed(
     run = queue.worker({"job": handler}, store=store).process_next()
     assert (run.done, run.failed, run.owed) == (0, 0, 1)
     assert queue.tallies == {}
-    (task,) = store.look({"work"})
+    (task,) = store.scan({"work"})
     assert isinstance(task, Task)
     assert len(queue.logged("cannot be stored")) == 1
 
@@ -750,6 +766,6 @@ def test_housekeeping_comes_once_a_run(queue: WorkQueue) -> None:
     for number in (1, 2, 3):
         queue.add(number=number)
     for _ in range(2):
-        queue.worker({"job": does}, retire=partial(asked.append, "retire")).process_next()
+        queue.worker({"job": does}, apply_retention=partial(asked.append, "retire")).process_next()
     assert asked == ["retire", "retire"]
     assert queue.tasks() == {"20261120T094115Z-job-00000003": State.PENDING}

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from engine.config.mail_config import MailSettings
-from engine.locks.token_buckets import Buckets
+from engine.locks.token_buckets import TokenBuckets
 from engine.mail.host import Host
-from engine.mail.model import Mail, NotSent, Reason, Transport, Unused, absent
-from engine.mail.send.delivery_log import Ledger, Places
+from engine.mail.model import Mail, NotSent, Reason, Transport, Unused, absent_because
+from engine.mail.send.delivery_log import DeliveryPaths, Ledger
 from engine.mail.send.mail_spool import MailSpool
 from engine.mail.send.sender import AttemptTokens, Sender, SendResult
 from engine.mail.send.suspensions import Suspensions
@@ -54,7 +54,7 @@ class Recorder:
 
     def absence(self) -> Unused | None:
         """The reason that was set."""
-        return absent(self._absent)
+        return absent_because(self._absent)
 
     def send(self, mail: Mail, cancelled: Callable[[], bool]) -> None:
         """Do the next step of the script."""
@@ -87,7 +87,9 @@ class Office:
         self.suspensions = Suspensions(f"{root}/suspended", str(root))
         metrics, counters = f"{root}/metrics/mail.prom", f"{root}/metrics/counters"
         deliveries = self.settings.delivery_log
-        places = Places(f"{root}/log/mail.log", metrics, counters, deliveries, root=str(root))
+        places = DeliveryPaths(
+            f"{root}/log/mail.log", metrics, counters, deliveries, root=str(root)
+        )
         self.ledger = Ledger(places, self.complaints.append, self.clock)
         self._transports: Mapping[str, Transport] = {each.name: each for each in transports}
 
@@ -106,7 +108,7 @@ class Office:
         """A new sender with the token buckets that the settings ask for."""
         rates = {f"transport:{name}": rate for name, rate in self.settings.rates.items()}
         rates |= {f"domain:{name}": rate for name, rate in self.settings.domains.items()}
-        return self.post(Buckets(f"{self.root}/buckets", rates, self.clock))
+        return self.post(TokenBuckets(f"{self.root}/buckets", rates, self.clock))
 
     def send(
         self, content: str = "the disk is full", to: str = "", subject: str = ""

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from engine.mail import wire_format
 from engine.mail.host import Host
 from engine.mail.message import bounce
-from engine.mail.message.bounce import HEADERS_LIMIT, Undelivered
-from engine.stores.kannader.mail_format import wire as wired
+from engine.mail.message.bounce import MAX_HEADER_BYTES, Undelivered
+from engine.stores.kannader.mail_format import encode_wire as wired
 from tests.examples import examples
 from tests.tables import each
 
@@ -38,7 +38,7 @@ MAIL = Undelivered(
 
 def made(mail: Undelivered = MAIL, now: float = NOW) -> bytes:
     """The bytes of a bounce that there is."""
-    data = bounce.compose(mail, HOST, now)
+    data = bounce.compose_bounce(mail, HOST, now)
     assert data is not None
     return data
 
@@ -115,7 +115,7 @@ def test_only_a_servers_answer_is_an_smtp_diagnostic(error: str, status: str, ki
 def test_a_bounce_is_not_bounced() -> None:
     """A mail from the null sender is answered by nothing."""
     for sender in ("", "<>"):
-        assert bounce.compose(MAIL._replace(sender=sender), HOST, NOW) is None
+        assert bounce.compose_bounce(MAIL._replace(sender=sender), HOST, NOW) is None
 
 
 def test_addresses_beyond_ascii_stand_in_it_in_ascii() -> None:
@@ -153,7 +153,7 @@ def test_another_process_makes_the_same_bytes() -> None:
 def test_a_bounce_has_the_first_of_endless_headers() -> None:
     """Of endless headers a bounce has the first."""
     mail = MAIL._replace(headers=b"X-Long: " + b"a" * (1 << 20) + b"\n")
-    assert len(made(mail)) < HEADERS_LIMIT + 4096
+    assert len(made(mail)) < MAX_HEADER_BYTES + 4096
 
 
 @examples(40)
@@ -182,11 +182,11 @@ def test_no_foreign_text_makes_a_header_or_part(recipient: str, error: str, head
 ])  # fmt: skip
 def test_headers_are_taken_out_of_the_wire_form(contents: bytes, headers: bytes) -> None:
     """Up to the first empty line, without the dots that SMTP adds."""
-    assert wire_format.headers(io.BytesIO(contents)) == headers
+    assert wire_format.read_headers(io.BytesIO(contents)) == headers
 
 
 def test_a_limit_of_headers_keeps_whole_lines() -> None:
     """Nothing beyond the limit is read, and no line is cut."""
     contents = io.BytesIO(wired(b"A: 1\n" * 100 + b"\nbody\n"))
-    assert wire_format.headers(contents, 20) == b"A: 1\nA: 1\nA: 1"
+    assert wire_format.read_headers(contents, 20) == b"A: 1\nA: 1\nA: 1"
     assert contents.tell() == 20

@@ -19,12 +19,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.config.mail_config import MailSettings
-from engine.mail.header import folded, phrase, pieces
+from engine.mail.header import display_name_words, fold_header, header_words
 from engine.mail.host import Host
-from engine.mail.message.compose import SUBJECT_LIMIT, compose
+from engine.mail.message.compose import MAX_SUBJECT_LENGTH, compose_mail
 from engine.mail.message.content import Content
 from engine.mail.model import BadMail, Mail
-from engine.text.html_text import from_html
+from engine.text.html_text import html_to_text
 from tests.tables import each
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "mail"
@@ -71,7 +71,7 @@ def made(
 ) -> Mail:
     """Compose a mail; the defaults are those of most tests."""
     content = Content(said, html=False) if isinstance(said, str) else said
-    return compose(content, recipient, subject, settings, host, now, id)
+    return compose_mail(content, recipient, subject, settings, host, now, id)
 
 
 def read(mail: Mail) -> Message:
@@ -134,7 +134,9 @@ ANY_TEXT = st.text(
 
 def cut(subject: str) -> str:
     """As much of a subject as is sent."""
-    return subject if len(subject) <= SUBJECT_LIMIT else f"{subject[: SUBJECT_LIMIT - 3]}..."
+    return (
+        subject if len(subject) <= MAX_SUBJECT_LENGTH else f"{subject[: MAX_SUBJECT_LENGTH - 3]}..."
+    )
 
 
 @given(subject=ANY_TEXT, name=ANY_TEXT, said=ANY_TEXT, html=st.booleans(), markup=st.booleans())
@@ -263,8 +265,8 @@ def test_the_subject_for_transports_is_one_ascii_line() -> None:
 def test_a_header_is_of_short_lines(text: str) -> None:
     """At most 78 characters each, encoded words at most 75, and none is empty."""
     text = cleaned(text)
-    for words in (pieces(text), phrase(text)):
-        lines = f"Subject: {folded('Subject', words)}".split("\n")
+    for words in (header_words(text), display_name_words(text)):
+        lines = f"Subject: {fold_header('Subject', words)}".split("\n")
         assert all(len(line) <= 78 for line in lines)
         assert all(line.startswith(" ") and line.strip() for line in lines[1:])
         assert all(len(word) <= 75 for word in words)
@@ -335,7 +337,7 @@ def test_a_template_may_name_the_transport(tmp_path: Path) -> None:
     (tmp_path / "header_default.html").write_text("[{MAIL_SYSTEM}|{SENDER}|{MAIL_RECIPIENT}]")
     (tmp_path / "footer_default.html").write_text("{NFTBAN_VERSION}")
     settings = HTML._replace(templates=str(tmp_path))
-    mail = compose(Content("x", html=False), TO, "S", settings, HOST, NOW, ID, "msmtp")
+    mail = compose_mail(Content("x", html=False), TO, "S", settings, HOST, NOW, ID, "msmtp")
     page = part(read(mail), "text/html")
     assert page.startswith("[msmtp|nftban@host.example.org|admin@example.com]<pre")
     assert "</pre>\nspooldeck" in page
@@ -384,15 +386,15 @@ def test_an_encoded_body_has_lines_of_76_characters() -> None:
     ("</a></a>x", "x"),
 ])  # fmt: skip
 def test_the_target_of_a_link_is_kept_if_asked_for(page: str, text: str | None) -> None:
-    """`from_html` adds targets of links with `links=True` alone."""
-    said = from_html(page, links=True)
+    """`html_to_text` adds targets of links with `links=True` alone."""
+    said = html_to_text(page, links=True)
     assert text is None or said.strip() == text
-    assert "x.example" not in from_html(page.replace("> https://x.example/ <", "><"))
+    assert "x.example" not in html_to_text(page.replace("> https://x.example/ <", "><"))
 
 
 def test_a_page_of_many_odd_tags_is_read_in_linear_time() -> None:
     """The text behind or before 20,000 odd tags is found, without a quadratic search."""
     for piece in ("<a href='x'>", "</a>", '<a href="https:">', "<a" + " href" * 9 + ">"):
-        assert "the end" in from_html(piece * 20_000 + "<p>the end</p>", links=True)
+        assert "the end" in html_to_text(piece * 20_000 + "<p>the end</p>", links=True)
     for torn in ("<a href=", '<a href="https:', "<a " + " href" * 9):
-        assert "the beginning" in from_html("<p>the beginning</p>" + torn * 20_000, links=True)
+        assert "the beginning" in html_to_text("<p>the beginning</p>" + torn * 20_000, links=True)

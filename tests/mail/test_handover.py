@@ -14,7 +14,7 @@ from engine.mail.model import Mail, NotSent, Reason, Transport
 from engine.mail.run_program import PATH
 from engine.mail.transports.exim import Exim
 from engine.mail.transports.installed import System
-from engine.mail.transports.mailx import MANNERS, Mailx
+from engine.mail.transports.mailx import MAILX_ENVIRONMENT, Mailx
 from engine.mail.transports.msmtp import Msmtp
 from engine.mail.transports.postfix import Postfix
 from engine.mail.transports.sendmail import Sendmail
@@ -115,7 +115,7 @@ def test_a_program_finds_little_around_it(place: Place, name: str) -> None:
     env = told["env"]
     assert isinstance(env, dict)
     env.pop("LC_CTYPE", None)  # of the recorder's own Python
-    more = MANNERS if name == "mailx" else {}
+    more = MAILX_ENVIRONMENT if name == "mailx" else {}
     assert env == {"PATH": PATH, "LC_ALL": "C.UTF-8", "HOME": "/root", **more}
     assert told["cwd"] == "/"
     # The last is that of its own listing.
@@ -153,7 +153,7 @@ def test_mailx_refuses_an_address_that_it_takes_for_a_file(tmp_path: Path) -> No
     place = Place(tmp_path)
     for address in ("+box@example.com", "%@example.com"):
         mail = MAIL._replace(recipient=address)
-        with pytest.raises(NotSent, match="take it for a file"):
+        with pytest.raises(NotSent, match="read it as a file"):
             place.transport("mailx").send(mail, never)
         assert place.untouched()
         place.transport("sendmail").send(mail, never)

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from engine.logs.log_tail import parse
-from engine.logs.task_events import event
-from engine.mail.send.delivery_log import Ledger, Places
-from engine.mail.send.mail_metrics import MailFigures, render
-from engine.monitor.prometheus import Counters
+from engine.logs.log_tail import parse_log_line
+from engine.logs.task_events import parse_event
+from engine.mail.send.delivery_log import DeliveryPaths, Ledger
+from engine.mail.send.mail_metrics import MailFigures, render_metrics
+from engine.monitor.prometheus import CounterFiles
 from engine.system import files
 from tests.mail.programs import start_rivals
 from tests.tables import each
@@ -33,7 +33,7 @@ class Book:
     def __init__(self, root: Path) -> None:
         log, deliveries = f"{root}/log/mail.log", f"{root}/mail/delivery.jsonl"
         metrics = f"{root}/metrics"
-        self.places = Places(
+        self.places = DeliveryPaths(
             log, f"{metrics}/mail.prom", f"{metrics}/counters", deliveries, root=str(root)
         )
         self.now = 0.0
@@ -67,8 +67,8 @@ def book(tmp_path: Path) -> Book:
 
 def first(book: Book) -> None:
     """The mail of the golden files that was accepted."""
-    book.at("09:44:50").attempt("inline", 1, "sendmail", ADMIN)
-    book.ledger.accepted("inline", 1, "sendmail", ADMIN)
+    book.at("09:44:50").log_attempt("inline", 1, "sendmail", ADMIN)
+    book.ledger.log_accepted("inline", 1, "sendmail", ADMIN)
 
 
 def second(book: Book) -> None:
@@ -76,19 +76,19 @@ def second(book: Book) -> None:
     for n, (begins, fails, wait) in enumerate(
         [("09:44:50", "09:44:52", 5), ("09:44:57", "09:44:57", 15), ("09:45:16", "09:45:16", 45)], 1
     ):
-        book.at(begins).attempt("inline", n, "sendmail", ADMIN)
-        book.at(fails).attempt_failed(n, 3, "send_failed_rc_1")
-        book.ledger.retrying(wait)
-    book.at("09:46:02").gave_up("inline", "sendmail", 3, "send_failed_rc_1", ADMIN)
-    book.at("09:46:04").spooled(TASK, ADMIN, "after_3_retries", "sendmail")
+        book.at(begins).log_attempt("inline", n, "sendmail", ADMIN)
+        book.at(fails).log_failed_attempt(n, 3, "send_failed_rc_1")
+        book.ledger.log_retry(wait)
+    book.at("09:46:02").log_failure("inline", "sendmail", 3, "send_failed_rc_1", ADMIN)
+    book.at("09:46:04").log_spooled(TASK, ADMIN, "after_3_retries", "sendmail")
 
 
 def test_the_log_is_that_of_the_contract(book: Book) -> None:
     """Every line is the real program's to the byte."""
     first(book)
     second(book)
-    book.at("09:46:06").no_transport()
-    book.ledger.spooled("20261120T094606Z-mail_send-21e184e1", "carol@example.com", "none")
+    book.at("09:46:06").log_no_transport()
+    book.ledger.log_spooled("20261120T094606Z-mail_send-21e184e1", "carol@example.com", "none")
     golden = (GOLDEN / "mail.log").read_text().splitlines()
     assert book.log == golden[:13] + golden[-2:]
     assert book.complaints == []
@@ -97,9 +97,9 @@ def test_the_log_is_that_of_the_contract(book: Book) -> None:
 def test_records_are_those_of_the_real_program(book: Book) -> None:
     """Each line of delivery.jsonl has its keys, their order, and its cut recipient."""
     first(book)
-    book.at("09:46:03").gave_up("inline", "sendmail", 3, "send_failed_rc_1", ADMIN)
-    book.at("09:46:04").spooled(TASK, ADMIN, "after_3_retries", "sendmail")
-    book.at("09:46:06").spooled(TASK, "carol@example.com", "no_transport_available")
+    book.at("09:46:03").log_failure("inline", "sendmail", 3, "send_failed_rc_1", ADMIN)
+    book.at("09:46:04").log_spooled(TASK, ADMIN, "after_3_retries", "sendmail")
+    book.at("09:46:06").log_spooled(TASK, "carol@example.com", "no_transport_available")
     golden = (GOLDEN / "delivery.jsonl").read_text().splitlines(keepends=True)
     assert book.records == "".join(golden[:3] + golden[-1:])
 
@@ -111,7 +111,7 @@ def test_metrics_are_those_of_the_real_program(book: Book) -> None:
     book.ledger.publish("sendmail", 0, 0)
     assert prom.read_bytes() == (GOLDEN / "mail.after-success.prom").read_bytes()
     second(book)
-    Counters(book.places.counters).put("mail_last_failure_ts", "1795167962")
+    CounterFiles(book.places.counters).put("mail_last_failure_ts", "1795167962")
     book.ledger.publish("sendmail", 0, 0)
     assert prom.read_bytes() == (GOLDEN / "mail.after-failure.prom").read_bytes()
 
@@ -119,7 +119,7 @@ def test_metrics_are_those_of_the_real_program(book: Book) -> None:
 def test_metrics_have_a_line_for_each_transport() -> None:
     """Each counter has a line for each of the six transports; the chosen one may be none."""
     figures = MailFigures({"exim": 3}, {}, {"curl": 2, "memory": 9}, 7, 1, 2, 61.9)
-    text = render(figures).decode()
+    text = render_metrics(figures).decode()
     assert text.count("\n\n") == 7
     assert 'nftban_mail_send_attempts_total{transport="exim"} 3\n' in text
     assert 'nftban_mail_send_failures_total{transport="curl"} 2\n' in text
@@ -134,10 +134,10 @@ def test_metrics_have_a_line_for_each_transport() -> None:
 
 def test_queued_mail_is_logged_by_its_task(book: Book) -> None:
     """Lines have the task's id; a doubt and a mail already sent have a time."""
-    book.at("09:46:05").in_doubt(TASK, "curl", 1_795_167_890.0)
-    book.ledger.attempt(TASK, 2, "curl", ADMIN)
-    book.ledger.already_sent(TASK, "", 1_795_167_890.0)
-    book.ledger.unqueued("/var/lib/nftban/mailspool/mail-1")
+    book.at("09:46:05").log_unknown_result(TASK, "curl", 1_795_167_890.0)
+    book.ledger.log_attempt(TASK, 2, "curl", ADMIN)
+    book.ledger.log_already_sent(TASK, "", 1_795_167_890.0)
+    book.ledger.log_unqueued("/var/lib/nftban/mailspool/mail-1")
     assert [line.removeprefix("[2026-11-20 09:46:05] ") for line in book.log] == [
         f"[WARN] MAIL_SEND_IN_DOUBT task_id={TASK} transport=curl since=2026-11-20T09:44:50Z: "
         "an earlier attempt ended without a result, the mail may arrive twice",
@@ -151,19 +151,21 @@ def test_queued_mail_is_logged_by_its_task(book: Book) -> None:
 def test_failures_have_a_word_in_the_log_and_a_reason_in_the_records(book: Book) -> None:
     """A failure of a transport, and a mail that cannot be sent at all, which counts as a failure
     of no transport."""
-    book.at("09:46:05").gave_up(TASK, "curl", 1, "rejected_550", ADMIN, "550 no such user")
-    counters = Counters(book.places.counters)
+    book.at("09:46:05").log_failure(TASK, "curl", 1, "rejected_550", ADMIN, "550 no such user")
+    counters = CounterFiles(book.places.counters)
     word = Path(book.places.counters, "mail_last_failure_reason")
     assert json.loads(book.records)["reason"] == "rejected_550: 550 no such user"
     assert word.read_text() == "rejected_550\n"
     assert counters.read("mail_last_failure_ts") == int(book.now)
 
-    book.at("09:46:06").unsendable(TASK, 2, "rejected_bad_mail", ADMIN, "Mail body file not found")
+    book.at("09:46:06").log_unsendable(
+        TASK, 2, "rejected_bad_mail", ADMIN, "Mail body file not found"
+    )
     line = book.log[-1]
     why = "rejected_bad_mail: Mail body file not found"
     begin = f" [ERROR] MAIL_SEND_RESULT task_id={TASK} status=failed retries=2 last_error="
     assert line.endswith(f"{begin}{why}")
-    assert event(parse(line.encode(), "mail.log")) is None
+    assert parse_event(parse_log_line(line.encode(), "mail.log")) is None
     assert json.loads(book.records.splitlines()[-1])["reason"] == why
     assert counters.read("mail_last_failure_ts") == int(book.now)
     assert word.read_text() == "rejected_bad_mail\n"
@@ -172,8 +174,8 @@ def test_failures_have_a_word_in_the_log_and_a_reason_in_the_records(book: Book)
 def test_addresses_are_cut_and_control_characters_removed(book: Book) -> None:
     """Log and records have no domain, no control character and no overlong text."""
     odd = 'a"\\\n\x1b[2J\u202e\udce9' + "x" * 5000 + "@secret.example"
-    book.at("09:46:05").attempt("inline", 1, "curl", odd)
-    book.ledger.gave_up("inline", "curl", 1, "word", odd, "\n\x9b" + "y" * 5000)
+    book.at("09:46:05").log_attempt("inline", 1, "curl", odd)
+    book.ledger.log_failure("inline", "curl", 1, "word", odd, "\n\x9b" + "y" * 5000)
     (line,) = book.records.splitlines()
     said = json.loads(line)
     assert "secret" not in "".join(book.log) + book.records
@@ -188,7 +190,7 @@ def test_addresses_are_cut_and_control_characters_removed(book: Book) -> None:
 
 def test_a_shorter_value_leaves_nothing_of_the_longer_one(book: Book) -> None:
     """A counter file has the last value alone."""
-    counters = Counters(book.places.counters)
+    counters = CounterFiles(book.places.counters)
     counters.put("word", "a longer\nword")
     assert Path(book.places.counters, "word").read_text() == "a longer\ufffdword\n"
     counters.put("word", "short")
@@ -206,7 +208,7 @@ def line(n: int) -> bytes:
 def few(book: Book, most: int) -> Ledger:
     """A ledger that keeps so many records."""
     book.at("09:46:05")
-    places = book.places._replace(most=most)
+    places = book.places._replace(max_records=most)
     return Ledger(places, book.complaints.append, lambda: book.now)
 
 
@@ -214,7 +216,7 @@ def test_the_newest_records_are_kept(book: Book) -> None:
     """There are never more than an eighth above the most, nor fewer than that; the last is last."""
     ledger = few(book, 80)
     for n in range(300):
-        ledger.accepted(f"task-{n}", 1, f"t{n}", ADMIN)
+        ledger.log_accepted(f"task-{n}", 1, f"t{n}", ADMIN)
         lines = book.records.splitlines()
         assert min(n + 1, 80) <= len(lines) <= 90
         assert json.loads(lines[-1])["transport"] == f"t{n}"
@@ -226,15 +228,15 @@ def test_the_records_are_rewritten_seldom(book: Book, monkeypatch: pytest.Monkey
     """Of 600 records at most 12 rewrite the file."""
     ledger = few(book, 400)
     written: list[str] = []
-    replace = files.replace
+    replace = files.replace_durably
 
     def counted(name: str, *args: Any, **options: Any) -> None:
         written.append(name)
         replace(name, *args, **options)
 
-    monkeypatch.setattr(files, "replace", counted)
+    monkeypatch.setattr(files, "replace_durably", counted)
     for _ in range(600):
-        ledger.spooled(TASK, ADMIN, "after_3_retries", "curl")
+        ledger.log_spooled(TASK, ADMIN, "after_3_retries", "curl")
     assert 1 <= len(written) <= 12
 
 
@@ -248,7 +250,7 @@ def test_a_huge_file_is_cut_to_its_end(book: Book) -> None:
         file.write(b"\n" + b"".join(line(n) for n in range(40)))
     ledger = few(book, 20)
     for _ in range(10):
-        ledger.accepted("inline", 1, "curl", ADMIN)
+        ledger.log_accepted("inline", 1, "curl", ADMIN)
     lines = book.records.splitlines()
     assert 20 <= len(lines) <= 30
     assert all(json.loads(each) for each in lines)
@@ -264,7 +266,7 @@ def test_mode_and_owner_of_the_records_stay(book: Book) -> None:
         os.chown(path, 12345, 12346)
     before, ledger = path.stat(), few(book, 4)
     for _ in range(20):
-        ledger.accepted("inline", 1, "curl", ADMIN)
+        ledger.log_accepted("inline", 1, "curl", ADMIN)
     after = path.stat()
     assert book.records.count("\n") <= 14
     assert all(
@@ -274,8 +276,8 @@ def test_mode_and_owner_of_the_records_stay(book: Book) -> None:
 
 RIVAL = """
 import sys
-from engine.logs.delivery_records import Delivery, Records
-records = Records(sys.argv[1], 20)
+from engine.logs.delivery_records import Delivery, DeliveryRecords
+records = DeliveryRecords(sys.argv[1], 20)
 sys.stdin.readline()
 for n in range(100):
     records.add(Delivery(n, sys.argv[2], "a@example.com", "success"))
@@ -327,14 +329,15 @@ def test_an_unwritable_file_stops_no_mail(
 
 FULL = """
 import resource, signal, sys
-from engine.mail.send.delivery_log import Ledger, Places
+from engine.mail.send.delivery_log import Ledger, DeliveryPaths
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
 root = sys.argv[1]
-places = Places(root + "/mail.log", root + "/mail.prom", root + "/counters", root + "/d.jsonl")
+names = ("mail.log", "mail.prom", "counters", "d.jsonl")
+places = DeliveryPaths(*(f"{root}/{name}" for name in names))
 ledger = Ledger(places, lambda text: print(text))
-ledger.attempt("inline", 1, "curl", "a@example.com")
-ledger.accepted("inline", 1, "curl", "a@example.com")
+ledger.log_attempt("inline", 1, "curl", "a@example.com")
+ledger.log_accepted("inline", 1, "curl", "a@example.com")
 ledger.publish("curl", 0, 0)
 """
 

@@ -12,12 +12,12 @@ import pytest
 
 from engine import verbs
 from engine.model import State, Task
-from engine.policy import contract
+from engine.policy import contract_retries
 from engine.stores.nftban import NftbanStore, SpoolFolders
 from engine.system import files
-from engine.work.handlers import Context, Later
+from engine.work.handlers import Context, Postponed
 from engine.work.mail_send import MailSend
-from engine.work.worker import Run, Services, Worker
+from engine.work.worker import Worker, WorkerResult, WorkerServices
 from tests.mail.office import NOW, Office, Recorder, busy, marks, refusal, spooled
 from tests.tables import each
 
@@ -46,21 +46,21 @@ class MailQueue:
         self.store.swap(None, task)
         return self.now(task)
 
-    def run(self) -> Run:
+    def run(self) -> WorkerResult:
         """Run the worker once, as a timer does."""
-        services = Services(
+        services = WorkerServices(
             log=lambda level, text: None,
-            gate=lambda kind: self.post.shut() if kind == "mail_send" else ("", None),
+            gate=lambda kind: self.post.blocking_reason() if kind == "mail_send" else ("", None),
         )
         clock = self.office.clock
         handlers = {"mail_send": MailSend(self.post)}
         return Worker(
-            self.store, handlers, contract(), services=services, clock=clock
+            self.store, handlers, contract_retries(), services=services, clock=clock
         ).process_next()
 
     def now(self, task: Task) -> Task:
         """The current value of a task."""
-        (item,) = self.store.look({task.id})
+        (item,) = self.store.scan({task.id})
         assert isinstance(item, Task)
         return item
 
@@ -87,7 +87,7 @@ def test_a_delivered_mail_leaves_with_its_task(queue: MailQueue) -> None:
     for payload in (spooled(root), f"{folder}/meta.sh"):
         queue.add(payload)
         assert queue.run().done == 1
-        assert list(queue.store.look()) == []
+        assert list(queue.store.scan()) == []
         assert not Path(payload).parent.exists()
     ours, theirs = queue.way.accepted
     assert ours.recipient == "admin@example.com"
@@ -190,7 +190,7 @@ def test_a_transport_suspended_after_the_claim_returns_the_task(queue: MailQueue
     """A transport suspended after the claim is not used, and no attempt counts."""
     queue.office.suspend("sendmail")
     task = replace(queue.add(spooled(queue.office.root)), attempts=2)
-    with pytest.raises(Later, match="suspended") as later:
+    with pytest.raises(Postponed, match="suspended") as later:
         MailSend(queue.post)(task, Context())
     assert later.value.due == NOW + 60
 
@@ -207,5 +207,5 @@ def test_a_worker_told_to_end_ends_the_attempt(tmp_path: Path) -> None:
             asked.append(cancelled())
 
     task = verbs.enqueue("mail_send", NOW, "00000001", "Spooled mail", spooled(tmp_path))
-    MailSend(Office(tmp_path, Patient()).post())(task, Context(cancelled=lambda: True))
+    MailSend(Office(tmp_path, Patient()).post())(task, Context(is_cancelled=lambda: True))
     assert asked == [True]

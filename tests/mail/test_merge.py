@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from engine.mail.message.content import Content
-from engine.mail.message.mail_merge import lacks, load, merged, places
+from engine.mail.message.mail_merge import (
+    describe_missing_values,
+    load_merge_template,
+    merge_values,
+    placeholder_names,
+)
 from engine.mail.model import BadMail
 
 VALUES = {"name": 'Hans <b>"&"', "number": "7", "note": "one\r\ntwo\x1b[2J", "größe": "XL"}
@@ -18,38 +23,40 @@ def test_values_are_filled_into_a_text() -> None:
     """Values keep their lines, lose control characters, and are not searched themselves; a
     subject stays one line."""
     letter = Content("Hallo {name} ({größe}),\n{note}\n", html=False)
-    said, subject = merged(letter, "Nr. {number}", VALUES)
+    said, subject = merge_values(letter, "Nr. {number}", VALUES)
     assert said.text == 'Hallo Hans <b>"&" (XL),\none\ntwo\ufffd[2J\n'
     assert subject == "Nr. 7"
-    said, _ = merged(Content("{a}", html=False), "x", {"a": "{b}", "b": "secret"})
+    said, _ = merge_values(Content("{a}", html=False), "x", {"a": "{b}", "b": "secret"})
     assert said.text == "{b}"
-    _, subject = merged(Content("x", html=False), "{note}", {"note": "a\nBcc: b@c.org"})
+    _, subject = merge_values(Content("x", html=False), "{note}", {"note": "a\nBcc: b@c.org"})
     assert subject == "a Bcc: b@c.org"
 
 
 def test_values_are_escaped_in_html_and_not_in_the_subject() -> None:
     """A fragment becomes a page, style sheets stay, and a whole page is not wrapped."""
     letter = Content("<style>p {color: red}</style><p>{name}</p>", html=True)
-    said, subject = merged(letter, "{name}", VALUES)
+    said, subject = merge_values(letter, "{name}", VALUES)
     assert "<p>Hans &lt;b&gt;&quot;&amp;&quot;</p>" in said.text
     assert "p {color: red}" in said.text
     assert said.text.startswith("<!DOCTYPE html>")
     assert "<title>Hans &lt;b&gt;&quot;&amp;&quot;</title>" in said.text
     assert subject == 'Hans <b>"&"'
     page = "<!doctype html><html><body>{number}</body></html>\n"
-    assert merged(Content(page, html=True), "x", VALUES)[0].text == page.replace("{number}", "7")
+    assert merge_values(Content(page, html=True), "x", VALUES)[0].text == page.replace(
+        "{number}", "7"
+    )
 
 
 def test_a_letter_without_a_value_is_refused() -> None:
     """A placeholder of letter or subject without a value is an error; only names are ones."""
     for text, subject, words in (
-        ("{nobody} {also}", "x", "template /t.txt: nothing is there for {also}, {nobody}"),
-        ("x", "{nobody}", "the subject: nothing is there for {nobody}"),
+        ("{nobody} {also}", "x", "template /t.txt: no value for {also}, {nobody}"),
+        ("x", "{nobody}", "the subject: no value for {nobody}"),
     ):
         with pytest.raises(BadMail, match=words):
-            merged(Content(text, html=False, path="/t.txt"), subject, VALUES)
-    assert places("{a} {b_1} {1} {} {a b} { c } {d:x} {{e}}") == {"a", "b_1", "e"}
-    assert lacks("{a}", frozenset("a")) == ""
+            merge_values(Content(text, html=False, path="/t.txt"), subject, VALUES)
+    assert placeholder_names("{a} {b_1} {1} {} {a b} { c } {d:x} {{e}}") == {"a", "b_1", "e"}
+    assert describe_missing_values("{a}", frozenset("a")) == ""
 
 
 def test_a_letter_is_html_by_its_name_or_by_how_it_begins(tmp_path: Path) -> None:
@@ -61,7 +68,7 @@ def test_a_letter_is_html_by_its_name_or_by_how_it_begins(tmp_path: Path) -> Non
     ):
         path = tmp_path / name
         path.write_text(text)
-        assert load(str(path)) == Content(text, html, str(path))
+        assert load_merge_template(str(path)) == Content(text, html, str(path))
 
 
 def test_a_file_that_is_no_letter_is_refused_with_its_path(tmp_path: Path) -> None:
@@ -76,6 +83,6 @@ def test_a_file_that_is_no_letter_is_refused_with_its_path(tmp_path: Path) -> No
         *(("folder", ""), ("pipe", ""), ("latin", "not UTF-8 at byte 2")),
     ):
         with pytest.raises(BadMail) as caught:
-            load(str(tmp_path / name))
+            load_merge_template(str(tmp_path / name))
         assert str(caught.value).startswith(f"template {tmp_path / name}: ")
         assert words in str(caught.value)

@@ -13,7 +13,13 @@ import pytest
 
 from engine.mail.message.content import Content
 from engine.mail.model import BadMail, Mail, NotSent, Waits
-from engine.mail.send.sender import ASK_AGAIN, Sender, SendRequest, SendResult, SentMail
+from engine.mail.send.sender import (
+    TRANSPORT_RETRY_SECONDS,
+    Sender,
+    SendRequest,
+    SendResult,
+    SentMail,
+)
 from engine.policy import Rate
 from tests.mail.letters import never
 from tests.mail.office import NOW, TASK, Office, Recorder, busy, full_disk, marks, refusal, spooled
@@ -83,9 +89,9 @@ def test_a_wrong_sender_keeps_all_mail(tmp_path: Path) -> None:
     """With a sender that is no address mail is spooled, and its task waits for a correction."""
     office = Office(tmp_path, way := Recorder(), sender="foo bar@example.com")
     ended = office.send()
-    why = "no mail is sent: its sender 'foo bar@...' holds a space"
+    why = "no mail is sent: sender 'foo bar@...' contains a space"
     assert (ended.sent, ended.attempts, ended.task_id != "") == (False, 0, True)
-    assert office.post().shut()[0].startswith(why)
+    assert office.post().blocking_reason()[0].startswith(why)
     assert office.log()[0] == "[ERROR] No mail system available, spooling for later"
     assert office.log()[1].startswith(f"[WARN] Nothing was attempted: {why}")
     with pytest.raises(Waits, match=why):
@@ -219,10 +225,10 @@ def test_without_a_transport_a_mail_is_spooled_without_an_attempt(
         f"[INFO] Mail spooled to queue: {ended.task_id} (recipient: admin@...)",
     ]
     assert office.log() == log
-    assert office.post().shut()[0] == why
+    assert office.post().blocking_reason()[0] == why
     with pytest.raises(Waits, match="no mail transport") as waits:
         office.deliver(ended.payload)
-    assert (waits.value.until, marks(ended.payload)) == (NOW + ASK_AGAIN, set())
+    assert (waits.value.retry_at, marks(ended.payload)) == (NOW + TRANSPORT_RETRY_SECONDS, set())
     assert office.log() == log
     with pytest.raises(NotSent, match=why):
         office.post().send("the disk is full")
@@ -233,7 +239,7 @@ def test_an_unreadable_suspension_file_stops_all_mail(tmp_path: Path) -> None:
     office = Office(tmp_path, way := Recorder())
     payload = spooled(tmp_path)
     (tmp_path / "suspended").write_text("sendm")
-    assert "which transports are suspended cannot be read" in office.post().shut()[0]
+    assert "suspended transports cannot be read" in office.post().blocking_reason()[0]
     with pytest.raises(Waits, match="suspended"):
         office.deliver(payload)
     assert way.asked == []
@@ -439,8 +445,8 @@ unavailable_configuration unavailable_no_space unavailable_no_token unavailable_
 
 def test_only_an_attempt_without_an_answer_leaves_a_doubt() -> None:
     """A mail that a server refused or never had cannot arrive twice; any other may."""
-    assert [word for word in DOUBTFUL.split() if not busy(word).doubtful] == []
-    assert [word for word in CERTAIN.split() if busy(word).doubtful] == []
+    assert [word for word in DOUBTFUL.split() if not busy(word).may_be_accepted] == []
+    assert [word for word in CERTAIN.split() if busy(word).may_be_accepted] == []
 
 
 @each("then", ["unavailable_450", "connect_refused"])
@@ -448,7 +454,7 @@ def test_a_mail_stays_in_doubt_until_it_is_accepted(tmp_path: Path, then: str) -
     """A later answer does not end the doubt: each attempt warns, with the time of the first."""
     office = Office(tmp_path, Recorder(busy("timeout"), *[busy(then)] * 3))
     ended = office.send()
-    assert (ended.doubt, marks(ended.payload)) == (NOW, {"trying"})
+    assert (ended.doubtful_since, marks(ended.payload)) == (NOW, {"trying"})
     with pytest.raises(NotSent):
         office.deliver(ended.payload, 1)
     assert marks(ended.payload) == {"trying"}
@@ -470,7 +476,7 @@ def test_an_accepted_mail_is_a_success_though_the_disk_is_full(
     way.watch = lambda: full_disk(monkeypatch, *calls)
     office.deliver(payload)
     assert len(way.accepted) == 1
-    assert "was sent, which is not written down in the spool" in office.complaints[0]
+    assert "was sent, but that is not recorded in the spool" in office.complaints[0]
     assert "No space left" in office.complaints[0]
 
 
@@ -512,9 +518,9 @@ def test_each_domain_has_its_own_tokens(tmp_path: Path) -> None:
     with pytest.raises(Waits, match=r"no token for domain example\.com") as waits:
         post.deliver(again, TASK, 1, never)
     post.deliver(there, TASK, 1, never)
-    assert waits.value.until == NOW + 60
+    assert waits.value.retry_at == NOW + 60
     assert [mail.recipient for mail in way.accepted] == ["admin@example.com", "ops@example.org"]
-    assert (marks(again), post.shut()[0]) == (set(), "")
+    assert (marks(again), post.blocking_reason()[0]) == (set(), "")
 
 
 def test_mails_that_wait_for_one_domain_return_one_by_one(tmp_path: Path) -> None:
@@ -526,7 +532,7 @@ def test_mails_that_wait_for_one_domain_return_one_by_one(tmp_path: Path) -> Non
     for payload in payloads[1:]:
         with pytest.raises(Waits) as waits:
             post.deliver(payload, TASK, 1, never)
-        moments.append(waits.value.until - NOW)
+        moments.append(waits.value.retry_at - NOW)
     assert moments == [*range(3600, 86400, 3600), 86400, 86400, 86400]
 
 
@@ -534,13 +540,13 @@ def test_an_empty_bucket_of_the_transport_shuts_the_gate(tmp_path: Path) -> None
     """Without a token `shut` gives the reason and its end; a suspension has no known end."""
     office = Office(tmp_path, Recorder(), rates={"sendmail": Rate(60, 1)})
     post = office.limited_post()
-    assert post.shut()[0] == ""
+    assert post.blocking_reason()[0] == ""
     post.send("the disk is full")
-    assert post.shut() == ("no token for transport sendmail", NOW + 60)
+    assert post.blocking_reason() == ("no token for transport sendmail", NOW + 60)
     office.now += 60
-    assert post.shut() == ("", None)
+    assert post.blocking_reason() == ("", None)
     office.suspend("sendmail")
-    assert post.shut() == ("no mail transport: sendmail suspended by root@web1", None)
+    assert post.blocking_reason() == ("no mail transport: sendmail suspended by root@web1", None)
 
 
 def test_a_sender_that_cannot_count_tokens_does_not_send(tmp_path: Path) -> None:
@@ -548,7 +554,7 @@ def test_a_sender_that_cannot_count_tokens_does_not_send(tmp_path: Path) -> None
     payload = spooled(tmp_path)
     office = Office(tmp_path, way := Recorder(), rates={"sendmail": Rate(60, 1)})
     (tmp_path / "buckets").mkdir()
-    with pytest.raises(Waits, match="tokens cannot be counted"):
+    with pytest.raises(Waits, match="rate limit tokens cannot be counted"):
         office.limited_post().deliver(payload, TASK, 1, never)
     ended = office.limited_post().send_with_retry("x", enqueue=office.enqueue)
     assert way.asked == []
@@ -639,5 +645,5 @@ def test_send_once_asks_no_transport_if_it_must_not(tmp_path: Path) -> None:
     for post in (Office(tmp_path / "none").post(), office.post()):
         with pytest.raises(Waits) as waits:
             once(post)
-        assert waits.value.until == NOW + 60
+        assert waits.value.retry_at == NOW + 60
     assert (seen, transport.asked) == (["sendmail"], [])

@@ -15,7 +15,7 @@ import pytest
 
 from engine.config.mail_config import MailSettings
 from engine.mail.model import Cause, Mail, NotSent, Transport, Unused
-from engine.mail.transports.curl import Curl, configuration, quoted, wire
+from engine.mail.transports.curl import Curl, quote_value, render_config, with_crlf
 from engine.mail.transports.installed import System
 from engine.mail.transports.mailx import Mailx
 from engine.mail.transports.msmtp import Msmtp
@@ -257,7 +257,7 @@ def test_each_answer_of_a_server_has_its_word(script: dict[str, Any], word: str)
     assert failure.permanent == word.startswith("rejected")
     (answer,) = script.values()
     assert answer in (DROP, CUT, "999 what") or str(failure).startswith(answer)
-    assert failure.doubtful == (word == "connect_lost"), "no server refused it"
+    assert failure.may_be_accepted == (word == "connect_lost"), "no server refused it"
     assert server.mails == []
 
 
@@ -281,7 +281,9 @@ def test_a_silent_relay_is_left_in_time() -> None:
     with Server(body=STALL) as server:
         stalled = failure_of(a_curl(server.port, max_time=0.5))
     assert [mute.word, stalled.word] == ["timeout_before_data", "timeout"]
-    assert (mute.doubtful, stalled.doubtful) == (False, True), "the mail had not begun to leave"
+    assert (mute.may_be_accepted, stalled.may_be_accepted) == (False, True), (
+        "the mail had not begun to leave"
+    )
     assert not (mute.permanent or stalled.permanent)
     assert str(stalled) == "curl did not end within 1.5 s"
     assert not [p for p in children(os.getpid()) if (p / "comm").read_text() == "curl\n"]
@@ -298,20 +300,20 @@ def test_a_silent_relay_is_left_in_time() -> None:
 def test_a_reason_why_curl_cannot_be_used(settings: dict[str, Any], why: str) -> None:
     """`absence` names the missing or wrong setting."""
     absence = a_curl(25, **settings).absence()
-    assert (absence is not None and why in absence.words) if why else absence is None
+    assert (absence is not None and why in absence.reason) if why else absence is None
 
 
 def test_the_configuration_of_curl_is_safe() -> None:
     """IPv6 hosts are in brackets, port 465 is TLS, quotes are escaped, line breaks refused, and
     lines of a mail end with CRLF."""
     settings = MailSettings(host="2001:db8::1", port=465)
-    config = configuration(settings, "here.example.org", a_mail(), "", "/dev/fd/3").decode()
+    config = render_config(settings, "here.example.org", a_mail(), "", "/dev/fd/3").decode()
     assert 'url = "smtps://[2001:db8::1]:465/here.example.org"\n' in config
-    assert quoted('a"b\\c') == '"a\\"b\\\\c"'
-    with pytest.raises(NotSent, match="control character in what curl is told as cacert"):
+    assert quote_value('a"b\\c') == '"a\\"b\\\\c"'
+    with pytest.raises(NotSent, match="control character in curl's setting cacert"):
         a_curl(25, ca_file="/x\nuser = y").send(a_mail(), never)
-    assert wire(b"a\n\nb\r\nc\rd") == b"a\r\n\r\nb\r\nc\r\nd\r\n"
-    assert wire(b"a\n\n") == b"a\r\n\r\n"
+    assert with_crlf(b"a\n\nb\r\nc\rd") == b"a\r\n\r\nb\r\nc\r\nd\r\n"
+    assert with_crlf(b"a\n\n") == b"a\r\n\r\n"
 
 
 def test_root_sends_as_the_owner_of_the_spool() -> None:
@@ -319,7 +321,7 @@ def test_root_sends_as_the_owner_of_the_spool() -> None:
     needs_root("to run curl as nobody")
     with Server() as server:
         usual = MailSettings(host=HOST, port=server.port, plain_hosts=(HOST,), max_time=60.0)
-        Curl(usual, "here.example.org", users.named("nobody")).send(a_mail(), never)
+        Curl(usual, "here.example.org", users.account_named("nobody")).send(a_mail(), never)
     assert [mail.data for mail in server.mails] == [on_the_wire(a_mail())]
 
 
@@ -385,7 +387,7 @@ def test_a_connection_lost_within_tls_leaves_a_doubt(tmp_path: Path, pem: Certif
         with Server(tls=pem, smtps=smtps, body=DROP) as server:
             msmtprc(tmp_path, server.port, *trust, *(["tls_starttls off"] if smtps else []))
             failure = failure_of(an_msmtp(tmp_path))
-        assert (failure.word, failure.doubtful) == ("connect_lost", True)
+        assert (failure.word, failure.may_be_accepted) == ("connect_lost", True)
 
 
 def test_connection_failures_of_msmtp_are_understood(tmp_path: Path, pem: Certificate) -> None:
@@ -511,7 +513,7 @@ def test_a_postfix_that_runs_is_seen(postfix: NullClient, relay: Server, tmp_pat
     Postfix(settings, System()).send(a_mail(), never)
     assert relay.wait_for(1), postfix.said()
     assert Postfix(settings, System(postfix.root)).absence() is None
-    stopped = Unused(Cause.STOPPED, "Postfix does not run")
+    stopped = Unused(Cause.STOPPED, "Postfix is not running")
     assert Postfix(settings, System(str(tmp_path))).absence() == stopped
 
 

@@ -35,22 +35,22 @@ class Place:
 
     def keep(self) -> str:
         """Spool a mail whose sender is killed before it makes the task; returns its id."""
-        ident = self.spool.fresh_id(time.time())
-        self.spool.keep(ident, "admin@example.com", "Alert", Content("hello\n", html=False))
+        ident = self.spool.new_id(time.time())
+        self.spool.store_mail(ident, "admin@example.com", "Alert", Content("hello\n", html=False))
         return ident
 
     def add(self, ident: str) -> None:
         """Make the task of a mail."""
-        task = verbs.enqueue("mail_send", 1.0, "00000001", "", self.spool.meta_of(ident))
+        task = verbs.enqueue("mail_send", 1.0, "00000001", "", self.spool.meta_path(ident))
         self.store.swap(None, task)
 
     def accept(self, ident: str) -> None:
         """Mark a mail as sent."""
-        self.spool.accepted(self.spool.read(self.spool.meta_of(ident)), "curl", time.time())
+        self.spool.mark_sent(self.spool.read(self.spool.meta_path(ident)), "curl", time.time())
 
     def is_marked(self, ident: str) -> bool:
         """True if the mail still has the mark that its task is to be made."""
-        return self.spool.read(self.spool.meta_of(ident)).queuing
+        return self.spool.read(self.spool.meta_path(ident)).queuing
 
     def keep_house(self, seconds: float = 3600, store: NftbanStore | None = None) -> list[str]:
         """Make the missing tasks, so many seconds from now."""
@@ -61,7 +61,9 @@ class Place:
             store.swap(None, task)
             return task.id
 
-        return list(queue_unqueued(self.spool, time.time() + seconds, store.named, enqueue))
+        return list(
+            queue_unqueued(self.spool, time.time() + seconds, store.find_named_payloads, enqueue)
+        )
 
 
 @pytest.fixture
@@ -79,7 +81,7 @@ def test_a_sender_has_a_minute_to_make_the_task(place: Place) -> None:
     (line,) = place.keep_house(QUEUING_SECONDS + 1)
     assert line.startswith(f"Mail spool: {ident} had no task, queued as ")
     assert place.keep_house(QUEUING_SECONDS + 1) == []
-    place.spool.unqueued(place.keep())
+    place.spool.mark_unqueued(place.keep())
     assert len(place.keep_house(0)) == 1
 
 
@@ -87,7 +89,7 @@ def test_a_mail_that_has_or_had_its_task_gets_no_other(place: Place) -> None:
     """A mail that a task names, whose task was made and is gone, or that was sent, gets no task."""
     named, done, sent = (place.keep() for _ in range(3))
     place.add(named)
-    place.spool.queued(done)
+    place.spool.mark_queued(done)
     place.accept(sent)
     assert place.keep_house() == []
     assert not place.is_marked(named)
@@ -109,18 +111,18 @@ def test_two_housekeepers_make_one_task_per_mail(place: Place) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(lines) == place.store.counts()[State.PENDING] == 5
+    assert len(lines) == place.store.count_tasks()[State.PENDING] == 5
 
 
 def test_mails_without_need_do_not_block_others(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Broken, sent and locked mails are skipped, and a sent one loses its mark."""
-    monkeypatch.setattr(queuing, "TOGETHER", 1)
+    monkeypatch.setattr(queuing, "MAX_MAILS_PER_CALL", 1)
     broken, sent, locked, ident = sorted(place.keep() for _ in range(4))
-    Path(place.spool.meta_of(broken)).unlink()
+    Path(place.spool.meta_path(broken)).unlink()
     place.accept(sent)
-    with place.spool.alone(locked):
+    with place.spool.lock_mail(locked):
         (line,) = place.keep_house()
     assert ident in line
     assert not place.is_marked(sent)
@@ -135,5 +137,5 @@ def test_a_full_queue_still_clears_the_marks_of_mails_with_a_task(place: Place) 
         raise StoreError("the queue is full")
 
     with pytest.raises(StoreError):
-        list(queue_unqueued(place.spool, time.time() + 3600, place.store.named, full))
+        list(queue_unqueued(place.spool, time.time() + 3600, place.store.find_named_payloads, full))
     assert not place.is_marked(named)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from engine.mail import failure_reasons
 from engine.mail.model import NotSent, Reason
-from engine.system.supervisor import Ran
+from engine.system.supervisor import ProgramResult
 from tests.tables import each
 
 
@@ -32,9 +32,9 @@ def judged(left: Left) -> NotSent:
     """Why the mail was not sent, by what was left."""
     output = left.output.encode()
     if left.program == "curl":
-        return failure_reasons.of_curl(left.status, output)
-    failure = failure_reasons.of_program(
-        left.program, Ran(left.status, output, ended="", unread=False)
+        return failure_reasons.classify_curl_failure(left.status, output)
+    failure = failure_reasons.classify_program_failure(
+        left.program, ProgramResult(left.status, output, end_reason="", has_unread_input=False)
     )
     assert failure
     return failure
@@ -51,7 +51,7 @@ def test_outputs_of_real_programs_are_understood(left: Left) -> None:
     assert failure.reason == left.word.partition("_")[0]
     assert failure.permanent == left.word.startswith("rejected_")
     if left.what.startswith(("dropped", "no answer")):
-        assert failure.doubtful and not failure.permanent
+        assert failure.may_be_accepted and not failure.permanent
         assert "errno" not in str(failure)
     assert 0 < len(str(failure)) <= 200
     assert str(failure).isprintable()
@@ -68,9 +68,9 @@ def test_the_words_of_the_server_are_reported() -> None:
         "msmtp: server message: 550 5.1.1 <admin@...>: no such user"
     )
     assert texts["curl", "no STARTTLS"] == (
-        "STARTTLS not supported. (expected TLS of every host that is not in mail.plain_hosts)"
+        "STARTTLS not supported. (TLS is required unless the host is in mail.plain_hosts)"
     )
-    assert len(str(failure_reasons.of_curl(64, b"curl: (64) " + b"x" * 500))) == 200
+    assert len(str(failure_reasons.classify_curl_failure(64, b"curl: (64) " + b"x" * 500))) == 200
 
 
 @each(("status", "word", "permanent"), [
@@ -86,7 +86,9 @@ def test_a_silent_program_is_judged_by_status(
     status: int | None, word: str, permanent: bool
 ) -> None:
     """The statuses are those of sysexits.h; any other is a transport that does not work."""
-    failure = failure_reasons.of_program("sendmail", Ran(status, b"", "", False))
+    failure = failure_reasons.classify_program_failure(
+        "sendmail", ProgramResult(status, b"", "", False)
+    )
     assert failure
     assert (failure.word, failure.permanent) == (word, permanent)
     assert str(failure).startswith("sendmail ended")
@@ -117,29 +119,31 @@ def test_a_silent_program_is_judged_by_status(
 )  # fmt: skip
 def test_words_of_other_programs_are_understood(said: bytes, word: str) -> None:
     """Answers and phrases are found in the words of programs that are not run here."""
-    failure = failure_reasons.of_program("exim", Ran(1, said, "", False))
+    failure = failure_reasons.classify_program_failure("exim", ProgramResult(1, said, "", False))
     assert failure and failure.word == word
 
 
 def test_a_program_must_read_the_mail_and_end_by_itself() -> None:
     """Status 0 is success if the mail was read; a timeout or a stop leaves a doubt, read or not."""
-    program = failure_reasons.of_program
-    assert program("sendmail", Ran(0, b"warning: 550 5.0.0 x", "", False)) is None
+    program = failure_reasons.classify_program_failure
+    assert program("sendmail", ProgramResult(0, b"warning: 550 5.0.0 x", "", False)) is None
     for name, ran, word, words in (
-        ("mailx", Ran(0, b"bye", "", True), "unavailable_not_read",
+        ("mailx", ProgramResult(0, b"bye", "", True), "unavailable_not_read",
          "mailx ended with status 0 without reading the mail: bye"),
-        ("exim", Ran(-15, b"250 ok", "timeout after 30 s", False), "timeout",
+        ("exim", ProgramResult(-15, b"250 ok", "timeout after 30 s", False), "timeout",
          "exim did not end within 30 s: 250 ok"),
-        ("exim", Ran(-15, b"", "stopped", False), "unavailable_stopped", "exim was stopped"),
-        ("exim", Ran(-9, b"", "timeout after 3 s", True), "timeout",
+        ("exim", ProgramResult(-15, b"", "stopped", False), "unavailable_stopped", "exim was "
+        "stopped"),
+        ("exim", ProgramResult(-9, b"", "timeout after 3 s", True), "timeout",
          "exim did not end within 3 s"),
-        ("exim", Ran(None, b"", "stopped", True), "unavailable_stopped", "exim was stopped"),
+        ("exim", ProgramResult(None, b"", "stopped", True), "unavailable_stopped", "exim was "
+        "stopped"),
     ):  # fmt: skip
         failure = program(name, ran)
         assert failure
         assert (failure.word, str(failure), failure.permanent) == (word, words, False)
         assert failure.reason == word.partition("_")[0]
-        assert failure.doubtful == bool(ran.ended)
+        assert failure.may_be_accepted == bool(ran.end_reason)
 
 
 @each(
@@ -155,29 +159,31 @@ def test_a_program_must_read_the_mail_and_end_by_itself() -> None:
 )  # fmt: skip
 def test_a_mail_that_never_left_curl_is_in_no_doubt(code: int, output: bytes, word: str) -> None:
     """Without doubt is a mail of which curl reports 0 bytes sent and the server no 354."""
-    failure = failure_reasons.of_curl(code, output)
-    assert (failure.word, failure.doubtful) == (word, not word.endswith("_before_data"))
+    failure = failure_reasons.classify_curl_failure(code, output)
+    assert (failure.word, failure.may_be_accepted) == (word, not word.endswith("_before_data"))
 
 
 def test_no_secret_and_no_control_character_is_reported() -> None:
     """A password, its base64 and control characters of a server are replaced."""
     said = b"535 5.7.8 not s3cret, not czNjcmV0\r\ncurl: (67) Login denied\n"
-    failure = failure_reasons.of_curl(67, said, ("s3cret", "czNjcmV0"))
-    others = failure_reasons.told(
+    failure = failure_reasons.classify_curl_failure(67, said, ("s3cret", "czNjcmV0"))
+    others = failure_reasons.redact_text(
         "AUTH PLAIN AG1lAHgx; password=hush smtp://me:hush@mx.example.org"
     )
     assert str(failure) == "535 5.7.8 not ***, not ***: Login denied"
     assert "AG1l" not in others and "hush" not in others
     odd = b"550 \x1b[2J\xc2\x9b\xe2\x80\xaex\r\ncurl: (55) RCPT failed: 550"
-    assert str(failure_reasons.of_curl(55, odd)).isprintable()
+    assert str(failure_reasons.classify_curl_failure(55, odd)).isprintable()
 
 
 @given(st.integers(-64, 255), st.binary(max_size=400) | st.text(max_size=400).map(str.encode))
 def test_any_output_is_judged(status: int, output: bytes) -> None:
     """Any output gives one word, one printable line and no exception."""
     for failure in (
-        failure_reasons.of_curl(status, output),
-        failure_reasons.of_program("exim", Ran(status or 1, output, "", False)),
+        failure_reasons.classify_curl_failure(status, output),
+        failure_reasons.classify_program_failure(
+            "exim", ProgramResult(status or 1, output, "", False)
+        ),
     ):
         assert failure
         assert re.fullmatch("[a-z0-9_.]{1,40}", failure.word)

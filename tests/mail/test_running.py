@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from engine.mail.model import NotSent, Reason
-from engine.mail.run_program import HANDED_ON, PATH, environment, found, run
+from engine.mail.run_program import PASSED_VARIABLES, PATH, environment, find_program, run
 from engine.mail.transports.installed import System
 from engine.system import users
-from engine.system.supervisor import KEPT, Ran
+from engine.system.supervisor import MAX_OUTPUT_BYTES, ProgramResult
 from tests.mail.letters import never
 from tests.mail.programs import a_script, needs, needs_root
 
@@ -35,7 +35,7 @@ def program(tmp_path: Path) -> Make:
     return lambda script: a_script(tmp_path / "program", f"cd {tmp_path}\n{script}")
 
 
-def ran(path: str, stdin: bytes = b"", timeout: float = 30, grace: float = 5) -> Ran:
+def ran(path: str, stdin: bytes = b"", timeout: float = 30, grace: float = 5) -> ProgramResult:
     """Run a program that is not cancelled."""
     return run([path], stdin, timeout, never, grace=grace)
 
@@ -61,7 +61,7 @@ def test_a_program_is_given_every_byte(program: Make, tmp_path: Path) -> None:
     """A mail of any size comes whole, and then the input ends."""
     path = program("cat > given; echo taken; echo thanks >&2")
     for data in (b"", SMALL, LARGE):
-        assert ran(path, data) == Ran(0, b"taken\nthanks\n")
+        assert ran(path, data) == ProgramResult(0, b"taken\nthanks\n")
         assert (tmp_path / "given").read_bytes() == data
 
 
@@ -74,27 +74,31 @@ def test_a_program_that_does_not_read_the_mail_is_reported(program: Make) -> Non
         path = program(script)
         for data in (SMALL, LARGE):
             result = ran(path, data)
-            assert (result.unread, result.ended) == (True, ""), script
-    assert ran(program("exit 3")) == Ran(3, b"")
+            assert (result.has_unread_input, result.end_reason) == (True, ""), script
+    assert ran(program("exit 3")) == ProgramResult(3, b"")
 
 
 def test_a_signal_is_a_negative_status(program: Make) -> None:
     """A program ended by a signal has its number as status, also while we ignore SIGCHLD."""
-    assert ran(program("kill -SEGV $$")) == Ran(-signal.SIGSEGV, b"")
-    assert ran(program("kill -TERM $$; sleep 60")) == Ran(-signal.SIGTERM, b"")
+    assert ran(program("kill -SEGV $$")) == ProgramResult(-signal.SIGSEGV, b"")
+    assert ran(program("kill -TERM $$; sleep 60")) == ProgramResult(-signal.SIGTERM, b"")
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         result = ran(program("cat > given; echo no; exit 75"), SMALL)
     finally:
         signal.signal(signal.SIGCHLD, before)
-    assert result == Ran(75, b"no\n")
+    assert result == ProgramResult(75, b"no\n")
 
 
 def test_the_last_8_kib_of_output_are_kept(program: Make) -> None:
     """A program may print a megabyte before it reads and after; the last 8 KiB are kept."""
     much = "head -c 1000000 /dev/zero | tr '\\0' x"
     result = ran(program(f"{much}; cat > given; {much} >&2; echo; echo the end"), LARGE)
-    assert (result.status, result.unread, len(result.output)) == (0, False, KEPT)
+    assert (result.status, result.has_unread_input, len(result.output)) == (
+        0,
+        False,
+        MAX_OUTPUT_BYTES,
+    )
     assert result.output.endswith(b"x\nthe end\n")
 
 
@@ -102,36 +106,36 @@ def test_a_program_that_does_not_end_in_time_is_killed(program: Make, tmp_path: 
     """At the timeout its process group gets SIGTERM, after the grace SIGKILL."""
     script = "sleep 600 & echo $! > child; cat > given; echo waiting; wait"
     result = ran(program(script), SMALL, timeout=0.3)
-    assert (result.status, result.ended) == (-signal.SIGTERM, "timeout after 0.3 s")
-    assert not result.unread
+    assert (result.status, result.end_reason) == (-signal.SIGTERM, "timeout after 0.3 s")
+    assert not result.has_unread_input
     assert gone(int((tmp_path / "child").read_text()))
     script = "trap '' TERM; sleep 600 & echo $! > child; while :; do sleep 600; done"
     result = ran(program(script), SMALL, timeout=0.2, grace=0.2)
-    assert (result.status, result.ended) == (-signal.SIGKILL, "timeout after 0.2 s")
-    assert result.unread
+    assert (result.status, result.end_reason) == (-signal.SIGKILL, "timeout after 0.2 s")
+    assert result.has_unread_input
     assert gone(int((tmp_path / "child").read_text()))
 
 
 def test_a_program_ends_despite_endless_output_or_when_it_is_cancelled(program: Make) -> None:
     """A program that prints without end is ended in time, and so is a cancelled one."""
     result = ran(program("exec yes"), SMALL, timeout=0.3)
-    assert (result.ended, len(result.output)) == ("timeout after 0.3 s", KEPT)
+    assert (result.end_reason, len(result.output)) == ("timeout after 0.3 s", MAX_OUTPUT_BYTES)
     answers = iter([False, True])
     result = run([program("exec sleep 600")], b"", 30, lambda: next(answers))
-    assert (result.status, result.ended) == (-signal.SIGTERM, "stopped")
+    assert (result.status, result.end_reason) == (-signal.SIGTERM, "stopped")
 
 
 def test_children_left_behind_are_killed(program: Make, tmp_path: Path) -> None:
     """A child of a failed program is killed; one of a program that took the mail has the grace to
     hand it on, and its output is kept."""
     script = "cat > given; sleep 600 & echo $! > child; echo no; exit 75"
-    assert ran(program(script), SMALL) == Ran(75, b"no\n")
+    assert ran(program(script), SMALL) == ProgramResult(75, b"no\n")
     assert gone(int((tmp_path / "child").read_text()))
     script = "cat > given; (sleep 0.1; echo done > done; echo done) & exit 0"
-    assert ran(program(script), SMALL) == Ran(0, b"done\n")
+    assert ran(program(script), SMALL) == ProgramResult(0, b"done\n")
     assert (tmp_path / "done").read_text() == "done\n"
     script = "cat > given; sleep 600 & echo $! > child"
-    assert ran(program(script), SMALL, grace=0.2) == Ran(0, b"")
+    assert ran(program(script), SMALL, grace=0.2) == ProgramResult(0, b"")
     assert gone(int((tmp_path / "child").read_text()))
 
 
@@ -212,11 +216,11 @@ def test_a_program_gets_a_small_environment(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("NFTBAN_SMTP_PASS", "hunter2")
     result = run(["/usr/bin/env"], b"", 30, never)
     names = {line.partition("=")[0] for line in result.output.decode().splitlines()}
-    assert names <= {"PATH", "LC_ALL", *HANDED_ON}
+    assert names <= {"PATH", "LC_ALL", *PASSED_VARIABLES}
 
     monkeypatch.setenv("PATH", "/nowhere")
-    assert os.access(found("sh"), os.X_OK)
-    assert found("no-such-program") == ""
+    assert os.access(find_program("sh"), os.X_OK)
+    assert find_program("no-such-program") == ""
 
 
 BEYOND_REACH = """
@@ -257,7 +261,7 @@ def test_a_program_that_cannot_be_killed_is_not_waited_for() -> None:
 def test_root_runs_a_program_as_whom_it_is_told() -> None:
     """A program has the user, the groups and the home of an account, and nothing of ours."""
     needs_root("to run a program as nobody")
-    account = users.named("nobody")
+    account = users.account_named("nobody")
     system = System(environ={"HOME": "/root", "XDG_CONFIG_HOME": "/root/.c"}, account=account)
     script = 'id -u; id -G; echo "$HOME" "${XDG_CONFIG_HOME-none}"'
     result = run(["/bin/sh", "-c", script], b"", 30, never, system.environment(), account=account)

@@ -12,7 +12,7 @@ import pytest
 
 from engine.mail.message.content import Content
 from engine.mail.model import BadMail
-from engine.mail.send.mail_spool import SENT_KEPT, Broken, MailSpool, Spooled
+from engine.mail.send.mail_spool import SENT_RETENTION_SECONDS, Broken, MailSpool, Spooled
 from engine.mail.send.spool_entry import SpoolMark
 from engine.system import files
 from tests.mail.programs import start_rivals
@@ -43,8 +43,8 @@ def spool(tmp_path: Path) -> MailSpool:
 
 def kept(spool: MailSpool, id: str = ID, subject: str = SUBJECT, html: bool = False) -> Spooled:
     """Keep a mail whose task was made."""
-    meta = spool.keep(id, "admin@example.com", subject, Content("text body", html))
-    spool.queued(id)
+    meta = spool.store_mail(id, "admin@example.com", subject, Content("text body", html))
+    spool.mark_queued(id)
     return spool.read(meta)
 
 
@@ -68,9 +68,9 @@ def names(folder: str | Path) -> list[str]:
 def test_a_mail_is_kept_as_the_contract_has_it(spool: MailSpool) -> None:
     """The folder of a mail has the real program's meta.sh, but for the name of the body, and its
     body, byte for byte; and a mark until the task is made."""
-    meta = spool.keep(THEIRS, "admin@example.com", SUBJECT, Content("text body", html=False))
+    meta = spool.store_mail(THEIRS, "admin@example.com", SUBJECT, Content("text body", html=False))
     assert names(Path(meta).parent) == ["body.txt", "meta.sh", "queuing"]
-    spool.queued(THEIRS)
+    spool.mark_queued(THEIRS)
     folder = Path(spool.folder, THEIRS)
     expected = META.replace("/var/lib/nftban/mailspool", spool.folder)
     expected = expected.replace("body.html", "body.txt").replace("1795167964", "1795170000")
@@ -133,10 +133,10 @@ def test_a_subject_is_one_line_of_limited_length(spool: MailSpool) -> None:
 def test_a_mail_has_a_plain_and_unique_name(spool: MailSpool) -> None:
     """A new id has the UTC time and eight random digits; any odd name is refused unwritten."""
     for id in ("", "mail-", "mail-a/b", "../mail-1", "x", "mail-\n", "mail-\u00e9"):
-        with pytest.raises(BadMail, match="no name for a mail"):
-            spool.keep(id, "admin@example.com", SUBJECT, Content("text", html=False))
+        with pytest.raises(BadMail, match="not a mail id"):
+            spool.store_mail(id, "admin@example.com", SUBJECT, Content("text", html=False))
     assert not Path(spool.folder).exists()
-    ids = {MailSpool.fresh_id(1_767_787_262.9) for _ in range(50)}
+    ids = {MailSpool.new_id(1_767_787_262.9) for _ in range(50)}
     assert len(ids) == 50
     assert all(re.fullmatch("mail-20260107T120102Z-[0-9a-f]{8}", id) for id in ids)
 
@@ -146,7 +146,7 @@ def test_a_mail_of_that_name_is_not_written_over(spool: MailSpool) -> None:
     kept(spool)
     with pytest.raises(OSError, match="not empty"):
         kept(spool, subject="another")
-    assert spool.read(spool.meta_of(ID)).subject == SUBJECT
+    assert spool.read(spool.meta_path(ID)).subject == SUBJECT
     assert names(spool.folder) == [ID]
 
 
@@ -171,10 +171,10 @@ def test_a_spool_behind_a_link_is_not_entered(spool: MailSpool, tmp_path: Path) 
     """Below the data folder no link is followed, neither to write nor to read."""
     (tmp_path / "elsewhere").mkdir()
     Path(spool.folder).symlink_to("elsewhere")
-    with pytest.raises(OSError, match="not entered"):
+    with pytest.raises(OSError, match="not a folder: refused"):
         kept(spool)
-    with pytest.raises(OSError, match="not entered"):
-        spool.read(spool.meta_of(ID))
+    with pytest.raises(OSError, match="not a folder: refused"):
+        spool.read(spool.meta_path(ID))
     assert names(tmp_path / "elsewhere") == []
 
 
@@ -184,7 +184,7 @@ def test_files_made_by_root_belong_to_the_owner_of_the_spool(spool: MailSpool) -
     Path(spool.folder).mkdir()
     os.chown(spool.folder, 12345, 12345)
     mail = kept(spool)
-    spool.begin(mail, "curl", NOW)
+    spool.mark_trying(mail, "curl", NOW)
     made = [Path(mail.folder), *Path(mail.folder).iterdir()]
     assert {(path.stat().st_uid, path.stat().st_gid) for path in made} == {(12345, 12345)}
 
@@ -256,13 +256,13 @@ BAD: list[tuple[Harm, str]] = [
     (lambda folder: (folder / "body.txt").unlink(),
      "Mail body file not found: /var/lib/nftban/mailspool/{id}/body.html"),
     (_meta('MAIL_TO="a@example.com"\n'), "Mail payload missing MAIL_BODY_FILE"),
-    (_add('MAIL_X="$(touch ran)"\n'), "line 5: MAIL_X holds an unescaped $"),
-    (_add('MAIL_X="`touch ran`"\n'), "line 5: MAIL_X holds an unescaped `"),
+    (_add('MAIL_X="$(touch ran)"\n'), "line 5: MAIL_X has an unescaped $"),
+    (_add('MAIL_X="`touch ran`"\n'), "line 5: MAIL_X has an unescaped `"),
     (_add("touch ran\n"), 'line 5: expected KEY="value"'),
     (_add('PATH="/tmp"\n'), "line 5: unknown key PATH"),
     (_add('MAIL_X="a"'), "no newline at its end"),
     (_meta(""), "empty: a write was interrupted"),
-    (_add('MAIL_X="a\0b"\n'), "MAIL_X holds a control character"),
+    (_add('MAIL_X="a\0b"\n'), "MAIL_X has a control character"),
     (_add('MAIL_X="\xff"\n'), "not UTF-8"),
     (_add(f'MAIL_X="{"x" * (1 << 20)}"\n'), "expected at most 65,536"),
     (_add(f'{"K" * 60_000}="x"\n'), "line 5: unknown key KKK"),
@@ -271,10 +271,10 @@ BAD: list[tuple[Harm, str]] = [
     (_replace("body.txt", os.mkfifo), "body.txt: a FIFO"),
     (_replace("body.txt", Path.mkdir), "body.txt: a folder"),
     (_replace("body.txt", _twice), "body.txt: has a second hard link"),
-    (_body("/etc/passwd"), f"{BESIDE} beside it"),
-    (_body("/x/{id}/../body.txt"), f"{BESIDE} beside it"),
+    (_body("/etc/passwd"), f"{BESIDE} in the same folder"),
+    (_body("/x/{id}/../body.txt"), f"{BESIDE} in the same folder"),
     (_body(f"/x/{THEIRS}/meta.sh"), BESIDE),
-    (lambda folder: (folder / "meta.sh").chmod(0o666), "written by everybody"),
+    (lambda folder: (folder / "meta.sh").chmod(0o666), "writable by all users"),
     (lambda folder: _linked(folder / "sent"), "sent: a symbolic link"),
 ]  # fmt: skip
 
@@ -287,7 +287,7 @@ def test_a_broken_mail_is_refused_in_one_line(
     monkeypatch.chdir(tmp_path)
     harm(theirs(spool))
     kept(spool)
-    meta = spool.meta_of(THEIRS)
+    meta = spool.meta_path(THEIRS)
     with pytest.raises(BadMail) as caught:
         spool.read(meta)
     message = str(caught.value)
@@ -296,7 +296,7 @@ def test_a_broken_mail_is_refused_in_one_line(
     assert len(message) <= 300
     assert not list(tmp_path.rglob("ran"))
     assert not Path("/tmp/pwned").exists()
-    broken, whole = spool.letters()
+    broken, whole = spool.read_all()
     assert broken == Broken(THEIRS, message)
     assert isinstance(whole, Spooled)
 
@@ -304,7 +304,7 @@ def test_a_broken_mail_is_refused_in_one_line(
 def test_a_subject_that_a_shell_would_run_is_read_literally(spool: MailSpool) -> None:
     """The real program escapes nothing in its meta.sh; its subject is data and nothing is run."""
     _meta(HOSTILE.replace("mail-2026-11-20T09:46:05Z-f04bb936", THEIRS))(theirs(spool))
-    mail = spool.read(spool.meta_of(THEIRS))
+    mail = spool.read(spool.meta_path(THEIRS))
     assert mail.subject == '[ALERT] "quoted" $(touch /tmp/pwned) `id`'
     assert mail.to == "admin@example.com"
 
@@ -314,12 +314,12 @@ def test_the_first_bytes_of_a_broken_mail_can_be_read(spool: MailSpool) -> None:
     folder = theirs(spool)
     _meta(HOSTILE)(folder)
     _linked(folder / "ln")
-    assert spool.glimpse(THEIRS) == HOSTILE.encode()
-    assert spool.glimpse(THEIRS, "body.txt", 4) == b"text"
+    assert spool.preview_file(THEIRS) == HOSTILE.encode()
+    assert spool.preview_file(THEIRS, "body.txt", 4) == b"text"
     bad = [(THEIRS, "ln"), (THEIRS, "../other"), (THEIRS, "gone"), ("mail-gone", "meta.sh")]
     for id, name in [*bad, ("..", "passwd"), ("mail-/../..", "x"), ("/etc", "passwd")]:
         with pytest.raises(BadMail):
-            spool.glimpse(id, name)
+            spool.preview_file(id, name)
 
 
 @each("meta", [
@@ -329,7 +329,7 @@ def test_the_first_bytes_of_a_broken_mail_can_be_read(spool: MailSpool) -> None:
 ], spool=a_spool)  # fmt: skip
 def test_a_task_may_name_a_mail_of_this_spool_only(spool: MailSpool, meta: str) -> None:
     """Any other path is refused."""
-    with pytest.raises(BadMail, match=r"no mail of this spool|names none"):
+    with pytest.raises(BadMail, match=r"not a mail of this spool|names none"):
         spool.read(meta.format(spool=spool.folder))
 
 
@@ -338,10 +338,10 @@ def test_the_folder_of_a_mail_is_a_folder(spool: MailSpool, tmp_path: Path) -> N
     theirs(spool).rename(tmp_path / "elsewhere")
     Path(spool.folder, THEIRS).symlink_to(tmp_path / "elsewhere")
     Path(spool.folder, "mail-file").write_text("x")
-    broken = [found for found in spool.letters() if isinstance(found, Broken)]
+    broken = [found for found in spool.read_all() if isinstance(found, Broken)]
     assert [found.id for found in broken] == [THEIRS, "mail-file"]
     assert {found.why.rpartition(": ")[2] for found in broken} == {
-        "a symbolic link or no folder, not entered"
+        "a symbolic link or not a folder, not opened"
     }
 
 
@@ -351,7 +351,7 @@ def test_a_mail_of_a_stranger_is_not_sent(spool: MailSpool, name: str) -> None:
     """A mail with a file of a user who may not write to the spool is refused."""
     os.chown(theirs(spool) / name, 12345, 12345)
     with pytest.raises(BadMail, match="belongs to user 12345"):
-        spool.read(spool.meta_of(THEIRS))
+        spool.read(spool.meta_path(THEIRS))
 
 
 @each(("stored", "subject"), [
@@ -362,7 +362,7 @@ def test_a_mail_of_a_stranger_is_not_sent(spool: MailSpool, name: str) -> None:
 def test_only_our_encoded_subjects_are_decoded(spool: MailSpool, stored: str, subject: str) -> None:
     """A subject with another program's encoding, or a damaged one, is read as it is."""
     (theirs(spool) / "meta.sh").write_text(META.replace(SUBJECT, stored))
-    assert spool.read(spool.meta_of(THEIRS)).subject == subject
+    assert spool.read(spool.meta_path(THEIRS)).subject == subject
 
 
 # Mark
@@ -371,19 +371,19 @@ def test_only_our_encoded_subjects_are_decoded(spool: MailSpool, stored: str, su
 def test_an_attempt_leaves_its_mark_until_its_end(spool: MailSpool) -> None:
     """A begun attempt is marked, a failed one is not, an accepted one is sent for good."""
     mail = kept(spool)
-    spool.begin(mail, "curl", NOW + 1)
+    spool.mark_trying(mail, "curl", NOW + 1)
     assert spool.read(mail.meta) == mail._replace(trying=SpoolMark("curl", NOW + 1))
-    spool.begin(mail, "msmtp", NOW + 2)
+    spool.mark_trying(mail, "msmtp", NOW + 2)
     assert spool.read(mail.meta) == mail._replace(trying=SpoolMark("msmtp", NOW + 2))
-    spool.failed(mail)
-    spool.failed(mail)
+    spool.mark_failed(mail)
+    spool.mark_failed(mail)
     assert spool.read(mail.meta) == mail
-    spool.begin(mail, "exim", NOW + 3)
-    spool.accepted(mail, "exim", NOW + 9)
+    spool.mark_trying(mail, "exim", NOW + 3)
+    spool.mark_sent(mail, "exim", NOW + 9)
     assert spool.read(mail.meta) == mail._replace(sent=SpoolMark("exim", NOW + 3))
     assert names(mail.folder) == ["body.txt", "meta.sh", "sent"]
     other = kept(spool, OTHER)
-    spool.accepted(other, "exim", NOW + 9)
+    spool.mark_sent(other, "exim", NOW + 9)
     assert spool.read(other.meta).sent == SpoolMark("exim", NOW + 9), (
         "without the mark of a beginning"
     )
@@ -392,19 +392,19 @@ def test_an_attempt_leaves_its_mark_until_its_end(spool: MailSpool) -> None:
 def test_a_doubt_outlives_the_attempt_that_follows(spool: MailSpool) -> None:
     """A mail may be kept with a doubt; an attempt that fails restores it."""
     content = Content("x", html=False)
-    meta = spool.keep(ID, "a@example.com", "", content, trying=SpoolMark("curl", NOW - 9))
+    meta = spool.store_mail(ID, "a@example.com", "", content, trying=SpoolMark("curl", NOW - 9))
     mail = spool.read(meta)
     assert mail.trying == SpoolMark("curl", NOW - 9)
-    spool.begin(mail, "exim", NOW)
-    spool.failed(mail)
+    spool.mark_trying(mail, "exim", NOW)
+    spool.mark_failed(mail)
     assert spool.read(meta) == mail
 
 
 def test_a_mail_was_made_at_the_time_in_its_name(spool: MailSpool) -> None:
     """A mail is spooled after it was composed; a name without a time gives that of spooling."""
     mail, odd = kept(spool, "mail-20260107T120102Z-a1b2c3d4"), kept(spool, "mail-odd")
-    assert (mail.made, mail.created) == (1_767_787_262.0, NOW)
-    assert odd.made == NOW
+    assert (mail.composed_at, mail.created) == (1_767_787_262.0, NOW)
+    assert odd.composed_at == NOW
 
 
 @each("content", [b"", b"\0", b"$(touch ran)\n", b'SINCE="soon"\n', b"x" * 100], spool=a_spool)
@@ -419,21 +419,23 @@ def test_a_mark_counts_whatever_it_contains(spool: MailSpool, content: bytes) ->
 
 def test_a_refusal_is_reported_once(spool: MailSpool) -> None:
     """A refusal is written with the mail or later, and is removed when it is read once."""
-    meta = spool.keep(ID, "a@example.com", "", Content("x", html=False), "rejected_550: no $(user)")
+    meta = spool.store_mail(
+        ID, "a@example.com", "", Content("x", html=False), "rejected_550: no $(user)"
+    )
     mail = spool.read(meta)
     assert mail.refused == "rejected_550: no $(user)"
-    assert spool.refused_once(mail) == "rejected_550: no $(user)"
+    assert spool.take_refusal(mail) == "rejected_550: no $(user)"
     assert spool.read(meta).refused == ""
-    spool.refuse(mail, "x" * 1000)
+    spool.mark_refused(mail, "x" * 1000)
     assert spool.read(meta).refused == "x" * 200
-    assert spool.refused_once(spool.read(meta)) == "x" * 200
-    assert spool.refused_once(spool.read(meta)) == ""
+    assert spool.take_refusal(spool.read(meta)) == "x" * 200
+    assert spool.take_refusal(spool.read(meta)) == ""
 
 
 def test_a_mail_is_removed_with_its_folder(spool: MailSpool) -> None:
     """Only plain files are removed; reading or marking a removed mail raises a clear error."""
     mail, other = kept(spool), kept(spool, OTHER)
-    spool.begin(mail, "curl", NOW)
+    spool.mark_trying(mail, "curl", NOW)
     Path(other.folder, "folder").mkdir()
     spool.remove(mail)
     spool.remove(mail)
@@ -445,7 +447,7 @@ def test_a_mail_is_removed_with_its_folder(spool: MailSpool) -> None:
     with pytest.raises(BadMail, match="Mail body file not found: "):
         spool.body(mail, 100)
     with pytest.raises(FileNotFoundError):
-        spool.begin(mail, "curl", NOW)
+        spool.mark_trying(mail, "curl", NOW)
 
 
 # List, count and sweep
@@ -459,12 +461,12 @@ def test_mails_are_listed_by_age(spool: MailSpool) -> None:
     ]
     for id in reversed(ids):
         kept(spool, id)
-    assert [found.id for found in spool.letters()] == ids
+    assert [found.id for found in spool.read_all()] == ids
 
 
 def test_a_spool_that_was_never_made_is_empty(spool: MailSpool) -> None:
     """Reading, counting and sweeping make no folder."""
-    assert list(spool.letters()) == []
+    assert list(spool.read_all()) == []
     assert spool.depth_and_oldest(NOW) == (0, 0.0)
     assert spool.sweep(NOW) == []
     assert not Path(spool.folder).exists()
@@ -474,7 +476,7 @@ def test_waiting_mails_are_counted(spool: MailSpool) -> None:
     """Sent mails, files, and folders that are empty or incomplete do not count."""
     kept(spool, "mail-20261120T100000Z-0000000a")
     kept(spool, "mail-2026-11-20T09:00:00Z-0000000b")
-    spool.accepted(kept(spool, "mail-20261120T080000Z-0000000c"), "curl", NOW)
+    spool.mark_sent(kept(spool, "mail-20261120T080000Z-0000000c"), "curl", NOW)
     Path(spool.folder, "mail-20261120T070000Z-0000000d").mkdir()
     Path(spool.folder, ".new-1").mkdir()
     Path(spool.folder, "mail-file").write_text("x")
@@ -505,21 +507,21 @@ def test_sweeping_removes_old_remains(spool: MailSpool) -> None:
     for kind in ("waits", "sent", "now"):
         kept(spool, ids[kind])
     for kind in ("sent", "now"):
-        spool.accepted(spool.read(spool.meta_of(ids[kind])), "curl", NOW)
+        spool.mark_sent(spool.read(spool.meta_path(ids[kind])), "curl", NOW)
     Path(spool.folder, ids["empty"]).mkdir()
     for name in (".new-old", ".new-fresh", "foreign"):
         Path(spool.folder, name).mkdir()
         Path(spool.folder, name, "body.txt").write_text("x")
     for path in [*Path(spool.folder).rglob("*"), *Path(spool.folder).iterdir()]:
         os.utime(path, (NOW, NOW))
-    fresh = NOW + SENT_KEPT - 10
+    fresh = NOW + SENT_RETENTION_SECONDS - 10
     os.utime(Path(spool.folder, ".new-fresh"), (fresh, fresh))
     os.utime(Path(spool.folder, ids["now"], "sent"), (fresh, fresh))
     assert spool.sweep(NOW + 3000) == []
-    assert spool.sweep(NOW + SENT_KEPT + 10) == [
-        ".new-old: was never completed, removed",
+    assert spool.sweep(NOW + SENT_RETENTION_SECONDS + 10) == [
+        ".new-old: incomplete, removed",
         f"{ids['empty']}: is empty, removed",
-        f"{ids['sent']}: was sent long ago, removed",
+        f"{ids['sent']}: sent more than 7 days ago, removed",
     ]
     assert set(names(spool.folder)) == {".new-fresh", "foreign", ids["waits"], ids["now"]}
 
@@ -527,11 +529,11 @@ def test_sweeping_removes_old_remains(spool: MailSpool) -> None:
 def test_sweeping_reports_a_mail_that_it_cannot_remove(spool: MailSpool) -> None:
     """A foreign folder within that of a mail stays, with the folder of the mail."""
     mail = kept(spool)
-    spool.accepted(mail, "curl", NOW)
+    spool.mark_sent(mail, "curl", NOW)
     os.utime(Path(mail.folder, "sent"), (NOW, NOW))
     Path(mail.folder, "folder").mkdir()
-    assert spool.sweep(NOW + SENT_KEPT + 1) == [
-        f"{ID}: was sent long ago, cannot be removed: Directory not empty"
+    assert spool.sweep(NOW + SENT_RETENTION_SECONDS + 1) == [
+        f"{ID}: sent more than 7 days ago, cannot be removed: Directory not empty"
     ]
 
 
@@ -542,8 +544,9 @@ from engine.mail.send.mail_spool import MailSpool, Spooled
 spool = MailSpool(sys.argv[1])
 sys.stdin.readline()
 for n in range(15):
-    spool.keep(spool.fresh_id(1795170000 + n), "a@example.com", sys.argv[2], Content("x", False))
-    broken = [found for found in spool.letters() if not isinstance(found, Spooled)]
+    id = spool.new_id(1795170000 + n)
+    spool.store_mail(id, "a@example.com", sys.argv[2], Content("x", False))
+    broken = [found for found in spool.read_all() if not isinstance(found, Spooled)]
     assert not broken, broken
 """
 
@@ -552,5 +555,5 @@ def test_rivals_keep_all_their_mail(spool: MailSpool) -> None:
     """Of two processes neither sees half a mail, and no mail is lost."""
     rivals = start_rivals(RIVAL, spool.folder, ("one", "two"))
     assert [rival.wait() for rival in rivals] == [0, 0]
-    found = [mail.subject for mail in spool.letters() if isinstance(mail, Spooled)]
+    found = [mail.subject for mail in spool.read_all() if isinstance(mail, Spooled)]
     assert (found.count("one"), found.count("two")) == (15, 15)

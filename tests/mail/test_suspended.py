@@ -76,7 +76,7 @@ def test_a_damaged_file_stops_all_mail_and_is_kept(path: Path, content: bytes) -
         lambda: suspensions.suspend("curl", NOW, "op", ""),
         lambda: suspensions.resume("curl"),
     ):
-        with pytest.raises(ValueError, match=r"suspended: .*: no mail is sent until") as caught:
+        with pytest.raises(ValueError, match=r"suspended: .*: remove it to send mail") as caught:
             ask()
         assert "\n" not in str(caught.value)
     assert path.read_bytes() == content
@@ -96,7 +96,7 @@ def test_a_file_of_another_kind_or_of_any_user_is_not_believed(tmp_path: Path) -
     path = suspended_file(tmp_path)
     opened(path).suspend("curl", NOW, "op", "")
     path.chmod(0o666)
-    with pytest.raises(ValueError, match="written by everybody"):
+    with pytest.raises(ValueError, match="writable by all users"):
         opened(path).read()
 
 

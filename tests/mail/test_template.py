@@ -7,12 +7,12 @@ from pathlib import Path
 
 from engine.config.mail_config import MailSettings
 from engine.mail.message import template
-from engine.mail.message.template import NAMES
+from engine.mail.message.template import PLACEHOLDER_NAMES
 from tests.tables import each
 
 PNG = b"\x89PNG\r\n\x1a\n and so on"
 
-ALL = " ".join(f"{name}={{{name}}}" for name in NAMES)
+ALL = " ".join(f"{name}={{{name}}}" for name in PLACEHOLDER_NAMES)
 
 
 def settings(folder: Path, **more: str) -> MailSettings:
@@ -23,37 +23,44 @@ def settings(folder: Path, **more: str) -> MailSettings:
 def test_an_installed_template_replaces_ours(tmp_path: Path) -> None:
     """Header and footer are replaced each by its own file."""
     ours = template.Template()
-    assert template.found(settings(tmp_path / "missing")) == ours
+    assert template.load_page_template(settings(tmp_path / "missing")) == ours
     (tmp_path / "header_default.html").write_text("<body>ä {HOSTNAME}:")
-    found = template.found(settings(tmp_path))
+    found = template.load_page_template(settings(tmp_path))
     assert (found.header, found.footer) == ("<body>ä {HOSTNAME}:", ours.footer)
     (tmp_path / "footer_default.html").write_text(":{DATE}</body>")
-    page = template.found(settings(tmp_path)).around("x", {"HOSTNAME": "h", "DATE": "d"})
+    page = template.load_page_template(settings(tmp_path)).wrap_body(
+        "x", {"HOSTNAME": "h", "DATE": "d"}
+    )
     assert page == "<body>ä h:x:d</body>"
 
 
 def test_every_placeholder_is_replaced_by_its_escaped_value() -> None:
     """No value becomes markup or another placeholder; a missing value is empty."""
-    values = {name: f'<{name}> & "x" {{DATE}}' for name in NAMES if not name.endswith("_HTML")}
+    values = {
+        name: f'<{name}> & "x" {{DATE}}' for name in PLACEHOLDER_NAMES if not name.endswith("_HTML")
+    }
     values["VERSION_HTML"] = "v<1>"
     only = template.Template(ALL, "", logo='https://x.example/"><script>')
-    page = only.around("", values)
+    page = only.wrap_body("", values)
     for name in values:
         if name != "VERSION_HTML":
             assert f"{name}=&lt;{name}&gt; &amp; &quot;x&quot; {{DATE}}" in page
     assert "VERSION_HTML=<span>v&lt;1&gt;</span>" in page
     assert 'LOGO_HTML=<img src="https://x.example/&quot;&gt;&lt;script&gt;" alt="&lt;COMP' in page
     assert "<script>" not in page
-    page = template.Template(f"{ALL} {{color: red}} {{OTHER}} {{date}}", "").around("", {})
+    page = template.Template(f"{ALL} {{color: red}} {{OTHER}} {{date}}", "").wrap_body("", {})
     assert page.startswith("NFTBAN_VERSION= HOSTNAME= SERVER_IP=")
     assert page.endswith(" {color: red} {OTHER} {date}")
 
 
 def test_placeholders_in_the_content_are_replaced_once() -> None:
     """Markup gets escaped values, text plain ones; a value is not searched, SUBJECT stays."""
-    values = dict.fromkeys(NAMES, "") | {"HOSTNAME": "a <b> {DATE}", "VERSION_HTML": "v<1"}
+    values = dict.fromkeys(PLACEHOLDER_NAMES, "") | {
+        "HOSTNAME": "a <b> {DATE}",
+        "VERSION_HTML": "v<1",
+    }
     content = "{HOSTNAME} {SUBJECT} {x} {VERSION_HTML}"
-    filled = template.Template().filled
+    filled = template.Template().fill_placeholders
     page = "a &lt;b&gt; {DATE} {SUBJECT} {x} <span>v&lt;1</span>"
     assert filled(content, values, html=True) == page
     assert filled(content, values, html=False) == "a <b> {DATE} {SUBJECT} {x} v<1"
@@ -64,22 +71,23 @@ def test_an_unusable_template_is_reported_and_ours_is_used(tmp_path: Path) -> No
     header, footer = tmp_path / "header_default.html", tmp_path / "footer_default.html"
     os.mkfifo(header)
     footer.write_bytes(b"abc\xff")
-    first = template.found(settings(tmp_path))
+    first = template.load_page_template(settings(tmp_path))
     header.unlink()
     header.symlink_to("/etc/passwd")
-    footer.write_bytes(b"x" * (template.LIMIT + 1))
-    second = template.found(settings(tmp_path))
+    footer.write_bytes(b"x" * (template.MAX_PART_BYTES + 1))
+    second = template.load_page_template(settings(tmp_path))
 
     ours = template.Template()
     for found in (first, second):
         assert (found.header, found.footer) == (ours.header, ours.footer)
-    assert first.troubles == (
-        f"mail template {header}: no plain file, expected one; ours is used instead",
-        f"mail template {footer}: not UTF-8 at byte 3; ours is used instead",
+    assert first.unused_files == (
+        f"mail template {header}: not a regular file; the built-in one is used",
+        f"mail template {footer}: not UTF-8 at byte 3; the built-in one is used",
     )
-    assert second.troubles == (
-        f"mail template {header}: a symbolic link; ours is used instead",
-        f"mail template {footer}: 262,145 bytes, expected at most 262,144; ours is used instead",
+    assert second.unused_files == (
+        f"mail template {header}: a symbolic link; the built-in one is used",
+        f"mail template {footer}: 262,145 bytes, expected at most 262,144; "
+        "the built-in one is used",
     )
 
 
@@ -92,9 +100,9 @@ def test_an_unusable_template_is_reported_and_ours_is_used(tmp_path: Path) -> No
 ])  # fmt: skip
 def test_a_logo_of_the_web_has_an_http_address(logo: str, taken: bool, tmp_path: Path) -> None:
     """Other addresses are omitted and reported."""
-    found = template.found(settings(tmp_path, logo=logo))
+    found = template.load_page_template(settings(tmp_path, logo=logo))
     assert (found.logo, found.picture) == (logo if taken else "", None)
-    assert len(found.troubles) == (not taken)
+    assert len(found.unused_files) == (not taken)
 
 
 def test_a_picture_on_disk_goes_with_the_mail(tmp_path: Path) -> None:
@@ -102,14 +110,14 @@ def test_a_picture_on_disk_goes_with_the_mail(tmp_path: Path) -> None:
     path = tmp_path / "logo"
     for data in (PNG, b"\xff\xd8\xff\xe0", b"GIF89a"):
         path.write_bytes(data)
-        found = template.found(settings(tmp_path, logo=str(path)))
+        found = template.load_page_template(settings(tmp_path, logo=str(path)))
         assert found.logo == "cid:logo@spooldeck.invalid"
         assert found.picture is not None and found.picture.data == data
     path.write_text("root:x:0:0")
     for file, why in (
-        (path, "no PNG, JPEG or GIF picture"),
+        (path, "not a PNG, JPEG or GIF picture"),
         (tmp_path / "missing", "No such file or directory"),
     ):
-        found = template.found(settings(tmp_path, logo=str(file)))
-        assert found.troubles == (f"mail logo {file}: {why}; mail goes without it",)
+        found = template.load_page_template(settings(tmp_path, logo=str(file)))
+        assert found.unused_files == (f"mail logo {file}: {why}; mail is sent without it",)
         assert found.logo == ""

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from engine.config.mail_config import METHODS, MailSettings
-from engine.mail.model import Cause, Unused, absent
+from engine.mail.model import Cause, Unused, absent_because
 from engine.mail.transports.installed import System
 from engine.mail.transports.memory import MemoryTransport
 from engine.mail.transports.registry import TransportRegistry
@@ -185,7 +185,7 @@ def test_a_forced_method_is_used(
         others = {why for other, why in choice.why_not.items() if other != method}
         forced = f"another method is forced: {method}"
         none = "no mail is sent: the method is none"
-        assert others == {Unused(Cause.BARRED, none if method == "none" else forced)}
+        assert others == {Unused(Cause.DISABLED, none if method == "none" else forced)}
 
 
 def test_a_suspended_transport_is_skipped(machine: Machine) -> None:
@@ -215,15 +215,15 @@ def test_each_unused_transport_has_a_reason(machine: Machine) -> None:
     """On a machine without mail each reason names the missing program, file or process."""
     machine.has((*POSTFIX[:3], "/usr/bin/msmtp", "/usr/sbin/exim4"))
     folder = machine.folder
-    no_config = "/etc/msmtprc or /root/.msmtprc or /root/config/msmtp/config that we may read"
-    no_mailx = f"{folder}/usr/bin/mailx or {folder}/bin/mailx that may be run"
+    no_config = "/etc/msmtprc or /root/.msmtprc or /root/config/msmtp/config that we can read"
+    no_mailx = f"{folder}/usr/bin/mailx or {folder}/bin/mailx that can be run"
     assert machine.ways().choose().why_not == {
-        "postfix": Unused(Cause.STOPPED, "Postfix does not run"),
-        "sendmail": Unused(Cause.STOPPED, "it is Postfix's, and Postfix does not run"),
-        "exim": Unused(Cause.STOPPED, "Exim does not run: no process named exim, exim4"),
-        "msmtp": absent(f"not configured: no {no_config}"),
-        "curl": absent(f"curl is not installed: {folder}/usr/bin/curl"),
-        "mailx": absent(f"not installed: no {no_mailx}"),
+        "postfix": Unused(Cause.STOPPED, "Postfix is not running"),
+        "sendmail": Unused(Cause.STOPPED, "it is Postfix's, and Postfix is not running"),
+        "exim": Unused(Cause.STOPPED, "Exim is not running: no process named exim, exim4"),
+        "msmtp": absent_because(f"not configured: no {no_config}"),
+        "curl": absent_because(f"curl is not installed: {folder}/usr/bin/curl"),
+        "mailx": absent_because(f"not installed: no {no_mailx}"),
     }
 
 
@@ -288,10 +288,10 @@ def test_with_hidden_processes_only_a_forced_postfix_is_used(machine: Machine, h
         (machine.folder / f"proc{'/1' if hidden == 'folders' else ''}").rename(
             machine.folder / "hidden"
         )
-    assert machine.ways().absence("postfix").endswith("force the method postfix if it does")
+    assert machine.ways().absence("postfix").endswith("force the method postfix")
     assert chosen(machine.ways(method="postfix")) == "postfix"
     assert chosen(machine.ways(method="sendmail")) == "sendmail"
-    assert machine.ways().absence("exim").startswith("Exim does not run")
+    assert machine.ways().absence("exim").startswith("Exim is not running")
 
 
 @each(("target", "name"), [
@@ -403,7 +403,7 @@ def test_only_transports_before_the_used_one_are_examined() -> None:
     ways = TransportRegistry(MailSettings(), given)
     choices = [ways.choose() for _ in range(3)]
     assert [choice.transport for choice in choices] == [given["msmtp"]] * 3
-    whys = {name: why.words for name, why in choices[0].why_not.items()}
+    whys = {name: why.reason for name, why in choices[0].why_not.items()}
     assert whys == {"postfix": "not there", "sendmail": "not there", "exim": "gone"}
     assert [transport.looks for transport in given.values()] == [1, 1, 0]
 

@@ -394,7 +394,7 @@ class Field:
     def _bring_back(self) -> int:
         """Make all tasks due; returns how many there are."""
         store = NftbanStore(spool_at(str(self.root)))
-        tasks = {task.id: task for task in store.look() if isinstance(task, Task)}
+        tasks = {task.id: task for task in store.scan() if isinstance(task, Task)}
         back = [Move(task, BACK[task.state](task)) for task in tasks.values() if task.state in BACK]
         list(store.swap_all(back))
         store.close()

@@ -187,7 +187,7 @@ def a_task(rng: random.Random) -> Task:
 
 VERBS: tuple[Callable[[Task], Task], ...] = (
     lambda task: verbs.nack(task, NOW + 60, task.error + "\\"),
-    lambda task: verbs.bury(task, "$(touch pwned)", 1),
+    lambda task: verbs.give_up_task(task, "$(touch pwned)", 1),
     lambda task: verbs.retry(task, NOW),
 )
 
@@ -196,14 +196,14 @@ def rewritten(text: bytes) -> Iterator[bytes]:
     """A task file that somebody else wrote, as we write it after each verb; none if refused."""
     seen = Path("/").stat()
     try:
-        record = task_format.parse(text, IDENT)
+        record = task_format.parse_task(text, IDENT)
     except Refused:
         return
-    task = task_format.as_task(record, State.ACTIVE, seen, None, NOW)
+    task = task_format.task_from_record(record, State.ACTIVE, seen, None, NOW)
     for verb in VERBS:
-        after = task_format.changed(record, task, verb(task), NOW)
+        after = task_format.change_record(record, task, verb(task), NOW)
         if after != record:  # a file that says the same is moved, not written again
-            yield task_format.render(after)
+            yield task_format.render_task(after)
 
 
 TOKENS: tuple[bytes, ...] = (
@@ -225,7 +225,7 @@ def foreign(rng: random.Random) -> bytes:
 
 def foreign_task(rng: random.Random) -> bytes:
     """A task file in which somebody else has been at work."""
-    text = task_format.render(task_format.new_record(a_task(rng)))
+    text = task_format.render_task(task_format.new_record(a_task(rng)))
     for _ in range(rng.randrange(1, 4)):
         at = rng.randrange(len(text))
         text = text[:at] + rng.choice(TOKENS) + text[at + rng.randrange(2) :]
@@ -305,7 +305,7 @@ def differences(
 def many(rng: random.Random, values: int) -> tuple[bytes, list[bytes]]:
     """One file of so many assignments, and what every shell must read in it."""
     hostiles = [hostile(rng) for _ in range(values)]
-    text = files.assignments((f"K{n}", value) for n, value in enumerate(hostiles))
+    text = files.format_assignments((f"K{n}", value) for n, value in enumerate(hostiles))
     read = parse(text, [f"K{n}" for n in range(values)])
     assert read is not None and list(read.values()) == list(map(cleaned, hostiles))
     return text, [value.encode("ascii") for value in read.values()]
@@ -313,7 +313,9 @@ def many(rng: random.Random, values: int) -> tuple[bytes, list[bytes]]:
 
 def tasks(rng: random.Random, number: int) -> list[tuple[bytes, list[bytes]]]:
     """So many task files of ours, new ones and rewritten foreign ones, and what they say."""
-    texts = [task_format.render(task_format.new_record(a_task(rng))) for _ in range(number // 2)]
+    texts = [
+        task_format.render_task(task_format.new_record(a_task(rng))) for _ in range(number // 2)
+    ]
     while len(texts) < number:
         texts += rewritten(foreign_task(rng))
     pairs = list(accepted(texts, task_format.FIELDS))

@@ -14,8 +14,10 @@ from tui.cli.setup.setup import Setup
 
 def main(path: str, root: str, seconds: str) -> int:
     """Recover once; the command's own exit code."""
-    loaded = queue_config.load(path, {})
-    queue = queue_config.queue_for(loaded, root, {})._replace(stuck_threshold=float(seconds))
+    loaded = queue_config.load_config(path, {})
+    queue = queue_config.queue_settings_for(loaded, root, {})._replace(
+        stuck_threshold=float(seconds)
+    )
     told = Namespace(dry_run=False, yes=True, seen="", hold=[])
     return recover.recover(Setup(loaded, queue), told)
 

@@ -28,7 +28,7 @@ from engine.stores.nftban import SpoolFolders, make_spool
 from engine.stores.zgb import create
 from engine.work.worker import Worker
 from tests.mail.smtpd import HOST, Server
-from tui.cli.formats.kannader import sender
+from tui.cli.formats.kannader import make_handler
 
 MAILS = 5000
 """Mails of one game, at most."""
@@ -146,9 +146,9 @@ def _drain_kannader(at: Path, port: int) -> Iterator[int]:
         clock = partial(float, time.time() + hours * 3600)
         with closing(KannaderStore(f"{at}/s", clock)) as store:
             store.recover(anyway=True)
-            handler = sender(store, Destination(HOST, port), warn)
+            handler = make_handler(store, Destination(HOST, port), warn)
             policy = retry_policy(KannaderSettings())
-            Worker(store, {"mail": handler}, policy, clock=clock).work(until_idle=True)
+            Worker(store, {"mail": handler}, policy, clock=clock).process_all(until_idle=True)
         yield sum(1 for word in ("queue", "inflight") for _ in (at / "s" / word).iterdir())
 
 

@@ -74,7 +74,7 @@ class Rival:
     def operate(self) -> None:
         """One verb on some of the tasks that are there, as a console does it."""
         verb = self.rng.choice(VERBS)
-        seen = {task.id: task for task in self.store.look() if isinstance(task, Task)}
+        seen = {task.id: task for task in self.store.scan() if isinstance(task, Task)}
         fitting = [
             task
             for task in seen.values()
@@ -91,9 +91,9 @@ class Rival:
             list(self.store.swap_all(moves))
         else:
             now = time.time()
-            plan = plans.freeze(verb, some, now)
-            plan = plan._replace(taken_in=frozenset(task.id for task in some))
-            report = execute.apply(self.store, plan, time.time)
+            plan = plans.freeze_plan(verb, some, now)
+            plan = plan._replace(included_ids=frozenset(task.id for task in some))
+            report = execute.apply_plan(self.store, plan, time.time)
             told = len(report.done) + len(report.gone) + len(report.failed)
             assert told == len(report.plan.rows)
         self.say("did", verb, str(len(some)))

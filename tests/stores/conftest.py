@@ -65,7 +65,7 @@ def place(tmp_path: Path) -> ZgbDatabase:
                 "mailLastRefill": str(int(NOW)),
             }.items(),
         )
-    return ZgbDatabase(path, pace=RateLimit(1_000_000, 1_000_000), durable=False)
+    return ZgbDatabase(path, rate_limit=RateLimit(1_000_000, 1_000_000), durable=False)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ USER, ORGANIZER = "1001-user", "1001-organizer"
 
 def there(store: ZgbStore, ident: str = USER) -> Task:
     """One job as it stands now."""
-    (task,) = (item for item in store.look({ident}) if isinstance(item, Task))
+    (task,) = (item for item in store.scan({ident}) if isinstance(item, Task))
     return task
 
 

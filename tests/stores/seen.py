@@ -10,17 +10,17 @@ from engine.store import Store
 
 def tasks_in(store: Store) -> dict[str, Task]:
     """Every task by its id."""
-    return {item.id: item for item in store.look() if isinstance(item, Task)}
+    return {item.id: item for item in store.scan() if isinstance(item, Task)}
 
 
 def problems_in(store: Store) -> dict[str, str]:
     """Every problem by the place that it names."""
-    return {item.where: item.what for item in store.look() if isinstance(item, Problem)}
+    return {item.where: item.what for item in store.scan() if isinstance(item, Problem)}
 
 
 def found(store: Store, ident: str) -> Task:
     """The one task of an id in its present state."""
-    (item,) = store.look({ident})
+    (item,) = store.scan({ident})
     assert isinstance(item, Task)
     return item
 

@@ -42,7 +42,7 @@ def text_of(task: Task, dead_since: int | None = None) -> bytes:
     """A task's file as it stands in pending/ or, with a time of death, in dlq/."""
     reason = "" if dead_since is None else task_format.DEAD_REASON
     record = task_format.new_record(task)._replace(dead_since=dead_since, dead_reason=reason)
-    return task_format.render(record)
+    return task_format.render_task(record)
 
 
 FILE = text_of(a_task())
@@ -51,7 +51,7 @@ FILE = text_of(a_task())
 
 def there(store: NftbanStore, ident: str = IDENT) -> Task:
     """One task as it stands now."""
-    (item,) = store.look({ident})
+    (item,) = store.scan({ident})
     assert isinstance(item, Task)
     return item
 
@@ -63,7 +63,7 @@ def put(store: NftbanStore, state: State, payload: str = "") -> Task:
         (claimed,) = store.take(NOW, "me", 1)
         if state is State.ACTIVE:
             return claimed
-        store.swap(claimed, verbs.bury(claimed, "it broke", 1))
+        store.swap(claimed, verbs.give_up_task(claimed, "it broke", 1))
     elif state is not State.PENDING:
         store.swap(there(store), replace(there(store), state=state))
     return there(store)
@@ -76,7 +76,7 @@ def names(folder: str | Path) -> list[str]:
 
 def under_way(spool: SpoolFolders) -> list[str]:
     """The drafts and the moves on the desk that have not come to their end."""
-    return [name for name in names(spool.desk) if name[0] in "TD"]
+    return [name for name in names(spool.staging_dir) if name[0] in "TD"]
 
 
 def later() -> float:

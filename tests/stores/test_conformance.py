@@ -13,7 +13,7 @@ import pytest
 
 from engine import verbs
 from engine.model import Edge, Missing, Move, Problem, State, Task
-from engine.store import GUARDED, Gone, Store, Unsupported
+from engine.store import GUARDED_FIELDS, Gone, Store, Unsupported
 from engine.stores.nftban import SpoolFolders
 from tests.stores.children import TAKER, at_once
 from tests.stores.conftest import IN_USE, also_in_use
@@ -142,7 +142,7 @@ def put(store: Store, task: Task, state: State = State.PENDING) -> Task:
         assert seen.id == task.id
     steps: dict[State, Callable[[Task], Task]] = {
         State.HELD: lambda seen: verbs.hold(seen, NOW),
-        State.DEAD: lambda seen: verbs.bury(seen, "gave up", 1),
+        State.DEAD: lambda seen: verbs.give_up_task(seen, "gave up", 1),
         State.DONE: lambda seen: replace(seen, state=State.DONE, lease=None),
         State.TRASH: lambda seen: verbs.purge(seen, NOW),
     }
@@ -197,10 +197,10 @@ def test_a_task_that_is_still_as_it_was_seen(open_store: Opener, a_task: Factory
     strange = [(same.id, State.HELD, same.rev), ("../../etc/passwd", State.PENDING, "x")]
     strange += [("", State.TRASH, ""), ("a\0b", State.DEAD, "")]
 
-    assert list(ours.still([*seen, *strange])) == [same]
+    assert list(ours.verify([*seen, *strange])) == [same]
     rev = ours.swap(same, verbs.hold(same, NOW))
 
-    assert list(ours.still([(same.id, State.HELD, rev)])) == [found(ours, same.id)]
+    assert list(ours.verify([(same.id, State.HELD, rev)])) == [found(ours, same.id)]
     assert list(ours.swap_all(())) == []
     held = found(theirs, same.id)
     assert theirs.swap(held, verbs.release(held, NOW))
@@ -218,7 +218,7 @@ def test_an_edge_leads_where_it_says(open_store: Opener, a_task: Factory) -> Non
             assert set(after) == (set() if end is None else {seen.id})
             for task in after.values():
                 assert (task.state, task.rev) == (end, rev)
-                assert all(getattr(task, f) == getattr(seen, f) for f in GUARDED)
+                assert all(getattr(task, f) == getattr(seen, f) for f in GUARDED_FIELDS)
             assert (rev == "") == (end is None)
 
 
@@ -234,7 +234,7 @@ def test_an_edge_changes_the_fields_it_names(open_store: Opener, a_task: Factory
                 store.swap(seen, moved(seen, end, **{name: CHANGES[name]}))
                 after = found(open_store(), seen.id)
                 assert getattr(after, name) == CHANGES[name]
-                kept = set(GUARDED) - {name} - FOLLOWING.get(name, set())
+                kept = set(GUARDED_FIELDS) - {name} - FOLLOWING.get(name, set())
                 assert all(getattr(after, f) == getattr(seen, f) for f in kept)
 
 
@@ -254,7 +254,7 @@ def test_a_swap_outside_of_the_edges_is_refused(open_store: Opener, a_task: Fact
                     with pytest.raises(Unsupported):
                         store.swap(old, None if end is None else replace(stays, state=end))
                 elif start is not None and end is not None:
-                    for name in sorted(set(GUARDED) - store.edges[start, end].fields):
+                    for name in sorted(set(GUARDED_FIELDS) - store.edges[start, end].fields):
                         with pytest.raises(Unsupported, match=name):
                             store.swap(seen, moved(seen, end, **{name: CHANGES[name]}))
             assert tasks_in(open_store()) == before
@@ -266,9 +266,9 @@ def test_the_edges_of_a_store_are_sound(open_store: Opener) -> None:
     store = open_store()
     entered = {end for _, end in store.edges} | {State.ACTIVE}  # claimed by take, not by swap
     assert set(store.states) <= entered & {start for start, _ in store.edges}
-    known = {field.name for field in fields(Task)} & set(GUARDED)
+    known = {field.name for field in fields(Task)} & set(GUARDED_FIELDS)
     edges = store.edges.values()
-    assert all(isinstance(e, Edge) and e.fields <= known and not e.refused for e in edges)
+    assert all(isinstance(e, Edge) and e.fields <= known and not e.refusal for e in edges)
     assert "no such thing" not in store.controls
     with pytest.raises(Unsupported):
         store.control("no such thing")
@@ -571,7 +571,7 @@ def test_a_whole_look_ends_in_order(open_store: Opener, a_task: Factory) -> None
         put(store, a_task(number), State.HELD)
     for number in (3, 1, 2):
         put(store, a_task(number))
-    seen = [item for item in store.look() if isinstance(item, Task)]
+    seen = [item for item in store.scan() if isinstance(item, Task)]
     last = {task.id: at for at, task in enumerate(seen)}
     order = sorted(last, key=lambda ident: last[ident])
     assert order == [a_task(number).id for number in (1, 2, 3, 4, 5)]
@@ -585,12 +585,12 @@ def test_a_scan_for_names_shows_only_those(open_store: Opener, a_task: Factory) 
         put(store, a_task(number))
     store.close()
     store = open_store()
-    seen = set(store.look({a_task(1).id, a_task(3).id, a_task(9).id}))
+    seen = set(store.scan({a_task(1).id, a_task(3).id, a_task(9).id}))
     assert {item.id for item in seen if isinstance(item, Task)} == {a_task(1).id, a_task(3).id}
     assert seen - set(tasks_in(store).values()) == {Missing(a_task(9).id)}
-    assert list(store.look(set())) == []
+    assert list(store.scan(set())) == []
     for name in ("nonsense", "no such", "../../etc/passwd", "", "a/b", "\udcff", "\0"):
-        assert list(store.look({name})) == [Missing(name)]
+        assert list(store.scan({name})) == [Missing(name)]
 
 
 def test_a_look_at_a_states_word_shows_that_state(open_store: Opener, a_task: Factory) -> None:
@@ -603,7 +603,7 @@ def test_a_look_at_a_states_word_shows_that_state(open_store: Opener, a_task: Fa
     before = tasks_in(store)
     for state, word in store.states.items():
         there = {task for task in before.values() if task.state is state}
-        assert set(store.look({word})) == there
+        assert set(store.scan({word})) == there
 
 
 @also_in_use
@@ -612,7 +612,7 @@ def test_a_look_goes_on_while_tasks_move(open_store: Opener, a_task: Factory) ->
     store, other = open_store(), open_store()
     for number in range(5):
         put(store, a_task(number))
-    looking = store.look()
+    looking = store.scan()
     shown = [next(looking)]
     for task in tasks_in(other).values():
         other.swap(task, verbs.hold(task, NOW))
@@ -634,8 +634,8 @@ def test_looking_and_reading_write_nothing(
     before = every_file(tmp_path)
     store = open_store()
 
-    seen = list(store.look())
-    seen += store.look({*store.states.values(), a_task(1).id, "nobody"})
+    seen = list(store.scan())
+    seen += store.scan({*store.states.values(), a_task(1).id, "nobody"})
     for item in seen:
         if isinstance(item, Task):
             store.size(item)
@@ -689,7 +689,7 @@ def test_a_task_is_read_by_its_parts(open_store: Opener, a_task: Factory, shape:
     first, *others = store.parts(task)
 
     assert len({part.name for part in (first, *others)}) == 1 + len(others), "named twice"
-    assert (store.read(task, first.name), first.size, first.refused) == (data, len(data), "")
+    assert (store.read(task, first.name), first.size, first.refusal) == (data, len(data), "")
     store.swap(task, replace(task, state=State.HELD))
     now = found(store, task.id)
     assert store.size(now) == sum(part.size or 0 for part in store.parts(now)) > 0
@@ -697,7 +697,7 @@ def test_a_task_is_read_by_its_parts(open_store: Opener, a_task: Factory, shape:
         with pytest.raises(Gone):
             store.read(now, name)
     with pytest.raises((Gone, Unsupported)):
-        store.glimpse(Problem("dlq/nothing.task", "gone meanwhile"))
+        store.preview_problem(Problem("dlq/nothing.task", "gone meanwhile"))
 
 
 def test_a_task_that_has_moved_cannot_be_read(open_store: Opener, a_task: Factory) -> None:
@@ -714,9 +714,9 @@ def test_a_task_that_has_moved_cannot_be_read(open_store: Opener, a_task: Factor
 def test_the_doorbell_says_where_to_look(open_store: Opener, a_task: Factory) -> None:
     """It tells folders to be watched, or waits, and names a task that somebody else has moved."""
     store, other = open_store(), open_store()
-    wait = store.doorbell.wait
+    wait = store.changes.wait
     if wait is None:
-        assert store.doorbell.paths
+        assert store.changes.paths
         return
     assert not wait(0.0)
 

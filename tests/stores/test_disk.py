@@ -75,8 +75,8 @@ def test_a_stopped_process_stops_nobody(spool: SpoolFolders) -> None:
     has moved, or recovery knows where it goes."""
     with closing(NftbanStore(spool, lambda: NOW, patience=0.05)) as store:
         task = put(store, State.ACTIVE)
-        with stopped_with(Path(spool.desk, ".lock")):
-            held = r"held for 0\.05 s; its holder may be stopped"
+        with stopped_with(Path(spool.staging_dir, ".lock")):
+            held = r"locked for 0\.05 s"
             with pytest.raises(Unavailable, match=held):
                 store.swap(None, a_task(2))
             with pytest.raises(Unavailable, match=held):
@@ -87,10 +87,10 @@ def test_a_stopped_process_stops_nobody(spool: SpoolFolders) -> None:
                 store.recover()
             assert standing(spool) == [".spooldeck"]
 
-        assert store.recover() == [f"{IDENT}: interrupted, back in pending"]
+        assert store.recover() == [f"{IDENT}: interrupted move, now in pending"]
         store.swap(None, a_task(2))
         assert standing(spool) == ["pending"]
-        assert [t.attempts for t in store.look({IDENT}) if isinstance(t, Task)] == [1]
+        assert [t.attempts for t in store.scan({IDENT}) if isinstance(t, Task)] == [1]
 
 
 def test_a_lock_is_waited_for_in_pauses(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_lock_is_waited_for_in_pauses(tmp_path: Path) -> None:
         assert len(pauses) == 3
         fcntl.flock(theirs, fcntl.LOCK_EX)
         with (
-            pytest.raises(TimeoutError, match="held for 1 s"),
+            pytest.raises(TimeoutError, match="locked for 1 s"),
             files.Flock(ours.fileno(), 1.0, pauses.append),
         ):
             pass
@@ -118,10 +118,10 @@ def test_a_lock_is_waited_for_in_pauses(tmp_path: Path) -> None:
 
 def test_looking_takes_no_lock(spool: SpoolFolders, open_spool: Opener) -> None:
     """A lock taken to see whether somebody works on a file would make a recovery pass it by."""
-    Path(spool.desk).mkdir()
+    Path(spool.staging_dir).mkdir()
     for number, word in enumerate(("held", "trash")):
         moving = f"D.{a_task(number).id}.pending.{word}.{zlib.crc32(FILE):08x}.1-0-1"
-        Path(spool.desk, moving).write_bytes(FILE)
+        Path(spool.staging_dir, moving).write_bytes(FILE)
     store, locks = open_spool(), list[str]()
     watching = [locks]
 
@@ -132,10 +132,10 @@ def test_looking_takes_no_lock(spool: SpoolFolders, open_spool: Opener) -> None:
 
     sys.addaudithook(watch)
 
-    with Path(spool.desk, moving).open("rb") as file:
+    with Path(spool.staging_dir, moving).open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         locks.clear()
-        shown = [item.where for item in store.look() if isinstance(item, Problem)]
+        shown = [item.where for item in store.scan() if isinstance(item, Problem)]
     watching.clear()
 
     assert locks == []
@@ -174,13 +174,13 @@ def test_no_error_of_the_disk_is_raw(
         ):
             task = put(store, state)
             trashed = replace(task, state=State.TRASH)
-            new = verbs.bury(task, "no", 1) if state is State.ACTIVE else trashed
+            new = verbs.give_up_task(task, "no", 1) if state is State.ACTIVE else trashed
             acts: list[Callable[[], object]] = [
                 partial(store.swap, None, a_task(2)),
                 lambda store=store: list(store.take(NOW, "me", 1)),  # type: ignore[misc]
                 partial(store.swap, task, new),
                 partial(lambda store, move: list(store.swap_all([move])), store, Move(task, new)),
-                *(store.recover, store.set_aside),
+                *(store.recover, store.quarantine_broken),
             ]
             with monkeypatch.context() as patch:
                 patch.setattr(files, name, refusing(number)[0])
@@ -212,7 +212,7 @@ def test_out_of_descriptors_nothing_is_broken(spool: SpoolFolders, open_spool: O
                 lambda: claimed.extend(store.take(NOW, "me", 1)),
                 lambda: store.swap(None, a_task(7)),
                 store.recover,
-                store.set_aside,
+                store.quarantine_broken,
             ):
                 try:
                     attempt()
@@ -225,8 +225,8 @@ def test_out_of_descriptors_nothing_is_broken(spool: SpoolFolders, open_spool: O
 
     assert any("Too many open files" in words for words in said)
     assert claimed
-    assert not Path(spool.desk, "corrupt").exists()
-    shown = list(store.look())
+    assert not Path(spool.staging_dir, "corrupt").exists()
+    shown = list(store.scan())
     assert not [item for item in shown if not isinstance(item, Task)]
     assert len(set(shown)) == 4
 
@@ -256,9 +256,9 @@ def test_one_unreadable_file_stops_no_queue(
     assert [task.id for task in store.take(NOW, "me", 9)] == [a_task(2).id]
     with pytest.raises(Unavailable, match="Input/output error"):
         list(store.take(NOW, "me", 9))
-    passed = "passed by, it cannot be claimed: Input/output error"
-    assert store.set_aside() == [f"pending/{a_task(n).id}.task: {passed}" for n in (0, 1)]
-    assert store.set_aside() == []
+    passed = "skipped, cannot be claimed: Input/output error"
+    assert store.quarantine_broken() == [f"pending/{a_task(n).id}.task: {passed}" for n in (0, 1)]
+    assert store.quarantine_broken() == []
     bad.clear()
     with monkeypatch.context() as patch:
         patch.setattr(os, "stat", fails)
@@ -279,11 +279,11 @@ def test_an_interrupted_change_is_finished_by_the_same_worker(
         patch.setattr(
             files, "fsync", lambda fd: (fails if os.fstat(fd).st_ino == folder else fsync)(fd)
         )
-        with pytest.raises(Unavailable, match="interrupted, to be recovered"):
+        with pytest.raises(Unavailable, match="interrupted, recovery will finish it"):
             store.swap(task, verbs.nack(task, NOW + 60, "failed"))
     assert standing(spool) == [".spooldeck"]
-    assert store.set_aside() == [f"{IDENT}: interrupted, back in pending"]
-    assert store.set_aside() == []
+    assert store.quarantine_broken() == [f"{IDENT}: interrupted move, now in pending"]
+    assert store.quarantine_broken() == []
     assert standing(spool) == ["pending"]
 
 
@@ -336,8 +336,8 @@ def test_a_file_written_line_by_line_is_claimed_only_whole(
         path.write_bytes(half := b"".join(rows[:count]))
         now = time.time()  # as the file has it
         store = open_spool(lambda now=now: now)
-        assert (list(store.take(now, "me", 1)), store.set_aside()) == ([], []), count
-        for seen in {item.id: item for item in store.look() if isinstance(item, Task)}.values():
+        assert (list(store.take(now, "me", 1)), store.quarantine_broken()) == ([], []), count
+        for seen in {item.id: item for item in store.scan() if isinstance(item, Task)}.values():
             with pytest.raises(Gone):
                 store.swap(seen, verbs.hold(seen, now))
         assert path.read_bytes() == half
@@ -355,7 +355,7 @@ def test_a_file_written_line_by_line_is_claimed_only_whole(
                 writer.write(b"".join(rows[:count]))
                 writer.flush()
                 store = open_spool(time.time)
-                tasks = {item.id: item for item in store.look() if isinstance(item, Task)}
+                tasks = {item.id: item for item in store.scan() if isinstance(item, Task)}
                 moves = [Move(task, change(task)) for task in tasks.values()]
                 assert all(outcome.error for outcome in store.swap_all(moves)), (folder, count)
             path.write_bytes(FILE)
@@ -367,8 +367,8 @@ def test_a_torn_file_on_the_desk_waits_for_a_minute(
     spool: SpoolFolders, open_spool: Opener
 ) -> None:
     """The real program may be writing it: it goes back only when nothing has changed since."""
-    Path(spool.desk).mkdir()
-    left = Path(spool.desk, f"D.{IDENT}.pending.held.00000000.1-0-1")
+    Path(spool.staging_dir).mkdir()
+    left = Path(spool.staging_dir, f"D.{IDENT}.pending.held.00000000.1-0-1")
     for data in (b"", FILE[:70], FILE[:-1]):
         left.write_bytes(data)
         assert open_spool(lambda: time.time() + 59).recover() == []
@@ -383,7 +383,7 @@ VERBS: dict[str, tuple[State | None, str | None, Callable[[Task], Task | None]]]
     "take": (State.PENDING, "work", lambda task: task),
     "ack": (State.ACTIVE, None, lambda task: None),
     "nack": (State.ACTIVE, "pending", lambda task: verbs.nack(task, NOW + 60, "no")),
-    "bury": (State.ACTIVE, "dlq", lambda task: verbs.bury(task, "no", 1)),
+    "bury": (State.ACTIVE, "dlq", lambda task: verbs.give_up_task(task, "no", 1)),
     "hold": (State.PENDING, None, lambda task: verbs.hold(task, NOW)),
 }
 """The state of a task before a verb, its folder afterwards, and what it becomes."""
@@ -428,7 +428,7 @@ def replaced_meanwhile(
             answer = store.swap(None if state is None else task, new(task))
 
     with closing(NftbanStore(spool, lambda: NOW)) as other:
-        seen = [item.state for item in other.look({IDENT}) if isinstance(item, Task)]
+        seen = [item.state for item in other.scan({IDENT}) if isinstance(item, Task)]
     if answer and goal is not None:
         assert [store.states[state] for state in seen] == [goal]
     every = (*queue.with_name("moved").rglob("*"), *queue.rglob("*"))

@@ -15,13 +15,13 @@ import pytest
 
 from engine import verbs
 from engine.model import Move, Problem, State, Task
-from engine.policy import contract
+from engine.policy import contract_retries
 from engine.store import Gone, Unavailable, Unsupported
 from engine.stores.nftban import NftbanStore, SpoolFolders
-from engine.stores.nftban.quarantine import escaped
+from engine.stores.nftban.quarantine import escape_name
 from engine.system import files
 from engine.system.files import Refused, parse_assignments
-from engine.work.payload import guarded
+from engine.work.payload import guard_payload
 from engine.work.worker import Worker
 from tests.stores.seen import naming, problems_in
 from tests.stores.spooled import (
@@ -98,9 +98,9 @@ ENTRIES: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "disk": (NAME, _node(stat.S_IFBLK, 7, 0), DEVICE),
     "gigabyte": (NAME, _sparse, "1,073,741,824 bytes, expected at most 65,536"),
     "second link": (NAME, _linked, "has a second hard link"),
-    "another's": (NAME, _mode(0o640, 12345), "belongs to user 12345, expected 0 as its"),
-    "open to all": (NAME, _mode(0o646), "may be written by everybody, expected mode 640 or less"),
-    "open to a group": (NAME, _mode(0o660), "may be written by its group, expected mode 640"),
+    "another's": (NAME, _mode(0o640, 12345), "belongs to user 12345, expected 0 (as its"),
+    "open to all": (NAME, _mode(0o646), "is writable by all users, expected mode 640 or less"),
+    "open to a group": (NAME, _mode(0o660), "is writable by its group, expected mode 640"),
     "empty": (NAME, lambda path: path.write_bytes(b""), "empty: a write was interrupted"),
     "newline": ("0\nx.task", _mode(0o640), NAMING),
     "escape": ("0\x1b[2J.task", _mode(0o640), NAMING),
@@ -129,31 +129,31 @@ def set_aside(kind: str, spool: SpoolFolders, store: NftbanStore) -> None:
     count: list[int] = []
 
     shown = problems_in(store)
-    by_name = [item for item in store.look({name}) if isinstance(item, Problem)]
+    by_name = [item for item in store.scan({name}) if isinstance(item, Problem)]
     came = taken(store, later())
-    said = store.set_aside(lambda: count.append(1))
+    said = store.quarantine_broken(lambda: count.append(1))
 
     assert [what.startswith(reason) for what in shown.values()] == [True], shown
     assert [item.what for item in by_name] == list(shown.values())
     assert (came, names(spool.pending)) == ([GOOD.id], [])
     assert len(said) == len(count) == 1
-    assert said[0].startswith(f"pending/{escaped(name)}: {reason}") and said[0].isprintable()
-    (aside,) = store.corrupt()
-    corrupt = Path(spool.desk, "corrupt")
+    assert said[0].startswith(f"pending/{escape_name(name)}: {reason}") and said[0].isprintable()
+    (aside,) = store.list_quarantined()
+    corrupt = Path(spool.staging_dir, "corrupt")
     assert names(corrupt) == [aside.name, f"{aside.name}.why"]
     assert re.fullmatch(r"[A-Za-z0-9_:][A-Za-z0-9_:.-]*", aside.name)
     now = (corrupt / aside.name).lstat()
     for what in ("st_ino", "st_mode", "st_size", "st_uid"):
         assert getattr(now, what) == getattr(was, what)
-    assert (aside.was, aside.word) == (escaped(name), "pending")
+    assert (aside.former_name, aside.state_word) == (escape_name(name), "pending")
     assert aside.reason.startswith(reason) and abs(aside.since - later()) < 300
     ((where, what),) = problems_in(store).items()
     assert where == f".spooldeck/corrupt/{aside.name}" and what.startswith(reason)
     # Only for what can go back: a file, which had a task's name.
-    hint = f"; mended, it goes back by `queue corrupt put-back {aside.name}` of this place"
+    hint = f"; repair it, then run `queue corrupt put-back {aside.name}`"
     assert what.endswith(hint) == (stat.S_ISREG(was.st_mode) and reason is not NAMING)
     assert ("put-back" in what) == what.endswith(hint)
-    assert taken(store, later()) == store.set_aside() == []
+    assert taken(store, later()) == store.quarantine_broken() == []
 
 
 @pytest.mark.parametrize("kinds", ["all else", *(pytest.param(k, marks=needs_root) for k in ROOTS)])
@@ -170,7 +170,7 @@ def test_what_is_no_task_file_is_quarantined(tmp_path: Path, kinds: str) -> None
 def test_a_quarantined_name_can_be_read_again() -> None:
     """The written form of a name has each of its bytes, in printable characters."""
     name = "".join(map(chr, range(1, 128))).replace("/", "") + "\udc80\udcff\\x41é"
-    text = escaped(name)
+    text = escape_name(name)
     assert text.isascii() and text.isprintable()
     assert text.encode().decode("unicode_escape").encode("latin-1") == os.fsencode(name)
 
@@ -202,12 +202,12 @@ def test_what_may_still_be_written_is_left(spool: SpoolFolders, open_spool: Open
         os.utime(path, (0, 0))
         store = open_spool(lambda age=age: time.time() + age)
         taken(store, later())
-        assert (bool(store.set_aside()), path.exists()) == (moved, not moved)
+        assert (bool(store.quarantine_broken()), path.exists()) == (moved, not moved)
     path.write_bytes(FILE[:100])
     store = open_spool(later)
     assert taken(store, later()) == []
     path.write_bytes(FILE)
-    assert store.set_aside() == []
+    assert store.quarantine_broken() == []
     assert taken(store, later()) == [IDENT]
 
 
@@ -220,9 +220,9 @@ def test_a_file_written_as_it_is_set_aside_goes_back(
     store = open_spool(later)
     taken(store, later())
     just_before(monkeypatch, lambda: path.write_bytes(FILE))
-    assert store.set_aside() == []
+    assert store.quarantine_broken() == []
     assert path.read_bytes() == FILE
-    assert names(Path(spool.desk, "corrupt")) == []
+    assert names(Path(spool.staging_dir, "corrupt")) == []
 
 
 def test_a_broken_file_in_work_is_quarantined(spool: SpoolFolders, open_spool: Opener) -> None:
@@ -237,12 +237,12 @@ def test_a_broken_file_in_work_is_quarantined(spool: SpoolFolders, open_spool: O
     store.swap(None, GOOD)
 
     assert taken(store, later()) == [GOOD.id]
-    first, second = sorted(store.set_aside())
+    first, second = sorted(store.quarantine_broken())
     taken(store, later())
 
-    assert first == f"pending/{folder.name}: a folder, not a task file; left where it is"
+    assert first == f"pending/{folder.name}: a folder, not a task file; not moved"
     assert second.startswith(f"work/{NAME}: no newline at its end")
-    assert store.set_aside() == []
+    assert store.quarantine_broken() == []
     assert (folder / "kept").read_text() == "precious"
     assert names(spool.work) == [f"{GOOD.id}.task", "notes"]
 
@@ -255,11 +255,11 @@ def test_good_tasks_are_never_quarantined(spool: SpoolFolders, open_spool: Opene
     store.swap(None, GOOD)
     for _ in "12":
         taken(store, later())
-    assert store.set_aside() == []
+    assert store.quarantine_broken() == []
     assert names(spool.work) == [NAME, f"{GOOD.id}.task"]
-    assert not Path(spool.desk, "corrupt").exists()
+    assert not Path(spool.staging_dir, "corrupt").exists()
     with closing(NftbanStore(new_spool(Path(spool.pending).parents[2] / "other"), later)) as empty:
-        assert (taken(empty, later()), empty.set_aside()) == ([], [])
+        assert (taken(empty, later()), empty.quarantine_broken()) == ([], [])
 
 
 def test_many_broken_files_stop_nobody(spool: SpoolFolders, open_spool: Opener) -> None:
@@ -269,8 +269,8 @@ def test_many_broken_files_stop_nobody(spool: SpoolFolders, open_spool: Opener) 
     store = open_spool(later)
     store.swap(None, GOOD)
     assert taken(store, later()) == [GOOD.id]
-    assert len(store.set_aside()) == 50
-    assert len(names(Path(spool.desk, "corrupt"))) == 100
+    assert len(store.quarantine_broken()) == 50
+    assert len(names(Path(spool.staging_dir, "corrupt"))) == 100
     assert len(problems_in(store)) == 50
 
 
@@ -287,9 +287,9 @@ def test_a_folder_open_to_a_group_takes_its_members_tasks(
         os.chown(path, 12345, 4321)
         assert taken(open_spool(), later()) == [IDENT]
     Path(spool.pending).chmod(0o777)
-    refused = {edge.refused for edge in open_spool().edges.values()}
+    refused = {edge.refusal for edge in open_spool().edges.values()}
     remedy = f"use chmod o-w {spool.pending}"
-    assert refused == {f"{spool.pending} may be written by everybody: {remedy}"}
+    assert refused == {f"{spool.pending} is writable by all users: {remedy}"}
 
 
 KEY = "TASK_DESCRIPTION"
@@ -302,8 +302,8 @@ def with_row(text: str | bytes) -> bytes:
 
 
 REFUSED: dict[str, tuple[bytes, str]] = {
-    "command": (with_row(f'{KEY}="$(id)"'), f"line 3: {KEY} holds an unescaped $"),
-    "escape": (with_row(f'{KEY}="\x1b[2J"'), f"line 3: {KEY} holds a control character"),
+    "command": (with_row(f'{KEY}="$(id)"'), f"line 3: {KEY} has an unescaped $"),
+    "escape": (with_row(f'{KEY}="\x1b[2J"'), f"line 3: {KEY} has a control character"),
     "no UTF-8": (with_row(ROW.replace(b"job", b"j\xffb")), "not UTF-8 at byte"),
     "torn": (FILE[:-1], "no newline at its end: a write was interrupted"),
     "foreign key": (FILE + b'LD_PRELOAD="/tmp"\n', "line 9: unknown key LD_PRELOAD"),
@@ -322,14 +322,14 @@ def test_what_shells_might_read_otherwise_is_set_aside(tmp_path: Path) -> None:
 
             shown = problems_in(store)
             came = taken(store, later())
-            said = store.set_aside()
+            said = store.quarantine_broken()
 
             assert shown[f"pending/{NAME}"].startswith(reason), shown
             assert came == [GOOD.id]
             assert len(said) == 1
-            (aside,) = store.corrupt()
-            assert Path(spool.desk, "corrupt", aside.name).read_bytes() == data
-            why = Path(spool.desk, "corrupt", f"{aside.name}.why").read_bytes()
+            (aside,) = store.list_quarantined()
+            assert Path(spool.staging_dir, "corrupt", aside.name).read_bytes() == data
+            why = Path(spool.staging_dir, "corrupt", f"{aside.name}.why").read_bytes()
             assert set(parse_assignments(why, lambda key: True)) == {
                 *("CORRUPT_NAME", "CORRUPT_STATE", "CORRUPT_EPOCH", "CORRUPT_BY", "CORRUPT_REASON")
             }
@@ -358,7 +358,7 @@ def test_what_every_shell_reads_alike_is_taken(tmp_path: Path) -> None:
             (task,) = store.take(later(), "me", 1)
             assert {key: getattr(task, key) for key in says} == says
             assert Path(spool.work, NAME).read_bytes() == data
-            assert store.set_aside() == []
+            assert store.quarantine_broken() == []
 
 
 def test_a_task_that_names_a_file_elsewhere_is_never_run_with_it(tmp_path: Path) -> None:
@@ -374,13 +374,13 @@ def test_a_task_that_names_a_file_elsewhere_is_never_run_with_it(tmp_path: Path)
             FILE.replace(b'PAYLOAD_FILE=""', f'PAYLOAD_FILE="{named}"'.encode())
         )
         with closing(NftbanStore(spool)) as store:
-            handler = guarded(lambda task, context: started.append(task), spool.mail_spool)
-            Worker(store, {"job": handler}, contract(60, 240, 3)).process_next()
+            handler = guard_payload(lambda task, context: started.append(task), spool.mail_spool)
+            Worker(store, {"job": handler}, contract_retries(60, 240, 3)).process_next()
             dead = there(store)
             store.swap(dead, None)
 
         assert (dead.state, dead.payload) == (State.DEAD, named)
-        assert dead.error.startswith("payload not touched: it does not lie plainly below")
+        assert dead.error.startswith("payload not touched: it is not a plain path below")
         assert started == []
         assert secret.read_text() == "precious"
 
@@ -393,8 +393,8 @@ def test_a_payload_elsewhere_is_not_added(spool: SpoolFolders, open_spool: Opene
     plainly = ("/etc/passwd", "mail-1/meta.sh", "{mail}", "{mail}-old/x")
     for number, (bad, said) in enumerate(
         {
-            **dict.fromkeys(plainly, "does not lie plainly below"),
-            "{mail}/ln/x": "lies behind ln, a symbolic link",
+            **dict.fromkeys(plainly, "is not a plain path below"),
+            "{mail}/ln/x": "is behind ln, a symbolic link",
             "{mail}/ln": "is a symbolic link",
             "{mail}/mail-9/x": "cannot be reached: mail-9: No such file or directory",
             **dict.fromkeys(("/a/../b", "/a//b", "/a/./b", "/a/b/", "../b", "/é", "/a\nb"), ""),
@@ -422,8 +422,8 @@ def quarantined(spool: SpoolFolders, open_spool: Opener) -> Callable[..., Path]:
         Path(spool.pending).with_name(word).joinpath(name).write_bytes(b'TASK_ID="')
         store = open_spool(later)
         taken(store, later())
-        (said,) = store.set_aside()
-        return Path(spool.desk, "corrupt", said.rpartition(" ")[2])
+        (said,) = store.quarantine_broken()
+        return Path(spool.staging_dir, "corrupt", said.rpartition(" ")[2])
 
     return aside
 
@@ -437,18 +437,18 @@ def test_a_mended_file_is_a_task_again(
     path = quarantined(word)
     store = open_spool()
     path.write_bytes(FILE.replace(b"a job", b"$(id)"))
-    with pytest.raises(Refused, match=r"^line 3: TASK_DESCRIPTION holds an unescaped \$"):
-        store.put_back(path.name)
+    with pytest.raises(Refused, match=r"^line 3: TASK_DESCRIPTION has an unescaped \$"):
+        store.restore_quarantined(path.name)
     assert names(path.parent) == [path.name, f"{path.name}.why"]
     assert names(spool.pending) == []
 
     (path.parent / "new").write_bytes(FILE)  # as an editor does
     (path.parent / "new").rename(path)
     if os.geteuid() == 0:
-        for folder in (spool.pending, spool.work, spool.dlq, spool.desk, path.parent):
+        for folder in (spool.pending, spool.work, spool.dlq, spool.staging_dir, path.parent):
             os.chown(folder, 65534, 65534)
     store = open_spool()
-    assert store.put_back(path.name) == f"pending/{NAME}"
+    assert store.restore_quarantined(path.name) == f"pending/{NAME}"
     back, owner = Path(spool.pending, NAME), Path(spool.pending).stat()
     assert (back.read_bytes(), names(path.parent)) == (FILE, [])
     assert (back.stat().st_uid, back.stat().st_gid) == (owner.st_uid, owner.st_gid)
@@ -466,7 +466,7 @@ def test_no_quarantined_file_is_put_over_a_task(
     for act in (lambda: None, lambda: store.swap(there(store), verbs.hold(there(store), later()))):
         act()
         with pytest.raises(Gone, match="is there already"):
-            store.put_back(path.name)
+            store.restore_quarantined(path.name)
         assert path.read_bytes() == FILE
         assert Path(f"{path}.why").exists()
 
@@ -484,14 +484,14 @@ def test_only_a_name_in_quarantine_is_put_back(
     for name in (*leading, *strange):
         with naming(name):
             with pytest.raises(Unsupported):
-                open_spool().put_back(name.format(path.name))
+                open_spool().restore_quarantined(name.format(path.name))
             assert path.exists() and names(spool.pending) == ["good.task"]
 
     Path(spool.pending, "good.task").unlink()
     other = quarantined(name="a b.task")
     other.write_bytes(FILE)
-    with pytest.raises(Refused, match=r"it was called a b\.task, not named like a task"):
-        open_spool().put_back(other.name)
+    with pytest.raises(Refused, match=r"its former name is a b\.task, not named like a task"):
+        open_spool().restore_quarantined(other.name)
     assert other.exists()
 
 
@@ -510,9 +510,9 @@ def test_without_a_sound_reason_a_file_stays_in_quarantine(
             why.write_bytes(reason)
         elif reason:
             why.symlink_to(tmp_path / "elsewhere")
-        assert [aside.name for aside in store.corrupt()] == [path.name]
-        with pytest.raises(Unsupported, match="not known where it came from"):
-            store.put_back(path.name)
+        assert [aside.name for aside in store.list_quarantined()] == [path.name]
+        with pytest.raises(Unsupported, match="former state unknown"):
+            store.restore_quarantined(path.name)
         assert path.exists()
 
 
@@ -521,7 +521,7 @@ def test_a_reason_whose_file_never_came_is_removed(
     spool: SpoolFolders, open_spool: Opener, age: int, locked: int, kept: int
 ) -> None:
     """Left by a process that ended there, it goes after a minute; one whose flock is held stays."""
-    corrupt = Path(spool.desk, "corrupt")
+    corrupt = Path(spool.staging_dir, "corrupt")
     corrupt.mkdir(parents=True)
     (corrupt / "x.pending.1.why").write_bytes(b"half")
     with (corrupt / "x.pending.1.why").open("rb") as file:

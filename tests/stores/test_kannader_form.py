@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from engine.stores.kannader import mail_format, sidecar
-from engine.stores.kannader.enqueue import wired
+from engine.stores.kannader.enqueue import wire_chunks
 from engine.stores.kannader.mail_format import LinkTarget, Schedule
 from engine.system.files import Refused
 from tests.mail.letters import unwired
@@ -36,14 +36,21 @@ def test_files_of_kannader_are_written_as_they_were() -> None:
     """Envelopes and schedules of the samples come back byte for byte, each nanosecond kept, and a
     new envelope is like theirs."""
     found = good_files("metadata")
-    assert [mail_format.json_bytes(mail_format.parse_json(data)) for data in found] == found
-    assert mail_format.metadata_bytes("foo@sender.example.org", "bar@example.net") in found
+    assert [mail_format.render_json(mail_format.parse_json(data)) for data in found] == found
+    assert mail_format.render_metadata("foo@sender.example.org", "bar@example.net") in found
     found = good_files("schedule")
-    assert [mail_format.schedule_bytes(mail_format.parse_schedule(data)) for data in found] == found
+    assert [
+        mail_format.render_schedule(mail_format.parse_schedule(data)) for data in found
+    ] == found
     assert Schedule(AT) in [mail_format.parse_schedule(data) for data in found]
 
 
-@given(st.integers(-62_135_596_800 * mail_format.SECOND, 253_402_300_800 * mail_format.SECOND - 1))
+@given(
+    st.integers(
+        -62_135_596_800 * mail_format.NANOSECONDS_PER_SECOND,
+        253_402_300_800 * mail_format.NANOSECONDS_PER_SECOND - 1,
+    )
+)
 def test_a_time_comes_back_to_the_nanosecond(instant: int) -> None:
     """Whatever time is written, the same is read."""
     assert mail_format.parse_time(mail_format.format_time(instant)) == instant
@@ -65,7 +72,7 @@ def test_a_time_has_the_fewest_digits() -> None:
     )
     for seconds in (float("nan"), float("inf"), 1e18, -1e18):
         with naming(seconds), pytest.raises(Refused):
-            mail_format.instant(seconds)
+            mail_format.to_nanoseconds(seconds)
 
 
 def test_a_schedule_is_read_as_kannader_reads_it() -> None:
@@ -132,7 +139,7 @@ ADDRESSES = {
 def test_an_address_is_written_as_kannader_does() -> None:
     """Each kind of address has its form, and is read back as it was."""
     for address in ADDRESSES:
-        data = mail_format.metadata_bytes("", address)
+        data = mail_format.render_metadata("", address)
         assert data == b'{"from":null,"to":%s,"metadata":null}' % ADDRESSES[address].encode()
         assert mail_format.parse_metadata(data)[:2] == ("<>", address)
 
@@ -151,30 +158,30 @@ def test_what_is_no_address_is_refused() -> None:
         ),
     ):
         with naming(address), pytest.raises(Refused):
-            mail_format.metadata_bytes("", address)
-    data = mail_format.metadata_bytes("", "x@example.org").replace(b'"x"', b'"\\ud800"')
-    with pytest.raises(Refused, match="half a character"):
+            mail_format.render_metadata("", address)
+    data = mail_format.render_metadata("", "x@example.org").replace(b'"x"', b'"\\ud800"')
+    with pytest.raises(Refused, match="lone surrogate"):
         mail_format.parse_metadata(data)
     assert mail_format.parse_metadata(data.replace(b"ud800", b"u00fc")).recipient == "ü@example.org"
 
 
 def test_a_new_recipient_leaves_the_rest_of_an_envelope() -> None:
     """Only the recipient changes; an address in an unknown form is shown as its JSON and stays."""
-    data = mail_format.metadata_bytes("a@example.org", "b@example.org").replace(
+    data = mail_format.render_metadata("a@example.org", "b@example.org").replace(
         b"null", b'{"k":[1]}'
     )
-    assert mail_format.readdressed(data, "c@example.org") == data.replace(b'"b"', b'"c"')
+    assert mail_format.replace_recipient(data, "c@example.org") == data.replace(b'"b"', b'"c"')
     address = '{"localpart":{"New":{"x":1}},"hostname":null}'
     data = b'{"from":null,"to":%s,"metadata":null}' % address.encode()
     assert mail_format.parse_metadata(data).recipient == address
-    with pytest.raises(Refused, match="not known"):
-        mail_format.readdressed(data, "a@example.org")
+    with pytest.raises(Refused, match="unknown format"):
+        mail_format.replace_recipient(data, "a@example.org")
 
 
 def test_a_link_has_exactly_one_form() -> None:
     """A link is exactly `../data/<uuid>/<uuid>`, with random UUIDs of version 4; what is read of it
     is what is written into one, and any other target is refused."""
-    target = mail_format.target_of(f"../data/{MAIL}/{DEST}")
+    target = mail_format.parse_link_target(f"../data/{MAIL}/{DEST}")
     assert (target, len(target.text)) == (LinkTarget(MAIL, DEST), 81)
     for text in (
         *("", "x", f"../data/{MAIL}", f"../data/{MAIL}/{DEST}/", f"../data/{MAIL}/{DEST}\n"),
@@ -182,7 +189,7 @@ def test_a_link_has_exactly_one_form() -> None:
         *(f"../data/{MAIL.upper()}/{DEST.upper()}", f"../../data/{MAIL}/{DEST}"),
     ):
         with naming(text), pytest.raises(Refused):
-            mail_format.target_of(text)
+            mail_format.parse_link_target(text)
     one, other = mail_format.new_uuid(), mail_format.new_uuid()
     assert mail_format.is_uuid(one) and one != other
     assert one[14] == "4" and one[19] in "89ab"
@@ -198,26 +205,26 @@ def test_the_wire_form_of_a_mail() -> None:
         (b"\n\n", b"\r\n\r\n.\r\n"),
         (b"\xff\x00\x80\r", b"\xff\x00\x80\r\r\n.\r\n"),
     ):
-        assert mail_format.wire(text) == wire
+        assert mail_format.encode_wire(text) == wire
 
 
 @given(st.binary(max_size=40).map(lambda b: b.replace(b"\r", b"")), st.integers(1, 7))
 def test_a_mail_comes_back_from_the_wire(text: bytes, size: int) -> None:
     """What was put on the wire, in pieces of any size, is what was given, but for the line ends."""
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
-    assert b"".join(wired(pieces)) == mail_format.wire(text)
+    assert b"".join(wire_chunks(pieces)) == mail_format.encode_wire(text)
     whole = text if not text or text.endswith(b"\n") else text + b"\n"
-    assert unwired(mail_format.wire(text)) == whole.replace(b"\n", b"\r\n")
+    assert unwired(mail_format.encode_wire(text)) == whole.replace(b"\n", b"\r\n")
 
 
 def test_a_note_is_read_as_it_was_written() -> None:
     """Each field of a note comes back; a torn note, or one of another program, is refused."""
     full = sidecar.AttemptNote(3, "no\u2028way", "job", "a note", "inflight", 5)
-    assert sidecar.parse(sidecar.render(full)) == full
-    assert sidecar.parse(sidecar.render(sidecar.NOTHING)) == sidecar.NOTHING
+    assert sidecar.parse_note(sidecar.render_note(full)) == full
+    assert sidecar.parse_note(sidecar.render_note(sidecar.EMPTY_NOTE)) == sidecar.EMPTY_NOTE
     for data in (
         *(b"", b"[]", b"{", b'{"attempts":"1"}', b'{"error":1}', b'{"attempts":true}'),
         *(b'{"attempts":-1}', b'{"attempts":4294967296}', b'{"attempts":1%s}' % (b"0" * 4000)),
     ):
         with naming(data), pytest.raises(Refused):
-            sidecar.parse(data)
+            sidecar.parse_note(data)

@@ -122,7 +122,7 @@ def test_our_listing_is_the_real_programs(
             store = open_kannader(root=root)
             mine = {
                 listed(item)
-                for item in store.look({"queue", "inflight", "cleanup"})
+                for item in store.scan({"queue", "inflight", "cleanup"})
                 if isinstance(item, Task | Problem)
             }
 
@@ -177,7 +177,7 @@ def recovers(root: Path, store: KannaderStore, expected: set[str], left: int) ->
     assert tree(root) == expected
     subjects = [[line.rpartition(": ")[0] for line in lines] for lines in (dry, done)]
     assert subjects[0] == subjects[1]
-    assert len({item for item in store.look() if isinstance(item, Problem)}) == left
+    assert len({item for item in store.scan() if isinstance(item, Problem)}) == left
     after = every_file(root)
     assert store.recover() == store.recover(dry=True) == []
     assert every_file(root) == after
@@ -214,13 +214,13 @@ def test_a_whole_orphan_is_adopted_or_discarded(
     """A mail that could be sent and that nothing leads to is what an operator makes of it."""
     root = sample("enq7-before-symlink")
     store = open_kannader(later, root)
-    (problem,) = (item for item in store.look() if isinstance(item, Problem))
-    assert store.glimpse(problem).startswith(b'{"from":')
+    (problem,) = (item for item in store.scan() if isinstance(item, Problem))
+    assert store.preview_problem(problem).startswith(b'{"from":')
     said = store.control("adopt", problem.where)
-    (task,) = {item for item in store.look() if isinstance(item, Task)}
+    (task,) = {item for item in store.scan() if isinstance(item, Task)}
     assert said.endswith(f"in queue as {task.id}")
     assert task.destination == "bar@example.net"
-    with pytest.raises(Exception, match="is no mail that no link leads to"):
+    with pytest.raises(Exception, match="is not an orphaned mail"):
         store.control("discard", problem.where)
     (root / "queue" / task.id).unlink()
     store.control("discard", problem.where)
@@ -234,9 +234,9 @@ def test_a_mail_with_an_unreadable_schedule_is_repaired(
     was in flight waits again after a recovery."""
     root = sample("res3-schedule-zero-length")
     store = open_kannader(later, root)
-    (problem,) = {item for item in store.look() if isinstance(item, Problem)}
+    (problem,) = {item for item in store.scan() if isinstance(item, Problem)}
     store.control("repair", problem.where)
-    (task,) = {item for item in store.look() if isinstance(item, Task)}
+    (task,) = {item for item in store.scan() if isinstance(item, Task)}
     assert task.due is not None and abs(task.due - later()) < 300
     with pytest.raises(Exception, match="can be read"):
         store.control("repair", problem.where)
@@ -244,7 +244,7 @@ def test_a_mail_with_an_unreadable_schedule_is_repaired(
     root = sample("good-two-dests")
     _unread_in_flight(root)
     store = open_kannader(later, root)
-    (problem,) = {item for item in store.look() if isinstance(item, Problem)}
+    (problem,) = {item for item in store.scan() if isinstance(item, Problem)}
     store.control("repair", problem.where)
     store.recover()
     task = found(store, LINKS[0])
@@ -260,7 +260,7 @@ def test_what_was_in_flight_counts_as_an_attempt(
     assert early.recover() == []
     store = open_kannader(later, root)
     store.recover()
-    task = next(t for t in store.look() if isinstance(t, Task) and short(t.id) == "L1")
+    task = next(t for t in store.scan() if isinstance(t, Task) and short(t.id) == "L1")
     assert (task.state, task.attempts) == (State.PENDING, 1)
     assert "may have been sent" in task.error
     assert task.extra["last_attempt"] == task.extra["at"]
@@ -416,11 +416,11 @@ def test_what_is_left_of_enqueuing_is_said_beforehand(
         assert store.recover() == [] and list(begun.iterdir()) == []
         return done
 
-    assert "forgotten" in recovered()[0]
+    assert "its record is deleted" in recovered()[0]
     (root / "queue" / LINKS[1]).unlink()
     assert "1 of its recipients got their links" in recovered()[0]
     assert {name for name in tree(root) if name.startswith("queue/")} == {L1, L2}
     for ident in LINKS:
         (root / "queue" / ident).unlink()
-    assert "taken away" in recovered()[0]
+    assert "deleted" in recovered()[0]
     assert tree(root) == set()

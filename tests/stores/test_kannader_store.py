@@ -35,7 +35,7 @@ FOLDERS = ("data", "queue", "inflight", "cleanup")
 
 def tasks_in(store: Store) -> dict[str, Task]:
     """Every task by its recipient."""
-    return {item.destination: item for item in store.look() if isinstance(item, Task)}
+    return {item.destination: item for item in store.scan() if isinstance(item, Task)}
 
 
 def send(store: KannaderStore, *to: str) -> Task:
@@ -107,15 +107,15 @@ def test_recipients_share_one_text(kannader: Path, open_kannader: Opener) -> Non
 
     (mail,) = (kannader / "data").iterdir()
     dests = names(mail) - {"contents"}
-    assert (mail / "contents").read_bytes() == mail_format.wire(TEXT)
+    assert (mail / "contents").read_bytes() == mail_format.encode_wire(TEXT)
     assert names(kannader / "queue") == set(ids)
     assert len({*ids, *dests, mail.name}) == 5
-    at = mail_format.format_time(int(NOW) * mail_format.SECOND).encode()
+    at = mail_format.format_time(int(NOW) * mail_format.NANOSECONDS_PER_SECOND).encode()
     for ident, address in zip(ids, TO, strict=True):
         link = str((kannader / "queue" / ident).readlink())
         assert link.startswith(f"../data/{mail.name}/") and link.rpartition("/")[2] in dests
         dest = kannader / "queue" / link
-        assert (dest / "metadata").read_bytes() == mail_format.metadata_bytes(
+        assert (dest / "metadata").read_bytes() == mail_format.render_metadata(
             "foo@example.org", address
         )
         assert (dest / "schedule").read_bytes() == b'{"at":"%s","last_attempt":null}' % at
@@ -201,7 +201,7 @@ def test_the_new_schedule_is_written_before_the_link_moves_back(
     after = found(store, task.id)
     assert (after.state, after.attempts, after.error) == (State.PENDING, 1, "550 no")
     assert (after.due, after.extra["last_attempt"]) == (
-        *(NOW + 900, mail_format.format_time(int(NOW) * mail_format.SECOND)),
+        *(NOW + 900, mail_format.format_time(int(NOW) * mail_format.NANOSECONDS_PER_SECOND)),
     )
 
 
@@ -212,7 +212,7 @@ def test_what_is_not_changed_stays_byte_for_byte(kannader: Path, open_kannader: 
     task = send(store)
     dest = (kannader / "queue" / task.id).resolve()
     schedule = b' {"last_attempt":null, "at":"2026-11-20T09:36:59.058373202Z","more":1}\n'
-    metadata = mail_format.metadata_bytes("", TO[0]).replace(b"}", b"} ")
+    metadata = mail_format.render_metadata("", TO[0]).replace(b"}", b"} ")
     (dest / "schedule").write_bytes(schedule)
     (dest / "metadata").write_bytes(metadata)
 
@@ -245,7 +245,7 @@ def test_a_change_is_undone_byte_for_byte(kannader: Path, open_kannader: Opener)
     seen = found(store, task.id)
     assert seen.description == "foo@example.org to x@y.org"
 
-    (outcome,) = store.swap_all([Move(seen, store.recall(seen, image, State.HELD), image)])
+    (outcome,) = store.swap_all([Move(seen, store.restore_image(seen, image, State.HELD), image)])
 
     assert outcome.error is None
     after = found(store, task.id)
@@ -256,7 +256,7 @@ def test_a_change_is_undone_byte_for_byte(kannader: Path, open_kannader: Opener)
         (after, b"id " + b"9" * 5000 + b"\n"),
     ):
         with pytest.raises(Unsupported):
-            store.recall(wrong, data, State.HELD)
+            store.restore_image(wrong, data, State.HELD)
 
 
 def test_a_last_recipient_takes_the_mail_along(kannader: Path, open_kannader: Opener) -> None:
@@ -268,9 +268,9 @@ def test_a_last_recipient_takes_the_mail_along(kannader: Path, open_kannader: Op
     store.swap(first, None)
     (mail,) = (kannader / "data").iterdir()
     assert len(names(mail)) == 2
-    assert store.size(second) == len(store.read(second)) + len(mail_format.wire(TEXT))
+    assert store.size(second) == len(store.read(second)) + len(mail_format.encode_wire(TEXT))
     store.swap(second, None)
-    assert list(store.look()) == []
+    assert list(store.scan()) == []
     assert names(kannader / "data") == names(kannader / "cleanup") == set()
 
 
@@ -306,7 +306,7 @@ def test_an_unknown_count_of_attempts_is_none(kannader: Path, open_kannader: Ope
     ours; a broken note is reported with the mail, which is claimed all the same."""
     store = open_kannader()
     task = send(store)
-    schedule = mail_format.schedule_bytes(mail_format.Schedule(0, 0))
+    schedule = mail_format.render_schedule(mail_format.Schedule(0, 0))
     (kannader / "queue" / task.id / "schedule").write_bytes(schedule)
     assert found(store, task.id).attempts is None
     (claimed,) = store.take(NOW, "me", 1)
@@ -366,7 +366,7 @@ def daemon(kannader: Path) -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
-LATER, COPY, TWICE = "at its next start only", "its own copy of the schedule", "sent twice"
+LATER, COPY, TWICE = "only at its next start", "its own copy of the schedule", "sent twice"
 BESIDE: dict[tuple[State | None, State | None], tuple[str, str]] = {
     (None, State.PENDING): (LATER, ""),
     (State.HELD, State.PENDING): (LATER, ""),
@@ -386,8 +386,8 @@ def test_what_changes_beside_a_live_kannader(
             edge = open_kannader().edges[way]
             warning, refused = BESIDE.get(way, ("", ""))
             assert warning in edge.warning and (warning or edge.warning == EDGES[way].warning)
-            assert refused in edge.refused and bool(refused) == bool(edge.refused)
-            named = f"Kannader (PID {daemon.pid})" in edge.warning + edge.refused
+            assert refused in edge.refusal and bool(refused) == bool(edge.refusal)
+            named = f"Kannader (PID {daemon.pid})" in edge.warning + edge.refusal
             assert edge == EDGES[way] or named
 
 
@@ -460,7 +460,7 @@ def test_two_engines_send_each_mail_once(kannader: Path, open_kannader: Opener) 
     ids = [ident for three in to for ident in filler.enqueue("", three, [TEXT])]
     said = at_once(2, TAKER, str(kannader), str(NOW), "done")
     assert sorted(itertools.chain(*said)) == sorted(ids)
-    assert list(filler.look()) == []
+    assert list(filler.scan()) == []
     assert names(kannader / "data") == set()
 
 
@@ -558,7 +558,7 @@ def test_contents_that_no_server_can_be_sent_are_a_problem(
             broken(next((root / "data").glob("*/contents")))
 
             assert problems_in(store)[where].startswith(f"can never be sent: contents: {why}")
-            assert [p.where for p in store.look({task.id}) if isinstance(p, Problem)] == [where]
+            assert [p.where for p in store.scan({task.id}) if isinstance(p, Problem)] == [where]
             assert not tasks_in(store) and not list(store.take(NOW, "me", 9))
             store.recover()
             assert aside(root) == {f"{word}.{task.id}"}
@@ -576,7 +576,7 @@ def test_a_link_in_place_of_a_mails_folder_is_not_followed(
     moved.rename(outside)
     moved.symlink_to(outside)
     before = every_file(outside)
-    assert "a symbolic link or no folder" in problems_in(store)[f"queue/{task.id}"]
+    assert "a symbolic link or not a folder" in problems_in(store)[f"queue/{task.id}"]
     (kannader / "queue" / task.id).rename(kannader / "cleanup" / task.id)
     store.recover()
     assert every_file(outside) == before
@@ -598,8 +598,8 @@ def test_a_link_that_leads_elsewhere_is_quarantined(kannader: Path, open_kannade
             store.recover()
             kept = kannader / ".spooldeck" / "aside" / f"{word}.loop"
             assert os.fspath(kept.readlink()) == text
-            (problem,) = (item for item in store.look() if isinstance(item, Problem))
-            assert store.glimpse(problem) == os.fsencode(text)
+            (problem,) = (item for item in store.scan() if isinstance(item, Problem))
+            assert store.preview_problem(problem) == os.fsencode(text)
             kept.unlink()
 
 
@@ -645,7 +645,7 @@ def test_a_doubled_link_is_a_problem_and_sent_once(kannader: Path, open_kannader
     assert aside(kannader) == {"queue.zz"}
 
     where = ".spooldeck/aside/queue.zz"
-    assert store.forecast("discard", where).words == f"{where}: would be deleted, for good"
+    assert store.forecast("discard", where).words == f"{where}: would be deleted permanently"
     assert store.control("discard", where) == f"{where}: deleted"
     assert problems_in(store) == {} and found(store, task.id).destination == TO[0]
 
@@ -659,7 +659,7 @@ def test_of_many_links_only_the_doubled_are_problems(open_kannader: Opener, kann
     hold.mkdir(mode=0o700)
     (queue / "second").symlink_to((queue / doubled.id).readlink())
     (hold / twice.id).symlink_to((queue / other.id).readlink())
-    at_once = "stands in hold and queue at once"
+    at_once = "is in hold and queue at the same time"
 
     shared = {task.id: f"data{task.payload.rpartition('/data')[2]}" for task in (doubled, other)}
     wrong = {
@@ -673,11 +673,11 @@ def test_of_many_links_only_the_doubled_are_problems(open_kannader: Opener, kann
     }
 
     (queue / other.id).unlink()
-    asked = list(store.look({twice.id}))
+    asked = list(store.scan({twice.id}))
     assert [type(item) for item in asked] == [Task, Task, Problem]
     with pytest.raises(Gone):
         store.swap(twice, verbs.hold(twice, NOW))
-    assert list(store.look({other.id})) == [Missing(other.id)]
+    assert list(store.scan({other.id})) == [Missing(other.id)]
 
 
 @pytest.fixture
@@ -766,7 +766,7 @@ def test_a_spool_that_is_not_ours_to_write_is_only_shown(nobodys: Path) -> None:
 
     def refused(why: str, ident: str) -> None:
         with closing(KannaderStore(str(nobodys), lambda: NOW)) as other:
-            assert {edge.refused for edge in other.edges.values()} == {why}
+            assert {edge.refusal for edge in other.edges.values()} == {why}
             seen = found(other, ident)
             with pytest.raises(Unsupported, match=why):
                 other.swap(seen, verbs.hold(seen, NOW))
@@ -776,11 +776,11 @@ def test_a_spool_that_is_not_ours_to_write_is_only_shown(nobodys: Path) -> None:
             ident = send(store).id
         for word in FOLDERS:
             (nobodys / word).chmod(0o500)
-            refused(f"{nobodys / word} is not writable for us", ident)
+            refused(f"Permission denied: cannot write to {nobodys / word}", ident)
             (nobodys / word).chmod(0o700)
         queue = nobodys / "queue"
         queue.chmod(0o777)
-        refused(f"{queue} may be written by everybody: use chmod o-w {queue}", ident)
+        refused(f"{queue} is world-writable: run chmod o-w {queue}", ident)
 
     by_nobody(change)
     if os.geteuid() != 0:  # only root gives a folder away
@@ -791,7 +791,7 @@ def test_a_spool_that_is_not_ours_to_write_is_only_shown(nobodys: Path) -> None:
         os.chown(path, owner, NOBODY, follow_symlinks=False)
         if path.is_dir() and not path.is_symlink():
             path.chmod(0o770)
-    theirs = f"{nobodys}/queue belongs to user {NOBODY + 1}, not to us"
+    theirs = f"{nobodys}/queue belongs to UID {NOBODY + 1}, not to this user"
     by_nobody(lambda: refused(theirs, ident))
 
 
@@ -815,7 +815,7 @@ def test_a_mended_mail_is_restored_from_quarantine(
     with pytest.raises(Unsupported, match="can never be sent"):
         store.control("put-back", where)
     metadata.write_bytes(whole)
-    assert problems_in(store)[where] == "quarantined link: mended; put it back, or discard it"
+    assert problems_in(store)[where] == "quarantined link: repaired; put it back, or discard it"
     assert store.control("put-back", where) == f"{where}: put back as {word}/{task.id}"
 
     assert replace(found(store, task.id), rev="") == replace(before, rev="")
@@ -829,8 +829,8 @@ def test_a_mended_mail_is_restored_from_quarantine(
     [
         (".spooldeck/aside/../../queue/{id}", None, "no such quarantined link"),
         (".spooldeck/aside/{id}", None, "no such quarantined link"),
-        ("queue/{id}", None, "no mail that no link leads to"),
-        ("data/{mail}", None, "no mail that no link leads to"),
+        ("queue/{id}", None, "not an orphaned mail"),
+        ("data/{mail}", None, "not an orphaned mail"),
         (".spooldeck/aside/queue.{id}", "notes.txt", "not a file of Kannader: move it away"),
     ],
 )
@@ -903,7 +903,7 @@ def test_an_unknown_envelope_is_not_in_the_description(
     metadata = (kannader / "queue" / task.id / "metadata").resolve()
     metadata.write_bytes(metadata.read_bytes().replace(b'"to":{', b'"to":{"new":1,'))
     seen = found(store, task.id)
-    assert seen.description == "an envelope in a form that is not known"
+    assert seen.description == "envelope in an unknown format"
     assert seen.destination.startswith('{"new":1,')
 
 
@@ -913,7 +913,7 @@ def test_the_contents_are_sent_in_wire_form(open_kannader: Opener) -> None:
     task = send(store)
     with store.contents(task) as contents:
         sent = contents.read()
-    assert sent == mail_format.wire(TEXT) == store.read(task, "contents")
+    assert sent == mail_format.encode_wire(TEXT) == store.read(task, "contents")
     assert unwired(sent) == TEXT.replace(b"\n", b"\r\n")
     assert store.envelope(task).recipient == TO[0]
 
@@ -926,7 +926,7 @@ def test_a_full_scan_orders_links_of_any_name(open_kannader: Opener, kannader: P
     for name in ("zebra", "a", "ä", "Z", "10", "9"):
         (queue / name).symlink_to(target)
     (queue / os.fsdecode(b"\xff")).symlink_to("nowhere")
-    seen = list(store.look())
+    seen = list(store.scan())
     ids = [item.id for item in seen if isinstance(item, Task)]
     there = len(names(queue)) - 1
     assert ids[there:] == sorted(ids[:there]) == sorted(names(queue) - {"\udcff"})

@@ -35,11 +35,11 @@ ACTS: Mapping[str, Act] = {
     "ack": lambda task, now: None,
     "nack": lambda task, now: verbs.nack(task, now + 60, f"failed at {now:.0f}"),
     "unclaim": lambda task, now: verbs.unclaim(task),
-    "bury": lambda task, now: verbs.bury(task, "given up: on it", 1),
+    "bury": lambda task, now: verbs.give_up_task(task, "given up: on it", 1),
     "describe": lambda task, now: replace(task, description=f"seen at {now:.0f}"),
     "delay": lambda task, now: replace(task, due=now + 30),
     "restore": lambda task, now: replace(task, state=State.PENDING),
-} | {name: verb.act for name, verb in verbs.VERBS.items()}
+} | {name: verb.function for name, verb in verbs.VERBS.items()}
 """Whatever can be tried on a task, in whatever state it is: where no edge leads, it is refused."""
 
 
@@ -54,7 +54,7 @@ def _queues(folder: str) -> Opener:
             " ('mailTokens', '1000000'), ('mailLastRefill', '0')"
         )
     pace = RateLimit(1_000_000, 1_000_000)
-    place = ZgbDatabase(path, pace=pace, lease=10_000_000, durable=False, patience=60.0)
+    place = ZgbDatabase(path, rate_limit=pace, lease=10_000_000, durable=False, patience=60.0)
     return lambda clock: ZgbStore(place, clock)
 
 
@@ -99,7 +99,7 @@ class Both(NamedTuple):
 
     def done(self, name: str, task: Task, now: float) -> Task | None:
         """What an action makes of a task in these stores."""
-        return verbs.along(self.tested.edges, task, ACTS[name](task, now))
+        return verbs.keep_error(self.tested.edges, task, ACTS[name](task, now))
 
 
 def _stamped(number: int, kind: str) -> str:
@@ -129,7 +129,7 @@ THREADED: Mapping[str, World] = {
 
 def everything(store: Store) -> list[Task | Missing | Problem]:
     """What a whole look shows, each once: its peek comes again in place."""
-    return list(dict.fromkeys(store.look()))
+    return list(dict.fromkeys(store.scan()))
 
 
 def attempted(action: Callable[[], object]) -> type[Exception] | None:
@@ -168,12 +168,12 @@ class Rivals(RuleBasedStateMachine):
         self._folder.cleanup()
 
     def _standing(self) -> dict[str, Task]:
-        return {t.id: t for t in self.hands[0].memory.look() if isinstance(t, Task)}
+        return {t.id: t for t in self.hands[0].memory.scan() if isinstance(t, Task)}
 
     def _refresh(self, hand: Both) -> None:
         hand.seen.clear()
-        memory = {t.id: t for t in hand.memory.look() if isinstance(t, Task)}
-        tested = {t.id: t for t in hand.tested.look() if isinstance(t, Task)}
+        memory = {t.id: t for t in hand.memory.scan() if isinstance(t, Task)}
+        tested = {t.id: t for t in hand.tested.scan() if isinstance(t, Task)}
         hand.seen.update({i: (memory[i], tested[i]) for i in memory})
 
     @rule(
@@ -263,7 +263,7 @@ class Rivals(RuleBasedStateMachine):
     @invariant()
     def both_stores_say_the_same(self) -> None:
         """Every task reads alike in both stores."""
-        tested = {t.id: t for t in self.hands[1].tested.look() if isinstance(t, Task)}
+        tested = {t.id: t for t in self.hands[1].tested.scan() if isinstance(t, Task)}
         memory = self._standing()
         assert {i: said_of(t) for i, t in tested.items()} == {
             i: said_of(t) for i, t in memory.items()
@@ -336,9 +336,9 @@ def busy(
             tasks = list(store.take(NOW + 1e6, f"{seed}", 2))
         else:
             word = store.states[chance.choice(sorted(store.states))]
-            tasks = [t for t in store.look({word}) if isinstance(t, Task)][:3]
+            tasks = [t for t in store.scan({word}) if isinstance(t, Task)][:3]
         for task in tasks:
-            new = verbs.along(store.edges, task, ACTS[chance.choice(sorted(ACTS))](task, NOW))
+            new = verbs.keep_error(store.edges, task, ACTS[chance.choice(sorted(ACTS))](task, NOW))
             if attempted(partial(store.swap, task, new)) is None and new is None:
                 left[task.id] += 1
 

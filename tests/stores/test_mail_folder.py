@@ -52,12 +52,12 @@ def put(
     """A task with any payload, as another program may write it, in a state."""
     record = task_format.new_record(Task(IDENT, "mail_send", State.PENDING, NOW))
     path = Path(spool.pending, f"{IDENT}.task")
-    path.write_bytes(task_format.render(record._replace(payload=str(payload))))
+    path.write_bytes(task_format.render_task(record._replace(payload=str(payload))))
     path.chmod(0o640)
     (task,) = store.take(NOW, "me", 1)
     if state is State.ACTIVE:
         return task
-    store.swap(task, verbs.bury(task, "no such user", 1))
+    store.swap(task, verbs.give_up_task(task, "no such user", 1))
     if state is State.TRASH:
         store.swap(found(store, IDENT), replace(found(store, IDENT), state=State.TRASH))
     return found(store, IDENT)
@@ -87,7 +87,7 @@ def test_the_folder_goes_with_the_task(tmp_path: Path, many: bool) -> None:
             leave(store, task, many=many)
             assert names(spool.mail_spool) == []
             leave(store, put(spool, store, mail / "meta.sh"), many=many)
-            assert list(store.look()) == []
+            assert list(store.scan()) == []
 
 
 def test_what_is_no_plain_file_stays(
@@ -110,7 +110,7 @@ def test_what_is_no_plain_file_stays(
     assert {path.name for path in mail.iterdir()} == {"link", "link.sh", "folder", "fifo"}
     assert (precious / "file").exists()
     assert (mail / "folder" / "file").exists()
-    assert list(store.look()) == []
+    assert list(store.scan()) == []
 
 
 def test_of_another_payload_the_file_alone_goes(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def add(store: NftbanStore, payload: object, number: int = 2, kind: str = "mail_
 
 def tasks_in(store: NftbanStore, state: State) -> list[Task]:
     """Every task of a state."""
-    return [item for item in store.look({store.states[state]}) if isinstance(item, Task)]
+    return [item for item in store.scan({store.states[state]}) if isinstance(item, Task)]
 
 
 @pytest.mark.parametrize("many", [False, True])
@@ -211,13 +211,13 @@ def test_a_task_that_is_being_moved_keeps_its_mail(tmp_path: Path) -> None:
         with naming(where), closing(NftbanStore(spool, lambda: NOW)) as store:
             gone = put(spool, store, unsent / "meta.sh", State.DEAD)
             other = add(store, unsent / "meta.sh")
-            there = Path(spool.desk, where.format(other.id))
+            there = Path(spool.staging_dir, where.format(other.id))
             there.parent.mkdir(exist_ok=True)
             Path(spool.pending, f"{other.id}.task").rename(there)
             store.swap(gone, None)
             assert (unsent / "meta.sh").exists()
             named = str(there.relative_to(Path(spool.pending).parent))
-            assert list(store.named([str(unsent / "meta.sh")]).values()) == [named]
+            assert list(store.find_named_payloads([str(unsent / "meta.sh")]).values()) == [named]
 
 
 def test_a_task_that_moves_while_it_is_looked_for_is_found(
@@ -239,10 +239,10 @@ def test_a_task_that_moves_while_it_is_looked_for_is_found(
 
     monkeypatch.setattr(files, "open_guarded", moved)
 
-    named = store.named([str(unsent / "meta.sh"), "/elsewhere"])
+    named = store.find_named_payloads([str(unsent / "meta.sh"), "/elsewhere"])
 
     assert list(named) == [str(unsent / "meta.sh")]
-    assert store.counts()[State.PENDING] == 2
+    assert store.count_tasks()[State.PENDING] == 2
 
 
 def test_what_is_done_is_removed_without_a_look_at_others(
@@ -257,7 +257,7 @@ def test_what_is_done_is_removed_without_a_look_at_others(
     (folder / "meta.sh").write_text("m")
     add(store, folder / "meta.sh")
     (done,) = store.take(NOW, "me", 1)
-    monkeypatch.setattr(store, "named", None)
+    monkeypatch.setattr(store, "find_named_payloads", None)
     store.swap(dead, None)
     store.swap(done, None)
     assert list(Path(spool.mail_spool).iterdir()) == []
@@ -281,7 +281,7 @@ def test_many_payloads_are_searched_for_in_one_scan(
         assert not any(outcome.error for outcome in outcomes)
         return tasks_in(store, State.TRASH)
 
-    looks, named = list[int](), store.named
+    looks, named = list[int](), store.find_named_payloads
 
     def counted(some: Collection[str]) -> dict[str, str]:
         looks.append(len(some))
@@ -290,14 +290,14 @@ def test_many_payloads_are_searched_for_in_one_scan(
     def refused(some: object) -> object:
         raise TimeoutError("its holder may be stopped")
 
-    monkeypatch.setattr(store, "named", counted)
+    monkeypatch.setattr(store, "find_named_payloads", counted)
     leave(store, *trashed(60))
     assert looks == [60]
     assert list(Path(spool.mail_spool).iterdir()) == []
 
-    monkeypatch.setattr(store, "named", refused)
+    monkeypatch.setattr(store, "find_named_payloads", refused)
     leave(store, *trashed(1), many=False)
-    assert list(store.look()) == []
+    assert list(store.scan()) == []
     assert names(Path(spool.mail_spool, "mail-0")) == ["meta.sh"]
 
 
@@ -346,7 +346,7 @@ def test_a_task_without_a_mail_pays_for_no_fsync(tmp_path: Path) -> None:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(files, "fsync", None)
                 store.swap(task, None)
-            assert list(store.look()) == []
+            assert list(store.scan()) == []
             assert plain.exists() == (payload != "{}/plain.txt")
 
 
@@ -366,7 +366,7 @@ def test_a_link_above_the_mail_spool_leads_nowhere(
     (_, payload) = store.parts(task)
     store.swap(task, None)
     store.close()
-    assert "symbolic link" in payload.refused
+    assert "symbolic link" in payload.refusal
     assert (precious / "meta.sh").exists()
 
 
@@ -375,7 +375,7 @@ def test_a_mail_spool_that_no_task_can_name_is_a_problem(
 ) -> None:
     """With letters in its path that a task file may not hold, no spooled mail gets a task."""
     store = NftbanStore(spool._replace(mail_spool=f"{tmp_path}/Köln/mailspool"), lambda: NOW)
-    (problem,) = store.look()
+    (problem,) = store.scan()
     store.close()
     assert isinstance(problem, Problem)
-    assert "no task can name a mail there" in problem.what
+    assert "no task can name files there" in problem.what

@@ -14,13 +14,19 @@ from hypothesis import given
 
 from engine import verbs
 from engine.model import State, Task
-from engine.policy import shipped
+from engine.policy import shipped_retries
 from engine.store import Unsupported
 from engine.stores.nftban import NftbanStore, SpoolFolders, task_format
-from engine.stores.nftban.task_format import Record, parse, parse_canonical, parse_strict, render
+from engine.stores.nftban.task_format import (
+    Record,
+    parse_canonical,
+    parse_strict,
+    parse_task,
+    render_task,
+)
 from engine.system.files import Refused
-from engine.text.safe import plain, plain_error
-from engine.work.rescuer import outcome_of_failure
+from engine.text.safe import contract_error, contract_text
+from engine.work.rescuer import task_after_failure
 from tests.examples import examples
 from tests.stores.seen import naming
 from tests.stores.spooled import FILE, IDENT, NAME, NOW, new_spool, there
@@ -49,17 +55,17 @@ def test_a_golden_file_is_written_as_it_was_read() -> None:
     assert len(TASKS) == 8
     for name in TASKS:
         data = golden(name)
-        record = parse(data, data.split(b'"')[1].decode())
-        assert render(record) == data, name
+        record = parse_task(data, data.split(b'"')[1].decode())
+        assert render_task(record) == data, name
         assert parse_canonical(data) == record == parse_strict(data), name
-    assert parse(golden("dlq.task"), "20261120T094115Z-geoban_apply-c2c41696") == Record(
+    assert parse_task(golden("dlq.task"), "20261120T094115Z-geoban_apply-c2c41696") == Record(
         id="20261120T094115Z-geoban_apply-c2c41696",
         kind="geoban_apply",
         description="geoban_apply",
         created=CREATED,
         retries=3,
         due=0,
-        error=plain_error(RAW_ERROR),
+        error=contract_error(RAW_ERROR),
         payload="",
         dead_since=1_795_167_683,
         dead_reason="max_retries_exceeded",
@@ -103,16 +109,18 @@ def test_a_tasks_life_in_golden_files(open_spool: Callable[..., NftbanStore]) ->
     held = []
 
     def stored() -> bytes:
-        (task,) = {item for item in store.look() if isinstance(item, Task)}
+        (task,) = {item for item in store.scan() if isinstance(item, Task)}
         return store.read(task)
 
     for _ in range(3):
         (task,) = store.take(4_000_000_000, "me", 1)
         held.append(store.read(task))
         now[0] = next(times)
-        store.swap(task, outcome_of_failure(task, plain_error(RAW_ERROR), shipped(), now[0]))
+        store.swap(
+            task, task_after_failure(task, contract_error(RAW_ERROR), shipped_retries(), now[0])
+        )
         held.append(stored())
-    (dead,) = store.look({"dlq"})
+    (dead,) = store.scan({"dlq"})
     assert isinstance(dead, Task)
     store.swap(dead, verbs.retry(dead, next(times)))
     held.append(stored())
@@ -145,10 +153,10 @@ RECORDS = st.builds(
 @given(RECORDS)
 def test_what_is_written_reads_as_it_was(record: Record) -> None:
     """Write, then read: the same record, by either parser."""
-    data = render(record)
-    assert parse(data, record.id) == record
+    data = render_task(record)
+    assert parse_task(data, record.id) == record
     assert parse_strict(data) == record
-    assert (parse_canonical(data) == record) is not bool(record.more)
+    assert (parse_canonical(data) == record) is not bool(record.extra_fields)
 
 
 PIECES = [
@@ -177,11 +185,11 @@ def test_the_quick_parser_agrees_with_the_strict_one(
     record: Record, edits: list[tuple[int, int, bytes]]
 ) -> None:
     """Whatever the quick parser accepts, the strict one accepts, and says the same."""
-    data = edited(render(record), edits)
+    data = edited(render_task(record), edits)
     quick = parse_canonical(data)
     if quick is not None:
         assert parse_strict(data) == quick
-        assert render(quick) == data
+        assert render_task(quick) == data
 
 
 @examples(300)
@@ -189,7 +197,7 @@ def test_the_quick_parser_agrees_with_the_strict_one(
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     """No bytes make the parser fail in another way than by refusing, with a reason."""
     try:
-        parse(data, IDENT)
+        parse_task(data, IDENT)
     except Refused as refusal:
         assert str(refusal)
 
@@ -255,14 +263,14 @@ def test_shells_read_what_we_write(shell: str, tmp_path: Path) -> None:
             attempts=number,
             description=text,
             error=text,
-            payload=plain(text),
+            payload=contract_text(text),
         )
-        record = task_format.new_record(task)._replace(more=(("TASK_MORE", text),))
-        dead = task_format.changed(
+        record = task_format.new_record(task)._replace(extra_fields=(("TASK_MORE", text),))
+        dead = task_format.change_record(
             record, task, replace(task, state=State.DEAD, error=f"!{text}"), 7e8
         )
         for name, version in ((f"{number:04}a", record), (f"{number:04}b", dead)):
-            (tmp_path / f"{name}.task").write_bytes(render(version))
+            (tmp_path / f"{name}.task").write_bytes(render_task(version))
             written.append(version)
 
     assert sourced(shell, tmp_path) == [as_sourced(record) for record in written]
@@ -277,7 +285,7 @@ def test_a_rewrite_keeps_unknown_fields_and_completes_the_file(
     Path(spool.pending, NAME).write_bytes(FILE + b'TASK_COLOUR="green"\nTASK_SIZE="7"\n')
     store = open_spool()
     (task,) = store.take(2e9, "me", 1)
-    store.swap(task, verbs.bury(task, "no", 1))
+    store.swap(task, verbs.give_up_task(task, "no", 1))
     assert dict(task.extra) == {"TASK_COLOUR": "green", "TASK_SIZE": "7"}
     assert Path(spool.dlq, NAME).read_bytes().splitlines()[-4:] == [
         *(b'TASK_DLQ_EPOCH="1795170000"', b'TASK_DLQ_REASON="max_retries_exceeded"'),
@@ -286,7 +294,7 @@ def test_a_rewrite_keeps_unknown_fields_and_completes_the_file(
     Path(spool.dlq, NAME).unlink()
 
     four = b"".join(FILE.splitlines(keepends=True)[:4])
-    assert parse(four, IDENT) == Record(IDENT, "job", "a job", int(NOW), 0, 0, "", "")
+    assert parse_task(four, IDENT) == Record(IDENT, "job", "a job", int(NOW), 0, 0, "", "")
     Path(spool.pending, NAME).write_bytes(four)
     (task,) = store.take(2e9, "me", 1)
     store.swap(task, verbs.nack(task, 1_795_170_060.0, "no"))
@@ -323,7 +331,7 @@ def test_a_file_that_was_dead_before_dies_again(tmp_path: Path) -> None:
         Path(spool.pending, NAME).write_bytes(FILE + died.encode())
         with closing(NftbanStore(spool, lambda: NOW)) as store:
             (task,) = store.take(2e9, "me", 1)
-            store.swap(task, verbs.bury(task, "no", 1))
+            store.swap(task, verbs.give_up_task(task, "no", 1))
         assert Path(spool.dlq, NAME).read_bytes().splitlines()[8:] == [
             *(b'TASK_DLQ_EPOCH="1795170000"', b'TASK_DLQ_REASON="max_retries_exceeded"')
         ]
@@ -351,8 +359,8 @@ def with_line(key: str, line: str) -> bytes:
 
 KEY = "TASK_DESCRIPTION"
 CUT = "a write was interrupted"
-FORM, TAIL = 'line 3: expected KEY="value"', f"line 3: {KEY} is followed by something else"
-CONTROL = f"line 3: {KEY} holds a control character"
+FORM, TAIL = 'line 3: expected KEY="value"', f"line 3: unexpected characters after {KEY}"
+CONTROL = f"line 3: {KEY} has a control character"
 NO_NUMBER = "TASK_RETRIES is {!r}, expected a whole number without leading zeros"
 # What stands in the place of the description's line, and what is said of it.
 ROWS = {
@@ -361,12 +369,12 @@ ROWS = {
     **{f"{KEY}{text}": FORM for text in ("=job", "='job'", "=$'job'", '+="job"', '[0]="job"')},
     **{f'{text}{KEY}="job"': FORM for text in (" ", "export ")},
     **{f'{KEY}="a"{text}': TAIL for text in ('"b"', "; id", " id", "#b", "\r")},
-    f'{KEY}="a\\\nb"': "goes on in the next line",
+    f'{KEY}="a\\\nb"': "continues in the next line",
     f'{KEY}="job\\': "next line",
     f'{KEY}="a\nb"': "no closing quote",
     f'{KEY}="job': "no closing quote",
     **{f'{KEY}="{text}"': CONTROL for text in ("a\0b", "a\rb", "\x1b[2J", "\x7f", "\x9b2J")},
-    f'{KEY}="a" # b\r': "line 3: a comment holds a control",
+    f'{KEY}="a" # b\r': "line 3: control character in a comment",
     "": f"{KEY} is missing",
 }
 REFUSED: tuple[tuple[bytes, str], ...] = (
@@ -374,17 +382,20 @@ REFUSED: tuple[tuple[bytes, str], ...] = (
     (b"", f"empty: {CUT}"),
     (FILE[:-1], f"no newline at its end: {CUT}"),
     (FILE[:100], f"no newline at its end: {CUT}"),
-    (b"# a\0b\n" + FILE, "line 1: a comment holds a control character"),
-    (FILE.replace(b"\n", b"\r\n"), "line 1: TASK_ID is followed by something else"),
+    (b"# a\0b\n" + FILE, "line 1: control character in a comment"),
+    (FILE.replace(b"\n", b"\r\n"), "line 1: unexpected characters after TASK_ID"),
     (b"\xef\xbb\xbf" + FILE, 'line 1: expected KEY="value"'),
     *((FILE.replace(b"job", b), "not UTF-8 at byte") for b in (b"\xff", b"\xc0\xaf", b"\xed\xa0")),
-    (FILE + b'TASK_RETRIES="1"\n', "line 9: TASK_RETRIES a second time"),
+    (FILE + b'TASK_RETRIES="1"\n', "line 9: TASK_RETRIES is repeated"),
     *(
         (FILE + f'{key}="/tmp"\n'.encode(), f"line 9: unknown key {key}")
         for key in ("PATH", "IFS", "LD_PRELOAD", "BASH_ENV", "PS4", "task_id", "TASK")
     ),
     *(
-        (with_line("TASK_TYPE", f'TASK_TYPE="{kind}"'), "TASK_TYPE is no type, expected a-z 0-9 _")
+        (
+            with_line("TASK_TYPE", f'TASK_TYPE="{kind}"'),
+            "TASK_TYPE is not a task type, expected a-z 0-9 _",
+        )
         for kind in ("Job", "", "../x", "j" * 65)
     ),
     *(
@@ -395,7 +406,7 @@ REFUSED: tuple[tuple[bytes, str], ...] = (
         FILE.replace(b"00000001", b"00000002"),
         f"TASK_ID is {IDENT[:-1]}2, expected {IDENT} as in its file name",
     ),
-    (with_line("TASK_ID", 'TASK_ID="../x"'), "TASK_ID is no task id, expected"),
+    (with_line("TASK_ID", 'TASK_ID="../x"'), "TASK_ID is not a task id, expected"),
 )
 """What a file says, and what is said of it: which line, and what was expected."""
 
@@ -404,7 +415,7 @@ def test_a_bad_file_is_refused_with_its_reason() -> None:
     """What every shell would not read alike, or would run, is refused, and the reason said."""
     for data, reason in REFUSED:
         with pytest.raises(Refused) as refusal:
-            parse(data, IDENT)
+            parse_task(data, IDENT)
         assert reason in str(refusal.value), data
 
 
@@ -415,10 +426,10 @@ def test_what_a_file_may_not_hold_is_not_added(open_spool: Callable[..., NftbanS
         *(f"20261120T094115Z-feeds_sync-{t}" for t in ("da0619a0", "a1b2", "13468")),
         "x",
     ):
-        assert task_format.id_of(f"{ident}.task") == ident
+        assert task_format.id_in_name(f"{ident}.task") == ident
     bad = (".task", "a b.task", "-x.task", "x.task.tmp", ".x.task", "x", "a.b.task", "é.task")
     for name in (*bad, "x" * 161 + ".task"):
-        assert task_format.id_of(name) is None, name
+        assert task_format.id_in_name(name) is None, name
 
     store, task = open_spool(), Task(IDENT, "job", State.PENDING, NOW, description="a job")
     for field, values, reason in (
@@ -430,7 +441,7 @@ def test_what_a_file_may_not_hold_is_not_added(open_spool: Callable[..., NftbanS
         for value in values:
             with pytest.raises(Unsupported, match=reason):
                 store.swap(None, replace(task, **{field: value}))  # type: ignore[arg-type]
-    assert list(store.look()) == []
+    assert list(store.scan()) == []
 
 
 def test_text_is_made_plain(open_spool: Callable[..., NftbanStore]) -> None:
@@ -447,5 +458,5 @@ def test_text_is_made_plain(open_spool: Callable[..., NftbanStore]) -> None:
     ):
         store.swap(None, Task(f"x{number}", "job", State.PENDING, NOW, description=raw))
         assert there(store, f"x{number}").description == kept
-    assert plain_error("é" * 300) == "_" * 200
-    assert plain_error("x" * 200 + "\n\n") == "x" * 200
+    assert contract_error("é" * 300) == "_" * 200
+    assert contract_error("x" * 200 + "\n\n") == "x" * 200

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from engine import verbs
 from engine.stores.nftban import NftbanStore, SpoolFolders, make_spool
-from engine.stores.nftban.hint import NextDue, state_of
+from engine.stores.nftban.hint import NextDue, file_state
 from engine.stores.nftban.pending_line import PendingLine, kind_of
 
 NOW = 1_795_239_223.0
@@ -63,7 +63,7 @@ def waiting(spool: SpoolFolders, store: NftbanStore) -> Path:
     due = path.stat().st_mtime
     os.utime(path, (due, NOW + 60 if due > NOW + 30 else NOW - 60))
     assert taken(spool) == []
-    assert Path(spool.desk, "next-due").exists()
+    assert Path(spool.staging_dir, "next-due").exists()
     return path
 
 
@@ -77,7 +77,7 @@ def test_a_folder_where_nothing_is_due_is_remembered(
     os.utime(waiting, ns=(seen.st_atime_ns, seen.st_mtime_ns))
     with closing(opened(spool)) as fresh:
         assert list(fresh.take(NOW + 1, "test", 1)) == []
-        assert fresh.doorbell.due == NOW + 60
+        assert fresh.changes.next_due == NOW + 60
     waiting.write_bytes(text)
     os.utime(waiting, ns=(seen.st_atime_ns, seen.st_mtime_ns))
     add(store, token="0b0b0b0b")
@@ -114,7 +114,7 @@ def test_a_hint_in_doubt_is_no_hint(tmp_path: Path) -> None:
     """A hint that is torn, from the future, past or for other files is ignored."""
     (tmp_path / "a.task").touch()
     path = tmp_path / "hint"
-    good = f"{hash(state_of((tmp_path / 'a.task').stat()))} {NOW + 999:.0f} {NOW:.0f}"
+    good = f"{hash(file_state((tmp_path / 'a.task').stat()))} {NOW + 999:.0f} {NOW:.0f}"
     files, later, now = good.split()
     folder = os.open(tmp_path, os.O_RDONLY)
     for text, at, due in (
@@ -138,7 +138,7 @@ def test_a_kind_that_is_not_wanted_keeps_its_place(spool: SpoolFolders, store: N
     for kind, token in (("alpha", "00000001"), ("beta", "00000002"), ("beta", "00000003")):
         add(store, kind, token)
     assert list(store.take(NOW, "test", 1, lambda kind, group: False)) == []
-    assert not Path(spool.desk, "next-due").exists()
+    assert not Path(spool.staging_dir, "next-due").exists()
     wanted = {"beta"}
     taking = store.take(NOW, "test", 9, lambda kind, group: kind in wanted)
     first = next(taking)

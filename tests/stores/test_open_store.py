@@ -9,7 +9,7 @@ import pytest
 
 from engine.model import State, Task
 from engine.store import Store, Unavailable
-from engine.stores.detect import open_store, queue_folder
+from engine.stores.detect import find_queue_folder, open_store
 from engine.stores.nftban import SpoolFolders
 from tests.stores.seen import found, tasks_in
 
@@ -36,7 +36,7 @@ def test_a_data_folder_and_a_bare_queue_are_one_place(
     monkeypatch.chdir(f"{data}/queue")
     for way in (data, f"{data}/", f"{data}/queue", f"{data}/queue/", f"{data}//queue/.", "."):
         assert set(tasks_in(opened(way))) == {TASK.id}, way
-    assert queue_folder(data) == queue_folder(f"{data}/queue") == f"{data}/queue"
+    assert find_queue_folder(data) == find_queue_folder(f"{data}/queue") == f"{data}/queue"
 
 
 def test_a_data_folder_has_a_mail_spool(
@@ -68,11 +68,11 @@ def test_what_is_no_place_is_unavailable(spool: SpoolFolders, tmp_path: Path) ->
         return str(error.value)
 
     assert why(tmp_path / "nowhere") == f"{tmp_path}/nowhere: no such folder"
-    assert "file: a file, and no SQLite database" in why(tmp_path / "file")
+    assert "file: not a SQLite database" in why(tmp_path / "file")
     for word in ("pending", "work", "dlq"):
         folder = data / "queue" / word
         folder.rmdir()
-        expected = "no queue in it, expected pending, work and dlq here or in queue/"
+        expected = "no queue, expected pending, work and dlq here or in queue/"
         assert why(data) == f"{data}: {expected}"
         folder.symlink_to(tmp_path)
         assert word in why(data)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.model import Part, Problem, State, Task
-from engine.store import GLIMPSE, SHOWN, Gone, Unsupported
+from engine.store import MAX_PART_BYTES, PREVIEW_BYTES, Gone, Unsupported
 from engine.stores.nftban import NftbanStore, SpoolFolders, task_format
 from tests.stores.seen import found
 
@@ -34,7 +34,7 @@ def a_task(spool: SpoolFolders, payload: object) -> Path:
     """A task file as the other program writes it, whatever payload it names."""
     record = task_format.new_record(Task(IDENT, "mail_send", State.PENDING, 1_795_167_675.0))
     path = Path(spool.pending, f"{IDENT}.task")
-    path.write_bytes(task_format.render(record._replace(payload=str(payload))))
+    path.write_bytes(task_format.render_task(record._replace(payload=str(payload))))
     path.chmod(0o640)
     return path
 
@@ -78,7 +78,7 @@ def test_a_spooled_mail_is_shown_with_its_body(
         assert dict(parts(open_spool())["task"].facts)["lock"] == "its flock is held"
     body.write_bytes(b"x" * 5_000_000)
     assert parts(store)["mail/body.html"].size == 5_000_000
-    assert len(read(store, "mail/body.html")) == SHOWN
+    assert len(read(store, "mail/body.html")) == MAX_PART_BYTES
 
 
 def test_only_the_folder_of_a_mail_is_listed(open_spool: Opener, spool: SpoolFolders) -> None:
@@ -116,42 +116,42 @@ def test_what_is_no_plain_file_is_not_opened(
         make(mail / f"odd{number}")
         a_task(spool, mail / f"odd{number}")
         store = open_spool()
-        assert parts(store)["payload"].refused == why
+        assert parts(store)["payload"].refusal == why
         with pytest.raises((Gone, Unsupported), match=why):
             read(store, "payload")
         if why == "is not there":
             continue
         where = f"dlq/odd{number}.task"
         make(Path(spool.pending).parent / where)
-        (problem,) = {p for p in store.look() if isinstance(p, Problem) and p.where == where}
+        (problem,) = {p for p in store.scan() if isinstance(p, Problem) and p.where == where}
         with pytest.raises(Unsupported, match=why):
-            store.glimpse(problem)
+            store.preview_problem(problem)
 
     (mail / "ln").symlink_to("/etc/passwd")
     if os.geteuid() == 0:  # only root gives files away
         os.chown(mail / "body.html", 12345, 12345)
     a_task(spool, mail / "meta.sh")
-    assert parts(store)["mail/ln"].refused == "is a symbolic link, not followed"
+    assert parts(store)["mail/ln"].refusal == "is a symbolic link, not followed"
     with pytest.raises(Unsupported, match="symbolic link"):
         read(store, "mail/ln")
     with pytest.raises(Gone):
         read(store, "mail/../../../queue/pending/x")
     if os.geteuid() == 0:
-        assert "belongs to user 12345" in parts(store)["mail/body.html"].refused
+        assert "belongs to user 12345" in parts(store)["mail/body.html"].refusal
 
 
 def test_a_payload_elsewhere_is_not_looked_at(open_spool: Opener, spool: SpoolFolders) -> None:
     """Of a payload outside of the mail spool nothing is shown but the reason."""
     Path(spool.mail_spool, "ln").symlink_to("/etc")
     for payload, why in {
-        **dict.fromkeys(("/etc/passwd", "{}-evil/x", "{}/../secret"), "does not lie plainly below"),
-        "{}/ln/passwd": "lies behind ln, a symbolic link or no folder",
+        **dict.fromkeys(("/etc/passwd", "{}-evil/x", "{}/../secret"), "is not a plain path below"),
+        "{}/ln/passwd": "is behind ln, a symbolic link or not a folder",
         "{}/mail-9/meta.sh": "is not there",
     }.items():
         a_task(spool, payload.format(spool.mail_spool))
         store = open_spool()
         part = parts(store)["payload"]
-        assert why in part.refused, payload
+        assert why in part.refusal, payload
         assert part.size is None and not part.facts
         with pytest.raises((Gone, Unsupported)):
             read(store, "payload")
@@ -162,13 +162,13 @@ def test_the_first_bytes_of_a_broken_file_can_be_seen(
 ) -> None:
     """They are those of the file, in any folder."""
     Path(spool.dlq, "broken.task").write_bytes(b"\0\x1b[2J" + b"x" * 10_000)
-    aside = Path(spool.desk, "corrupt")
+    aside = Path(spool.staging_dir, "corrupt")
     aside.mkdir(parents=True)
     (aside / "x.pending.00000000").write_bytes(b"aside")
     store = open_spool()
-    problems = {item for item in store.look() if isinstance(item, Problem)}
-    glimpses = {problem.where: store.glimpse(problem) for problem in problems}
-    assert glimpses["dlq/broken.task"] == (b"\0\x1b[2J" + b"x" * 10_000)[:GLIMPSE]
+    problems = {item for item in store.scan() if isinstance(item, Problem)}
+    glimpses = {problem.where: store.preview_problem(problem) for problem in problems}
+    assert glimpses["dlq/broken.task"] == (b"\0\x1b[2J" + b"x" * 10_000)[:PREVIEW_BYTES]
     assert glimpses[".spooldeck/corrupt/x.pending.00000000"] == b"aside"
 
 
@@ -176,4 +176,4 @@ def test_a_problem_that_does_not_exist_has_no_bytes(open_spool: Opener) -> None:
     """What has gone, or was never of this spool, has no bytes."""
     for where in ("dlq/gone.task", "/etc/passwd", "../secret", "odd"):
         with pytest.raises((Gone, Unsupported)):
-            open_spool().glimpse(Problem(where, ""))
+            open_spool().preview_problem(Problem(where, ""))

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from engine import verbs
 from engine.model import Missing, Problem, State
 from engine.stores.zgb import ZgbDatabase, ZgbStore, change_detector
-from engine.stores.zgb.change_detector import Prints
-from engine.stores.zgb.scan import PLACES
+from engine.stores.zgb.change_detector import RowHashes
+from engine.stores.zgb.scan import QUEUE_PROBLEMS
 from tests.examples import examples
 from tests.stores.queued import NOW, ORGANIZER, USER, Sql, there
 
@@ -24,14 +24,14 @@ Opener = Callable[..., ZgbStore]
 
 def listening(store: ZgbStore) -> Callable[[], Collection[str] | None]:
     """Ask a store's bell, which listens from now on, for the jobs that it names."""
-    wait = store.doorbell.wait
+    wait = store.changes.wait
     assert wait is not None
     wait(0.0)
 
     def jobs() -> Collection[str] | None:
         names = wait(0.0)
         # Comparing may only come some time after the last one: another time, then.
-        return names if names is None else set(names) - set(PLACES)
+        return names if names is None else set(names) - set(QUEUE_PROBLEMS)
 
     return jobs
 
@@ -39,7 +39,7 @@ def listening(store: ZgbStore) -> Callable[[], Collection[str] | None]:
 @pytest.fixture(autouse=True)
 def as_often_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody spares the machine here: each question is answered at once."""
-    monkeypatch.setattr(change_detector, "SPARING", 0)
+    monkeypatch.setattr(change_detector, "COMPARE_PAUSE_FACTOR", 0)
 
 
 def test_what_changed_in_either_database_is_named(open_queue: Opener) -> None:
@@ -77,7 +77,7 @@ def test_a_change_in_any_column_names_the_job(
     for change in ("last_error = 'x'", "locked_until = 5", "attempts = 'x'", "note = NULL"):
         sql(f"UPDATE mail_queue SET {change} {mine}")
         assert jobs() == {USER, ORGANIZER}, change
-    problem, missing = both_jobs.look({USER})
+    problem, missing = both_jobs.scan({USER})
     assert isinstance(problem, Problem) and missing == Missing(USER)
     sql(f"UPDATE mail_queue SET registration_number = 1003 {mine}")
     assert jobs() == {USER, ORGANIZER, "1003-user", "1003-organizer"}
@@ -93,7 +93,7 @@ def test_a_change_in_any_column_names_the_job(
 def test_a_change_before_the_first_question_is_not_named(open_queue: Opener) -> None:
     """What changed between a store's opening and the first question may be anything, once."""
     store, other = open_queue(), open_queue()
-    wait = store.doorbell.wait
+    wait = store.changes.wait
     assert wait is not None
     other.enqueue(1001)
     assert wait(0.0) is None
@@ -105,7 +105,7 @@ def test_what_is_wrong_as_a_whole_is_named(open_queue: Opener, sql: Sql) -> None
     that is wrong as a whole; and the look finds out what may be done now."""
     store = open_queue()
     store.enqueue(1001)
-    wait = store.doorbell.wait
+    wait = store.changes.wait
     assert wait is not None
     wait(0.0)
     sql("DELETE FROM registrations WHERE number = 1001")
@@ -114,9 +114,9 @@ def test_what_is_wrong_as_a_whole_is_named(open_queue: Opener, sql: Sql) -> None
 
     names = wait(0.0)
     assert names is not None
-    seen = list(store.look(names))
+    seen = list(store.scan(names))
 
-    wrong = {item for item in store.look() if isinstance(item, Problem)}
+    wrong = {item for item in store.scan() if isinstance(item, Problem)}
     assert {item for item in seen if isinstance(item, Problem)} == wrong
     assert {problem.where for problem in wrong} == {"orphans", "mailMaxPerHour"}
     assert store.controls["mailQueueEnabled"].now == "0"
@@ -126,7 +126,7 @@ def test_comparing_spares_the_machine(
     place: ZgbDatabase, open_queue: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows are compared no sooner than after some times what that took; nothing is lost by it."""
-    monkeypatch.setattr(change_detector, "SPARING", 1e12)
+    monkeypatch.setattr(change_detector, "COMPARE_PAUSE_FACTOR", 1e12)
     pauses: list[float] = []
     store, other = ZgbStore(place, lambda: NOW, pause=pauses.append), open_queue()
     jobs = listening(store)
@@ -147,7 +147,7 @@ _tables = st.dictionaries(
 @given(st.lists(_tables, max_size=6))
 def test_the_rows_that_differ_are_found(tables: list[Table]) -> None:
     """Of each table after another, exactly the rows that came, left or changed are told."""
-    prints, before = Prints(3), Table()
+    prints, before = RowHashes(3), Table()
     for now in tables:
         rows = [(key, *now[key]) for key in sorted(now)]
         found = prints.compare(
@@ -161,7 +161,7 @@ def test_the_rows_that_differ_are_found(tables: list[Table]) -> None:
 
 def test_a_row_takes_few_bytes() -> None:
     """Twenty thousand rows are known in less than 600 kilobytes."""
-    prints = Prints(1000)
+    prints = RowHashes(1000)
     prints.compare(
         lambda after: [(key,) for key in range(max(after + 1, 0), 20_000)][:1000], lambda row: 1
     )
@@ -173,9 +173,9 @@ def test_a_row_takes_few_bytes() -> None:
 @pytest.mark.parametrize("number", [b"9" * 5000, b"007", b"-1", b"", b"1e3"])
 def test_a_number_that_is_none_names_no_job(number: bytes) -> None:
     """A registration of any digits, in a column declared as text, is compared without an error."""
-    assert change_detector._packed(number, b"user") == change_detector._NOBODY
+    assert change_detector._encode_job(number, b"user") == change_detector._NO_JOB
     assert (
-        change_detector._packed(b"7", b"user")
-        == change_detector._packed(7, b"user")
-        != change_detector._NOBODY
+        change_detector._encode_job(b"7", b"user")
+        == change_detector._encode_job(7, b"user")
+        != change_detector._NO_JOB
     )

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 
 from engine import policy
-from engine.policy import HOUR, Bucket, Rate
-from engine.stores.zgb import RateLimit, token_bucket
+from engine.policy import UNITS_PER_TOKEN, Bucket, Rate
+from engine.stores.zgb import RateLimit, queue_config
 from tests.stores.seen import naming
 
 PACE = RateLimit()
@@ -14,8 +14,10 @@ PACE = RateLimit()
 
 def refilled(per_hour: str, tokens: str | None, last: str | None, now: float) -> Bucket:
     """The bucket as a run at `now` finds it."""
-    return policy.refill(
-        token_bucket.read(tokens, last, now).bucket, token_bucket.rate(per_hour, PACE), now
+    return policy.refill_bucket(
+        queue_config.read_bucket(tokens, last, now).bucket,
+        queue_config.parse_rate(per_hour, PACE),
+        now,
     )
 
 
@@ -34,7 +36,7 @@ def test_a_bucket_is_refilled() -> None:
         with naming(per_hour, tokens, last, now, left, stamp):
             found = refilled(per_hour, tokens, last, now)
 
-            assert found.units / HOUR == pytest.approx(left)
+            assert found.units / UNITS_PER_TOKEN == pytest.approx(left)
             assert found.stamp == stamp
             assert found.tokens == int(left + 1e-9)
 
@@ -46,7 +48,10 @@ def test_a_bucket_that_cannot_be_read_begins_anew() -> None:
         *(("nan", "1000"), ("inf", "1000"), ("-1", "1000"), ("1", "-5"), ("1", "nan")),
         *(("1_0", "1000"), ("٤", "1000"), ("1", "1_000"), ("9" * 400, "1000")),
     ):
-        assert token_bucket.read(tokens, last, 7000.5) == (Bucket(HOUR, 7000), True)
+        assert queue_config.read_bucket(tokens, last, 7000.5) == (
+            Bucket(UNITS_PER_TOKEN, 7000),
+            True,
+        )
 
 
 def test_a_rate_is_kept_in_bounds() -> None:
@@ -57,19 +62,19 @@ def test_a_rate_is_kept_in_bounds() -> None:
         *(("0", (1, 1)), ("-7", (1, 1)), ("61", (60, 5)), ("160", (60, 5)), ("fast", (1, 1))),
         *(("", (1, 1)), ("12.7", (12, 5)), (" 20 an hour", (20, 5)), ("9" * 400, (60, 5))),
     ):
-        assert token_bucket.rate(text, PACE) == Rate(*rate)
+        assert queue_config.parse_rate(text, PACE) == Rate(*rate)
     for text in ("0", "x", "٤٠", "61", "40", None):
-        assert bool(token_bucket.odd_rate(text, PACE)) is (text not in ("40", None))
+        assert bool(queue_config.rate_problem(text, PACE)) is (text not in ("40", None))
 
 
 def sent(per_hour: int, minutes: int) -> list[int]:
     """Mails in each minute of an endless backlog, from an empty bucket at 0 on."""
-    rate, current, mails = Rate.of(per_hour), Bucket(0, 0), []
+    rate, current, mails = Rate.with_default_burst(per_hour), Bucket(0, 0), []
     for minute in range(1, minutes + 1):
-        tokens, stamp = token_bucket.written(policy.refill(current, rate, minute * 60))
-        current = token_bucket.read(tokens, stamp, 0).bucket
+        tokens, stamp = queue_config.render_bucket(policy.refill_bucket(current, rate, minute * 60))
+        current = queue_config.read_bucket(tokens, stamp, 0).bucket
         mails.append(current.tokens)
-        spent = policy.spend(current, current.tokens)
+        spent = policy.spend_tokens(current, current.tokens)
         assert spent is not None
         current = spent
     return mails
@@ -83,7 +88,7 @@ def test_the_worked_values() -> None:
         *((40, 5, 2, 1920), (60, 5, 1, 2880)),
     ):
         mails = sent(per_hour, 48 * 60)
-        assert (Rate.of(per_hour).burst, mails.index(1) + 1) == (cap, first)
+        assert (Rate.with_default_burst(per_hour).burst, mails.index(1) + 1) == (cap, first)
         assert sum(mails) == in_two_days
     for rate in (7, 13, 29, 37, 47, 59):
         assert sum(sent(rate, 48 * 60)) == 48 * rate
@@ -102,21 +107,21 @@ def test_the_worst_hour() -> None:
         (40, 44, 45),
         (60, 64, 65),
     ):
-        rate, mails = Rate.of(per_hour), []
-        current = policy.full(rate, 0)
+        rate, mails = Rate.with_default_burst(per_hour), []
+        current = policy.full_bucket(rate, 0)
         for minute in range(121):
-            current = policy.refill(current, rate, minute * 60)
+            current = policy.refill_bucket(current, rate, minute * 60)
             mails.append(current.tokens)
-            current = policy.spend(current, current.tokens) or current
+            current = policy.spend_tokens(current, current.tokens) or current
 
         assert max(sum(mails[at : at + 61]) for at in range(60)) == both_ends
         assert max(sum(mails[at : at + 60]) for at in range(60)) == open_end
 
 
-@given(st.integers(0, 5 * HOUR), st.integers(0, 1 << 40))
+@given(st.integers(0, 5 * UNITS_PER_TOKEN), st.integers(0, 1 << 40))
 def test_what_is_written_is_read_back(units: int, stamp: int) -> None:
     """A bucket is the same after it was stored as text, to the last unit."""
-    assert token_bucket.read(*token_bucket.written(Bucket(units, stamp)), 0.0) == (
+    assert queue_config.read_bucket(*queue_config.render_bucket(Bucket(units, stamp)), 0.0) == (
         Bucket(units, stamp),
         False,
     )
@@ -127,14 +132,14 @@ def test_what_is_written_is_read_back(units: int, stamp: int) -> None:
 )
 def test_no_hour_is_above_rate_and_cap(per_hour: int, gaps: list[int], had: int) -> None:
     """Whenever runs come, what is sent in any hour is at most the rate and the cap together."""
-    rate, now, times = Rate.of(per_hour), 0, []
-    current = Bucket(had * HOUR, 0)
+    rate, now, times = Rate.with_default_burst(per_hour), 0, []
+    current = Bucket(had * UNITS_PER_TOKEN, 0)
     for gap in gaps:
         now += gap
-        current = policy.refill(current, rate, now)
-        assert 0 <= current.units <= rate.burst * HOUR
+        current = policy.refill_bucket(current, rate, now)
+        assert 0 <= current.units <= rate.burst * UNITS_PER_TOKEN
         times += [now] * current.tokens
-        current = policy.spend(current, current.tokens) or current
+        current = policy.spend_tokens(current, current.tokens) or current
     for start in times:
         in_hour = sum(start <= moment < start + 3600 for moment in times)
         assert in_hour <= rate.per_hour + rate.burst

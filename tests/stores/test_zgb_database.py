@@ -17,8 +17,7 @@ from engine.model import Missing, Move, Problem, State, Task
 from engine.store import Gone, Unavailable
 from engine.stores.detect import open_store
 from engine.stores.zgb import ZgbDatabase, ZgbStore, create
-from engine.stores.zgb.place import PARKED
-from engine.stores.zgb.times import TimeFormat, read, zone_of
+from engine.stores.zgb.place import PARKED_DUE_SECONDS, TimeFormat, load_zone, parse_time
 from tests.stores.children import running
 from tests.stores.queued import NOW, ORGANIZER, USER, Sql, there
 from tests.stores.seen import naming, problems_in, tasks_in
@@ -66,8 +65,8 @@ def taken(store: ZgbStore, now: float = NOW) -> list[str]:
 def test_the_documented_columns_are_enough(foreign: Builder) -> None:
     """Without an id, times of making or change, or an index, jobs go through every state."""
     store = foreign(QUEUE)
-    assert [one.created for one in store.enqueue(7)] == [True, True]
-    assert [one.created for one in store.enqueue(7)] == [False, False]
+    assert [one.is_new for one in store.enqueue(7)] == [True, True]
+    assert [one.is_new for one in store.enqueue(7)] == [False, False]
     (task,) = store.take(NOW, "me", 9)  # a bucket that is new has one token
     store.swap(task, verbs.nack(task, NOW + 60, "no"))
     for state in (State.HELD, State.TRASH, State.PENDING):
@@ -103,7 +102,7 @@ def test_foreign_columns_are_kept(foreign: Builder) -> None:
     store.enqueue(7, ["user"])
     in_it(store, "ALTER TABLE mail_queue ADD COLUMN later TEXT DEFAULT 'x'")
     (task,) = store.take(NOW, "me", 1)
-    store.swap(task, verbs.bury(task, "no", 1))
+    store.swap(task, verbs.give_up_task(task, "no", 1))
     for state in (State.HELD, State.DEAD, State.TRASH, State.PENDING):
         store.swap(there(store, "7-user"), replace(there(store, "7-user"), state=state))
     data = store.read(there(store, "7-user"))
@@ -159,7 +158,7 @@ def test_a_lease_outlives_the_end_of_summer_time(foreign: Builder) -> None:
         sending, failing = store.take(SET_BACK - 60, "me", 9)
         store.swap(failing, verbs.nack(failing, SET_BACK + 240, "no"))
         for later in (-59, -1, 1, 200):
-            assert (taken(store, SET_BACK + later), store.kept.recovered) == ([], ())
+            assert (taken(store, SET_BACK + later), store.claim_report.recovered) == ([], ())
         store.swap(sending, None)
         assert taken(store, SET_BACK + 3600) == [failing.id]
 
@@ -167,20 +166,20 @@ def test_a_lease_outlives_the_end_of_summer_time(foreign: Builder) -> None:
 def test_times_as_text_are_written_by_their_zone() -> None:
     """In the hour before a clock is set back a time keeps counting on; the last second of 9999 is
     parked in every zone; a value that is no time is refused."""
-    berlin = TimeFormat(True, zone_of("Europe/Berlin"))
+    berlin = TimeFormat(True, load_zone("Europe/Berlin"))
     for at, now, text in (
         *((240, 60, "02:04:00"), (240, -60, "03:00:00"), (240, None, "02:04:00")),
         *((-1, -60, "02:59:59"), (3600, -60, "03:00:00")),
     ):
         nows = () if now is None else (SET_BACK + now,)
-        assert berlin.write(SET_BACK + at, *nows) == f"2026-10-25 {text}"
+        assert berlin.format(SET_BACK + at, *nows) == f"2026-10-25 {text}"
     for zone in ("UTC", "Europe/Berlin", "America/New_York"):
-        form = TimeFormat(True, zone_of(zone))
-        assert form.write(PARKED) == "9999-12-31 23:59:59"
-        assert read("9999-12-31 23:59:59", form.zone) == PARKED
+        form = TimeFormat(True, load_zone(zone))
+        assert form.format(PARKED_DUE_SECONDS) == "9999-12-31 23:59:59"
+        assert parse_time("9999-12-31 23:59:59", form.zone) == PARKED_DUE_SECONDS
     for value in ("soon", "", b"5", None, -1, "2026-13-01 00:00:00", 1e300, "12h"):
-        with naming(value), pytest.raises(ValueError, match=r"no time|month"):
-            read(value, UTC)
+        with naming(value), pytest.raises(ValueError, match=r"not a (plausible )?time|month"):
+            parse_time(value, UTC)
 
 
 def test_two_rows_of_one_mail_are_a_problem(foreign: Builder) -> None:
@@ -188,8 +187,8 @@ def test_two_rows_of_one_mail_are_a_problem(foreign: Builder) -> None:
     a count may be text."""
     row = "INSERT INTO mail_queue VALUES (7, 'user', 'pending', {}, 0, NULL, NULL)"
     store = foreign(QUEUE, row.format(0), row.format("'1'"))
-    assert problems_in(store)["7-user"] == "stands 2 times among theirs: an index is missing"
-    seen = [item for item in store.look({"7-user"}) if isinstance(item, Task)]
+    assert problems_in(store)["7-user"] == "2 rows in mail_queue: the unique index is missing"
+    seen = [item for item in store.scan({"7-user"}) if isinstance(item, Task)]
     assert [task.attempts for task in seen] == [0, 1]
     store.swap(seen[1], verbs.purge(seen[1], NOW))
     assert tasks_in(store)["7-user"].state is State.TRASH
@@ -202,7 +201,7 @@ def test_a_new_queue_is_whole_and_off(tmp_path: Path) -> None:
     create(path)
     with closing(open_store(path, lambda: NOW)) as store:
         assert isinstance(store, ZgbStore)
-        assert (list(store.look()), taken(store)) == ([], [])
+        assert (list(store.scan()), taken(store)) == ([], [])
     with pytest.raises(FileExistsError):
         create(path)
 
@@ -210,8 +209,8 @@ def test_a_new_queue_is_whole_and_off(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("statement", "said"),
     [
-        ("DROP TABLE mail_queue", "no mail queue in it, expected a table mail_queue"),
-        ("DROP TABLE config", "no mail queue in it, expected a table config"),
+        ("DROP TABLE mail_queue", "no mail queue, expected a table mail_queue"),
+        ("DROP TABLE config", "no mail queue, expected a table config"),
         (
             "ALTER TABLE mail_queue RENAME COLUMN locked_until TO until",
             "the table mail_queue lacks locked_until",
@@ -228,7 +227,7 @@ def test_a_missing_table_or_column_is_reported(
     with pytest.raises(Unavailable, match=said):
         open_store(place.path)
     with pytest.raises(Unavailable):
-        list(store.look())
+        list(store.scan())
         list(store.take(NOW, "me", 1))
 
 
@@ -260,28 +259,28 @@ def test_a_damaged_file_is_reported_and_not_changed(place: ZgbDatabase, open_que
         data[page * 4096 : page * 4096 + 16] = b"\xff" * 16
     Path(place.path).write_bytes(data)
     with pytest.raises(Unavailable, match="damaged"):
-        list(open_queue().look())
+        list(open_queue().scan())
     assert Path(place.path).read_bytes() == data
 
 
 NO_JOBS: tuple[tuple[str, object, str], ...] = (
     ("status", "sent", "status is 'sent', expected one of pending, sending, failed"),
     ("mail_type", "orga", "mail_type is 'orga', expected user or organizer"),
-    ("attempts", -1, "attempts is -1, expected a whole number from 0 on"),
-    ("attempts", "few", "attempts is 'few', expected a whole number from 0 on"),
-    ("attempts", 1.5, "attempts is 1.5, expected a whole number from 0 on"),
+    ("attempts", -1, "attempts is -1, expected a whole number of at least 0"),
+    ("attempts", "few", "attempts is 'few', expected a whole number of at least 0"),
+    ("attempts", 1.5, "attempts is 1.5, expected a whole number of at least 0"),
     ("attempts", (1 << 63) - 1, "attempts is 9223372036854775807, expected less than"),
     ("attempts", 1 << 31, "expected less than 2,147,483,648"),
-    ("attempts", "9" * 5000, "expected a whole number from 0 on"),
-    ("next_attempt_at", "soon", "next_attempt_at: no time: 'soon'"),
-    ("next_attempt_at", -5, "next_attempt_at: no time that could be meant: -5"),
+    ("attempts", "9" * 5000, "expected a whole number of at least 0"),
+    ("next_attempt_at", "soon", "next_attempt_at: not a time: 'soon'"),
+    ("next_attempt_at", -5, "next_attempt_at: not a plausible time: -5"),
     ("next_attempt_at", "2026-01-01 00:00:00", "expected a number like the other rows"),
-    ("locked_until", "later", "locked_until: no time"),
-    ("locked_until", 1 << 60, "locked_until: no time that could be meant"),
+    ("locked_until", "later", "locked_until: not a time"),
+    ("locked_until", 1 << 60, "locked_until: not a plausible time"),
     ("registration_number", -7, "registration_number is -7"),
     ("registration_number", "007", "registration_number is '007'"),
     ("registration_number", None, "registration_number is None"),
-    ("created_at", "dawn", "created_at: no time"),
+    ("created_at", "dawn", "created_at: not a time"),
 )
 """A column, a value in it that makes the row no job, and what is reported."""
 
@@ -296,11 +295,11 @@ def test_a_row_that_is_no_job_is_a_problem(foreign: Builder) -> None:
         in_it(store, f"UPDATE mail_queue SET {column} = ? WHERE rowid = 1", value)
         with naming(column, value):
             assert said in problems_in(store)["mail_queue/row 1"]
-            where = [i.where for i in store.look({"pending"}) if isinstance(i, Problem)]
+            where = [i.where for i in store.scan({"pending"}) if isinstance(i, Problem)]
             assert where == ["mail_queue/row 1"]
-            (again,) = store.look({"row 1"})
+            (again,) = store.scan({"row 1"})
             assert isinstance(again, Problem)
-            assert column.encode() in store.glimpse(again)
+            assert column.encode() in store.preview_problem(again)
             assert list(tasks_in(store)) == ["8-user"]
             assert taken(store) == ["8-user"]
         store.close()
@@ -346,7 +345,7 @@ def test_a_stray_time_wakes_no_worker(foreign: Builder) -> None:
     """A row that is no job is not waited for: a worker would come again at once, for ever."""
     store = rows_of(foreign, "", ["2026-01-01 00:00:00", int(NOW) + 90, int(NOW) + 95])
     assert taken(store) == []
-    assert store.doorbell.due == NOW + 90
+    assert store.changes.next_due == NOW + 90
 
 
 def rows_of(foreign: Builder, declared: str, moments: list[Any]) -> ZgbStore:
@@ -391,7 +390,7 @@ def test_a_trigger_of_theirs_is_heeded(both_jobs: ZgbStore, sql: Sql) -> None:
     sql(rule.format("DELETE", "ABORT"))
     outcomes = [*store.swap_all(Move(t, verbs.hold(t, NOW)) for t in tasks_in(store).values())]
     assert {o.move.old.id: str(o.error or "") for o in outcomes if o.move.old} == {
-        USER: f"{store.place.path}: the database refuses it: users stay",
+        USER: f"{store.place.path}: rejected by the database: users stay",
         ORGANIZER: "",
     }
     states = {i: t.state for i, t in tasks_in(store).items()}
@@ -417,7 +416,7 @@ def test_a_lock_held_too_long_is_reported(
         for act in (
             lambda: store.swap(task, verbs.hold(task, NOW)),
             lambda: next(store.take(NOW, "me", 1)),
-            lambda: list(store.look()),
+            lambda: list(store.scan()),
             lambda: store.control("mailQueueEnabled", value="0"),
             lambda: store.enqueue(1002),
         ):
@@ -432,7 +431,7 @@ def test_a_scan_hinders_no_writer(place: ZgbDatabase, open_queue: Opener) -> Non
     store = open_queue()
     for number in range(1000, 1010):
         store.enqueue(number)
-    looking = store.look()
+    looking = store.scan()
     next(looking)
     with closing(sqlite3.connect(place.path, timeout=0)) as db, db:
         db.execute("UPDATE mail_queue SET attempts = 1")
@@ -469,14 +468,14 @@ def test_a_file_in_its_place_is_the_queue(
 ) -> None:
     """Another database under the same path is scanned, changed and waited for; one that is no
     queue, or none, is unavailable."""
-    store, old, wait = user_job, there(user_job), user_job.doorbell.wait
+    store, old, wait = user_job, there(user_job), user_job.changes.wait
     assert wait is not None
     wait(0.0)
     kept, other = Path(place.path).rename(f"{place.path}.kept"), str(tmp_path / "other.db")
     with closing(sqlite3.connect(place.path)) as db, db:
         db.execute("CREATE TABLE other (x)")
     with pytest.raises(Unavailable, match="no mail queue"):
-        list(store.look())
+        list(store.scan())
     kept.replace(place.path)
     assert set(tasks_in(store)) == {USER}
 
@@ -488,7 +487,7 @@ def test_a_file_in_its_place_is_the_queue(
         store.swap(old, verbs.hold(old, NOW))
     Path(place.path).write_bytes(b"")
     Path(place.path).unlink()
-    for act in (lambda: list(store.look()), lambda: wait(0.0)):
+    for act in (lambda: list(store.scan()), lambda: wait(0.0)):
         with pytest.raises(Unavailable, match="no such file"):
             act()
 
@@ -496,7 +495,7 @@ def test_a_file_in_its_place_is_the_queue(
 def test_only_a_plain_file_of_this_version_is_ours(user_job: ZgbStore, place: ZgbDatabase) -> None:
     """A link, a folder or a newer database in place of ours is neither followed nor written; an
     empty file, left by a process that died, is used."""
-    task, aside = there(user_job), Path(place.aside)
+    task, aside = there(user_job), Path(place.sidecar_path)
     held = verbs.hold(task, NOW)
 
     def newer(path: Path) -> None:
@@ -504,13 +503,13 @@ def test_only_a_plain_file_of_this_version_is_ours(user_job: ZgbStore, place: Zg
             db.execute("PRAGMA user_version = 99")
 
     cases: tuple[tuple[Callable[[], object], Callable[[], object], str], ...] = (
-        (lambda: aside.symlink_to("/etc/passwd"), aside.unlink, "expected a plain file of ours"),
-        (aside.mkdir, aside.rmdir, "expected a plain file of ours"),
+        (lambda: aside.symlink_to("/etc/passwd"), aside.unlink, "not a plain file"),
+        (aside.mkdir, aside.rmdir, "not a plain file"),
         (lambda: newer(aside), aside.unlink, "newer spooldeck"),
     )
     for make, undo, said in cases:
         make()
-        for act in (lambda: user_job.swap(task, held), lambda: list(user_job.look())):
+        for act in (lambda: user_job.swap(task, held), lambda: list(user_job.scan())):
             with naming(said), pytest.raises(Unavailable, match=said):
                 act()
         undo()
@@ -519,7 +518,7 @@ def test_only_a_plain_file_of_this_version_is_ours(user_job: ZgbStore, place: Zg
     with closing(ZgbStore(place, lambda: NOW)) as store:
         store.swap(task, held)
         assert there(store).state is State.HELD
-        assert list(store.look({ORGANIZER})) == [Missing(ORGANIZER)]
+        assert list(store.scan({ORGANIZER})) == [Missing(ORGANIZER)]
 
 
 def test_their_settings_may_be_restored(both_jobs: ZgbStore, open_queue: Opener, sql: Sql) -> None:

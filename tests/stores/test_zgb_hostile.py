@@ -23,8 +23,8 @@ from hypothesis import example, given
 from engine import verbs
 from engine.model import Move, Problem, State, Task
 from engine.store import StoreError, Unavailable, Unsupported
-from engine.stores.zgb import ZgbDatabase, ZgbStore, create, deadline
-from engine.stores.zgb.times import Cell
+from engine.stores.zgb import ZgbDatabase, ZgbStore, connection, create
+from engine.stores.zgb.place import Cell
 from tests.examples import examples
 from tests.stores.children import running
 from tests.stores.nobody import by_nobody, nobodys_folder
@@ -77,15 +77,15 @@ def all_that_can_be_done(store: ZgbStore) -> None:
         except StoreError:
             return
 
-    items = list(dict.fromkeys(store.look()))
+    items = list(dict.fromkeys(store.scan()))
     for item in items:
         if isinstance(item, Problem):
-            tried(lambda item=item: store.glimpse(item))  # type: ignore[misc]
+            tried(lambda item=item: store.preview_problem(item))  # type: ignore[misc]
             continue
         assert isinstance(item, Task)
         image = store.read(item)
-        assert list(store.still([(item.id, item.state, item.rev)])) != []
-        tried(lambda task=item, image=image: store.recall(task, image, State.PENDING))  # type: ignore[misc]
+        assert list(store.verify([(item.id, item.state, item.rev)])) != []
+        tried(lambda task=item, image=image: store.restore_image(task, image, State.PENDING))  # type: ignore[misc]
         for state in State:
             tried(lambda task=item, to=state: store.swap(task, replace(task, state=to)))  # type: ignore[misc]
     for task in takes(NOW):
@@ -95,7 +95,7 @@ def all_that_can_be_done(store: ZgbStore) -> None:
         for value in ("0", "1"):
             tried(lambda name=name, value=value: store.control(name, value=value))  # type: ignore[misc]
     list(takes(NOW + 4000))
-    list(store.look())
+    list(store.scan())
 
 
 @examples(15)
@@ -137,10 +137,10 @@ def test_what_is_too_large_is_refused(both_jobs: ZgbStore, sql: Sql) -> None:
     for number in (b"1" + b"0" * 400, b"[" * 60_000, b"9" * 5000):
         image = b'{"id": "1001-user", "key": 1, "row": {"attempts": %s}}' % number
         with pytest.raises(Unsupported):
-            both_jobs.recall(job, image, State.PENDING)
+            both_jobs.restore_image(job, image, State.PENDING)
     sql("UPDATE mail_queue SET last_error = CAST(zeroblob((1 << 20) + 1) AS TEXT)")
-    with pytest.raises(Unavailable, match="a value in it has more than 1,048,576 bytes"):
-        list(both_jobs.look())
+    with pytest.raises(Unavailable, match="a value has more than 1,048,576 bytes"):
+        list(both_jobs.scan())
 
 
 @pytest.mark.parametrize("read_only", [False, True])
@@ -158,7 +158,7 @@ def test_only_a_plain_file_is_a_database(
     )
     for make, undo in cases:
         make()
-        with pytest.raises(Unavailable, match="no plain file, expected a SQLite database"):
+        with pytest.raises(Unavailable, match="not a plain file, expected a SQLite database"):
             ZgbStore(ZgbDatabase(str(path), read_only=read_only))
         assert [entry.name for entry in path.parent.iterdir()] == ["zgb.db"]
         undo()
@@ -166,10 +166,10 @@ def test_only_a_plain_file_is_a_database(
     store = open_queue(read_only=read_only)
     kept = Path(place.path).rename(f"{place.path}.kept")
     os.mkfifo(place.path)
-    with pytest.raises(Unavailable, match="no plain file"):
-        list(store.look())
+    with pytest.raises(Unavailable, match="not a plain file"):
+        list(store.scan())
     kept.replace(place.path)
-    assert list(store.look()) == []
+    assert list(store.scan()) == []
 
 
 def test_a_link_to_it_is_the_same_queue(
@@ -202,7 +202,7 @@ def test_a_link_that_leads_elsewhere_now_takes_what_is_held_along(
         store.enqueue(number, ["user"])
     store.swap(there(store), verbs.hold(there(store), NOW))
     shutil.copy(place.path, second)
-    shutil.copy(place.aside, f"{second}.spooldeck")
+    shutil.copy(place.sidecar_path, f"{second}.spooldeck")
     turned = open_queue(path=second)
     turned.swap(there(turned, "1002-user"), verbs.hold(there(turned, "1002-user"), NOW))
     assert there(store).state is State.HELD
@@ -285,11 +285,13 @@ def test_no_room_in_ours_leaves_it_in_theirs(
     sql("ALTER TABLE mail_queue ADD COLUMN big TEXT")
     sql("UPDATE mail_queue SET big = ? WHERE mail_type = 'user'", "x" * 50_000)
     before = sql("SELECT * FROM mail_queue")
-    with full(monkeypatch, place.aside, 5):
+    with full(monkeypatch, place.sidecar_path, 5):
         store = open_queue()
         tasks = [there(store)] + ([there(store, "1001-organizer")] if together else [])
         outcomes = list(store.swap_all(Move(task, verbs.hold(task, NOW)) for task in tasks))
-    assert {str(outcome.error) for outcome in outcomes} == {f"{place.aside}: the disk is full"}
+    assert {str(outcome.error) for outcome in outcomes} == {
+        f"{place.sidecar_path}: the disk is full"
+    }
     assert sql("SELECT * FROM mail_queue") == before
     again = open_queue()
     again.swap(there(again), verbs.hold(there(again), NOW))
@@ -327,8 +329,8 @@ def test_what_we_may_only_read_is_shown(closed: str, by_link: bool) -> None:
 
     def look() -> None:
         with closing(ZgbStore(ZgbDatabase(path), lambda: NOW)) as store:
-            assert {edge.refused for edge in store.edges.values()} == {
-                f"{said} is not writable for us"
+            assert {edge.refusal for edge in store.edges.values()} == {
+                f"Permission denied: cannot write to {said}"
             }
             assert there(store, "7-user").state is State.PENDING
 
@@ -383,7 +385,7 @@ def test_the_log_of_a_killed_writer_where_we_may_not_write(
             return
         with closing(ZgbStore(ZgbDatabase(path), lambda: NOW)) as store:
             assert there(store, "1002-user").attempts == 0
-            assert "not writable" in store.edges[None, State.PENDING].refused
+            assert "cannot write to" in store.edges[None, State.PENDING].refusal
 
     with nobodys_folder() as folder:
         closed = folder / "closed"
@@ -430,29 +432,29 @@ def test_a_statement_without_end_is_ended(
     store = open_queue()
     store.enqueue(1001)
     job = there(store)
-    monkeypatch.setattr(deadline, "READ_SECONDS", 0.02)
-    monkeypatch.setattr(deadline, "CHANGE_SECONDS", 0.02)
+    monkeypatch.setattr(connection, "READ_SECONDS", 0.02)
+    monkeypatch.setattr(connection, "CHANGE_SECONDS", 0.02)
     counting = f"SELECT count(*) FROM ({ENDLESS})"
     sql(f"CREATE TRIGGER slow BEFORE UPDATE ON mail_queue BEGIN {counting}; END")
 
-    with pytest.raises(Unavailable, match=r"took more than 0\.02 s: a view or trigger"):
+    with pytest.raises(Unavailable, match=r"took more than 0\.02 s: an endless view or trigger"):
         store.swap(job, replace(job, due=NOW + 9))
     with pytest.raises(Unavailable, match=r"took more than 0\.02 s"):
-        list(store.look({job.id}))
+        list(store.scan({job.id}))
 
-    monkeypatch.setattr(deadline, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(connection, "PAUSE_SECONDS", 0.0)
     sql("DROP TRIGGER slow")
     store.swap(job, replace(job, due=NOW + 9))
     sql("ALTER TABLE registrations RENAME TO old")
     sql(f"CREATE VIEW registrations AS SELECT -x AS number, 0 AS created_at FROM ({ENDLESS})")
     with pytest.raises(Unavailable, match="took more than"):
-        list(store.look())
+        list(store.scan())
 
 
 def test_ctrl_c_ends_a_statement_without_end(place: ZgbDatabase) -> None:
     """SIGINT while SQLite works ends the statement, and is raised as it is anywhere else."""
     with closing(sqlite3.connect(place.path)) as db:
-        limit = deadline.Deadline(db, place.path)
+        limit = connection.Deadline(db, place.path)
         timer = threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT))
         with pytest.raises(KeyboardInterrupt), limit.statement():
             timer.start()

@@ -107,7 +107,7 @@ def test_what_a_run_claims_and_leaves(
     seconds since the last refill come mails, and tokens that are left."""
     rate, tokens, elapsed = before
     settle(sql, mailMaxPerHour=rate, mailTokens=tokens, mailLastRefill=NOW - elapsed)
-    store = open_queue(pace=RateLimit())
+    store = open_queue(rate_limit=RateLimit())
     for number in range(1001, 1001 + jobs):
         store.enqueue(number, ["user"])
     sent = len(list(store.take(float(NOW), "me", 99)))
@@ -120,7 +120,7 @@ def test_what_a_run_claims_and_leaves(
 def test_a_rest_while_it_was_off_is_worth_a_cap(open_queue: Opener, sql: Sql) -> None:
     """A queue that was off for a day sends at most a cap at once when it is on again."""
     settle(sql, mailMaxPerHour=60, mailTokens=0, mailLastRefill=NOW, mailQueueEnabled=0)
-    store = open_queue(pace=RateLimit())
+    store = open_queue(rate_limit=RateLimit())
     for number in range(1001, 1011):
         store.enqueue(number)
     for minute in range(0, 1440, 60):

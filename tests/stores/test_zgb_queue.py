@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from engine import verbs
-from engine.model import Missing, Move, State, Task, attempts_counted, own_word
+from engine.model import Missing, Move, State, Task, counted_attempts, own_word
 from engine.store import Gone, Unavailable, Unsupported
 from engine.stores.zgb import RateLimit, ZgbDatabase, ZgbStore
-from engine.stores.zgb.place import PARKED, schedule
-from engine.stores.zgb.redirect import UNDECIDABLE, RedirectDecision
+from engine.stores.zgb.place import PARKED_DUE_SECONDS, document_retry_policy
+from engine.stores.zgb.queue_config import UNDECIDABLE_ERROR, RedirectDecision
 from engine.stores.zgb.store import EDGES
 from engine.work import rescuer
 from tests.stores.children import at_once
@@ -28,7 +28,7 @@ REAL = RateLimit()
 
 def retried(task: Task) -> Task:
     """The task as a retry makes it in this format."""
-    new = verbs.along(EDGES, task, verbs.retry(task, NOW))
+    new = verbs.keep_error(EDGES, task, verbs.retry(task, NOW))
     assert new is not None
     return new
 
@@ -82,16 +82,16 @@ def test_a_queue_opened_to_be_read_refuses_every_edge(
 ) -> None:
     """Opened to be read, every edge and control is refused with the reason, and nothing is done."""
     store = open_queue(read_only=True)
-    why = f"{place.path} was opened to be read only"
-    assert {edge.refused for edge in store.edges.values()} == {why}
-    assert {control.refused for control in store.controls.values()} == {why}
+    why = f"{place.path} was opened read-only"
+    assert {edge.refusal for edge in store.edges.values()} == {why}
+    assert {control.refusal for control in store.controls.values()} == {why}
     task = there(store)
     for act in (
         lambda: store.swap(task, verbs.hold(task, NOW)),
         lambda: store.control("mailQueueEnabled", value="0"),
         lambda: next(store.take(NOW, "me", 1)),
     ):
-        with pytest.raises(Unsupported, match="read only"):
+        with pytest.raises(Unsupported, match="read-only"):
             act()
 
 
@@ -100,8 +100,8 @@ def test_a_registration_has_two_mails(open_queue: Opener) -> None:
     registration that does not exist is refused."""
     store = open_queue()
     first, again = store.enqueue(1001), store.enqueue(1001)
-    assert [(one.created, one.task.id) for one in first] == [(True, USER), (True, ORGANIZER)]
-    assert [(one.created, one.task.state) for one in again] == [(False, State.PENDING)] * 2
+    assert [(one.is_new, one.task.id) for one in first] == [(True, USER), (True, ORGANIZER)]
+    assert [(one.is_new, one.task.state) for one in again] == [(False, State.PENDING)] * 2
     assert taken(store) == [USER, ORGANIZER]
     store.enqueue(1002, ["organizer"])
     assert taken(store) == ["1002-organizer"]
@@ -134,7 +134,7 @@ def test_jobs_are_claimed_in_the_order_of_due_times(open_queue: Opener) -> None:
     (first,) = store.take(NOW - 10, "me", 1)
     store.swap(first, verbs.nack(first, NOW - 6, "no"))
     assert taken(store) == ["1002-user", "1001-user", "1003-user"]
-    assert store.doorbell.due == NOW + 5
+    assert store.changes.next_due == NOW + 5
 
 
 def test_a_claim_is_a_lease(user_job: ZgbStore, sql: Sql) -> None:
@@ -142,7 +142,7 @@ def test_a_claim_is_a_lease(user_job: ZgbStore, sql: Sql) -> None:
     foreign write in another column."""
     (task,) = user_job.take(NOW, "me", 1)
     assert (task.attempts, task.lease and task.lease.until) == (0, NOW + 300)
-    assert attempts_counted(task) == 1
+    assert counted_attempts(task) == 1
     stored = row(sql)
     assert (stored["status"], stored["attempts"], stored["locked_until"]) == (
         *("sending", 1, NOW + 300),
@@ -155,7 +155,7 @@ def test_each_attempt_costs_a_token(open_queue: Opener, sql: Sql) -> None:
     """No more is claimed than there are whole tokens, and the rest is kept; an empty queue's bucket
     is refilled and stamped as well."""
     settle(sql, mailMaxPerHour="60", mailTokens="1", mailLastRefill=str(int(NOW - 120)))
-    store = open_queue(pace=REAL)
+    store = open_queue(rate_limit=REAL)
     assert taken(store) == []
     assert (config(sql)["mailTokens"], config(sql)["mailLastRefill"]) == ("3.0", str(int(NOW)))
     settle(sql, mailMaxPerHour="40", mailTokens="2.5", mailLastRefill=str(int(NOW)))
@@ -163,7 +163,7 @@ def test_each_attempt_costs_a_token(open_queue: Opener, sql: Sql) -> None:
         store.enqueue(number)
     assert len(taken(store)) == 2
     assert config(sql)["mailTokens"] == "0.5"
-    assert store.doorbell.due == NOW + 45  # 40 an hour: half a token
+    assert store.changes.next_due == NOW + 45  # 40 an hour: half a token
     assert taken(store, NOW + 44) == []
     assert len(taken(store, NOW + 45)) == 1
 
@@ -171,7 +171,7 @@ def test_each_attempt_costs_a_token(open_queue: Opener, sql: Sql) -> None:
 def test_a_take_that_goes_on_refills_nothing_twice(open_queue: Opener, sql: Sql) -> None:
     """Two workers in turns, one with an older time, get no more than one bucket's tokens."""
     settle(sql, mailMaxPerHour="60", mailTokens="5", mailLastRefill=str(int(NOW)))
-    ours, theirs = open_queue(pace=REAL), open_queue(pace=REAL)
+    ours, theirs = open_queue(rate_limit=REAL), open_queue(rate_limit=REAL)
     for number in range(1001, 1020):
         ours.enqueue(number)
     slow = ours.take(NOW, "me", 9)
@@ -189,7 +189,7 @@ def test_paused_claims_nothing_and_touches_no_token(user_job: ZgbStore, sql: Sql
     settle(sql, mailQueueEnabled="0", mailTokens="1.25")
     sql("UPDATE mail_queue SET status = 'sending', attempts = 1, locked_until = 5")
     assert taken(user_job) == []
-    assert (user_job.kept.recovered, user_job.kept.enabled) == ((USER,), False)
+    assert (user_job.claim_report.recovered, user_job.claim_report.enabled) == ((USER,), False)
     assert config(sql)["mailTokens"] == "1.25"
     sql("DELETE FROM config WHERE key = 'mailQueueEnabled'")
     assert taken(user_job, NOW + DAY) == []
@@ -211,7 +211,8 @@ def test_a_taker_that_fails_has_claimed_nothing(both_jobs: ZgbStore, sql: Sql) -
 WORKER = """
 import sys
 from engine.stores.zgb import RateLimit, ZgbDatabase, ZgbStore
-store = ZgbStore(ZgbDatabase(sys.argv[1], pace=RateLimit(1000, 1000), durable=False, patience=60.0))
+limit = RateLimit(1000, 1000)
+store = ZgbStore(ZgbDatabase(sys.argv[1], rate_limit=limit, durable=False, patience=60.0))
 print("ready", flush=True)
 sys.stdin.readline()
 while batch := list(store.take(float(sys.argv[2]), "me", 3)):
@@ -238,13 +239,13 @@ def test_the_tenth_failure_parks(user_job: ZgbStore, sql: Sql) -> None:
     store, now, elapsed = user_job, NOW, []
     for _ in range(10):
         (task,) = store.take(now, "me", 1)
-        store.swap(task, rescuer.outcome_of_failure(task, "no", schedule(), now))
+        store.swap(task, rescuer.task_after_failure(task, "no", document_retry_policy(), now))
         now = there(store).due or now
         elapsed.append(now - NOW)
     assert elapsed[:9] == [60, 360, 1260, 4860, 8460, 12060, 15660, 19260, 22860]
     parked = there(store)
     assert (parked.state, parked.attempts, parked.due) == (State.DEAD, 10, 0.0)
-    assert (row(sql)["status"], row(sql)["next_attempt_at"]) == ("failed", PARKED)
+    assert (row(sql)["status"], row(sql)["next_attempt_at"]) == ("failed", PARKED_DUE_SECONDS)
     store.swap(parked, retried(parked))
     again = there(store)
     assert (again.attempts, again.word, again.error) == (0, "", "no")
@@ -256,7 +257,7 @@ def test_a_late_outcome_touches_nothing(user_job: ZgbStore, sql: Sql) -> None:
     (mine,) = user_job.take(NOW, "me", 1)
     list(user_job.take(NOW + 301, "they", 1))
     (theirs,) = user_job.take(NOW + 301 + 60, "they", 1)
-    for outcome in (None, verbs.nack(mine, NOW + 60, "no"), verbs.bury(mine, "no", 1)):
+    for outcome in (None, verbs.nack(mine, NOW + 60, "no"), verbs.give_up_task(mine, "no", 1)):
         with pytest.raises(Gone):
             user_job.swap(mine, outcome)
     user_job.swap(theirs, None)
@@ -271,7 +272,7 @@ def test_a_lapsed_lease_counts_as_a_failure(
     attempt, so that no mail is tried for ever."""
     sql("UPDATE mail_queue SET status = 'sending', attempts = 2, locked_until = ?", locked)
     assert taken(user_job) == []
-    assert user_job.kept.recovered == (USER,)
+    assert user_job.claim_report.recovered == (USER,)
     stored = row(sql)
     assert (stored["status"], stored["locked_until"]) == ("pending", None)
     assert (stored["attempts"], stored["last_error"]) == (2, "lease expired")
@@ -350,7 +351,7 @@ def test_an_orphan_is_deleted_before_it_costs_a_token(both_jobs: ZgbStore, sql: 
     assert "2 jobs have no registration" in problems_in(store)["orphans"]
     before = float(config(sql)["mailTokens"])
     assert taken(store) == ["1003-user"]
-    assert store.kept.orphans == (ORGANIZER, "1002-user")
+    assert store.claim_report.orphans == (ORGANIZER, "1002-user")
     assert before - float(config(sql)["mailTokens"]) == 1.0
     assert store.is_orphan(claimed)
     assert store.swap(claimed, None) == ""
@@ -382,7 +383,7 @@ def test_without_registrations_no_job_is_an_orphan(
         next(store.take(NOW, "me", 9))
     assert "no table registrations" in problems_in(store)["registrations"]
     assert len(taken(open_queue(registrations=""))) == 2
-    assert len(list(open_queue(registrations="elsewhere").look({USER}))) == 1
+    assert len(list(open_queue(registrations="elsewhere").scan({USER}))) == 1
 
 
 @pytest.mark.parametrize(
@@ -400,7 +401,7 @@ def test_a_job_much_older_than_its_numbers_registration_waits(
     sql("UPDATE registrations SET created_at = ? WHERE number = 1001", registered)
     store = open_queue()
     assert taken(store) == ["1002-user"]
-    assert store.kept.orphans == ()
+    assert store.claim_report.orphans == ()
     assert "1 job is older than the registration" in problems_in(store)["orphans"]
     assert store.control("deleteOrphans") == "1 job deleted"
     assert problems_in(store) == {}
@@ -423,7 +424,11 @@ def test_times_that_cannot_be_compared_make_no_orphan(open_queue: Opener, sql: S
         sql("UPDATE registrations SET created_at = coalesce(?, '')", registered)
         store = open_queue()
         with naming(registered, made):
-            assert (problems_in(store), taken(store), store.kept.orphans) == ({}, [USER], ())
+            assert (problems_in(store), taken(store), store.claim_report.orphans) == (
+                {},
+                [USER],
+                (),
+            )
         sql("DELETE FROM mail_queue")
 
 
@@ -443,7 +448,7 @@ def test_a_held_or_trashed_job_leaves_their_table(
     store.swap(there(store), replace(there(store), state=state))
 
     assert sql("SELECT count(*) FROM mail_queue") == [(0,)]
-    assert Path(place.aside).stat().st_mode & 0o777 == 0o600
+    assert Path(place.sidecar_path).stat().st_mode & 0o777 == 0o600
     aside = there(open_queue())
     since = {"trash_since": str(int(NOW))} if state is State.TRASH else {}
     assert (aside.state, aside.extra) == (state, since)
@@ -461,11 +466,11 @@ def test_an_old_job_of_a_reused_number_stays_in_the_trash(both_jobs: ZgbStore, s
     trashed = there(store, ORGANIZER)
     for statement, why in (
         ("DELETE FROM registrations WHERE number = 1001", "registration 1001 is gone"),
-        (f"INSERT INTO registrations VALUES (1001, {int(NOW)})", "given out again since"),
+        (f"INSERT INTO registrations VALUES (1001, {int(NOW)})", "reused for a newer registration"),
         ("UPDATE registrations SET created_at = 0 WHERE number = 1001", ""),
         (
             "INSERT INTO mail_queue (registration_number, mail_type) VALUES (1001, 'organizer')",
-            "stands among theirs already",
+            "is in mail_queue already",
         ),
     ):
         sql(statement)
@@ -475,11 +480,11 @@ def test_an_old_job_of_a_reused_number_stays_in_the_trash(both_jobs: ZgbStore, s
 
     assert there(store).state is State.TRASH
     said = problems_in(store)[ORGANIZER]
-    assert said == "stands in trash and pending at once: its number was given out again"
-    seen = [item for item in store.look({ORGANIZER}) if isinstance(item, Task)]
+    assert said == "is in trash and pending at the same time: its number was reused"
+    seen = [item for item in store.scan({ORGANIZER}) if isinstance(item, Task)]
     (new,) = (task for task in seen if task.state is State.PENDING)
     assert len(seen) == 2
-    with pytest.raises(Unsupported, match="expunge that one first"):
+    with pytest.raises(Unsupported, match="expunge that job first"):
         store.swap(new, verbs.hold(new, NOW))
     assert sql("SELECT count(*) FROM mail_queue") == [(1,)]
 
@@ -488,23 +493,23 @@ def test_a_before_image_restores_a_job(user_job: ZgbStore) -> None:
     """What `read` gave of a job can be restored, without a claim; a wrong image is refused."""
     store = user_job
     (task,) = store.take(NOW, "me", 1)
-    store.swap(task, verbs.bury(task, "no", 1))
+    store.swap(task, verbs.give_up_task(task, "no", 1))
     parked = there(store)
     image = store.read(parked)
     store.swap(parked, retried(parked))
     now = there(store)
-    (outcome,) = store.swap_all([Move(now, store.recall(now, image, State.DEAD), image)])
+    (outcome,) = store.swap_all([Move(now, store.restore_image(now, image, State.DEAD), image)])
     assert outcome.error is None
     after = there(store)
     assert (after.state, after.attempts, after.error) == (State.DEAD, 1, "no")
     for wrong in (b"nonsense", image.replace(b"user", b"orga")):
         with pytest.raises(Unsupported):
-            store.recall(after, wrong, State.DEAD)
+            store.restore_image(after, wrong, State.DEAD)
 
 
 def test_the_three_switches(open_queue: Opener, sql: Sql) -> None:
     """Queue on or off, mails an hour, and test mode take the values that their page allows."""
-    store = open_queue(pace=REAL)
+    store = open_queue(rate_limit=REAL)
     switched = {"mailQueueEnabled": "0", "mailMaxPerHour": "12", "mailRedirectToSchumbi": "1"}
     for name, value in switched.items():
         store.control(name, value=value)
@@ -522,11 +527,11 @@ def test_the_three_switches(open_queue: Opener, sql: Sql) -> None:
 def test_a_new_rate_settles_the_old_one_first(open_queue: Opener, sql: Sql) -> None:
     """The time until now counts at the old rate; a rate out of bounds is a problem."""
     settle(sql, mailMaxPerHour="6", mailTokens="0", mailLastRefill=str(int(NOW - 600)))
-    open_queue(pace=REAL).control("mailMaxPerHour", value="60")
+    open_queue(rate_limit=REAL).control("mailMaxPerHour", value="60")
     assert (config(sql)["mailTokens"], config(sql)["mailLastRefill"]) == ("1.0", str(int(NOW)))
     settle(sql, mailMaxPerHour="160")
-    said = problems_in(open_queue(pace=REAL))["mailMaxPerHour"]
-    assert said == "mailMaxPerHour is '160', expected 1 to 60: taken for 60"
+    said = problems_in(open_queue(rate_limit=REAL))["mailMaxPerHour"]
+    assert said == "mailMaxPerHour is '160', expected 1 to 60: 60 is used"
 
 
 def test_inside_the_period_the_test_mode_is_not_switched_on(open_queue: Opener, sql: Sql) -> None:
@@ -535,10 +540,10 @@ def test_inside_the_period_the_test_mode_is_not_switched_on(open_queue: Opener, 
     store = open_queue()
     period = "registration period 2026-11-01 to 2026-11-30"
     refused = f"{period}: no test mode until 2026-11-30 23:00:00Z"
-    assert store.controls["mailRedirectToSchumbi"].refused == refused
+    assert store.controls["mailRedirectToSchumbi"].refusal == refused
     with pytest.raises(Unsupported, match="no test mode"):
         store.control("mailRedirectToSchumbi", value="1")
-    assert store.test_mode_from(NOW) is None
+    assert store.test_mode_resumes(NOW) is None
 
 
 def test_inside_the_period_the_test_mode_is_switched_off(both_jobs: ZgbStore, sql: Sql) -> None:
@@ -546,21 +551,23 @@ def test_inside_the_period_the_test_mode_is_switched_off(both_jobs: ZgbStore, sq
     it has one again; switched off, it stays off after the period."""
     settle(sql, startDate="2026-11-01", endDate="2026-11-30", mailRedirectToSchumbi="1")
     store, after = both_jobs, NOW + 11 * DAY
-    list(store.look())
+    list(store.scan())
     switch = store.controls["mailRedirectToSchumbi"]
-    assert not switch.refused and "from 2026-11-30 23:00:00Z on users' mails go" in switch.summary
-    assert store.test_mode_from(NOW) == 1_796_079_600.0
-    assert (store.way_now(NOW), store.way_now(after)) == (
-        RedirectDecision.PLAIN,
+    assert not switch.refusal and "from 2026-11-30 23:00:00Z on users' mails go" in switch.summary
+    assert store.test_mode_resumes(NOW) == 1_796_079_600.0
+    assert (store.redirect_now(NOW), store.redirect_now(after)) == (
+        RedirectDecision.UNCHANGED,
         RedirectDecision.REDIRECTED,
     )
     with pytest.raises(Unsupported, match="expected 0: test mode is on, without effect"):
         store.control("mailRedirectToSchumbi", value="1")
     store.control("mailRedirectToSchumbi", value="0")
     assert config(sql)["mailRedirectToSchumbi"] == "0"
-    assert store.way_now(after) is RedirectDecision.PLAIN
-    assert store.controls["mailRedirectToSchumbi"].refused
-    assert {store.way(task, NOW) for task in store.take(NOW, "me", 9)} == {RedirectDecision.PLAIN}
+    assert store.redirect_now(after) is RedirectDecision.UNCHANGED
+    assert store.controls["mailRedirectToSchumbi"].refusal
+    assert {store.redirect_of(task, NOW) for task in store.take(NOW, "me", 9)} == {
+        RedirectDecision.UNCHANGED
+    }
 
 
 def test_an_undecidable_guard_holds_users_mails(both_jobs: ZgbStore, sql: Sql) -> None:
@@ -568,10 +575,10 @@ def test_an_undecidable_guard_holds_users_mails(both_jobs: ZgbStore, sql: Sql) -
     settle(sql, mailRedirectToSchumbi="1", startDate="soon")
     store = both_jobs
     assert taken(store) == [ORGANIZER]
-    assert store.kept.undecidable
-    assert there(store).error == UNDECIDABLE
-    assert UNDECIDABLE in problems_in(store)["redirect"]
-    assert not store.controls["mailRedirectToSchumbi"].refused
+    assert store.claim_report.undecidable
+    assert there(store).error == UNDECIDABLE_ERROR
+    assert UNDECIDABLE_ERROR in problems_in(store)["redirect"]
+    assert not store.controls["mailRedirectToSchumbi"].refusal
     store.control("mailRedirectToSchumbi", value="0")
     assert taken(store) == [USER]
 
@@ -608,15 +615,23 @@ def test_without_a_time_of_its_own_a_job_has_that_of_its_registration(
     else:
         sql("UPDATE mail_queue SET created_at = ?", moments[made])
     store = open_queue()
-    way = RedirectDecision.PLAIN if "inside" in (made, registered) else RedirectDecision.REDIRECTED
+    way = (
+        RedirectDecision.UNCHANGED
+        if "inside" in (made, registered)
+        else RedirectDecision.REDIRECTED
+    )
 
     tasks = {task.id: task for task in store.take(NOW, "me", 9)}
 
     assert set(tasks) == ({USER, ORGANIZER} if claimed else {ORGANIZER})
     if claimed:
-        assert store.way(tasks[USER], NOW) is store.errand(tasks[USER], NOW).way is way
-    assert store.kept.undecidable is not claimed
-    assert (there(store).error == UNDECIDABLE) is not claimed
+        assert (
+            store.redirect_of(tasks[USER], NOW)
+            is store.describe_claim(tasks[USER], NOW).redirection
+            is way
+        )
+    assert store.claim_report.undecidable is not claimed
+    assert (there(store).error == UNDECIDABLE_ERROR) is not claimed
     assert 1_000_000 - float(config(sql)["mailTokens"]) == len(tasks)
 
 
@@ -629,7 +644,7 @@ def test_without_any_time_users_mails_wait(open_queue: Opener, sql: Sql) -> None
     store.enqueue(1001)
     assert taken(store) == [ORGANIZER]
     assert "neither jobs nor registrations" in problems_in(store)["redirect"]
-    assert store.way_now(NOW) is RedirectDecision.UNDECIDABLE
+    assert store.redirect_now(NOW) is RedirectDecision.UNDECIDABLE
     settle(sql, endDate="2026-11-28")
     assert taken(store) == [USER]
     assert problems_in(store) == {}
@@ -638,7 +653,7 @@ def test_without_any_time_users_mails_wait(open_queue: Opener, sql: Sql) -> None
 def test_figures_for_their_page(open_queue: Opener, sql: Sql) -> None:
     """Registrations, tokens, the next one, and when what is due would be sent at this rate."""
     settle(sql, mailMaxPerHour="40", mailTokens="1", mailLastRefill=str(int(NOW)))
-    store = open_queue(pace=REAL)
+    store = open_queue(rate_limit=REAL)
     for number in (1001, 1002):
         store.enqueue(number)
     assert store.figures(NOW) == (400, 40, 1, NOW, NOW + 270)
@@ -650,7 +665,7 @@ def test_waiting_for_changes_pauses_no_longer_than_asked(place: ZgbDatabase) -> 
     """It spends its time in the pause that was passed to it, and no longer."""
     pauses: list[float] = []
     store = ZgbStore(place, lambda: NOW, pause=pauses.append)
-    wait = store.doorbell.wait
+    wait = store.changes.wait
     assert wait is not None
     assert not wait(0.01)
     assert 0 < max(pauses) <= 0.01
@@ -660,4 +675,4 @@ def test_waiting_for_changes_pauses_no_longer_than_asked(place: ZgbDatabase) -> 
 def test_rows_ids_and_problems_that_do_not_exist_are_missing(open_queue: Opener) -> None:
     """A row, an id and a problem that do not exist are missing, each by its name."""
     names = ["row 77", "77-user", "orphans", "failed"]
-    assert set(open_queue().look(names)) == {Missing(name) for name in names}
+    assert set(open_queue().scan(names)) == {Missing(name) for name in names}

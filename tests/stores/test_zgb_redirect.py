@@ -2,12 +2,12 @@
 
 from datetime import UTC, datetime
 
-from engine.stores.zgb import redirect
-from engine.stores.zgb.redirect import RedirectDecision
-from engine.stores.zgb.times import zone_of
+from engine.stores.zgb import queue_config
+from engine.stores.zgb.place import load_zone
+from engine.stores.zgb.queue_config import RedirectDecision
 
-BERLIN = zone_of("Europe/Berlin")
-PERIOD = redirect.period("2026-03-01", "2026-03-31", BERLIN)
+BERLIN = load_zone("Europe/Berlin")
+PERIOD = queue_config.parse_period("2026-03-01", "2026-03-31", BERLIN)
 
 
 def at(text: str) -> float:
@@ -26,37 +26,37 @@ def test_both_days_of_a_period_count_in_full() -> None:
         *((None, "2026-03-31"), ("2026-03-01", None), ("", ""), ("soon", "2026-03-31")),
         *(("2026-03-31", "2026-03-01"), ("2026-02-30", "2026-03-31"), ("2026-01-01", "9999-12-31")),
     ):
-        assert redirect.period(start, end, BERLIN) is None
+        assert queue_config.parse_period(start, end, BERLIN) is None
 
 
 def test_only_mails_outside_of_the_period_are_redirected() -> None:
     """A user's mail is redirected when it was both enqueued and sent outside the period; without a
     period or a time of enqueuing it is undecidable, other mails go on."""
     for on, kind, created, now, way in (
-        (False, "user", BEFORE, BEFORE, RedirectDecision.PLAIN),
-        (True, "organizer", BEFORE, BEFORE, RedirectDecision.PLAIN),
+        (False, "user", BEFORE, BEFORE, RedirectDecision.UNCHANGED),
+        (True, "organizer", BEFORE, BEFORE, RedirectDecision.UNCHANGED),
         (True, "user", BEFORE, BEFORE, RedirectDecision.REDIRECTED),
         (True, "user", AFTER, AFTER, RedirectDecision.REDIRECTED),
-        (True, "user", INSIDE, INSIDE, RedirectDecision.PLAIN),
-        (True, "user", INSIDE, AFTER, RedirectDecision.PLAIN),
-        (True, "user", BEFORE, INSIDE, RedirectDecision.PLAIN),
-        (True, "user", None, INSIDE, RedirectDecision.PLAIN),
+        (True, "user", INSIDE, INSIDE, RedirectDecision.UNCHANGED),
+        (True, "user", INSIDE, AFTER, RedirectDecision.UNCHANGED),
+        (True, "user", BEFORE, INSIDE, RedirectDecision.UNCHANGED),
+        (True, "user", None, INSIDE, RedirectDecision.UNCHANGED),
         (True, "user", None, AFTER, RedirectDecision.UNDECIDABLE),
     ):
-        assert redirect.way(on, kind, created, now, PERIOD) is way
+        assert queue_config.decide(on, kind, created, now, PERIOD) is way
     without = {
         (True, "user"): RedirectDecision.UNDECIDABLE,
-        (True, "organizer"): RedirectDecision.PLAIN,
+        (True, "organizer"): RedirectDecision.UNCHANGED,
     }
-    for (on, kind), way in {**without, (False, "user"): RedirectDecision.PLAIN}.items():
-        assert redirect.way(on, kind, BEFORE, BEFORE, None) is way
+    for (on, kind), way in {**without, (False, "user"): RedirectDecision.UNCHANGED}.items():
+        assert queue_config.decide(on, kind, BEFORE, BEFORE, None) is way
 
 
 def test_a_redirected_address_names_the_recipient() -> None:
     """A bare domain keeps the old address in front of it, cut to 64 characters and at no dot; a
     whole address replaces it."""
-    assert redirect.address("a@b.org", "schumbi.de") == "a=b.org@schumbi.de"
-    assert redirect.address("a@b.org", "test@schumbi.de") == "test@schumbi.de"
-    long = redirect.address(f"{'l' * 60}@b.example.org", "schumbi.de")
-    dotted = redirect.address(f"{'l' * 61}@b.example.org", "schumbi.de")
+    assert queue_config.redirected_address("a@b.org", "schumbi.de") == "a=b.org@schumbi.de"
+    assert queue_config.redirected_address("a@b.org", "test@schumbi.de") == "test@schumbi.de"
+    long = queue_config.redirected_address(f"{'l' * 60}@b.example.org", "schumbi.de")
+    dotted = queue_config.redirected_address(f"{'l' * 61}@b.example.org", "schumbi.de")
     assert (long, dotted) == (f"{'l' * 60}=b.e@schumbi.de", f"{'l' * 61}=b@schumbi.de")

@@ -101,7 +101,7 @@ def test_a_journal_of_another_user_is_reported_not_rolled_back(
     assert main(["zgb", "doctor", str(database)]) == 1
     said = capsys.readouterr().out
     assert f"sudo -u nobody spooldeck status {database}" in said
-    assert "mend: run that command: it rolls the unfinished write back" in said
+    assert "fix: run that command: it rolls the unfinished write back" in said
     assert journal.read_bytes() == before
     with closing(ZgbStore(ZgbDatabase(str(database), rolls_back=True), lambda: NOW)) as store:
         look(store)
@@ -119,7 +119,7 @@ def test_a_journal_planted_under_an_open_store_removes_nothing(
     with suppress(StoreError):
         store.control("mailQueueEnabled", value="1")
     with suppress(StoreError):
-        list(store.look())
+        list(store.scan())
     store.close()
     assert victim.exists()
 
@@ -160,7 +160,7 @@ def test_a_side_file_that_is_no_plain_file_is_not_opened(
     path = tmp_path / "zgb.db"
     fill(path)
     make(f"{path}{suffix}")
-    with pytest.raises(Unavailable, match=f"zgb.db{suffix}: no plain file"):
+    with pytest.raises(Unavailable, match=f"zgb.db{suffix}: not a plain file"):
         ZgbStore(ZgbDatabase(str(path)))
 
 

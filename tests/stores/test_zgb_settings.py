@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 
 from engine.config.validators import ConfigError, ConfigLocation
-from engine.stores.zgb.place import ZgbDatabase
-from engine.stores.zgb.settings import HANDOVER, LETTERS, LetterTemplate, ZgbSettings, said
+from engine.stores.zgb.place import (
+    DEFAULT_LETTERS,
+    LEASE_MARGIN_SECONDS,
+    LetterTemplate,
+    ZgbDatabase,
+    ZgbSettings,
+    parse_settings,
+)
 from tests.stores.seen import naming
 
 AT = ConfigLocation("some.yaml", "stores.zgb", "/etc/spooldeck")
@@ -14,7 +20,7 @@ AT = ConfigLocation("some.yaml", "stores.zgb", "/etc/spooldeck")
 
 def test_everything_can_be_said() -> None:
     """Each key comes to what it says; paths start from the configuration's folder."""
-    settings = said(
+    settings = parse_settings(
         {
             "zone": "Europe/Berlin",
             "lease": 600,
@@ -46,9 +52,9 @@ def test_everything_can_be_said() -> None:
     assert (settings.hourly_limit, settings.log) == (55, "/etc/spooldeck/mail.log")
     assert (settings.sender, settings.from_name) == ("fest@example.org", "Fest")
     user = LetterTemplate(True, "Hallo {name}", "/etc/spooldeck/u.txt", "", "mail")
-    organizer = LETTERS["organizer"]._replace(enabled=False, to="orga@example.org")
+    organizer = DEFAULT_LETTERS["organizer"]._replace(enabled=False, to="orga@example.org")
     assert settings.letters == {"user": user, "organizer": organizer}
-    assert settings.enqueued == ("user",)
+    assert settings.enqueued_kinds == ("user",)
 
 
 def test_a_wrong_setting_is_reported_with_its_key() -> None:
@@ -67,12 +73,12 @@ def test_a_wrong_setting_is_reported_with_its_key() -> None:
         ("x", "stores.zgb: expected a mapping"),
     ):
         with naming(value, words), pytest.raises(ConfigError, match=words):
-            said(value, AT)
-    settings = said(None, AT)
+            parse_settings(value, AT)
+    settings = parse_settings(None, AT)
     assert settings == ZgbSettings() and settings.place("/data/q.db") == ZgbDatabase("/data/q.db")
-    assert settings.enqueued == ("user", "organizer")
-    assert "stores.zgb.types.user.template" in settings.unworkable
-    assert said({"types": {"organizer": {"template": "/o.txt"}}}, AT).unworkable == ""
+    assert settings.enqueued_kinds == ("user", "organizer")
+    assert "stores.zgb.types.user.template" in settings.work_refusal
+    assert parse_settings({"types": {"organizer": {"template": "/o.txt"}}}, AT).work_refusal == ""
     short = ZgbSettings(lease=100)
-    assert short.too_short(100 - HANDOVER) == ""
-    assert "expected at least 165 s" in short.too_short(100.0)
+    assert short.lease_problem(100 - LEASE_MARGIN_SECONDS) == ""
+    assert "expected at least 165 s" in short.lease_problem(100.0)

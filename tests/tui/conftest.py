@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 
 from tests.tui.queues import root, spooldeck
 from tests.tui.spools import acted
-from tui.terminal.safe_app import Guarded
+from tui.terminal.safe_app import SafeApp
 
 __all__ = ["root", "spooldeck"]
 
@@ -68,10 +68,10 @@ def keys_have_acted(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def keys_come_after_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pilot's key arrives long after the screen that it answers was painted."""
-    act = Guarded._act
+    act = SafeApp._act
 
-    async def act_later(app: Guarded, event: Event) -> None:
+    async def act_later(app: SafeApp, event: Event) -> None:
         event.time += READING
         await act(app, event)
 
-    monkeypatch.setattr(Guarded, "_act", act_later)
+    monkeypatch.setattr(SafeApp, "_act", act_later)

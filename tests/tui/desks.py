@@ -21,8 +21,8 @@ from tui.format.present import Line
 from tui.screens.page import ListScreen
 from tui.session.place import Place
 from tui.terminal import bandwidth
-from tui.terminal.paste_detector import MANY, PasteDetector
-from tui.terminal.plain_text import text_of
+from tui.terminal.paste_detector import BURST_KEYS, PasteDetector
+from tui.terminal.plain_text import screen_text
 from tui.widgets.lines import Lines
 from tui.widgets.picker import Picker
 
@@ -45,7 +45,7 @@ class Desk:
     @property
     def text(self) -> str:
         """The screen on top, line by line, as it is painted."""
-        return text_of(self.console.screen)
+        return screen_text(self.console.screen)
 
     @property
     def page(self) -> str:
@@ -92,7 +92,7 @@ class Desk:
     async def paste(self, *pressed: str) -> None:
         """Let keys arrive as a terminal without bracketed paste sends pasted text."""
         pasted = [Key(key, key) for key in pressed]
-        PasteDetector().heard([*pasted, *(Key("x", "x") for _ in range(MANY))], 0.0)
+        PasteDetector().record_keys([*pasted, *(Key("x", "x") for _ in range(BURST_KEYS))], 0.0)
         for key in pasted:
             self.console.post_message(key)
         await self.pilot.pause()
@@ -127,15 +127,15 @@ class Desk:
 
 
 PERIODS = {
-    "tui.app": ("LOOKS", "TURN"),
-    "tui.session.place_session": ("LOOKS", "OFTEN"),
-    "tui.terminal.bandwidth": ("ANSWERED", "TURN", "LAPSE"),
-    "tui.locks.screen": ("PERIOD", "GLANCE"),
-    "tui.locks.list_screen": ("OFTEN",),
-    "tui.overview.screen": ("OFTEN",),
-    "tui.operations.screen": ("PERIOD",),
-    "tui.plan.screen": ("PERIOD",),
-    "tui.operations.running_screen": ("PERIOD",),
+    "tui.app": ("THEME_CHECK_SECONDS", "SAMPLE_SECONDS"),
+    "tui.session.place_session": ("JOURNAL_INTERVAL_SECONDS", "CHANGED_QUERY_SECONDS"),
+    "tui.terminal.bandwidth": ("ANSWER_SECONDS", "SAMPLE_SECONDS", "MAX_SAMPLE_SECONDS"),
+    "tui.locks.screen": ("EXAMINE_SECONDS", "OUTPUT_READ_SECONDS"),
+    "tui.locks.list_screen": ("CHANGED_COUNT_SECONDS",),
+    "tui.overview.screen": ("CHANGED_READ_SECONDS",),
+    "tui.operations.screen": ("JOURNAL_READ_SECONDS",),
+    "tui.plan.screen": ("DRIFT_CHECK_SECONDS",),
+    "tui.operations.running_screen": ("REPAINT_SECONDS",),
 }
 """Seconds between two looks at what changes by itself."""
 FASTER = 5
@@ -154,7 +154,8 @@ def hurried() -> Iterator[None]:
             for name in constants:
                 patch.setattr(f"{module}.{name}", getattr(import_module(module), name) / FASTER)
         patch.setattr(
-            "tui.terminal.bandwidth.PACES", tuple(pace / FASTER for pace in bandwidth.PACES)
+            "tui.terminal.bandwidth.PERIODS_SECONDS",
+            tuple(pace / FASTER for pace in bandwidth.PERIODS_SECONDS),
         )
         patch.setattr(MessagePump, "set_interval", set_shorter)
         yield
@@ -175,7 +176,7 @@ async def a_desk(
             if not early and fields.get("first", keys.LIST) == keys.LIST:
                 await loaded(pilot)
             elif not early:
-                await until(pilot, lambda: all(map(is_known, console.lives)))
+                await until(pilot, lambda: all(map(is_known, console.sessions)))
             yield Desk(console, pilot)
 
 

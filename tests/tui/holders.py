@@ -14,7 +14,7 @@ from engine.model import Task
 from engine.stores.detect import open_store
 from tests.engine.lockers import cli_later, later
 from tests.tui.desks import Desk
-from tui.cli.setup.places import place_of
+from tui.cli.setup.places import make_place
 from tui.cli.setup.setup import Setup
 from tui.locks.screen import LockScreen
 from tui.session.place import Place
@@ -24,7 +24,7 @@ import signal, sys, time
 from engine.locks import queue_lock as locks
 from engine.stores.nftban import NftbanStore, SpoolFolders
 root = sys.argv[1]
-lock = locks.acquire(f"{root}/run/queue.lock", 1200.0)
+lock = locks.acquire_lock(f"{root}/run/queue.lock", 1200.0)
 queue = f"{root}/queue"
 store = NftbanStore(SpoolFolders(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq"))
 print(*(task.id for task in store.take(time.time(), "holder", 1)), flush=True)
@@ -63,25 +63,27 @@ def wired(root: Path, settings: str = "queue: {syslog: ''}\n", seconds: float = 
     """
     path = root.with_suffix(".yaml")
     path.write_text(settings)
-    found = queue_config.load(str(path), {})
-    place = place_of(Setup(found, queue_config.queue_for(found, str(root), {})), str(root))
-    lock, command = str(root / "run" / "queue.lock"), place.recover
+    found = queue_config.load_config(str(path), {})
+    place = make_place(
+        Setup(found, queue_config.queue_settings_for(found, str(root), {})), str(root)
+    )
+    lock, command = str(root / "run" / "queue.lock"), place.recovery_command
     return place._replace(
-        lock=lambda: queue_lock.examine(lock, 1200.0, **later(seconds)),
-        recover=(*cli_later(seconds), *command[command.index("--root") :]),
+        lock=lambda: queue_lock.examine_lock(lock, 1200.0, **later(seconds)),
+        recovery_command=(*cli_later(seconds), *command[command.index("--root") :]),
     )
 
 
 async def open_lock(desk: Desk) -> LockScreen:
     """The lock, once it was examined, and the logs were read about the tasks in work."""
     screen = await desk.opens(LockScreen, "U")
-    await desk.until(lambda: "looking at" not in desk.page and not screen.late())
+    await desk.until(lambda: "examining the lock" not in desk.page and not screen.why_wait())
     return screen
 
 
 def tasks_in(root: Path) -> list[Task]:
     """The tasks of a queue on disk, each once; fails on what is no task."""
     with closing(open_store(str(root))) as store:
-        found = {getattr(seen, "id", seen): seen for seen in store.look()}
+        found = {getattr(seen, "id", seen): seen for seen in store.scan()}
     assert all(isinstance(seen, Task) for seen in found.values()), found
     return [seen for seen in found.values() if isinstance(seen, Task)]

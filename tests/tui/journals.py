@@ -14,7 +14,7 @@ from engine.operations import plans
 from engine.operations.execute import PlanRun
 from engine.operations.journal import Intent, Journal, Who
 from engine.operations.plans import Plan
-from engine.replay.settings import ReplayPace, packed
+from engine.replay.settings import ReplayPace, pace_to_json
 from tests.tui.spools import NOW, disk_place
 from tui.session.place import Place
 
@@ -40,7 +40,7 @@ def seen(place: Place, state: State) -> list[Task]:
     """Its tasks in a state, in the order of their ids."""
     store = place.open()
     try:
-        tasks = [task for task in store.look() if isinstance(task, Task) and task.state is state]
+        tasks = [task for task in store.scan() if isinstance(task, Task) and task.state is state]
     finally:
         store.close()
     return sorted({task.id: task for task in tasks}.values(), key=lambda task: task.id)
@@ -61,17 +61,17 @@ def carried_out(
 
     `at` is when, epoch seconds UTC.
     """
-    plan: Plan = plans.freeze(verb, tasks, at)
+    plan: Plan = plans.freeze_plan(verb, tasks, at)
     asked = intent or Intent(verb, place.who)
     if pace is not None:
-        asked = asked._replace(pace=packed(pace))
+        asked = asked._replace(pace=pace_to_json(pace))
     store = place.open()
     pen = Journal(kept(place).folder, place.root, lambda: at).begin(asked, plan)
     try:
         applying = PlanRun(store, plan, lambda: at, pen)
-        applying.step(applying.waiting[:most])
+        applying.step(applying.open_rows[:most])
         if became:
-            pen.say("became", **became)
+            pen.write_note("became", **became)
         if most is None:
             applying.finish("")
     finally:
@@ -90,7 +90,10 @@ def make_past(root: Path) -> Journal:
     """A journal of a day, the same each time: its names too, as they are on screen."""
     folder = root / "journal"
     folder.mkdir()
-    retried, other = {"verb": "retry", "pace": packed(ReplayPace())}, "20261120T080931Z-51c0ffee"
+    retried, other = (
+        {"verb": "retry", "pace": pace_to_json(ReplayPace())},
+        "20261120T080931Z-51c0ffee",
+    )
     filtered = {"filter": "kind=mail_send timeout", "reason": "mx7 is back"}
     mark = {"line": "note", "what": "became", "delivered": ["t0", "t1", "t2"], "failed": {}}
     _write(folder, other, BEN, {"verb": "purge", "filter": "age>30d"}, 41, 41)

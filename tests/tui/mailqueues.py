@@ -17,18 +17,18 @@ from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
 
-from engine.config.queue_config import load
+from engine.config.queue_config import load_config
 from engine.model import State, Task
 from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.zgb import RateLimit, ZgbStore, create
-from engine.stores.zgb.log import Log, LogEvent, recent
-from engine.stores.zgb.settings import LETTERS, ZgbSettings
-from engine.work.worker import Run, Services, Worker
+from engine.stores.zgb.log import Log, LogEvent, read_recent
+from engine.stores.zgb.place import DEFAULT_LETTERS, ZgbSettings
+from engine.work.worker import Worker, WorkerResult, WorkerServices
 from tests import command
 from tests.mail.office import NOW, Office, Recorder
 from tests.mail.programs import a_script
 from tests.mail.smtpd import HOST, Server
-from tui.cli.formats.zgb_mail import Hourly, Parts, Registration
+from tui.cli.formats.zgb_mail import HourlyLimit, MailingParts, RegistrationHandler
 from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.setup import Setup
 
@@ -75,7 +75,7 @@ class Commands:
 
     def setup_of(self, path: str) -> Setup:
         """A queue as the commands connect it."""
-        return setup_for(load(str(self.config), {}), path, {})
+        return setup_for(load_config(str(self.config), {}), path, {})
 
 
 class Spool(Commands):
@@ -141,7 +141,7 @@ class Spool(Commands):
     def tasks(self) -> list[Task]:
         """Every mail of the spool."""
         with closing(self.store()) as store:
-            return [item for item in store.look(store.states.values()) if isinstance(item, Task)]
+            return [item for item in store.scan(store.states.values()) if isinstance(item, Task)]
 
     def age(self, ident: str, when: int) -> Path:
         """Let a mail have come at that time; returns its link."""
@@ -310,8 +310,10 @@ class Queue(Database):
         self.user, orga = folder / "user.txt", folder / "orga.html"
         self.user.write_text(USER_TEXT)
         orga.write_text(ORGANIZER_TEXT)
-        user = LETTERS["user"]._replace(template=str(self.user), subject="Anmeldung {number}")
-        both = LETTERS["organizer"]._replace(template=str(orga), to="orga@example.org")
+        user = DEFAULT_LETTERS["user"]._replace(
+            template=str(self.user), subject="Anmeldung {number}"
+        )
+        both = DEFAULT_LETTERS["organizer"]._replace(template=str(orga), to="orga@example.org")
         self.own = ZgbSettings(letters={"user": user, "organizer": both})
         self.transport = Recorder()
         self.office = Office(folder, self.transport, sender="fest@example.org")
@@ -325,33 +327,35 @@ class Queue(Database):
     def open(self, log: Log | None = None) -> ZgbStore:
         """The store by the office's clock."""
         place = self.own.place(self.path, durable=False)._replace(
-            pace=RateLimit(1_000_000, 1_000_000)
+            rate_limit=RateLimit(1_000_000, 1_000_000)
         )
         if log is None:
             return ZgbStore(place, self.office.clock)
-        return ZgbStore(place, self.office.clock, tell=log.tell)
+        return ZgbStore(place, self.office.clock, tell=log.write)
 
     def enqueue(self, *kinds: str) -> None:
         """Enqueue the mails of registration 7."""
         with closing(self.open()) as store:
             store.enqueue(7, kinds or ("user",))
 
-    def work(self, *, hourly: int = 0) -> Run:
+    def work(self, *, hourly: int = 0) -> WorkerResult:
         """Work once, until nothing is due."""
         clock = self.office.clock
         log = Log(self.log_path, "r", self.path, clock, self.troubles.append)
         settings, post = self.office.settings, self.office.post()
-        parts = Parts(self.own, settings, post, log, self.open, clock)
-        handlers = {kind: Registration(parts, letter) for kind, letter in self.own.letters.items()}
-        limits = Services(limits=Hourly(hourly, log, clock) if hourly else None)
+        parts = MailingParts(self.own, settings, post, log, self.open, clock)
+        handlers = {
+            kind: RegistrationHandler(parts, letter) for kind, letter in self.own.letters.items()
+        }
+        limits = WorkerServices(limits=HourlyLimit(hourly, log, clock) if hourly else None)
         with closing(self.open(log)) as store:
             worker = Worker(store, handlers, store.place.retry, services=limits, clock=clock)
-            return worker.work(until_idle=True)
+            return worker.process_all(until_idle=True)
 
     def job(self) -> Task:
         """The job of the user's mail as it is now."""
         with closing(self.open()) as store:
-            (task,) = (item for item in store.look({"7-user"}) if isinstance(item, Task))
+            (task,) = (item for item in store.scan({"7-user"}) if isinstance(item, Task))
             return task
 
     def jobs(self) -> list[str]:
@@ -370,6 +374,6 @@ class Queue(Database):
 
     def logged(self, *events: str) -> list[LogEvent]:
         """The lines of the log with these events."""
-        read = recent(self.log_path, 0)
+        read = read_recent(self.log_path, 0)
         assert (read.broken, self.troubles) == (0, [])
         return [line for line in read.lines if line.event in events or not events]

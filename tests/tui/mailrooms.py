@@ -8,9 +8,9 @@ from pathlib import Path
 
 from engine.config.mail_config import METHODS
 from engine.mail.send.suspensions import Suspensions
-from engine.monitor.transport_health import MailBacklog, Routes, Stopped
+from engine.monitor.transport_health import MailBacklog, MailRoutes, TransportSuspension
 from engine.store import Unavailable
-from tui.session.place import MailDesk
+from tui.session.place import PlaceMail
 
 HERE = ("postfix", "curl")
 """Those that are installed; the others are not."""
@@ -33,7 +33,7 @@ class Mailroom:
         self.fails = ""
         self.heap = MailBacklog(0, 0.0)
 
-    def routes(self, stopped: Mapping[str, Stopped]) -> Routes:
+    def routes(self, stopped: Mapping[str, TransportSuspension]) -> MailRoutes:
         """The first that is there, and is not suspended."""
         if self.fails:
             raise Unavailable(self.fails)
@@ -41,12 +41,12 @@ class Mailroom:
         usable = [name for name in allowed if name in self.here and name not in stopped]
         why_not = {n: f"no {n} is installed" for n in METHODS if n not in self.here}
         chosen = usable[0] if usable else ""
-        return Routes(METHODS, chosen, why_not, stopped, self.forced, self.recipient)
+        return MailRoutes(METHODS, chosen, why_not, stopped, self.forced, self.recipient)
 
-    def stopped(self) -> Mapping[str, Stopped]:
+    def stopped(self) -> Mapping[str, TransportSuspension]:
         """Those that are suspended."""
         read = self.suspensions.read()
-        return {name: Stopped(*suspension) for name, suspension in read.items()}
+        return {name: TransportSuspension(*suspension) for name, suspension in read.items()}
 
     def look(self) -> MailBacklog:
         """What lies in the spool."""
@@ -57,25 +57,25 @@ class Mailroom:
     def suspend(self, name: str, why: str) -> str:
         """As ana; what could not be written down about it."""
         if not self.suspensions.suspend(name, self.clock(), "ana", why):
-            raise Unavailable(f"{name} was suspended meanwhile, and stays so")
+            raise Unavailable(f"another operator suspended {name} first")
         self.noted.append(f"suspended {name}: {why}")
         return ""
 
     def resume(self, name: str) -> str:
         """The same the other way."""
         if not self.suspensions.resume(name):
-            raise Unavailable(f"{name} was resumed meanwhile")
+            raise Unavailable(f"another operator resumed {name} first")
         self.noted.append(f"resumed {name}")
         return ""
 
-    def desk(self, says: str = SAYS) -> MailDesk:
+    def desk(self, says: str = SAYS) -> PlaceMail:
         """What a place is handed; `says` is the program that stands for a test mail."""
-        return MailDesk(
+        return PlaceMail(
             self.stopped,
             self.routes,
             self.suspend,
             self.resume,
             lambda: str(self.records),
             self.look,
-            test=(sys.executable, "-c", says),
+            test_command=(sys.executable, "-c", says),
         )

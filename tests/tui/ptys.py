@@ -45,9 +45,7 @@ _TOKEN = re.compile(
 _TORN = re.compile(r"(?:\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b]*)?)?\Z")
 """The beginning of a sequence whose end is to come; matches at the end, if only nothing."""
 
-_UNDER_CURSOR = re.compile(
-    r"^ scope if you act now: row \d{8}T\d{6}Z-\w+-[0-9a-f]{8}$", re.MULTILINE
-)
+_UNDER_CURSOR = re.compile(r"^ acts on: row \d{8}T\d{6}Z-\w+-[0-9a-f]{8}$", re.MULTILINE)
 
 
 class Screen:

@@ -61,7 +61,7 @@ def store_at(root: str | Path, clock: Callable[[], float] | None = None) -> Iter
 def tasks_at(root: str | Path, *words: str) -> list[Task]:
     """The tasks in these states, or in all."""
     with store_at(root) as store:
-        found = store.look(words or ("pending", "work", "dlq", "held", "trash"))
+        found = store.scan(words or ("pending", "work", "dlq", "held", "trash"))
         return [task for task in found if isinstance(task, Task)]
 
 
@@ -85,8 +85,8 @@ def bury_one(root: str | Path, description: str = "", days_ago: float = 0) -> Ta
     added = add_task(root, description=description)
     with store_at(root) as store:
         (taken,) = store.take(1_795_239_224, "test", 1)
-        store.swap(taken, verbs.bury(taken, "no use"))
-        (dead,) = (task for task in store.look({added.id}) if isinstance(task, Task))
+        store.swap(taken, verbs.give_up_task(taken, "no use"))
+        (dead,) = (task for task in store.scan({added.id}) if isinstance(task, Task))
     file, died = Path(root, "queue", "dlq", f"{dead.id}.task"), dead.extra["dead_since"]
     if days_ago:
         file.write_text(file.read_text().replace(died, str(int(int(died) - days_ago * 86400))))

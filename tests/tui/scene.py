@@ -15,9 +15,9 @@ from itertools import count
 from pathlib import Path
 from tempfile import mkdtemp
 
-from engine.locks.process_stats import Files, Vitals
-from engine.locks.token_buckets import Left
-from engine.logs.log_tail import contract_line
+from engine.locks.process_stats import OpenFiles, ProcessStats
+from engine.locks.token_buckets import BucketState
+from engine.logs.log_tail import format_log_line
 from engine.model import Missing, Problem, State, Task
 from engine.monitor.prometheus import QueueGauges, render_queue
 from engine.store import Store
@@ -26,7 +26,7 @@ from tests.tui.journals import make_past
 from tests.tui.mailrooms import Mailroom
 from tests.tui.spools import NOW, disk_place, put_file, recover_command
 from tests.tui.wholes import Whole
-from tui.session.place import MailDesk, Place, PlaceFigures
+from tui.session.place import Place, PlaceMail, WholeQueueFigures
 
 NAME = "/var/lib/nftban"
 """What the spool is called, also where the path of its folder is drawn."""
@@ -43,7 +43,7 @@ SORTS = (
 )
 """Kinds of tasks: the kind, its description, and what it fails with; "" where it does not."""
 
-LEFT = (Left("mail_send", 3, 5, NOW + 21), Left("feeds_sync", 12, 12, None))
+LEFT = (BucketState("mail_send", 3, 5, NOW + 21), BucketState("feeds_sync", 12, 12, None))
 """What the buckets hold."""
 
 CLAIMED = 2850.0
@@ -242,7 +242,7 @@ def _tell(said: list[tuple[float, str, str]], task: Task, claimed: float) -> Non
 
 def _append(path: Path, said: list[tuple[float, str, str]]) -> None:
     there = sorted((line for line in said if line[0] <= NOW), key=lambda line: line[0])
-    path.write_bytes(b"".join(contract_line(level, text, when) for when, level, text in there))
+    path.write_bytes(b"".join(format_log_line(level, text, when) for when, level, text in there))
     _dated(path, NOW - 20)
 
 
@@ -251,9 +251,9 @@ def a_scene_place(root: Path, **fields: object) -> Place:
     place = disk_place(root, NAME)._replace(
         open=lambda: _opened(root),
         logs=(str(root / "log" / "queue.log"), str(root / "log" / "mail.log")),
-        recover=recover_command(NAME),
-        handled=lambda kind: kind != "report",
-        runs=3,
+        recovery_command=recover_command(NAME),
+        has_handler=lambda kind: kind != "report",
+        max_attempts=3,
         retention_days=7.0,
         tokens=lambda: LEFT,
         command=("spooldeck", "--root", NAME),
@@ -267,7 +267,7 @@ def _opened(root: Path) -> Store:
     the file's st_ctime, which nobody can set.)
     """
     store = open_store(str(root), lambda: NOW)
-    look = store.look
+    look = store.scan
 
     def dated(touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         for found in look(touched):
@@ -278,7 +278,7 @@ def _opened(root: Path) -> Store:
             else:
                 yield found
 
-    setattr(store, "look", dated)  # noqa: B010 - a method, of this one only
+    setattr(store, "scan", dated)  # noqa: B010 - a method, of this one only
     return store
 
 
@@ -291,32 +291,36 @@ def a_whole_place(root: Path) -> Place:
         ("time to drain", "at once: 2 jobs are due, and there are tokens for both"),
         ("registrations", "1"),
     )
-    facts = PlaceFigures(rows, ("nothing has asked for work for 3 min: does cron run?",))
+    facts = WholeQueueFigures(rows, ("nothing has asked for work for 3 min: does cron run?",))
     return whole.place(
-        name="/srv/zgb.db", command=("spooldeck", "--root", "/srv/zgb.db"), facts=lambda: facts
+        name="/srv/zgb.db",
+        command=("spooldeck", "--root", "/srv/zgb.db"),
+        queue_figures=lambda: facts,
     )
 
 
-def mail_desk(root: Path) -> MailDesk:
+def mail_desk(root: Path) -> PlaceMail:
     """The ways its mail goes by; ben has suspended msmtp."""
     room = Mailroom(root, lambda: NOW, WAYS)
     room.records = root / "log" / "delivery.jsonl"
     return room.desk()
 
 
-def hanging() -> Callable[[int], Vitals]:
+def hanging() -> Callable[[int], ProcessStats]:
     """What is seen of a worker whose handler waits for a server; each look is 5 s later."""
     ticks = os.sysconf("SC_CLK_TCK")
     moments = count(10_000.0, 5.0)
 
-    def look(pid: int) -> Vitals:
+    def look(pid: int) -> ProcessStats:
         now = next(moments)
         begun = int((now - 2850) * ticks)
-        still = Vitals(pid, now, state="S", moved=(0, 0), waits="do_wait")
+        still = ProcessStats(pid, now, state="S", io_bytes=(0, 0), waits="do_wait")
         curl = still._replace(pid=pid + 1, started=begun, command="curl -sS https://mx7.example")
-        files = Files(9, ("run/queue.lock", "queue/pending", "queue/work"))
+        files = OpenFiles(9, ("run/queue.lock", "queue/pending", "queue/work"))
         return still._replace(
-            files=files, kin=(curl._replace(waits="poll_schedule_timeout"),), command="queue work"
+            files=files,
+            descendants=(curl._replace(waits="poll_schedule_timeout"),),
+            command="queue work",
         )
 
     return look

@@ -31,10 +31,10 @@ from tests.tui.spools import (
 from tui.app import Console
 from tui.format import keys
 from tui.session.place import Place
-from tui.terminal.plain_text import text_of
+from tui.terminal.plain_text import screen_text
 
 _STUCK = a_stuck_lock()
-DOUBT = _STUCK._replace(doubt="PID 4711 runs under several uids", facts=_STUCK.facts[:-1])
+DOUBT = _STUCK._replace(signal_refusal="PID 4711 runs under several uids", facts=_STUCK.facts[:-1])
 AT_WORK = _STUCK._replace(
     verdict=Verdict.HELD,
     age=3.0,
@@ -42,8 +42,8 @@ AT_WORK = _STUCK._replace(
     reason="PID 4711 is at work",
     facts=(
         ("holder", "PID 4711: /usr/bin/python3 -m tui.cli queue work"),
-        ("started", "2026-11-20 08:12:31Z: as the lock says: it took it"),
-        ("last sign of life", "2026-11-20 09:42:05Z, 3 s ago"),
+        ("started", "2026-11-20 08:12:31Z: matches lock file (same process)"),
+        ("last heartbeat", "2026-11-20 09:42:05Z, 3 s ago"),
         ("flock", "held by PID 4711"),
     ),
 )
@@ -87,10 +87,10 @@ def typed(text: str) -> tuple[str, ...]:
     return tuple(_NAMES.get(letter, letter) for letter in text)
 
 
-FIRST = ("see reading:",)
+FIRST = ("see backlog:",)
 """The overview, from which everything is reached."""
-QUEUE = (*FIRST, "2", "see scope if you act now", "see Daily report")
-DEAD = (*FIRST, "4", "see scope if you act now", "see 550 5.1.1")
+QUEUE = (*FIRST, "2", "see acts on:", "see Daily report")
+DEAD = (*FIRST, "4", "see acts on:", "see 550 5.1.1")
 WAYS = (*FIRST, "6", "see suspended")
 MAIL = (*DEAD, "/", *typed("abuse"), "enter", "see 2 of 14", "enter", "see last log")
 
@@ -114,17 +114,15 @@ SHOTS: dict[str, Shot] = {
     "lock-at-work": Shot((*FIRST, "U", "see is at work"), lock=AT_WORK, armed=True),
     "transports": Shot((*FIRST, "6", "see postfix"), mail=True),
     "errors": Shot((*WAYS, "j", "enter", "see mx7 does not answer"), mail=True),
-    "suspend": Shot(
-        (*WAYS, "j", "j", "S", "see goes by curl", "see pending"), armed=True, mail=True
-    ),
+    "suspend": Shot((*WAYS, "j", "j", "S", "see uses curl", "see pending"), armed=True, mail=True),
     "controls": Shot((*FIRST, "C", "see sends at most"), whole=True),
     "control": Shot(
-        (*FIRST, "C", "see mailQueueEnabled", "enter", "see y to do it"), armed=True, whole=True
+        (*FIRST, "C", "see mailQueueEnabled", "enter", "see y to apply"), armed=True, whole=True
     ),
-    "test-mail": Shot((*WAYS, "j", "j", "M", "see One mail to"), armed=True, mail=True),
+    "test-mail": Shot((*WAYS, "j", "j", "M", "see Test mail via"), armed=True, mail=True),
     "log": Shot((*FIRST, "7", "see Processing task")),
     "log-only": Shot((*FIRST, "7", "see Processing task", "&", *typed("failed"), "enter")),
-    "pace": Shot((*DEAD, "*", "R", "see 14", "p", "see how the replay goes"), armed=True),
+    "pace": Shot((*DEAD, "*", "R", "see 14", "p", "see replay settings"), armed=True),
     "operations": Shot((*FIRST, "u", "see 51c0ffee", "see mx7 is back"), armed=True, past=True),
     "record": Shot((*FIRST, "u", "see mx7 is back", "enter", "see 9 rows"), past=True),
     "plan": Shot((*DEAD, "*", "R", "see 14"), armed=True),
@@ -143,9 +141,9 @@ class Slow(MemoryStore):
 
     go_on = threading.Event()
 
-    def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+    def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """Every task; the second part only when it is told to."""
-        for number, found in enumerate(super().look(touched)):
+        for number, found in enumerate(super().scan(touched)):
             if touched is None and number == HALFWAY:
                 self.go_on.wait()
             yield found
@@ -178,7 +176,7 @@ async def taken(
     Slow.go_on.clear()
     try:
         async with console.run_test(size=size) as pilot:
-            await until(pilot, lambda: shot.slow or all(map(is_known, console.lives)))
+            await until(pilot, lambda: shot.slow or all(map(is_known, console.sessions)))
             for step in shot.steps:
                 if step.startswith(SEE):
                     await seen(console, pilot, step.removeprefix(SEE))
@@ -195,7 +193,9 @@ async def taken(
 
 async def seen(console: Console, pilot: Pilot[None], words: str) -> None:
     """Until these words are on the screen."""
-    await until(pilot, lambda: words in text_of(console.screen), lambda: text_of(console.screen))
+    await until(
+        pilot, lambda: words in screen_text(console.screen), lambda: screen_text(console.screen)
+    )
 
 
 async def settled(console: Console, pilot: Pilot[None], looks: int = STILL) -> None:
@@ -205,9 +205,9 @@ async def settled(console: Console, pilot: Pilot[None], looks: int = STILL) -> N
 
     def same() -> bool:
         nonlocal before, still
-        now = text_of(console.screen)
+        now = screen_text(console.screen)
         still = still + 1 if now == before and is_done(console) else 0
         before = now
         return still >= looks
 
-    await until(pilot, same, lambda: text_of(console.screen))
+    await until(pilot, same, lambda: screen_text(console.screen))

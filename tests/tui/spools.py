@@ -26,7 +26,7 @@ from tui.screens.page import ListScreen
 from tui.session.place import Place
 from tui.session.place_session import PlaceSession
 from tui.task.screen import TaskScreen
-from tui.terminal.safe_app import Guarded
+from tui.terminal.safe_app import SafeApp
 from tui.widgets.task_list import TaskList
 
 NOW = 1_795_167_728.0
@@ -70,7 +70,7 @@ def some_tasks(pending: int = 40, active: int = 1, dead: int = 12) -> list[Task]
 def a_memory(tasks: list[Task]) -> MemoryTasks:
     """A store's contents, to be opened as often as one likes."""
     memory = MemoryTasks()
-    with memory.changed:
+    with memory.condition:
         for task in tasks:
             memory.put((task.queue, task.id), task)
     return memory
@@ -85,17 +85,17 @@ def a_stuck_lock() -> LockEvidence:
     """A lock whose holder was silent for 47 minutes, proven in every way."""
     facts = (
         ("holder", "PID 4711: /usr/bin/python3 -m tui.cli queue work"),
-        ("started", "2026-11-20 08:12:31Z: as the lock says: it took it"),
-        ("last sign of life", "2026-11-20 08:55:08Z, 47 min ago"),
+        ("started", "2026-11-20 08:12:31Z: matches lock file (same process)"),
+        ("last heartbeat", "2026-11-20 08:55:08Z, 47 min ago"),
         ("limit", "20 min without one"),
-        ("boot", "this one"),
-        ("PID namespace", "ours"),
-        ("host", "mx1, this one"),
+        ("boot", "same"),
+        ("PID namespace", "same"),
+        ("host", "mx1, this host"),
         ("user", "uid 997"),
         ("flock", "held by PID 4711"),
         ("follows", "its holder may be ended"),
     )
-    why = "PID 4711 lives, but gave no sign of life for 47 min (limit 20 min)"
+    why = "PID 4711 is alive, no heartbeat for 47 min (limit 20 min)"
     verdict = Verdict.STUCK
     return LockEvidence(verdict, 4711, NOW - 2820, 2820, why, "", facts, "1f.00c0ffee", (4711,))
 
@@ -181,7 +181,7 @@ def disk_place(root: Path, name: str = "", clock: Callable[[], float] = lambda: 
     return Place(
         name or str(root),
         lambda: open_store(str(root), clock),
-        lock=lambda: queue_lock.examine(str(root / "run" / "queue.lock"), 1200, clock),
+        lock=lambda: queue_lock.examine_lock(str(root / "run" / "queue.lock"), 1200, clock),
         queue_metrics=str(root / "metrics" / "queue.prom"),
         mail_metrics=str(root / "metrics" / "mail.prom"),
         logs=(str(root / "log" / "queue.log"),),
@@ -233,20 +233,20 @@ BEGUN = {"filter", "log", "marks", "paint", "plan", "problems", "range", "rows b
 
 def is_done(console: Console) -> bool:
     """Whether the keys have acted, and all that they began and that ends by itself has ended."""
-    if console._typed.waiting:
+    if console._typed.queued_keys:
         return False
     lists = [part for screen in console.screen_stack for part in screen.query(TaskList)]
     logs = [screen for screen in console.screen_stack if isinstance(screen, LogScreen)]
     begun = any(work.group in BEGUN and not work.is_finished for work in console.workers)
-    loaded = all(part.loaded for part in lists if part.asked)
-    return loaded and not begun and all(log.loaded and log._standing().counted for log in logs)
+    loaded = all(part.loaded for part in lists if part.has_query)
+    return loaded and not begun and all(log.loaded and log._status_values().counted for log in logs)
 
 
 async def acted(pilot: Pilot[None]) -> None:
     """Let the keys act that were pressed: each waits until the ones before it are done with."""
     app = pilot.app
-    if isinstance(app, Guarded):
-        await until(pilot, lambda: not (app._typed.waiting and app.is_running))
+    if isinstance(app, SafeApp):
+        await until(pilot, lambda: not (app._typed.queued_keys and app.is_running))
         await pilot._wait_for_screen()
 
 
@@ -254,14 +254,19 @@ def is_known(live: PlaceSession) -> bool:
     """Whether all was looked at and counted once, or is known not to be there."""
     latest = live.inspector.latest
     if latest.unavailable:
-        return live.looked
-    return live.looked and latest.complete and live.standing is not None and bool(live.counted)
+        return live.has_readings
+    return (
+        live.has_readings
+        and latest.is_complete
+        and live.backlog is not None
+        and bool(live.count_samples)
+    )
 
 
 def show_all(console: Console) -> None:
     """Paint each screen now, as it would be painted within a second."""
-    for live in console.lives:
-        live.judge()
+    for live in console.sessions:
+        live.evaluate_alerts()
     for screen in console.screen_stack:
         if isinstance(screen, ListScreen):
             screen.paint()
@@ -286,7 +291,7 @@ async def loaded(pilot: Pilot[None]) -> None:
     assert isinstance(console, Console)
     await until(pilot, lambda: isinstance(console.screen, QueueScreen))
     screen = queue_of(console)
-    await until(pilot, lambda: screen._change.complete and screen.list.loaded)
+    await until(pilot, lambda: screen._change.is_complete and screen.list.loaded)
     await until(pilot, lambda: screen.looked)
     await until(pilot, lambda: is_done(console))
     await pilot.pause()

@@ -28,14 +28,14 @@ from tests.tui.spools import (
 )
 from tui.app import Console
 from tui.plan.screen import PlanScreen
-from tui.terminal.plain_text import text_of
-from tui.terminal.safe_app import Guarded
+from tui.terminal.plain_text import screen_text
+from tui.terminal.safe_app import SafeApp
 
 SIZE = (100, 60)
 """Ids are whole, every row is on screen, and nothing stands beside the list."""
 
 ROW = re.compile(r"^([> ])([*x ]) (\d{8}T\d{6}Z-\w+-[0-9a-f]{8}) ")
-SCOPE = " scope if you act now: "
+SCOPE = " acts on: "
 
 TABS = {"1": State.PENDING, "4": State.DEAD}
 WORDS = ("again", "mail", "feeds", "unknown", "tries>1", "age>1h")
@@ -61,7 +61,7 @@ class Seen(NamedTuple):
 
 def seen(console: Console) -> Seen:
     """The list, as it is painted now."""
-    lines = text_of(console.screen).splitlines()
+    lines = screen_text(console.screen).splitlines()
     rows = [found.groups() for line in lines if (found := ROW.match(line))]
     scope = next((line.removeprefix(SCOPE) for line in lines if line.startswith(SCOPE)), "")
     return Seen(
@@ -88,7 +88,7 @@ class Night:
 
     def meddle(self) -> None:
         """Add, remove, move or change tasks, without waiting until that is on screen."""
-        with self.memory.changed:
+        with self.memory.condition:
             for _ in range(self.chance.randint(1, 3)):
                 self.chance.choice((self._add, self._remove, self._move, self._change))()
 
@@ -157,7 +157,7 @@ class Night:
             await self.press(*pressed)
 
     def _has_something_to_clear(self) -> bool:
-        return "filter:" in text_of(self.console.screen)
+        return "filter:" in screen_text(self.console.screen)
 
     async def act(self, verb: str) -> None:
         """Press a verb, and compare the plan with what was on screen."""
@@ -178,7 +178,7 @@ class Night:
         there = {task.id for task in self.memory.tasks.values() if task.state is state}
         if len(before.meant) > 1 or "marked" in before.scope:
             # A mark that the filter hides when the plan is made is in none.
-            there &= await screen.inspector.among(screen.wanted, there)
+            there &= await screen.inspector.matching_ids(screen.tab_query, there)
         assert not (before.meant - planned) & there or before.scope.startswith("all"), before
         await self._end_of(planned)
 
@@ -187,7 +187,7 @@ class Night:
         which nobody here would run, nor where there is nothing left of it."""
         while screen._report is None and screen.amount and screen._pace is None:
             if not screen._applying:
-                await self.pilot.press(*(screen.wanted or "y"))
+                await self.pilot.press(*(screen.expected_digits or "y"))
             await self.pilot.pause()
 
     async def _end_of(self, planned: frozenset[str]) -> None:
@@ -206,14 +206,14 @@ class Night:
 @pytest.mark.parametrize("seed", deep_but({"0"}, map(str, range(8))))
 async def test_a_plan_is_for_what_was_painted(seed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever comes, goes and moves between keys, a plan is for what the screen showed before."""
-    act = Guarded._act
+    act = SafeApp._act
 
-    async def note_and_act(app: Guarded, event: Event) -> None:
+    async def note_and_act(app: SafeApp, event: Event) -> None:
         if isinstance(event, Key) and event.key in ("X", "R"):
             night.painted = seen(console)
         await act(app, event)
 
-    monkeypatch.setattr(Guarded, "_act", note_and_act)
+    monkeypatch.setattr(SafeApp, "_act", note_and_act)
     states = (State.PENDING, State.DEAD)
     memory = a_memory([a_task(number, states[number % 2]) for number in range(20)])
     clock = Clock()

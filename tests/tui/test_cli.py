@@ -46,7 +46,7 @@ def in_queue(root: str, settings: str = "{}") -> tuple[str, ...]:
 
 # ---- what every command keeps
 
-COMMANDS = {" ".join(word.path): word for word in cli._WORDS if word.where}
+COMMANDS = {" ".join(word.path): word for word in cli._COMMAND_WORDS if word.function}
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "console"])
@@ -67,12 +67,12 @@ def test_what_every_command_keeps(
     arguments = COMMANDS[name].arguments
     assert not any(names[0][0] == "-" and options.get("nargs") for names, options in arguments)
     acts = any({"--apply", "--dry-run"} & set(names) for names, _ in arguments)
-    assert not (acts and COMMANDS[name].where in cli._LISTINGS)
+    assert not (acts and COMMANDS[name].function in cli._LISTINGS)
 
 
 def test_each_listing_is_a_command() -> None:
     """Each name in the list of commands that end with their reader is one of a command."""
-    assert {word.where for word in COMMANDS.values()} >= cli._LISTINGS
+    assert {word.function for word in COMMANDS.values()} >= cli._LISTINGS
 
 
 def test_every_json_answer_is_an_object_a_line(
@@ -90,7 +90,7 @@ def test_every_json_answer_is_an_object_a_line(
     printed: dict[str, list[Any]] = {}
     more = {"expunge": ["--state", "dlq"], "trash restore": [trashed.id]}
 
-    for word in cli._WORDS:
+    for word in cli._COMMAND_WORDS:
         options = [names for names, _ in word.arguments]
         if ("--json",) not in options:
             continue
@@ -111,7 +111,7 @@ def test_every_json_answer_is_an_object_a_line(
 
 
 NO_QUEUE = (
-    ("", 69, "nothing to open"),
+    ("", 69, "no queue to open"),
     ("nowhere", 64, "no such command or place: 'nowhere' (see `spooldeck --help`)"),
     ("staus --json", 64, "no such command or place: 'staus'; did you mean status or trash?"),
     ("queue lst", 64, "; did you mean list? (see `spooldeck queue --help`)"),
@@ -247,7 +247,7 @@ def test_add_makes_no_folder_through_a_symbolic_link(
     added = spooldeck("--root", root, "queue", "add", "report")
 
     assert added.returncode == 69
-    assert "is a symbolic link or no folder, and not entered" in added.stderr
+    assert "is a symbolic link or not a folder: refused" in added.stderr
     assert not elsewhere.exists() or not list(elsewhere.iterdir())
 
 
@@ -280,7 +280,7 @@ NO_HANDLER = "nothing eligible: no handler configured for feeds_sync"
     [
         ("report", TRUE, 0, ""),
         ("report", FALSE, 3, RETRIED),
-        ("", TRUE, 1, "nothing eligible: nothing is waiting"),
+        ("", TRUE, 1, "nothing eligible: no pending tasks"),
         ("feeds_sync", "{}", 1, NO_HANDLER),
     ],
     ids=["done", "failed", "empty", "no handler"],
@@ -431,7 +431,7 @@ def _break_a_task(root: str) -> None:
 
 NOTED: dict[str, Callable[[str], object]] = {
     "problem   pending/broken.task: ": _break_a_task,
-    ".task: stands in pending and dlq at once": _copy_a_task,
+    ".task: is in pending and dlq at the same time": _copy_a_task,
     "11 tasks in the dead-letter queue": lambda root: [bury_one(root) for _ in range(11)],
     "1 feeds_sync due for 43m: no handler": lambda root: _add_and_run(root, "feeds_sync"),
     "1 mail_send due for 43m: no transport": lambda root: _add_and_run(root, "mail_send"),
@@ -505,7 +505,7 @@ def test_an_answer_that_cannot_be_written(root: str) -> None:
     (task,) = tasks_at(root, "pending")
     assert (counted.returncode, added.returncode, silent.returncode) == (74, 0, 69)
     assert counted.stderr.count("\n") == 1 and "No space left" in counted.stderr
-    assert added.stderr.startswith("spooldeck: done, but the answer could not be written: No space")
+    assert added.stderr.startswith("spooldeck: done, but cannot write the output: No space")
     assert added.stderr.endswith(f": {task.id}\n")
 
 

@@ -41,7 +41,7 @@ from tui.queue.problems_screen import ProblemsScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.help import HelpScreen
 from tui.screens.quit import QuitScreen
-from tui.screens.write_mode import PERIOD
+from tui.screens.write_mode import WRITE_MODE_SECONDS
 from tui.session.place import Place
 from tui.task.screen import TaskScreen
 from tui.widgets.lines import Lines, LongText
@@ -77,7 +77,7 @@ class ListDesk(Desk):
     @property
     def scope(self) -> str:
         """What a key would act on."""
-        return self.line("scope").removeprefix(" scope if you act now: ")
+        return self.line("scope").removeprefix(" acts on: ")
 
     @property
     def planned(self) -> set[str]:
@@ -95,7 +95,7 @@ class ListDesk(Desk):
 
     def remove(self, id: str) -> None:
         """Another process removes a task."""
-        with self.memory.changed:
+        with self.memory.condition:
             self.memory.put(("", id), None)
 
     async def starts_worker(self) -> int:
@@ -150,7 +150,7 @@ async def test_keys_move_the_cursor_and_turn_the_tabs() -> None:
             assert desk.queue.state is state, pressed
             await desk.press("1")
         await desk.press("9")
-        assert "there is no tab 9" in desk.line("hints")
+        assert "no tab 9" in desk.line("hints")
 
         await desk.pilot.resize_terminal(80, 24)
         for pressed, at in MOTIONS:
@@ -179,11 +179,11 @@ async def test_filter_while_typing() -> None:
         assert desk.list.total == 4
         await desk.press("escape")
         await desk.until(lambda: desk.list.total == 12)
-        assert not desk.queue.query_one(FilterLine).is_on
+        assert not desk.queue.query_one(FilterLine).is_visible
 
         await desk.press("/", *"nowhere")
         await desk.until(lambda: desk.list.total == 0)
-        assert "none of 12 tasks" in desk.list.render_line(2).text
+        assert "0 of 12 tasks match in dead: Esc clears the filter" in desk.list.render_line(2).text
 
 
 async def test_enter_opens_the_task_and_question_mark_the_help() -> None:
@@ -196,7 +196,7 @@ async def test_enter_opens_the_task_and_question_mark_the_help() -> None:
         await desk.opens(TaskScreen, "enter")
         await desk.sees("why not run", task.id, task.description)
         await desk.press("7")
-        await desk.sees("as it is stored")
+        await desk.sees("as stored")
         await desk.opens(QueueScreen, "escape")
 
         await desk.opens(HelpScreen, "?")
@@ -205,7 +205,7 @@ async def test_enter_opens_the_task_and_question_mark_the_help() -> None:
         await desk.opens(QueueScreen, "escape")
 
         await desk.press("r")
-        await desk.until(lambda: "everything was looked at again" in desk.line("hints"))
+        await desk.until(lambda: "scanned again" in desk.line("hints"))
 
 
 async def test_problems_are_counted_and_listed(tmp_path: Path) -> None:
@@ -217,16 +217,16 @@ async def test_problems_are_counted_and_listed(tmp_path: Path) -> None:
         await desk.press("shift+tab")
         hints = desk.console.screen.query_one("#hints", Lines)
         grey = [text for line in hints.lines for text, look in line if look == "grey"]
-        assert "Enter all in full" in "".join(grey)
+        assert "Enter details" in "".join(grey)
 
         (tmp_path / "queue" / "dlq" / "broken.task").write_bytes(b"")
         await desk.until(lambda: "problems 1" in desk.line("tabs"))
         await desk.until(lambda: "broken.task" in desk.line("problems"))
         assert "interrupted" in desk.line("problems")
         await desk.press("X")
-        assert "a problem is no task" in desk.line("hints")
+        assert "problems cannot be changed here" in desk.line("hints")
         await desk.opens(ProblemsScreen, "enter")
-        await desk.sees("problem 1 of 1", "broken.task", "it is empty")
+        await desk.sees("problem 1 of 1", "broken.task", "empty: a write was interrupted")
 
 
 async def test_places_are_switched() -> None:
@@ -264,11 +264,11 @@ async def test_hidden_marks_are_in_no_plan() -> None:
     """
     async with a_list() as desk:
         await desk.press(DEAD, "space", "space", "space")
-        desk.queue.query_one(FilterLine).put("unknown")
+        desk.queue.query_one(FilterLine).set_text("unknown")
         assert desk.scope == "3 marked"
         desk.queue.action_plan("purge")
         await desk.opens(PlanScreen)
-        await desk.sees("1 marked, 2 hidden or gone ones not included")
+        await desk.sees("1 marked, 2 hidden or gone excluded")
         assert len(desk.planned) == 1
 
         await desk.press("escape", "escape", "/", *"unknown", "enter")
@@ -296,13 +296,13 @@ async def test_a_filter_in_error_widens_no_scope() -> None:
         assert desk.scope == "all 12 matching"
 
 
-@pytest.mark.parametrize("what", ["_explain_filter", "_sort_marks"])
+@pytest.mark.parametrize("what", ["_explain_filter", "_check_marks"])
 async def test_what_is_asked_while_the_console_is_left_ends_nothing(what: str) -> None:
     """A question that comes after the index was closed is answered by a word, not by a crash."""
     async with a_list() as desk:
         await desk.press("space")
         await desk.queue.inspector.close()
-        desk.queue._ask_for(what, getattr(desk.queue, what))
+        desk.queue._run_query(what, getattr(desk.queue, what))
         await desk.until(lambda: "closed" in desk.line("hints"))
 
 
@@ -310,10 +310,10 @@ async def test_a_range_marks_what_was_painted() -> None:
     """A row that left while the order is held draws no row from outside into the range."""
     async with a_list() as desk:
         await desk.press("j", "v", "j", "j", "j")
-        painted = [desk.list.held(1, 4)[at] for at in (1, 2, 3, 4)]
+        painted = [desk.list.held_ids(1, 4)[at] for at in (1, 2, 3, 4)]
         victim = painted.pop(1)
         desk.remove(victim)
-        await desk.until(lambda: victim in desk.list.ghosts)
+        await desk.until(lambda: victim in desk.list.departed)
         await desk.press("v")
         await desk.opens(PlanScreen, "H")
 
@@ -342,15 +342,15 @@ async def test_what_leaves_is_neither_marked_nor_counted() -> None:
         marked = desk.list.cursor.id
         await desk.press("space")
         desk.remove(marked)
-        await desk.until(lambda: "marked task left" in desk.line("hints"))
+        await desk.until(lambda: "marked task gone" in desk.line("hints"))
         assert " marked" not in desk.scope
 
         await desk.press("j", "*")
         desk.remove(desk.list.cursor.id)
-        await desk.until(lambda: desk.list.gone)
+        await desk.until(lambda: desk.list.is_gone)
         await desk.until(lambda: desk.scope == "all 10 matching")
         await desk.opens(PlanScreen, "R")
-        await desk.sees("all 10 that matched")
+        await desk.sees("all 10 that match")
 
 
 # Plans
@@ -395,11 +395,11 @@ async def test_a_task_that_changed_is_left_alone() -> None:
         await desk.press(DEAD, "space", "space")
         await desk.opens(PlanScreen, "R")
         rival = desk.picker.rows[0].key
-        with desk.memory.changed:
+        with desk.memory.condition:
             desk.memory.put(("", rival), desk.memory.tasks["", rival])
-        await desk.sees("1 dropped since: changed")
+        await desk.sees("1 skipped, changed since: changed")
         await desk.press("y")
-        await desk.sees("1 retried", "1 gone", "2 planned, 2 in the result: all accounted for")
+        await desk.sees("1 retried", "1 skipped", "2 planned, 2 in the result: all accounted for")
 
         assert desk.states[rival] is State.DEAD
 
@@ -425,7 +425,7 @@ async def test_a_store_that_cannot_be_opened_to_act() -> None:
 async def test_a_grey_key_says_why() -> None:
     """A verb that is not to be had here is grey among the hints, and pressing it says why."""
     async with a_list() as desk:
-        assert "retry" in desk.queue.refusal("retry")
+        assert "retry" in desk.queue.verb_refusal_here("retry")
         await desk.press("R")
 
         assert "retry: not from pending" in desk.line("hints")
@@ -467,7 +467,7 @@ async def test_arming_ends() -> None:
         assert "OBSERVE" in desk.line("top-line")
 
         await desk.press("!")
-        clock.now += PERIOD
+        clock.now += WRITE_MODE_SECONDS
         await desk.until(lambda: "OBSERVE" in desk.line("top-line"))
 
 
@@ -489,7 +489,7 @@ async def test_the_worker_is_started_and_stopped() -> None:
     """`W` plans to start a child in its own session, or to stop it, and `y` does it. With a worker
     running `q` asks first, on top of the screen, and Esc stays.
     """
-    async with a_list(armed=True, work=SLEEPER) as desk:
+    async with a_list(armed=True, worker_command=SLEEPER) as desk:
         pid = await desk.starts_worker()
         await desk.until(lambda: "worker started" in desk.line("hints"))
         assert os.getsid(pid) == pid
@@ -507,7 +507,7 @@ async def test_the_worker_is_started_and_stopped() -> None:
 
 async def test_a_worker_that_cannot_start() -> None:
     """What went wrong is said, and the console goes on."""
-    async with a_list(armed=True, work=("/nowhere/spooldeck",)) as desk:
+    async with a_list(armed=True, worker_command=("/nowhere/spooldeck",)) as desk:
         await desk.opens(WorkerScreen, "W")
         await desk.press("y")
         await desk.until(lambda: "did not start" in desk.line("hints"))
@@ -518,7 +518,7 @@ async def test_leaving_stops_or_keeps_the_worker(key: str) -> None:
     """Asked before it is left, however often `q` is pressed, the console stops the worker with `s`,
     and lets it run on with `k`.
     """
-    async with a_list(armed=True, work=SLEEPER) as desk:
+    async with a_list(armed=True, worker_command=SLEEPER) as desk:
         pid = await desk.starts_worker()
         process = desk.queue.worker._process
         assert process is not None
@@ -556,7 +556,7 @@ async def test_what_changes_on_disk_is_shown(tmp_path: Path) -> None:
 
         new = put_file(tmp_path, a_task(99))
         await desk.until(lambda: tasks.total == 41)
-        warning = "! WARN queue.prom says pending 40, here 41"
+        warning = "! WARN queue.prom differs: pending 40, counted 41"
         await desk.until(lambda: warning in desk.line("figures"))
         new.unlink()
         await desk.until(lambda: tasks.total == 40)
@@ -570,13 +570,13 @@ async def test_what_changes_on_disk_is_shown(tmp_path: Path) -> None:
 async def test_a_place_that_comes_and_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A place that is not there is said in words; when it comes, so do its tasks, and again."""
     for module in ("index_sync", "folder_watch"):
-        monkeypatch.setattr(f"engine.live.{module}.RETRY", 0.1)
+        monkeypatch.setattr(f"engine.live.{module}.RETRY_SECONDS", 0.1)
     root = tmp_path / "spool"
     async with a_desk(disk_place(root), early=True) as desk:
-        tasks = desk.console.queue(1).list
+        tasks = desk.console.queue_screen(1).list
 
         async def is_missed() -> None:
-            await desk.until(lambda: "It is looked at again each second" in desk.text)
+            await desk.until(lambda: "Retried every second" in desk.text)
 
         await is_missed()
         await desk.press("j", "enter", "R", "space", "*", "tab")
@@ -588,7 +588,7 @@ async def test_a_place_that_comes_and_goes(tmp_path: Path, monkeypatch: pytest.M
         assert "1/1" not in tasks.render_line(0).text
         (tmp_path / "elsewhere").rename(root)
         await desk.until(lambda: "1/1" in tasks.render_line(0).text)
-        assert "It is looked at again" not in desk.text
+        assert "Retried every second" not in desk.text
 
 
 async def test_the_lock_is_watched() -> None:
@@ -649,23 +649,25 @@ async def test_any_size() -> None:
 async def test_every_key_is_pressed_here() -> None:
     """Whatever is on screen, no key brings the console down, and in OBSERVE none writes."""
     leaves = ("leave", "app.suspend_process")
-    pressed = [name for key in keys.on(keys.LIST) for name in key.keys if key.action not in leaves]
+    pressed = [
+        name for key in keys.keys_on(keys.LIST) for name in key.keys if key.action not in leaves
+    ]
     for tab in ("1", DEAD, "7"):
         async with a_list() as desk:
             for key in pressed:
-                before = desk.memory.moves
+                before = desk.memory.change_count
                 await desk.pilot.press(tab, key)
                 await desk.pilot.pause()
                 assert desk.console.is_running, key
                 await desk.pilot.press("escape")
-                assert desk.memory.moves == before, key
+                assert desk.memory.change_count == before, key
 
 
 def test_a_console_needs_no_place_on_disk(tmp_path: Path) -> None:
     """A console is made without looking at its places: what is wrong with one is shown in it."""
     place = Place(str(tmp_path / "none"), lambda: 1 / 0)  # type: ignore[arg-type, return-value]
 
-    assert a_console(place).queue(1).place is place
+    assert a_console(place).queue_screen(1).place is place
 
 
 async def test_ctrl_c_cancels_and_twice_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -675,19 +677,19 @@ async def test_ctrl_c_cancels_and_twice_leaves(monkeypatch: pytest.MonkeyPatch) 
     async with a_list() as desk:
         await desk.press("/", "x", "ctrl+c")
         assert desk.list.has_focus
-        assert not desk.queue.query_one(FilterLine).is_on
+        assert not desk.queue.query_one(FilterLine).is_visible
 
         await desk.press(DEAD)
         await desk.opens(PlanScreen, "R")
         await desk.opens(QueueScreen, "ctrl+c")
 
         await desk.press("ctrl+c")
-        assert "Ctrl-c again" in desk.line("hints")
+        assert "Ctrl+C again" in desk.line("hints")
         assert desk.console.return_code is None
         await desk.pilot.press("ctrl+c")
         await desk.until(lambda: desk.console.return_code == 0)
 
-    monkeypatch.setattr("tui.terminal.bandwidth.ANSWERED", 0.0)
+    monkeypatch.setattr("tui.terminal.bandwidth.ANSWER_SECONDS", 0.0)
     assert not desk.console.screen_stack
     desk.console._turn()
 

@@ -32,7 +32,7 @@ def test_the_controls_are_listed(whole: Whole, root: str, spooldeck: Run) -> Non
     assert "refused: registration period 2026-11-01" in rows[REDIRECT]
     assert "make every failed and parked job due now" in rows[RETRY]
     assert ORPHANS in rows
-    assert "it cannot be taken back" in ended.stdout
+    assert "it cannot be undone" in ended.stdout
 
     found = {each["name"]: each for each in told["controls"]}
     assert told["place"] == whole.path
@@ -44,7 +44,7 @@ def test_the_controls_are_listed(whole: Whole, root: str, spooldeck: Run) -> Non
     assert (found[RETRY]["now"], found[RETRY]["undoable"]) == (None, False)
 
     assert (without.returncode, without.stderr) == (0, "")
-    assert "nothing can be done here to the queue as a whole" in without.stdout
+    assert "this queue has no controls" in without.stdout
 
 
 def test_a_control_is_shown_then_applied(whole: Whole, spooldeck: Run) -> None:
@@ -54,7 +54,7 @@ def test_a_control_is_shown_then_applied(whole: Whole, spooldeck: Run) -> None:
     shown = spooldeck(*words, "--dry-run")
 
     assert (shown.returncode, shown.stderr) == (0, "")
-    assert "It is 1 (send) now, and would be 0 (pause: jobs wait)." in shown.stdout
+    assert "Now 1 (send), then 0 (pause: jobs wait)." in shown.stdout
     twin = f"control {PAUSE} --value 0 --reason 'mx7 is down' --apply 1"
     assert twin in shown.stdout.splitlines()[-1]
     assert whole.setting(PAUSE) == "1"

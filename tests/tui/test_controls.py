@@ -19,9 +19,9 @@ from tui.operations import control_lines as view
 from tui.operations.control_screen import ControlScreen
 from tui.operations.controls_screen import ControlsScreen
 from tui.overview.screen import OverviewScreen
-from tui.screens.base import Target
-from tui.session.place import Place, PlaceFigures
-from tui.terminal.plain_text import text_of
+from tui.screens.target import Target
+from tui.session.place import Place, WholeQueueFigures
+from tui.terminal.plain_text import screen_text
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ async def board(desk: Desk) -> ControlsScreen:
 async def planned(desk: Desk, name: str) -> ControlScreen:
     """The plan for a control, by Enter on its line, once its forecast was read."""
     await board(desk)
-    desk.picker.put_on(name)
+    desk.picker.select_key(name)
     await desk.press("enter")
     return await read(desk)
 
@@ -80,16 +80,16 @@ async def test_the_facts_and_each_control_on_a_line(whole: Whole) -> None:
         assert {look for _, look in rows[REDIRECT]} == {"dim"}
         assert "dim" not in {look for _, look in rows[PAUSE]}
 
-        desk.picker.put_on(REDIRECT)
+        desk.picker.select_key(REDIRECT)
         await desk.sees("no test mode until")
         await desk.press("enter")
         await desk.sees(f"{REDIRECT}: registration period 2026-11-01 to 2026-12-31")
         assert desk.console.screen is screen
 
-    def unreadable() -> PlaceFigures:
+    def unreadable() -> WholeQueueFigures:
         raise PermissionError(13, "Permission denied", whole.path)
 
-    async with a_desk(whole.place(facts=unreadable)) as desk:
+    async with a_desk(whole.place(queue_figures=unreadable)) as desk:
         await board(desk)
         await desk.sees("? Permission denied", PAUSE)
 
@@ -100,14 +100,14 @@ async def test_a_switch_is_set_and_the_journal_has_how_to_set_it_back(whole: Who
     """
     async with a_desk(whole.place(), size=(120, 40)) as desk:
         await planned(desk, PAUSE)
-        await desk.sees("It is 1 (send) now, and would be 0 (pause: jobs wait).")
+        await desk.sees("Now 1 (send), then 0 (pause: jobs wait).")
         await desk.sees(f"spooldeck --root /q.db control {PAUSE} --value 0 --apply 1")
-        await desk.sees(f"{PAUSE} can be set back to 1", f"y to do it: {PAUSE}")
+        await desk.sees(f"{PAUSE} can be set back to 1", f"y to apply {PAUSE}")
         await desk.press("tab", *"mx7", "enter", "y")
-        await desk.sees("paused: jobs wait", "done; Esc goes back")
+        await desk.sees("paused: jobs wait", "done: Esc closes")
         assert whole.setting(PAUSE) == "0"
         await desk.press("y")
-        await desk.sees("it was done")
+        await desk.sees("already done: Esc closes")
         await desk.opens(ControlsScreen, "escape")
         await desk.sees(f"{PAUSE}: paused: jobs wait", "0 (pause: jobs wait)")
         (told,) = await asyncio.to_thread(whole.journal.operations)
@@ -117,7 +117,7 @@ async def test_a_switch_is_set_and_the_journal_has_how_to_set_it_back(whole: Who
         await desk.sees(f"{PAUSE} 0", "no: set it back", "answer paused: jobs wait")
         await desk.sees(f"new control {PAUSE}, value 0, before 1")
         await desk.press("T")
-        await desk.sees(f"no plan: a control is set back by itself: {PAUSE} was 1 before")
+        await desk.sees(f"no plan: run the control to set it back: {PAUSE} was 1 before")
 
 
 async def test_p_pauses_from_the_queue(whole: Whole) -> None:
@@ -126,7 +126,7 @@ async def test_p_pauses_from_the_queue(whole: Whole) -> None:
     async with a_desk(whole.place()) as desk:
         await desk.press("P")
         await read(desk)
-        await desk.sees("It is 0 (pause: jobs wait) now, and would be 1 (send)")
+        await desk.sees("Now 0 (pause: jobs wait), then 1 (send)")
 
 
 async def test_a_value_is_typed_and_checked(whole: Whole) -> None:
@@ -138,14 +138,14 @@ async def test_a_value_is_typed_and_checked(whole: Whole) -> None:
         await desk.sees("mails an hour, 1 to")
         await desk.press("backspace", "backspace", "0", "enter")
         await desk.sees("mailMaxPerHour is '0', expected a whole number from 1 to")
-        assert "the same on the command line" not in text_of(desk.console.screen_stack[-2])
+        assert "command line" not in screen_text(desk.console.screen_stack[-2])
         await desk.press("backspace", "9", "enter")
-        await desk.sees("It is 60 now, and would be 9.", f"control {RATE} --value 9 --apply 1")
+        await desk.sees("Now 60, then 9.", f"control {RATE} --value 9 --apply 1")
 
         await read(desk)
         whole.settle(**{RATE: "7"})
         screen.action_yes()  # before the next look at the database
-        await desk.sees("changed since it was seen: 7 now")
+        await desk.sees("has changed: it is 7 now")
         assert whole.setting(RATE) == "7"
 
         await desk.opens(ControlsScreen, "escape")
@@ -163,13 +163,13 @@ async def test_a_control_that_cannot_be_set_back_asks_for_its_count(whole: Whole
     whole.fail_all()
     async with a_desk(whole.place()) as desk:
         await planned(desk, RETRY)
-        await desk.sees("it cannot be taken back.", f"type 2 to do it: {RETRY}: [ _ ]")
+        await desk.sees("it cannot be undone.", f"type 2 to apply {RETRY}: [ _ ]")
         await desk.press("y")
-        await desk.sees("this plan asks for its count: type 2")
+        await desk.sees("type the count to confirm: 2")
         assert whole.sql("SELECT DISTINCT attempts FROM mail_queue") == [(9,)]
         await desk.press("2")
         await desk.sees("2 jobs failed or parked: due now")
-        inspector = desk.console.here.inspector
+        inspector = desk.console.current_session.inspector
         await desk.until(lambda: not inspector.latest.counts.get(State.DEAD))
 
 
@@ -179,7 +179,7 @@ class Flushing(MemoryStore):
     controls: Mapping[str, Control] = {
         "flush": Control(
             *("send what waits", "a folder", "how"),
-            foretells=True,
+            has_forecast=True,
             choices=(("", "once"), ("twice", "two times")),
         )
     }
@@ -215,7 +215,7 @@ async def test_where_nothing_pauses_the_key_is_grey_and_says_so() -> None:
         await desk.until(lambda: first.inspector.controls)
         assert "pause_queue" in first._grey() - first.without()
         await desk.press("P")
-        await desk.sees("nothing here pauses the whole queue")
+        await desk.sees("this queue cannot be paused")
 
         desk.console.goto(Target(keys.LIST, place=2))
         await desk.until(lambda: queue_of(desk.console) is not first)
@@ -227,7 +227,7 @@ async def test_where_nothing_pauses_the_key_is_grey_and_says_so() -> None:
     ("kind", "said"),
     [
         (Flushing, ("in is flushed", "[31mred")),
-        (Refusing, ("not done, as the store says", "locked", "it was not done")),
+        (Refusing, ("not done (from the store)", "locked", "not done: reason above")),
     ],
 )
 async def test_a_target_is_asked_for_and_the_store_foretells(
@@ -238,15 +238,15 @@ async def test_a_target_is_asked_for_and_the_store_foretells(
     """
     async with a_desk(flushing(kind)) as desk:
         screen = await planned(desk, "flush")
-        await desk.sees("Enter answers")
-        assert "the same on the command line" not in text_of(screen)
+        await desk.sees("Enter confirms")
+        assert "command line" not in screen_text(screen)
         await desk.press(*"in", "enter")
         await desk.sees("in would be flushed", "[31mred")
         await desk.press("space")
         await desk.sees("--target in --value twice --apply 2")
         await desk.until(lambda: screen._foretold is not None)
         await read(desk)
-        await desk.sees("type 2 to do it")
+        await desk.sees("type 2 to apply flush")
         await desk.press("2")
         await desk.sees(*said)
         assert "\x1b" not in desk.page
@@ -263,7 +263,7 @@ async def test_a_warning_is_an_alert_that_leads_here(whole: Whole) -> None:
         await desk.sees("! cron was silent for 3 min", "tokens 3 of 5")
         whole.facts = whole.facts._replace(warnings=())
         await desk.until(lambda: "cron" not in desk.page)
-        await desk.until(lambda: not desk.console.lives[0].alerts)
+        await desk.until(lambda: not desk.console.sessions[0].alerts)
 
 
 async def test_c_on_the_overview_is_for_the_queue_under_the_cursor(whole: Whole) -> None:
@@ -279,7 +279,7 @@ async def test_c_on_the_overview_is_for_the_queue_under_the_cursor(whole: Whole)
 def test_problems_are_listed_as_targets() -> None:
     """Where a control has a target, the problems of the queue are listed with their reasons."""
     problems = [Problem(f"data/m{number}", "nothing leads to it") for number in range(12)]
-    said = ["".join(text for text, _ in line) for line in view.targets(problems, 80)]
+    said = ["".join(text for text, _ in line) for line in view.target_lines(problems, 80)]
     assert "data/m0  nothing leads to it" in said[2]
-    assert said[-1] == "  ... and 3 more"
-    assert view.targets([], 80) == []
+    assert said[-1] == "  +3 more"
+    assert view.target_lines([], 80) == []

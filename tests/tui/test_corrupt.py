@@ -12,7 +12,7 @@ from tests.tui.queues import Run, store_at
 from tui.cli.setup.setup import Setup
 
 TASK = Task("20261120T094115Z-job-00000001", "job", State.PENDING, 1_795_170_000.0)
-FILE = task_format.render(task_format.new_record(TASK))
+FILE = task_format.render_task(task_format.new_record(TASK))
 REASON = "no newline at its end: a write was interrupted"
 
 
@@ -28,8 +28,8 @@ def test_quarantined_files_are_listed_and_put_back(root: str, spooldeck: Run) ->
     (pending / f"{TASK.id}.task").write_bytes(FILE[:50])
     with store_at(root, in_a_minute) as store:
         list(store.take(in_a_minute(), "me", 1))
-        store.set_aside()
-        (found,) = store.corrupt()
+        store.quarantine_broken()
+        (found,) = store.list_quarantined()
     corrupt = ("--root", root, "queue", "corrupt")
     listed = spooldeck(*corrupt, "list")
     broken = spooldeck(*corrupt, "put-back", found.name, "../../pending/x", "--", "-x")
@@ -44,29 +44,29 @@ def test_quarantined_files_are_listed_and_put_back(root: str, spooldeck: Run) ->
     assert (broken.returncode, broken.stdout, broken.stderr.count("\n")) == (1, "", 3)
     assert broken.stderr.startswith(f"spooldeck: {found.name}: not put back: {REASON}\n")
     assert (mended.returncode, mended.stderr) == (0, "")
-    assert mended.stdout == f"{found.name} is back as pending/{TASK.id}.task\n"
+    assert mended.stdout == f"{found.name} put back as pending/{TASK.id}.task\n"
     assert [path.name for path in pending.iterdir()] == [f"{TASK.id}.task"]
     assert (empty.returncode, empty.stdout, empty.stderr) == (0, "", "")
 
 
 def test_a_worker_logs_and_counts_quarantined_files(root: str) -> None:
     """Each file is one warning in the log and one in `corrupt_total`, but none in `queue.prom`."""
-    loaded = queue_config.load(None, {})
-    setup = Setup(loaded, queue_config.queue_for(loaded, root, {}))
+    loaded = queue_config.load_config(None, {})
+    setup = Setup(loaded, queue_config.queue_settings_for(loaded, root, {}))
     Path(root, "queue", "pending", "0\x1b.task").symlink_to("/etc/shadow")
     Path(root, "queue", "pending", "1.task").mkdir()
 
     with store_at(root, in_a_minute) as store:
-        services = setup.services(store)
+        services = setup.worker_services(store)
         for _ in range(2):
             list(store.take(in_a_minute(), "me", 1))
-            services.tidy()
+            services.quarantine()
             services.publish()
 
     lines = Path(setup.log_path).read_text().splitlines()
     assert [line.partition(" [WARN] ")[2].partition(";")[0] for line in lines] == [
-        r"Left out: pending/0\x1b.task: not named like a task: expected ID.task",
-        "Left out: pending/1.task: a folder, not a task file",
+        r"Skipped: pending/0\x1b.task: not named like a task: expected ID.task",
+        "Skipped: pending/1.task: a folder, not a task file",
     ]
     assert setup.counters().read("corrupt_total") == 1
     assert "corrupt" not in Path(setup.queue.queue_metrics).read_text()

@@ -24,8 +24,9 @@ SECRET = "SECRET-4711"
 
 PLANTED = f"""
 import sys, threading
-from engine.locks import queue_lock as locks
-from tui.cli.setup import setup as wiring; from tui.cli import main
+from engine.locks import queue_lock
+from tui.cli import main
+from tui.cli.setup.setup import Setup
 from tui.queue.screen import QueueScreen
 
 def boom(*_, **__):
@@ -48,9 +49,9 @@ sys.exit(main(["--open", "queue", sys.argv[1]]))
 PLANTS = {
     "a key": ("QueueScreen.action_reread = boom", "tui/"),
     "a callback": ("QueueScreen.action_reread = later", "<string>:"),
-    "a worker": ("locks.examine = boom", "tui/cli/setup/setup.py:"),
-    "a thread": ("locks.examine = beside", "<string>:"),
-    "the mirror": ("wiring.Setup.open = boom", "tui/cli/setup/places.py:"),
+    "a worker": ("queue_lock.examine_lock = boom", "tui/cli/setup/setup.py:"),
+    "a thread": ("queue_lock.examine_lock = beside", "<string>:"),
+    "the index sync": ("Setup.open_nftban = boom", "tui/cli/setup/places.py:"),
     "the terminal": (
         "import tui.terminal.driver; tui.terminal.driver.Terminal.start_application_mode = boom",
         "<string>:",
@@ -80,13 +81,15 @@ def test_a_crash_anywhere(spool: str, tmp_path: Path, place: str) -> None:
     told = {"TERM": "xterm", "XDG_STATE_HOME": str(tmp_path), **UTF8}
     with Terminal(argv, told) as terminal:
         if "reread" in plant:
-            terminal.shows("scope if you act now: row")
+            terminal.shows("acts on: row")
             terminal.send("r")
         assert terminal.end() == crash_report.EX_SOFTWARE
         assert terminal.restored
         said = terminal.said.decode()
 
-    line = re.search(r"spooldeck: the console has failed: (.*); report, .*: (.*)\r\n", said)
+    line = re.search(
+        r"spooldeck: console crashed: (.*); report \(without task data\): (.*)\r\n", said
+    )
     assert line, said
     text = Path(line[2]).read_text()
     assert line[1].startswith(f"RuntimeError at {where}")
@@ -107,7 +110,7 @@ def report_of(
     try:
         act()
     except BaseException as error:
-        made = crash_report.report(error, environ or {}, NOW)
+        made = crash_report.make_report(error, environ or {}, NOW)
         assert SECRET not in made.text + made.headline
         return made
     raise AssertionError("it did not fail")
@@ -148,7 +151,7 @@ def test_a_report_has_versions_terminal_and_lines_of_code() -> None:
     text, recursion = report_of(fail).text, report_of(deeper).text
     assert [text.count(name) for name in ("ExceptionGroup", "ValueError", "LookupError")] == [1] * 3
     assert "more ..." in recursion
-    assert len(recursion.splitlines()) < crash_report.FRAMES + 30
+    assert len(recursion.splitlines()) < crash_report.MAX_FRAMES + 30
 
 
 @pytest.mark.parametrize(
@@ -165,7 +168,7 @@ def test_where_it_is_kept(tmp_path: Path, environ: Mapping[str, str], folder: st
     """In the state folder of the user; where that cannot be written, in the temporary folder."""
     told = {key: value.format(tmp_path) for key, value in environ.items()}
 
-    path = Path(crash_report.keep("text", told, NOW, 4711))
+    path = Path(crash_report.save_report("text", told, NOW, 4711))
 
     try:
         assert path.read_text() == "text"
@@ -185,12 +188,12 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     (tmp_path / "spooldeck").mkdir()
     (tmp_path / "spooldeck/crash-20261120T094208Z-1.txt").symlink_to(tmp_path / "planted")
 
-    kept = [Path(crash_report.keep("text", {"XDG_STATE_HOME": str(tmp_path)}, NOW, 1))]
+    kept = [Path(crash_report.save_report("text", {"XDG_STATE_HOME": str(tmp_path)}, NOW, 1))]
     if os.geteuid() == 0:
         home = tmp_path / "home"
         home.mkdir()
         os.chown(home, 65534, 65534)
-        kept.append(Path(crash_report.keep("text", {"HOME": str(home)}, NOW, 1)))
+        kept.append(Path(crash_report.save_report("text", {"HOME": str(home)}, NOW, 1)))
         assert not list(home.iterdir())
 
     assert not any(path.is_relative_to(tmp_path) for path in kept)

@@ -69,13 +69,13 @@ def test_a_healthy_place_is_ok(place: Path, doctor: Doctor) -> None:
     assert set(found.values()) == {"ok"}
     assert code == (0 if disk in ("ok", "?") else 1)
     assert tree(place) == before
-    assert len([line for line in lines if "mend:" in line]) == (disk == "warn")
+    assert len([line for line in lines if "fix:" in line]) == (disk == "warn")
 
     nothing = place.parent / "nothing"
     code, lines = doctor(path=nothing)
     assert code == 1
     assert lines[0].startswith(f"bad   tasks     {nothing}: no queue")
-    assert f"mend: spooldeck init {nothing}" in "\n".join(lines)
+    assert f"fix: spooldeck init {nothing}" in "\n".join(lines)
     assert not nothing.exists()
 
 
@@ -86,7 +86,7 @@ def test_the_command_below_a_finding_mends_it(place: Path, doctor: Doctor) -> No
     at = next(number for number, line in enumerate(lines) if line.startswith("bad"))
     assert code == 1
     assert f"{place}/queue/pending: mode 777" in lines[at]
-    subprocess.run(lines[at + 1].partition("mend: ")[2].split(), check=True)
+    subprocess.run(lines[at + 1].partition("fix: ")[2].split(), check=True)
     assert all_grades(doctor()[1])["modes"] == {"ok"}
 
 
@@ -124,18 +124,18 @@ def test_doctor_changes_nothing(
     assert code == 1
     assert tree(place) == before
     wrong = {check for check, found in all_grades(lines).items() if found & {"warn", "bad"}}
-    assert {"folders", "lock", "desk", "broken", "handlers", "kinds", "worker"} <= wrong
+    assert {"folders", "lock", "staging", "broken", "handlers", "kinds", "worker"} <= wrong
 
 
 NEEDS = {
     "run": {"owners", "lock", "litter", "worker", "beside"},
     "metrics": {"folders", "modes", "owners", "litter", "worker", "beside"},
-    "queue/dlq": {"owners", "desk", "broken", "clock", "kinds", "dead", "worker"},
-    "queue/.spooldeck": {"modes", "owners", "litter", "desk", "corrupt", "broken", "clock"}
+    "queue/dlq": {"owners", "staging", "broken", "clock", "kinds", "dead", "worker"},
+    "queue/.spooldeck": {"modes", "owners", "litter", "staging", "corrupt", "broken", "clock"}
     | {"mail", "kinds", "dead", "worker", "beside"},
     "queue": {"folders", "modes", "owners", "nesting", "devices", "disk", "room", "litter"}
-    | {"mail", "desk", "corrupt", "broken", "clock", "kinds", "dead", "worker", "beside"},
-    "queue/pending/*.task": {"tasks", "desk", "broken", "clock", "kinds", "dead", "worker"},
+    | {"mail", "staging", "corrupt", "broken", "clock", "kinds", "dead", "worker", "beside"},
+    "queue/pending/*.task": {"tasks", "staging", "broken", "clock", "kinds", "dead", "worker"},
 }
 """The checks that need to read each path; `tasks` is bad if a whole folder is hidden."""
 
@@ -166,11 +166,11 @@ def test_no_check_of_a_hidden_path_is_ok(place: Path) -> None:
         first, mend = looked.stdout.splitlines()[:2]
         if hidden in ("queue", "queue/dlq", "queue/.spooldeck"):
             assert first.startswith(f"bad   tasks     {place}/queue/")
-            assert first.endswith(": hidden from us")
-            assert mend.split(maxsplit=1) == ["mend:", sudo]
+            assert first.endswith(": permission denied")
+            assert mend.split(maxsplit=1) == ["fix:", sudo]
         if hidden.endswith(".task"):
             assert found["rights"] == {"?"}
-            assert f"mend: {sudo}" in looked.stdout
+            assert f"fix: {sudo}" in looked.stdout
 
 
 @as_root
@@ -188,7 +188,7 @@ def test_facts_of_another_user_are_unknown(place: Path) -> None:
         looked = as_user(NOBODY, "--config", str(config), "doctor", str(place))
 
     assert grades(looked.stdout)["handlers"] == "?", looked.stdout + looked.stderr
-    assert "?     lock      flock ? held, but by whom is hidden from us" in looked.stdout
+    assert "?     lock      flock ? held; the process is not visible from here" in looked.stdout
 
 
 @pytest.fixture
@@ -251,9 +251,9 @@ def test_a_disk_needs_a_journal(
     assert "is on ext4 (/dev/loop" in seen.stdout
     assert said in seen.stdout
     assert mend in seen.stdout
-    assert ("mend:" in seen.stdout) == bool(mend)
+    assert ("fix:" in seen.stdout) == bool(mend)
     if not journal:
-        tune = f"{DOCTOR} | sed -n 's/.*mend: \\(tune2fs.*\\)/\\1/p' | sh >/dev/null"
+        tune = f"{DOCTOR} | sed -n 's/.*fix: \\(tune2fs.*\\)/\\1/p' | sh >/dev/null"
         again = f"cd /; umount /mnt; mount -o loop {tmp_path / 'disk'} /mnt; "
         mended = on_a_disk(f"{mount}{tune}; {again}{DOCTOR}")
         assert mended.returncode == 0, mended.stdout + mended.stderr
@@ -265,11 +265,11 @@ OVERLAY = (
 )
 SMALL = f"mount -t tmpfs -o {{}} none /mnt; {INIT}"
 DISKS = {
-    "tmpfs": (MEMORY + INIT, "disk", "warn", "all tasks are gone at a restart"),
+    "tmpfs": (MEMORY + INIT, "disk", "warn", "a reboot deletes all tasks"),
     "overlay": (MEMORY + OVERLAY, "disk", "warn", "a container's layer"),
     "two disks": (
         MEMORY + INIT + "mount -t tmpfs none /mnt/data/queue/work; ",
-        *("devices", "bad", "/mnt/data/queue/work lies on another file system"),
+        *("devices", "bad", "/mnt/data/queue/work is on another file system"),
     ),
     "no space": (
         SMALL.format("size=1m"),
@@ -297,7 +297,7 @@ def test_disks_that_lose_or_refuse_tasks(on_a_disk: OnDisk, disk: str) -> None:
 
 MAIL = {
     "{method: curl}": "no relay: mail.relay.host (NFTBAN_SMTP_HOST) is not set",
-    "{method: memory}": "each mail is lost with the process that sends it",
+    "{method: memory}": "each mail is lost when the sending process ends",
     "{recipient: a b}": "mail.recipient: ",
     "{sender: a b}": "mail.sender: ",
     "{programs: {msmtp: /nonexistent}}": "mail.programs.msmtp: /nonexistent: no such program",
@@ -324,6 +324,6 @@ def test_mail_settings_that_cannot_send_are_a_warning(place: Path, doctor: Docto
         _, lines = doctor(relay)
         (at,) = [at for at, line in enumerate(lines) if "password_file" in line]
         assert why in lines[at]
-        assert f"mend: {mend}" in lines[at + 1]
+        assert f"fix: {mend}" in lines[at + 1]
     file.write_text("secret\n")
     assert not any("password_file" in line for line in doctor(relay)[1])

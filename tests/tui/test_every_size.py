@@ -21,7 +21,7 @@ from tui.widgets.picker import Picker
 SIZES = ((200, 60), (120, 40), (80, 24), (60, 15), (40, 12), (20, 5), (1, 1))
 """Columns and lines; below 40 columns only nothing may be drawn over the edge."""
 
-SCREENS = SHOTS | {"edit": Shot((*QUEUE, "E", "see nothing is changed yet"), armed=True)}
+SCREENS = SHOTS | {"edit": Shot((*QUEUE, "E", "see no changes yet"), armed=True)}
 CUT = {"help", "locks", "problems", "task-attempts"}
 """Those with a line that is cut at the edge of a terminal with less than 80 columns."""
 QUICK = {"plan", "lock", "control", "suspend", "test-mail", "locks", "transports"}
@@ -66,7 +66,7 @@ async def test_every_screen_fits_every_size(days: dict[bool, Path], name: str) -
             if (
                 isinstance(console.screen, ConfirmScreen)
                 and width >= 40
-                and console.screen.settled() == ""
+                and console.screen.why_not_applicable() == ""
             ):
                 word = console.screen.query_one("#word", Lines)
                 assert word.region.bottom <= height

@@ -16,16 +16,21 @@ from hypothesis import strategies as st
 from engine.model import State
 from tests.tui.spools import NOW, a_task
 from tui.format import task_row
-from tui.format.export import Export, ExportRefused, ExportTable, bad_path, usual_path
-from tui.terminal.clipboard import CAP, CAP_NAME, TooLong, sequence
+from tui.format.export import Export, ExportRefused, ExportTable, default_path, path_error
+from tui.terminal.clipboard import (
+    DEFAULT_LIMIT_BYTES,
+    LIMIT_VARIABLE,
+    ClipboardTooLong,
+    osc52_sequence,
+)
 
-ROWS = [task_row.row(a_task(number, State.DEAD), "dlq") for number in range(3)]
+ROWS = [task_row.task_row(a_task(number, State.DEAD), "dlq") for number in range(3)]
 
 
 def exported(path: Path) -> None:
     """Export all rows into a file."""
-    file = Export(str(path), task_row.FIELDS)
-    assert file.take(ROWS[:2], 2, 3) and file.take(ROWS[2:], 3, 3)
+    file = Export(str(path), task_row.ROW_FIELDS)
+    assert file.write_rows(ROWS[:2], 2, 3) and file.write_rows(ROWS[2:], 3, 3)
     file.finish()
 
 
@@ -53,10 +58,10 @@ def test_no_cell_is_a_formula() -> None:
 
 def test_a_stopped_export_leaves_nothing(tmp_path: Path) -> None:
     """Esc in the middle: the next rows are refused, and there is no file."""
-    file = Export(str(tmp_path / "out.csv"), task_row.FIELDS)
-    assert file.take(ROWS[:1], 1, 3)
-    file.stopped = True
-    assert not file.take(ROWS[1:2], 2, 3)
+    file = Export(str(tmp_path / "out.csv"), task_row.ROW_FIELDS)
+    assert file.write_rows(ROWS[:1], 1, 3)
+    file.is_stopped = True
+    assert not file.write_rows(ROWS[1:2], 2, 3)
     assert not list(tmp_path.iterdir())
 
 
@@ -64,11 +69,11 @@ def test_no_file_is_written_over(tmp_path: Path) -> None:
     """A file that is there stays as it is, whether it was there before or came meanwhile."""
     path = tmp_path / "out.csv"
     path.write_text("mine")
-    with pytest.raises(ExportRefused, match="is there already"):
-        Export(str(path), task_row.FIELDS).take(ROWS, 3, 3)
+    with pytest.raises(ExportRefused, match="exists already"):
+        Export(str(path), task_row.ROW_FIELDS).write_rows(ROWS, 3, 3)
     path.unlink()
-    file = Export(str(path), task_row.FIELDS)
-    file.take(ROWS, 3, 3)
+    file = Export(str(path), task_row.ROW_FIELDS)
+    file.write_rows(ROWS, 3, 3)
     path.write_text("mine, later")
     with pytest.raises(ExportRefused):
         file.finish()
@@ -77,21 +82,21 @@ def test_no_file_is_written_over(tmp_path: Path) -> None:
 
 def test_paths(tmp_path: Path) -> None:
     """A wrong path is refused while it is typed, a missing folder or home when it is opened."""
-    sheet = ExportTable("dlq /x", task_row.FIELDS, lambda take: NotImplemented)
-    assert usual_path(sheet, NOW) == "spooldeck-dlq--x-20261120T094208Z.csv"
-    assert bad_path(usual_path(sheet, NOW)) == ""
-    assert all("expected" in bad_path(path) for path in (" ", "tasks.xlsx", "a\0.csv"))
+    sheet = ExportTable("dlq /x", task_row.ROW_FIELDS, lambda take: NotImplemented)
+    assert default_path(sheet, NOW) == "spooldeck-dlq--x-20261120T094208Z.csv"
+    assert path_error(default_path(sheet, NOW)) == ""
+    assert all("expected" in path_error(path) for path in (" ", "tasks.xlsx", "a\0.csv"))
     missing = (f"{tmp_path}/nowhere/out.csv", "No such file or directory")
     for path, why in (missing, ("~nosuchuser/out.csv", "~nosuchuser")):
         with pytest.raises(ExportRefused, match=why):
-            Export(path, task_row.FIELDS).take(ROWS, 3, 3)
+            Export(path, task_row.ROW_FIELDS).write_rows(ROWS, 3, 3)
     exported(tmp_path / ".csv")
     assert (tmp_path / ".csv").read_text().startswith("id,")
 
 
 def test_what_has_no_age_is_null() -> None:
     """A task of unknown creation has none for a program either."""
-    told = task_row.row(replace(a_task(1), created=0.0), "pending")
+    told = task_row.task_row(replace(a_task(1), created=0.0), "pending")
     assert told["created"] is None
     assert task_row.csv_lines([told], ["id", "created"]).strip().endswith(",")
 
@@ -99,7 +104,7 @@ def test_what_has_no_age_is_null() -> None:
 @given(st.text(max_size=500))
 def test_a_copy_is_sent_to_the_terminal_encoded(text: str) -> None:
     """The sequence holds the text in base64, and no control character besides its own frame."""
-    told = sequence(text, {})
+    told = osc52_sequence(text, {})
     match = re.fullmatch(r"\x1b\]52;c;([A-Za-z0-9+/=]*)\x07", told)
     assert match is not None
     assert base64.b64decode(match[1]) == text.encode("utf-8", "replace")
@@ -107,15 +112,19 @@ def test_a_copy_is_sent_to_the_terminal_encoded(text: str) -> None:
 
 def test_a_copy_inside_tmux_is_sent_twice() -> None:
     """tmux gets it for its own clipboard, and to be handed on with each escape doubled."""
-    plain, told = sequence("abc", {}), sequence("abc", {"TMUX": "/tmp/tmux-0/default,1,0"})
+    plain, told = (
+        osc52_sequence("abc", {}),
+        osc52_sequence("abc", {"TMUX": "/tmp/tmux-0/default,1,0"}),
+    )
     assert told == plain + "\x1bPtmux;" + plain.replace("\x1b", "\x1b\x1b") + "\x1b\\"
 
 
 @pytest.mark.parametrize(
-    ("said", "longest"), [("", CAP // 4 * 3), ("400", 300), ("a lot", CAP // 4 * 3)]
+    ("said", "longest"),
+    [("", DEFAULT_LIMIT_BYTES // 4 * 3), ("400", 300), ("a lot", DEFAULT_LIMIT_BYTES // 4 * 3)],
 )
 def test_a_copy_beyond_the_cap_is_refused(said: str, longest: int) -> None:
     """A copy that a terminal would cut is not sent; the cap can be configured."""
-    assert sequence("a" * (longest // 3 * 3), {CAP_NAME: said})
-    with pytest.raises(TooLong, match=CAP_NAME):
-        sequence("a" * (longest + 3), {CAP_NAME: said})
+    assert osc52_sequence("a" * (longest // 3 * 3), {LIMIT_VARIABLE: said})
+    with pytest.raises(ClipboardTooLong, match=LIMIT_VARIABLE):
+        osc52_sequence("a" * (longest + 3), {LIMIT_VARIABLE: said})

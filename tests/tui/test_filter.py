@@ -1,4 +1,4 @@
-"""Filtering: on the screen while it is typed, and the same on the command line."""
+"""Filtering: on the screen while it is typed, and command line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from engine.index.filter_language import parse
+from engine.index.filter_language import parse_filter
 from engine.index.schema import Query
 from engine.model import State
 from tests.tui.desks import Desk, a_desk, clock_of
@@ -122,7 +122,7 @@ async def test_words_stay_as_they_were_typed(tmp_path: Path) -> None:
         assert desk.filter.words == "  CODE=550   "
         await desk.press("escape")
         await desk.left(12)
-        assert not desk.filter.is_on
+        assert not desk.filter.is_visible
 
         await desk.press("slash")
         await desk.types("age>1d")
@@ -141,7 +141,7 @@ async def test_an_order_goes_with_a_filter() -> None:
         tasks = task_list(desk.console)
         await desk.until(lambda: tasks.loaded and tasks.total == 5)
 
-        ids = [tasks.held(0, 4)[at] for at in range(5)]
+        ids = [tasks.held_ids(0, 4)[at] for at in range(5)]
         assert [memory.tasks["", id].attempts for id in ids] == [8, 7, 6, 5, 4]
 
 
@@ -156,7 +156,7 @@ async def test_the_command_line_finds_the_same(tmp_path: Path, spooldeck: Run) -
     async with filtering(tmp_path) as desk:
         inspector = queue_of(desk.console).inspector
         for text in FILTERS:
-            query = Query(filter=parse(text, inspector.states, NOW))
+            query = Query(filter=parse_filter(text, inspector.states, NOW))
             shown[text] = [task.id for task in (await inspector.window(query, 0, 100)).tasks]
 
     listed = partial(spooldeck, "--root", tmp_path, "queue", "list", "--json", "--filter")

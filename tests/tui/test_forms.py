@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from engine.model import Edge, Edges, State, Task
 from engine.operations import plans, undo
 from engine.operations.journal import Intent, Journal, Who
-from engine.replay.settings import RemainderPolicy, ReplayPace, Stops
+from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules
 from engine.store import Unavailable
 from engine.stores.kannader.store import EDGES as OF_MAILS
 from engine.stores.memory import MemoryStore
@@ -24,9 +24,9 @@ from tests.tui.desks import Desk, a_desk
 from tests.tui.spools import NOW, Clock, a_memory, a_place, a_task, some_tasks
 from tui.plan import pace_lines as pace_view
 from tui.plan.edit_form import EditScreen
-from tui.plan.edit_lines import FIELDS, offered, understood
+from tui.plan.edit_lines import FIELDS, editable_fields, parse_fields
 from tui.plan.pace_form import PaceScreen
-from tui.plan.pace_lines import ALL, OFF, form_of, pace_of
+from tui.plan.pace_lines import ALL_FIELDS, OFF, form_from_pace, pace_from_form
 from tui.plan.screen import PlanScreen
 from tui.widgets.text_input import Words
 
@@ -52,7 +52,7 @@ def test_the_fields_of_the_edge_are_offered(
     edges: Edges, names: tuple[str, ...], state: State
 ) -> None:
     """Where a task waits and where it is held, the form has the fields of the edge, and no more."""
-    assert offered(edges[state, state]) == names
+    assert editable_fields(edges[state, state]) == names
 
 
 UNDERSTOOD: tuple[tuple[Task | None, Edge, dict[str, str], Mapping[str, object]], ...] = (
@@ -83,15 +83,15 @@ def test_only_changes_are_handed_on(
     """An empty field, or one that has the former value, changes nothing; a recipient is stored as
     it is typed.
     """
-    wanted = understood(task, edge, typed, NOW)
-    assert (wanted.values, wanted.wrong) == (values, "")
+    wanted = parse_fields(task, edge, typed, NOW)
+    assert (wanted.values, wanted.error) == (values, "")
     if "destination" in typed:
-        said = wanted.said["destination"]
-        assert said.startswith("as it will" if values else ("as it is", "empty"))
+        said = wanted.previews["destination"]
+        assert said.startswith("stored as" if values else ("unchanged", "empty: unchanged"))
 
 
-NO_DESCRIPTION = "this queue keeps no description of its own"
-NO_RECIPIENT = "this queue keeps no recipient that could be changed"
+NO_DESCRIPTION = "this queue has no description field"
+NO_RECIPIENT = "this queue has no recipient field"
 
 
 @pytest.mark.parametrize(
@@ -115,20 +115,20 @@ def test_a_wrong_value_is_refused_with_the_reason(
     """What the store would refuse is refused while it is typed: a field that it does not keep, a
     time that is none or too far away, and no recipient.
     """
-    found = understood(task, edge, typed, NOW)
-    assert found.wrong
-    assert wrong in found.wrong
+    found = parse_fields(task, edge, typed, NOW)
+    assert found.error
+    assert wrong in found.error
 
 
 def test_it_says_how_a_value_would_be_stored() -> None:
     """A text that a spool folds is shown folded, a time as the moment it is."""
-    wanted = understood(TASK, CONTRACT, {"description": "Rück #2", "due": "-1h"}, NOW)
-    assert wanted.said == {
-        "description": "a spool stores: R_ck _2",
-        "due": "08:42:08Z (1h00m ago), so at once",
+    wanted = parse_fields(TASK, CONTRACT, {"description": "Rück #2", "due": "-1h"}, NOW)
+    assert wanted.previews == {
+        "description": "stored as: R_ck _2",
+        "due": "08:42:08Z (1h00m ago), so now",
     }
-    beside = understood(TASK, JOBS, {"description": "x", "due": "now"}, NOW)
-    assert beside.said == {"due": "09:42:08Z (just now), so at once"}
+    beside = parse_fields(TASK, JOBS, {"description": "x", "due": "now"}, NOW)
+    assert beside.previews == {"due": "09:42:08Z (just now), so now"}
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -141,14 +141,14 @@ def test_the_rest_of_an_interrupted_edit_is_done_or_refused(
     """
     store, journal = MemoryStore(), Journal(f"{tmp_path}/journal")
     store.swap(None, MAIL)
-    (seen,) = (found for found in store.look() if isinstance(found, Task))
-    plan = plans.freeze("edit", [seen], NOW)._replace(values={name: value})
+    (seen,) = (found for found in store.scan() if isinstance(found, Task))
+    plan = plans.freeze_plan("edit", [seen], NOW)._replace(values={name: value})
     journal.begin(Intent("edit", Who("ana"), values=plan.values), plan).close()
     (operation,) = journal.operations()
     try:
-        values = undo.rest(store, journal, operation, NOW).values
+        values = undo.plan_rest(store, journal, operation, NOW).values
     except Unavailable as refused:
-        assert "it can only be dropped" in str(refused)
+        assert "abandon the operation" in str(refused)
         assert "@" in str(value) or isinstance(value, float) is not (name == "due")
     else:
         assert values == {name: value}
@@ -177,15 +177,15 @@ def fields(desk: Desk) -> list[str | None]:
 async def test_both_fields_are_answered_by_enter() -> None:
     """Tab goes to the other field; Enter hands both on, and nothing while something is wrong."""
     async with edit_form() as (desk, answers):
-        await desk.sees(f"edit {TASK.id}", "nothing is changed yet", "it stays 09:52:08Z (in 10m)")
+        await desk.sees(f"edit {TASK.id}", "no changes yet", "unchanged, 09:52:08Z (in 10m)")
         await desk.press("enter", "!")
-        await desk.sees("a spool stores: Daily report_")
+        await desk.sees("stored as: Daily report_")
         await desk.press("tab", *"14", "enter")
         await desk.sees("expected a time to come")
         assert answers == []
         assert isinstance(desk.console.screen, EditScreen)
         await desk.types(":00")
-        await desk.sees("14:00:00Z (in 4h17m)", "Enter on to the plan")
+        await desk.sees("14:00:00Z (in 4h17m)", "Enter plan")
         await desk.press("enter")
         await desk.until(lambda: answers)
         assert answers == [{"description": "Daily report!", "due": MIDNIGHT + 14 * 3600}]
@@ -195,7 +195,7 @@ async def test_both_fields_are_answered_by_enter() -> None:
 async def test_it_is_closed_without_an_answer(key: str) -> None:
     """Esc and Ctrl-c leave the form, and not the console."""
     async with edit_form(None) as (desk, answers):
-        await desk.sees("edit several tasks", "each keeps its own")
+        await desk.sees("edit several tasks", "empty: unchanged")
         await desk.press("x", key)
         await desk.until(lambda: answers)
         assert answers == [None]
@@ -216,7 +216,7 @@ async def test_the_form_has_the_fields_that_the_store_keeps(
     """A mail can be given another recipient, a job another due time; there is no other field."""
     async with edit_form(task, edge) as (desk, answers):
         await desk.types(typed)
-        await desk.sees("Enter on to the plan")
+        await desk.sees("Enter plan")
         assert fields(desk) == names
         await desk.press("enter")
         await desk.until(lambda: answers)
@@ -243,22 +243,22 @@ async def test_the_plan_of_an_edit_warns_as_the_store_does() -> None:
 
 PACES = (
     ReplayPace(),
-    ReplayPace(None, (0, 0), 5.0, Stops(None, None, 20, None, RemainderPolicy.HOLD)),
-    ReplayPace(0.25, (3, 30), 600.0, Stops(5, 0.5, 7, 900)),
+    ReplayPace(None, (0, 0), 5.0, StopRules(None, None, 20, None, RemainderPolicy.HOLD)),
+    ReplayPace(0.25, (3, 30), 600.0, StopRules(5, 0.5, 7, 900)),
 )
 
 
 def test_an_untouched_form_has_the_pace_it_was_made_of() -> None:
     """A form as it opens is right, and has the pace that it was made of."""
     for pace in PACES:
-        assert form_of(pace).wrong == ("", "")
-        assert pace_of(form_of(pace), pace) == pace
+        assert form_from_pace(pace).first_error == ("", "")
+        assert pace_from_form(form_from_pace(pace), pace) == pace
 
 
 def form_at(name: str) -> pace_view.PaceForm:
     """The form of the usual pace, with the cursor on a field."""
-    names = [field.name for field in ALL]
-    return form_of(ReplayPace())._replace(at=names.index(name))
+    names = [field.name for field in ALL_FIELDS]
+    return form_from_pace(ReplayPace())._replace(at=names.index(name))
 
 
 @pytest.mark.parametrize(
@@ -281,15 +281,15 @@ def test_a_wrong_number_is_named_with_what_was_expected(name: str, typed: str, w
     form = form_at(name).typed("1").rubbed_out()
     for character in typed:
         form = form.typed(character)
-    assert form.wrong[0] == name
-    assert words in form.wrong[1]
+    assert form.first_error[0] == name
+    assert words in form.first_error[1]
 
 
 def test_a_rule_that_is_off_is_not_asked() -> None:
     """The number of a rule that is switched off may be wrong."""
     form = form_at("same").typed("0").toggled()
-    assert form.wrong == ("", "")
-    assert pace_of(form, ReplayPace()).stops.same is None
+    assert form.first_error == ("", "")
+    assert pace_from_form(form, ReplayPace()).stops.same is None
     assert form.field.name == "same_on"
     assert form.moved(1).field.name == "share_on"
 
@@ -297,7 +297,7 @@ def test_a_rule_that_is_off_is_not_asked() -> None:
 @given(st.lists(st.sampled_from([*"0123456789.", "tab", "back", "space", "rub"]), max_size=60))
 def test_the_form_holds_after_any_keys(keys: list[str]) -> None:
     """After any keys the form is a pace, or says what is wrong; the cursor is on what counts."""
-    form = form_of(ReplayPace())
+    form = form_from_pace(ReplayPace())
     for key in keys:
         if key in ("tab", "back"):
             form = form.moved(1 if key == "tab" else -1)
@@ -305,18 +305,20 @@ def test_the_form_holds_after_any_keys(keys: list[str]) -> None:
             form = form.toggled()
         else:
             form = form.rubbed_out() if key == "rub" else form.typed(key)
-    assert form.means(form.field)
-    if not form.wrong[1]:
-        again = pace_of(form, ReplayPace())
-        assert pace_of(form_of(again), again) == again
-    assert all(len(value) <= pace_view.MOST for value in form.values.values())
+    assert form.is_active(form.field)
+    if not form.first_error[1]:
+        again = pace_from_form(form, ReplayPace())
+        assert pace_from_form(form_from_pace(again), again) == again
+    assert all(len(value) <= pace_view.MAX_NUMBER_LENGTH for value in form.values.values())
 
 
 async def pace_form(desk: Desk) -> list[ReplayPace | None]:
     """Open the form; where its answer will be."""
     answers: list[ReplayPace | None] = []
-    desk.console.push_screen(PaceScreen(ReplayPace(), 179, desk.console.here), answers.append)
-    await desk.sees("how the replay goes")
+    desk.console.push_screen(
+        PaceScreen(ReplayPace(), 179, desk.console.current_session), answers.append
+    )
+    await desk.sees("replay settings")
     return answers
 
 
@@ -332,13 +334,13 @@ async def test_the_pace_is_filled_in_by_keys() -> None:
         await desk.press("tab", *"30", "tab", "space", "tab", "tab", *"25", "tab", *"40")
         await desk.press("tab", "space", "tab", "7", "shift+tab", "down", "tab", "space")
         await desk.sees(
-            "nobody works this queue now: what is sent waits for the next worker",
-            "one each 2 s: 179 in 5 min",
+            "no worker running: sent tasks wait for the next worker",
+            "one every 2 s: 179 in 5 min",
         )
         await desk.press("enter")
         await desk.until(lambda: answers)
     assert answers == [
-        ReplayPace(0.5, (5, 20), 30.0, Stops(None, 0.25, 40, 7, RemainderPolicy.HOLD))
+        ReplayPace(0.5, (5, 20), 30.0, StopRules(None, 0.25, 40, 7, RemainderPolicy.HOLD))
     ]
 
 
@@ -350,8 +352,8 @@ async def test_a_rate_can_be_none() -> None:
         await desk.until(lambda: answers == [None])
         answers = await pace_form(desk)
         await desk.press("tab", "tab", "space")
-        await desk.sees("all 179 at once")
+        await desk.sees("all 179 immediately")
         await desk.press("enter")
         await desk.until(lambda: answers)
     assert answers[0] is not None and answers[0].rate is None
-    assert form_of(answers[0]).values["paced"] == OFF
+    assert form_from_pace(answers[0]).values["paced"] == OFF

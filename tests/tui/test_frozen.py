@@ -17,22 +17,22 @@ import pytest
 
 from engine.model import State
 from engine.monitor.recorder import (
-    OWNER,
-    PERIOD,
+    OWNER_FILE,
+    SAMPLE_INTERVAL_SECONDS,
     Recorder,
-    RecorderSlot,
+    RecorderLocation,
     Role,
     UnreadableRecording,
-    recorded,
+    read_samples,
 )
-from engine.monitor.sample_codec import RecordedSample, unpack
+from engine.monitor.sample_codec import RecordedSample, decode_sample
 from tests.engine.moments import a_sample
 from tests.tui.desks import Desk, clock_of
 from tests.tui.queues import Run
 from tests.tui.spools import NOW, a_task, disk_place, make_spool, put_file, some_tasks
 from tests.tui.test_overview import overview, screen_of
 from tests.tui.test_twins import row_of
-from tui.overview.paused_time import Frozen
+from tui.overview.paused_time import FrozenTime
 from tui.overview.screen import OverviewScreen
 from tui.session.place import Place
 
@@ -45,9 +45,9 @@ def root(tmp_path: Path) -> Path:
     return made
 
 
-def spot_of(root: Path) -> RecorderSlot:
+def spot_of(root: Path) -> RecorderLocation:
     """Where it is recorded."""
-    return RecorderSlot(f"{root}/queue/.spooldeck/recorder", f"{root}/queue/pending")
+    return RecorderLocation(f"{root}/queue/.spooldeck/recorder", f"{root}/queue/pending")
 
 
 def recorded_place(root: Path) -> Place:
@@ -81,10 +81,10 @@ async def frozen(root: Path, place: Place | None = None) -> AsyncIterator[Desk]:
 async def freeze(desk: Desk) -> None:
     """Hold the screen, and wait until all is at hand that was recorded."""
     await desk.press("p")
-    await desk.until(lambda: frozen_of(desk).read)
+    await desk.until(lambda: frozen_of(desk).is_loaded)
 
 
-def frozen_of(desk: Desk) -> Frozen:
+def frozen_of(desk: Desk) -> FrozenTime:
     """What the screen holds."""
     held = screen_of(desk)._frozen
     assert held is not None
@@ -95,8 +95,8 @@ def looked_again(desk: Desk) -> bool:
     """Whether everything was being looked at again at the moment that is held, and is known now:
     the folder that a recording makes is news."""
     held = frozen_of(desk)
-    for live in desk.console.lives:
-        then = held.tapes[live.number].at(held.since)
+    for live in desk.console.sessions:
+        then = held.histories[live.number].at(held.since)
         if isinstance(then, RecordedSample) and then.due is None and live.sample().due is not None:
             return True
     return False
@@ -111,25 +111,25 @@ async def test_p_freezes_and_p_goes_on(root: Path) -> None:
     """Frozen, it says so, at which time and how long ago, and nothing of it changes; p is live. A
     comma that is pressed without freezing says how to go back; frozen, no plan is opened.
     """
-    async with overview(recorded_place(root)._replace(recover=("true",))) as desk:
+    async with overview(recorded_place(root)._replace(recovery_command=("true",))) as desk:
         await desk.press("comma")
-        assert "only while frozen: p freezes" in desk.text
+        assert "not frozen: p freezes" in desk.text
 
         await freeze(desk)
         assert desk.cells("mail.out")[:4] == ["40", "1", "10", "12"]
         assert "FROZEN  at 09:42:08Z, 0s ago" in desk.text
         assert "FROZEN 09:42:08Z" in desk.text.splitlines()[0]
         put_file(root, a_task(1400, due=0.0))
-        live = desk.console.lives[0]
+        live = desk.console.sessions[0]
         await desk.until(lambda: live.inspector.latest.counts.get(State.PENDING) == 41)
         clock_of(desk).now += 75
         await desk.until(lambda: "FROZEN  at 09:42:08Z, 1m15s ago" in desk.text)
         assert desk.cells("mail.out")[:4] == ["40", "1", "10", "12"]
 
         for key, words in (
-            ("U", "what is shown is of 09:42:08Z: p for now, then U"),
-            ("r", "the past is not looked at again: p for now"),
-            ("full_stop", "then it was frozen; p is live"),
+            ("U", "frozen at 09:42:08Z: p goes live, then U"),
+            ("r", "frozen: p goes live, then r"),
+            ("full_stop", "end of the recording: p goes live"),
         ):
             await desk.press(key)
             assert isinstance(desk.console.screen, OverviewScreen)
@@ -152,7 +152,7 @@ async def test_a_console_sees_what_a_worker_recorded_before(root: Path) -> None:
         copies = {copy.name: copy.text for copy in screen_of(desk).copies()}
         assert "1,001" in copies["row"]
         assert "overview --at 2026-11-20T09:41:58Z" in copies["command"]
-        sheet = screen_of(desk).sheet()
+        sheet = screen_of(desk).export_table()
         assert sheet is not None
         assert {"at", "recorded", "by", "gap"} <= set(sheet.columns)
 
@@ -173,7 +173,7 @@ async def test_nothing_of_now_is_among_the_past(root: Path) -> None:
         assert " WARN  mail.out: dlq +12 in 10m" in desk.text.splitlines()[1]
         assert desk.text.splitlines()[0].endswith(" 1!")
         assert desk.cells("mail.out")[6:8] == ["1.5", "2.2"]
-        assert "the lock was held: PID 4711 is at work" in desk.text
+        assert "lock was held: PID 4711 is at work" in desk.text
         assert "mail_send 3 of 5" in desk.text
         assert desk.text.count(" not recorded") == 2  # ages, and the logs
         for words in ("12 tasks in the dead-letter queue", "TOTAL", "Processing task"):
@@ -193,7 +193,7 @@ async def test_a_freeze_holds_what_was_on_screen(root: Path) -> None:
     await asyncio.to_thread(record, root, *PAST)
     async with overview(recorded_place(root), size=(120, 40)) as desk:
         await desk.until(lambda: "connect_time~" in desk.text)
-        live = desk.console.lives[0]
+        live = desk.console.sessions[0]
         await desk.until(lambda: live.recording.role is Role.RECORDS)
         before = panes()
         await freeze(desk)
@@ -203,7 +203,7 @@ async def test_a_freeze_holds_what_was_on_screen(root: Path) -> None:
         with (root / "log" / "queue.log").open("a") as log:
             log.write("[2026-11-20 09:42:08] [ERROR] later\n")
         await desk.until(lambda: live.inspector.latest.counts.get(State.PENDING) == 41)
-        await desk.until(lambda: "later" in live.signs.log[-1].text)
+        await desk.until(lambda: "later" in live.readings.log[-1].text)
         assert panes() == before
 
         await desk.press("comma")
@@ -226,7 +226,7 @@ async def test_a_gap_is_shown_as_one(root: Path) -> None:
         assert waiting(desk) == "1,060"
         await desk.press("comma", "comma", "comma")
         assert waiting(desk) == "1,061"
-        assert "nothing was recorded before" in desk.text
+        assert "start of the recording" in desk.text
 
 
 async def test_a_key_that_is_held_is_answered_without_the_disk(root: Path) -> None:
@@ -245,9 +245,9 @@ async def test_a_place_that_is_not_recorded_freezes_too(root: Path) -> None:
     """What was on screen is held; that there is nothing before it is said."""
     async with frozen(root, disk_place(root)) as desk:
         assert waiting(desk) == "40"
-        assert "nothing is recorded of this place" in desk.text
+        assert "no recorded history of this place" in desk.text
         await desk.press("comma", "comma", "comma")
-        assert "nothing was recorded before" in desk.text
+        assert "start of the recording" in desk.text
 
 
 # Who records
@@ -262,20 +262,22 @@ async def test_a_console_records_while_no_worker_does(root: Path) -> None:
             return other.write(a_sample(NOW + 20)).role
 
     def found() -> list[tuple[float, int, str]]:
-        if not Path(spot.folder, OWNER).exists():
+        if not Path(spot.folder, OWNER_FILE).exists():
             return []
-        samples = [(moment.at, unpack(moment.data, "x")) for moment in recorded(spot, 0, 4e9)]
+        samples = [
+            (moment.at, decode_sample(moment.data, "x")) for moment in read_samples(spot, 0, 4e9)
+        ]
         return [(at, sample.counts[State.PENDING], sample.by) for at, sample in samples]
 
     async with overview(recorded_place(root)) as desk:
-        live = desk.console.lives[0]
+        live = desk.console.sessions[0]
         await desk.until(lambda: live.recording.role is Role.RECORDS)
-        clock_of(desk).now += PERIOD
+        clock_of(desk).now += SAMPLE_INTERVAL_SECONDS
         while len(moments := await asyncio.to_thread(found)) < 2:
             await desk.pilot.pause(0.05)
         assert await asyncio.to_thread(role_of_another) is Role.WATCHES
 
-    assert moments == [(NOW, 40, "a console"), (NOW + PERIOD, 40, "a console")]
+    assert moments == [(NOW, 40, "a console"), (NOW + SAMPLE_INTERVAL_SECONDS, 40, "a console")]
     assert await asyncio.to_thread(role_of_another) is Role.RECORDS
 
 
@@ -284,16 +286,16 @@ async def test_why_nothing_is_recorded_is_said_while_frozen(root: Path) -> None:
     folder = root / "queue" / ".spooldeck"
     async with overview(recorded_place(root), read_only=True) as desk:
         await desk.press("p")
-        await desk.until(lambda: "read only: nothing is recorded here" in desk.text)
+        await desk.until(lambda: "read only: recorder off" in desk.text)
     assert not folder.exists()
 
     folder.mkdir()
     (folder / "recorder").write_text("no folder")
     async with overview(recorded_place(root)) as desk:
-        live = desk.console.lives[0]
-        await desk.until(lambda: live.recording.words)
+        live = desk.console.sessions[0]
+        await desk.until(lambda: live.recording.message)
         await desk.press("p")
-        await desk.until(lambda: "nothing is recorded from here: " in desk.text)
+        await desk.until(lambda: "recording not possible from here: " in desk.text)
 
 
 async def test_a_broken_recording_is_renewed_and_said_once(root: Path) -> None:
@@ -304,7 +306,7 @@ async def test_a_broken_recording_is_renewed_and_said_once(root: Path) -> None:
     async with overview(recorded_place(root)) as desk:
         await desk.until(lambda: "file is not a database" in desk.text or screen_of(desk)._told)
         (words,) = screen_of(desk)._told
-        assert words.endswith("set aside as ring.aside, a new recording was begun")
+        assert words.endswith("quarantined as ring.aside, new recording started")
 
 
 # ---- overview --at
@@ -320,7 +322,7 @@ async def test_a_worker_records_and_is_seen_afterwards(root: Path, spooldeck: Ru
 
         def is_written() -> bool:
             try:
-                return bool(recorded(spot, 0, 4e9))
+                return bool(read_samples(spot, 0, 4e9))
             except UnreadableRecording:
                 return False
 
@@ -331,7 +333,7 @@ async def test_a_worker_records_and_is_seen_afterwards(root: Path, spooldeck: Ru
         worker.send_signal(signal.SIGTERM)
         await worker.wait()
 
-    (first, *_) = await asyncio.to_thread(recorded, spot, 0, 4e9)
+    (first, *_) = await asyncio.to_thread(read_samples, spot, 0, 4e9)
     assert first.at >= began - 60
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(first.at + 1))
     ended = await asyncio.to_thread(spooldeck, "overview", str(root), "--at", at, "--json")
@@ -357,7 +359,10 @@ def test_overview_at_a_time(root: Path, spooldeck: Run) -> None:
     assert row_of(ended.stdout, "mail.out")[:4] == ["1,001", "1", "971", "8"]
     for words in (
         *("WARN  mail.out: dlq +12 in 10m", "lock      held: PID 4711 is at work", "postfix"),
-        *("tokens  mail_send 3 of 5", "retention deletes the oldest of dlq for good in 5d23h"),
+        *(
+            "rate limit  mail_send 3 of 5 tokens",
+            "retention deletes the oldest of dlq permanently in 5d23h",
+        ),
     ):
         assert words in ended.stdout
 
@@ -373,8 +378,14 @@ def test_overview_at_a_time(root: Path, spooldeck: Run) -> None:
 
     for options, error in (
         (("--at", "soon"), "--at soon: expected a time such as"),
-        (("--at=-1h", "--filter", "x"), "--at and --filter: no task is recorded"),
-        (("--at=-1h", "--over", "3"), "--at and --over: no task is recorded"),
+        (
+            ("--at=-1h", "--filter", "x"),
+            "--at and --filter: only counts are recorded, not single tasks",
+        ),
+        (
+            ("--at=-1h", "--over", "3"),
+            "--at and --over: only counts are recorded, not single tasks",
+        ),
     ):
         ended = at(*options)
         assert ended.returncode == 64
@@ -387,7 +398,7 @@ def test_status_and_overview_forecast(root: Path, spooldeck: Run) -> None:
     forecasts = json.loads(spooldeck("status", str(root), "--json").stdout)["forecasts"]
     (place,) = json.loads(spooldeck("overview", str(root), "--json").stdout)["places"]
 
-    assert "forecast  not known when nothing waits any more: it was not watched" in text
+    assert "forecast  ETA unknown: not enough data yet" in text
     assert "          dlq has 12, over its threshold of 10" in text
     assert forecasts["drain"]["waiting"] == 40
     assert forecasts["dlq"]["seconds"] == 0.0

@@ -26,7 +26,7 @@ from tui.format import glyphs
 )
 def test_the_locale_chooses(environ: Mapping[str, str], is_utf8: bool) -> None:
     """LC_ALL goes before LC_CTYPE before LANG; a value that Python set itself does not count."""
-    assert glyphs.chosen(environ) == (glyphs.UTF8 if is_utf8 else glyphs.ASCII)
+    assert glyphs.glyphs_of_locale(environ) == (glyphs.UTF8 if is_utf8 else glyphs.ASCII)
 
 
 def test_each_sign_takes_one_cell() -> None:

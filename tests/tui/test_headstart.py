@@ -44,7 +44,7 @@ async def test_tasks_are_known_before_the_lock_is_examined(tmp_path: Path) -> No
 
     async with followed(disk_place(tmp_path)._replace(lock=look)) as live:
         lives.append(live)
-        await asyncio.wait_for(live.next_look(), PATIENCE)
+        await asyncio.wait_for(live.wait_for_readings(), PATIENCE)
     assert known[0]
 
 
@@ -53,7 +53,7 @@ async def test_without_tasks_the_rest_is_examined(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs: bool
 ) -> None:
     """A place that cannot be reached, or whose disk hangs, has its lock and logs examined."""
-    monkeypatch.setattr(live_module, "FIRST", 0.01)
+    monkeypatch.setattr(live_module, "FIRST_TASKS_SECONDS", 0.01)
     make_spool(tmp_path, some_tasks())
     place, moved = disk_place(tmp_path), threading.Event()
 
@@ -64,7 +64,7 @@ async def test_without_tasks_the_rest_is_examined(
         return place.open()
 
     async with followed(place._replace(open=fail)) as live:
-        await asyncio.wait_for(live.next_look(), PATIENCE)
-        without = live.looked and not live.inspector.latest.complete
+        await asyncio.wait_for(live.wait_for_readings(), PATIENCE)
+        without = live.has_readings and not live.inspector.latest.is_complete
         moved.set()
     assert without

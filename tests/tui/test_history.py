@@ -17,7 +17,7 @@ from engine.operations.execute import RowResult
 from engine.operations.journal import Intent
 from tests.tui.journals import a_journaled_place, interrupt, kept, seen
 from tests.tui.spools import NOW, Clock, make_spool, some_tasks
-from tui.session.history import AGAIN, History
+from tui.session.history import SETTLE_RETRY_SECONDS, History
 from tui.session.place import Place
 
 off = asyncio.to_thread
@@ -37,7 +37,7 @@ async def a_history(place: Place, clock: Clock) -> AsyncIterator[tuple[History, 
     inspector = Inspector(place.open, clock=clock, journal=place.journal)
     try:
         await inspector.start()
-        await inspector.refresh()
+        await inspector.scan_now()
         yield History(place, inspector, clock, settles=True), inspector
     finally:
         await inspector.close()
@@ -65,21 +65,21 @@ async def test_what_was_moving_is_settled_once_it_lies_still(place: Place) -> No
     op, ident = await off(left_moving, place)
     clock = Clock()
     async with a_history(place, clock) as (history, inspector):
-        fresh = await history.look()
+        fresh = await history.refresh()
         before = history.interrupted
-        again = await history.look()
+        again = await history.refresh()
         generation = inspector.latest.generation
         await off(recover, place)
-        await inspector.refresh()
-        await inspector.changed(generation)
-        clock.now += AGAIN
-        await history.look()
+        await inspector.scan_now()
+        await inspector.wait_for_change(generation)
+        clock.now += SETTLE_RETRY_SECONDS
+        await history.refresh()
         after = history.interrupted
 
-    gone = [e.row.id for e in await off(lambda: list(kept(place).entries(op))) if e.ended]
+    gone = [e.row.id for e in await off(lambda: list(kept(place).entries(op))) if e.outcome]
     assert [one.op for one in fresh] == [op]
     assert again == ()
-    assert (before[0].open, after[0].open, after[0].counts[RowResult.GONE]) == (4, 3, 1)
+    assert (before[0].open_rows, after[0].open_rows, after[0].counts[RowResult.GONE]) == (4, 3, 1)
     assert gone == [ident]
 
 
@@ -90,16 +90,19 @@ async def test_why_nothing_can_be_found_out_is_said_until_it_can(place: Place) -
     dlq = Path(place.root, "queue", "dlq")
     async with a_history(place, Clock()) as (history, _):
         await off(dlq.rename, dlq.with_name("away"))
-        await history.look()
-        first = history.trouble
-        await history.look()
-        second = history.trouble
+        await history.refresh()
+        first = history.error
+        await history.refresh()
+        second = history.error
         await off(dlq.with_name("away").rename, dlq)
-        await history.look()
+        await history.refresh()
 
         assert "dlq" in first
-        assert (second, history.trouble) == (first, "")
-        assert (history.operations[0].counts[RowResult.DONE], history.operations[0].open) == (1, 3)
+        assert (second, history.error) == (first, "")
+        assert (history.operations[0].counts[RowResult.DONE], history.operations[0].open_rows) == (
+            1,
+            3,
+        )
 
 
 def forget_outcomes(place: Place, op: str) -> None:
@@ -110,13 +113,13 @@ def forget_outcomes(place: Place, op: str) -> None:
 
 
 async def test_what_is_gone_on_with_elsewhere_is_ended(place: Place) -> None:
-    """Once another operation goes on with one that was interrupted, this one is over."""
+    """Once another operation resumes one that was interrupted, this one is over."""
     op = await off(interrupt, place, 4, 1)
     async with a_history(place, Clock()) as (history, _):
-        await history.look()
+        await history.refresh()
         before = history.interrupted
         await off(go_on, place, op)
-        await history.look()
+        await history.refresh()
         assert [one.op for one in before] == [op]
         assert [one.op for one in history.interrupted] != [op]
         assert {one.op: one.ended for one in history.operations}[op] is not None
@@ -128,5 +131,5 @@ def go_on(place: Place, op: str) -> None:
     operation = journal.operation(op)
     assert operation is not None
     with closing(place.open()) as store:
-        plan = undo.rest(store, journal, operation, NOW)
+        plan = undo.plan_rest(store, journal, operation, NOW)
         journal.begin(Intent("retry", place.who, follows=op), plan).close()

@@ -61,7 +61,7 @@ def place(tmp_path: Path) -> Place:
 def a_worker(place: Place) -> Iterator[None]:
     """The place's own worker, in a process of its own."""
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(place.work, **quiet) as worker:  # type: ignore[call-overload]
+    with subprocess.Popen(place.worker_command, **quiet) as worker:  # type: ignore[call-overload]
         try:
             yield
         finally:
@@ -81,10 +81,10 @@ async def opened(place: Place) -> AsyncIterator[Desk]:
 async def plan(desk: Desk, key: str, words: str) -> None:
     """Press a key that leads to a plan, arm, and type the count that it asks for."""
     screen = await desk.opens(PlanScreen, key)
-    if not desk.console.around.arming.armed:
+    if not desk.console.around.arming.is_armed:
         await desk.press("!")
     await desk.sees(words)
-    await desk.press(*screen.wanted)
+    await desk.press(*screen.expected_digits)
 
 
 def dead_in(root: Path) -> list[str]:
@@ -148,6 +148,6 @@ async def test_a_purge_is_undone_byte_for_byte(place: Place, tmp_path: Path) -> 
         assert await off(files) != before
         await desk.press("u")
         await desk.sees("kept for 24 h")
-        await plan(desk, "T", "type 5 to take back 5")
-        await desk.sees("5 taken back", "all accounted for")
+        await plan(desk, "T", "type 5 to undo 5")
+        await desk.sees("5 undone", "all accounted for")
     assert await off(files) == before

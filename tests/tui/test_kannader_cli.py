@@ -28,20 +28,20 @@ from engine.mail.host import Host
 from engine.mail.send.smtp_client import Destination, UnreadableMessage
 from engine.model import State, Task
 from engine.monitor import prometheus
-from engine.monitor.metrics_check import LAST_RUN, OLDEST
+from engine.monitor.metrics_check import LAST_RUN, OLDEST_AGE
 from engine.monitor.prometheus import QueueGauges
-from engine.policy import DAY, RetryPolicy
+from engine.policy import DAY_SECONDS, RetryPolicy
 from engine.store import Unavailable, Unsupported
 from engine.stores.kannader import KannaderStore, make_spool
-from engine.stores.kannader.mail_format import wire
-from engine.stores.kannader.settings import KannaderSettings, retry_policy, said
-from engine.work.worker import Services, Worker
+from engine.stores.kannader.mail_format import encode_wire
+from engine.stores.kannader.settings import KannaderSettings, parse_settings, retry_policy
+from engine.work.worker import Worker, WorkerServices
 from tests.mail.smtpd import DROP, HOST, STALL, Server, refusing, silent
 from tests.stores.nobody import by_nobody, nobodys_folder
 from tests.tui.mailqueues import ALSO, FROM, PATIENCE, TEXT, TO, Spool, names, soon
-from tui.cli.formats.kannader import destination, letters_of, returning, spool_facts
+from tui.cli.formats.kannader import bounce_handler, destination, message_opener, spool_facts
 from tui.cli.queue import lease_worker
-from tui.cli.queue.lease_worker import Published
+from tui.cli.queue.lease_worker import MetricsWriter
 from tui.task import lookup, parts_lines
 
 SEEN = TEXT.replace(b"\n", b"\r\n")
@@ -114,7 +114,7 @@ def test_enqueue_prints_an_id_for_each_recipient(place: Spool, words: str, text:
     done = place.run("kannader", "enqueue", *argv)
     assert (done.returncode, done.stderr) == (0, "")
     (contents,) = place.path.glob("data/*/contents")
-    assert contents.read_bytes() == wire(TEXT)
+    assert contents.read_bytes() == encode_wire(TEXT)
     ids = done.stdout.split()
     found = {task.id: task.destination for task in place.tasks()}
     assert found == dict(zip(ids, (TO, ALSO), strict=True))
@@ -141,10 +141,10 @@ def test_a_mail_is_shown_decoded_and_raw(place: Spool) -> None:
         opened = [
             parts_lines.Opened(part, store.read(task, part.name)) for part in store.parts(task)
         ]
-        stored = next(part.size for part in store.parts(task) if part.wire)
+        stored = next(part.size for part in store.parts(task) if part.is_wire_format)
     read, raw = (
         ["".join(text for text, _ in line).strip() for line in lines]
-        for lines in (parts_lines.payload(opened, 0.0, 80), parts_lines.raw(opened, 80))
+        for lines in (parts_lines.payload_lines(opened, 0.0, 80), parts_lines.raw_lines(opened, 80))
     )
     at = read.index("Subject: café")
     assert f"contents: mail, {stored} bytes" in "\n".join(read)
@@ -168,11 +168,11 @@ def test_each_recipient_gets_the_mail_once(place: Spool) -> None:
         place.enqueue()
         place.work(busy)
 
-    counted = prometheus.read(str(place.path / ".spooldeck" / "metrics" / "queue.prom"))
+    counted = prometheus.read_metrics(str(place.path / ".spooldeck" / "metrics" / "queue.prom"))
     assert {
         name.removeprefix("nftban_queue_"): value
         for (name, _), value in counted.values.items()
-        if name not in (LAST_RUN, OLDEST)
+        if name not in (LAST_RUN, OLDEST_AGE)
     } == {
         **{"tasks_pending": 1, "tasks_working": 0, "tasks_dlq": 0, "dlq_total": 0},
         **{"tasks_processed_total": 2, "tasks_failed_total": 1, "task_retries_total": 1},
@@ -180,7 +180,7 @@ def test_each_recipient_gets_the_mail_once(place: Spool) -> None:
     assert counted.get(LAST_RUN) is not None
     none = place.run("transports", str(place.path))
     assert (none.returncode, none.stderr) == (0, "")
-    assert "no mail figures are kept here" in none.stdout
+    assert "no mail figures" in none.stdout
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_a_failed_mail_waits_for_its_next_attempt(
     assert (task.id, task.state, task.attempts) == (ident, State.PENDING, 1)
     assert task.due is not None and "last_attempt" in task.extra
     assert server.connections == 1 and task.error.startswith(error)
-    told = lookup.told([f"{place.path}/.spooldeck/log/queue.log"], task)
+    told = lookup.search_logs([f"{place.path}/.spooldeck/log/queue.log"], task)
     (attempt,) = told.attempts
     assert (attempt.number, attempt.outcome) == (1, EventKind.WAITS)
     assert attempt.error.startswith(error.split(":")[0])
@@ -230,8 +230,8 @@ def test_a_running_worker_retries_when_the_wait_is_over(place: Spool) -> None:
 NO = "550 5.1.1 no such user"
 LATER = "451 4.7.1 later"
 GIVEN_UP: dict[str, tuple[Any, ...]] = {
-    "refused for good": ([NO], {}, 0, 2, b"Status: 5.1.1", "is returned to its sender"),
-    "bounce refused": (NO, {}, 0, 2, b"", "returned to nobody"),
+    "refused for good": ([NO], {}, 0, 2, b"Status: 5.1.1", "was returned to its sender"),
+    "bounce refused": (NO, {}, 0, 2, b"", "is not returned"),
     "profile upstream": (LATER, {"profile": "upstream"}, 0, 1, b"", "exhausted retries"),
     "too old": ([LATER], {}, OLD, 2, b"Status: 4.7.1", "moving to cleanup"),
     "no year so late": (["550 no"], {}, 10**13, 2, b"Status: 5.", "moving to cleanup"),
@@ -304,7 +304,7 @@ def test_an_unreadable_mail_is_neither_returned_nor_erased(
     (task,) = place.tasks()
     assert (task.id, task.state, task.attempts) == (ident, State.PENDING, 0)
     assert (server.connections, stored()) == (0, before)
-    assert "second hard link" in task.error or "a form that is not known" in task.error
+    assert "second hard link" in task.error or "unknown format" in task.error
     assert f"Task {ident} waits: " in place.log
     assert "Secret" not in place.log and '{"' not in place.log
 
@@ -321,12 +321,12 @@ def test_contents_of_another_user_are_no_failure_of_the_mail() -> None:
                 contents.chmod(0)
                 task = claimed(store)
                 with pytest.raises(UnreadableMessage, match="Permission denied"):
-                    letters_of(store)(task)
+                    message_opener(store)(task)
                 with pytest.raises(Unavailable, match="Permission denied"):
                     give_up_by(store, [])(task)
                 assert len(names(folder / "spool" / "data")) == 1
                 contents.chmod(0o600)
-                letters_of(store)(task).contents.close()
+                message_opener(store)(task).contents.close()
 
         by_nobody(open_letter)
 
@@ -360,9 +360,9 @@ def test_metrics_are_counted_seldom_if_that_is_slow(
         counted.append(now)
         raise Unavailable("no folder")
 
-    published = Published(place.setup(), gauges, lambda: 5.0, lambda: next(timer))
+    published = MetricsWriter(place.setup(), gauges, lambda: 5.0, lambda: next(timer))
     for expected in (1, 1, 2):
-        published.sparingly()
+        published.write_if_due()
         assert len(counted) == expected
     published.write()
     assert counted == [5.0] * 3 and capsys.readouterr().err.count("no folder") == 1
@@ -375,19 +375,19 @@ def test_every_running_worker_is_known(place: Spool) -> None:
 
     def are_known(*workers: subprocess.Popen[bytes]) -> bool:
         expected = tuple(sorted(worker.pid for worker in workers))
-        return soon(lambda: lease_worker.at_work(setup) == expected)
+        return soon(lambda: lease_worker.running_pids(setup) == expected)
 
     assert are_known()
     with place.working() as first:
         assert are_known(first)
         with place.working() as second:
             assert are_known(first, second)
-            assert dict(spool_facts(setup).rows)["our worker"].startswith("at work (PID ")
+            assert dict(spool_facts(setup).rows)["worker"].startswith("running (PID ")
             second.kill()
             second.wait()
             assert are_known(first)
     assert are_known()
-    assert dict(spool_facts(setup).rows)["our worker"].startswith("not at work now; sends to ")
+    assert dict(spool_facts(setup).rows)["worker"].startswith("not running; sends to ")
 
 
 def test_the_file_of_a_killed_worker_is_removed(
@@ -395,16 +395,16 @@ def test_the_file_of_a_killed_worker_is_removed(
 ) -> None:
     """A later worker removes it; a worker that cannot make its own file warns and works."""
     setup = place.setup()
-    with lease_worker.signed_on(setup):
-        assert lease_worker.at_work(setup) == ()
-    assert "nobody is told that this worker is there" in capsys.readouterr().err
+    with lease_worker.registered_worker(setup):
+        assert lease_worker.running_pids(setup) == ()
+    assert "this worker is not listed as running" in capsys.readouterr().err
     setup.make_folders()
     run = Path(setup.queue.run_dir)
     for name, age in (("worker.1.aa", 120), ("worker.2.bb", 0)):
         (run / name).touch()
         os.utime(run / name, (time.time() - age,) * 2)
-    with lease_worker.signed_on(setup):
-        assert lease_worker.at_work(setup) == (os.getpid(),)
+    with lease_worker.registered_worker(setup):
+        assert lease_worker.running_pids(setup) == (os.getpid(),)
         assert len(names(run)) == 2
     assert names(run) == ["worker.2.bb"]
 
@@ -424,17 +424,17 @@ def test_mails_of_a_killed_worker_are_a_warning(place: Spool) -> None:
 
     killed, other = warnings_of(place)
     assert other.startswith("no sender is running, but 1 mail is in inflight, and may have arrived")
-    hand = rf"2 mails were claimed when our worker \(PID {worker.pid}\) was killed"
-    back = "and may have arrived; back in the queue from .* on, now with"
+    hand = rf"2 mails were claimed when a spooldeck worker \(PID {worker.pid}\) was killed"
+    back = "and may have arrived; back in the queue after .*, now with"
     assert re.match(f"{hand}, {back}", killed)
     mend = mend_shown(place, hand, killed)
     assert place.run(*shlex.split(mend)[1:]).returncode == 0
 
     setup = place.setup()
-    with lease_worker.signed_on(setup):
+    with lease_worker.registered_worker(setup):
         assert warnings_of(place) == (killed,)
     claims = [task for task in place.tasks() if task.state is State.ACTIVE]
-    (left,) = lease_worker.left_in_hand(setup, claims).values()
+    (left,) = lease_worker.find_killed_claims(setup, claims).values()
     assert (len(claims), len(left)) == (3, 2)
     with closing(place.store()) as store:
         store.swap(left[0], verbs.release(left[0], time.time()))
@@ -447,7 +447,7 @@ def mend_shown(place: Spool, pattern: str, text: str) -> str:
     status, (_, lines) = place.run("status", str(place.path)), place.doctor()
     assert (status.returncode, f"attention {text}" in status.stdout) == (1, True)
     assert re.search(rf"warn +inflight +{pattern}", "\n".join(lines))
-    (mend,) = set(re.findall(r"mend: (.* release .*)", "\n".join(lines)))
+    (mend,) = set(re.findall(r"fix: (.* release .*)", "\n".join(lines)))
     return str(mend)
 
 
@@ -456,12 +456,12 @@ def test_mail_in_flight_without_a_sender_is_a_warning(place: Spool) -> None:
     (ident,) = place.enqueue(TO)
     place.put_in_flight(ident)
     text = "no sender is running, but 1 mail is in inflight, and may have arrived; "
-    text += "back in the queue from "
+    text += "back in the queue after "
     mend, dry, _ = mend_shown(place, text, text).rpartition(" --dry-run")
     assert dry
     setup = place.setup()
     setup.make_folders()
-    with lease_worker.signed_on(setup):
+    with lease_worker.registered_worker(setup):
         assert warnings_of(place) == ()
     assert place.run(*shlex.split(mend)[1:], "--apply", "1").returncode == 0
     assert (place.path / "queue" / ident).is_symlink() and warnings_of(place) == ()
@@ -475,7 +475,7 @@ def test_beside_a_kannader_no_worker_of_ours_works(place: Spool, kannader: int) 
     words = ("kannader", "enqueue", "--from", FROM, "--to", TO, "-", str(place.path))
     added = place.run(*words, stdin=TEXT)
     assert (added.returncode, added.stdout.split()) == (0, [task.id for task in place.tasks()])
-    assert "at its next start only" in added.stderr
+    assert "at its next start" in added.stderr
     with refusing() as port:
         place.settle(host=HOST, port=port)
         done = place.work()
@@ -507,8 +507,8 @@ def test_mails_that_a_kannader_may_be_sending_are_not_returned(
         place.put_in_flight(ident)
         request.getfixturevalue("kannader")
         assert warnings_of(place) == ()
-        giving_up = returning(store, Host("host.example.org"), log)
-        services = Services(log=log, giving_up=giving_up)
+        giving_up = bounce_handler(store, Host("host.example.org"), log)
+        services = WorkerServices(log=log, before_giving_up=giving_up)
         worker = Worker(store, {}, retry_policy(KannaderSettings()), services=services, clock=clock)
         worker._ours.update(found.id for found in place.tasks() if found.id != ident)
         worker.rescue()
@@ -526,19 +526,19 @@ def test_doctor_needs_no_server_beside_a_kannader(place: Spool, kannader: int) -
     code, lines = place.doctor()
     assert code == 0, lines
     (server,) = [line for line in lines if " server " in line]
-    assert server.startswith("ok    server    Kannader sends from here; our own worker could not: ")
+    assert server.startswith("ok    server    Kannader sends from here; spooldeck's worker ")
 
 
 def test_doctor_counts_overdue_mails(place: Spool) -> None:
     """Without a sender one mail is counted as one, two as two."""
-    since = "overdue, the first since 1970-01-01 00:16:40Z: nobody sends"
+    since = "overdue, the first since 1970-01-01 00:16:40Z: no process sends"
     for address, words in ((TO, f"1 mail is {since} it"), (ALSO, f"2 mails are {since} them")):
         (ident,) = place.enqueue(address)
         with closing(place.store()) as store:
-            (task,) = [each for each in store.look({ident}) if isinstance(each, Task)]
+            (task,) = [each for each in store.scan({ident}) if isinstance(each, Task)]
             store.swap(task, replace(task, due=1000.0))
         code, lines = place.doctor()
-        assert (code, any("our worker cannot send" in line for line in lines)) == (1, True)
+        assert (code, any("spooldeck's worker cannot send" in line for line in lines)) == (1, True)
         assert [line.split(maxsplit=2)[2] for line in lines if "overdue, the" in line] == [words]
 
 
@@ -552,7 +552,7 @@ def test_the_commands_of_doctor_repair_a_spool(place: Spool) -> None:
     (place.path / "queue" / torn / "schedule").write_bytes(b"torn")
 
     code, lines = place.doctor()
-    mends = [line.split("mend: ")[1] for line in lines if "mend: " in line and "control" in line]
+    mends = [line.split("fix: ")[1] for line in lines if "fix: " in line and "control" in line]
 
     assert (code, len(mends)) == (1, 2), lines
     assert sum(" or: spooldeck " in mend for mend in mends) == 1
@@ -560,7 +560,7 @@ def test_the_commands_of_doctor_repair_a_spool(place: Spool) -> None:
         words = shlex.split(mend.split(", or: ")[0])
         assert (words[0], place.run(*words[1:]).returncode) == ("spooldeck", 0)
     assert {task.destination for task in place.tasks()} == {TO, ALSO}
-    assert not any("mend: " in line and "control" in line for line in place.doctor()[1])
+    assert not any("fix: " in line and "control" in line for line in place.doctor()[1])
 
 
 def test_a_quarantined_link_can_be_discarded(place: Spool) -> None:
@@ -569,14 +569,14 @@ def test_a_quarantined_link_can_be_discarded(place: Spool) -> None:
     (place.path / "queue" / ident / "metadata").write_bytes(b"torn")
     place.recover()
     (mend,) = (line for line in place.doctor()[1] if "control discard" in line)
-    words = shlex.split(mend.split("mend: ")[1])[1:]
+    words = shlex.split(mend.split("fix: ")[1])[1:]
 
     dry = place.run(*words[:-2], "--dry-run", "--json")
     assert (place.path / ".spooldeck" / "aside" / f"queue.{ident}").is_symlink()
     done = place.run(*words)
 
     assert (words[-2:], dry.returncode, done.returncode) == (["--apply", "1"], 0, 0)
-    assert "would be deleted with data/" in json.loads(dry.stdout)["would"]
+    assert "would be deleted permanently with data/" in json.loads(dry.stdout)["would"]
     assert ": deleted with data/" in done.stdout
     assert names(place.path / "data") == names(place.path / ".spooldeck" / "aside") == []
     assert json.loads(place.run("status", str(place.path), "--json").stdout)["problems"] == []
@@ -617,7 +617,7 @@ def give_up_by(
 ) -> Callable[[Task], None]:
     """The act of a worker on a mail that it gives up; it logs into `lines`."""
     host = Host("host.example.org")
-    return returning(store, host, lambda *line: lines.append(line), bounces=bounces)
+    return bounce_handler(store, host, lambda *line: lines.append(line), bounces=bounces)
 
 
 def test_a_mail_is_returned_once(place: Spool) -> None:
@@ -630,7 +630,7 @@ def test_a_mail_is_returned_once(place: Spool) -> None:
             give_up(task)
     (bounce,) = [found for found in place.tasks() if found.id != task.id]
     assert (bounce.destination, bounce.extra["from"], bounce.state) == (FROM, "<>", State.PENDING)
-    assert [text.split()[2:4] for _, text in lines] == [["is", "returned"]] * 2
+    assert [text.split()[2:4] for _, text in lines] == [["was", "returned"]] * 2
 
 
 @pytest.mark.parametrize("bounces", [True, False])
@@ -643,7 +643,7 @@ def test_an_unreadable_mail_is_not_given_up(
         store.enqueue(FROM, [TO], [TEXT])
         spoil(place)
         task = claimed(store)
-        with pytest.raises(Unsupported, match=r"hard link|not known"):
+        with pytest.raises(Unsupported, match=r"hard link|unknown format"):
             give_up_by(store, [], bounces=bounces)(task)
     assert [found.id for found in place.tasks()] == [task.id]
 
@@ -675,17 +675,17 @@ def test_a_mail_may_be_given_up_without_a_bounce(place: Spool) -> None:
 
 def settled(**settings: Any) -> KannaderSettings:
     """The settings as read from `stores.kannader`."""
-    return said(settings, ConfigLocation("some.yaml", "stores.kannader"))
+    return parse_settings(settings, ConfigLocation("some.yaml", "stores.kannader"))
 
 
 def test_each_setting_has_a_default() -> None:
     """Without settings there is no server; the server's settings have the handler's defaults."""
     assert (
         settled()
-        == said(None, ConfigLocation("some.yaml", "stores.kannader"))
+        == parse_settings(None, ConfigLocation("some.yaml", "stores.kannader"))
         == KannaderSettings()
     )
-    assert KannaderSettings().unworkable and not settled(host="relay.example.org").unworkable
+    assert KannaderSettings().work_refusal and not settled(host="relay.example.org").work_refusal
     to = destination(settled(host="relay.example.org", helo="here.example.org"))
     assert to == Destination("relay.example.org", helo="here.example.org")
 
@@ -709,7 +709,7 @@ def test_a_wrong_setting_is_refused(key: str, value: object) -> None:
 def waits(policy: RetryPolicy, failures: int) -> list[float | None]:
     """The waits of a new mail after each of so many failures."""
     fresh = Task("x", "mail", State.ACTIVE, 0.0)
-    return [policy.wait(replace(fresh, attempts=count), 0.0) for count in range(failures)]
+    return [policy.retry_delay(replace(fresh, attempts=count), 0.0) for count in range(failures)]
 
 
 def test_waits_double_from_a_quarter_of_an_hour_to_four_hours() -> None:
@@ -718,7 +718,7 @@ def test_waits_double_from_a_quarter_of_an_hour_to_four_hours() -> None:
     assert waits(policy, 7) == [900, 1800, 3600, 7200, 14400, 14400, 14400]
     assert waits(policy, 5000)[-1] == 14400
     old = Task("x", "mail", State.ACTIVE, 1_795_170_000.0, attempts=3)
-    assert policy.wait(old, old.created + 5 * DAY - 1) == 7200
-    assert policy.wait(old, old.created + 5 * DAY) is None
+    assert policy.retry_delay(old, old.created + 5 * DAY_SECONDS - 1) == 7200
+    assert policy.retry_delay(old, old.created + 5 * DAY_SECONDS) is None
     assert waits(retry_policy(upstream), 2) == [None, None]
     assert not upstream.bounces and KannaderSettings().bounces and not settled(bounce=False).bounces

@@ -18,19 +18,19 @@ from tui.operations.control_screen import ControlScreen
 from tui.operations.controls_screen import ControlsScreen
 from tui.operations.record_screen import RecordScreen
 from tui.operations.running_screen import ReplayScreen
-from tui.operations.screen import DropScreen, OperationsScreen
+from tui.operations.screen import AbandonScreen, OperationsScreen
 from tui.operations.worker_screen import WorkerScreen
 from tui.plan.pace_form import PaceScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.problems_screen import ProblemsScreen
 from tui.queue.screen import QueueScreen
-from tui.screens.help import FILTER, HelpScreen, lines
+from tui.screens.help import FILTER_ACTION, HelpScreen, help_lines
 from tui.screens.quit import QuitScreen
 from tui.task.screen import TaskScreen
 from tui.transports.failures_screen import FailuresScreen
 from tui.transports.screen import TransportsScreen
 from tui.transports.suspend_screen import SuspendScreen
-from tui.transports.test_mail_screen import TrialScreen
+from tui.transports.test_mail_screen import SendTestMailScreen
 
 SCREENS: dict[str, type[Screen[Any]]] = {
     keys.LIST: QueueScreen,
@@ -41,15 +41,15 @@ SCREENS: dict[str, type[Screen[Any]]] = {
     keys.HELP: HelpScreen,
     keys.QUIT: QuitScreen,
     keys.OPERATIONS: OperationsScreen,
-    keys.OPERATION: ReplayScreen,
-    keys.RECORD: RecordScreen,
-    keys.DROP: DropScreen,
+    keys.RUNNING_OPERATION: ReplayScreen,
+    keys.RECORDED_OPERATION: RecordScreen,
+    keys.ABANDON: AbandonScreen,
     keys.WORKER: WorkerScreen,
     keys.PACE: PaceScreen,
     keys.TRANSPORTS: TransportsScreen,
     keys.FAILURES: FailuresScreen,
     keys.SUSPEND: SuspendScreen,
-    keys.TRIAL: TrialScreen,
+    keys.TEST_MAIL: SendTestMailScreen,
     keys.CONTROLS: ControlsScreen,
     keys.CONTROL: ControlScreen,
 }
@@ -57,7 +57,7 @@ SCREENS: dict[str, type[Screen[Any]]] = {
 
 HELPED = (
     *(keys.LIST, keys.TASK, keys.PROBLEMS, keys.PLAN, keys.LOCK, keys.TRANSPORTS, keys.FAILURES),
-    *(keys.SUSPEND, keys.TRIAL, keys.CONTROLS, keys.CONTROL),
+    *(keys.SUSPEND, keys.TEST_MAIL, keys.CONTROLS, keys.CONTROL),
 )
 """Screens whose help is looked at."""
 
@@ -65,7 +65,7 @@ HELPED = (
 @pytest.mark.parametrize("screen", SCREENS)
 def test_each_key_of_the_table_is_bound(screen: str) -> None:
     """On each screen a key of the table does one thing, and the screen does it."""
-    pressed = [name for key in keys.on(screen) for name in key.keys]
+    pressed = [name for key in keys.keys_on(screen) for name in key.keys]
     assert len(pressed) == len(set(pressed))
     bound = {b.key: b.action for b in SCREENS[screen].BINDINGS if isinstance(b, Binding)}
     assert set(bound) == set(pressed)
@@ -77,14 +77,14 @@ def test_each_key_of_the_table_is_bound(screen: str) -> None:
 
 def helped(screen: str, search: str = "") -> list[str]:
     """The help of a screen for some words, as text."""
-    return ["".join(text for text, _ in line) for line in lines(screen, (), 80, search)]
+    return ["".join(text for text, _ in line) for line in help_lines(screen, (), 80, search)]
 
 
 @pytest.mark.parametrize("screen", HELPED)
 def test_the_help_lists_every_key(screen: str) -> None:
     """The help of a screen has a line for each of its keys, no wider than 80 cells."""
     said = helped(screen)
-    assert {f"  {key.shown:<9}{key.about}" for key in keys.on(screen)} <= set(said)
+    assert {f"  {key.shown:<9}{key.description}" for key in keys.keys_on(screen)} <= set(said)
     assert max(map(len, said)) <= 80
 
 
@@ -93,9 +93,9 @@ def test_a_search_says_where_else_there_is_such_a_key() -> None:
     does it here, the others are not told.
     """
     elsewhere = helped(keys.OVERVIEW, "filter")
-    assert elsewhere[0].startswith(" not here, but on the task list -")
-    (key,) = (key for key in keys.on(keys.LIST) if key.action == FILTER)
-    assert elsewhere.count(f"  {key.shown:<9}{key.about}") == 1
+    assert elsewhere[0].startswith(" not here, but in the task list -")
+    (key,) = (key for key in keys.keys_on(keys.LIST) if key.action == FILTER_ACTION)
+    assert elsewhere.count(f"  {key.shown:<9}{key.description}") == 1
     assert not any("not here" in line for line in helped(keys.LIST, "filter"))
     assert helped(keys.LIST, "no such words") == []
 
@@ -110,17 +110,17 @@ def test_the_help_tells_every_field_of_a_filter(search: str) -> None:
 
 def test_only_capital_letters_write() -> None:
     """A key that opens a plan names a known verb; no lower-case key plans, starts or arms."""
-    assert all(key.verb in VERBS and key.shown.isupper() for key in keys.verbs())
-    writing = {"arm", "worker", "unlock", *(key.action for key in keys.verbs())}
-    assert not [k for k in keys.on(keys.LIST) if k.action in writing and k.shown.islower()]
+    assert all(key.verb in VERBS and key.shown.isupper() for key in keys.verb_keys())
+    writing = {"arm", "worker", "unlock", *(key.action for key in keys.verb_keys())}
+    assert not [k for k in keys.keys_on(keys.LIST) if k.action in writing and k.shown.islower()]
 
 
 async def test_the_help_leaves_out_what_is_not_offered() -> None:
     """A console that may only read offers no verb, lock, mark or worker, in help and hints."""
     console = a_console(a_place(a_memory([])), read_only=True)
     async with console.run_test():
-        without = console.queue(1).without()
-    hints = {hint.words for hint in keys.hints(keys.LIST, without=without)}
+        without = console.queue_screen(1).without()
+    hints = {hint.text for hint in keys.hints_of(keys.LIST, without=without)}
     assert not hints & {"retry", "purge", "arm", "worker", "unlock", "mark", "all"}
 
 

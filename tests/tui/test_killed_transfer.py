@@ -22,7 +22,7 @@ from tests.mail.programs import a_script
 from tests.mail.smtpd import HOST, STALL, Server
 from tests.tui.mailqueues import PATIENCE, TO, Site, Spool
 from tests.tui.test_mail_cli import Office, office
-from tui.cli.formats.kannader import sender
+from tui.cli.formats.kannader import make_handler
 
 __all__ = ["office"]
 
@@ -167,9 +167,9 @@ def test_a_mail_of_kannader_is_sent_again_with_its_doubt_logged(
             with closing(KannaderStore(str(place.path), clock)) as store:
                 if recovers:  # as a worker does at its start; else a running one gives it back
                     store.recover()
-                handler = sender(store, to, told.append)
+                handler = make_handler(store, to, told.append)
                 policy = retry_policy(KannaderSettings())
-                Worker(store, {"mail": handler}, policy, clock=clock).work(until_idle=True)
+                Worker(store, {"mail": handler}, policy, clock=clock).process_all(until_idle=True)
         assert len(server.mails) == 1
     assert place.is_clean
     assert [line.partition(" task_id=")[0] for line in told] == ["MAIL_SEND_IN_DOUBT"]

@@ -34,16 +34,16 @@ from tests.tui.spools import (
 )
 from tui.format import keys
 from tui.locks import recovery_steps
-from tui.locks.lines import difference
+from tui.locks.lines import why_outdated
 from tui.locks.recovery_steps import (
-    FREED,
-    TAKEN,
+    LOCK_FREED_LINE,
+    LOCK_TAKEN_LINE,
+    OutputLine,
     RecoveryProgress,
-    RecoveryReport,
-    progress,
+    lock_steps,
     progress_lines,
-    returns,
-    steps,
+    step_progress,
+    task_steps,
 )
 from tui.locks.screen import LockScreen
 from tui.overview.screen import OverviewScreen
@@ -71,7 +71,7 @@ def locked(
     look: Callable[[], LockEvidence], recover: tuple[str, ...] = ("/nowhere/spooldeck",)
 ) -> Place:
     """A queue in memory with that lock, and the command that frees it."""
-    return a_place(a_memory(some_tasks()), lock=look, recover=recover)
+    return a_place(a_memory(some_tasks()), lock=look, recovery_command=recover)
 
 
 def leaves_a_trace(trace: Path) -> tuple[str, ...]:
@@ -87,7 +87,7 @@ async def left_in(root: Path) -> dict[str, tuple[State, int | None]]:
 TAKER = """
 import signal, sys
 from engine.locks import queue_lock as locks
-lock = locks.acquire(sys.argv[1], 1200.0)
+lock = locks.acquire_lock(sys.argv[1], 1200.0)
 print("held", flush=True)
 while True:
     signal.pause()
@@ -151,15 +151,19 @@ async def test_a_stuck_lock_is_freed_in_two_keys_and_the_pid(reports: Path, star
         await desk.opens(OverviewScreen)
         await desk.opens(LockScreen, "U")
         await desk.sees(
-            *(f"PID {holder.pid}", "ago; limit 20 min without one", "as the lock says: it took it"),
-            *("250 2.0.0 Ok: queued as 4F2A", "it was accepted, a repeat would be a duplicate"),
-            *(f"queue recover --hold {accepted}", "1 due, the oldest 2 h old"),
-            *("1 task in work to held: accepted by the log", "scope if you act now: PID"),
+            *(
+                f"PID {holder.pid}",
+                "ago; limit 20 min without one",
+                "matches lock file (same process)",
+            ),
+            *("250 2.0.0 Ok: queued as 4F2A", "accepted (log), a repeat would be a duplicate"),
+            *(f"queue recover --hold {accepted}", "1 due, oldest 2 h"),
+            *("1 task in work to held: accepted (log)", "acts on: PID"),
         )
         assert f"STUCK 21m  PID {holder.pid}" in desk.line("title")
         assert f"spooldeck--root{reports}" in desk.page.replace(" ", "")
         await desk.press("!", *str(holder.pid))
-        await desk.sees("the lock is free again", "1 attempt counted")
+        await desk.sees("lock freed", "1 attempt counted")
         assert holder.wait() == -signal.SIGTERM
         shown = re.findall(r"(?m)^  \d  (\w+)", desk.text)
         assert shown == ["done", "skipped", "skipped", "done", "done", "done"]
@@ -178,11 +182,11 @@ async def test_y_frees_a_lock_whose_holder_is_gone(reports: Path, start: Starter
     async with a_desk(await off(wired, reports), clock=time.time) as desk:
         await open_lock(desk)
         assert desk.line("title").startswith(" lock  STALE")
-        assert "scope if you act now: the lock; 1 in work" in desk.page
+        assert "acts on: the lock; 1 in work" in desk.page
         await desk.press("7")
-        assert "asks for no PID: y applies" in desk.page
+        assert "no PID needed: y applies" in desk.page
         await desk.press("y")
-        await desk.sees("the lock is free again")
+        await desk.sees("lock freed")
     assert (await left_in(reports))[id] == (State.PENDING, 1)
 
 
@@ -196,18 +200,18 @@ async def test_only_the_pid_that_would_be_signalled_frees(
     trace, evidence = tmp_path / "trace", STUCK._replace(pid=9, holders=holders)
     async with a_desk(locked(lambda: evidence, leaves_a_trace(trace))) as desk:
         screen = await open_lock(desk)
-        assert f"now: PID {', '.join(map(str, holders))}; 1 in active" in desk.page
+        assert f"acts on: PID {', '.join(map(str, holders))}; 1 in active" in desk.page
         await desk.press("4", "7", "1", "2")
-        assert "4712 is not the PID: nothing was done" in desk.page
-        await screen._look()
-        assert "4712 is not the PID: nothing was done" in desk.page
+        assert "4712 is not the PID: nothing done" in desk.page
+        await screen._examine()
+        assert "4712 is not the PID: nothing done" in desk.page
         await desk.press("y", "enter", *"4719", *"472471", "backspace")
         assert "[ 47__ ]" in desk.page
         assert not trace.exists()
 
         await desk.press("1", "1")
-        await desk.sees("the lock is free again")
-    assert trace.read_text() == STUCK.seen
+        await desk.sees("lock freed")
+    assert trace.read_text() == STUCK.identity
 
 
 async def test_an_innocent_process_is_named_and_not_signalled(
@@ -217,15 +221,15 @@ async def test_an_innocent_process_is_named_and_not_signalled(
     lock = reports / "run" / "queue.lock"
     await off(lock.touch)
     innocent, forger = start(INNOCENT), start(INNOCENT, str(lock))  # which has the flock
-    await off(lock.write_bytes, lock_file.compose(await off(true_claim, innocent.pid)))
+    await off(lock.write_bytes, lock_file.format_claim(await off(true_claim, innocent.pid)))
     place = await off(wired, reports, seconds=SILENT_SECONDS)
     async with a_desk(place, clock=time.time) as desk:
         await desk.until(lambda: "! CRIT stuck" in desk.line("lock"))
         await open_lock(desk)
-        await desk.sees("nothing will be signalled", "scope if you act now: nothing")
+        await desk.sees("no process is signalled", "acts on: nothing")
         await desk.sees(f"ps -o pid,user,lstart,args -p {innocent.pid}")
         await desk.press(*str(innocent.pid), "y")
-        assert "nothing will be signalled" in desk.page
+        assert "no process is signalled" in desk.page
         assert not queue_of(desk.console).live.recovery.running
     assert is_unharmed(innocent)
     assert is_unharmed(forger)
@@ -239,15 +243,15 @@ def test_which_change_withdraws_a_plan() -> None:
     evidence that only grows older does not.
     """
     changes: tuple[dict[str, object], ...] = (
-        {"pid": 815, "seen": "2.bb"},
-        {"seen": "2.bb"},
+        {"pid": 815, "identity": "2.bb"},
+        {"identity": "2.bb"},
         {"verdict": Verdict.HELD},
-        {"doubt": "PID 4711 runs under several uids"},
+        {"signal_refusal": "PID 4711 runs under several uids"},
     )
     free = LockEvidence(Verdict.FREE, reason="no lock file")
     for now in (*(STUCK._replace(**change) for change in changes), free):  # type: ignore[arg-type]
-        assert difference(STUCK, now), now
-    assert not difference(STUCK, STUCK._replace(age=2880.0, reason="silent for 2880 s"))
+        assert why_outdated(STUCK, now), now
+    assert not why_outdated(STUCK, STUCK._replace(age=2880.0, reason="silent for 2880 s"))
 
 
 async def test_a_withdrawn_plan_does_not_come_back(tmp_path: Path) -> None:
@@ -262,9 +266,9 @@ async def test_a_withdrawn_plan_does_not_come_back(tmp_path: Path) -> None:
         await desk.sees("STUCK 48m")
         assert "[ 47__ ]" in desk.page
 
-        evidence.append(STUCK._replace(seen="2.bb"))
-        await desk.sees("plan withdrawn: the lock has changed hands")
-        assert "scope if you act now: PID" not in desk.page
+        evidence.append(STUCK._replace(identity="2.bb"))
+        await desk.sees("plan withdrawn: the lock has another holder")
+        assert "acts on: PID" not in desk.page
         evidence.append(STUCK)
         await desk.until(lambda: "STUCK 47m  PID 4711" in desk.line("title"))
         await desk.press("1", "1", *str(PID), "y")
@@ -277,11 +281,13 @@ async def test_a_withdrawn_plan_does_not_come_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("fields", "why"),
-    [({"recover": ()}, "no command is known"), ({"lock": None}, "this place has no lock")],
+    [({"recovery_command": ()}, "no recovery command"), ({"lock": None}, "this place has no lock")],
 )
 async def test_a_place_whose_lock_cannot_be_freed(fields: dict[str, object], why: str) -> None:
     """Where there is no lock, or no command for it, `U` is no hint and says why."""
-    place = a_place(a_memory([]), **({"lock": a_stuck_lock, "recover": ("true",)} | fields))
+    place = a_place(
+        a_memory([]), **({"lock": a_stuck_lock, "recovery_command": ("true",)} | fields)
+    )
     async with a_desk(place) as desk:
         assert " U" not in desk.line("lock")
         await desk.press("U")
@@ -290,9 +296,9 @@ async def test_a_place_whose_lock_cannot_be_freed(fields: dict[str, object], why
 
 
 NOTHING = {
-    "nobody holds the lock": LockEvidence(Verdict.FREE, reason="no lock file"),
-    "its holder is at work": STUCK._replace(verdict=Verdict.HELD, age=3.0),
-    "who holds the lock is not known": LockEvidence(Verdict.UNKNOWN, reason="Permission denied"),
+    "next worker takes it": LockEvidence(Verdict.FREE, reason="no lock file"),
+    "its holder is running": STUCK._replace(verdict=Verdict.HELD, age=3.0),
+    "lock holder unknown": LockEvidence(Verdict.UNKNOWN, reason="Permission denied"),
 }
 
 
@@ -305,8 +311,8 @@ async def test_a_lock_that_needs_nothing() -> None:
             await open_lock(desk)
             await desk.sees(now.reason)
             assert why in desk.line("word")
-            assert "scope if you act now: PID" not in desk.page
-            assert "plan, nothing is done yet" not in desk.page
+            assert "acts on: PID" not in desk.page
+            assert "plan, nothing done yet" not in desk.page
             await desk.press("1", "y")
             assert why in desk.line("word")
             await desk.press("escape")
@@ -316,11 +322,15 @@ async def test_a_lock_that_needs_nothing() -> None:
 
 
 SAYS = (
-    ("echo freed; exit 0", "the lock is free again", "freed"),
-    ("echo PID 4711 took it up again; exit 2", "the lock was left alone", "took it up again"),
-    ("echo 'no such queue' >&2; exit 69", "its command ended with 69", "no such queue"),
-    ("echo half; kill -9 $$", "its command was ended by SIGKILL", "half"),
-    ("printf 'a\\033]0;b\\007\\n'; exit 3", "its command ended with 3", "a\ufffd]0;b\ufffd"),
+    ("echo freed; exit 0", "lock freed", "freed"),
+    ("echo PID 4711 took it up again; exit 2", "lock unchanged", "took it up again"),
+    ("echo 'no such queue' >&2; exit 69", "the command ended with exit code 69", "no such queue"),
+    ("echo half; kill -9 $$", "the command was ended by SIGKILL", "half"),
+    (
+        "printf 'a\\033]0;b\\007\\n'; exit 3",
+        "the command ended with exit code 3",
+        "a\ufffd]0;b\ufffd",
+    ),
 )
 """A command, the outcome that is shown, and what of its output is shown."""
 
@@ -341,14 +351,14 @@ async def test_output_and_exit_code_of_the_command_are_shown(tmp_path: Path) -> 
             assert said in desk.page
             assert desk.page.isprintable()
             await desk.press("1", "y")
-            assert "this has been done: Esc closes" in desk.page
+            assert "already done: Esc closes" in desk.page
             await desk.press("escape")
             assert f"unlock: {outcome}" in desk.line("hints")
 
         await off(program.unlink)
         await open_lock(desk)
         await desk.press(*str(PID))
-        await desk.sees("nothing was done, its command did not start")
+        await desk.sees("nothing done: the command did not start")
 
 
 async def test_the_command_goes_on_when_its_screen_is_left(tmp_path: Path) -> None:
@@ -378,10 +388,10 @@ async def test_the_command_goes_on_when_its_screen_is_left(tmp_path: Path) -> No
         await open_lock(desk)
         await desk.sees("began", "freeing the lock")
         await desk.press(*str(PID))
-        assert "it runs already" in desk.page
+        assert "already running" in desk.page
         await desk.press("escape")
         await off(finish)
-        await desk.until(lambda: "unlock: the lock is free" in desk.line("hints"))
+        await desk.until(lambda: "unlock: lock freed" in desk.line("hints"))
 
         await open_lock(desk)
         await desk.press(*str(PID))
@@ -389,7 +399,7 @@ async def test_the_command_goes_on_when_its_screen_is_left(tmp_path: Path) -> No
         assert "began ended" not in desk.page
         await desk.sees("began")
         await off(finish)
-        await desk.sees("the lock is free again", "began ended")
+        await desk.sees("lock freed", "began ended")
         await desk.press("escape")
         await open_lock(desk)
         await desk.press(*str(PID))
@@ -401,13 +411,13 @@ async def test_the_command_goes_on_when_its_screen_is_left(tmp_path: Path) -> No
 
 
 WORDS = {State.PENDING: "pending", State.ACTIVE: "work", State.HELD: "held", State.DEAD: "dlq"}
-PLAN = steps(STUCK, returns(WORDS, 1))
+PLAN = lock_steps(STUCK, task_steps(WORDS, 1))
 TERM, KILL, ENDED = "SIGTERM to PID 4711", "SIGKILL to PID 4711", "PID 4711 has ended"
 
 
-def said(*lines: str) -> list[RecoveryReport]:
+def said(*lines: str) -> list[OutputLine]:
     """What the command prints, a line a second."""
-    return [RecoveryReport(text, float(second)) for second, text in enumerate(lines)]
+    return [OutputLine(text, float(second)) for second, text in enumerate(lines)]
 
 
 @pytest.mark.parametrize(
@@ -418,25 +428,28 @@ def said(*lines: str) -> list[RecoveryReport]:
         ((TERM, ENDED), True, "done to do to do to do to do to do"),
         ((TERM, KILL), True, "ignored doing to do to do to do to do"),
         ((TERM, KILL, ENDED, "SIGTERM to PID 4712"), True, "ignored done doing to do to do to do"),
-        ((TERM, ENDED, TAKEN), True, "done skipped skipped done to do doing"),
-        ((TERM, ENDED, TAKEN, "Held: x", FREED), False, "done skipped skipped done done done"),
-        ((TERM, KILL, "nothing was taken"), False, "ignored broken off skipped skipped skipped "
+        ((TERM, ENDED, LOCK_TAKEN_LINE), True, "done skipped skipped done to do doing"),
+        ((TERM, ENDED, LOCK_TAKEN_LINE, "Held: x", LOCK_FREED_LINE), False, "done skipped skipped "
+        "done done done"),
+        ((TERM, KILL, "nothing was taken"), False, "ignored aborted skipped skipped skipped "
          "skipped"),
         (("SIGTERM to PID 47110",), True, "skipped skipped doing to do to do to do"),
     ],
 )  # fmt: skip
 def test_how_far_each_step_is(lines: tuple[str, ...], running: bool, words: str) -> None:
     """To do, doing, done, skipped or broken off: by the command's lines, and by nothing else."""
-    assert " ".join(at.progress for at in progress(PLAN, said(*lines), running)) == words
+    assert " ".join(at.progress for at in step_progress(PLAN, said(*lines), running)) == words
 
 
 def test_when_each_step_began() -> None:
     """Each step shows after how many seconds it was begun, and a SIGTERM that it was ignored."""
-    at = progress(PLAN, said("the lock is stuck", TERM, KILL, ENDED, TAKEN), running=True)
+    at = step_progress(
+        PLAN, said("the lock is stuck", TERM, KILL, ENDED, LOCK_TAKEN_LINE), running=True
+    )
     assert [each.after for each in at] == [1.0, 2.0, None, 4.0, None, 4.0]
     text = ["".join(text for text, _ in line) for line in progress_lines(at, 80)]
     assert text[0].startswith("  1  ignored    +1.0s   send SIGTERM to PID 4711")
-    assert text[1].startswith("  2  done       +2.0s   send SIGKILL")
+    assert text[1].startswith("  2  done       +2.0s   if still alive: send SIGKILL")
     assert max(map(len, text)) <= 80
 
 
@@ -445,23 +458,26 @@ def test_without_a_holder_there_are_two_steps_and_in_doubt_none() -> None:
     where it is in doubt which one is, there is no plan.
     """
     stale = STUCK._replace(verdict=Verdict.STALE, reason="PID 4711 is gone")
-    plan = steps(stale, returns(WORDS, 0))
+    plan = lock_steps(stale, task_steps(WORDS, 0))
     assert [step.words for step in plan] == [
         "take over the lock file in place: PID 4711 is gone",
-        "tasks in work fail once: to pending, after their last attempt to dlq",
+        "tasks in work count one failed attempt: to pending, after the last to dlq",
     ]
-    assert [at.progress for at in progress(plan, said(TAKEN, FREED), False)] == [
-        RecoveryProgress.DONE
-    ] * 2
-    assert steps(STUCK._replace(doubt="it is PID 1"), returns(WORDS, 1)) == ()
+    assert [
+        at.progress for at in step_progress(plan, said(LOCK_TAKEN_LINE, LOCK_FREED_LINE), False)
+    ] == [RecoveryProgress.DONE] * 2
+    assert lock_steps(STUCK._replace(signal_refusal="it is PID 1"), task_steps(WORDS, 1)) == ()
 
 
 def test_the_command_that_is_shown_asks_for_the_pid_itself() -> None:
     """It does the same and holds the same tasks, without the words that answer for the operator."""
     command = recover_command("/q")
-    assert recovery_steps.twin(command) == "spooldeck --root /q queue recover"
-    assert recovery_steps.twin(command, ["a"]) == "spooldeck --root /q queue recover --hold a"
-    assert "--yes" not in recovery_steps.twin(("recover", "--yes", "--seen"))
+    assert recovery_steps.equivalent_command(command) == "spooldeck --root /q queue recover"
+    assert (
+        recovery_steps.equivalent_command(command, ["a"])
+        == "spooldeck --root /q queue recover --hold a"
+    )
+    assert "--yes" not in recovery_steps.equivalent_command(("recover", "--yes", "--seen"))
 
 
 # ---- how it looks
@@ -476,10 +492,10 @@ async def test_the_list_names_the_key() -> None:
             for now, key in (
                 (STUCK, unlock),
                 (STUCK._replace(verdict=Verdict.STALE), unlock),
-                (STUCK._replace(doubt="PID 4711 is this process"), why),
+                (STUCK._replace(signal_refusal="PID 4711 is this process"), why),
             ):
                 evidence.append(now)
-                await desk.until(lambda: desk.console.here.signs.lock == evidence[-1])
+                await desk.until(lambda: desk.console.current_session.readings.lock == evidence[-1])
                 await desk.until(lambda: now.verdict in desk.line("lock"))  # noqa: B023
                 await desk.until(lambda: desk.line("lock").endswith(key))  # noqa: B023
                 assert len(desk.line("lock")) <= size[0]
@@ -491,25 +507,24 @@ async def test_what_matters_is_seen_first() -> None:
     """
     async with a_desk(locked(a_stuck_lock), size=(120, 40)) as desk:
         screen = await open_lock(desk)
-        await desk.sees("no log speaks of it")
+        await desk.sees("no log line mentions it")
         assert screen.query_one("#text", LongText).below == 0
 
         await desk.pilot.resize_terminal(80, 24)
         await desk.until(lambda: len(desk.text.splitlines()) == 24)
         for words in (
-            *("STUCK (likely): PID 4711 lives", "behind it: 40 in pending", "SIGKILL to PID 4711"),
-            *("or spooldeck", "1 task in work", "scope if you act now: PID 4711"),
-            *("type the PID, 4711", "holder  PID 4711"),
+            *("STUCK (likely): PID 4711 is alive", "backlog: 40 in pending", "SIGKILL to PID 4711"),
+            *("or spooldeck", "1 task in work", "acts on: PID 4711"),
+            *("type PID 4711", "holder  PID 4711"),
         ):
             assert words in desk.text
 
         await desk.pilot.resize_terminal(40, 10)
-        await desk.until(lambda: desk.line("scope").startswith(" scope: PID 4711; 1 in active "))
+        await desk.until(lambda: desk.line("scope").startswith(" acts on: PID 4711; 1 in active "))
         assert "STUCK 47m  PID 4711" in desk.line("title")
-        assert desk.line("scope").endswith(" more")
-        assert desk.line("word") == " type the PID: [ ____ ]"
+        await desk.until(lambda: desk.line("word") == " type the PID: [ ____ ]")
         await desk.press("G")
-        assert desk.line("scope") == " scope: PID 4711; 1 in active"
+        assert desk.line("scope") == " acts on: PID 4711; 1 in active"
 
 
 # ---- the tasks of a worker, on disk
@@ -534,14 +549,14 @@ async def test_an_abandoned_task_goes_where_a_key_sends_it(reports: Path, start:
         await open_lock(desk)
         await desk.sees("STALE (sure): PID", "HOLD: accepted")
         for number, key, state, past in ENDS:
-            desk.picker.put_on(ids[number])
+            desk.picker.select_key(ids[number])
             await desk.until(lambda: desk.line("scope").endswith(ids[number][-17:]))  # noqa: B023
             while not isinstance(desk.console.screen, PlanScreen):  # the rows moved just now
                 await desk.press(key)
                 await desk.pilot.pause(0.05)
-            await desk.sees(f"row {ids[number]}", "1 of work -> ")  # counted, so a key applies
+            await desk.sees(f"row {ids[number]}", "1 work -> ")  # counted, so a key applies
             if key == "H":
-                await desk.sees("Recommended: hold it: it was accepted")
+                await desk.sees("Recommended: hold it: accepted")
             await desk.press("y")
             await desk.sees(f"1 {past}", "all accounted for")
             wanted[ids[number]] = (state, 1)
@@ -560,16 +575,18 @@ async def test_no_task_in_work_is_touched_while_a_worker_has_the_lock(
         await open_lock(desk)
         await desk.sees("STALE (sure): PID")
         await desk.opens(PlanScreen, "L")
-        await desk.sees(f"row {id}", "1 of work -> pending")  # counted, so a key applies
+        await desk.sees(f"row {id}", "1 work -> pending")  # counted, so a key applies
         taker = await off(start, TAKER, str(reports / "run" / "queue.lock"))
         await desk.press("y")
-        await desk.sees("1 failed", f"PID {taker.pid} has the lock, nothing in work is abandoned")
+        await desk.sees(
+            "1 failed", f"PID {taker.pid} holds the lock: active tasks are not abandoned"
+        )
         await desk.opens(LockScreen, "escape")
 
-        await desk.sees("1 task in work; its worker lives")
+        await desk.sees("1 task in work, worker alive")
         for key, verb in (("H", "hold"), ("L", "release"), ("K", "kill")):
             assert f" {key} {verb}" not in desk.line("hints")
             await desk.press(key)
-            await desk.sees(f"{verb}: PID {taker.pid} has the lock, nothing in work is aband")
+            await desk.sees(f"{verb}: PID {taker.pid} holds the lock: active tasks are not aband")
             assert isinstance(desk.console.screen, LockScreen)
     assert in_work(reports) == [id]

@@ -23,7 +23,7 @@ from tests.tui.desks import Desk, a_desk, words
 from tests.tui.spools import NOW, a_stuck_lock, disk_place, make_spool
 from tui.format import keys
 from tui.locks import list_lines as view
-from tui.locks.list_lines import Lock
+from tui.locks.list_lines import PlaceLock
 from tui.locks.list_screen import LocksScreen
 from tui.locks.screen import LockScreen
 from tui.queue.screen import QueueScreen
@@ -52,10 +52,12 @@ async def opened(
     roots: list[Path], size: tuple[int, int] = (80, 24), **fields: Any
 ) -> AsyncIterator[Desk]:
     """The console, opened on its locks, once each was examined; nothing here runs `recover`."""
-    places = [disk_place(root, clock=time.time)._replace(recover=("true",)) for root in roots]
+    places = [
+        disk_place(root, clock=time.time)._replace(recovery_command=("true",)) for root in roots
+    ]
     async with a_desk(*places, size=size, clock=time.time, first=keys.LOCKS, **fields) as desk:
         await desk.opens(LocksScreen)
-        await desk.until(lambda: all(live.looked for live in desk.console.lives))
+        await desk.until(lambda: all(live.has_readings for live in desk.console.sessions))
         yield desk
 
 
@@ -63,7 +65,7 @@ async def opened(
 async def stuck(root: Path) -> AsyncIterator[PidLock]:
     """The lock of a queue, taken by this process 47 minutes ago."""
     ago, path = later(-2820), str(root / "run" / "queue.lock")
-    lock = await asyncio.to_thread(queue_lock.acquire, path, 1200, ago["clock"], ago["uptime"])
+    lock = await asyncio.to_thread(queue_lock.acquire_lock, path, 1200, ago["clock"], ago["uptime"])
     try:
         yield lock
     finally:
@@ -82,16 +84,18 @@ async def test_a_line_for_each_lock(roots: list[Path]) -> None:
         wanted = ["PID", str(os.getpid()), "STUCK", "3", "2h01m"]
         await desk.until(lambda: cells(desk, "first")[1:6] == wanted)
         assert cells(desk, "first")[0].startswith("47m")
-        assert cells(desk, "LOCK")[:5] == ["BEAT", "HOLDER", "VERDICT", "BLOCKS", "OLDEST"]
+        assert cells(desk, "LOCK")[:5] == ["LAST", "SEEN", "HOLDER", "VERDICT", "BLOCKS"]
         await desk.until(lambda: cells(desk, "second")[:4] == ["-", "-", "FREE", "-"])
-        await desk.sees("waiting behind it: 3 due tasks, the oldest is 2h01m", "by kind: report 3")
+        await desk.sees("backlog: 3 due tasks, oldest 2h01m", "by kind: report 3")
         # This process would have to end itself: that is in doubt, and nothing is offered.
-        await desk.sees("flock held by PID", "limit 20 min", "nobody is signalled", "ps -o pid,")
+        await desk.sees(
+            "flock held by PID", "limit 20 min", "no process is signalled", "ps -o pid,"
+        )
         write_task(first, "pending", 4, age=30)
         await desk.sees("by kind: report 4")
 
         await desk.press("j")
-        await desk.sees("none: there is no lock file", "nothing to free")
+        await desk.sees("none: no lock file", "nothing to free")
         a_stale_lock(second)
         await asyncio.to_thread(lock.release)
         await desk.until(lambda: cells(desk, "first")[2] == "FREE")
@@ -112,7 +116,7 @@ async def test_enter_opens_the_lock_under_the_cursor(roots: list[Path]) -> None:
             await desk.sees("/second")
         async with opened(roots, read_only=True) as desk:
             await desk.press("U")
-            await desk.sees("read only: no lock is freed from here")
+            await desk.sees("read only: locks cannot be freed here")
             assert isinstance(desk.console.screen, LocksScreen)
 
 
@@ -125,22 +129,22 @@ async def test_a_board_that_is_removed_has_no_row_under_the_cursor(roots: list[P
 
         async def ask_on() -> None:
             while screen.children:
-                asked.append(screen.picked)
+                asked.append(screen.selected_key)
                 await asyncio.sleep(0)
 
         asking = asyncio.ensure_future(ask_on())
         await asyncio.sleep(0)
         await screen.remove()
         await asking
-        assert (asked[0], asked[-1], screen.picked) == ("1", "", "")
+        assert (asked[0], asked[-1], screen.selected_key) == ("1", "", "")
 
 
 def test_foreign_words_are_inert() -> None:
     """Text of a lock file, a command line or a kind acts on no terminal."""
     evidence = LockEvidence(Verdict.STUCK, 7, NOW - 9, 9, RED, RED, (("holder", RED),), "x", (7,))
-    lock = Lock(1, RED, evidence, BacklogSummary(NOW - 60, 2, NOW - 60))
-    head, rows = view.table([lock], NOW, 100)
-    text = words([head, *rows, *view.about(lock, None, ((" U", "key"),), NOW, 60)])
+    lock = PlaceLock(1, RED, evidence, BacklogSummary(NOW - 60, 2, NOW - 60))
+    head, rows = view.lock_table([lock], NOW, 100)
+    text = words([head, *rows, *view.detail_lines(lock, None, ((" U", "key"),), NOW, 60)])
     assert "[31mred" in text.replace("\n", "")
     assert text.replace("\n", "").isprintable()
 
@@ -149,14 +153,14 @@ def test_the_steps_are_shown_unless_the_holder_is_in_doubt() -> None:
     """A lock whose holder is proven to be stuck shows the steps, and where the plan is; one that is
     not proven to be who took the lock is not ended by a plan: it says why.
     """
-    lock = Lock(1, "a", a_stuck_lock(), BacklogSummary(NOW - 60, 0, None))
-    text = words(view.about(lock, None, ((" U", "key"), (" shows the plan", "")), NOW, 80))
+    lock = PlaceLock(1, "a", a_stuck_lock(), BacklogSummary(NOW - 60, 0, None))
+    text = words(view.detail_lines(lock, None, ((" U", "key"), (" shows the plan", "")), NOW, 80))
     assert "send SIGTERM to PID 4711" in text
     assert text.endswith("U shows the plan")
-    assert "U shows" not in words(view.about(lock, None, (), NOW, 80))
+    assert "U shows" not in words(view.detail_lines(lock, None, (), NOW, 80))
 
-    evidence = a_stuck_lock()._replace(doubt="it was taken on the host mx2")
-    text = words(view.about(Lock(1, "a", evidence), None, ((" U", "key"),), NOW, 80))
-    assert "nobody is signalled: it was taken on the host mx2" in " ".join(text.split())
+    evidence = a_stuck_lock()._replace(signal_refusal="it was taken on the host mx2")
+    text = words(view.detail_lines(PlaceLock(1, "a", evidence), None, ((" U", "key"),), NOW, 80))
+    assert "no process is signalled: it was taken on the host mx2" in " ".join(text.split())
     assert "SIGTERM" not in text
     assert "ps -o pid,user,lstart,args -p 4711" in text

@@ -25,11 +25,11 @@ from tui.format import keys
 from tui.format.glyphs import UTF8
 from tui.log import lines as view
 from tui.log import screen as log_module
-from tui.log.lines import LogStatus, LogTimeFormat, Style
+from tui.log.lines import LogStatus, LogStyle, LogTimeFormat
 from tui.log.log_widget import LogLines
 from tui.log.screen import LogScreen
 from tui.queue.screen import QueueScreen
-from tui.screens.base import Target
+from tui.screens.target import Target
 from tui.screens.text_prompt import AskScreen
 from tui.task.screen import TaskScreen
 
@@ -124,8 +124,8 @@ async def a_log(
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at the logs as often as can be."""
-    monkeypatch.setattr(log_module, "RESTING", 0.03)
-    monkeypatch.setattr(log_module, "FLOWING", 0.01)
+    monkeypatch.setattr(log_module, "IDLE_READ_SECONDS", 0.03)
+    monkeypatch.setattr(log_module, "BUSY_READ_SECONDS", 0.01)
 
 
 # Following
@@ -148,7 +148,7 @@ async def test_what_comes_is_shown(tmp_path: Path) -> None:
     """New lines appear below; one that is torn is shown so, and whole when its end comes."""
     async with a_log(tmp_path, some_lines()) as desk:
         desk.add(line(1, "new one") + "[2026-11-20 09:")
-        await desk.until(lambda: "its end has not come" in desk.shown[-1])
+        await desk.until(lambda: "incomplete" in desk.shown[-1])
         assert desk.shown[-2].endswith("new one")
 
         desk.add("42:10] [WARN] torn no more\n")
@@ -205,14 +205,14 @@ async def test_a_log_that_comes_and_goes(tmp_path: Path) -> None:
     """
     async with a_log(tmp_path, line(1, "a"), None) as desk:
         await desk.until(lambda: "1 of 2 files" in desk.line("top-line"))
-        assert desk.line("word").strip() == "mail.log is not there"
+        assert desk.line("word").strip() == "mail.log does not exist"
 
         desk.paths[1].write_text(line(2, "b"))
         await desk.until(lambda: "2 files merged by time" in desk.line("top-line"))
         await desk.until(lambda: not desk.line("word").strip() and len(desk.shown) == 2)
 
         desk.paths[1].unlink()
-        await desk.until(lambda: "! mail.log: it is not there any more" in desk.line("word"))
+        await desk.until(lambda: "! mail.log: removed" in desk.line("word"))
         assert len(desk.shown) == 2
         desk.paths[1].write_text(line(3, "again"))
         await desk.until(lambda: "again" in desk.shown[-1])
@@ -223,8 +223,8 @@ async def test_a_log_that_comes_and_goes(tmp_path: Path) -> None:
     ("logs", "text"),
     [
         ((), "this place has no log"),
-        ((None, None), "no log can be read: neither queue.log nor mail.log is there"),
-        (("",), "nothing was logged yet"),
+        ((None, None), "no readable log: queue.log and mail.log do not exist"),
+        (("",), "nothing logged yet"),
     ],
 )
 async def test_why_there_is_no_line(tmp_path: Path, logs: tuple[str | None], text: str) -> None:
@@ -237,7 +237,7 @@ async def test_where_lines_are_not_counted_the_size_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Logs that are too long to be gone through have no count that grows: nothing is counted."""
-    monkeypatch.setattr(log_module, "COUNTED", 3 << 20)
+    monkeypatch.setattr(log_module, "MAX_COUNTED_BYTES", 3 << 20)
     async with a_log(tmp_path, line(1, "x" * (3 << 20))) as desk:
         assert "3 MiB, lines not counted  wrap off" in desk.line("status")
         await desk.ask("&", "x")
@@ -305,7 +305,7 @@ async def test_levels(tmp_path: Path) -> None:
         await desk.until(lambda: "50 of 300 lines" in desk.line("status"))
         assert all("ERROR" in text for text in desk.shown)
         await desk.press("+")
-        assert desk.line("word").strip() == "only errors are shown already"
+        assert desk.line("word").strip() == "only errors are shown"
         await desk.press("-", "-", "-")
         assert "show: all" in desk.line("status")
         assert desk.here == "line 299.", "the nearest line that was let through"
@@ -360,7 +360,7 @@ async def test_only_lines_that_match(tmp_path: Path) -> None:
 
         await desk.ask("&", "nowhere")
         await desk.until(lambda: "0 of 300 lines" in desk.line("status"))
-        assert desk.shown == ["   no line is let through; Esc shows all words, - less grave lines"]
+        assert desk.shown == ["   no matching lines (Esc clears, - lowers the level)"]
         await desk.press("escape")
         await desk.opens(QueueScreen, "escape")
 
@@ -376,9 +376,9 @@ async def test_searching(tmp_path: Path) -> None:
             found.append(desk.here)
         assert found == ["line 7.", "line 17.", "line 7."]
         await desk.press("N")
-        assert "not found from here up to the beginning" in desk.line("word")
+        assert "not found above" in desk.line("word")
         await desk.press("G", "n")
-        assert "not found from here down to the end" in desk.line("word")
+        assert "not found below" in desk.line("word")
 
 
 async def test_the_next_error(tmp_path: Path) -> None:
@@ -397,9 +397,9 @@ async def test_going_to_a_time(tmp_path: Path) -> None:
     async with a_log(tmp_path, some_lines(1000, -1000)) as desk:
         await desk.ask("@", "-5m")
         assert desk.here == "line 700."
-        assert "the first line since 2026-11-20 09:37:08" in desk.line("word")
+        assert "first line since 2026-11-20 09:37:08" in desk.line("word")
         await desk.ask("@", "2030-01-01")
-        assert "the last line before" in desk.line("word")
+        assert "last line before it" in desk.line("word")
         assert desk.here == "line 999."
         assert "PAUSED" in desk.line("status")
 
@@ -434,17 +434,17 @@ async def test_a_hostile_log_does_nothing(tmp_path: Path) -> None:
         await desk.press("w", "g", "j")
         text = "\n".join(desk.shown)
         assert "[@click=app.quit]x[/] [/nope]" in text
-        assert "bytes more" in text
+        assert "more bytes" in text
         desk.assert_inert()
         await desk.press("w")
-        assert "995,907 bytes more" in "\n".join(desk.shown)
+        assert "995,907 more bytes" in "\n".join(desk.shown)
 
 
 async def test_a_long_search_shows_how_far_it_is_and_can_be_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While it searches there is a bar, and Esc stops it where it is."""
-    monkeypatch.setattr(log_module, "LONG", 0.0)
+    monkeypatch.setattr(log_module, "SHOW_PROGRESS_SECONDS", 0.0)
     async with a_log(tmp_path, line(-9999, "needle") + some_lines(20_000, -9998)) as desk:
         screen, held = desk.screen, threading.Event()
         screen._step_cells = 1
@@ -478,10 +478,10 @@ async def test_from_a_line_to_its_task(tmp_path: Path) -> None:
     log = line(1, "nothing here") + line(2, "Task gone: 20200101T000000Z-feeds_sync-00000000")
     async with a_log(tmp_path, log + line(3, f"MAIL_SEND_RESULT task_id={TASK.id} x")) as desk:
         await desk.press("k", "enter")
-        gone = "20200101T000000Z-feeds_sync-00000000 is not in the queue any more"
+        gone = "20200101T000000Z-feeds_sync-00000000 is no longer in the queue"
         assert gone in desk.line("word")
         await desk.press("k", "enter")
-        assert "names no task" in desk.line("word")
+        assert "no task id in this line" in desk.line("word")
         await desk.press("j", "j")
         await desk.opens(TaskScreen, "enter")
 
@@ -510,23 +510,23 @@ def test_a_line_that_does_not_fit_is_counted_short_or_bounded() -> None:
     than a part of the screen. Where it is cut its id is the last 8 characters, and the error of a
     delivery is not cut off.
     """
-    (short,) = view.entry_lines(an_entry("abc", hidden=1234), Style(), 60)
-    (long,) = view.entry_lines(an_entry("x" * 5000, hidden=1234), Style(), 60)
-    assert words([short]).endswith("abc ... 1,234 bytes more")
-    assert words([long]).endswith("2,138 bytes more")
+    (short,) = view.entry_lines(an_entry("abc", hidden=1234), LogStyle(), 60)
+    (long,) = view.entry_lines(an_entry("x" * 5000, hidden=1234), LogStyle(), 60)
+    assert words([short]).endswith("abc ... 1,234 more bytes")
+    assert words([long]).endswith("2,138 more bytes")
     assert len("".join(text for text, _ in long)) == 60
 
-    folded = view.entry_lines(an_entry("x" * 5000), Style(LogTimeFormat.NONE, wrap=True), 60)
-    assert len(folded) == view.FOLDS + 1
-    assert "bytes more" in words(folded[-1:])
+    folded = view.entry_lines(an_entry("x" * 5000), LogStyle(LogTimeFormat.NONE, wrap=True), 60)
+    assert len(folded) == view.MAX_WRAPPED_LINES + 1
+    assert "more bytes" in words(folded[-1:])
 
     ident = "20261120T092929Z-mail_send-261c374b"
     text = f"MAIL_SEND_RESULT task_id={ident} status=failed transport=sendmail retries=3 "
     entry = an_entry(f"{text}last_error=550 5.1.1 user unknown", 1.0)
-    cut = words(view.entry_lines(entry, Style(sources=True), 80))
+    cut = words(view.entry_lines(entry, LogStyle(sources=True), 80))
     assert "\u2026-261c374b" in cut
     assert cut.endswith("last_error=550 5.1.1 user unknown")
-    assert ident in words(view.entry_lines(entry, Style(wrap=True), 80)).replace("\n", "")
+    assert ident in words(view.entry_lines(entry, LogStyle(wrap=True), 80)).replace("\n", "")
 
 
 def test_quiet_gaps() -> None:
@@ -534,11 +534,11 @@ def test_quiet_gaps() -> None:
     first, later = an_entry("a", when=NOW), an_entry("b", when=NOW + 684)
     never = an_entry("c")._replace(key=(float("-inf"), 1, 0))
 
-    gap = view.quiet(first, later)
+    gap = view.quiet_line(first, later)
     assert gap is not None
     assert words([gap]) == "   -- 11m quiet --"
-    assert view.quiet(first, an_entry("b", when=NOW + 60)) is None
-    assert view.quiet(never, later) is None
+    assert view.quiet_line(first, an_entry("b", when=NOW + 60)) is None
+    assert view.quiet_line(never, later) is None
 
 
 @each(
@@ -546,7 +546,7 @@ def test_quiet_gaps() -> None:
     [
         (LogStatus(), "FOLLOW show: all 0 lines so far wrap off"),
         (
-            LogStatus(beyond=963 << 20, kept=7, lines=8),
+            LogStatus(uncounted_bytes=963 << 20, kept=7, lines=8),
             "FOLLOW show: all 963 MiB, lines not counted wrap off",
         ),
         (
@@ -561,7 +561,7 @@ def test_quiet_gaps() -> None:
 )
 def test_the_status_says_what_is_hidden(about: LogStatus, text: str) -> None:
     """The status names each level, pattern and count that keeps lines from the screen."""
-    assert " ".join(words([view.status(about, 80)]).split()) == text
+    assert " ".join(words([view.status_line(about, 80)]).split()) == text
 
 
 @each(
@@ -575,7 +575,7 @@ def test_the_status_says_what_is_hidden(about: LogStatus, text: str) -> None:
 )
 def test_ids_in_a_line(text: str, found: list[str]) -> None:
     """What looks like a task's id comes before what is only named like one."""
-    assert list(view.ids_in(text))[:1] == found
+    assert list(view.possible_ids(text))[:1] == found
 
 
 # Printed

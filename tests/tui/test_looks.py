@@ -25,7 +25,7 @@ MOVING = {"first-look", "task-files"}
 STEADY = [name for name in SHOTS if name not in MOVING]
 FAMILIES = {"overview", "dlq", "task", "clusters", "plan", "lock", "transports", "log", "help"}
 """One screen of each kind: its styles are compared without colours too, at the smaller size."""
-THEMES = themes.names({})
+THEMES = themes.theme_names({})
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ from tests.mail.programs import a_script, needs, needs_root
 from tests.mail.smtpd import DROP, HOST, Server, refusing
 from tui.cli import main
 from tui.cli.mail import send as mail_command
-from tui.cli.setup.mail_parts import LOOK_AGAIN, Mailing, why_none
+from tui.cli.setup.mail_parts import RECHECK_SECONDS, MailHandler, describe_no_transport
 from tui.cli.setup.setup import Setup
 
 COMMAND = [sys.executable, "-P", "-m", "tui.cli"]
@@ -131,7 +131,7 @@ class Office:
     def tasks(self) -> list[Task]:
         """Its tasks, in any state."""
         with closing(self.store()) as store:
-            found = store.look(store.states.values())
+            found = store.scan(store.states.values())
             return [task for task in found if isinstance(task, Task)]
 
     def task(self) -> Task:
@@ -162,7 +162,7 @@ class Office:
             "MAIL_BODY_FILE": f"{folder}/body.txt",
             "MAIL_CREATED_EPOCH": str(int(made)),
         }
-        (folder / "meta.sh").write_bytes(files.assignments(meta))
+        (folder / "meta.sh").write_bytes(files.format_assignments(meta))
         for file in folder.iterdir():
             file.chmod(0o640)
         if task:
@@ -181,9 +181,9 @@ class Office:
         with closing(self.store()) as store:
             if verb == "bury":
                 (task,) = store.take(2_000_000_000, "test", 1)
-                store.swap(task, verbs.bury(task, error))
+                store.swap(task, verbs.give_up_task(task, error))
             else:
-                store.swap(task, verbs.VERBS[verb].act(task, 2_000_000_000, **values))
+                store.swap(task, verbs.VERBS[verb].function(task, 2_000_000_000, **values))
 
 
 @pytest.fixture
@@ -329,7 +329,7 @@ def test_a_wrong_setting_loses_no_mail(office: Office, name: str, value: str) ->
                 ("hello a@b@example.com", "more than one @"),
                 ("hello -C/tmp/evil@example.com", "begins with a dash"),
                 ("hello 'a@example.com\nb@example.com'", "a space, a control character"),
-                ("/etc/hostname a@example.com", "outside of the folders"),
+                ("/etc/hostname a@example.com", "outside the folders"),
             )
         ),
         *(
@@ -488,9 +488,9 @@ def test_a_mail_that_cannot_be_spooled_is_reported_as_lost(office: Office) -> No
 
     assert (run.returncode, run.stdout, office.tasks()) == (74, "", [])
     assert run.stderr.startswith("✗ Failed to send email: no_transport_available: ")
-    assert "; the mail is lost, it could not be spooled: " in run.stderr
-    assert f"{office.root}/mailspool: mailspool is a symbolic link or no folder" in run.stderr
-    assert "where it lies elsewhere, name that: NFTBAN_MAIL_SPOOL_DIR" in run.stderr
+    assert "; mail lost, cannot spool it: " in run.stderr
+    assert f"{office.root}/mailspool: mailspool is a symbolic link or not a folder" in run.stderr
+    assert "if the spool is elsewhere, set NFTBAN_MAIL_SPOOL_DIR" in run.stderr
 
 
 def test_a_permanent_refusal_is_tried_once_and_ends_in_the_dlq(office: Office) -> None:
@@ -503,8 +503,8 @@ def test_a_permanent_refusal_is_tried_once_and_ends_in_the_dlq(office: Office) -
 
     task = office.task()
     assert (run.returncode, connections, server.connections) == (1, 1, 1)
-    assert "refused for good: " in run.stderr and "no such user" in run.stderr
-    assert run.stdout == f"Mail kept in the spool, its task will be given up on: {task.id}\n"
+    assert "refused permanently: " in run.stderr and "no such user" in run.stderr
+    assert run.stdout == f"Mail kept in the spool, its task goes to the DLQ: {task.id}\n"
     assert (task.state, task.error[:12]) == (State.DEAD, "rejected_550")
 
 
@@ -516,7 +516,7 @@ def test_a_mail_that_may_have_arrived_is_not_called_unsent(office: Office, word:
         run = office.mail(word, "hello", TO, NFTBAN_MAIL_RETRY_ATTEMPTS="1")
 
     assert run.returncode == 1
-    assert "may have been accepted; sent again, it may arrive twice" in run.stderr
+    assert "may have been accepted; another attempt may deliver it twice" in run.stderr
     assert "not sent:" not in run.stderr
 
 
@@ -534,7 +534,7 @@ def test_an_accepted_mail_is_exit_0_though_output_fails(office: Office) -> None:
         plain = subprocess.run(argv, capture_output=True, text=True, env=environ, check=False)
 
     assert (lost.returncode, plain.returncode, len(server.mails)) == (0, 0, 2)
-    assert "the answer could not be written: No space left on device" in lost.stderr
+    assert "cannot write the output: No space left on device" in lost.stderr
     assert (plain.stderr, plain.stdout[:16]) == ("", "Email submitted ")
 
 
@@ -626,8 +626,11 @@ def test_mail_status(office: Office) -> None:
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({"NFTBAN_MAIL_RECIPIENT": "foo,bar@x.de"}, "recipient  foo,bar@x.de: 'foo,bar@...' holds"),
-        ({"NFTBAN_SENDER": "foo bar@x.de"}, "sender     'foo bar@...' holds a space"),
+        (
+            {"NFTBAN_MAIL_RECIPIENT": "foo,bar@x.de"},
+            "recipient  foo,bar@x.de: 'foo,bar@...' contains",
+        ),
+        ({"NFTBAN_SENDER": "foo bar@x.de"}, "sender     'foo bar@...' contains a space"),
     ],
 )
 def test_mail_status_names_a_wrong_address(
@@ -662,7 +665,7 @@ def test_mail_status_with_files_missing_or_replaced(office: Office) -> None:
     plain = office.mail("status")
 
     assert "hunter2" not in link.stdout + link.stderr
-    assert "mail_last_failure_reason: " in link.stderr and "no plain file" in fifo.stderr
+    assert "mail_last_failure_reason: " in link.stderr and "not a regular file" in fifo.stderr
     assert ": timeout" in plain.stdout and plain.stderr == ""
 
     spool, elsewhere = office.root / "mailspool", office.folder / "elsewhere"
@@ -690,9 +693,12 @@ def test_mail_status_with_files_missing_or_replaced(office: Office) -> None:
 def test_a_transport_that_does_not_run_is_exit_2(office: Office) -> None:
     """An installed transport that is stopped is named, in words and in the exit code of status."""
     why = {"curl": Unused(Cause.ABSENT, "no relay is configured")}
-    both = why | {"postfix": Unused(Cause.STOPPED, "Postfix does not run")}
-    assert why_none(MailSettings(), both, {}) == "no mail transport: postfix: Postfix does not run"
-    assert why_none(MailSettings(), why, {}) == "no mail transport is set up"
+    both = why | {"postfix": Unused(Cause.STOPPED, "Postfix is not running")}
+    assert (
+        describe_no_transport(MailSettings(), both, {})
+        == "no mail transport: postfix: Postfix is not running"
+    )
+    assert describe_no_transport(MailSettings(), why, {}) == "no mail transport is set up"
 
     program = a_script(office.folder / "sendmail", "")
     office.config.write_text(f"mail: {{programs: {{postfix: {program}, sendmail: {program}}}}}\n")
@@ -738,8 +744,8 @@ def test_a_suspended_transport_sends_nothing_until_it_is_resumed(office: Office)
         note_selected()
         office.run_apart("queue", "work", "--until-idle")
 
-    assert suspended.stdout.startswith("curl suspended: nothing is sent, and what is spooled waits")
-    assert re.match(rf"curl was suspended by {US} since .*: relay moves already: ", again.stdout)
+    assert suspended.stdout.startswith("curl suspended: nothing is sent, spooled mail waits")
+    assert re.match(rf"curl was already suspended by {US} since .*: relay moves: ", again.stdout)
     assert (kept.returncode, waits.returncode, attempts, before) == (1, 1, {0}, [])
     assert f"no mail transport: curl suspended by {US}" in waits.stderr
     assert resumed.stdout == "curl resumed: mail goes by curl\n"
@@ -760,7 +766,7 @@ def test_suspend_and_resume_are_in_the_journal(office: Office) -> None:
         assert (one["planned"], one["when"] <= one["ended"]) == (0, True)
     assert (suspended["reason"], resumed["reason"]) == ("ask ...@example.com", "")
     undone = [office.run("undo", one["op"], "--dry-run").stderr for one in (suspended, resumed)]
-    assert "set back by itself: transport curl was not suspended before" in undone[0]
+    assert "run the control to set it back: transport curl was not suspended before" in undone[0]
     said = rf"transport curl was suspended by {US} since .* \(ask ...@example.com\) before"
     assert re.search(said, undone[1])
     lines = office.run("journal").stdout.splitlines()
@@ -820,7 +826,7 @@ def test_a_damaged_list_of_suspensions_suspends_all_and_loses_no_mail(
     assert "suspended" in send.stderr
     assert "Mail spooled for later delivery" in spooled.stderr + spooled.stdout
     assert len(office.spooled) == 1
-    assert f"{path}: " in doctor.stdout and f"mend: rm {path}" in doctor.stdout
+    assert f"{path}: " in doctor.stdout and f"fix: rm {path}" in doctor.stdout
     assert "no mail is sent: suspensions unreadable" in status.stdout
     for run in (send, mail_status, spooled, doctor, status):
         assert "Traceback" not in run.stderr
@@ -871,8 +877,8 @@ def test_mail_setup_keeps_other_lines_modes_and_a_copy(office: Office, local: Pa
     (copy,) = local.parent.glob("mail.conf.local.bak-*")
     assert (dry.returncode, run.returncode) == (0, 0)
     assert untouched == copy.read_text() == before
-    assert "hunter2" not in dry.stdout and "(other lines that stay: 1)" in dry.stdout
-    assert f"kept what was there: {copy}" in run.stdout
+    assert "hunter2" not in dry.stdout and "(other lines that are kept: 1)" in dry.stdout
+    assert f"backup: {copy}" in run.stdout
     assert local.read_text() == secret + BOTH
     assert "nothing was changed" in again.stdout
     modes = {path.stat().st_mode & 0o777 for path in (local, copy)}
@@ -926,9 +932,9 @@ def test_mail_setup_appends_to_a_file_of_shell_code(
 @pytest.mark.parametrize(
     ("before", "said"),
     [
-        ('OTHER="open\n', "bash cannot read it"),
-        (': "${A:=x\\}"\nNFTBAN_MAIL_ENABLED=NO\n: "${B:=}"\n', "bash cannot read it"),
-        ("cat <<END\nNFTBAN_MAIL_ENABLED=NO\n", "bash cannot read it"),
+        ('OTHER="open\n', "syntax error"),
+        (': "${A:=x\\}"\nNFTBAN_MAIL_ENABLED=NO\n: "${B:=}"\n', "syntax error"),
+        ("cat <<END\nNFTBAN_MAIL_ENABLED=NO\n", "syntax error"),
         ("readonly X=1 NFTBAN_MAIL_RECIPIENT=old\n", "line 1: readonly"),
         ("A=$(id)\nreturn 0\n", "line 2: ends the file"),
     ],
@@ -942,7 +948,7 @@ def test_mail_setup_refuses_a_file_in_which_its_lines_would_not_count(
     run = office.setup("new@example.com")
 
     assert (run.returncode, run.stdout, local.read_text()) == (78, "", before)
-    assert said in run.stderr and "mend it by hand first" in run.stderr
+    assert said in run.stderr and "repair it by hand first" in run.stderr
     assert run.stderr.count("\n") == 1
 
 
@@ -964,7 +970,7 @@ def test_mail_setup_refuses_or_warns(office: Office) -> None:
         assert list(office.etc.iterdir()) == []
         run = office.setup(*words.split(), NFTBAN_MAIL_RECIPIENT="old@example.com")
         assert run.returncode == 0
-        assert "goes to old@example.com all the same" in run.stderr
+        assert "still goes to old@example.com" in run.stderr
 
 
 # ---- the worker
@@ -999,14 +1005,15 @@ def test_a_worker_checks_each_minute_how_mail_is_sent(office: Office) -> None:
     """It sees a transport that was removed, one that was installed, and a changed setting."""
     program = office.folder / "sendmail"
     setup = Setup(
-        queue_config.Config(), queue_config.queue_for(queue_config.Config(), str(office.root), {})
+        queue_config.Config(),
+        queue_config.queue_settings_for(queue_config.Config(), str(office.root), {}),
     )
     settings = [MailSettings(method="sendmail", programs={"sendmail": str(program)})]
     now, said = [0.0], list[str]()
-    mailing = Mailing(
+    mailing = MailHandler(
         lambda: settings[0],
-        setup.ways,
-        setup.post,
+        setup.transport_registry,
+        setup.mail_sender,
         setup.queue.mail_spool,
         ours=True,
         complain=said.append,
@@ -1015,17 +1022,17 @@ def test_a_worker_checks_each_minute_how_mail_is_sent(office: Office) -> None:
 
     def check(seconds: float) -> None:
         now[0] += seconds
-        said.append(mailing.shut())
+        said.append(mailing.why_closed())
 
     a_script(program, "")
     check(0)
     program.unlink()
-    check(LOOK_AGAIN - 1)
+    check(RECHECK_SECONDS - 1)
     check(1)
     a_script(program, "")
-    check(LOOK_AGAIN)
+    check(RECHECK_SECONDS)
     settings[0] = MailSettings(method="none")
-    check(LOOK_AGAIN)
+    check(RECHECK_SECONDS)
 
     none = "no mail transport"
     assert [why[: len(none)] for why in said] == ["", "", none, "", none]
@@ -1040,7 +1047,7 @@ def test_a_handler_for_mail(office: Office) -> None:
     assert (run.returncode, office.tasks()) == (0, [])
 
     for text, said in (
-        ("handlers: {mail_send: {run_as: root}}", "run_as: expected a command beside it"),
+        ("handlers: {mail_send: {run_as: root}}", "run_as: needs command too"),
         ("handlers: {report: {timeout: 3}}", "handlers.report.command: expected a list"),
     ):
         office.config.write_text(text)
@@ -1067,11 +1074,11 @@ def test_the_password_is_in_no_printed_command(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("NFTBAN_SMTP_PASS", "hunter2")
     setup = Setup(
         queue_config.Config(),
-        queue_config.queue_for(queue_config.Config(), "/nowhere", {}),
+        queue_config.queue_settings_for(queue_config.Config(), "/nowhere", {}),
         ("status",),
     )
 
-    typed = setup.as_typed("nftban")
+    typed = setup.sudo_command("nftban")
 
     assert "NFTBAN_SMTP_USER=queue" in typed and "hunter2" not in typed
 
@@ -1102,11 +1109,11 @@ def test_the_doctor_checks_mail(office: Office) -> None:
     run = office.run("doctor")
 
     assert run.returncode == 1
-    assert "warn  mail      1 mail waits, and none can be sent: no mail transport" in run.stdout
+    assert "warn  mail      1 mail waits, none can be sent: no mail transport" in run.stdout
     assert f"others may read {secret} (mode 0644)" in run.stdout
     assert f"{lost}: no task sends this mail" in run.stdout
     assert f"mail spool retry -- {lost}" in run.stdout
-    assert "mail-20260107T120102Z-broken: no mail: " in run.stdout
+    assert "mail-20260107T120102Z-broken: not a mail: " in run.stdout
 
 
 def test_the_doctor_names_where_a_wrong_address_is_set(office: Office, local: Path) -> None:
@@ -1119,6 +1126,6 @@ def test_the_doctor_names_where_a_wrong_address_is_set(office: Office, local: Pa
     office.config.write_text("mail: {recipient: 'foo,bar@x.de'}\n")
     key = office.run("doctor").stdout
 
-    assert f"{conf}: line 2: NFTBAN_MAIL_RECIPIENT: 'foo,bar@...' holds" in file
-    assert "environment: NFTBAN_MAIL_RECIPIENT: 'a b' holds" in environment
-    assert "mail.recipient: 'foo,bar@...' holds" in key and "correct mail.recipient" in key
+    assert f"{conf}: line 2: NFTBAN_MAIL_RECIPIENT: 'foo,bar@...' contains" in file
+    assert "environment: NFTBAN_MAIL_RECIPIENT: 'a b' contains" in environment
+    assert "mail.recipient: 'foo,bar@...' contains" in key and "correct mail.recipient" in key

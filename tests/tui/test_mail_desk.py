@@ -13,18 +13,18 @@ import pytest
 from engine.config import queue_config
 from engine.mail.message.content import Content
 from engine.mail.send.mail_spool import MailSpool
-from engine.monitor.transport_health import Use
+from engine.monitor.transport_health import TransportUse
 from engine.operations.journal import Journal
 from engine.store import Unavailable
 from tests.tui.spools import make_spool
 from tui.cli import main
-from tui.cli.setup.mail_controls import mail_desk
+from tui.cli.setup.mail_controls import make_mail_desk
 from tui.cli.setup.setup import Setup
-from tui.session.place import MailDesk
+from tui.session.place import PlaceMail
 
 CURL = {"NFTBAN_SMTP_HOST": "127.0.0.1", "NFTBAN_MAIL_RECIPIENT": "admin@example.com"}
 CURL |= {"NFTBAN_MAIL_METHOD": "curl"}
-MakeDesk: TypeAlias = Callable[..., MailDesk]
+MakeDesk: TypeAlias = Callable[..., PlaceMail]
 
 
 @pytest.fixture
@@ -32,14 +32,16 @@ def make_desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeDesk:
     """The transports of a place where only curl may send, and other variables."""
     make_spool(tmp_path, [])
 
-    def make(**environ: str) -> MailDesk:
+    def make(**environ: str) -> PlaceMail:
         for name, value in {**CURL, **environ}.items():
             monkeypatch.setenv(name, value)
         settings = queue_config.Config()
         setup = Setup(
-            settings, queue_config.queue_for(settings, str(tmp_path), environ), (f"{tmp_path}",)
+            settings,
+            queue_config.queue_settings_for(settings, str(tmp_path), environ),
+            (f"{tmp_path}",),
         )
-        return mail_desk(setup, ["spooldeck"])
+        return make_mail_desk(setup, ["spooldeck"])
 
     return make
 
@@ -47,13 +49,13 @@ def make_desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeDesk:
 def test_suspend_is_recorded_for_every_sender(tmp_path: Path, make_desk: MakeDesk) -> None:
     """In the file that each sender reads, in the mail log and in the journal: who, what and why."""
     desk = make_desk()
-    before = desk.routes(desk.stopped())
+    before = desk.routes(desk.suspended())
 
     assert desk.suspend("curl", "relay \x1b[31m moves") == ""
 
-    after = desk.routes(desk.stopped())
-    assert (before.selected, after.selected, after.waits) == ("curl", "", True)
-    assert (after.use("curl"), after.use("mailx")) == (Use.SUSPENDED, Use.BARRED)
+    after = desk.routes(desk.suspended())
+    assert (before.selected, after.selected, after.is_waiting) == ("curl", "", True)
+    assert (after.use("curl"), after.use("mailx")) == (TransportUse.SUSPENDED, TransportUse.BARRED)
     assert after.recipient == "admin@example.com"
     log = (tmp_path / "log" / "mail.log").read_text()
     assert "[INFO] Transport curl suspended by " in log
@@ -61,12 +63,12 @@ def test_suspend_is_recorded_for_every_sender(tmp_path: Path, make_desk: MakeDes
     (told,) = Journal(f"{tmp_path}/queue/.spooldeck/journal").operations()
     values = {"control": "transport", "target": "curl", "value": "suspended"}
     assert dict(told.intent.values) == {**values, "before": "not suspended"}
-    assert (told.intent.reason, told.interrupted) == ("relay \ufffd[31m moves", False)
-    with pytest.raises(Unavailable, match="curl was suspended meanwhile, and stays so"):
+    assert (told.intent.reason, told.is_interrupted) == ("relay \ufffd[31m moves", False)
+    with pytest.raises(Unavailable, match="another operator suspended curl first"):
         desk.suspend("curl", "again")
     assert desk.resume("curl") == ""
-    assert desk.routes(desk.stopped()).selected == "curl"
-    with pytest.raises(Unavailable, match="curl was resumed meanwhile"):
+    assert desk.routes(desk.suspended()).selected == "curl"
+    with pytest.raises(Unavailable, match="another operator resumed curl first"):
         desk.resume("curl")
 
 
@@ -78,12 +80,12 @@ def test_a_file_that_cannot_be_read_or_written_is_named(
     """
     desk = make_desk()
     (tmp_path / "log" / "mail.log").mkdir()
-    assert "mail.log does not say so: " in desk.suspend("curl", "")
-    assert [*desk.stopped()] == ["curl"]
+    assert "not logged in " in desk.suspend("curl", "")
+    assert [*desk.suspended()] == ["curl"]
 
     (tmp_path / "queue" / ".spooldeck" / "suspended").write_text("{")
     with pytest.raises(Unavailable, match="suspended: "):
-        desk.stopped()
+        desk.suspended()
     with pytest.raises(Unavailable, match="pigeon"):
         make_desk(NFTBAN_MAIL_METHOD="pigeon").routes({})
 
@@ -97,8 +99,8 @@ def test_the_settings_of_the_commands_count(tmp_path: Path, make_desk: MakeDesk)
     routes = desk.routes({})
 
     assert desk.records() == f"{tmp_path}/mail/delivery.jsonl"
-    assert (desk.test, desk.delivers) == (("spooldeck", "mail", "test"), True)
-    assert routes.use("msmtp") is Use.BARRED
+    assert (desk.test_command, desk.uses_transports) == (("spooldeck", "mail", "test"), True)
+    assert routes.use("msmtp") is TransportUse.BARRED
     assert "nowhere" in routes.why_not["msmtp"]
 
 
@@ -109,13 +111,13 @@ def test_spooled_mails_are_counted(
     and age, what has no task, and what is suspended, as text and as JSON.
     """
     desk = make_desk()
-    assert desk.heap() is None
+    assert desk.backlog() is None
     spool = MailSpool(str(tmp_path / "mailspool"), str(tmp_path), lambda: time.time() - 7200)
     found = []
     for _ in range(2):
-        ident = spool.fresh_id(time.time() - 7200)
-        spool.keep(ident, "ana@example.com", "hello", Content("text", html=False))
-        found.append(desk.heap())
+        ident = spool.new_id(time.time() - 7200)
+        spool.store_mail(ident, "ana@example.com", "hello", Content("text", html=False))
+        found.append(desk.backlog())
     assert [heap and heap.mails for heap in found] == [1, 2]
     assert all(heap and 7199 <= heap.oldest <= 7300 for heap in found)
 

@@ -17,7 +17,7 @@ from engine.model import State
 from engine.stores.nftban import NftbanStore
 from engine.system import files
 from tests.tui.test_mail_cli import GOLDEN, Office, office
-from tui.cli.mail.retry import TOGETHER
+from tui.cli.mail.retry import BATCH_MAILS
 
 __all__ = ["office"]
 
@@ -26,13 +26,13 @@ def rewrite(office: Office, ident: str, **values: str) -> None:
     """Change values in the meta.sh of a mail."""
     path = Path(office.meta(ident))
     said = files.parse_assignments(path.read_bytes(), lambda key: True)
-    path.write_bytes(files.assignments({**said, **values}))
+    path.write_bytes(files.format_assignments({**said, **values}))
 
 
 def mark(office: Office, ident: str, name: str, **values: str) -> None:
     """Mark a mail as sent, trying or refused."""
     path = Path(office.meta(ident)).with_name(name)
-    path.write_bytes(files.assignments(values))
+    path.write_bytes(files.format_assignments(values))
     path.chmod(0o640)
 
 
@@ -166,7 +166,7 @@ def test_retry_never_makes_a_second_task(office: Office) -> None:
     queued, same = retry(), retry()
     task = office.task()
     assert queued == f"{ident}: task {task.id} queued\n"
-    assert same == f"{ident}: task {task.id} is due already\n"
+    assert same == f"{ident}: task {task.id} is already due\n"
     office.change("edit", due=2_000_000_000.0)
     assert (retry(), office.task().due) == (f"{ident}: task {task.id} is due now\n", 0)
     office.change("bury")
@@ -186,13 +186,13 @@ def test_a_mail_that_cannot_be_queued_stops_no_other(
     """
     bad = office.spool(task=False, old=1 if wrong == "new" else 3600)
     good = office.spool(task=False, old=6)
-    said = f"{bad}: cannot be sent, and was left alone: "
+    said = f"{bad}: cannot be sent; skipped: "
     if wrong == "address":
         rewrite(office, bad, MAIL_TO="a b")
     elif wrong == "size":
         os.truncate(Path(office.meta(bad)).with_name("body.txt"), 1 << 30)
     elif wrong == "new":
-        said = f"{bad}: was spooled just now"
+        said = f"{bad}: just spooled"
     else:
         said = f"{bad}: Input/output error"
         opened = files.open_folder
@@ -207,7 +207,7 @@ def test_a_mail_that_cannot_be_queued_stops_no_other(
     run = office.mail("spool", "retry", bad, good)
 
     assert (run.returncode, run.stderr.count("\n")) == (1, 1)
-    assert said in run.stderr and (wrong != "new" or "may be on its way" in run.stderr)
+    assert said in run.stderr and (wrong != "new" or "its task may follow" in run.stderr)
     assert office.task().payload == office.meta(good)
 
 
@@ -232,7 +232,7 @@ def test_a_mail_whose_task_is_being_moved_or_added_is_left_alone(office: Office)
     path.rename(adding)
     run = office.mail("spool", "retry", ident)
     assert (run.returncode, office.tasks()) == (1, [])
-    assert f"{ident}: left alone: .spooldeck/{adding.name}" in run.stderr
+    assert f"{ident}: skipped: .spooldeck/{adding.name}" in run.stderr
 
     crc = zlib.crc32(adding.read_bytes())
     withdrawn = office.staging / f"D.{task.id}.pending.held.{crc:08x}.1-0-1"
@@ -243,7 +243,7 @@ def test_a_mail_whose_task_is_being_moved_or_added_is_left_alone(office: Office)
     os.close(fd)
     dead = office.mail("spool", "retry", ident)
     assert (living.returncode, tasks) == (1, [])
-    assert f"{ident}: left alone: .spooldeck/{withdrawn.name}" in living.stderr
+    assert f"{ident}: skipped: .spooldeck/{withdrawn.name}" in living.stderr
     assert (office.task().id, office.task().state) == (task.id, State.HELD)
     assert f"task {task.id} is held" in dead.stderr
 
@@ -251,7 +251,7 @@ def test_a_mail_whose_task_is_being_moved_or_added_is_left_alone(office: Office)
     with closing(office.store()) as store:
         store.swap(None, verbs.enqueue("report", time.time(), "0000000a", "", office.meta(other)))
     run = office.mail("spool", "retry", other)
-    assert (run.returncode, "left alone: pending/" in run.stderr) == (1, True)
+    assert (run.returncode, "skipped: pending/" in run.stderr) == (1, True)
     assert len(office.tasks()) == 2
 
 
@@ -264,7 +264,7 @@ def test_retry_all(office: Office) -> None:
     refused = office.spool()
     with closing(office.store()) as store:
         (taken,) = store.take(2_000_000_000, "test", 1)
-        store.swap(taken, verbs.bury(taken, "rejected_550: no such user"))
+        store.swap(taken, verbs.give_up_task(taken, "rejected_550: no such user"))
     waiting = office.spool()
     with closing(office.store()) as store:
         (task,) = (task for task in office.tasks() if task.payload == office.meta(waiting))
@@ -278,15 +278,16 @@ def test_retry_all(office: Office) -> None:
     states = {task.payload: (task.state, task.due) for task in office.tasks()}
     more = office.mail("spool", "retry", "--all", "--refused")
 
-    left = "will be sent now; left alone: 1 broken, "
+    left = "will be sent now; skipped: 1 broken, "
     assert (run.returncode, run.stderr) == (0, "")
     assert states.pop(office.meta(refused))[0] is State.DEAD
     assert set(states) == {office.meta(ident) for ident in (dead, waiting, *lost)}
     assert {state for state, _ in states.values()} == {State.PENDING}
     assert states[office.meta(waiting)] == (State.PENDING, 0)
-    assert run.stdout.endswith(f"5 of 5 {left}1 sent, 1 refused for good (--refused)\n")
-    assert again.stdout == f"0 of 0 {left}1 sent, 5 on their way, 1 refused for good (--refused)\n"
-    assert more.stdout.endswith(f"1 of 1 {left}1 sent, 5 on their way\n")
+    assert run.stdout.endswith(f"5 of 5 {left}1 sent, 1 refused permanently (--refused)\n")
+    others = "1 sent, 5 being sent or due, 1 refused permanently (--refused)"
+    assert again.stdout == f"0 of 0 {left}{others}\n"
+    assert more.stdout.endswith(f"1 of 1 {left}1 sent, 5 being sent or due\n")
     assert {task.state for task in office.tasks()} == {State.PENDING}
 
 
@@ -295,18 +296,18 @@ def test_many_mails_are_queued_with_few_scans(
 ) -> None:
     """The tasks are read once for each group of mails, not for each mail."""
     asked: list[int] = []
-    real = NftbanStore.named
+    real = NftbanStore.find_named_payloads
 
     def counted(self: NftbanStore, payloads: Collection[str]) -> dict[str, str]:
         asked.append(len(payloads))
         return real(self, payloads)
 
-    monkeypatch.setattr(NftbanStore, "named", counted)
-    lost = [office.spool(task=False) for _ in range(TOGETHER + 1)]
+    monkeypatch.setattr(NftbanStore, "find_named_payloads", counted)
+    lost = [office.spool(task=False) for _ in range(BATCH_MAILS + 1)]
     run = office.mail("spool", "retry", *lost)
 
-    assert (run.returncode, asked) == (0, [TOGETHER, 1])
-    assert len(office.tasks()) == TOGETHER + 1
+    assert (run.returncode, asked) == (0, [BATCH_MAILS, 1])
+    assert len(office.tasks()) == BATCH_MAILS + 1
 
 
 def test_a_full_queue_is_reported_once(office: Office) -> None:
@@ -318,5 +319,5 @@ def test_a_full_queue_is_reported_once(office: Office) -> None:
 
     assert (run.returncode, len(office.tasks())) == (1, 2)
     full, left = run.stderr.splitlines()
-    assert "full" in full and "3 mails are left as they are" in left
+    assert "full" in full and "3 mails skipped" in left
     assert run.stdout.endswith("2 of 5 will be sent now\n")

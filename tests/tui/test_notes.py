@@ -18,7 +18,7 @@ from tests.tui.desks import Desk, a_desk
 from tests.tui.spools import NOW, a_task, disk_place, loaded, make_spool, task_list
 from tui.format import keys
 from tui.plan.screen import PlanScreen
-from tui.screens.base import Target
+from tui.screens.target import Target
 from tui.screens.text_prompt import AskScreen
 from tui.task.screen import TaskScreen
 
@@ -60,14 +60,14 @@ async def test_a_note_is_written_shown_and_removed(notes: Notes) -> None:
         await desk.until(
             lambda: any(row[2] == "#" for row in desk.text.splitlines() if first in row)
         )
-        (written,) = await off(notes.of, DEAD[0].id)
+        (written,) = await off(notes.of_task, DEAD[0].id)
         await desk.opens(TaskScreen, "enter")
         await desk.sees("note ask ...@x.net (ana, 09:42:08Z (just now))")
         await note(desk, "-")
-        await desk.sees("its notes are taken away")
+        await desk.sees("notes deleted")
         await desk.until(lambda: "note ask" not in desk.page)
     assert (written.who, written.text) == ("ana", "ask ...@x.net")
-    assert await off(notes.noted) == frozenset()
+    assert await off(notes.noted_ids) == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ async def test_a_note_needs_armed(notes: Notes, how: dict[str, object], words: s
         await desk.press("#")
         await desk.sees(words)
         assert not isinstance(desk.console.screen, AskScreen)
-    assert await off(notes.noted) == frozenset()
+    assert await off(notes.noted_ids) == frozenset()
 
 
 async def test_notes_of_others_are_inert_and_exclude_from_a_purge(notes: Notes) -> None:
@@ -91,9 +91,9 @@ async def test_notes_of_others_are_inert_and_exclude_from_a_purge(notes: Notes) 
     async with opened(notes) as desk:
         text, who = "\x1b]52;c;evil\x07[bold]\u202e", "b\x1b[2Job"
         await off(notes.add, DEAD[0].id, text, who)
-        await desk.until(lambda: desk.console.here.noted == {DEAD[0].id})
+        await desk.until(lambda: desk.console.current_session.noted_ids == {DEAD[0].id})
         await desk.opens(PlanScreen, "*", "X")
-        await desk.sees("1 left out: noted", "type 2 to purge 2")
+        await desk.sees("1 excluded: has a note", "type 2 to purge 2")
         await desk.press("escape")
         await desk.opens(TaskScreen, "enter")
         await desk.sees("]52;c;evil", "[bold]")
@@ -106,4 +106,4 @@ async def test_notes_that_cannot_be_read_are_said(notes: Notes) -> None:
     await off(os.symlink, "/etc/passwd", f"{notes.folder}/notes.jsonl")
     async with opened(notes) as desk:
         await desk.opens(TaskScreen, "enter")
-        await desk.sees("note ? the notes are not read")
+        await desk.sees("note ? cannot read the notes")

@@ -33,8 +33,8 @@ def test_an_edit_is_shown_then_stored_and_recorded(root: str, spooldeck: Run) ->
     assert dry.returncode == 0, dry.stderr
     assert f"would edit {ident} (report, pending); nothing was changed" in dry.stdout
     assert "-> Daily report #2" in dry.stdout
-    assert "a spool stores: Daily report _2" in dry.stdout
-    assert "at once -> " in dry.stdout
+    assert "stored as: Daily report _2" in dry.stdout
+    assert "now -> " in dry.stdout
     assert "(in 1h59m)" in dry.stdout or "(in 2h00m)" in dry.stdout
     assert not Path(f"{root}/queue/.spooldeck/journal").exists()
 
@@ -71,7 +71,7 @@ def mail(tmp_path: Path) -> tuple[str, Task]:
 def mail_at(place: str, ident: str) -> Task:
     """One mail of a Kannader spool, as it is now."""
     with closing(KannaderStore(place)) as store:
-        (task,) = store.look({ident})
+        (task,) = store.scan({ident})
     assert isinstance(task, Task)
     return task
 
@@ -117,9 +117,9 @@ def test_an_edit_beside_a_running_kannader_warns(mail: tuple[str, Task], spoolde
         kannader.communicate(b"\n", timeout=60)
 
     assert (calm.returncode, warned.returncode) == (0, 0), calm.stderr + warned.stderr
-    assert "  due          at once -> " in calm.stdout
+    assert "  due          now -> " in calm.stdout
     assert "!" not in calm.stdout
-    assert f"  ! Kannader (PID {kannader.pid}) is running and goes by its own copy" in warned.stdout
+    assert f"  ! Kannader (PID {kannader.pid}) is running and uses its own copy" in warned.stdout
 
 
 def test_a_note_is_written_listed_and_removed(root: str, spooldeck: Run) -> None:
@@ -135,7 +135,7 @@ def test_a_note_is_written_listed_and_removed(root: str, spooldeck: Run) -> None
     value = json.loads(as_json.stdout)
     assert value["when"] >= began
     assert (value["id"], value["who"]) == (ident, "ana")
-    assert removed.stdout == "its notes are taken away\n"
+    assert removed.stdout == "notes deleted\n"
     assert (after.returncode, after.stdout) == (0, "")
 
     notes = Path(f"{root}/queue/.spooldeck/journal", "notes.jsonl")

@@ -27,14 +27,14 @@ from engine.model import Task
 from engine.operations import plans, run_plan, undo
 from engine.operations.execute import RowResult
 from engine.operations.journal import Intent, Who
-from engine.replay.settings import RemainderPolicy, ReplayPace, Stops, packed
+from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules, pace_to_json
 from engine.system import files
 from tests import command
 from tests.tui.queues import ids_at, journal_at, store_at, tasks_at, write_config
 from tests.tui.spools import a_console, loaded, until
 from tui.cli import _parser, main
 from tui.cli.plans import replay_options
-from tui.cli.setup.places import place_of
+from tui.cli.setup.places import make_place
 from tui.cli.setup.setup import Setup
 from tui.plan import planning
 from tui.session.place import Place
@@ -62,7 +62,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             kind = "report" if number % 2 else "feeds_sync"
             store.swap(None, verbs.enqueue(kind, LONG_AGO + number, f"{number:08x}", f"n{number}"))
         for task in list(store.take(LONG_AGO + 60, "a worker", 6)):
-            store.swap(task, verbs.bury(task, "out of paper", 4))
+            store.swap(task, verbs.give_up_task(task, "out of paper", 4))
         for number in range(6, 9):
             later = 0.0 if number == 6 else time.time() + HOUR
             task = verbs.enqueue("report", LONG_AGO + number, f"{number:08x}")
@@ -131,15 +131,15 @@ def test_a_plan_is_applied_and_undone_by_its_count(root: Path, act: Command) -> 
 def test_a_dry_run_prints_the_command_that_applies_it(root: Path, act: Command) -> None:
     """Its last line can be typed as it is, and the result prints the command that undoes it."""
     said = act("purge", "--filter", "kind=report n1|n3", "--reason", "it's old", "--dry-run")
-    (doing,) = [line for line in said[1].splitlines() if line.startswith("to do it: ")]
-    name, *words = shlex.split(doing.removeprefix("to do it: "))
+    (doing,) = [line for line in said[1].splitlines() if line.startswith("to apply: ")]
+    name, *words = shlex.split(doing.removeprefix("to apply: "))
     code, out, _ = act(*words)
 
     assert (name, code) == ("spooldeck", 0)
     assert len(ids_at(root, "trash")) == 2
     (operation,) = journal_at(root).operations()
     assert (operation.intent.filter, operation.intent.reason) == ("kind=report n1|n3", "it's old")
-    back = f"to take it back: spooldeck --root {root} undo {operation.op} --dry-run"
+    back = f"to undo: spooldeck --root {root} undo {operation.op} --dry-run"
     assert back in out.splitlines()
 
 
@@ -149,23 +149,23 @@ REFUSED = {
     "purge --apply 0": "whole number from 1",
     "purge --state work --dry-run": "expected one of dlq, pending, held",
     "purge --filter age> --dry-run": "--filter: ",
-    "purge --take-in x --dry-run": "expected an id of this plan that looks odd",
+    "purge --take-in x --dry-run": "expected the id of a suspicious task in this plan",
     "expunge --dry-run": "expected --state with one of dlq, trash",
-    "replay --rate fast --dry-run": "expected tasks a second, up to 128, or `now`",
+    "replay --rate fast --dry-run": "expected tasks per second, up to 128, or `now`",
     f"replay --canary {'9' * 5000} --dry-run": "expected numbers such as 1,10",
-    f"replay --timeout {'9' * 400} --dry-run": "invalid whole number from 1 value",
+    f"replay --timeout {'9' * 400} --dry-run": "must be a whole number from 1 to 1000000000",
     f"replay --stop-share {'9' * 5000} --dry-run": "expected percent/tasks",
     "replay --canary 1,x --dry-run": "expected numbers such as 1,10, or `none`",
     "replay --stop-share 110/20 --dry-run": "expected percent/tasks such as 10/20",
-    "undo --apply 3": "expected the operation to take back",
+    "undo --apply 3": "expected the operation to undo",
     "journal --drop": "expected an operation, and either --go-on or --drop",
-    "journal --apply 3": "expected --go-on beside them",
+    "journal --apply 3": "expected with --go-on",
 }
 """Commands, and what standard error contains."""
 
 
 def test_a_plan_that_is_wrong_is_refused(root: Path, act: Command) -> None:
-    """Wrong words are exit code 64 and one line; an operation that is not there, or another number
+    """Wrong words are exit code 64 and one line; an operation that is not found, or another number
     of tasks than there are, is 1. With `require_reason: true` only a dry run needs no reason.
     Nothing is done.
     """
@@ -178,7 +178,7 @@ def test_a_plan_that_is_wrong_is_refused(root: Path, act: Command) -> None:
     code, out, complaint = act("undo 20261121T000000Z-00000000 --apply 1")
     assert (code, out) == (1, "")
     assert complaint.startswith("spooldeck: 20261121T000000Z-00000000: no such operation in ")
-    wrong = (1, "", "spooldeck: 6 would be purged now, not 5: nothing was done\n")
+    wrong = (1, "", "spooldeck: 6 would be purged now, not 5: nothing was changed\n")
     assert act("purge --apply 5") == wrong
     hold = f"--config {write_config(root, 'require_reason: true')} hold"
     assert [act(f"{hold} {words}")[0] for words in ("--dry-run", "--apply 3")] == [0, 64]
@@ -204,8 +204,8 @@ def test_a_plan_names_its_tasks(root: Path, act: Command) -> None:
 
     assert [answer["acted_on"] for answer in (plain, one, every)] == [2, 3, 4]
     outcomes = {row["id"]: row["outcome"] for row in plain["rows"]}
-    assert outcomes[young.id] == "left out: younger than 15 minutes"
-    assert outcomes[noted] == "left out: noted"
+    assert outcomes[young.id] == "excluded: younger than 15 minutes"
+    assert outcomes[noted] == "excluded: has a note"
     assert f"--take-in {young.id} --apply 3" in one["twin"]
 
     first, second, *_ = sorted(ids_at(root, "dlq"))
@@ -213,7 +213,7 @@ def test_a_plan_names_its_tasks(root: Path, act: Command) -> None:
     code, out, complaint = act(f"purge --id {first} --id {second} --id {none} --apply 2")
     assert code == 0, out
     assert ids_at(root, "trash") == {first, second}
-    assert f"{none}: not there" in complaint
+    assert f"{none}: not found" in complaint
 
 
 # ---- the trash
@@ -221,8 +221,8 @@ def test_a_plan_names_its_tasks(root: Path, act: Command) -> None:
 
 def setup_of(root: Path, text: str = "") -> Setup:
     """A queue as the commands see it."""
-    loaded = queue_config.load(write_config(root, text), {})
-    return Setup(loaded, queue_config.queue_for(loaded, str(root), {}))
+    loaded = queue_config.load_config(write_config(root, text), {})
+    return Setup(loaded, queue_config.queue_settings_for(loaded, str(root), {}))
 
 
 def test_the_trash_is_listed_and_restored(root: Path, act: Command) -> None:
@@ -248,7 +248,7 @@ def test_the_trash_is_listed_and_restored(root: Path, act: Command) -> None:
 
     act("purge --state pending --apply 3")
     shutil.rmtree(journal_at(root).folder)
-    assert act("trash list")[1].count("held: nobody remembers where it stood") == 3
+    assert act("trash list")[1].count("held: former state unknown") == 3
 
 
 def test_after_a_day_the_trash_is_swept(root: Path, act: Command) -> None:
@@ -260,13 +260,13 @@ def test_after_a_day_the_trash_is_swept(root: Path, act: Command) -> None:
     setup, now = setup_of(root), time.time()
 
     foreseen, swept = act("trash sweep --dry-run"), act("trash sweep")
-    with closing(setup.open()) as store:
-        early = setup.sweep(store, now + 23 * HOUR)
-        late = setup.sweep(store, now + 25 * HOUR)
-        again = setup.sweep(store, now + 25 * HOUR, always=True)
+    with closing(setup.open_nftban()) as store:
+        early = setup.sweep_trash(store, now + 23 * HOUR)
+        late = setup.sweep_trash(store, now + 25 * HOUR)
+        again = setup.sweep_trash(store, now + 25 * HOUR, always=True)
 
     assert foreseen[:2] == (0, "0 purged more than 24 hours ago; nothing was changed\n")
-    assert swept[:2] == (0, "0 tasks deleted for good\n")
+    assert swept[:2] == (0, "0 tasks deleted permanently\n")
     assert [tuple(one) for one in (early, late, again)] == [(0, 0, 0), (3, 0, 1), (0, 0, 0)]
     assert ids_at(root, "trash") == set()
     assert len(journal_at(root).operations()) == 2
@@ -292,7 +292,7 @@ def test_a_run_sweeps_once_an_hour(root: Path, act: Command) -> None:
 def full(root: Path, act: Command) -> Place:
     """That queue with tasks in its trash, as the console gets it."""
     act("purge --apply 6")
-    return place_of(setup_of(root), str(root))
+    return make_place(setup_of(root), str(root))
 
 
 @pytest.mark.parametrize("read_only", [False, True])
@@ -322,10 +322,10 @@ async def test_a_console_sweeps_when_it_starts(root: Path, full: Place, read_onl
 def test_the_consoles_command_is_for_any_folder(root: Path) -> None:
     """The command that a plan on screen prints names the place and the configuration in full."""
     path = write_config(root, "require_reason: false\n")
-    loaded = queue_config.load(os.path.relpath(path), {})
-    setup = Setup(loaded, queue_config.queue_for(loaded, str(root), {}))
+    loaded = queue_config.load_config(os.path.relpath(path), {})
+    setup = Setup(loaded, queue_config.queue_settings_for(loaded, str(root), {}))
 
-    command = place_of(setup, os.path.relpath(root)).command
+    command = make_place(setup, os.path.relpath(root)).command
 
     assert command == ("spooldeck", "--root", str(root), "--config", path)
 
@@ -344,7 +344,7 @@ def test_expunge_cannot_be_undone(root: Path, act: Command) -> None:
     foreseen = act("expunge --state trash --dry-run")[1]
     code, out, _ = act("expunge --state trash --apply 1")
 
-    assert "this cannot be taken back" in foreseen and "`hold` parks" in foreseen
+    assert "cannot be undone" in foreseen and "`hold` instead" in foreseen
     assert (kept, code, payload.exists()) == (True, 0, False)
     assert "to take it back" not in out
     assert act("undo")[1].count("purge") == 1
@@ -355,13 +355,13 @@ def test_tasks_in_work_are_changed_only_while_no_worker_runs(root: Path, act: Co
     with store_at(root) as store:
         (mine,) = store.take(time.time(), "a worker", 1)
     (root / "run").mkdir(exist_ok=True)
-    lock = queue_lock.acquire(str(root / "run" / "queue.lock"), 1200)
+    lock = queue_lock.acquire_lock(str(root / "run" / "queue.lock"), 1200)
 
     foreseen = act("kill --dry-run")
     for words in ("kill", "hold --state work", "release --state work"):
         code, _, complaint = act(f"{words} --apply 1")
-        assert (code, "nothing was done" in complaint) == (2, True)
-    assert "nothing in work is abandoned" in foreseen[1]
+        assert (code, "nothing was changed" in complaint) == (2, True)
+    assert "active tasks are not abandoned" in foreseen[1]
     assert ids_at(root, "work") == {mine.id}
     lock.release()
     assert act("kill --apply 1")[0] == 0
@@ -401,8 +401,8 @@ def test_the_journal_is_listed(root: Path, act: Command) -> None:
 def interrupted(root: Path, moved: int) -> str:
     """A purge that was killed after so many of the dead tasks were moved."""
     with store_at(root) as store:
-        dead = [task for task in store.look({"dlq"}) if isinstance(task, Task)]
-        plan = plans.freeze("purge", dead, time.time())
+        dead = [task for task in store.scan({"dlq"}) if isinstance(task, Task)]
+        plan = plans.freeze_plan("purge", dead, time.time())
         pen = journal_at(root).begin(Intent("purge", Who("ana"), "old"), plan)
         for task in dead[:moved]:
             store.swap(task, verbs.purge(task, time.time()))
@@ -422,7 +422,11 @@ def test_an_interrupted_operation_is_completed(root: Path, act: Command) -> None
     assert (codes, len(ids_at(root, "trash"))) == ([1, 0], 6)
     last, first = journal_at(root).operations()
     assert (last.intent.follows, last.intent.reason, last.counts[RowResult.DONE]) == (op, "old", 4)
-    assert (first.interrupted, first.open, first.counts[RowResult.EXCLUDED]) == (False, 0, 4)
+    assert (first.is_interrupted, first.open_rows, first.counts[RowResult.EXCLUDED]) == (
+        False,
+        0,
+        4,
+    )
 
 
 def test_an_interrupted_operation_is_dropped_and_undone(root: Path, act: Command) -> None:
@@ -435,7 +439,7 @@ def test_an_interrupted_operation_is_dropped_and_undone(root: Path, act: Command
     dropped, again = act(f"journal {op} --drop"), act(f"journal {op} --drop")
     listed, undone = act("undo")[1], act(f"undo {op} --apply 2")
 
-    assert dropped[:2] == (0, f"{op} is over; 4 tasks were left as they are\n")
+    assert dropped[:2] == (0, f"{op} abandoned; 4 tasks unchanged\n")
     assert (again[0], undone[0]) == (1, 0)
     assert f"undo {op} --dry-run" in listed
     assert [one["undoes"] for one in objects(act("undo --json"))] == [op]
@@ -449,31 +453,31 @@ def test_an_operation_undone_in_part_is_still_offered(root: Path, act: Command) 
     (purged,) = kept.operations()
     op = purged.op
     with store_at(root) as store:
-        plan = undo.undo(store, kept, purged, time.time(), 7.0).plan
+        plan = undo.plan_undo(store, kept, purged, time.time(), 7.0).plan
         some = plan._replace(rows=plan.rows[:2])
-        run_plan.carry_out(store, kept, some, Intent("undo", Who("ana")), time.time)
+        run_plan.run_journaled_plan(store, kept, some, Intent("undo", Who("ana")), time.time)
 
     listed = act("undo")[1]
     told = {one["op"]: one for one in objects(act("undo --json"))}
     code = act(f"undo {op} --apply 4")[0]
 
-    assert "2 of 6 taken back" in listed and f"undo {op} --dry-run" in listed
-    assert (told[op]["taken_back"], code) == (2, 0)
+    assert "2 of 6 undone" in listed and f"undo {op} --dry-run" in listed
+    assert (told[op]["undone"], code) == (2, 0)
     assert op not in {one["op"] for one in objects(act("undo --json"))}
 
 
 def test_the_rest_of_a_replay_goes_at_its_first_pace(root: Path, act: Command) -> None:
     """The dry run of --go-on prints the pace that the replay was begun with."""
-    plan = plans.freeze("retry", tasks_at(root, "dlq"), time.time())
+    plan = plans.freeze_plan("retry", tasks_at(root, "dlq"), time.time())
     pen = journal_at(root).begin(
-        Intent("retry", Who("ana"), pace=packed(ReplayPace(3.0, (1,)))), plan
+        Intent("retry", Who("ana"), pace=pace_to_json(ReplayPace(3.0, (1,)))), plan
     )
     pen.close()
 
     said = act(f"journal {pen.op} --go-on --dry-run")[1]
 
     assert "at 3/s: 6 in 2 s" in said
-    assert "first 1; the outcomes of each are waited for" in said
+    assert "first 1; waits for results after each step" in said
 
 
 def test_without_room_for_the_journal_nothing_is_done(
@@ -490,7 +494,7 @@ def test_without_room_for_the_journal_nothing_is_done(
 
     assert (code, tree(root) == before) == (69, True)
     assert "nothing was done: the journal in " in complaint
-    assert "No space left on device; expunge, which is for good, makes room" in complaint
+    assert "No space left on device; expunge (permanent) works without" in complaint
 
 
 def test_an_unknown_verb_in_the_journal_is_only_listed(root: Path, act: Command) -> None:
@@ -519,7 +523,8 @@ def test_the_contracts_commands_work_without_a_journal(root: Path, act: Command)
     assert tree(root) == before
     for words in (f"retry {first}", "purge 0"):
         code, _, complaint = act(f"queue dlq {words}")
-        assert (code, complaint.count("\n"), "done all the same" in complaint) == (0, 1, True)
+        assert (code, complaint.count("\n")) == (0, 1)
+        assert "continued without the journal" in complaint
     assert ids_at(root, "dlq") == set()
     assert first in ids_at(root, "pending")
 
@@ -550,7 +555,7 @@ WORKING = "handlers: {report: {command: ['true']}, feeds_sync: {command: ['true'
 
 @pytest.mark.deep
 def test_a_replay_goes_on_as_long_as_it_goes_well(root: Path, act: Command) -> None:
-    """A canary, then the rest at the rate; each task was delivered, as the log says."""
+    """A canary, then the rest at the rate; each task delivered, as the log says."""
     with started(root, "queue", "work", text=WORKING):
         code, out, said = act("replay --rate 100 --canary 1,2 --apply 6 --json")
 
@@ -578,7 +583,7 @@ def test_a_replay_that_is_stopped_by_hand_leaves_the_rest(root: Path) -> None:
     assert "6 planned, 6 in the result: all accounted for" in out
     (operation,) = journal_at(root).operations()
     assert (operation.counts[RowResult.DONE], operation.counts[RowResult.EXCLUDED]) == (1, 5)
-    assert not operation.interrupted
+    assert not operation.is_interrupted
 
 
 @pytest.mark.parametrize(
@@ -586,15 +591,17 @@ def test_a_replay_that_is_stopped_by_hand_leaves_the_rest(root: Path) -> None:
     [
         ReplayPace(),
         ReplayPace(rate=0.5, canary=(3,), timeout=60.0),
-        ReplayPace(canary=(), stops=Stops(same=None, share=None)),
-        ReplayPace(stops=Stops(same=5, share=0.25, last=8, pending=900, rest=RemainderPolicy.HOLD)),
+        ReplayPace(canary=(), stops=StopRules(same=None, share=None)),
+        ReplayPace(
+            stops=StopRules(same=5, share=0.25, last=8, pending=900, rest=RemainderPolicy.HOLD)
+        ),
     ],
 )
 def test_a_pace_means_the_same_on_the_command_line(pace: ReplayPace) -> None:
     """The command that a plan on screen prints goes as fast and stops as early as the plan."""
-    words = planning.pace_words(pace)
+    words = planning.pace_options(pace)
     assert words is not None
 
     parsed = _parser(["replay", *words]).parse_args(["replay", *words])
 
-    assert replay_options.pace_of(parsed) == pace._replace(attended=False)
+    assert replay_options.parse_pace(parsed) == pace._replace(attended=False)

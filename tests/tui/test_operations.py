@@ -16,7 +16,7 @@ from engine.monitor.alerts import AlertKind
 from engine.operations import plans
 from engine.operations.execute import RowResult
 from engine.operations.journal import Intent
-from engine.verbs import moved
+from engine.verbs import with_state
 from tests.tui.desks import Desk, a_desk
 from tests.tui.journals import (
     ANA,
@@ -30,11 +30,11 @@ from tests.tui.journals import (
 from tests.tui.spools import NOW, Clock, make_spool, some_tasks
 from tui.format import keys
 from tui.operations.record_screen import RecordScreen
-from tui.operations.screen import DropScreen, OperationsScreen
+from tui.operations.screen import AbandonScreen, OperationsScreen
 from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
 from tui.session.place import Place
-from tui.terminal.bandwidth import ANSWERED, BandwidthBudget
+from tui.terminal.bandwidth import ANSWER_SECONDS, BandwidthBudget
 
 off = asyncio.to_thread
 
@@ -66,7 +66,7 @@ def leave(place: Place, folder: str, task: Task) -> None:
 @contextmanager
 def running_elsewhere(place: Place) -> Iterator[None]:
     """An operation of ben's on two tasks, which another process carries out."""
-    hold = plans.freeze("hold", seen(place, State.PENDING)[:2], NOW)
+    hold = plans.freeze_plan("hold", seen(place, State.PENDING)[:2], NOW)
     with closing(kept(place).begin(Intent("hold", BEN), hold)):
         yield
 
@@ -76,7 +76,7 @@ async def operations(place: Place, *texts: str, **fields: Any) -> AsyncIterator[
     """The console on a place, with its operations on screen, once these texts are."""
     async with a_desk(place, clock=None, **fields) as desk:
         await desk.opens(OperationsScreen, "u")
-        await desk.until(lambda: desk.console.here.history.read)
+        await desk.until(lambda: desk.console.current_session.history.is_read)
         await desk.sees(*texts)
         yield desk
 
@@ -98,15 +98,15 @@ async def test_all_operations_are_listed(place: Place, dead: list[Task]) -> None
         async with operations(place) as desk:
             await desk.sees(
                 "ben purge kind=geob~ 2 done 22h00m",
-                "ana expunge 1 done no: for good",
+                "ana expunge 1 done no: permanent",
                 "ana replay 1/4 interrupted 23h30m",
                 "ben hold 0/2 running no: none done",
             )
             assert "running" in desk.rows.splitlines()[0]
             for key, said in (
-                ("T", "somebody carries it out just now"),
-                ("R", "nothing to go on with: it was not interrupted"),
-                ("D", "nothing to drop: it was not interrupted"),
+                ("T", "another process is running it: undo is possible afterwards"),
+                ("R", "nothing to resume: not interrupted"),
+                ("D", "nothing to abandon: not interrupted"),
             ):
                 await desk.press("g", key)
                 await desk.sees(said)
@@ -116,7 +116,7 @@ async def test_all_operations_are_listed(place: Place, dead: list[Task]) -> None
 
 async def test_a_new_operation_of_another_process_is_listed(place: Place, dead: list[Task]) -> None:
     """An operation of another process while the list is shown is in it a moment later."""
-    async with operations(place, "nothing was done here within a day") as desk:
+    async with operations(place, "no operations in the last 24 h") as desk:
         await off(carried_out, place, "retry", dead[:3])
         await desk.sees("retry 3 done 1d00h")
 
@@ -136,9 +136,9 @@ async def test_enter_opens_one_in_full(place: Place, dead: list[Task]) -> None:
     for words in ("ana (sudo, as root) on mx1, PID 4243", "192.0.2.7", "feed is back"):
         assert words in told["text"]
     assert told["ids"].split() == [task.id for task in dead[:3]]
-    assert "3 planned: 2 done, 1 gone, 0 failed, 0 left out, 0 open" in told["text"]
+    assert "3 planned: 2 done, 1 skipped, 0 failed, 0 excluded, 0 open" in told["text"]
     assert told["text"].count("dlq -> pending") == 3
-    assert "gone      dlq -> pending     not as it was seen" in told["text"]
+    assert "skipped   dlq -> pending     changed since the plan" in told["text"]
 
 
 async def test_a_journal_that_cannot_be_read_is_said(place: Place) -> None:
@@ -146,7 +146,7 @@ async def test_a_journal_that_cannot_be_read_is_said(place: Place) -> None:
     folder = Path(kept(place).folder)
     await off(os.makedirs, folder.parent)
     await off(folder.write_text, "")
-    async with operations(place, "the journal cannot be read:"):
+    async with operations(place, "journal not readable:"):
         pass
 
 
@@ -158,15 +158,15 @@ async def test_news_waits_while_an_answer_is_read(place: Place) -> None:
     written = Path(kept(place).folder, f"{op}.jsonl").read_bytes
     before = await off(written)
     async with operations(place, "2/4 interrupted", read_only=True) as desk:
-        desk.console.wire = BandwidthBudget(lambda: 0, hands)
+        desk.console.bandwidth = BandwidthBudget(lambda: 0, hands)
         screen = desk.console.screen
         await desk.press("R")
         await desk.sees("read only")
         assert desk.console.screen is screen
-        desk.console.here.news.append("the replay is over")
+        desk.console.current_session.messages.append("the replay is over")
         desk.console._tell_news()
-        assert desk.console.here.news
-        hands.now += ANSWERED
+        assert desk.console.current_session.messages
+        hands.now += ANSWER_SECONDS
         desk.console._tell_news()
         await desk.sees("the replay is over")
     assert await off(written) == before
@@ -175,10 +175,10 @@ async def test_news_waits_while_an_answer_is_read(place: Place) -> None:
 async def test_news_comes_to_no_console_that_is_closing(place: Place) -> None:
     """A console whose last screen is closed already keeps its news, and ends without an error."""
     async with operations(place) as desk:
-        news = desk.console.here.news
+        news = desk.console.current_session.messages
     news.append("the replay is over")
-    desk.console.wire = BandwidthBudget(lambda: 0, hands := Clock(0.0))
-    hands.now += ANSWERED
+    desk.console.bandwidth = BandwidthBudget(lambda: 0, hands := Clock(0.0))
+    hands.now += ANSWER_SECONDS
     assert not desk.console.screen_stack
     desk.console._tell_news()
     assert [*news] == ["the replay is over"]
@@ -196,12 +196,12 @@ async def test_an_operation_is_undone_by_its_count(place: Place, dead: list[Task
     assert await off(files, place) != before
     async with operations(place, "3 done") as desk:
         await desk.opens(PlanScreen, "T")
-        await desk.sees("3 of trash -> dlq", "type 3 to take back 3")
+        await desk.sees("3 trash -> dlq", "type 3 to undo 3")
         await desk.press("u")
-        await desk.sees("this plan is not applied yet: Esc drops it", op[-4:])
+        await desk.sees("not applied yet: Esc discards the plan", op[-4:])
         assert isinstance(desk.console.screen, PlanScreen)
         await desk.press("3")
-        await desk.sees("3 taken back", "3 planned, 3 in the result: all accounted for")
+        await desk.sees("3 undone", "3 planned, 3 in the result: all accounted for")
         await desk.press("escape")
         await desk.sees("3 undone", "undo of")
     assert await off(files, place) == before
@@ -213,15 +213,15 @@ async def test_a_task_that_cannot_come_back_has_its_reason(place: Place, dead: l
     leave(place, "pending", dead[0])
     async with operations(place, "3 done") as desk:
         screen = await desk.opens(PlanScreen, "T")
-        await desk.sees("type 2 to take back 2", "left since: it ran, or somebody removed it")
+        await desk.sees("type 2 to undo 2", "excluded: gone since: it ran, or was removed")
         await desk.press("space")
-        await desk.sees("it cannot be taken in: left since")
-        assert screen.wanted == "2"
+        await desk.sees("cannot be included: gone since: it ran, or was removed")
+        assert screen.expected_digits == "2"
 
 
 @pytest.mark.parametrize(
     ("verb", "said"),
-    [("expunge", "no plan: expunge cannot be taken back"), ("hold", "nothing was done")],
+    [("expunge", "no plan: expunge cannot be undone"), ("hold", "no task was changed")],
 )
 async def test_why_one_cannot_be_undone(
     place: Place, dead: list[Task], verb: str, said: str
@@ -245,13 +245,13 @@ async def test_an_unknown_verb_is_only_shown(
     after = await off(files, place)
     async with operations(place, "port", "no: unknown") as desk:
         await desk.press("T")
-        await desk.sees("no plan: tele", "is not known to this version")
+        await desk.sees("no plan: tele", "is unknown to this version")
         assert "\x1b" not in desk.text
         await desk.press("R")
-        await desk.sees("no plan:" if most else "nothing to go on with")
+        await desk.sees("no plan:" if most else "nothing to resume")
         await desk.press("D")
         if most:
-            await desk.opens(DropScreen)
+            await desk.opens(AbandonScreen)
             assert "\x1b" not in desk.text
             await desk.opens(OperationsScreen, "escape")
         await desk.opens(RecordScreen, "enter")
@@ -274,14 +274,14 @@ async def test_an_interrupted_operation_is_settled_and_shown(place: Place) -> No
         await desk.sees(words, "was interrupted: 5 of 8 not moved; u shows it")
         overview = await desk.opens(OverviewScreen)
         await desk.press("shift+tab", "g")
-        while (alert := overview._alert) is not None and alert.what is not AlertKind.INTERRUPTED:
+        while (alert := overview._alert) is not None and alert.kind is not AlertKind.INTERRUPTED:
             await desk.press("j")
         await desk.opens(OperationsScreen, "enter")
         await desk.sees("3/8 interrupted")
         await desk.opens(OverviewScreen, "escape")
     settled = await off(kept(place).operation, op)
     assert settled is not None
-    assert (settled.counts[RowResult.DONE], settled.open) == (3, 5)
+    assert (settled.counts[RowResult.DONE], settled.open_rows) == (3, 5)
 
 
 def leave_half_moved(place: Place, id: str) -> None:
@@ -292,7 +292,7 @@ def leave_half_moved(place: Place, id: str) -> None:
 
 def is_over(desk: Desk, op: str) -> bool:
     """Return whether the journal has the end of an operation."""
-    ones = {one.op: one for one in desk.console.here.history.operations}
+    ones = {one.op: one for one in desk.console.current_session.history.operations}
     return op in ones and ones[op].ended is not None
 
 
@@ -306,9 +306,9 @@ async def test_an_interrupted_operation_is_gone_on_with(place: Place) -> None:
     async with operations(place, "3/8 interrupted", "4 not moved, 1 half moved") as desk:
         await desk.opens(PlanScreen, "R")
         await desk.sees("the rest of replay of 09:42:08Z by ana")
-        await desk.sees("1 task is half moved: finished, or put back", "type 4 to retry 4")
+        await desk.sees("1 task is half moved: completed or rolled back first", "type 4 to retry 4")
         await desk.press("p", "0", "tab", "0", "tab", "space", "enter")  # no canary, all at once
-        await desk.sees("all 4 at once")
+        await desk.sees("all 4 immediately")
         await desk.press("4")
         await desk.until(lambda: is_over(desk, op))
     assert {*rest} <= {task.id for task in await off(seen, place, State.PENDING)}
@@ -325,9 +325,9 @@ async def test_a_half_moved_task_is_finished_where_nothing_else_is_left(place: P
     await off(leave_half_moved, place, half)
     async with operations(place, "3/4 interrupted", "0 not moved, 1 half moved") as desk:
         await desk.press("R")
-        await desk.sees("only what is half moved is left, 1 task: D finishes that")
+        await desk.sees("only 1 half-moved task left: D completes it")
         await desk.press("D")
-        await desk.sees("1 task that it left half moved: finished, or put back, first")
+        await desk.sees("1 task half moved: completed or rolled back first")
         await desk.press("y")
         await desk.until(lambda: is_over(desk, op))
     assert half in {task.id for task in await off(seen, place, State.DEAD)}
@@ -339,9 +339,9 @@ async def test_a_plan_names_states_as_the_tabs_do(place: Place) -> None:
 
     def bury() -> None:
         with closing(place.open()) as store:
-            store.swap(task, moved(task, State.DEAD))
+            store.swap(task, with_state(task, State.DEAD))
 
     async with a_desk(place, clock=None) as desk:
         await desk.opens(PlanScreen, "*", "X")
         await off(bury)
-        await desk.sees("1 dropped since: dlq now")
+        await desk.sees("1 skipped, changed since: dlq now")

@@ -19,10 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.index import filter_language
-from engine.index.age_table import BOUNDS, AgeRow, Ages
+from engine.index.age_table import BOUNDS_MINUTES, AgeRow, Ages
 from engine.index.schema import Query
 from engine.locks import queue_lock
-from engine.locks.token_buckets import WHOLE, Buckets, Left
+from engine.locks.token_buckets import ALL_KINDS, BucketState, TokenBuckets
 from engine.model import State
 from engine.monitor.alerts import Alert, AlertKind, Goal, Level, Where
 from engine.policy import Rate
@@ -89,7 +89,7 @@ async def overview(*places: Place, **fields: Any) -> AsyncIterator[Desk]:
     """
     fields = {"first": keys.OVERVIEW, "start_armed": False, **fields}
     async with desks.a_desk(*places, **fields) as desk:
-        latest = desk.console.lives[0].inspector.latest
+        latest = desk.console.sessions[0].inspector.latest
         if sum(latest.counts.values()) and not latest.unavailable:
             await desk.until(lambda: table_of(desk).count is not None)
         yield desk
@@ -104,7 +104,7 @@ def table_of(desk: Desk) -> AgeTable:
 def retries_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A queue that cannot be read is tried again soon."""
     for module in ("index_sync", "folder_watch"):
-        monkeypatch.setattr(f"engine.live.{module}.RETRY", 0.1)
+        monkeypatch.setattr(f"engine.live.{module}.RETRY_SECONDS", 0.1)
 
 
 @pytest.fixture
@@ -152,15 +152,15 @@ async def test_rates_and_drain_are_known_after_a_while(spool: Path) -> None:
     """What came, what left and when the queue is empty is ? at first, and then what was seen."""
 
     async with overview(disk_place(spool)) as desk:
-        live, clock = desk.console.lives[0], clock_of(desk)
+        live, clock = desk.console.sessions[0], clock_of(desk)
         await desk.until(lambda: desk.cells("mail.out")[6:9] == ["?", "?", "?"])
         paths = sorted((spool / "queue" / "pending").iterdir())
         for left in range(1, 5):
             paths[left].unlink()
-            while live.inspector.latest.left < left:
+            while live.inspector.latest.departed < left:
                 await desk.pilot.pause(0.02)
             clock.now += 3
-            await desk.until(lambda: live.counted[-1][0] == clock.now)
+            await desk.until(lambda: live.count_samples[-1][0] == clock.now)
 
         await desk.until(lambda: desk.cells("mail.out")[6:8] == ["0.0", "0.3"])
         clock.now += 1
@@ -178,7 +178,7 @@ async def test_a_screen_that_is_taken_down_paints_nothing(spool: Path) -> None:
         async def paint_on() -> None:
             nonlocal painted
             while screen.children:
-                screen._frame = view.Frame()  # as if it had to be divided again
+                screen._frame = view.OverviewFrame()  # as if it had to be divided again
                 screen.paint()
                 painted += 1
                 await asyncio.sleep(0)
@@ -207,7 +207,7 @@ async def test_a_queue_that_cannot_be_read_is_a_line_with_the_reason(spool: Path
 async def test_only_the_clock_is_painted_where_nothing_happens(spool: Path) -> None:
     """A second later the first line is another, and no other line is."""
     async with overview(disk_place(spool)) as desk:
-        await desk.until(lambda: "23h47m" in desk.text and "reading:" in desk.text)
+        await desk.until(lambda: "23h47m" in desk.text and "backlog:" in desk.text)
         before = desk.text.splitlines()
         clock_of(desk).now += 1
         await desk.until(lambda: "09:42:09Z" in desk.text)
@@ -242,9 +242,14 @@ ALL: list[tuple[Callable[[Path], None], str, type, str]] = [
     (nothing_ran, "nothing has run for 31m", QueueScreen, "[1 pending 1]"),
     (a_stale_lock, "stale lock: PID", LockScreen, "STALE"),
     (a_failing_transport, "curl failed 100% of 3 mails in 10m", TransportsScreen, "curl"),
-    (nothing_was_written, "queue.prom was not written for 31m", QueueScreen, "[1 pending"),
-    (metrics_are_none, "queue.prom: not understood", QueueScreen, "[1 pending"),
-    (a_lost_folder, "cannot be read", QueueScreen, "It is looked at again"),
+    (nothing_was_written, "queue.prom not written for 31m", QueueScreen, "[1 pending"),
+    (metrics_are_none, "queue.prom: cannot parse", QueueScreen, "[1 pending"),
+    (
+        a_lost_folder,
+        "cannot be read",
+        QueueScreen,
+        "Retried every second; the list returns automatically.",
+    ),
 ]
 
 
@@ -275,9 +280,9 @@ async def test_an_alert_for_a_spool_that_deserves_it(
     log = empty / "log" / "mail.log"
     log.touch()
     place = disk_place(empty, clock=time.time)
-    place = place._replace(logs=(*place.logs, str(log)), recover=("true",))
+    place = place._replace(logs=(*place.logs, str(log)), recovery_command=("true",))
     async with overview(place, clock=Going(0.0)) as desk:
-        await desk.until(lambda: "nothing needs attention" in desk.text)
+        await desk.until(lambda: "no alerts" in desk.text)
         before = files_of(empty)
         alert = text.split(" for ")[0]
         await asyncio.to_thread(spoil, empty)
@@ -300,11 +305,11 @@ async def test_a_stuck_lock_is_on_top(empty: Path) -> None:
     """A process that holds the lock and has not moved for 47 minutes is the first thing said."""
     ago = later(-2820)
     path = str(empty / "run" / "queue.lock")
-    lock = await asyncio.to_thread(queue_lock.acquire, path, 1200, ago["clock"], ago["uptime"])
+    lock = await asyncio.to_thread(queue_lock.acquire_lock, path, 1200, ago["clock"], ago["uptime"])
     write_task(empty, "pending", 1, age=7300)
     try:
         async with overview(disk_place(empty, clock=time.time), clock=Going(0.0)) as desk:
-            wanted = f"! CRIT  idle: stuck lock: no sign of life from PID {os.getpid()} for 47m"
+            wanted = f"! CRIT  idle: stuck lock: no heartbeat from PID {os.getpid()} for 47m"
             await desk.until(lambda: wanted in desk.text.splitlines()[1])
             await desk.until(lambda: desk.text.splitlines()[0].endswith("2!"))
     finally:
@@ -329,18 +334,22 @@ def kinds() -> MemoryTasks:
 async def test_each_cell_is_the_filter_that_it_opens(kinds: MemoryTasks) -> None:
     """Whatever cell is opened, the queue shows as many rows as the cell said, odd names or not."""
     async with overview(a_place(kinds, name="many")) as desk:
-        inspector = desk.console.lives[0].inspector
+        inspector = desk.console.sessions[0].inspector
         wrong = []
         for by, names in product(("kind", "error"), (6, 3)):
             ages = await inspector.ages(Query(State.PENDING), by, NOW)
-            for row, column in product(age_view.spots(ages, names), range(len(BOUNDS) + 2)):
+            for row, column in product(
+                age_view.row_cells(ages, names), range(len(BOUNDS_MINUTES) + 2)
+            ):
                 spot = row._replace(column=column)
-                text = age_view.filter_of(ages, spot, names)
+                text = age_view.cell_filter(ages, spot, names)
                 counted = age_view.row_at(ages, spot, names)
                 assert counted is not None
-                found = await inspector.count(Query(State.PENDING, filter_language.parse(text)))
-                if found != age_view.figure(counted, column):
-                    wrong.append((text, age_view.figure(counted, column), found))
+                found = await inspector.count(
+                    Query(State.PENDING, filter_language.parse_filter(text))
+                )
+                if found != age_view.cell_count(counted, column):
+                    wrong.append((text, age_view.cell_count(counted, column), found))
 
         assert wrong == []
 
@@ -362,7 +371,7 @@ async def test_the_table_is_gone_through_and_turned(kinds: MemoryTasks) -> None:
         assert count
         assert text.endswith("age>=10m age<20m")
         tasks = "1 task" if count == 1 else f"{count} tasks"
-        assert f"10 to 20 minutes old: {tasks}" in desk.text
+        assert f"10 to 20 min: {tasks}" in desk.text
         await desk.opens(QueueScreen, "enter")
         await desk.until(lambda: f" 1/{count}" in desk.text)
         assert f"filter: {text}" in desk.text
@@ -373,15 +382,15 @@ async def test_the_cursor_stays_on_its_name(kinds: MemoryTasks) -> None:
     """Rows change places when their numbers do; the cursor goes along with the name."""
     async with overview(a_place(kinds, name="many")) as desk:
         await desk.press("tab", "j", "j", "l")
-        before = table_of(desk).spot
+        before = table_of(desk).current_cell
         assert before.name
-        with kinds.changed:
+        with kinds.condition:
             for number in range(60):
                 late = a_task(200 + number, created=NOW - 60, due=0.0, kind="late")
                 kinds.put(("", late.id), late)
         await desk.until(lambda: "late" in desk.text)
 
-        assert table_of(desk).spot == before
+        assert table_of(desk).current_cell == before
 
 
 async def test_a_table_older_than_its_row_shows_its_age(spool: Path) -> None:
@@ -423,15 +432,19 @@ async def test_tab_goes_round_and_the_last_warnings_are_shown(spool: Path) -> No
 async def test_tokens_are_shown(empty: Path) -> None:
     """What may be sent now is a line, and less after something was; also while it is paused."""
     clock = Clock(NOW)
-    buckets = Buckets(str(empty / "run" / "b"), {"mail_send": Rate.of(60)}, clock)
+    buckets = TokenBuckets(
+        str(empty / "run" / "b"), {"mail_send": Rate.with_default_burst(60)}, clock
+    )
     await asyncio.to_thread(buckets.spend, "mail_send")
-    async with overview(disk_place(empty)._replace(tokens=buckets.left), clock=clock) as desk:
-        await desk.until(lambda: "tokens  mail_send 0 of 5, next 09:43:08Z" in desk.text)
+    async with overview(
+        disk_place(empty)._replace(tokens=buckets.read_states), clock=clock
+    ) as desk:
+        await desk.until(lambda: "rate limit  mail_send 0 of 5 tokens, next 09:43:08Z" in desk.text)
         clock.now += 120
-        await desk.until(lambda: "tokens  mail_send 2 of 5, next 09:45:08Z" in desk.text)
+        await desk.until(lambda: "rate limit  mail_send 2 of 5 tokens, next 09:45:08Z" in desk.text)
 
-    line = view.tokens_line((Left(WHOLE, 3, 5, NOW, 60, paused=True),), 80)
-    assert words([line]).strip() == "tokens  all kinds 3 of 5, paused"
+    line = view.tokens_line((BucketState(ALL_KINDS, 3, 5, NOW, 60, paused=True),), 80)
+    assert words([line]).strip() == "rate limit  all kinds 3 of 5 tokens, paused"
 
 
 async def test_hostile_names_are_inert(tmp_path: Path) -> None:
@@ -447,9 +460,9 @@ async def test_every_size(spool: Path, empty: Path, monkeypatch: pytest.MonkeyPa
     """Whatever the size, the queues are there if there is room for them, and nothing overflows; a
     terminal that became wide enough shows at the side what was not counted before.
     """
-    monkeypatch.setattr(overview_module, "SELDOM", math.inf)
+    monkeypatch.setattr(overview_module, "UNCHANGED_READ_SECONDS", math.inf)
 
-    titles = ("LOCKS", "errors of the dead", "TRANSPORT", "work: 1 task", "421 4.7.0")
+    titles = ("LOCKS", "failures", "TRANSPORT", "work: 1 task", "421 4.7.0")
 
     def is_painted(width: int, height: int) -> bool:
         wanted = titles if width >= 120 else ("out",) if width >= 20 else ()
@@ -470,7 +483,7 @@ async def test_every_size(spool: Path, empty: Path, monkeypatch: pytest.MonkeyPa
 @given(st.integers(1, 250), st.integers(1, 80), st.integers(0, 40), st.booleans())
 def test_the_parts_fill_the_screen(width: int, height: int, queues: int, limited: bool) -> None:
     """No part has a negative height, and together with the first line they never overflow."""
-    parts = view.frame(width, height, queues, limited)
+    parts = view.divide_screen(width, height, queues, limited)
 
     lines = [part for name, part in parts._asdict().items() if name != "wide"]
     assert min(lines) >= 0
@@ -481,7 +494,7 @@ def test_the_parts_fill_the_screen(width: int, height: int, queues: int, limited
 def test_the_reference_screen_names_what_ages() -> None:
     """At 80x24 the age table names the two greatest, however many queues there are."""
     for queues, limited in product(range(1, 12), (False, True)):
-        parts = view.frame(80, 24, queues, limited)
+        parts = view.divide_screen(80, 24, queues, limited)
         names = parts.ages - 4  # heading, titles, the total, how to read
         assert names >= 3
         assert parts.log >= 2  # its heading and the last warning
@@ -503,8 +516,8 @@ def test_the_greatest_is_named_before_the_others_are_counted() -> None:
             ["TOTAL", "a", "b", "c", "d"],
         )
     ):
-        spots = age_view.spots(table, names)
-        assert [age_view.title(table, spot, names) for spot in spots] == shown
+        spots = age_view.row_cells(table, names)
+        assert [age_view.row_label(table, spot, names) for spot in spots] == shown
 
 
 @given(st.integers(0, 10**9), st.integers(3, 8))
@@ -523,10 +536,10 @@ def test_a_count_is_whole_or_rounded_to_a_named_unit(number: int, width: int) ->
 
 def test_a_sparkline() -> None:
     """Nothing is the lowest sign, anything above it, the most the highest; unseen is blank."""
-    assert table.spark((None, None)) == "  "
-    assert table.spark((0, 0, 0)) == "▁▁▁"
-    assert table.spark((None, 0, 1, 1000)) == " ▁▂█"
-    assert table.spark((5, 5)) == "██"
+    assert table.sparkline((None, None)) == "  "
+    assert table.sparkline((0, 0, 0)) == "▁▁▁"
+    assert table.sparkline((None, 0, 1, 1000)) == " ▁▂█"
+    assert table.sparkline((5, 5)) == "██"
 
 
 def test_a_store_s_own_words_and_columns() -> None:
@@ -536,7 +549,7 @@ def test_a_store_s_own_words_and_columns() -> None:
     mail = PlaceLine(1, "a", {State.PENDING: "queued", State.DEAD: "bounced"}, {State.PENDING: 3})
     other = mail._replace(words={State.PENDING: "queued", State.ACTIVE: "work"})
 
-    head, (first, second) = view.table([mail, other], NOW, 120)
+    head, (first, second) = view.place_table([mail, other], NOW, 120)
 
     titles = words([head]).split()
     assert titles[:3] == ["QUEUE", "QUEUED", "WORK"]
@@ -544,7 +557,11 @@ def test_a_store_s_own_words_and_columns() -> None:
     assert "HELD" not in titles
     assert words([first]).split()[:4] == ["a", "3+", "?", "0+"]
     assert words([second]).split()[:4] == ["a", "3+", "0+", "?"]
-    assert table.names(["/a/queue", "/b/queue", "/c/mail/"]) == ["/a/queue", "/b/queue", "mail"]
+    assert table.short_names(["/a/queue", "/b/queue", "/c/mail/"]) == [
+        "/a/queue",
+        "/b/queue",
+        "mail",
+    ]
 
 
 def test_the_most_urgent_alert_first_and_how_many_more() -> None:
@@ -557,8 +574,8 @@ def test_the_most_urgent_alert_first_and_how_many_more() -> None:
         Level.WARN, AlertKind.PROBLEMS, "1 problem", None, Goal("/srv/b", Where.PROBLEMS)
     )
 
-    alerts = alert_view.ordered([problems, dead, stuck])
-    first, *_ = alert_view.lines(alerts, {"/srv/a": "a", "/srv/b": "b"}, 60, 2)
+    alerts = alert_view.sort_alerts([problems, dead, stuck])
+    first, *_ = alert_view.alert_lines(alerts, {"/srv/a": "a", "/srv/b": "b"}, 60, 2)
 
     assert alerts == (stuck, dead, problems)
     assert words([first]).split() == ["!", "CRIT", "b:", "stuck", "lock", "+1", "more"]

@@ -58,7 +58,7 @@ def test_files_of_root_belong_to_the_owner_of_the_queue(place: Path) -> None:
         store.swap(first, verbs.hold(first, time.time()))
         store.swap(second, verbs.purge(second, time.time()))
         assert list(store.take(time.time(), "root", 9))
-        assert len(store.set_aside()) == 1
+        assert len(store.quarantine_broken()) == 1
 
     owners = {path: (path.lstat().st_uid, path.lstat().st_gid) for path in place.rglob("*")}
     assert [str(path) for path, owner in owners.items() if owner != (NOBODY, NOBODY)] == []
@@ -143,7 +143,8 @@ def test_a_change_without_write_rights_is_code_77(place: Path) -> None:
         assert (refused.returncode, refused.stdout) == (77, ""), words
         (line,) = refused.stderr.splitlines()
         use = f"sudo -u root spooldeck --root {place} {words}"
-        assert line.endswith(f"is not writable for us: use {use}")
+        assert line.startswith("spooldeck: permission denied: cannot write to "), words
+        assert line.endswith(f": use {use}")
     for words in ("list", "count", "metrics", "dlq retry-all --dry-run"):
         looked = as_user(NOBODY, "--root", str(place), "queue", *words.split())
         assert looked.returncode == 0, looked.stderr
@@ -170,7 +171,10 @@ def test_a_hidden_queue_is_code_77(place: Path, closed: str) -> None:
         refused = as_user(NOBODY, "--root", str(place), *words.split())
         assert (refused.returncode, refused.stdout) == (2 if words == "status" else 77, "")
         use = f"sudo -u '#{NAMELESS}' spooldeck --root {place} {words}"
-        assert refused.stderr == f"spooldeck: {place / closed} is hidden from us: use {use}\n"
+        assert (
+            refused.stderr
+            == f"spooldeck: permission denied: cannot read {place / closed}: use {use}\n"
+        )
 
 
 def test_a_configuration_in_a_closed_folder_is_ignored(place: Path) -> None:

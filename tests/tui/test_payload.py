@@ -11,7 +11,7 @@ import pytest
 
 from engine.model import State, Task
 from engine.stores.nftban import task_format
-from engine.text.safe import plain_error
+from engine.text.safe import contract_error
 from tests.tui.queues import Run, tasks_at
 
 IDENT = "20261120T094115Z-report-00000001"
@@ -51,12 +51,12 @@ def queue(root: Path, spooldeck: Run, tmp_path: Path) -> Queue:
 def put_foreign(root: Path, payload: str) -> None:
     """Write a task file as another program does, with any payload."""
     record = task_format.new_record(Task(IDENT, "report", State.PENDING, 1_795_167_675.0))
-    data = task_format.render(record._replace(payload=payload))
+    data = task_format.render_task(record._replace(payload=payload))
     (root / "queue" / "pending" / f"{IDENT}.task").write_bytes(data)
 
 
 CHARACTERS = "expected letters, digits, space"
-BELOW = "does not lie plainly below {root}/mailspool"
+BELOW = "is not a plain path below {root}/mailspool"
 NOT_BELOW = f"{BELOW}: expected the absolute path of a file there"
 MAIL = "{root}/mailspool/mail-1"
 REFUSED = {
@@ -70,9 +70,9 @@ REFUSED = {
     f"{MAIL}/meta.sh\n": CHARACTERS,
     f"{MAIL}/\x1b[2J": CHARACTERS,
     f"{MAIL}/$(id)": CHARACTERS,
-    "{root}/mailspool/ln/secret": "lies behind ln, a symbolic link or no",
+    "{root}/mailspool/ln/secret": "is behind ln, a symbolic link or not",
     f"{MAIL}/ln.sh": "is a symbolic link: expected",
-    MAIL: "is no regular file: expected",
+    MAIL: "is not a regular file: expected",
     "{root}/mailspool/mail-9/meta.sh": "cannot be reached: mail-9: No such",
     f"{MAIL}/gone.sh": "no such file, expected",
     "{root}/mailspool/" + "x" * 300: "File name too long: expected",
@@ -95,7 +95,7 @@ def test_add_accepts_only_a_regular_file_of_the_mail_spool(root: Path, queue: Qu
     spool = (root / "mailspool").rename(root / "moved").with_name("mailspool")
     refused(f"{MAIL}/meta.sh", "cannot be reached: {root}/mailspool: No such file")
     spool.symlink_to("moved")
-    refused(f"{MAIL}/meta.sh", "lies behind {root}/mailspool, a symbolic link or no folder")
+    refused(f"{MAIL}/meta.sh", "is behind {root}/mailspool, a symbolic link or not a folder")
     assert [path for path in (root / "queue").rglob("*.task") if not path.is_dir()] == []
 
 
@@ -122,7 +122,7 @@ LEADS_ELSEWHERE = {
     "{root}/secret": BELOW,
     "meta.sh": BELOW,
     "{root}/mailspool/../secret": BELOW,
-    "{root}/mailspool/ln/secret": "lies behind ln, a symbolic link or no",
+    "{root}/mailspool/ln/secret": "is behind ln, a symbolic link or not",
     f"{MAIL}/ln.sh": "is a symbolic link",
 }
 
@@ -141,7 +141,7 @@ def test_a_payload_outside_the_mail_spool_is_never_run(
         (dead,) = tasks_at(root, "dlq")
         assert ran.returncode == (3 if words == "process-next" else 0), ran.stderr
         assert (dead.id, dead.payload) == (IDENT, named)
-        error = plain_error(f"payload not touched: it {why.format(root=root)}")
+        error = contract_error(f"payload not touched: it {why.format(root=root)}")
         assert dead.error[:60] == error[:60]
         if named == "/etc/shadow":
             (root / "queue" / "dlq" / f"{IDENT}.task").unlink()

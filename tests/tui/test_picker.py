@@ -10,11 +10,12 @@ from textual.pilot import Pilot
 
 from engine.model import State
 from tests.tui.spools import a_console, a_memory, a_place, a_task, loaded, until
+from tui.format.table import Choice
 from tui.plan.screen import PlanScreen
 from tui.queue.clusters_screen import ClustersScreen
-from tui.screens.page import NO_LONGER_HERE
-from tui.terminal.plain_text import text_of
-from tui.widgets.picker import LEFT, Choice, Picker
+from tui.screens.page import ROW_HAS_LEFT
+from tui.terminal.plain_text import screen_text
+from tui.widgets.picker import ROW_LEFT_SUFFIX, Picker
 
 
 class Bench(App[None]):
@@ -54,12 +55,12 @@ async def test_a_row_that_leaves_stays_until_the_cursor_moves(
     app = Bench()
     async with app.run_test(size=(40, 8)):
         picker = app.query_one(Picker)
-        picker.offer(offered("abc"))
+        picker.show_rows(offered("abc"))
         picker.move("down")
-        picker.offer(offered(after))
+        picker.show_rows(offered(after))
         for move in moves:
             picker.move(move)
-        assert (keys_of(picker), picker.key, picker.gone) == (rows, key, key == "")
+        assert (keys_of(picker), picker.key, picker.is_gone) == (rows, key, key == "")
 
 
 async def test_a_ghost_row_that_comes_back_is_a_row_again() -> None:
@@ -68,8 +69,8 @@ async def test_a_ghost_row_that_comes_back_is_a_row_again() -> None:
     async with app.run_test(size=(40, 8)):
         picker = app.query_one(Picker)
         for names in ("ab", "b", "ba"):
-            picker.offer(offered(names))
-        assert (keys_of(picker), picker.key, picker.gone) == ("ba", "a", False)
+            picker.show_rows(offered(names))
+        assert (keys_of(picker), picker.key, picker.is_gone) == ("ba", "a", False)
 
 
 async def test_no_plan_is_made_for_a_cluster_that_left() -> None:
@@ -85,19 +86,19 @@ async def test_no_plan_is_made_for_a_cluster_that_left() -> None:
         await until(pilot, lambda: len(picker_of(pilot).rows) == 2)
         mark = picker_of(pilot).key
 
-        with memory.changed:
+        with memory.condition:
             for task in tasks[:3]:
                 memory.put((task.queue, task.id), None)
-        await until(pilot, lambda: picker_of(pilot).gone)
-        (line,) = (line for line in text_of(console.screen).splitlines() if mark in line)
-        assert line.startswith(">") and line.endswith(LEFT.strip())
+        await until(pilot, lambda: picker_of(pilot).is_gone)
+        (line,) = (line for line in screen_text(console.screen).splitlines() if mark in line)
+        assert line.startswith(">") and line.endswith(ROW_LEFT_SUFFIX.strip())
 
         await pilot.press("R")
-        await until(pilot, lambda: NO_LONGER_HERE in text_of(console.screen))
+        await until(pilot, lambda: ROW_HAS_LEFT in screen_text(console.screen))
 
         await pilot.press("j", "R")
         await until(pilot, lambda: isinstance(console.screen, PlanScreen))
-        await until(pilot, lambda: "user unknown" in text_of(console.screen))
+        await until(pilot, lambda: "user unknown" in screen_text(console.screen))
 
 
 def picker_of(pilot: Pilot[None]) -> Picker:

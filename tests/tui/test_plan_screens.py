@@ -37,19 +37,20 @@ from tui.format import keys
 from tui.locks.screen import LockScreen
 from tui.operations.control_screen import ControlScreen
 from tui.operations.controls_screen import ControlsScreen
-from tui.operations.screen import DropScreen, OperationsScreen
+from tui.operations.screen import AbandonScreen, OperationsScreen
 from tui.operations.worker_screen import WorkerScreen
 from tui.plan import planning
 from tui.plan.confirm_screen import ConfirmScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
-from tui.screens.base import HASTY, BaseScreen, Target
-from tui.session.place import NO_WORKER, Place
+from tui.screens.base import TOO_EARLY, BaseScreen
+from tui.screens.target import Target
+from tui.session.place import NO_WORKER_HINT, Place
 from tui.terminal import paste_detector
-from tui.terminal.bandwidth import ANSWERED, BandwidthBudget
+from tui.terminal.bandwidth import ANSWER_SECONDS, BandwidthBudget
 from tui.transports.screen import TransportsScreen
 from tui.transports.suspend_screen import SuspendScreen
-from tui.transports.test_mail_screen import TrialScreen
+from tui.transports.test_mail_screen import SendTestMailScreen
 
 off = asyncio.to_thread
 
@@ -66,7 +67,7 @@ class AnyPlan:
     question = "y to hold this task"
     reason = True
     """Whether a reason can be given, and so required."""
-    withdrawn = "nothing to do: all of these tasks are left out, or have changed"
+    withdrawn = "nothing to do: all tasks are excluded or changed"
     """The message once another process has changed its subject; "" where none can."""
     hint = "hold"
     """The hint of the key that opens it."""
@@ -84,7 +85,7 @@ class AnyPlan:
 
     async def change(self, desk: Desk) -> None:
         """Let another process change its subject."""
-        with self.memory.changed:
+        with self.memory.condition:
             (task,) = self.memory.tasks.values()
             self.memory.put(("", task.id), replace(task, description="another"))
 
@@ -107,7 +108,7 @@ class _PlanForMany(AnyPlan):
         await desk.press("*")
 
     async def change(self, desk: Desk) -> None:
-        with self.memory.changed:
+        with self.memory.condition:
             self.memory.put(("", a_task(7).id), None)
 
     async def done(self, desk: Desk) -> bool:
@@ -117,8 +118,8 @@ class _PlanForMany(AnyPlan):
 class _Undo(AnyPlan):
     """The plan to undo an operation."""
 
-    opens, confirm, hint = "T", ("3",), "take back"
-    question, withdrawn = "type 3 to take back 3: [ _ ]", "type 2 to take back 2"
+    opens, confirm, hint = "T", ("3",), "undo"
+    question, withdrawn = "type 3 to undo 3: [ _ ]", "type 2 to undo 2"
     seen = "3 done"
 
     def _make(self) -> Place:
@@ -145,8 +146,8 @@ class _Undo(AnyPlan):
 class _Drop(_Undo):
     """The plan to declare an interrupted operation over."""
 
-    KIND = DropScreen
-    opens, confirm, question, hint = "D", ("y",), "y to let it be over", "drop"
+    KIND = AbandonScreen
+    opens, confirm, question, hint = "D", ("y",), "y to abandon it", "abandon"
     reason, withdrawn, seen = False, "", "3/8 interrupted"
 
     def _begin(self, place: Place) -> None:
@@ -161,8 +162,8 @@ class _SetControl(AnyPlan):
     """The plan for a control that can be set back."""
 
     KIND = ControlScreen
-    opens, question, hint = "enter", f"y to do it: {PAUSE}", "plan"
-    withdrawn = "withdrawn: it has changed: 0 now"
+    opens, question, hint = "enter", f"y to apply {PAUSE}", "plan"
+    withdrawn = "plan outdated: changed to: 0"
     name = PAUSE
 
     def _make(self) -> Place:
@@ -173,11 +174,11 @@ class _SetControl(AnyPlan):
     async def go(self, desk: Desk) -> None:
         await desk.opens(ControlsScreen, "C")
         await desk.until(lambda: desk.picker.rows)
-        desk.picker.put_on(self.name)
+        desk.picker.select_key(self.name)
 
     async def change(self, desk: Desk) -> None:
         await off(lambda: self.whole.settle(**{PAUSE: "0"}))
-        await desk.console.here.inspector.refresh()
+        await desk.console.current_session.inspector.scan_now()
 
     async def done(self, desk: Desk) -> bool:
         return bool(await off(self.whole.journal.operations))
@@ -186,7 +187,7 @@ class _SetControl(AnyPlan):
 class _PressControl(_SetControl):
     """The plan for a control that cannot be set back."""
 
-    confirm, question, name = ("2",), f"type 2 to do it: {RETRY}: [ _ ]", RETRY
+    confirm, question, name = ("2",), f"type 2 to apply {RETRY}: [ _ ]", RETRY
     withdrawn = ""
 
 
@@ -195,7 +196,7 @@ class _Suspend(AnyPlan):
 
     KIND: type[ConfirmScreen] = SuspendScreen
     opens, question, hint = "S", "y to suspend postfix", "suspend"
-    withdrawn = "withdrawn: the transports are not what they were"
+    withdrawn = "plan outdated: the transports changed"
 
     def _make(self) -> Place:
         make_spool(self.root, [a_task(number, kind="mail_send") for number in range(3)])
@@ -206,7 +207,7 @@ class _Suspend(AnyPlan):
         desk.console.goto(Target(keys.TRANSPORTS))
         await desk.opens(TransportsScreen)
         await desk.until(lambda: "curl" in desk.rows)
-        desk.picker.put_on("postfix")
+        desk.picker.select_key("postfix")
 
     async def change(self, desk: Desk) -> None:
         await off(self.room.suspensions.suspend, "curl", NOW, "ben", "")
@@ -218,8 +219,8 @@ class _Suspend(AnyPlan):
 class _SendTestMail(_Suspend):
     """The plan for a test mail."""
 
-    KIND = TrialScreen
-    opens, question, reason, withdrawn = "M", "y to send it", False, ""
+    KIND = SendTestMailScreen
+    opens, question, reason, withdrawn = "M", "y to send to", False, ""
     hint = "test mail"
 
     async def done(self, desk: Desk) -> bool:
@@ -231,14 +232,14 @@ class _FreeLock(AnyPlan):
 
     KIND = LockScreen
     opens, confirm, hint = "U", ("4", "7", "1", "1"), "unlock"
-    question, reason = "type the PID, 4711, to free the lock: [ ____ ]", False
+    question, reason = "type PID 4711 to free the lock: [ ____ ]", False
     withdrawn = "plan withdrawn: "
 
     def _make(self) -> Place:
         self.trace, self.evidence = self.root / "trace", a_stuck_lock()
         command = ("/bin/sh", "-c", f'printf %s "$0" > {shlex.quote(str(self.trace))}')
         memory = a_memory(some_tasks())
-        return a_place(memory, lock=lambda: self.evidence, recover=command)
+        return a_place(memory, lock=lambda: self.evidence, recovery_command=command)
 
     async def change(self, desk: Desk) -> None:
         self.evidence = LockEvidence(Verdict.FREE, reason="no lock file")
@@ -256,7 +257,7 @@ class _StartWorker(AnyPlan):
 
     def _make(self) -> Place:
         self.trace = self.root / "trace"
-        return a_place(a_memory([a_task(1)]), work=("/usr/bin/touch", str(self.trace)))
+        return a_place(a_memory([a_task(1)]), worker_command=("/usr/bin/touch", str(self.trace)))
 
     async def done(self, desk: Desk) -> bool:
         return await off(self.trace.exists)
@@ -291,10 +292,10 @@ async def test_only_its_own_keys_when_armed_and_read_carry_a_plan_out(
         await plan.go(desk)
         screen = await desk.opens(plan.KIND, plan.opens)
         missing = plan.reason and not isinstance(screen, PlanScreen)
-        await desk.sees("a reason is asked for here" if missing else "! arms, and the plan stays")
+        await desk.sees("reason required" if missing else "! allows writes")
         if plan.reason:
             await desk.press(*plan.confirm)
-            await desk.sees("a reason is asked for here: Tab types it")
+            await desk.sees("reason required: Tab")
             await desk.press("tab", *"why", "enter")
         await desk.press(*plan.confirm)
         await desk.sees("OBSERVE: press ! first")
@@ -303,12 +304,12 @@ async def test_only_its_own_keys_when_armed_and_read_carry_a_plan_out(
         with monkeypatch.context() as early:
             early.setattr(paste_detector, "CONFIRM_SECONDS", 2 * READING)
             await desk.press(*plan.confirm)
-            await desk.sees(HASTY)
+            await desk.sees(TOO_EARLY)
         await desk.paste(*plan.confirm)
-        await desk.sees(HASTY)
+        await desk.sees(TOO_EARLY)
         await desk.paste("!")
         await desk.press("enter")
-        assert desk.console.around.arming.armed
+        assert desk.console.around.arming.is_armed
         assert desk.console.screen is screen
         assert not await plan.done(desk)
 
@@ -339,7 +340,7 @@ async def test_read_only_opens_no_plan(plan: AnyPlan) -> None:
         await plan.go(desk)
         face = desk.console.screen
         assert isinstance(face, BaseScreen)
-        hints = {hint.words for hint in keys.hints(face.KIND, (), face.without())}
+        hints = {hint.text for hint in keys.hints_of(face.KIND, (), face.without())}
         await desk.press(plan.opens)
         await desk.sees("read only")
         assert desk.console.screen is face
@@ -364,7 +365,7 @@ async def on_work(desk: Desk) -> None:
         return rows.loaded and task is not None and task.state is State.ACTIVE
 
     await desk.until(there)
-    await desk.until(lambda: desk.console.lives[0].signs.lock is not None)
+    await desk.until(lambda: desk.console.sessions[0].readings.lock is not None)
 
 
 def states(memory: MemoryTasks) -> list[State]:
@@ -383,24 +384,24 @@ async def test_young_tasks_are_excluded_from_a_purge_unless_taken_in(
     memory = a_memory([a_task(0), a_task(1), *young])
     async with a_desk(locked(memory), size=(100, 30)) as desk:
         screen = await desk.opens(PlanScreen, "*", "X")
-        await desk.sees("this is all of pending, no filter is set", "hold parks them")
-        await desk.sees("2 left out: younger than 15 minutes", "type 2 to purge 2")
+        await desk.sees("all of pending, no filter", "hold stops them")
+        await desk.sees("2 excluded: younger than 15 minutes", "type 2 to purge 2")
         await desk.press("e")
-        await desk.sees("export to", ".csv", "Enter answers")
+        await desk.sees("export to", ".csv", "Enter confirms")
         await desk.press(*["backspace"] * 3, *"jsonl", "enter")
         await desk.sees("4 rows in spooldeck-plan-purge-")
         assert desk.console.screen is screen
         assert set(states(memory)) == {State.PENDING}
 
         await desk.press("space")
-        await desk.sees("1 left out: younger than 15 minutes")
+        await desk.sees("1 excluded: younger than 15 minutes")
         await desk.press("3")
-        await desk.sees("3 purged", "1 left out", "4 planned, 4 in the result")
+        await desk.sees("3 purged", "1 excluded", "4 planned, 4 in the result")
     assert states(memory).count(State.TRASH) == 3
     (path,) = await off(lambda: list(Path().glob("spooldeck-plan-purge-*.jsonl")))
     written = [json.loads(line)["outcome"] for line in (await off(path.read_text)).splitlines()]
     assert [re.split("[,:]", outcome)[0] for outcome in written] == [
-        *("purged", "purged", "left out", "left out")
+        *("purged", "purged", "excluded", "excluded")
     ]
 
 
@@ -413,7 +414,7 @@ async def test_a_young_task_that_was_picked_is_purged() -> None:
         screen = await desk.opens(PlanScreen, "X")
         await desk.sees("though younger than 15 minutes", "y to purge this task")
         assert screen._tally is not None
-        words = planning.twin(screen._tally, screen._live, "why not")
+        words = planning.equivalent_command(screen._tally, screen._live, "why not")
         await desk.press("y")
         await desk.sees("1 purged")
     told = f"--state pending --id {young.id} --take-in {young.id} --reason 'why not' --apply 1"
@@ -431,14 +432,14 @@ async def test_a_task_is_excluded_by_hand_and_a_reason_is_written(tmp_path: Path
         await desk.sees("type 3 to hold 3")
         first = desk.picker.key
         await desk.press("space")
-        await desk.sees("1 left out: left out by the operator", "type 2 to hold 2")
+        await desk.sees("1 excluded: excluded by the operator", "type 2 to hold 2")
         await desk.press("tab")
-        await desk.sees("reason, for the journal")
+        await desk.sees("reason (journal)")
         await desk.press(*"why", "enter")
         await desk.sees("reason why", "type 2 to hold 2")
         await desk.press("2")
-        await desk.sees("2 held", "3 planned, 3 in the result", "written down as")
-        (operation,) = await desk.console.here.inspector.operations()
+        await desk.sees("2 held", "3 planned, 3 in the result", "recorded as")
+        (operation,) = await desk.console.current_session.inspector.operations()
     assert [t.id for t in memory.tasks.values() if t.state is State.PENDING] == [first]
     assert (operation.intent.reason, operation.intent.verb) == ("why", "hold")
 
@@ -483,8 +484,8 @@ async def test_a_result_says_that_no_worker_is_running(verdict: Verdict, hint: b
         await desk.opens(PlanScreen, "4", "R")
         await desk.press("y")
         await desk.sees("1 planned, 1 in the result")
-        assert (NO_WORKER in desk.page) is hint
-        news = desk.console.lives[0].news
+        assert (NO_WORKER_HINT in desk.page) is hint
+        news = desk.console.sessions[0].messages
         await desk.until(lambda: news)
         await desk.press("escape")
         assert not news
@@ -494,13 +495,13 @@ async def test_a_plan_shows_no_result_of_another_operation() -> None:
     """The result of an earlier operation waits until the plan that is open is closed."""
     hands = Clock(0.0)
     async with a_desk(locked(a_memory(some_tasks())), size=(100, 30)) as desk:
-        desk.console.wire = BandwidthBudget(lambda: 0, hands)
+        desk.console.bandwidth = BandwidthBudget(lambda: 0, hands)
         await desk.opens(PlanScreen, "X")
-        desk.console.lives[0].news.append("1 purged, 0 gone, 0 failed; u shows it")
-        hands.now += ANSWERED
+        desk.console.sessions[0].messages.append("1 purged, 0 gone, 0 failed; u shows it")
+        hands.now += ANSWER_SECONDS
         desk.console._tell_news()
         assert "1 purged" not in desk.page
         await desk.press("escape")
-        hands.now += ANSWERED
+        hands.now += ANSWER_SECONDS
         desk.console._tell_news()
         await desk.sees("1 purged, 0 gone, 0 failed; u shows it")

@@ -239,16 +239,16 @@ def test_a_queue_that_was_exchanged_since_it_was_opened(place: Path) -> None:
     """
 
     def a_setup(root: Path) -> Setup:
-        loaded = queue_config.load(str(place.parent / "some.yaml"), {})
-        return Setup(loaded, queue_config.queue_for(loaded, str(root), {}))
+        loaded = queue_config.load_config(str(place.parent / "some.yaml"), {})
+        return Setup(loaded, queue_config.queue_settings_for(loaded, str(root), {}))
 
     roots = place.parent / "roots"
     assert main(["init", str(roots)]) == 0
     who = "handlers: {report: {command: [sh, -c, 'id -u; exit 1']}}\n"
     (place.parent / "some.yaml").write_text(who)
     theirs, ours = a_setup(place), a_setup(roots)
-    with closing(theirs.open()) as store, closing(ours.open()) as own:
-        (task,) = store.look(["pending"])
+    with closing(theirs.open_nftban()) as store, closing(ours.open_nftban()) as own:
+        (task,) = store.scan(["pending"])
         assert isinstance(task, Task)
         (place / "queue").rename(place / "mine")
         (place / "queue").symlink_to(roots / "queue")
@@ -260,7 +260,7 @@ def test_a_queue_that_was_exchanged_since_it_was_opened(place: Path) -> None:
         worker = Worker(own, {"report": lambda task, _: ran.append(task)}, ours.retry_policy())
         shutil.rmtree(roots / "queue")
         (place / "mine").rename(roots / "queue")
-        with pytest.raises(Unavailable, match="is user 65534's, but was user 0's"):
+        with pytest.raises(Unavailable, match="belongs to user 65534, but belonged to user 0 when"):
             worker.process_next()
     assert (ran, len(waiting(roots))) == ([], 1)
 
@@ -275,5 +275,5 @@ def test_a_task_that_is_taken_away_while_it_runs_is_no_success(place: Path) -> N
 
     code, said = as_root(place, "queue", "process-next")
 
-    assert (code, said) == (3, "spooldeck: the task was taken away while it ran\n")
+    assert (code, said) == (3, "spooldeck: another process took the task while it ran\n")
     assert as_root(place, "queue", "process-next")[0] == 1

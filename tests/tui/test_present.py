@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from engine.model import Lease, LockEvidence, Problem, State, Task, Verdict
-from engine.monitor.metrics_check import GAUGES, Ours
+from engine.monitor.metrics_check import GAUGES, OwnCounts
 from engine.monitor.prometheus import Samples
 from engine.monitor.throughput import Rates
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.keys import Hint
-from tui.format.line_diff import NEAR, changes
-from tui.format.present import Line, cut
+from tui.format.line_diff import MERGE_GAP_CELLS, changed_spans
+from tui.format.present import Line, cut_line
 from tui.queue import metrics_pane
 
 NOW = 1_795_167_728.0
@@ -46,16 +46,23 @@ def test_a_text_takes_the_cells_that_the_terminal_library_counts(text: str) -> N
 @pytest.mark.parametrize(
     ("show", "words"),
     [
-        *(((present.span, -5), "<1m"), ((present.span, 0), "<1m"), ((present.span, 59.9), "<1m")),
-        *(((present.span, 60), "1m"), ((present.span, 3599), "59m")),
-        *(((present.span, 7980), "2h13m"), ((present.span, 86399), "23h59m")),
-        *(((present.span, 86400 * 6 + 7200), "6d02h"), ((present.span, 86400 * 412), "412d")),
-        ((present.moment, NOW - 600, NOW), "09:32:08Z (10m ago)"),
-        ((present.moment, NOW + 90, NOW), "09:43:38Z (in 1m)"),
-        ((present.moment, NOW - 86400, NOW), "2026-11-19 09:42:08Z (1d00h ago)"),
-        *(((present.countdown, 872), "14:32"), ((present.countdown, 0.2), "0:01")),
-        ((present.rates, None), "  in ?/s  out ?/s"),
-        ((present.rates, Rates(0.0, 412.0)), "  in 0.0/s  out 412/s"),
+        *(
+            ((present.format_duration, -5), "<1m"),
+            ((present.format_duration, 0), "<1m"),
+            ((present.format_duration, 59.9), "<1m"),
+        ),
+        *(((present.format_duration, 60), "1m"), ((present.format_duration, 3599), "59m")),
+        *(((present.format_duration, 7980), "2h13m"), ((present.format_duration, 86399), "23h59m")),
+        *(
+            ((present.format_duration, 86400 * 6 + 7200), "6d02h"),
+            ((present.format_duration, 86400 * 412), "412d"),
+        ),
+        ((present.format_time, NOW - 600, NOW), "09:32:08Z (10m ago)"),
+        ((present.format_time, NOW + 90, NOW), "09:43:38Z (in 1m)"),
+        ((present.format_time, NOW - 86400, NOW), "2026-11-19 09:42:08Z (1d00h ago)"),
+        *(((present.format_countdown, 872), "14:32"), ((present.format_countdown, 0.2), "0:01")),
+        ((present.format_rates, None), "  in ?/s  out ?/s"),
+        ((present.format_rates, Rates(0.0, 412.0)), "  in 0.0/s  out 412/s"),
     ],
 )
 def test_times_and_rates(show: tuple[Any, ...], words: str) -> None:
@@ -67,19 +74,25 @@ def test_times_and_rates(show: tuple[Any, ...], words: str) -> None:
 @pytest.mark.parametrize("width", [-3, 0, 1])
 def test_text_is_folded_at_any_width(width: int) -> None:
     """A terminal narrower than a margin gets one character a line, and the folding ends."""
-    assert present.folded("ab c", width) == ["a", "b", "c"]
+    assert present.fold_text("ab c", width) == ["a", "b", "c"]
 
 
 @given(st.floats() | st.sampled_from([1e300, -1e300, float("nan"), float("inf")]))
 def test_any_number_can_be_shown_as_a_time(number: float) -> None:
     """What no clock or calendar holds is shown as `?`, and raises nothing."""
-    shows = [present.span, present.ago, present.countdown, present.clock, present.rate]
+    shows = [
+        present.format_duration,
+        present.format_age,
+        present.format_countdown,
+        present.format_clock,
+        present.format_rate,
+    ]
     shown_as = [show(number) for show in shows]
-    shown_as += [present.moment(number, NOW), present.moment(NOW, number)]
+    shown_as += [present.format_time(number, NOW), present.format_time(NOW, number)]
     present.log_line(number, "INFO", "text", 40)
     assert all(shown_as)
     if not abs(number) < 1e12:
-        assert shown_as == [present.UNKNOWN] * 7
+        assert shown_as == [present.UNKNOWN_TIME] * 7
 
 
 FOREIGN = st.text(
@@ -90,16 +103,16 @@ FOREIGN = st.text(
 @given(text=FOREIGN, width=st.integers(0, 60))
 def test_a_text_is_fitted_to_the_cell(text: str, width: int) -> None:
     """Whatever a text holds, it is made exactly as wide as its column, from either end."""
-    safe = shown(text)
-    assert cell_len(present.fit(safe, width)) == width
-    assert cell_len(present.fit_end(safe, width)) == width
+    safe = safe_line(text)
+    assert cell_len(present.fit_text(safe, width)) == width
+    assert cell_len(present.fit_text_end(safe, width)) == width
 
 
 @given(text=FOREIGN, width=st.integers(8, 60))
 def test_folding_loses_no_word(text: str, width: int) -> None:
     """A text that is folded keeps all but its spaces, and no piece is too wide."""
-    safe = shown(text)
-    pieces = present.folded(safe, width)
+    safe = safe_line(text)
+    pieces = present.fold_text(safe, width)
     assert "".join(pieces).replace(" ", "") == safe.replace(" ", "")
     assert all(cell_len(piece) <= width for piece in pieces)
 
@@ -118,22 +131,22 @@ def test_a_row_never_breaks_the_screen(
 ) -> None:
     """Whatever a task holds, its row is printable and no wider than the screen."""
     task = a_task(id=id, error=error, description=error, kind=id, state=state)
-    shape = present.columns(state, width)
-    row = present.row(task, shape, NOW, present.TaskContext(cursor, marked, gone), width)
+    shape = present.task_columns(state, width)
+    row = present.task_line(task, shape, NOW, present.TaskContext(cursor, marked, gone), width)
     assert text_of(row).isprintable()
     assert present.width_of(row) == width
 
 
 def test_cursor_mark_and_gone_need_no_colour() -> None:
     """Cursor, mark and a task that has left are told apart without any colour."""
-    shape = present.columns(State.PENDING, 80)
+    shape = present.task_columns(State.PENDING, 80)
     for place, signs in (
-        *(((), "   "), (("cursor",), "▶  "), (("marked",), " ● ")),
-        *((("cursor", "marked"), "▶● "), (("gone",), " ✗ ")),
+        *(((), "   "), (("has_cursor",), "▶  "), (("is_marked",), " ● ")),
+        *((("has_cursor", "is_marked"), "▶● "), (("is_gone",), " ✗ ")),
     ):
         where = present.TaskContext(**dict.fromkeys(place, True))
-        row = text_of(present.row(a_task(), shape, NOW, where, 80))
-        assert row.startswith(signs) and ("gone" in row) is ("gone" in place)
+        row = text_of(present.task_line(a_task(), shape, NOW, where, 80))
+        assert row.startswith(signs) and ("gone" in row) is ("is_gone" in place)
 
 
 @pytest.mark.parametrize(
@@ -149,13 +162,17 @@ def test_cursor_mark_and_gone_need_no_colour() -> None:
 )
 def test_each_state_has_its_own_time(task: Task, words: str) -> None:
     """A waiting task says when it is due, a working one for how long, a dead one since when."""
-    row = present.row(task, present.columns(task.state, 80), NOW, present.TaskContext(), 80)
+    row = present.task_line(
+        task, present.task_columns(task.state, 80), NOW, present.TaskContext(), 80
+    )
     assert text_of(row)[40:49].strip() == words
 
 
 def test_an_id_keeps_its_end() -> None:
     """Ids of one second differ at their end, so a long one is cut at its beginning."""
-    row = present.row(a_task(), present.columns(State.PENDING, 80), NOW, present.TaskContext(), 80)
+    row = present.task_line(
+        a_task(), present.task_columns(State.PENDING, 80), NOW, present.TaskContext(), 80
+    )
     assert text_of(row)[3:13] == "…-c2c41696"
 
 
@@ -183,7 +200,7 @@ def test_an_id_keeps_its_end() -> None:
 )
 def test_tabs_show_counts(tabs: Any, shown: list[str]) -> None:
     """An unknown count is `?`, an unfinished one `+`; empty tabs make room for those with tasks."""
-    line = text_of(present.tabs(*tabs))
+    line = text_of(present.tab_line(*tabs))
     assert all(words in line for words in shown) and "trash" not in line
 
 
@@ -191,15 +208,15 @@ def test_tabs_show_counts(tabs: Any, shown: list[str]) -> None:
 def test_tabs_are_never_cut(current: int) -> None:
     """Where tabs do not fit, whole ones are left out, and never the one that is shown."""
     names = ["pending", "work", "held", "dlq", "problems"]
-    line = text_of(present.tabs(names, [12345] * 5, current, True, 40))
+    line = text_of(present.tab_line(names, [12345] * 5, current, True, 40))
     assert f"[{current + 1} {names[current]} 12,345]" in line
     assert line.count("12,345") == line.count("12")
 
 
 def test_a_narrow_scope_keeps_the_end_of_an_id() -> None:
     """Ids of one second differ at their end, so that is what a narrow scope line shows."""
-    line = text_of(present.scope(present.Scope(a_task().id), 40))
-    assert line.startswith(" scope: row …")
+    line = text_of(present.scope_line(present.Scope(a_task().id), 40))
+    assert line.startswith(" acts on: row …")
     assert line.rstrip().endswith(a_task().id[-12:])
 
 
@@ -217,30 +234,30 @@ def test_a_narrow_scope_keeps_the_end_of_an_id() -> None:
             "! WARN stale by PID 42  its owner is gone",
         ),
         ((Verdict.UNKNOWN, None, None, None, "EACCES\x1b[2J"), "unknown  EACCES\ufffd[2J"),
-        ((), "not looked at yet"),
+        ((), "not examined yet"),
     ],
 )
 def test_the_lock_is_said_in_words(evidence: Any, words: str) -> None:
     """The lock line has the verdict, its holder and since when, and the reason of the verdict."""
     lock = LockEvidence(*evidence) if evidence else None
-    assert text_of(present.lock(lock, NOW, 100)).rstrip() == f" lock  {words}"
+    assert text_of(present.lock_line(lock, NOW, 100)).rstrip() == f" lock  {words}"
 
 
 @pytest.mark.parametrize(
     ("about", "words"),
     [
         (present.Scope("X", matching=318), "row X"),
-        (present.Scope("X", gone=True), "nothing: X is gone"),
+        (present.Scope("X", is_gone=True), "nothing: X is gone"),
         (present.Scope("X", marked=5), "5 marked"),
         (present.Scope("X", marked=5, hidden=3), "5 marked   3 hidden marks not included"),
         (present.Scope("X", hidden=1), "0 marked   1 hidden mark not included"),
-        (present.Scope("X", everything=True, matching=1318), "all 1,318 matching"),
+        (present.Scope("X", acts_on_all=True, matching=1318), "all 1,318 matching"),
         (present.Scope(), "nothing"),
     ],
 )
 def test_the_scope_says_what_would_be_acted_on(about: present.Scope, words: str) -> None:
     """The scope line names exactly what a verb would act on now."""
-    assert text_of(present.scope(about, 80)).rstrip() == f" scope if you act now: {words}"
+    assert text_of(present.scope_line(about, 80)).rstrip() == f" acts on: {words}"
 
 
 def test_hints_that_do_not_fit_are_left_to_the_help() -> None:
@@ -252,17 +269,17 @@ def test_hints_that_do_not_fit_are_left_to_the_help() -> None:
 
 def test_the_fields_of_a_task() -> None:
     """A field unknown to the store is no line, an unknown value `?`, epoch seconds are a time."""
-    rows = dict(present.fields(a_task(attempts=None), {State.PENDING: "queue"}, NOW))
+    rows = dict(present.task_fields(a_task(attempts=None), {State.PENDING: "queue"}, NOW))
     assert (rows["state"], rows["attempts"]) == ("queue", "?")
     assert not {"priority", "worker"} & set(rows)
     task = a_task(state=State.DEAD, extra={"dead_since": str(int(NOW - 60)), "dead_reason": "max"})
-    rows = dict(present.fields(task, {}, NOW))
+    rows = dict(present.task_fields(task, {}, NOW))
     assert (rows["dead since"], rows["dead reason"]) == ("09:41:08Z (1m ago)", "max")
 
 
 def test_foreign_text_does_no_harm() -> None:
     """A problem names its file and reason, a log line its level, without control characters."""
-    lines = present.problem(Problem("dlq/a\x1b.task", "empty"), {}, 80)
+    lines = present.problem_lines(Problem("dlq/a\x1b.task", "empty"), {}, 80)
     assert [text_of(line) for line in lines] == [" ! dlq/a\ufffd.task", "     empty"]
     line = present.log_line(None, "ERROR", "Task failed\x1b]0;x\x07", 80)
     assert text_of(line).rstrip() == " ERROR   Task failed\ufffd]0;x\ufffd"
@@ -272,15 +289,15 @@ def test_foreign_text_does_no_harm() -> None:
 @pytest.mark.parametrize(("longest", "cells"), [(0, 10), (9, 10), (12, 14), (14, 14), (36, 10)])
 def test_a_short_id_is_shown_in_full(longest: int, cells: int) -> None:
     """Of one too long for a narrow screen its end tells it apart; one that fits has the room."""
-    assert present.columns(State.PENDING, 80, longest=longest)[0].width == cells
+    assert present.task_columns(State.PENDING, 80, longest=longest)[0].width == cells
 
 
 def test_what_has_no_age_is_unknown() -> None:
     """The age of a task of unknown creation is `?` wherever it is shown."""
-    task, shape = a_task(created=0.0), present.columns(State.PENDING, 80)
-    row = text_of(present.row(task, shape, NOW, present.TaskContext(), 80)).split()
-    assert row[2] == present.columns(State.TRASH, 40)[1].cell(task, NOW)[0] == "?"
-    assert dict(present.fields(task, {}, NOW))["created"] == "?"
+    task, shape = a_task(created=0.0), present.task_columns(State.PENDING, 80)
+    row = text_of(present.task_line(task, shape, NOW, present.TaskContext(), 80)).split()
+    assert row[2] == present.task_columns(State.TRASH, 40)[1].cell(task, NOW)[0] == "?"
+    assert dict(present.task_fields(task, {}, NOW))["created"] == "?"
 
 
 NAMES = ("tasks_processed_total", "tasks_failed_total", "task_retries_total", "dlq_total")
@@ -293,8 +310,8 @@ def test_no_number_is_cut(width: int) -> None:
     values: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
     values |= {(name, ()): 31_753.0 for name in (*names, *GAUGES.values())}
     states = {State.PENDING: "pending", State.ACTIVE: "work", State.DEAD: "dlq"}
-    ours = Ours(states, dict.fromkeys(states, 31_753), True)
-    shown = metrics_pane.compact(Samples(values, NOW), None, ours, NOW, width)
+    ours = OwnCounts(states, dict.fromkeys(states, 31_753), True)
+    shown = metrics_pane.brief_lines(Samples(values, NOW), None, ours, NOW, width)
     text = text_of(shown[1])
     assert len(text) == width and text.count("31,753") == text.count("31")
 
@@ -303,7 +320,7 @@ def test_no_number_is_cut(width: int) -> None:
 def test_the_facts_of_a_queue_take_few_lines(width: int) -> None:
     """Beside a list every fact has its line; below one those that fit take three."""
     facts = [(f"fact {n}", "x" * 12) for n in range(9)]
-    brief, full = metrics_pane.whole_briefly(facts, width), metrics_pane.whole(facts, width)
+    brief, full = metrics_pane.brief_fact_lines(facts, width), metrics_pane.fact_lines(facts, width)
     assert len(brief) <= 4 and all(len(text_of(line)) <= width for line in brief)
     said = "".join(map(text_of, full))
     assert all(name in said for name, _ in facts)
@@ -319,7 +336,7 @@ LINES = st.lists(
 def cells(line: Line) -> list[tuple[str, str]]:
     """What each cell of a line shows; the second half of a wide character shows nothing."""
     shown = []
-    for text, look in cut(line, WIDTH):
+    for text, look in cut_line(line, WIDTH):
         for char in text:
             shown += [(char, look)] + [("", look)] * (cell_len(char) - 1)
     return shown
@@ -329,17 +346,17 @@ def cells(line: Line) -> list[tuple[str, str]]:
 def test_what_differs_is_painted(old: Line, new: Line) -> None:
     """Painting the spans over the old line gives the new one, and they never overlap."""
     screen, wanted = cells(old), cells(new)
-    spans = changes(cut(old, WIDTH), cut(new, WIDTH), WIDTH)
+    spans = changed_spans(cut_line(old, WIDTH), cut_line(new, WIDTH), WIDTH)
     for at, length in spans:
         assert at >= 0 and length > 0 and at + length <= WIDTH
         screen[at : at + length] = wanted[at : at + length]
     assert screen == wanted
     for (at, length), (following, _) in pairwise(spans):
-        assert following - (at + length) >= NEAR - 1
+        assert following - (at + length) >= MERGE_GAP_CELLS - 1
 
 
 def test_only_the_cells_that_changed() -> None:
     """Two numbers far apart are painted by themselves, near ones together, equal lines never."""
-    assert changes((("ab", ""), ("c", "")), (("abc", ""),), 10) == []
+    assert changed_spans((("ab", ""), ("c", "")), (("abc", ""),), 10) == []
     old, new = f" 12    7{'':30}9", f" 13    8{'':30}8"
-    assert changes(((old, ""),), ((new, ""),), 60) == [(2, 6), (38, 1)]
+    assert changed_spans(((old, ""),), ((new, ""),), 60) == [(2, 6), (38, 1)]

@@ -31,7 +31,7 @@ import os, sys, time
 from engine.locks import queue_lock as locks
 from engine.stores.detect import open_store
 root = sys.argv[1]
-lock = locks.acquire(root + "/run/queue.lock", 1200.0)
+lock = locks.acquire_lock(root + "/run/queue.lock", 1200.0)
 list(open_store(root).take(time.time(), str(os.getpid()), 1))
 print("held", flush=True)
 sys.stdin.read()
@@ -88,7 +88,7 @@ def worker(start: Start, root: Path) -> Child:
 
 @pytest.fixture
 def recover(root: Path, spooldeck: Run) -> Run:
-    """Run `queue recover` on the queue, now or `LATER`."""
+    """Run `queue recover` on the queue, now or `DEFERRED_INDEXES`."""
     here = ("--root", root, "queue", "recover")
     return lambda *words, **more: spooldeck(*here, *words, **more)
 
@@ -111,7 +111,7 @@ def test_a_free_lock_needs_no_recovery(root: Path, recover: Run) -> None:
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout.splitlines() == [
         "the lock is free: no lock file",
-        "nothing was left half done",
+        "no interrupted moves or claimed tasks",
         "the lock is free",
     ]
     assert list((root / "run").iterdir()) == []
@@ -121,7 +121,9 @@ def test_the_task_of_a_killed_worker_comes_back(
     root: Path, lock: Path, recover: Run, worker: Child
 ) -> None:
     """The lock is taken over, the task counts one failed attempt, and the alert's mark goes."""
-    written(lock.with_name("queue.lock.alerted"), queue_lock.examine(str(lock), 1200.0).seen)
+    written(
+        lock.with_name("queue.lock.alerted"), queue_lock.examine_lock(str(lock), 1200.0).identity
+    )
     worker.kill()
     worker.wait()
 
@@ -145,14 +147,14 @@ def test_a_held_lock_is_code_2(recover: Run, worker: Child) -> None:
     other = [recover("--yes", "--seen", seen, **LATER) for seen in ("1.abc", queue_lock.NO_LOCK)]
 
     assert busy.returncode == 2
-    assert "is at work, last sign of life 20" in busy.stderr
+    assert "is at work, last heartbeat 20" in busy.stderr
     assert (plan.returncode, pipe.returncode) == (0, 2)
     for out in (plan.stdout, pipe.stdout):
         assert f"held by PID {worker.pid}" in out
         assert f"send SIGTERM to PID {worker.pid}" in out
     assert "--yes" in pipe.stderr
     for run in other:
-        assert (run.returncode, "changed hands" in run.stderr) == (2, True)
+        assert (run.returncode, "another process took the lock" in run.stderr) == (2, True)
     assert worker.poll() is None
 
 
@@ -168,7 +170,7 @@ def test_a_lock_that_is_no_regular_file_is_code_2(
         assert (run.returncode, run.stdout) == (2, "")
         assert run.stderr == (
             f"spooldeck: lock unknown: {lock}: expected a regular file; "
-            f"look at it and remove it: ls -ld {lock}\n"
+            f"check and remove it: ls -ld {lock}\n"
         )
 
     assert lock.is_symlink() or lock.is_dir()
@@ -177,7 +179,7 @@ def test_a_lock_that_is_no_regular_file_is_code_2(
 
 def test_a_stuck_worker_is_ended(root: Path, lock: Path, recover: Run, worker: Child) -> None:
     """The holder is ended, its task back, the lock released, the recovery counted and logged."""
-    run = recover("--yes", "--seen", queue_lock.examine(str(lock), 1200.0).seen, **LATER)
+    run = recover("--yes", "--seen", queue_lock.examine_lock(str(lock), 1200.0).identity, **LATER)
 
     assert run.returncode == 0, run.stderr
     assert worker.wait() == -signal.SIGTERM
@@ -192,7 +194,7 @@ def test_a_stuck_worker_is_ended(root: Path, lock: Path, recover: Run, worker: C
     assert not lock.exists()
     assert (root / "metrics" / "counters" / "lock_recoveries_total").read_text() == "1\n"
     # A recovery is no run: no task was processed.
-    assert prometheus.read(str(root / "metrics" / "queue.prom")).get(LAST_RUN) == 0
+    assert prometheus.read_metrics(str(root / "metrics" / "queue.prom")).get(LAST_RUN) == 0
     log = log_of(root)
     assert log[0].startswith("[ALERT] Queue processor stuck for 13")
     assert log[0].endswith(f"(PID: {worker.pid}) - initiating auto-recovery")
@@ -203,7 +205,7 @@ def test_no_process_is_signalled_without_proof(lock: Path, recover: Run, start: 
     """A process that the lock names without holding it is unharmed: code 2 with the reason."""
     written(lock, "")
     innocent, forger = start(INNOCENT), start(INNOCENT, str(lock))
-    written(lock, lock_file.compose(true_claim(innocent.pid)))
+    written(lock, lock_file.format_claim(true_claim(innocent.pid)))
     for words in ("--dry-run", "--yes"):
         run = recover(words, **LATER)
         assert run.returncode == 2
@@ -237,7 +239,7 @@ def test_the_pid_is_typed_on_a_terminal(root: Path, worker: Child, typed: str) -
     _, status = os.waitpid(pid, 0)
     is_right = typed == "the PID"
     assert os.waitstatus_to_exitcode(status) == (0 if is_right else 2), shown
-    assert (b"nothing was done" in shown) == (not is_right)
+    assert (b"nothing was changed" in shown) == (not is_right)
     if is_right:
         assert worker.wait() == -signal.SIGTERM
     assert worker.poll() == (-signal.SIGTERM if is_right else None)
@@ -251,9 +253,9 @@ def test_a_task_in_work_is_held_on_request(root: Path, recover: Run, worker: Chi
     planned = recover("--dry-run", "--hold", task.id, **LATER)
     done = recover("--yes", "--hold", task.id, **LATER)
 
-    assert f"hold {task.id}, which nobody works on" in planned.stdout
+    assert f"hold {task.id}, which no worker runs" in planned.stdout
     assert (done.returncode, worker.wait()) == (0, -signal.SIGTERM)
-    assert f"Held: {task.id}, which was in work" in done.stdout
+    assert f"Held: {task.id}, which was active" in done.stdout
     assert attempts(root) == ([0], [])
     (held,) = tasks_at(root, "held")
     assert (held.id, held.state, held.attempts) == (task.id, State.HELD, 1)
@@ -266,7 +268,7 @@ def test_a_torn_file_in_work_is_code_74(root: Path, lock: Path, recover: Run) ->
     assert run.returncode == 74
     assert "the lock is free" in run.stdout
     assert "work/20261120T090000Z-report-0000000c.task" in run.stderr
-    assert "neither given back nor set aside yet" in run.stderr
+    assert "not recovered and not quarantined" in run.stderr
     assert not lock.exists()
 
 
@@ -291,7 +293,9 @@ def test_each_stuck_lock_has_one_alert(
     for times in (3, 2):
         written(lock, "")
         forger = start(INNOCENT, str(lock))
-        written(lock, lock_file.compose(marked(true_claim(os.getpid()), token=f"{times:016x}")))
+        written(
+            lock, lock_file.format_claim(marked(true_claim(os.getpid()), token=f"{times:016x}"))
+        )
 
         words = ("--root", root, "queue", "process-next")
         runs = [spooldeck(*words, **LATER) for _ in range(times)]
@@ -301,7 +305,7 @@ def test_each_stuck_lock_has_one_alert(
 
     alerts = [line for line in log_of(root) if line.startswith("[ALERT]")]
     assert len(alerts) == 2
-    assert all("left alone: " in line for line in alerts)
+    assert all("not taken: " in line for line in alerts)
     assert lock.with_name("queue.lock.alerted").exists()
     assert attempts(root) == WAITING
 

@@ -15,9 +15,9 @@ from tests.tui.queues import add_task, bury_one, clean_environment
 from tests.tui.users import tree
 from tests.tui.wholes import PAUSE, RATE, REDIRECT, Whole
 
-DESCRIPTION = "edit: this queue keeps no description of its own\n"
-RECIPIENT = "edit: this queue keeps no recipient that could be changed\n"
-NO_FILE = "expected FILE behind the recipients, or - for stdin"
+DESCRIPTION = "edit: this queue has no description field\n"
+RECIPIENT = "edit: this queue has no recipient field\n"
+NO_FILE = "expected FILE (or - for stdin) after the recipients"
 ANY = "--from a@b.org --to c@d.org"
 LETTER = {"types": {"user": {"template": "/dev/null"}}}
 PASSWORD = {"user": "me", "password_file": "/nowhere"}
@@ -26,27 +26,29 @@ USAGE = {
     "bogus": "no such command or place: 'bogus' (see `spooldeck --help`)",
     "edit {task} {queue} --due noon --dry-run": "expected a time to come",
     "edit {task} {queue} --due +8d --dry-run": "at most 7 days",
-    "edit {task} {queue} --dry-run": "nothing would change: expected another --description or",
+    "edit {task} {queue} --dry-run": "nothing to change: expected a new --description or",
     "edit {task} {queue} --due now": "expected --dry-run",
     "edit {task} {queue} --due now --apply 2": "or --apply 1",
     "edit {task} {queue} --due now --apply 1 --dry-run": "which changes nothing",
-    "edit {mail} {spool} --to b@ --dry-run": "'b@' is no address: nothing behind its @\n",
+    "edit {mail} {spool} --to b@ --dry-run": "'b@' is not a valid address: nothing after its @\n",
     "note {task} {long} {queue}": "at most 500",
     "control --dry-run": "expected the NAME of a control",
-    "control {pause}": "no such place; a control takes --dry-run or --apply N",
-    "control {pause} {database}": "expected --dry-run or --apply N beside the NAME",
+    "control {pause}": "no such place; a control needs --dry-run or --apply N",
+    "control {pause} {database}": "expected --dry-run or --apply N with the NAME",
     "control {pause} {database} --dry-run --apply 1": "expected either --dry-run, or --apply N",
     "control {pause} {database} {database} --dry-run": "expected the NAME of a control",
-    "kannader init {queue}": "holds another program's queue",
+    "kannader init {queue}": "contains another program's queue",
     f"kannader enqueue --root {{spool}} {ANY}": "arguments are required: FILE",
     f"kannader enqueue --root {{spool}} {ANY} e@f.org": NO_FILE,
     f"kannader enqueue --root {{spool}} {ANY} one two three": NO_FILE,
-    "kannader enqueue --from a@ --to c@d.org - {spool}": "'a@' is no address",
-    "kannader enqueue --from 'a\nb@c.org' --to c@d.org - {spool}": "is no address",
-    "kannader enqueue --from a@b.org --to 'a b@c.org' - {spool}": "'a b@c.org' is no address",
-    "kannader enqueue --from a@b.org --to '<>' - {spool}": "--to is nobody, expected an address",
-    "kannader enqueue --from a@b.org --to '' - {spool}": "--to is nobody, expected an address",
-    "zgb init {database}": "is there already, and is left as it is",
+    "kannader enqueue --from a@ --to c@d.org - {spool}": "'a@' is not a valid SMTP address",
+    "kannader enqueue --from 'a\nb@c.org' --to c@d.org - {spool}": "is not a valid SMTP address",
+    "kannader enqueue --from a@b.org --to 'a b@c.org' - {spool}": (
+        "'a b@c.org' is not a valid SMTP address"
+    ),
+    "kannader enqueue --from a@b.org --to '<>' - {spool}": "--to is empty, expected an address",
+    "kannader enqueue --from a@b.org --to '' - {spool}": "--to is empty, expected an address",
+    "zgb init {database}": "already exists; nothing was changed",
     "zgb enqueue 8 {database}": "no registration 8",
 }
 """Words that make no sense, exit code 64, and what is expected instead."""

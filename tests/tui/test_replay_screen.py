@@ -18,8 +18,8 @@ from engine.operations import plans
 from engine.operations.journal import Intent, Journal
 from engine.operations.plans import Plan, Row
 from engine.replay.progress import Phase, ReplayProgress
-from engine.replay.replay import Result
-from engine.replay.settings import RemainderPolicy, ReplayPace, Stops
+from engine.replay.replay import ReplayResult
+from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules
 from tests.tui import ptys
 from tests.tui.desks import Desk, a_desk
 from tests.tui.journals import a_journaled_place, kept, seen
@@ -30,8 +30,8 @@ from tui.operations.running_screen import ReplayScreen
 from tui.operations.screen import OperationsScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
-from tui.screens.base import Target
 from tui.screens.quit import QuitScreen
+from tui.screens.target import Target
 from tui.session.place import Place
 from tui.session.runners import PullBackRun, ReplayRun
 from tui.session.running_operations import RunningOperation
@@ -66,9 +66,9 @@ async def replaying(
 ) -> AsyncIterator[tuple[Desk, RunningOperation]]:
     """A replay of all the dead at that pace, on screen above the list, once so many are sent."""
     async with a_desk(place, size=size, clock=clock, start_armed=armed) as desk:
-        plan = plans.freeze("retry", await off(seen, place, State.DEAD), NOW)
-        work = desk.console.here.begin(plan, Intent("retry", place.who), pace)
-        desk.console.goto(Target(keys.OPERATION))
+        plan = plans.freeze_plan("retry", await off(seen, place, State.DEAD), NOW)
+        work = desk.console.current_session.start_plan(plan, Intent("retry", place.who), pace)
+        desk.console.goto(Target(keys.RUNNING_OPERATION))
         await desk.opens(ReplayScreen)
         await desk.until(lambda: now(work).sent == sent)
         yield desk, work
@@ -98,7 +98,7 @@ async def test_a_replay_shows_how_far_it_is(place: Place) -> None:
             await desk.pilot.resize_terminal(*size)
             await desk.until(lambda: len(desk.text.splitlines()) <= desk.console.size.height)
             shown = " ".join(desk.text.split())
-            for words in ("WAITING", "0 of 12 0%", "canary of 1: waits for 1 outcome"):
+            for words in ("WAITING", "0 of 12 0%", "canary of 1: waiting for 1 outcome"):
                 assert words in shown
         assert now(work).accounted == 12
         await desk.opens(QueueScreen, "space", "ctrl+c")
@@ -119,10 +119,10 @@ async def test_it_goes_on_when_its_screen_is_left(place: Place) -> None:
         await desk.until(lambda: now(work).sent == 11)
         await off(deliver, place, 11)
         await desk.until(lambda: work.ended is not None)
-        await desk.sees("replay is over: 11 delivered, 0 failed again; u shows it")
-        desk.console.goto(Target(keys.OPERATION))
+        await desk.sees("replay done: 11 delivered, 0 failed again; u shows it")
+        desk.console.goto(Target(keys.RUNNING_OPERATION))
         await desk.opens(ReplayScreen)
-        await desk.sees("OVER", "delivered 11", "gone 1", "total 12 12 planned: all accounted")
+        await desk.sees("DONE", "delivered 11", "skipped 1", "total 12 12 planned: all accounted")
     assert work.result is not None
     assert work.result.progress.accounted == 12
 
@@ -133,17 +133,17 @@ async def test_slower_is_allowed_and_faster_is_not(place: Place) -> None:
         await desk.press("-")
         await desk.until(lambda: now(work).pace.rate == 2.0)
         await desk.press("+")
-        await desk.sees("OBSERVE: press ! first; going faster changes more tasks")
+        await desk.sees("OBSERVE: press ! first: going faster changes more tasks")
         assert now(work).pace.rate == 2.0
         await desk.press("space")
         await desk.until(lambda: now(work).phase is Phase.PAUSED)
         await desk.press("space")
-        await desk.sees("PAUSED", "OBSERVE: press ! first; going on changes more tasks")
+        await desk.sees("PAUSED", "OBSERVE: press ! first: resuming changes more tasks")
         await desk.press("!", "space")
         await desk.until(lambda: now(work).phase is not Phase.PAUSED)
         await desk.press("+")
         await desk.until(lambda: now(work).pace.rate == 4.0)
-        assert desk.console.around.arming.armed
+        assert desk.console.around.arming.is_armed
 
 
 @pytest.mark.parametrize(
@@ -159,16 +159,16 @@ async def test_stopping_keeps_the_rest(
     """s sends nothing more; the rest stays where it is or is held, and the result says so. Holding
     it changes tasks, and so needs ARMED.
     """
-    pace = ONE._replace(stops=Stops(rest=rest))
+    pace = ONE._replace(stops=StopRules(rest=rest))
     async with replaying(place, pace, armed=False, sent=1) as (desk, work):
         await desk.press("s")
         if rest is RemainderPolicy.HOLD:
-            await desk.sees("OBSERVE: press ! first; holding the rest changes more tasks")
+            await desk.sees("OBSERVE: press ! first: holding the rest changes more tasks")
             assert not now(work).stopped
             await desk.press("!", "s")
         await desk.until(lambda: now(work).stopped)
         await desk.press("w")
-        await desk.sees("OVER", "stopped by ana", count, "all accounted for")
+        await desk.sees("STOPPED", "stopped by ana", count, "all accounted for")
     assert len(await off(seen, place, ends)) == 11
 
 
@@ -177,11 +177,11 @@ async def test_waiting_tasks_are_pulled_back(place: Place) -> None:
     before = sorted(path.name for path in (Path(place.root) / "queue/dlq").iterdir())
     async with replaying(place, ONE, sent=1) as (desk, _):
         await desk.opens(PlanScreen, "T")
-        await desk.sees("it is paused meanwhile; what is applied stops it", "y to take back")
+        await desk.sees("paused; applying this plan stops it", "y to undo")
         await desk.press("y")
-        await desk.sees("1 taken back", "all accounted for")
+        await desk.sees("1 undone", "all accounted for")
         await desk.opens(ReplayScreen, "escape")
-        await desk.sees("OVER", "taken back 1", "never sent 11", "all accounted for")
+        await desk.sees("STOPPED", "undone 1", "never sent 11", "all accounted for")
     assert sorted(path.name for path in (Path(place.root) / "queue/dlq").iterdir()) == before
 
 
@@ -189,14 +189,14 @@ async def test_an_excluded_task_is_not_pulled_back(place: Place) -> None:
     """Excluded from the plan a task stays where it was sent; who undid it, and why, is written."""
     async with replaying(place, AT_ONCE, size=(120, 40), sent=12) as (desk, work):
         await desk.opens(PlanScreen, "T")
-        await desk.sees("type 12 to take back 12")
+        await desk.sees("type 12 to undo 12")
         await desk.press(*["space"] * 11)
-        await desk.sees("y to take back")
+        await desk.sees("y to undo")
         await desk.press("tab", *"mx7", "enter")
         await desk.sees("reason mx7")
         await desk.press("y")
-        await desk.sees("1 taken back", "12 planned, 12 in the result: all accounted for")
-        one = desk.console.here.works[-1].report
+        await desk.sees("1 undone", "12 planned, 12 in the result: all accounted for")
+        one = desk.console.current_session.operations[-1].report
     assert one is not None
     assert (len(one.done), len(one.excluded)) == (1, 11)
     assert [task.id for task in await off(seen, place, State.DEAD)] == list(one.done)
@@ -213,11 +213,14 @@ async def test_a_replay_that_is_over_takes_nothing_back(place: Place) -> None:
         await desk.sees("w do not wait")
         await desk.press("w")
         await desk.until(lambda: work.ended is not None)
-        assert isinstance(work.doing, ReplayRun)
-        rows = (Row("a", State.PENDING, "1", end=State.DEAD), Row("b", State.PENDING, "1", "odd"))
-        back = PullBackRun(work.doing, Plan("undo", rows, NOW), Intent("undo", place.who), clock)
+        assert isinstance(work.runner, ReplayRun)
+        rows = (
+            Row("a", State.PENDING, "1", target=State.DEAD),
+            Row("b", State.PENDING, "1", "odd"),
+        )
+        back = PullBackRun(work.runner, Plan("undo", rows, NOW), Intent("undo", place.who), clock)
         assert back.report is not None
-        assert back.report.failed == (("a", "the replay was over before"),)
+        assert back.report.failed == (("a", "the replay had already ended"),)
         assert back.report.excluded == (("b", "odd"),)
     assert len(await off(seen, place, State.DEAD)) == 0
 
@@ -227,26 +230,28 @@ async def test_a_replay_that_asks_says_so_on_every_screen(place: Place) -> None:
     so. Space goes on all the same.
     """
     async with a_desk(place, clock=clock) as desk:
-        plan = plans.freeze("retry", await off(seen, place, State.DEAD), NOW)
+        plan = plans.freeze_plan("retry", await off(seen, place, State.DEAD), NOW)
         pace = ReplayPace(None, (1,), timeout=0.0)
         console = desk.console
-        console.push_screen(PlanScreen(plan, "all", console.here, console.around, pace=pace))
+        console.push_screen(
+            PlanScreen(plan, "all", console.current_session, console.around, pace=pace)
+        )
         await desk.sees("type 12 to retry 12")
         await desk.opens(ReplayScreen, "1", "2")
-        await desk.sees("ASKS", "Space goes on all the same, s stops")
+        await desk.sees("CONFIRM", "Space continues, s stops")
         await desk.opens(QueueScreen, "ctrl+c")
-        await desk.sees("op asks", "replay asks whether to go on; u, Enter shows it")
-        console.goto(Target(keys.OPERATION))
+        await desk.sees("op asks", "replay asks whether to continue: u, Enter")
+        console.goto(Target(keys.RUNNING_OPERATION))
         await desk.opens(ReplayScreen, "space")
-        await desk.until(lambda: now(console.here.works[-1]).sent == 12)
+        await desk.until(lambda: now(console.current_session.operations[-1]).sent == 12)
 
 
 async def test_a_plain_operation_has_the_same_screen(place: Place) -> None:
     """An operation without a pace is shown with its counts, and then with its result."""
     async with a_desk(place, clock=clock) as desk:
-        plan = plans.freeze("hold", await off(seen, place, State.PENDING), NOW)
-        work = desk.console.here.begin(plan, Intent("hold", place.who))
-        desk.console.goto(Target(keys.OPERATION))
+        plan = plans.freeze_plan("hold", await off(seen, place, State.PENDING), NOW)
+        work = desk.console.current_session.start_plan(plan, Intent("hold", place.who))
+        desk.console.goto(Target(keys.RUNNING_OPERATION))
         await desk.sees("4 held", "4 planned, 4 in the result: all accounted for")
         assert work.share == 1.0
         await desk.opens(OperationsScreen, "u")
@@ -268,7 +273,9 @@ async def test_a_journal_that_cannot_be_written_stops_it_before_it_begins(place:
 
 def test_the_duration_fits_the_times_beside_it() -> None:
     """From :10.9 to :11.1 is shown as one second, which is what the two times differ by."""
-    lines = view.result(Result(ReplayProgress(began=NOW + 2.9, now=NOW + 3.1), None), {}, 80)
+    lines = view.result_lines(
+        ReplayResult(ReplayProgress(began=NOW + 2.9, now=NOW + 3.1), None), {}, 80
+    )
     assert "09:42:10Z to 09:42:11Z (1 s)" in "".join(text for text, _ in lines[0])
 
 
@@ -279,12 +286,12 @@ async def test_leaving_asks_and_the_rest_is_offered_again(place: Place) -> None:
     async with replaying(place, ONE, armed=False, sent=1) as (desk, work):
         await desk.opens(QueueScreen, "ctrl+c")
         await desk.opens(QuitScreen, "q")
-        await desk.sees("replay is at 0%: it stops. 11 tasks not moved stay in")
+        await desk.sees("replay is at 0%: stops. 11 tasks stay in")
         await desk.press("escape")
         await desk.until(lambda: not isinstance(desk.console.screen, QuitScreen))
         assert work.ended is None
         await desk.press("q", "q", "q")
-        await desk.sees("replay is at 0%: it stops.")
+        await desk.sees("replay is at 0%: stops.")
         assert work.ended is None
         await desk.press("s")
         await desk.until(lambda: not desk.console.is_running)
@@ -304,11 +311,11 @@ def test_killed_in_the_middle_nothing_is_lost(tmp_path: Path) -> None:
     ]
     make_spool(tmp_path, dead)
     with ptys.console("--open", "queue", str(tmp_path)) as terminal:
-        terminal.shows("scope if you act now")
+        terminal.shows("acts on:")
         for key, shown in (
-            ("4", ("[4 dlq 24]", "scope if you act now: row")),
+            ("4", ("[4 dlq 24]", "acts on: row")),
             ("*", ("all 24 matching",)),
-            ("R", ("what would happen",)),
+            ("R", ("plan",)),
             ("!", ("type 24 to retry 24",)),
         ):
             terminal.send(key)
@@ -317,7 +324,7 @@ def test_killed_in_the_middle_nothing_is_lost(tmp_path: Path) -> None:
         terminal.send("2")
         terminal.shows("[ 2_ ]")
         terminal.send("4")
-        terminal.shows("canary of 1: waits for 1 outcome")  # for ever: no worker runs
+        terminal.shows("canary of 1: waiting for 1 outcome")  # for ever: no worker runs
         os.kill(terminal.process.pid, signal.SIGKILL)
         terminal.process.wait()
 
@@ -327,10 +334,10 @@ def test_killed_in_the_middle_nothing_is_lost(tmp_path: Path) -> None:
     assert sorted([*left, *moved]) == sorted(task.id for task in dead)
     assert len(left) == 23
     (operation,) = Journal(f"{tmp_path}/queue/.spooldeck/journal", str(tmp_path)).operations()
-    assert operation.interrupted
+    assert operation.is_interrupted
     with ptys.console("--open", "queue", str(tmp_path)) as terminal:
         terminal.shows("was interrupted: 23 of 24 not moved; u shows it")
         terminal.send("u")
-        terminal.shows("interrupted", "R go on")
+        terminal.shows("interrupted", "R resume")
         terminal.send("R")
-        terminal.shows("the rest of replay of", "23 of dlq -> pending")
+        terminal.shows("the rest of replay of", "23 dlq -> pending")

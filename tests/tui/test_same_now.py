@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from engine.model import State
-from engine.text.error_pattern import fold, mark
+from engine.text.error_pattern import fold_error, pattern_name
 from tests.tui.desks import Desk, a_desk
 from tests.tui.queues import Run
 from tests.tui.spools import a_task, disk_place, make_spool
@@ -21,7 +21,7 @@ from tui.plan.screen import PlanScreen
 from tui.queue.clusters_screen import ClustersScreen
 
 LATER, UNKNOWN = "421 4.7.0 try again later", "550 5.1.1 user unknown"
-MARK = mark(fold(LATER))
+MARK = pattern_name(fold_error(LATER))
 off = asyncio.to_thread
 
 
@@ -90,21 +90,21 @@ async def test_the_screen_follows_the_log(spool: Spool) -> None:
     async with clusters(spool) as desk:
         await desk.until(lambda: row(desk).endswith("?"))
         assert row(desk).split()[1:3] == ["5", "421"]
-        await desk.sees("no log says what became of such work")
+        await desk.sees("no log records how such tasks ended")
         await off(spool.fails)
         await desk.until(lambda: row(desk).endswith("yes"))
-        await desk.sees("1 task failed so in the last 10 min, 1 of them new")
+        await desk.sees("1 failure in 10 min, 1 new task")
         await desk.press("escape")
         await desk.opens(PlanScreen, "*", "R")
-        await desk.sees(f"5 of these have an error that still happens: {MARK}, last")
+        await desk.sees(f"5 of these have an error that is still happening: {MARK}, last")
         await desk.press("escape")
         await desk.opens(ClustersScreen, "c")
         await off(spool.succeeds, 3)
-        await desk.sees("3 fresh mail_send succeeded since", "too few for a no")
+        await desk.sees("3 new mail_send succeeded since", "not sure yet")
         assert row(desk).endswith("yes")
         await off(spool.succeeds, 9)
         await desk.until(lambda: row(desk).endswith("no (1m)"))
-        await desk.sees("12 fresh mail_send succeeded since", "no more: " + MARK)
+        await desk.sees("12 new mail_send succeeded since", "stopped happening: " + MARK)
 
 
 async def test_the_command_line_follows_the_log(spool: Spool, spooldeck: Run) -> None:
@@ -119,15 +119,15 @@ async def test_the_command_line_follows_the_log(spool: Spool, spooldeck: Run) ->
 
     first = await off(told)
     amounts = {row["error"]: row["count"] for row in first.values()}
-    assert amounts == {fold(LATER): 5, fold(UNKNOWN): 3}
+    assert amounts == {fold_error(LATER): 5, fold_error(UNKNOWN): 3}
     assert {row["same_now"] for row in first.values()} == {"?"}
     await off(spool.fails)
     assert (await off(told))[MARK]["same_now"] == "yes"
     await off(spool.succeeds, 12)
     last = await off(told)
     assert last[MARK]["same_now"] == "no"
-    assert "12 fresh mail_send succeeded since" in str(last[MARK]["evidence"])
-    assert last[mark(fold(UNKNOWN))]["same_now"] == "no"
+    assert "12 new mail_send succeeded since" in str(last[MARK]["evidence"])
+    assert last[pattern_name(fold_error(UNKNOWN))]["same_now"] == "no"
 
     argv = ("clusters", str(spool.root), "--state", "dlq")
     printed = (await off(lambda: spooldeck(*argv, COLUMNS="100"))).stdout.splitlines()

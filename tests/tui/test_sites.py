@@ -33,14 +33,14 @@ from tests.tui.desks import a_desk, words
 from tests.tui.spools import PATIENCE, disk_place, some_tasks
 from tests.tui.spools import make_spool as make_queue
 from tui.cli import main
-from tui.cli.setup.one_look import glance
+from tui.cli.setup.one_look import scan_once
 from tui.cli.setup.place_formats import FORMATS, setup_for
-from tui.cli.setup.places import places_of
+from tui.cli.setup.places import open_places
 from tui.format import keys
 from tui.session import place_session
-from tui.session.place import LEASES, Place, PlaceFigures
+from tui.session.place import NO_LOCK_FILE, Place, WholeQueueFigures
 from tui.session.place_session import PlaceSession
-from tui.task.lines import TaskScene, show_command, summary
+from tui.task.lines import TaskScene, show_command, summary_lines
 from tui.task.why_waiting import reasons
 
 HOUR = 3600
@@ -84,13 +84,13 @@ def places(spool: str, database: str, tmp_path: Path) -> list[str]:
 
 def places_at(*paths: str) -> list[Place]:
     """Places as the console gets them."""
-    return places_of(setup_for(queue_config.Config(), "", {}), paths)
+    return open_places(setup_for(queue_config.Config(), "", {}), paths)
 
 
 async def handled(path: str) -> Place:
     """A place with a worker that has a handler for each kind, and can send."""
     (place,) = await asyncio.to_thread(places_at, path)
-    return place._replace(handled=None, shut=None)
+    return place._replace(has_handler=None, claim_obstacle=None)
 
 
 Command = Callable[..., list[dict[str, Any]]]
@@ -115,7 +115,7 @@ async def test_one_console_shows_all_three(places: list[str], tmp_path: Path) ->
     opened = await asyncio.to_thread(places_at, *places)
     async with a_desk(*opened, size=(120, 40), first=keys.OVERVIEW, clock=time.time) as desk:
         await desk.sees(*(Path(place).name for place in places))
-        lives, away = desk.console.lives, tmp_path / "away.db"
+        lives, away = desk.console.sessions, tmp_path / "away.db"
         names = [set(live.inspector.states.values()) for live in lives]
         assert {"queue", "inflight", "cleanup"} <= names[0]
         assert {"pending", "sending", "parked"} <= names[1]
@@ -124,10 +124,10 @@ async def test_one_console_shows_all_three(places: list[str], tmp_path: Path) ->
 
         await asyncio.to_thread(Path(places[1]).rename, away)
         await desk.until(lambda: lives[1].inspector.latest.unavailable)
-        await desk.until(lambda: isinstance(lives[1].signs.tokens, str))
+        await desk.until(lambda: isinstance(lives[1].readings.tokens, str))
         await asyncio.to_thread(away.rename, places[1])
         await desk.until(lambda: not lives[1].inspector.latest.unavailable)
-        await desk.until(lambda: not isinstance(lives[1].signs.tokens, str))
+        await desk.until(lambda: not isinstance(lives[1].readings.tokens, str))
 
         assert not lives[0].inspector.latest.unavailable
         assert lives[1].inspector.latest.counts[State.PENDING] == PEOPLE
@@ -179,21 +179,21 @@ def test_commands_for_a_queue_of_the_contract_are_refused_elsewhere(
         assert main(["queue", "count", "--root", place]) == 0
         assert capsys.readouterr().out.strip() == str((2, PEOPLE)[place == places[1]])
         assert main(["init", place]) == 69
-        assert "nothing was made" in capsys.readouterr().err
+        assert "nothing was changed" in capsys.readouterr().err
     stray = tmp_path / "mail.eml"
     stray.write_text("no queue")
     assert main(["status", str(stray)]) == 2
-    assert "a file, and no SQLite database" in capsys.readouterr().err
+    assert "not a SQLite database" in capsys.readouterr().err
 
 
 def test_each_format_is_detected(places: list[str], tmp_path: Path) -> None:
     """By its folders or its first bytes; anything else is a queue of the contract, or nothing."""
-    assert [detect.format_of(place) for place in places] == ["kannader", "zgb", ""]
-    found = [setup_for(queue_config.Config(), place, {}).store() for place in places]
+    assert [detect.detect_format(place) for place in places] == ["kannader", "zgb", ""]
+    found = [setup_for(queue_config.Config(), place, {}).open_store() for place in places]
     assert [type(store) for store in found] == [KannaderStore, ZgbStore, NftbanStore]
     for store in found:
         store.close()
-    assert detect.format_of(str(tmp_path / "nothing")) == ""
+    assert detect.detect_format(str(tmp_path / "nothing")) == ""
 
 
 def test_an_unknown_setting_is_refused(places: list[str], tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_an_unknown_setting_is_refused(places: list[str], tmp_path: Path) -> Non
     ):
         path.write_text(json.dumps({"stores": said}))
         with pytest.raises(ConfigError) as error:
-            setup_for(queue_config.load(str(path), {}), places[2], {})
+            setup_for(queue_config.load_config(str(path), {}), places[2], {})
         assert where in str(error.value)
     assert set(FORMATS) == {"kannader", "zgb"}
 
@@ -217,9 +217,9 @@ def test_old_things_leave_the_trash_of_every_format(places: list[str]) -> None:
     for place, waiting, amount in zip(places[:2], FIRST, (2, PEOPLE), strict=True):
         main(["purge", place, "--state", waiting, "--all-odd", "--apply", str(amount)])
         setup = setup_for(queue_config.Config(), place, {})
-        with closing(setup.store()) as store:
-            early = setup.sweep(store, time.time(), always=True)
-            late = setup.sweep(store, time.time() + 25 * 3600, always=True)
+        with closing(setup.open_store()) as store:
+            early = setup.sweep_trash(store, time.time(), always=True)
+            late = setup.sweep_trash(store, time.time() + 25 * 3600, always=True)
         assert (early.tasks, late.tasks) == (0, amount)
 
 
@@ -233,25 +233,25 @@ def test_a_bug_while_a_place_is_followed_is_raised(spool: str) -> None:
         raise AssertionError("there is nothing to be told")
 
     with pytest.raises(ZeroDivisionError):
-        glance([places_at(spool)[0]._replace(facts=broken)], ask)  # type: ignore[arg-type]
+        scan_once([places_at(spool)[0]._replace(queue_figures=broken)], ask)  # type: ignore[arg-type]
 
 
 def test_ctrl_c_ends_a_scan_that_hangs(spool: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGINT ends a command that looks at places, although what it asked has not answered yet."""
-    monkeypatch.setattr(place_session, "PATIENCE", 0.01)
+    monkeypatch.setattr(place_session, "CLOSE_TIMEOUT_SECONDS", 0.01)
     left, answered = threading.Event(), threading.Event()
 
-    def hanging() -> PlaceFigures:
+    def hanging() -> WholeQueueFigures:
         os.kill(os.getpid(), signal.SIGINT)
         left.wait(5)
         answered.set()
-        return PlaceFigures()
+        return WholeQueueFigures()
 
     async def ask(lives: Sequence[PlaceSession]) -> None:
         await asyncio.Event().wait()
 
     with pytest.raises(KeyboardInterrupt):
-        glance([places_at(spool)[0]._replace(facts=hanging)], ask)
+        scan_once([places_at(spool)[0]._replace(queue_figures=hanging)], ask)
 
     assert not answered.is_set()
     left.set()
@@ -262,7 +262,7 @@ def test_a_place_that_went_away_is_unavailable(spool: str) -> None:
     setup = setup_for(queue_config.Config(), spool, {})
     Path(spool, "queue").rename(Path(spool, "away"))
     with pytest.raises(Unavailable):
-        setup.store()
+        setup.open_store()
 
 
 def test_a_place_that_cannot_be_read_does_not_hide_the_others(
@@ -300,9 +300,9 @@ def test_a_refused_plan_has_no_task(
     Path(spool, "queue").chmod(0o777)
     assert main(["hold", spool, "--state", "queue", "--dry-run"]) == 77
     said = capsys.readouterr().out
-    assert "nothing would be held: " in said
-    assert "may be written by everybody" in said
-    assert "to do it" not in said
+    assert "no task would be held: " in said
+    assert "is world-writable: run chmod o-w" in said
+    assert "to apply: " not in said
     (row,) = spooldeck("hold", spool, "--state", "queue", "--dry-run", "--json", code=77)
     assert (row["planned"], row["acted_on"]) == (2, 0)
 
@@ -334,7 +334,7 @@ async def following(place: Place) -> AsyncIterator[Inspector]:
     async with asyncio.timeout(PATIENCE):
         await inspector.start()
         try:
-            await inspector.refresh()
+            await inspector.scan_now()
             yield inspector
         finally:
             await inspector.close()
@@ -369,8 +369,8 @@ async def test_an_empty_bucket_keeps_due_tasks(database: str, tmp_path: Path) ->
     assert re.fullmatch(r"no token until (\S+ )?[0-9:]{8}Z \(in .+\)", empty)
     assert paused[0] == "the queue is paused: mailQueueEnabled is 0"
     assert paused[1].startswith("no token until ")
-    assert filled == ("due for 1 min, but not seen by any worker",)
-    assert unknown[0].startswith("whether there is a token is not known: ")
+    assert filled == ("due for 1 min, no worker running",)
+    assert unknown[0].startswith("rate limit unknown: ")
 
 
 async def test_tasks_that_came_due_earlier_are_first(database: str) -> None:
@@ -381,8 +381,8 @@ async def test_tasks_that_came_due_earlier_are_first(database: str) -> None:
 
     assert (await why(place, "16-user"))[0] == "3 other tasks first"
     assert (await why(place, "11-user"))[0] == "1 other task first"
-    unordered = await why(place._replace(takes_by=""), "16-user")
-    assert unordered == ("due for 20 s, but not seen by any worker",)
+    unordered = await why(place._replace(claim_order=""), "16-user")
+    assert unordered == ("due for 20 s, no worker running",)
 
 
 async def test_a_claim_without_a_worker_lapses(spool: str, left: Path) -> None:
@@ -392,12 +392,11 @@ async def test_a_claim_without_a_worker_lapses(spool: str, left: Path) -> None:
     fresh = await why(place, left.name, taken + 90)
     late = await why(place, left.name, taken + HOUR + 120)
 
-    assert fresh[0] == "claimed 1 min ago, by whom is not known"
-    assert fresh[1].startswith("its lease lapses at ")
+    assert fresh[0] == "claimed 1 min ago, owner unknown"
+    assert fresh[1].startswith("its lease expires at ")
     assert fresh[1].endswith(" (in 58 min)")
     assert late == (
-        "its lease has lapsed 2 min ago: the next worker gives it back, "
-        "and it counts as an attempt",
+        "its lease expired 2 min ago: the next worker counts an attempt and requeues it",
         "claimed 1 h 2 min ago",
     )
 
@@ -408,20 +407,20 @@ LEASED = Task(
 
 
 def test_the_summary_describes_the_lease() -> None:
-    """Whose claim it is, and until when; only one that ends with its owner is being worked on."""
+    """Whose claim it is, and until when; only one that ends with its owner is being processed."""
     table: tuple[tuple[Lease | None, tuple[str, ...]], ...] = (
-        (LEASED.lease, ("Claimed by worker \ufffd7 since ", " lapses at ", " (in ")),
-        (Lease("", NOW - 90.0, NOW - 30.0), ("Claimed since ", "lapsed meanwhile", " lapsed at ")),
-        (Lease("", 0.0, 0.0), ("Claimed, lapsed meanwhile.", "lease")),
-        (Lease("7", NOW - 90.0), ("Being worked on since ",)),
+        (LEASED.lease, ("Claimed by worker \ufffd7 since ", " expires at ", " (in ")),
+        (Lease("", NOW - 90.0, NOW - 30.0), ("Claimed since ", "lease expired", " expired at ")),
+        (Lease("", 0.0, 0.0), ("Claimed, lease expired.", "lease")),
+        (Lease("7", NOW - 90.0), ("Running since ",)),
     )
     for lease, said in table:
         assert lease is not None
         scene = TaskScene(replace(LEASED, lease=lease), {State.ACTIVE: "inflight"})
-        text = words(summary(scene, NOW, 100))
+        text = words(summary_lines(scene, NOW, 100))
 
         assert [part for part in said if part not in text] == []
-        assert ("Being worked on" in text) is (lease.until is None)
+        assert ("Running" in text) is (lease.until is None)
         has_row = any(line.split()[:1] == ["lease"] for line in text.splitlines())
         assert has_row is (lease.until is not None)
 
@@ -468,7 +467,7 @@ async def test_a_tab_hints_at_what_it_allows(
     """
     place = await handled({"spool": spool, "database": database}[which])
     async with a_desk(place, clock=time.time, start_armed=False) as desk:
-        names = list(desk.console.here.inspector.states.values())
+        names = list(desk.console.current_session.inspector.states.values())
         for width in (80, 120):
             await desk.pilot.resize_terminal(width, 24)
             for tab, offered, never in TABS[which]:
@@ -491,59 +490,61 @@ async def test_no_lock_is_offered_to_be_freed(database: str, pane: str) -> None:
         assert "unlock" not in desk.text
 
         await desk.press("U")
-        await desk.sees(LEASES)
+        await desk.sees(NO_LOCK_FILE)
 
 
 async def test_the_board_of_locks_says_that_none_is_needed(database: str, tmp_path: Path) -> None:
     """A place without a lock is a line as those with one, and is described in full below. A worker
     that the console started there is shown by its number, until it has ended, and what ends it.
     """
-    place = (await handled(database))._replace(work=SLEEPER)
+    place = (await handled(database))._replace(worker_command=SLEEPER)
     make_queue(tmp_path / "mail.out", [])
     contract = disk_place(tmp_path / "mail.out", clock=time.time)
     settings: dict[str, Any] = {"clock": time.time, "first": keys.LOCKS}
     async with a_desk(place, contract, size=(120, 40), **settings) as desk:
         await desk.sees("FREE", "unlock")
-        rows = [line for line in desk.text.splitlines() if LEASES in line]
+        rows = [line for line in desk.text.splitlines() if NO_LOCK_FILE in line]
         assert len(rows) == 2
         assert rows[0].split()[:3] == [">", "a.db", "-"]
-        assert rows[1].strip() == f"lock: {LEASES}"
+        assert rows[1].strip() == f"lock: {NO_LOCK_FILE}"
 
-        worker = desk.console.lives[0].worker
+        worker = desk.console.sessions[0].worker
         await asyncio.to_thread(worker.start)
         pid = worker.pid
-        await desk.sees(f"worker: PID {pid}, started by this console; W on its list stops it")
+        await desk.sees(f"worker: PID {pid}, started by this console: W on its list stops it")
         (row,) = [line for line in desk.text.splitlines() if line.split()[1:2] == ["a.db"]]
         assert row.split()[2:5] == ["-", "PID", str(pid)]
-        assert row.endswith("its worker was started here")
-        await asyncio.to_thread(worker.finish)
-        await desk.until(lambda: "PID" not in desk.text and LEASES in desk.text)
+        assert row.endswith("worker started here")
+        await asyncio.to_thread(worker.stop_and_wait)
+        await desk.until(lambda: "PID" not in desk.text and NO_LOCK_FILE in desk.text)
 
 
 async def test_our_own_worker_is_shown_wherever_a_lock_would_be(database: str) -> None:
     """In the line of the list, beside the overview's queues, and in what it says of the place."""
-    place = (await handled(database))._replace(work=SLEEPER)
+    place = (await handled(database))._replace(worker_command=SLEEPER)
     settings: dict[str, Any] = {"clock": time.time, "first": keys.OVERVIEW}
     async with a_desk(place, size=(120, 40), **settings) as desk:
-        worker = desk.console.lives[0].worker
-        await desk.sees("has none")
+        worker = desk.console.sessions[0].worker
+        await desk.sees("no lock file")
         await desk.press("2")
-        await desk.sees("help", LEASES)
+        await desk.sees("help", NO_LOCK_FILE)
         await desk.press("W")
         await desk.sees("y to start a worker")
         await desk.press("y")
-        await desk.until(lambda: f"{LEASES}; worker PID {worker.pid}, W stops it" in desk.text)
+        await desk.until(
+            lambda: f"{NO_LOCK_FILE}; worker PID {worker.pid}, W stops it" in desk.text
+        )
         pid = worker.pid
         await desk.press("q")
-        await desk.sees(f"has none; PID {pid} is at work", f"; worker PID {pid}, started here")
+        await desk.sees(f"no lock file; worker PID {pid}", f"; worker PID {pid}, started here")
 
         await desk.press("2")
-        await desk.sees(LEASES)
+        await desk.sees(NO_LOCK_FILE)
         await desk.press("W")
         await desk.sees("y to stop worker PID")
         await desk.press("y")
         await desk.until(lambda: worker.pid is None)
-        await desk.until(lambda: f"{LEASES};" not in desk.text)
+        await desk.until(lambda: f"{NO_LOCK_FILE};" not in desk.text)
 
 
 def test_the_command_that_tells_of_locks_says_so(
@@ -551,9 +552,9 @@ def test_the_command_that_tells_of_locks_says_so(
 ) -> None:
     """For people a line that says why, for programs a row without a verdict; all is well."""
     assert main(["locks", database, spool]) == 0
-    assert capsys.readouterr().out.count(f"lock: {LEASES}") == 2
+    assert capsys.readouterr().out.count(f"lock: {NO_LOCK_FILE}") == 2
 
     assert main(["locks", spool, "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["locks"]
-    assert (row["verdict"], row["pid"], row["reason"]) == (None, None, LEASES)
-    assert (row["finding"], row["certainty"], row["in_work"]) == (LEASES, None, [])
+    assert (row["verdict"], row["pid"], row["reason"]) == (None, None, NO_LOCK_FILE)
+    assert (row["finding"], row["certainty"], row["in_work"]) == (NO_LOCK_FILE, None, [])

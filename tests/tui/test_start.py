@@ -12,9 +12,9 @@ import pytest
 from tests.tui.ptys import ENTERS, LEAVES, UTF8, Terminal, left
 from tests.tui.ptys import console as on_a_terminal
 from tests.tui.spools import a_console, disk_place, make_spool, some_tasks, until
-from tui.cli.splash import lines
+from tui.cli.splash import splash_lines
 from tui.overview.screen import OverviewScreen
-from tui.terminal.plain_text import text_of
+from tui.terminal.plain_text import screen_text
 
 AT_OPENING = {
     *("textual", "rich", "asyncio", "yaml", "sqlite3", "ctypes", "json", "subprocess", "pathlib"),
@@ -71,8 +71,8 @@ Told([Place(sys.argv[2], lambda: open_store(sys.argv[2]))]).run()
 
 PAUSED = """
 import signal, sys
-from tui.cli.splash import Opening
-with Opening(1, "mx1", ["/var/lib/nftban"], {}):
+from tui.cli.splash import SplashScreen
+with SplashScreen(1, "mx1", ["/var/lib/nftban"], {}):
     while True:
         signal.pause()
 """
@@ -159,13 +159,13 @@ def test_a_signal_at_the_opening_restores_the_screen(number: signal.Signals, cod
 
 IGNORED = """
 import os, signal, weakref
-from tui.cli.splash import Opening
+from tui.cli.splash import SplashScreen
 class Thing: pass
-with Opening(1, "mx1", ["/var/lib/nftban"], {}) as opening:
+with SplashScreen(1, "mx1", ["/var/lib/nftban"], {}) as opening:
     thing = Thing()
     ref = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGTERM))
     del thing
-    opening.until(lambda: False)
+    opening.hand_over_when(lambda: False)
 """
 
 
@@ -178,10 +178,10 @@ def test_a_signal_in_a_callback_still_ends_the_opening() -> None:
 
 BACKGROUND = """
 import os
-from tui.cli.splash import Opening
+from tui.cli.splash import SplashScreen
 if os.fork() == 0:
     os.setpgid(0, 0)
-    with Opening(1, "mx1", ["/var/lib/nftban"], {}):
+    with SplashScreen(1, "mx1", ["/var/lib/nftban"], {}):
         os._exit(0)
 os.wait()
 print("done")
@@ -199,8 +199,8 @@ def test_in_the_background_the_screen_is_not_painted() -> None:
 
 def test_names_are_shown_inert_and_all_of_them_are_counted() -> None:
     """A place's name is text for the terminal; places that have no line are counted."""
-    (said,) = lines("mx1", ["a\x1b]0;x\x07b\u202ec"], 24)[2:]
-    rows = lines("mx1", [f"/queue/{number}" for number in range(30)], 24)
+    (said,) = splash_lines("mx1", ["a\x1b]0;x\x07b\u202ec"], 24)[2:]
+    rows = splash_lines("mx1", [f"/queue/{number}" for number in range(30)], 24)
 
     assert said.isprintable()
     assert "opening ..." in said
@@ -217,7 +217,7 @@ async def test_the_first_screen_is_closed_to_the_overview(spool: str, board: str
     """Whatever screen it opens on, the key that closes it leads to the overview, and q leaves."""
     console = a_console(disk_place(Path(spool)), first=board)
     async with console.run_test() as pilot:
-        await until(pilot, lambda: f"> {board}" in text_of(console.screen))
+        await until(pilot, lambda: f"> {board}" in screen_text(console.screen))
         await pilot.press(key)
         await until(pilot, lambda: isinstance(console.screen, OverviewScreen))
         await pilot.press("q")

@@ -8,11 +8,11 @@ import pytest
 from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 
-from engine.index.filter_language import parse
+from engine.index.filter_language import parse_filter
 from engine.index.schema import Query, Window
 from engine.model import State, Task
 from tests.tui.spools import NOW, Clock, a_task
-from tui.widgets.task_list import HOLD, CursorPosition, TaskList
+from tui.widgets.task_list import HOLD_SECONDS, CursorPosition, TaskList
 
 HEIGHT = 10
 """Rows on screen, besides the titles."""
@@ -90,7 +90,7 @@ class Held:
 
     async def ready(self, pilot: Pilot[None]) -> None:
         """Until it shows what it was asked for."""
-        self.list.ask(Query(State.PENDING), CursorPosition())
+        self.list.show_query(Query(State.PENDING), CursorPosition())
         await self.rest(pilot)
 
     async def rest(self, pilot: Pilot[None]) -> None:
@@ -100,7 +100,7 @@ class Held:
 
     async def hands_rest(self, pilot: Pilot[None]) -> None:
         """Until the order is no longer held."""
-        self.clock.now += HOLD + 1
+        self.clock.now += HOLD_SECONDS + 1
         self.list.tick(self.clock.now)
         await self.rest(pilot)
 
@@ -178,7 +178,7 @@ async def test_the_cursor_is_a_task() -> None:
         await held.hands_rest(pilot)
 
         held.rows.numbers = range(100)
-        held.list.changed()
+        held.list.store_changed()
         await held.rest(pilot)
 
         assert (held.number, held.list.cursor.at, held.line) == (25, 25, 5)
@@ -193,7 +193,7 @@ async def test_a_task_that_leaves_hands_the_cursor_on() -> None:
         await held.hands_rest(pilot)
 
         held.rows.numbers = [0, *range(2, 100)]
-        held.list.changed()
+        held.list.store_changed()
         await held.rest(pilot)
 
         assert held.number == 2
@@ -211,7 +211,7 @@ async def test_the_cursor_stays_on_its_task_whatever_comes_between_two_questions
         await held.rest(pilot)
         held.rows.numbers = range(40, 200)
         held.rows.flow = (range(first, 200) for first in range(39, 29, -1))
-        held.list.changed()
+        held.list.store_changed()
         await held.hands_rest(pilot)
 
         assert (held.number, held.app.said) == (105, [])
@@ -228,12 +228,12 @@ async def test_a_cursor_whose_task_cannot_be_found_again_is_handed_on_aloud() ->
         ways = [range(200, 300), range(-400, 100)]
         held.rows.numbers = ways[0]
         held.rows.flow = (ways[(n + 1) % 2] for n in range(6))
-        held.list.changed()
+        held.list.store_changed()
         await held.hands_rest(pilot)
 
         assert held.number != 1
         assert held.app.said == [a_task(1).id]
-        assert held.list.unseen
+        assert held.list.is_unseen
 
 
 async def test_a_cursor_that_nobody_moved_goes_with_the_flow() -> None:
@@ -243,7 +243,7 @@ async def test_a_cursor_that_nobody_moved_goes_with_the_flow() -> None:
         await held.ready(pilot)
         for first in range(1, 4):
             held.rows.numbers = range(first, 100)
-            held.list.changed()
+            held.list.store_changed()
             await held.rest(pilot)
 
         assert held.number == 3
@@ -258,39 +258,39 @@ async def test_while_the_store_is_looked_at_the_cursor_is_the_first_row() -> Non
     """
     held = Held(0)
     async with held.app.run_test() as pilot:
-        held.list.fill(True)
+        held.list.set_first_scan(True)
         held.rows.numbers = [199]
         await held.ready(pilot)
-        assert (held.number, held.list.unseen) == (199, False)
+        assert (held.number, held.list.is_unseen) == (199, False)
 
         for first in (150, 30):
             held.rows.numbers = range(first, 200)
-            held.list.changed()
+            held.list.store_changed()
             await held.rest(pilot)
             assert (held.number, held.list.cursor.at, held.line) == (first, 0, 0)
-            assert held.list.unseen
-            assert held.list.kept == CursorPosition()
+            assert held.list.is_unseen
+            assert held.list.saved_position == CursorPosition()
 
-        held.list.fill(False)
+        held.list.set_first_scan(False)
         held.rows.numbers = range(20, 200)
-        held.list.changed()
+        held.list.store_changed()
         await held.rest(pilot)
         assert (held.number, held.list.cursor.at) == (20, 0)
 
         held.rows.numbers = range(200)
-        held.list.changed()
+        held.list.store_changed()
         await held.rest(pilot)
         assert (held.number, held.list.cursor.at, held.app.said) == (20, 20, [])
-        assert held.list.kept == held.list.cursor
+        assert held.list.saved_position == held.list.cursor
 
 
 @pytest.mark.parametrize(
     "put",
     [
         lambda list: list.move("down"),
-        lambda list: list.stay(),
+        lambda list: list.pin_cursor(),
         lambda list: list.begin_range(),
-        lambda list: list.ask(Query(State.PENDING), CursorPosition(id=a_task(150).id)),
+        lambda list: list.show_query(Query(State.PENDING), CursorPosition(id=a_task(150).id)),
     ],
     ids=["moved", "a key meant its task", "a range begins there", "opened on it"],
 )
@@ -300,7 +300,7 @@ async def test_a_cursor_that_was_put_on_a_task_stays_there_while_more_is_found(
     """Once a task was meant the cursor is that task, also before everything is known."""
     held = Held(0)
     async with held.app.run_test() as pilot:
-        held.list.fill(True)
+        held.list.set_first_scan(True)
         held.rows.numbers = range(100, 200)
         await held.ready(pilot)
         put(held.list)
@@ -308,12 +308,12 @@ async def test_a_cursor_that_was_put_on_a_task_stays_there_while_more_is_found(
         meant = held.number
 
         held.rows.numbers = range(20, 200)
-        held.list.changed()
+        held.list.store_changed()
         await held.hands_rest(pilot)
 
         assert (held.number, held.list.cursor.at) == (meant, meant - 20)
-        assert (held.app.said, held.list.unseen) == ([], False)
-        assert held.list.kept == held.list.cursor
+        assert (held.app.said, held.list.is_unseen) == ([], False)
+        assert held.list.saved_position == held.list.cursor
 
 
 async def test_the_order_is_held_while_hands_move() -> None:
@@ -326,19 +326,19 @@ async def test_the_order_is_held_while_hands_move() -> None:
         before = [held.row(y)[3:13] for y in range(HEIGHT)]
 
         held.rows.numbers = [*range(10), 20, *range(22, 100)]
-        held.list.changed()
+        held.list.store_changed()
         await held.rest(pilot)
 
         assert [held.row(y)[3:13] for y in range(HEIGHT)] == before
         assert "gone" in held.row(1)
-        assert held.list.gone
+        assert held.list.is_gone
         assert held.list.task_here is None
         assert "new" in held.list.render_line(0).text
 
         await held.hands_rest(pilot)
 
         assert held.number == 22
-        assert not held.list.gone
+        assert not held.list.is_gone
 
 
 async def test_a_clock_that_is_set_back_holds_nothing_for_long() -> None:
@@ -349,7 +349,7 @@ async def test_a_clock_that_is_set_back_holds_nothing_for_long() -> None:
         held.list.move("down")
         held.clock.now -= 86400
         held.rows.numbers = range(2, 100)
-        held.list.changed()
+        held.list.store_changed()
         await held.rest(pilot)
 
         assert held.number == 3 or held.number == 2
@@ -363,11 +363,11 @@ async def test_a_filter_keeps_the_cursor_if_it_can() -> None:
         for _ in range(0x15):
             held.list.move("down")
 
-        held.list.ask(Query(State.PENDING, parse("00000015")))
+        held.list.show_query(Query(State.PENDING, parse_filter("00000015")))
         await held.rest(pilot)
         assert (held.number, held.list.total) == (0x15, 1)
 
-        held.list.ask(Query(State.PENDING, parse("-0000002")))
+        held.list.show_query(Query(State.PENDING, parse_filter("-0000002")))
         await held.rest(pilot)
         assert (held.number, held.list.total) == (0x20, 16)
         assert held.app.said == []
@@ -381,7 +381,7 @@ async def test_only_rows_that_change_are_painted() -> None:
     async with held.app.run_test() as pilot:
         await held.ready(pilot)
         painted = held.watch_paint()
-        held.list.changed()
+        held.list.store_changed()
         await held.rest(pilot)
         held.list.tick(NOW + 1)
         assert painted == []

@@ -15,7 +15,7 @@ import pytest
 
 from engine import verbs
 from engine.config import queue_config
-from engine.logs.log_tail import contract_line
+from engine.logs.log_tail import format_log_line
 from engine.model import State, Task
 from tests.tui.desks import Desk, a_desk, clock_of, words
 from tests.tui.mailrooms import Mailroom
@@ -30,12 +30,12 @@ from tests.tui.spools import (
     queue_of,
     some_tasks,
 )
-from tui.cli.setup.places import places_of
+from tui.cli.setup.places import open_places
 from tui.cli.setup.setup import Setup
 from tui.format import keys
 from tui.queue.problems_screen import ProblemsScreen
 from tui.queue.screen import QueueScreen
-from tui.screens.base import Target
+from tui.screens.target import Target
 from tui.task.lines import show_command
 from tui.task.screen import TITLES, TaskScreen
 from tui.widgets.lines import Lines, LongText
@@ -70,7 +70,7 @@ class TaskDesk(Desk):
     def log(self, level: str, text: str, ago: float = 0.0) -> None:
         """One more line in the queue's log."""
         with (self.root / "log" / "queue.log").open("ab") as file:
-            file.write(contract_line(level, text, NOW - ago))
+            file.write(format_log_line(level, text, NOW - ago))
 
 
 @asynccontextmanager
@@ -124,7 +124,9 @@ async def test_the_summary_of_a_dead_task(tmp_path: Path) -> None:
     """
     task = a_dead_task()
     others = [a_task(number, State.DEAD, error=ERROR) for number in range(3)]
-    async with a_spool(tmp_path, task, *others, runs=4, handled=lambda kind: True) as desk:
+    async with a_spool(
+        tmp_path, task, *others, max_attempts=4, has_handler=lambda kind: True
+    ) as desk:
         with (tmp_path / "queue" / "dlq" / f"{task.id}.task").open("a") as file:
             file.write('TASK_NOTE="from the night shift"\n')
         await desk.show(task)
@@ -133,10 +135,10 @@ async def test_the_summary_of_a_dead_task(tmp_path: Path) -> None:
             f"Last error: {ERROR} (F-",
             ", 3 others).",
             "what mail_send: mail_send for feed 902",
-            "attempts 3 of 4: the failure that buries is not counted",
-            "why it runs again only if retried, then as if new",
+            "attempts 3 of 4: the final failure is not counted",
+            "why stays here until retried (attempts reset)",
             f"cli spooldeck --root /q queue dlq show {task.id}",
-            "rev ",
+            "revision ",
         )
         assert len(desk.part.lines) <= desk.part.size.height
         await desk.turns_to("fields", "TASK NOTE from the night shift", "revision", "dead since")
@@ -155,16 +157,16 @@ async def test_a_waiting_task_says_why(tmp_path: Path) -> None:
     that no log names has no attempts, until a line comes.
     """
     task, other = a_task(5, due=NOW + 600, attempts=1), a_task(8)
-    async with a_spool(tmp_path, task, other, runs=4) as desk:
+    async with a_spool(tmp_path, task, other, max_attempts=4) as desk:
         await desk.show(task)
-        await desk.sees("Waits until 09:52:08Z (in 10m).", "why not run backoff until 09:52:08Z")
+        await desk.sees("Pending until 09:52:08Z (in 10m).", "why not run backoff until 09:52:08Z")
         await desk.sees("attempts 1 of 4", f"--filter id={task.id}")
         clock_of(desk).now = NOW + 660
         await desk.sees("Due since 09:52:08Z", "why not run due for 1 min")
 
         await desk.show(other)
-        await desk.turns_to("attempts", "the logs tell of no attempt")
-        await desk.turns_to("log", "the logs say nothing of it")
+        await desk.turns_to("attempts", "no attempts yet")
+        await desk.turns_to("log", "no log lines yet")
         desk.log("INFO", f"Processing task: {other.id} ({other.kind}: x)")
         await desk.sees("INFO Processing task")
 
@@ -176,7 +178,7 @@ async def test_mail_that_is_kept_back_is_not_said_to_be_ready(tmp_path: Path) ->
     room = Mailroom(tmp_path, lambda: NOW, here=("curl",))
     task = a_task(5, due=NOW - 60, kind="mail_send")
     shut = "no mail transport: curl suspended by operator"
-    async with a_spool(tmp_path, task, shut=lambda kind: shut, mail=room.desk()) as desk:
+    async with a_spool(tmp_path, task, claim_obstacle=lambda kind: shut, mail=room.desk()) as desk:
         suspend = room.suspensions.suspend
         await asyncio.to_thread(suspend, "curl", NOW - 300, "ana", "the relay moves")
         await desk.show(task)
@@ -233,12 +235,15 @@ MAILS: tuple[tuple[dict[str, str], tuple[str, ...]], ...] = (
         {"body_txt": "x", "refused": f'WHY="{ERROR}"\n'},
         ("mail/refused", f"refused: {ERROR}"),
     ),
-    ({"body_txt": "x", "sent": ""}, ("as its mark says, which is not understood: empty",)),
+    (
+        {"body_txt": "x", "sent": ""},
+        ("sent (marker not readable: empty: a write was interrupted)",),
+    ),
 )
 HOSTILE_META = (
     ('MAIL_TO="$(touch ran)"\n', 'MAIL_TO="$(touch ran)"'),
     ("MAIL_TO=`touch ran`\n", "expected KEY"),
-    ('MAIL_TO="a@b.example"\nMAIL_TO="c@d.example"\n', "MAIL_TO a second time"),
+    ('MAIL_TO="a@b.example"\nMAIL_TO="c@d.example"\n', "MAIL_TO is repeated"),
     ('MAIL_TO="a@b.example', "no newline at its end"),
     ('MAIL_TO="\x1b[31m"\n', "\ufffd[31m"),
     ("", "empty"),
@@ -261,10 +266,10 @@ async def test_a_spooled_mail_is_read_as_one_does(tmp_path: Path) -> None:
             assert "evil()" not in desk.page
             await desk.turns_to("raw", 'MAIL_TO="admin@example.com"')
 
-        unread = "it is not read as a mail: "
+        unread = "not parsed: "
         for task, (_, why) in zip(tasks[len(MAILS) :], HOSTILE_META, strict=True):
             await desk.show(task)
-            await desk.turns_to("payload", unread, "nothing of it was run", why, "the body")
+            await desk.turns_to("payload", unread, "not executed", why, "the body")
             assert "\x1b" not in desk.page
     assert not (tmp_path / "ran").exists()
 
@@ -280,9 +285,9 @@ async def test_attempts_come_from_the_log(tmp_path: Path) -> None:
             desk.log("ERROR", f"Task failed: {task.id} (mail_send): {ERROR}", ago - 2)
             desk.log("WARN", f"Task {task.id} failed (attempt {number}/3), retry in 60s", ago - 2)
         await desk.show(task)
-        failed, missing = "failed, again later after 2 s", "the logs tell of 2 of 3 attempts"
+        failed, missing = "failed after 2 s, will retry", "2 of 3 attempts in the logs"
         await desk.turns_to("attempts", "1 07:37:08Z", failed, "2 07:38:48Z")
-        await desk.sees(f"{missing} that the task counts")
+        await desk.sees(f"{missing}: the logs do not")
         await desk.turns_to("log", "07:37:08 INFO Processing task", "07:38:50 WARN")
 
         await desk.turns_to("summary")
@@ -324,9 +329,9 @@ def test_the_command_shows_the_task(tmp_path: Path, state: State, spooldeck: Run
     task = a_task(7, state)
     make_spool(tmp_path, [task])
     put_file(tmp_path, task).chmod(0o640)
-    loaded = queue_config.load(None, {"HOME": str(tmp_path)}, ())
-    setup = Setup(loaded, queue_config.queue_for(loaded, str(tmp_path), {}))
-    (place,) = places_of(setup, [str(tmp_path)])
+    loaded = queue_config.load_config(None, {"HOME": str(tmp_path)}, ())
+    setup = Setup(loaded, queue_config.queue_settings_for(loaded, str(tmp_path), {}))
+    (place,) = open_places(setup, [str(tmp_path)])
 
     program, *argv = show_command(place.command, task)
     ran = spooldeck(*argv)
@@ -334,7 +339,7 @@ def test_the_command_shows_the_task(tmp_path: Path, state: State, spooldeck: Run
     assert program == "spooldeck"
     assert ran.returncode == 0, ran.stderr
     assert task.id in ran.stdout
-    assert place.runs == 4
+    assert place.max_attempts == 4
 
 
 # While it is looked at
@@ -348,7 +353,7 @@ async def test_a_task_that_changes_is_followed(tmp_path: Path) -> None:
 
     def retry() -> None:
         with store_at(tmp_path, lambda: NOW) as store:
-            (seen,) = (t for t in store.look({task.id}) if isinstance(t, Task))
+            (seen,) = (t for t in store.scan({task.id}) if isinstance(t, Task))
             store.swap(seen, verbs.retry(seen, NOW))
 
     async with a_spool(tmp_path, task, size=(80, 10)) as desk:
@@ -356,12 +361,12 @@ async def test_a_task_that_changes_is_followed(tmp_path: Path) -> None:
         await desk.turns_to("raw", "TASK_ID")
         await desk.press("j", "j")
         put_file(tmp_path, replace(task, error="421 4.7.0 try later")).chmod(0o640)
-        await desk.sees("changed at 09:42:08Z: another error", '="421 4.7.0 try later"')
+        await desk.sees("09:42:08Z new error", '="421 4.7.0 try later"')
         assert desk.part.top == 2
 
         await desk.turns_to("summary")
         await asyncio.to_thread(retry)
-        await desk.sees("dlq to pending", "state pending", "why not run")
+        await desk.sees("moved dlq -> pending", "state pending", "why not run")
 
 
 async def test_a_task_that_is_done_is_kept_on_screen(tmp_path: Path) -> None:
@@ -374,14 +379,14 @@ async def test_a_task_that_is_done_is_kept_on_screen(tmp_path: Path) -> None:
         await desk.sees("Due since")
         desk.log("SUCCESS", f"Task completed: {task.id} ({task.kind})")
         (tmp_path / "queue" / "pending" / f"{task.id}.task").unlink()
-        await desk.sees("it is not there any more: the log says that it succeeded at 09:42:08Z")
+        await desk.sees("task is gone: log: succeeded at 09:42:08Z")
         assert task.kind in desk.page
-        await desk.turns_to("raw", "it is not there any more, and this was not read before")
+        await desk.turns_to("raw", "task is gone; this tab was not read before")
 
         await desk.opens(QueueScreen, "escape")
         desk.console.goto(Target(keys.TASK, id="20261120T094115Z-job-ffffffff"))
         screen = await desk.opens(TaskScreen)
-        await desk.sees("there is no such task any more")
+        await desk.sees("task not found")
         assert screen.copies() == ()
 
 
@@ -392,10 +397,10 @@ HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e\u2066[@click=app.quit]x[/]\0\r\x
 PAYLOADS: dict[str, tuple[Callable[[Path], object], str]] = {
     "escapes": (lambda path: path.write_text(HOSTILE * 20), "payload"),
     "text with escapes": (lambda path: path.write_text("words " * 80 + HOSTILE), "@click=app.quit"),
-    "five megabytes": (lambda path: path.write_bytes(b"x" * 5_000_000), "only its first 1,048,576"),
-    "a FIFO": (lambda path: os.mkfifo(path), "not read: it is a FIFO"),
+    "five megabytes": (lambda path: path.write_bytes(b"x" * 5_000_000), "first 1,048,576"),
+    "a FIFO": (lambda path: os.mkfifo(path), "not read: is a FIFO"),
     "a link": (lambda path: path.symlink_to("/etc/passwd"), "is a symbolic link, not followed"),
-    "nothing": (lambda path: None, "not read: it is not there"),
+    "nothing": (lambda path: None, "not read: is not there"),
     "bytes": (lambda path: path.write_bytes(bytes(range(256)) * 4), "00000010"),
 }
 
@@ -423,7 +428,7 @@ async def test_a_payload_outside_is_not_shown(tmp_path: Path) -> None:
     task = a_dead_task(payload=str(tmp_path / "secret"))
     async with a_spool(tmp_path, task) as desk:
         await desk.show(task)
-        await desk.turns_to("payload", "not read: it does not lie plainly below")
+        await desk.turns_to("payload", "not read: is not a plain path below")
         for title in TITLES:
             await desk.turns_to(title)
             assert "do not tell" not in desk.page

@@ -46,9 +46,9 @@ LOCALES = pytest.mark.parametrize(
 QUIT = "\x03\x03"
 """Ctrl-c twice leaves from the list."""
 
-READY = "scope if you act now: row"
+READY = "acts on: row"
 
-PLAIN = b"-- as plain text; Enter goes back --"
+PLAIN = b"-- plain text; Enter returns --"
 
 ENDS = [(signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 """What ends a program, and the code that says so."""
@@ -165,7 +165,7 @@ def test_a_theme_that_changes_is_painted_again(spool: str, tmp_path: Path) -> No
         terminal.until(lambda: b"38;2;1;2;3" in terminal.said)
         theme.write_text("{based_on: paper, looks: {rule: {color: '#040506'}}}")
         terminal.until(lambda: b"38;2;4;5;6" in terminal.said)
-        terminal.shows("was changed")
+        terminal.shows("theme mine.yaml reloaded")
         terminal.send(QUIT)
 
         assert terminal.end() == 0
@@ -202,7 +202,7 @@ def test_wide_and_foreign_text_keeps_its_columns(foreign: str, lang: dict[str, s
         terminal.opens(5)
 
         def told() -> list[str]:
-            return [line for line in terminal.screen.lines if "<" in line and "scope" not in line]
+            return [line for line in terminal.screen.lines if "<" in line and "acts on" not in line]
 
         terminal.until(lambda: len(told()) == 5)
         rows = told()
@@ -263,11 +263,17 @@ WALK = (
     *(("7", "24 lines"), ("y", " copy -"), ("\x1b", "i stamps"), ("q", "PEND")),
     *(("2", READY), (":", " command -"), ("\x1b", "1-9 tabs")),
     *(("y", " copy -"), ("\x1b", "1-9 tabs")),
-    *(("c", "SAME NOW?"), ("q", READY)),
+    *(("c", "STILL?"), ("q", READY)),
     *(("4", "[4 dlq"), ("t", "> log"), ("q", "[4 dlq"), ("\r", "> dlq >")),
     *((digit, f"[{digit} ") for digit in "234567"),
     *(("q", "[4 dlq"), ("6", "[6 problems"), ("\r", "problem 1 of"), ("q", "[6 problems")),
-    *(("1", READY), ("?", "Keys of"), ("\x1b", READY), ("U", "behind it"), ("q", READY)),
+    *(
+        ("1", READY),
+        ("?", "Keys of"),
+        ("\x1b", READY),
+        ("U", "backlog: 4 in pending"),
+        ("q", READY),
+    ),
 )
 """Keys, and what is on the screen that they lead to, and was not before.
 
@@ -306,7 +312,7 @@ def right(terminal: Terminal, columns: int, rows: int) -> bool:
         bool(re.search(r"OBSERVE", lines[0]))
         and len(lines[0]) <= columns
         and any("[1 pending 40]" in line for line in lines[:3])
-        and any("scope" in line and "row" in line for line in lines[-4:])
+        and any("acts on" in line and "row" in line for line in lines[-4:])
         and max(map(len, lines)) <= columns
     )
 
@@ -454,7 +460,7 @@ def test_input_that_is_no_key_does_nothing(spool: str, tmp_path: Path) -> None:
             (b"\x1b[200~Xyq\nq4\x1b[201~?", "Keys of"),
             (b"\x1b", READY),
             (b"\xe4\xff\xc34", "[4 dlq 12]"),
-            (b"1\x1a", "there is no shell with job control"),
+            (b"1\x1a", "no shell with job control to return to"),
         ):
             terminal.send(data)
             terminal.shows(text)

@@ -23,7 +23,7 @@ from tests.tui.spools import (
 )
 from tui.app import Console
 from tui.format import keys
-from tui.format.present import LOOKS
+from tui.format.present import STYLE_NAMES
 from tui.terminal.stylesheet_cache import CachedStylesheet
 from tui.widgets import theme as themes
 
@@ -43,11 +43,11 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_theme_has_every_look(name: str) -> None:
     """Each look has a colour, a background and a weight; those that mean something else differ."""
-    theme = themes.load(name, {}).theme
-    wanted = {f"{look}-{part}" for look in LOOKS for part in ("color", "background", "text")}
+    theme = themes.load_theme(name, {}).theme
+    wanted = {f"{look}-{part}" for look in STYLE_NAMES for part in ("color", "background", "text")}
     assert wanted <= set(theme.variables)
 
-    looks = themes.looks(theme)
+    looks = themes.theme_styles(theme)
     apart = ("cursor", "tab", "armed", "stake", "bad", "warning", "strong", "dim", "gone")
     same = {("tab", "stake"), ("warning", "strong")} if name == "mono" else set()
     assert all(looks[one].render("x") != "x" for one in apart)
@@ -63,8 +63,8 @@ def test_every_text_can_be_read(name: str, least: float) -> None:
         linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
-    theme = themes.load(name, {}).theme
-    for look in LOOKS:
+    theme = themes.load_theme(name, {}).theme
+    for look in STYLE_NAMES:
         background = theme.variables[f"{look}-background"]
         on = str(theme.background) if background == "transparent" else background
         lighter, darker = sorted(
@@ -75,19 +75,21 @@ def test_every_text_can_be_read(name: str, least: float) -> None:
 
 def test_the_default_is_the_palette_of_the_terminal() -> None:
     """Five themes come with the console; the default has the terminal's colours and background."""
-    assert themes.names({}) == SHIPPED
-    theme = themes.load("", {}).theme
+    assert themes.theme_names({}) == SHIPPED
+    theme = themes.load_theme("", {}).theme
     assert theme.ansi and theme.background == "ansi_default"
-    for old, new in themes.ALIASES.items():
-        assert themes.load(old, {}).theme.variables == themes.load(new, {}).theme.variables
+    for old, new in themes.FORMER_NAMES.items():
+        assert (
+            themes.load_theme(old, {}).theme.variables == themes.load_theme(new, {}).theme.variables
+        )
 
 
 @pytest.mark.parametrize("name", ["", *SHIPPED])
 def test_no_color_is_heeded(name: str) -> None:
     """Under NO_COLOR a theme without colours is used, as only `mono` is, for any name."""
-    assert themes.is_colourless(themes.load(name, {"NO_COLOR": "1"}).theme)
-    theme = themes.load(name, {"NO_COLOR": ""}).theme
-    assert theme.name == (name or themes.DEFAULT)
+    assert themes.is_colourless(themes.load_theme(name, {"NO_COLOR": "1"}).theme)
+    theme = themes.load_theme(name, {"NO_COLOR": ""}).theme
+    assert theme.name == (name or themes.DEFAULT_THEME)
     assert themes.is_colourless(theme) is (name == "mono")
 
 
@@ -96,13 +98,13 @@ def test_a_theme_of_ones_own(own: Path) -> None:
     red = "looks: {bad: {color: '#ff0000'}}"
     (own / "mine.yaml").write_text(f"foreground: '#ffffff'\n{red}\n")
     for name in (str(own / "mine.yaml"), "mine"):
-        assert themes.load(name).theme.variables["bad-color"] == "#ff0000"
-    assert "mine" in themes.names()
+        assert themes.load_theme(name).theme.variables["bad-color"] == "#ff0000"
+    assert "mine" in themes.theme_names()
 
-    shipped = themes.load("night", {}).theme
+    shipped = themes.load_theme("night", {}).theme
     for name in ("mine", "night"):  # one's own may replace the theme that it is based on
         (own / f"{name}.yaml").write_text(f"{{based_on: night, {red}}}")
-        theme = themes.load(name).theme
+        theme = themes.load_theme(name).theme
         before = shipped.variables
         changed = {key for key, value in theme.variables.items() if before[key] != value}
         assert (changed, theme.background) == ({"bad-color"}, shipped.background)
@@ -110,7 +112,7 @@ def test_a_theme_of_ones_own(own: Path) -> None:
         (own / f"{name}.yaml").unlink()
 
     (own / "mine.yaml").write_text("{based_on: mono, looks: {good: {style: italic}}}")
-    dress = themes.load("mine", {**os.environ, "NO_COLOR": "1"})
+    dress = themes.load_theme("mine", {**os.environ, "NO_COLOR": "1"})
     assert dress.theme.variables["good-text"] == "italic"
 
 
@@ -131,26 +133,29 @@ def test_a_theme_of_ones_own(own: Path) -> None:
         ("looks: {bad: {style: bold blink}}", "looks, bad, style: expected words of bold"),
         ("looks: {bad: {style: [bold]}}", "looks, bad, style: expected words of bold"),
         ("ansi: maybe", "ansi: expected true or false"),
-        ("based_on: nowhere", "based_on nowhere: no such theme; there are high-contrast, mine, mo"),
+        (
+            "based_on: nowhere",
+            "based_on nowhere: no such theme; available: high-contrast, mine, mo",
+        ),
         ("based_on: mine", "is based on itself"),
         ("looks: {bad: {color: '\\e]52;c;eA==\\a'}}", "expected a colour"),
-        ("#" * (themes.LIMIT + 1), "expected at most 65,536 bytes"),
+        ("#" * (themes.MAX_THEME_BYTES + 1), "expected at most 65,536 bytes"),
     ],
 )
 def test_a_wrong_theme_is_refused_in_one_line(own: Path, text: str, words: str) -> None:
     """The error has the theme's name and the expected value; escape codes of it are not shown."""
     (own / "mine.yaml").write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(themes.BadTheme, match=re.escape(words)) as said:
-        themes.load("mine")
+        themes.load_theme("mine")
     assert str(said.value).startswith("theme mine") and str(said.value).isprintable()
 
 
 def test_a_missing_theme_or_a_pipe(own: Path) -> None:
     """The error of an unknown name lists the known ones; a pipe without a writer does not block."""
     with pytest.raises(themes.BadTheme, match=", ".join(SHIPPED)):
-        themes.load("nowhere", {})
+        themes.load_theme("nowhere", {})
     os.mkfifo(own / "mine.yaml")
-    assert themes.load("mine").theme.variables["bad-color"] == "ansi_default"
+    assert themes.load_theme("mine").theme.variables["bad-color"] == "ansi_default"
 
 
 @pytest.mark.parametrize("change", ["looks: {bad: {style: bold}}", "", None])
@@ -159,13 +164,13 @@ def test_a_file_that_changed_has_another_stamp(own: Path, change: str | None) ->
     mine, base = own / "mine.yaml", own / "base.yaml"
     mine.write_text("based_on: base")
     base.write_text("ansi: true")
-    before = themes.load("mine").files
+    before = themes.load_theme("mine").files
     if change is None:
         base.unlink()
     else:
         base.write_text(change)
     assert [path for path, _ in before] == [str(mine), str(base)]
-    assert themes.stamp([Path(path) for path, _ in before]) != before
+    assert themes.file_stamps([Path(path) for path, _ in before]) != before
 
 
 # While the console runs
@@ -187,7 +192,7 @@ async def test_a_changed_theme_is_shown_and_a_wrong_one_explained(
     own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A changed file is on screen a moment later; a wrong or missing one is reported once."""
-    monkeypatch.setattr("tui.app.LOOKS", 0.05)
+    monkeypatch.setattr("tui.app.THEME_CHECK_SECONDS", 0.05)
 
     def look(based_on: str, colour: str) -> str:
         return f"{{based_on: {based_on}, looks: {{cursor: {{background: '{colour}'}}}}}}"
@@ -205,7 +210,7 @@ async def test_a_changed_theme_is_shown_and_a_wrong_one_explained(
         await loaded(pilot)
         assert colour_of_cursor(console) == ("#010203", "#14171c")
         write(look("paper", "#040506"))
-        await until(pilot, lambda: "was changed" in said(console))
+        await until(pilot, lambda: "reloaded" in said(console))
         await pilot.pause()
         assert colour_of_cursor(console) == ("#040506", "#faf8f2")
 
@@ -216,7 +221,7 @@ async def test_a_changed_theme_is_shown_and_a_wrong_one_explained(
                 write(look("night", "nocolour"))
             await until(pilot, lambda words=words: words in said(console))  # type: ignore[misc]
             assert "theme mine" in said(console)
-            assert await console.dressing.look_after() == ""
+            assert await console.theme_loader.reload_if_changed() == ""
             assert colour_of_cursor(console)[1] == "#faf8f2"
             write(look("paper", "#070809"))
             await until(pilot, lambda: colour_of_cursor(console)[0] == "#070809")
@@ -233,8 +238,8 @@ async def test_another_theme_is_put_on(own: Path, monkeypatch: pytest.MonkeyPatc
         await pilot.pause()
         assert colour_of_cursor(console) == ("#1f4e79", "#faf8f2")
         words = await console.use_theme("nowhere")
-        assert words.startswith("theme nowhere: no such theme; there are high-contrast")
-        assert words.endswith("; paper stays")
+        assert words.startswith("theme nowhere: no such theme; available: high-contrast")
+        assert words.endswith("; paper unchanged")
         assert colour_of_cursor(console) == ("#1f4e79", "#faf8f2")
 
     monkeypatch.setenv("NO_COLOR", "1")
@@ -242,7 +247,7 @@ async def test_another_theme_is_put_on(own: Path, monkeypatch: pytest.MonkeyPatc
     async with console.run_test() as pilot:
         await loaded(pilot)
         assert "NO_COLOR is set" in await console.use_theme("paper")
-        assert console.dressing.name == "mono"
+        assert console.theme_loader.name == "mono"
 
 
 def said(console: Console) -> str:

@@ -16,7 +16,7 @@ from tui.format.glyphs import ASCII
 from tui.format.present import Line
 from tui.overview import alert_lines as alert_view
 from tui.queue import cluster_lines as cluster_view
-from tui.session.recurrence_check import Judged
+from tui.session.recurrence_check import CheckedCluster
 
 WIDTH = 100
 
@@ -28,36 +28,38 @@ def bare(line: Line) -> str:
 
 def meanings() -> Iterator[tuple[str, list[Line]]]:
     """Lines that differ only in their meaning, by the view that makes them."""
-    shape = present.columns(State.PENDING, WIDTH)
+    shape = present.task_columns(State.PENDING, WIDTH)
     places = [(False,) * 3, (True, False, False), (False, True, False), (True, True, False)]
     places += [(False, False, True), (True, False, True)]
     yield (
         "rows",
-        [present.row(a_task(1), shape, NOW, present.TaskContext(*p), WIDTH) for p in places],
+        [present.task_line(a_task(1), shape, NOW, present.TaskContext(*p), WIDTH) for p in places],
     )
 
     names, ones = [str(state) for state in State], [1] * len(State)
-    yield "tabs", [present.tabs(names, ones, n, True, WIDTH) for n in range(len(names))]
+    yield "tabs", [present.tab_line(names, ones, n, True, WIDTH) for n in range(len(names))]
 
     words, lease = {state: str(state) for state in State}, {State.ACTIVE: Lease("1", NOW)}
     tasks = [a_task(2, state, lease=lease.get(state)) for state in State]
-    states = [dict(present.fields(task, words, NOW))["state"] for task in tasks]
+    states = [dict(present.task_fields(task, words, NOW))["state"] for task in tasks]
     yield "states", [((state, ""),) for state in states]
 
     locks = [LockEvidence(verdict, 42, NOW - 60, 60, "why") for verdict in Verdict]
-    yield "verdicts", [present.lock(lock, NOW, WIDTH) for lock in locks]
+    yield "verdicts", [present.lock_line(lock, NOW, WIDTH) for lock in locks]
 
     levels = ("", "DEBUG", "INFO", "SUCCESS", "WARN", "ERROR", "FATAL")
     yield "levels", [present.log_line(NOW, level, "words", WIDTH) for level in levels]
 
     cluster = Cluster("F-3A91", "421 later", 3, NOW, NOW, ("mail_send",), "id")
     said = {StillHappens.YES: "yes", StillHappens.NO: "no (1m)", StillHappens.UNKNOWN: "?"}
-    judged = [Judged(cluster, Recurrence(answer, said[answer], ())) for answer in StillHappens]
-    yield "answers", [cluster_view.row(each, NOW, WIDTH) for each in judged]
+    judged = [
+        CheckedCluster(cluster, Recurrence(answer, said[answer], ())) for answer in StillHappens
+    ]
+    yield "answers", [cluster_view.cluster_line(each, NOW, WIDTH) for each in judged]
 
     goal = Goal("place", Where.QUEUE)
     alerts = [Alert(level, AlertKind.DEAD, "the same words", NOW, goal) for level in Level]
-    yield "alerts", alert_view.lines(alerts, {"place": "place"}, WIDTH, len(alerts))
+    yield "alerts", alert_view.alert_lines(alerts, {"place": "place"}, WIDTH, len(alerts))
 
 
 @pytest.mark.parametrize(("view", "lines"), meanings())

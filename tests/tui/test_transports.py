@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from engine.logs.task_events import NOBODY
+from engine.logs.task_events import NO_TRANSPORT
 from engine.mail.send.suspensions import Suspensions
 from engine.monitor.transport_health import (
     CountWindow,
     DeliveryCounts,
     MailBacklog,
-    Routes,
-    Sending,
-    Stopped,
+    MailHealth,
+    MailRoutes,
     TransportHealth,
-    settled,
+    TransportSuspension,
+    mark_explained,
 )
 from tests.engine.test_transports import attempt, given_up, missed, prom, sent
 from tests.tui.desks import Desk, a_desk, clock_of, words
@@ -35,15 +35,15 @@ from tui.log.log_widget import LogLines
 from tui.log.screen import LogScreen
 from tui.overview import side_panes
 from tui.overview.screen import OverviewScreen
-from tui.screens.base import Target
+from tui.screens.target import Target
 from tui.screens.text_prompt import AskScreen
-from tui.session.test_mail_process import wrong_address
+from tui.session.test_mail_process import address_error
 from tui.transports import lines as view
 from tui.transports import suspend_lines as suspend_view
 from tui.transports.failures_screen import FailuresScreen
 from tui.transports.screen import TransportsScreen
 from tui.transports.suspend_screen import SuspendScreen
-from tui.transports.test_mail_screen import TrialScreen
+from tui.transports.test_mail_screen import SendTestMailScreen
 from tui.widgets.lines import LongText
 
 NOW = 1_795_167_600.0
@@ -89,13 +89,13 @@ class Mail:
         if self.routes:
             place = place._replace(mail=self.room.desk(says))
         async with a_desk(place, clock=self.clock, **fields) as desk:
-            await desk.until(lambda: desk.console.lives[0].looked)
+            await desk.until(lambda: desk.console.sessions[0].has_readings)
             desk.console.goto(Target(keys.TRANSPORTS))
             screen = await desk.opens(TransportsScreen)
             await desk.until(lambda: screen.query(LongText) and screen.query_one(LongText).lines)
             if on:
                 await desk.until(lambda: on in desk.rows)
-                desk.picker.put_on(on)
+                desk.picker.select_key(on)
             await desk.press(*keys_pressed)
             yield desk
 
@@ -188,8 +188,8 @@ async def test_each_says_whether_it_is_used_and_why_not(mail: Mail) -> None:
         assert listed["curl"].split()[1:3] == ["now", "failing"]
         assert listed["postfix"].split()[1:6] == ["-", "suspended", "2", "2", "0"]
         assert listed["sendmail"].split()[1:4] == ["absent", "idle", "0"]
-        assert "mail goes by curl; 6 transports, 1 failing: curl" in desk.line("word")
-        assert "mail goes by it now" in below(desk)
+        assert "transport: curl; 6 transports, 1 failing: curl" in desk.line("word")
+        assert "in use" in below(desk)
         await desk.press("j")
         said = "suspended by ben since 07:40:00Z (2h00m ago): relay \ufffd[31mred moves"
         await desk.until(lambda: said in below(desk))
@@ -198,7 +198,7 @@ async def test_each_says_whether_it_is_used_and_why_not(mail: Mail) -> None:
 
         await desk.until(lambda: "mail spool empty" in below(desk))
         mail.room.heap = MailBacklog(3000, 7200)
-        await desk.until(lambda: "mail spool 3,000 mails, the oldest for 2h00m" in below(desk))
+        await desk.until(lambda: "mail spool 3,000 mails, oldest 2h00m" in below(desk))
         mail.room.fails = "spool: Permission denied"
         await desk.until(lambda: "mail spool ? spool: Permission denied" in below(desk))
 
@@ -207,20 +207,20 @@ async def test_unreadable_suspensions_are_not_guessed(mail: Mail) -> None:
     """A list of suspensions that cannot be read suspends nothing by guess: it is `?`, and why."""
     mail.room.fails = "suspended: Permission denied"
     async with mail.screen() as desk:
-        await desk.until(lambda: "not known: suspended: Permission" in desk.line("word"))
+        await desk.until(lambda: "unknown: suspended: Permission" in desk.line("word"))
         assert " ?      failing" in desk.rows
         await desk.press("S")
-        await desk.until(lambda: "by what mail goes is not known" in desk.line("word"))
+        await desk.until(lambda: "transport unknown" in desk.line("word"))
 
 
 @pytest.mark.parametrize(
     ("forced", "here", "said", "why"),
     [
-        ("", (), "no mail is sent: no transport is set up", "not used: no curl is installed"),
-        ("none", (), "no mail is sent: the method is none", "the configuration sends no mail"),
-        ("exim", (), "no mail is sent: exim is forced and cannot be", "not used: exim is forced"),
-        ("", ("curl", "mailx"), "mail goes by curl;", "mail goes by it now"),
-        ("", ("postfix", "curl"), "mail goes by postfix;", "not used now: postfix comes first"),
+        ("", (), "no mail sent: no transport is available", "not used: no curl is installed"),
+        ("none", (), "mail disabled (mail.method none)", "disabled (mail.method none)"),
+        ("exim", (), "no mail sent: exim is forced but unusable", "disabled: exim is forced"),
+        ("", ("curl", "mailx"), "transport: curl;", "in use"),
+        ("", ("postfix", "curl"), "transport: postfix;", "not used: postfix comes first"),
     ],
 )
 async def test_it_is_said_why_mail_goes_by_none(
@@ -253,7 +253,7 @@ async def test_the_last_errors_lead_to_their_lines_in_the_log(mail: Mail) -> Non
         return "" if here is None else here.line.text
 
     async with mail.screen(size=(100, 50)) as desk:
-        await desk.until(lambda: "its last errors one by one" in below(desk))
+        await desk.until(lambda: "latest errors" in below(desk))
         assert "09:38:50Z  rejected_550" in below(desk)
         failures = await desk.opens(FailuresScreen, "enter")
         await desk.until(lambda: len(desk.picker.rows) == 4)
@@ -274,7 +274,7 @@ async def test_without_mail_it_says_why(tmp_path: Path) -> None:
     """Where there is neither metrics nor log, that is what is shown, not zeros."""
     async with Mail(tmp_path, routes=False).screen() as desk:
         await desk.until(lambda: "mail.prom  ?" in below(desk))
-        assert "no transport is named in mail.prom" in below(desk)
+        assert "no transport in mail.prom" in below(desk)
         assert "mail.log   ? No such file or directory" in below(desk)
 
 
@@ -300,7 +300,7 @@ async def test_hostile_rows_and_detail_both_have_room(unrouted: Mail) -> None:
 
 def a_way(*tallies: DeliveryCounts | None, name: str = "curl") -> TransportHealth:
     """A transport with that tally in each window; None is not known."""
-    why = "mail.log: Permission denied; mail.prom: 20s is known only"
+    why = "mail.log: Permission denied; mail.prom: only 20s of data"
     shapes = (("1m", 60.0), ("10m", 600.0), ("1h", 3600.0))
     known = [
         CountWindow(*shape, tally, reason="" if tally else why)
@@ -313,43 +313,45 @@ def test_an_unknown_figure_has_its_reason_and_no_number_is_cut() -> None:
     """Where no source tells, there is a question mark and why, not a zero; at no width does a part
     of a number stand for the number.
     """
-    lines = view.windows(a_way(None, None, DeliveryCounts(1204, 1200, 4)), 80)
+    lines = view.window_lines(a_way(None, None, DeliveryCounts(1204, 1200, 4)), 80)
     assert words(lines).splitlines()[1:] == [
-        " 1m    ?  mail.log: Permission denied; mail.prom: 20s is known only",
-        " 10m   ?  mail.log: Permission denied; mail.prom: 20s is known only",
+        " 1m    ?  mail.log: Permission denied; mail.prom: only 20s of data",
+        " 10m   ?  mail.log: Permission denied; mail.prom: only 20s of data",
         " 1h      1,204   1,200       4     0%   20.1",
     ]
     wide = a_way(*[DeliveryCounts(31_753, 31_753, 31_753)] * 3)
     for width in range(20, 161, 7):
-        row = words([view.row(wide, 0.5, NOW, width)])
+        row = words([view.transport_line(wide, 0.5, NOW, width)])
         assert row.count("31,753") == row.count("31,")
 
 
 def test_mail_that_found_no_transport_is_no_transport() -> None:
     """It has a row, which says what it is, but no figures of a transport, and is not counted."""
     nobody = a_way(None, DeliveryCounts(0, 0, 1), DeliveryCounts(0, 0, 3))._replace(
-        name=NOBODY, settled=True
+        name=NO_TRANSPORT, settled=True
     )
-    row = words([view.row(nobody, 0.5, NOW, 120)])
-    assert row.strip() == "none           mail that found no transport: 1 in 10m, 3 in 1h"
+    row = words([view.transport_line(nobody, 0.5, NOW, 120)])
+    assert row.strip() == "none           mail without a transport: 1 in 10m, 3 in 1h"
     curl = a_way(*[DeliveryCounts(2, 2, 0)] * 3)
-    said = words([view.said(Sending(transports=(curl, nobody)), 0.5)])
+    said = words([view.summary_line(MailHealth(transports=(curl, nobody)), 0.5)])
     assert said.strip() == "1 transport, none failing"
 
 
 def test_suspended_wins_over_failing_and_the_figures_stay() -> None:
     """In the table, on the overview and in the detail; so it is seen whether it still sends."""
-    stopped = {"curl": Stopped("curl", NOW, "ana", "the relay moves")}
-    routes = Routes(("curl",), "", {}, stopped, "", "")
-    (curl,) = settled(Sending((a_way(*[DeliveryCounts(20, 1, 19)] * 3),)), routes).transports
+    stopped = {"curl": TransportSuspension("curl", NOW, "ana", "the relay moves")}
+    routes = MailRoutes(("curl",), "", {}, stopped, "", "")
+    (curl,) = mark_explained(
+        MailHealth((a_way(*[DeliveryCounts(20, 1, 19)] * 3),)), routes
+    ).transports
 
-    table = words([view.row(curl, 0.5, NOW, 80, routes)]).split()
+    table = words([view.transport_line(curl, 0.5, NOW, 80, routes)]).split()
     assert table[:6] == ["curl", "-", "suspended", "20", "1", "19"]
-    panel = side_panes.transports(Sending((curl,)), 0.5, NOW, 60, 4)
+    panel = side_panes.transport_lines(MailHealth((curl,)), 0.5, NOW, 60, 4)
     assert "curl          suspended     20     19" in words(panel)
-    first = words(view.detail(curl, 0.5, NOW, 100, routes)).splitlines()[0]
+    first = words(view.detail_lines(curl, 0.5, NOW, 100, routes)).splitlines()[0]
     assert "curl: suspended, 95% failed in 10m" in first
-    assert "none failing" in words([view.said(Sending((curl,)), 0.5)])
+    assert "none failing" in words([view.summary_line(MailHealth((curl,)), 0.5)])
 
 
 # ---- suspend and resume
@@ -360,42 +362,44 @@ async def test_it_is_suspended_with_a_reason_and_resumed(mail: Mail) -> None:
     transport that only metrics know cannot be suspended.
     """
     async with mail.screen("S", on="postfix") as desk:
-        await desk.sees("Mail goes by curl meanwhile", "3 tasks that send mail are pending")
+        await desk.sees("Mail uses curl, the next", "3 tasks that send mail are pending")
         await desk.sees("spooldeck mail suspend postfix", "y to suspend postfix")
         await desk.press("tab", *"relay", "space", *"moves", "enter")
         await desk.sees("mail suspend postfix 'relay moves'")
         await desk.opens(TransportsScreen, "y")
         assert mail.room.noted == ["suspended postfix: relay moves"]
-        await desk.sees("postfix is suspended: mail goes by curl", "S resume")
+        await desk.sees("postfix is suspended: mail uses curl", "S resume")
         assert "postfix        -      suspended" in desk.rows
         await desk.sees("suspended by ana since 09:40:00Z (just now): relay moves")
 
         await desk.opens(SuspendScreen, "S")
-        await desk.sees("Mail goes by it again", "by ana since", "y to resume postfix")
+        await desk.sees("Mail uses it again", "by ana since", "y to resume postfix")
         await desk.press("y")
-        await desk.sees("postfix is resumed: mail goes by postfix", "S suspend")
+        await desk.sees("postfix is resumed: mail uses postfix", "S suspend")
         assert await asyncio.to_thread(mail.room.suspensions.read) == {}
 
         mail.count({"carrier-pigeon": (1, 0, 0)})
         await desk.until(lambda: "carrier-pigeon" in desk.rows)
-        desk.picker.put_on("carrier-pigeon")
-        await desk.until(lambda: "not one of ours" in desk.page)
+        desk.picker.select_key("carrier-pigeon")
+        await desk.until(lambda: "not configured" in desk.page)
         await desk.press("S")
-        await desk.sees("carrier-pigeon: not one of ours")
+        await desk.sees("carrier-pigeon: not configured")
 
 
 async def test_without_another_mail_waits(mail: Mail) -> None:
     """Where none takes over, the plan says what becomes of mail, and the overview that it waits."""
     mail.room.here = ("postfix",)
     async with mail.screen("S", on="postfix") as desk:
-        await desk.sees("There is no other that can be used, so mail waits", "y to suspend")
+        await desk.sees("No other usable transport, so mail waits", "y to suspend")
         await desk.press("y")
         await desk.sees("postfix is suspended: mail waits")
         clock_of(desk).now += 7200
         desk.console.goto(Target(keys.OVERVIEW))
         await desk.opens(OverviewScreen)
         said = "postfix suspended by ana for 2h00m, mail waits"
-        await desk.until(lambda: said in [alert.words for alert in desk.console.here.alerts])
+        await desk.until(
+            lambda: said in [alert.text for alert in desk.console.current_session.alerts]
+        )
 
 
 async def test_of_two_that_suspend_it_the_first_wins(
@@ -412,12 +416,12 @@ async def test_of_two_that_suspend_it_the_first_wins(
     async with mail.screen("S", on="postfix") as desk:
         await desk.sees("y to suspend postfix")
         await desk.press("y")
-        await desk.sees("not done: postfix was suspended meanwhile")
+        await desk.sees("not done: another operator suspended postfix first")
         left = await asyncio.to_thread(mail.room.suspensions.read)
         assert left["postfix"].why == "mine"
 
 
-PROGRAM = "mail_send tasks run the configured program, which picks its transport itself"
+PROGRAM = "mail_send tasks run the configured program, which selects its own transport"
 
 
 @pytest.mark.parametrize(
@@ -433,14 +437,18 @@ def test_the_plan_promises_only_what_spooldeck_decides(
     """Of tasks that a configured program sends, it says that they are that program's; one task is
     counted in the singular.
     """
-    before = Routes(("postfix",), "postfix")
-    after = Routes(("postfix",), stopped={"postfix": Stopped("postfix", NOW, "ana")})
-    lines = suspend_view.plan("postfix", before, after, delivers, 1, NOW, 100)
+    before = MailRoutes(("postfix",), "postfix")
+    after = MailRoutes(
+        ("postfix",), stopped={"postfix": TransportSuspension("postfix", NOW, "ana")}
+    )
+    lines = suspend_view.plan_lines("postfix", before, after, delivers, 1, NOW, 100)
     plan = " ".join(words(lines).split())
     assert said in plan
     assert unsaid not in plan
     assert "1 task that sends mail is pending now" in plan
-    assert suspend_view.result("postfix", after, delivers) == f"postfix is suspended: {waits}"
+    assert (
+        suspend_view.describe_result("postfix", after, delivers) == f"postfix is suspended: {waits}"
+    )
 
 
 # ---- test mails
@@ -456,15 +464,15 @@ async def test_a_test_mail_shows_what_its_command_says(mail: Mail) -> None:
     await asyncio.to_thread(mail.room.suspensions.suspend, "postfix", NOW, "ben", "")
     async with mail.screen("M", on="postfix") as desk:
         await desk.sees(
-            "One mail to admin@example.com: by postfix, and by no other.",
-            "postfix is suspended: this mail goes by it all the same",
+            "Test mail via postfix only. Recipient: admin@example.com.",
+            "postfix is suspended: this mail uses it anyway",
             "mail test --transport postfix admin@example.com",
         )
         await desk.press("y")
         await desk.sees("asking --transport postfix admin@example.com")
-        await desk.sees("postfix has taken it; whether it arrives is for its reader")
+        await desk.sees("accepted by postfix; delivery not confirmed")
         await desk.press("y")
-        await desk.sees("this one was sent: Esc, then M makes another")
+        await desk.sees("already sent: Esc, then M for another")
 
 
 async def test_another_address_is_named(mail: Mail) -> None:
@@ -474,10 +482,10 @@ async def test_another_address_is_named(mail: Mail) -> None:
     mail.room.recipient = ""
     async with mail.screen("M", on="postfix", says=FAILS) as desk:
         await desk.opens(AskScreen, *"eva", "enter")
-        await desk.opens(TrialScreen, "@", *"x.example", "enter")
-        await desk.sees("One mail to eva@x.example")
+        await desk.opens(SendTestMailScreen, "@", *"x.example", "enter")
+        await desk.sees("Recipient: eva@x.example")
         await desk.press("y")
-        said = "not sent by postfix: its command ended with 1"
+        said = "not sent by postfix: the command ended with exit code 1"
         await desk.sees(said, "\ufffd[31mconnect_refused")
         await desk.press("escape")
         await desk.sees("test mail: not sent by postfix")
@@ -486,14 +494,14 @@ async def test_another_address_is_named(mail: Mail) -> None:
 async def test_the_console_does_not_wait_for_a_test_mail(mail: Mail) -> None:
     """While it runs the screen can be left, and M shows how it goes; no second one is begun."""
     async with mail.screen("M", on="postfix", says=HANGS) as desk:
-        await desk.opens(TrialScreen)
+        await desk.opens(SendTestMailScreen)
         await desk.press("y")
-        await desk.sees("connecting", "it is being sent")
+        await desk.sees("connecting", "sending ...")
         await desk.opens(TransportsScreen, "escape")
-        await desk.opens(TrialScreen, "j", "M")
+        await desk.opens(SendTestMailScreen, "j", "M")
         await desk.sees("connecting", "test mail by postfix")
         await desk.press("y")
-        await desk.sees("a test mail is being sent: wait")
+        await desk.sees("a test mail is running: wait")
 
 
 @pytest.mark.parametrize("here", [("postfix", "curl"), ("curl",)])
@@ -501,17 +509,17 @@ async def test_a_transport_that_is_not_used_can_be_tried(mail: Mail, here: tuple
     """The configuration forces curl: postfix is only not chosen, or it is not installed either."""
     mail.room.forced, mail.room.here = "curl", here
     async with mail.screen("M", on="postfix") as desk:
-        await desk.opens(TrialScreen)
-        await desk.sees("postfix is not used, curl is forced", "goes by it all the same")
-        absent = "It will hardly go: no postfix is installed" in desk.page
+        await desk.opens(SendTestMailScreen)
+        await desk.sees("postfix is disabled, curl is forced", "uses it anyway")
+        absent = "Likely to fail: no postfix is installed" in desk.page
         assert absent is ("postfix" not in here)
 
 
 def test_only_one_address_is_taken() -> None:
     """Neither an option nor two addresses become words of a command."""
     wrong = ["", "  ", "-oX/tmp/x@example.com", "a b@example.com", "admin", "a@example.com\x1b"]
-    assert all(map(wrong_address, wrong))
-    assert not any(map(wrong_address, ["admin@example.com", "root@mx1"]))
+    assert all(map(address_error, wrong))
+    assert not any(map(address_error, ["admin@example.com", "root@mx1"]))
 
 
 # ---- the plain twin
@@ -566,4 +574,4 @@ def test_the_plain_twin_says_by_which_transport_mail_goes(tmp_path: Path, spoold
         suspended.write_text(f'{{"postfix": {{"since": {since}, "who": "ben", "why": ""}}}}')
         plain = spooldeck("transports", str(mail.root))
         assert plain.returncode == 1
-        assert plain.stdout.startswith(" by what mail goes is not known:")
+        assert plain.stdout.startswith(" transport unknown:")

@@ -20,11 +20,11 @@ from tests.engine.test_alerts import eleven_dead, write_task
 from tests.tui.queues import Run
 from tests.tui.spools import MAIL, a_console, make_spool, until
 from tui.app import Console
-from tui.cli.setup.places import place_of
+from tui.cli.setup.places import make_place
 from tui.cli.setup.setup import Setup
 from tui.format import keys
 from tui.overview.screen import OverviewScreen
-from tui.terminal.plain_text import text_of
+from tui.terminal.plain_text import screen_text
 
 RED = "\x1b[31mred"
 NAMES = ("TRANSPORT", "postfix", "sendmail", "curl")
@@ -57,10 +57,10 @@ def test_overview_of_a_queue(root: Path, spooldeck: Run) -> None:
     (place,) = json.loads(spooldeck("overview", str(root), "--json").stdout)["places"]
 
     assert (well.returncode, well.stderr) == (0, "")
-    assert "nothing needs attention" in well.stdout
+    assert "no alerts" in well.stdout
     assert row_of(well.stdout, "mail.out")[:9] == [*"30000", "13m", *"???"]
     assert row_of(well.stdout, "TAL")[:6] == ["3", "1", "1", "1", "0", "0"]
-    assert "reading: " in well.stdout
+    assert "backlog: " in well.stdout
     assert ill.returncode == 1
     assert "! WARN  mail.out: 11 tasks in the dead-letter queue (over 10)" in ill.stdout
     assert row_of(ill.stdout, "mail.out")[3] == "11"
@@ -112,7 +112,9 @@ def test_the_locks(root: Path, spooldeck: Run) -> None:
     """Who has it, the evidence, what waits behind it; 1 where it needs somebody."""
     free = spooldeck("locks", str(root))
     ago = later(-2820)
-    lock = queue_lock.acquire(str(root / "run" / "queue.lock"), 1200, ago["clock"], ago["uptime"])
+    lock = queue_lock.acquire_lock(
+        str(root / "run" / "queue.lock"), 1200, ago["clock"], ago["uptime"]
+    )
     stuck = spooldeck("locks", str(root))
     (told,) = json.loads(spooldeck("locks", str(root), "--json").stdout)["locks"]
     lock.release()
@@ -121,12 +123,12 @@ def test_the_locks(root: Path, spooldeck: Run) -> None:
     assert stuck.returncode == 1
     pid = str(os.getpid())
     assert row_of(stuck.stdout, "mail.out")[1:6] == ["PID", pid, "STUCK", "3", "13m"]
-    assert "waiting behind it: 3 due tasks, the oldest is 13m old" in stuck.stdout
+    assert "backlog: 3 due tasks, oldest 13m" in stuck.stdout
     assert "by kind: report 3" in stuck.stdout
     assert f"held by PID {pid}" in stuck.stdout
     assert (told["verdict"], told["pid"], told["due_by_kind"]) == ("stuck", int(pid), {"report": 3})
     assert "STUCK (doubtful): " in stuck.stdout
-    assert "nobody is signalled: PID" in " ".join(stuck.stdout.split())
+    assert "no process is signalled: PID" in " ".join(stuck.stdout.split())
     (process,) = told["processes"]
     assert (process["pid"], process["seconds"] > 0) == (int(pid), True)
     assert "run/queue.lock" in " ".join(process["files_below"])
@@ -151,18 +153,20 @@ def test_foreign_text_and_another_locale_are_harmless(root: Path, spooldeck: Run
 
 def console_on(root: Path) -> Console:
     """The console on the place that the command line would open, with its clock and signs."""
-    settings = queue_config.load(None, {}, ())
-    place = place_of(Setup(settings, queue_config.queue_for(settings, str(root), {})), str(root))
+    settings = queue_config.load_config(None, {}, ())
+    place = make_place(
+        Setup(settings, queue_config.queue_settings_for(settings, str(root), {})), str(root)
+    )
     return a_console(place, clock=time.time, first=keys.OVERVIEW, glyphs={})
 
 
 async def lines_of(console: Console, pilot: Pilot[None], key: str, *texts: str) -> list[str]:
     """The lines of the board behind a digit, once it shows these."""
     await until(pilot, lambda: isinstance(console.screen, OverviewScreen))
-    await until(pilot, lambda: console.lives[0].looked)
+    await until(pilot, lambda: console.sessions[0].has_readings)
     await pilot.press(key)
-    await until(pilot, lambda: all(text in text_of(console.screen) for text in texts))
-    return text_of(console.screen).splitlines()
+    await until(pilot, lambda: all(text in screen_text(console.screen) for text in texts))
+    return screen_text(console.screen).splitlines()
 
 
 async def test_the_overview_on_screen_is_the_overview_printed(root: Path, spooldeck: Run) -> None:
@@ -175,12 +179,12 @@ async def test_the_overview_on_screen_is_the_overview_printed(root: Path, spoold
         def shown() -> list[str]:
             assert isinstance(console.screen, OverviewScreen)
             console.screen.paint()
-            return text_of(console.screen).splitlines()
+            return screen_text(console.screen).splitlines()
 
-        await until(pilot, lambda: any("reading:" in line for line in shown()))
+        await until(pilot, lambda: any("backlog:" in line for line in shown()))
         await until(pilot, lambda: any("13m" in line[:60] for line in shown()))
 
-        for beginning in (" TOTAL", " report", " reading:", " mail.out  age x"):
+        for beginning in (" TOTAL", " report", " backlog:", " mail.out  age x"):
             (line,) = [line for line in printed if line.startswith(beginning)]
             assert line in shown()
         assert row_of("\n".join(shown()), "mail.out")[:9] == row_of(ended.stdout, "mail.out")[:9]

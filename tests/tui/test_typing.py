@@ -47,19 +47,19 @@ from tui.app import Console
 from tui.format import keys
 from tui.queue.filter_line import FilterLine
 from tui.queue.problems_screen import ProblemsScreen
-from tui.screens.base import HASTY, BaseScreen
+from tui.screens.base import TOO_EARLY, BaseScreen
 from tui.screens.quit import QuitScreen
 from tui.terminal import key_queue, paste_detector
 from tui.terminal.paste_detector import (
-    MANY,
-    WITHIN,
+    BURST_KEYS,
+    BURST_SECONDS,
     ConfirmGuard,
     Confirming,
     PasteDetector,
     is_burst,
 )
-from tui.terminal.plain_text import text_of
-from tui.terminal.safe_app import Guarded
+from tui.terminal.plain_text import screen_text
+from tui.terminal.safe_app import SafeApp
 from tui.widgets import task_list
 from tui.widgets.lines import LongText
 from tui.widgets.task_list import TaskList
@@ -80,9 +80,11 @@ def send(pilot: Pilot[None], burst: str) -> None:
 @pytest.fixture(autouse=True)
 def keys_wait_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine is, a key waits for what was begun before it."""
-    monkeypatch.setattr(key_queue, "PATIENCE", PATIENCE)
-    monkeypatch.setattr(key_queue, "LOADING", PATIENCE)
-    monkeypatch.setattr(key_queue, "LEADS", dict.fromkeys(key_queue.LEADS, PATIENCE))
+    monkeypatch.setattr(key_queue, "MAX_WAIT_SECONDS", PATIENCE)
+    monkeypatch.setattr(key_queue, "ROWS_TIMEOUT_SECONDS", PATIENCE)
+    monkeypatch.setattr(
+        key_queue, "AWAITED_WORKERS", dict.fromkeys(key_queue.AWAITED_WORKERS, PATIENCE)
+    )
 
 
 @asynccontextmanager
@@ -92,7 +94,7 @@ async def opened(*, armed: bool = False) -> AsyncIterator[Pilot[None]]:
     console = a_console(place, clock=Clock(), start_armed=armed)
     async with console.run_test(size=(80, 24)) as pilot:
         await loaded(pilot)
-        await until(pilot, lambda: all(map(is_known, console.lives)))
+        await until(pilot, lambda: all(map(is_known, console.sessions)))
         yield pilot
 
 
@@ -108,7 +110,7 @@ def seen(pilot: Pilot[None]) -> tuple[str, ...]:
     lists = [widget.cursor.id for screen in app.screen_stack for widget in screen.query(TaskList)]
     words = [getattr(widget, "value", "") for widget in app.screen.query("Input")]
     faces = [s for s in app.screen_stack if isinstance(s, BaseScreen)]
-    below = text_of(faces[-1]).partition("\n")[2]  # the first line has the traffic of the wire
+    below = screen_text(faces[-1]).partition("\n")[2]  # the first line has the traffic of the wire
     return (*screens, *lists, *words, below, str(app.focused))
 
 
@@ -120,7 +122,7 @@ async def at_rest(pilot: Pilot[None]) -> tuple[str, ...]:
     now = seen(pilot)
     while before != now:
         await pilot.pause()
-        await until(pilot, lambda: is_done(app), lambda: text_of(app.screen))
+        await until(pilot, lambda: is_done(app), lambda: screen_text(app.screen))
         await pilot.pause()
         before, now = now, seen(pilot)
     return now
@@ -223,7 +225,7 @@ async def from_overview(root: Path, burst: str, slow: bool) -> tuple[str, ...]:
     """The screen after these keys."""
     console = a_console(disk_place(root), clock=Clock(), first=keys.OVERVIEW)
     async with console.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: all(map(is_known, console.lives)))
+        await until(pilot, lambda: all(map(is_known, console.sessions)))
         for character in burst:
             send(pilot, character)
             if slow:
@@ -233,7 +235,7 @@ async def from_overview(root: Path, burst: str, slow: bool) -> tuple[str, ...]:
 
 PTY = {
     "/gmail\r": ("filter: gmail", "0 of 40"),
-    "4oajj": ("[4 dlq 12]", "scope if you act now: row 20261119T094408Z"),
+    "4oajj": ("[4 dlq 12]", "acts on: row 20261119T094408Z"),
     "/\x1b[200~Xq4\x1b[201~5\r": ("filter: Xq45",),
 }
 """The keys, and the text on screen then."""
@@ -265,9 +267,9 @@ def bursts(pressed: str, seconds: float) -> list[bool]:
     guard, burst = PasteDetector(), [Key(key, key) for key in pressed]
     for number, key in enumerate(burst):
         if seconds:
-            guard.heard([key], 10.0 + number * seconds)
+            guard.record_keys([key], 10.0 + number * seconds)
     if not seconds:
-        guard.heard(burst, 10.0)
+        guard.record_keys(burst, 10.0)
     return [is_burst(key) for key in burst]
 
 
@@ -275,10 +277,10 @@ def test_what_arrives_faster_than_a_hand_types_is_a_burst() -> None:
     """As many keys as no hand types in a moment are marked, also when they come in several reads;
     four digits are a burst by themselves, as they would be a plan's count.
     """
-    assert bursts("y" * MANY, 0.0) == [True] * MANY
-    assert bursts("y" * (MANY - 1), 0.0) == [False] * (MANY - 1)
-    assert bursts("y" * MANY, WITHIN / MANY)[-1]
-    assert not any(bursts("y" * MANY, WITHIN * 2))
+    assert bursts("y" * BURST_KEYS, 0.0) == [True] * BURST_KEYS
+    assert bursts("y" * (BURST_KEYS - 1), 0.0) == [False] * (BURST_KEYS - 1)
+    assert bursts("y" * BURST_KEYS, BURST_SECONDS / BURST_KEYS)[-1]
+    assert not any(bursts("y" * BURST_KEYS, BURST_SECONDS * 2))
     assert bursts("3000", 0.0) == [True] * 4
     assert bursts("300", 0.0) == [False] * 3
 
@@ -287,15 +289,15 @@ def test_a_key_confirms_what_was_on_screen_for_long_enough() -> None:
     """A key counts from 300 ms after the first paint, the last change, or the next paint."""
     guard = ConfirmGuard()
     early = [guard.is_early(10.0)]
-    guard.painted(10.0)
-    guard.painted(20.0)  # its clock was painted again
+    guard.plan_painted(10.0)
+    guard.plan_painted(20.0)  # its clock was painted again
     early += [guard.is_early(9.0), guard.is_early(10.25), guard.is_early(10.5)]
-    guard.changed(30.0)
+    guard.plan_changed(30.0)
     early += [guard.is_early(30.25), guard.is_early(30.5)]
-    guard.hidden()
-    guard.changed(40.0)
+    guard.plan_hidden()
+    guard.plan_changed(40.0)
     early += [guard.is_early(50.0)]
-    guard.painted(60.0)
+    guard.plan_painted(60.0)
     early += [guard.is_early(60.25), guard.is_early(60.5)]
 
     assert early == [True, True, True, False, True, False, True, True, False]
@@ -328,7 +330,7 @@ async def test_a_question_before_leaving_is_seen_first(monkeypatch: pytest.Monke
             before.setattr(paste_detector, "CONFIRM_SECONDS", 2 * READING)
             await desk.press("k")
         assert answers == []
-        await desk.sees(HASTY)
+        await desk.sees(TOO_EARLY)
 
         await desk.press("k")
         assert answers == ["keep"]
@@ -343,16 +345,16 @@ def test_a_paste_on_a_terminal_applies_no_plan(tmp_path: Path, pasted: str) -> N
     make_spool(tmp_path, some_tasks())
     trash = tmp_path / "queue/.spooldeck/trash"
     with terminal_with("--open", "queue", str(tmp_path)) as terminal:
-        terminal.shows("scope if you act now: row")
+        terminal.shows("acts on: row")
         terminal.send("!")
         terminal.shows("ARMED")
         terminal.reads()
         terminal.send(pasted)
-        terminal.shows("plan, nothing is written yet", HASTY)
+        terminal.shows("plan, nothing written yet", TOO_EARLY)
         terminal.shows("y to purge this task")
         terminal.reads()
         terminal.send("!yyyyy")
-        terminal.shows(HASTY)
+        terminal.shows(TOO_EARLY)
         assert not trash.exists() or not list(trash.iterdir())
         terminal.shows("y to purge this task")
         terminal.send("y")
@@ -366,15 +368,15 @@ async def test_a_key_for_a_task_that_just_changed_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A key is not for a task that changed under the cursor a moment before it was pressed."""
-    monkeypatch.setattr(task_list, "LAG", 60.0)
+    monkeypatch.setattr(task_list, "SEEN_SECONDS", 60.0)
     memory = a_memory(some_tasks())
     async with a_desk(a_place(memory)) as desk:
         screen = queue_of(desk.console)
         task = screen.list.task_here
         assert task is not None and task.state is State.PENDING
-        with memory.changed:
+        with memory.condition:
             memory.put(("", task.id), replace(task, description="another"))
-        await desk.until(lambda: screen.list.altered)
+        await desk.until(lambda: screen.list.is_altered)
         await desk.press("X")
 
         assert desk.console.screen is screen
@@ -413,7 +415,7 @@ class Question(ModalScreen[None]):
         yield LongText()
 
 
-class Noting(Guarded):
+class Noting(SafeApp):
     """An app that writes down what was done."""
 
     BINDINGS = [

@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 
 from engine import verbs
-from engine.config.queue_config import load, queue_for
+from engine.config.queue_config import load_config, queue_settings_for
 from engine.index.schema import Query
 from engine.live.inspector import Inspector
 from engine.locks import lock_file, queue_lock
-from engine.locks.token_buckets import Buckets
+from engine.locks.token_buckets import TokenBuckets
 from engine.model import LockEvidence, State, Task
 from engine.monitor import lock_diagnosis
-from engine.monitor.alerts import AlertInputs, AlertKind, alerts
+from engine.monitor.alerts import AlertInputs, AlertKind, find_alerts
 from engine.monitor.lock_diagnosis import TaskLogSummary
-from engine.policy import DAY, Rate
+from engine.policy import DAY_SECONDS, Rate
 from engine.stores import kannader
 from engine.stores.detect import open_store
 from engine.stores.kannader import KannaderStore
@@ -38,7 +38,7 @@ from tests.tui.spools import (
     until,
 )
 from tui.cli.setup.place_formats import setup_for
-from tui.cli.setup.places import places_of
+from tui.cli.setup.places import open_places
 from tui.cli.setup.setup import Setup
 from tui.locks.examination import LockExaminer
 from tui.session.place import Place
@@ -47,7 +47,7 @@ from tui.task.why_waiting import reasons, why_waiting
 HOLDER = """
 import sys
 from engine.locks import queue_lock as locks
-lock = locks.acquire(sys.argv[1], 1200.0)
+lock = locks.acquire_lock(sys.argv[1], 1200.0)
 print("held", flush=True)
 sys.stdin.readline()
 lock.release()
@@ -77,7 +77,7 @@ async def asking(place: Place) -> AsyncIterator[Ask]:
     """Answers why a task waits, in whichever state it is by now."""
 
     async def why(task: Task, now: float = NOW, lock: LockEvidence | None = None) -> str:
-        await inspector.refresh()
+        await inspector.scan_now()
         seen = await inspector.task(task.id)
         assert seen is not None
         return await why_waiting(inspector, place, lock, seen, now)
@@ -103,7 +103,9 @@ def hold(root: Path) -> Iterator[Callable[[], Child]]:
 async def lock_of(root: Path, later: float = 0.0) -> LockEvidence:
     """The evidence of the spool's lock so many seconds from now."""
     path, clock = str(root / "run" / "queue.lock"), lambda: time.time() + later
-    return await off(queue_lock.examine, path, 1200.0, clock, lambda: lock_file.uptime() + later)
+    return await off(
+        queue_lock.examine_lock, path, 1200.0, clock, lambda: lock_file.boot_seconds() + later
+    )
 
 
 def put(root: Path, number: int, state: State = State.PENDING, **fields: object) -> Task:
@@ -123,7 +125,7 @@ def move(root: Path, task: Task, state: State) -> None:
 def swapped(root: Path, task: Task, change: Callable[[Task, float], Task | None]) -> None:
     """An operator does something to a task, as the store has it."""
     with closing(open_store(str(root), lambda: NOW)) as store:
-        seen = next(t for t in store.look() if isinstance(t, Task) and t.id == task.id)
+        seen = next(t for t in store.scan() if isinstance(t, Task) and t.id == task.id)
         store.swap(seen, change(seen, NOW))
 
 
@@ -134,7 +136,7 @@ def as_file(path: Path, text: str) -> str:
 
 
 SENDMAIL = "mail: {method: sendmail, programs: {sendmail: /bin/true}}\n"
-UNSEEN = "due, but not seen by any worker"
+UNSEEN = "due, no worker running"
 RAN = "last run 20 s ago"
 
 
@@ -144,21 +146,21 @@ async def test_a_due_task_waits_for_a_worker(root: Path) -> None:
     """
     task, younger = put(root, 1, due=NOW - 2820), put(root, 2)
     async with asking(disk_place(root)) as why:
-        free, said = await lock_of(root), "due for 47 min, but not seen by any worker"
-        assert await why(task, lock=free) == f"{said}: the lock is free, {RAN}"
+        free, said = await lock_of(root), "due for 47 min, no worker running"
+        assert await why(task, lock=free) == f"{said}: lock is free, {RAN}"
         assert await why(younger, lock=free) == "1 older task first"
         assert await why(younger, NOW + 2820, lock=free) == (
-            f"1 older task first; {UNSEEN}: the lock is free, last run 47 min ago"
+            f"1 older task first; {UNSEEN}: lock is free, last run 47 min ago"
         )
         (root / "metrics" / "queue.prom").unlink()
-        assert await why(task, lock=free) == f"{said}: the lock is free"
+        assert await why(task, lock=free) == f"{said}: lock is free"
 
 
 async def test_backoff_is_said_with_the_next_reason(root: Path) -> None:
     """A task that waits to be tried again, of a kind without a handler, has both reasons."""
     task = put(root, 1, due=NOW + 240)
     none = f"no handler configured for {task.kind}"
-    async with asking(disk_place(root)._replace(handled=lambda kind: False)) as why:
+    async with asking(disk_place(root)._replace(has_handler=lambda kind: False)) as why:
         assert await why(task) == f"backoff until 09:46:08Z (in 4 min); {none}"
         assert await why(task, NOW + 240) == none
         put_file(root, a_task(4, due=NOW + 7980))
@@ -177,10 +179,12 @@ async def test_the_configuration_says_what_a_kind_waits_for(root: Path) -> None:
         ("mail_send", "handlers: {mail_send: {command: [/bin/true]}}\n", f"{UNSEEN}, {RAN}"),
     ):
         task = put(root, 1, kind=kind)
-        config = await off(load, as_file(root / "spooldeck.yaml", text), {})
-        setup = Setup(config, await off(queue_for, config, str(root), {}))
-        shut = await off(lambda: setup.mailing().shut)  # noqa: B023
-        async with asking(disk_place(root)._replace(handled=setup.handled, shut=shut)) as why:
+        config = await off(load_config, as_file(root / "spooldeck.yaml", text), {})
+        setup = Setup(config, await off(queue_settings_for, config, str(root), {}))
+        shut = await off(lambda: setup.mail_handler().why_closed)  # noqa: B023
+        async with asking(
+            disk_place(root)._replace(has_handler=setup.handles_kind, claim_obstacle=shut)
+        ) as why:
             said = await why(task)
         assert said == wanted or (wanted.endswith(":") and said.startswith(wanted))
 
@@ -190,7 +194,7 @@ async def test_an_empty_bucket_keeps_its_kind(root: Path) -> None:
     mail, other = put(root, 1, kind="mail_send"), put(root, 2, kind="report")
     now = [NOW]
     tokens = root / "metrics" / "tokens"
-    buckets = Buckets(str(tokens), {"mail_send": Rate(60, 1)}, lambda: now[0], str(root))
+    buckets = TokenBuckets(str(tokens), {"mail_send": Rate(60, 1)}, lambda: now[0], str(root))
     assert await off(buckets.spend, "mail_send")
     async with asking(disk_place(root)._replace(token_at=buckets.token_at)) as why:
         assert await why(mail) == "no token until 09:43:08Z (in 1 min)"
@@ -201,7 +205,7 @@ async def test_an_empty_bucket_keeps_its_kind(root: Path) -> None:
 
         tokens.unlink()
         tokens.mkdir()
-        assert "whether there is a token is not known" in await why(mail)
+        assert "rate limit unknown" in await why(mail)
 
 
 async def test_the_holder_of_the_lock_is_named(root: Path, hold: Callable[[], Child]) -> None:
@@ -212,23 +216,23 @@ async def test_the_holder_of_the_lock_is_named(root: Path, hold: Callable[[], Ch
     released = await off(hold)
     async with asking(disk_place(root)) as why:
         said = await why(task, lock=await lock_of(root))
-        sign = r"who gave a sign of life [0-9]+ s ago"
-        assert re.fullmatch(f"next in line; the lock is held by PID {released.pid}, {sign}", said)
+        sign = r"last heartbeat [0-9]+ s ago"
+        assert re.fullmatch(f"next in line; lock held by PID {released.pid}, {sign}", said)
         assert released.communicate("\n")[0] == "released\n"
-        assert await why(task, lock=await lock_of(root)) == f"{UNSEEN}: the lock is free, {RAN}"
+        assert await why(task, lock=await lock_of(root)) == f"{UNSEEN}: lock is free, {RAN}"
 
         holder = await off(hold)
         said = await why(task, lock=await lock_of(root, later=2820))
-        assert said == f"the lock is stuck: PID {holder.pid} gave no sign of life for 47 min"
+        assert said == f"lock is stuck: no heartbeat from PID {holder.pid} for 47 min"
         holder.kill()
         holder.communicate()
         said = await why(task, lock=await lock_of(root))
-        assert said == f"the lock is stale: PID {holder.pid} is gone; the next worker takes it over"
+        assert said == f"lock is stale: PID {holder.pid} is gone; the next worker takes it over"
 
         (root / "run" / "queue.lock").unlink()
         (root / "run" / "queue.lock").mkdir()
         said = await why(task, lock=await lock_of(root))
-        assert said.startswith("the lock cannot be judged: ")
+        assert said.startswith("lock state unknown: ")
         assert "expected a regular file" in said
 
 
@@ -241,16 +245,16 @@ async def test_older_tasks_are_counted(root: Path, hold: Callable[[], Child]) ->
     holder = await off(hold)
     async with asking(disk_place(root)) as why:
         said = await why(task, lock=await lock_of(root))
-        assert said.startswith(f"700 older tasks first; the lock is held by PID {holder.pid}, who")
+        assert said.startswith(f"700 older tasks first; lock held by PID {holder.pid}, last")
 
         for gone in older[1:]:
             move(root, gone, State.DEAD)
         said = await why(task, lock=await lock_of(root))
-        assert said.startswith("1 older task first; the lock")
+        assert said.startswith("1 older task first; lock")
         move(root, older[0], State.DEAD)
-        assert (await why(task, lock=await lock_of(root))).startswith("next in line; the lock")
+        assert (await why(task, lock=await lock_of(root))).startswith("next in line; lock")
         said = await why(task, NOW + 60, await lock_of(root))
-        assert said.startswith("1 older task first; the")
+        assert said.startswith("1 older task first; lock")
 
 
 @pytest.fixture
@@ -258,18 +262,18 @@ def mails(tmp_path: Path) -> Path:
     """A Kannader spool with two mails that came due two days ago; no worker was ever there."""
     spool = tmp_path / "spool"
     kannader.make_spool(str(spool))
-    with closing(KannaderStore(str(spool), lambda: NOW - 2 * DAY)) as store:
+    with closing(KannaderStore(str(spool), lambda: NOW - 2 * DAY_SECONDS)) as store:
         for name in ("ann", "bob"):
             store.enqueue("me@here.example", [f"{name}@one.example"], [b"Hi\r\n"])
     for path in spool.rglob("*"):
-        os.utime(path, (NOW - 2 * DAY,) * 2, follow_symlinks=False)
+        os.utime(path, (NOW - 2 * DAY_SECONDS,) * 2, follow_symlinks=False)
     return spool
 
 
 def place_of(spool: Path, settings: str) -> Place:
     """A place as the console gets it with these settings."""
-    config = load(as_file(spool.with_suffix(".yaml"), settings), {})
-    (place,) = places_of(setup_for(config, "", {}), [str(spool)])
+    config = load_config(as_file(spool.with_suffix(".yaml"), settings), {})
+    (place,) = open_places(setup_for(config, "", {}), [str(spool)])
     return place
 
 
@@ -280,52 +284,52 @@ async def test_mail_without_a_worker_says_what_is_missing(mails: Path) -> None:
     """
     place = await off(place_of, mails, "")
     async with asking(place) as why, following(place) as inspector:
-        await inspector.refresh()
+        await inspector.scan_now()
         window = await inspector.window(Query(State.PENDING), 0, 10)
         assert await why(window.tasks[0]) == (
-            "our worker does nothing: no server to send to is configured: stores.kannader.host is "
-            "not set; its own program may, where that is at work"
+            "spooldeck's worker does nothing: no server to send to is configured: "
+            "stores.kannader.host is not set; the format's own program may"
         )
     place = await off(place_of, mails, "stores: {kannader: {host: relay.example.org}}\n")
     async with following(place) as inspector:
-        await inspector.refresh()
-        waiting = await inspector.standing(NOW)
+        await inspector.scan_now()
+        waiting = await inspector.summarize_backlog(NOW)
         sight = AlertInputs(place.name, due=waiting.due, oldest_due=waiting.oldest_due)
-        found = alerts(sight, NOW, place.alerts)
-        assert [alert.what for alert in found] == [AlertKind.IDLE]
+        found = find_alerts(sight, NOW, place.alerts)
+        assert [alert.kind for alert in found] == [AlertKind.IDLE]
         assert len(window.tasks) == 2
         for task in window.tasks:
             said = await reasons(inspector, place, None, task, NOW, found)
-            assert list(said) == ["due for 2 d, but not seen by any worker"]
+            assert list(said) == ["due for 2 d, no worker running"]
 
 
 async def test_a_task_in_work_has_a_worker_or_is_an_orphan(
     root: Path, hold: Callable[[], Child]
 ) -> None:
-    """While its worker lives, it is being worked on; once that is gone, it is an orphan."""
+    """While its worker lives, it is being processed; once that is gone, it is an orphan."""
     task = put(root, 1)
     holder = await off(hold)
     move(root, task, State.ACTIVE)
     now = time.time()
     async with asking(disk_place(root)) as why:
         said = await why(task, now, await lock_of(root))
-        assert re.fullmatch(f"being worked on by PID {holder.pid} for [0-9]+ s", said)
+        assert re.fullmatch(f"being processed by PID {holder.pid} for [0-9]+ s", said)
 
         said = await why(task, now + 2820, await lock_of(root, later=2820))
-        stuck = f"the lock is stuck: PID {holder.pid} gave no sign of life for 47 min"
-        assert said.startswith(f"{stuck}, taken 4")
+        stuck = f"lock is stuck: no heartbeat from PID {holder.pid} for 47 min"
+        assert said.startswith(f"{stuck}, claimed 4")
 
         holder.kill()
         holder.communicate()
         said = await why(task, now + 60, await lock_of(root))
         assert re.fullmatch(
-            f"nobody works on it any more: PID {holder.pid} is gone, taken (59 s|1 min) ago; "
-            "the next worker counts a failed attempt and gives it back",
+            f"orphaned: PID {holder.pid} is gone, claimed (59 s|1 min) ago; "
+            "the next worker counts a failed attempt and requeues it",
             said,
         )
 
         (root / "run" / "queue.lock").unlink()
-        assert "nobody has the lock" in await why(task, now, await lock_of(root))
+        assert "lock is free" in await why(task, now, await lock_of(root))
 
 
 async def test_dead_held_and_purged_tasks_have_their_reason(root: Path) -> None:
@@ -336,8 +340,8 @@ async def test_dead_held_and_purged_tasks_have_their_reason(root: Path) -> None:
     task = put(root, 2, due=NOW + 60)
     async with asking(disk_place(root)) as why:
         assert await why(dead) == (
-            "given up on after 3 attempts, 2 h 13 min ago (max_retries_exceeded); "
-            "it runs again only if retried, then as if new"
+            "given up after 3 attempts, 2 h 13 min ago (max_retries_exceeded); "
+            "stays here until retried (attempts reset)"
         )
         await off(swapped, root, dead, verbs.retry)
         assert await why(dead) == f"{UNSEEN}, {RAN}"
@@ -346,9 +350,7 @@ async def test_dead_held_and_purged_tasks_have_their_reason(root: Path) -> None:
             "held by an operator until released; backoff until 09:43:08Z (in 1 min)"
         )
         await off(swapped, root, task, verbs.purge)
-        assert await why(task) == (
-            "purged by an operator: no worker sees it, and it can still be had back"
-        )
+        assert await why(task) == ("purged by an operator: workers ignore it; it can be restored")
 
 
 async def test_missing_logs_are_named(tmp_path: Path) -> None:
@@ -360,20 +362,19 @@ async def test_missing_logs_are_named(tmp_path: Path) -> None:
     console = a_console(disk_place(tmp_path)._replace(logs=tuple(map(str, logs))))
 
     async def told() -> TaskLogSummary:
-        exam = LockExaminer(console.lives[0])
-        await exam.look()
+        exam = LockExaminer(console.sessions[0])
+        await exam.examine()
         assert await exam.read_logs()
-        (work,) = (await exam.look()).works
-        return work.told
+        (work,) = (await exam.examine()).active_tasks
+        return work.log_summary
 
     async with console.run_test() as pilot:
-        await until(pilot, lambda: console.lives[0].inspector.latest.complete)
+        await until(pilot, lambda: console.sessions[0].inspector.latest.is_complete)
         neither = await told()
         logs[0].parent.mkdir()
         logs[0].write_text("[2026-11-20 09:42:08] [INFO] nothing of it\n")
         one = await told()
-    assert lock_diagnosis.on_record(neither, NOW) == (
-        "? neither queue.log nor mail.log is there: whether a repeat would be a duplicate is not "
-        "known"
+    assert lock_diagnosis.describe_task_log(neither, NOW) == (
+        "? queue.log and mail.log do not exist: unknown whether a repeat would be a duplicate"
     )
-    assert one.unknown == "mail.log is not there"
+    assert one.unknown == "mail.log does not exist"

@@ -9,7 +9,14 @@ import pytest
 
 from tests.tui.ptys import Terminal, console
 from tests.tui.spools import Clock, make_spool, some_tasks
-from tui.terminal.bandwidth import PACES, RESTED, SSH_BUDGET, BandwidthBudget, budget_for, pace
+from tui.terminal.bandwidth import (
+    IDLE_SAMPLES,
+    PERIODS_SECONDS,
+    SSH_BUDGET,
+    BandwidthBudget,
+    budget_for,
+    choose_period,
+)
 
 BUDGET = 1000.0
 """Bytes a second."""
@@ -29,12 +36,12 @@ class Line:
         for _ in range(count):
             self.clock.now += seconds
             self.written += size
-            self.wire.look()
+            self.wire.measure()
 
     def paintings(self, count: int, size: int) -> None:
         """Let seconds go by in which the console paints so much whenever the pace lets it."""
         for _ in range(count):
-            self.seconds(1, 0 if self.wire.still else size)
+            self.seconds(1, 0 if self.wire.skips_repaint else size)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +53,7 @@ class Line:
 )
 def test_the_pace(period: float, share: float, then: float) -> None:
     """Over budget it slows down by a step; it speeds up only where the faster pace has room."""
-    assert pace(period, share * BUDGET, BUDGET) == then
+    assert choose_period(period, share * BUDGET, BUDGET) == then
 
 
 @pytest.mark.parametrize("size", [0, 900, 1100, 1900, 2100, 9000])
@@ -58,7 +65,7 @@ def test_a_pace_is_kept(size: int) -> None:
         line.paintings(1, size)
         periods.add(line.wire.period)
     (period,) = periods
-    assert size / period <= BUDGET or period == PACES[-1]
+    assert size / period <= BUDGET or period == PERIODS_SECONDS[-1]
 
 
 @pytest.mark.parametrize(
@@ -82,42 +89,42 @@ def test_only_ssh_and_an_option_limit_the_bytes(
 def test_over_budget_it_slows_down_and_says_so() -> None:
     """The rate is shown, and the pace unless it is the usual one; under budget that comes back."""
     line = Line()
-    assert line.wire.words() == "0.0kB/s"
-    line.seconds(RESTED + 2, 1400)
-    assert line.wire.words() == "1.4kB/s each 2s"
+    assert line.wire.describe_rate() == "0.0kB/s"
+    line.seconds(IDLE_SAMPLES + 2, 1400)
+    assert line.wire.describe_rate() == "1.4kB/s each 2s"
     still = []
     for _ in range(4):
         line.paintings(1, 1400)
-        still.append(line.wire.still)
+        still.append(line.wire.skips_repaint)
     assert still in ([True, False] * 2, [False, True] * 2)
 
-    line.seconds(3 * RESTED, 9000)
-    assert line.wire.period == PACES[-1]
+    line.seconds(3 * IDLE_SAMPLES, 9000)
+    assert line.wire.period == PERIODS_SECONDS[-1]
     line.operating, repainted = True, []
-    for _ in range(3 * RESTED):
-        repainted.append(not line.wire.still)
+    for _ in range(3 * IDLE_SAMPLES):
+        repainted.append(not line.wire.skips_repaint)
         line.seconds(1, 90)
     assert all(repainted)
     line.operating = False
-    assert line.wire.period == PACES[-1]
+    assert line.wire.period == PERIODS_SECONDS[-1]
 
-    line.seconds(3 * RESTED, 9000)
-    assert line.wire.period == PACES[-1]
-    line.seconds(3 * RESTED, 90)
-    assert line.wire.words() == "0.1kB/s"
+    line.seconds(3 * IDLE_SAMPLES, 9000)
+    assert line.wire.period == PERIODS_SECONDS[-1]
+    line.seconds(3 * IDLE_SAMPLES, 90)
+    assert line.wire.describe_rate() == "0.1kB/s"
 
 
 def test_answers_to_keys_and_time_away_slow_nothing_down() -> None:
     """Neither the answers to keys nor a whole screen after a minute's stop change the pace."""
     line = Line()
     for _ in range(60):
-        line.wire.hand()
+        line.wire.note_key()
         line.seconds(1, 11_000)
-    assert (line.wire.period, line.wire.words()) == (PACES[0], "11kB/s")
+    assert (line.wire.period, line.wire.describe_rate()) == (PERIODS_SECONDS[0], "11kB/s")
     line = Line()
-    line.seconds(RESTED, 0)
-    line.seconds(RESTED, 33_000, seconds=60.0)
-    assert line.wire.period == PACES[0]
+    line.seconds(IDLE_SAMPLES, 0)
+    line.seconds(IDLE_SAMPLES, 33_000, seconds=60.0)
+    assert line.wire.period == PERIODS_SECONDS[0]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +138,7 @@ def test_a_key_is_answered_in_few_bytes(
     """A move of the cursor and a page cost no more of a slow line than what changes on screen."""
     make_spool(tmp_path, some_tasks(200))
     with console("--open", "queue", str(tmp_path), size=size) as terminal:
-        terminal.shows("scope if you act now: row 2026", " 1/200")
+        terminal.shows("acts on: row 2026", " 1/200")
         least = min(answer(terminal, key) for _ in range(6))  # once a second more is painted
     assert least <= most
 
@@ -146,7 +153,7 @@ def answer(terminal: Terminal, key: str) -> int:
 
 def scope_line(terminal: Terminal) -> str:
     """What the console says that an action would be for."""
-    return next((line for line in terminal.screen.lines if line.startswith(" scope")), "")
+    return next((line for line in terminal.screen.lines if line.startswith(" acts on")), "")
 
 
 def test_what_lies_below_costs_nothing(tmp_path: Path) -> None:
@@ -155,7 +162,7 @@ def test_what_lies_below_costs_nothing(tmp_path: Path) -> None:
     with console(str(tmp_path)) as terminal:
         terminal.shows("QUEUE", "PEND")
         terminal.send("2")
-        terminal.shows("scope if you act now: row 2026")
+        terminal.shows("acts on: row 2026")
         least = min(tick(terminal) for _ in range(4))
     assert least <= 200
 

@@ -47,16 +47,16 @@ from tests.tui.spools import (
 )
 from tui.app import Console
 from tui.format import keys
-from tui.format.export import ExportTable, Take
+from tui.format.export import ExportTable, RowSink
 from tui.log.screen import LogScreen
 from tui.operations.controls_screen import ControlsScreen
 from tui.operations.screen import OperationsScreen
 from tui.overview.screen import OverviewScreen
-from tui.screens.base import Target
-from tui.screens.help import TITLES, HelpScreen
+from tui.screens.help import SCREEN_TITLES, HelpScreen
 from tui.screens.palette import PaletteScreen
+from tui.screens.target import Target
 from tui.session.place import Place
-from tui.terminal.plain_text import text_of
+from tui.terminal.plain_text import screen_text
 from tui.transports.screen import TransportsScreen
 from tui.widgets.picker import Picker
 from tui.widgets.task_list import TaskList
@@ -67,8 +67,8 @@ async def shows(pilot: Pilot[None], *texts: str) -> None:
     app = pilot.app
     await until(
         pilot,
-        lambda: all(text in text_of(app.screen) for text in texts),
-        lambda: f"{texts} are not all in\n{text_of(app.screen)}",
+        lambda: all(text in screen_text(app.screen) for text in texts),
+        lambda: f"{texts} are not all in\n{screen_text(app.screen)}",
     )
 
 
@@ -85,8 +85,8 @@ async def say(pilot: Pilot[None], words: str, key: str = ":") -> None:
 
 
 SAYS = (
-    *(("clusters", "SAME NOW?"), ("transp", "> transports"), ("has the locks", "> locks")),
-    *(("go over", "age x"), ("go queue", "scope if you act now: row")),
+    *(("clusters", "STILL?"), ("transp", "> transports"), ("and their holders", "> locks")),
+    *(("go over", "age x"), ("go queue", "acts on: row")),
     *(("theme paper", "theme paper"), ("help", "Keys of the task list")),
 )
 """Words typed one after the other, and the text that is on screen then."""
@@ -100,7 +100,7 @@ async def test_the_command_line_goes_everywhere(tmp_path: Path) -> None:
     async with console.run_test(size=(80, 24)) as pilot:
         await loaded(pilot)
         for words, then in SAYS:
-            assert then not in text_of(console.screen)
+            assert then not in screen_text(console.screen)
             await say(pilot, words)
             await until(pilot, lambda: not isinstance(console.screen, PaletteScreen))
             await shows(pilot, then)
@@ -109,10 +109,10 @@ async def test_the_command_line_goes_everywhere(tmp_path: Path) -> None:
         await say(pilot, "log moving to DLQ")
         await until(pilot, lambda: isinstance(console.screen, LogScreen))
         await shows(pilot, "moving to DLQ")
-        await until(pilot, lambda: "Task completed" not in text_of(console.screen))
+        await until(pilot, lambda: "Task completed" not in screen_text(console.screen))
 
         await say(pilot, "place other")
-        await until(pilot, lambda: console.here.place.name == "/srv/other")
+        await until(pilot, lambda: console.current_session.place.name == "/srv/other")
 
 
 async def test_the_command_line_takes_words_of_a_key() -> None:
@@ -120,12 +120,12 @@ async def test_the_command_line_takes_words_of_a_key() -> None:
     console = a_console(a_place(a_memory(some_tasks())))
     async with console.run_test(size=(80, 24)) as pilot:
         await loaded(pilot)
-        before = console.dressing.name
+        before = console.theme_loader.name
         await say(pilot, "theme nowhere")
-        await shows(pilot, "nothing of that name; Esc closes")
+        await shows(pilot, "no such command; Esc closes")
         await pilot.press("escape")
         await until(pilot, lambda: console.screen is queue_of(console))
-        assert console.dressing.name == before
+        assert console.theme_loader.name == before
 
         await say(pilot, "filt")
         await pilot.press(*"nowhere", "enter")
@@ -144,9 +144,13 @@ TO: dict[str, tuple[str, ...]] = {
     **{keys.OVERVIEW: ("q",), keys.LIST: (), keys.TASK: ("enter",), keys.PROBLEMS: ("6", "enter")},
     **{keys.CLUSTERS: ("c",), keys.LOCKS: ("q", "5"), keys.TRANSPORTS: ("q", "6")},
     **{keys.LOG: ("q", "7"), keys.PLAN: ("4", "R"), keys.LOCK: ("U",), keys.OPERATIONS: ("u",)},
-    **{keys.OPERATION: (BEGIN,), keys.RECORD: ("u", "enter"), keys.DROP: ("u", "D")},
+    **{
+        keys.RUNNING_OPERATION: (BEGIN,),
+        keys.RECORDED_OPERATION: ("u", "enter"),
+        keys.ABANDON: ("u", "D"),
+    },
     **{keys.FAILURES: ("q", "6", "enter"), keys.SUSPEND: ("q", "6", "S")},
-    **{keys.TRIAL: ("q", "6", "M"), keys.CONTROLS: ("C",), keys.CONTROL: ("C", "enter")},
+    **{keys.TEST_MAIL: ("q", "6", "M"), keys.CONTROLS: ("C",), keys.CONTROL: ("C", "enter")},
 }
 """The keys that lead from the list to each screen."""
 
@@ -154,8 +158,10 @@ TO: dict[str, tuple[str, ...]] = {
 def test_each_screen_has_a_title_in_the_help() -> None:
     """The help knows every screen that has a key for it, by a name of its own."""
     with_help = {screen for key in keys.KEYS if key.action == "help" for screen in key.screens}
-    assert set(TITLES) == with_help == {*TO, keys.WORKER}  # the last needs a place with a worker
-    assert len(set(TITLES.values())) == len(TITLES)
+    assert (
+        set(SCREEN_TITLES) == with_help == {*TO, keys.WORKER}
+    )  # the last needs a place with a worker
+    assert len(set(SCREEN_TITLES.values())) == len(SCREEN_TITLES)
 
 
 async def press_on(pilot: Pilot[None], console: Console, key: str) -> None:
@@ -163,14 +169,14 @@ async def press_on(pilot: Pilot[None], console: Console, key: str) -> None:
     before = console.screen
     while console.screen is before:
         for tasks in before.query(TaskList):
-            await until(pilot, partial(lambda each: not (each.unseen or each.altered), tasks))
-        said = getattr(before, "_said", None)
+            await until(pilot, partial(lambda each: not (each.is_unseen or each.is_altered), tasks))
+        said = getattr(before, "_message", None)
         await pilot.press(key)
 
         def answered(said: object = said) -> bool:
-            return console.screen is not before or getattr(before, "_said", None) != said
+            return console.screen is not before or getattr(before, "_message", None) != said
 
-        await until(pilot, answered, lambda: text_of(console.screen))
+        await until(pilot, answered, lambda: screen_text(console.screen))
 
 
 async def lead(pilot: Pilot[None], console: Console, screen: str) -> None:
@@ -180,9 +186,9 @@ async def lead(pilot: Pilot[None], console: Console, screen: str) -> None:
     for key in TO[screen]:
         before = console.screen
         if key == BEGIN:  # nothing is sent, and its outcome awaited, as without a worker
-            live = console.here
-            live.begin(Plan("retry", (), NOW), Intent("retry", live.place.who), ReplayPace())
-            console.goto(Target(keys.OPERATION))
+            live = console.current_session
+            live.start_plan(Plan("retry", (), NOW), Intent("retry", live.place.who), ReplayPace())
+            console.goto(Target(keys.RUNNING_OPERATION))
         elif getattr(before, "KIND", "") == keys.LIST and key.isdigit():
             await pilot.press(key)
             await until(pilot, lambda: is_done(console))
@@ -221,7 +227,7 @@ def flushed(place: Place) -> Place:
 @pytest.mark.parametrize("screen", TO)
 async def test_help_of_each_screen(spool: Path, screen: str) -> None:
     """`?` on each screen lists its keys under its name; a search finds some, or says so."""
-    place = a_journaled_place(spool)._replace(recover=("spooldeck", "queue", "recover"))
+    place = a_journaled_place(spool)._replace(recovery_command=("spooldeck", "queue", "recover"))
     place = flushed(place._replace(mail=Mailroom(spool, Clock()).desk()))
     await asyncio.to_thread(interrupt, place)
     console = a_console(place, first=keys.OVERVIEW)
@@ -229,12 +235,14 @@ async def test_help_of_each_screen(spool: Path, screen: str) -> None:
         await until(pilot, lambda: isinstance(console.screen, OverviewScreen))
         await lead(pilot, console, screen)
         await pilot.press("?")
-        await shows(pilot, f"Keys of {TITLES[screen]} ")
+        await shows(pilot, f"Keys of {SCREEN_TITLES[screen]} ")
         await pilot.press(*"this page")
-        await shows(pilot, *(key.about for key in keys.on(screen) if key.action == "help"))
-        assert text_of(console.screen).count("  ?  ") == 1
+        await shows(
+            pilot, *(key.description for key in keys.keys_on(screen) if key.action == "help")
+        )
+        assert screen_text(console.screen).count("  ?  ") == 1
         await pilot.press(*" z")
-        await shows(pilot, "no key here has these words; Esc closes")
+        await shows(pilot, "no matching keys; Esc closes")
         await pilot.press("escape")
         await until(pilot, lambda: not isinstance(console.screen, HelpScreen))
 
@@ -252,7 +260,7 @@ def copied(terminal: Terminal) -> list[str]:
 def test_copies_reach_the_terminal(spool: Path) -> None:
     """On each screen `y` and a letter send exactly that to the clipboard of a real terminal."""
     first = min(path.stem for path in (spool / "queue/pending").iterdir())
-    root, row_shown = str(spool), "scope if you act now: row"
+    root, row_shown = str(spool), "acts on: row"
     with on_a_terminal(root, size=(100, 30)) as terminal:
 
         def copy(letter: str) -> str:
@@ -289,7 +297,7 @@ def test_copies_reach_the_terminal(spool: Path) -> None:
         assert copy("r").startswith(first)
         words = shlex.split(copy("c"))
         assert words[words.index("queue") :] == ["queue", "list", "--state", "pending"]
-        go("c", "SAME NOW?", "F-")
+        go("c", "STILL?", "F-")
         mark = copy("i")
         assert re.fullmatch(r"F-[0-9A-F]{4}", mark)
         assert json.loads(copy("j"))["mark"] == mark
@@ -319,7 +327,7 @@ def test_the_screen_as_plain_text(spool: Path) -> None:
         shown = terminal.screen.lines[4:9]
         before = len(terminal.said)
         terminal.send("=")
-        terminal.until(lambda: b"-- as plain text; Enter goes back --" in terminal.said)
+        terminal.until(lambda: b"-- plain text; Enter returns --" in terminal.said)
         printed = bytes(terminal.said[before:])
         outside = printed[printed.index(b"\x1b[?1049l") :]
         text = outside.decode().replace("\r", "")
@@ -329,7 +337,7 @@ def test_the_screen_as_plain_text(spool: Path) -> None:
         there = len(terminal.said)
         terminal.send("\r")
         terminal.until(lambda: b"\x1b[?1049h" in terminal.said[there:])
-        terminal.shows("scope if you act now: row", "[1 pending 40]")
+        terminal.shows("acts on: row", "[1 pending 40]")
         terminal.send("\x03\x03")
         assert terminal.end() == 0 and terminal.restored
 
@@ -340,10 +348,10 @@ def test_the_screen_as_plain_text(spool: Path) -> None:
 async def export(pilot: Pilot[None], form: str = "csv") -> Path:
     """Export with the keys, to the usual path in that form; where it is."""
     await pilot.press("e")
-    await shows(pilot, "export to", ".csv", "Enter answers")
+    await shows(pilot, "export to", ".csv", "Enter confirms")
     if form != "csv":
         await pilot.press(*["backspace"] * 3, "x")
-        await shows(pilot, "expected a name that ends in .csv or .jsonl")
+        await shows(pilot, "expected a name ending in .csv or .jsonl")
         await pilot.press("enter", "backspace", *form)
     await pilot.press("enter")
     await shows(pilot, "rows in spooldeck-")
@@ -379,7 +387,9 @@ async def test_the_overview_is_exported(
     monkeypatch.chdir(tmp_path_factory.mktemp("here"))
     console = a_console(disk_place(spool), disk_place(spool, "twin"), first=keys.OVERVIEW)
     async with console.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: all(live.inspector.latest.complete for live in console.lives))
+        await until(
+            pilot, lambda: all(live.inspector.latest.is_complete for live in console.sessions)
+        )
         text = await asyncio.to_thread((await export(pilot, "jsonl")).read_text)
     rows = [json.loads(line) for line in text.splitlines()]
     pending = [(row["place"], row["tasks"]["pending"]) for row in rows]
@@ -391,10 +401,10 @@ class Slow(OverviewScreen):
 
     gate: asyncio.Semaphore
 
-    def sheet(self) -> ExportTable | None:
+    def export_table(self) -> ExportTable | None:
         """Its rows."""
 
-        async def hand(take: Take) -> int:
+        async def hand(take: RowSink) -> int:
             for rows in range(10_000, 50_000, 10_000):
                 await self.gate.acquire()
                 values = [{"n": n} for n in range(10_000)]
@@ -412,7 +422,7 @@ async def test_a_long_export_is_told_of_and_stopped(
     monkeypatch.chdir(tmp_path)
     console = a_console(a_place(a_memory(some_tasks())), first=keys.OVERVIEW)
     async with console.run_test(size=(80, 24)) as pilot:
-        slow = Slow(console.lives, console.around)
+        slow = Slow(console.sessions, console.around)
         slow.gate = asyncio.Semaphore(0)
         console.push_screen(slow)
         await until(pilot, lambda: console.screen is slow)
@@ -427,7 +437,7 @@ async def test_a_long_export_is_told_of_and_stopped(
 
         await pilot.press("escape")
         slow.gate.release()
-        await shows(pilot, "stopped; nothing was written")
+        await shows(pilot, "stopped; nothing written")
         assert not await asyncio.to_thread(lambda: list(tmp_path.iterdir()))
 
 
@@ -439,13 +449,13 @@ class Long(MemoryStore):
 
     scans = 0
 
-    def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+    def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """One task after another."""
         type(self).scans += touched is None
         if touched is not None or self.scans > 1:
-            yield from super().look(touched)
+            yield from super().scan(touched)
             return
-        self.expected = 10_000_000
+        self.expected_tasks = 10_000_000
         for number in itertools.count():
             yield a_task(number, rev="1")
 
@@ -458,14 +468,14 @@ async def test_a_long_first_look_is_told_of_and_stopped() -> None:
     async with console.run_test(size=(80, 24)) as pilot:
         await shows(pilot, "of 10,000,000 tasks", "[....", "Esc stops")
         clock.now += 10
-        await until(pilot, lambda: re.search(r"\d left  Esc stops", text_of(console.screen)))
+        await until(pilot, lambda: re.search(r"\d left  Esc stops", screen_text(console.screen)))
         await pilot.press("escape")
         await shows(pilot, "stopped at ", "; r goes on")
-        assert queue_of(console).inspector.latest.halted
-        assert "Esc stops" not in text_of(console.screen)
+        assert queue_of(console).inspector.latest.is_stopped
+        assert "Esc stops" not in screen_text(console.screen)
         await pilot.press("r")
         await shows(pilot, "[1 pending 40]")
-        await until(pilot, lambda: "r goes on" not in text_of(console.screen))
+        await until(pilot, lambda: "r goes on" not in screen_text(console.screen))
 
 
 class Backwards(MemoryStore):
@@ -473,9 +483,9 @@ class Backwards(MemoryStore):
 
     gate = threading.Semaphore(0)
 
-    def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+    def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """The tasks."""
-        found = list(super().look(touched))
+        found = list(super().scan(touched))
         for number, item in enumerate(found if touched is not None else reversed(found)):
             if touched is None and number and not number % 100:
                 self.gate.acquire(timeout=PATIENCE)
@@ -509,7 +519,7 @@ ORDERS = (
     ("k", "^KIND", "vKIND", lambda task: task.kind),
     ("a", "vAGE", "^AGE", lambda task: task.created),
     ("t", "^TRI", "vTRI", lambda task: task.attempts),
-    ("w", "vDEAD", "^DEAD", lambda task: task.extra["dead_since"]),
+    ("w", "vDIED", "^DIED", lambda task: task.extra["dead_since"]),
     ("e", "^ERROR OR", "vERROR OR", lambda task: task.error),
 )
 
@@ -525,7 +535,7 @@ async def test_each_order(letter: str, up: str, down: str, value: Callable[[Task
         for mark, falls in ((up, False), (down, True)):
             await pilot.press("o")
             await shows(pilot, "order by")
-            again = re.search(f" {letter} [a-z ]+, the other way", text_of(console.screen))
+            again = re.search(rf" {letter} [a-z ]+\(reverse\)", screen_text(console.screen))
             assert bool(again) is falls
             await pilot.press(letter)
             await shows(pilot, mark)
@@ -539,7 +549,7 @@ async def test_a_range_is_marked() -> None:
     console = a_console(a_place(a_memory(some_tasks())))
 
     def marked() -> int:
-        return len(re.findall(r"^[> ]\* \d", text_of(console.screen), re.MULTILINE))
+        return len(re.findall(r"^[> ]\* \d", screen_text(console.screen), re.MULTILINE))
 
     async with console.run_test(size=(100, 40)) as pilot:
         await loaded(pilot)
@@ -549,11 +559,11 @@ async def test_a_range_is_marked() -> None:
         await shows(pilot, "3 ")
         assert marked() == 3
         await pilot.press("R")
-        await shows(pilot, "a range is being marked: v marks it, Esc drops it")
+        await shows(pilot, "range open: v marks it, Esc cancels")
         await pilot.press("v")
-        await shows(pilot, "scope if you act now: 3 marked")
+        await shows(pilot, "acts on: 3 marked")
         await pilot.press("v", "k", "escape")
-        await shows(pilot, "scope if you act now: 3 marked")
+        await shows(pilot, "acts on: 3 marked")
         assert marked() == 3
         await pilot.press("\\")
-        await shows(pilot, "scope if you act now: row")
+        await shows(pilot, "acts on: row")

@@ -17,18 +17,18 @@ from engine.config import queue_config
 from engine.logs.log_tail import Tail
 from engine.model import Task
 from engine.monitor import prometheus
-from engine.monitor.forecast import drained
+from engine.monitor.forecast import forecast_drain
 from engine.monitor.throughput import Drain, Trend
 from engine.stores.zgb import ZgbStore, create
-from engine.stores.zgb.settings import ZgbSettings
+from engine.stores.zgb.place import ZgbSettings
 from tests.mail.programs import a_script
 from tests.stores.nobody import by_nobody, nobodys_folder
 from tests.tui.mailqueues import PATIENCE, Site, soon
 from tui.cli import main
-from tui.cli.formats.zgb import desk_of, queue_facts, queue_logs, queue_shut, queue_tokens
+from tui.cli.formats.zgb import queue_facts, queue_logs, queue_shut, queue_tokens, zgb_place
 from tui.cli.setup.place_formats import setup_for
-from tui.cli.setup.places import places_of
-from tui.cli.setup.setup import Hidden
+from tui.cli.setup.places import open_places
+from tui.cli.setup.setup import NotReadable
 from tui.task import lookup, parts_lines
 
 FAILED = "UPDATE mail_queue SET status = 'failed', attempts = 10, next_attempt_at = 253402300799"
@@ -47,7 +47,7 @@ def test_init_prints_the_next_steps(site: Site) -> None:
     """A new queue is paused; the commands that it prints switch it on and enqueue a mail."""
     made, *steps = site.zgb("init", site.path).stdout.splitlines()
     site.sql("INSERT INTO registrations VALUES (7, 0)")
-    assert made == f"made {site.path}: paused, until mailQueueEnabled is 1 in its table config"
+    assert made == f"made {site.path}: paused until mailQueueEnabled is 1 in its table config"
     (on, add, *_) = [line.strip().split("   ")[0].split() for line in steps if "--root" in line]
     assert site.run(*on[on[0] == "spooldeck" :]).returncode == 0
     assert site.sql("SELECT value FROM config WHERE key = 'mailQueueEnabled'") == [("1",)]
@@ -65,8 +65,8 @@ def test_enqueue_makes_no_second_job(site: Site) -> None:
     second = site.zgb("enqueue", "7", site.path)
     assert first.stdout == "7-user created\n7-organizer created\npaused, 2 waiting\n"
     assert second.stdout == (
-        "7-user already there: parked, attempts 10, 550 no\n"
-        "7-organizer already there: pending\npaused, 1 waiting\n"
+        "7-user already exists: parked, attempts 10, 550 no\n"
+        "7-organizer already exists: pending\npaused, 1 waiting\n"
     )
     assert len(site.jobs()) == 2
     assert [line["event"] for line in site.logged()] == ["enqueue"] * 2 + ["enqueue_duplicate"] * 2
@@ -77,8 +77,8 @@ def test_enqueue_makes_no_second_job(site: Site) -> None:
     both = site.zgb("enqueue", "8", "--root", site.path)
     off = site.zgb("enqueue", "8", site.path, "--type", "user")
     assert one.stdout == "8-organizer created\n"
-    assert both.stdout == "8-organizer already there: pending\n"
-    assert (off.returncode, "user mails are switched off" in off.stderr) == (78, True)
+    assert both.stdout == "8-organizer already exists: pending\n"
+    assert (off.returncode, "user mails are disabled" in off.stderr) == (78, True)
 
 
 def test_a_job_is_shown_by_its_row(site: Site) -> None:
@@ -86,14 +86,16 @@ def test_a_job_is_shown_by_its_row(site: Site) -> None:
     site.make(7)
     site.enqueue(7)
     with closing(ZgbStore(ZgbSettings().place(site.path))) as store:
-        (task,) = [item for item in store.look({"7-user"}) if isinstance(item, Task)]
+        (task,) = [item for item in store.scan({"7-user"}) if isinstance(item, Task)]
         opened = [
             parts_lines.Opened(part, store.read(task, part.name)) for part in store.parts(task)
         ]
 
-    lines = ["".join(text for text, _ in line) for line in parts_lines.payload(opened, 0.0, 80)]
+    lines = [
+        "".join(text for text, _ in line) for line in parts_lines.payload_lines(opened, 0.0, 80)
+    ]
 
-    assert lines[0].endswith("it has no payload; this is all there is of it")
+    assert lines[0].endswith("no payload; task file:")
     assert "row: JSON" in lines[1]
     assert '      "mail_type": "user",' in lines
 
@@ -120,7 +122,7 @@ def test_one_run_sends_what_the_tokens_allow(site: Site, monkeypatch: pytest.Mon
     counted = {"allowed": 1, "claimed": 1, "sent": 1, "failed": 0, "recovered": 0, "orphans": 0}
     assert counted.items() <= end.items()
     assert end["tokens_after"] < 1
-    gauges = prometheus.read(f"{site.path}.spooldeck.d/metrics/queue.prom")
+    gauges = prometheus.read_metrics(f"{site.path}.spooldeck.d/metrics/queue.prom")
     for name, value in (("pending", 1), ("working", 0), ("processed_total", 1)):
         assert gauges.get(f"nftban_queue_tasks_{name}") == value
 
@@ -130,7 +132,7 @@ def test_one_run_sends_what_the_tokens_allow(site: Site, monkeypatch: pytest.Mon
     assert (rows["registrations"], found.warnings) == ("2", ())
     assert rows["backlog"].startswith("1 waiting, 1 due; empty in ")
     assert rows["last run"].endswith(": 1 sent")
-    assert rows["our worker"] == "not at work now; sends by sendmail"
+    assert rows["worker"] == "not running; sends by sendmail"
     assert queue_logs(site.setup()) == (str(site.log_path),)
 
     sending = json.loads(site.run("transports", site.path, "--json").stdout)
@@ -161,8 +163,8 @@ def test_a_paused_queue_sends_nothing(site: Site) -> None:
     assert (skipped["event"], skipped["orphans"], site.mails()) == ("run_skipped", 2, [])
 
     own, any_place = site.doctor(), site.run("doctor", site.path)
-    assert re.search(r"\nwarn  switch    paused.*\n {16}mend: spooldeck control ", own.stdout)
-    assert {line.split()[0] for line in own.stdout.splitlines()} == {"ok", "warn", "mend:"}
+    assert re.search(r"\nwarn  switch    paused.*\n {16}fix: spooldeck control ", own.stdout)
+    assert {line.split()[0] for line in own.stdout.splitlines()} == {"ok", "warn", "fix:"}
     assert any_place.stdout == own.stdout
     assert (own.returncode, any_place.returncode) == (1, 1)
 
@@ -172,7 +174,7 @@ def test_a_paused_queue_sends_nothing(site: Site) -> None:
     site.settle(mailTokens="1")
     (ready,) = queue_tokens(site.setup())
     assert (paused.paused, paused.next) == (True, None)
-    assert drained(3, Drain(Trend.UNKNOWN), (paused,)).brief == "paused"
+    assert forecast_drain(3, Drain(Trend.UNKNOWN), (paused,)).brief == "paused"
     assert empty.paused is False and empty.next is not None
     assert (ready.tokens, ready.next) == (1, None)
 
@@ -210,14 +212,14 @@ def test_mails_wait_for_a_missing_template(site: Site) -> None:
     beside = queue_facts(setup)
     site.config.write_text("{}\n")
     letters = [line for line in site.doctor().stdout.splitlines() if "let" in line]
-    assert dict(alone.rows)["our worker"].startswith(f"sends nothing: {none}")
-    assert dict(beside.rows)["our worker"] == dict(alone.rows)["our worker"]
+    assert dict(alone.rows)["worker"].startswith(f"sends nothing: {none}")
+    assert dict(beside.rows)["worker"] == dict(alone.rows)["worker"]
     assert [any(none in line for line in facts.warnings) for facts in (alone, beside)] == [
         True,
         False,
     ]
     assert shut.startswith(none) and queue_shut(setup, "user") == ""
-    assert letters[0].startswith("ok    letters   somebody else's worker sends them: no template")
+    assert letters[0].startswith("ok    letters   ZGB's own worker sends them: no template")
 
 
 def test_a_log_that_cannot_be_written_goes_to_stderr(site: Site) -> None:
@@ -270,15 +272,15 @@ def test_each_database_shows_its_own_lines_of_a_shared_log(
         theirs.backup(copy)
     monkeypatch.setenv("HOME", site.environ["HOME"])
     setup = site.setup(left)
-    (place,) = places_of(setup, [left])
-    desk_of(setup).log().tell("claimed", job=1, reg=7, type="user", attempt=1)
+    (place,) = open_places(setup, [left])
+    zgb_place(setup).log().write("claimed", job=1, reg=7, type="user", attempt=1)
     site.work()
 
     events = [line["event"] for line in site.logged("claimed", "sent")]
     assert events == ["claimed", "claimed", "sent"]
     with closing(place.open()) as store:
-        (task,) = [item for item in store.look({"7-user"}) if isinstance(item, Task)]
-    log = lookup.told(place.logs, task).log
+        (task,) = [item for item in store.scan({"7-user"}) if isinstance(item, Task)]
+    log = lookup.search_logs(place.logs, task).log
     assert log is not None
     (mentioned,) = [line.text for line in log.lines]
     assert mentioned.startswith("claimed 7-user job=") and site.path not in mentioned
@@ -302,18 +304,18 @@ def test_a_suspended_transport_is_reported_everywhere(site: Site) -> None:
 
     held = "sends nothing: no mail transport: sendmail suspended by "
     (attention,) = [line for line in status.splitlines() if line.startswith("attention")]
-    assert attention.startswith(f"attention our worker {held}")
+    assert attention.startswith(f"attention spooldeck's worker {held}")
     assert attention.endswith(f"({resume})")
-    assert f"our worker {held}" in status
-    assert f"mend: {resume}\n" in site.doctor().stdout
-    (place,) = places_of(setup, [site.path])
-    assert place.shut is not None
-    assert place.shut("user") == queue_shut(setup, "user")
+    assert f"spooldeck's worker {held}" in status
+    assert f"fix: {resume}\n" in site.doctor().stdout
+    (place,) = open_places(setup, [site.path])
+    assert place.claim_obstacle is not None
+    assert place.claim_obstacle("user") == queue_shut(setup, "user")
     assert all(queue_shut(setup, kind).endswith(f"({resume})") for kind in ("user", "guest"))
 
     site.run(*resume.split()[1:])
     assert queue_shut(setup, "user") == ""
-    assert queue_shut(setup, "guest") == "no mail is known as guest"
+    assert queue_shut(setup, "guest") == "unknown kind of mail: guest"
     assert site.status().returncode == 0
 
 
@@ -328,7 +330,7 @@ def test_two_names_of_one_database_are_one_queue(site: Site) -> None:
     assert held.returncode == 0, held.stderr
     assert "by the link" in site.run("journal", site.path).stdout
     setups = [site.setup(path) for path in (str(link), site.path)]
-    assert {setup.desk for setup in setups} == {f"{site.path}.spooldeck.d"}
+    assert {setup.state_folder for setup in setups} == {f"{site.path}.spooldeck.d"}
     assert {setup.queue.pending for setup in setups} == {str(Path(site.path).parent)}
 
 
@@ -349,7 +351,7 @@ def test_of_two_runs_one_works(site: Site) -> None:
         said, _ = first.communicate(timeout=PATIENCE)
     assert [done.returncode for done in (second, loop, quiet)] == [2, 2, 2]
     assert second.stdout == quiet.stdout + quiet.stderr == ""
-    assert re.search(rf"another run is at work on .* \(PID {first.pid}\)", second.stderr)
+    assert re.search(rf"another run is active on .* \(PID {first.pid}\)", second.stderr)
     assert (first.returncode, said) == (0, b"1 sent, 0 failed, 0 waiting\n")
     assert len(site.mails()) == 1
 
@@ -357,7 +359,11 @@ def test_of_two_runs_one_works(site: Site) -> None:
 def test_a_loop_sends_new_jobs_immediately(site: Site) -> None:
     """It does not wait for the minute to be over when the database changes."""
     site.make(7, 8, tokens=5, hourly=60)
-    with site.looping("from tui.cli.formats import zgb\nzgb.EVERY, zgb._GLANCE = 3600.0, 0.05", []):
+    with site.looping(
+        "from tui.cli.formats import zgb\n"
+        "zgb.RUN_INTERVAL_SECONDS, zgb._SIGNAL_POLL_SECONDS = 3600.0, 0.05",
+        [],
+    ):
         assert soon(lambda: site.log_path.exists() and len(site.logged("run_end")) > 0)
         for count, number in enumerate((7, 8), 1):
             site.enqueue(number)
@@ -371,8 +377,9 @@ def test_a_loop_outlives_a_refusal_of_the_database(site: Site) -> None:
     site.enqueue(7)
     site.sql("CREATE TRIGGER no BEFORE UPDATE ON config BEGIN SELECT RAISE(ABORT, 'not now'); END")
     often = (
-        "import sys\nfrom tui.cli.formats import zgb\nzgb._GLANCE = 0.05\n"
-        "zgb.again = lambda refusals: print('refused', refusals, file=sys.stderr) or 0.01"
+        "import sys\nfrom tui.cli.formats import zgb\nzgb._SIGNAL_POLL_SECONDS = 0.05\n"
+        "zgb.refusal_delay_seconds = "
+        "lambda refusals: print('refused', refusals, file=sys.stderr) or 0.01"
     )
 
     def refused() -> int:
@@ -403,7 +410,7 @@ def test_a_run_whose_claims_are_refused_is_a_failure(site: Site) -> None:
     assert (end["level"], "not today" in end["error"], end["sent"]) == ("error", True, 0)
     cron = r"^bad +cron +the last run failed: .*not today"
     assert len(re.findall(cron, doctor.stdout, re.MULTILINE)) == doctor.stdout.count(" cron ") == 1
-    assert f"mend: read the queue's log: spooldeck log {site.path}" in doctor.stdout
+    assert f"fix: read the queue's log: spooldeck log {site.path}" in doctor.stdout
     assert doctor.returncode == 1
     assert re.search(r"^attention the last run failed: .*not today", status.stdout, re.MULTILINE)
 
@@ -419,7 +426,7 @@ def test_a_run_counts_rows_that_cannot_be_read(site: Site) -> None:
     site.make(7, 8, tokens=5, hourly=40)
     site.enqueue(7, 8)
     site.sql("UPDATE mail_queue SET next_attempt_at = 'soon' WHERE registration_number = 8")
-    why = f"1 row cannot be read (spooldeck zgb doctor {site.path})"
+    why = f"1 row is damaged (spooldeck zgb doctor {site.path})"
     assert site.work().stdout == f"1 sent, 0 failed, 1 waiting; {why}\n"
     site.sql("UPDATE mail_queue SET next_attempt_at = 0")
     assert site.work().stdout == "1 sent, 0 failed, 0 waiting\n"
@@ -440,8 +447,10 @@ def test_a_hidden_database_is_not_called_missing(closed: str) -> None:
             create(str(database))
             shut.chmod(0)
             setup = setup_for(queue_config.Config(), str(database), {})
-            with pytest.raises(Hidden, match=f"{shut} is hidden from us: chmod u"):
-                desk_of(setup)
+            with pytest.raises(
+                NotReadable, match=f"permission denied: cannot read {shut}: chmod u"
+            ):
+                zgb_place(setup)
             shut.chmod(0o700)
 
         by_nobody(look)
@@ -477,7 +486,7 @@ def test_doctor_names_everything_that_is_wrong(site: Site) -> None:
 
 @pytest.mark.parametrize(
     ("key", "value", "words"),
-    [("mailLastRefill", "1000", "the last run was"), ("mailTokens", "", "no run is known of")],
+    [("mailLastRefill", "1000", "the last run was"), ("mailTokens", "", "no run is recorded")],
 )
 def test_doctor_warns_of_a_silent_cron(site: Site, key: str, value: str, words: str) -> None:
     """With the line for the crontab."""
@@ -512,9 +521,9 @@ def test_doctor_names_missing_columns(site: Site) -> None:
         site.sql(f"ALTER TABLE {table} DROP COLUMN created_at")
     undated = site.doctor().stdout
 
-    assert "YYYY-MM-DD, or switch it off" in dated
+    assert "YYYY-MM-DD, or disable it" in dated
     assert "2 jobs are older than the registration" in strangers
-    assert "if they are to go, at once: spooldeck control" in strangers
+    assert "to delete them now: spooldeck control" in strangers
     assert "add a created_at to mail_queue or registrations" in undated
 
     site.settle(mailRedirectToSchumbi="0")
@@ -544,7 +553,7 @@ def test_doctor_explains_an_unreadable_database(
         assert main(["--config", str(site.config), "zgb", "doctor", site.path]) == 1
     locked = capsys.readouterr().out
     assert "locked by another process" in locked
-    assert f"mend: wait, or see who has it: fuser -v {site.path}" in locked
+    assert f"fix: wait, or find the process: fuser -v {site.path}" in locked
 
     whole = Path(site.path).read_bytes()
     site.sql("DROP TABLE config")
@@ -554,7 +563,7 @@ def test_doctor_explains_an_unreadable_database(
     Path(site.path).write_text("hello\n")
     text = site.doctor()
     assert "expected a table config" in found["database"][0]
-    assert "mend: name the database itself, or make a new one: " in lacks.stdout
-    assert f"mend: stop all that write to it, then: sqlite3 {site.path} .recover" in damaged.stdout
+    assert "fix: give the path of the database, or make a new one: " in lacks.stdout
+    assert f"fix: stop its other programs, then: sqlite3 {site.path} .recover" in damaged.stdout
     assert "bad   database  no mail queue, expected a SQLite database" in text.stdout
     assert {done.returncode for done in (lacks, damaged, text)} == {1}

@@ -12,12 +12,12 @@ import pytest
 from engine.model import State
 from engine.stores.zgb import ZgbStore
 from engine.stores.zgb.log import Log
-from engine.stores.zgb.redirect import UNDECIDABLE
-from engine.work.worker import Run
+from engine.stores.zgb.queue_config import UNDECIDABLE_ERROR
+from engine.work.worker import WorkerResult
 from tests.mail.office import HOST, NOW, busy, refusal
 from tests.tui.mailqueues import Queue
 from tui.cli.formats import zgb_mail
-from tui.cli.formats.zgb_mail import unready
+from tui.cli.formats.zgb_mail import why_unready
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_an_attempt_without_a_known_end_is_logged(queue: Queue, word: str, doubt
         ("  ", "", "registration 7 has no address"),
         ("hans", "", "has no domain"),
         ("hans@example.org\nbcc: x@y.org", "", "a space"),
-        ("hans@example.org", "Hallo {nobody}\n", "nothing is there for _nobody_"),
+        ("hans@example.org", "Hallo {nobody}\n", "no value for _nobody_"),
     ],
 )
 def test_a_mail_that_cannot_be_made_is_parked(
@@ -116,10 +116,10 @@ def test_a_mail_that_cannot_be_made_is_parked(
 
 
 @pytest.fixture
-def after_claim(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
+def after_claim(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Callable[..., WorkerResult]:
     """Enqueue a mail and work; something happens between its claim and its last check."""
 
-    def work(happens: Callable[[], object]) -> Run:
+    def work(happens: Callable[[], object]) -> WorkerResult:
         real, done = queue.open, list[bool]()
 
         def opening(log: Log | None = None) -> ZgbStore:
@@ -135,7 +135,7 @@ def after_claim(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     return work
 
 
-def test_an_orphan_is_not_sent(queue: Queue, after_claim: Callable[..., Run]) -> None:
+def test_an_orphan_is_not_sent(queue: Queue, after_claim: Callable[..., WorkerResult]) -> None:
     """If the registration is deleted after the claim, the job is deleted; it costs one token."""
     tokens = "SELECT value FROM config WHERE key = 'mailTokens'"
     ((before,),) = queue.sql(tokens)
@@ -146,7 +146,7 @@ def test_an_orphan_is_not_sent(queue: Queue, after_claim: Callable[..., Run]) ->
     assert len(queue.logged("orphan_deleted")) == 1
 
 
-def test_a_lost_lease_sends_nothing(queue: Queue, after_claim: Callable[..., Run]) -> None:
+def test_a_lost_lease_sends_nothing(queue: Queue, after_claim: Callable[..., WorkerResult]) -> None:
     """A job that another program has claimed since stays as that program left it."""
     theirs = int(NOW) + 999
     run = after_claim(lambda: queue.sql("UPDATE mail_queue SET locked_until = ?", theirs))
@@ -154,16 +154,16 @@ def test_a_lost_lease_sends_nothing(queue: Queue, after_claim: Callable[..., Run
     assert (queue.transport.asked, run.gone, len(queue.logged("lease_lost"))) == ([], 1, 1)
 
 
-@pytest.mark.parametrize("why", ["too soon to send", UNDECIDABLE])
+@pytest.mark.parametrize("why", ["too soon to send", UNDECIDABLE_ERROR])
 def test_a_job_is_postponed_without_an_attempt(
-    queue: Queue, after_claim: Callable[..., Run], why: str
+    queue: Queue, after_claim: Callable[..., WorkerResult], why: str
 ) -> None:
     """If its lease may lapse while it is sent, or its recipient is now unknown, it waits."""
 
     def wait() -> None:
         queue.office.now += queue.own.lease - queue.office.settings.max_time + 1
 
-    after_claim(wait if why != UNDECIDABLE else lambda: queue.redirect("", ""))
+    after_claim(wait if why != UNDECIDABLE_ERROR else lambda: queue.redirect("", ""))
     assert queue.job().attempts == 0
     queue.assert_untried(State.PENDING, why)
     assert len(queue.logged("postponed")) == 1
@@ -260,7 +260,7 @@ def test_a_job_without_an_identity_is_sent_again(queue: Queue, more: str) -> Non
         ({}, ""),
         ({"template": ""}, "no template is set"),
         ({"template": "/nowhere/x.txt"}, "template /nowhere/x.txt: No such file"),
-        ({"subject": "{price}"}, "nothing is there for {price}: the columns are number, email"),
+        ({"subject": "{price}"}, "no value for {price}: the columns are number, email"),
         ({"to_column": "mail"}, "no column mail in the table registrations, for the recipient"),
         ({"to": "nobody"}, "has no domain"),
         ({"to_column": ""}, ""),
@@ -271,7 +271,7 @@ def test_a_kind_that_cannot_be_sent_has_a_reason(
 ) -> None:
     """The reason is known before a claim, so that no job costs a token."""
     letter = queue.own.letters["user"]._replace(**changes)
-    why = unready(letter, queue.own, queue.office.settings, ("number", "email", "name"))
+    why = why_unready(letter, queue.own, queue.office.settings, ("number", "email", "name"))
     assert words in why and bool(why) is bool(words)
 
 
@@ -280,5 +280,5 @@ def test_no_recipient_or_a_short_lease_is_a_reason(queue: Queue) -> None:
     letter = queue.own.letters["organizer"]._replace(to="")
     settings = queue.office.settings._replace(recipient="")
     short = queue.own._replace(lease=30)
-    assert unready(letter, queue.own, settings, ()).startswith("nobody to send it to")
-    assert "the lease of 30 s" in unready(short.letters["user"], short, settings, ())
+    assert why_unready(letter, queue.own, settings, ()).startswith("no recipient")
+    assert "the lease of 30 s" in why_unready(short.letters["user"], short, settings, ())

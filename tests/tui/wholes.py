@@ -12,7 +12,7 @@ from engine.stores.zgb import ZgbStore, create
 from tests.tui.journals import ANA
 from tests.tui.mailqueues import Database
 from tests.tui.spools import NOW
-from tui.session.place import Place, PlaceFigures
+from tui.session.place import Place, WholeQueueFigures
 
 DAY = 86_400
 PAUSE, RATE, REDIRECT = "mailQueueEnabled", "mailMaxPerHour", "mailRedirectToSchumbi"
@@ -25,7 +25,9 @@ class Whole(Database):
     def __init__(self, folder: Path, clock: Callable[[], float] = lambda: NOW) -> None:
         self.path = str(folder / "zgb.db")
         self.clock = clock
-        self.facts = PlaceFigures((("tokens", "3 of 5, the next in 21s"), ("registrations", "1")))
+        self.facts = WholeQueueFigures(
+            (("tokens", "3 of 5, the next in 21s"), ("registrations", "1"))
+        )
         """What is said of it; another value is read within a second."""
         if Path(self.path).exists():
             return
@@ -68,6 +70,6 @@ class Whole(Database):
             command=("spooldeck", "--root", "/q.db"),
             journal=self.journal,
             who=ANA,
-            facts=lambda: self.facts,
+            queue_figures=lambda: self.facts,
         )
         return place._replace(**fields)  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
-"""The command `spooldeck`: parses, wires, runs.
+"""The command `spooldeck`: parse the arguments, connect the parts, run the command.
 
-Whatever goes wrong is one line on standard error: what, where, and what was expected. Exit codes 0
-to 3 are the contract's (done, nothing eligible or full, lock held, handler failed); others are 64
-and above, after sysexits.h.
+Each error is one line on standard error: what, where and what was expected. Exit codes 0 to 3 are
+those of the queue contract (done, nothing due or queue full, lock held, handler failed); the others
+are 64 and above, as in sysexits.h.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from argparse import (
     Action,
     ArgumentError,
     ArgumentParser,
+    ArgumentTypeError,
     Namespace,
     RawDescriptionHelpFormatter,
 )
@@ -25,8 +26,8 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias
 from engine.config import queue_config
 from engine.store import StoreError, Unavailable, Unsupported
 from engine.stores import detect
-from engine.text.decode import digits
-from engine.text.safe import shown
+from engine.text.decode import parse_digits
+from engine.text.safe import safe_line
 from tui.cli.setup.output import ReaderGone, end_with_reader, guard_pipe
 from tui.cli.setup.setup import (
     EX_CONFIG,
@@ -34,34 +35,34 @@ from tui.cli.setup.setup import (
     EX_NOPERM,
     EX_UNAVAILABLE,
     EX_USAGE,
-    Fail,
-    Hidden,
+    CommandError,
+    NotReadable,
     Setup,
-    complain,
-    drop,
+    discard_stream,
     fail,
-    is_named_database,
+    has_database_name,
+    print_error,
 )
 
 Command: TypeAlias = Callable[[Setup, Namespace], int]
-"""What a command does, and the exit code that it answers with."""
+"""Runs one command and returns its exit code."""
 
 _WITH_VALUE = ("--config", "--root", "--theme", "--open")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and answer with its exit code; never a traceback."""
-    _stand_in()
+    """Run the command line and return its exit code; a user never sees a traceback."""
+    _open_closed_streams()
     guard_pipe()
-    signal(SIGCHLD, SIG_DFL)  # ignored by our caller, no program that we run would have a status
-    code = _answer(list(sys.argv[1:] if argv is None else argv))
+    signal(SIGCHLD, SIG_DFL)  # if the caller ignores it, we cannot read the exit status of a child
+    code = _run_reporting_errors(list(sys.argv[1:] if argv is None else argv))
     try:
         sys.stdout.flush()
     except ReaderGone:
         return code
     except OSError as error:
-        complain(f"the answer could not be written: {error.strerror}")
-        drop(sys.stdout)
+        print_error(f"cannot write the output: {error.strerror}")
+        discard_stream(sys.stdout)
         return EX_IOERR
     return code
 
@@ -76,42 +77,46 @@ _LISTINGS = {
     ),
     *("queue.corrupt:list_corrupt", "queue.dlq:list_dead", "mail.spool:list_spool"),
 }
-"""Commands that change nothing, and end as soon as nothing reads their output."""
+"""Commands that only print. They end quietly when the reader of their output closes the pipe."""
 
 
-def _stand_in() -> None:
-    """Open what our caller closed: the first file that we open would be taken for our output."""
+def _open_closed_streams() -> None:
+    """Open standard streams that the caller closed; otherwise the next opened file becomes one of
+    them.
+    """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number: this one
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, "r+" if number == 0 else "w", closefd=False))
 
 
-def _answer(words: list[str]) -> int:
+def _run_reporting_errors(words: list[str]) -> int:
     try:
         return _run(words)
-    except Fail as failure:
+    except CommandError as failure:
         if str(failure):
-            complain(str(failure))
+            print_error(str(failure))
         return failure.code
     except queue_config.ConfigError as error:
-        complain(str(error))
+        print_error(str(error))
         return EX_CONFIG
     except Unavailable as error:
-        complain(str(error))
-        return EX_NOPERM if isinstance(error, Hidden) else EX_UNAVAILABLE
+        print_error(str(error))
+        return EX_NOPERM if isinstance(error, NotReadable) else EX_UNAVAILABLE
     except (Unsupported, StoreError) as error:
-        complain(str(error))
+        print_error(str(error))
         return EX_NOPERM
     except ReaderGone:
         return 0
     except OSError as error:
-        where = f"{shown(os.fsdecode(error.filename))}: " if error.filename else ""
-        complain(f"{where}{error.strerror or error}")
-        if error.filename and error.errno in _NO_ROOM:  # without a file it is our output
+        where = f"{safe_line(os.fsdecode(error.filename))}: " if error.filename else ""
+        print_error(f"{where}{error.strerror or error}")
+        if (
+            error.filename and error.errno in _NO_ROOM
+        ):  # without a file name, the error is about our output
             return EX_UNAVAILABLE
         return EX_NOPERM if isinstance(error, PermissionError) else EX_IOERR
     except KeyboardInterrupt:
@@ -119,7 +124,7 @@ def _answer(words: list[str]) -> int:
 
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-"""A full disk has one exit code, whichever part of a command needed room."""
+"""A full disk or quota has one exit code in all commands."""
 
 
 def _run(words: list[str]) -> int:
@@ -131,59 +136,63 @@ def _run(words: list[str]) -> int:
         words = ["console", *words]
     arguments = _parser(words).parse_args(words)
     if first == "shell-init":
-        # It stands in login files: the functions are there whatever is wrong with a configuration,
-        # which each of them reads when it is called, and can complain of.
+        # Login files run this. The functions must be defined even if the configuration is broken;
+        # each function reads it when it is called and reports the error.
         from tui.cli.shell_and_units import shell_init
 
         return shell_init(arguments)
     root, named = getattr(arguments, "root", ""), getattr(arguments, "place", "")
     if root and named and os.path.abspath(root) != os.path.abspath(named):
-        fail(EX_USAGE, f"--root {shown(root)} and {shown(named)}: expected only one of them")
-    loaded = queue_config.load(getattr(arguments, "config", None), os.environ)
+        fail(
+            EX_USAGE, f"--root {safe_line(root)} and {safe_line(named)}: expected only one of them"
+        )
+    loaded = queue_config.load_config(getattr(arguments, "config", None), os.environ)
     command: Command = arguments.command
     return command(_setup(loaded, named or root or "", tuple(words)), arguments)
 
 
 def _refuse_typo(words: list[str]) -> None:
-    """Refuse a first word that is neither a command nor a path, without offering to make a folder.
+    """Refuse a first word that is neither a command nor a path; do not offer to make a folder.
 
-    Where another of the words is a path, the console shows that one and why the first is missing.
+    If another word is a path, the console opens that one and shows why the first is missing.
 
     Raises:
-        Fail: with the commands that are spelled like it.
+        Fail: the text suggests commands with a similar spelling.
     """
     first = _first_word(words)
-    is_path = "/" in first or is_named_database(first) or any(map(os.path.lexists, _plain(words)))
+    is_path = (
+        "/" in first or has_database_name(first) or any(map(os.path.lexists, _plain_words(words)))
+    )
     if not first or is_path:
         return
-    said = f"no such command or place: '{shown(first)}'{_meant(first, list(COMMANDS))}"
-    fail(EX_USAGE, f"{said} (see `spooldeck --help`)")
+    text = f"no such command or place: '{safe_line(first)}'{_suggest_words(first, list(COMMANDS))}"
+    fail(EX_USAGE, f"{text} (see `spooldeck --help`)")
 
 
-def _meant(word: str, known: Sequence[str]) -> str:
-    """The words that are spelled like a mistyped one, as the end of a message; "" if none is."""
-    from difflib import get_close_matches  # only for a typing error: it costs start-up time
+def _suggest_words(word: str, known: Sequence[str]) -> str:
+    """ "; did you mean ...?" with the words of similar spelling; "" if there is none."""
+    from difflib import get_close_matches  # only on a typing error: it slows the start
 
     close = get_close_matches(word, known)
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
 def _setup(loaded: queue_config.Config, place: str, words: tuple[str, ...]) -> Setup:
-    if not loaded.stores and not (place and detect.format_of(place)):
-        # A queue of the contract, as nearly always: a timer's run pays for nothing else.
-        return Setup(loaded, queue_config.queue_for(loaded, place, os.environ), words)
+    if not loaded.stores and not (place and detect.detect_format(place)):
+        # Nearly always a queue of the contract: a timer's run loads no other format.
+        return Setup(loaded, queue_config.queue_settings_for(loaded, place, os.environ), words)
     from tui.cli.setup.place_formats import setup_for
 
     return setup_for(loaded, place, os.environ, words)
 
 
 def _first_word(words: Sequence[str]) -> str:
-    """The first word that is no option and no option's value; "" when there is none."""
-    return next(_plain(words), "")
+    """The first word that is neither an option nor its value; "" if there is none."""
+    return next(_plain_words(words), "")
 
 
-def _plain(words: Sequence[str]) -> Iterator[str]:
-    """The words that are no option and no option's value, up to one that asks for help."""
+def _plain_words(words: Sequence[str]) -> Iterator[str]:
+    """Yield the words that are neither an option nor its value, up to a request for help."""
     skip = False
     for word in words:
         if skip:
@@ -197,39 +206,39 @@ def _plain(words: Sequence[str]) -> Iterator[str]:
 
 
 _ANY_TEXT = ("description", "payload", "recipient", "subject", "reason")
-"""Arguments that may be any text, behind a first one."""
+"""Positional arguments that may be any text; they follow another argument."""
 
 
 class _CommandParser(ArgumentParser):
-    """Says in one line what it did not understand."""
+    """Reports a wrong command line in one line."""
 
-    mixes = False
-    """Whether its arguments may stand among its options, in any order; no group of commands can."""
+    allows_any_order = False
+    """Whether arguments and options may be mixed in any order; False for groups of commands."""
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Namespace | None = None
     ) -> tuple[Namespace, list[str]]:
-        """What was understood, and what was not.
+        """Parse also an optional argument that follows an option.
 
-        An argument that may be left out is taken to be left out at the first option: a place that
-        comes behind one was not understood, and the words are read once more in two passes.
+        argparse treats an optional argument as missing at the first option, so a PLACE after an
+        option is left unparsed. In that case parse the words again in two passes.
         """
         found, left = super().parse_known_args(args, namespace)
-        if not left or not self.mixes or args is None or "--" in args:
+        if not left or not self.allows_any_order or args is None or "--" in args:
             return found, left
-        self.mixes = False  # these passes come here as well
+        self.allows_any_order = False  # these passes call this method again
         try:
             return self.parse_known_intermixed_args(args)
         finally:
-            self.mixes = True
+            self.allows_any_order = True
 
     def _get_formatter(self) -> RawDescriptionHelpFormatter:
-        # A width of its own: asking for the terminal's would load shutil at every start.
+        # A fixed width: reading the terminal's width would load shutil at every start.
         return RawDescriptionHelpFormatter(self.prog, width=80)
 
     def _get_values(self, action: Action, arg_strings: list[str]) -> object:
-        # Until Python 3.12.5 a `--` is dropped even where it is the description itself; the one
-        # that ends options never stands alone here, since TYPE comes before and takes it.
+        # Until Python 3.12.5 argparse drops a `--` even if it is the description itself. The `--`
+        # that ends options never reaches this point alone, because TYPE comes before it.
         if arg_strings == ["--"] and action.dest in _ANY_TEXT:
             return "--"
         return super()._get_values(action, arg_strings)
@@ -238,626 +247,717 @@ class _CommandParser(ArgumentParser):
         try:
             super()._check_value(action, value)
         except ArgumentError as error:
-            error.message += _meant(str(value), [str(choice) for choice in action.choices or ()])
+            error.message += _suggest_words(
+                str(value), [str(choice) for choice in action.choices or ()]
+            )
             raise
 
     def error(self, message: str) -> NoReturn:
-        """Name the command, so that one knows whose help to ask for."""
-        raise Fail(EX_USAGE, f"{message} (see `{self.prog} --help`)")
+        """Raise `CommandError` with the message and the command to ask for help."""
+        raise CommandError(EX_USAGE, f"{message} (see `{self.prog} --help`)")
 
 
-class _Word(NamedTuple):
-    """A word of the command line that stands for a command, or for a group of them."""
+class _CommandWord(NamedTuple):
+    """A word of the command line that names a command or a group of commands."""
 
     path: tuple[str, ...]
     """The words up to this one."""
-    where: str
-    """Module and function that do it; "" where more words must follow."""
+    function: str
+    """Module and function of the command; "" for a group, which needs another word."""
     summary: str
     arguments: tuple[tuple[tuple[str, ...], Mapping[str, Any]], ...] = ()
-    """What else it takes, as argparse names it."""
+    """Its arguments and options, as for `add_argument`."""
 
 
-def _takes(*names: str, **options: Any) -> tuple[tuple[str, ...], Mapping[str, Any]]:
+def _argument(*names: str, **options: Any) -> tuple[tuple[str, ...], Mapping[str, Any]]:
     return names, options
 
 
-_PLACE = _takes("place", nargs="?", metavar="PLACE")
-_PLACES = _takes("places", nargs="*", metavar="PLACE")
-_ROWS = _takes("--filter", metavar="WORDS", default="", help="only rows that hold these words")
-_FILTER = _takes("--filter", metavar="TEXT", default="", help="only what matches")
-_DRY_RUN = _takes("--dry-run", action="store_true", help="only say what would happen")
+_PLACE = _argument("place", nargs="?", metavar="PLACE")
+_PLACES = _argument("places", nargs="*", metavar="PLACE")
+_ROWS = _argument(
+    "--filter", metavar="WORDS", default="", help="only rows that contain these words"
+)
+_FILTER = _argument("--filter", metavar="TEXT", default="", help="only what matches this filter")
+_DRY_RUN = _argument("--dry-run", action="store_true", help="only print what would happen")
 _JSON = "--json"
 
 
-_MOST = 10**9
-"""The largest count or number of seconds of an option: every wait of the system takes it."""
+_MAX_COUNT = 10**9
+"""Largest count or number of seconds of an option: every wait of the system accepts it."""
 
 
 def _count(text: str) -> int:
-    number = digits(text, _MOST)
+    number = parse_digits(text, _MAX_COUNT)
     if not number:
-        raise ValueError(text)
+        raise ArgumentTypeError(f"must be a whole number from 1 to {_MAX_COUNT}, not {text!r}")
     return number
 
 
-_count.__name__ = "whole number from 1"  # for argparse's message
-
-_LOOKS = (
-    _takes("--read-only", action="store_true", help="offer no verb at all"),
-    _takes("--theme", metavar="NAME", default="", help="colours to draw in"),
-    _takes("--mouse", action="store_true", help="take the mouse: the wheel moves"),
-    _takes("--wire", type=_count, default=0, metavar="N", help="send at most N bytes a second"),
-    _takes("--open", metavar="SCREEN", default="", help="the screen to begin with"),
+_CONSOLE_OPTIONS = (
+    _argument("--read-only", action="store_true", help="allow no changes"),
+    _argument("--theme", metavar="NAME", default="", help="colour theme"),
+    _argument("--mouse", action="store_true", help="use the mouse: the wheel scrolls"),
+    _argument("--wire", type=_count, default=0, metavar="N", help="send at most N bytes a second"),
+    _argument("--open", metavar="SCREEN", default="", help="the first screen"),
 )
 
 
 def _limit(text: str) -> int:
-    number = digits(text)
+    number = parse_digits(text)
     if number is None:
-        raise ValueError(text)
+        raise ArgumentTypeError(f"must be a whole number, not {text!r}")
     return number
 
 
-_limit.__name__ = "whole number"
-
-_DOING = (
-    _takes("--reason", metavar="TEXT", default="", help="why, for the journal"),
-    _takes("--dry-run", action="store_true", help="only say what would happen, and to how many"),
-    _takes("--apply", type=_count, default=0, metavar="N", help="do it, if it is N tasks"),
-    _takes(_JSON, action="store_true", help="for programs"),
+_APPLY_OPTIONS = (
+    _argument("--reason", metavar="TEXT", default="", help="reason, for the journal"),
+    _argument("--dry-run", action="store_true", help="only print the plan and its count"),
+    _argument(
+        "--apply",
+        type=_count,
+        default=0,
+        metavar="N",
+        help="apply, if the plan has exactly N tasks",
+    ),
+    _argument(_JSON, action="store_true", help="print JSON"),
 )
-_STATE = _takes("--state", metavar="WORD", default="", help="those in this state")
-_ID = _takes(
+_STATE = _argument("--state", metavar="WORD", default="", help="only tasks in this state")
+_ID = _argument(
     "--id", metavar="ID", action="append", default=[], help="only this task; may be repeated"
 )
-_ACTING = (_PLACE, _FILTER, _STATE, _ID, *_DOING)
-_CAREFUL = (
-    _takes(
+_VERB_OPTIONS = (_PLACE, _FILTER, _STATE, _ID, *_APPLY_OPTIONS)
+_SUSPICIOUS_OPTIONS = (
+    _argument(
         "--take-in",
         metavar="ID",
         action="append",
         default=[],
-        help="also this one, though it looks odd; may be repeated",
+        help="also this suspicious task; may be repeated",
     ),
-    _takes("--all-odd", action="store_true", help="also all that look odd"),
+    _argument("--all-odd", action="store_true", help="also all suspicious tasks"),
 )
-_PACE = (
-    _takes("--rate", metavar="N|now", default="", help="tasks a second (2), or all at once"),
-    _takes("--canary", metavar="N,M", default="", help="how many go first (1,10), or none"),
-    _takes(
-        "--stop-same", type=_limit, metavar="N", help="an error came back N times (2); 0: never"
+_REPLAY_OPTIONS = (
+    _argument("--rate", metavar="N|now", default="", help="tasks per second (2); now: no limit"),
+    _argument(
+        "--canary", metavar="N,M", default="", help="sizes of the first batches (1,10), or none"
     ),
-    _takes("--stop-share", metavar="PCT/M", default="", help="PCT of the last M failed (10/20)"),
-    _takes("--stop-pending", type=_count, metavar="K", help="more than K tasks wait"),
-    _takes("--rest", choices=("stay", "hold"), default="stay", help="what becomes of the rest"),
-    _takes("--timeout", type=_count, default=120, metavar="S", help="seconds for an outcome"),
+    _argument(
+        "--stop-same",
+        type=_limit,
+        metavar="N",
+        help="stop if an error recurs N times (2); 0: never",
+    ),
+    _argument(
+        "--stop-share", metavar="PCT/M", default="", help="stop if PCT of the last M failed (10/20)"
+    ),
+    _argument(
+        "--stop-pending", type=_count, metavar="K", help="stop if more than K tasks are pending"
+    ),
+    _argument(
+        "--rest",
+        choices=("stay", "hold"),
+        default="stay",
+        help="after a stop, the rest stays dead or is held",
+    ),
+    _argument(
+        "--timeout",
+        type=_count,
+        default=120,
+        metavar="S",
+        help="wait S seconds for each outcome (120)",
+    ),
 )
-_OPERATION = _takes("words", nargs="*", metavar="OP|PLACE")
-_CONTENT = _takes(
-    "content", metavar="CONTENT", help="a text, the path of a file that may be sent, or - for stdin"
+_OPERATION = _argument("words", nargs="*", metavar="OP|PLACE")
+_CONTENT = _argument(
+    "content",
+    metavar="CONTENT",
+    help="a text, the path of a file below the allowed folders, or - for stdin",
 )
-_RECIPIENT = _takes(
+_RECIPIENT = _argument(
     "recipient", nargs="?", default="", metavar="RECIPIENT", help="default: as configured"
 )
-_LITERAL = _takes("--literal", action="store_true", help="a CONTENT of - is a text as well")
+_LITERAL = _argument("--literal", action="store_true", help="a CONTENT of - is text, not stdin")
 _SUBJECT = "default: as configured, else PREFIX Report from HOST"
 
-_WORDS = (
-    _Word(
+_COMMAND_WORDS = (
+    _CommandWord(
         ("console",),
         "open_console:open_console",
-        "the console on these places",
+        "open the console on these places",
         (
-            _takes(
+            _argument(
                 "places",
                 nargs="*",
                 metavar="PLACE",
                 help="a folder with a queue, a Kannader spool, or a ZGB database",
             ),
-            _takes("--version", action="store_true", help="say the version and end"),
-            *_LOOKS,
+            _argument("--version", action="store_true", help="print the version and exit"),
+            *_CONSOLE_OPTIONS,
         ),
     ),
-    _Word(
+    _CommandWord(
         ("demo",),
         "open_console:demo",
-        "throw-away spools with traffic, and the console",
+        "make temporary places with traffic and open the console",
         (
-            _takes("--tasks", type=_count, default=400, metavar="N", help="tasks to begin with"),
-            _takes("--keep", metavar="DIR", default="", help="make them here and leave them"),
-            *_LOOKS,
+            _argument(
+                "--tasks", type=_count, default=400, metavar="N", help="tasks at the start (400)"
+            ),
+            _argument(
+                "--keep", metavar="DIR", default="", help="make the places in DIR and keep them"
+            ),
+            *_CONSOLE_OPTIONS,
         ),
     ),
-    _Word(
+    _CommandWord(
         ("status",),
         "queue.status:status",
-        "one plain look at a place",
-        (_PLACE, _takes(_JSON, action="store_true", help="for programs")),
+        "print a summary of a place; exit 0 OK, 1 needs attention, 2 unreadable",
+        (_PLACE, _argument(_JSON, action="store_true", help="print JSON")),
     ),
-    _Word(
+    _CommandWord(
         ("overview",),
         "print.overview:overview",
-        "every place on a line, and what is wrong; exit 0 well, 1 needs attention, 2 unreadable",
+        "one line per place, then the alerts; exit 0 OK, 1 needs attention, 2 unreadable",
         (
             _PLACES,
             _FILTER,
-            _takes(_JSON, action="store_true", help="for programs"),
-            _takes("--over", type=_count, default=0, metavar="SECONDS", help="look so long"),
-            _takes("--at", metavar="TIME", default="", help="as recorded then: 14:00, =-2h"),
+            _argument(_JSON, action="store_true", help="print JSON"),
+            _argument(
+                "--over",
+                type=_count,
+                default=0,
+                metavar="SECONDS",
+                help="watch for SECONDS before printing",
+            ),
+            _argument("--at", metavar="TIME", default="", help="as recorded at TIME: 14:00, =-2h"),
         ),
     ),
-    _Word(
+    _CommandWord(
         ("clusters",),
         "print.clusters:clusters",
-        "errors, alike with alike, and whether they still happen",
+        "failed tasks grouped by error, and whether each error still happens",
         (
             _PLACE,
             _FILTER,
-            _takes("--state", metavar="WORD", default="", help="only those in this state"),
-            _takes(_JSON, action="store_true", help="for programs"),
+            _argument("--state", metavar="WORD", default="", help="only tasks in this state"),
+            _argument(_JSON, action="store_true", help="print JSON"),
         ),
     ),
-    _Word(
+    _CommandWord(
         ("locks",),
         "print.locks:locks",
-        "who has the locks, and what waits; exit 0 well, 1 needs attention, 2 unreadable",
-        (_PLACES, _ROWS, _takes(_JSON, action="store_true", help="for programs")),
+        "locks, their holders and waiting tasks; exit 0 OK, 1 needs attention, 2 unreadable",
+        (_PLACES, _ROWS, _argument(_JSON, action="store_true", help="print JSON")),
     ),
-    _Word(
+    _CommandWord(
         ("transports",),
         "print.transports:transports",
-        "how each way of sending mail does",
-        (_PLACE, _ROWS, _takes(_JSON, action="store_true", help="for programs")),
+        "state and latest errors of each mail transport",
+        (_PLACE, _ROWS, _argument(_JSON, action="store_true", help="print JSON")),
     ),
-    _Word(
+    _CommandWord(
         ("log",),
         "print.log:log",
-        "the logs, merged by time",
+        "the log lines of a place, merged by time",
         (
             _PLACE,
             _FILTER,
-            _takes("--level", metavar="LEVEL", default="", help="this grave, or graver"),
-            _takes("--since", metavar="TIME", default="", help="14:00, yesterday 18:00, -2h"),
-            _takes("--lines", type=_count, default=200, metavar="N", help="at most (200)"),
-            _takes("--follow", action="store_true", help="and what comes then"),
-            _takes(_JSON, action="store_true", help="one JSON object a line"),
+            _argument("--level", metavar="LEVEL", default="", help="minimum level"),
+            _argument("--since", metavar="TIME", default="", help="14:00, yesterday 18:00, -2h"),
+            _argument(
+                "--lines", type=_count, default=200, metavar="N", help="at most N lines (200)"
+            ),
+            _argument("--follow", action="store_true", help="keep following"),
+            _argument(_JSON, action="store_true", help="one JSON object a line"),
         ),
     ),
-    _Word(
+    _CommandWord(
         ("control",),
         "plans.control:control",
-        "the whole queue: its controls; with NAME, what one would do, or do it",
+        "list the controls of a whole queue; with NAME: preview or apply one",
         (
-            _takes("words", nargs="*", metavar="NAME|PLACE"),
-            _takes("--target", metavar="T", default="", help="what it is done to, where it asks"),
-            _takes("--value", metavar="V", default="", help="what it is set to, where it asks"),
-            _takes("--reason", metavar="TEXT", default="", help="why, for the journal"),
+            _argument("words", nargs="*", metavar="NAME|PLACE"),
+            _argument(
+                "--target", metavar="T", default="", help="object of the control, if it needs one"
+            ),
+            _argument("--value", metavar="V", default="", help="new value, if it needs one"),
+            _argument("--reason", metavar="TEXT", default="", help="reason, for the journal"),
             _DRY_RUN,
-            _takes(
+            _argument(
                 "--apply",
                 type=_count,
                 default=0,
                 metavar="N",
-                help="apply; N must be the planned count",
+                help="apply, if the plan has exactly N tasks",
             ),
-            _takes(_JSON, action="store_true", help="for programs"),
+            _argument(_JSON, action="store_true", help="print JSON"),
         ),
     ),
-    _Word(
+    _CommandWord(
         ("edit",),
         "plans.edit_note:edit",
-        "give a task another description, due time or recipient, whichever its store keeps; "
-        "exit 1 when it was not to be had",
+        "change the description, due time or recipient of a task; exit 1 if the task is gone "
+        "or has changed",
         (
-            _takes("id", metavar="ID"),
+            _argument("id", metavar="ID"),
             _PLACE,
-            _takes("--description", metavar="TEXT", default="", help="what it says from now on"),
-            _takes("--due", metavar="TIME", default="", help="14:00, +2h, tomorrow 06:00, now"),
-            _takes("--to", dest="destination", metavar="ADDRESS", default="", help="to whom"),
+            _argument("--description", metavar="TEXT", default="", help="the new description"),
+            _argument("--due", metavar="TIME", default="", help="14:00, +2h, tomorrow 06:00, now"),
+            _argument(
+                "--to", dest="destination", metavar="ADDRESS", default="", help="the new recipient"
+            ),
             _DRY_RUN,
-            _takes("--apply", type=_count, default=0, metavar="1", help="do it, to this one task"),
+            _argument(
+                "--apply", type=_count, default=0, metavar="1", help="apply to this one task"
+            ),
         ),
     ),
-    _Word(
+    _CommandWord(
         ("note",),
         "plans.edit_note:note",
-        "write a note on a task: a purge leaves it out; - takes its notes away",
-        (_takes("id", metavar="ID"), _takes("text", metavar="TEXT"), _PLACE),
+        "write a note on a task (a purge then excludes the task); TEXT - deletes its notes",
+        (_argument("id", metavar="ID"), _argument("text", metavar="TEXT"), _PLACE),
     ),
-    _Word(
+    _CommandWord(
         ("notes",),
         "plans.edit_note:list_notes",
-        "what operators wrote down about tasks",
-        (_PLACE, _takes(_JSON, action="store_true", help="one JSON object a line")),
+        "list the notes that operators wrote on tasks",
+        (_PLACE, _argument(_JSON, action="store_true", help="one JSON object a line")),
     ),
-    _Word(
+    _CommandWord(
         ("replay",),
         "plans.verbs:replay",
-        "dead tasks back to pending, a few at a time, as long as it goes well",
-        (*_ACTING, *_PACE),
+        "retry dead tasks: first a few, then at a steady rate; stop if they fail again",
+        (*_VERB_OPTIONS, *_REPLAY_OPTIONS),
     ),
-    _Word(
+    _CommandWord(
         ("purge",),
         "plans.verbs:purge",
-        "tasks into the trash (dlq's, unless said)",
-        (*_ACTING, *_CAREFUL),
+        "move tasks to the trash (dead ones, unless --state is given)",
+        (*_VERB_OPTIONS, *_SUSPICIOUS_OPTIONS),
     ),
-    _Word(("hold",), "plans.verbs:hold", "park tasks until they are released", _ACTING),
-    _Word(("release",), "plans.verbs:release", "parked tasks back to where they wait", _ACTING),
-    _Word(("promote",), "plans.verbs:promote", "waiting tasks once more now", _ACTING),
-    _Word(("kill",), "plans.verbs:kill", "abandoned work to the dead-letter queue", _ACTING),
-    _Word(("restore",), "plans.verbs:restore", "purged tasks back where they came from", _ACTING),
-    _Word(
+    _CommandWord(
+        ("hold",), "plans.verbs:hold", "hold tasks until they are released", _VERB_OPTIONS
+    ),
+    _CommandWord(
+        ("release",), "plans.verbs:release", "return held tasks to pending", _VERB_OPTIONS
+    ),
+    _CommandWord(("promote",), "plans.verbs:promote", "make waiting tasks due now", _VERB_OPTIONS),
+    _CommandWord(
+        ("kill",),
+        "plans.verbs:kill",
+        "move abandoned active tasks to the dead-letter queue",
+        _VERB_OPTIONS,
+    ),
+    _CommandWord(
+        ("restore",),
+        "plans.verbs:restore",
+        "move purged tasks out of the trash, to where they were",
+        _VERB_OPTIONS,
+    ),
+    _CommandWord(
         ("expunge",),
         "plans.verbs:expunge",
-        "tasks of --state WORD away for good: cannot be taken back",
-        (*_ACTING, *_CAREFUL),
+        "delete tasks of --state WORD permanently: cannot be undone",
+        (*_VERB_OPTIONS, *_SUSPICIOUS_OPTIONS),
     ),
-    _Word(
+    _CommandWord(
         ("undo",),
-        "plans.journal:take_back",
-        "take back what was done; without OP what there is to take back",
-        (_OPERATION, *_DOING),
+        "plans.journal:undo_operation",
+        "undo operation OP; without OP: list what can be undone",
+        (_OPERATION, *_APPLY_OPTIONS),
     ),
-    _Word(
+    _CommandWord(
         ("journal",),
         "plans.journal:journal",
-        "what operators did here; one operation in full",
+        "list operations: who did what; with OP: one in full",
         (
             _OPERATION,
-            _takes("--since", metavar="TIME", default="", help="14:00, yesterday 18:00, -2h"),
-            _takes("--go-on", action="store_true", help="with OP, which was interrupted"),
-            _takes("--drop", action="store_true", help="let OP be over as it stands"),
-            *_DOING,
+            _argument("--since", metavar="TIME", default="", help="14:00, yesterday 18:00, -2h"),
+            _argument("--go-on", action="store_true", help="continue OP, which was interrupted"),
+            _argument(
+                "--drop",
+                action="store_true",
+                help="abandon OP, which was interrupted: change nothing more",
+            ),
+            *_APPLY_OPTIONS,
         ),
     ),
-    _Word(("trash",), "", "what was purged, and can be had back"),
-    _Word(
+    _CommandWord(("trash",), "", "purged tasks: list, restore, delete"),
+    _CommandWord(
         ("trash", "list"),
         "plans.trash:list_trash",
-        "what lies there, since when and from where",
-        (_PLACE, _takes(_JSON, action="store_true", help="one JSON object a line")),
+        "list the tasks in the trash: since when, and from which state",
+        (_PLACE, _argument(_JSON, action="store_true", help="one JSON object a line")),
     ),
-    _Word(
+    _CommandWord(
         ("trash", "restore"),
         "plans.trash:restore",
-        "these tasks back where they came from; a PLACE is written with a /",
-        (_takes("words", nargs="+", metavar="ID"), *_DOING[:2], _DOING[3]),
+        "restore these tasks to where they were; a PLACE must contain a /",
+        (_argument("words", nargs="+", metavar="ID"), *_APPLY_OPTIONS[:2], _APPLY_OPTIONS[3]),
     ),
-    _Word(
+    _CommandWord(
         ("trash", "sweep"),
         "plans.trash:sweep",
-        "delete for good what lies there for too long",
-        (_PLACE, _takes("--dry-run", action="store_true", help="only say what would happen")),
+        "delete tasks that were in the trash longer than the retention, permanently",
+        (_PLACE, _argument("--dry-run", action="store_true", help="only print what would happen")),
     ),
-    _Word(
+    _CommandWord(
         ("init",),
         "queue.status:init",
         "make the folders of a new queue",
         (
-            _takes("place", metavar="DIR"),
-            _takes(
+            _argument("place", metavar="DIR"),
+            _argument(
                 "--exclusive",
                 action="store_true",
                 help="no other program uses this queue: store due times as file times (faster)",
             ),
         ),
     ),
-    _Word(
+    _CommandWord(
         ("doctor",),
         "queue.doctor:doctor",
-        "what is wrong with a place, and how to mend it",
+        "check a place: problems, and the command that repairs each; exit 0 none, 1 some",
         (_PLACE,),
     ),
-    _Word(("mail",), "", "send mail, and see to what could not be sent"),
-    _Word(
+    _CommandWord(("mail",), "", "send mail; manage mail that could not be sent"),
+    _CommandWord(
         ("mail", "send"),
         "mail.send:send",
-        "send CONTENT in one attempt; exit 0 handed over, 1 not",
+        "send CONTENT in one attempt; exit 0 accepted by the transport, 1 not",
         (
             *(_CONTENT, _RECIPIENT, _LITERAL),
-            _takes("--subject", metavar="TEXT", default="", help=_SUBJECT),
+            _argument("--subject", metavar="TEXT", default="", help=_SUBJECT),
         ),
     ),
-    _Word(
+    _CommandWord(
         ("mail", "send-with-retry"),
         "mail.send:send_with_retry",
-        "send CONTENT, tried again, and at last kept and queued; exit 0 handed over, 1 kept",
+        "send CONTENT with retries; if all fail, spool and queue it; exit 0 accepted by the "
+        "transport, 1 spooled",
         (
             *(_CONTENT, _RECIPIENT, _LITERAL),
-            _takes("subject", nargs="?", default="", metavar="SUBJECT"),
+            _argument("subject", nargs="?", default="", metavar="SUBJECT"),
         ),
     ),
-    _Word(
+    _CommandWord(
         ("mail", "setup"),
         "mail.setup_mail:setup_mail",
-        "let mail go to EMAIL: writes conf.d/mail.conf.local, whose other lines stay, as does a "
-        "copy",
+        "set the notification address in conf.d/mail.conf.local; other lines are kept, a backup is "
+        "made",
         (
-            _takes("email", metavar="EMAIL"),
-            _takes("--all", action="store_true", help="also each trigger: health, bans, logins"),
-            _takes("--test", action="store_true", help="then send a mail there"),
-            _takes("--dry-run", action="store_true", help="only say what would be written"),
+            _argument("email", metavar="EMAIL"),
+            _argument(
+                "--all", action="store_true", help="also enable each trigger: health, bans, logins"
+            ),
+            _argument("--test", action="store_true", help="then send a test mail to EMAIL"),
+            _argument("--dry-run", action="store_true", help="only print what would be written"),
         ),
     ),
-    _Word(
+    _CommandWord(
         ("mail", "status"),
         "mail.send:status",
-        "by what mail goes, and what waits; exit 0 well, 1 by nothing, 2 suspended or not running",
-        (_takes(_JSON, action="store_true", help="for programs"),),
+        "active transport and mail spool; exit 0 OK, 1 no transport, 2 suspended or not running",
+        (_argument(_JSON, action="store_true", help="print JSON"),),
     ),
-    _Word(
+    _CommandWord(
         ("mail", "test"),
         "mail.send:test",
-        "send one mail and say each step; exit 0 handed over, 1 not",
+        "send one mail and print each step; exit 0 accepted by the transport, 1 not",
         (
-            _takes("email", nargs="?", default="", metavar="EMAIL", help="default: as configured"),
-            _takes("--transport", metavar="NAME", default="", help="by this one, even suspended"),
-            _takes("--dry-run", action="store_true", help="every step but the sending"),
+            _argument(
+                "email", nargs="?", default="", metavar="EMAIL", help="default: as configured"
+            ),
+            _argument(
+                "--transport",
+                metavar="NAME",
+                default="",
+                help="use this transport, even if it is suspended",
+            ),
+            _argument("--dry-run", action="store_true", help="every step except the sending"),
         ),
     ),
-    _Word(("mail", "spool"), "", "mail that is kept until it can be sent"),
-    _Word(("mail", "spool", "list"), "mail.spool:list_spool", "what is kept there"),
-    _Word(
+    _CommandWord(("mail", "spool"), "", "spooled mail that could not be sent yet"),
+    _CommandWord(("mail", "spool", "list"), "mail.spool:list_spool", "list the spooled mails"),
+    _CommandWord(
         ("mail", "spool", "show"),
         "mail.spool:show_spooled",
-        "one mail as text: whom it is for, and what it says",
-        (_takes("id", metavar="ID"),),
+        "print one mail as text: recipient and content",
+        (_argument("id", metavar="ID"),),
     ),
-    _Word(
+    _CommandWord(
         ("mail", "spool", "retry"),
         "mail.retry:retry_spooled",
-        "let these be sent now, each by one task; exit 1 when one of them will not",
+        "queue one task for each of these mails, due now; exit 1 if one could not be queued",
         (
-            _takes("ids", nargs="*", metavar="ID"),
-            _takes(
+            _argument("ids", nargs="*", metavar="ID"),
+            _argument(
                 "--all",
                 action="store_true",
-                help="mails without a task, in the DLQ or in backoff; not those refused for good",
+                help="all mails without a task, in the DLQ or in backoff, not refused permanently",
             ),
-            _takes(
+            _argument(
                 "--refused",
                 action="store_true",
-                help="with --all: mails too that a server refused for good (5xx)",
+                help="with --all: also mails that a server refused permanently (5xx)",
             ),
         ),
     ),
-    _Word(
+    _CommandWord(
         ("mail", "suspend"),
         "setup.suspend:suspend",
-        "send nothing by NAME until it is resumed",
+        "stop sending by transport NAME until it is resumed",
         (
-            _takes("name", metavar="NAME"),
-            _takes("reason", nargs="?", default="", metavar="REASON"),
+            _argument("name", metavar="NAME"),
+            _argument("reason", nargs="?", default="", metavar="REASON"),
         ),
     ),
-    _Word(
+    _CommandWord(
         ("mail", "resume"),
         "setup.suspend:resume",
-        "send by NAME again",
-        (_takes("name", metavar="NAME"),),
+        "send by transport NAME again",
+        (_argument("name", metavar="NAME"),),
     ),
-    _Word(("kannader",), "", "a Kannader spool: make one, put mail into it, send from it"),
-    _Word(
+    _CommandWord(("kannader",), "", "a Kannader spool: make one, add mail, send it"),
+    _CommandWord(
         ("kannader", "init"),
         "formats.kannader:init",
-        "make the folders of a spool",
-        (_takes("place", metavar="DIR"),),
+        "make the folders of a Kannader spool",
+        (_argument("place", metavar="DIR"),),
     ),
-    _Word(
+    _CommandWord(
         ("kannader", "enqueue"),
         "formats.kannader:enqueue",
-        "put a mail into the spool; prints the id of each recipient's",
+        "add a mail to the spool; print one id per recipient",
         (
-            _takes(
+            _argument(
                 "words",
                 nargs="+",
                 metavar="FILE",
-                help="further recipients, then the mail's file (- for stdin), then the PLACE",
+                help="more recipients, then the file with the mail (- for stdin), then the PLACE",
             ),
-            _takes(
-                "--from", dest="sender", metavar="A", required=True, help="<> is the null sender"
+            _argument(
+                "--from",
+                dest="sender",
+                metavar="A",
+                required=True,
+                help="sender; <> is the null sender",
             ),
-            _takes(
+            _argument(
                 "--to",
                 dest="recipients",
                 metavar="B",
                 action="append",
                 required=True,
-                help="may be repeated",
+                help="recipient; may be repeated",
             ),
-            _takes("--wire", action="store_true", help="FILE is in wire form, as SMTP has it"),
+            _argument(
+                "--wire", action="store_true", help="FILE has SMTP line ends and dot stuffing"
+            ),
         ),
     ),
-    _Word(
+    _CommandWord(
         ("kannader", "work"),
         "formats.kannader:work",
         "send mails until stopped",
         (
             _PLACE,
-            _takes("--until-idle", action="store_true", help="until nothing is due"),
-            _takes("--concurrency", type=_count, default=0, metavar="N", help="at once (4)"),
+            _argument("--until-idle", action="store_true", help="end when nothing is due"),
+            _argument(
+                "--concurrency", type=_count, default=0, metavar="N", help="N mails at a time (4)"
+            ),
         ),
     ),
-    _Word(
+    _CommandWord(
         ("kannader", "recover"),
         "formats.kannader:recover",
-        "end what was interrupted, and mend what can be mended",
+        "recover interrupted mail, repair what is safe",
         (
             _PLACE,
             _DRY_RUN,
-            _takes("--anyway", action="store_true", help="even while a Kannader is running"),
+            _argument("--anyway", action="store_true", help="even while a Kannader is running"),
         ),
     ),
-    _Word(
-        ("shell-init",), "shell_and_units:shell_init", "bash functions in the names of the contract"
+    _CommandWord(
+        ("shell-init",),
+        "shell_and_units:shell_init",
+        "print bash functions with the names of the contract",
     ),
-    _Word(
+    _CommandWord(
         ("install-units",),
         "shell_and_units:install_units",
         "write systemd units into DIR",
-        (_takes("folder", metavar="DIR"),),
+        (_argument("folder", metavar="DIR"),),
     ),
-    _Word(("zgb",), "", "a ZGB mail queue: make one, queue mails, send them, see what is wrong"),
-    _Word(
+    _CommandWord(("zgb",), "", "a ZGB mail queue: make one, queue mails, send them, check it"),
+    _CommandWord(
         ("zgb", "init"),
         "formats.zgb:init",
         "make a new, empty database; it sends nothing yet",
-        (_takes("place", metavar="DB"),),
+        (_argument("place", metavar="DB"),),
     ),
-    _Word(
+    _CommandWord(
         ("zgb", "enqueue"),
         "formats.zgb:enqueue",
         "queue the mails of a registration",
         (
-            _takes("number", type=_limit, metavar="NUMBER", help="of the registration"),
+            _argument("number", type=_limit, metavar="NUMBER", help="number of the registration"),
             _PLACE,
-            _takes("--type", choices=("user", "organizer"), default="", help="only this one"),
+            _argument("--type", choices=("user", "organizer"), default="", help="only this one"),
         ),
     ),
-    _Word(
+    _CommandWord(
         ("zgb", "work"),
         "formats.zgb:work",
-        "send what there are tokens for: one run, as cron starts it each minute; exit 2 while "
-        "another run is at work",
+        "send the mails that the rate limit allows: one run, as from cron each minute; exit 2 if "
+        "another run is active",
         (
             _PLACE,
-            _takes("--loop", action="store_true", help="run after run until stopped"),
-            _takes(
+            _argument("--loop", action="store_true", help="repeat until stopped"),
+            _argument(
                 "--quiet",
                 action="store_true",
                 help="print nothing if OK or if another run is active",
             ),
         ),
     ),
-    _Word(
+    _CommandWord(
         ("zgb", "doctor"),
         "formats.zgb_doctor:doctor",
-        "why mails do not arrive, and what mends it; exit 0 well, 1 needs attention",
+        "why mails do not arrive, and the repair; exit 0 OK, 1 needs attention",
         (_PLACE,),
     ),
-    _Word(("queue",), "", "work with the queue at --root"),
-    _Word(
+    _CommandWord(("queue",), "", "commands for the queue at --root"),
+    _CommandWord(
         ("queue", "add"),
         "queue.queue:add",
         "add a task and print its id",
         (
-            _takes("kind", metavar="TYPE"),
-            _takes("description", nargs="?", default="", metavar="DESCRIPTION"),
-            _takes("payload", nargs="?", default="", metavar="PAYLOAD"),
+            _argument("kind", metavar="TYPE"),
+            _argument("description", nargs="?", default="", metavar="DESCRIPTION"),
+            _argument("payload", nargs="?", default="", metavar="PAYLOAD"),
         ),
     ),
-    _Word(
+    _CommandWord(
         ("queue", "process-next"),
         "queue.work:process_next",
-        "handle the next due task, if any",
+        "run the next due task, if any",
         (
-            _takes("--quiet", action="store_true", help="no words where exit 1 or 2 says it"),
-            _takes(
+            _argument(
+                "--quiet", action="store_true", help="print nothing if the exit code is 1 or 2"
+            ),
+            _argument(
                 "--timer",
                 action="store_true",
-                help="for a timer: codes 1 to 3 become 0, the log has why",
+                help="for a timer: exit codes 1 to 3 become 0; the log has the reason",
             ),
         ),
     ),
-    _Word(
+    _CommandWord(
         ("queue", "work"),
         "queue.work:work",
-        "handle tasks until stopped",
+        "run tasks until stopped",
         (
-            _takes("--concurrency", type=_count, default=1, metavar="N"),
-            _takes("--until-idle", action="store_true", help="end when nothing is due"),
+            _argument(
+                "--concurrency", type=_count, default=1, metavar="N", help="N tasks at a time (1)"
+            ),
+            _argument("--until-idle", action="store_true", help="end when nothing is due"),
         ),
     ),
-    _Word(
+    _CommandWord(
         ("queue", "list"),
         "queue.queue:list_tasks",
         "list tasks",
         (
-            _takes("--state", metavar="WORD", default="", help="only those in this state"),
+            _argument("--state", metavar="WORD", default="", help="only tasks in this state"),
             _FILTER,
-            _takes(_JSON, action="store_true", help="one JSON object a line"),
+            _argument(_JSON, action="store_true", help="one JSON object a line"),
         ),
     ),
-    _Word(
+    _CommandWord(
         ("queue", "recover"),
         "queue.recover:recover",
         "free a queue whose worker is stuck or gone",
         (
-            _takes("--dry-run", action="store_true", help="only say what would be done"),
-            _takes("--yes", action="store_true", help="do it without asking for the PID"),
-            _takes("--seen", metavar="LOCK", default="", help="only the lock that was seen"),
-            _takes(
+            _argument("--dry-run", action="store_true", help="only print what would be done"),
+            _argument("--yes", action="store_true", help="do not ask for the PID"),
+            _argument("--seen", metavar="LOCK", default="", help="only if the lock is still LOCK"),
+            _argument(
                 "--hold",
                 metavar="ID",
                 action="append",
                 default=[],
-                help="hold this task in work, as its work was done; it is not run again",
+                help="hold this active task because its work is done; it is not run again",
             ),
         ),
     ),
-    _Word(("queue", "corrupt"), "", "files that were set aside"),
-    _Word(
+    _CommandWord(("queue", "corrupt"), "", "quarantined files"),
+    _CommandWord(
         ("queue", "corrupt", "list"),
         "queue.corrupt:list_corrupt",
-        "list them, and why they were set aside",
+        "list the quarantined files and the reason for each",
     ),
-    _Word(
+    _CommandWord(
         ("queue", "corrupt", "put-back"),
         "queue.corrupt:put_back",
-        "mended ones back where they stood",
-        (_takes("names", nargs="+", metavar="NAME"),),
+        "put repaired files back",
+        (_argument("names", nargs="+", metavar="NAME"),),
     ),
-    _Word(("queue", "count"), "queue.queue:count", "how many tasks are pending"),
-    _Word(("queue", "count-dlq"), "queue.queue:count_dlq", "how many tasks are dead"),
-    _Word(("queue", "metrics"), "queue.queue:show_metrics", "the metrics as of now"),
-    _Word(("queue", "dlq"), "", "the dead-letter queue"),
-    _Word(("queue", "dlq", "list"), "queue.dlq:list_dead", "list dead tasks"),
-    _Word(
+    _CommandWord(("queue", "count"), "queue.queue:count", "print the number of pending tasks"),
+    _CommandWord(("queue", "count-dlq"), "queue.queue:count_dlq", "print the number of dead tasks"),
+    _CommandWord(("queue", "metrics"), "queue.queue:show_metrics", "print the current metrics"),
+    _CommandWord(("queue", "dlq"), "", "the dead-letter queue"),
+    _CommandWord(("queue", "dlq", "list"), "queue.dlq:list_dead", "list dead tasks"),
+    _CommandWord(
         ("queue", "dlq", "show"),
         "queue.dlq:show",
-        "one dead task in full",
-        (_takes("id", metavar="ID"),),
+        "print one dead task in full",
+        (_argument("id", metavar="ID"),),
     ),
-    _Word(
+    _CommandWord(
         ("queue", "dlq", "retry"),
         "queue.dlq:retry",
-        "dead tasks back to pending",
-        (_takes("ids", nargs="+", metavar="ID"),),
+        "move dead tasks to pending",
+        (_argument("ids", nargs="+", metavar="ID"),),
     ),
-    _Word(
+    _CommandWord(
         ("queue", "dlq", "retry-all"),
         "queue.dlq:retry_all",
-        "every dead task back to pending",
+        "move all dead tasks to pending",
         (_DRY_RUN,),
     ),
-    _Word(
+    _CommandWord(
         ("queue", "dlq", "purge"),
         "queue.dlq:purge",
-        "delete tasks that died long ago, for good",
-        (_takes("days", nargs="?", metavar="DAYS", help="default: retention"), _DRY_RUN),
+        "delete dead tasks older than DAYS permanently",
+        (
+            _argument("days", nargs="?", metavar="DAYS", help="default: the retention time"),
+            _DRY_RUN,
+        ),
     ),
 )
 
 COMMANDS = tuple(
-    word.path[0] for word in _WORDS if len(word.path) == 1 and word.path != ("console",)
+    word.path[0] for word in _COMMAND_WORDS if len(word.path) == 1 and word.path != ("console",)
 )
-"""First words that are commands; a place of such a name is written `./queue`."""
+"""First words that are commands; a place with such a name is written `./queue`."""
 
 
 def _parser(words: Sequence[str]) -> ArgumentParser:
-    """A parser for this command line: of words beside those that stand in it, it knows nothing.
+    """Make a parser with only the commands that this command line mentions.
 
-    Making one for every command would take longer than all that a timer's run does otherwise.
+    Making the parsers of all commands would take longer than the rest of a timer's run.
     """
     common = _CommandParser(add_help=False, argument_default=SUPPRESS)
-    common.add_argument("--config", metavar="FILE", help="this configuration, and no other")
+    common.add_argument("--config", metavar="FILE", help="use this configuration file only")
     common.add_argument("--root", metavar="DIR", help="a data folder, a spool or a database")
-    top = _CommandParser(prog="spooldeck", usage=_USAGE, description=_TOP, parents=[common])
+    top = _CommandParser(prog="spooldeck", usage=_USAGE, description=_HELP_TEXT, parents=[common])
     asked = _command_words(words)
     groups: dict[tuple[str, ...], Any] = {(): _group(top, "spooldeck")}
-    for word in _WORDS:
+    for word in _COMMAND_WORDS:
         *above, name = word.path
         depth = len(above)
         if asked[:depth] != tuple(above) or asked[depth : depth + 1] not in ((), (name,)):
@@ -871,9 +971,9 @@ def _parser(words: Sequence[str]) -> ArgumentParser:
         )
         for names, options in word.arguments:
             parser.add_argument(*names, **options)
-        if word.where:
-            parser.mixes = True
-            parser.set_defaults(command=_later(word.where))
+        if word.function:
+            parser.allows_any_order = True
+            parser.set_defaults(command=_import_later(word.function))
         else:
             groups[word.path] = _group(parser, f"spooldeck {' '.join(word.path)}")
     return top
@@ -884,10 +984,10 @@ def _group(parser: ArgumentParser, prog: str) -> Any:
 
 
 def _command_words(words: Sequence[str]) -> tuple[str, ...]:
-    """The longest path to a command or a group that these words begin with."""
-    paths = {word.path for word in _WORDS}
+    """The longest path of a command or group at the start of these words."""
+    paths = {word.path for word in _COMMAND_WORDS}
     found: tuple[str, ...] = ()
-    for word in _plain(words):
+    for word in _plain_words(words):
         if (*found, word) not in paths:
             break
         found = (*found, word)
@@ -896,44 +996,49 @@ def _command_words(words: Sequence[str]) -> tuple[str, ...]:
 
 _USAGE = "spooldeck [PLACE ...] | COMMAND ..."
 
-_TOP = """\
-An operator console for mail and task queues, with the queue engine built in.
+_HELP_TEXT = """\
+An operator console for mail and task queues, with its own queue engine.
 
-  spooldeck [PLACE ...]         the console on these places, or on the configured ones
-  spooldeck demo                throw-away spools with traffic, and the console on them
-  spooldeck status [PLACE]      one plain look; exit 0 well, 1 needs attention, 2 unreadable
+  spooldeck [PLACE ...]         open the console on these or the configured places
+  spooldeck demo                make temporary places with traffic, open the console
+  spooldeck status [PLACE]      print a summary; exit 0 OK, 1 needs attention,
+                                2 unreadable
   spooldeck overview [PLACE ...] | clusters | locks | transports | log [PLACE]
-                                what the console's screens show, printed once (--json)
+                                print what the console's screens show (--json)
   spooldeck control [NAME] [PLACE]
-                                the whole queue: paused, its rate; --dry-run, then --apply 1
-  spooldeck edit ID [PLACE]     another description, due time or recipient, as its store has it
+                                controls of a whole queue: pause, rate;
+                                --dry-run, then --apply 1
+  spooldeck edit ID [PLACE]     change description, due time or recipient
   spooldeck note ID TEXT [PLACE] | notes [PLACE]
-                                what operators write down about tasks
+                                notes of operators on tasks
   spooldeck init DIR            make the folders of a new queue
-  spooldeck doctor [PLACE]      what is wrong, and how to mend it; exit 0 nothing, 1 something
-  spooldeck replay | purge | hold | release | promote | kill | restore | expunge [PLACE]
-                                what the console's plans do: --dry-run shows, --apply N does
-  spooldeck undo [OP] [PLACE] | journal [OP] [PLACE] | trash list | restore ID... | sweep
-                                taken back, written down, had back
-  spooldeck queue ...           add, process-next, work, list, count, count-dlq, metrics, dlq,
-                                recover, corrupt
-  spooldeck mail ...            send, send-with-retry, setup, status, test, spool list | show |
-                                retry, suspend, resume
-  spooldeck kannader ...        init, enqueue, work, recover: on a Kannader spool
-  spooldeck zgb ...             init, enqueue, work, doctor: on a ZGB mail queue
-  spooldeck shell-init          bash functions in the contract's names: eval "$(...)"
-  spooldeck install-units DIR   systemd units, tmpfiles and logrotate snippets, written into DIR
+  spooldeck doctor [PLACE]      problems and their repair; exit 0 none, 1 some
+  spooldeck replay | purge | hold | release | promote | kill | restore | expunge
+            [PLACE]             change tasks: --dry-run shows the plan, --apply N
+                                applies it
+  spooldeck undo [OP] [PLACE] | journal [OP] [PLACE]
+                                undo an operation; operations: who did what
+  spooldeck trash list | restore ID... | sweep
+                                purged tasks
+  spooldeck queue ...           add, process-next, work, list, count, count-dlq,
+                                metrics, dlq, recover, corrupt
+  spooldeck mail ...            send, send-with-retry, setup, status, test,
+                                spool list | show | retry, suspend, resume
+  spooldeck kannader ...        init, enqueue, work, recover (a Kannader spool)
+  spooldeck zgb ...             init, enqueue, work, doctor (a ZGB mail queue)
+  spooldeck shell-init          bash functions of the contract: eval "$(...)"
+  spooldeck install-units DIR   write systemd units, tmpfiles and logrotate files
 
-spooldeck help COMMAND (or COMMAND --help) describes one command. A place whose name is a command is
-written ./NAME.
+spooldeck help COMMAND (or COMMAND --help) describes one command. Write a place
+with the name of a command as ./NAME.
 """
 
-_CONSOLE = {"prog": "spooldeck", "usage": _USAGE, "epilog": _TOP}
-"""The console is what a command line without a command means: its help is that of the whole."""
+_CONSOLE = {"prog": "spooldeck", "usage": _USAGE, "epilog": _HELP_TEXT}
+"""The default command is the console, so its help is the help of the whole program."""
 
 
-def _later(where: str) -> Command:
-    """A command that is imported when it runs: every start pays for what it loads."""
+def _import_later(where: str) -> Command:
+    """A command whose module is imported when it runs, to keep the start fast."""
 
     def command(setup: Setup, arguments: Namespace) -> int:
         from importlib import import_module

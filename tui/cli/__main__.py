@@ -1,4 +1,4 @@
-"""`python -m tui.cli`: the command, by the interpreter that runs us."""
+"""`python -m tui.cli`: the command with the running interpreter."""
 
 import sys
 

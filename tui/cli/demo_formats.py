@@ -1,8 +1,8 @@
-"""The demo's places in other programs' formats, and the keeper that has them.
+"""The demo's places in other programs' formats, and the process that keeps them busy.
 
-As everywhere in the demo nothing is painted: mails and jobs are put in by their stores, what failed
-before the demo began was claimed and failed by the same stores under a clock of that time, and real
-workers hand the rest to a mail server and to a program that are here for it.
+Nothing is faked: the stores add mails and jobs, the same stores claim and fail the past ones under
+a clock of that time, and real workers send the rest to a mail server and a program made for the
+demo.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from engine.store import Store, Unavailable
 from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.kannader import settings as kannader_settings
 from engine.stores.zgb import ZgbStore, create
-from engine.stores.zgb import settings as zgb_settings
+from engine.stores.zgb import place as zgb_settings
 from engine.system import files
-from engine.work.rescuer import outcome_of_failure
+from engine.work.rescuer import task_after_failure
 
 MINUTE, HOUR = 60.0, 3600.0
 
 
 class _PastTraffic:
-    """A clock that is set by hand."""
+    """A clock that is set by the caller."""
 
     def __init__(self, now: float) -> None:
         self.now = now
@@ -48,42 +48,42 @@ class _PastTraffic:
 def _live_through(
     store: Store, clock: _PastTraffic, retry: RetryPolicy, fate: Callable[[Task], str], until: float
 ) -> None:
-    """What a worker did until then: what came due was claimed, and done, or failed as `fate` says.
+    """Run a worker in past time: claim due tasks, then finish or fail them.
 
-    `fate` is the error of a task; "" for one that was done.
+    `fate` returns the error of a task; "" if it succeeded.
     """
-    end = verbs.last_state(store.edges)
+    end = verbs.given_up_state(store.edges)
     while True:
-        for task in list(store.take(clock.now, "demo", traffic.MOST)):
+        for task in list(store.take(clock.now, "demo", traffic.MAX_PENDING)):
             error = fate(task)
-            failed = outcome_of_failure(task, error, retry, clock.now, end)
+            failed = task_after_failure(task, error, retry, clock.now, end)
             store.swap(task, failed if error else None)
-        due = store.doorbell.due
+        due = store.changes.next_due
         if due is None or due >= until:
             return
         clock.now = max(due, clock.now + 1)
 
 
-# ---- a spool of mails, and the server that they are handed to
+# ---- a mail spool, and the SMTP server for its mail
 
 ANSWERS = (
     ("busy", "450 4.2.0 mailbox busy"),
     ("gone", "550 5.1.1 no such user here"),
 )
-"""What the server says to whom, by how the address begins; it takes mail for anybody else."""
+"""Answers of the server by the start of the recipient's address; it accepts all others."""
 
 BUSY = f"unavailable_450: {ANSWERS[0][1]} - RCPT"
-"""What a worker says of the first of them."""
+"""The error of a worker for the first answer."""
 
 TAKES = 0.3
-"""Seconds that the server takes for a mail: so long can it be seen in flight."""
+"""Seconds that the server takes for a mail, so that it is visible in flight."""
 
 
 class _DemoSmtpSession(socketserver.StreamRequestHandler):
-    """A mail server that remembers nothing."""
+    """A mail server that stores nothing."""
 
     def handle(self) -> None:
-        """Speak SMTP until the other side leaves."""
+        """Speak SMTP until the client disconnects."""
         self._say("220 sink.example.net ESMTP")
         while line := self.rfile.readline():
             word, _, rest = line.decode("ascii", "replace").strip().partition(" ")
@@ -112,7 +112,7 @@ def _to(rest: str) -> str:
 
 
 class _Sink(socketserver.ThreadingTCPServer):
-    """On a port of this host that was free; it listens at once, and answers once it is run."""
+    """An SMTP server on a free port of 127.0.0.1; it listens immediately and answers when run."""
 
     daemon_threads = True
 
@@ -120,11 +120,11 @@ class _Sink(socketserver.ThreadingTCPServer):
         super().__init__(("127.0.0.1", 0), _DemoSmtpSession)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Whoever leaves in the middle is no matter."""
+        """Ignore a client that disconnects in the middle."""
 
 
 class DemoMail(NamedTuple):
-    """One sort of mail in the traffic; `{n}` is a number."""
+    """One kind of mail in the traffic; `{n}` is a number."""
 
     sender: str
     recipients: tuple[str, ...]
@@ -146,14 +146,16 @@ LETTERS = (
 )
 
 EVERY = 2.0
-"""Seconds from one mail of the traffic to the next."""
+"""Seconds between two mails of the traffic."""
 
 ENOUGH = 300
-"""Mails in the queue at which this traffic pauses."""
+"""Number of queued mails at which the traffic pauses."""
 
 
 class Mails:
-    """A Kannader spool: mails deferred, held, left in flight by the dead, and two damaged ones."""
+    """A Kannader spool: mails deferred, held and left in flight by a dead sender, and two damaged
+    ones.
+    """
 
     name = "kannader"
     work = ("kannader", "work")
@@ -163,7 +165,7 @@ class Mails:
         self._last = 0.0
 
     def make(self, folder: str, now: float) -> Mapping[str, str]:
-        """The spool, and the port of the server that its mail goes to."""
+        """Make the spool; return the settings with the port of its server."""
         self._place = f"{folder}/{self.name}"
         self._sink = _Sink()
         make_spool(self._place)
@@ -185,13 +187,13 @@ class Mails:
         }
 
     def _leave(self, store: KannaderStore, now: float) -> None:
-        """What an operator, a sender that died, and a full disk have left behind."""
+        """Make what an operator, a dead sender and a full disk leave behind."""
         good = LETTERS[0]
         self._send(store, good, now - 4 * MINUTE)
         for _ in store.take(now + 1, "demo", 1):
-            pass  # and nothing comes of it
+            pass  # claimed and never finished
         (held,) = self._send(store, good, now - 20 * MINUTE)
-        for task in store.look({held}):
+        for task in store.scan({held}):
             assert isinstance(task, Task)
             store.swap(task, verbs.hold(task, now))
         (dangling,) = self._send(store, good, now - 3 * HOUR)
@@ -206,22 +208,22 @@ class Mails:
                 os.utime(f"{path}/{name}", (now - 3 * HOUR,) * 2)
 
     def open(self) -> None:
-        """Let the server answer, and begin the traffic."""
+        """Start the server and the traffic."""
         threading.Thread(target=self._sink.serve_forever, daemon=True).start()
         self._store = KannaderStore(self._place)
 
     def add(self, now: float) -> None:
-        """Now and then a mail."""
+        """Add a mail every few seconds."""
         if 0 <= now - self._last < EVERY or len(os.listdir(f"{self._place}/queue")) >= ENOUGH:
             return
         self._last = now
         weights = [letter.weight for letter in LETTERS]
         (letter,) = self._random.choices(LETTERS, weights)
-        with suppress(Unavailable):  # an operator's plan has the spool: this one never came
+        with suppress(Unavailable):  # an operator's plan has locked the spool: skip this mail
             self._send(self._store, letter, now)
 
     def _send(self, store: KannaderStore, letter: DemoMail, at: float) -> list[str]:
-        """Put a mail in that came at a time; the ids of its links."""
+        """Enqueue a mail as of a past time; returns its ids."""
         number = self._random.randrange(10, 99)
         to = [address.format(n=number) for address in letter.recipients]
         subject = letter.subject.format(n=number)
@@ -229,24 +231,24 @@ class Mails:
         made = store.enqueue(letter.sender, to, [text.encode()])
         for ident in made:
             path = f"{self._place}/queue/{ident}"
-            if os.path.lexists(path):  # a worker may have it already
+            if os.path.lexists(path):  # a worker may have claimed it
                 os.utime(path, (at, at), follow_symlinks=False)
         return made
 
 
-# ---- a database of registrations, and the program that their mails are handed to
+# ---- a database of registrations, and the program that sends their mail
 
 RATE = 40
-"""Mails an hour."""
+"""Mails per hour."""
 
 REGISTERED = 3 * MINUTE
-"""Seconds from one registration of the traffic to the next: as many mails as are sent."""
+"""Seconds between two registrations of the traffic: at the rate of sending."""
 
 FAILED = (
     ("full", 75, "452 4.2.2 mailbox full", "unavailable_452: 452 4.2.2 mailbox full"),
     ("later", 75, "450 4.3.2 try again later", "unavailable_450: 450 4.3.2 try again later"),
 )
-"""By how an address begins: the exit code of the program, what it says, and what a worker says."""
+"""By the start of an address: exit code and output of the program, and the worker's error."""
 
 _REGISTRATION = "INSERT INTO registrations (number, created_at, name, email) VALUES (?, ?, ?, ?)"
 
@@ -254,7 +256,7 @@ _NAMES = ("Ada", "Ben", "Cleo", "Dora", "Emil", "Finn", "Gina", "Hugo", "Ines", 
 
 _SENDMAIL = """\
 #!/bin/sh
-# What the demo sends mail with: it keeps what it is given, or fails as the address says.
+# Sends the mail of the demo: stores it, or fails as the address demands.
 here={here}
 case " $* " in
 {cases}
@@ -285,13 +287,13 @@ _MAIL = """\
 
 
 class Registrations:
-    """A ZGB mail queue: jobs that wait for their turn, some that failed, and two parked ones."""
+    """A ZGB mail queue: waiting jobs, failed jobs, and two dead ones."""
 
     name = "zgb.db"
     work = ("zgb", "work", "--loop")
 
     def make(self, folder: str, now: float) -> Mapping[str, str]:
-        """The database, the templates and the program."""
+        """Make the database, the templates and the program."""
         self._place, self._number = f"{folder}/{self.name}", 0
         self._last = now
         create(self._place)
@@ -314,7 +316,7 @@ class Registrations:
 
     @staticmethod
     def _settle(database: sqlite3.Connection, now: float) -> None:
-        """What the program that registers has in its database besides."""
+        """Add the columns and settings that the registration program has."""
         for column in ("name", "email"):
             database.execute(f"ALTER TABLE registrations ADD COLUMN {column} TEXT")
         days = {"startDate": now - 10 * 24 * HOUR, "endDate": now + 20 * 24 * HOUR}
@@ -327,10 +329,10 @@ class Registrations:
         os.mkdir(f"{folder}/sent")
         cases = [_CASE.format(begins=b, code=code, said=said) for b, code, said, _ in FAILED]
         script = _SENDMAIL.format(here=shlex.quote(folder), cases="\n".join(cases))
-        files.publish(program, script.encode(), 0o755)
+        files.replace_file(program, script.encode(), 0o755)
         paths = {kind: f"{folder}/{kind}.txt" for kind in _TEMPLATES}
         for kind, text in _TEMPLATES.items():
-            files.publish(paths[kind], text.encode())
+            files.replace_file(paths[kind], text.encode())
         quoted = {kind: json.dumps(path) for kind, path in paths.items()}
         log = json.dumps(f"{folder}/mail-queue.log")
         return {
@@ -346,29 +348,31 @@ class Registrations:
         store.enqueue(number)
 
     def _change(self, change: Callable[[sqlite3.Connection], object]) -> None:
-        """What the program does whose database it is."""
+        """Change the database as the registration program does."""
         with closing(sqlite3.connect(self._place)) as database, database:
-            database.execute("PRAGMA synchronous = OFF")  # it is thrown away
+            database.execute("PRAGMA synchronous = OFF")  # the data is temporary
             change(database)
 
     def _fate(self, task: Task) -> str:
-        """How a mail of the past went: those to the organizer were sent."""
+        """The result of a past mail: those to the organizer were sent."""
         if task.kind != "user":
             return ""
         local = _BEFORE[int(task.id.partition("-")[0]) - 1][1]
         return next(error for begins, _, _, error in FAILED if local == begins)
 
     def open(self) -> None:
-        """There is nothing beside the worker."""
+        """Nothing to start: this place has only its worker."""
 
     def add(self, now: float) -> None:
-        """Now and then a registration."""
+        """Add a registration every few seconds."""
         if 0 <= now - self._last < REGISTERED:
             return
         self._last = now
         name = _NAMES[self._number % len(_NAMES)].lower()
         place = zgb_settings.ZgbSettings().place(self._place)
-        locked = suppress(Unavailable, sqlite3.OperationalError)  # for long: nobody registered
+        locked = suppress(
+            Unavailable, sqlite3.OperationalError
+        )  # locked for long: skip this registration
         with locked, closing(ZgbStore(place)) as store:
             self._register(store, name, now)
 
@@ -377,7 +381,7 @@ _BEFORE = (
     *((8 * HOUR, "full"), (7.5 * HOUR, "full")),
     *((3 * HOUR, "later"), (80 * MINUTE, "later"), (25 * MINUTE, "later"), (9 * MINUTE, "later")),
 )
-"""Registrations of before: how many seconds ago, and how the address begins."""
+"""Past registrations: seconds ago, and start of the address."""
 
 if __name__ == "__main__":
     traffic.main((Mails(), Registrations()))

@@ -1,4 +1,4 @@
-"""Opens the console: on the places named, on the configured ones, or on the demo's."""
+"""Open the console on the named places, the configured ones, or the demo."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from engine.config import queue_config
-from engine.text.safe import shown
-from tui.cli.setup.places import names_of, place_of
-from tui.cli.setup.setup import EX_USAGE, Setup, fail, program
-from tui.cli.splash import Opening
-from tui.format.glyphs import chosen
+from engine.text.safe import safe_line
+from tui.cli.setup.places import make_place, place_names
+from tui.cli.setup.setup import EX_USAGE, Setup, fail, program_command
+from tui.cli.splash import SplashScreen
+from tui.format.glyphs import glyphs_of_locale
 
 if TYPE_CHECKING:
     pass
 
-KEEPER = "tui.cli.demo_formats"
-"""The module whose process makes the demo's places, and keeps them."""
+DEMO_MODULE = "tui.cli.demo_formats"
+"""The module that runs as a separate process, makes the demo's places and keeps them busy."""
 
 
 def open_console(setup: Setup, arguments: Namespace) -> int:
-    """The console on each place; says what to do when there is none."""
+    """Open the console on each place; if there is none, say what to do."""
     if arguments.version:
         from importlib.metadata import version
 
@@ -35,25 +35,27 @@ def open_console(setup: Setup, arguments: Namespace) -> int:
         return 0
     root = getattr(arguments, "root", "")
     names = [*([root] if root else []), *arguments.places]
-    return run(setup, names_of(setup, names), arguments)
+    return run(setup, place_names(setup, names), arguments)
 
 
 def run(setup: Setup, names: Sequence[str], arguments: Namespace) -> int:
-    """The console until it is left."""
+    """Run the console until the operator quits."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        fail(EX_USAGE, "the console needs a terminal; for one plain look: spooldeck status PLACE")
+        fail(EX_USAGE, "the console needs a terminal; without one: spooldeck status PLACE")
     if os.environ.get("TERM", "") in ("", "dumb"):
-        fail(EX_USAGE, "this terminal cannot move its cursor (TERM); try: spooldeck status PLACE")
+        fail(EX_USAGE, "this terminal cannot move its cursor (TERM); use: spooldeck status PLACE")
     if not os.environ.get("NO_COLOR"):
-        os.environ.pop("NO_COLOR", None)  # set but empty it asks for nothing; the library thinks so
-    gc.disable()  # what loading makes stays: looking through it again and again finds nothing
-    opening = Opening(sys.stdout.fileno(), os.uname().nodename, names, chosen(os.environ))
+        os.environ.pop("NO_COLOR", None)  # set but empty means nothing; the library disagrees
+    gc.disable()  # imported objects stay: collecting during the import finds nothing
+    opening = SplashScreen(
+        sys.stdout.fileno(), os.uname().nodename, names, glyphs_of_locale(os.environ)
+    )
     with opening:
         from tui.app import Console
         from tui.terminal.bandwidth import budget_for
         from tui.widgets.theme import BadTheme
 
-        first, places = _first(arguments.open), [place_of(setup, name) for name in names]
+        first, places = _first_screen(arguments.open), [make_place(setup, name) for name in names]
         try:
             console = Console(
                 places,
@@ -65,7 +67,7 @@ def run(setup: Setup, names: Sequence[str], arguments: Namespace) -> int:
                 first=first,
                 budget=budget_for(os.environ, arguments.wire or setup.config.wire),
             )
-            opening.until(lambda: console.written > 0)
+            opening.hand_over_when(lambda: console.bytes_written > 0)
             gc.freeze()
             gc.enable()
             console.run(mouse=arguments.mouse or setup.config.mouse)
@@ -75,61 +77,68 @@ def run(setup: Setup, names: Sequence[str], arguments: Namespace) -> int:
         except Exception as error:
             crash = error
     if crash is not None:
-        from tui.terminal.crash_report import EX_SOFTWARE, told
+        from tui.terminal.crash_report import EX_SOFTWARE, report_crash
 
-        fail(EX_SOFTWARE, told(crash, os.environ, time.time()))
+        fail(EX_SOFTWARE, report_crash(crash, os.environ, time.time()))
     return console.return_code or 0
 
 
-def _first(name: str) -> str:
+def _first_screen(name: str) -> str:
     from tui.format import keys
 
     screens = {"": keys.OVERVIEW, "queue": keys.LIST}
     boards = (keys.OVERVIEW, keys.LOCKS, keys.TRANSPORTS, keys.LOG, keys.CONTROLS)
     screens |= {word: word for word in boards}
     if name not in screens:
-        fail(EX_USAGE, f"--open {shown(name)}: expected {', '.join(filter(None, screens))}")
+        fail(EX_USAGE, f"--open {safe_line(name)}: expected {', '.join(filter(None, screens))}")
     return screens[name]
 
 
-def _require_own(folder: str) -> None:
-    """Make sure that no other user can redirect what root makes, and runs, in a folder."""
+def _require_safe_folder(folder: str) -> None:
+    """Refuse a folder where another user can redirect what root makes and runs."""
     from engine.system import users
 
     there = folder
     while not os.path.lexists(there):
         there = os.path.dirname(there)
     try:
-        owner = users.owner_at(there)
+        owner = users.safe_account(there)
     except (users.Unsafe, OSError) as error:
-        fail(EX_USAGE, f"--keep {shown(folder)}: {error}")
+        fail(EX_USAGE, f"--keep {safe_line(folder)}: {error}")
     if owner is not None:
-        fail(EX_USAGE, f"--keep {shown(folder)}: root's demo in a folder of {owner.name}: {SAFER}")
+        fail(
+            EX_USAGE,
+            f"--keep {safe_line(folder)}: root's demo in a folder of {owner.name}: "
+            f"{SAFER_FOLDER_HINT}",
+        )
 
 
-SAFER = "choose a folder that only root can write, or run it as that user"
+SAFER_FOLDER_HINT = "choose a folder that only root can write, or run it as that user"
 
 
 def demo(setup: Setup, arguments: Namespace) -> int:
-    """Throw-away places with workers, a stuck lock and traffic, and the console on them."""
-    from engine.demo.traffic import CONFIG, Demo
+    """Make temporary places with workers, a stuck lock and traffic; open the console on them."""
+    from engine.demo.traffic import CONFIG_FILE, Demo
 
     kept = arguments.keep
     if kept:
-        _require_own(os.path.abspath(kept))
-    if kept and os.path.lexists(f"{kept}/{CONFIG}"):
-        opens = shlex.join(["spooldeck", "--config", f"{kept}/{CONFIG}", f"{kept}/flowing"])
-        fail(EX_USAGE, f"{shown(kept)} already holds a demo: remove it, or open it: {shown(opens)}")
-    with Demo(arguments.tasks, kept, program(), KEEPER) as show:
-        print(f"spooldeck demo in {shown(show.folder)}", flush=True)
-        import_module("tui.app")  # takes about as long as they do to be made
-        places = show.places(lambda step: print(f"  {shown(step)} ...", flush=True))
-        loaded = queue_config.load(show.config_path, os.environ)
+        _require_safe_folder(os.path.abspath(kept))
+    if kept and os.path.lexists(f"{kept}/{CONFIG_FILE}"):
+        opens = shlex.join(["spooldeck", "--config", f"{kept}/{CONFIG_FILE}", f"{kept}/flowing"])
+        fail(
+            EX_USAGE,
+            f"{safe_line(kept)} already contains a demo: remove it, or open it: {safe_line(opens)}",
+        )
+    with Demo(arguments.tasks, kept, program_command(), DEMO_MODULE) as show:
+        print(f"spooldeck demo in {safe_line(show.folder)}", flush=True)
+        import_module("tui.app")  # in parallel with the making of the places
+        places = show.wait_for_places(lambda step: print(f"  {safe_line(step)} ...", flush=True))
+        loaded = queue_config.load_config(show.config_path, os.environ)
         settings = Setup(loaded, setup.queue)
         code = run(settings, places, arguments)
     if kept:
         again = shlex.join(["spooldeck", "--config", show.config_path, *places])
-        print(f"the demo's places are kept; to open them again: {shown(again)}")
+        print(f"demo places kept; to open them again: {safe_line(again)}")
     else:
-        print(f"the demo's places are removed: {shown(show.folder)}")
+        print(f"demo places removed: {safe_line(show.folder)}")
     return code

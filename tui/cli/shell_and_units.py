@@ -1,6 +1,6 @@
-"""`shell-init` and `install-units`: what an existing installation needs to run on this engine.
+"""`shell-init`: print bash functions of the contract; `install-units`: write systemd units.
 
-The texts lie beside this module, in `texts/`; what depends on the place is filled in here.
+The texts are in the folder `texts/`; values of the place are filled in here.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from grp import getgrgid
 from engine.config import mail_config, nftban_variables, queue_config
 from engine.config.mail_config import MailSettings
 from engine.system import files
-from engine.text.safe import shown
-from engine.work.worker import SLACK
-from tui.cli.setup.setup import EX_CONFIG, EX_USAGE, Setup, complain, fail, program
+from engine.text.safe import safe_line
+from engine.work.worker import HANDLER_GRACE_SECONDS
+from tui.cli.setup.setup import EX_CONFIG, EX_USAGE, Setup, fail, print_error, program_command
 
 TEXTS = f"{os.path.dirname(os.path.abspath(__file__))}/texts"
 
-HOUSEKEEPING = 300
-"""Seconds that a timer's run gets beyond its handler: to free a lock, give back orphans, expunge
-what has been dead for too long.
+HOUSEKEEPING_SECONDS = 300
+"""Seconds that a timer's run gets in addition to its handler: to free a lock, recover orphaned
+tasks and delete expired ones.
 """
 
 _UNITS = (
@@ -36,8 +36,8 @@ _UNITS = (
 )
 
 
-def _filled(name: str, values: Mapping[str, str]) -> str:
-    """A text with each @name@ in it replaced; lines of nothing but an empty value are left out."""
+def _fill_template(name: str, values: Mapping[str, str]) -> str:
+    """Fill in a text: replace each @name@; remove lines that consist of one empty value."""
     with open(f"{TEXTS}/{name}", encoding="utf-8") as file:
         text = file.read()
     for key, value in values.items():
@@ -50,30 +50,30 @@ def _filled(name: str, values: Mapping[str, str]) -> str:
 
 
 def shell_init(arguments: Namespace) -> int:
-    """Print bash functions in the contract's names; options named now are kept in them.
+    """Print bash functions with the contract's names; options given now become part of them.
 
-    For no queue in particular, and whatever is configured: that counts when they are called.
+    They are for no single queue and do not depend on the configuration now: each call reads it.
     """
-    command = program()
+    command = program_command()
     for option in ("config", "root"):
         if hasattr(arguments, option):
             command += [f"--{option}", os.path.abspath(getattr(arguments, option))]
     values = {
         "command": shlex.join(command),
         "variables": " ".join(_variables()),
-        "secret": nftban_variables.SECRET,
+        "secret": nftban_variables.PASSWORD_VARIABLE,
     }
-    sys.stdout.write(_filled("shell-init.sh", values))
+    sys.stdout.write(_fill_template("shell-init.sh", values))
     sys.stdout.flush()
     return 0
 
 
 def _variables() -> list[str]:
-    """What is read from the environment, but for what is secret."""
+    """The environment variables that are read, without the secret one."""
     return [
         name
         for name in (*queue_config.VARIABLES, *mail_config.VARIABLES)
-        if name != nftban_variables.SECRET
+        if name != nftban_variables.PASSWORD_VARIABLE
     ]
 
 
@@ -81,63 +81,67 @@ def _variables() -> list[str]:
 
 
 def install_units(setup: Setup, arguments: Namespace) -> int:
-    """Write units and snippets for this queue into a folder, and say what to do with them."""
+    """Write units and snippets for this queue into a folder, and print the next steps."""
     where = arguments.folder
     if not os.path.isdir(where):
-        fail(EX_USAGE, f"{shown(where)}: expected a folder to write into (mkdir it first)")
-    setup.open().close()  # says best what is missing
+        fail(EX_USAGE, f"{safe_line(where)}: expected a folder to write into (mkdir it first)")
+    setup.open_nftban().close()  # its error names what is missing
     values = _values(setup)
     for name in _UNITS:
         if name == "spooldeck.logrotate" and not values["logs"]:
-            why = f"logrotate cannot name files in {shown(setup.queue.log_dir)}"
-            complain(f"{name} not written: {why}")
+            why = f"logrotate cannot name files in {safe_line(setup.queue.log_dir)}"
+            print_error(f"{name} not written: {why}")
             continue
-        print(_put(f"{where}/{name}", _filled(name, values).encode()))
+        print(_write_unit(f"{where}/{name}", _fill_template(name, values).encode()))
     for warning in _warnings(setup):
-        complain(warning)
-    print(_NEXT.format(where=shlex.quote(os.path.abspath(where))), end="")
+        print_error(warning)
+    print(_NEXT_STEPS.format(where=shlex.quote(os.path.abspath(where))), end="")
     sys.stdout.flush()
     return 0
 
 
-_NEXT = """\
+_NEXT_STEPS = """\
 next: cp {where}/spooldeck-*.service {where}/spooldeck-*.timer /etc/systemd/system/
       cp {where}/spooldeck.tmpfiles.conf /etc/tmpfiles.d/spooldeck.conf
       cp {where}/spooldeck.logrotate /etc/logrotate.d/spooldeck
       systemd-tmpfiles --create /etc/tmpfiles.d/spooldeck.conf
       systemctl daemon-reload
       systemctl enable --now spooldeck-queue.timer      one task every two minutes
-   or systemctl enable --now spooldeck-worker.service   task after task, as they come
+   or systemctl enable --now spooldeck-worker.service   tasks as they arrive
 """
 
 
-def _put(path: str, data: bytes) -> str:
-    """Write a file unless a different one is there, which stays; what was done, in words."""
+def _write_unit(path: str, data: bytes) -> str:
+    """Write a file; if a different one exists, keep it and write PATH.new. Returns the
+    result text.
+    """
     try:
         with open(files.open_file(path), "rb") as file:
             if file.read() == data:
-                return f"unchanged {shown(path)}"
+                return f"unchanged {safe_line(path)}"
     except FileNotFoundError:
-        files.publish(path, data)
-        return f"wrote {shown(path)}"
-    files.publish(f"{path}.new", data)
-    return f"kept {shown(path)}, which differs; wrote {shown(path)}.new"
+        files.replace_file(path, data)
+        return f"wrote {safe_line(path)}"
+    files.replace_file(f"{path}.new", data)
+    return f"kept {safe_line(path)}, which differs; wrote {safe_line(path)}.new"
 
 
 def _values(setup: Setup) -> dict[str, str]:
-    from engine.system.supervisor import GRACE  # what starts processes is not for login files
+    from engine.system.supervisor import KILL_DELAY_SECONDS  # keep process code out of shell-init
 
     queue = setup.queue
     owner = os.stat(queue.pending)
     user, group = _names(owner)
     service_user = "root" if _as_others(setup, user) else user
     mail = setup.mail_settings() if setup.sends_mail else None
-    mta = "" if mail is None else _mta(setup, mail)
+    mta = "" if mail is None else _used_mta(setup, mail)
     own = [handler.timeout for handler in setup.programs.values()]
     longest = max([*own, *([] if mail is None else [mail.max_time])], default=0)
-    stop = math.ceil(min(longest, 1e9) + GRACE + SLACK)  # a billion: systemd counts microseconds
+    stop = math.ceil(
+        min(longest, 1e9) + KILL_DELAY_SECONDS + HANDLER_GRACE_SECONDS
+    )  # a billion: systemd counts microseconds
     folders = _folders(setup, mail)
-    started, *words = program()
+    started, *words = program_command()
     words = [_quoted(word).replace("$", "$$") for word in (*words, *_arguments(setup))]
     commands = (word for h in setup.programs.values() for word in h.command)
     relay = () if mail is None else (mail.password_file, mail.ca_file)
@@ -151,14 +155,14 @@ def _values(setup: Setup) -> dict[str, str]:
         "private_tmp": "no" if _lies_in(hidden, "/tmp", "/var/tmp") else "yes",
     }
     return {
-        "root_said": shown(queue.root),
+        "root_said": safe_line(queue.root),
         "mounts": " ".join(_quoted(path) for path in _outermost([queue.root, *folders])),
         "command": " ".join([_executable(started), *words]),
         "environment": _environment(),
         "longest": f"{longest:g}",
-        "start_seconds": str(stop + HOUSEKEEPING),
+        "start_seconds": str(stop + HOUSEKEEPING_SECONDS),
         "stop_seconds": str(stop),
-        "service": _filled("service.conf", service).rstrip("\n"),
+        "service": _fill_template("service.conf", service).rstrip("\n"),
         "folders": "\n".join(_tmpfile(path, queue.run_dir, owner) for path in folders),
         "logs": _logs(queue.log_dir),
         "su": f"{user} {group}",
@@ -166,26 +170,26 @@ def _values(setup: Setup) -> dict[str, str]:
 
 
 _MTAS = ("postfix", "sendmail", "exim", "mailx")
-"""Transports that hand mail to this system's own mail program, which changes its user or group."""
+"""Transports that use the system's mail program, which changes its user or group."""
 
 _MTA_FOLDERS = (
     *("-/var/spool/postfix/maildrop", "-/var/spool/clientmqueue", "-/var/spool/mqueue-client"),
     *("-/var/spool/exim", "-/var/spool/exim4", "-/var/log/exim", "-/var/log/exim4"),
 )
-"""Where such a program leaves what it was handed; those that are not there are passed over."""
+"""Folders where such a program stores mail; systemd ignores missing ones (leading -)."""
 
 _EXIM_NEEDS = "CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER CAP_SETGID CAP_SETUID"
-"""For Exim, which becomes root when it is called; as others, Postfix only changes its group."""
+"""Exim becomes root when it is called; the others, such as Postfix, only change their group."""
 
 
-def _mta(setup: Setup, settings: MailSettings) -> str:
-    """Which of these sends the mail of the worker; "" where none does."""
-    transport = setup.ways(settings).choose().transport
+def _used_mta(setup: Setup, settings: MailSettings) -> str:
+    """The transport of these that sends the worker's mail; "" if there is none."""
+    transport = setup.transport_registry(settings).choose().transport
     return transport.name if transport is not None and transport.name in _MTAS else ""
 
 
 def _folders(setup: Setup, mail: MailSettings | None) -> list[str]:
-    """All that is written in, outer ones first; the desk lies beside pending/."""
+    """All folders that a worker writes to, outer ones first."""
     queue = setup.queue
     records = [] if mail is None else [mail.delivery_log]
     files_there = (queue.pending, queue.queue_metrics, queue.mail_metrics, *records)
@@ -195,7 +199,7 @@ def _folders(setup: Setup, mail: MailSettings | None) -> list[str]:
 
 
 def _outermost(paths: Iterable[str]) -> list[str]:
-    """Those that lie in no other of them."""
+    """The paths that are not inside another of them."""
     kept: list[str] = []
     for path in sorted(set(paths), key=len):
         if not _lies_in([path], *kept):
@@ -204,7 +208,7 @@ def _outermost(paths: Iterable[str]) -> list[str]:
 
 
 def _lies_in(paths: Iterable[str], *folders: str) -> bool:
-    """Whether one of these paths is in one of these folders, or leads there."""
+    """True if one of these paths is inside one of these folders, links resolved."""
     real = {path for each in paths for path in (each, os.path.realpath(each))}
     return any(f"{path}/".startswith(f"{folder}/") for path in real for folder in folders)
 
@@ -217,7 +221,7 @@ def _arguments(setup: Setup) -> list[str]:
 
 
 def _needed(setup: Setup) -> list[str]:
-    """What a worker reads and runs besides what its handlers do."""
+    """Paths that a worker reads and runs, without those of its handlers."""
     ours = [sys.executable, sys.prefix, sys.base_prefix, os.path.dirname(files.__file__)]
     return [*ours, *_arguments(setup)[1::2]]
 
@@ -234,13 +238,13 @@ def _names(owner: os.stat_result) -> tuple[str, str]:
 
 
 def _as_others(setup: Setup, user: str) -> bool:
-    """Whether handlers run as somebody else than the spool's owner, which takes root to do."""
+    """True if handlers run as another user than the spool's owner, which needs root."""
     asked = {h.run_as or setup.queue.run_as for h in setup.programs.values()}
     return not asked <= {"", user}
 
 
 _ROOT_NEEDS = "CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER CAP_KILL CAP_SETGID CAP_SETUID"
-"""To write in folders of the spool's owner, and to run and end handlers as another user."""
+"""Needed to write in the owner's folders, and to run and end handlers as another user."""
 
 
 def _identity(user: str, group: str, capabilities: str) -> str:
@@ -250,18 +254,20 @@ def _identity(user: str, group: str, capabilities: str) -> str:
 
 
 def _environment() -> str:
-    """What this very configuration was found by, since a unit starts with nothing of ours."""
+    """Environment lines of the unit, from the variables set now: a unit starts with none of
+    them.
+    """
     said = [f"{key}={os.environ[key]}" for key in _variables() if os.environ.get(key)]
     return "\n".join(f"Environment={_quoted(pair)}" for pair in said)
 
 
-# Quoting. Where systemd reads paths, a backslash takes only the next character as it is, so that
-# what needs more than that is refused.
+# Quoting: in systemd paths a backslash quotes only the next character, so words that need more are
+# refused.
 
 
 def _quoted(word: str) -> str:
-    if shown(word) != word:
-        fail(EX_CONFIG, f"{shown(word)!r}: a unit can name only what is printable")
+    if safe_line(word) != word:
+        fail(EX_CONFIG, f"{safe_line(word)!r}: only printable characters are allowed in a unit")
     if re.fullmatch("[A-Za-z0-9_./:=@+,-]+", word):
         return word
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
@@ -270,14 +276,14 @@ def _quoted(word: str) -> str:
 
 def _executable(path: str) -> str:
     if set(path) & set("\"'\\"):
-        fail(EX_CONFIG, f"{shown(path)}: systemd runs no program with quotes in its path")
+        fail(EX_CONFIG, f"{safe_line(path)}: systemd runs no program with quotes in its path")
     return _quoted(path)
 
 
 def _tmpfile(path: str, run_dir: str, owner: os.stat_result) -> str:
     mode = 0o755 if path == run_dir else files.FOLDER_MODE
     try:
-        # tmpfiles would change a folder that others use, too, such as /var/log.
+        # tmpfiles would change a shared folder such as /var/log.
         seen = os.stat(path)
         mode, owner = stat.S_IMODE(seen.st_mode), seen
     except FileNotFoundError:
@@ -287,16 +293,19 @@ def _tmpfile(path: str, run_dir: str, owner: os.stat_result) -> str:
 
 
 def _logs(folder: str) -> str:
-    """The logs as logrotate names them, which takes them for patterns; "" where it cannot."""
-    if set(folder) & set("\"'\\*?[]{}~#") or shown(folder) != folder:
+    """Both log paths for logrotate, which reads them as patterns; "" if they cannot be
+    written so.
+    """
+    if set(folder) & set("\"'\\*?[]{}~#") or safe_line(folder) != folder:
         return ""
     return f'"{folder}/queue.log" "{folder}/mail.log"'
 
 
 def _warnings(setup: Setup) -> Iterable[str]:
-    if os.environ.get(nftban_variables.SECRET):
+    if os.environ.get(nftban_variables.PASSWORD_VARIABLE):
         yield (
-            f"{nftban_variables.SECRET} is not written into the units, which all may read: put "
+            f"{nftban_variables.PASSWORD_VARIABLE} is not written into the units, which all can "
+            "read: put "
             "the password alone into a file of mode 600 and name it (mail.relay.password_file)"
         )
     owner = os.stat(setup.queue.pending)
@@ -305,11 +314,11 @@ def _warnings(setup: Setup) -> Iterable[str]:
         return
     barriers = {_barrier(os.path.realpath(path), owner) for path in _needed(setup)}
     for barrier in sorted(barriers - {""}):
-        yield f"{shown(barrier)}: {user} cannot enter it, and the units need what lies there"
+        yield f"{safe_line(barrier)}: {user} cannot enter it, and the units need its content"
 
 
 def _barrier(path: str, user: os.stat_result) -> str:
-    """The first folder above a path that a user may not enter; "" where there is none."""
+    """The first folder above a path that a user may not enter; "" if there is none."""
     if user.st_uid == 0:
         return ""
     parts = path.split("/")

@@ -1,7 +1,7 @@
-"""What stands on the screen while the console is loaded: who we are, and what is being opened.
+"""The screen shown while the console is loaded: host and places.
 
-Loading takes most of the time to the first rows. So this needs nothing that has to be loaded, says
-nothing that is not known yet, and gives the screen back whatever becomes of the loading.
+Loading takes most of the time to the first rows. So this module imports almost nothing, shows only
+what is known, and restores the screen however the loading ends.
 """
 
 from __future__ import annotations
@@ -12,77 +12,77 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from types import FrameType
 
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 
-ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[H\x1b[2J"
-"""The alternate screen, without cursor; what is too long for a line is cut."""
-LEAVE = "\x1b[2J\x1b[H\x1b[?7h\x1b[?1049l\x1b[?25h"
+ENTER_SCREEN = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[H\x1b[2J"
+"""Switch to the alternate screen, hide the cursor, cut long lines."""
+LEAVE_SCREEN = "\x1b[2J\x1b[H\x1b[?7h\x1b[?1049l\x1b[?25h"
 ENDED_BY = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: 130}
-"""Signals that would end us with the screen left as it is, and the exit codes that say so."""
+"""Signals that would end us without restoring the screen, with their exit codes."""
 
 Handler = Callable[[int, FrameType | None], object] | int | None
 
 
-class Opening:
-    """Holds the screen of a terminal until the console does, or until it is known that none will.
+class SplashScreen:
+    """Shows the loading screen until the console takes over or the loading fails.
 
-    In the background it shows nothing: the screen is somebody else's then.
+    In the background it shows nothing: the terminal belongs to another process then.
     """
 
     def __init__(
         self, fd: int, host: str, places: Sequence[str], glyphs: Mapping[int, str]
     ) -> None:
-        """`fd` is the terminal; `places` are the names of what is opened."""
+        """`fd` is the terminal; `places` are the names of the places to open."""
         self._fd, self._host, self._places, self._glyphs = fd, host, places, glyphs
         self._before: dict[int, Handler] = {}
         self._on = False
         self._taken: Callable[[], bool] = lambda: False
         self._code: int | None = None
 
-    def until(self, taken: Callable[[], bool]) -> None:
-        """From now on the screen is the console's if `taken` says so; then it gives it back.
+    def hand_over_when(self, taken: Callable[[], bool]) -> None:
+        """The console owns and restores the screen as soon as `taken` returns True.
 
-        Raises SystemExit for a signal whose exception was lost: the interpreter ignores one that
-        is raised in a weak reference's callback, as the import system has them.
+        Raises SystemExit for a signal whose exception was lost: the interpreter ignores an
+        exception raised in a weak reference's callback, which the import system uses.
         """
         self._taken = taken
         if self._code is not None:
             raise SystemExit(self._code)
 
-    def __enter__(self) -> Opening:
+    def __enter__(self) -> SplashScreen:
         """Show it."""
-        if self._in_front():
+        if self._is_foreground():
             for number in (*ENDED_BY, signal.SIGTSTP):
-                self._before[number] = signal.signal(number, self._heard)
+                self._before[number] = signal.signal(number, self._handle_signal)
             self._show()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give the screen back, unless the console took it and has done so."""
-        self._give_back()
+        """Restore the screen, unless the console took it over and has done so."""
+        self._restore_screen()
         for number, handler in self._before.items():
-            if signal.getsignal(number) == self._heard:  # nobody has taken that over either
+            if signal.getsignal(number) == self._handle_signal:  # not replaced by the console
                 signal.signal(number, handler)
 
-    def _in_front(self) -> bool:
+    def _is_foreground(self) -> bool:
         try:
             return os.tcgetpgrp(self._fd) == os.getpgrp()
         except OSError:
-            return True  # a terminal that controls nobody has no background
+            return True  # not a controlling terminal: no background
 
     def _show(self) -> None:
         self._on = True
-        rows = lines(self._host, self._places, os.get_terminal_size(self._fd).lines)
-        self._write(ENTER + "\r\n".join(rows).translate(self._glyphs))
+        rows = splash_lines(self._host, self._places, os.get_terminal_size(self._fd).lines)
+        self._write(ENTER_SCREEN + "\r\n".join(rows).translate(self._glyphs))
 
-    def _give_back(self) -> None:
+    def _restore_screen(self) -> None:
         on, self._on = self._on, False
         if on and not self._taken():
-            with suppress(OSError):  # the terminal is gone, and its screen with it
-                self._write(LEAVE)
+            with suppress(OSError):  # the terminal is gone
+                self._write(LEAVE_SCREEN)
 
-    def _heard(self, number: int, _: FrameType | None) -> None:
-        self._give_back()  # at once: it may be heard while we come, or go
+    def _handle_signal(self, number: int, _: FrameType | None) -> None:
+        self._restore_screen()  # also during __enter__ and __exit__
         if number in ENDED_BY:
             self._code = ENDED_BY[signal.Signals(number)]
             raise SystemExit(self._code)
@@ -95,12 +95,12 @@ class Opening:
             data = data[os.write(self._fd, data) :]
 
 
-def lines(host: str, places: Sequence[str], height: int) -> list[str]:
-    """What it says, on a screen of so many lines."""
+def splash_lines(host: str, places: Sequence[str], height: int) -> list[str]:
+    """The lines to show, for a screen of this height."""
     room = max(1, height - 3)
     more = len(places) - room
     named = places[: room - 1] if more > 0 else places
-    rows = [f"   {shown(place)}  opening ..." for place in named]
+    rows = [f"   {safe_line(place)}  opening ..." for place in named]
     if more > 0:
         rows.append(f"   and {more + 1} more")
-    return [f" {shown(host)}  spooldeck", "", *rows]
+    return [f" {safe_line(host)}  spooldeck", "", *rows]

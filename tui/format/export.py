@@ -1,4 +1,4 @@
-"""Writing what a screen shows to a file, as CSV or as JSON lines, whole or not at all."""
+"""Write what a screen shows to a CSV or JSON lines file, atomically: complete or not at all."""
 
 from __future__ import annotations
 
@@ -11,50 +11,54 @@ from typing import NamedTuple, TypeAlias
 from engine.system import files
 from tui.format import task_row
 
-Values: TypeAlias = Mapping[str, object]
-"""A row by the names of its columns."""
+ExportRow: TypeAlias = Mapping[str, object]
+"""A row: column name to value."""
 
-Take: TypeAlias = Callable[[Sequence[Values], int, int], bool]
-"""Takes some rows, how many there were with them, and of how many; False ends it."""
+RowSink: TypeAlias = Callable[[Sequence[ExportRow], int, int], bool]
+"""Takes some rows, the number of rows so far and the total; returns False to stop."""
 
-FORMS = (".csv", ".jsonl")
-"""What the end of a file's name says about its form."""
+EXPORT_SUFFIXES = (".csv", ".jsonl")
+"""File name endings that select the format."""
 
 
 class ExportTable(NamedTuple):
-    """What a screen has to be exported."""
+    """Rows that a screen offers for export."""
 
     name: str
-    """What it is, for the name of the file."""
+    """Name of the data, used in the file name."""
     columns: tuple[str, ...]
-    """For CSV; JSON lines hold whatever the rows do."""
-    rows: Callable[[Take], Awaitable[int]]
-    """Hands all rows to a take, on some thread; answers with how many there were."""
+    """Columns for CSV; JSON lines contain all values of a row."""
+    pass_rows: Callable[[RowSink], Awaitable[int]]
+    """Passes all rows to a `RowSink`, on some thread; returns the number of rows."""
 
 
 class ExportRefused(Exception):
-    """The file cannot be written; the message says which, and why."""
+    """The file cannot be written; the message says which one and why."""
 
 
-def usual_path(sheet: ExportTable, now: float) -> str:
-    """Where an export goes unless another path is typed: the folder that one stands in."""
+def default_path(sheet: ExportTable, now: float) -> str:
+    """Default path of an export: in the current directory."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
     name = "".join(c if c.isalnum() or c in "-_" else "-" for c in sheet.name).strip("-")
     return f"spooldeck-{name}-{stamp}.csv"
 
 
-def bad_path(path: str) -> str:
-    """What is wrong with a path that was typed; "" when nothing is. Asks no disk."""
+def path_error(path: str) -> str:
+    """What is wrong with a typed path, "" if nothing; does no disk access."""
     if not path.strip() or "\0" in path:
-        return "expected the path of a file that is to be made"
-    return "" if path.endswith(FORMS) else f"expected a name that ends in {' or '.join(FORMS)}"
+        return "expected the path of a new file"
+    return (
+        ""
+        if path.endswith(EXPORT_SUFFIXES)
+        else f"expected a name ending in {' or '.join(EXPORT_SUFFIXES)}"
+    )
 
 
 class Export:
-    """One file being written; 0600, and under its own name only once it is whole."""
+    """One export file, mode 0600: written as a draft, linked to its name when complete."""
 
     def __init__(self, path: str, columns: Sequence[str]) -> None:
-        """Write to that path; `~` is whose home it means. Asks no disk yet."""
+        """Write to `path`, where `~` means a home directory; no disk access yet."""
         self._typed = path
         self.path = Path(path)
         self._draft = ""
@@ -62,49 +66,49 @@ class Export:
         self._csv = path.endswith(".csv")
         self._fd = self._folder = -1
         self.done, self.total = 0, 0
-        self.stopped = False
+        self.is_stopped = False
 
-    def take(self, some: Sequence[Values], done: int, total: int) -> bool:
+    def write_rows(self, some: Sequence[ExportRow], done: int, total: int) -> bool:
         """Write some rows; blocks.
 
         Raises:
-            Refused: the disk says no; nothing is left of it.
+            Refused: writing failed; the draft is deleted.
         """
-        if self.stopped:
-            self.drop()  # on this thread: nobody else knows when the last write has ended
+        if self.is_stopped:
+            self.discard()  # on this thread, after the last write
             return False
         try:
             if self._fd < 0:
                 self._open()
             self._write(self._text(some))
         except OSError as error:
-            self.drop()
+            self.discard()
             raise ExportRefused(f"{error.filename or self.path}: {error.strerror}") from error
         self.done, self.total = done, total
-        return not self.stopped
+        return not self.is_stopped
 
     def finish(self) -> None:
-        """Give the file its name; blocks.
+        """Fsync the draft and link it to its final name; blocks.
 
         Raises:
-            Refused: there is one of that name by now; nothing is left of ours.
+            Refused: a file of that name exists, or writing failed; the draft is deleted.
         """
         try:
             if self._fd < 0:
                 self._open()
             os.fsync(self._fd)
-            # Never in place of another file.
+            # link() fails if the name exists, so no other file is replaced.
             os.link(self._draft, self.path.name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
         except OSError as error:
-            self.drop()
+            self.discard()
             raise ExportRefused(f"{self.path}: {error.strerror}") from error
-        self.drop()
+        self.discard()
 
-    def drop(self) -> None:
-        """Leave nothing behind but what is whole; blocks."""
+    def discard(self) -> None:
+        """Delete the draft and close the folder; a finished file stays; blocks."""
         if self._fd >= 0:
             os.close(self._fd)
-            files.forget(self._draft, self._folder)
+            files.unlink_quietly(self._draft, self._folder)
             self._fd = -1
         if self._folder >= 0:
             os.close(self._folder)
@@ -113,13 +117,13 @@ class Export:
     def _open(self) -> None:
         try:
             self.path = Path(self._typed).expanduser()
-        except RuntimeError as error:  # `~nobody`
+        except RuntimeError as error:  # `~USER` of an unknown user
             raise ExportRefused(f"{self._typed}: {error}") from error
         if self.path.exists():
-            raise FileExistsError(17, "is there already; nothing was written", str(self.path))
+            raise FileExistsError(17, "exists already; nothing written", str(self.path))
         self._draft = f".{self.path.name}.{os.getpid()}.part"
-        self._folder = files.walk(str(self.path.parent))
-        self._fd = files.create(self._draft, self._folder, None, 0o600)
+        self._folder = files.open_path(str(self.path.parent))
+        self._fd = files.create_file(self._draft, self._folder, None, 0o600)
         if self._csv:
             self._write(
                 task_row.csv_lines(
@@ -127,7 +131,7 @@ class Export:
                 )
             )
 
-    def _text(self, some: Iterable[Values]) -> str:
+    def _text(self, some: Iterable[ExportRow]) -> str:
         if self._csv:
             return task_row.csv_lines(some, self._columns)
         return "".join(map(task_row.json_line, some))

@@ -1,7 +1,7 @@
-"""Which signs a terminal can show: those beyond ASCII only where the locale says UTF-8.
+"""Signs for UTF-8 locales, and their ASCII replacements for all other locales.
 
-`present` writes the UTF-8 signs; where the locale has no UTF-8, each is replaced as it is painted,
-and so is every other character beyond ASCII, whoever wrote it.
+`present` writes the UTF-8 signs. If the locale has no UTF-8, each one, and every other non-ASCII
+character of any text, is replaced when it is painted.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 CURSOR, MARK, GONE, MORE = "▶", "●", "✗", "…"
-"""The row under the cursor, a marked row, one that has left, and where a text was cut."""
+"""The row under the cursor, a marked row, a row that has left, and the end of a cut text."""
 
 RISING, FALLING = "▲", "▼"
-"""What a list is ordered by: from the least up, or from the greatest down."""
+"""Ascending and descending sort order."""
 
 SPARKS = "▁▂▃▄▅▆▇█"
-"""From little to much: what a sparkline is made of."""
+"""Levels of a sparkline, from low to high."""
 
 Glyphs: TypeAlias = Mapping[int, str]
-"""By what each character is replaced, as `str.translate` takes it; the cells stay as many."""
+"""Replacement of each character, for `str.translate`; the width in cells is kept."""
 
 
 class _AsciiTable(dict[int, str]):
-    """Leaves ASCII as it is; what has no twin in it becomes a question mark for each cell."""
+    """Keeps ASCII; replaces a character without an ASCII twin by one `?` per cell."""
 
     def __missing__(self, code: int) -> str:
-        from rich.cells import cell_len  # most never meet such a character
+        from rich.cells import cell_len  # imported late: most runs need it never
 
         self[code] = text = chr(code) if code < 128 else "?" * cell_len(chr(code))
         return text
@@ -46,10 +46,10 @@ _COERCED = {"C.UTF-8", "C.utf8"}
 _PLAIN = {"", "C", "POSIX"}
 
 
-def chosen(environ: Mapping[str, str]) -> Glyphs:
-    """The signs for the locale that LC_ALL, LC_CTYPE or LANG names, in that order."""
+def glyphs_of_locale(environ: Mapping[str, str]) -> Glyphs:
+    """The signs for the locale in LC_ALL, LC_CTYPE or LANG, in that order."""
     everything, ctype, language = (environ.get(k, "") for k in ("LC_ALL", "LC_CTYPE", "LANG"))
-    # In a C locale Python sets this LC_CTYPE itself (PEP 538); the terminal knows nothing of it.
+    # In a C locale Python sets this LC_CTYPE itself (PEP 538); the terminal does not know.
     if not everything and ctype in _COERCED and language in _PLAIN:
         return ASCII
     codeset = (everything or ctype or language).partition("@")[0].rpartition(".")[2]

@@ -1,106 +1,141 @@
-"""The one table of keys: bindings, hints and help are all made from it, so none can disagree."""
+"""The key table: key bindings, hint lines and help are all made from it, so they always agree."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from textual.binding import Binding, BindingType
-
 
 class Key(NamedTuple):
-    """Something the operator can press, and everything that is said about it."""
+    """One row of the key table: an action, its keys, its hint and its help text."""
 
     action: str
-    """What it does, as the screens name it."""
+    """Name of the Textual action: `action_NAME` of the screen, or of the app after `app.`."""
     keys: tuple[str, ...]
-    """The keys, as the terminal library names them."""
+    """The keys, by their Textual names."""
     shown: str
     """The keys, as hints and help print them."""
     hint: str
-    """A word or two for the hint lines; "" when it has no place there."""
-    about: str
-    """A sentence for the help."""
+    """One to three words for the hint lines; "" to leave the key out of them."""
+    description: str
+    """Description in the help."""
     group: str
-    """Under which heading the help lists it."""
+    """Heading in the help."""
     screens: frozenset[str]
-    """On which screens it works."""
+    """Screens on which the key works."""
     verb: str = ""
-    """The verb that it plans; "" when it plans none."""
-    each: bool = False
-    """Whether the action is told which of the keys it was."""
-    minor: bool = False
-    """Whether its hint goes first where there is no room for all."""
+    """The verb (`engine.verbs`) that the key plans; "" if it plans none."""
+    passes_key: bool = False
+    """Pass the pressed key to the action as its argument."""
+    is_minor: bool = False
+    """Drop its hint first if the hint lines are too narrow."""
 
 
 class Hint(NamedTuple):
-    """A key as the hint lines show it."""
+    """A key and its words in the hint lines."""
 
     shown: str
-    words: str
-    grey: bool = False
-    """Whether it is refused now; pressing it says why."""
-    minor: bool = False
-    """Whether it goes first where there is no room for all."""
+    text: str
+    is_refused: bool = False
+    """Refused now, so painted grey; pressing the key shows the reason."""
+    is_minor: bool = False
+    """Dropped first if the hint lines are too narrow."""
 
 
 OVERVIEW, LIST, TASK, PROBLEMS, CLUSTERS = "overview", "list", "task", "problems", "clusters"
 LOCKS, LOCK, TRANSPORTS, LOG = "locks", "lock", "transports", "log"
 PLAN, HELP, PALETTE, QUIT = "plan", "help", "palette", "quit"
 MENU, PROGRESS = "menu", "progress"
-OPERATIONS, OPERATION, RECORD, PACE = "operations", "operation", "record", "pace"
-DROP, WORKER = "drop", "worker"
+OPERATIONS, RUNNING_OPERATION, RECORDED_OPERATION, PACE = (
+    "operations",
+    "operation",
+    "record",
+    "pace",
+)
+ABANDON, WORKER = "drop", "worker"
 EDIT = "edit"
-SUSPEND, TRIAL, FAILURES = "suspend", "trial", "failures"
+SUSPEND, TEST_MAIL, FAILURES = "suspend", "trial", "failures"
 CONTROLS, CONTROL = "controls", "control"
 
-_BOARDS = frozenset({OVERVIEW, LOCKS, TRANSPORTS, LOG, OPERATIONS, CONTROLS})
-"""From each of these a digit leads to the others."""
-_MAIL = frozenset({SUSPEND, TRIAL})
-"""What is done about a transport."""
-_TEXTS = frozenset({TASK, PROBLEMS, PLAN, LOCK, OPERATION, RECORD, DROP, WORKER, CONTROL}) | _MAIL
-_CHOOSING = frozenset({PALETTE, HELP})
-"""Where letters are typed, and only the other keys move."""
+_MAIN_SCREENS = frozenset({OVERVIEW, LOCKS, TRANSPORTS, LOG, OPERATIONS, CONTROLS})
+"""Main screens: digit keys switch between them."""
+_TRANSPORT_DIALOGS = frozenset({SUSPEND, TEST_MAIL})
+"""Screens that act on a transport."""
+_TEXT_SCREENS = (
+    frozenset(
+        {
+            TASK,
+            PROBLEMS,
+            PLAN,
+            LOCK,
+            RUNNING_OPERATION,
+            RECORDED_OPERATION,
+            ABANDON,
+            WORKER,
+            CONTROL,
+        }
+    )
+    | _TRANSPORT_DIALOGS
+)
+_TYPING_SCREENS = frozenset({PALETTE, HELP})
+"""Screens with a text input: only keys that are no letters move the cursor."""
 _LIST = frozenset({LIST})
-_OVER = frozenset({OVERVIEW})
+_OVERVIEW = frozenset({OVERVIEW})
 _LOG = frozenset({LOG})
 _TASK = frozenset({TASK})
-_ACTS = _LIST | _TASK
-"""Where verbs are for one task, or for those that are marked."""
-_OPS = frozenset({OPERATIONS})
-_RUNNING = frozenset({OPERATION})
+_VERB_SCREENS = _LIST | _TASK
+"""Screens where a verb key plans for one task or for the marked tasks."""
+_OPERATIONS = frozenset({OPERATIONS})
+_RUNNING = frozenset({RUNNING_OPERATION})
 _PACE = frozenset({PACE})
 _CONTROL = frozenset({CONTROL})
 _FORMS = _PACE | {EDIT}
-_ABOVE = frozenset(
-    {TASK, PROBLEMS, CLUSTERS, LOCKS, TRANSPORTS, LOG, OPERATIONS, RECORD, FAILURES, CONTROLS}
+_READ_ONLY_SCREENS = frozenset(
+    {
+        TASK,
+        PROBLEMS,
+        CLUSTERS,
+        LOCKS,
+        TRANSPORTS,
+        LOG,
+        OPERATIONS,
+        RECORDED_OPERATION,
+        FAILURES,
+        CONTROLS,
+    }
 )
-"""What is opened on top of another screen, to be looked at."""
-_MOVING = _LIST | _TEXTS | _BOARDS | {CLUSTERS, FAILURES}
-_SHOWN = _BOARDS | _LIST | {TASK, PROBLEMS, CLUSTERS, OPERATION, RECORD, FAILURES}
-"""Where there is something to be read, copied and searched for."""
+"""Read-only screens that open on top of another one; Esc closes them."""
+_CURSOR_SCREENS = _LIST | _TEXT_SCREENS | _MAIN_SCREENS | {CLUSTERS, FAILURES}
+_COPY_SCREENS = (
+    _MAIN_SCREENS
+    | _LIST
+    | {TASK, PROBLEMS, CLUSTERS, RUNNING_OPERATION, RECORDED_OPERATION, FAILURES}
+)
+"""Screens with the command palette, and with text to copy."""
 
-PAGES = tuple("123456789")
+TAB_DIGITS = tuple("123456789")
 DIGITS = tuple("0123456789")
-PANES = tuple("1234567")
+PANE_DIGITS = tuple("1234567")
 
 KEYS: tuple[Key, ...] = (
-    Key("move('down')", ("j", "down"), "j", "", "one line down", "Move", _MOVING),
-    Key("move('up')", ("k", "up"), "k", "", "one line up", "Move", _MOVING),
-    Key("move('page_down')", ("pagedown",), "PgDn", "", "one page down", "Move", _MOVING),
-    Key("move('page_up')", ("pageup",), "PgUp", "", "one page up", "Move", _MOVING),
-    Key("move('half_down')", ("ctrl+d",), "Ctrl-d", "", "half a page down", "Move", _MOVING),
-    Key("move('half_up')", ("ctrl+u",), "Ctrl-u", "", "half a page up", "Move", _MOVING),
-    Key("move('first')", ("g", "home"), "g Home", "", "to the first line", "Move", _MOVING),
-    Key("move('last')", ("G", "end"), "G End", "", "to the last line", "Move", _MOVING),
-    Key("open", ("enter",), "Enter", "open", "the queue, the cell or the alert", "Look", _OVER),
+    Key("move('down')", ("j", "down"), "j", "", "one line down", "Move", _CURSOR_SCREENS),
+    Key("move('up')", ("k", "up"), "k", "", "one line up", "Move", _CURSOR_SCREENS),
+    Key("move('page_down')", ("pagedown",), "PgDn", "", "one page down", "Move", _CURSOR_SCREENS),
+    Key("move('page_up')", ("pageup",), "PgUp", "", "one page up", "Move", _CURSOR_SCREENS),
+    Key(
+        "move('half_down')", ("ctrl+d",), "Ctrl-d", "", "half a page down", "Move", _CURSOR_SCREENS
+    ),
+    Key("move('half_up')", ("ctrl+u",), "Ctrl-u", "", "half a page up", "Move", _CURSOR_SCREENS),
+    Key("move('first')", ("g", "home"), "g Home", "", "first line", "Move", _CURSOR_SCREENS),
+    Key("move('last')", ("G", "end"), "G End", "", "last line", "Move", _CURSOR_SCREENS),
+    Key("open", ("enter",), "Enter", "open", "the queue, the cell or the alert", "View", _OVERVIEW),
     Key(
         "open",
         ("enter", "d"),
         "Enter",
         "open",
-        "the task, or the problems, in full",
-        "Look",
+        "the task in full; on the problem line: all problems",
+        "View",
         _LIST,
     ),
     Key(
@@ -108,20 +143,36 @@ KEYS: tuple[Key, ...] = (
         ("enter",),
         "Enter",
         "show these",
-        "the queue, filtered to this error",
-        "Look",
+        "the queue, filtered by this error",
+        "View",
         frozenset({CLUSTERS}),
     ),
-    Key("open", ("enter",), "Enter", "open", "who has it, in full", "Look", frozenset({LOCKS})),
-    Key("open", ("enter",), "Enter", "open", "who did it, why, and each of its rows", "Look", _OPS),
-    Key("open", ("enter",), "Enter", "task", "the task that the line speaks of", "Look", _LOG),
+    Key(
+        "open",
+        ("enter",),
+        "Enter",
+        "open",
+        "lock details: holder, evidence, recovery",
+        "View",
+        frozenset({LOCKS}),
+    ),
+    Key(
+        "open",
+        ("enter",),
+        "Enter",
+        "open",
+        "operation details: who, why, every row",
+        "View",
+        _OPERATIONS,
+    ),
+    Key("open", ("enter",), "Enter", "task", "the task of this log line", "View", _LOG),
     Key(
         "open",
         ("enter",),
         "Enter",
         "errors",
-        "its last errors one by one, in the words of the server",
-        "Look",
+        "latest errors one by one, with the server's reply",
+        "View",
         frozenset({TRANSPORTS}),
     ),
     Key(
@@ -129,8 +180,8 @@ KEYS: tuple[Key, ...] = (
         ("enter",),
         "Enter",
         "log",
-        "the log at the moment of this error",
-        "Look",
+        "the log at the time of this error",
+        "View",
         frozenset({FAILURES}),
     ),
     Key(
@@ -138,155 +189,186 @@ KEYS: tuple[Key, ...] = (
         ("enter",),
         "Enter",
         "plan",
-        "plan to use this one: shows what it would do, writes nothing",
-        "Look",
+        "plan this control: shows its effect, writes nothing",
+        "View",
         frozenset({CONTROLS}),
     ),
-    Key("next_pane", ("tab",), "Tab", "pane", "to the next part of the screen", "Look", _OVER),
-    Key("previous_pane", ("shift+tab",), "S-Tab", "", "to the part before", "Look", _OVER),
-    Key("rows_by", ("x",), "x", "rows by", "age table: by destination, kind, error", "Look", _OVER),
-    Key("left", ("left", "h"), "h", "", "age table: the younger cell", "Look", _OVER),
-    Key("right", ("right", "l"), "l", "", "age table: the older cell", "Look", _OVER),
+    Key("next_pane", ("tab",), "Tab", "pane", "next pane of the screen", "View", _OVERVIEW),
+    Key("previous_pane", ("shift+tab",), "S-Tab", "", "previous pane", "View", _OVERVIEW),
+    Key(
+        "rows_by",
+        ("x",),
+        "x",
+        "rows by",
+        "age table: group by destination, kind or error",
+        "View",
+        _OVERVIEW,
+    ),
+    Key("left", ("left", "h"), "h", "", "age table: younger cell", "View", _OVERVIEW),
+    Key("right", ("right", "l"), "l", "", "age table: older cell", "View", _OVERVIEW),
     Key(
         "pane",
-        PANES,
+        PANE_DIGITS,
         "1-7",
         "panes",
-        "1 overview 2 queue 3 work 4 dead 5 locks 6 transports 7 log",
-        "Look",
-        _BOARDS,
-        each=True,
-        minor=True,
+        "1 overview 2 queue 3 active 4 DLQ 5 locks 6 transports 7 log",
+        "View",
+        _MAIN_SCREENS,
+        passes_key=True,
+        is_minor=True,
     ),
     Key(
         "filter",
         ("/",),
         "/",
         "filter",
-        "show only tasks that match; Enter keeps it, Esc clears it",
-        "Look",
+        "show only matching tasks; Enter keeps the filter, Esc clears it",
+        "View",
         _LIST,
     ),
-    Key("next_tab", ("tab", "right", "l"), "Tab", "", "the next tab", "Look", _LIST),
-    Key("previous_tab", ("shift+tab", "left", "h"), "S-Tab", "", "the tab before", "Look", _LIST),
+    Key("next_tab", ("tab", "right", "l"), "Tab", "", "next tab", "View", _LIST),
+    Key("previous_tab", ("shift+tab", "left", "h"), "S-Tab", "", "previous tab", "View", _LIST),
     Key(
-        "tab", PAGES, "1-9", "tabs", "the tab of that number", "Look", _LIST, each=True, minor=True
+        "tab",
+        TAB_DIGITS,
+        "1-9",
+        "tabs",
+        "tab by number",
+        "View",
+        _LIST,
+        passes_key=True,
+        is_minor=True,
     ),
     Key(
         "part",
-        PANES,
+        PANE_DIGITS,
         "1-7",
         "parts",
-        "the part of that number",
-        "Look",
+        "part by number",
+        "View",
         _TASK,
-        each=True,
-        minor=True,
+        passes_key=True,
+        is_minor=True,
     ),
-    Key("next_part", ("tab", "right", "l"), "Tab", "", "the next part", "Look", _TASK, minor=True),
-    Key("previous_part", ("shift+tab", "left", "h"), "S-Tab", "", "the part before", "Look", _TASK),
-    Key("clusters", ("c",), "c", "clusters", "the errors here, alike with alike", "Look", _LIST),
-    Key("order", ("o",), "o", "order", "order by another column", "Look", _LIST),
-    Key("log", ("t",), "t", "log", "the log lines that speak of it", "Look", _LIST | _TASK),
-    Key("next_place", ("]",), "]", "", "the next place", "Look", _LIST),
-    Key("previous_place", ("[",), "[", "", "the place before", "Look", _LIST),
-    Key("follow", ("f",), "f", "follow", "follow the end again, or stay here", "Look", _LOG),
+    Key("next_part", ("tab", "right", "l"), "Tab", "", "next part", "View", _TASK, is_minor=True),
+    Key("previous_part", ("shift+tab", "left", "h"), "S-Tab", "", "previous part", "View", _TASK),
+    Key(
+        "clusters",
+        ("c",),
+        "c",
+        "clusters",
+        "errors of these tasks, grouped into clusters",
+        "View",
+        _LIST,
+    ),
+    Key("order", ("o",), "o", "order", "sort by another column", "View", _LIST),
+    Key("log", ("t",), "t", "log", "log lines of this task", "View", _LIST | _TASK),
+    Key("next_place", ("]",), "]", "", "next place", "View", _LIST),
+    Key("previous_place", ("[",), "[", "", "previous place", "View", _LIST),
+    Key("follow", ("f",), "f", "follow", "follow new lines, or stop following", "View", _LOG),
     Key(
         "search",
         ("/",),
         "/",
         "search",
-        "look for words; n the next, N the one before",
-        "Look",
+        "search for text; n next match, N previous match",
+        "View",
         _LOG,
     ),
-    Key("search_next", ("n",), "n", "", "the next line found", "Look", _LOG),
-    Key("search_previous", ("N",), "N", "", "the line found before", "Look", _LOG),
-    Key("only", ("&",), "&", "only", "show only lines that match; Esc shows all", "Look", _LOG),
-    Key("level_up", ("+",), "+", "level", "only graver lines", "Look", _LOG),
-    Key("level_down", ("-",), "-", "", "less grave ones too", "Look", _LOG),
-    Key("next_error", ("e",), "e", "error", "the next error", "Look", _LOG),
+    Key("search_next", ("n",), "n", "", "next match", "View", _LOG),
+    Key("search_previous", ("N",), "N", "", "previous match", "View", _LOG),
+    Key("only", ("&",), "&", "filter", "show only matching lines; Esc shows all", "View", _LOG),
+    Key("level_up", ("+",), "+", "level", "raise the minimum level", "View", _LOG),
+    Key("level_down", ("-",), "-", "", "lower the minimum level", "View", _LOG),
+    Key("next_error", ("e",), "e", "error", "next error", "View", _LOG),
     Key(
-        "goto_time", ("@",), "@", "time", "go to a time: 14:00, yesterday 18:00, -2h", "Look", _LOG
+        "goto_time", ("@",), "@", "time", "go to a time: 14:00, yesterday 18:00, -2h", "View", _LOG
     ),
-    Key("wrap", ("w",), "w", "wrap", "long lines in full, or cut", "Look", _LOG, minor=True),
+    Key("wrap", ("w",), "w", "wrap", "wrap long lines, or cut them", "View", _LOG, is_minor=True),
     Key(
-        "stamps", ("i",), "i", "stamps", "times with their date, or none", "Look", _LOG, minor=True
+        "stamps",
+        ("i",),
+        "i",
+        "stamps",
+        "time stamps: with date, time only, none",
+        "View",
+        _LOG,
+        is_minor=True,
     ),
     Key(
         "reread",
         ("r",),
         "r",
         "re-read",
-        "look at everything again, now",
-        "Look",
-        _LIST | _OVER | {LOCKS, TRANSPORTS, OPERATIONS, CONTROLS},
-        minor=True,
+        "scan everything again now",
+        "View",
+        _LIST | _OVERVIEW | {LOCKS, TRANSPORTS, OPERATIONS, CONTROLS},
+        is_minor=True,
     ),
     Key(
         "freeze",
         ("p",),
         "p",
         "freeze",
-        "hold the screen and go back in recorded time; again: live",
-        "Look",
-        _OVER,
+        "freeze the screen to go back in history; again: live",
+        "View",
+        _OVERVIEW,
     ),
-    Key("earlier", ("comma",), ",", "", "while frozen: back in recorded time", "Look", _OVER),
-    Key("later", ("full_stop",), ".", "", "while frozen: on in recorded time", "Look", _OVER),
-    Key("reread", ("r",), "r", "re-read", "read the task again", "Look", _TASK, minor=True),
-    Key("repaint", ("ctrl+l",), "Ctrl-l", "", "paint the whole screen again", "Look", _SHOWN),
-    Key("mark", ("space",), "Space", "mark", "mark the task, or take its mark away", "Mark", _LIST),
+    Key("earlier", ("comma",), ",", "", "frozen: back in history", "View", _OVERVIEW),
+    Key("later", ("full_stop",), ".", "", "frozen: forward in history", "View", _OVERVIEW),
+    Key("reread", ("r",), "r", "re-read", "re-read the task", "View", _TASK, is_minor=True),
+    Key("repaint", ("ctrl+l",), "Ctrl-l", "", "repaint the whole screen", "View", _COPY_SCREENS),
+    Key("mark", ("space",), "Space", "mark", "mark or unmark the task", "Mark", _LIST),
     Key(
         "range",
         ("v",),
         "v",
         "range",
-        "mark from here to where v is pressed again",
+        "mark a range: from here to the row of the next v",
         "Mark",
         _LIST,
-        minor=True,
+        is_minor=True,
     ),
-    Key("mark_all", ("*",), "*", "all", "act on all that match, not on one row", "Mark", _LIST),
-    Key("unmark", ("\\",), "\\", "no marks", "take all marks away", "Mark", _LIST, minor=True),
+    Key("mark_all", ("*",), "*", "all", "act on all matching tasks, not on one row", "Mark", _LIST),
+    Key("unmark", ("\\",), "\\", "clear marks", "unmark all tasks", "Mark", _LIST, is_minor=True),
     Key(
         "yank",
         ("y",),
         "y",
         "copy",
         "copy the id, the row, JSON or a command",
-        "Take",
-        _SHOWN,
-        minor=True,
+        "Copy",
+        _COPY_SCREENS,
+        is_minor=True,
     ),
     Key(
         "export",
         ("e",),
         "e",
         "export",
-        "write what is shown to a file",
-        "Take",
-        _LIST | _OVER | {PLAN},
-        minor=True,
+        "export the shown rows to a file (CSV, JSON lines)",
+        "Copy",
+        _LIST | _OVERVIEW | {PLAN},
+        is_minor=True,
     ),
     Key(
         "plain",
         ("=",),
         "=",
         "plain",
-        "this screen as plain text, to be copied",
-        "Take",
-        _SHOWN,
-        minor=True,
+        "show this screen as plain text, to copy from",
+        "Copy",
+        _COPY_SCREENS,
+        is_minor=True,
     ),
     Key(
         "plan('retry')",
         ("R",),
         "R",
         "retry",
-        "plan to try again; in the trash: to put back",
+        "plan a retry; in the trash: plan a restore",
         "Act",
-        _ACTS | {CLUSTERS},
+        _VERB_SCREENS | {CLUSTERS},
         verb="retry",
     ),
     Key(
@@ -294,9 +376,9 @@ KEYS: tuple[Key, ...] = (
         ("X",),
         "X",
         "purge",
-        "plan to put into the trash; in the trash: to delete for good",
+        "plan a move to the trash; in the trash: plan to delete (final)",
         "Act",
-        _ACTS | {CLUSTERS},
+        _VERB_SCREENS | {CLUSTERS},
         verb="purge",
     ),
     Key(
@@ -304,9 +386,9 @@ KEYS: tuple[Key, ...] = (
         ("H",),
         "H",
         "hold",
-        "plan to park until released",
+        "plan to hold until released",
         "Act",
-        _ACTS | {CLUSTERS},
+        _VERB_SCREENS | {CLUSTERS},
         verb="hold",
     ),
     Key(
@@ -314,51 +396,51 @@ KEYS: tuple[Key, ...] = (
         ("L",),
         "L",
         "release",
-        "plan to let run again what is held, or was left behind in work",
+        "plan to release held tasks, or active tasks without a worker",
         "Act",
-        _ACTS,
+        _VERB_SCREENS,
         verb="release",
-        minor=True,
+        is_minor=True,
     ),
     Key(
         "plan('promote')",
         ("O",),
         "O",
         "promote",
-        "plan to let run once more now, whatever it waits for",
+        "plan to run now, without waiting for the due time",
         "Act",
-        _ACTS,
+        _VERB_SCREENS,
         verb="promote",
-        minor=True,
+        is_minor=True,
     ),
     Key(
         "plan('edit')",
         ("E",),
         "E",
         "edit",
-        "plan for another description, due, recipient",
+        "plan to change description, due time or recipient",
         "Act",
-        _ACTS,
+        _VERB_SCREENS,
         verb="edit",
-        minor=True,
+        is_minor=True,
     ),
     Key(
         "plan('kill')",
         ("K",),
         "K",
         "kill",
-        "plan to give up on what was left behind in work",
+        "plan to mark active tasks without a worker as dead",
         "Act",
-        _ACTS,
+        _VERB_SCREENS,
         verb="kill",
-        minor=True,
+        is_minor=True,
     ),
     Key(
         "in_or_out",
         ("space",),
         "Space",
         "in/out",
-        "leave a task out of the plan, or take one in that looks odd",
+        "exclude a task from the plan, or include a suspicious one",
         "Act",
         frozenset({PLAN}),
     ),
@@ -367,7 +449,7 @@ KEYS: tuple[Key, ...] = (
         ("tab",),
         "Tab",
         "reason",
-        "say why: it stands in the journal",
+        "give a reason (written to the journal)",
         "Act",
         frozenset({PLAN}),
     ),
@@ -376,17 +458,25 @@ KEYS: tuple[Key, ...] = (
         ("tab",),
         "Tab",
         "reason",
-        "say why: everybody sees it, and it stands in the log",
+        "give a reason (shown to all users, written to the log)",
         "Act",
         frozenset({SUSPEND}),
     ),
-    Key("to", ("tab",), "Tab", "to whom", "name another address", "Act", frozenset({TRIAL})),
+    Key(
+        "to",
+        ("tab",),
+        "Tab",
+        "to whom",
+        "change the recipient address",
+        "Act",
+        frozenset({TEST_MAIL}),
+    ),
     Key(
         "pace",
         ("p",),
         "p",
         "pace",
-        "how fast, with which canary, and when it stops by itself",
+        "set the rate, the canary and the stop rules",
         "Act",
         frozenset({PLAN}),
     ),
@@ -395,75 +485,75 @@ KEYS: tuple[Key, ...] = (
         ("space",),
         "Space",
         "pause",
-        "send nothing for now; again: go on, which has to be armed",
+        "pause the replay; again: resume (needs write mode)",
         "Act",
         _RUNNING,
     ),
-    Key("faster", ("+",), "+", "faster", "twice as many a second", "Act", _RUNNING),
-    Key("slower", ("-",), "-", "slower", "half as many a second", "Act", _RUNNING),
-    Key("stop", ("s",), "s", "stop", "send nothing any more; what is sent stays", "Act", _RUNNING),
+    Key("faster", ("+",), "+", "faster", "double the rate", "Act", _RUNNING),
+    Key("slower", ("-",), "-", "slower", "halve the rate", "Act", _RUNNING),
+    Key("stop", ("s",), "s", "stop", "stop the replay; sent tasks stay sent", "Act", _RUNNING),
     Key(
         "leave_open",
         ("w",),
         "w",
         "do not wait",
-        "end it without the outcomes that are not known yet",
+        "end the replay without waiting for the missing outcomes",
         "Act",
         _RUNNING,
     ),
     Key(
-        "take_back",
+        "plan_undo",
         ("T",),
         "T",
-        "take back",
-        "plan to take it back: shows what would come back, and what not, writes nothing",
+        "undo this",
+        "plan to undo it: shows which tasks can be restored, writes nothing",
         "Act",
-        _OPS | _RUNNING,
+        _OPERATIONS | _RUNNING,
     ),
     Key(
         "go_on",
         ("R",),
         "R",
-        "go on",
-        "plan to go on with what an interrupted one did not come to",
+        "resume",
+        "plan to resume an interrupted operation with its remaining rows",
         "Act",
-        _OPS,
+        _OPERATIONS,
     ),
     Key(
         "drop",
         ("D",),
         "D",
-        "drop",
-        "plan to let an interrupted one be over: its rest stays as it is",
+        "abandon",
+        "plan to abandon an interrupted operation: its remaining rows stay",
         "Act",
-        _OPS,
+        _OPERATIONS,
     ),
     Key(
         "undo",
         ("u",),
         "u",
         "undo",
-        "what was done here, by whom, and how to take it back",
+        "operations: who did what; undo",
         "Act",
-        _OVER | {TASK, PLAN, OPERATION, CLUSTERS, LOCKS, CONTROLS},
-        minor=True,
+        _OVERVIEW | {TASK, PLAN, RUNNING_OPERATION, CLUSTERS, LOCKS, CONTROLS},
+        is_minor=True,
     ),
-    Key("undo", ("u",), "u", "", "what was done here, and how to take it back", "Act", _LIST),
+    Key("undo", ("u",), "u", "", "operations: who did what; undo", "Act", _LIST),
     Key(
         "unlock",
         ("U",),
         "U",
         "unlock",
-        "who has the lock, and a plan to free it",
+        "lock holder, and a plan to free the lock",
         "Act",
-        _LIST | _OVER | {LOCKS},
+        _LIST | _OVERVIEW | {LOCKS},
     ),
     Key(
         "suspend",
         ("S",),
         "S",
         "suspend",
-        "plan to send nothing by this transport, or by it again",
+        "plan to suspend or resume this transport",
         "Act",
         frozenset({TRANSPORTS}),
     ),
@@ -472,7 +562,7 @@ KEYS: tuple[Key, ...] = (
         ("M",),
         "M",
         "test mail",
-        "plan to send one mail by this transport, and by no other",
+        "plan one test mail via this transport only",
         "Act",
         frozenset({TRANSPORTS}),
     ),
@@ -481,37 +571,37 @@ KEYS: tuple[Key, ...] = (
         ("C",),
         "C",
         "controls",
-        "the whole queue: what it says of itself, and its controls",
+        "the whole queue: its status and its controls",
         "Act",
-        _LIST | _OVER,
-        minor=True,
+        _LIST | _OVERVIEW,
+        is_minor=True,
     ),
     Key(
         "pause_queue",
         ("P",),
         "P",
         "pause",
-        "plan to pause the whole queue, or to let it go on",
+        "plan to pause or resume the whole queue",
         "Act",
         _LIST | {CONTROLS},
-        minor=True,
+        is_minor=True,
     ),
     Key(
         "fill",
         ("enter",),
         "Enter",
         "type it",
-        "type what it is for, or its new value",
+        "type the target or the new value",
         "Act",
         _CONTROL,
     ),
-    Key("switch", ("space",), "Space", "other value", "the next of its values", "Act", _CONTROL),
+    Key("switch", ("space",), "Space", "other value", "next value", "Act", _CONTROL),
     Key(
         "reason",
         ("tab",),
         "Tab",
         "reason",
-        "say why: it stands in the journal",
+        "give a reason (written to the journal)",
         "Act",
         _CONTROL,
     ),
@@ -520,7 +610,7 @@ KEYS: tuple[Key, ...] = (
         ("H",),
         "H",
         "hold",
-        "plan to park a task in work that nobody works on",
+        "plan to hold an active task without a worker",
         "Act",
         frozenset({LOCK}),
         verb="hold",
@@ -530,7 +620,7 @@ KEYS: tuple[Key, ...] = (
         ("L",),
         "L",
         "release",
-        "plan to let a task in work that nobody works on run again",
+        "plan to run an active task without a worker again",
         "Act",
         frozenset({LOCK}),
         verb="release",
@@ -540,7 +630,7 @@ KEYS: tuple[Key, ...] = (
         ("K",),
         "K",
         "kill",
-        "plan to give a task in work up that nobody works on",
+        "plan to mark an active task without a worker as dead",
         "Act",
         frozenset({LOCK}),
         verb="kill",
@@ -550,20 +640,33 @@ KEYS: tuple[Key, ...] = (
         ("#",),
         "#",
         "note",
-        "write a note on the task; a purge leaves noted ones out",
+        "write a note on the task; a purge excludes tasks with notes",
         "Act",
-        _ACTS,
-        minor=True,
+        _VERB_SCREENS,
+        is_minor=True,
     ),
     Key(
         "arm",
         ("!",),
         "!",
         "arm",
-        "allow writes for 15 minutes since the last one; again: forbid them",
+        "arm writes (15 min, extends on use); again: disarm",
         "Act",
-        frozenset({OVERVIEW, LIST, TASK, PLAN, LOCK, OPERATIONS, OPERATION, DROP, WORKER, CLUSTERS})
-        | _MAIL
+        frozenset(
+            {
+                OVERVIEW,
+                LIST,
+                TASK,
+                PLAN,
+                LOCK,
+                OPERATIONS,
+                RUNNING_OPERATION,
+                ABANDON,
+                WORKER,
+                CLUSTERS,
+            }
+        )
+        | _TRANSPORT_DIALOGS
         | {TRANSPORTS, CONTROLS, CONTROL},
     ),
     Key(
@@ -571,7 +674,7 @@ KEYS: tuple[Key, ...] = (
         ("y",),
         "y",
         "apply",
-        "apply a plan for one task, where it asks for no count",
+        "apply a plan for one task that asks for no count",
         "Act",
         frozenset({PLAN}),
     ),
@@ -580,63 +683,73 @@ KEYS: tuple[Key, ...] = (
         DIGITS,
         "0-9",
         "type the count",
-        "apply any other plan by its count: the last right digit applies",
+        "confirm the plan by typing its count; the last digit applies it",
         "Act",
         frozenset({PLAN}),
-        each=True,
+        passes_key=True,
     ),
     Key(
         "yes",
         ("y",),
         "y",
         "free it",
-        "free a lock whose holder is gone: there is nobody to signal",
+        "free a lock whose holder is gone; no process is signalled",
         "Act",
         frozenset({LOCK}),
     ),
-    Key("yes", ("y",), "y", "do it", "suspend it, or resume it", "Act", frozenset({SUSPEND})),
-    Key("yes", ("y",), "y", "do it", "use the control: it can be set back", "Act", _CONTROL),
+    Key(
+        "yes", ("y",), "y", "do it", "suspend or resume the transport", "Act", frozenset({SUSPEND})
+    ),
+    Key("yes", ("y",), "y", "do it", "apply the control; it can be undone", "Act", _CONTROL),
     Key(
         "digit",
         DIGITS,
         "0-9",
         "type the count",
-        "use a control that cannot be set back: 1, there is but one queue",
+        "confirm a control that cannot be undone: type 1",
         "Act",
         _CONTROL,
-        each=True,
+        passes_key=True,
     ),
-    Key("yes", ("y",), "y", "send it", "send the test mail", "Act", frozenset({TRIAL})),
-    Key("yes", ("y",), "y", "do it", "start the worker, or stop it", "Act", frozenset({WORKER})),
-    Key("yes", ("y",), "y", "let it be over", "write down that it is", "Act", frozenset({DROP})),
+    Key("yes", ("y",), "y", "send it", "send the test mail", "Act", frozenset({TEST_MAIL})),
+    Key("yes", ("y",), "y", "do it", "start or stop the worker", "Act", frozenset({WORKER})),
+    Key(
+        "yes",
+        ("y",),
+        "y",
+        "abandon",
+        "record the operation as abandoned",
+        "Act",
+        frozenset({ABANDON}),
+    ),
     Key(
         "digit",
         DIGITS,
         "0-9",
         "type the PID",
-        "free a stuck lock by its holder's PID: the last right digit applies",
+        "confirm by typing the holder's PID; the last digit frees the lock",
         "Act",
         frozenset({LOCK}),
-        each=True,
+        passes_key=True,
     ),
     Key(
         "rub_out",
         ("backspace",),
         "Bksp",
         "",
-        "take the last digit back",
+        "delete the last digit",
         "Act",
         frozenset({PLAN, LOCK, CONTROL}),
     ),
-    Key("worker", ("W",), "W", "worker", "plan to start a worker, or to stop it", "Act", _LIST),
+    Key("worker", ("W",), "W", "worker", "plan to start or stop a worker", "Act", _LIST),
     Key(
         "palette",
         (":", "ctrl+p"),
         ":",
         "command",
-        "say what to do or where to go; Ctrl-p does the same",
-        "Leave",
-        _SHOWN,
+        "command palette: actions and screens; also Ctrl-p",
+        "Quit",
+        _COPY_SCREENS,
     ),
     Key(
         "help",
@@ -644,108 +757,122 @@ KEYS: tuple[Key, ...] = (
         "?",
         "help",
         "this page",
-        "Leave",
-        _SHOWN | _MAIL | {PLAN, LOCK, DROP, WORKER, CONTROL},
+        "Quit",
+        _COPY_SCREENS | _TRANSPORT_DIALOGS | {PLAN, LOCK, ABANDON, WORKER, CONTROL},
     ),
     Key(
         "back",
         ("escape", "q"),
         "Esc",
         "back",
-        "back to where it was opened; what runs goes on",
-        "Leave",
-        _RUNNING | {TRIAL, CONTROL},
+        "back; the operation continues in the background",
+        "Quit",
+        _RUNNING | {TEST_MAIL, CONTROL},
     ),
-    Key("next", ("tab", "down"), "Tab", "next", "the next field", "Move", _FORMS),
-    Key("previous", ("shift+tab", "up"), "S-Tab", "", "the field before", "Move", _FORMS),
-    Key("switch", ("space",), "Space", "on or off", "switch the rule on or off", "Act", _PACE),
+    Key("next", ("tab", "down"), "Tab", "next", "next field", "Move", _FORMS),
+    Key("previous", ("shift+tab", "up"), "S-Tab", "", "previous field", "Move", _FORMS),
+    Key("switch", ("space",), "Space", "on or off", "turn the rule on or off", "Act", _PACE),
     Key(
         "type",
         (*DIGITS, "full_stop"),
         "0-9",
         "",
-        "type the number of the field",
+        "type the value of the field",
         "Act",
         _PACE,
-        each=True,
+        passes_key=True,
     ),
-    Key("rub_out", ("backspace",), "Bksp", "", "take the last digit back", "Act", _PACE),
-    Key("take", ("enter",), "Enter", "take it", "so it is to go", "Leave", _PACE),
-    Key("back", ("escape",), "Esc", "as it was", "keep it as it was", "Leave", _PACE),
+    Key("rub_out", ("backspace",), "Bksp", "", "delete the last digit", "Act", _PACE),
+    Key("take", ("enter",), "Enter", "save", "use these settings", "Quit", _PACE),
+    Key("back", ("escape",), "Esc", "cancel", "keep the former settings", "Quit", _PACE),
     Key(
         "back",
         ("escape",),
         "Esc",
         "clear",
-        "clear marks of a range or the filter; then back to the overview",
-        "Leave",
+        "clear the range, then the filter; then back to the overview",
+        "Quit",
         _LIST,
-        minor=True,
+        is_minor=True,
     ),
     Key(
         "back",
         ("escape", "q"),
         "Esc",
         "back",
-        "back to where it was opened",
-        "Leave",
-        _ABOVE,
+        "back to the screen before",
+        "Quit",
+        _READ_ONLY_SCREENS,
     ),
     Key(
         "back",
         ("escape", "q"),
         "Esc",
         "back",
-        "back to the list; what runs goes on",
-        "Leave",
+        "back to the list; a running recovery continues",
+        "Quit",
         frozenset({LOCK}),
     ),
-    Key("back", ("escape",), "Esc", "back", "close the help", "Leave", frozenset({HELP})),
+    Key("back", ("escape",), "Esc", "back", "close the help", "Quit", frozenset({HELP})),
     Key(
-        "back", ("escape",), "Esc", "close", "do nothing", "Leave", frozenset({PALETTE, MENU, EDIT})
+        "back",
+        ("escape",),
+        "Esc",
+        "close",
+        "close without a choice",
+        "Quit",
+        frozenset({PALETTE, MENU, EDIT}),
     ),
-    Key("back", ("escape",), "Esc", "stop", "stop it", "Leave", frozenset({PROGRESS})),
-    Key("move('down')", ("down",), "Down", "", "one line down", "Move", _CHOOSING),
-    Key("move('up')", ("up",), "Up", "", "one line up", "Move", _CHOOSING),
-    Key("move('page_down')", ("pagedown",), "PgDn", "", "one page down", "Move", _CHOOSING),
-    Key("move('page_up')", ("pageup",), "PgUp", "", "one page up", "Move", _CHOOSING),
+    Key(
+        "back",
+        ("escape",),
+        "Esc",
+        "stop",
+        "cancel the running action",
+        "Quit",
+        frozenset({PROGRESS}),
+    ),
+    Key("move('down')", ("down",), "Down", "", "one line down", "Move", _TYPING_SCREENS),
+    Key("move('up')", ("up",), "Up", "", "one line up", "Move", _TYPING_SCREENS),
+    Key("move('page_down')", ("pagedown",), "PgDn", "", "one page down", "Move", _TYPING_SCREENS),
+    Key("move('page_up')", ("pageup",), "PgUp", "", "one page up", "Move", _TYPING_SCREENS),
     Key(
         "back",
         ("escape", "q"),
         "Esc",
         "discard",
-        "close the plan; what is not applied is dropped",
-        "Leave",
-        frozenset({PLAN, DROP, WORKER, SUSPEND}),
+        "close the plan without applying it",
+        "Quit",
+        frozenset({PLAN, ABANDON, WORKER, SUSPEND}),
     ),
-    Key("leave", ("q",), "q", "back", "back to the overview; there: leave", "Leave", _LIST),
-    Key("back", ("escape",), "Esc", "", "stop the first look at a queue", "Leave", _OVER),
-    Key("app.quit", ("q",), "q", "quit", "leave the console", "Leave", _OVER),
+    Key("leave", ("q",), "q", "back", "back to the overview; there: quit", "Quit", _LIST),
+    Key("back", ("escape",), "Esc", "", "stop the first scan of a queue", "Quit", _OVERVIEW),
+    Key("app.quit", ("q",), "q", "quit", "quit the console", "Quit", _OVERVIEW),
     Key(
         "app.cancel",
         ("ctrl+c",),
         "Ctrl-c",
         "",
-        "cancel what is typed; twice: leave the console",
-        "Leave",
-        _LIST | _OVER,
+        "cancel the input; twice: quit the console",
+        "Quit",
+        _LIST | _OVERVIEW,
     ),
     Key(
         "app.suspend_process",
         ("ctrl+z",),
         "Ctrl-z",
         "",
-        "to the shell; fg comes back",
-        "Leave",
-        _SHOWN,
+        "suspend to the shell; fg returns",
+        "Quit",
+        _COPY_SCREENS,
     ),
     Key(
         "stop",
         ("s",),
         "s",
         "stop",
-        "stop the worker (SIGTERM) and leave",
-        "Leave",
+        "stop the worker (SIGTERM) and quit",
+        "Quit",
         frozenset({QUIT}),
     ),
     Key(
@@ -753,52 +880,43 @@ KEYS: tuple[Key, ...] = (
         ("k",),
         "k",
         "keep it",
-        "leave, the worker keeps running",
-        "Leave",
+        "quit; the worker keeps running",
+        "Quit",
         frozenset({QUIT}),
     ),
-    Key("back", ("escape",), "Esc", "stay", "stay in the console", "Leave", frozenset({QUIT})),
+    Key("back", ("escape",), "Esc", "stay", "stay in the console", "Quit", frozenset({QUIT})),
 )
-"""Every key, in the order in which help and hints list them."""
+"""All keys, in the order of help and hints."""
 
 GROUPS = tuple(dict.fromkeys(key.group for key in KEYS))
-"""The headings of the help, in their order."""
+"""Headings of the help, in order."""
 
 
-def on(screen: str, without: Collection[str] = ()) -> Iterator[Key]:
-    """The keys of a screen, but for the actions in `without`."""
+def keys_on(screen: str, without: Collection[str] = ()) -> Iterator[Key]:
+    """The keys of a screen, except the actions in `without`."""
     return (key for key in KEYS if screen in key.screens and key.action not in without)
 
 
-def hints(
+def hints_of(
     screen: str,
     grey: Collection[str] = (),
     without: Collection[str] = (),
     words: Mapping[str, str] | None = None,
 ) -> tuple[Hint, ...]:
-    """What the hint lines of a screen show; `words` replaces the words of some actions."""
+    """The hints of a screen; `words` maps actions to words that replace theirs."""
     changed = words or {}
     return tuple(
-        Hint(key.shown, changed.get(key.action, key.hint), key.action in grey, key.minor)
-        for key in on(screen, without)
+        Hint(key.shown, changed.get(key.action, key.hint), key.action in grey, key.is_minor)
+        for key in keys_on(screen, without)
         if key.hint
     )
 
 
-def bindings(screen: str) -> list[BindingType]:
-    """The keys of a screen, as the terminal library wants them."""
-    return [
-        Binding(pressed, f"{key.action}('{pressed}')" if key.each else key.action, show=False)
-        for key in on(screen)
-        for pressed in key.keys
-    ]
-
-
-def arm_words(armed: bool) -> str:
-    """What the arming key would do now, for the hints."""
+def arm_hint(armed: bool) -> str:
+    """Hint of the arming key: it toggles the write mode."""
     return "disarm" if armed else "arm"
 
 
-def verbs() -> Iterable[Key]:
-    """The keys that open a plan."""
+def verb_keys() -> Iterable[Key]:
+    """The keys that open a plan for a verb."""
     return (key for key in KEYS if key.verb)

@@ -1,4 +1,4 @@
-"""Which cells of a line differ from those on screen: what is painted costs bytes on the wire."""
+"""Find the cells of a line that changed, so that only these are sent to the terminal."""
 
 from __future__ import annotations
 
@@ -8,50 +8,58 @@ from rich.cells import cell_len
 
 from tui.format.present import Line
 
-NEAR = 12
-"""Unchanged cells between two changes that are painted with them: moving the cursor costs as much.
+MERGE_GAP_CELLS = 12
+"""Up to so many unchanged cells between two changes are repainted: moving the cursor costs as many
+bytes.
 """
 
 Span: TypeAlias = tuple[int, int]
-"""Where a change begins, in cells, and how many cells it has."""
+"""Start and length of a change, in cells."""
 
 
-def changes(old: Line, new: Line, width: int) -> list[Span]:
+def changed_spans(old: Line, new: Line, width: int) -> list[Span]:
     """The spans of cells in which two lines of that width differ, from left to right."""
-    if not (_is_even(old) and _is_even(new)):
+    if not (_is_single_width(old) and _is_single_width(new)):
         return [(0, width)]  # wide characters: where a cell begins hangs on all before it
-    if _covers(old, width) and _covers(new, width) and _looks(old).isdisjoint(_looks(new)):
-        return [(0, width)]  # as where the cursor comes or goes, which is at each key
+    if (
+        _fills_width(old, width)
+        and _fills_width(new, width)
+        and _style_names(old).isdisjoint(_style_names(new))
+    ):
+        return [(0, width)]  # a cursor row: the usual case of a key
     codes = {"": "\0"}
-    (text, looks), (text_now, looks_now) = _cells(old, width, codes), _cells(new, width, codes)
+    (text, looks), (text_now, looks_now) = (
+        _cell_codes(old, width, codes),
+        _cell_codes(new, width, codes),
+    )
     if set(looks).isdisjoint(looks_now):
         return [(0, width)]
     spans: list[Span] = []
     for at in range(width):
         if text[at] == text_now[at] and looks[at] == looks_now[at]:
             continue
-        if spans and at - sum(spans[-1]) < NEAR:
+        if spans and at - sum(spans[-1]) < MERGE_GAP_CELLS:
             spans[-1] = (spans[-1][0], at + 1 - spans[-1][0])
         else:
             spans.append((at, 1))
     return spans
 
 
-def _is_even(line: Line) -> bool:
-    """Whether each character takes one cell."""
+def _is_single_width(line: Line) -> bool:
+    """True if each character takes one cell."""
     return all(text.isascii() or cell_len(text) == len(text) for text, _ in line)
 
 
-def _covers(line: Line, width: int) -> bool:
+def _fills_width(line: Line, width: int) -> bool:
     return sum(len(text) for text, _ in line) >= width
 
 
-def _looks(line: Line) -> set[str]:
+def _style_names(line: Line) -> set[str]:
     return {look for _, look in line}
 
 
-def _cells(line: Line, width: int, codes: dict[str, str]) -> tuple[str, str]:
-    """What stands in each cell, and a code for how it looks: strings are soon compared."""
+def _cell_codes(line: Line, width: int, codes: dict[str, str]) -> tuple[str, str]:
+    """The character in each cell, and one code per cell for its style; strings compare fast."""
     text = "".join([text for text, _ in line])
     looks = "".join([codes.setdefault(look, chr(len(codes))) * len(text) for text, look in line])
     return text[:width].ljust(width), looks[:width].ljust(width, codes[""])

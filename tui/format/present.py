@@ -1,7 +1,8 @@
-"""How things look, as pure functions: tasks to cells, seconds to words, states to lines.
+"""Format tasks, times, counts, locks and hints as cells and lines of the screen; pure functions.
 
-A line is a tuple of runs; a run is a text and the name of a look (`LOOKS`), which a theme fills in.
-All foreign text passes through `engine.text.safe.shown` here, so that no widget has to do it.
+A line is a tuple of runs. A run is a text and the name of its style (`LOOKS`); the theme defines
+the style. All foreign text passes through `engine.text.safe.shown` here, so widgets need not escape
+it.
 """
 
 from __future__ import annotations
@@ -17,56 +18,56 @@ from rich.cells import cell_len, set_cell_size
 from engine.model import LockEvidence, Problem, State, Task, Verdict
 from engine.monitor.throughput import Rates
 from engine.text.decode import YEAR_10000
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 from tui.format.glyphs import CURSOR, FALLING, GONE, MARK, MORE, RISING
 from tui.format.keys import Hint
 
 Run: TypeAlias = tuple[str, str]
-"""A text, free of control characters, and the look it has."""
+"""A text without control characters, and the name of its style."""
 
 Line: TypeAlias = tuple[Run, ...]
 """One line of the screen."""
 
-LOOKS = (
+STYLE_NAMES = (
     *("strong", "dim", "good", "warning", "bad", "unknown", "title", "rule"),
     *("cursor", "mark", "gone", "tab", "key", "grey", "armed", "stake"),
 )
-"""What a theme must say something about; "" is plain text."""
+"""Style names that a theme must define; "" is plain text."""
 
-BLANK: Line = ()
+BLANK_LINE: Line = ()
 
 
 def cells_of(text: str) -> int:
-    """Cells that a text takes."""
-    # The library looks each text up among those measured before; nearly all are plain.
+    """Width of a text in terminal cells."""
+    # `cell_len` looks up each text in a cache; nearly all texts are plain ASCII and need none.
     return len(text) if text.isascii() and text.isprintable() else cell_len(text)
 
 
 def width_of(line: Line) -> int:
-    """Cells that a line takes."""
+    """Width of a line in terminal cells."""
     return sum([cells_of(text) for text, _ in line])
 
 
-def fit(text: str, width: int, right: bool = False) -> str:
-    """The text in exactly so many cells: padded, or cut with a sign that it was."""
+def fit_text(text: str, width: int, right: bool = False) -> str:
+    """The text in exactly `width` cells: padded, or cut with an ellipsis."""
     lacking = width - cells_of(text)
     if lacking >= 0:
         return " " * lacking + text if right else text + " " * lacking
     return set_cell_size(text, width - 1) + MORE if width > 0 else ""
 
 
-def fit_end(text: str, width: int) -> str:
-    """The text in exactly so many cells, keeping its end: where ids and paths differ."""
+def fit_text_end(text: str, width: int) -> str:
+    """The text in exactly `width` cells, cut at the front: ids and paths differ at their ends."""
     if cells_of(text) <= width:
-        return fit(text, width)
+        return fit_text(text, width)
     kept = text[-(width - 1) :] if width > 1 else ""
     while kept and cells_of(kept) > width - 1:
         kept = kept[1:]
-    return fit(MORE + kept, width) if width > 0 else ""
+    return fit_text(MORE + kept, width) if width > 0 else ""
 
 
-def whole_ones(parts: Iterable[Line], width: int) -> Line:
-    """As many of the parts as fit whole: half a number would be another number."""
+def parts_that_fit(parts: Iterable[Line], width: int) -> Line:
+    """As many parts as fit without cutting one: half a number would read as another number."""
     kept: list[Run] = []
     for part in parts:
         width -= width_of(part)
@@ -76,41 +77,41 @@ def whole_ones(parts: Iterable[Line], width: int) -> Line:
     return tuple(kept)
 
 
-def join(left: Line, right: Line, width: int) -> Line:
-    """One line with something at each end; what is on the left is cut first."""
+def join_ends(left: Line, right: Line, width: int) -> Line:
+    """One line with text at both ends; the left part is cut first."""
     room = max(0, width - width_of(right) - 1)
-    return (*cut(left, room), (" ", ""), *right)
+    return (*cut_line(left, room), (" ", ""), *right)
 
 
-def cut(line: Line, width: int) -> Line:
-    """The line in exactly so many cells."""
+def cut_line(line: Line, width: int) -> Line:
+    """The line in exactly `width` cells."""
     kept: list[Run] = []
     for text, look in line:
         cells = cells_of(text)
         if cells > width:
-            kept.append((fit(text, width), look))
+            kept.append((fit_text(text, width), look))
             return tuple(kept)
         kept.append((text, look))
         width -= cells
     return (*kept, (" " * width, "")) if width else tuple(kept)
 
 
-# Seconds and moments
+# Durations and times
 
 
-UNKNOWN = "?"
-"""What is shown for a number that no calendar or clock can hold: NaN, infinity, 1e300."""
+UNKNOWN_TIME = "?"
+"""Shown for a number that is no valid time or duration: NaN, infinity, 1e300."""
 
 
-def _fits(*numbers: float) -> bool:
-    """Whether these are numbers that can be shown as a time; false for NaN."""
+def _is_valid_time(*numbers: float) -> bool:
+    """True if all numbers can be shown as a time; False for NaN."""
     return all(-YEAR_10000 < number < YEAR_10000 for number in numbers)
 
 
-def span(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A duration in at most six cells: `<1m`, `47m`, `2h13m`, `6d02h`, `412d`; else `?`."""
-    if not _fits(seconds):
-        return UNKNOWN
+    if not _is_valid_time(seconds):
+        return UNKNOWN_TIME
     minutes = int(max(0.0, seconds)) // 60
     if minutes < 60:
         return f"{minutes}m" if minutes else "<1m"
@@ -120,60 +121,62 @@ def span(seconds: float) -> str:
     return f"{days}d{hours:02d}h" if days < 100 else f"{days}d"
 
 
-def ago(seconds: float) -> str:
-    """How long something is past, for a sentence: "just now", "47m ago"; `?` as `span`."""
-    if not _fits(seconds):
-        return UNKNOWN
-    return "just now" if seconds < 60 else f"{span(seconds)} ago"
+def format_age(seconds: float) -> str:
+    """Age for a sentence: "just now", "47m ago"; `?` as in `span`."""
+    if not _is_valid_time(seconds):
+        return UNKNOWN_TIME
+    return "just now" if seconds < 60 else f"{format_duration(seconds)} ago"
 
 
-def countdown(seconds: float) -> str:
-    """What is left, by the second: `14:32`; `?` for what is no duration."""
-    if not _fits(seconds):
-        return UNKNOWN
+def format_countdown(seconds: float) -> str:
+    """Remaining time in minutes and seconds: `14:32`; `?` if invalid."""
+    if not _is_valid_time(seconds):
+        return UNKNOWN_TIME
     left = int(max(0.0, seconds) + 0.999)
     return f"{left // 60}:{left % 60:02d}"
 
 
-def clock(moment: float) -> str:
-    """A time of day in UTC: `03:12:07Z`; `?` for what is no time."""
-    if not _fits(moment):
-        return UNKNOWN
+def format_clock(moment: float) -> str:
+    """A time of day in UTC: `03:12:07Z`; `?` if invalid."""
+    if not _is_valid_time(moment):
+        return UNKNOWN_TIME
     return time.strftime("%H:%M:%SZ", time.gmtime(moment))
 
 
-def moment(when: float, now: float) -> str:
-    """A time in UTC, with its date unless that is today's, and how far it is from now; else `?`."""
-    if not _fits(when, now):
-        return UNKNOWN
+def format_time(when: float, now: float) -> str:
+    """A time in UTC and its distance from now; with the date unless it is today; `?` if invalid."""
+    if not _is_valid_time(when, now):
+        return UNKNOWN_TIME
     same = time.strftime("%Y%j", time.gmtime(when)) == time.strftime("%Y%j", time.gmtime(now))
     form = "%H:%M:%SZ" if same else "%Y-%m-%d %H:%M:%SZ"
     text = time.strftime(form, time.gmtime(when))
     apart = now - when
-    return f"{text} ({ago(apart)})" if apart >= 0 else f"{text} (in {span(-apart)})"
+    return (
+        f"{text} ({format_age(apart)})" if apart >= 0 else f"{text} (in {format_duration(-apart)})"
+    )
 
 
-def count(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     """`1 task`, `1,204 tasks`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def rate(per_second: float) -> str:
-    """So many a second: `0.0`, `9.4`, `412`; `?` for what is no rate."""
-    if not _fits(per_second):
-        return UNKNOWN
+def format_rate(per_second: float) -> str:
+    """Events per second: `0.0`, `9.4`, `412`; `?` if invalid."""
+    if not _is_valid_time(per_second):
+        return UNKNOWN_TIME
     return f"{per_second:.1f}" if per_second < 100 else f"{per_second:,.0f}"
 
 
-def rates(known: Rates | None) -> str:
-    """What comes in and goes out a second, for a title; `?` while that is not known."""
-    ways = ("?", "?") if known is None else map(rate, known)
+def format_rates(known: Rates | None) -> str:
+    """Incoming and outgoing tasks per second, for a title; `?` if unknown."""
+    ways = ("?", "?") if known is None else map(format_rate, known)
     return "  in {}/s  out {}/s".format(*ways)
 
 
 # The task list
 
-Look: TypeAlias = str
+StyleName: TypeAlias = str
 Cell: TypeAlias = Callable[[Task, float], Run]
 
 
@@ -183,39 +186,37 @@ class TaskColumn(NamedTuple):
     title: str
     width: int
     cell: Cell
-    right: bool = False
-    end: bool = False
-    """Whether the end of a text is kept when it is too long, not its beginning."""
+    is_right_aligned: bool = False
+    keeps_end: bool = False
+    """Cut a long text at its front, not at its end."""
     order: str = ""
-    """What the list is ordered by when it is ordered by this column: a key of the index's orders.
-    """
-    ago: bool = False
-    """Whether it shows how long ago what it is ordered by was: the greatest is the smallest then.
-    """
+    """Order of the index (`engine.index`) that sorts by this column."""
+    is_age: bool = False
+    """The column shows an age, so ascending values are descending ages."""
 
 
 def _id(task: Task, now: float) -> Run:
-    return shown(task.id), "strong"
+    return safe_line(task.id), "strong"
 
 
 def _kind(task: Task, now: float) -> Run:
-    return shown(task.kind), ""
+    return safe_line(task.kind), ""
 
 
 def _destination(task: Task, now: float) -> Run:
-    return shown(task.destination), ""
+    return safe_line(task.destination), ""
 
 
 def _description(task: Task, now: float) -> Run:
-    return shown(task.description), ""
+    return safe_line(task.description), ""
 
 
 def _error(task: Task, now: float) -> Run:
-    return shown(task.error), "bad"
+    return safe_line(task.error), "bad"
 
 
 def _created(task: Task, now: float) -> Run:
-    return (span(now - task.created) if task.created > 0 else "?", "")
+    return (format_duration(now - task.created) if task.created > 0 else "?", "")
 
 
 def _tries(task: Task, now: float) -> Run:
@@ -223,86 +224,90 @@ def _tries(task: Task, now: float) -> Run:
 
 
 def _word(task: Task, now: float) -> Run:
-    return shown(task.word), "warning"
+    return safe_line(task.word), "warning"
 
 
 def _due(task: Task, now: float) -> Run:
     if task.due is None:
         return "?", "unknown"
-    return ("ready", "good") if task.due <= now else (f"in {span(task.due - now)}", "dim")
+    return (
+        ("ready", "good") if task.due <= now else (f"in {format_duration(task.due - now)}", "dim")
+    )
 
 
-def _working(task: Task, now: float) -> Run:
-    return (span(now - task.lease.since), "") if task.lease else ("?", "unknown")
+def _active_time(task: Task, now: float) -> Run:
+    return (format_duration(now - task.lease.since), "") if task.lease else ("?", "unknown")
 
 
 def _dead(task: Task, now: float) -> Run:
     since = task.extra.get("dead_since", "")
-    return (span(now - float(since)), "") if _is_number(since) else ("?", "unknown")
+    return (format_duration(now - float(since)), "") if _is_number(since) else ("?", "unknown")
 
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.replace(".", "", 1).isdigit()
 
 
-def _nothing(task: Task, now: float) -> Run:
+def _empty_cell(task: Task, now: float) -> Run:
     return "", ""
 
 
-def _what(task: Task, now: float) -> Run:
-    return (shown(task.error), "bad") if task.error else (shown(task.description), "")
+def _error_or_description(task: Task, now: float) -> Run:
+    return (safe_line(task.error), "bad") if task.error else (safe_line(task.description), "")
 
 
-WHEN: Mapping[State, tuple[str, Cell, str]] = {
+TIME_COLUMNS: Mapping[State, tuple[str, Cell, str]] = {
     State.PENDING: ("DUE", _due, "due"),
-    State.ACTIVE: ("FOR", _working, "since"),
-    State.DEAD: ("DEAD", _dead, "died"),
+    State.ACTIVE: ("RUNNING", _active_time, "since"),
+    State.DEAD: ("DIED", _dead, "died"),
 }
-"""What the column of times shows in a state: its title, its cell, and the order it stands for."""
+"""The time column of a state: its title, its cell, and the order that sorts by it."""
 
-NARROW = 60
-"""Columns below which a screen is narrow: it shows less, so that nothing is cut to pieces."""
+NARROW_COLUMNS = 60
+"""Screens with fewer columns than this are narrow and show fewer columns of data."""
 
-MARGIN = 3
-"""Cells before the first column: cursor, mark, and whether it is noted."""
+MARGIN_CELLS = 3
+"""Cells before the first column: cursor, mark, note."""
 
-NOTED = "#"
-"""The sign of a task with a note: the key that writes one."""
-
-
-SHORT, SHORTEST = 14, 10
-"""Cells of an id on a narrow screen, at most and at least: of one that is longer the end."""
+NOTE_SIGN = "#"
+"""Marks a task with a note; also the key that writes one."""
 
 
-def columns(
+MAX_ID_CELLS, MIN_ID_CELLS = 14, 10
+"""Largest and smallest width of the id column on a screen below 100 columns."""
+
+
+def task_columns(
     state: State,
     width: int,
     destined: bool = False,
     longest: int = 0,
     worded: bool = False,
 ) -> tuple[TaskColumn, ...]:
-    """The columns that fit: wider screens add some, and never move the others.
+    """The columns of the task list that fit; wider screens add columns and move none.
 
-    `destined` is whether the tasks have destinations: not every store knows any. `longest` is how
-    many cells the longest id takes; 0 where that is not known. `worded` is whether tasks have a
-    word of their own that is finer than their state.
+    `destined`: tasks have destinations (not in every store). `longest`: cells of the longest id, 0
+    if unknown. `worded`: tasks have a word that is more exact than their state.
     """
-    if width < NARROW:
+    if width < NARROW_COLUMNS:
         return _narrow(state, width)
-    title, when, order = WHEN.get(state, ("", _nothing, ""))
+    title, when, order = TIME_COLUMNS.get(state, ("", _empty_cell, ""))
     wide = width >= 100
     fixed: tuple[TaskColumn, ...] = (
-        TaskColumn("ID", 38 if wide else _id_width(longest), _id, end=True, order="id"),
+        TaskColumn("ID", 38 if wide else _id_width(longest), _id, keeps_end=True, order="id"),
         TaskColumn("KIND", 12, _kind, order="kind"),
-        TaskColumn("AGE", 6, _created, right=True, order="created", ago=True),
-        TaskColumn("TRIES", 5, _tries, right=True, order="attempts"),
-        TaskColumn(title, 9, when, right=True, order=order, ago=order != "due"),
+        TaskColumn("AGE", 6, _created, is_right_aligned=True, order="created", is_age=True),
+        TaskColumn("TRIES", 5, _tries, is_right_aligned=True, order="attempts"),
+        TaskColumn(title, 9, when, is_right_aligned=True, order=order, is_age=order != "due"),
     )
     if worded:
         fixed = (*fixed[:2], TaskColumn("STATE", 7, _word), *fixed[2:])
-    rest = width - MARGIN - sum(column.width + 1 for column in fixed)
+    rest = width - MARGIN_CELLS - sum(column.width + 1 for column in fixed)
     if destined and rest >= 70:
-        fixed = (*fixed, TaskColumn("DESTINATION", 20, _destination, end=True, order="destination"))
+        fixed = (
+            *fixed,
+            TaskColumn("DESTINATION", 20, _destination, keeps_end=True, order="destination"),
+        )
         rest -= 21
     if wide and rest >= 40:
         half = rest // 2
@@ -311,91 +316,98 @@ def columns(
             TaskColumn("DESCRIPTION", half - 1, _description, order="description"),
             TaskColumn("LAST ERROR", rest - half, _error, order="error"),
         )
-    what = TaskColumn("ERROR OR DESCRIPTION", max(0, rest), _what, order="error")
+    what = TaskColumn("ERROR OR DESCRIPTION", max(0, rest), _error_or_description, order="error")
     return (*fixed, what) if rest > 8 else fixed
 
 
 def _id_width(longest: int) -> int:
-    """Room for ids in full where they are short; of long ones the end tells them apart."""
-    return SHORT if SHORTEST < longest <= SHORT else SHORTEST
+    """Short ids get room in full; longer ones show their end."""
+    return MAX_ID_CELLS if MIN_ID_CELLS < longest <= MAX_ID_CELLS else MIN_ID_CELLS
 
 
 def _narrow(state: State, width: int) -> tuple[TaskColumn, ...]:
-    title, when, order = WHEN.get(state, ("AGE", _created, "created"))
+    title, when, order = TIME_COLUMNS.get(state, ("AGE", _created, "created"))
     return (
-        TaskColumn("ID", 10, _id, end=True, order="id"),
-        TaskColumn(title, 9, when, right=True, order=order, ago=order != "due"),
-        TaskColumn("ERROR OR DESCRIPTION", max(0, width - MARGIN - 21), _what, order="error"),
+        TaskColumn("ID", 10, _id, keeps_end=True, order="id"),
+        TaskColumn(title, 9, when, is_right_aligned=True, order=order, is_age=order != "due"),
+        TaskColumn(
+            "ERROR OR DESCRIPTION",
+            max(0, width - MARGIN_CELLS - 21),
+            _error_or_description,
+            order="error",
+        ),
     )
 
 
-def titles(
+def title_line(
     shape: Sequence[TaskColumn], note: str, width: int, order: tuple[str, bool] = ("id", False)
 ) -> Line:
-    """The line above the list; `note` stands at its right end.
+    """The title line of the list, with `note` at its right end.
 
-    `order` is what the list is ordered by, and whether from the greatest down; only an order
-    other than the queue's own is marked.
+    `order` is the sort key and whether it is descending; the default order gets no sign.
     """
 
     def title(column: TaskColumn) -> str:
         if order == ("id", False) or column.order != order[0] or not column.title:
             return column.title
-        sign = FALLING if order[1] != column.ago else RISING
+        sign = FALLING if order[1] != column.is_age else RISING
         return sign + column.title  # in front: the end of a title may be cut
 
-    named = " ".join(fit(title(column), column.width, column.right) for column in shape)
-    text = " " * MARGIN + named
+    named = " ".join(
+        fit_text(title(column), column.width, column.is_right_aligned) for column in shape
+    )
+    text = " " * MARGIN_CELLS + named
     if note:
-        text = fit(text.rstrip(), max(0, width - cells_of(note) - 1)) + " " + note
-    return ((fit(text, width), "title"),)
+        text = fit_text(text.rstrip(), max(0, width - cells_of(note) - 1)) + " " + note
+    return ((fit_text(text, width), "title"),)
 
 
 class TaskContext(NamedTuple):
-    """How a row of the list stands out."""
+    """How a row of the list is highlighted."""
 
-    cursor: bool = False
-    marked: bool = False
-    gone: bool = False
-    """It has left since it was shown; it stays on screen for a moment and refuses actions."""
-    noted: bool = False
-    """Somebody wrote a note on it."""
+    has_cursor: bool = False
+    is_marked: bool = False
+    is_gone: bool = False
+    """The task has left the list; its row stays for a while and refuses actions."""
+    has_note: bool = False
+    """The task has a note."""
 
 
-def row(
+def task_line(
     task: Task, shape: Sequence[TaskColumn], now: float, place: TaskContext, width: int
 ) -> Line:
-    """A task as a line of the list."""
-    margin = f"{CURSOR if place.cursor else ' '}{_sign(place)}{NOTED if place.noted else ' '}"
+    """A task as one line of the list."""
+    cursor, note = CURSOR if place.has_cursor else " ", NOTE_SIGN if place.has_note else " "
+    margin = f"{cursor}{_mark_sign(place)}{note}"
     cells = [_cell(task, column, now) for column in shape]
-    if place.gone:
-        name = fit_end(shown(task.id), shape[0].width)
-        text = fit(f"{margin}{name} gone: it is not there any more", width)
-        return ((text, "cursor" if place.cursor else "gone"),)
-    if place.cursor:
+    if place.is_gone:
+        name = fit_text_end(safe_line(task.id), shape[0].width)
+        text = fit_text(f"{margin}{name} gone: no longer in this list", width)
+        return ((text, "cursor" if place.has_cursor else "gone"),)
+    if place.has_cursor:
         text = margin + " ".join(text for text, _ in cells)
-        return ((fit(text, width), "cursor"),)
-    runs: list[Run] = [(margin, "mark" if place.marked else "warning" if place.noted else "")]
+        return ((fit_text(text, width), "cursor"),)
+    runs: list[Run] = [(margin, "mark" if place.is_marked else "warning" if place.has_note else "")]
     for text, look in cells:
-        runs += [(text, "mark" if place.marked and not look else look), (" ", "")]
-    return cut(merged(runs[:-1]), width)
+        runs += [(text, "mark" if place.is_marked and not look else look), (" ", "")]
+    return cut_line(merge_runs(runs[:-1]), width)
 
 
-def _sign(place: TaskContext) -> str:
-    if place.gone:
+def _mark_sign(place: TaskContext) -> str:
+    if place.is_gone:
         return GONE
-    return MARK if place.marked else " "
+    return MARK if place.is_marked else " "
 
 
 def _cell(task: Task, column: TaskColumn, now: float) -> Run:
     text, look = column.cell(task, now)
-    if column.end:
-        return fit_end(text, column.width), look
-    return fit(text, column.width, column.right), look
+    if column.keeps_end:
+        return fit_text_end(text, column.width), look
+    return fit_text(text, column.width, column.is_right_aligned), look
 
 
-def merged(runs: Iterable[Run]) -> Line:
-    """The same line in as few runs as can be: each one costs bytes on the wire."""
+def merge_runs(runs: Iterable[Run]) -> Line:
+    """The same line in as few runs as possible: each run costs bytes to the terminal."""
     line: list[Run] = []
     for text, look in runs:
         if line and (line[-1][1] == look or not text.strip(" ")) and look != "cursor":
@@ -408,79 +420,81 @@ def merged(runs: Iterable[Run]) -> Line:
 # Header, tabs, lock
 
 
-class RowStanding(NamedTuple):
-    """What the header says about a place."""
+class PlaceHeader(NamedTuple):
+    """Data for the header of a place."""
 
     host: str
     place: str
     tasks: int
     inward: float
-    """Tasks a second that came, lately."""
+    """Tasks per second that arrived recently."""
     outward: float
-    """Tasks a second that left, lately."""
+    """Tasks per second that left recently."""
     complete: bool
-    """Whether everything was looked at once."""
+    """The first scan has ended."""
     number: int = 1
-    """Which of `places` it is."""
+    """Number of this place among `places`, from 1."""
     places: int = 1
 
 
-def header(about: RowStanding, width: int, narrow: bool = False) -> Line:
-    """Host, place, and what comes in and goes out; on a narrow screen what the place is called."""
+def header_line(about: PlaceHeader, width: int, narrow: bool = False) -> Line:
+    """Host, place and flow rates; on a narrow screen only the place's short name and its tasks."""
     if narrow:
-        name = shown(about.place.rstrip("/").rpartition("/")[2] or about.place)
-        return cut(((f" {name}", "strong"), (f"  {count(about.tasks, 'task')}", "")), width)
-    amount = count(about.tasks, "task") + ("" if about.complete else " so far")
+        name = safe_line(about.place.rstrip("/").rpartition("/")[2] or about.place)
+        return cut_line(
+            ((f" {name}", "strong"), (f"  {format_count(about.tasks, 'task')}", "")), width
+        )
+    amount = format_count(about.tasks, "task") + ("" if about.complete else " so far")
     which = f" ({about.number}/{about.places})" if about.places > 1 else ""
-    right = f"{amount}  in {rate(about.inward)}/s  out {rate(about.outward)}/s"
-    left = f" {shown(about.host)}  "
+    right = f"{amount}  in {format_rate(about.inward)}/s  out {format_rate(about.outward)}/s"
+    left = f" {safe_line(about.host)}  "
     room = max(0, width - cells_of(left) - cells_of(right) - cells_of(which) - 1)
-    name = fit_end(shown(about.place), min(room, cells_of(shown(about.place))))
-    return join(((left, "strong"), (name + which, "")), ((right, ""),), width)
+    name = fit_text_end(safe_line(about.place), min(room, cells_of(safe_line(about.place))))
+    return join_ends(((left, "strong"), (name + which, "")), ((right, ""),), width)
 
 
-def mode(armed_for: float, read_only: bool, now: float, narrow: bool = False) -> Line:
-    """The mode and the time, for the header's right end; on a narrow screen only the mode."""
+def mode_line(armed_for: float, read_only: bool, now: float, narrow: bool = False) -> Line:
+    """Write mode and time, for the right end of the header; on a narrow screen only the mode."""
     if read_only:
         word, look = "READ ONLY", "dim"
     elif armed_for > 0:
-        word, look = f"ARMED {countdown(armed_for)}", "armed"
+        word, look = f"ARMED {format_countdown(armed_for)}", "armed"
     else:
         word, look = "OBSERVE", "dim"
-    return ((f" {word} ", look),) + (() if narrow else ((" ", ""), (clock(now), "")))
+    return ((f" {word} ", look),) + (() if narrow else ((" ", ""), (format_clock(now), "")))
 
 
-def trail(host: str, environment: str, steps: Sequence[str], aside: str, width: int) -> Line:
-    """Host, what is at stake there, and where one is: `mx1 PROD > /var/lib/nftban > dlq`.
+def trail_line(host: str, environment: str, steps: Sequence[str], aside: str, width: int) -> Line:
+    """Host, environment and path of screens: `mx1 PROD > /var/lib/nftban > dlq`.
 
-    On a narrow screen only the last step; `aside` stands behind it where there is room.
+    On a narrow screen only the last step; `aside` follows if there is room.
     """
-    names = [shown(step) for step in steps if step]
-    if width < NARROW:
-        name = names[-1] if names else shown(host)
+    names = [safe_line(step) for step in steps if step]
+    if width < NARROW_COLUMNS:
+        name = names[-1] if names else safe_line(host)
         more = f"  {aside}" if aside else ""
         return ((f" {name.rstrip('/').rpartition('/')[2] or name}", "strong"), (more, ""))
-    word: Line = ((" ", ""), (f" {shown(environment)} ", "stake")) if environment else ()
-    lead: Line = ((f" {shown(host)}", "strong"), *word)
+    word: Line = ((" ", ""), (f" {safe_line(environment)} ", "stake")) if environment else ()
+    lead: Line = ((f" {safe_line(host)}", "strong"), *word)
     room = max(12, width - width_of(lead) - 34)
     path = " > ".join(names)
-    shorter = fit_end(path, room) if cells_of(path) > room else path
+    shorter = fit_text_end(path, room) if cells_of(path) > room else path
     more = f"  {aside}" if aside and cells_of(shorter) + cells_of(aside) + 2 <= room else ""
     return (*lead, (f" > {shorter}" if names else "", ""), (more, "dim"))
 
 
-def signs(wire: str, alerts: int, width: int) -> Line:
-    """What goes over the wire, where there is room for it, and how many alerts there are."""
+def alert_line(wire: str, alerts: int, width: int) -> Line:
+    """Bytes per second to the terminal, if there is room, and the number of alerts."""
     rate: Line = ((f" {wire}", "dim"),) if wire and width >= 80 else ()
     return (*rate, (f" {alerts}!", "bad")) if alerts else rate
 
 
-def badge(works: str) -> Line:
-    """That something is carried out just now, and how far it is; nothing when nothing is."""
+def badge_line(works: str) -> Line:
+    """The badge of running operations and their progress; () if none runs."""
     return ((f" {works} ", "armed"), (" ", "")) if works else ()
 
 
-def tabs(
+def tab_line(
     names: Sequence[str],
     counts: Sequence[int | None],
     current: int,
@@ -488,17 +502,17 @@ def tabs(
     width: int,
     within: Mapping[int, str] = {},
 ) -> Line:
-    """The tabs, by the store's own words; a count that is not known is `?`. `within` is what stands
-    behind a count: the part of it that has a finer word.
+    """The tabs, named by the store's own words; an unknown count is `?`. `within` maps a tab to the
+    part of its count that has a more exact word.
 
-    Where they do not all fit, the gaps go first, then the empty tabs, then those before the one
-    that is shown: it has to be seen.
+    If they do not fit: drop the gaps first, then empty tabs, then tabs before the current one, so
+    that the current tab stays visible.
     """
     texts: dict[int, str] = {}
     for at, (name, amount) in enumerate(zip(names, counts, strict=True)):
         figure = "?" if amount is None else f"{amount:,}{'' if complete else '+'}"
-        part = f" ({shown(within[at])})" if at in within and amount else ""
-        texts[at] = f"{at + 1} {shown(name)} {figure}{part}"
+        part = f" ({safe_line(within[at])})" if at in within and amount else ""
+        texts[at] = f"{at + 1} {safe_line(name)} {figure}{part}"
     wide = sum(map(cells_of, texts.values())) + 3 * len(texts) + 1 <= width
     gap = (" ", "") if wide else ("", "")
     empty = [at for at in texts if not counts[at] and at != current]
@@ -510,7 +524,7 @@ def tabs(
     for at, text in texts.items():
         tab = (f"[{text}]", "tab") if at == current else (f" {text} ", "")
         parts.append((tab, gap))
-    return cut(whole_ones(parts, width), width)
+    return cut_line(parts_that_fit(parts, width), width)
 
 
 _LOCK_LOOKS = {
@@ -522,44 +536,44 @@ _LOCK_LOOKS = {
 }
 
 
-ALARMING = frozenset({Verdict.STALE, Verdict.STUCK, Verdict.UNKNOWN})
-"""Verdicts on a lock that are shown however small the screen is."""
+ALARMING_VERDICTS = frozenset({Verdict.STALE, Verdict.STUCK, Verdict.UNKNOWN})
+"""Lock verdicts that are shown on every screen size."""
 
 
-def lock(evidence: LockEvidence | None, now: float, width: int, key: str = "") -> Line:
-    """What the queue's lock is doing, and the evidence; where that alarms, a key to press."""
+def lock_line(evidence: LockEvidence | None, now: float, width: int, key: str = "") -> Line:
+    """The lock's verdict and evidence; for an alarming verdict also the key to press."""
     if evidence is None:
-        return cut(((" lock  not looked at yet", "dim"),), width)
+        return cut_line(((" lock  not examined yet", "dim"),), width)
     words = [evidence.verdict.value]
     if evidence.pid is not None:
         words.append(f"by PID {evidence.pid}")
     if evidence.since is not None:
-        words.append(f"since {moment(evidence.since, now)}")
+        words.append(f"since {format_time(evidence.since, now)}")
     text = " ".join(words)
     sign = {Verdict.STUCK: "! CRIT ", Verdict.STALE: "! WARN "}.get(evidence.verdict, "")
-    reason = f"  {shown(evidence.reason)}" if evidence.reason else ""
+    reason = f"  {safe_line(evidence.reason)}" if evidence.reason else ""
     look = _LOCK_LOOKS[evidence.verdict]
     line: Line = ((" lock  ", "title"), (sign + text, look), (reason, "dim"))
-    if not key or evidence.verdict not in ALARMING:
-        return cut(line, width)
-    what = "" if width < NARROW else " unlock" if is_freeable(evidence) else " why"
-    return join(line, ((f" {key}", "key"), (f"{what} ", "")), width)
+    if not key or evidence.verdict not in ALARMING_VERDICTS:
+        return cut_line(line, width)
+    what = "" if width < NARROW_COLUMNS else " unlock" if is_freeable(evidence) else " why"
+    return join_ends(line, ((f" {key}", "key"), (f"{what} ", "")), width)
 
 
-def verdict_look(verdict: Verdict) -> Look:
-    """How a verdict on a lock looks."""
+def verdict_style(verdict: Verdict) -> StyleName:
+    """Style of a lock verdict."""
     return _LOCK_LOOKS[verdict]
 
 
 def is_freeable(evidence: LockEvidence) -> bool:
-    """Whether a plan can be had that frees the lock: its holder is stuck or gone, for certain."""
-    return evidence.verdict in (Verdict.STUCK, Verdict.STALE) and not evidence.doubt
+    """True if a plan can free the lock: its holder is certainly stuck or gone."""
+    return evidence.verdict in (Verdict.STUCK, Verdict.STALE) and not evidence.signal_refusal
 
 
 def lock_verdict(evidence: LockEvidence) -> Run:
-    """The verdict in a few words: `STUCK 47m  PID 4711`."""
+    """The verdict and the PID in a few words: `STUCK 47m  PID 4711`."""
     silent = evidence.verdict in (Verdict.STUCK, Verdict.STALE) and evidence.since is not None
-    words = evidence.verdict.upper() + (f" {span(evidence.age)}" if silent else "")
+    words = evidence.verdict.upper() + (f" {format_duration(evidence.age)}" if silent else "")
     pid = f"  PID {evidence.pid}" if evidence.pid is not None else ""
     return words + pid, _LOCK_LOOKS[evidence.verdict] or "strong"
 
@@ -568,78 +582,77 @@ def lock_verdict(evidence: LockEvidence) -> Run:
 
 
 class Scope(NamedTuple):
-    """What would be acted on if a verb were pressed now."""
+    """What a verb would act on if its key were pressed now."""
 
     row: str = ""
-    """The id under the cursor; "" when there is none."""
-    gone: bool = False
-    """Whether the row under the cursor has left."""
+    """The id under the cursor; "" if there is none."""
+    is_gone: bool = False
+    """The task under the cursor has left the list."""
     marked: int = 0
     hidden: int = 0
-    """Marks that the filter hides: they are not acted on."""
-    everything: bool = False
+    """Marked tasks that the filter hides; verbs do not act on them."""
+    acts_on_all: bool = False
     matching: int = 0
-    """How many match the filter."""
+    """Number of tasks that match the filter."""
     ranged: int = 0
-    """How many rows are between the beginning of a range and the cursor; they are not marked yet.
-    """
-    wrong: str = ""
-    """What is wrong with the filter: until that is mended nothing is acted on."""
+    """Rows between the start of a range and the cursor; they are not marked yet."""
+    filter_error: str = ""
+    """Error in the filter; until it is corrected, verbs act on nothing."""
 
 
-def scope(about: Scope, width: int) -> Line:
-    """The scope line: it is always on screen."""
-    hidden = f"   {count(about.hidden, 'hidden mark')} not included" if about.hidden else ""
-    lead = " scope if you act now: " if width >= NARROW else " scope: "
-    if about.wrong:
-        hidden, text, look = "", f"nothing: {shown(about.wrong)}", "warning"
+def scope_line(about: Scope, width: int) -> Line:
+    """The scope line, always on screen: what a verb would act on."""
+    hidden = f"   {format_count(about.hidden, 'hidden mark')} not included" if about.hidden else ""
+    lead = " acts on: "
+    if about.filter_error:
+        hidden, text, look = "", f"nothing: {safe_line(about.filter_error)}", "warning"
     elif about.ranged:
-        rows = count(about.ranged, "row")
+        rows = format_count(about.ranged, "row")
         hidden, text, look = "", f"{rows} in the range; v marks them, Esc drops it", "mark"
-    elif about.everything:
+    elif about.acts_on_all:
         text, look = f"all {about.matching:,} matching", "mark"
     elif about.marked or about.hidden:
         text, look = f"{about.marked:,} marked", "mark"
-    elif about.gone:
-        text, look = f"nothing: {shown(about.row)} is gone", "warning"
+    elif about.is_gone:
+        text, look = f"nothing: {safe_line(about.row)} is gone", "warning"
     elif about.row:
-        name, room = shown(about.row), max(1, width - cells_of(lead) - 4)
-        text, look = f"row {fit_end(name, room) if cells_of(name) > room else name}", "strong"
+        name, room = safe_line(about.row), max(1, width - cells_of(lead) - 4)
+        text, look = f"row {fit_text_end(name, room) if cells_of(name) > room else name}", "strong"
     else:
         text, look = "nothing", "dim"
-    return cut(((lead, ""), (text, look), (hidden, "warning")), width)
+    return cut_line(((lead, ""), (text, look), (hidden, "warning")), width)
 
 
 def hint_lines(hints: Sequence[Hint], width: int, lines: int = 2) -> list[Line]:
-    """The hints, on so many lines; where they do not all fit, minor ones go first.
+    """The hints on `lines` lines; if they do not fit, minor ones are dropped first.
 
-    What does not fit then is left to the help.
+    Hints that still do not fit appear only in the help.
     """
     return [*_hint_lines(tuple(hints), width, lines)]
 
 
-@lru_cache(maxsize=16)  # a screen asks for the same each second, as long as nothing happens there
+@lru_cache(maxsize=16)  # an idle screen asks for the same each second
 def _hint_lines(hints: tuple[Hint, ...], width: int, lines: int) -> tuple[Line, ...]:
     kept = list(hints)
     while len(rows := _hint_rows(kept, width)) > lines:
-        last = next((at for at in reversed(range(len(kept))) if kept[at].minor), None)
+        last = next((at for at in reversed(range(len(kept))) if kept[at].is_minor), None)
         if last is None:
             break
         del kept[last]
     rows += [[] for _ in range(lines - len(rows))]
-    return tuple([cut(tuple(runs), width) for runs in rows[:lines]])
+    return tuple([cut_line(tuple(runs), width) for runs in rows[:lines]])
 
 
 def _hint_rows(hints: Iterable[Hint], width: int) -> list[list[Run]]:
     rows: list[list[Run]] = [[]]
     used = 0
     for hint in hints:
-        cells = cells_of(hint.shown) + cells_of(hint.words) + 3
+        cells = cells_of(hint.shown) + cells_of(hint.text) + 3
         if used + cells > width and rows[-1]:
             rows.append([])
             used = 0
-        look = ("grey", "grey") if hint.grey else ("key", "")
-        rows[-1] += [(f" {hint.shown}", look[0]), (f" {hint.words} ", look[1])]
+        look = ("grey", "grey") if hint.is_refused else ("key", "")
+        rows[-1] += [(f" {hint.shown}", look[0]), (f" {hint.text} ", look[1])]
         used += cells
     return rows
 
@@ -647,8 +660,8 @@ def _hint_rows(hints: Iterable[Hint], width: int) -> list[list[Run]]:
 # A task in full
 
 
-def fields(task: Task, states: Mapping[State, str], now: float) -> list[Run]:
-    """What there is to know about a task; what its store does not have is left out."""
+def task_fields(task: Task, states: Mapping[State, str], now: float) -> list[Run]:
+    """All fields of a task; empty fields are omitted."""
     rows = [
         ("id", task.id),
         ("kind", task.kind),
@@ -657,7 +670,7 @@ def fields(task: Task, states: Mapping[State, str], now: float) -> list[Run]:
         ("group", task.group),
         ("description", task.description),
         ("destination", task.destination),
-        ("created", moment(task.created, now) if task.created > 0 else "?"),
+        ("created", format_time(task.created, now) if task.created > 0 else "?"),
         ("due", _due_words(task, now)),
         ("attempts", "?" if task.attempts is None else str(task.attempts)),
         ("priority", str(task.priority) if task.priority else ""),
@@ -665,9 +678,12 @@ def fields(task: Task, states: Mapping[State, str], now: float) -> list[Run]:
         ("payload", task.payload),
         ("worker", _lease_words(task, now)),
         ("revision", task.rev),
-        *((name.replace("_", " "), _extra(name, text, now)) for name, text in task.extra.items()),
+        *(
+            (name.replace("_", " "), _extra_text(name, text, now))
+            for name, text in task.extra.items()
+        ),
     ]
-    return [(name, shown(text)) for name, text in rows if text]
+    return [(name, safe_line(text)) for name, text in rows if text]
 
 
 def _due_words(task: Task, now: float) -> str:
@@ -675,37 +691,37 @@ def _due_words(task: Task, now: float) -> str:
         return ""
     if task.due is None:
         return "?"
-    return moment(task.due, now) if task.due > now else "at once"
+    return format_time(task.due, now) if task.due > now else "now"
 
 
 def _lease_words(task: Task, now: float) -> str:
     if task.lease is None:
         return ""
-    until = f", until {moment(task.lease.until, now)}" if task.lease.until is not None else ""
-    return f"{task.lease.owner} since {moment(task.lease.since, now)}{until}"
+    until = f", until {format_time(task.lease.until, now)}" if task.lease.until is not None else ""
+    return f"{task.lease.owner} since {format_time(task.lease.since, now)}{until}"
 
 
-def _extra(name: str, text: str, now: float) -> str:
-    return moment(float(text), now) if name.endswith("_since") and _is_number(text) else text
+def _extra_text(name: str, text: str, now: float) -> str:
+    return format_time(float(text), now) if name.endswith("_since") and _is_number(text) else text
 
 
-def labelled(rows: Iterable[Run], width: int, names: int = 12) -> list[Line]:
-    """Names and values in two columns, the first so wide; long values go on in the next lines."""
+def labelled_lines(rows: Iterable[Run], width: int, names: int = 12) -> list[Line]:
+    """Names and values in two columns, `names` cells for the first; long values are folded."""
     lines: list[Line] = []
     room = max(8, width - names - 2)
     for name, value in rows:
         unknown = "unknown" if value.startswith("?") else ""
         look = "bad" if name == "last error" else unknown
-        for number, part in enumerate(folded(value, room)):
-            label = fit(name, names, right=True) if number == 0 else " " * names
+        for number, part in enumerate(fold_text(value, room)):
+            label = fit_text(name, names, right=True) if number == 0 else " " * names
             lines.append(((label + "  ", "dim"), (part, look)))
     return lines
 
 
-def folded(text: str, width: int) -> list[str]:
-    """The text in pieces of at most so many cells, between words where there are any.
+def fold_text(text: str, width: int) -> list[str]:
+    """The text in pieces of at most `width` cells, split at spaces if possible.
 
-    A width below 1, of a terminal that is narrower than a margin, counts as 1.
+    A width below 1 (a terminal narrower than its margin) counts as 1.
     """
     pieces: list[str] = []
     at, width = 0, max(1, width)
@@ -720,15 +736,15 @@ def folded(text: str, width: int) -> list[str]:
     return [*pieces, text[at:]] if at < len(text) or not pieces else pieces
 
 
-def heading(text: str, width: int) -> Line:
-    """A title with a rule behind it."""
+def heading_line(text: str, width: int) -> Line:
+    """A title followed by a rule."""
     return ((f" {text} ", "title"), ("-" * max(0, width - cells_of(text) - 2), "rule"))
 
 
-def problem(problem: Problem, states: Mapping[State, str], width: int) -> list[Line]:
-    """Something that cannot be read: where it lies and why."""
-    pieces = folded(shown(problem.what), max(8, width - 6))
-    return [((" ! ", "warning"), (shown(problem.where), "strong"))] + [
+def problem_lines(problem: Problem, states: Mapping[State, str], width: int) -> list[Line]:
+    """An unreadable file or row: where it is and why it cannot be read."""
+    pieces = fold_text(safe_line(problem.what), max(8, width - 6))
+    return [((" ! ", "warning"), (safe_line(problem.where), "strong"))] + [
         (("     " + piece, ""),) for piece in pieces
     ]
 
@@ -745,26 +761,26 @@ _LEVELS = {
 }
 
 
-def level_look(level: str) -> str:
-    """The look of a level of a log; the level stands in words besides."""
+def level_style(level: str) -> str:
+    """Style of a log level; the level is also shown as a word."""
     return _LEVELS.get(level.upper(), "")
 
 
 _IDS = re.compile(r"\b[0-9]{8}T[0-9]{6}Z-[\w.]+-([0-9a-f]{8})\b")
 
 
-def brief(text: str) -> str:
-    """A line of a log with the ids of tasks as short as the list has them: its errors fit then."""
+def shorten_ids(text: str) -> str:
+    """A log line with task ids as short as in the list, so that errors fit."""
     return _IDS.sub(rf"{MORE}-\1", text)
 
 
 def log_line(when: float | None, level: str, text: str, width: int) -> Line:
-    """A line of a log; its level stands in words, and has a colour besides."""
-    is_dated = when is not None and _fits(when)
+    """A log line: time, level, text; the level has a colour and a word."""
+    is_dated = when is not None and _is_valid_time(when)
     stamp = time.strftime("%H:%M:%S", time.localtime(when)) if is_dated else ""
-    look = level_look(level)
+    look = level_style(level)
     runs: list[Run] = [(f" {stamp} " if stamp else " ", "dim")]
     if level:
-        runs.append((f"{fit(shown(level), 7)} ", look))
-    runs.append((shown(text), look if look in ("bad", "dim") else ""))
-    return cut(tuple(runs), width)
+        runs.append((f"{fit_text(safe_line(level), 7)} ", look))
+    runs.append((safe_line(text), look if look in ("bad", "dim") else ""))
+    return cut_line(tuple(runs), width)

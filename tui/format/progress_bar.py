@@ -1,4 +1,4 @@
-"""How far something is that takes long, in words and with a bar."""
+"""A progress bar with counts, percentage and remaining time."""
 
 from __future__ import annotations
 
@@ -12,40 +12,43 @@ from tui.format.present import Line
 
 
 class ProgressBar(NamedTuple):
-    """How far something is; counts in whatever unit its words say."""
+    """Progress in any unit."""
 
     done: int
     total: int
-    """0 when that is not known."""
+    """0 if unknown."""
 
 
-STOPS: Line = (("  Esc", "key"), (" stops", ""))
-"""What can be done about it."""
+STOP_HINT: Line = (("  Esc", "key"), (" stops", ""))
+"""Hint shown next to the bar."""
 
 
-def bar(progress: ProgressBar, seconds: float, unit: str, width: int) -> Line:
-    """A bar with counts and the time left, after so many seconds: `[####....] 12,000 of 40,000`."""
+def bar_line(progress: ProgressBar, seconds: float, unit: str, width: int) -> Line:
+    """A bar with counts and the estimated time left: `[####....] 12,000 of 40,000`.
+
+    `seconds` is the time since the start.
+    """
     done, total = progress
     if not total:
         return ((f" {done:,} {unit} so far", ""),)
     done = min(done, total)
     left = ""
     if 0 < done < total and seconds >= 1:
-        left = f"  {present.countdown(seconds * (total - done) / done)} left"
+        left = f"  {present.format_countdown(seconds * (total - done) / done)} left"
     words = f" {done:,} of {total:,} {unit}  {100 * done // total}%{left}"
     room = max(4, min(40, width - len(words) - 4))
     filled = room * done // total
     return ((f" [{'#' * filled}{'.' * (room - filled)}]", "strong"), (words, ""))
 
 
-def first_look(
+def first_scan_line(
     change: IndexChanged, states: Mapping[State, str], seconds: float, width: int
 ) -> Line:
-    """How far the first look at everything is, after so many seconds; () once it has ended."""
-    if change.complete or change.unavailable or not states:
+    """Progress of the first scan of a store, `seconds` after its start; () once it has ended."""
+    if change.is_complete or change.unavailable or not states:
         return ()
     seen = sum(change.counts.values())
-    if change.halted:
-        return ((f" stopped at {present.count(seen, 'task')}; r goes on", "warning"),)
-    room = width - present.width_of(STOPS)
-    return (*bar(ProgressBar(seen, change.expected), seconds, "tasks", room), *STOPS)
+    if change.is_stopped:
+        return ((f" stopped at {present.format_count(seen, 'task')}; r goes on", "warning"),)
+    room = width - present.width_of(STOP_HINT)
+    return (*bar_line(ProgressBar(seen, change.expected_tasks), seconds, "tasks", room), *STOP_HINT)

@@ -1,38 +1,56 @@
-"""What tables of places have in common: short names, numbers that fit, sparklines."""
+"""Parts of tables: short place names, numbers that fit a column, sparklines, rows to choose."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 from tui.format.glyphs import SPARKS
-from tui.format.present import Run
+from tui.format.present import Line, Run
 
-UNKNOWN: Run = ("?", "unknown")
-MARGIN = 3
+UNKNOWN_RUN: Run = ("?", "unknown")
+TABLE_MARGIN_CELLS = 3
 """Cells before the first column: the cursor, the sign of an alert, a space."""
 
 
-def names(queues: Sequence[str]) -> list[str]:
-    """What places are called: the last part of each path, or the whole where those are alike."""
+def short_names(queues: Sequence[str]) -> list[str]:
+    """Short names of places: the last part of each path; the whole path if two are equal."""
     last = [name.rstrip("/").rpartition("/")[2] or name for name in queues]
     times = Counter(last)
     return [
-        shown(short if times[short] == 1 else whole)
+        safe_line(short if times[short] == 1 else whole)
         for short, whole in zip(last, queues, strict=True)
     ]
 
 
-def spark(values: Sequence[float | None]) -> str:
-    """How something went, from nothing to its most; a blank where it was not seen."""
+def format_amount(number: int, width: int) -> str:
+    """Format a number in at most `width` cells: in full, else in thousands or millions."""
+    for text in (f"{number:,}", f"{number}", f"{number // 1000}k", f"{number // 1_000_000}M"):
+        if len(text) <= width:
+            return text
+    return ">" + "9" * (width - 1)
+
+
+def sparkline(values: Sequence[float | None]) -> str:
+    """A sparkline of the values, scaled to the largest; a space where a value is None."""
     most = max((value for value in values if value is not None), default=0.0)
     top = len(SPARKS) - 1
 
     def sign(value: float | None) -> str:
         if value is None:
             return " "
-        # Anything above nothing is seen to be.
+        # A value above zero gets at least the second-lowest sign.
         return SPARKS[max(1, round(top * value / most)) if value > 0 else 0]
 
     return "".join(map(sign, values))
+
+
+class Choice(NamedTuple):
+    """A row of a list that has a cursor."""
+
+    key: str
+    """Unique key of the row; the cursor follows it."""
+    line: Line
+    """The painted row; its first cell is free for the cursor."""

@@ -1,4 +1,4 @@
-"""A task as a flat row for other programs: what `--json`, copies and exports write."""
+"""A task as a flat row for other programs: used by `--json`, copies and exports."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from engine.model import Task
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 
-FIELDS = (
+ROW_FIELDS = (
     *("id", "state", "kind", "queue", "created", "due", "attempts", "priority", "description"),
     *("destination", "error", "payload", "owner", "since", "rev"),
 )
-"""The columns of a row, besides what else its store shows."""
+"""Columns of a row; a store may add more."""
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""What a cell begins with that a spreadsheet would run."""
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+"""A cell that begins so would be run as a formula by a spreadsheet."""
 
 
-def row(task: Task, word: str) -> dict[str, object]:
-    """A task by the names of its fields; times in epoch seconds UTC, `state` the store's word."""
+def task_row(task: Task, word: str) -> dict[str, object]:
+    """A task by field name: times in epoch seconds UTC, `state` in the store's word."""
     lease = task.lease
     return {
         "id": task.id,
@@ -62,5 +62,5 @@ def _cell(value: object) -> str:
         return ""
     if isinstance(value, float):
         return f"{value:.3f}".rstrip("0").rstrip(".")
-    text = shown(str(value))
-    return f"'{text}" if isinstance(value, str) and text.startswith(_FORMULA) else text
+    text = safe_line(str(value))
+    return f"'{text}" if isinstance(value, str) and text.startswith(_FORMULA_STARTS) else text

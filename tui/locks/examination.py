@@ -1,4 +1,6 @@
-"""The lock of a place, examined again and again: the evidence, its holder, what it had in hand."""
+"""Examine the lock of a place repeatedly: evidence, holder process, active tasks and their log
+lines.
+"""
 
 from __future__ import annotations
 
@@ -10,102 +12,104 @@ from typing import NamedTuple
 from engine.index.backlog import BacklogSummary
 from engine.index.schema import Query
 from engine.locks import process_stats
-from engine.locks.process_stats import ProcessDelta, Vitals
+from engine.locks.process_stats import ProcessDelta, ProcessStats
 from engine.logs.log_tail import LogLine
-from engine.logs.merged_log import named
+from engine.logs.merged_log import describe_troubles
 from engine.model import LockEvidence, State, Task, Verdict
 from engine.monitor import lock_diagnosis
 from engine.monitor.lock_diagnosis import LockDiagnosis, TaskLogSummary
 from engine.store import Unavailable
 from tui.session.place import Place
 from tui.session.place_session import PlaceSession
-from tui.session.place_watcher import lock_of, not_abandoned
+from tui.session.place_watcher import read_lock, why_not_abandoned
 from tui.task import lookup
 
-SPAN = 5.0
-"""Seconds over which it is told what a process did lately."""
+SAMPLE_SPAN_SECONDS = 5.0
+"""Seconds over which CPU and I/O of a process are measured."""
 
-HOLDERS = 3
-"""Processes in the way of a lock that are looked at; nearly always it is one."""
+MAX_HOLDERS = 3
+"""Maximum number of holder processes examined; normally there is one."""
 
-WORKS = 20
-"""Tasks in work that are told of one by one."""
+MAX_ACTIVE_TASKS = 20
+"""Maximum number of active tasks examined."""
 
-UNREAD = "the logs are being read"
-"""What is said of a task while nobody knows yet what they say."""
+READING_LOGS = "reading the logs"
+"""Shown for a task until the logs were searched."""
 
 
 class ProcessSample(NamedTuple):
-    """A process that has a lock, as it is, and what it did lately."""
+    """A holder process: its present values and the difference to the previous sample."""
 
-    now: Vitals
-    done: ProcessDelta | None = None
-    """None: it was looked at only once so far."""
+    now: ProcessStats
+    delta: ProcessDelta | None = None
+    """None after the first sample."""
 
 
 class ActiveTask(NamedTuple):
-    """A task in work, and what the logs say of it."""
+    """An active task, and what the logs contain about it."""
 
     task: Task
-    told: TaskLogSummary = TaskLogSummary(unknown=UNREAD)
+    log_summary: TaskLogSummary = TaskLogSummary(unknown=READING_LOGS)
 
 
 class LockReport(NamedTuple):
-    """All that is known of a lock at one moment."""
+    """All facts about a lock at one time."""
 
     evidence: LockEvidence
     finding: LockDiagnosis
-    lives: tuple[ProcessSample, ...] = ()
-    works: tuple[ActiveTask, ...] = ()
-    amount: int = 0
-    """How many tasks are in work; the first of them are `works`."""
-    standing: BacklogSummary | None = None
-    """What waits behind it; None when that is not known."""
-    before: float | None = None
-    """Tasks a second that were run before its holder's last sign of life; None: not known."""
+    processes: tuple[ProcessSample, ...] = ()
+    active_tasks: tuple[ActiveTask, ...] = ()
+    active_count: int = 0
+    """Number of active tasks; the first of them are `works`."""
+    backlog: BacklogSummary | None = None
+    """Pending tasks behind the lock; None if unknown."""
+    rate_before: float | None = None
+    """Tasks per second before the holder's last heartbeat; None if unknown."""
 
     @property
-    def abandoned(self) -> bool:
-        """Whether nobody works here: what is in work is nobody's."""
-        return not not_abandoned(self.evidence)
+    def is_abandoned(self) -> bool:
+        """True if the lock is free or stale, so active tasks have no worker."""
+        return not why_not_abandoned(self.evidence)
 
 
 class LockExaminer:
-    """Examines one place's lock; what it says last stands in `case`."""
+    """Examines one place's lock; `case` is the last report."""
 
     def __init__(self, live: PlaceSession) -> None:
         self.live = live
-        self.case: LockReport | None = None
-        self._lives: dict[int, deque[Vitals]] = {}
+        self.report: LockReport | None = None
+        self._lives: dict[int, deque[ProcessStats]] = {}
         self._told: dict[tuple[str, str], TaskLogSummary] = {}
         self._log: tuple[LogLine, ...] = ()
 
-    async def look(self) -> LockReport:
-        """How it stands now; blocks nobody."""
-        evidence, lives, before = await asyncio.to_thread(self._look)
+    async def examine(self) -> LockReport:
+        """Examine the lock now, on a thread."""
+        evidence, lives, before = await asyncio.to_thread(self._examine_lock)
         first = lives[0] if lives else None
-        amount, works = await self._works()
-        self.case = LockReport(
+        amount, works = await self._list_active_tasks()
+        self.report = LockReport(
             evidence,
-            lock_diagnosis.finding(evidence, *(first or (None, None))),
+            lock_diagnosis.diagnose_lock(evidence, *(first or (None, None))),
             lives,
             works,
             amount,
-            self.live.standing,
+            self.live.backlog,
             before,
         )
-        return self.case
+        return self.report
 
-    def _look(self) -> tuple[LockEvidence, tuple[ProcessSample, ...], float | None]:
+    def _examine_lock(self) -> tuple[LockEvidence, tuple[ProcessSample, ...], float | None]:
         place = self.live.place
-        evidence = lock_of(place) or LockEvidence(
-            Verdict.UNKNOWN, reason="this place has no lock", proven=False
+        evidence = read_lock(place) or LockEvidence(
+            Verdict.UNKNOWN, reason="this place has no lock", is_proven=False
         )
         since = evidence.since
-        before = None if since is None else lock_diagnosis.runs_before(self.live.events(), since)
-        return evidence, self._living(place, evidence.holders[:HOLDERS]), before
+        before = (
+            None if since is None else lock_diagnosis.start_rate_before(self.live.events(), since)
+        )
+        return evidence, self._sample_holders(place, evidence.holders[:MAX_HOLDERS]), before
 
-    def _living(self, place: Place, pids: Sequence[int]) -> tuple[ProcessSample, ...]:
+    def _sample_holders(self, place: Place, pids: Sequence[int]) -> tuple[ProcessSample, ...]:
         if place.vitals is None:
             return ()
         self._lives = {pid: self._lives.get(pid, deque()) for pid in pids}
@@ -113,19 +117,19 @@ class LockExaminer:
         for pid, known in self._lives.items():
             now = place.vitals(pid)
             known.append(now)
-            # One that is older stays: without it less than the whole span would be told of.
-            while len(known) > 2 and now.when - known[1].when >= SPAN:
+            # Keep one sample older than the span, so that the whole span is measured.
+            while len(known) > 2 and now.when - known[1].when >= SAMPLE_SPAN_SECONDS:
                 known.popleft()
-            found.append(ProcessSample(now, process_stats.between(known[0], now)))
+            found.append(ProcessSample(now, process_stats.stats_delta(known[0], now)))
         return tuple(found)
 
-    async def _works(self) -> tuple[int, tuple[ActiveTask, ...]]:
+    async def _list_active_tasks(self) -> tuple[int, tuple[ActiveTask, ...]]:
         query = Query(State.ACTIVE)
         try:
-            window = await self.live.inspector.window(query, 0, WORKS)
+            window = await self.live.inspector.window(query, 0, MAX_ACTIVE_TASKS)
         except Unavailable:
-            return 0, ()  # its counts say so
-        self._forget(window.tasks)
+            return 0, ()  # its counts show the error
+        self._drop_outdated(window.tasks)
         known = (self._told.get((task.id, task.rev)) for task in window.tasks)
         works = [
             ActiveTask(task) if told is None else ActiveTask(task, told)
@@ -133,9 +137,9 @@ class LockExaminer:
         ]
         return window.total, tuple(works)
 
-    def _forget(self, tasks: Sequence[Task]) -> None:
-        """Forget what was said of tasks that have left, or that the log has spoken of since."""
-        log, seen = self.live.signs.log, self._log
+    def _drop_outdated(self, tasks: Sequence[Task]) -> None:
+        """Drop log results of tasks that left, or that new log lines mention."""
+        log, seen = self.live.readings.log, self._log
         new = set(log).difference(seen) if log is not seen else set()
         self._log = log
         stay = {
@@ -144,22 +148,22 @@ class LockExaminer:
         self._told = {key: told for key, told in self._told.items() if key in stay}
 
     async def read_logs(self) -> bool:
-        """Read what the logs say of the tasks in work; whether anything is known now that was not.
+        """Search the logs for the active tasks; True if something new was read.
 
-        How long that takes hangs on the logs: what was seen before is on screen meanwhile.
+        This may be slow with large logs, so `look` does not wait for it.
         """
-        tasks = [work.task for work in self.case.works] if self.case is not None else []
+        tasks = [work.task for work in self.report.active_tasks] if self.report is not None else []
         missing = [task for task in tasks if (task.id, task.rev) not in self._told]
         for task in missing:
-            told = await asyncio.to_thread(_read, self.live.place.logs, task)
+            told = await asyncio.to_thread(_search_task_logs, self.live.place.logs, task)
             self._told[task.id, task.rev] = told
         return bool(missing)
 
 
-def _read(logs: Sequence[str], task: Task) -> TaskLogSummary:
-    said = lookup.told(logs, task)
+def _search_task_logs(logs: Sequence[str], task: Task) -> TaskLogSummary:
+    said = lookup.search_logs(logs, task)
     lines = said.log.lines if said.log is not None else ()
-    found = lock_diagnosis.told(lines, task.id)
-    troubles = "" if said.log is None else named(said.log.troubles)
-    unknown = said.trouble or troubles
+    found = lock_diagnosis.summarize_task_log(lines, task.id)
+    troubles = "" if said.log is None else describe_troubles(said.log.troubles)
+    unknown = said.error or troubles
     return found._replace(unknown=unknown) if unknown and found.accepted is None else found

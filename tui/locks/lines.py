@@ -1,4 +1,4 @@
-"""One lock in full: verdict, what waits behind it, the evidence, what is in work; from values."""
+"""Text of the lock screen: verdict, backlog, evidence, active tasks and their outcome."""
 
 from __future__ import annotations
 
@@ -7,191 +7,202 @@ from collections.abc import Mapping, Sequence
 from engine.locks import lock_breaker, process_stats
 from engine.model import LockEvidence, State, Task, Verdict
 from engine.monitor import lock_diagnosis
-from engine.policy import lasting, until
-from engine.text.safe import shown
+from engine.policy import describe_duration, format_deadline
+from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.present import Line, Run
 from tui.locks.examination import ActiveTask, LockReport
 
-NAMES = 18
-"""Cells for the names of facts and a margin: "last sign of life" is the longest."""
+NAME_CELLS = 18
+"""Width of the fact names in cells."""
 
-ORIGIN = ("boot", "PID namespace", "host", "user")
-"""Facts that are told in one line: where and by whom the lock was taken."""
+ORIGIN_FACTS = ("boot", "PID namespace", "host", "user")
+"""Facts joined in one line: where and by whom the lock was taken."""
 
 
 def verdict_lines(case: LockReport, width: int) -> list[Line]:
-    """The verdict with its certainty, in a sentence."""
+    """The verdict with its certainty and reason."""
     finding = case.finding
     head = f"{finding.verdict.upper()} ({finding.certainty})"
-    first, *rest = present.folded(shown(f"{head}: {finding.why}"), max(8, width - 3))
-    look = present.verdict_look(finding.verdict) or "strong"
+    first, *rest = present.fold_text(safe_line(f"{head}: {finding.why}"), max(8, width - 3))
+    look = present.verdict_style(finding.verdict) or "strong"
     line: Line = (("  ", ""), (first[: len(head)], look), (first[len(head) :], ""))
     return [line, *(((f"  {piece}", ""),) for piece in rest)]
 
 
-def behind_lines(
+def backlog_lines(
     case: LockReport, amounts: Mapping[State, str], now: float, width: int
 ) -> list[Line]:
-    """What waits behind the lock, and at what rate it would go again; `amounts` in words."""
-    words = f"behind it: {amounts[State.PENDING]}, {amounts[State.ACTIVE]}"
-    waiting = case.standing
+    """Backlog behind the lock, and the rate after it is freed; `amounts` are formatted counts."""
+    words = f"backlog: {amounts[State.PENDING]}, {amounts[State.ACTIVE]}"
+    waiting = case.backlog
     if waiting is not None and waiting.oldest_due is not None:
-        old = lasting(max(0.0, now - waiting.oldest_due))
-        words += f"; {waiting.due:,} due, the oldest {old} old"
-    lines = folded(words, width)
+        old = describe_duration(max(0.0, now - waiting.oldest_due))
+        words += f"; {waiting.due:,} due, oldest {old}"
+    lines = fold_lines(words, width)
     if case.evidence.verdict in (Verdict.STUCK, Verdict.STALE):
-        again = lock_diagnosis.flows_again(0 if waiting is None else waiting.due, case.before)
-        lines += folded(again, width, "unknown" if again.startswith("?") else "")
+        again = lock_diagnosis.describe_drain_rate(
+            0 if waiting is None else waiting.due, case.rate_before
+        )
+        lines += fold_lines(again, width, "unknown" if again.startswith("?") else "")
     return lines
 
 
 def evidence_rows(case: LockReport) -> list[tuple[str, str]]:
-    """What the verdict rests on, as pairs of a name and words."""
+    """The facts behind the verdict, as pairs of name and text."""
     facts = dict(case.evidence.facts)
-    origin = "; ".join(f"{name} {facts[name]}" for name in ORIGIN if name in facts)
+    origin = "; ".join(f"{name} {facts[name]}" for name in ORIGIN_FACTS if name in facts)
     rows = []
     for name, words in case.evidence.facts:
-        if name == "last sign of life" and "limit" in facts:
+        if name == "last heartbeat" and "limit" in facts:
             rows.append((name, f"{words}; limit {facts['limit']}"))
-        elif name == ORIGIN[0]:
+        elif name == ORIGIN_FACTS[0]:
             rows.append(("taken", origin))
-        elif name not in ("limit", "follows", *ORIGIN[1:]):
+        elif name not in ("limit", "follows", *ORIGIN_FACTS[1:]):
             rows.append((name, words))
-    for life in case.lives:
-        told = process_stats.facts(life.now, life.done)
-        if len(case.lives) > 1:
+    for life in case.processes:
+        told = process_stats.list_facts(life.now, life.delta)
+        if len(case.processes) > 1:
             rows.append((f"PID {life.now.pid}", life.now.command or "?"))
         rows += told
     return rows
 
 
 def evidence_lines(case: LockReport, width: int) -> list[Line]:
-    """The same as lines, below a heading; none where there is nothing to go by."""
-    rows = [(name, shown(words) or "?") for name, words in evidence_rows(case)]
-    return [present.heading("evidence", width), *present.labelled(rows, width, NAMES)] * bool(rows)
+    """The facts as lines with a heading; none without facts."""
+    rows = [(name, safe_line(words) or "?") for name, words in evidence_rows(case)]
+    return [
+        present.heading_line("evidence", width),
+        *present.labelled_lines(rows, width, NAME_CELLS),
+    ] * bool(rows)
 
 
-def works_lines(case: LockReport, now: float, width: int) -> list[Line]:
-    """What the logs say of each task in work, and what follows from it."""
-    if not case.works:
+def active_task_lines(case: LockReport, now: float, width: int) -> list[Line]:
+    """Log findings for each active task, and the advice."""
+    if not case.active_tasks:
         return []
-    lines = [present.heading("what the logs say of what is in work", width)]
-    for work in case.works:
+    lines = [present.heading_line("active tasks in the logs", width)]
+    for work in case.active_tasks:
         task, told = work
-        lines.append(present.cut((("  ", ""), (shown(task.id), "strong")), width))
+        lines.append(present.cut_line((("  ", ""), (safe_line(task.id), "strong")), width))
         unknown = "unknown" if told.unknown else "warning" if told.accepted else ""
-        words = lock_diagnosis.on_record(told, now)
-        if not told.unknown and case.abandoned:
-            words += f". {lock_diagnosis.WHY[told.advice].partition(':')[0].capitalize()}."
-        lines += folded(words, width, unknown, "    ")
-    more = case.amount - len(case.works)
-    return [*lines, ((f"  and {more:,} more", "dim"),)] if more > 0 else lines
+        words = lock_diagnosis.describe_task_log(told, now)
+        if not told.unknown and case.is_abandoned:
+            words += f". {lock_diagnosis.ADVICE_TEXT[told.advice].partition(':')[0].capitalize()}."
+        lines += fold_lines(words, width, unknown, "    ")
+    more = case.active_count - len(case.active_tasks)
+    return [*lines, ((f"  +{more:,} more", "dim"),)] if more > 0 else lines
 
 
 def head_line(case: LockReport, refused: str, width: int) -> Line:
-    """What stands above the tasks in work: whose they are, and what can be done with them."""
-    amount = present.count(case.amount, "task")
+    """Heading of the active tasks: their number, owner and keys."""
+    amount = present.format_count(case.active_count, "task")
     keys: tuple[Run, ...] = (
         *(("H", "key"), (" hold  ", ""), ("L", "key"), (" release  ", "")),
-        *(("K", "key"), (" to the dead ", "")),
+        *(("K", "key"), (" to the DLQ ", "")),
     )
-    whose = "in work, and nobody works on it" if case.abandoned else "in work; its worker lives"
+    whose = "in work, no worker" if case.is_abandoned else "in work, worker alive"
     line: Line = ((f" {amount} {whose}  ", "title"),)
-    return present.cut((*line, *(() if refused else keys)), width)
+    return present.cut_line((*line, *(() if refused else keys)), width)
 
 
-def work_line(work: ActiveTask, case: LockReport, now: float, width: int) -> Line:
-    """A task in work as a row to choose from."""
+def active_task_line(work: ActiveTask, case: LockReport, now: float, width: int) -> Line:
+    """Row of an active task."""
     task, told = work
-    since = lasting(now - task.lease.since) if task.lease is not None else "?"
+    since = describe_duration(now - task.lease.since) if task.lease is not None else "?"
     tries = "?" if task.attempts is None else f"{task.attempts + 1}"
     cells = (
-        (present.fit_end(shown(task.id), 38 if width >= 100 else 18), "strong"),
-        (present.fit(shown(task.kind), 12), ""),
-        (present.fit(f"for {since}", 14), ""),
-        (present.fit(f"try {tries}", 6), ""),
+        (present.fit_text_end(safe_line(task.id), 38 if width >= 100 else 18), "strong"),
+        (present.fit_text(safe_line(task.kind), 12), ""),
+        (present.fit_text(f"for {since}", 14), ""),
+        (present.fit_text(f"try {tries}", 6), ""),
     )
     runs: list[Run] = [("   ", "")]
-    for cell in cells if width >= 80 else (cells[0], cells[2])[: 1 + (width >= present.NARROW)]:
+    for cell in (
+        cells if width >= 80 else (cells[0], cells[2])[: 1 + (width >= present.NARROW_COLUMNS)]
+    ):
         runs += [cell, (" ", "")]
     if told.unknown:
         advice: Run = (f"? {told.unknown}", "unknown")
     elif told.accepted is not None:
-        advice = ("HOLD: accepted" if case.abandoned else "was accepted", "warning")
+        advice = ("HOLD: accepted" if case.is_abandoned else "was accepted", "warning")
     else:
-        advice = ("release: not done" if case.abandoned else "not done yet", "")
-    runs.append((shown(advice[0]), advice[1]))
-    return present.cut(present.merged(runs), width)
+        advice = ("release: not finished" if case.is_abandoned else "not finished", "")
+    runs.append((safe_line(advice[0]), advice[1]))
+    return present.cut_line(present.merge_runs(runs), width)
 
 
-def became_lines(
+def task_result_lines(
     were: Sequence[Task],
     now_are: Mapping[str, Task | None],
     states: Mapping[State, str],
     now: float,
     width: int,
 ) -> list[Line]:
-    """What became of the tasks that were in work, by where each stands now."""
+    """Present states of the tasks that were active before the recovery."""
     if not were:
         return []
-    lines = [present.heading("what became of the tasks that were in work", width)]
+    lines = [present.heading_line("tasks that were in work", width)]
     for task in were:
-        words = _became(task, now_are, states, now)
-        lines += folded(f"{task.id}: {words}", width, "unknown" if words[0] == "?" else "")
+        words = _describe_task_result(task, now_are, states, now)
+        lines += fold_lines(f"{task.id}: {words}", width, "unknown" if words[0] == "?" else "")
     return lines
 
 
-def _became(
+def _describe_task_result(
     task: Task, now_are: Mapping[str, Task | None], states: Mapping[State, str], now: float
 ) -> str:
     if task.id not in now_are:
-        return "? not looked for yet"
+        return "? loading ..."
     is_now = now_are[task.id]
     if is_now is None:
-        return "it is not there any more"
+        return "gone"
     where = states.get(is_now.state, is_now.state)
     if is_now.state is State.ACTIVE:
-        return f"in {where} still"
+        return f"still in {where}"
     counted = (is_now.attempts or 0) - (task.attempts or 0)
-    tries = f", {present.count(counted, 'attempt')} counted" if counted > 0 else ""
+    tries = f", {present.format_count(counted, 'attempt')} counted" if counted > 0 else ""
     due = ""
     if is_now.state is State.PENDING and is_now.due is not None:
-        due = f", due {until(is_now.due, now)}" if is_now.due > now else ", due at once"
+        due = f", due {format_deadline(is_now.due, now)}" if is_now.due > now else ", due now"
     return f"to {where}{tries}{due}"
 
 
-def folded(text: str, width: int, look: str = "", indent: str = "  ") -> list[Line]:
-    """A text in lines, safe to show."""
+def fold_lines(text: str, width: int, look: str = "", indent: str = "  ") -> list[Line]:
+    """Fold a text into lines, escaped for the terminal."""
     room = max(8, width - len(indent) - 1)
-    return [((f"{indent}{piece}", look),) for piece in present.folded(shown(text), room)]
+    return [((f"{indent}{piece}", look),) for piece in present.fold_text(safe_line(text), room)]
 
 
-def accepted(case: LockReport) -> list[str]:
-    """Ids of the tasks in work that must not run again, by what the logs say of them."""
-    return [work.task.id for work in case.works if work.told.accepted is not None]
+def accepted_ids(case: LockReport) -> list[str]:
+    """Ids of active tasks that must not run again: the log says that the mail was accepted."""
+    return [work.task.id for work in case.active_tasks if work.log_summary.accepted is not None]
 
 
-def difference(planned: LockEvidence, now: LockEvidence) -> str:
-    """Why a plan for one lock must not be used on what is there now; "" when it may."""
+def why_outdated(planned: LockEvidence, now: LockEvidence) -> str:
+    """Why a plan for one lock does not apply to its present state; "" if it does."""
     if now.verdict is not planned.verdict:
-        return f"the lock was {planned.verdict}, and is {now.verdict} now"
-    if (now.seen, now.pid, now.holders) != (planned.seen, planned.pid, planned.holders):
-        return "the lock has changed hands"
-    return f"it has become doubtful: {now.doubt}" if now.doubt != planned.doubt else ""
+        return f"lock changed from {planned.verdict} to {now.verdict}"
+    if (now.identity, now.pid, now.holders) != (planned.identity, planned.pid, planned.holders):
+        return "the lock has another holder"
+    return (
+        f"now unsafe to signal: {now.signal_refusal}"
+        if now.signal_refusal != planned.signal_refusal
+        else ""
+    )
 
 
-def why_nothing(evidence: LockEvidence | None) -> str:
-    """Why there is no plan for a lock; "" where there is one."""
+def why_no_plan(evidence: LockEvidence | None) -> str:
+    """Why there is no plan for a lock; "" if there is one."""
     if evidence is None:
-        return "the lock has not been looked at yet"
+        return "lock not examined yet"
     if evidence.verdict is Verdict.FREE:
-        return "nothing to free: nobody holds the lock"
+        return "nothing to free; next worker takes it"
     if evidence.verdict is Verdict.HELD:
-        return "nothing to free: its holder is at work"
-    if evidence.doubt:
-        return f"nothing will be signalled: {evidence.doubt}"
+        return "nothing to free: its holder is running"
+    if evidence.signal_refusal:
+        return f"no process is signalled: {evidence.signal_refusal}"
     known = evidence.verdict is Verdict.STALE or evidence.holders
-    if not known or not present.is_freeable(evidence) or not lock_breaker.ladder(evidence):
-        return "nothing is offered: who holds the lock is not known"
+    if not known or not present.is_freeable(evidence) or not lock_breaker.planned_steps(evidence):
+        return "no plan: lock holder unknown"
     return ""

@@ -1,4 +1,4 @@
-"""The plan to free a lock as steps, and how far each has come by what the child says."""
+"""Recovery of a lock as steps, and their progress by the output of the recovery process."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from typing import NamedTuple
 
 from engine.locks import lock_breaker
 from engine.model import LockEvidence, State, Verdict
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.present import Line
 
-TAKEN = "the lock is taken over"
-"""What the child says once the lock is its own."""
+LOCK_TAKEN_LINE = "the lock is taken over"
+"""Output of the recovery process when it has taken the lock."""
 
-FREED = "the lock is free"
-"""What it says last, where nothing went wrong."""
+LOCK_FREED_LINE = "the lock is free"
+"""Its last output after success."""
 
 
-HELD = "Held: "
-"""How the line of a task begins that was held."""
+HELD_PREFIX = "Held: "
+"""Start of its output for a task that was held."""
 
 
 class RecoveryProgress(StrEnum):
-    """How far a step has come."""
+    """Progress of a step."""
 
     TO_DO = "to do"
     DOING = "doing"
     DONE = "done"
     IGNORED = "ignored"
-    """A signal that did not end its process."""
+    """The signal did not end the process."""
     SKIPPED = "skipped"
-    BROKEN = "broken off"
+    BROKEN = "aborted"
 
 
-LOOKS = {
+PROGRESS_LOOKS = {
     RecoveryProgress.TO_DO: "dim",
     RecoveryProgress.DOING: "armed",
     RecoveryProgress.DONE: "good",
@@ -47,45 +47,51 @@ LOOKS = {
 }
 
 
-class Step(NamedTuple):
-    """A step of the plan, and the lines of the child that say how far it is."""
+class RecoveryStep(NamedTuple):
+    """A step, and patterns of the output lines that show its progress."""
 
     words: str
     begins: str = ""
-    """A pattern of the line that it is begun with; "" where it begins with the end of the last."""
+    """Pattern of its first line; "" if it begins when the previous step ends."""
     ends: str = ""
-    """A pattern of the line that says that it has ended."""
+    """Pattern of its last line."""
     ignored: str = ""
-    """A pattern of the line that says that it was in vain: the next signal is sent."""
+    """Pattern of the line that reports failure; then the next signal is sent."""
 
 
-class RecoveryReport(NamedTuple):
-    """A line of the child."""
+class OutputLine(NamedTuple):
+    """A line of the recovery process's output."""
 
     text: str
     after: float
-    """Seconds after the child began; as it was noticed, so a fraction of a second late."""
+    """Seconds since its start, up to a fraction of a second late."""
 
 
-def returns(states: Mapping[State, str], held: int) -> tuple[Step, ...]:
-    """What becomes of the tasks in work, so many of which are held: the log says that they were
-    accepted, and a repeat would be a duplicate. The others fail once.
+def task_steps(states: Mapping[State, str], held: int) -> tuple[RecoveryStep, ...]:
+    """Steps for the active tasks: `held` of them, which the log says were accepted, are held,
+    because a repeat would be a duplicate. The others count one failed attempt.
     """
     work, waits, dead, parked = (
         states.get(state, state) for state in (State.ACTIVE, State.PENDING, State.DEAD, State.HELD)
     )
-    which = f"the others in {work} fail" if held else f"tasks in {work} fail"
-    back = Step(f"{which} once: to {waits}, after their last attempt to {dead}", TAKEN, FREED)
+    which = f"others in {work} count" if held else f"tasks in {work} count"
+    back = RecoveryStep(
+        f"{which} one failed attempt: to {waits}, after the last to {dead}",
+        LOCK_TAKEN_LINE,
+        LOCK_FREED_LINE,
+    )
     if not held:
         return (back,)
-    some = present.count(held, "task")
-    why = "accepted by the log, a repeat would be a duplicate"
-    return Step(f"{some} in {work} to {parked}: {why}", "", HELD), back
+    some = present.format_count(held, "task")
+    why = "accepted (log), a repeat would be a duplicate"
+    return RecoveryStep(f"{some} in {work} to {parked}: {why}", "", HELD_PREFIX), back
 
 
-def steps(evidence: LockEvidence, returned: Sequence[Step] = ()) -> tuple[Step, ...]:
-    """The ladder for a lock, and then what becomes of the tasks in work (`returns`)."""
-    words = lock_breaker.ladder(evidence)
+def lock_steps(
+    evidence: LockEvidence, returned: Sequence[RecoveryStep] = ()
+) -> tuple[RecoveryStep, ...]:
+    """The signals for a lock, then the steps for the active tasks (`returns`)."""
+    words = lock_breaker.planned_steps(evidence)
     if not words:
         return ()
     marks: list[tuple[str, ...]] = []
@@ -98,31 +104,31 @@ def steps(evidence: LockEvidence, returned: Sequence[Step] = ()) -> tuple[Step, 
             known = "|".join(map(str, evidence.holders))
             other = rf"PID (?!(?:{known})\b)\d+"
             marks.append((rf"SIG\w+ to {other}", rf"{other} has ended"))
-    marks.append(("", TAKEN))
-    plan = [Step(said, *mark) for said, mark in zip(words, marks, strict=True)]
+    marks.append(("", LOCK_TAKEN_LINE))
+    plan = [RecoveryStep(said, *mark) for said, mark in zip(words, marks, strict=True)]
     return (*plan, *returned)
 
 
 class StepState(NamedTuple):
-    """A step, how far it is, and when it came there."""
+    """A step and its progress."""
 
-    step: Step
+    step: RecoveryStep
     progress: RecoveryProgress
     after: float | None = None
-    """Seconds after the child began at which the step was begun."""
+    """Seconds from the start of the recovery to the start of the step."""
 
 
-def progress(
-    plan: Sequence[Step], said: Sequence[RecoveryReport], running: bool
+def step_progress(
+    plan: Sequence[RecoveryStep], said: Sequence[OutputLine], running: bool
 ) -> tuple[StepState, ...]:
-    """How far each step is; once the child has ended, no step is being done any more."""
-    reached = [_reached(step, said) for step in plan]
+    """Progress of each step; after the process ended, none is "doing"."""
+    reached = [_step_result(step, said) for step in plan]
     last = max((at for at, (begun, _) in enumerate(reached) if begun is not None), default=-1)
     settled = max((at for at, (_, ended) in enumerate(reached) if ended), default=-1)
     found = []
     for at, (step, (begun, ended)) in enumerate(zip(plan, reached, strict=True)):
         passed = at < (last if step.begins else settled) or (
-            not running and bool(said) and said[-1].text == FREED
+            not running and bool(said) and said[-1].text == LOCK_FREED_LINE
         )
         if ended:
             found.append(StepState(step, ended, begun))
@@ -144,12 +150,12 @@ def progress(
     return tuple(found)
 
 
-def _reached(
-    step: Step, said: Sequence[RecoveryReport]
+def _step_result(
+    step: RecoveryStep, said: Sequence[OutputLine]
 ) -> tuple[float | None, RecoveryProgress | None]:
-    """When a step was begun, and how it ended; None for not yet."""
+    """Start time and result of a step; None if not reached."""
     if not step.begins:
-        begun = _when(step.ends, said)
+        begun = _time_of_line(step.ends, said)
         return begun, None if begun is None else RecoveryProgress.DONE
     begun = None
     for line in said:
@@ -162,38 +168,38 @@ def _reached(
     return begun, None
 
 
-def _when(words: str, said: Sequence[RecoveryReport]) -> float | None:
+def _time_of_line(words: str, said: Sequence[OutputLine]) -> float | None:
     return next((line.after for line in said if re.search(words, line.text)), None)
 
 
-def plan_lines(plan: Sequence[Step], twin: str, width: int) -> list[Line]:
-    """What would be done, step by step, and the same for the command line."""
-    text = [present.heading("plan, nothing is done yet", width)]
+def plan_lines(plan: Sequence[RecoveryStep], twin: str, width: int) -> list[Line]:
+    """The plan step by step, and the equivalent command."""
+    text = [present.heading_line("plan, nothing done yet", width)]
     numbered = [*enumerate((step.words for step in plan), 1), ("or", twin)]
     for number, words in numbered:
-        first, *rest = present.folded(shown(words), max(8, width - 6))
+        first, *rest = present.fold_text(safe_line(words), max(8, width - 6))
         text.append(((f"  {number:<3}", "key"), (first, "")))
         text += [((f"     {piece}", ""),) for piece in rest]
     return text
 
 
-WORDS, WHEN = 11, 8
-"""Cells for how far a step is ("broken off" is the longest), and for when it came there."""
+PROGRESS_CELLS, TIME_CELLS = 11, 8
+"""Widths of progress and time in cells."""
 
 
 def progress_lines(at: Sequence[StepState], width: int) -> list[Line]:
-    """The steps with how far each is, and when it came there."""
+    """The steps with progress and time."""
     text: list[Line] = []
-    indent = 5 + WORDS + WHEN
+    indent = 5 + PROGRESS_CELLS + TIME_CELLS
     for number, (step, how, after) in enumerate(at, 1):
         when = "" if after is None else f"+{after:.1f}s"
-        first, *rest = present.folded(shown(step.words), max(8, width - indent - 1))
+        first, *rest = present.fold_text(safe_line(step.words), max(8, width - indent - 1))
         look = "dim" if how in (RecoveryProgress.TO_DO, RecoveryProgress.SKIPPED) else ""
         text.append(
             (
                 (f"  {number:<3}", "key"),
-                (present.fit(how, WORDS), LOOKS[how]),
-                (present.fit(when, WHEN), "dim"),
+                (present.fit_text(how, PROGRESS_CELLS), PROGRESS_LOOKS[how]),
+                (present.fit_text(when, TIME_CELLS), "dim"),
                 (first, look),
             )
         )
@@ -201,8 +207,8 @@ def progress_lines(at: Sequence[StepState], width: int) -> list[Line]:
     return text
 
 
-def twin(command: Sequence[str], hold: Sequence[str] = ()) -> str:
-    """The command that does the same; there, too, it asks for the PID."""
+def equivalent_command(command: Sequence[str], hold: Sequence[str] = ()) -> str:
+    """The equivalent command; it asks for the PID, too."""
     words = command[command.index("--root") :] if "--root" in command else command
     kept = [word for word in words if word not in ("--yes", "--seen")]
     return shlex.join(["spooldeck", *kept, *(word for id in hold for word in ("--hold", id))])

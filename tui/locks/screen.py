@@ -1,4 +1,4 @@
-"""The lock of a place: who has it, what is known of that process, and a plan to free it."""
+"""The lock screen: verdict, evidence, active tasks, and a plan to free the lock."""
 
 from __future__ import annotations
 
@@ -12,65 +12,68 @@ from engine.locks import lock_breaker
 from engine.model import LockEvidence, State, Task, Verdict
 from engine.monitor import lock_diagnosis
 from engine.operations.execute import Report
-from engine.operations.plans import offered
+from engine.operations.plans import verb_refusal
 from engine.store import Unavailable
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 from engine.verbs import VERBS
 from tui.format import keys, present
-from tui.format.present import BLANK, Line
+from tui.format.present import BLANK_LINE, Line
+from tui.format.table import Choice
 from tui.locks import lines as view
 from tui.locks import recovery_steps
-from tui.locks.examination import UNREAD, LockExaminer, LockReport
-from tui.locks.recovery_steps import RecoveryReport, Step
+from tui.locks.examination import READING_LOGS, LockExaminer, LockReport
+from tui.locks.recovery_steps import OutputLine, RecoveryStep
 from tui.plan import planning
 from tui.plan.confirm_screen import ConfirmScreen
-from tui.screens.base import HASTY
+from tui.screens.base import TOO_EARLY, key_bindings
 from tui.screens.console_context import ConsoleContext
-from tui.session.place import NO_WORKER
+from tui.session.place import NO_WORKER_HINT
 from tui.session.place_session import PlaceSession
-from tui.session.place_watcher import not_abandoned
+from tui.session.place_watcher import why_not_abandoned
 from tui.widgets.lines import Lines, LongText
-from tui.widgets.picker import Choice, Picker
+from tui.widgets.picker import Picker
 
-PERIOD = 1.0
-"""Seconds between two looks at the lock."""
+EXAMINE_SECONDS = 1.0
+"""Seconds between two examinations."""
 
-SAID = 6.0
-"""Seconds for which a word to the operator stays."""
+MESSAGE_SECONDS = 6.0
+"""Seconds for which a message stays."""
 
-AROUND = 4
-"""Lines of the screen that are not the text: title, scope, question, hints."""
+FRAME_LINES = 4
+"""Lines of title, scope, question and hints."""
 
-GLANCE = 0.2
-"""Seconds between two looks at what a running recovery has said."""
+OUTPUT_READ_SECONDS = 0.2
+"""Seconds between two reads of the recovery's output."""
 
-LATE = 0.3
-"""Seconds for which no verb counts after the cursor's task has left: it was meant for that one."""
+CURSOR_CHANGE_SECONDS = 0.3
+"""Seconds after a change of the cursor's task during which verbs are refused."""
 
-READING = 5.0
-"""Seconds for which the logs may take before the lock is freed without knowing what they say."""
+LOG_READ_TIMEOUT_SECONDS = 5.0
+"""Seconds to wait for the logs before the lock may be freed without them."""
 
-ROWS = 3
-"""Tasks in work that are on screen at once, at least; a sixth of a high screen."""
+MIN_TASK_LINES = 3
+"""Minimum number of active tasks on screen; a sixth of the height if that is more."""
 
 
 class LockScreen(ConfirmScreen):
-    """The evidence as it is now, and a plan for the lock as it was when this was opened."""
+    """Live evidence, and a plan for the lock as it was when the screen was opened."""
 
     KIND = keys.LOCK
-    BINDINGS = keys.bindings(keys.LOCK)
-    WANTS = "PID"
+    BINDINGS = key_bindings(keys.LOCK)
+    DIGITS_NAME = "PID"
 
     def __init__(
         self, live: PlaceSession, free: Callable[[str, Sequence[str]], None], around: ConsoleContext
     ) -> None:
-        """`free` begins the recovery of the lock that was seen; some tasks are held then."""
+        """`free` starts the recovery: it takes what was seen of the lock, and ids of tasks to
+        hold.
+        """
         super().__init__(around.arming, around.clock)
         self._live, self._inspector, self._around = live, live.inspector, around
         self._recovery, self._free = live.recovery, free
         self._exam = LockExaminer(live)
         self._planned: LockEvidence | None = None
-        self._plan: tuple[Step, ...] = ()
+        self._plan: tuple[RecoveryStep, ...] = ()
         self._withdrawn = ""
         self._begun = live.recovery.running
         self._were: tuple[Task, ...] = ()
@@ -80,13 +83,13 @@ class LockScreen(ConfirmScreen):
         self._opened = float("-inf")
 
     def compose(self) -> ComposeResult:
-        """Besides what every page has, what would be acted on: it does not scroll away."""
+        """The page's parts, the active tasks, and a scope line that does not scroll."""
         yield from super().compose()
         yield Picker(id="works")
         yield Lines(id="scope")
 
     def on_mount(self) -> None:
-        """Look at the lock again and again, and at the recovery while one runs."""
+        """Start examining the lock and following the recovery."""
         self.move_child(self.query_one("#works"), before=self.query_one("#word"))
         self.move_child(self.query_one("#scope"), before=self.query_one("#word"))
         self._opened = asyncio.get_running_loop().time()
@@ -95,37 +98,37 @@ class LockScreen(ConfirmScreen):
 
     async def _watch(self) -> None:
         while True:
-            await self._look()
+            await self._examine()
             if await self._exam.read_logs():
-                await self._look()
-            await asyncio.sleep(PERIOD)
+                await self._examine()
+            await asyncio.sleep(EXAMINE_SECONDS)
 
-    async def _look(self) -> None:
-        evidence = (await self._exam.look()).evidence
+    async def _examine(self) -> None:
+        evidence = (await self._exam.examine()).evidence
         if self._planned is None:
             self._planned = evidence
             self.plan_changed()
-        await self._find_out_what_became()
+        await self._read_task_results()
         (said, when), now = self._said, self._clock()
         if not self._begun and not self._withdrawn:
-            self._withdrawn = view.difference(self._planned, evidence)
+            self._withdrawn = view.why_outdated(self._planned, evidence)
             if self._withdrawn:
                 self._typed = said = ""
         self.lay_out(self.size.width)
-        if said and 0 <= now - when < SAID:
+        if said and 0 <= now - when < MESSAGE_SECONDS:
             self.say(said)
             self._said = (said, when)
 
-    async def _find_out_what_became(self) -> None:
+    async def _read_task_results(self) -> None:
         if self._begun and not self._recovery.running:
             try:
                 found = {task.id: await self._inspector.task(task.id) for task in self._were}
             except Unavailable:
-                return  # what was found out last stays
+                return  # keep the last result
             self._now_are = found
 
     def say(self, text: str, look: str = "warning") -> None:
-        """Say something that outlasts the next looks at the lock; the next key ends it."""
+        """Show a message until the next key, also across repaints."""
         super().say(text, look)
         self._said = (text, self._clock())
 
@@ -135,40 +138,42 @@ class LockScreen(ConfirmScreen):
             said = (self._recovery.running, self._recovery.lines)
             if self._begun and said != painted:
                 painted = said
-                await self._look()
-            await asyncio.sleep(GLANCE)
+                await self._examine()
+            await asyncio.sleep(OUTPUT_READ_SECONDS)
 
-    # What it shows
+    # Painting
 
     def lay_out(self, width: int) -> None:
-        """Verdict, evidence, what waits, and the plan or what came of it, for this width."""
-        if not self.stands:
-            return  # it was closed while the lock was examined
-        case = self._exam.case
+        """Paint verdict, evidence, backlog, and plan or result for this width."""
+        if not self.is_paintable:
+            return  # closed during the examination
+        case = self._exam.report
         self._said = ("", 0.0)
         if case is None:
-            self.show((), [BLANK, (("   looking at the lock ...", "dim"),)], ())
+            self.show((), [BLANK_LINE, (("   examining the lock ...", "dim"),)], ())
             return
-        rows = self._offer_works(case, width)
+        rows = self._list_active_tasks(case, width)
         text = self._text(case, width)
-        if len(text) > self.size.height - AROUND - rows:
-            text = [line for line in text if line]  # the headings keep it apart
-        self.show((), text, self._ask())
+        if len(text) > self.size.height - FRAME_LINES - rows:
+            text = [line for line in text if line]  # headings separate the parts
+        self.show((), text, self._prompt_line())
         self._show_scope()
         self.show_title(((" lock  ", "title"), present.lock_verdict(case.evidence)))
-        arm = {"arm": keys.arm_words(self._arming.armed)}
-        self.show_hints(self.grey(), self.without(), arm)
+        arm = {"arm": keys.arm_hint(self._arming.is_armed)}
+        self.show_hints(self.disabled_actions(), self.without(), arm)
 
-    def _offer_works(self, case: LockReport, width: int) -> int:
-        """Offer the tasks in work; answers with the lines that this takes."""
+    def _list_active_tasks(self, case: LockReport, width: int) -> int:
+        """Show the active tasks; returns the number of lines used."""
         picker, now = self.query_one("#works", Picker), self._clock()
-        rows = [Choice(w.task.id, view.work_line(w, case, now, width)) for w in case.works]
-        shown_rows = min(len(rows), max(ROWS, self.size.height // 6))
+        rows = [
+            Choice(w.task.id, view.active_task_line(w, case, now, width)) for w in case.active_tasks
+        ]
+        shown_rows = min(len(rows), max(MIN_TASK_LINES, self.size.height // 6))
         lines = shown_rows + 1 if rows and self.size.height >= 15 else 0
         picker.styles.height = lines
-        picker.activate(case.abandoned)
+        picker.activate(case.is_abandoned)
         before = picker.key
-        picker.offer(rows, [view.head_line(case, self._no_verbs(), width)])
+        picker.show_rows(rows, [view.head_line(case, self._verbs_refusal(), width)])
         if before not in ("", picker.key):
             self._slipped = asyncio.get_running_loop().time()
         return lines
@@ -177,87 +182,95 @@ class LockScreen(ConfirmScreen):
         now = self._clock()
         amounts = {state: self._amount(state) for state in (State.PENDING, State.ACTIVE)}
         evidence = view.evidence_lines(case, width)
-        works = view.works_lines(case, now, width)
+        works = view.active_task_lines(case, now, width)
         if self._begun:
-            return [*self._done_lines(width), BLANK, *evidence]
+            return [*self._result_lines(width), BLANK_LINE, *evidence]
         text = [
             *view.verdict_lines(case, width),
-            *view.behind_lines(case, amounts, now, width),
+            *view.backlog_lines(case, amounts, now, width),
         ]
-        if self._offers:
-            hold, states = view.accepted(case), self._inspector.states
-            steps = recovery_steps.steps(case.evidence, recovery_steps.returns(states, len(hold)))
-            twin = recovery_steps.twin(self._live.place.recover, hold)
-            text += [BLANK, *recovery_steps.plan_lines(steps, twin, width)]
-        elif case.evidence.verdict in present.ALARMING and not self._withdrawn:
-            text += [BLANK, present.heading("no plan, and what can be done by hand", width)]
+        if self._has_plan:
+            hold, states = view.accepted_ids(case), self._inspector.states
+            steps = recovery_steps.lock_steps(
+                case.evidence, recovery_steps.task_steps(states, len(hold))
+            )
+            twin = recovery_steps.equivalent_command(self._live.place.recovery_command, hold)
+            text += [BLANK_LINE, *recovery_steps.plan_lines(steps, twin, width)]
+        elif case.evidence.verdict in present.ALARMING_VERDICTS and not self._withdrawn:
+            text += [BLANK_LINE, present.heading_line("no plan; manual recovery", width)]
             text += [
-                *view.folded(view.why_nothing(case.evidence), width, "warning"),
-                *view.folded(lock_breaker.by_hand(case.evidence), width),
+                *view.fold_lines(view.why_no_plan(case.evidence), width, "warning"),
+                *view.fold_lines(lock_breaker.manual_advice(case.evidence), width),
             ]
-        return [BLANK, *text, BLANK, *evidence, *([BLANK, *works] if works else [])]
+        return [BLANK_LINE, *text, BLANK_LINE, *evidence, *([BLANK_LINE, *works] if works else [])]
 
-    def _done_lines(self, width: int) -> list[Line]:
-        """How far each step is, what became of the tasks, and the child's own words."""
+    def _result_lines(self, width: int) -> list[Line]:
+        """Progress of the steps, states of the tasks, and the output of the recovery."""
         recovery, states = self._recovery, self._inspector.states
-        said = [RecoveryReport(*pair) for pair in zip(recovery.lines, recovery.after, strict=False)]
-        took = f"{recovery.took:.1f} s"
-        head = f"what is done, for {took}" if recovery.running else f"result, after {took}"
-        at = recovery_steps.progress(self._plan, said, recovery.running)
-        text = [present.heading(head, width), *recovery_steps.progress_lines(at, width)]
+        said = [
+            OutputLine(*pair) for pair in zip(recovery.lines, recovery.line_seconds, strict=False)
+        ]
+        took = f"{recovery.elapsed_seconds:.1f} s"
+        head = f"running {took}" if recovery.running else f"result, after {took}"
+        at = recovery_steps.step_progress(self._plan, said, recovery.running)
+        text = [present.heading_line(head, width), *recovery_steps.progress_lines(at, width)]
         became = (self._were, self._now_are, states, self._clock(), width)
         if not recovery.running:
-            text += [BLANK, *view.became_lines(*became)] if self._were else []
-        text += [BLANK, present.heading("what its command says", width)]
+            text += [BLANK_LINE, *view.task_result_lines(*became)] if self._were else []
+        text += [BLANK_LINE, present.heading_line("output", width)]
         for line in recovery.lines:
-            text += view.folded(line, width)
+            text += view.fold_lines(line, width)
         return text
 
     def _amount(self, state: State) -> str:
         change = self._inspector.latest
         amount = "?" if change.unavailable else f"{change.counts.get(state, 0):,}"
-        so_far = "" if change.complete or change.unavailable else " so far"
-        return f"{amount} in {shown(self._inspector.states.get(state, state))}{so_far}"
+        so_far = "" if change.is_complete or change.unavailable else " so far"
+        return f"{amount} in {safe_line(self._inspector.states.get(state, state))}{so_far}"
 
     def _show_scope(self) -> None:
         width, below = self.size.width, self.query_one(LongText).below
-        words = f"{below} more below " if width >= present.NARROW else f"{below} more"
+        words = f"{below} more below " if width >= present.NARROW_COLUMNS else f"{below} more"
         more = ((words, "dim"),) if below else ()
-        self.query_one("#scope", Lines).show([present.join(self._scope(width), more, width)])
+        self.query_one("#scope", Lines).show([present.join_ends(self._scope(width), more, width)])
 
     def _scope(self, width: int) -> Line:
-        lead = " scope if you act now: " if width >= present.NARROW else " scope: "
-        case = self._exam.case
+        lead = " acts on: "
+        case = self._exam.report
         if case is None:
             return (lead, ""), ("nothing", "dim")
-        row = "" if self._no_verbs() else shown(self.query_one("#works", Picker).key)
-        if not self._offers:
+        row = "" if self._verbs_refusal() else safe_line(self.query_one("#works", Picker).key)
+        if not self._has_plan:
             return (lead, ""), (f"task {row}", "strong") if row else ("nothing", "dim")
         pids = ", ".join(map(str, case.evidence.holders))
-        who = f"PID {pids}" if self.wanted else "the lock"
-        one = f"   H L K: {present.fit_end(row, 18)}" if row and width >= present.NARROW else ""
+        who = f"PID {pids}" if self.expected_digits else "the lock"
+        one = (
+            f"   H L K: {present.fit_text_end(row, 18)}"
+            if row and width >= present.NARROW_COLUMNS
+            else ""
+        )
         return (lead, ""), (f"{who}; {self._amount(State.ACTIVE)}", "strong"), (one, "")
 
-    def _ask(self) -> Line:
-        now = self._exam.case and self._exam.case.evidence
+    def _prompt_line(self) -> Line:
+        now = self._exam.report and self._exam.report.evidence
         if self._recovery.running:
-            return ((" freeing the lock ... Esc leaves, and it goes on", "strong"),)
+            return ((" freeing the lock ... Esc leaves, it continues", "strong"),)
         if self._begun:
             words, look = self._recovery.outcome
-            said: Line = ((f" {shown(words)}", look),)
-            return (*said, (f". {NO_WORKER}", "strong")) if self._live.lacks_worker else said
+            said: Line = ((f" {safe_line(words)}", look),)
+            return (*said, (f". {NO_WORKER_HINT}", "strong")) if self._live.lacks_worker else said
         if self._withdrawn:
-            words = f"plan withdrawn: {self._withdrawn}; nothing was done. Esc, then U looks anew"
+            words = f"plan withdrawn: {self._withdrawn}; nothing done. Esc, then U again"
             return ((f" {words}", "warning"),)
-        if not self._offers:
-            alarms = now is not None and now.verdict in present.ALARMING
-            return ((f" {shown(view.why_nothing(now))}", "warning" if alarms else "dim"),)
-        room = self.size.width >= present.NARROW
-        digits = f"type the PID, {self.wanted}, to free the lock" if room else "type the PID"
-        return self.question(digits, "free the lock: there is nobody to signal")
+        if not self._has_plan:
+            alarms = now is not None and now.verdict in present.ALARMING_VERDICTS
+            return ((f" {safe_line(view.why_no_plan(now))}", "warning" if alarms else "dim"),)
+        room = self.size.width >= present.NARROW_COLUMNS
+        digits = f"type PID {self.expected_digits} to free the lock" if room else "type the PID"
+        return self.confirm_prompt(digits, "free the lock (no process to signal)")
 
     def action_move(self, how: str) -> None:
-        """Move the cursor where several tasks are in work; else, and by pages, the text."""
+        """Move the cursor if several tasks are active; otherwise scroll."""
         picker = self.query_one("#works", Picker)
         if how in ("down", "up") and len(picker.rows) > 1:
             picker.move(how)
@@ -265,80 +278,82 @@ class LockScreen(ConfirmScreen):
             super().action_move(how)
         self._show_scope()
 
-    # What can be done to the lock
+    # Recovery
 
     @property
-    def _offers(self) -> bool:
-        return not self.settled()
+    def _has_plan(self) -> bool:
+        return not self.why_not_applicable()
 
     @property
-    def wanted(self) -> str:
-        """The PID that would be signalled first; "" where there is nobody to signal."""
+    def expected_digits(self) -> str:
+        """The PID to signal first; "" if there is none."""
         planned = self._planned
         if planned is None or planned.verdict is not Verdict.STUCK or not planned.holders:
             return ""
         return str(planned.holders[0])
 
-    def settled(self) -> str:
-        """A recovery was begun, the lock is not what it was, or nothing is to be done about it."""
+    def why_not_applicable(self) -> str:
+        """Why there is no plan: running, done, withdrawn, or nothing to free."""
         if self._begun:
-            return "it runs already" if self._recovery.running else "this has been done: Esc closes"
+            return "already running" if self._recovery.running else "already done: Esc closes"
         if self._withdrawn:
-            return f"the plan is withdrawn: {self._withdrawn}; Esc, then U looks anew"
-        return view.why_nothing(self._planned)
+            return f"plan withdrawn: {self._withdrawn}; Esc, then U again"
+        return view.why_no_plan(self._planned)
 
-    def late(self) -> str:
-        """Before it is known what the logs say, a task that was done would be run again."""
-        case = self._exam.case
-        unread = case is not None and any(work.told.unknown == UNREAD for work in case.works)
-        if unread and asyncio.get_running_loop().time() - self._opened < READING:
-            return f"{UNREAD}, for what is in work: a moment, then type it again"
+    def why_wait(self) -> str:
+        """Wait for the logs: without them, tasks that already finished would run again."""
+        case = self._exam.report
+        unread = case is not None and any(
+            work.log_summary.unknown == READING_LOGS for work in case.active_tasks
+        )
+        if unread and asyncio.get_running_loop().time() - self._opened < LOG_READ_TIMEOUT_SECONDS:
+            return f"still {READING_LOGS}: type it again in a moment"
         return ""
 
-    def carry_out(self) -> None:
-        """Let the child free the lock that was planned for, and no other."""
+    def apply_plan(self) -> None:
+        """Start the recovery process for the planned lock only."""
         assert self._planned is not None
-        case = self._exam.case
+        case = self._exam.report
         assert case is not None
-        self._were = tuple(work.task for work in case.works)
-        hold = view.accepted(case)
-        returns = recovery_steps.returns(self._inspector.states, len(hold))
-        self._plan = recovery_steps.steps(case.evidence, returns)
+        self._were = tuple(work.task for work in case.active_tasks)
+        hold = view.accepted_ids(case)
+        returns = recovery_steps.task_steps(self._inspector.states, len(hold))
+        self._plan = recovery_steps.lock_steps(case.evidence, returns)
         self._begun = True
         self.query_one(LongText).move("first")
-        self._free(self._planned.seen, hold)
+        self._free(self._planned.identity, hold)
 
-    # What can be done to the tasks in work
+    # Active tasks
 
     def without(self) -> set[str]:
-        """Keys that answer nothing here; a mode to change is there with tasks to act on."""
+        """Keys without a function; arming is available if there are tasks to act on."""
         without = super().without()
-        verbs = {key.action for key in keys.on(keys.LOCK) if key.verb}
-        if self._no_verbs():
+        verbs = {key.action for key in keys.keys_on(keys.LOCK) if key.verb}
+        if self._verbs_refusal():
             return without | verbs
         return without - {"arm"}
 
-    def _no_verbs(self) -> str:
-        """Why nothing can be done to a task in work, whatever the verb; "" when it can."""
-        case = self._exam.case
+    def _verbs_refusal(self) -> str:
+        """Why active tasks cannot be changed, for any verb; "" if they can."""
+        case = self._exam.report
         if self._arming.read_only:
-            return "read only: this console was started with --read-only"
+            return "read only: started with --read-only"
         if case is None:
-            return "the lock has not been looked at yet"
+            return "lock not examined yet"
         if self._recovery.running:
-            return "the lock is being freed: wait for its result"
-        return not_abandoned(case.evidence) or ("" if case.works else "no task is in work")
+            return "freeing the lock: wait for the result"
+        return why_not_abandoned(case.evidence) or ("" if case.active_tasks else "no active task")
 
     def action_plan(self, verb: str) -> None:
-        """Build a plan for the task in work that is under the cursor, and show it."""
+        """Open a plan for the active task under the cursor."""
         edges, word = self._inspector.edges, self._inspector.states.get(State.ACTIVE, "")
-        reason = self._no_verbs() or offered(edges, verb, State.ACTIVE, word)
+        reason = self._verbs_refusal() or verb_refusal(edges, verb, State.ACTIVE, word)
         if self.hasty:
-            self.say(HASTY)
+            self.say(TOO_EARLY)
         elif reason:
             self.say(f"{verb}: {reason}")
-        elif asyncio.get_running_loop().time() - self._slipped < LATE:
-            self.say(f"{verb}: the task under the cursor has just left; look, and press it again")
+        elif asyncio.get_running_loop().time() - self._slipped < CURSOR_CHANGE_SECONDS:
+            self.say(f"{verb}: the task under the cursor just left: press again")
         else:
             plan = self._show_plan(verb, self.query_one("#works", Picker).key)
             self.run_worker(plan, name="plan", exclusive=True, group="plan")
@@ -346,20 +361,23 @@ class LockScreen(ConfirmScreen):
     async def _show_plan(self, verb: str, id: str) -> None:
         from tui.plan.screen import show_plan
 
-        case = self._exam.case
-        work = next((w for w in case.works if w.task.id == id), None) if case else None
+        case = self._exam.report
+        work = next((w for w in case.active_tasks if w.task.id == id), None) if case else None
         if work is None:
-            self.say("no plan: the task is not in work any more")
+            self.say("no plan: the task is no longer active")
             return
         advice = (
-            lock_diagnosis.WHY[work.told.advice] if not work.told.unknown else work.told.unknown
+            lock_diagnosis.ADVICE_TEXT[work.log_summary.advice]
+            if not work.log_summary.unknown
+            else work.log_summary.unknown
         )
-        scope = f"row {id}, in work and nobody's. Recommended: {advice}"
-        asked = planning.Asked(verb, {id}, Query(State.ACTIVE), lambda _: scope)
+        scope = f"row {id}, in work, no worker. Recommended: {advice}"
+        asked = planning.VerbRequest(verb, {id}, Query(State.ACTIVE), lambda _: scope)
         await show_plan(self, self._live, self._around, asked, self._applied)
 
     def _applied(self, report: Report) -> None:
         past = VERBS[report.plan.verb].past
         self.say(
-            f"{len(report.done):,} {past}, {len(report.gone):,} gone, {len(report.failed):,} failed"
+            f"{len(report.done):,} {past}, {len(report.gone):,} skipped,"
+            f" {len(report.failed):,} failed"
         )

@@ -1,4 +1,4 @@
-"""A log as lines: what the screen paints and what `spooldeck log` prints."""
+"""Log lines as text, for the log screen and for `spooldeck log`."""
 
 from __future__ import annotations
 
@@ -11,153 +11,160 @@ from typing import NamedTuple
 
 from engine.logs.log_file import FileEntry
 from engine.logs.log_filter import DEBUG, LEVELS
-from engine.logs.merged_log import NOT_THERE, named
-from engine.text.safe import shown
+from engine.logs.merged_log import NO_LOG_FILE, describe_troubles
+from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.glyphs import MORE
 from tui.format.present import Line, Run
 
-LEGIBLE = 4_096
-"""Characters of a line that are shown at most, in full or cut to the screen."""
+MAX_LINE_CHARS = 4_096
+"""Maximum number of characters shown of a line."""
 
-FOLDS = 12
-"""Lines that one line of a log takes at most when it is shown in full."""
+MAX_WRAPPED_LINES = 12
+"""Maximum number of screen lines of a wrapped log line."""
 
-QUIET = 300.0
-"""Seconds without a line that are worth a word."""
+QUIET_SECONDS = 300.0
+"""Seconds without a line from which on the gap is shown."""
 
 
 class LogTimeFormat(IntEnum):
-    """What is shown of a line's time."""
+    """Format of the time before each line."""
 
     TIME, DATE, NONE = range(3)
 
     @property
     def width(self) -> int:
-        """Cells that it takes, with the blank behind it."""
+        """Width in cells, including the blank behind it."""
         return (9, 20, 0)[self]
 
     @property
-    def next(self) -> LogTimeFormat:
-        """What the key changes to."""
+    def next_format(self) -> LogTimeFormat:
+        """The format that the key switches to."""
         return LogTimeFormat((self + 1) % len(LogTimeFormat))
 
 
-class Style(NamedTuple):
-    """How lines are laid out."""
+class LogStyle(NamedTuple):
+    """Layout of the lines."""
 
-    stamps: LogTimeFormat = LogTimeFormat.TIME
+    time_format: LogTimeFormat = LogTimeFormat.TIME
     wrap: bool = False
-    """Whether long lines are shown in full."""
+    """Wrap long lines."""
     sources: bool = False
-    """Whether each line names its log."""
+    """Show the log's name in each line."""
 
 
-def entry_lines(entry: FileEntry, style: Style, width: int) -> list[Line]:
-    """A line of a log: one line of the screen, or several. Its first cell is left for the cursor.
+def entry_lines(entry: FileEntry, style: LogStyle, width: int) -> list[Line]:
+    """One log line as one or several screen lines; the first cell is for the cursor.
 
-    What does not say when it was, or how grave, is set in under the line that it belongs to.
+    Lines without a time or level are indented below the line that they belong to.
     """
     head = _head(entry, style)
-    said = entry.line.text[:LEGIBLE].expandtabs(8)
-    cut = entry.hidden + len(entry.line.text) - len(entry.line.text[:LEGIBLE])
-    text, note = shown(said if style.wrap else present.brief(said)), _note(cut, entry.torn)
-    look = present.level_look(entry.line.level)
+    said = entry.line.text[:MAX_LINE_CHARS].expandtabs(8)
+    cut = entry.hidden_bytes + len(entry.line.text) - len(entry.line.text[:MAX_LINE_CHARS])
+    text, note = (
+        safe_line(said if style.wrap else present.shorten_ids(said)),
+        _cut_note(cut, entry.is_torn),
+    )
+    look = present.level_style(entry.line.level)
     look = look if look in ("bad", "dim") else ""
     room = width - present.width_of(head)
     if not style.wrap or room < 20:
         text = _with_error(text, room)
         body: Line = ((text, look), (note, "dim")) if note else ((text, look),)
         if note and present.width_of(body) > room:
-            return [present.cut((*head, *present.join(((text, look),), body[1:], room)), width)]
-        return [present.cut((*head, *body), width)]
-    pieces = present.folded(text[: room * FOLDS], room)
-    more = len(text) - room * FOLDS
-    note = _note(max(0, more) + cut, entry.torn)
+            return [
+                present.cut_line(
+                    (*head, *present.join_ends(((text, look),), body[1:], room)), width
+                )
+            ]
+        return [present.cut_line((*head, *body), width)]
+    pieces = present.fold_text(text[: room * MAX_WRAPPED_LINES], room)
+    more = len(text) - room * MAX_WRAPPED_LINES
+    note = _cut_note(max(0, more) + cut, entry.is_torn)
     blank = (" " * present.width_of(head), "")
     lines: list[Line] = [(*(head if n == 0 else (blank,)), (p, look)) for n, p in enumerate(pieces)]
     if note:
         lines.append((blank, (note.strip(), "dim")))
-    return [present.cut(line, width) for line in lines]
+    return [present.cut_line(line, width) for line in lines]
 
 
 _SHORT_ID = re.compile(rf"{MORE}-[0-9a-f]{{8}}\b")
 
 _ERROR_AT, _HEAD = " last_error=", 16
-"""Where the error begins in a line on a delivery, and cells that are kept before it."""
+"""Start of the error in a delivery line, and the minimum width of the text before it."""
 
 
 def _with_error(text: str, room: int) -> str:
-    """A line on a delivery with its id and its error, cut elsewhere where all does not fit."""
+    """Shorten a delivery line, but keep its id and its error."""
     head, found, error = text.partition(_ERROR_AT)
     if not found or present.cells_of(text) <= room:
         return text
     kept = max(_HEAD, room - present.cells_of(found + error))
     named = _SHORT_ID.search(head)
     if named is not None and named.end() > kept:
-        head = present.fit_end(head[: named.end()], kept)
-    return f"{present.fit(head, min(kept, present.cells_of(head)))}{found}{error}"
+        head = present.fit_text_end(head[: named.end()], kept)
+    return f"{present.fit_text(head, min(kept, present.cells_of(head)))}{found}{error}"
 
 
-def _note(cut: int, torn: bool) -> str:
-    return (f" ... {cut:,} bytes more" if cut else "") + (" (its end has not come)" if torn else "")
+def _cut_note(cut: int, torn: bool) -> str:
+    return (f" ... {cut:,} more bytes" if cut else "") + (" (incomplete)" if torn else "")
 
 
-def _head(entry: FileEntry, style: Style) -> Line:
+def _head(entry: FileEntry, style: LogStyle) -> Line:
     line = entry.line
-    runs: list[Run] = [(f" {stamp(line.when, style.stamps)}", "dim")]
-    level = present.fit(shown(line.level), 7) + " "
-    runs.append((level, present.level_look(line.level)) if line.level else (level, ""))
+    runs: list[Run] = [(f" {format_time(line.when, style.time_format)}", "dim")]
+    level = present.fit_text(safe_line(line.level), 7) + " "
+    runs.append((level, present.level_style(line.level)) if line.level else (level, ""))
     if style.sources:
-        runs.append((f"{present.fit(source(line.source), 6)} ", "dim"))
+        runs.append((f"{present.fit_text(log_name(line.source), 6)} ", "dim"))
     return tuple(runs)
 
 
-def stamp(when: float | None, stamps: LogTimeFormat) -> str:
-    """When a line was written, in local time as logs have it, with a blank behind."""
+def format_time(when: float | None, stamps: LogTimeFormat) -> str:
+    """Time of a line in local time, as in the log files, with a blank behind it."""
     if when is None or stamps is LogTimeFormat.NONE:
         return " " * stamps.width
     form = "%H:%M:%S " if stamps is LogTimeFormat.TIME else "%Y-%m-%d %H:%M:%S "
     try:
         return time.strftime(form, time.localtime(when))
-    except (ValueError, OverflowError, OSError):  # no calendar holds it
-        return f"{present.UNKNOWN:<{stamps.width}}"
+    except (ValueError, OverflowError, OSError):  # outside the calendar's range
+        return f"{present.UNKNOWN_TIME:<{stamps.width}}"
 
 
-def source(path: str) -> str:
-    """A log as lines name it: `queue` for `.../queue.log`."""
-    return shown(PurePath(path).stem)
+def log_name(path: str) -> str:
+    """Short name of a log: `queue` for `.../queue.log`."""
+    return safe_line(PurePath(path).stem)
 
 
-def quiet(before: FileEntry, after: FileEntry) -> Line | None:
-    """What is said between two lines where there was none for long."""
+def quiet_line(before: FileEntry, after: FileEntry) -> Line | None:
+    """A separator between two lines if nothing was logged for long."""
     apart = after.key[0] - before.key[0]
-    if not QUIET <= apart < float("inf"):
+    if not QUIET_SECONDS <= apart < float("inf"):
         return None
-    return ((f"   -- {present.span(apart)} quiet --", "dim"),)
+    return ((f"   -- {present.format_duration(apart)} quiet --", "dim"),)
 
 
 class LogStatus(NamedTuple):
-    """How a log is looked at."""
+    """State of the log screen."""
 
     following: bool = True
     new: int = 0
-    """Lines that have come since it was paused."""
+    """New lines since it was paused."""
     level: int = DEBUG
     words: str = ""
     kept: int = 0
     lines: int = 0
     counted: bool = False
-    """Whether all lines were counted."""
+    """True if all lines are counted."""
     wrap: bool = False
     found: str = ""
-    """What is searched for."""
-    beyond: int = 0
-    """Bytes of the logs, where those are too many for their lines to be counted."""
+    """The search text."""
+    uncounted_bytes: int = 0
+    """Size of the logs in bytes if they are too large to count the lines."""
 
 
-def status(about: LogStatus, width: int) -> Line:
-    """Whether the end is followed, and what is shown of how much: nothing is left out unsaid."""
+def status_line(about: LogStatus, width: int) -> Line:
+    """Status line: follow or paused, level, filter, search, number of hidden lines."""
     runs: list[Line] = []
     if about.following:
         runs.append(((" FOLLOW", "good"),))
@@ -167,69 +174,70 @@ def status(about: LogStatus, width: int) -> Line:
     level = LEVELS[about.level]
     runs.append(((f"  show: {level if about.level == DEBUG else level + '+'}", ""),))
     if about.words:
-        runs.append(((f"  & {shown(about.words)}", "mark"),))
+        runs.append(((f"  & {safe_line(about.words)}", "mark"),))
     if about.found:
-        runs.append(((f"  / {shown(about.found)}", ""),))
+        runs.append(((f"  / {safe_line(about.found)}", ""),))
     counts = _counts(about)
     right: Line = ((f"{counts}  wrap {'on' if about.wrap else 'off'} ", "dim"),)
-    return present.join(tuple(run for part in runs for run in part), right, width)
+    return present.join_ends(tuple(run for part in runs for run in part), right, width)
 
 
 def _counts(about: LogStatus) -> str:
-    if about.beyond:
-        return f"{about.beyond >> 20:,} MiB, lines not counted"
+    if about.uncounted_bytes:
+        return f"{about.uncounted_bytes >> 20:,} MiB, lines not counted"
     if about.lines == about.kept:
-        return present.count(about.lines, "line") + ("" if about.counted else " so far")
+        return present.format_count(about.lines, "line") + ("" if about.counted else " so far")
     if about.counted:
-        return f"{about.kept:,} of {present.count(about.lines, 'line')}"
+        return f"{about.kept:,} of {present.format_count(about.lines, 'line')}"
     return f"{about.kept:,} of {about.lines:,} so far"
 
 
-def troubles(about: Mapping[str, str], width: int) -> Line:
-    """Logs that cannot be read, and why; that some are not there is nothing to worry about."""
-    if all(why == NOT_THERE for why in about.values()):
-        return present.cut(((f" {named(about)}", "dim"),), width) if about else ()
-    return present.cut(((f" ! {named(about)}", "warning"),), width)
+def trouble_line(about: Mapping[str, str], width: int) -> Line:
+    """Logs that cannot be read, with the error; missing logs are no warning."""
+    if all(why == NO_LOG_FILE for why in about.values()):
+        return present.cut_line(((f" {describe_troubles(about)}", "dim"),), width) if about else ()
+    return present.cut_line(((f" ! {describe_troubles(about)}", "warning"),), width)
 
 
-def nothing(
+def empty_lines(
     paths: Sequence[str],
     about: LogStatus,
     looking: bool,
     width: int,
     troubles: Mapping[str, str],
 ) -> list[Line]:
-    """What is shown where there is no line: `looking` is whether some may still be found, and
-    `troubles` is why logs cannot be read, by path.
+    """Text if no line is shown.
+
+    `looking`: the search still runs; `troubles`: read errors by path.
     """
     if looking:
-        said = "looking ..."
+        said = "loading ..."
     elif not paths:
         said = "this place has no log"
     elif about.lines or about.words or about.level:
-        said = "no line is let through; Esc shows all words, - less grave lines"
+        said = "no matching lines (Esc clears, - lowers the level)"
     elif all(path in troubles for path in paths):
-        said = f"no log can be read: {named(troubles)}"
+        said = f"no readable log: {describe_troubles(troubles)}"
     else:
-        said = "nothing was logged yet"
-    return [(), present.cut(((f"   {said}", "dim"),), width)]
+        said = "nothing logged yet"
+    return [(), present.cut_line(((f"   {said}", "dim"),), width)]
 
 
 _LIKE_OURS = re.compile(r"\b\d{8}T\d{6}Z-\w+-[0-9a-f]{8}\b")
 _NAMED = re.compile(r"\b(?:task_?id|task|id)[=:]\s*\"?([\w:.-]{1,160})", re.IGNORECASE)
 _WORD = re.compile(r"[\w:-]{6,160}")
 
-CANDIDATES = 12
-"""Words of a line that are tried as the id of a task."""
+MAX_ID_CANDIDATES = 12
+"""Maximum number of words of a line that are tried as a task id."""
 
 
-def ids_in(text: str) -> tuple[str, ...]:
-    """What may be a task's id in a line, the likeliest first."""
-    found = [*ids_named_in(text), *_WORD.findall(text[:LEGIBLE])]
-    return tuple(dict.fromkeys(found))[:CANDIDATES]
+def possible_ids(text: str) -> tuple[str, ...]:
+    """Words of a line that may be task ids, most likely first."""
+    found = [*labelled_ids(text), *_WORD.findall(text[:MAX_LINE_CHARS])]
+    return tuple(dict.fromkeys(found))[:MAX_ID_CANDIDATES]
 
 
-def ids_named_in(text: str) -> tuple[str, ...]:
-    """What is a task's id in a line, by its form or by what stands before it."""
-    text = text[:LEGIBLE]
+def labelled_ids(text: str) -> tuple[str, ...]:
+    """Task ids in a line, by their format or by a label such as `task=`."""
+    text = text[:MAX_LINE_CHARS]
     return tuple(dict.fromkeys([*_LIKE_OURS.findall(text), *_NAMED.findall(text)]))

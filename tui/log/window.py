@@ -1,4 +1,4 @@
-"""The part of a book that a screen holds: a few pages around where the operator looks."""
+"""The window of a merged log that a screen holds: some pages around the cursor."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 from engine.logs.log_file import FileEntry
 from engine.logs.log_filter import LineFilter
-from engine.logs.merged_log import BEGIN, END, LogPosition, MergedLog, Scan
+from engine.logs.merged_log import BEGIN, END, LineScan, LogPosition, MergedLog
 
-HELD = 400
-"""Lines that are held at most."""
+MAX_ENTRIES = 400
+"""Maximum number of entries in the window."""
 
 
-class Stretch:
-    """Lines of a book in a row, and the places before and behind them.
+class LogWindow:
+    """Consecutive entries of a merged log, with the positions before and behind them.
 
-    Its steps block: they are made on the book's own thread, and what they found is taken over
-    between two of them, by whoever shows it.
+    Scans block and run on the log's own thread; the `take` methods add their results on the
+    caller's thread, between two steps.
     """
 
     def __init__(self, book: MergedLog, through: LineFilter) -> None:
@@ -24,53 +24,55 @@ class Stretch:
         self.entries: list[FileEntry] = []
         self.start, self.end = BEGIN, END
         self.at_start, self.at_end = False, False
-        """Whether nothing lies beyond."""
+        """True if there is nothing beyond."""
 
-    def only(self, through: LineFilter) -> Stretch:
-        """Those of its lines that another filter lets through as well, and the same ends."""
-        fewer = Stretch(self.book, through)
-        fewer.entries = [e for e in self.entries if through.keeps(e.rank, e.line.text)]
+    def with_filter(self, through: LineFilter) -> LogWindow:
+        """A copy with the entries that also match another filter."""
+        fewer = LogWindow(self.book, through)
+        fewer.entries = [e for e in self.entries if through.is_match(e.rank, e.line.text)]
         fewer.start, fewer.end = self.start, self.end
         return fewer
 
-    def take_tail(self, scan: Scan, here: LogPosition) -> None:
-        """Hold what a scan from the end found; `here` is where the end was."""
+    def set_tail(self, scan: LineScan, here: LogPosition) -> None:
+        """Set the result of a scan from the end; `here` is the position of the end."""
         self.entries = scan.entries
         self.start, self.at_start = scan.reached, scan.exhausted
         self.end, self.at_end = here, True
 
-    def take_around(self, before: Scan, after: Scan) -> None:
-        """Hold what lies on both sides of a place."""
+    def set_around(self, before: LineScan, after: LineScan) -> None:
+        """Set the entries on both sides of a position."""
         self.entries = [*before.entries, *after.entries]
         self.start, self.at_start = before.reached, before.exhausted
         self.end, self.at_end = after.reached, after.exhausted
 
-    def take_more(self, scan: Scan, forward: bool) -> None:
-        """Hold what lies beyond, too; a torn line that has come whole takes its own place."""
+    def add_more(self, scan: LineScan, forward: bool) -> None:
+        """Add the entries of a scan at one end; a line that is complete now replaces its first
+        part.
+        """
         if forward:
-            kept = [entry for entry in self.entries if not entry.torn]
+            kept = [entry for entry in self.entries if not entry.is_torn]
             self.entries = [*kept, *scan.entries]
             self.end, self.at_end = scan.reached, scan.exhausted
-            dropped = self.entries[: -HELD or None]
-            self.entries = self.entries[-HELD:]
+            dropped = self.entries[: -MAX_ENTRIES or None]
+            self.entries = self.entries[-MAX_ENTRIES:]
             if dropped:
-                self.start = _moved(self.start, self.entries[0], dropped, forward)
+                self.start = _moved_position(self.start, self.entries[0], dropped, forward)
                 self.at_start = False
         else:
             self.entries = [*scan.entries, *self.entries]
             self.start, self.at_start = scan.reached, scan.exhausted
-            dropped = self.entries[HELD:]
-            self.entries = self.entries[:HELD]
+            dropped = self.entries[MAX_ENTRIES:]
+            self.entries = self.entries[:MAX_ENTRIES]
             if dropped:
-                self.end = _moved(self.end, dropped[0], dropped[::-1], forward)
+                self.end = _moved_position(self.end, dropped[0], dropped[::-1], forward)
                 self.at_end = False
 
 
-def _moved(
+def _moved_position(
     mark: LogPosition, key: FileEntry, passed: Sequence[FileEntry], forward: bool
 ) -> LogPosition:
-    """The place before `key`, from one that lies behind what is passed on the way there."""
+    """The position at `key`, derived from a position on the other side of the `passed` entries."""
     offsets = dict(mark.offsets)
     for entry in passed:
-        offsets[entry.key[1]] = entry.end if forward else entry.key[2]
+        offsets[entry.key[1]] = entry.end_offset if forward else entry.key[2]
     return LogPosition(key.key, offsets)

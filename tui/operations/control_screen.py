@@ -1,4 +1,4 @@
-"""One control of a queue as a whole: what it would do, with which words, and `y` or the count."""
+"""Screen of one control of a queue: preview, value, reason, confirmation."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from engine.operations import controls
 from engine.operations.controls import Order
 from engine.operations.journal import Intent
 from engine.store import Control, Outlook, StoreError
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 from tui.format import keys, present
-from tui.format.present import BLANK, Line
+from tui.format.present import BLANK_LINE, Line
 from tui.operations import control_lines as view
 from tui.plan.acting_screen import READ_ONLY
 from tui.plan.confirm_screen import ConfirmScreen
-from tui.screens.base import HASTY, BaseScreen
+from tui.screens.base import TOO_EARLY, BaseScreen, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.text_prompt import AskScreen
 from tui.session.place_session import PlaceSession
@@ -25,29 +25,31 @@ from tui.session.place_session import PlaceSession
 CONTROL_KEYS = frozenset({"pause_queue"})
 """Actions of other screens that open a plan for a control."""
 
-NO_PAUSE = "nothing here pauses the whole queue"
+NO_PAUSE = "this queue cannot be paused"
 
 
-def pausing(live: PlaceSession) -> str:
-    """The control that stops and restarts the whole queue; "" where there is none."""
-    return next((name for name, each in live.inspector.controls.items() if each.pauses), "")
+def pause_control(live: PlaceSession) -> str:
+    """Name of the control that pauses and resumes the queue; "" if there is none."""
+    return next((name for name, each in live.inspector.controls.items() if each.is_pause), "")
 
 
-def no_control(live: PlaceSession, around: ConsoleContext, name: str) -> str:
-    """Why no plan can be made for a control; "" when one can. Without a name: for a pause."""
+def control_refusal(live: PlaceSession, around: ConsoleContext, name: str) -> str:
+    """Why a control cannot be planned; "" if it can. An empty name means the pause control."""
     if around.arming.read_only:
         return READ_ONLY
     if live.inspector.latest.unavailable:
-        return "the place cannot be reached now"
+        return "place unavailable"
     control = live.inspector.controls.get(name)
     if control is None:
-        return "there is no control here" if name else NO_PAUSE
-    return f"{name}: {control.refused}" if control.refused else ""
+        return "no such control" if name else NO_PAUSE
+    return f"{name}: {control.refusal}" if control.refusal else ""
 
 
-def plan_control(face: BaseScreen, live: PlaceSession, around: ConsoleContext, name: str) -> None:
-    """Show the plan for a control; says why where there is none."""
-    why = HASTY if face.hasty else no_control(live, around, name)
+def show_control_plan(
+    face: BaseScreen, live: PlaceSession, around: ConsoleContext, name: str
+) -> None:
+    """Open the plan for a control, or show why there is none."""
+    why = TOO_EARLY if face.hasty else control_refusal(live, around, name)
     if why:
         face.say(why)
         return
@@ -61,105 +63,112 @@ def plan_control(face: BaseScreen, live: PlaceSession, around: ConsoleContext, n
 
 
 class ControlScreen(ConfirmScreen):
-    """The plan for one control, as that was when this was opened; then what came of it."""
+    """Plan of a control as of opening, then its result."""
 
     KIND = keys.CONTROL
-    BINDINGS = keys.bindings(keys.CONTROL)
-    WANTS = "count"
+    BINDINGS = key_bindings(keys.CONTROL)
+    DIGITS_NAME = "count"
 
     def __init__(self, name: str, live: PlaceSession, around: ConsoleContext) -> None:
         super().__init__(around.arming, around.clock)
         self._live, self._around = live, around
         self._seen: Control = live.inspector.controls[name]
-        self._order = Order(name, value=controls.proposed(self._seen), before=self._seen.now)
+        self._order = Order(name, value=controls.suggested_value(self._seen), before=self._seen.now)
         self._foretold: Outlook | None = None
         self._unknown = self._trouble = ""
         self._problems: tuple[Problem, ...] = ()
         self._doing = False
         self._said: tuple[str, ...] = ()
         self.outcome = ""
-        """What was done, in one line; "" while nothing was."""
+        """Result in one line; "" before it ran."""
 
     def on_mount(self) -> None:
-        """Ask what it is for and what it would do, and notice when it changes meanwhile."""
-        self._look_ahead()
-        self.set_interval(1.0, self._compare)
-        if self._seen.target or (self._asks and not self._order.value):
+        """Read problems and preview; re-check every second whether the control changed."""
+        self._load_preview()
+        self.set_interval(1.0, self._check_outdated)
+        if self._seen.target or (self._needs_value and not self._order.value):
             self.action_fill()
 
     @property
-    def _asks(self) -> bool:
-        """Whether it takes a value that is typed."""
+    def _needs_value(self) -> bool:
+        """True if the operator types a value."""
         return bool(self._seen.value) and not self._seen.choices
 
     @work(exclusive=True, group="plan")
-    async def _look_ahead(self) -> None:
+    async def _load_preview(self) -> None:
         inspector, order = self._live.inspector, self._order
         self._foretold, self._unknown = None, ""
         try:
             if self._seen.target:
                 self._problems = await inspector.problems()
-            if self._seen.foretells and not controls.wrong(self._seen, order):
-                self._foretold = await inspector.would(order)
+            if self._seen.has_forecast and not controls.order_problem(self._seen, order):
+                self._foretold = await inspector.forecast_control(order)
         except StoreError as error:
             self._unknown = str(error)
         self.plan_changed()
         self.lay_out(self.size.width)
 
-    def _compare(self) -> None:
-        if self._withdrawn() and not (self._doing or self._said):
+    def _check_outdated(self) -> None:
+        if self._why_outdated() and not (self._doing or self._said):
             self.lay_out(self.size.width)
 
-    def _withdrawn(self) -> str:
-        """Why what is shown does not hold any more; "" while it does."""
+    def _why_outdated(self) -> str:
+        """Why the plan is outdated; "" if it is not."""
         now = self._live.inspector.controls.get(self._order.name)
         if now is None:
-            return "it is not there any more"
-        if now.refused:
-            return now.refused
+            return "the control no longer exists"
+        if now.refusal:
+            return now.refusal
         seen = self._seen
-        return "" if now == seen else f"it has changed: {now.now or now.summary} now"
+        return "" if now == seen else f"changed to: {now.now or now.summary}"
 
-    # What it shows
+    # Painting
 
     def lay_out(self, width: int) -> None:
-        """What it would do, or what was done; a reason; and the same as a command."""
-        if not self.stands or not width:
+        """Paint preview or result, the reason, and the equivalent command."""
+        if not self.is_paintable or not width:
             return
         text = self._result_lines(width) if self._said else self._plan_lines(width)
-        self.show((), text, self._ask())
-        self.show_title(((" control ", "title"), (shown(self._order.name), "strong")))
-        words = {"arm": keys.arm_words(self._arming.armed), "yes": "do it"}
-        self.show_hints(self.grey(), self.without(), words)
+        self.show((), text, self._prompt_line())
+        self.show_title(((" control ", "title"), (safe_line(self._order.name), "strong")))
+        words = {"arm": keys.arm_hint(self._arming.is_armed), "yes": "apply"}
+        self.show_hints(self.disabled_actions(), self.without(), words)
 
     def _plan_lines(self, width: int) -> list[Line]:
         lines: list[Line] = []
         if self._trouble:
-            lines += [present.heading("not done, as the store says", width)]
-            lines += [*view.said_lines(self._trouble, width, "bad"), BLANK]
+            lines += [present.heading_line("not done (from the store)", width)]
+            lines += [*view.store_text_lines(self._trouble, width, "bad"), BLANK_LINE]
         foretold = None if self._foretold is None else self._foretold.words
-        lines += view.plan(self._order, self._seen, foretold, width)
+        lines += view.preview_lines(self._order, self._seen, foretold, width)
         if self._seen.target:
-            lines += view.targets(self._problems, width)
-        needed = ", which is asked for here" if self._around.require_reason else ""
-        none = f"none yet; Tab types it{needed}"
-        said = (shown(self._reason), "") if self._reason else (none, "dim")
-        lines += [BLANK, present.heading("reason", width), present.cut((("  ", ""), said), width)]
-        if controls.wrong(self._seen, self._order) or not self._count:
-            return lines  # a command without what has yet to be typed would be none
-        lines += [BLANK, present.heading("the same on the command line", width)]
-        twin = shown(shlex.join(self._twin()))
-        return [*lines, *[((f"  {p}", "dim"),) for p in present.folded(twin, max(8, width - 3))]]
+            lines += view.target_lines(self._problems, width)
+        needed = ", required" if self._around.require_reason else ""
+        none = f"none{needed}: Tab"
+        said = (safe_line(self._reason), "") if self._reason else (none, "dim")
+        lines += [
+            BLANK_LINE,
+            present.heading_line("reason", width),
+            present.cut_line((("  ", ""), said), width),
+        ]
+        if controls.order_problem(self._seen, self._order) or not self._count:
+            return lines  # incomplete input gives no valid command
+        lines += [BLANK_LINE, present.heading_line("command line", width)]
+        twin = safe_line(shlex.join(self._equivalent_command()))
+        return [*lines, *[((f"  {p}", "dim"),) for p in present.fold_text(twin, max(8, width - 3))]]
 
     def _result_lines(self, width: int) -> list[Line]:
         said, trouble = self._said
-        lines: list[Line] = [present.heading("what was done, as the store says", width)]
-        lines += view.said_lines(said, width)
+        lines: list[Line] = [present.heading_line("result (from the store)", width)]
+        lines += view.store_text_lines(said, width)
         if trouble:
-            lines += [BLANK, *view.said_lines(f"not written down: {trouble}", width, "warning")]
+            lines += [
+                BLANK_LINE,
+                *view.store_text_lines(f"not recorded: {trouble}", width, "warning"),
+            ]
         return lines
 
-    def _twin(self) -> tuple[str, ...]:
+    def _equivalent_command(self) -> tuple[str, ...]:
         target, value = self._order.target, self._order.value
         words = [*self._live.place.command, "control", self._order.name]
         words += ["--target", target] if target else []
@@ -167,58 +176,58 @@ class ControlScreen(ConfirmScreen):
         words += ["--reason", self._reason] if self._reason else []
         return (*words, "--apply", str(self._count))
 
-    def _ask(self) -> Line:
+    def _prompt_line(self) -> Line:
         if self._doing:
-            return ((" it is being done ...", "strong"),)
+            return ((" running ...", "strong"),)
         if self._said:
-            return ((" done; Esc goes back", "good"),)
-        if settled := self.settled():
-            return ((f" {shown(settled)}", "warning"),)
-        name = shown(self._order.name)
-        return self.question(f"type {self.wanted} to do it: {name}", f"do it: {name}")
+            return ((" done: Esc closes", "good"),)
+        if settled := self.why_not_applicable():
+            return ((f" {safe_line(settled)}", "warning"),)
+        name = safe_line(self._order.name)
+        return self.confirm_prompt(f"type {self.expected_digits} to apply {name}", f"apply {name}")
 
     @property
     def _count(self) -> int:
-        """How many things it would change, as far as that was asked."""
-        return controls.asked_for(self._seen, self._foretold or Outlook(""))
+        """Number of affected items, as far as the store has reported it."""
+        return controls.confirmation_count(self._seen, self._foretold or Outlook(""))
 
     @property
-    def wanted(self) -> str:
-        """What cannot be set back asks for its count."""
-        return "" if controls.is_safe(self._seen) else str(self._count)
+    def expected_digits(self) -> str:
+        """The count for a control that cannot be undone."""
+        return "" if controls.is_reversible(self._seen) else str(self._count)
 
-    def settled(self) -> str:
-        """It is done, or what is shown does not hold any more, or something is missing."""
+    def why_not_applicable(self) -> str:
+        """Why there is nothing to apply: done, outdated, or incomplete."""
         if self._doing:
-            return "it is being done"
+            return "already running"
         if self._said:
-            return "it was done: Esc goes back"
-        if withdrawn := self._withdrawn():
-            return f"withdrawn: {withdrawn}; Esc, and open it again"
-        if wrong := controls.wrong(self._seen, self._order):
-            return f"{wrong}: Enter types it"
+            return "already done: Esc closes"
+        if withdrawn := self._why_outdated():
+            return f"plan outdated: {withdrawn}; Esc, then open again"
+        if wrong := controls.order_problem(self._seen, self._order):
+            return f"{wrong}: Enter"
         if self._unknown:
-            return f"what it would do is not known: {self._unknown}"
-        if self._seen.foretells and self._foretold is None:
-            return "what it would do is being asked: a moment"
+            return f"effect unknown: {self._unknown}"
+        if self._seen.has_forecast and self._foretold is None:
+            return "still loading the effect"
         if not self._count:
-            return "nothing to do: it would change nothing"
+            return "nothing to do: no effect"
         if self._around.require_reason and not self._reason.strip():
-            return "a reason is asked for here: Tab types it"
+            return "reason required: Tab"
         return ""
 
-    # What it does
+    # Keys
 
     def without(self) -> set[str]:
-        """Only what this control takes can be given, and nothing once it was done."""
+        """Keys without a function for this control; after it ran, all that change it."""
         over = {"reason", "fill", "switch"} if self._doing or self._said else set()
-        missing = set() if self._seen.target or self._asks else {"fill"}
+        missing = set() if self._seen.target or self._needs_value else {"fill"}
         fixed = set() if len(self._seen.choices) > 1 else {"switch"}
         kept = set() if self._doing or self._said else {"arm"}
         return (super().without() - kept) | over | missing | fixed
 
     def action_switch(self) -> None:
-        """The next of its values."""
+        """Choose the next value."""
         values = [value for value, _ in self._seen.choices]
         if "switch" in self.without():
             return
@@ -227,29 +236,31 @@ class ControlScreen(ConfirmScreen):
         self._change(self._order._replace(value=values[at % len(values)]))
 
     def action_fill(self) -> None:
-        """Type what it is for, and then its value."""
+        """Prompt for the target, then for the value."""
         if self._doing or self._said:
             return
         if self._seen.target:
             first = self._problems[0].where if self._problems else ""
             order = self._order
-            self._type(self._seen.target, order.target or first, "target")
-        elif self._asks:
-            self._type(self._seen.value, self._order.value or self._seen.now, "value")
+            self._prompt_for_value(self._seen.target, order.target or first, "target")
+        elif self._needs_value:
+            self._prompt_for_value(self._seen.value, self._order.value or self._seen.now, "value")
 
-    def _type(self, title: str, text: str, field: str) -> None:
+    def _prompt_for_value(self, title: str, text: str, field: str) -> None:
         def wrong(answer: str) -> str:
             if field == "target":
-                return ""  # only the store knows
+                return ""  # only the store can check a target
             order = self._order._replace(value=answer.strip())
-            return controls.wrong(self._seen, order)
+            return controls.order_problem(self._seen, order)
 
         def take(answer: str | None) -> None:
             if answer and answer.strip():
                 said = {field: answer.strip()}
                 self._change(Order(**{**self._order._asdict(), **said}))
-            if answer and field == "target" and self._asks:
-                self._type(self._seen.value, self._order.value or self._seen.now, "value")
+            if answer and field == "target" and self._needs_value:
+                self._prompt_for_value(
+                    self._seen.value, self._order.value or self._seen.now, "value"
+                )
 
         self.app.push_screen(AskScreen(title, text, wrong), take)
 
@@ -257,31 +268,31 @@ class ControlScreen(ConfirmScreen):
         self._order = order
         self._trouble = ""
         self.plan_changed()
-        self._look_ahead()
+        self._load_preview()
         self.lay_out(self.size.width)
 
     def action_reason(self) -> None:
-        """Say why: it stands in the journal."""
+        """Prompt for the reason that the journal records."""
         if not self._doing and not self._said:
-            self.ask_reason("reason, for the journal")
+            self.ask_reason("reason (journal)")
 
-    def carry_out(self) -> None:
-        """Do it, on another thread."""
+    def apply_plan(self) -> None:
+        """Run the control on another thread."""
         self._doing = True
-        self._do()
+        self._run_control()
 
     @work(group="control")
-    async def _do(self) -> None:
+    async def _run_control(self) -> None:
         who, order = self._live.place.who, self._order._replace(amount=self._count)
-        intent = Intent(controls.VERB, who, self._reason, scope="the whole queue")
+        intent = Intent(controls.CONTROL_VERB, who, self._reason, scope="the whole queue")
         try:
-            done = await self._live.inspector.control(order, intent)
+            done = await self._live.inspector.run_control(order, intent)
         except StoreError as error:
             self._doing, self._trouble = False, str(error)
             self.lay_out(self.size.width)
-            self.say("it was not done: its store says why above")
+            self.say("not done: reason above")
             return
-        self._doing, self._said = False, (done.said, done.trouble)
-        first = done.said.splitlines()[0] if done.said else "done"
-        self.outcome = f"{order.name}: {shown(first)}"
+        self._doing, self._said = False, (done.answer, done.trouble)
+        first = done.answer.splitlines()[0] if done.answer else "done"
+        self.outcome = f"{order.name}: {safe_line(first)}"
         self.lay_out(self.size.width)

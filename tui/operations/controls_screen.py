@@ -1,4 +1,4 @@
-"""What concerns one queue as a whole: what it says of itself, and its controls."""
+"""Screen of a queue's facts and controls."""
 
 from __future__ import annotations
 
@@ -6,119 +6,128 @@ import shlex
 from collections.abc import Collection
 
 from engine.store import Control
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 from tui.format import keys, present
-from tui.format.present import BLANK, Line
+from tui.format.present import BLANK_LINE, Line
+from tui.format.table import Choice
 from tui.operations import control_lines as view
-from tui.operations.control_screen import CONTROL_KEYS, no_control, pausing, plan_control
-from tui.screens.base import HASTY, Copy
-from tui.screens.page import NO_LONGER_HERE, ListScreen
-from tui.session.place import PlaceFigures
+from tui.operations.control_screen import (
+    CONTROL_KEYS,
+    control_refusal,
+    pause_control,
+    show_control_plan,
+)
+from tui.screens.base import TOO_EARLY, Copy, key_bindings
+from tui.screens.page import ROW_HAS_LEFT, ListScreen
+from tui.session.place import WholeQueueFigures
 from tui.widgets.lines import Lines, LongText
-from tui.widgets.picker import Choice, Picker
+from tui.widgets.picker import Picker
 
-DETAIL = 4
-"""Lines that are left for the control under the cursor, before the facts stand above it."""
+DETAIL_LINES = 4
+"""Lines reserved for the control under the cursor; without them, the facts go below it."""
 
-AROUND = 4
-"""Lines above and below: where one is, a word, hints."""
+FRAME_LINES = 4
+"""Lines of trail, message and hints."""
 
 
 class ControlsScreen(ListScreen):
     """The controls of one place; Enter opens a plan for the one under the cursor."""
 
     KIND = keys.CONTROLS
-    BINDINGS = keys.bindings(keys.CONTROLS)
+    BINDINGS = key_bindings(keys.CONTROLS)
 
     @property
-    def _facts(self) -> PlaceFigures:
-        return self.live.signs.facts
+    def _facts(self) -> WholeQueueFigures:
+        return self.live.readings.queue_figures
 
     @property
     def _here(self) -> tuple[str, Control] | None:
-        """The one under the cursor, with its name."""
+        """Name and control under the cursor."""
         name = self.query_one(Picker).key
         control = self.live.inspector.controls.get(name)
         return None if control is None else (name, control)
 
     def lay_out(self, width: int) -> None:
-        """The facts, a line for each control, and all there is to say of one."""
-        head, listed = view.table(self.live.inspector.controls, width)
-        warnings, facts = view.warnings(self._facts, width), view.facts(self._facts, width)
+        """Paint the facts, the table of controls and the details."""
+        head, listed = view.control_table(self.live.inspector.controls, width)
+        warnings, facts = (
+            view.warning_lines(self._facts, width),
+            view.fact_lines(self._facts, width),
+        )
         told = [*warnings, *facts]
         picker = self.query_one(Picker)
-        room = self.size.height - AROUND - DETAIL - 1
+        room = self.size.height - FRAME_LINES - DETAIL_LINES - 1
         rows = min(len(listed), max(1, room))
-        above = [*told, BLANK] if told and len(told) < room - rows else []
+        above = [*told, BLANK_LINE] if told and len(told) < room - rows else []
         heads = [*above, *([head] if listed else [])]
-        picker.offer([Choice(name, line) for name, line in listed], heads)
-        picker.styles.height = max(1, len(heads) + rows + picker.gone)
+        picker.show_rows([Choice(name, line) for name, line in listed], heads)
+        picker.styles.height = max(1, len(heads) + rows + picker.is_gone)
         about = self._about(width)
-        text = about if above else [*warnings, *about, *([BLANK] if facts else []), *facts]
+        text = about if above else [*warnings, *about, *([BLANK_LINE] if facts else []), *facts]
         self.query_one(LongText).show(text)
 
     def _about(self, width: int) -> list[Line]:
         here = self._here
         if here is not None:
-            return [BLANK, *view.about(*here, width)]
+            return [BLANK_LINE, *view.detail_lines(*here, width)]
         latest = self.live.inspector.latest
         if latest.unavailable:
-            return [((f" {shown(latest.unavailable)}", "bad"),)]
+            return [((f" {safe_line(latest.unavailable)}", "bad"),)]
         known = bool(self.live.inspector.states)
         return [((f" {view.NO_CONTROLS if known else 'opening ...'}", "dim"),)]
 
     def action_move(self, how: str) -> None:
-        """Up and down among the controls; by pages through what is said of one."""
+        """Move through the controls; page keys scroll the details."""
         if "page" in how or "half" in how:
             self.query_one(LongText).move(how)
             self.paint()
         else:
             super().action_move(how)
 
-    def word(self) -> Line:
-        """Whether there is more to be read."""
+    def default_message(self) -> Line:
+        """Number of lines below the screen."""
         below = self.query_one(LongText).below
-        return ((f" PgDn {present.count(below, 'more line')}", "key"),) if below else ()
+        return ((f" PgDn {present.format_count(below, 'more line')}", "key"),) if below else ()
 
-    # What can be done
+    # Actions
 
     def without(self) -> set[str]:
-        """Where nothing can be done, nothing is offered."""
+        """Hide keys if the console is read only or there are no controls."""
         if self.around.arming.read_only or not self.live.inspector.controls:
             return {*CONTROL_KEYS, "open", "arm"}
         return set()
 
     def show_hints(self, grey: Collection[str] = ()) -> None:
-        """What is refused is grey."""
+        """Refused controls have grey hints."""
         here, live = self._here, self.live
         refused = set(grey)
-        if here is None or no_control(live, self.around, here[0]):
+        if here is None or control_refusal(live, self.around, here[0]):
             refused.add("open")
-        if no_control(live, self.around, pausing(live)):
+        if control_refusal(live, self.around, pause_control(live)):
             refused.add("pause_queue")
-        words = {"arm": keys.arm_words(self.around.arming.armed)}
-        hints = keys.hints(self.KIND, refused, self.without(), words)
+        words = {"arm": keys.arm_hint(self.around.arming.is_armed)}
+        hints = keys.hints_of(self.KIND, refused, self.without(), words)
         self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width))
 
     def action_open(self) -> None:
-        """A plan for the one under the cursor."""
+        """Open a plan for the control under the cursor."""
         here = self._here
-        if self.query_one(Picker).gone:
-            self.say(NO_LONGER_HERE)
+        if self.query_one(Picker).is_gone:
+            self.say(ROW_HAS_LEFT)
         else:
-            plan_control(self, self.live, self.around, here[0] if here else "")
+            show_control_plan(self, self.live, self.around, here[0] if here else "")
 
     def action_pause_queue(self) -> None:
-        """A plan to pause the whole queue, or to let it go on."""
-        plan_control(self, self.live, self.around, pausing(self.live))
+        """Open a plan to pause or resume the whole queue."""
+        show_control_plan(self, self.live, self.around, pause_control(self.live))
 
     def action_arm(self) -> None:
-        """Allow writes for a while, or forbid them."""
-        self.say(HASTY if self.hasty else self.around.arming.toggle())
+        """Switch write mode."""
+        self.say(TOO_EARLY if self.hasty else self.around.arming.toggle())
         self.paint()
 
     def copies(self) -> tuple[Copy, ...]:
-        """The name of the one under the cursor, its value, the facts, and the command."""
+        """Name, value, facts and command of the control under the cursor."""
         here, copies = self._here, []
         if here is not None:
             name, control = here
@@ -127,4 +136,4 @@ class ControlsScreen(ListScreen):
             words = (*self.live.place.command, "control", name, "--dry-run")
             copies.append(Copy("c", "command", shlex.join(words)))
         text = "\n".join(f"{name}: {words}" for name, words in self._facts.rows)
-        return (*copies, *((Copy("f", "facts", shown(text)),) if text else ()))
+        return (*copies, *((Copy("f", "facts", safe_line(text)),) if text else ()))

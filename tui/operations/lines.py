@@ -1,4 +1,4 @@
-"""What was done, by whom, how far it came, and whether it can be taken back; from values alone."""
+"""Operations of the journal as text: table, state, undo, details, rows."""
 
 from __future__ import annotations
 
@@ -9,69 +9,73 @@ from engine import model
 from engine.operations import controls
 from engine.operations.execute import RowResult
 from engine.operations.journal import Entry, Operation
-from engine.operations.plans import way
-from engine.policy import DAY, at
+from engine.operations.plans import transition_of
+from engine.policy import DAY_SECONDS, format_time
 from engine.replay.outcomes import ReplayOutcome
-from engine.replay.settings import unpacked
-from engine.text.safe import shown
+from engine.replay.settings import pace_from_json
+from engine.text.safe import safe_line
 from engine.verbs import VERBS
 from tui.format import present
-from tui.format.present import BLANK, Line, Run
-from tui.operations.replay_lines import rate
-from tui.session.history import name_of
+from tui.format.present import BLANK_LINE, Line, Run
+from tui.operations.replay_lines import format_rate
+from tui.session.history import operation_name
 
-UNDO = DAY
-"""Seconds for which an operation can be taken back."""
-
-
-NONE: Mapping[str, int] = {}
+UNDO_SECONDS = DAY_SECONDS
+"""Seconds for which an operation can be undone."""
 
 
-class Listed(NamedTuple):
-    """An operation, and what others have done to it since."""
+NO_COUNTS: Mapping[str, int] = {}
+
+
+class ListedOperation(NamedTuple):
+    """An operation, with what later operations undid."""
 
     operation: Operation
-    back: int = 0
-    """How many of its tasks were taken back since."""
-    half: int = 0
-    """How many of its tasks are half moved, where it was interrupted."""
+    undone: int = 0
+    """Number of its tasks that were undone since."""
+    half_moved: int = 0
+    """Number of tasks that an interruption left half moved."""
 
 
-def listed(operations: Sequence[Operation], half: Mapping[str, int] = NONE) -> tuple[Listed, ...]:
-    """Each of them, in the same order, with how many of its tasks the others took back.
+def list_operations(
+    operations: Sequence[Operation], half: Mapping[str, int] = NO_COUNTS
+) -> tuple[ListedOperation, ...]:
+    """Add to each operation how many tasks later ones undid; keeps the order.
 
-    `half` is how many tasks it left half moved, by its name.
+    `half` has the number of half-moved tasks by operation name.
     """
     back: dict[str, int] = {}
     for one in operations:
         if one.intent.undoes:
             done = one.counts.get(RowResult.DONE, 0)
             back[one.intent.undoes] = back.get(one.intent.undoes, 0) + done
-    return tuple(Listed(one, back.get(one.op, 0), half.get(one.op, 0)) for one in operations)
+    return tuple(
+        ListedOperation(one, back.get(one.op, 0), half.get(one.op, 0)) for one in operations
+    )
 
 
 class OperationState(NamedTuple):
-    """What became of an operation."""
+    """State of an operation."""
 
     word: str
     look: str = ""
     more: str = ""
-    """What there is to say besides, where there is room."""
+    """Details, shown if there is room."""
 
 
-def state(one: Listed) -> OperationState:
-    """What became of it."""
+def operation_state(one: ListedOperation) -> OperationState:
+    """Derive the state of an operation."""
     operation, back, half = one
-    if operation.intent.verb == controls.VERB and not operation.running:
-        return _of_control(operation)
+    if operation.intent.verb == controls.CONTROL_VERB and not operation.is_running:
+        return _control_state(operation)
     done, failed = (operation.counts.get(end, 0) for end in (RowResult.DONE, RowResult.FAILED))
-    if operation.running:
+    if operation.is_running:
         return OperationState("running", "good")
-    if operation.interrupted:
-        half = min(half, operation.open)
+    if operation.is_interrupted:
+        half = min(half, operation.open_rows)
         more = f", {half:,} half moved" if half else ""
         return OperationState(
-            "interrupted", "warning", f"{operation.open - half:,} not moved{more}"
+            "interrupted", "warning", f"{operation.open_rows - half:,} not moved{more}"
         )
     if back:
         return (
@@ -79,7 +83,7 @@ def state(one: Listed) -> OperationState:
             if back >= done
             else OperationState("part undone", "", f"{back:,}")
         )
-    if why := stopped(operation):
+    if why := stop_reason(operation):
         return OperationState(
             "stopped", "warning", f"{failed:,} not sent: {why}" if failed else why
         )
@@ -90,54 +94,56 @@ def state(one: Listed) -> OperationState:
     )
 
 
-def _of_control(operation: Operation) -> OperationState:
-    """What became of a control: it has no rows."""
-    words = controls.outcome(operation)
+def _control_state(operation: Operation) -> OperationState:
+    """State of a control, which has no rows."""
+    words = controls.control_outcome(operation)
     if words is None:
-        return OperationState("unknown", "warning", "cut off: what it did is not known")
+        return OperationState("unknown", "warning", "interrupted: effect unknown")
     first = " ".join(words.split("\n"))
     return (
         OperationState("not done", "warning", first)
-        if controls.failed(operation)
+        if controls.has_control_failed(operation)
         else OperationState("done")
     )
 
 
-def stopped(operation: Operation) -> str:
-    """Why a replay sent no more; "" where it sent all."""
+def stop_reason(operation: Operation) -> str:
+    """Why a replay stopped; "" if it sent all tasks."""
     notes = (note for note in operation.notes if note.get("what") == "stopped")
     return next((str(note.get("why", "")) for note in notes), "")
 
 
-def undo(one: Listed, now: float) -> Run:
-    """For how long it can be taken back, or why it cannot; `now` in epoch seconds UTC."""
+def undo_time_left(one: ListedOperation, now: float) -> Run:
+    """Time left for undo, or why it is not possible; `now` in epoch seconds UTC."""
     operation, back, _ = one
     verb = VERBS.get(operation.intent.verb)
-    if operation.intent.verb == controls.VERB:
+    if operation.intent.verb == controls.CONTROL_VERB:
         before = str(operation.intent.values.get("before", ""))
-        return ("no: set it back" if before else "no: for good"), "dim"
+        return ("no: set it back" if before else "no: permanent"), "dim"
     done = operation.counts.get(RowResult.DONE, 0)
-    left = UNDO - (now - operation.when)
+    left = UNDO_SECONDS - (now - operation.started)
     if verb is None:
         return "no: unknown", "dim"
-    if not verb.safe:
-        return "no: for good", "dim"
+    if not verb.is_undoable:
+        return "no: permanent", "dim"
     if not done:
         return "no: none done", "dim"
     if back >= done:
         return "-", "dim"
     if left <= 0:
         return "no: too old", "dim"
-    if not verb.keeps and not operation.kept:
-        return "no: not kept", "dim"
-    gone = sum(ran(operation).values())
+    if not verb.keeps_bytes and not operation.has_images:
+        return "no: no copy", "dim"
+    gone = sum(replay_results(operation).values())
     if gone + back >= done:
         return "no: all ran", "dim"
-    return (f"part {present.span(left)}" if back or gone else present.span(left)), ""
+    return (
+        f"part {present.format_duration(left)}" if back or gone else present.format_duration(left)
+    ), ""
 
 
-def ran(operation: Operation) -> Mapping[str, int]:
-    """What really became of the tasks that a replay sent, by a fate's word, as it wrote down."""
+def replay_results(operation: Operation) -> Mapping[str, int]:
+    """Outcomes of a replay's tasks as recorded in the journal, counted by word."""
     became: dict[str, str] = {}
     for note in operation.notes:
         if note.get("what") == "became":
@@ -158,24 +164,24 @@ def ran(operation: Operation) -> Mapping[str, int]:
     return found
 
 
-def what(operation: Operation) -> str:
-    """The verb, and what it was for."""
+def describe_operation(operation: Operation) -> str:
+    """Verb and scope."""
     intent = operation.intent
-    if intent.verb == controls.VERB:
+    if intent.verb == controls.CONTROL_VERB:
         named = (str(intent.values.get(key, "")) for key in ("control", "target", "value"))
-        return shown(" ".join(filter(None, named)))
+        return safe_line(" ".join(filter(None, named)))
     if intent.undoes:
-        return f"{shown(intent.verb)} of {short(intent.undoes)}"
-    return shown(f"{name_of(operation)} {intent.filter or intent.scope}".rstrip())
+        return f"{safe_line(intent.verb)} of {short_name(intent.undoes)}"
+    return safe_line(f"{operation_name(operation)} {intent.filter or intent.scope}".rstrip())
 
 
-def short(op: str) -> str:
-    """What tells an operation from the others of a day."""
-    return shown(op.rpartition("-")[2])
+def short_name(op: str) -> str:
+    """The part of an operation's name that differs within a day."""
+    return safe_line(op.rpartition("-")[2])
 
 
-def items(operation: Operation) -> str:
-    """How many tasks it was carried out on, of how many that were planned."""
+def task_count(operation: Operation) -> str:
+    """Number of processed tasks, and of planned ones if it differs."""
     done = operation.counts.get(RowResult.DONE, 0)
     planned = operation.planned
     return f"{done:,}" if done == planned else f"{done:,}/{planned:,}"
@@ -188,7 +194,7 @@ class OperationColumn(NamedTuple):
     width: int
     right: bool = False
     least: int = 0
-    """Cells that a screen must have for it."""
+    """Minimum screen width in cells."""
 
 
 OP = OperationColumn("OP", 8, least=72)
@@ -197,132 +203,139 @@ WHO = OperationColumn("WHO", 8, least=72)
 ITEMS = OperationColumn("ITEMS", 9, right=True)
 STATE = OperationColumn("STATE", 11)
 LEFT = OperationColumn("UNDO", 13, least=60)
-MUCH = 36
-"""Cells of the state on a wide screen, where there is room for what there is to say besides."""
+WIDE_STATE_CELLS = 36
+"""Width of the state column on a wide screen, which includes details."""
 MARGIN = 3
 
 
-def table(ones: Sequence[Listed], now: float, width: int) -> tuple[Line, list[Line]]:
-    """The titles, and a line for each."""
+def operation_table(
+    ones: Sequence[ListedOperation], now: float, width: int
+) -> tuple[Line, list[Line]]:
+    """Titles and one line per operation."""
     wide = width >= 100
-    end = STATE._replace(width=MUCH) if wide else STATE
+    end = STATE._replace(width=WIDE_STATE_CELLS) if wide else STATE
     before = [c for c in (OP, WHEN, WHO) if width >= c.least]
     behind = [c for c in (ITEMS, end, LEFT) if width >= c.least]
     fixed = MARGIN + sum(c.width + 1 for c in (*before, *behind))
     room = max(4, width - fixed)
     shape = [*before, OperationColumn("WHAT", room - 1), *behind]
-    titles = " ".join(present.fit(c.title, c.width, c.right) for c in shape)
-    head: Line = ((present.fit(" " * MARGIN + titles, width), "title"),)
+    titles = " ".join(present.fit_text(c.title, c.width, c.right) for c in shape)
+    head: Line = ((present.fit_text(" " * MARGIN + titles, width), "title"),)
     return head, [_row(one, shape, now, width) for one in ones]
 
 
-def _row(one: Listed, shape: Sequence[OperationColumn], now: float, width: int) -> Line:
+def _row(one: ListedOperation, shape: Sequence[OperationColumn], now: float, width: int) -> Line:
     operation = one.operation
-    word, look, more = state(one)
-    word = f"{word}: {shown(more)}" if more and width >= 100 else word
-    left, left_look = undo(one, now)
+    word, look, more = operation_state(one)
+    word = f"{word}: {safe_line(more)}" if more and width >= 100 else word
+    left, left_look = undo_time_left(one, now)
     cells: dict[str, Run] = {
-        "OP": (short(operation.op), "dim"),
-        "WHEN": (present.clock(operation.when)[:5], ""),
-        "WHO": (shown(operation.intent.who.name), ""),
-        "WHAT": (what(operation), "strong"),
-        "ITEMS": (items(operation), ""),
+        "OP": (short_name(operation.op), "dim"),
+        "WHEN": (present.format_clock(operation.started)[:5], ""),
+        "WHO": (safe_line(operation.intent.who.name), ""),
+        "WHAT": (describe_operation(operation), "strong"),
+        "ITEMS": (task_count(operation), ""),
         "STATE": (word, look),
         "UNDO": (left, left_look),
     }
-    sign = " ! " if operation.interrupted and operation.open else "   "
+    sign = " ! " if operation.is_interrupted and operation.open_rows else "   "
     runs: list[Run] = [(sign, "warning")]
     for column in shape:
         text, look = cells[column.title]
-        runs += [(present.fit(text, column.width, column.right), look), (" ", "")]
-    return present.cut(present.merged(runs), width)
+        runs += [(present.fit_text(text, column.width, column.right), look), (" ", "")]
+    return present.cut_line(present.merge_runs(runs), width)
 
 
-# One of them in full
+# Details of one operation
 
 
-def about(one: Listed, now: float, width: int) -> list[Line]:
-    """Who did it, why, and what came of it."""
+def detail_lines(one: ListedOperation, now: float, width: int) -> list[Line]:
+    """Who, when, why, and the result."""
     operation = one.operation
     intent, counts = operation.intent, operation.counts
     who = intent.who
     person = who.name + (f" (sudo, as {who.user})" if who.sudo and who.user != who.sudo else "")
     where = f" on {who.host}, PID {who.pid}" if who.host else ""
-    word, _, more = state(one)
-    left, _ = undo(one, now)
-    ended = "" if operation.ended is None else f", ended {present.clock(operation.ended)}"
+    word, _, more = operation_state(one)
+    left, _ = undo_time_left(one, now)
+    ended = "" if operation.ended is None else f", ended {present.format_clock(operation.ended)}"
     ends = [f"{counts.get(end, 0):,} {_PAST.get(end, end)}" for end in RowResult]
-    planned = f"{operation.planned:,} planned: {', '.join(ends)}, {operation.open:,} open"
+    planned = f"{operation.planned:,} planned: {', '.join(ends)}, {operation.open_rows:,} open"
     new = [(name, value) for name, value in intent.values.items() if value != ""]
     rows: list[Run] = [
         ("operation", operation.op),
-        ("what", what(operation)),
+        ("what", describe_operation(operation)),
         ("who", f"{person}{where}"),
         ("from", who.ssh.split(" ")[0] if who.ssh else ""),
-        ("when", f"{present.moment(operation.when, now)}{ended}"),
+        ("when", f"{present.format_time(operation.started, now)}{ended}"),
         ("reason", intent.reason),
         ("filter", intent.filter),
         ("scope", intent.scope),
         ("new", ", ".join(f"{name} {value}" for name, value in new)),
-        ("answer", controls.outcome(operation) or ""),
+        ("answer", controls.control_outcome(operation) or ""),
         ("pace", _pace(operation)),
-        ("takes back", intent.undoes),
-        ("goes on with", intent.follows),
+        ("undoes", intent.undoes),
+        ("resumes", intent.follows),
         ("state", f"{word}: {more}" if more else word),
-        ("rows", "" if intent.verb == controls.VERB else planned),
-        ("became", ", ".join(f"{n:,} {fate}" for fate, n in ran(operation).items())),
+        ("rows", "" if intent.verb == controls.CONTROL_VERB else planned),
+        ("results", ", ".join(f"{n:,} {fate}" for fate, n in replay_results(operation).items())),
         ("undo", _undo_words(one, left)),
-        ("damaged", f"{operation.damaged:,} lines not understood" if operation.damaged else ""),
+        (
+            "damaged",
+            f"{operation.damaged_lines:,} unreadable lines" if operation.damaged_lines else "",
+        ),
     ]
-    told = [(name, shown(" ".join(words.splitlines()))) for name, words in rows if words]
-    return present.labelled(told, width, 13)
+    told = [(name, safe_line(" ".join(words.splitlines()))) for name, words in rows if words]
+    return present.labelled_lines(told, width, 13)
 
 
-_PAST: Mapping[RowResult, str] = {RowResult.EXCLUDED: "left out"}
+_PAST: Mapping[RowResult, str] = {RowResult.EXCLUDED: "excluded", RowResult.GONE: "skipped"}
 
 
-def _undo_words(one: Listed, left: str) -> str:
+def _undo_words(one: ListedOperation, left: str) -> str:
     if left.startswith("no"):
         return left
-    words = "T shows what would come back, and what not"
-    return f"{one.back:,} were taken back" if left == "-" else f"{left} left; {words}"
+    words = "T shows the undo plan"
+    return f"{one.undone:,} undone" if left == "-" else f"{left} left; {words}"
 
 
 def _pace(operation: Operation) -> str:
     try:
-        pace = unpacked(operation.intent.pace) if operation.intent.pace else None
+        pace = pace_from_json(operation.intent.pace) if operation.intent.pace else None
     except ValueError:
         return "?"
     if pace is None:
         return ""
     canary = ", ".join(str(size) for size in pace.canary if size)
-    return f"canary {canary}, then {rate(pace)}" if canary else rate(pace)
+    return f"canary {canary}, then {format_rate(pace)}" if canary else format_rate(pace)
 
 
-def rows(
+def row_lines(
     entries: Sequence[Entry], operation: Operation, states: Mapping[model.State, str], width: int
 ) -> list[Line]:
-    """The first of its rows, each with what became of it; `states` are the store's own words."""
+    """The first rows with their results; `states` are the store's own words."""
     verb, more = operation.intent.verb, operation.planned - len(entries)
-    found: list[Line] = [present.heading(present.count(operation.planned, "row"), width)]
+    found: list[Line] = [
+        present.heading_line(present.format_count(operation.planned, "row"), width)
+    ]
     cells = 38 if width >= 100 else 24
     for row, ended in entries:
-        its = way(verb, row) if verb in VERBS or row.end is not None else None
+        its = transition_of(verb, row) if verb in VERBS or row.target is not None else None
         start, goal = its or (row.state, row.state)
         ways = (states.get(s, s) if s else "nowhere" for s in (start, goal))
-        where = " -> ".join(map(shown, ways)) if start is not goal else shown(next(ways))
-        name = _PAST.get(ended.end, str(ended.end)) if ended else "open"
-        end, look = (name, _LOOKS.get(ended.end, "")) if ended else (name, "warning")
-        words = ended.words if ended else "not moved"
-        name = present.fit_end(shown(row.id), cells)
+        where = " -> ".join(map(safe_line, ways)) if start is not goal else safe_line(next(ways))
+        name = _PAST.get(ended.result, str(ended.result)) if ended else "open"
+        end, look = (name, _LOOKS.get(ended.result, "")) if ended else (name, "warning")
+        words = ended.reason if ended else "not moved"
+        name = present.fit_text_end(safe_line(row.id), cells)
         runs = (
             (f"   {name}  ", ""),
-            (f"{present.fit(end, 9)} ", look),
-            (f"{present.fit(where, 18)} ", "dim"),
-            (shown(words), "dim"),
+            (f"{present.fit_text(end, 9)} ", look),
+            (f"{present.fit_text(where, 18)} ", "dim"),
+            (safe_line(words), "dim"),
         )
-        found.append(present.cut(runs, width))
-    return [*found, ((f"   ... and {more:,} more", "dim"),)] if more > 0 else found
+        found.append(present.cut_line(runs, width))
+    return [*found, ((f"   +{more:,} more", "dim"),)] if more > 0 else found
 
 
 _LOOKS: Mapping[RowResult, str] = {
@@ -332,40 +345,40 @@ _LOOKS: Mapping[RowResult, str] = {
 }
 
 
-def notes(operation: Operation, width: int) -> list[Line]:
-    """What else was written down meanwhile."""
-    known = ("became", controls.SAID, controls.REFUSED)
+def note_lines(operation: Operation, width: int) -> list[Line]:
+    """Other events recorded while it ran."""
+    known = ("became", controls.ANSWERED_NOTE, controls.REFUSED_NOTE)
     told = [note for note in operation.notes if note.get("what") not in known]
     if not told:
         return []
-    found: list[Line] = [BLANK, present.heading("meanwhile", width)]
-    return [*found, *(present.cut(_note(note), width) for note in told)]
+    found: list[Line] = [BLANK_LINE, present.heading_line("events", width)]
+    return [*found, *(present.cut_line(_note(note), width) for note in told)]
 
 
 def _note(note: Mapping[str, Any]) -> Line:
     when = note.get("when")
-    stamp = present.clock(when) if isinstance(when, float | int) else "?"
+    stamp = present.format_clock(when) if isinstance(when, float | int) else "?"
     rest = {k: v for k, v in note.items() if k not in ("line", "when", "what")}
     words = ", ".join(str(v) if k == "why" else f"{k} {v}" for k, v in rest.items())
     said = str(note.get("what", "?")).replace("_", " ") + (f": {words}" if words else "")
-    return ((f"   {stamp}  ", "dim"), (shown(said), ""))
+    return ((f"   {stamp}  ", "dim"), (safe_line(said), ""))
 
 
-def as_row(one: Listed, now: float) -> dict[str, object]:
-    """The same for programs; times in epoch seconds UTC."""
+def operation_values(one: ListedOperation, now: float) -> dict[str, object]:
+    """An operation for JSON output; times in epoch seconds UTC."""
     operation = one.operation
     return {
         "op": operation.op,
-        "when": operation.when,
-        "at": at(operation.when),
+        "when": operation.started,
+        "at": format_time(operation.started),
         "ended": operation.ended,
         "verb": operation.intent.verb,
-        "what": what(operation),
+        "what": describe_operation(operation),
         "who": operation.intent.who._asdict(),
         "reason": operation.intent.reason,
         "planned": operation.planned,
         **{str(end): operation.counts.get(end, 0) for end in RowResult},
-        "open": operation.open,
-        "state": state(one).word,
-        "undo": undo(one, now)[0],
+        "open": operation.open_rows,
+        "state": operation_state(one).word,
+        "undo": undo_time_left(one, now)[0],
     }

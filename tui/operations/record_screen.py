@@ -1,4 +1,4 @@
-"""One operation as the journal tells of it: who, why, and what became of each of its rows."""
+"""Screen of one operation in the journal: who, why, and the result of each row."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from textual import work
 
 from engine.operations.journal import Entry
 from engine.store import StoreError
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 from tui.format import keys
-from tui.format.present import BLANK, Line
+from tui.format.present import BLANK_LINE, Line
 from tui.operations import lines as view
-from tui.operations.lines import Listed
-from tui.screens.base import Copy
+from tui.operations.lines import ListedOperation
+from tui.screens.base import Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.page import Page
 from tui.session.place_session import PlaceSession
 
-MOST = 2000
-"""Rows that are listed; all of them are counted."""
+MAX_LISTED_ROWS = 2000
+"""Maximum number of rows listed; the counts include all."""
 
 
 class RecordScreen(Page):
-    """As it was when this was opened; nothing here acts on anything."""
+    """The operation at the time of opening; read only."""
 
-    KIND = keys.RECORD
-    BINDINGS = keys.bindings(keys.RECORD)
+    KIND = keys.RECORDED_OPERATION
+    BINDINGS = key_bindings(keys.RECORDED_OPERATION)
 
-    def __init__(self, one: Listed, live: PlaceSession, around: ConsoleContext) -> None:
+    def __init__(self, one: ListedOperation, live: PlaceSession, around: ConsoleContext) -> None:
         super().__init__()
         self._one, self._live, self._clock = one, live, around.clock
-        self._entries: tuple[Entry, ...] | str = "reading ..."
+        self._entries: tuple[Entry, ...] | str = "loading ..."
 
     def on_mount(self) -> None:
         """Read its rows."""
@@ -38,32 +38,32 @@ class RecordScreen(Page):
     @work(group="rows")
     async def _read(self) -> None:
         try:
-            self._entries = await self._live.inspector.entries(self._one.operation, MOST)
+            self._entries = await self._live.inspector.entries(self._one.operation, MAX_LISTED_ROWS)
         except StoreError as error:
-            self._entries = f"its rows cannot be read: {error}"
+            self._entries = f"rows not readable: {error}"
         self.lay_out(self.size.width)
 
     def lay_out(self, width: int) -> None:
-        """All there is to say of it, for this width."""
-        if not self.stands or not width:
+        """Paint details, events and rows for this width."""
+        if not self.is_paintable or not width:
             return
         self.show(self._title(), self._lines(width), ())
         self.show_hints()
 
     def _title(self) -> Line:
-        return ((f" {view.what(self._one.operation)}", "strong"),)
+        return ((f" {view.describe_operation(self._one.operation)}", "strong"),)
 
     def _lines(self, width: int) -> list[Line]:
         operation, entries = self._one.operation, self._entries
-        lines = view.about(self._one, self._clock(), width)
-        lines += view.notes(operation, width)
+        lines = view.detail_lines(self._one, self._clock(), width)
+        lines += view.note_lines(operation, width)
         if isinstance(entries, str):
-            return [*lines, BLANK, ((f" {shown(entries)}", "dim"),)]
+            return [*lines, BLANK_LINE, ((f" {safe_line(entries)}", "dim"),)]
         states = self._live.inspector.states
-        return [*lines, BLANK, *view.rows(entries, operation, states, width)]
+        return [*lines, BLANK_LINE, *view.row_lines(entries, operation, states, width)]
 
     def copies(self) -> tuple[Copy, ...]:
-        """Its name, its tasks' ids, and all that stands here."""
+        """Operation name, task ids, and the whole text."""
         entries = self._entries if isinstance(self._entries, tuple) else ()
         lines = self._lines(100)
         text = "\n".join("".join(text for text, _ in line).rstrip() for line in lines)

@@ -1,4 +1,4 @@
-"""A replay in words: how it stands while it runs, and what really became of each task."""
+"""Text of a replay: progress while it runs, and the outcome of each task."""
 
 from __future__ import annotations
 
@@ -7,106 +7,111 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from engine.model import State
-from engine.policy import lasting
-from engine.replay.outcomes import Known, ReplayOutcome
+from engine.policy import describe_duration
+from engine.replay.outcomes import KnownOutcome, ReplayOutcome
 from engine.replay.progress import Phase, ProgressText, ReplayProgress
-from engine.replay.replay import Result
-from engine.replay.scheduler import RATE
+from engine.replay.replay import ReplayResult
+from engine.replay.scheduler import RATE_REASON
 from engine.replay.settings import RemainderPolicy, ReplayPace
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 from tui.format import present
-from tui.format.present import BLANK, Line, Run
+from tui.format.present import BLANK_LINE, Line, Run
 
-LISTED = 1000
-"""Tasks that are listed one by one; all of them are counted."""
+MAX_LISTED_TASKS = 1000
+"""Tasks listed one by one; the counts include all."""
 
-NAMES, FIGURES = 16, 9
-"""Cells for the name of a count, and for the count."""
+NAME_CELLS, NUMBER_CELLS = 16, 9
+"""Widths of a count's name and number in cells."""
 
 PHASES: Mapping[Phase, Run] = {
     Phase.STARTING: ("STARTING", "strong"),
     Phase.SENDING: ("RUNNING", "good"),
     Phase.WAITING: ("WAITING", "good"),
     Phase.PAUSED: ("PAUSED", "armed"),
-    Phase.ASKING: ("ASKS", "armed"),
+    Phase.ASKING: ("CONFIRM", "armed"),
     Phase.ENDING: ("ENDING", "good"),
-    Phase.OVER: ("OVER", "strong"),
+    Phase.OVER: ("DONE", "strong"),
     Phase.LEFT: ("INTERRUPTED", "warning"),
 }
 
 
-class Count(NamedTuple):
-    """How many stand how."""
+class OutcomeCount(NamedTuple):
+    """Number of tasks with one outcome."""
 
     name: str
     amount: int
     look: str = ""
     about: str = ""
-    """What that means."""
+    """Explanation of the count."""
     always: bool = False
-    """Whether it is told even when there is none."""
+    """Shown even if it is 0."""
 
 
-def counts(now: ReplayProgress, states: Mapping[State, str]) -> tuple[Count, ...]:
-    """Where every planned task stands: the amounts add up to what was planned."""
+def outcome_counts(now: ReplayProgress, states: Mapping[State, str]) -> tuple[OutcomeCount, ...]:
+    """Counts by outcome; they add up to the planned number."""
     tally = now.tally
-    dead = shown(states.get(State.DEAD, "the dead-letter queue"))
-    failures = ", ".join(f"{shown(mark) or 'no error'} {n:,}" for mark, n in now.failures.items())
+    dead = safe_line(states.get(State.DEAD, "the dead-letter queue"))
+    failures = ", ".join(
+        f"{safe_line(mark) or 'no error'} {n:,}" for mark, n in now.failures.items()
+    )
     to_come = not now.stopped and not now.is_over
-    rest = Count("to be sent", now.rest, "dim", "", True)
+    rest = OutcomeCount("not sent yet", now.unsent, "dim", "", True)
     if not to_come:
-        why = shown(now.stopped) or "it was let go of"
-        rest = Count("never sent", now.rest, "warning", f"stay in {dead}: {why}", True)
+        why = safe_line(now.stopped) or "detached"
+        rest = OutcomeCount("never sent", now.unsent, "warning", f"stay in {dead}: {why}", True)
     over = now.is_over
     return (
-        Count("delivered", tally.delivered, "good", "", True),
-        Count("failed again", tally.failed, "bad", failures, True),
-        Count("running", tally.running, "", "not over when it ended" if over else ""),
-        Count("waiting", tally.waiting, "", "not run yet when it ended" if over else "to be run"),
-        Count("unknown", tally.unknown, "unknown", "left, and nothing says how"),
-        Count("moved by others", tally.taken, "warning", "before they were run"),
-        Count("taken back", now.pulled, "", "stand where they stood"),
-        Count("gone", now.gone, "warning", "had changed or left since the plan; left alone"),
-        Count("refused", now.refused, "bad", "could not be changed"),
-        Count("left out", now.excluded, "dim", "of the plan"),
-        Count("held", now.held, "", f"not sent, and held now: {shown(now.stopped)}"),
+        OutcomeCount("delivered", tally.delivered, "good", "", True),
+        OutcomeCount("failed again", tally.failed, "bad", failures, True),
+        OutcomeCount("running", tally.running, "", "unfinished at the end" if over else ""),
+        OutcomeCount("waiting", tally.waiting, "", "not run at the end" if over else "to run"),
+        OutcomeCount("unknown", tally.unknown, "unknown", "left the queue, no result found"),
+        OutcomeCount("moved by others", tally.taken, "warning", "before they ran"),
+        OutcomeCount("undone", now.pulled_back, "", "back in their former state"),
+        OutcomeCount("skipped", now.skipped, "warning", "changed since the plan"),
+        OutcomeCount("refused", now.refused, "bad", "could not be changed"),
+        OutcomeCount("excluded", now.excluded, "dim", "from the plan"),
+        OutcomeCount("held", now.held, "", f"not sent, held: {safe_line(now.stopped)}"),
         rest,
     )
 
 
-def lines(
+def progress_lines(
     now: ReplayProgress, states: Mapping[State, str], at: float, width: int, height: int
 ) -> list[Line]:
-    """How it stands while it runs, for so many lines; `at` is the time, epoch seconds UTC."""
+    """Progress in `height` lines; `at` is the time in epoch seconds UTC."""
     told = [*_head(now, at, width), *_counts(now, states, width, bars=True)]
-    told += [present.heading("stop rules", width), *_rules(now, states, width)]
-    told += [present.heading("last", width)]
+    told += [present.heading_line("stop rules", width), *_rules(now, states, width)]
+    told += [present.heading_line("latest", width)]
     room = max(3, height - len(told))
-    return [*told, *(said(line, width) for line in reversed(now.lines[-room:]))]
+    return [*told, *(event_line(line, width) for line in reversed(now.lines[-room:]))]
 
 
 def _head(now: ReplayProgress, at: float, width: int) -> list[Line]:
     word, look = PHASES[now.phase]
     sign = f" {word} " if look == "armed" else word
-    began = f"  {present.countdown(max(0.0, at - now.began))}   began {present.clock(now.began)}"
-    goes_on = "" if now.phase in (Phase.PAUSED, Phase.ASKING) else "   goes on when you leave"
+    began = (
+        f"  {present.format_countdown(max(0.0, at - now.began))}   started "
+        f"{present.format_clock(now.began)}"
+    )
+    goes_on = "" if now.phase in (Phase.PAUSED, Phase.ASKING) else "   Esc: continues in background"
     found: list[Line] = [((" ", ""), (sign, look), (began, ""), (goes_on, "dim"))]
-    found.append(bar(now, width))
-    why = now.stopped if now.why in ("", RATE) else now.why
+    found.append(progress_bar(now, width))
+    why = now.stopped if now.why in ("", RATE_REASON) else now.why
     if why:
         look = "warning" if now.phase in (Phase.PAUSED, Phase.ASKING) or now.stopped else "dim"
         found += [((f"   {p}", look),) for p in _folded(why, width - 4)]
     if now.trouble:
         found += [((f" ! {p}", "bad"),) for p in _folded(now.trouble, width - 4)]
     found.append(_phases(now, width))
-    return [present.cut(line, width) for line in found]
+    return [present.cut_line(line, width) for line in found]
 
 
-def bar(now: ReplayProgress, width: int) -> Line:
-    """How many of those that are acted on were dealt with, and the time until all is sent."""
+def progress_bar(now: ReplayProgress, width: int) -> Line:
+    """Progress bar of settled tasks, and the time until all are sent."""
     total = now.planned - now.excluded
-    handled = total - now.tally.unsettled - (0 if now.stopped else now.rest)
-    left = f"  {lasting(now.eta)} to send" if now.eta and now.rest else ""
+    handled = total - now.tally.unsettled - (0 if now.stopped else now.unsent)
+    left = f"  {describe_duration(now.eta)} to send" if now.eta and now.unsent else ""
     share = 100 * handled // total if total else 100
     words = f"  {handled:,} of {total:,}  {share}%{left}"
     room = max(4, min(50, width - len(words) - 4))
@@ -118,37 +123,37 @@ def _phases(now: ReplayProgress, width: int) -> Line:
     parts: list[Line] = []
     for size, canary in zip(now.pace.canary, now.canaries, strict=False):
         if size:
-            known = f"canary of {size}: {canary.known} of {min(size, now.planned)} known"
+            known = f"canary of {size}: {canary.known} of {min(size, now.planned)} finished"
             good = canary.known >= min(size, now.planned) and canary.delivered
             parts.append(((f"   {known}", "good" if good else ""),))
-    parts.append(((f"   then {rate(now.pace)}", ""),))
-    return present.whole_ones(parts, width)
+    parts.append(((f"   then {format_rate(now.pace)}", ""),))
+    return present.parts_that_fit(parts, width)
 
 
-def rate(pace: ReplayPace) -> str:
-    """How fast, in words: `2/s`, `one each 10 s`, `all at once`."""
+def format_rate(pace: ReplayPace) -> str:
+    """The rate as text: `2/s`, `one each 10 s`, `no rate limit`."""
     if pace.rate is None:
-        return "all at once"
-    return f"{pace.rate:g}/s" if pace.rate >= 1 else f"one each {lasting(1 / pace.rate)}"
+        return "no rate limit"
+    return f"{pace.rate:g}/s" if pace.rate >= 1 else f"one each {describe_duration(1 / pace.rate)}"
 
 
 def _counts(
     now: ReplayProgress, states: Mapping[State, str], width: int, *, bars: bool = False
 ) -> list[Line]:
-    told = [count for count in counts(now, states) if count.amount or count.always]
+    told = [count for count in outcome_counts(now, states) if count.amount or count.always]
     most = max(1, now.planned)
-    room = min(30, max(0, width - NAMES - FIGURES - 24)) if bars else 0
+    room = min(30, max(0, width - NAME_CELLS - NUMBER_CELLS - 24)) if bars else 0
     found = []
     for name, amount, look, about, _ in told:
         filled = -(-room * amount // most)
         runs: list[Run] = [
-            (present.fit(f"   {name}", NAMES + 2), look if amount else "dim"),
-            (present.fit(f"{amount:,}", FIGURES, right=True), look if amount else "dim"),
+            (present.fit_text(f"   {name}", NAME_CELLS + 2), look if amount else "dim"),
+            (present.fit_text(f"{amount:,}", NUMBER_CELLS, right=True), look if amount else "dim"),
             (f"  {'#' * filled}" + " " * (room - filled) if room else "", look),
         ]
         if about and amount:
             runs.append((f"  {about}", ""))
-        found.append(present.cut(tuple(runs), width))
+        found.append(present.cut_line(tuple(runs), width))
     return found
 
 
@@ -158,14 +163,14 @@ def _rules(now: ReplayProgress, states: Mapping[State, str], width: int) -> list
         look = "bad" if rule.why else ""
         found += [((f"   {piece}", look),) for piece in _folded(rule.words, width - 4)]
     if not now.rules:
-        found.append((("   none: it goes on whatever happens", "warning"),))
-    dead = shown(states.get(State.DEAD, "the dead-letter queue"))
+        found.append((("   none: errors do not stop it", "warning"),))
+    dead = safe_line(states.get(State.DEAD, "the dead-letter queue"))
     held = now.pace.stops.rest is RemainderPolicy.HOLD
-    found.append(((f"   on stop the rest {'is held' if held else f'stays in {dead}'}", "dim"),))
+    found.append(((f"   on stop: rest {'held' if held else f'stays in {dead}'}", "dim"),))
     return found
 
 
-SAID_LOOKS: Mapping[str, str] = {
+RESULT_LOOKS: Mapping[str, str] = {
     ReplayOutcome.DELIVERED: "good",
     ReplayOutcome.FAILED: "bad",
     ReplayOutcome.UNKNOWN: "unknown",
@@ -174,103 +179,107 @@ SAID_LOOKS: Mapping[str, str] = {
 }
 
 
-def said(line: ProgressText, width: int) -> Line:
-    """One line of what happened."""
-    ident = present.fit_end(line.id, 38 if width >= 100 else 10)
+def event_line(line: ProgressText, width: int) -> Line:
+    """One event line."""
+    ident = present.fit_text_end(line.id, 38 if width >= 100 else 10)
     runs = (
-        (f" {present.clock(line.when)}  ", "dim"),
+        (f" {present.format_clock(line.when)}  ", "dim"),
         (f"{ident}  ", "strong"),
-        (f"{present.fit(line.result, 10)}  ", SAID_LOOKS.get(line.result, "")),
-        (shown(line.detail), "dim"),
+        (f"{present.fit_text(line.result, 10)}  ", RESULT_LOOKS.get(line.result, "")),
+        (safe_line(line.detail), "dim"),
     )
-    return present.cut(runs, width)
+    return present.cut_line(runs, width)
 
 
-# When it is over
+# Result
 
 
-def result(came: Result, states: Mapping[State, str], width: int) -> list[Line]:
-    """What it came to; planned is accounted for, or it says that it is not."""
+def result_lines(came: ReplayResult, states: Mapping[State, str], width: int) -> list[Line]:
+    """Result with all counts; says so if they do not add up."""
     now = came.progress
     word, look = PHASES[now.phase]
-    # Of the whole seconds that are shown: a part of one would contradict them.
-    took = lasting(int(now.now) - int(now.began))
-    times = f"  {present.clock(now.began)} to {present.clock(now.now)} ({took})"
-    found: list[Line] = [present.cut(((f" {word}", look), (times, "")), width)]
+    if now.stopped and now.phase is Phase.OVER:
+        word = "STOPPED"
+    # rounded like the times shown, so that they agree
+    took = describe_duration(int(now.now) - int(now.began))
+    times = f"  {present.format_clock(now.began)} to {present.format_clock(now.now)} ({took})"
+    found: list[Line] = [present.cut_line(((f" {word}", look), (times, "")), width)]
     if now.stopped:
         found += [((f"   {p}", "warning"),) for p in _folded(now.stopped, width - 4)]
     if now.trouble:
         found += [((f" ! {p}", "bad"),) for p in _folded(now.trouble, width - 4)]
-    found += [present.heading("what became of them", width), *_counts(now, states, width)]
-    found += [total(now)]
-    found += [present.heading("undo", width), *_undo(came, states, width)]
-    return [*found, *_others(came, width)]
+    found += [present.heading_line("results", width), *_counts(now, states, width)]
+    found += [total_line(now)]
+    found += [present.heading_line("undo", width), *_undo(came, states, width)]
+    return [*found, *_undelivered_lines(came, width)]
 
 
-def total(now: ReplayProgress) -> Line:
-    """Whether every task is in exactly one of the counts."""
-    name = present.fit("   total", NAMES + 2) + present.fit(f"{now.accounted:,}", FIGURES, True)
+def total_line(now: ReplayProgress) -> Line:
+    """The sum of the counts, compared with the planned number."""
+    name = present.fit_text("   total", NAME_CELLS + 2) + present.fit_text(
+        f"{now.accounted:,}", NUMBER_CELLS, True
+    )
     if now.accounted == now.planned:
         return ((name, ""), (f"  {now.planned:,} planned: all accounted for", ""))
     return ((name, "bad"), (f"  {now.planned:,} planned: NOT all accounted for", "bad"))
 
 
-def _undo(came: Result, states: Mapping[State, str], width: int) -> list[Line]:
+def _undo(came: ReplayResult, states: Mapping[State, str], width: int) -> list[Line]:
     now, found = came.progress, []
     waits = now.tally.waiting
     if not now.op:
-        words = "nothing was written down, so nothing can be taken back"
+        words = "not recorded: undo not possible"
     elif now.phase is Phase.LEFT:
-        words = "u shows it: R there goes on with what was not sent"
-    elif now.sent - now.pulled <= 0:
-        words = "nothing to take back: nothing of it is on its way"
+        words = "u lists it: R there sends the rest"
+    elif now.sent - now.pulled_back <= 0:
+        words = "nothing to undo: no task is pending"
     elif waits:
-        words = f"T takes back what has not run: {waits:,} wait; what ran cannot be called back"
+        words = f"T undoes the {waits:,} tasks that have not run; others cannot be undone"
     elif now.tally.failed:
-        words = (
-            "what ran cannot be called back; what failed is tried again as the queue's rules say"
-        )
+        words = "tasks that ran cannot be undone; failed ones retry by the queue's rules"
     else:
-        words = "nothing waits any more; what ran cannot be called back"
+        words = "no task pending; tasks that ran cannot be undone"
     found += [((f"   {piece}", ""),) for piece in _folded(words, width - 4)]
     if now.op:
-        found.append(((f"   journal: {shown(now.op)}", "dim"),))
-    return [present.cut(line, width) for line in found]
+        found.append(((f"   journal: {safe_line(now.op)}", "dim"),))
+    return [present.cut_line(line, width) for line in found]
 
 
-def _others(came: Result, width: int) -> list[Line]:
-    """Each that was not simply delivered, alike with alike."""
+def _undelivered_lines(came: ReplayResult, width: int) -> list[Line]:
+    """Tasks that were not delivered, grouped by outcome and error."""
     found: list[Line] = []
-    by: dict[tuple[str, str], list[tuple[str, Known]]] = {}
-    for ident, known in came.became.items():
-        mark = known.mark if known.fate is ReplayOutcome.FAILED else ""
-        by.setdefault((str(known.fate), mark), []).append((ident, known))
+    by: dict[tuple[str, str], list[tuple[str, KnownOutcome]]] = {}
+    for ident, known in came.known_outcomes.items():
+        mark = known.mark if known.outcome is ReplayOutcome.FAILED else ""
+        by.setdefault((str(known.outcome), mark), []).append((ident, known))
     for (fate, mark), some in sorted(by.items(), key=lambda item: -len(item[1])):
-        words = f"{len(some):,} {fate}" + (f" with {shown(mark)}" if mark else "")
-        found += [BLANK, present.heading(words, width)]
-        found += [_one(ident, known.why, width) for ident, known in some[:LISTED]]
+        words = f"{len(some):,} {fate}" + (f" with {safe_line(mark)}" if mark else "")
+        found += [BLANK_LINE, present.heading_line(words, width)]
+        found += [
+            _task_line(ident, known.reason, width) for ident, known in some[:MAX_LISTED_TASKS]
+        ]
     report = came.report
     if report is not None:
         why = [(i, w) for i, w in report.failed if not w.startswith("not sent: ")]
-        found += _reasons("could not be changed", why, width)
-        gone = [(ident, "not as it was seen") for ident in report.gone]
-        found += _reasons("gone", gone, width) + _reasons("left out", report.excluded, width)
+        found += _reasons("refused", why, width)
+        gone = [(ident, "changed since the plan") for ident in report.gone]
+        found += _reasons("skipped", gone, width) + _reasons("excluded", report.excluded, width)
     return found
 
 
-def _one(ident: str, why: str, width: int) -> Line:
-    name = present.fit_end(shown(ident), 38 if width >= 100 else 20)
-    return present.cut(((f"   {name}  ", ""), (shown(why), "dim")), width)
+def _task_line(ident: str, why: str, width: int) -> Line:
+    name = present.fit_text_end(safe_line(ident), 38 if width >= 100 else 20)
+    return present.cut_line(((f"   {name}  ", ""), (safe_line(why), "dim")), width)
 
 
 def _reasons(title: str, some: Sequence[tuple[str, str]], width: int) -> list[Line]:
     if not some:
         return []
     reasons = Counter(why for _, why in some)
-    words = f"{len(some):,} {title}: " + ", ".join(shown(why) for why in reasons)
-    found = [BLANK, present.cut(present.heading(words, width), width)]
-    return [*found, *(_one(ident, why, width) for ident, why in some[:LISTED])]
+    words = f"{len(some):,} {title}: " + ", ".join(safe_line(why) for why in reasons)
+    found = [BLANK_LINE, present.cut_line(present.heading_line(words, width), width)]
+    return [*found, *(_task_line(ident, why, width) for ident, why in some[:MAX_LISTED_TASKS])]
 
 
 def _folded(text: str, width: int) -> list[str]:
-    return present.folded(shown(text), max(8, width))
+    return present.fold_text(safe_line(text), max(8, width))

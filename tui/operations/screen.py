@@ -1,4 +1,4 @@
-"""What was done within a day, by whomever: to look at, to take back, to go on with, to drop."""
+"""Screen of the operations of the last 24 hours: details, undo, resume, abandon."""
 
 from __future__ import annotations
 
@@ -9,45 +9,46 @@ from textual import work
 
 from engine.operations.journal import Operation
 from engine.store import StoreError, Unavailable
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 from tui.format import keys, present
-from tui.format.present import BLANK, Line
+from tui.format.present import BLANK_LINE, Line
+from tui.format.table import Choice
 from tui.operations import lines as view
 from tui.operations import undo_plans
-from tui.operations.lines import Listed
+from tui.operations.lines import ListedOperation
 from tui.plan.confirm_screen import ConfirmScreen
-from tui.screens.base import HASTY, Copy
+from tui.screens.base import TOO_EARLY, Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.page import ListScreen
 from tui.session.place_session import PlaceSession
 from tui.session.running_operations import RunningOperation
 from tui.widgets.lines import LongText
-from tui.widgets.picker import Choice, Picker
+from tui.widgets.picker import Picker
 
-PERIOD = 1.0
-"""Seconds between two looks whether there is something new."""
+JOURNAL_READ_SECONDS = 1.0
+"""Seconds between two reads of the journal."""
 
 Show = Callable[["OperationsScreen", PlaceSession, ConsoleContext, Operation], Awaitable[None]]
 
 
 class OperationsScreen(ListScreen):
-    """The operations of one place, the latest first."""
+    """The operations of one place, newest first."""
 
     KIND = keys.OPERATIONS
-    BINDINGS = keys.bindings(keys.OPERATIONS)
+    BINDINGS = key_bindings(keys.OPERATIONS)
 
     def __init__(self, live: PlaceSession, around: ConsoleContext, op: str = "") -> None:
-        """The cursor is put on `op` once that is there."""
+        """The cursor is put on `op` when it appears."""
         super().__init__(live, around)
         self._op = op
-        self._listed: tuple[Listed, ...] = ()
+        self._listed: tuple[ListedOperation, ...] = ()
 
     def aim(self, op: str) -> None:
-        """Put the cursor on that one, once it is there."""
+        """Put the cursor on an operation when it appears."""
         self._op = op
 
     def begin(self) -> None:
-        """Show what is known, and keep it up to date."""
+        """Paint, and follow the journal."""
         super().begin()
         self.run_worker(self._follow(), name="operations")
 
@@ -56,140 +57,146 @@ class OperationsScreen(ListScreen):
         while True:
             if self.is_current:
                 try:
-                    await self.live.history.look(always=always)
+                    await self.live.history.refresh(always=always)
                 except Unavailable:
                     return  # closed: the console is being left
                 always = False
                 self.paint()
-            await asyncio.sleep(PERIOD)
+            await asyncio.sleep(JOURNAL_READ_SECONDS)
 
-    # What it shows
+    # Painting
 
     @property
-    def here(self) -> Listed | None:
-        """The one under the cursor."""
-        key = self.picked
+    def here(self) -> ListedOperation | None:
+        """The operation under the cursor."""
+        key = self.selected_key
         return next((one for one in self._listed if one.operation.op == key), None)
 
     def lay_out(self, width: int) -> None:
-        """A row for each, and below what there is to say of the one under the cursor."""
+        """One row per operation, and details of the one under the cursor."""
         now = self.around.clock()
         history = self.live.history
-        self._listed = view.listed(history.operations, history.half)
-        head, lines = view.table(self._listed, now, width)
+        self._listed = view.list_operations(history.operations, history.half_moved)
+        head, lines = view.operation_table(self._listed, now, width)
         picker = self.query_one(Picker)
         ops = [one.operation.op for one in self._listed]
-        picker.offer([Choice(op, line) for op, line in zip(ops, lines, strict=True)], [head])
+        picker.show_rows([Choice(op, line) for op, line in zip(ops, lines, strict=True)], [head])
         picker.styles.height = min(len(picker.rows) + 1, max(2, self.size.height // 2))
         if self._op in ops:
-            picker.put_on(self._op)
+            picker.select_key(self._op)
             self._op = ""
         here = self.here
         self.query_one(LongText).show(
-            self._nothing() if here is None else [BLANK, *view.about(here, now, width)]
+            self._empty_lines()
+            if here is None
+            else [BLANK_LINE, *view.detail_lines(here, now, width)]
         )
 
-    def _nothing(self) -> list[Line]:
+    def _empty_lines(self) -> list[Line]:
         history = self.live.history
         if self.live.place.journal is None:
-            words = "nothing that is done here is written down"
-        elif history.trouble:
-            words = f"the journal cannot be read: {shown(history.trouble)}"
+            words = "this place has no journal"
+        elif history.error:
+            words = f"journal not readable: {safe_line(history.error)}"
         else:
-            nothing = self.missing("nothing was done here within a day")
-            words = nothing if history.read else "looking ..."
+            nothing = self.no_row_reason("no operations in the last 24 h")
+            words = nothing if history.is_read else "loading ..."
         return [((f" {words}", "dim"),)]
 
-    def word(self) -> Line:
-        """What is wrong with the journal; else what there is to be done."""
+    def default_message(self) -> Line:
+        """Journal errors; otherwise what can be done."""
         history = self.live.history
         left = len(history.interrupted)
-        if history.trouble and history.operations:
-            return ((f" ! {shown(history.trouble)}", "bad"),)
+        if history.error and history.operations:
+            return ((f" ! {safe_line(history.error)}", "bad"),)
         if left:
-            words = f" {present.count(left, 'operation')} interrupted: R goes on, D lets it be over"
+            words = f" {present.format_count(left, 'operation')} interrupted: R resumes, D abandons"
             return ((words, "warning"),)
-        return ((" kept for 24 h; T shows what would come back" * bool(self._listed), "dim"),)
+        return ((" kept for 24 h; T shows the undo plan" * bool(self._listed), "dim"),)
 
     def show_hints(self, grey: object = ()) -> None:
-        """Which keys mean something for the one under the cursor."""
+        """Grey out keys that do not apply to the operation under the cursor."""
         from tui.widgets.lines import Lines
 
         here = self.here
         refused: set[str] = set()
-        if here is None or not here.operation.interrupted:
+        if here is None or not here.operation.is_interrupted:
             refused |= {"go_on", "drop"}
         if here is None or undo_plans.why_no_undo(here.operation):
-            refused.add("take_back")
-        words = {"arm": keys.arm_words(self.around.arming.armed)}
-        hints = keys.hints(self.KIND, refused, self.without(), words)
-        hints = tuple(sorted(hints, key=lambda hint: hint.minor))  # what acts comes first
+            refused.add("plan_undo")
+        words = {"arm": keys.arm_hint(self.around.arming.is_armed)}
+        hints = keys.hints_of(self.KIND, refused, self.without(), words)
+        hints = tuple(sorted(hints, key=lambda hint: hint.is_minor))  # actions first
         self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width))
 
     def without(self) -> set[str]:
-        """What writes, where only looking is allowed."""
+        """Hide the keys that write if the console is read only."""
         read_only = self.around.arming.read_only
-        return {"take_back", "go_on", "drop", "arm"} if read_only else set()
+        return {"plan_undo", "go_on", "drop", "arm"} if read_only else set()
 
     def action_move(self, how: str) -> None:
-        """Up and down among the rows; by pages through what is said of one."""
+        """Move through the rows; page keys scroll the details."""
         if "page" in how or "half" in how:
             self.query_one(LongText).move(how)
         else:
             super().action_move(how)
 
-    # What can be done
+    # Actions
 
     def action_open(self) -> None:
-        """Who did it, why, and each of its rows; one that runs here as it runs."""
+        """Open the details of an operation, or its progress if it runs in this console."""
         here = self.here
         if here is None:
-            self.say(self.missing("there is nothing to open"))
+            self.say(self.no_row_reason("nothing to open"))
             return
         from tui.operations.record_screen import RecordScreen
         from tui.operations.running_screen import ReplayScreen
 
-        ours = self._ours(here.operation)
+        ours = self._running_here(here.operation)
         if ours is not None:
             self.app.push_screen(ReplayScreen(ours, self.live, self.around))
         else:
             self.app.push_screen(RecordScreen(here, self.live, self.around))
 
-    def _ours(self, operation: Operation) -> RunningOperation | None:
-        """What runs here, or ran, where that is this operation."""
-        return next((work for work in self.live.works if work.op == operation.op), None)
+    def _running_here(self, operation: Operation) -> RunningOperation | None:
+        """The running or ended operation of this console with that name."""
+        return next((work for work in self.live.operations if work.op == operation.op), None)
 
-    def action_take_back(self) -> None:
-        """A plan to take it back."""
+    def action_plan_undo(self) -> None:
+        """Open a plan to undo it."""
         self._plan(undo_plans.show_undo, "")
 
     def action_go_on(self) -> None:
-        """A plan to go on with what an interrupted one did not come to."""
-        self._plan(undo_plans.show_rest, "go on with")
+        """Open a plan to resume an interrupted operation."""
+        self._plan(undo_plans.show_resume, "resume")
 
     def action_drop(self) -> None:
-        """A plan to let an interrupted one be over."""
-        self._plan(_show_drop, "drop")
+        """Open a plan to abandon an interrupted operation."""
+        self._plan(_show_abandon, "abandon")
 
     def _plan(self, show: Show, open_: str) -> None:
-        """Show a plan for the one under the cursor; `open_` says what only an open one is for."""
+        """Open a plan for the operation under the cursor; a non-empty `open_` needs an
+        interrupted one.
+        """
         here = self.here
         if self.around.arming.read_only:
-            self.say("read only: this console was started with --read-only")
+            self.say("read only: started with --read-only")
         elif self.hasty:
-            self.say(HASTY)
+            self.say(TOO_EARLY)
         elif here is None:
-            self.say(self.missing("there is no operation here"))
-        elif open_ and not here.operation.interrupted:
-            self.say(f"nothing to {open_}: it was not interrupted")
+            self.say(self.no_row_reason("no operation here"))
+        elif open_ and not here.operation.is_interrupted:
+            self.say(f"nothing to {open_}: not interrupted")
         else:
             self._show(show, here.operation.op)
 
     @work(exclusive=True, group="plan")
     async def _show(self, show: Show, op: str) -> None:
-        ours = next((one for one in self.live.works if one.op == op and one.ended is None), None)
+        ours = next(
+            (one for one in self.live.operations if one.op == op and one.ended is None), None
+        )
         if ours is not None:
-            self.say("it runs: Enter shows it, and T there takes back what waits")
+            self.say("running: Enter shows it, T there undoes")
             return
         try:
             operation = await self.live.history.operation(op)
@@ -197,32 +204,32 @@ class OperationsScreen(ListScreen):
             self.say(f"no plan: {error}")
             return
         if operation is None:
-            self.say("the journal does not know it any more")
-        elif operation.running:
-            self.say("somebody carries it out just now: it can be taken back once it is over")
+            self.say("no longer in the journal")
+        elif operation.is_running:
+            self.say("another process is running it: undo is possible afterwards")
         else:
             await show(self, self.live, self.around, operation)
 
-    def dropped(self, _: None) -> None:
-        """Back from a plan: read again what there is."""
+    def plan_closed(self, _: None) -> None:
+        """Read the journal again after a plan was closed."""
         self._read_again("")
 
     def action_arm(self) -> None:
-        """Allow writes for a while, or forbid them."""
+        """Switch write mode."""
         if self.hasty:
-            self.say(HASTY)
+            self.say(TOO_EARLY)
         else:
             self.say(self.around.arming.toggle())
             self.paint()
 
     def action_reread(self) -> None:
         """Read the journal again."""
-        self._read_again("the journal was read again")
+        self._read_again("journal read again")
 
     @work(exclusive=True, group="reread")
     async def _read_again(self, words: str) -> None:
         try:
-            await self.live.history.look(always=True)
+            await self.live.history.refresh(always=True)
         except Unavailable:
             return  # closed: the console is being left
         if words:
@@ -230,65 +237,65 @@ class OperationsScreen(ListScreen):
         self.paint()
 
     def copies(self) -> tuple[Copy, ...]:
-        """The one under the cursor: its name, and all that is said of it."""
+        """Name and details of the operation under the cursor."""
         here = self.here
         if here is None:
             return ()
-        lines = view.about(here, self.around.clock(), 100)
+        lines = view.detail_lines(here, self.around.clock(), 100)
         text = "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
         return Copy("o", "operation", here.operation.op), Copy("t", "text", text)
 
 
-async def _show_drop(
+async def _show_abandon(
     face: OperationsScreen, live: PlaceSession, around: ConsoleContext, operation: Operation
 ) -> None:
     if face.app.screen is face:
-        one = Listed(operation, half=live.history.half.get(operation.op, 0))
-        face.app.push_screen(DropScreen(one, live, around), face.dropped)
+        one = ListedOperation(operation, half_moved=live.history.half_moved.get(operation.op, 0))
+        face.app.push_screen(AbandonScreen(one, live, around), face.plan_closed)
 
 
-class DropScreen(ConfirmScreen):
-    """The plan to let an interrupted operation be over; no task is touched by it."""
+class AbandonScreen(ConfirmScreen):
+    """Plan to abandon an interrupted operation; it changes no task, except half-moved ones."""
 
-    KIND = keys.DROP
-    BINDINGS = keys.bindings(keys.DROP)
-    WANTS = "count"
+    KIND = keys.ABANDON
+    BINDINGS = key_bindings(keys.ABANDON)
+    DIGITS_NAME = "count"
 
-    def __init__(self, one: Listed, live: PlaceSession, around: ConsoleContext) -> None:
+    def __init__(self, one: ListedOperation, live: PlaceSession, around: ConsoleContext) -> None:
         super().__init__(around.arming, around.clock)
         self._one, self._operation, self._live = one, one.operation, live
         self._doing = False
 
     @property
-    def wanted(self) -> str:
-        """Nothing is lost by it: `y` does."""
+    def expected_digits(self) -> str:
+        """Nothing is lost, so `y` is enough."""
         return ""
 
-    def settled(self) -> str:
-        """It is done once."""
-        return "it is being done" if self._doing else ""
+    def why_not_applicable(self) -> str:
+        """Refuse a second start."""
+        return "already running" if self._doing else ""
 
     def lay_out(self, width: int) -> None:
-        """What would become of the operation, and of its rows."""
+        """What would happen to the operation and its rows."""
         one = self._one
-        rows = present.count(self._operation.open - one.half, "task")
+        rows = present.format_count(self._operation.open_rows - one.half_moved, "task")
         words = (
-            f"{rows} that it did not move: stay as they are, where they are. The journal says "
-            "that it is over, and nobody is asked again to go on with it."
+            f"{rows} not moved: unchanged. The journal closes the operation, "
+            "and no console asks again to resume it."
         )
-        if one.half:
-            half = present.count(one.half, "task")
-            words = f"{half} that it left half moved: finished, or put back, first. {words}"
-        text: list[Line] = [present.heading("what would happen", width)]
-        text += [((f"  {piece}", ""),) for piece in present.folded(words, max(8, width - 3))]
-        text += [BLANK, *view.about(one, self._clock(), width)]
-        self.show((), text, self.question("", "let it be over"))
-        self.show_title(((f" drop {undo_plans.scope(self._operation)}", "strong"),))
-        words_ = {"arm": keys.arm_words(self._arming.armed)}
-        self.show_hints(self.grey(), self.without(), words_)
+        if one.half_moved:
+            half = present.format_count(one.half_moved, "task")
+            words = f"{half} half moved: completed or rolled back first. {words}"
+        text: list[Line] = [present.heading_line("plan", width)]
+        text += [((f"  {piece}", ""),) for piece in present.fold_text(words, max(8, width - 3))]
+        text += [BLANK_LINE, *view.detail_lines(one, self._clock(), width)]
+        self.show((), text, self.confirm_prompt("", "abandon it"))
+        self.show_title(((f" abandon {undo_plans.operation_scope(self._operation)}", "strong"),))
+        words_ = {"arm": keys.arm_hint(self._arming.is_armed)}
+        self.show_hints(self.disabled_actions(), self.without(), words_)
 
-    def carry_out(self) -> None:
-        """Write down that it is over."""
+    def apply_plan(self) -> None:
+        """Mark it as abandoned in the journal."""
         self._doing = True
         self._drop()
 
@@ -296,7 +303,7 @@ class DropScreen(ConfirmScreen):
     async def _drop(self) -> None:
         who = self._live.place.who.name
         try:
-            await self._live.inspector.drop(self._operation, f"let be by {who}")
+            await self._live.inspector.abandon_operation(self._operation, f"abandoned by {who}")
         except StoreError as error:
             self._doing = False
             self.say(f"not done: {error}")

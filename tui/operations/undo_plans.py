@@ -1,4 +1,4 @@
-"""From an operation of the journal to the plan that takes it back, goes on with it, or drops it."""
+"""Build plans from an operation of the journal: undo it, or resume it."""
 
 from __future__ import annotations
 
@@ -6,37 +6,33 @@ from collections.abc import Sequence
 
 from engine.operations import controls
 from engine.operations.journal import Operation
-from engine.operations.undo import RETIRED
-from engine.replay.settings import ReplayPace, unpacked
+from engine.operations.undo import REASON_RETENTION_OVER
+from engine.replay.settings import ReplayPace, pace_from_json
 from engine.store import StoreError
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 from engine.verbs import VERBS
 from tui.format import present
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
-from tui.session.history import name_of
+from tui.session.history import operation_name
 from tui.session.place_session import PlaceSession
 
-FOREVER = float("inf")
-"""Days for which dead tasks are kept where no configuration says."""
+UNLIMITED_DAYS = float("inf")
+"""Days for which dead tasks are kept without a configured retention."""
 
 
 def why_no_undo(operation: Operation) -> str:
-    """Why an operation cannot be taken back at all; "" where it can, as far as is known."""
+    """Why an operation cannot be undone at all; "" if it can, as far as is known."""
     from engine.operations.execute import RowResult
 
     verb = VERBS.get(operation.intent.verb)
-    if operation.intent.verb == controls.VERB:
-        return controls.no_undo(operation.intent.values)
+    if operation.intent.verb == controls.CONTROL_VERB:
+        return controls.undo_refusal(operation.intent.values)
     if verb is None:
-        return f"{shown(operation.intent.verb)} is not known to this version"
-    if not verb.safe:
-        return f"{verb.name} cannot be taken back"
-    return (
-        ""
-        if operation.counts.get(RowResult.DONE, 0)
-        else "nothing was done that could be taken back"
-    )
+        return f"{safe_line(operation.intent.verb)} is unknown to this version"
+    if not verb.is_undoable:
+        return f"{verb.name} cannot be undone"
+    return "" if operation.counts.get(RowResult.DONE, 0) else "no task was changed"
 
 
 async def show_undo(
@@ -46,7 +42,7 @@ async def show_undo(
     operation: Operation,
     warnings: Sequence[str] = (),
 ) -> None:
-    """Show the plan to take an operation back; says why where there is none."""
+    """Open the plan to undo an operation, or show why there is none."""
     from tui.plan.screen import PlanScreen
 
     if why := why_no_undo(operation):
@@ -54,65 +50,67 @@ async def show_undo(
         return
     days = live.place.retention_days
     try:
-        back = await live.inspector.undo(operation, FOREVER if days is None else days)
+        back = await live.inspector.plan_undo(operation, UNLIMITED_DAYS if days is None else days)
     except StoreError as error:
         face.say(f"no plan: {error}")
         return
     if face.app.screen is not face:
-        face.say("no plan: another screen came before it was made")
+        face.say("no plan: another screen was opened meanwhile")
         return
-    held = f"{present.count(len(back.held), 'task')}: {RETIRED}"
+    held = f"{present.format_count(len(back.held), 'task')}: {REASON_RETENTION_OVER}"
     told = [*warnings, *([held] if back.held else [])]
-    face.app.push_screen(PlanScreen(back.plan, scope(operation), live, around, warnings=told))
+    face.app.push_screen(
+        PlanScreen(back.plan, operation_scope(operation), live, around, warnings=told)
+    )
 
 
-async def show_rest(
+async def show_resume(
     face: BaseScreen, live: PlaceSession, around: ConsoleContext, operation: Operation
 ) -> None:
-    """Show the plan to go on with what an interrupted operation did not come to."""
+    """Open the plan to resume an interrupted operation."""
     from tui.plan.screen import PlanScreen
 
     try:
-        plan = await live.inspector.rest(operation)
+        plan = await live.inspector.plan_rest(operation)
         now = await live.history.operation(operation.op)
     except StoreError as error:
         face.say(f"no plan: {error}")
         return
     if face.app.screen is not face:
-        face.say("no plan: another screen came before it was made")
+        face.say("no plan: another screen was opened meanwhile")
         return
-    half = max(0, (now.open if now is not None else 0) - len(plan.rows))
+    half = max(0, (now.open_rows if now is not None else 0) - len(plan.rows))
     if half and not plan.rows:
-        face.say(f"only what is half moved is left, {present.count(half, 'task')}: D finishes that")
+        face.say(f"only {present.format_count(half, 'half-moved task')} left: D completes it")
         return
     face.app.push_screen(
         PlanScreen(
             plan,
-            f"the rest of {scope(operation)}",
+            f"the rest of {operation_scope(operation)}",
             live,
             around,
             follows=operation.op,
-            warnings=[half_moved(half)] * bool(half),
-            pace=pace_of(operation),
+            warnings=[half_moved_warning(half)] * bool(half),
+            pace=recorded_pace(operation),
         )
     )
 
 
-def half_moved(amount: int) -> str:
-    """What becomes of tasks that a crash left half moved, once its operation is gone on with."""
+def half_moved_warning(amount: int) -> str:
+    """What happens to tasks that a crash left half moved."""
     tasks = "1 task is" if amount == 1 else f"{amount:,} tasks are"
-    return f"{tasks} half moved: finished, or put back, as soon as this begins"
+    return f"{tasks} half moved: completed or rolled back first"
 
 
-def pace_of(operation: Operation) -> ReplayPace | None:
-    """How it went, where it was paced and that can be understood."""
+def recorded_pace(operation: Operation) -> ReplayPace | None:
+    """The pace of an operation; None if it had none or it cannot be parsed."""
     try:
-        return unpacked(operation.intent.pace) if operation.intent.pace else None
+        return pace_from_json(operation.intent.pace) if operation.intent.pace else None
     except ValueError:
         return None
 
 
-def scope(operation: Operation) -> str:
-    """An operation in words: `replay of 09:12:08Z by ana`."""
-    who = shown(operation.intent.who.name)
-    return f"{name_of(operation)} of {present.clock(operation.when)} by {who}"
+def operation_scope(operation: Operation) -> str:
+    """Description of an operation: `replay of 09:12:08Z by ana`."""
+    who = safe_line(operation.intent.who.name)
+    return f"{operation_name(operation)} of {present.format_clock(operation.started)} by {who}"

@@ -1,83 +1,88 @@
-"""Plan to start a worker for a place, or to stop the one that this console started; `y` does it."""
+"""Confirm starting a worker for a place, or stopping the one started by this console."""
 
 from __future__ import annotations
 
 import shlex
 
 from engine.model import State, Verdict
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 from tui.format import keys, present
 from tui.format.present import Line
 from tui.plan.confirm_screen import ConfirmScreen
+from tui.screens.base import key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.session.place_session import PlaceSession
 
 
 class WorkerScreen(ConfirmScreen):
-    """What would be run, or which process would be stopped, as it was when this was opened."""
+    """The command to run, or the process to stop, as of opening."""
 
     KIND = keys.WORKER
-    BINDINGS = keys.bindings(keys.WORKER)
-    WANTS = "count"
+    BINDINGS = key_bindings(keys.WORKER)
+    DIGITS_NAME = "count"
 
     def __init__(self, live: PlaceSession, around: ConsoleContext) -> None:
         super().__init__(around.arming, around.clock)
         self._live = live
         self.pid = live.worker.pid
-        """The worker that would be stopped; None: one would be started."""
-        self.agreed = False
-        """Whether the operator confirmed it."""
+        """The worker to stop; None starts one."""
+        self.is_confirmed = False
+        """True if the operator confirmed."""
 
     @property
-    def wanted(self) -> str:
-        """Both can be undone by the other: `y` is enough."""
+    def expected_digits(self) -> str:
+        """Start and stop undo each other, so `y` is enough."""
         return ""
 
-    def settled(self) -> str:
-        """The worker is not the one that was planned for, or it was confirmed."""
-        if self.agreed:
-            return "it is being done"
+    def why_not_applicable(self) -> str:
+        """Refuse if the worker changed or the plan was confirmed."""
+        if self.is_confirmed:
+            return "already running"
         if self._live.worker.pid != self.pid:
-            return "the worker has changed: Esc, then W plans again"
+            return "the worker changed: Esc, then W again"
         return ""
 
     def lay_out(self, width: int) -> None:
-        """What would happen, and for a start the command, what waits, and who has the lock."""
-        if not self.stands or not width:
+        """The effect; for a start also the command, pending tasks and the lock holder."""
+        if not self.is_paintable or not width:
             return
         verb = "start a worker" if self.pid is None else f"stop worker PID {self.pid}"
         words = self._start_words() if self.pid is None else self._stop_words()
-        text: list[Line] = [present.heading("what would happen", width)]
+        text: list[Line] = [present.heading_line("plan", width)]
         for sentence in words:
-            text += [((f"  {piece}", ""),) for piece in present.folded(sentence, max(8, width - 3))]
-        settled = self.settled()
-        ask: Line = ((f" {settled}", "warning"),) if settled else self.question("", verb)
+            text += [
+                ((f"  {piece}", ""),) for piece in present.fold_text(sentence, max(8, width - 3))
+            ]
+        settled = self.why_not_applicable()
+        ask: Line = ((f" {settled}", "warning"),) if settled else self.confirm_prompt("", verb)
         self.show((), text, ask)
-        self.show_title(((f" {verb}", "strong"), ("   plan, nothing is done yet", "dim")))
-        words_ = {"arm": keys.arm_words(self._arming.armed), "yes": verb}
-        self.show_hints(self.grey(), self.without(), words_)
+        self.show_title(((f" {verb}", "strong"), ("   plan, nothing done yet", "dim")))
+        words_ = {"arm": keys.arm_hint(self._arming.is_armed), "yes": verb}
+        self.show_hints(self.disabled_actions(), self.without(), words_)
 
     def _start_words(self) -> list[str]:
-        live, lock = self._live, self._live.signs.lock
+        live, lock = self._live, self._live.readings.lock
         waiting = live.inspector.latest.counts.get(State.PENDING, 0)
         words = [
-            f"runs: {shown(shlex.join(live.place.work))}",
-            f"works on {present.count(waiting, 'pending task')}, and sends mail that is due, until "
-            "W stops it; quitting asks whether to stop it",
+            f"runs: {safe_line(shlex.join(live.place.worker_command))}",
+            f"runs {present.format_count(waiting, 'pending task')} and sends due mail until "
+            "W stops it; quit asks whether to stop it",
         ]
         if lock is not None and lock.verdict is Verdict.STUCK:
             ends = (
-                f"not signalled: {lock.doubt}" if lock.doubt else f"ends its holder, PID {lock.pid}"
+                f"not signalled: {lock.signal_refusal}"
+                if lock.signal_refusal
+                else f"the worker ends its holder, PID {lock.pid}"
             )
-            words.append(f"the lock is stuck: {shown(ends)}")
+            words.append(f"the lock is stuck: {safe_line(ends)}")
         elif lock is not None and lock.verdict is Verdict.HELD:
-            words.append(f"the lock is held by PID {lock.pid}: a second worker ends without work")
+            words.append(f"lock held by PID {lock.pid}: a second worker exits without work")
         return words
 
     def _stop_words(self) -> list[str]:
-        return [f"SIGTERM to PID {self.pid}: it finishes the tasks that it has claimed, and ends"]
+        return [f"SIGTERM to PID {self.pid}: it finishes its claimed tasks and exits"]
 
-    def carry_out(self) -> None:
-        """Leave it to the screen below."""
-        self.agreed = True
+    def apply_plan(self) -> None:
+        """Confirm; the screen below starts or stops the worker."""
+        self.is_confirmed = True
         self.dismiss()

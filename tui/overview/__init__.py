@@ -1,1 +1,1 @@
-"""All places on one screen, now or at a recorded time."""
+"""Overview of all places, live or at a recorded time."""

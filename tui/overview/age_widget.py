@@ -1,4 +1,4 @@
-"""Age by destination, kind or error, as the index counts it: a table whose cells can be opened."""
+"""Widget of the age table (destination, kind or error by age); its cells can be opened."""
 
 from __future__ import annotations
 
@@ -6,60 +6,63 @@ from textual.message import Message
 from textual.strip import Strip
 
 from engine.index.age_table import Ages
-from tui.format.present import BLANK, Line
+from tui.format.present import BLANK_LINE, Line
 from tui.overview import age_lines as view
 from tui.overview.age_lines import AgeCell
 from tui.widgets.lines import Painted
 
 
 class AgeTable(Painted, can_focus=True):
-    """The cursor is a row's name and a class of age, never a position."""
+    """The cursor is a row name and an age class, not a position."""
 
-    class Moved(Message):
-        """Another cell is under the cursor."""
+    class CellChanged(Message):
+        """The cursor is on another cell."""
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self._ages: Ages | None = None
-        self._notes: tuple[Line, Line] = (BLANK, BLANK)
+        self._notes: tuple[Line, Line] = (BLANK_LINE, BLANK_LINE)
         self._active = False
         self._spot = AgeCell()
         self._painted: tuple[Line, ...] = ()
 
     @property
-    def spot(self) -> AgeCell:
-        """The cell that the cursor is on."""
+    def current_cell(self) -> AgeCell:
+        """The cell under the cursor."""
         return self._spot
 
     @property
-    def names(self) -> int:
-        """How many lines there are for names and for the others: not for heading, titles, total and
-        how to read it."""
+    def name_lines(self) -> int:
+        """Lines for names and others: the height without heading, titles, total and the hint
+        below.
+        """
         return max(0, self.size.height - 4)
 
     @property
     def count(self) -> int | None:
-        """What that cell says; None when there is no table, or the row has gone."""
+        """The number under the cursor; None if there is no table or the row no longer exists."""
         if self._ages is None:
             return None
-        row = view.row_at(self._ages, self._spot, self.names)
-        return None if row is None else view.figure(row, self._spot.column)
+        row = view.row_at(self._ages, self._spot, self.name_lines)
+        return None if row is None else view.cell_count(row, self._spot.column)
 
     @property
     def filter(self) -> str:
-        """What leaves the tasks of that cell."""
-        return "" if self._ages is None else view.filter_of(self._ages, self._spot, self.names)
+        """The filter that selects the tasks of the cell under the cursor."""
+        return (
+            "" if self._ages is None else view.cell_filter(self._ages, self._spot, self.name_lines)
+        )
 
     @property
-    def words(self) -> str:
-        """That cell in words."""
+    def cell_text(self) -> str:
+        """Description of the cell under the cursor."""
         if self._ages is None:
             return ""
-        called = view.title(self._ages, self._spot, self.names)
-        return f"{called}, {view.span(self._spot.column)}"
+        called = view.row_label(self._ages, self._spot, self.name_lines)
+        return f"{called}, {view.describe_age(self._spot.column)}"
 
-    def tell(self, ages: Ages | None, heading: Line, below: Line) -> None:
-        """Show this table under a heading, and how to read it below."""
+    def show_ages(self, ages: Ages | None, heading: Line, below: Line) -> None:
+        """Show a table with a heading and a hint line below."""
         if (ages, (heading, below)) == (self._ages, self._notes):
             return
         self._ages, self._notes = ages, (heading, below)
@@ -68,15 +71,15 @@ class AgeTable(Painted, can_focus=True):
         self._paint()
 
     def activate(self, active: bool) -> None:
-        """Show which cell keys would open, or none."""
+        """Show or hide the cursor."""
         self._active = active
         self._paint()
 
     def move(self, how: str) -> None:
-        """To another row."""
+        """Move to another row."""
         if self._ages is None:
             return
-        rows = view.spots(self._ages, self.names)
+        rows = view.row_cells(self._ages, self.name_lines)
         here = self._spot._replace(column=0)
         at = rows.index(here) if here in rows else 0
         far = len(rows)
@@ -84,20 +87,22 @@ class AgeTable(Painted, can_focus=True):
         steps = {"down": 1, "up": -1, "half_down": half, "half_up": -half}
         to = at + steps.get(how, far if how in ("last", "page_down") else -far)
         row = rows[max(0, min(to, far - 1))]
-        self._go(row._replace(column=self._spot.column))
+        self._move_to(row._replace(column=self._spot.column))
 
     def shift(self, by: int) -> None:
-        """To a younger or an older cell."""
-        self._go(self._spot._replace(column=max(0, min(self._spot.column + by, view.CELLS))))
+        """Move to a younger or older age class."""
+        self._move_to(
+            self._spot._replace(column=max(0, min(self._spot.column + by, view.AGE_CLASSES)))
+        )
 
-    def _go(self, spot: AgeCell) -> None:
+    def _move_to(self, spot: AgeCell) -> None:
         if spot != self._spot:
             self._spot = spot
             self._paint()
-            self.post_message(self.Moved())
+            self.post_message(self.CellChanged())
 
     def on_resize(self) -> None:
-        """Another size shows other rows."""
+        """Repaint; another height shows other rows."""
         if self.count is None:
             self._spot = AgeCell(column=self._spot.column)
         self._paint()
@@ -105,8 +110,8 @@ class AgeTable(Painted, can_focus=True):
     def _paint(self) -> None:
         before, self._painted = self._painted, tuple(self._lines())
         for y in range(max(len(before), len(self._painted))):
-            old = before[y] if y < len(before) else BLANK
-            new = self._painted[y] if y < len(self._painted) else BLANK
+            old = before[y] if y < len(before) else BLANK_LINE
+            new = self._painted[y] if y < len(self._painted) else BLANK_LINE
             if old != new:
                 self.repaint_line(y, old, new)
 
@@ -115,9 +120,9 @@ class AgeTable(Painted, can_focus=True):
         if self._ages is None:
             return [heading, below]
         spot = self._spot if self._active else None
-        table = view.lines(self._ages, spot, self.size.width, self.names)
+        table = view.table_lines(self._ages, spot, self.size.width, self.name_lines)
         return [heading, *table, below]
 
     def render_line(self, y: int) -> Strip:
-        """A line as it was last laid out."""
-        return self.strip_of(self._painted[y] if y < len(self._painted) else BLANK)
+        """The painted line at `y`."""
+        return self.strip_of(self._painted[y] if y < len(self._painted) else BLANK_LINE)

@@ -1,61 +1,63 @@
-"""What deserves a look: one line each, the most urgent first, and where it leads to."""
+"""Alerts as text: one line each, most urgent first, and the screen that each leads to."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from engine.monitor.alerts import Alert, AlertKind, Goal, Level, Where
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 from tui.format import keys, present
 from tui.format.present import Line
-from tui.screens.base import Target
+from tui.screens.target import Target
 
 LOOKS = {Level.CRIT: "bad", Level.WARN: "warning"}
 
 _ORDER = {what: number for number, what in enumerate(AlertKind)}
 
 
-def ordered(alerts: Sequence[Alert]) -> tuple[Alert, ...]:
-    """The most urgent first; those that are alike in the order of their places."""
-    return tuple(sorted(alerts, key=lambda alert: (alert.level, _ORDER[alert.what])))
+def sort_alerts(alerts: Sequence[Alert]) -> tuple[Alert, ...]:
+    """Sort by urgency, then by kind of alert; stable."""
+    return tuple(sorted(alerts, key=lambda alert: (alert.level, _ORDER[alert.kind])))
 
 
-def key(alert: Alert) -> str:
-    """What tells one from all others, for as long as it lasts."""
-    return f"{alert.what} {alert.leads_to.name} {alert.leads_to.place}"
+def alert_key(alert: Alert) -> str:
+    """Identity of an alert while it lasts."""
+    return f"{alert.kind} {alert.target.name} {alert.target.place}"
 
 
-def lines(alerts: Sequence[Alert], names: Mapping[str, str], width: int, height: int) -> list[Line]:
-    """A line for each: `! CRIT  mail.out: ...`. The first one says how many there is no room for.
+def alert_lines(
+    alerts: Sequence[Alert], names: Mapping[str, str], width: int, height: int
+) -> list[Line]:
+    """One line per alert: `! CRIT  mail.out: ...`; the first also counts those that do not fit.
 
-    `names` are what places are called, by what the operator gave.
+    `names` maps the place given by the operator to its display name.
     """
     found: list[Line] = []
     for alert in alerts:
-        place = names.get(alert.leads_to.place, shown(alert.leads_to.place))
-        narrow = width < present.NARROW
+        place = names.get(alert.target.place, safe_line(alert.target.place))
+        narrow = width < present.NARROW_COLUMNS
         sign = f" ! {alert.level}" + ("" if narrow else "  ")
-        text = f" {place}: {alert.words}" if narrow else f"{place}: {alert.words}"
+        text = f" {place}: {alert.text}" if narrow else f"{place}: {alert.text}"
         found.append(((sign, LOOKS[alert.level]), (text, "")))
     more = len(alerts) - height
     if found and height and more > 0:
-        found[0] = present.join(found[0], ((f"+{more} more", "dim"),), width)
-    return [present.cut(line, width) for line in found]
+        found[0] = present.join_ends(found[0], ((f"+{more} more", "dim"),), width)
+    return [present.cut_line(line, width) for line in found]
 
 
-def none(known: bool) -> Line:
-    """That nothing needs attention; or that this is not known yet."""
-    return ((" nothing needs attention", "good"),) if known else ((" looking ...", "dim"),)
+def no_alerts_line(known: bool) -> Line:
+    """ "No alerts", or "checking" as long as not all is read."""
+    return ((" no alerts", "good"),) if known else ((" checking ...", "dim"),)
 
 
-def told(alert: Alert, now: float) -> str:
-    """One in full, with its place as the operator gave it, and since when."""
-    since = f" (since {present.moment(alert.since, now)})" if alert.since is not None else ""
-    return f"{alert.level} {alert.leads_to.place}: {alert.words}{since}"
+def alert_text(alert: Alert, now: float) -> str:
+    """Full text of an alert: place as given by the operator, and start time."""
+    since = f" (since {present.format_time(alert.since, now)})" if alert.since is not None else ""
+    return f"{alert.level} {alert.target.place}: {alert.text}{since}"
 
 
-def target(goal: Goal, number: int) -> Target:
-    """The screen that shows more of it; `number` is which of the places it is about."""
+def alert_target(goal: Goal, number: int) -> Target:
+    """The screen for an alert's goal; `number` is the number of its place."""
     if goal.where is Where.LOCK:
         return Target(keys.LOCK, place=number)
     if goal.where is Where.TRANSPORTS:
@@ -71,14 +73,14 @@ def target(goal: Goal, number: int) -> Target:
     return Target(keys.LIST, place=number)
 
 
-def as_row(alert: Alert) -> dict[str, object]:
-    """The same for programs; `since` in epoch seconds UTC."""
+def alert_row(alert: Alert) -> dict[str, object]:
+    """An alert for JSON output; `since` in epoch seconds UTC."""
     return {
         "level": str(alert.level),
-        "what": str(alert.what),
-        "place": alert.leads_to.place,
-        "words": alert.words,
+        "what": str(alert.kind),
+        "place": alert.target.place,
+        "words": alert.text,
         "since": alert.since,
-        "where": str(alert.leads_to.where),
-        "state": None if alert.leads_to.state is None else str(alert.leads_to.state),
+        "where": str(alert.target.where),
+        "state": None if alert.target.state is None else str(alert.target.state),
     }

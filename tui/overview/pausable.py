@@ -1,4 +1,4 @@
-"""A board that can be held still, and led back through what was recorded of its places."""
+"""Base class of screens that can be frozen and moved back through recorded history."""
 
 from __future__ import annotations
 
@@ -9,127 +9,127 @@ from collections.abc import Sequence
 from textual import work
 
 from engine.monitor.recorded_history import RecordedHistory
-from engine.monitor.recorder import DAY, Role, UnreadableRecording
+from engine.monitor.recorder import DAY_SECONDS, Role, UnreadableRecording
 from engine.monitor.sample_codec import RecordedSample
 from engine.store import Unavailable
 from tui.overview import snapshot
-from tui.overview.paused_time import Frozen
+from tui.overview.paused_time import FrozenTime
 from tui.overview.snapshot import PlaceSnapshot
 from tui.screens.console_context import ConsoleContext
 from tui.screens.page import ListScreen
 from tui.session.place_session import PlaceSession
 
 
-class Freezing(ListScreen):
-    """While it is frozen, what it says of its places is of one moment, and of nothing else."""
+class FreezableScreen(ListScreen):
+    """While frozen, all values on screen are those of one point in time."""
 
     def __init__(self, lives: Sequence[PlaceSession], around: ConsoleContext) -> None:
         super().__init__(lives[0], around)
         self._lives = lives
-        self._frozen: Frozen | None = None
+        self._frozen: FrozenTime | None = None
         self._held: dict[int, PlaceSnapshot] = {}
-        """The last live frame before the freeze, by the number of the place."""
+        """The last live snapshot before the freeze, by number of the place."""
         self._told: set[str] = set()
 
-    def _hold_still(self) -> None:
-        """It is about to freeze: leave what is of now only."""
+    def _before_freeze(self) -> None:
+        """Called before freezing: leave parts that exist only live."""
 
-    def _moment(self, live: PlaceSession, cells: int) -> PlaceSnapshot:
-        """What is known of a place: now, on the frame that is held, or as it was recorded."""
+    def _snapshot_of(self, live: PlaceSession, cells: int) -> PlaceSnapshot:
+        """A place now, as held since the freeze, or as recorded."""
         frozen = self._frozen
         if frozen is None:
-            return snapshot.now_of(live, self.around.clock(), cells)
-        tape = frozen.tapes[live.number]
+            return snapshot.live_snapshot(live, self.around.clock(), cells)
+        tape = frozen.histories[live.number]
         held = self._held.get(live.number)
         if held is not None and not self._is_past:
-            return held._replace(found=tape.at(frozen.at))
-        return snapshot.then_of(live.place, live.number, tape, frozen.at, cells)
+            return held._replace(recorded=tape.at(frozen.at))
+        return snapshot.recorded_snapshot(live.place, live.number, tape, frozen.at, cells)
 
-    def _tell_of_recording(self) -> None:
-        """Say once what became of a recording that was not ours."""
+    def _report_recording(self) -> None:
+        """Report once the result of a recording by another process."""
         for live in self._lives:
-            words = live.recording.words if live.recording.role is Role.RECORDS else ""
+            words = live.recording.message if live.recording.role is Role.RECORDS else ""
             if words and words not in self._told:
                 self._told.add(words)
                 self.say(words)
 
     @property
     def _is_past(self) -> bool:
-        """Whether a moment before the freeze is shown: then only what was recorded is known."""
+        """True if a time before the freeze is shown, for which only recorded data exists."""
         return self._frozen is not None and self._frozen.at < self._frozen.since
 
     @property
     def _shown_at(self) -> float:
-        """The moment that is shown, epoch seconds UTC."""
+        """The time shown, in epoch seconds UTC."""
         return self.around.clock() if self._frozen is None else self._frozen.at
 
     @property
     def _at_words(self) -> tuple[str, ...]:
-        """What asks the command for the moment that is shown."""
+        """Command-line option for the time shown."""
         if self._frozen is None:
             return ()
         form = "%Y-%m-%dT%H:%M:%SZ"
         return ("--at", time.strftime(form, time.gmtime(self._frozen.at)))
 
     def action_freeze(self) -> None:
-        """Hold the screen as it is now, to go back from there; again: let it go on."""
+        """Freeze the screen, or return to live."""
         if self._frozen is not None:
-            self._thaw()
+            self._go_live()
             return
-        self._hold_still()
+        self._before_freeze()
         tapes = {
             n.number: RecordedHistory((), n.place.name, n.sample()._replace(by=""))
             for n in self._lives
         }
         now = self.around.clock()
-        self._frozen = Frozen(now, now, tapes)
+        self._frozen = FrozenTime(now, now, tapes)
         self.paint()
-        self._read(self._frozen)
+        self._load_recordings(self._frozen)
 
-    def _thaw(self) -> None:
+    def _go_live(self) -> None:
         self._frozen = None
-        self.say("live again", "")
+        self.say("live", "")
         self.paint()
 
     @work(exclusive=True, group="recorded")
-    async def _read(self, frozen: Frozen) -> None:
-        """Have all that was written down at hand, so that no step waits for a disk."""
-        since, tapes, said = frozen.since, dict(frozen.tapes), []
+    async def _load_recordings(self, frozen: FrozenTime) -> None:
+        """Load the recorded day into memory, so that stepping needs no disk access."""
+        since, tapes, said = frozen.since, dict(frozen.histories), []
         for live in self._lives:
-            if live.recording.role is Role.IDLE and live.recording.words:
-                said.append(live.recording.words)
+            if live.recording.role is Role.IDLE and live.recording.message:
+                said.append(live.recording.message)
             last = tapes[live.number].at(since)
             try:
                 known = last if isinstance(last, RecordedSample) else None
-                tapes[live.number] = await live.tape(since - DAY, since, known)
+                tapes[live.number] = await live.recorded_history(since - DAY_SECONDS, since, known)
             except UnreadableRecording as error:
                 said.append(str(error))
             except Unavailable:
                 return
         if self._frozen is not None and self._frozen.since == since:
-            self._frozen = self._frozen._replace(tapes=tapes, read=True)
+            self._frozen = self._frozen._replace(histories=tapes, is_loaded=True)
             if said:
                 self.say(said[0])
             self.paint()
 
     def action_earlier(self) -> None:
-        """Back in recorded time."""
-        self._go(-1)
+        """Step back in recorded time."""
+        self._step_time(-1)
 
     def action_later(self) -> None:
-        """On in recorded time."""
-        self._go(1)
+        """Step forward in recorded time."""
+        self._step_time(1)
 
-    def _go(self, way: int) -> None:
+    def _step_time(self, way: int) -> None:
         frozen = self._frozen
         if frozen is None:
-            self.say("only while frozen: p freezes, then , and . go through recorded time")
-        elif not frozen.read:
-            self.say("what was recorded is still being read")
+            self.say("not frozen: p freezes, then , and . step")
+        elif not frozen.is_loaded:
+            self.say("still reading the recording")
         elif (there := frozen.stepped(way, asyncio.get_running_loop().time())) is None:
-            end = "then it was frozen; p is live" if way > 0 else "nothing was recorded before"
+            end = "end of the recording: p goes live" if way > 0 else "start of the recording"
             self.say(end)
         else:
             self._frozen = there
-            self._say_nothing()
+            self._clear_message()
             self.paint()

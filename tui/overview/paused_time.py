@@ -1,41 +1,43 @@
-"""Which moment of the recorded past is looked at, over all places at once."""
+"""Stepping through recorded history, over all places together."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from engine.monitor.recorded_history import RecordedHistory, step, stride
+from engine.monitor.recorded_history import RecordedHistory, step_seconds, step_time
 
-PAUSE = 0.4
-"""Seconds between two steps from which on the key is no longer held."""
+KEY_REPEAT_SECONDS = 0.4
+"""Seconds between two key presses from which on the key does not count as held."""
 
 
-class Frozen(NamedTuple):
-    """A moment that is held."""
+class FrozenTime(NamedTuple):
+    """The time shown while frozen."""
 
     since: float
-    """When it was frozen, epoch seconds UTC: nothing later is shown."""
+    """Time of the freeze in epoch seconds UTC; nothing later is shown."""
     at: float
-    """The moment that is shown."""
-    tapes: Mapping[int, RecordedHistory]
-    """What was written down, by the numbers of the places."""
-    read: bool = False
-    """Whether all that was written down has been read."""
+    """The time shown, in epoch seconds UTC."""
+    histories: Mapping[int, RecordedHistory]
+    """Recorded history by number of the place."""
+    is_loaded: bool = False
+    """True if all recordings are loaded."""
     run: int = 0
-    """Steps in one direction without a pause; negative: back."""
+    """Consecutive steps in one direction with the key held; negative: back."""
     pressed: float = float("-inf")
-    """When the last step was asked for, by a clock that only goes on."""
+    """Monotonic time of the last step."""
 
-    def stepped(self, way: int, pressed: float) -> Frozen | None:
-        """A step back (-1) or on (1); None where nothing comes any more."""
-        held = pressed - self.pressed < PAUSE and self.run * way > 0
+    def stepped(self, way: int, pressed: float) -> FrozenTime | None:
+        """One step back (-1) or forward (1); None at the end. A held key makes longer steps."""
+        held = pressed - self.pressed < KEY_REPEAT_SECONDS and self.run * way > 0
         run = self.run + way if held else way
         after = self._replace(run=run, pressed=pressed)
-        tapes = list(self.tapes.values())
-        at = step(tapes, self.at, way * stride(abs(run)))
+        tapes = list(self.histories.values())
+        at = step_time(tapes, self.at, way * step_seconds(abs(run)))
         if at is None and abs(run) > 1:
-            at = step(tapes, self.at, way * stride(1))  # so that the very end is reached
+            at = step_time(
+                tapes, self.at, way * step_seconds(1)
+            )  # a shorter step reaches the very end
         if at is None or at > self.since:
             return None if self.at == self.since or way < 0 else after._replace(at=self.since)
         return after._replace(at=at)

@@ -1,4 +1,4 @@
-"""Every place on one line, what is wrong on top, and where to go from there."""
+"""The overview screen: alerts, one line per place, ages, forecast, tokens, transports, warnings."""
 
 from __future__ import annotations
 
@@ -9,80 +9,81 @@ from typing import TYPE_CHECKING
 from textual import work
 from textual.app import ComposeResult
 
-from engine.index.age_table import BY, Ages, reading
+from engine.index.age_table import GROUPINGS, Ages, summarize_ages
 from engine.index.schema import Query
 from engine.logs.log_tail import LogLine
 from engine.model import State, Task
 from engine.monitor.alerts import Alert
-from engine.monitor.throughput import roughly
+from engine.monitor.throughput import format_rough_duration
 from engine.store import Unavailable
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 from tui.format import keys, present, table
 from tui.format.present import Line
-from tui.format.progress_bar import first_look
+from tui.format.progress_bar import first_scan_line
+from tui.format.table import Choice
 from tui.overview import age_lines as age_view
 from tui.overview import alert_lines as alert_view
 from tui.overview import lines as view
 from tui.overview import side_panes, snapshot
 from tui.overview.age_widget import AgeTable
-from tui.overview.pausable import Freezing
+from tui.overview.pausable import FreezableScreen
 from tui.overview.snapshot import PlaceSnapshot
-from tui.screens.base import PANES, Copy, Target
+from tui.screens.base import Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
+from tui.screens.target import PANE_TARGETS, Target
 from tui.screens.top_line import TopLine
 from tui.session import index_queries
 from tui.session.place_session import PlaceSession
-from tui.session.recurrence_check import Judged, judged
+from tui.session.recurrence_check import CheckedCluster, check_clusters
 from tui.widgets.lines import Lines
-from tui.widgets.picker import Choice, Picker
+from tui.widgets.picker import Picker
 from tui.widgets.render_cache import Across
 
 if TYPE_CHECKING:
-    from tui.format.export import ExportTable, Take
+    from tui.format.export import ExportTable, RowSink
 
-AGED = 5.0
-"""Seconds after which a table that is older than the rows above it shows its age."""
+SHOW_AGE_SECONDS = 5.0
+"""Seconds after which a table that is older than the rows above shows its age."""
 
-OFTEN, SELDOM = 2.0, 30.0
-"""Seconds until ages and clusters are asked for again: when something has changed, and when only
-time has passed."""
+CHANGED_READ_SECONDS, UNCHANGED_READ_SECONDS = 2.0, 30.0
+"""Seconds until ages and clusters are read again: after a change, and without one."""
 
-SPARING = 10
-"""The same, in times of what asking took."""
+READ_COST_FACTOR = 10
+"""Minimum pause between reads, as a multiple of their duration."""
 
 ALERTS, QUEUES, AGES = "alerts", "queues", "ages"
 
-REFUSED = frozenset({"unlock", "rows_by", "reread"})
-"""Actions that mean what is now, not what was: not while the screen is frozen."""
+LIVE_ONLY_ACTIONS = frozenset({"unlock", "rows_by", "reread"})
+"""Actions that need live data; disabled while frozen."""
 
 
-class OverviewScreen(Freezing):
-    """What the console opens on."""
+class OverviewScreen(FreezableScreen):
+    """The first screen of the console."""
 
     KIND = keys.OVERVIEW
-    BINDINGS = keys.bindings(keys.OVERVIEW)
+    BINDINGS = key_bindings(keys.OVERVIEW)
 
     def __init__(self, lives: Sequence[PlaceSession], around: ConsoleContext) -> None:
         super().__init__(lives, around)
         self._pane = QUEUES
-        self._frame = view.Frame()
+        self._frame = view.OverviewFrame()
         self._alerts: tuple[Alert, ...] = ()
         self._tables: dict[int, tuple[State, Ages]] = {}
         self._counted: dict[int, tuple[int, float]] = {}
-        """The generation and the time (epoch seconds UTC) of each table."""
+        """Generation and time (epoch seconds UTC) of each table."""
         self._seen: tuple[PlaceSnapshot, ...] = ()
         self._logs: tuple[Sequence[LogLine], ...] = ()
-        """The logs as the last live frame showed them, in the order of the places."""
+        """The logs of the last live snapshot, in the order of the places."""
         self._chosen: set[int] = set()
-        self._judged: dict[int, tuple[Judged, ...]] = {}
+        self._judged: dict[int, tuple[CheckedCluster, ...]] = {}
         self._working: dict[int, Sequence[Task]] = {}
         self._asked: dict[int, tuple[int, float, float]] = {}
         self._wanted = asyncio.Event()
 
     def compose(self) -> ComposeResult:
-        """Alerts, queues, ages, and around them what there is room for."""
+        """Alerts, queues and ages, and the optional parts around them."""
         self._top = TopLine(id="top-line")
-        # An alert that ends must not stay on screen, and no key acts on an alert.
+        # A resolved alert must disappear, and no key acts on an alert.
         self._alert_list, self._queue_list = Picker(id=ALERTS, ghosts=False), Picker(id=QUEUES)
         self._rule, self._locks = Lines(id="alert-rule"), Lines(id="side-locks")
         self._age_table, self._clusters = AgeTable(id=AGES), Lines(id="side-clusters")
@@ -108,38 +109,38 @@ class OverviewScreen(Freezing):
         yield Lines(id="hints")
 
     def begin(self) -> None:
-        """Keys go to the queues; what has to be counted is asked for."""
+        """Focus the queues and start the background reads."""
         self._activate(QUEUES)
-        self.run_worker(self._ask(), name="ages")
+        self.run_worker(self._read_in_turn(), name="ages")
         for live in self._lives:
-            self.run_worker(self._first_look(live), name=f"first look {live.number}")
+            self.run_worker(self._follow_first_scan(live), name=f"first look {live.number}")
 
-    async def _first_look(self, live: PlaceSession) -> None:
-        """Show what comes while a place is looked at for the first time, as it comes."""
+    async def _follow_first_scan(self, live: PlaceSession) -> None:
+        """Repaint during the first scan of a place."""
         change = live.inspector.latest
-        while not change.complete:
+        while not change.is_complete:
             try:
-                change = await live.inspector.changed(change.generation)
+                change = await live.inspector.wait_for_change(change.generation)
             except Unavailable:
                 return  # closed: the console is being left
             self._wanted.set()
             self.paint()
 
-    # What is asked, sparingly
+    # Background reads
 
-    async def _ask(self) -> None:
+    async def _read_in_turn(self) -> None:
         while True:
             live = self._here
-            if self.is_current and self._frame.ages and self._is_time(live):
+            if self.is_current and self._frame.ages and self._is_read_due(live):
                 began = asyncio.get_running_loop().time()
                 try:
-                    await self._ask_of(live)
+                    await self._read_place(live)
                 except Unavailable:
                     self._tables.pop(live.number, None)  # its line says why
                 generation = live.inspector.latest.generation
                 ended = asyncio.get_running_loop().time()
-                earliest = ended + max(OFTEN, SPARING * (ended - began))
-                self._asked[live.number] = (generation, earliest, ended + SELDOM)
+                earliest = ended + max(CHANGED_READ_SECONDS, READ_COST_FACTOR * (ended - began))
+                self._asked[live.number] = (generation, earliest, ended + UNCHANGED_READ_SECONDS)
                 self._tick()
             self._wanted.clear()
             try:
@@ -147,46 +148,46 @@ class OverviewScreen(Freezing):
             except TimeoutError:
                 continue
 
-    def _is_time(self, live: PlaceSession) -> bool:
+    def _is_read_due(self, live: PlaceSession) -> bool:
         latest = live.inspector.latest
-        if not latest.complete or self._frozen is not None:
+        if not latest.is_complete or self._frozen is not None:
             return False
         generation, earliest, in_any_case = self._asked.get(live.number, (-1, 0.0, 0.0))
         now = asyncio.get_running_loop().time()
         return now >= in_any_case or (latest.generation != generation and now >= earliest)
 
-    async def _ask_of(self, live: PlaceSession) -> None:
-        counted = self._count_of(live)
+    async def _read_place(self, live: PlaceSession) -> None:
+        counted = self._table_version(live)
         state, ages = self._tables.get(live.number, (State.PENDING, None))
         still = live.number in self._chosen or live.inspector.latest.counts.get(state, 0)
         if ages is not None and still and (len(ages.rows) > 1 or live.number in self._chosen):
-            found = await index_queries.ages(live, state, ages.by)
+            found = await index_queries.query_ages(live, state, ages.by)
         else:
-            state, found = await index_queries.first_telling(live)
+            state, found = await index_queries.first_useful_ages(live)
         errors, tasks = self._judged.get(live.number, ()), self._working.get(live.number, ())
         if self._frame.wide:
-            errors = await judged(live, Query(State.DEAD))
-            size = max(1, self._frame.ways)
+            errors = await check_clusters(live, Query(State.DEAD))
+            size = max(1, self._frame.transports)
             tasks = (await live.inspector.window(Query(State.ACTIVE), 0, size)).tasks
-        if self._frozen is None:  # all of it together, or what is held stays
+        if self._frozen is None:  # update all parts together, or none while frozen
             self._tables[live.number] = (state, found)
             self._judged[live.number], self._working[live.number] = errors, tasks
             self._counted[live.number] = counted
 
-    def _count_of(self, live: PlaceSession) -> tuple[int, float]:
-        """The generation and the time of a table that is counted from now on."""
+    def _table_version(self, live: PlaceSession) -> tuple[int, float]:
+        """Generation and time of a table that is read now."""
         return live.inspector.latest.generation, self.around.clock()
 
-    def _ask_anew(self, number: int) -> None:
+    def _request_read(self, number: int) -> None:
         self._asked.pop(number, None)
         self._wanted.set()
 
-    # What it shows
+    # Painting
 
     def trail(self) -> tuple[str, ...]:
-        """It is the outermost; frozen it says so first."""
+        """No trail on the outermost screen; the shown time while frozen."""
         frozen = self._frozen
-        return () if frozen is None else (f"FROZEN {present.clock(frozen.at)}",)
+        return () if frozen is None else (f"FROZEN {present.format_clock(frozen.at)}",)
 
     @property
     def _here(self) -> PlaceSession:
@@ -199,8 +200,8 @@ class OverviewScreen(Freezing):
         return self._tables.get(self._here.number)
 
     def paint(self) -> None:
-        """Divide the screen, and show what is known now."""
-        if not self._composed or not self.stands or not self.size.width:
+        """Divide the screen into its parts and paint them."""
+        if not self._composed or not self.is_paintable or not self.size.width:
             return
         self._divide()
         self.lay_out(self.size.width)
@@ -208,17 +209,17 @@ class OverviewScreen(Freezing):
         if self._frozen is not None:
             many = len(self._alerts)
             around = around._replace(alerts=lambda: many)
-        self._top.tell(around, self.trail())
-        self._show_word()
+        self._top.update_line(around, self.trail())
+        self._show_message_line()
         self.show_hints()
 
     def _divide(self) -> None:
         limited = any(live.place.tokens is not None for live in self._lives)
         width, height = self.size
-        frame = view.frame(width, height, len(self._lives), limited)
+        frame = view.divide_screen(width, height, len(self._lives), limited)
         if frame == self._frame:
             return
-        if frame.wide and not self._frame.wide:  # nothing was counted for the parts at the side
+        if frame.wide and not self._frame.wide:  # the side parts have no data yet
             self._asked.clear()
             self._wanted.set()
         self._frame = frame
@@ -228,7 +229,7 @@ class OverviewScreen(Freezing):
             *((self._alert_list, frame.alerts), (self._rule, frame.rule)),
             *((self._upper, frame.queues), (self._lower, frame.ages)),
             *((self._forecast, frame.forecast), (self._tokens, frame.tokens)),
-            (self._third, frame.ways),
+            (self._third, frame.transports),
             *((self._warnings, frame.log), (self.query_one("#word"), frame.word)),
             (self.query_one("#hints"), frame.hints),
         )
@@ -240,17 +241,17 @@ class OverviewScreen(Freezing):
             part.styles.width = view.left_width(width) if frame.wide else "1fr"
 
     def lay_out(self, width: int) -> None:
-        """Alerts, queues, and the ages of the one under the cursor."""
+        """Paint alerts, queues, and the ages of the place under the cursor."""
         frozen, frame = self._frozen, self._frame
         now = self.around.clock() if frozen is None else frozen.at
         left = view.left_width(width) if frame.wide else width
-        cells = view.shape((), left).spark or view.CELLS
-        self._seen = tuple(self._moment(live, cells) for live in self._lives)
+        cells = view.table_layout((), left).spark or view.SPARKLINE_CELLS
+        self._seen = tuple(self._snapshot_of(live, cells) for live in self._lives)
         self._show_alerts(width)
         queues = [moment.queue for moment in self._seen]
-        head, rows = view.table(queues, now, left)
+        head, rows = view.place_table(queues, now, left)
         choices = [Choice(str(q.number), line) for q, line in zip(queues, rows, strict=True)]
-        self._queue_list.offer(choices, [head] if frame.queues > 1 else [])
+        self._queue_list.show_rows(choices, [head] if frame.queues > 1 else [])
         self._show_ages(left)
         here = self._seen[self._here.number - 1]
         if frame.forecast:
@@ -259,135 +260,151 @@ class OverviewScreen(Freezing):
             self._tokens.show([view.tokens_line(here.tokens, width)])
         self._show_log(width, frame.log)
         self._show_sides(here, now, width, left)
-        self._tell_of_recording()
+        self._report_recording()
 
     def _show_log(self, width: int, height: int) -> None:
         if self._is_past:
-            self._warnings.show(side_panes.blank("last warnings of the logs", width, height))
+            self._warnings.show(side_panes.not_recorded_lines("recent warnings", width, height))
             return
         if self._frozen is None:
-            self._logs = tuple(live.signs.log for live in self._lives)
+            self._logs = tuple(live.readings.log for live in self._lives)
         logs = list(zip(self._names, self._logs, strict=True))
         self._warnings.show(view.warning_lines(logs, width, height))
 
     @property
     def _names(self) -> list[str]:
-        return table.names([live.place.name for live in self._lives])
+        return table.short_names([live.place.name for live in self._lives])
 
     def _show_alerts(self, width: int) -> None:
-        self._alerts = alert_view.ordered([alert for m in self._seen for alert in m.alerts])
+        self._alerts = alert_view.sort_alerts([alert for m in self._seen for alert in m.alerts])
         if not self._alerts and self._pane == ALERTS:
             self._activate(QUEUES)
         called = dict(zip([n.place.name for n in self._lives], self._names, strict=True))
-        lines = alert_view.lines(self._alerts, called, width, self._frame.alerts)
+        lines = alert_view.alert_lines(self._alerts, called, width, self._frame.alerts)
         choices = [
-            Choice(alert_view.key(alert), line)
+            Choice(alert_view.alert_key(alert), line)
             for alert, line in zip(self._alerts, lines, strict=True)
         ]
-        self._alert_list.offer(choices, [] if choices else [self._no_alert()])
+        self._alert_list.show_rows(choices, [] if choices else [self._no_alerts()])
         if choices and self._pane != ALERTS:
-            self._alert_list.put_on(choices[0].key)
-        self._rule.show([self._notice(width) or (("-" * width, "rule"),)])
+            self._alert_list.select_key(choices[0].key)
+        self._rule.show([self._freeze_notice(width) or (("-" * width, "rule"),)])
 
-    def _no_alert(self) -> Line:
+    def _no_alerts(self) -> Line:
         if self._frozen is not None:
             known = all(moment.queue.complete for moment in self._seen)
-            return alert_view.none(True) if known else ((" not recorded", "dim"),)
-        return alert_view.none(all(n.looked and n.inspector.latest.complete for n in self._lives))
+            return alert_view.no_alerts_line(True) if known else ((" not recorded", "dim"),)
+        return alert_view.no_alerts_line(
+            all(n.has_readings and n.inspector.latest.is_complete for n in self._lives)
+        )
 
-    def _notice(self, width: int) -> Line:
-        """That it is frozen, where it is; without it one is left to the first line."""
+    def _freeze_notice(self, width: int) -> Line:
+        """The freeze notice with the shown time."""
         frozen = self._frozen
         if frozen is None:
             return ()
         here = self._seen[self._here.number - 1]
-        return snapshot.notice(frozen.at, self.around.clock(), here, width)
+        return snapshot.freeze_notice(frozen.at, self.around.clock(), here, width)
 
     def _show_ages(self, width: int) -> None:
         live, table = self._here, self._table
         name = self._names[live.number - 1]
         if self._is_past or (self._frozen is not None and table is None):
-            heading, *below = side_panes.blank(f"{name}  ages", width, 2)
-            self._age_table.tell(None, heading, below[0])
+            heading, *below = side_panes.not_recorded_lines(f"{name}  ages", width, 2)
+            self._age_table.show_ages(None, heading, below[0])
             return
         unavailable = self._seen[live.number - 1].queue.unavailable
         if table is None or unavailable:
-            why = "cannot be read" if unavailable else "being counted"
-            self._age_table.tell(
-                None, present.heading(f"{name}  ages", width), ((f" {why}", "dim"),)
+            why = "cannot be read" if unavailable else "counting ..."
+            self._age_table.show_ages(
+                None, present.heading_line(f"{name}  ages", width), ((f" {why}", "dim"),)
             )
             return
         state, ages = table
         word = live.inspector.states.get(state, state)
-        heading = age_view.heading(ages, name, word, width)
+        heading = age_view.table_heading(ages, name, word, width)
         generation, when = self._counted.get(live.number, (-1, 0.0))
         age, is_live = self.around.clock() - when, self._frozen is None
-        if is_live and generation != live.inspector.latest.generation and age >= AGED:
-            heading = present.join(heading, ((f"{roughly(age)} old", "warning"),), width)
-        says = f" reading: {shown(reading(ages))}" if ages.total.total else " nothing to be read"
-        self._age_table.tell(ages, heading, present.cut(((says, "dim"),), width))
+        if is_live and generation != live.inspector.latest.generation and age >= SHOW_AGE_SECONDS:
+            heading = present.join_ends(
+                heading, ((f"{format_rough_duration(age)} old", "warning"),), width
+            )
+        says = f" backlog: {safe_line(summarize_ages(ages))}" if ages.total.total else ""
+        self._age_table.show_ages(ages, heading, present.cut_line(((says, "dim"),), width))
 
     def _show_sides(self, here: PlaceSnapshot, now: float, width: int, left: int) -> None:
         frame, live = self._frame, self._here
-        if frame.ways:
+        if frame.transports:
             limit = live.place.alerts.transport_failures
-            self._ways.show(side_panes.transports(here.sending, limit, now, left, frame.ways))
+            self._ways.show(
+                side_panes.transport_lines(here.sending, limit, now, left, frame.transports)
+            )
         if not frame.wide:
             return
         side = width - left - 2
-        self._locks.show(side_panes.locks(self._seen, side, frame.queues))
+        self._locks.show(side_panes.lock_lines(self._seen, side, frame.queues))
         if self._is_past:
-            self._clusters.show(side_panes.blank("errors of the dead", side, frame.ages))
-            self._work.show(side_panes.blank("in work", side, frame.ways))
+            self._clusters.show(side_panes.not_recorded_lines("failures", side, frame.ages))
+            self._work.show(side_panes.not_recorded_lines("in work", side, frame.transports))
             return
         clusters = self._judged.get(live.number, ())
-        self._clusters.show(side_panes.clusters(clusters, side, frame.ages))
+        self._clusters.show(side_panes.cluster_lines(clusters, side, frame.ages))
         tasks = self._working.get(live.number, ())
-        self._work.show(side_panes.work(here.queue, tasks, now, side, frame.ways))
+        self._work.show(
+            side_panes.active_task_lines(here.queue, tasks, now, side, frame.transports)
+        )
 
-    def word(self) -> Line:
-        """What is under the cursor, in a sentence."""
+    def default_message(self) -> Line:
+        """Describe the item under the cursor."""
         if self._pane == ALERTS:
             alert = self._alert
-            words = "" if alert is None else alert_view.told(alert, self.around.clock())
+            words = "" if alert is None else alert_view.alert_text(alert, self.around.clock())
         elif self._pane == AGES:
             table, count = self._age_table, self._age_table.count
-            words = "" if count is None else f"{table.words}: {present.count(count, 'task')}"
+            words = (
+                "" if count is None else f"{table.cell_text}: {present.format_count(count, 'task')}"
+            )
         else:
-            return self._told_of_queue()
-        return ((f" {shown(words)}", ""),)
+            return self._place_message()
+        return ((f" {safe_line(words)}", ""),)
 
-    def _told_of_queue(self) -> Line:
+    def _place_message(self) -> Line:
         live, now = self._here, self.around.clock()
         inspector = live.inspector
-        far = first_look(inspector.latest, inspector.states, now - live.begun, self.size.width)
+        far = first_scan_line(
+            inspector.latest, inspector.states, now - live.opened_at, self.size.width
+        )
         if far and self._frozen is None:
             return far
         painted = (each for each in self._seen if each.queue.number == live.number)
-        moment = next(painted, None) or self._moment(live, view.CELLS)
+        moment = next(painted, None) or self._snapshot_of(live, view.SPARKLINE_CELLS)
         queue, lock = moment.queue, moment.lock
-        words = f" {self._names[live.number - 1]}: {shown(view.told(queue))}"
+        words = f" {self._names[live.number - 1]}: {safe_line(view.describe_place(queue))}"
         if not queue.unavailable and moment.worker is not None:
             return ((words, ""), (f"; worker PID {moment.worker}, started here", "dim"))
         if queue.unavailable or lock is None:
             return ((words, "unknown" if queue.unavailable else ""),)
-        was = "is" if self._frozen is None else "was"
-        return ((f"{words}; the lock {was} {lock.verdict}: ", ""), (shown(lock.reason), "dim"))
+        was = "" if self._frozen is None else "was "
+        return ((f"{words}; lock {was}{lock.verdict}: ", ""), (safe_line(lock.reason), "dim"))
 
     def show_hints(self, grey: Collection[str] = ()) -> None:
-        """Show which keys there are."""
-        words = {"arm": keys.arm_words(self.around.arming.armed)}
+        """Show the available keys."""
+        words = {"arm": keys.arm_hint(self.around.arming.is_armed)}
         if self._frozen is not None:
-            grey, words = {*grey, *REFUSED}, {**words, "freeze": "live"}
-        hints = keys.hints(self.KIND, grey, self.without(), words)
+            grey, words = {*grey, *LIVE_ONLY_ACTIONS}, {**words, "freeze": "live"}
+        hints = keys.hints_of(self.KIND, grey, self.without(), words)
         lines = max(1, self._frame.hints)
         self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width, lines))
 
     def without(self) -> Collection[str]:
-        """What is not offered here now."""
+        """Actions that are hidden now."""
         without = {"arm", "unlock"} if self.around.arming.read_only else set()
-        without |= {"unlock"} if all(live.place.leases for live in self._lives) else set()
-        return without if any(live.is_told_of for live in self._lives) else {*without, "controls"}
+        without |= {"unlock"} if all(live.place.has_leases for live in self._lives) else set()
+        return (
+            without
+            if any(live.has_queue_figures for live in self._lives)
+            else {*without, "controls"}
+        )
 
     # Moving
 
@@ -401,7 +418,7 @@ class OverviewScreen(Freezing):
     def _panes(self) -> dict[str, Picker | AgeTable]:
         return {ALERTS: self._alert_list, QUEUES: self._queue_list, AGES: self._age_table}
 
-    def _hold_still(self) -> None:
+    def _before_freeze(self) -> None:
         self._held = {moment.queue.number: moment for moment in self._seen}
         if self._pane == AGES:
             self._activate(QUEUES)
@@ -414,58 +431,58 @@ class OverviewScreen(Freezing):
         self.paint()
 
     def action_next_pane(self) -> None:
-        """To the next part of the screen."""
+        """Go to the next part of the screen."""
         self._step(1)
 
     def action_previous_pane(self) -> None:
-        """To the part before."""
+        """Go to the previous part."""
         self._step(-1)
 
     def action_move(self, how: str) -> None:
-        """Move in the part that has the cursor."""
+        """Move the cursor in the focused part."""
         self._panes[self._pane].move(how)
 
     def action_left(self) -> None:
-        """To the younger cell."""
+        """Move to the younger age class."""
         self._shift(-1)
 
     def action_right(self) -> None:
-        """To the older cell."""
+        """Move to the older age class."""
         self._shift(1)
 
     def _shift(self, by: int) -> None:
         if self._pane == AGES:
             self._age_table.shift(by)
 
-    def on_picker_moved(self) -> None:
-        """Another row is under the cursor."""
+    def on_picker_cursor_moved(self) -> None:
+        """Another row is under the cursor: read its ages."""
         self._wanted.set()
 
-    def on_age_table_moved(self) -> None:
-        """Another cell is under the cursor."""
-        self._show_word()
+    def on_age_table_cell_changed(self) -> None:
+        """Describe the new cell in the message line."""
+        self._show_message_line()
 
-    # Going somewhere
+    # Navigation
 
     @property
     def _alert(self) -> Alert | None:
         """The alert under the cursor."""
         key = self._alert_list.key
-        return next((alert for alert in self._alerts if alert_view.key(alert) == key), None)
+        return next((alert for alert in self._alerts if alert_view.alert_key(alert) == key), None)
 
     def action_back(self) -> None:
-        """Back to now; else stop the first look at the place under the cursor."""
+        """Return to live; otherwise stop the first scan of the place under the cursor."""
         if self._frozen is not None:
-            self._thaw()
+            self._go_live()
             return
         latest = self._here.inspector.latest
-        if latest.complete or latest.halted:
-            self.say("nothing goes on here that could be stopped; q leaves")
+        if latest.is_complete or latest.is_stopped:
+            self.say("nothing to stop; q quits")
         else:
-            self._here.inspector.halt()
+            self._here.inspector.stop_first_scan()
 
     def action_open(self) -> None:
-        """The alert, the queue, or the tasks of the cell under the cursor."""
+        """Open the alert, the place, or the tasks of the cell under the cursor."""
         if self._pane == ALERTS:
             self._open_alert()
         elif self._pane == AGES:
@@ -476,59 +493,59 @@ class OverviewScreen(Freezing):
     def _open_alert(self) -> None:
         alert = self._alert
         if alert is None:
-            self.say("there is no alert any more")
+            self.say("alert resolved")
             return
-        number = next(n.number for n in self._lives if n.place.name == alert.leads_to.place)
-        self.go(alert_view.target(alert.leads_to, number))
+        number = next(n.number for n in self._lives if n.place.name == alert.target.place)
+        self.go(alert_view.alert_target(alert.target, number))
 
     def _open_cell(self) -> None:
         table = self._table
         if table is None or self._age_table.count is None:
-            self.say("there is no cell to open")
+            self.say("no cell to open")
             return
         state, _ = table
         words = self._age_table.filter
         self.go(Target(keys.LIST, place=self._here.number, state=state, filter=words))
 
     def action_pane(self, digit: str) -> None:
-        """To the screen of that digit, of the queue under the cursor."""
-        self.go(PANES[digit]._replace(place=self._here.number))
+        """Open the screen with that digit for the place under the cursor."""
+        self.go(PANE_TARGETS[digit]._replace(place=self._here.number))
 
     def action_unlock(self) -> None:
-        """Who has its lock, and a plan to free it."""
+        """Open the lock screen of the place."""
         if self._frozen is not None:
-            self.say(f"what is shown is of {present.clock(self._frozen.at)}: p for now, then U")
+            self.say(f"frozen at {present.format_clock(self._frozen.at)}: p goes live, then U")
             return
         live = self._here
-        if refusal := live.place.no_unlock(self.around.arming.read_only):
+        if refusal := live.place.why_no_unlock(self.around.arming.read_only):
             self.say(refusal)
         else:
             self.go(Target(keys.LOCK, place=live.number))
 
     def action_controls(self) -> None:
-        """What concerns the queue under the cursor as a whole."""
+        """Open the controls of the place under the cursor."""
         self.go(Target(keys.CONTROLS, place=self._here.number))
 
     def action_arm(self) -> None:
-        """Allow writes for a while, or forbid them."""
+        """Switch write mode."""
         self.say(self.around.arming.toggle())
         self.paint()
 
     def action_rows_by(self) -> None:
-        """The age table of the next kind of rows that tells something."""
-        self._turn_rows()
+        """Show the age table by the next field or state that has data."""
+        self._next_age_rows()
 
     @work(exclusive=True, group="rows by")
-    async def _turn_rows(self) -> None:
+    async def _next_age_rows(self) -> None:
         live, table = self._here, self._table
         if table is None or self._frozen is not None:
             return
-        ways = [(state, by) for state in index_queries.TOLD_OF for by in BY]
+        ways = [(state, by) for state in index_queries.AGE_TABLE_STATES for by in GROUPINGS]
         at = ways.index((table[0], table[1].by))
         for state, by in (*ways[at + 1 :], *ways[:at]):
-            self._counted[live.number] = self._count_of(live)
+            self._counted[live.number] = self._table_version(live)
             try:
-                ages = await index_queries.ages(live, state, by)
+                ages = await index_queries.query_ages(live, state, by)
             except Unavailable:
                 return
             if any(row.name for row in ages.rows):
@@ -536,35 +553,39 @@ class OverviewScreen(Freezing):
                 self._chosen.add(live.number)
                 self.paint()
                 return
-        self.say("there is nothing else to make rows of")
+        self.say("no other field has data")
 
     def action_reread(self) -> None:
-        """Look at everything again, where it is looked at."""
+        """Scan all places again."""
         if self._frozen is not None:
-            self.say("the past is not looked at again: p for now")
+            self.say("frozen: p goes live, then r")
             return
         self._reread()
 
     @work(exclusive=True, group="reread")
     async def _reread(self) -> None:
-        await asyncio.gather(*(live.inspector.refresh() for live in self._lives))
-        self._ask_anew(self._here.number)
-        self.say("everything was looked at again")
+        await asyncio.gather(*(live.inspector.scan_now() for live in self._lives))
+        self._request_read(self._here.number)
+        self.say("all places scanned again")
 
-    # Taking something along
+    # Copy and export
 
     def copies(self) -> tuple[Copy, ...]:
-        """The place under the cursor, its line, and the command that prints all of them."""
+        """The place under the cursor, its line, and the command that prints all places."""
         import shlex
 
         live, now = self._here, self._shown_at
-        queue = self._moment(live, view.CELLS).queue
-        _, (line,) = view.table([queue], now, 100)
+        queue = self._snapshot_of(live, view.SPARKLINE_CELLS).queue
+        _, (line,) = view.place_table([queue], now, 100)
         alert, names = self._alert, [n.place.name for n in self._lives]
         return (
             Copy("i", "place", live.place.name),
             Copy("r", "row", "".join(text for text, _ in line).strip()),
-            *((Copy("a", "alert", alert_view.told(alert, now)),) if alert is not None else ()),
+            *(
+                (Copy("a", "alert", alert_view.alert_text(alert, now)),)
+                if alert is not None
+                else ()
+            ),
             Copy(
                 "c",
                 "command",
@@ -572,18 +593,18 @@ class OverviewScreen(Freezing):
             ),
         )
 
-    def sheet(self) -> ExportTable | None:
-        """A row for each queue."""
+    def export_table(self) -> ExportTable | None:
+        """Export: one row per place."""
         from tui.format.export import ExportTable
 
         now, real = self._shown_at, self.around.clock()
-        there = [self._moment(live, view.CELLS) for live in self._lives]
-        values = [view.as_row(moment.queue, now) for moment in there]
+        there = [self._snapshot_of(live, view.SPARKLINE_CELLS) for live in self._lives]
+        values = [view.place_values(moment.queue, now) for moment in there]
         if self._frozen is not None:
-            past = [snapshot.as_row(moment, now, real) for moment in there]
+            past = [snapshot.recorded_values(moment, now, real) for moment in there]
             values = [row | more for row, more in zip(values, past, strict=True)]
 
-        async def hand(take: Take) -> int:
+        async def hand(take: RowSink) -> int:
             await asyncio.to_thread(take, values, len(values), len(values))
             return len(values)
 

@@ -1,6 +1,6 @@
-"""Everything the overview says of one place: as it is now, or as it was written down.
+"""Everything the overview shows of one place, live or as recorded.
 
-What is shown of the past comes from here alone, so that nothing of now can stand among it.
+Recorded times are shown from these values alone, so that live data cannot mix in.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from engine.locks.token_buckets import Left
+from engine.locks.token_buckets import BucketState
 from engine.model import LockEvidence, State
 from engine.monitor.alerts import Alert, is_stalled
-from engine.monitor.forecast import Basis, Forecast, agreed, expected
+from engine.monitor.forecast import Forecast, ForecastInputs, drain_with_rate_limit, make_forecasts
 from engine.monitor.recorded_history import MissingSpan, RecordedHistory
 from engine.monitor.sample_codec import RecordedSample
-from engine.monitor.throughput import Drain, Trend, spell
-from engine.monitor.transport_health import Sending
-from engine.text.safe import shown
+from engine.monitor.throughput import Drain, Trend, format_duration
+from engine.monitor.transport_health import MailHealth
+from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.present import Line
 from tui.overview import lines
@@ -24,57 +24,59 @@ from tui.overview.lines import PlaceLine
 from tui.session.place import Place
 from tui.session.place_session import PlaceSession
 
-NOTHING = "nothing recorded"
+NOTHING_RECORDED = "nothing recorded"
 
 
 class PlaceSnapshot(NamedTuple):
-    """What is said of one place; each field's default is that it is not known."""
+    """Values of one place; each default means "unknown"."""
 
     queue: PlaceLine
     alerts: tuple[Alert, ...] = ()
     lock: LockEvidence | None = None
     has_lock: bool = True
-    sending: Sending | None = None
-    tokens: Sequence[Left] | str = "not recorded"
+    sending: MailHealth | None = None
+    tokens: Sequence[BucketState] | str = "not recorded"
     forecasts: tuple[Forecast, ...] = ()
-    found: RecordedSample | MissingSpan | None = None
-    """What was written down; None: it is as it is now."""
+    recorded: RecordedSample | MissingSpan | None = None
+    """The recorded sample; None if live."""
     worker: int | None = None
-    """PID of the worker that this console started where no lock would tell of it."""
+    """PID of the worker started here, for places without a lock file."""
 
 
-def now_of(live: PlaceSession, now: float, cells: int) -> PlaceSnapshot:
-    """A place as it is known now, with so many cells of its last ten minutes."""
-    signs = live.signs
+def live_snapshot(live: PlaceSession, now: float, cells: int) -> PlaceSnapshot:
+    """A place as known now, with a sparkline of `cells` cells for the last ten minutes."""
+    signs = live.readings
     return PlaceSnapshot(
-        lines.seen(live, now, cells),
+        lines.live_line(live, now, cells),
         live.alerts,
         signs.lock,
         live.place.lock is not None,
         signs.sending,
         signs.tokens,
         live.forecasts(),
-        worker=live.worker.pid if live.place.leases else None,
+        worker=live.worker.pid if live.place.has_leases else None,
     )
 
 
-def then_of(
+def recorded_snapshot(
     place: Place, number: int, tape: RecordedHistory, at: float, cells: int
 ) -> PlaceSnapshot:
-    """A place as it was written down at a moment (epoch seconds UTC)."""
+    """A place as recorded at a time (epoch seconds UTC)."""
     found = tape.at(at)
     if isinstance(found, MissingSpan):
-        return PlaceSnapshot(PlaceLine(number, place.name, unavailable=NOTHING), found=found)
-    past = tape.lately(at)
+        return PlaceSnapshot(
+            PlaceLine(number, place.name, unavailable=NOTHING_RECORDED), recorded=found
+        )
+    past = tape.flow_until(at)
     growth = past.growth(State.DEAD, at)
     stalled = bool(found.due) and is_stalled(found.alerts)
     pace = Drain(Trend.STALLED) if stalled else past.drain(at)
-    basis = Basis(
+    basis = ForecastInputs(
         *(found.counts, found.words, pace, growth, found.died, found.tokens),
-        undated="it was not recorded when they died",
+        undated="death times not recorded",
     )
     known = found.complete and not found.unavailable
-    forecasts = expected(basis, place.alerts, place.retention_days, at)
+    forecasts = make_forecasts(basis, place.alerts, place.retention_days, at)
     queue = PlaceLine(
         number,
         place.name,
@@ -85,8 +87,8 @@ def then_of(
         found.due if known else None,
         found.oldest if known else None,
         found.rates if known else None,
-        agreed(basis.pace, forecasts) if known else Drain(Trend.UNKNOWN),
-        past.spark(at, cells),
+        drain_with_rate_limit(basis.pace, forecasts) if known else Drain(Trend.UNKNOWN),
+        past.sparkline(at, cells),
         found.alerts[0].level if found.alerts else "",
     )
     return PlaceSnapshot(
@@ -94,7 +96,7 @@ def then_of(
         found.alerts,
         found.lock,
         place.lock is not None,
-        Sending(tape.transports(found)),
+        MailHealth(tape.transports(found)),
         found.tokens,
         forecasts if known else (),
         found,
@@ -104,46 +106,45 @@ def then_of(
 # As lines
 
 
-KEYS: Line = (("  , back . on p live ", "dim"),)
+STEP_KEYS: Line = ((" , back  . forward  p live", "dim"),)
 
 
-def notice(at: float, now: float, here: PlaceSnapshot, width: int) -> Line:
-    """That the screen is frozen, at which moment, and who wrote down what it shows; and where there
-    is room, how to go on from there."""
-    found = here.found
-    when = f" at {_time(at, now)}, {spell(now - at)} ago"
+def freeze_notice(at: float, now: float, here: PlaceSnapshot, width: int) -> Line:
+    """Freeze notice: time shown and recording process; the keys if they fit."""
+    found = here.recorded
+    when = f" at {_time(at, now)}, {format_duration(now - at)} ago"
     lead: Line = ((" FROZEN ", "armed"), (when, "strong"))
     if isinstance(found, MissingSpan):
-        said: Line = (*lead, (f": {gap_words(found, now)}", "warning"))
+        said: Line = (*lead, (f": {describe_gap(found, now)}", "warning"))
     else:
-        by = f", recorded by {shown(found.by)}" if found is not None and found.by else ""
+        by = f", recorded by {safe_line(found.by)}" if found is not None and found.by else ""
         said = (*lead, (by, "dim"))
-    room = present.width_of(said) + present.width_of(KEYS) <= width
-    return present.join(said, KEYS, width) if room else present.cut(said, width)
+    room = present.width_of(said) + present.width_of(STEP_KEYS) <= width
+    return present.join_ends(said, STEP_KEYS, width) if room else present.cut_line(said, width)
 
 
-def as_it_was(at: float, now: float) -> Line:
-    """Which moment a page is of."""
-    return ((f" as it was at {_time(at, now)}, {spell(now - at)} ago", "strong"),)
+def shown_time_line(at: float, now: float) -> Line:
+    """Which time a page shows."""
+    return ((f" as it was at {_time(at, now)}, {format_duration(now - at)} ago", "strong"),)
 
 
-def gap_words(gap: MissingSpan, now: float) -> str:
-    """Of which time nothing is recorded."""
+def describe_gap(gap: MissingSpan, now: float) -> str:
+    """The time span without recorded data."""
     if gap.after is None and gap.before is None:
-        return NOTHING
+        return NOTHING_RECORDED
     if gap.before is None:
-        return f"{NOTHING} since {_time(gap.after or 0.0, now)}"
+        return f"{NOTHING_RECORDED} since {_time(gap.after or 0.0, now)}"
     if gap.after is None:
-        return f"{NOTHING} before {_time(gap.before, now)}"
-    return f"{NOTHING} {_time(gap.after, now)} to {_time(gap.before, now)}"
+        return f"{NOTHING_RECORDED} before {_time(gap.before, now)}"
+    return f"{NOTHING_RECORDED} {_time(gap.after, now)} to {_time(gap.before, now)}"
 
 
 def _time(when: float, now: float) -> str:
-    return present.moment(when, now).split(" (")[0]
+    return present.format_time(when, now).split(" (")[0]
 
 
 def forecast_lines(forecasts: Sequence[Forecast], width: int, height: int) -> list[Line]:
-    """What is to be expected: in one line in brief, on more of them in full."""
+    """The forecast: briefly in one line, or in full sentences."""
     title = (" forecast  ", "title")
     if not forecasts:
         return [(title, ("?", "unknown"))] if height else []
@@ -152,21 +153,21 @@ def forecast_lines(forecasts: Sequence[Forecast], width: int, height: int) -> li
             (title,),
             *(((f"{each.brief}   ", _look(each)),) for each in forecasts),
         ]
-        return [present.cut(present.whole_ones(parts, width), width)]
+        return [present.cut_line(present.parts_that_fit(parts, width), width)]
     leads = [title] + [(" " * len(title[0]), "")] * (len(forecasts) - 1)
     return [
-        present.cut((lead, (each.sentence, _look(each))), width)
+        present.cut_line((lead, (each.sentence, _look(each))), width)
         for lead, each in zip(leads, forecasts, strict=True)
     ]
 
 
 def _look(each: Forecast) -> str:
-    return "unknown" if each.unknown else "warning" if each.grave else ""
+    return "unknown" if each.unknown else "warning" if each.is_serious else ""
 
 
-def as_row(here: PlaceSnapshot, at: float, now: float) -> dict[str, object]:
-    """The past for programs: when it was written down, and by whom; None where nothing was."""
-    found = here.found
+def recorded_values(here: PlaceSnapshot, at: float, now: float) -> dict[str, object]:
+    """Recorded sample for JSON output: time, recorder, gaps; None without data."""
+    found = here.recorded
     sample = found if isinstance(found, RecordedSample) else None
     return {
         "at": at,

@@ -1,1 +1,1 @@
-"""From a key to a plan on screen, its confirmation and its result."""
+"""Plans: build, show, confirm, apply, and report the result."""

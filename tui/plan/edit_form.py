@@ -1,4 +1,4 @@
-"""What a task, or several, are to say from now on: typed, checked while it is, and handed on."""
+"""Form to edit one or several tasks; checks the input while it is typed."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from engine.model import Edge, Task
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 from tui.format import keys, present
 from tui.format.present import Line
-from tui.plan.edit_lines import FIELDS, Wanted, offered, understood
+from tui.plan.edit_lines import FIELDS, EditResult, editable_fields, parse_fields
+from tui.screens.base import key_bindings
 from tui.widgets.lines import Lines
 from tui.widgets.text_input import Words
 
-LABEL = 13
-"""Cells before a field."""
+LABEL_CELLS = 13
+"""Width of the label column in cells."""
 
 
 class EditScreen(ModalScreen[Mapping[str, object]]):
-    """Answers with the values that are to change, or with None when it was closed.
+    """Return the changed values, or None if cancelled.
 
-    Nothing is written from here: they go into a plan.
+    The form writes nothing: the values go into a plan.
     """
 
-    BINDINGS = keys.bindings(keys.EDIT)
+    BINDINGS = key_bindings(keys.EDIT)
 
     def __init__(self, task: Task | None, edge: Edge, clock: Callable[[], float]) -> None:
-        """`task` is the one that is edited; None: several, each of which keeps what is empty.
+        """`task` is the edited task; None edits several, whose empty fields keep their values.
 
-        `edge` is the way that they go, from where they stand to the same: it names what can change.
+        `edge` is the store's edge from the state to itself; it names the editable fields.
         """
         super().__init__()
         self._edited, self._edge, self._clock = task, edge, clock
-        self._names = offered(edge)
+        self._names = editable_fields(edge)
 
     def compose(self) -> ComposeResult:
-        """A field for all that the store lets change, below each what becomes of it, and what can
-        be pressed."""
+        """One input per editable field, a preview line below each, and the key hints."""
         with Vertical(id="edit"):
             yield Lines(id="edit-title")
             for name in self._names:
@@ -52,63 +52,63 @@ class EditScreen(ModalScreen[Mapping[str, object]]):
             yield Lines(id="edit-word")
 
     def on_mount(self) -> None:
-        """Nothing blinks; what is relative to now goes on with the clock."""
+        """Turn off the blinking cursor; refresh relative times every second."""
         for field in self.query(Words):
             field.cursor_blink = False
         for name in self._names:
             label: Line = ((f" {FIELDS[name].label}", "title"),)
-            self.query_one(f"#{name}-label", Lines).show([present.cut(label, LABEL)])
+            self.query_one(f"#{name}-label", Lines).show([present.cut_line(label, LABEL_CELLS)])
         self.query(Words).first().focus()
-        self.set_interval(1.0, self._say)
+        self.set_interval(1.0, self._show_preview)
 
     def on_resize(self) -> None:
-        """Everything for this width."""
-        what = shown(self._edited.id) if self._edited else "several tasks"
-        title = present.heading(f"edit {what}", self.size.width)
+        """Redraw for this width."""
+        what = safe_line(self._edited.id) if self._edited else "several tasks"
+        title = present.heading_line(f"edit {what}", self.size.width)
         self.query_one("#edit-title", Lines).show([title])
-        self._say()
+        self._show_preview()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Say what becomes of it while it is typed."""
+        """Update the preview while typing."""
         event.stop()
-        self._say()
+        self._show_preview()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter goes on to the plan, when there is something to change and nothing is wrong."""
+        """Continue to the plan if a value changed and all input is valid."""
         event.stop()
-        wanted = self._wanted()
-        if wanted.values and not wanted.wrong:
+        wanted = self._parse_input()
+        if wanted.values and not wanted.error:
             self.dismiss(wanted.values)
 
-    def _wanted(self) -> Wanted:
+    def _parse_input(self) -> EditResult:
         typed = {name: self.query_one(f"#{name}", Words).value for name in self._names}
-        return understood(self._edited, self._edge, typed, self._clock())
+        return parse_fields(self._edited, self._edge, typed, self._clock())
 
-    def _say(self) -> None:
-        wanted, width = self._wanted(), self.size.width
-        for name, words in wanted.said.items():
-            line: Line = ((" " * LABEL, ""), (shown(words), "dim"))
-            self.query_one(f"#{name}-word", Lines).show([present.cut(line, width)])
-        word: Line = ((f" {wanted.wrong}", "warning"),)
-        if not wanted.wrong:
-            enter = "Enter on to the plan" if wanted.values else "nothing is changed yet"
-            other = "  Tab the other field" if len(self._names) > 1 else ""
-            word = ((f" {enter}{other}  Esc closes", "dim"),)
-        self.query_one("#edit-word", Lines).show([present.cut(word, width)])
+    def _show_preview(self) -> None:
+        wanted, width = self._parse_input(), self.size.width
+        for name, words in wanted.previews.items():
+            line: Line = ((" " * LABEL_CELLS, ""), (safe_line(words), "dim"))
+            self.query_one(f"#{name}-word", Lines).show([present.cut_line(line, width)])
+        word: Line = ((f" {wanted.error}", "warning"),)
+        if not wanted.error:
+            enter = "Enter plan" if wanted.values else "no changes yet"
+            other = "  Tab next field" if len(self._names) > 1 else ""
+            word = ((f" {enter}{other}  Esc cancel", "dim"),)
+        self.query_one("#edit-word", Lines).show([present.cut_line(word, width)])
 
     def cancels(self) -> bool:
-        """Close it, and not the console."""
+        """Close the form on Ctrl+C instead of quitting the console."""
         self.action_back()
         return False
 
     def action_back(self) -> None:
-        """Nothing is to change."""
+        """Close without changes."""
         self.dismiss(None)
 
     def action_next(self) -> None:
-        """The next field."""
+        """Go to the next field."""
         self.focus_next()
 
     def action_previous(self) -> None:
-        """The field before."""
+        """Go to the previous field."""
         self.focus_previous()

@@ -1,4 +1,4 @@
-"""What is typed to edit a task, understood: what would change, and how it would be stored."""
+"""Parse the fields of the edit form: new values, errors, and a preview of the stored value."""
 
 from __future__ import annotations
 
@@ -7,125 +7,125 @@ from typing import Any, NamedTuple
 
 from engine.model import Edge, Task
 from engine.text import time_expressions
-from engine.text.safe import plain, shown
+from engine.text.safe import contract_text, safe_line
 from tui.format import present
 
 
 class EditField(NamedTuple):
-    """Something of a task that an operator may change where its store lets it."""
+    """A task field that can be edited if the store allows it."""
 
     label: str
     absent: str
-    """What is said where the store has no such thing to change."""
+    """Message if the store has no such field."""
     text: Callable[[Task], str]
-    """What a task says of it, to be typed over."""
+    """The task's present value, as the initial input."""
 
 
 FIELDS: Mapping[str, EditField] = {
     "description": EditField(
         "description",
-        "this queue keeps no description of its own",
-        lambda task: shown(task.description),
+        "this queue has no description field",
+        lambda task: safe_line(task.description),
     ),
     "destination": EditField(
         "to",
-        "this queue keeps no recipient that could be changed",
-        lambda task: shown(task.destination),
+        "this queue has no recipient field",
+        lambda task: safe_line(task.destination),
     ),
-    "due": EditField("due", "this queue keeps no due time that could be changed", lambda task: ""),
+    "due": EditField("due", "this queue has no editable due time", lambda task: ""),
 }
-"""By the name of what `engine.verbs.edit` takes, in the order in which they are asked for."""
+"""Fields by the parameter names of `engine.verbs.edit`, in the order of the form."""
 
 
-AS_TYPED = "as it will be stored"
-"""What is said below a text that is stored as it was typed."""
+STORED_AS_TYPED = "stored as typed"
+"""Preview of a text that is stored unchanged."""
 
 
-class Wanted(NamedTuple):
-    """What was typed, understood."""
+class EditResult(NamedTuple):
+    """Result of parsing the form."""
 
     values: Mapping[str, Any]
-    """New values by the names of `FIELDS`, `due` in epoch seconds UTC; only what changes."""
-    wrong: str = ""
-    """What is wrong with it; "" when nothing is."""
-    said: Mapping[str, str] = {}
-    """What is to be said below each field that was asked about."""
+    """New values by the names of `FIELDS`, `due` in epoch seconds UTC; only changed fields."""
+    error: str = ""
+    """First error; "" if the input is valid."""
+    previews: Mapping[str, str] = {}
+    """Preview text for each editable field."""
 
 
-def offered(edge: Edge) -> tuple[str, ...]:
-    """The names of the fields that a store lets be edited along an edge."""
+def editable_fields(edge: Edge) -> tuple[str, ...]:
+    """Names of the fields that an edge allows to edit."""
     return tuple(name for name in FIELDS if name in edge.fields)
 
 
-def not_kept(edge: Edge, typed: Mapping[str, str]) -> str:
-    """Why what was typed cannot be stored at all here, whatever it says; "" when it can."""
+def why_not_stored(edge: Edge, typed: Mapping[str, str]) -> str:
+    """Why the queue cannot store a non-empty field; "" if it can."""
     absent = (name for name, text in typed.items() if text.strip() and name not in edge.fields)
     return next((FIELDS[name].absent for name in absent), "")
 
 
-def understood(task: Task | None, edge: Edge, typed: Mapping[str, str], now: float) -> Wanted:
-    """What is typed for a task, or for several (None), by names of `FIELDS`; what is empty stays.
+def parse_fields(task: Task | None, edge: Edge, typed: Mapping[str, str], now: float) -> EditResult:
+    """Parse the input for one task, or for several (None); an empty field means "no change".
 
-    `edge` is the store's, from where they stand to where they stand.
+    `edge` is the store's edge from the state to itself.
     """
     values: dict[str, Any] = {}
     said: dict[str, str] = {}
-    wrong = not_kept(edge, typed)
-    for name in offered(edge):
+    wrong = why_not_stored(edge, typed)
+    for name in editable_fields(edge):
         try:
-            value, said[name] = _READ[name](name, task, typed.get(name, ""), now)
+            value, said[name] = _PARSERS[name](name, task, typed.get(name, ""), now)
         except ValueError as error:
             value, said[name] = None, "?"
             wrong = wrong or str(error)
         if value is not None:
-            wrong = wrong or edge.wrong(name, value, now)
+            wrong = wrong or edge.value_problem(name, value, now)
             values[name] = value
-    return Wanted(values, wrong, said)
+    return EditResult(values, wrong, said)
 
 
-def _read_text(name: str, task: Task | None, typed: str, now: float) -> tuple[str | None, str]:
+def _parse_text(name: str, task: Task | None, typed: str, now: float) -> tuple[str | None, str]:
     if not typed:
-        return None, "empty: it stays as it is" if task else "empty: each keeps its own"
+        return None, "empty: unchanged"
     if task is not None and typed == FIELDS[name].text(task):
-        return None, "as it is"
-    return typed, AS_TYPED
+        return None, "unchanged"
+    return typed, STORED_AS_TYPED
 
 
-def _read_description(
+def _parse_description(
     name: str, task: Task | None, typed: str, now: float
 ) -> tuple[str | None, str]:
-    value, about = _read_text(name, task, typed, now)
-    # Whoever keeps a description keeps it as the contract's files do.
-    if value is not None and (folded := plain(value)) != value:
-        about = f"a spool stores: {folded}"
+    value, about = _parse_text(name, task, typed, now)
+    # All stores with a description keep it in the single-line form of the NFTBan task file.
+    if value is not None and (folded := contract_text(value)) != value:
+        about = f"stored as: {folded}"
     return value, about
 
 
-def _read_address(name: str, task: Task | None, typed: str, now: float) -> tuple[str | None, str]:
-    return _read_text(name, task, typed.strip(), now)
+def _parse_address(name: str, task: Task | None, typed: str, now: float) -> tuple[str | None, str]:
+    return _parse_text(name, task, typed.strip(), now)
 
 
-def _read_due(name: str, task: Task | None, typed: str, now: float) -> tuple[float | None, str]:
+def _parse_due(name: str, task: Task | None, typed: str, now: float) -> tuple[float | None, str]:
     if not typed.strip():
-        return None, _as_it_is(task, now)
-    when = float(int(time_expressions.ahead(typed, now)))
-    past = ", so at once" if when <= now else ""
+        return None, _unchanged_due(task, now)
+    when = float(int(time_expressions.parse_future_time(typed, now)))
+    past = ", so now" if when <= now else ""
     changes = task is None or when != task.due
-    return when if changes else None, present.moment(when, now) + past
+    return when if changes else None, present.format_time(when, now) + past
 
 
-_READ: Mapping[str, Callable[[str, Task | None, str, float], tuple[Any, str]]] = {
-    "description": _read_description,
-    "destination": _read_address,
-    "due": _read_due,
+_PARSERS: Mapping[str, Callable[[str, Task | None, str, float], tuple[Any, str]]] = {
+    "description": _parse_description,
+    "destination": _parse_address,
+    "due": _parse_due,
 }
-"""What a field's text means: its new value, None where it stays, and what is said below it."""
+"""Parsers by field: each returns the new value (None: no change) and the preview text."""
 
 
-def _as_it_is(task: Task | None, now: float) -> str:
+def _unchanged_due(task: Task | None, now: float) -> str:
     if task is None:
-        return "empty: each keeps its own"
+        return "empty: unchanged"
     if task.due is None:
-        return "empty: it stays as it is"
+        return "empty: unchanged"
     is_due = task.due <= now
-    return f"empty: it stays {'at once' if is_due else present.moment(task.due, now)}"
+    return f"empty: unchanged, {'due now' if is_due else present.format_time(task.due, now)}"

@@ -1,4 +1,4 @@
-"""A plan in words: what would happen to which tasks, and what became of them."""
+"""Plan and result as text: transitions, facts, warnings, and counts by outcome."""
 
 from __future__ import annotations
 
@@ -10,52 +10,52 @@ from engine.model import Edges, State
 from engine.operations import plans
 from engine.operations.execute import Report
 from engine.operations.plans import Plan, Row, TransitionPreview
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 from engine.verbs import VERBS
 from tui.format import present
 from tui.format.human import format_bytes
-from tui.format.present import BLANK, Line, Run
+from tui.format.present import BLANK_LINE, Line, Run
 
-LISTED = 1000
-"""Tasks that are listed one by one; all of them are counted."""
+MAX_LISTED_TASKS = 1000
+"""Tasks that are listed one by one; the counts include all."""
 
-HAPPENS: Mapping[str, str] = {
-    "retry": "due at once, as if new; older ids run first",
-    "promote": "due at once, whatever they waited for",
-    "hold": "nobody takes them until somebody releases them",
-    "release": "waiting again",
-    "kill": "given up on, the attempt counts",
-    "edit": "changed as said below, where they stand",
-    "purge": "no worker takes them from there",
-    "restore": "back where they came from, as they were",
-    "expunge": "gone for good, payloads too",
-    "undo": "as they were before, byte for byte",
+EFFECTS: Mapping[str, str] = {
+    "retry": "run now, attempts reset, oldest first",
+    "promote": "run now, retry wait skipped",
+    "hold": "not taken until released",
+    "release": "pending again",
+    "kill": "no more retries, the attempt counts",
+    "edit": "changed in place, new values below",
+    "purge": "workers ignore the trash",
+    "restore": "back to their former state, unchanged",
+    "expunge": "deleted permanently, with payloads",
+    "undo": "former content restored, byte for byte",
 }
-"""What a verb does to tasks, after "12 of dlq -> pending"."""
+"""Effect of a verb, shown after "12 DLQ -> pending"."""
 
-UNDO: Mapping[str, str] = {
-    "retry": "u, for 24 h, until they run; what ran cannot be called back",
+UNDO_TEXTS: Mapping[str, str] = {
+    "retry": "u, for 24 h, until they run; tasks that already ran cannot be undone",
     "release": "u, for 24 h, until they run",
-    "expunge": "none: this cannot be taken back. Instead: R restores what lies in the trash; left "
-    "alone it goes by itself; what is not there yet is purged or held",
+    "expunge": "none: permanent. Instead: R restores tasks from the trash; the trash expires "
+    "by age; purge or hold tasks that are not in it",
 }
-"""How a verb can be taken back, where that is not said by `TAKEN_BACK`."""
+"""How to undo a verb, where it differs from `DEFAULT_UNDO`."""
 
-TAKEN_BACK = "u, for 24 h, by whoever may write here"
+DEFAULT_UNDO = "u, for 24 h, by any operator"
 
-CHECKED = "again just before: what has changed is left alone, as gone"
+RECHECK_NOTE = "re-checked on apply; changed tasks are skipped"
 
 
-class Weight(NamedTuple):
-    """How much the tasks of a plan take up, with their payloads."""
+class PlanSize(NamedTuple):
+    """Size of a plan's tasks with their payloads."""
 
     bytes: int
     tasks: int
-    """How many were weighed so far."""
+    """Tasks measured so far."""
 
 
 class PlanView(NamedTuple):
-    """What is known beside the plan itself."""
+    """Context needed to show a plan."""
 
     states: Mapping[State, str]
     edges: Edges
@@ -63,47 +63,49 @@ class PlanView(NamedTuple):
     """Epoch seconds UTC."""
     scope: str = ""
     drift: Mapping[str, str] = {}
-    """Ids of rows whose task is not as it was seen any more, each with how it is now."""
-    weight: Weight | None = None
+    """Ids of rows whose task changed since the plan was made, each with its present state."""
+    size: PlanSize | None = None
     facts: Sequence[Run] = ()
-    """What else there is to say, as pairs of a name and words: the pace, the trash, the lock."""
+    """More facts as pairs of name and text: pace, trash, lock."""
     warnings: Sequence[str] = ()
     reason: str = ""
-    twin: str = ""
-    """The command that does the same."""
+    command: str = ""
+    """Equivalent command line."""
     undo: str = ""
-    """How it can be taken back, where that is not by the console's keys."""
+    """How to undo it, if not by the console's keys."""
     refused: Mapping[str, str] = {}
-    """Ids of rows for which there is no room where they would go, each with the reason."""
+    """Ids of rows for which the target state has no room, each with the reason."""
 
 
 class PlanCounts(NamedTuple):
-    """A plan counted once: of what is painted from it nothing grows with its rows."""
+    """Counts of a plan, made in one pass, so that painting does not depend on the number of
+    rows.
+    """
 
     plan: Plan
     amount: int
-    """How many tasks would be acted on, as they are now."""
-    woulds: tuple[TransitionPreview, ...]
-    outs: tuple[tuple[str, int], ...]
-    """Why rows are left out, and how many."""
-    dropped: tuple[tuple[str, int], ...]
-    """How tasks are now that are not as they were seen, and how many."""
+    """Number of tasks that would be acted on now."""
+    transitions: tuple[TransitionPreview, ...]
+    excluded: tuple[tuple[str, int], ...]
+    """Reasons for excluded rows, each with its count."""
+    changed: tuple[tuple[str, int], ...]
+    """Present states of changed tasks, each with its count."""
     refused: tuple[tuple[str, int], ...]
     listed: tuple[Row, ...]
-    """The rows that are listed: first those that somebody has to decide about."""
+    """Listed rows; suspicious ones first, because the operator has to decide about them."""
     states: frozenset[State]
-    """Where its tasks stand."""
-    taken_in: tuple[str, ...]
-    """Ids of odd ones that are acted on all the same."""
+    """States of its tasks."""
+    included: tuple[str, ...]
+    """Ids of suspicious tasks that the operator included."""
 
 
-def tally(
+def count_plan(
     plan: Plan,
     edges: Edges,
     drift: Mapping[str, str] = {},
     refused: Mapping[str, str] = {},
 ) -> PlanCounts:
-    """Count a plan; `drift` and `refused` as in `Sight`. For 100,000 rows it takes a moment."""
+    """Count a plan; `drift` and `refused` as in `PlanView`. Slow for 100,000 rows."""
     ways: Counter[tuple[State, State | None]] = Counter()
     outs: Counter[str] = Counter()
     gone: Counter[str] = Counter()
@@ -113,70 +115,70 @@ def tally(
     taken_in: list[str] = []
     amount = 0
     for row in plan.rows:
-        listed = odd if row.odd else even
-        if len(listed) < LISTED:
+        listed = odd if row.default_exclusion else even
+        if len(listed) < MAX_LISTED_TASKS:
             listed.append(row)
         if how := drift.get(row.id):
             gone[how] += 1
-        elif why := plan.why_out(row):
+        elif why := plan.exclusion_reason(row):
             outs[why] += 1
         else:
             amount += 1
-            if row.odd:
+            if row.default_exclusion:
                 taken_in.append(row.id)
             if row.id in refused:
                 full[refused[row.id]] += 1
             else:
-                ways[row.state, row.end] += 1
+                ways[row.state, row.target] += 1
     return PlanCounts(
         plan,
         amount,
-        plans.foreseen(plan.verb, ways, edges),
+        plans.preview_transitions(plan.verb, ways, edges),
         tuple(outs.items()),
         tuple(gone.items()),
         tuple(full.items()),
-        (*odd, *even)[:LISTED],
+        (*odd, *even)[:MAX_LISTED_TASKS],
         frozenset(row.state for row in plan.rows),
         tuple(taken_in),
     )
 
 
-def everything(words: str, amount: int, total: int) -> tuple[str, ...]:
-    """What to think of before all of a state is taken away; `words` is what it is called."""
+def warn_of_whole_state(words: str, amount: int, total: int) -> tuple[str, ...]:
+    """Warnings before a plan acts on all tasks of a state, whose name is `words`."""
     return (
-        f"this is all of {words}, no filter is set: {100 * amount // max(1, total)} % of all tasks",
-        "what comes from now on is not in it; nor is what is in work",
-        "instead: hold parks them until somebody releases them; a filter picks some",
+        f"all of {words}, no filter: {100 * amount // max(1, total)} % of all tasks",
+        "excludes new tasks and tasks in work",
+        "instead: hold stops them until released; a filter selects some",
     )
 
 
-def planned(about: PlanCounts, sight: PlanView, width: int) -> list[Line]:
-    """What a plan would do, and what there is to know before."""
-    text: list[Line] = [present.heading("what would happen", width)]
-    for would in about.woulds:
-        text += _would(about.plan, would, sight.states, width)
+def plan_lines(about: PlanCounts, sight: PlanView, width: int) -> list[Line]:
+    """What a plan would do: transitions, exclusions, warnings and facts."""
+    text: list[Line] = [present.heading_line("plan", width)]
+    for would in about.transitions:
+        text += _transition_lines(about.plan, would, sight.states, width)
     for why, amount in about.refused:
-        text += _folded(f"{amount:,} refused: {why}", width, "bad")
-    for why, amount in about.outs:
-        text += _folded(f"{amount:,} left out: {why}", width, "warning")
-    for how, amount in about.dropped:
-        text += _folded(f"{amount:,} dropped since: {how}", width, "warning")
+        text += _fold_lines(f"{amount:,} refused: {why}", width, "bad")
+    for why, amount in about.excluded:
+        text += _fold_lines(f"{amount:,} excluded: {why}", width, "warning")
+    for how, amount in about.changed:
+        text += _fold_lines(f"{amount:,} skipped, changed since: {how}", width, "warning")
     for warning in sight.warnings:
-        text += _folded(f"! {warning}", width, "warning")
-    return [*text, *present.labelled(_facts(about.plan, sight), width)]
+        text += _fold_lines(f"! {warning}", width, "warning")
+    return [*text, *present.labelled_lines(_facts(about.plan, sight), width)]
 
 
-def _would(
+def _transition_lines(
     plan: Plan, would: TransitionPreview, states: Mapping[State, str], width: int
 ) -> list[Line]:
-    start, end = (states.get(s, s) if s else "nowhere" for s in would.way)
+    start, end = (states.get(s, s) if s else "nowhere" for s in would.transition)
     if would.refused:
-        words = f"{would.amount:,} of {start}: refused: {would.refused}"
-        return _folded(words, width, "bad")
+        words = f"{would.amount:,} {start}: refused: {would.refused}"
+        return _fold_lines(words, width, "bad")
     where = f"{start} -> {end}" if start != end else f"{start}"
-    lines = _folded(f"{would.amount:,} of {where}: {HAPPENS.get(plan.verb, '')}", width, "")
+    lines = _fold_lines(f"{would.amount:,} {where}: {EFFECTS.get(plan.verb, '')}", width, "")
     if would.edge.warning:
-        lines += _folded(f"! {would.edge.warning}", width, "warning")
+        lines += _fold_lines(f"! {would.edge.warning}", width, "warning")
     return lines
 
 
@@ -186,66 +188,66 @@ def _facts(plan: Plan, sight: PlanView) -> list[Run]:
         rows.append(("scope", sight.scope))
     if plan.filter and plan.filter not in sight.scope:
         rows.append(("filter", plan.filter))
-    rows.append(("size", _size(plan, sight)))
+    rows.append(("size", _size_text(plan, sight)))
     rows += [(f"new {name}", _value(name, value)) for name, value in plan.values.items()]
     rows += sight.facts
     rows += [
-        ("undo", sight.undo or UNDO.get(plan.verb, TAKEN_BACK)),
-        ("checked", CHECKED),
+        ("undo", sight.undo or UNDO_TEXTS.get(plan.verb, DEFAULT_UNDO)),
+        ("checked", RECHECK_NOTE),
     ]
     if sight.reason:
         rows.append(("reason", sight.reason))
-    if sight.twin:
-        rows.append(("or", sight.twin))
-    return [(name, shown(words)) for name, words in rows]
+    if sight.command:
+        rows.append(("or", sight.command))
+    return [(name, safe_line(words)) for name, words in rows]
 
 
 def _value(name: str, value: object) -> str:
-    return present.clock(value) if name == "due" and isinstance(value, float) else str(value)
+    return present.format_clock(value) if name == "due" and isinstance(value, float) else str(value)
 
 
-def _size(plan: Plan, sight: PlanView) -> str:
+def _size_text(plan: Plan, sight: PlanView) -> str:
     words = []
-    if sight.weight is not None:
-        some = sight.weight.tasks < len(plan.rows)
-        so_far = f" so far, {sight.weight.tasks:,} weighed" if some else ""
-        words.append(f"{format_bytes(sight.weight.bytes)}{so_far}")
+    if sight.size is not None:
+        some = sight.size.tasks < len(plan.rows)
+        so_far = f" so far, {sight.size.tasks:,} measured" if some else ""
+        words.append(f"{format_bytes(sight.size.bytes)}{so_far}")
     if plan.oldest:
-        words.append(f"oldest {present.span(sight.now - plan.oldest)}")
-        words.append(f"newest {present.span(sight.now - plan.newest)}")
-    return ", ".join([*words, f"seen at {present.clock(plan.made)}"])
+        words.append(f"oldest {present.format_duration(sight.now - plan.oldest)}")
+        words.append(f"newest {present.format_duration(sight.now - plan.newest)}")
+    return ", ".join([*words, f"read at {present.format_clock(plan.made_at)}"])
 
 
-def outcome(plan: Plan, row: Row, sight: PlanView) -> Run:
-    """What would become of one row, in words."""
+def expected_outcome(plan: Plan, row: Row, sight: PlanView) -> Run:
+    """Expected outcome of one row, with its style."""
     if how := sight.drift.get(row.id):
-        return f"dropped: {how}", "warning"
-    if why := plan.why_out(row):
-        return f"left out: {why}", "warning"
+        return f"skipped: {how}", "warning"
+    if why := plan.exclusion_reason(row):
+        return f"excluded: {why}", "warning"
     if why := sight.refused.get(row.id, ""):
         return f"refused: {why}", "bad"
-    if why := plans.refusal(sight.edges, plan.verb, row):
+    if why := plans.row_refusal(sight.edges, plan.verb, row):
         return f"refused: {why}", "bad"
-    its = plans.way(plan.verb, row)
+    its = plans.transition_of(plan.verb, row)
     end = its[1] if its else None
     past = VERBS[plan.verb].past
-    odd = f", though {row.odd}" if row.odd else ""
+    odd = f", though {row.default_exclusion}" if row.default_exclusion else ""
     where = f", to {sight.states.get(end, end)}" if end and end is not row.state else ""
     return f"{past}{where}{odd}", "strong" if odd else ""
 
 
-def accounted(
-    report: Report, width: int, back: str = "u lists it, T there takes it back"
+def result_lines(
+    report: Report, width: int, back: str = "u lists it, T there undoes it"
 ) -> list[Line]:
-    """What became of every task of a plan; `back` says how that is taken back."""
+    """The result of a plan with every task counted; `back` says how to undo it."""
     planned, out = len(report.plan.rows), len(report.excluded)
-    text: list[Line] = [present.heading("result", width)]
+    text: list[Line] = [present.heading_line("result", width)]
     past = VERBS[report.plan.verb].past
     rows = (
         (f"{len(report.done):,} {past}", "good" if report.done else "dim", report.done),
-        (f"{len(report.gone):,} gone: changed or left since, left alone", "warning", report.gone),
+        (f"{len(report.gone):,} skipped: changed since the plan", "warning", report.gone),
         (f"{len(report.failed):,} failed", "bad", report.failed),
-        (f"{out:,} left out", "dim", report.excluded),
+        (f"{out:,} excluded", "dim", report.excluded),
     )
     for words, look, some in rows:
         text.append((("  ", ""), (words, look if some else "dim")))
@@ -253,29 +255,29 @@ def accounted(
     look = "" if planned == report.accounted else "bad"
     text.append(((f"  {planned:,} planned, {report.accounted:,} in the result: {equal}", look),))
     if report.trouble:
-        text += _folded(f"! {report.trouble}", width, "bad")
+        text += _fold_lines(f"! {report.trouble}", width, "bad")
     if report.op:
-        way = f"; {back}" if back and VERBS[report.plan.verb].safe else ""
-        text += _folded(f"written down as {report.op}{way}", width, "dim")
-    text += _reasons("why some failed", report.failed, width)
-    text += _reasons("why some were left out", report.excluded, width)
+        way = f"; {back}" if back and VERBS[report.plan.verb].is_undoable else ""
+        text += _fold_lines(f"recorded as {report.op}{way}", width, "dim")
+    text += _reasons("failed", report.failed, width)
+    text += _reasons("excluded", report.excluded, width)
     if report.gone:
-        text += [BLANK, present.heading("gone", width)]
-        text += [((f"    {shown(ident)}", "dim"),) for ident in report.gone[:LISTED]]
+        text += [BLANK_LINE, present.heading_line("skipped", width)]
+        text += [((f"    {safe_line(ident)}", "dim"),) for ident in report.gone[:MAX_LISTED_TASKS]]
     return text
 
 
 def _reasons(title: str, some: Sequence[tuple[str, str]], width: int) -> list[Line]:
     if not some:
         return []
-    text: list[Line] = [BLANK, present.heading(title, width)]
+    text: list[Line] = [BLANK_LINE, present.heading_line(title, width)]
     for reason, amount in Counter(reason for _, reason in some).most_common():
-        text += _folded(f"{amount:,}: {reason}", width, "")
-        ids = [ident for ident, why in some if why == reason][:LISTED]
-        text += [((f"    {shown(ident)}", "dim"),) for ident in ids]
+        text += _fold_lines(f"{amount:,}: {reason}", width, "")
+        ids = [ident for ident, why in some if why == reason][:MAX_LISTED_TASKS]
+        text += [((f"    {safe_line(ident)}", "dim"),) for ident in ids]
     return text
 
 
-def _folded(text: str, width: int, look: str) -> list[Line]:
-    first, *rest = present.folded(shown(text), max(8, width - 5))
+def _fold_lines(text: str, width: int, look: str) -> list[Line]:
+    first, *rest = present.fold_text(safe_line(text), max(8, width - 5))
     return [((f"  {first}", look),), *(((f"    {piece}", look),) for piece in rest)]

@@ -1,4 +1,4 @@
-"""The form of a replay's pace: its fields as they are typed, and what is wrong with them."""
+"""Fields, validation and painting of the replay form (rate, canary, stop rules)."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from engine.model import State
-from engine.replay.settings import FASTEST, RemainderPolicy, ReplayPace, Stops
-from engine.text.safe import shown
+from engine.replay.settings import MAX_RATE, RemainderPolicy, ReplayPace, StopRules
+from engine.text.safe import safe_line
 from tui.format import present
-from tui.format.present import BLANK, Line, Run
+from tui.format.present import BLANK_LINE, Line, Run
 
-MOST = 7
-"""Characters of a number at most."""
+MAX_NUMBER_LENGTH = 7
+"""Maximum length of a number in characters."""
 
 
-class Number(NamedTuple):
-    """What is typed into a field must be such a number."""
+class NumberRange(NamedTuple):
+    """Range of a number field."""
 
     least: float
     most: float
     whole: bool = True
 
-    def wrong(self, text: str) -> str:
-        """What is wrong with it; "" when nothing is."""
+    def find_error(self, text: str) -> str:
+        """Error for this text; "" if it is valid."""
         kind = "a whole number" if self.whole else "a number"
         expected = f"expected {kind} from {self.least:,g} to {self.most:,g}"
         try:
@@ -34,119 +34,124 @@ class Number(NamedTuple):
 
 
 class PaceField(NamedTuple):
-    """One thing that can be changed: a number, or whether something is so."""
+    """One input: a number, or a switch."""
 
     name: str
     before: str
-    """What stands in front of it."""
+    """Text in front of it."""
     after: str = ""
-    number: Number | None = None
-    """None: it is switched on and off."""
+    number: NumberRange | None = None
+    """None: a switch."""
     switch: str = ""
-    """The field that must be on for this one to mean something."""
+    """Name of the switch that must be on for this field to apply."""
 
 
-PLACES = 1_000_000
-SECONDS = Number(1, 86400)
+MAX_COUNT = 1_000_000
+TIMEOUT_SECONDS_RANGE = NumberRange(1, 86400)
 
 FIELDS: tuple[tuple[PaceField, ...], ...] = (
-    (PaceField("canary", "start with", "tasks, and wait for their outcomes", Number(0, 1000)),),
-    (PaceField("next", "then with", "tasks, and wait for theirs", Number(0, 1000)),),
+    (PaceField("canary", "start with", "tasks, then wait for results", NumberRange(0, 1000)),),
+    (PaceField("next", "then with", "tasks, then wait again", NumberRange(0, 1000)),),
     (
-        PaceField("paced", "the others"),
-        PaceField("rate", "at", "a second (off: at once)", Number(0.02, FASTEST, False), "paced"),
+        PaceField("paced", "rest:"),
+        PaceField(
+            "rate", "", "per second (off: all now)", NumberRange(0.02, MAX_RATE, False), "paced"
+        ),
     ),
-    (PaceField("timeout", "wait", "seconds for an outcome at most", SECONDS),),
+    (PaceField("timeout", "wait", "seconds at most for a result", TIMEOUT_SECONDS_RANGE),),
     (
         PaceField("same_on", "stop when"),
-        PaceField("same", "the same error comes back", "times", Number(1, PLACES), "same_on"),
+        PaceField("same", "the same error occurs", "times", NumberRange(1, MAX_COUNT), "same_on"),
     ),
     (
         PaceField("share_on", ""),
-        PaceField("share", "more than", "%", Number(0, 100), "share_on"),
-        PaceField("last", "of the last", "fail", Number(1, 1000), "share_on"),
+        PaceField("share", "more than", "%", NumberRange(0, 100), "share_on"),
+        PaceField("last", "of the last", "fail", NumberRange(1, 1000), "share_on"),
     ),
     (
         PaceField("pending_on", ""),
         PaceField(
-            "pending", "more than", "tasks wait in {pending}", Number(0, PLACES), "pending_on"
+            "pending",
+            "more than",
+            "tasks wait in {pending}",
+            NumberRange(0, MAX_COUNT),
+            "pending_on",
         ),
     ),
-    (PaceField("hold", "then", "hold the rest (off: it stays in {dead})"),),
+    (PaceField("hold", "then", "hold the rest (off: stays in {dead})"),),
 )
-"""Line by line."""
+"""Fields, line by line."""
 
-ALL: tuple[PaceField, ...] = tuple(field for line in FIELDS for field in line)
-_BY_NAME: Mapping[str, PaceField] = {field.name: field for field in ALL}
+ALL_FIELDS: tuple[PaceField, ...] = tuple(field for line in FIELDS for field in line)
+_BY_NAME: Mapping[str, PaceField] = {field.name: field for field in ALL_FIELDS}
 ON, OFF = "x", " "
 
 
 class PaceForm(NamedTuple):
-    """The fields as they stand."""
+    """The form's present input."""
 
     values: Mapping[str, str]
     at: int = 0
-    """Which of `ALL` the cursor is on."""
-    fresh: bool = True
-    """Whether nothing was typed since the cursor came: the first digit replaces what stands there.
-    """
+    """Index in `ALL` of the field under the cursor."""
+    is_untouched: bool = True
+    """True until a key is typed into the field: the first digit replaces the old value."""
 
     @property
     def field(self) -> PaceField:
-        """The one under the cursor."""
-        return ALL[self.at]
+        """The field under the cursor."""
+        return ALL_FIELDS[self.at]
 
     def moved(self, by: int) -> PaceForm:
-        """With the cursor on the next field that means something, or the one before."""
-        at = (self.at + by) % len(ALL)
-        while not self.means(ALL[at]):
-            at = (at + by) % len(ALL)
-        return self._replace(at=at, fresh=True)
+        """Move the cursor to the next (or previous) active field."""
+        at = (self.at + by) % len(ALL_FIELDS)
+        while not self.is_active(ALL_FIELDS[at]):
+            at = (at + by) % len(ALL_FIELDS)
+        return self._replace(at=at, is_untouched=True)
 
-    def means(self, field: PaceField) -> bool:
-        """Whether the rule that a field belongs to is on."""
+    def is_active(self, field: PaceField) -> bool:
+        """True if the rule of this field is on."""
         return not field.switch or self.values[field.switch] == ON
 
     def typed(self, character: str) -> PaceForm:
-        """With one more character in the number under the cursor."""
+        """Append a character to the number under the cursor."""
         field = self.field
         if field.number is None or (character == "." and field.number.whole):
             return self
-        before = "" if self.fresh else self.values[field.name]
+        before = "" if self.is_untouched else self.values[field.name]
         if character == "." and "." in before:
             return self
-        return self._with(field.name, (before + character)[:MOST])
+        return self._with(field.name, (before + character)[:MAX_NUMBER_LENGTH])
 
     def rubbed_out(self) -> PaceForm:
-        """Without the last character of the number under the cursor."""
+        """Delete the last character of the number under the cursor."""
         field = self.field
         return (
             self if field.number is None else self._with(field.name, self.values[field.name][:-1])
         )
 
     def toggled(self) -> PaceForm:
-        """With the rule under the cursor, or the one that its number belongs to, the other way."""
+        """Toggle the rule under the cursor, or the rule of the number under it."""
         name = self.field.switch or self.field.name
         if _BY_NAME[name].number is not None:
             return self
         form = self._with(name, OFF if self.values[name] == ON else ON)
-        return form._replace(at=ALL.index(_BY_NAME[name]), fresh=True)
+        return form._replace(at=ALL_FIELDS.index(_BY_NAME[name]), is_untouched=True)
 
     def _with(self, name: str, value: str) -> PaceForm:
-        return self._replace(values={**self.values, name: value}, fresh=False)
+        return self._replace(values={**self.values, name: value}, is_untouched=False)
 
     @property
-    def wrong(self) -> tuple[str, str]:
-        """The first field with something wrong, by its name, and what; both "" when all is well."""
-        for field in ALL:
-            number = field.number if self.means(field) else None
-            if number is not None and (words := number.wrong(self.values[field.name])):
+    def first_error(self) -> tuple[str, str]:
+        """Name and error of the first invalid field; both "" if all are valid."""
+        for field in ALL_FIELDS:
+            number = field.number if self.is_active(field) else None
+            if number is not None and (words := number.find_error(self.values[field.name])):
                 return field.name, words
         return "", ""
 
 
-def form_of(pace: ReplayPace) -> PaceForm:
-    """A pace as it is put into the form."""
+def form_from_pace(pace: ReplayPace) -> PaceForm:
+    """The form for a pace."""
     stops = pace.stops
     first, then = (*pace.canary, 0, 0)[:2]
     return PaceForm(
@@ -168,15 +173,15 @@ def form_of(pace: ReplayPace) -> PaceForm:
     )
 
 
-def pace_of(form: PaceForm, before: ReplayPace) -> ReplayPace:
-    """The pace that a form without anything wrong says; what it does not ask for is as before."""
+def pace_from_form(form: PaceForm, before: ReplayPace) -> ReplayPace:
+    """The pace of a valid form; settings without a field are copied from `before`."""
     value = form.values
 
     def number(name: str) -> int | None:
-        return int(value[name]) if form.means(_BY_NAME[name]) else None
+        return int(value[name]) if form.is_active(_BY_NAME[name]) else None
 
     share = number("share")
-    stops = Stops(
+    stops = StopRules(
         number("same"),
         None if share is None else share / 100,
         before.stops.last if share is None else int(value["last"]),
@@ -188,34 +193,36 @@ def pace_of(form: PaceForm, before: ReplayPace) -> ReplayPace:
     return before._replace(rate=rate, canary=canary, timeout=float(value["timeout"]), stops=stops)
 
 
-NAMES = 12
-"""Cells for what stands in front of a line."""
+LABEL_CELLS = 12
+"""Width of the first column in cells."""
 
 
-def lines(
+def form_lines(
     form: PaceForm, sentences: Sequence[str], states: Mapping[State, str], width: int
 ) -> list[Line]:
-    """The form, and below it what the pace means, in words."""
+    """The form, with a forecast in words below."""
     words = {"pending": "pending", "dead": "the dead-letter queue"}
     for state, name in ((State.PENDING, "pending"), (State.DEAD, "dead")):
-        words[name] = shown(states.get(state, words[name]))
-    found = [present.heading("how the replay goes", width)]
-    found += [present.cut(_line(form, fields, words), width) for fields in FIELDS]
-    found.append(BLANK)
+        words[name] = safe_line(states.get(state, words[name]))
+    found = [present.heading_line("replay settings", width)]
+    found += [present.cut_line(_line(form, fields, words), width) for fields in FIELDS]
+    found.append(BLANK_LINE)
     for sentence in sentences:
-        pieces = present.folded(shown(sentence), max(8, width - 2))
+        pieces = present.fold_text(safe_line(sentence), max(8, width - 2))
         found += [((f" {piece}", "dim"),) for piece in pieces]
     return found
 
 
 def _line(form: PaceForm, fields: Sequence[PaceField], words: Mapping[str, str]) -> Line:
-    wrong, _ = form.wrong
+    wrong, _ = form.first_error
     runs: list[Run] = []
     for nth, field in enumerate(fields):
-        here, means = field is form.field, form.means(field)
+        here, means = field is form.field, form.is_active(field)
         look = "" if means else "dim"
         before = field.before.format(**words)
-        runs.append((present.fit(f" {before}", NAMES) if nth == 0 else f" {before} ", look))
+        runs.append(
+            (present.fit_text(f" {before}", LABEL_CELLS) if nth == 0 else f" {before} ", look)
+        )
         value = form.values[field.name]
         box = f"[{value}]" if field.number is None else f"[{value:<4}]"
         bad = field.name == wrong

@@ -1,4 +1,4 @@
-"""From a key to a plan on screen: the one way, whichever screen the key was pressed on."""
+"""Build a plan from a key press: scope, warnings, pace, equivalent command line."""
 
 from __future__ import annotations
 
@@ -7,85 +7,84 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from engine.index.schema import Query
-from engine.model import State, words_of
-from engine.operations.execute import Allowed
-from engine.operations.plans import LOCKED, NO_VALUES, Plan
+from engine.model import State, state_words
+from engine.operations.execute import RefusalCheck
+from engine.operations.plans import NO_VALUES, REASON_LOCKED, Plan
 from engine.replay import estimate
 from engine.replay.settings import ReplayPace
 from engine.verbs import VERBS
 from tui.format.present import Run
-from tui.plan.lines import PlanCounts, everything
+from tui.plan.lines import PlanCounts, warn_of_whole_state
 from tui.session.place_session import PlaceSession
-from tui.session.place_watcher import lock_of, not_abandoned
-from tui.session.running_operations import working
+from tui.session.place_watcher import read_lock, why_not_abandoned
+from tui.session.running_operations import find_worker
 
-INSTEAD: Mapping[tuple[str, State | None], str] = {
+VERB_IN_STATE: Mapping[tuple[str, State | None], str] = {
     ("retry", State.TRASH): "restore",
     ("purge", State.TRASH): "expunge",
 }
-"""What a key means in a state where its own verb means nothing."""
+"""Verbs that a key means instead in some states."""
 
 
-class Asked(NamedTuple):
-    """What a verb is asked for."""
+class VerbRequest(NamedTuple):
+    """A verb and the tasks that it is requested for."""
 
     verb: str
     """A key of `engine.verbs.VERBS`."""
     ids: Collection[str] | None
-    """None: all that match."""
+    """None: all tasks that match the query."""
     query: Query
-    words: Callable[[int], str]
-    """What that is, in words, once it is known how many they are."""
+    describe_scope: Callable[[int], str]
+    """Description of the scope, given the number of tasks."""
     values: Mapping[str, Any] = NO_VALUES
 
 
-def meant(verb: str, state: State | None) -> str:
-    """The verb that a key stands for in a state."""
-    return INSTEAD.get((verb, state), verb)
+def verb_in_state(verb: str, state: State | None) -> str:
+    """The verb of a key in a state."""
+    return VERB_IN_STATE.get((verb, state), verb)
 
 
-def picked(plan: Plan) -> Plan:
-    """One task that was picked by hand is meant, odd or not; but for one that somebody works on."""
-    odd = {row.odd for row in plan.rows}
-    if len(plan.rows) != 1 or plan.verb in ("undo", "restore") or LOCKED in odd:
+def include_single_task(plan: Plan) -> Plan:
+    """Include a single selected task even if it is suspicious, unless a worker has claimed it."""
+    odd = {row.default_exclusion for row in plan.rows}
+    if len(plan.rows) != 1 or plan.verb in ("undo", "restore") or REASON_LOCKED in odd:
         return plan
-    return plan._replace(taken_in=frozenset(row.id for row in plan.rows))
+    return plan._replace(included_ids=frozenset(row.id for row in plan.rows))
 
 
-def warnings(live: PlaceSession, plan: Plan, asked: Asked) -> tuple[str, ...]:
-    """What to think of before a plan takes everything away, and what could be done instead."""
-    if not VERBS[plan.verb].careful or asked.ids is not None or plan.filter:
+def plan_warnings(live: PlaceSession, plan: Plan, asked: VerbRequest) -> tuple[str, ...]:
+    """Warnings for a plan that acts on all tasks of a state, with alternatives."""
+    if not VERBS[plan.verb].excludes_suspicious or asked.ids is not None or plan.filter:
         return ()
     states = {row.state for row in plan.rows}
     words = " and ".join(live.inspector.states.get(state, state) for state in states)
-    return everything(words, len(plan.rows), sum(live.inspector.latest.counts.values()))
+    return warn_of_whole_state(words, len(plan.rows), sum(live.inspector.latest.counts.values()))
 
 
-NAMED = 4
-"""Tasks that a command names one by one; more are named by a filter, or the console does it."""
+MAX_IDS_IN_COMMAND = 4
+"""Maximum number of task ids on a command line; larger plans need a filter or the console."""
 
-TWINS = {"retry": "replay", "undo": "undo", "edit": ""}
-"""What a verb is called on the command line, where that is not its own name; "" where it has none
-that takes these words."""
+COMMAND_NAMES = {"retry": "replay", "undo": "undo", "edit": ""}
+"""Command names that differ from the verb; "" if no command takes these arguments."""
 
 
-def twin(
+def equivalent_command(
     about: PlanCounts,
     live: PlaceSession,
     reason: str,
     pace: ReplayPace | None = None,
     follows: str = "",
 ) -> str:
-    """The command that does the same to as many tasks; "" where it would be a page long.
+    """Equivalent command for exactly these tasks; "" if it would be too long.
 
-    `follows` is an operation that is gone on with.
+    `follows` is the operation to resume.
     """
     if follows:
         words = [*live.place.command, "journal", follows, "--go-on", "--apply", str(about.amount)]
         return shlex.join(words)
     plan, states = about.plan, about.states
-    word = TWINS.get(plan.verb, plan.verb)
-    if plan.left_out or not word or not about.amount:
+    word = COMMAND_NAMES.get(plan.verb, plan.verb)
+    if plan.excluded_ids or not word or not about.amount:
         return ""
     if len(states) != 1 and not plan.undoes:
         return ""
@@ -94,32 +93,31 @@ def twin(
         words.append(plan.undoes)
     else:
         known = live.inspector
-        words += ["--state", ",".join(words_of(next(iter(states)), known.states, known.words))]
+        words += ["--state", ",".join(state_words(next(iter(states)), known.states, known.words))]
         if plan.filter:
             words += ["--filter", plan.filter]
-        elif len(plan.rows) <= NAMED:
+        elif len(plan.rows) <= MAX_IDS_IN_COMMAND:
             words += [piece for row in plan.rows for piece in ("--id", row.id)]
         elif len(plan.rows) != live.inspector.latest.counts.get(next(iter(states))):
             return ""
-    if len(about.taken_in) > NAMED:
+    if len(about.included) > MAX_IDS_IN_COMMAND:
         return ""
-    words += [word for ident in about.taken_in for word in ("--take-in", ident)]
+    words += [word for ident in about.included for word in ("--take-in", ident)]
     words += ["--reason", reason] if reason else []
     if can_be_paced(plan):
-        paced = pace_words(pace)
+        paced = pace_options(pace)
         if paced is None:
             return ""
         words += paced
     return shlex.join([*words, "--apply", str(about.amount)])
 
 
-def pace_words(pace: ReplayPace | None) -> list[str] | None:
-    """A pace as the command line takes it, as far as it is not the usual one; None where it cannot
-    be said there."""
+def pace_options(pace: ReplayPace | None) -> list[str] | None:
+    """Command-line options for a pace, without defaults; None if it cannot be expressed."""
     if pace is None:
         return ["--rate", "now"]
     if pace.rate is None:
-        return None  # there, all at once means without canaries
+        return None  # on the command line, no rate also means no canary
     usual, stops = ReplayPace(), pace.stops
     share = "none" if stops.share is None else f"{100 * stops.share:g}/{stops.last}"
     canary = ",".join(str(size) for size in pace.canary if size) or "none"
@@ -135,10 +133,10 @@ def pace_words(pace: ReplayPace | None) -> list[str] | None:
     return [word for name, value, is_usual in said if not is_usual for word in (name, value)]
 
 
-def pace_for(plan: Plan, *, picked: bool = False) -> ReplayPace | None:
-    """How a plan is carried out unless the operator changes it; None: at once.
+def default_pace(plan: Plan, *, picked: bool = False) -> ReplayPace | None:
+    """Default pace of a plan; None: all tasks now.
 
-    A few tasks that were `picked` one by one need no canary: there are no more than it would take.
+    A few tasks that were `picked` by hand need no canary: they are no more than the canary itself.
     """
     usual = ReplayPace()
     few = picked and len(plan.rows) <= sum(usual.canary)
@@ -146,32 +144,32 @@ def pace_for(plan: Plan, *, picked: bool = False) -> ReplayPace | None:
 
 
 def can_be_paced(plan: Plan) -> bool:
-    """Whether a plan may be carried out at a pace."""
+    """True for a retry of more than one task."""
     return plan.verb == "retry" and len(plan.rows) > 1
 
 
 def why_not_now(live: PlaceSession, states: Collection[State]) -> str:
-    """Why nothing may be done to tasks in these states at this moment, as far as is seen."""
-    if live.place.leases or State.ACTIVE not in states:
+    """Why tasks in these states cannot be changed now, by the last lock check; "" if they can."""
+    if live.place.has_leases or State.ACTIVE not in states:
         return ""
-    return not_abandoned(live.signs.lock)
+    return why_not_abandoned(live.readings.lock)
 
 
-def guard(live: PlaceSession, plan: Plan) -> Allowed:
-    """The same, looked at anew each time it is asked; it blocks."""
+def lock_guard(live: PlaceSession, plan: Plan) -> RefusalCheck:
+    """A callback that re-reads the lock and returns `why_not_now`; it blocks."""
     place = live.place
-    if place.leases or all(row.state is not State.ACTIVE for row in plan.rows):
+    if place.has_leases or all(row.state is not State.ACTIVE for row in plan.rows):
         return lambda: ""
-    return lambda: not_abandoned(lock_of(place), place.lingering)
+    return lambda: why_not_abandoned(read_lock(place), place.find_lingering_worker)
 
 
-def facts(live: PlaceSession, plan: Plan, pace: ReplayPace | None, amount: int) -> list[Run]:
-    """What else there is to know before a plan is applied."""
+def pace_facts(live: PlaceSession, plan: Plan, pace: ReplayPace | None, amount: int) -> list[Run]:
+    """The pace and its forecast as facts for the plan."""
     if not can_be_paced(plan):
         return []
     if pace is None:
-        return [("pace", "at once, and not looked after; p: a rate, canaries, rules to stop")]
+        return [("pace", "all now, results not tracked; p: rate, canary, stop rules")]
     ours = live.worker.pid is not None
-    known = working(live.signs.lock, live.events(), live.clock(), ours=ours)
-    told = estimate.forecast(amount, pace, known)
+    known = find_worker(live.readings.lock, live.events(), live.clock(), ours=ours)
+    told = estimate.estimate_replay(amount, pace, known)
     return [("pace", "; ".join(told.sentences))]

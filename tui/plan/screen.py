@@ -1,4 +1,4 @@
-"""A plan: what would happen to which tasks; applied by a typed count, and accounted for."""
+"""The plan screen: preview, confirmation by typed count, progress and result."""
 
 from __future__ import annotations
 
@@ -20,73 +20,75 @@ from engine.operations.plans import Plan
 from engine.replay.progress import Phase
 from engine.replay.settings import ReplayPace
 from engine.store import StoreError, Unavailable
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 from engine.verbs import VERBS
 from tui.format import keys, present
-from tui.format.export import ExportTable, Take
+from tui.format.export import ExportTable, RowSink
 from tui.format.human import format_share
 from tui.format.present import Line
+from tui.format.table import Choice
 from tui.plan.confirm_screen import ConfirmScreen
 from tui.plan.lines import (
     PlanCounts,
+    PlanSize,
     PlanView,
-    Weight,
-    accounted,
-    outcome,
-    planned,
-    tally,
+    count_plan,
+    expected_outcome,
+    plan_lines,
+    result_lines,
 )
 from tui.plan.planning import (
-    Asked,
+    VerbRequest,
     can_be_paced,
-    facts,
-    guard,
-    pace_for,
-    picked,
-    twin,
-    warnings,
+    default_pace,
+    equivalent_command,
+    include_single_task,
+    lock_guard,
+    pace_facts,
+    plan_warnings,
     why_not_now,
 )
-from tui.screens.base import BaseScreen, Target
+from tui.screens.base import BaseScreen, key_bindings
 from tui.screens.console_context import ConsoleContext
-from tui.screens.page import SAID
+from tui.screens.page import MESSAGE_SECONDS
+from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
-from tui.session.recurrence_check import judged, still_failing
-from tui.session.running_operations import RunningOperation, phase_of, told
+from tui.session.recurrence_check import check_clusters, recurrence_warnings
+from tui.session.running_operations import RunningOperation, describe_result, phase_of
 from tui.widgets.lines import Lines, LongText
-from tui.widgets.picker import Choice, Picker
+from tui.widgets.picker import Picker
 
-ROWS = 4
-"""Lines for the tasks, at least, below what there is to say of them."""
+MIN_TASK_LINES = 4
+"""Minimum number of lines for the task list, below the text."""
 
-PERIOD = 0.5
-"""Seconds between two looks whether the tasks are still as they were seen."""
+DRIFT_CHECK_SECONDS = 0.5
+"""Seconds between two checks whether the tasks changed since the plan was made."""
 
-SPARING = 10
-"""The same, in times of what such a look took."""
+DRIFT_COST_FACTOR = 10
+"""Minimum pause between these checks, as a multiple of their duration."""
 
-GLANCE = 0.1
-"""Seconds between two looks how far it is."""
+PROGRESS_SECONDS = 0.1
+"""Seconds between two progress updates."""
 
-CHUNK = 500
-"""Rows that are exported between two looks whether it was stopped."""
+EXPORT_CHUNK_ROWS = 500
+"""Rows exported between two checks for cancellation."""
 
-FEW = 2_000
-"""Rows that are counted at once: more would hold up the keys."""
+MAX_INLINE_COUNT_ROWS = 2_000
+"""Plans up to this many rows are counted on the event loop; larger ones on a thread."""
 
-NO_AMOUNT = -1
-"""It was not counted yet."""
+NOT_COUNTED = -1
+"""The plan is not counted yet."""
 
-NOTHING = ("", "", float("-inf"))
-"""Nothing was said."""
+NO_MESSAGE = ("", "", float("-inf"))
+"""No message."""
 
 
 class PlanScreen(ConfirmScreen):
-    """One plan, from looking at it to its result."""
+    """One plan, from preview to result."""
 
     KIND = keys.PLAN
-    BINDINGS = keys.bindings(keys.PLAN)
-    WANTS = "count"
+    BINDINGS = key_bindings(keys.PLAN)
+    DIGITS_NAME = "count"
 
     def __init__(
         self,
@@ -100,25 +102,25 @@ class PlanScreen(ConfirmScreen):
         pace: ReplayPace | None = None,
         errors: Query | None = None,
     ) -> None:
-        """`scope` says in words what it is for; `follows` is an operation that it goes on with.
+        """`scope` describes the tasks; `follows` is the operation that this plan resumes.
 
-        `pace` is how it is to go; None: as is usual for such a plan. `errors` finds the tasks of
-        which it is said whether they would fail so again; None: nothing is said of that.
+        `pace` None means the default of the plan. `errors` selects the tasks that are checked for a
+        recurring error; None: no check.
         """
         super().__init__(around.arming, around.clock)
         self._plan, self._scope = plan, scope
         self._live, self._around, self._when_done = live, around, done
         self._follows, self._warnings, self._errors = follows, tuple(warnings), errors
         self._drift: Mapping[str, str] = {}
-        self._amount = NO_AMOUNT
-        self._weight: Weight | None = None
+        self._amount = NOT_COUNTED
+        self._weight: PlanSize | None = None
         self._in_trash: int | None = None
         self._pace = pace
         self._facts: Sequence[tuple[str, str]] = ()
         self._tally: PlanCounts | None = None
         self._text: tuple[object, list[Line]] = (None, [])
         self._offered: object = None
-        self._said = NOTHING
+        self._said = NO_MESSAGE
         self._applying = False
         self._so_far = 0
         self._report: Report | None = None
@@ -126,7 +128,7 @@ class PlanScreen(ConfirmScreen):
         """The report in one line, as other screens show it."""
 
     def compose(self) -> ComposeResult:
-        """Title, what would happen, each task, a line that speaks, hints."""
+        """Title, preview, task list, message line, key hints."""
         yield Lines(id="title")
         yield LongText(id="text")
         yield Picker(id="rows")
@@ -134,15 +136,15 @@ class PlanScreen(ConfirmScreen):
         yield Lines(id="hints")
 
     def begin(self) -> None:
-        """Keys move through the tasks; meanwhile it is found out what has become of them."""
+        """Focus the task list; start counting, measuring and drift checks."""
         self.query_one(Picker).focus()
         self._recount()
         self._watch_drift()
-        self._weigh()
+        self._measure_size()
         if self._errors is not None:
-            self._judge(self._errors)
+            self._check_recurrence(self._errors)
 
-    # What is found out meanwhile
+    # Background checks
 
     @work(group="drift")
     async def _watch_drift(self) -> None:
@@ -152,16 +154,16 @@ class PlanScreen(ConfirmScreen):
             if latest.generation != generation:
                 generation = latest.generation
                 try:
-                    self._show_drift(await self._live.inspector.drift(self._plan))
+                    self._show_drift(await self._live.inspector.changed_rows(self._plan))
                 except Unavailable:
                     return  # closed: the console is being left
-            self._facts = facts(self._live, self._plan, self._pace, self.amount)
+            self._facts = pace_facts(self._live, self._plan, self._pace, self.amount)
             self.lay_out(self.size.width)
-            await asyncio.sleep(max(PERIOD, SPARING * (loop.time() - began)))
+            await asyncio.sleep(max(DRIFT_CHECK_SECONDS, DRIFT_COST_FACTOR * (loop.time() - began)))
 
     def _show_drift(self, drift: Sequence[tuple[plans.Row, str]]) -> None:
-        # What cannot be taken in was left out before the plan was made, and says why: that stays.
-        out = {row.id for row, _ in drift if row.odd and self._plan.undoes}
+        # A task that undo cannot include was excluded from the start and shows its reason.
+        out = {row.id for row, _ in drift if row.default_exclusion and self._plan.undoes}
         words: dict[str, str] = {
             state: f"{word} now" for state, word in self._live.inspector.states.items()
         }
@@ -171,73 +173,73 @@ class PlanScreen(ConfirmScreen):
             self._recount()
 
     def _recount(self) -> None:
-        """Count the plan anew: at once, or on a thread where that would hold up the keys."""
+        """Count the plan: on the event loop if it is small, else on a thread."""
         about = (self._plan, self._live.inspector.edges, self._drift)
-        if len(self._plan.rows) <= FEW:
-            self._counted(tally(*about))
+        if len(self._plan.rows) <= MAX_INLINE_COUNT_ROWS:
+            self._set_counts(count_plan(*about))
         else:
             self._tally = None
             self._count(*about)
 
     @work(group="count", exclusive=True)
     async def _count(self, plan: Plan, edges: Edges, drift: Mapping[str, str]) -> None:
-        self._counted(await asyncio.to_thread(tally, plan, edges, drift))
+        self._set_counts(await asyncio.to_thread(count_plan, plan, edges, drift))
         self.lay_out(self.size.width)
 
-    def _counted(self, about: PlanCounts) -> None:
+    def _set_counts(self, about: PlanCounts) -> None:
         before, self._tally, self._amount = self._amount, about, about.amount
         if before != about.amount:
             self.plan_changed()
 
     @work(group="weigh")
-    async def _weigh(self) -> None:
+    async def _measure_size(self) -> None:
         loop = asyncio.get_running_loop()
 
         told = 0.0
 
         def tell(size: int, amount: int) -> bool:
             nonlocal told
-            if amount == len(self._plan.rows) or time.monotonic() - told > PERIOD:
+            if amount == len(self._plan.rows) or time.monotonic() - told > DRIFT_CHECK_SECONDS:
                 told = time.monotonic()
-                loop.call_soon_threadsafe(partial(self._weighed, Weight(size, amount)))
+                loop.call_soon_threadsafe(partial(self._set_size, PlanSize(size, amount)))
             return self._report is None and not self._applying
 
         try:
             if self._plan.verb == "purge" and self._live.place.trash is not None:
-                self._in_trash = await self._live.inspector.trashed()
-            await self._live.inspector.weigh(self._plan, tell)
+                self._in_trash = await self._live.inspector.trash_bytes()
+            await self._live.inspector.measure_tasks(self._plan, tell)
         except StoreError as error:
-            self.say(f"how much they take up is not known: {error}")
+            self.say(f"size unknown: {error}")
 
     @work(group="judge")
-    async def _judge(self, query: Query) -> None:
+    async def _check_recurrence(self, query: Query) -> None:
         try:
-            found = await judged(self._live, query)
+            found = await check_clusters(self._live, query)
         except Unavailable:
             return  # closed: the console is being left
-        self._warnings = (*self._warnings, *still_failing(found))
+        self._warnings = (*self._warnings, *recurrence_warnings(found))
         if self._report is None:
             self.lay_out(self.size.width)
 
-    def _weighed(self, weight: Weight) -> None:
+    def _set_size(self, weight: PlanSize) -> None:
         self._weight = weight
-        if self.stands:
+        if self.is_paintable:
             self.lay_out(self.size.width)
 
-    # What it shows
+    # Painting
 
     @property
     def amount(self) -> int:
-        """How many tasks would be acted on."""
+        """Number of tasks that would be acted on."""
         return max(0, self._amount)
 
     @property
-    def wanted(self) -> str:
-        """The count of a plan for many, or for one that is lost."""
-        safe = self.amount <= 1 and VERBS[self._plan.verb].safe
+    def expected_digits(self) -> str:
+        """The count, for a plan with several tasks or one that cannot be undone."""
+        safe = self.amount <= 1 and VERBS[self._plan.verb].is_undoable
         return "" if safe else str(self.amount)
 
-    def _sight(self, about: PlanCounts) -> PlanView:
+    def _plan_view(self, about: PlanCounts) -> PlanView:
         inspector = self._live.inspector
         return PlanView(
             inspector.states,
@@ -246,88 +248,88 @@ class PlanScreen(ConfirmScreen):
             self._scope,
             self._drift,
             self._weight,
-            [*self._facts, *self._trash()],
+            [*self._facts, *self._trash_facts()],
             self._warnings,
             self._reason,
-            twin(about, self._live, self._reason, self._pace, self._follows),
+            equivalent_command(about, self._live, self._reason, self._pace, self._follows),
         )
 
-    def _trash(self) -> list[tuple[str, str]]:
-        """How full the trash would be, and how long it keeps what comes there."""
+    def _trash_facts(self) -> list[tuple[str, str]]:
+        """Trash usage after a purge, and its retention."""
         trash, now = self._live.place.trash, self._in_trash
         if trash is None or now is None or self._weight is None:
             return []
         more = self._weight.bytes
-        words = f"after this {format_share(now + more, trash.quota)}; kept for {trash.hours:g} h"
-        full = "; what does not fit is not purged" if now + more > trash.quota else ""
+        words = f"{format_share(now + more, trash.quota)} after this; kept {trash.hours:g} h"
+        full = "; tasks beyond the quota are not purged" if now + more > trash.quota else ""
         return [("trash", words + full)]
 
     @property
-    def _stands(self) -> bool:
-        """Whether all its parts are there: before and after, there is nothing to be painted."""
+    def _is_mounted_whole(self) -> bool:
+        """True if all child widgets are mounted; there is nothing to paint before or after."""
         ids = {part.id for part in self.children}
-        return self.stands and {"title", "text", "rows", "word", "hints"} <= ids
+        return self.is_paintable and {"title", "text", "rows", "word", "hints"} <= ids
 
     def lay_out(self, width: int) -> None:
-        """The plan or its result, for this width."""
-        if not self._stands or not width:
+        """Paint the plan or its result for this width."""
+        if not self._is_mounted_whole or not width:
             return
         verb = self._plan.verb
         picker, text = self.query_one(Picker), self.query_one(LongText)
         lines = self._lines(width)
         if self._report is None and self._tally is not None:
-            self._offer(picker, self._tally, width)
+            self._list_tasks(picker, self._tally, width)
         picker.display = self._report is None
-        room = max(1, self.size.height - ROWS - 3)
+        room = max(1, self.size.height - MIN_TASK_LINES - 3)
         text.styles.height = "1fr" if self._report else min(len(lines), room)
-        what = "result" if self._report else "plan, nothing is written yet"
+        what = "result" if self._report else "plan, nothing written yet"
         if self._applying:
-            what = f"{self._so_far:,} of {self.amount:,} so far"
-        self.show((), lines, self._word())
-        amount = present.count(len(self._plan.rows), "task")
+            what = f"{self._so_far:,} of {self.amount:,} done"
+        self.show((), lines, self._message_line())
+        amount = present.format_count(len(self._plan.rows), "task")
         self.show_title(((f" {verb} {amount}", "strong"), (f"   {what}", "dim")))
-        words = {"arm": keys.arm_words(self._arming.armed)}
+        words = {"arm": keys.arm_hint(self._arming.is_armed)}
         if self._report or self._applying:
             words["back"] = "close"
-        hints = keys.hints(self.KIND, self.grey(), self.without(), words)
-        hints = tuple(sorted(hints, key=lambda hint: hint.minor))  # what acts comes first
+        hints = keys.hints_of(self.KIND, self.disabled_actions(), self.without(), words)
+        hints = tuple(sorted(hints, key=lambda hint: hint.is_minor))  # what acts comes first
         self.query_one("#hints", Lines).show(present.hint_lines(hints, width))
 
     def _lines(self, width: int) -> list[Line]:
-        """The text above the tasks: made anew only when what it is made of is another."""
+        """The text above the task list, cached until its input changes."""
         if self._report is not None:
             if self._text[0] != (self._report.op, width):
-                self._text = (self._report.op, width), accounted(self._report, width)
+                self._text = (self._report.op, width), result_lines(self._report, width)
             return self._text[1]
         if self._tally is None:
-            amount = present.count(len(self._plan.rows), "task")
+            amount = present.format_count(len(self._plan.rows), "task")
             return [((f"   counting {amount} ...", "dim"),)]
         if self._applying:
             return self._text[1]
-        lines = planned(self._tally, self._sight(self._tally), width)
+        lines = plan_lines(self._tally, self._plan_view(self._tally), width)
         self._text = None, lines
         return lines
 
-    def _offer(self, picker: Picker, about: PlanCounts, width: int) -> None:
+    def _list_tasks(self, picker: Picker, about: PlanCounts, width: int) -> None:
         wanted = (id(about), width)
         if self._offered == wanted:
             return
         self._offered = wanted
         more = len(self._plan.rows) - len(about.listed)
         listed = f", the first {len(about.listed):,} listed" if more else ""
-        heading = f"{present.count(len(self._plan.rows), 'task')}{listed}"
-        sight = self._sight(about)
-        idents = [shown(row.id) for row in about.listed]
+        heading = f"{present.format_count(len(self._plan.rows), 'task')}{listed}"
+        sight = self._plan_view(about)
+        idents = [safe_line(row.id) for row in about.listed]
         cells = max(20, min(max(map(len, idents), default=0), width - 32))
         choices = []
         for row, ident in zip(about.listed, idents, strict=True):
-            words, look = outcome(self._plan, row, sight)
-            line = ((f"   {present.fit_end(ident, cells)}  ", ""), (shown(words), look))
-            choices.append(Choice(row.id, present.cut(line, width)))
-        picker.offer(choices, [present.heading(heading, width)])
+            words, look = expected_outcome(self._plan, row, sight)
+            line = ((f"   {present.fit_text_end(ident, cells)}  ", ""), (safe_line(words), look))
+            choices.append(Choice(row.id, present.cut_line(line, width)))
+        picker.show_rows(choices, [present.heading_line(heading, width)])
 
     def without(self) -> set[str]:
-        """Keys that answer nothing here."""
+        """Keys that have no function now."""
         over = (
             {"in_or_out", "reason", "pace", "export"} if self._report or self._applying else set()
         )
@@ -335,97 +337,97 @@ class PlanScreen(ConfirmScreen):
         return super().without() | over | paced | (set() if self._report else {"undo"})
 
     def say(self, text: str, look: str = "warning") -> None:
-        """Say something that stays for a while, or until the next key."""
+        """Show a message for `MESSAGE_SECONDS`, or until the next key."""
         self._said = (text, look, asyncio.get_running_loop().time())
-        if self._stands:
+        if self._is_mounted_whole:
             super().say(text, look)
 
-    def _word(self) -> Line:
+    def _message_line(self) -> Line:
         text, look, when = self._said
-        if text and asyncio.get_running_loop().time() - when < SAID:
-            return ((f" {shown(text)}", look),)
-        return self._ask()
+        if text and asyncio.get_running_loop().time() - when < MESSAGE_SECONDS:
+            return ((f" {safe_line(text)}", look),)
+        return self._prompt_line()
 
-    def pressed(self) -> None:
-        """A key came: what was said was said of the one before."""
-        self._said = NOTHING
+    def clear_message(self) -> None:
+        """Clear the message."""
+        self._said = NO_MESSAGE
 
-    def _ask(self) -> Line:
+    def _prompt_line(self) -> Line:
         verb, amount = self._plan.verb, self.amount
         if self._report is not None:
             hint = self._live.worker_hint(verb) if self._report.done else ""
             return ((f" {hint}", "strong"),)
         if self._applying:
-            return ((" applying ... Esc leaves, and it goes on", "strong"),)
+            return ((" applying ... Esc leaves, it continues", "strong"),)
         if self._tally is None:
-            return ((" they are being counted ...", "dim"),)
+            return ((" counting ...", "dim"),)
         if not amount:
-            return (
-                (" nothing to do: all of these tasks are left out, or have changed", "warning"),
-            )
-        doing = "take back" if verb == "undo" else verb
-        return self.question(f"type {amount} to {doing} {amount:,}", f"{doing} this task")
+            return ((" nothing to do: all tasks are excluded or changed", "warning"),)
+        doing = "undo" if verb == "undo" else verb
+        return self.confirm_prompt(f"type {amount} to {doing} {amount:,}", f"{doing} this task")
 
-    def settled(self) -> str:
-        """It has been applied, is being applied, or there is nothing left of it."""
+    def why_not_applicable(self) -> str:
+        """Why the plan cannot be applied: applied already, running, or empty."""
         if self._report is not None:
-            return "this plan has been applied: Esc closes it"
+            return "already applied: Esc closes"
         if self._applying:
-            return "it is being applied already"
+            return "already applying"
         if self._tally is None:
-            return "the tasks are being counted: wait a moment"
+            return "still counting"
         if not self.amount:
-            return "there is nothing to apply"
+            return "nothing to apply"
         if self._around.require_reason and not self._reason:
-            return "a reason is asked for here: Tab types it"
+            return "reason required: Tab"
         return why_not_now(self._live, self._tally.states)
 
     # Keys
 
     def action_move(self, how: str) -> None:
-        """Move through the tasks; through the result, when it is there."""
+        """Move through the tasks, or scroll the result."""
         if self._report is None:
             self.query_one(Picker).move(how)
         else:
             self.query_one(LongText).move(how)
 
     def action_in_or_out(self) -> None:
-        """Leave the task under the cursor out, or take it in."""
+        """Exclude or include the task under the cursor."""
         ident = self.query_one(Picker).key
         if self._report is not None or self._applying or not ident or self._tally is None:
             return
         plan, one = self._plan, frozenset({ident})
         row = next(row for row in self._tally.listed if row.id == ident)
-        if row.odd and self._plan.undoes:
-            self.say(f"it cannot be taken in: {row.odd}")
+        if row.default_exclusion and self._plan.undoes:
+            self.say(f"cannot be included: {row.default_exclusion}")
             return
-        if row.odd:
-            plan = plan._replace(taken_in=plan.taken_in ^ one)
+        if row.default_exclusion:
+            plan = plan._replace(included_ids=plan.included_ids ^ one)
         else:
-            plan = plan._replace(left_out=plan.left_out ^ one)
-        self._plan, self._typed, self._amount = plan, "", NO_AMOUNT
+            plan = plan._replace(excluded_ids=plan.excluded_ids ^ one)
+        self._plan, self._typed, self._amount = plan, "", NOT_COUNTED
         self._recount()
         self.lay_out(self.size.width)
         self.query_one(Picker).move("down")
 
     def action_reason(self) -> None:
-        """Say why; it stands in the journal."""
+        """Prompt for the reason that the journal records."""
         if self._report is not None or self._applying:
-            self.say("too late: what is done stands in the journal as it was begun")
+            self.say("too late: the journal already has this operation")
             return
-        self.ask_reason("reason, for the journal")
+        self.ask_reason("reason (journal)")
 
     def action_undo(self) -> None:
-        """What was done here; not before this is: it would be dropped for that, unseen."""
+        """Open the operations screen, but only after the plan was applied: leaving would discard
+        it.
+        """
         if self._report is not None:
             super().action_undo()
         elif self._applying:
-            self.say("it is being applied: u once it is over")
+            self.say("applying: u when done")
         else:
-            self.say("this plan is not applied yet: Esc drops it, and u then shows what was done")
+            self.say("not applied yet: Esc discards the plan, then u")
 
     def action_pace(self) -> None:
-        """How fast, with which canary, and when it stops by itself."""
+        """Edit rate, canary and stop rules."""
         from tui.plan.pace_form import PaceScreen
 
         if not can_be_paced(self._plan) or self._report is not None or self._applying:
@@ -434,33 +436,33 @@ class PlanScreen(ConfirmScreen):
         def take(pace: ReplayPace | None) -> None:
             if pace is not None:
                 self._pace = pace
-                self._facts = facts(self._live, self._plan, pace, self.amount)
+                self._facts = pace_facts(self._live, self._plan, pace, self.amount)
             self.lay_out(self.size.width)
 
         self.app.push_screen(PaceScreen(self._pace or ReplayPace(), self.amount, self._live), take)
 
     def action_back(self) -> None:
-        """Close it; a plan that was not applied is dropped, one that is being applied goes on."""
-        if self._result in self._live.news:
-            self._live.news.remove(self._result)  # it was read here
+        """Close; an unapplied plan is discarded, a running one continues in the background."""
+        if self._result in self._live.messages:
+            self._live.messages.remove(self._result)  # shown on this screen
         self.dismiss()
 
-    def sheet(self) -> ExportTable | None:
-        """Each task with what would become of it."""
+    def export_table(self) -> ExportTable | None:
+        """Export: each task with its expected outcome."""
         if self._tally is None:
             return None
-        plan, sight = self._plan, self._sight(self._tally)
+        plan, sight = self._plan, self._plan_view(self._tally)
 
-        def write(take: Take) -> int:
+        def write(take: RowSink) -> int:
             rows, done = iter(plan.rows), 0
-            while some := list(islice(rows, CHUNK)):
+            while some := list(islice(rows, EXPORT_CHUNK_ROWS)):
                 done += len(some)
                 values = [
                     {
                         "id": row.id,
                         "state": str(row.state),
                         "revision": row.rev,
-                        "outcome": outcome(plan, row, sight)[0],
+                        "outcome": expected_outcome(plan, row, sight)[0],
                     }
                     for row in some
                 ]
@@ -468,7 +470,7 @@ class PlanScreen(ConfirmScreen):
                     break
             return done
 
-        async def hand(take: Take) -> int:
+        async def hand(take: RowSink) -> int:
             return await asyncio.to_thread(write, take)
 
         return ExportTable(f"plan-{plan.verb}", ("id", "state", "revision", "outcome"), hand)
@@ -486,37 +488,41 @@ class PlanScreen(ConfirmScreen):
             plan.values,
         )
 
-    def carry_out(self) -> None:
-        """Apply it, and account for every task."""
+    def apply_plan(self) -> None:
+        """Apply the plan and follow it until the report."""
         self._applying = True
-        # What has changed since is in it: it is looked at again, and found to be gone.
+        # Changed tasks stay in the plan: apply re-checks them and reports them as skipped.
         plan = self._plan
-        begun = self._live.begin(plan, self._intent(), self._pace, guard(self._live, plan))
-        # Of the console, not of this screen: it goes on when this is left.
-        self.app.run_worker(self._follow(begun), name="apply", group="apply")
+        begun = self._live.start_plan(
+            plan, self._intent(), self._pace, lock_guard(self._live, plan)
+        )
+        # The app runs it, not this screen, so it continues when the screen is closed.
+        self.app.run_worker(self._follow_operation(begun), name="apply", group="apply")
         if self._pace is not None:
-            self.go(Target(keys.OPERATION, id=begun.op))
+            self.go(Target(keys.RUNNING_OPERATION, id=begun.op))
 
-    async def _follow(self, begun: RunningOperation) -> None:
+    async def _follow_operation(self, begun: RunningOperation) -> None:
         said = False
         while begun.ended is None:
-            said = self._tell_that_it_asks(begun, said)
+            said = self._announce_question(begun, said)
             self._so_far = sum(begun.counts.values())
             self.lay_out(self.size.width)
-            await asyncio.sleep(GLANCE)
+            await asyncio.sleep(PROGRESS_SECONDS)
         report = begun.report
         assert report is not None
-        self._report, self._applying, self._result = report, False, told(begun)
-        self._arming.used()
+        self._report, self._applying, self._result = report, False, describe_result(begun)
+        self._arming.extend()
         self._when_done(report)
         self.lay_out(self.size.width)
 
-    def _tell_that_it_asks(self, begun: RunningOperation, said: bool) -> bool:
-        """Whether it was said that it waits for the operator, who may look at something else."""
+    def _announce_question(self, begun: RunningOperation, said: bool) -> bool:
+        """Announce once that the operation waits for the operator, unless its screen is open;
+        True if done.
+        """
         if phase_of(begun) is not Phase.ASKING:
             return False
         if not said and getattr(self.app.screen, "work", None) is not begun:
-            self._live.news.append(f"{begun.name} asks whether to go on; u, Enter shows it")
+            self._live.messages.append(f"{begun.name} asks whether to continue: u, Enter")
             return True
         return said
 
@@ -525,27 +531,27 @@ async def show_plan(
     face: BaseScreen,
     live: PlaceSession,
     around: ConsoleContext,
-    asked: Asked,
+    asked: VerbRequest,
     done: Callable[[Report], None] = lambda report: None,
 ) -> None:
-    """Freeze a plan and show it; says why where there is none."""
+    """Freeze a plan and show it, or show why there is none."""
     verb = asked.verb
     try:
-        plan = await live.inspector.plan(verb, asked.ids, asked.query, live.noted)
+        plan = await live.inspector.make_plan(verb, asked.ids, asked.query, live.noted_ids)
         if verb == "restore":
-            plan = await live.inspector.restore(plan, live.place.retention_days)
+            plan = await live.inspector.plan_restore(plan, live.place.retention_days)
     except StoreError as error:
         face.say(f"no plan: {error}")
         return
-    plan = picked(plan._replace(values=asked.values))
+    plan = include_single_task(plan._replace(values=asked.values))
     if asked.ids and not plan.rows:
-        face.say("no plan: these tasks have left, or the filter hides them")
+        face.say("no plan: the tasks are gone or filtered")
         return
-    if face.app.screen is not face:  # what shines through from below a menu is current, too
-        face.say(f"no plan: another screen came before the one to {verb} was made")
+    if face.app.screen is not face:  # a screen below a menu is current, too
+        face.say("no plan: another screen was opened meanwhile")
         return
-    words, warned = asked.words(len(plan.rows)), warnings(live, plan, asked)
-    pace = pace_for(plan, picked=asked.ids is not None)
+    words, warned = asked.describe_scope(len(plan.rows)), plan_warnings(live, plan, asked)
+    pace = default_pace(plan, picked=asked.ids is not None)
     errors = asked.query if verb == "retry" and asked.ids is None else None
     face.app.push_screen(
         PlanScreen(plan, words, live, around, done, warnings=warned, pace=pace, errors=errors)

@@ -1,4 +1,4 @@
-"""Errors, alike with alike: how many, since when, and whether they still happen."""
+"""Error clusters as text: count, code, first and last time, and whether they still happen."""
 
 from __future__ import annotations
 
@@ -6,82 +6,92 @@ import time
 from collections.abc import Mapping, Sequence
 
 from engine.monitor.recurrence import StillHappens
-from engine.text.error_pattern import code
-from engine.text.safe import shown
+from engine.text.error_pattern import reply_code
+from engine.text.safe import safe_line
 from tui.format import present
-from tui.format.present import BLANK, Line
-from tui.session.recurrence_check import Judged
-from tui.widgets.picker import Choice
+from tui.format.present import BLANK_LINE, Line
+from tui.format.table import Choice
+from tui.session.recurrence_check import CheckedCluster
 
-"""Before the logs were asked."""
+"""Shown until the logs were read."""
 
 _LOOKS = {StillHappens.YES: "bad", StillHappens.NO: "good", StillHappens.UNKNOWN: "unknown"}
 
 
-def head(width: int) -> Line:
-    """The titles above the rows."""
-    room = _room(width)
-    if width < present.NARROW:
-        return ((present.fit(f"   COUNT {present.fit('ERROR', room)} NOW?", width), "title"),)
-    titles = f"   {'CLUSTER':<7} {'COUNT':>7} {'CODE':<4} {present.fit('ERROR', room)} "
-    return ((present.fit(titles + "FIRST  LAST   SAME NOW?", width), "title"),)
+def head_line(width: int) -> Line:
+    """Column titles."""
+    room = _error_cells(width)
+    if width < present.NARROW_COLUMNS:
+        return (
+            (
+                present.fit_text(f"   COUNT {present.fit_text('ERROR', room)} STILL?", width),
+                "title",
+            ),
+        )
+    titles = f"   {'CLUSTER':<7} {'COUNT':>7} {'CODE':<4} {present.fit_text('ERROR', room)} "
+    return ((present.fit_text(titles + "FIRST  LAST   STILL?", width), "title"),)
 
 
-def rows(clusters: Sequence[Judged], now: float, width: int) -> list[Choice]:
-    """A row for each, biggest first."""
-    return [Choice(judged.cluster.mark, row(judged, now, width)) for judged in clusters]
+def cluster_rows(clusters: Sequence[CheckedCluster], now: float, width: int) -> list[Choice]:
+    """One row per cluster, largest first."""
+    return [Choice(judged.cluster.mark, cluster_line(judged, now, width)) for judged in clusters]
 
 
-def row(judged: Judged, now: float, width: int) -> Line:
-    """One of them; its first cell is left for the cursor."""
+def cluster_line(judged: CheckedCluster, now: float, width: int) -> Line:
+    """The row of a cluster; the first cells are for the cursor."""
     cluster, answer = judged
-    error = present.fit(shown(cluster.pattern), _room(width))
-    same = (answer.words, _LOOKS[answer.answer])
-    if width < present.NARROW:
-        return present.cut(((f"   {cluster.count:>5,} ", ""), (f"{error} ", "bad"), same), width)
-    return present.cut(
+    error = present.fit_text(safe_line(cluster.pattern), _error_cells(width))
+    same = (answer.text, _LOOKS[answer.answer])
+    if width < present.NARROW_COLUMNS:
+        return present.cut_line(
+            ((f"   {cluster.count:>5,} ", ""), (f"{error} ", "bad"), same), width
+        )
+    return present.cut_line(
         (
             ("   ", ""),
             (f"{cluster.mark:<7} ", "strong"),
             (f"{cluster.count:>7,} ", ""),
-            (f"{code(cluster.pattern):<4} ", ""),
+            (f"{reply_code(cluster.pattern):<4} ", ""),
             (f"{error} ", "bad"),
-            (f"{_day(cluster.first, now)}  {_day(judged.last, now)}  ", "dim"),
+            (f"{_time_or_date(cluster.first, now)}  {_time_or_date(judged.last, now)}  ", "dim"),
             same,
         ),
         width,
     )
 
 
-def evidence(judged: Judged, width: int) -> list[Line]:
-    """What the answer rests on, and what the error is in full."""
+def evidence_lines(judged: CheckedCluster, width: int) -> list[Line]:
+    """The evidence for "still happening", and the full error."""
     cluster, answer = judged
-    lines = [present.heading(f"{cluster.mark}  same now? {answer.words}", width)]
+    lines = [present.heading_line(f"{cluster.mark}  still happening? {answer.text}", width)]
     for sentence in answer.evidence:
-        lines += [((f"   {piece}", ""),) for piece in present.folded(sentence, width - 4)]
+        lines += [((f"   {piece}", ""),) for piece in present.fold_text(sentence, width - 4)]
     about = [
-        ("error", shown(cluster.pattern)),
-        ("of kind", shown(", ".join(cluster.kinds))),
-        ("for example", shown(cluster.example)),
+        ("error", safe_line(cluster.pattern)),
+        ("kind", safe_line(", ".join(cluster.kinds))),
+        ("example", safe_line(cluster.example)),
     ]
-    return [*lines, BLANK, *present.labelled([row for row in about if row[1]], width)]
+    return [*lines, BLANK_LINE, *present.labelled_lines([row for row in about if row[1]], width)]
 
 
-def summary(clusters: Sequence[Judged]) -> str:
-    """How many tasks have errors, of how many sorts, and which of them are over."""
+def summary(clusters: Sequence[CheckedCluster]) -> str:
+    """Number of failed tasks and clusters, and which clusters stopped."""
     tasks = sum(judged.cluster.count for judged in clusters)
     over = [judged.cluster.mark for judged in clusters if judged.now.answer is StillHappens.NO]
-    kinds = f"{present.count(tasks, 'task')} with an error, {len(clusters)} sorts"
-    return f"{kinds}; no more: {', '.join(over)}" if over else kinds
+    kinds = (
+        f"{present.format_count(tasks, 'task')} failed, "
+        f"{present.format_count(len(clusters), 'cluster')}"
+    )
+    return f"{kinds}; stopped happening: {', '.join(over)}" if over else kinds
 
 
-def as_rows(clusters: Sequence[Judged]) -> list[Mapping[str, object]]:
-    """The same for programs; times in epoch seconds UTC."""
+def cluster_values(clusters: Sequence[CheckedCluster]) -> list[Mapping[str, object]]:
+    """Clusters for JSON output; times in epoch seconds UTC."""
     return [
         {
             "mark": each.cluster.mark,
             "count": each.cluster.count,
-            "code": code(each.cluster.pattern),
+            "code": reply_code(each.cluster.pattern),
             "error": each.cluster.pattern,
             "kinds": list(each.cluster.kinds),
             "first": each.cluster.first,
@@ -94,12 +104,12 @@ def as_rows(clusters: Sequence[Judged]) -> list[Mapping[str, object]]:
     ]
 
 
-def _room(width: int) -> int:
-    return max(8, width - (19 if width < present.NARROW else 50))
+def _error_cells(width: int) -> int:
+    return max(8, width - (19 if width < present.NARROW_COLUMNS else 50))
 
 
-def _day(when: float | None, now: float) -> str:
-    """A time of day, or the date of another day, in five cells."""
+def _time_or_date(when: float | None, now: float) -> str:
+    """Time of day, or the date if it is older than a day, in five cells."""
     if when is None:
         return "  ?  "
     form = "%H:%M" if now - when < 86400 else "%m-%d"

@@ -1,4 +1,4 @@
-"""The errors of a queue, alike with alike, and whether they still happen."""
+"""Screen of a place's error clusters, and whether they still happen."""
 
 from __future__ import annotations
 
@@ -8,135 +8,138 @@ from engine.index import filter_language
 from engine.index.schema import Query
 from engine.store import Unavailable
 from tui.format import keys, task_row
-from tui.format.export import ExportTable, Take
-from tui.format.present import BLANK, Line
+from tui.format.export import ExportTable, RowSink
+from tui.format.present import BLANK_LINE, Line
 from tui.plan.acting_screen import PlanningScreen
-from tui.plan.planning import Asked
+from tui.plan.planning import VerbRequest
 from tui.queue import cluster_lines as view
-from tui.screens.base import HASTY, Copy, Target
+from tui.screens.base import TOO_EARLY, Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.page import ListScreen
+from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
-from tui.session.recurrence_check import Judged, judged
+from tui.session.recurrence_check import CheckedCluster, check_clusters
 from tui.widgets.lines import LongText
 from tui.widgets.picker import Picker
 
-SPARING = 5
-"""Times that an answer took, until it is asked for again."""
+READ_COST_FACTOR = 5
+"""Minimum pause between reads, as a multiple of their duration."""
 
 
 class ClustersScreen(PlanningScreen, ListScreen):
-    """Kept up to date while it is looked at; Enter shows the tasks of one."""
+    """Updated while it is visible; Enter shows the tasks of a cluster."""
 
     KIND = keys.CLUSTERS
-    BINDINGS = keys.bindings(keys.CLUSTERS)
+    BINDINGS = key_bindings(keys.CLUSTERS)
 
     def __init__(self, live: PlaceSession, around: ConsoleContext, query: Query) -> None:
-        """`query` is what the queue shows: its state and its filter."""
+        """`query` is the state and filter of the task list."""
         super().__init__(live, around)
         self._query = query
-        self._clusters: tuple[Judged, ...] = ()
+        self._clusters: tuple[CheckedCluster, ...] = ()
         self._asked = False
 
     def on_mount(self) -> None:
-        """Ask, and again when the tasks, the logs or the minute are others."""
+        """Start reading; repeat when the tasks, the logs or the minute change."""
         self.run_worker(self._follow(), name="clusters")
 
     async def _follow(self) -> None:
         grounds: tuple[object, ...] = ()
         while True:
-            before, grounds = grounds, self._grounds()
+            before, grounds = grounds, self._input_version()
             if grounds != before:
                 began = asyncio.get_running_loop().time()
                 try:
-                    self._clusters = await judged(self.live, self._query)
+                    self._clusters = await check_clusters(self.live, self._query)
                 except Unavailable:
                     return  # closed: the console is being left
                 self._asked = True
                 self.paint()
-                await asyncio.sleep(SPARING * (asyncio.get_running_loop().time() - began))
-            await self.live.next_look()
+                await asyncio.sleep(READ_COST_FACTOR * (asyncio.get_running_loop().time() - began))
+            await self.live.wait_for_readings()
 
-    def _grounds(self) -> tuple[object, ...]:
-        """What the answers rest on: the tasks, what the logs tell, and the minute."""
+    def _input_version(self) -> tuple[object, ...]:
+        """Input of the evaluation: index generation, log events, minute."""
         live = self.live
         return live.inspector.latest.generation, live.events(), int(live.clock() // 60)
 
     def trail(self) -> tuple[str, ...]:
-        """The place, and what of it."""
+        """The place and its state."""
         state = self._query.state
         word = self.live.inspector.states.get(state, "") if state else "all"
         return (self.live.place.name, word, "errors")
 
     def lay_out(self, width: int) -> None:
-        """A row for each, and the evidence of the one under the cursor."""
+        """One row per cluster, and the evidence of the one under the cursor."""
         now = self.around.clock()
         picker = self.query_one(Picker)
-        picker.offer(view.rows(self._clusters, now, width), [view.head(width)])
+        picker.show_rows(view.cluster_rows(self._clusters, now, width), [view.head_line(width)])
         here = self._here
-        nothing = self.missing("no task here has an error") if self._asked else "asking ..."
-        text: list[Line] = [BLANK, ((f"   {nothing}", "dim"),)]
-        self.query_one(LongText).show(view.evidence(here, width) if here else text)
+        nothing = self.no_row_reason("no failed tasks") if self._asked else "loading ..."
+        text: list[Line] = [BLANK_LINE, ((f"   {nothing}", "dim"),)]
+        self.query_one(LongText).show(view.evidence_lines(here, width) if here else text)
 
     @property
-    def _here(self) -> Judged | None:
-        key = self.picked
+    def _here(self) -> CheckedCluster | None:
+        key = self.selected_key
         return next((judged for judged in self._clusters if judged.cluster.mark == key), None)
 
-    def word(self) -> Line:
-        """What they come to, and what the filter is."""
+    def default_message(self) -> Line:
+        """Totals and the filter."""
         text = self._query.filter.text
         lead = f"filter: {text}   " if text else ""
         return ((f" {lead}{view.summary(self._clusters)}", ""),)
 
-    def asked(self, verb: str) -> Asked | str:
-        """All tasks with the error under the cursor."""
+    def requested_verb(self, verb: str) -> VerbRequest | str:
+        """All tasks of the cluster under the cursor."""
         here, state = self._here, self._query.state
         if here is None:
-            return self.missing("there is no error to act on here")
-        if refusal := self.no_verb(verb, state):
+            return self.no_row_reason("no cluster selected")
+        if refusal := self.verb_refusal(verb, state):
             return refusal
         known = self.live.inspector
-        cluster = filter_language.parse(
-            self._words(here), known.states, self.around.clock(), known.words
+        cluster = filter_language.parse_filter(
+            self._cluster_filter(here), known.states, self.around.clock(), known.words
         )
-        words = f"all that fail so: {here.cluster.pattern}"
-        return Asked(verb, None, self._query._replace(filter=cluster), lambda _: words)
+        words = f"all in this cluster: {here.cluster.pattern}"
+        return VerbRequest(verb, None, self._query._replace(filter=cluster), lambda _: words)
 
-    def _words(self, judged: Judged) -> str:
+    def _cluster_filter(self, judged: CheckedCluster) -> str:
         return f"{self._query.filter.text} cluster={judged.cluster.mark}".strip()
 
     def action_arm(self) -> None:
-        """Allow writes for a while, or forbid them."""
-        self.say(HASTY if self.hasty else self.around.arming.toggle())
+        """Switch write mode."""
+        self.say(TOO_EARLY if self.hasty else self.around.arming.toggle())
         self.paint()
 
     def action_open(self) -> None:
-        """The tasks of the one under the cursor, in the queue."""
+        """Open the task list filtered for the cluster under the cursor."""
         here = self._here
         if here is None:
-            self.say(self.missing("there is no error to open here"))
+            self.say(self.no_row_reason("no cluster to open"))
             return
-        self.go(Target(keys.LIST, state=self._query.state, filter=self._words(here)))
+        self.go(Target(keys.LIST, state=self._query.state, filter=self._cluster_filter(here)))
 
     def copies(self) -> tuple[Copy, ...]:
-        """The one under the cursor."""
+        """The cluster under the cursor."""
         here = self._here
         if here is None:
             return ()
-        (values,) = view.as_rows([here])
-        line = "".join(text for text, _ in view.row(here, self.around.clock(), 160)).strip()
+        (values,) = view.cluster_values([here])
+        line = "".join(
+            text for text, _ in view.cluster_line(here, self.around.clock(), 160)
+        ).strip()
         return (
             Copy("i", "mark", here.cluster.mark),
             Copy("r", "row", line),
             Copy("j", "JSON", task_row.json_line(values).strip()),
         )
 
-    def sheet(self) -> ExportTable | None:
-        """All of them."""
-        values = view.as_rows(self._clusters)
+    def export_table(self) -> ExportTable | None:
+        """Export: all clusters."""
+        values = view.cluster_values(self._clusters)
 
-        async def hand(take: Take) -> int:
+        async def hand(take: RowSink) -> int:
             await asyncio.to_thread(take, values, len(values), len(values))
             return len(values)
 

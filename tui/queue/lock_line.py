@@ -1,19 +1,19 @@
-"""The line of the list that says what the lock is doing, and the key that opens it."""
+"""The lock line of the task list, with the key that opens the lock screen."""
 
 from __future__ import annotations
 
 from engine.model import LockEvidence
 from tui.format import present
 from tui.format.present import Line
-from tui.session.place import LEASES, Place
+from tui.session.place import NO_LOCK_FILE, Place
 from tui.widgets.lines import Lines
 
-KEY = "U"
-"""Opens the lock, as the table of keys has it."""
+LOCK_SCREEN_KEY = "U"
+"""Key of the lock screen, as in the key table."""
 
 
 class LockLine(Lines):
-    """What is said of a place's lock; its screen must not hide it while it alarms."""
+    """Lock state of a place; the screen must keep the line visible while `alarms` is set."""
 
     def __init__(self, place: Place, read_only: bool) -> None:
         super().__init__(id="lock")
@@ -22,20 +22,20 @@ class LockLine(Lines):
 
     @property
     def refusal(self) -> str:
-        """Why the lock cannot be opened on screen; "" when it can."""
-        return self._place.no_unlock(self._read_only)
+        """Why the lock screen cannot be opened; "" if it can."""
+        return self._place.why_no_unlock(self._read_only)
 
-    def tell(
+    def show_lock(
         self, evidence: LockEvidence | None, now: float, width: int, worker: int | None = None
     ) -> None:
-        """Show what was seen last; `now` in epoch seconds UTC.
+        """Show the last evidence; `now` in epoch seconds UTC.
 
-        `worker` is the PID of the worker that was started here, which no lock would tell of.
+        `worker` is the PID of the worker started here, for places without a lock file.
         """
-        none = LEASES if self._place.leases else "this place has none"
+        none = NO_LOCK_FILE if self._place.has_leases else "none in this place"
         none += f"; worker PID {worker}, W stops it" if worker is not None else ""
         line: Line = ((f" lock  {none}", "dim"),)
         if self._place.lock is not None:
-            line = present.lock(evidence, now, width, "" if self.refusal else KEY)
-        self.alarms = evidence is not None and evidence.verdict in present.ALARMING
+            line = present.lock_line(evidence, now, width, "" if self.refusal else LOCK_SCREEN_KEY)
+        self.alarms = evidence is not None and evidence.verdict in present.ALARMING_VERDICTS
         self.show([line])

@@ -1,4 +1,4 @@
-"""One place: its tasks by state, its lock, its figures and its logs."""
+"""The queue screen: tasks by state, lock, metrics and log of one place."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ from textual import work
 from textual.app import ComposeResult
 
 from engine.index import filter_language
-from engine.index.filter_language import NOTHING, Filter
+from engine.index.filter_language import NO_FILTER, Filter
 from engine.index.schema import Query
-from engine.live.inspector import AGEING, IndexChanged
-from engine.model import Problem, State, Task, own_word, words_of
-from engine.monitor.metrics_check import Ours
+from engine.live.inspector import AGE_ROUNDING_SECONDS, IndexChanged
+from engine.model import Problem, State, Task, own_word, state_words
+from engine.monitor.metrics_check import OwnCounts
 from engine.operations.execute import Report
 from engine.store import Unavailable
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 from engine.verbs import VERBS
 from tui.format import keys, present, task_row
-from tui.format.export import ExportTable, Take
-from tui.format.present import BLANK, Line
-from tui.format.progress_bar import first_look
-from tui.operations.control_screen import no_control, pausing, plan_control
+from tui.format.export import ExportTable, RowSink
+from tui.format.present import BLANK_LINE, Line
+from tui.format.progress_bar import first_scan_line
+from tui.operations.control_screen import control_refusal, pause_control, show_control_plan
 from tui.plan import planning
-from tui.plan.acting_screen import ALTERED, PlanningScreen
-from tui.plan.planning import Asked
+from tui.plan.acting_screen import TASK_JUST_CHANGED, PlanningScreen
+from tui.plan.planning import VerbRequest
 from tui.queue.filter_line import FilterLine
 from tui.queue.lock_line import LockLine
-from tui.queue.panes import Details, LogPane, MetricsPane
-from tui.screens.base import HASTY, Copy, Target
+from tui.queue.panes import LogPane, MetricsPane, TaskDetails
+from tui.screens.base import TOO_EARLY, Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
+from tui.screens.target import Target
 from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
 from tui.task.why_waiting import why_waiting
@@ -40,40 +41,39 @@ from tui.widgets.lines import Lines, LongText
 from tui.widgets.render_cache import Across, Down
 from tui.widgets.task_list import Anchor, CursorPosition, TaskList
 
-SAID = 6.0
-"""Seconds for which a word to the operator stays."""
+MESSAGE_SECONDS = 6.0
+"""Seconds for which a message stays."""
 
-AGAIN = "Ctrl-c again, or q, leaves the console"
-"""What the first Ctrl-c says; the second one counts as long as this is on screen."""
+QUIT_AGAIN = "Ctrl+C again or q: quit"
+"""Message of the first Ctrl+C; a second one quits while it is visible."""
 
-ANOTHER = "another task came under the cursor just now; look which one it is, and press again"
-"""Why a key is refused that may have been meant for the task before."""
+CURSOR_JUST_MOVED = "the cursor moved to another task: check it, press the key again"
+"""Refusal if another task came under the cursor just before the key was pressed."""
 
-TYPING = (keys.Hint("Enter", "keep this filter"), keys.Hint("Esc", "clear it"))
-"""What is hinted at while a filter is typed."""
+TYPING_HINTS = (keys.Hint("Enter", "apply"), keys.Hint("Esc", "clear"))
+"""Hints while typing a filter."""
 
-OF_TASKS = frozenset(
+TASK_ACTIONS = frozenset(
     {"filter", "clusters", "order", "log", "mark", "range", "mark_all", "unmark"}
-    | {key.action for key in keys.verbs()}
+    | {key.action for key in keys.verb_keys()}
 )
-"""Actions that are not hinted at beside problems: those are no tasks."""
+"""Actions on tasks, hidden on the problems tab."""
 
-TO_LOOK = frozenset({"clusters", "order", "log"})
-"""Actions that give up their place in the hints to what can be done here, where it is narrow: they
-are the same in every tab."""
+LOW_PRIORITY_ACTIONS = frozenset({"clusters", "order", "log"})
+"""Actions whose hints are dropped first on narrow screens: they are the same in every tab."""
 
-RANGE = 20_000
-"""Rows that a range may have: more is what filters are for."""
+MAX_RANGE_ROWS = 20_000
+"""Maximum number of rows in a range; use a filter for more."""
 
-RESTED = 0.15
-"""Seconds a cursor rests before it is asked why its task waits."""
+CURSOR_REST_SECONDS = 0.15
+"""Seconds that the cursor must rest before the reason for waiting is read."""
 
 
 class QueueScreen(PlanningScreen):
-    """A place as the operator works in it."""
+    """The task list of one place, with its tabs, lock line, filter and panes."""
 
     KIND = keys.LIST
-    BINDINGS = keys.bindings(keys.LIST)
+    BINDINGS = key_bindings(keys.LIST)
 
     def __init__(self, live: PlaceSession, around: ConsoleContext) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class QueueScreen(PlanningScreen):
         self._recount = False
         self._problems: tuple[Problem, ...] = ()
         self.looked = False
-        """Whether lock, figures and logs are on screen."""
+        """True if lock, metrics and log are painted."""
         self._make_widgets()
 
     def _make_widgets(self) -> None:
@@ -104,13 +104,16 @@ class QueueScreen(PlanningScreen):
         self._filter = FilterLine(self._parsed_filter, id="filter")
         self._explained: tuple[Query, str] = (Query(), "")
         self._problem_text = LongText(id="problems")
-        self._details, self._side_figures = Details(id="details"), MetricsPane(id="side-figures")
+        self._details, self._side_figures = (
+            TaskDetails(id="details"),
+            MetricsPane(id="side-figures"),
+        )
         self._figures, self._log = MetricsPane(id="figures"), LogPane(id="log")
         self._hinted: tuple[tuple[object, ...], list[Line]] = ((), [])
         self._scope_line, self._hints = Lines(id="scope"), Lines(id="hints")
 
     def compose(self) -> ComposeResult:
-        """Header, tabs, lock, list, and what happens around it."""
+        """Header, tabs, lock line, list and panes."""
         yield self._top
         yield self._tab_line
         yield self._lock_line
@@ -127,57 +130,57 @@ class QueueScreen(PlanningScreen):
         yield self._hints
 
     def on_mount(self) -> None:
-        """Open the place and begin to follow it."""
+        """Start following the index and the place."""
         self.list.focus()
         self.run_worker(self._follow(), name="follow")
-        self.run_worker(self._watch_signs(), name="watch")
+        self.run_worker(self._follow_place(), name="watch")
         self.set_interval(1.0, self._tick)
 
     def aim(self, target: Target) -> None:
-        """Show that part of the queue, as soon as its states are known."""
+        """Show the target's state, filter or task, as soon as the states are known."""
         if target.state is None and target.filter is None and not target.id and not target.problems:
             return
         self._aim = target
-        if self.stands and self._tabs:
-            self._take_aim()
+        if self.is_paintable and self._tabs:
+            self._show_target()
 
-    def _take_aim(self) -> None:
+    def _show_target(self) -> None:
         target, self._aim = self._aim, None
         if target is None:
             return
         if target.filter is not None:
-            self._filter.put(target.filter)
+            self._filter.set_text(target.filter)
         wanted = None if target.problems else target.state or self.state or State.PENDING
         if wanted in self._tabs:
             self._tab = self._tabs.index(wanted)
         self._everything = False
         self._show_tab(CursorPosition(id=target.id))
 
-    # Following
+    # Following the index
 
     async def _follow(self) -> None:
-        self._take(self._change)
+        self._take_change(self._change)
         while True:
             try:
-                change = await self.inspector.changed(self._change.generation)
+                change = await self.inspector.wait_for_change(self._change.generation)
             except Unavailable:
                 return  # closed: the console is being left
-            self._take(change)
-            if self.around.pace() > 1.0:  # the line is slow: what changes is gathered
-                await asyncio.sleep(self.around.pace())
+            self._take_change(change)
+            if self.around.repaint_seconds() > 1.0:  # slow terminal: combine changes
+                await asyncio.sleep(self.around.repaint_seconds())
 
-    def _take(self, change: IndexChanged) -> None:
-        first = not self.list.asked and bool(self.inspector.states)
+    def _take_change(self, change: IndexChanged) -> None:
+        first = not self.list.has_query and bool(self.inspector.states)
         self._change = change
         self._recount = True
-        self.list.fill(not change.complete)
-        self.list.say(self._notice())
+        self.list.set_first_scan(not change.is_complete)
+        self.list.show_notice(self._notice())
         if first and self._aim is not None:
-            self._take_aim()
+            self._show_target()
         elif first:
-            self._ask(CursorPosition())
+            self._query_list(CursorPosition())
         else:
-            self.list.changed()
+            self.list.store_changed()
         if self._on_problems:
             self._load_problems()
         self._paint_tabs()
@@ -189,77 +192,78 @@ class QueueScreen(PlanningScreen):
         width = max(20, self.list.size.width - 6)
         if self._change.unavailable:
             return (
-                BLANK,
-                ((f"   {shown(self.place.name)} cannot be reached now:", "strong"),),
+                BLANK_LINE,
+                ((f"   {safe_line(self.place.name)} is unavailable:", "strong"),),
                 *(
                     ((f"   {p}", "bad"),)
-                    for p in present.folded(shown(self._change.unavailable), width)
+                    for p in present.fold_text(safe_line(self._change.unavailable), width)
                 ),
-                BLANK,
-                (("   It is looked at again each second; the list comes back by itself.", "dim"),),
+                BLANK_LINE,
+                (("   Retried every second; the list returns automatically.", "dim"),),
             )
         if not self.inspector.states:
-            return (BLANK, (("   opening ...", "dim"),))
+            return (BLANK_LINE, (("   opening ...", "dim"),))
         if self.state is not None and self.list.loaded and not self.list.total:
-            return (BLANK, ((f"   {self._nothing()}", "dim"),))
+            return (BLANK_LINE, ((f"   {self._empty_text()}", "dim"),))
         return ()
 
-    def _progress(self) -> Line:
-        """How far the first look at everything is; nothing to say once it has ended."""
-        seconds = self._clock() - self.live.begun
-        return first_look(self._change, self.inspector.states, seconds, self.size.width)
+    def _scan_progress(self) -> Line:
+        """Progress of the first scan; empty after it."""
+        seconds = self._clock() - self.live.opened_at
+        return first_scan_line(self._change, self.inspector.states, seconds, self.size.width)
 
-    def _nothing(self) -> str:
-        where = shown(self.inspector.states[self.state]) if self.state else ""
-        if not self._change.complete:
-            return f"nothing in {where} so far: the first look has not ended"
+    def _empty_text(self) -> str:
+        where = safe_line(self.inspector.states[self.state]) if self.state else ""
+        if not self._change.is_complete:
+            return f"no {where} tasks yet: first scan running"
         amount = self._change.counts.get(self.state, 0) if self.state else 0
         if self._filter.filter and amount:
             return (
-                f"none of {present.count(amount, 'task')} in {where} matches; Esc clears the filter"
+                f"0 of {present.format_count(amount, 'task')} match in {where}: Esc clears the "
+                "filter"
             )
-        return f"nothing in {where}"
+        return f"no tasks in {where}"
 
-    async def _watch_signs(self) -> None:
+    async def _follow_place(self) -> None:
         while True:
-            if self.is_current and self.live.looked:
-                self.list.show_notes(self.live.signs.notes)
+            if self.is_current and self.live.has_readings:
+                self.list.show_notes(self.live.readings.notes)
                 self._paint_lock()
                 self._paint_figures()
                 self._paint_log()
                 self.looked = True
-            await self.live.next_look()
+            await self.live.wait_for_readings()
 
     def _tick(self) -> None:
         now = self._clock()
         if self.worker.has_ended:
-            self._on_thread(self.worker.farewell)
-        if self._said[0] and not 0 <= now - self._said[1] < SAID:
+            self._run_on_thread(self.worker.describe_end)
+        if self._said[0] and not 0 <= now - self._said[1] < MESSAGE_SECONDS:
             self._said = ("", 0.0)
             self._paint_hints()
         if self._recount and self._marked:
             self._count_hidden()
         self._recount = False
-        if self.is_current and not self.around.still():
-            if self._filter.filter.relative and not int(now) % int(AGEING):
-                self.list.changed()
+        if self.is_current and not self.around.skips_repaint():
+            if self._filter.filter.is_relative and not int(now) % int(AGE_ROUNDING_SECONDS):
+                self.list.store_changed()
             self.list.tick(now)
             self._paint_header()
 
     def _parsed_filter(self, text: str) -> Filter:
         known = self.inspector
-        return filter_language.parse(text, known.states, self._clock(), known.words)
+        return filter_language.parse_filter(text, known.states, self._clock(), known.words)
 
     # Tabs
 
     @property
     def _tabs(self) -> list[State | None]:
-        """The states, and None for the problems behind them."""
+        """The states, and None for the problems tab behind them."""
         return [*self.inspector.states, None] if self.inspector.states else []
 
     @property
     def state(self) -> State | None:
-        """Which state's tasks are shown; None on the problems and before the place is open."""
+        """The state of the current tab; None on the problems tab and before the store is open."""
         return self._tabs[self._tab] if self._tabs else None
 
     @property
@@ -267,24 +271,24 @@ class QueueScreen(PlanningScreen):
         return bool(self._tabs) and self.state is None
 
     def action_tab(self, number: str) -> None:
-        """To the tab of that number."""
+        """Switch to a tab by number."""
         self._to_tab(int(number) - 1)
 
     def action_next_tab(self) -> None:
-        """To the next tab."""
+        """Switch to the next tab."""
         self._to_tab((self._tab + 1) % max(1, len(self._tabs)))
 
     def action_previous_tab(self) -> None:
-        """To the tab before."""
+        """Switch to the previous tab."""
         self._to_tab((self._tab - 1) % max(1, len(self._tabs)))
 
     def _to_tab(self, tab: int) -> None:
         if tab >= len(self._tabs):
-            self.say(f"there is no tab {tab + 1}")
+            self.say(f"no tab {tab + 1}")
             return
         if tab == self._tab:
             return
-        self._spots[self._tab] = self.list.kept
+        self._spots[self._tab] = self.list.saved_position
         self._tab = tab
         self._everything = False
         self.list.end_range()
@@ -295,7 +299,7 @@ class QueueScreen(PlanningScreen):
         if self._on_problems:
             self._load_problems()
         else:
-            self._ask(spot)
+            self._query_list(spot)
         self._paint_tabs()
         self._paint_scope()
         self._paint_details()
@@ -314,116 +318,116 @@ class QueueScreen(PlanningScreen):
         rows = [
             line
             for problem in self._problems
-            for line in present.problem(problem, self.inspector.states, width)
+            for line in present.problem_lines(problem, self.inspector.states, width)
         ]
-        nothing: list[Line] = [BLANK, (("   nothing here that cannot be read", "dim"),)]
+        nothing: list[Line] = [BLANK_LINE, (("   no damaged files", "dim"),)]
         pane.show(rows or nothing)
 
     # Order
 
     def action_order(self) -> None:
-        """Order by a column that is picked by its letter; picked again, the other way round."""
+        """Choose the column to order by; choosing it again reverses the order."""
         from tui.screens.menu import MenuScreen, Option
 
         if self.state is None:
-            self.say("the problems have no other order")
+            self.say("problems have no other order")
             return
         now, falling = self._order
         options = [
-            Option(key, f"{name}{', the other way' if order == now else ''}")
-            for key, (name, order) in orders(self.state).items()
+            Option(key, f"{name}{' (reverse)' if order == now else ''}")
+            for key, (name, order) in order_choices(self.state).items()
         ]
 
         def pick(key: str | None) -> None:
             if key and self.state is not None:
-                _, order = orders(self.state)[key]
+                _, order = order_choices(self.state)[key]
                 self._orders[self.state] = (order, order == now and not falling)
-                self._ask(CursorPosition(id=self.list.kept.id))
+                self._query_list(CursorPosition(id=self.list.saved_position.id))
 
         self.app.push_screen(MenuScreen("order by", options), pick)
 
     @property
     def _order(self) -> tuple[str, bool]:
-        """By what this tab is ordered, and whether from the greatest down."""
+        """Order of this tab: column, and True for descending."""
         return self._orders.get(self.state, ("id", False)) if self.state else ("id", False)
 
     # Filter
 
     @property
-    def wanted(self) -> Query:
-        """What the tab shows: its state, its filter, its order."""
+    def tab_query(self) -> Query:
+        """Query of this tab: state, filter, order."""
         return self._query()
 
     def _query(self) -> Query:
         return Query(self.state, self._filter.filter, *self._order)
 
-    def _ask_for(self, what: str, ask: Callable[[], Awaitable[None]]) -> None:
-        """Ask the index in the background; who asked the same before is not answered any more."""
+    def _run_query(self, what: str, ask: Callable[[], Awaitable[None]]) -> None:
+        """Run a query in the background; it cancels an unfinished one of the same name."""
 
         async def answer() -> None:
             try:
                 await ask()
-            except Unavailable as error:  # as when the console is being left
-                if self.stands:
+            except Unavailable as error:  # for example while the console quits
+                if self.is_paintable:
                     self.say(str(error))
 
         self.run_worker(answer(), name=what, exclusive=True, group=what)
 
-    def _ask(self, spot: CursorPosition | None = None) -> None:
-        self.list.ask(self._query(), spot)
+    def _query_list(self, spot: CursorPosition | None = None) -> None:
+        self.list.show_query(self._query(), spot)
         self._show_marks()
         self._count_hidden()
 
     def action_filter(self) -> None:
-        """Type what to show."""
+        """Open the filter line."""
         self._filter.open()
 
     def on_filter_line_changed(self, event: FilterLine.Changed) -> None:
-        """Show only what matches, while it is typed."""
+        """Apply the filter while it is typed."""
         if self.state is not None:
             self._everything = False
-            self._ask()
+            self._query_list()
 
     def on_filter_line_wrong(self) -> None:
-        """What is typed is no filter: as long as that is so, nothing is acted on."""
+        """The filter is invalid: update the scope line, which then refuses actions."""
         self._paint_scope()
 
     def on_descendant_focus(self) -> None:
-        """Other keys are to be hinted at while letters go into the filter."""
+        """Update the hints: while typing a filter, letters are no keys."""
         self._paint_hints()
 
     def on_filter_line_kept(self) -> None:
-        """Done typing; without words there is no filter."""
+        """Leave the filter line; hide it if it is empty."""
         line = self._filter
         if not line.words.strip():
             line.close()
         self.list.focus()
 
     def action_back(self) -> None:
-        """Clear the filter; without one, back to the overview."""
+        """End a range, stop the first scan or clear the filter; otherwise back to the overview."""
         if self.list.range_from is not None:
             self.list.end_range()
             self._paint_scope()
-        elif not (self._change.complete or self._change.halted):
-            self.inspector.halt()
-        elif self._filter.is_on:
+        elif not (self._change.is_complete or self._change.is_stopped):
+            self.inspector.stop_first_scan()
+        elif self._filter.is_visible:
             self._filter.close()
             self.list.focus()
         else:
-            self.post_message(self.Wants(self, "back"))
+            self.post_message(self.ActionRequest(self, "back"))
 
     def action_leave(self) -> None:
-        """Back to what is below, else out of the console; this place stays as it is."""
-        self.post_message(self.Wants(self, "leave"))
+        """Close this screen, or quit the console from the outermost one."""
+        self.post_message(self.ActionRequest(self, "leave"))
 
     def cancels(self) -> bool:
-        """Cancel what is typed; answers whether the console is to be left instead."""
-        if not self.list.has_focus and self._filter.is_on:
+        """Close the filter line, or True if the console should quit."""
+        if not self.list.has_focus and self._filter.is_visible:
             self.action_back()
             return False
-        again = self._said[0] == AGAIN
+        again = self._said[0] == QUIT_AGAIN
         if not again:
-            self.say(AGAIN)
+            self.say(QUIT_AGAIN)
         return again
 
     # Moving and marking
@@ -434,27 +438,27 @@ class QueueScreen(PlanningScreen):
             self._problem_text.move(how)
         else:
             self.list.move(how)
-            self.on_task_list_moved()
+            self.on_task_list_row_changed()
 
     @property
     def _marked(self) -> set[str]:
         return self._marks.setdefault(self.state, set()) if self.state else set()
 
     def action_mark(self) -> None:
-        """Mark the task under the cursor, or take its mark away, and go on to the next."""
-        self.list.stay()
+        """Toggle the mark of the task under the cursor and move down."""
+        self.list.pin_cursor()
         task = self.list.task_here
-        if task is None or self.state is None or self.list.unseen:
-            self.say(ANOTHER if self.list.unseen else "there is no task to mark here")
+        if task is None or self.state is None or self.list.is_unseen:
+            self.say(CURSOR_JUST_MOVED if self.list.is_unseen else "no task to mark")
             return
         self._everything = False
         self._marked.symmetric_difference_update({task.id})
         self.list.move("down")
         self._show_marks()
-        self.on_task_list_moved()
+        self.on_task_list_row_changed()
 
     def action_range(self) -> None:
-        """Begin a range here; again: mark all from there to the cursor."""
+        """Begin a range; the second key marks it."""
         if self._filter.error:
             self.say(self._filter.error)
         elif self.list.range_from is None:
@@ -465,37 +469,37 @@ class QueueScreen(PlanningScreen):
             self._close_range(self.list.range_from, self.list.cursor)
 
     def _close_range(self, begun: Anchor, cursor: CursorPosition) -> None:
-        """Mark the rows as they are painted at this key; what is too long for that is asked for."""
+        """Mark the loaded rows of the range; read them from the index if some are not loaded."""
         low, high = sorted((begun.at, cursor.at))
-        if high - low >= RANGE:
-            self.say(f"a range of more than {RANGE:,} rows: use a filter and * instead")
+        if high - low >= MAX_RANGE_ROWS:
+            self.say(f"range over {MAX_RANGE_ROWS:,} rows: use a filter and *")
             return
         ends = {begun.at: begun.id, cursor.at: cursor.id}
-        held = self.list.held(low, high)
+        held = self.list.held_ids(low, high)
         if len(held) > high - low:
             self._mark_rows(held, ends)
         else:
             far = partial(self._mark_far, low, high, held | ends)
-            self._ask_for("range", far)
+            self._run_query("range", far)
 
     async def _mark_far(self, low: int, high: int, seen: dict[int, str]) -> None:
         state = self.state
-        window = await self.inspector.window(self.wanted, low, high - low + 1)
+        window = await self.inspector.window(self.tab_query, low, high - low + 1)
         if state is self.state:
             rows = enumerate((task.id for task in window.tasks), window.start)
             self._mark_rows(dict(rows), seen)
 
     def _mark_rows(self, rows: dict[int, str], seen: dict[int, str]) -> None:
-        """Mark these, by position, if what was seen stands among them; not what has left."""
+        """Mark rows by position if the seen rows are unchanged; without departed ones."""
         if seen.items() <= rows.items():
-            self._marked.update(set(rows.values()) - self.list.ghosts)
+            self._marked.update(set(rows.values()) - self.list.departed)
         else:
-            self.say("the rows have moved meanwhile; nothing was marked, v begins again")
+            self.say("rows moved, nothing marked: v starts again")
         self.list.end_range()
         self._show_marks()
 
     def action_mark_all(self) -> None:
-        """Act on all that match; again: on the row again."""
+        """Make verbs act on all matching tasks; again: on the cursor row."""
         if self._filter.error:
             self.say(self._filter.error)
         elif self.state is not None:
@@ -503,7 +507,7 @@ class QueueScreen(PlanningScreen):
             self._show_marks()
 
     def action_unmark(self) -> None:
-        """Take all marks away."""
+        """Clear all marks."""
         self._everything = False
         self._marked.clear()
         self._hidden = frozenset()
@@ -517,31 +521,33 @@ class QueueScreen(PlanningScreen):
         if not self._marked:
             self._hidden = frozenset()
             return
-        self._ask_for("marks", self._sort_marks)
+        self._run_query("marks", self._check_marks)
 
-    async def _sort_marks(self) -> None:
-        """Which marks the filter hides, and which stand on tasks that have left."""
+    async def _check_marks(self) -> None:
+        """Find marks that the filter hides, and drop marks of tasks that are gone."""
         state, query, marks = self.state, self._query(), set(self._marked)
-        out = marks - await self.inspector.among(query, marks)
-        hidden = await self.inspector.among(Query(state), out) if query.filter else frozenset()
+        out = marks - await self.inspector.matching_ids(query, marks)
+        hidden = (
+            await self.inspector.matching_ids(Query(state), out) if query.filter else frozenset()
+        )
         left = out - hidden
         if state is self.state and query == self._query():
             self._hidden = hidden
             self._marked.difference_update(left)
             if left:
-                self.say(f"{present.count(len(left), 'marked task')} left; the marks are gone too")
+                self.say(f"{present.format_count(len(left), 'marked task')} gone, marks removed")
             self._show_marks()
 
-    def on_task_list_moved(self) -> None:
-        """Another task is under the cursor, or it changed."""
-        self.list.say(self._notice())
+    def on_task_list_row_changed(self) -> None:
+        """Update everything that depends on the task under the cursor."""
+        self.list.show_notice(self._notice())
         self._paint_scope()
         self._paint_filter()
         self._paint_details()
         if not self.list.matching and self._filter.filter and self._explained[0] != self._query():
-            self._ask_for("filter", self._explain_filter)
+            self._run_query("filter", self._explain_filter)
         if self.has_class("-wide"):
-            self._ask_for("why", self._explain)
+            self._run_query("why", self._explain_waiting)
 
     async def _explain_filter(self) -> None:
         query = self._query()
@@ -549,17 +555,17 @@ class QueueScreen(PlanningScreen):
         self._paint_filter()
 
     def on_task_list_vanished(self, event: TaskList.Vanished) -> None:
-        """The task under the cursor has left."""
-        self.say(f"{event.id} is gone; the cursor is on its neighbour")
+        """Report that the task under the cursor is gone."""
+        self.say(f"{event.id} is gone; cursor moved to the next task")
 
-    async def _explain(self) -> None:
-        await asyncio.sleep(RESTED)
+    async def _explain_waiting(self) -> None:
+        await asyncio.sleep(CURSOR_REST_SECONDS)
         task = self.list.task_here
         if task is not None:
             why = await why_waiting(
                 self.inspector,
                 self.place,
-                self.live.signs.lock,
+                self.live.readings.lock,
                 task,
                 self._clock(),
                 self.live.alerts,
@@ -567,23 +573,23 @@ class QueueScreen(PlanningScreen):
             self._why = (task.id, why)
             self._paint_details()
 
-    # Looking and acting
+    # Opening and acting
 
     def action_open(self) -> None:
-        """The task in full; on their tab, the problems."""
+        """Open the task, or the problems on their tab."""
         if self._on_problems:
             self._open_problems()
             return
         task = self.list.task_here
         if task is None:
-            self.say("there is no task to open here")
+            self.say("no task to open")
         else:
-            self.list.stay()
+            self.list.pin_cursor()
             self.go(Target(keys.TASK, id=task.id))
 
     def action_log(self) -> None:
-        """The log lines that speak of the task under the cursor."""
-        self.list.stay()
+        """Open the log, filtered for the task under the cursor."""
+        self.list.pin_cursor()
         self.go(Target(keys.LOG, id=self.list.cursor.id))
 
     def copies(self) -> tuple[Copy, ...]:
@@ -591,85 +597,84 @@ class QueueScreen(PlanningScreen):
         task, state = self.list.task_here, self.state
         if task is None or state is None:
             return ()
-        shape = present.columns(state, 160)
-        line = present.row(task, shape, self._clock(), present.TaskContext(), 160)
+        shape = present.task_columns(state, 160)
+        line = present.task_line(task, shape, self._clock(), present.TaskContext(), 160)
         known = self.inspector
         word = own_word(task, known.states, known.words)
-        words = ",".join(words_of(state, known.states, known.words))
+        words = ",".join(state_words(state, known.states, known.words))
         command = [*self.place.command, "queue", "list", "--state", words]
         command += ["--filter", self._filter.filter.text] if self._filter.filter else []
         return (
             Copy("i", "id", task.id),
             Copy("r", "row", "".join(text for text, _ in line).strip()),
-            Copy("j", "JSON", task_row.json_line(task_row.row(task, word)).strip()),
+            Copy("j", "JSON", task_row.json_line(task_row.task_row(task, word)).strip()),
             Copy("c", "command", shlex.join(command)),
         )
 
-    def sheet(self) -> ExportTable | None:
-        """All that the tab shows, as it is when the export begins."""
-        query, states, words = self.wanted, self.inspector.states, self.inspector.words
+    def export_table(self) -> ExportTable | None:
+        """Export: all tasks of the tab, as of now."""
+        query, states, words = self.tab_query, self.inspector.states, self.inspector.words
         if query.state is None:
             return None
 
-        async def hand(take: Take) -> int:
+        async def hand(take: RowSink) -> int:
             def give(some: Sequence[Task], done: int, total: int) -> bool:
-                values = [task_row.row(task, own_word(task, states, words)) for task in some]
+                values = [task_row.task_row(task, own_word(task, states, words)) for task in some]
                 return take(values, done, total)
 
-            return await self.inspector.harvest(query, give)
+            return await self.inspector.export(query, give)
 
-        return ExportTable(f"{states[query.state]}", task_row.FIELDS, hand)
+        return ExportTable(f"{states[query.state]}", task_row.ROW_FIELDS, hand)
 
     def action_clusters(self) -> None:
-        """The errors here, alike with alike."""
+        """Open the error clusters."""
         self.go(Target(keys.CLUSTERS))
 
     def _open_problems(self) -> None:
         from tui.queue.problems_screen import ProblemsScreen
 
         if self._problems:
-            shared = (self.inspector.states, self.inspector.glimpse)
+            shared = (self.inspector.states, self.inspector.preview_problem)
             self.app.push_screen(ProblemsScreen(self._problems, *shared))
         else:
-            self.say("there is no problem to open here")
+            self.say("no problem to open")
 
-    def refusal(self, verb: str) -> str:
-        """Why a verb is not to be had here now; "" when it is."""
+    def verb_refusal_here(self, verb: str) -> str:
+        """Why a verb is not available now; "" if it is."""
         if self._on_problems:
-            return "a problem is no task: nothing can be done to it here"
-        return self._filter.error or self.no_verb(verb, self.state)
+            return "problems cannot be changed here: Enter shows them"
+        return self._filter.error or self.verb_refusal(verb, self.state)
 
-    def asked(self, verb: str) -> Asked | str:
-        """What the scope line says: what is on screen at this key, whatever comes before the plan
-        is made."""
-        self.list.stay()
-        if refusal := self.refusal(verb) or self._nothing_in_scope():
+    def requested_verb(self, verb: str) -> VerbRequest | str:
+        """The scope shown on screen when the key was pressed."""
+        self.list.pin_cursor()
+        if refusal := self.verb_refusal_here(verb) or self._nothing_in_scope():
             return refusal
-        words = partial(_scope_words, self._scope())
-        verb = planning.meant(verb, self.state)
-        return Asked(verb, self._in_scope(), self._in_question(), words)
+        words = partial(_describe_scope, self._scope())
+        verb = planning.verb_in_state(verb, self.state)
+        return VerbRequest(verb, self._scope_ids(), self._plan_query(), words)
 
-    def about(self) -> Task | None:
-        """The task under the cursor, where it is the one that a key is for."""
+    def selected_task(self) -> Task | None:
+        """The task under the cursor, if verbs act on it alone."""
         return None if self._everything or self._marked else self.list.task_here
 
     def _nothing_in_scope(self) -> str:
         if self.list.range_from is not None:
-            return "a range is being marked: v marks it, Esc drops it"
+            return "range open: v marks it, Esc cancels"
         if self._everything:
             return ""
         if self._marked:
-            return "" if self._marked - self._hidden else "all marks are hidden by the filter"
-        if self.list.gone:
+            return "" if self._marked - self._hidden else "the filter hides all marks"
+        if self.list.is_gone:
             return "the task under the cursor is gone"
-        if self.list.unseen:
-            return ANOTHER
-        if self.list.altered:
-            return ALTERED
-        return "" if self.list.task_here is not None else "there is no task here"
+        if self.list.is_unseen:
+            return CURSOR_JUST_MOVED
+        if self.list.is_altered:
+            return TASK_JUST_CHANGED
+        return "" if self.list.task_here is not None else "no task here"
 
-    def _in_scope(self) -> set[str] | None:
-        """The tasks that a verb would be for; None for all that match."""
+    def _scope_ids(self) -> set[str] | None:
+        """Ids of the tasks to act on; None for all that match."""
         if self._everything:
             return None
         if self._marked:
@@ -677,59 +682,59 @@ class QueueScreen(PlanningScreen):
         task = self.list.task_here
         return {task.id} if task is not None else set()
 
-    def _in_question(self) -> Query:
-        """What a verb would be for, besides ids.
+    def _plan_query(self) -> Query:
+        """Query for a plan.
 
-        A mark that the filter hides at the moment of the plan is in none, whether the scope line
-        knew it or not; the task under the cursor was seen, whatever became of it since.
+        Marked tasks must match the filter when the plan is made. The task under the cursor need
+        not: the operator has seen it.
         """
         query = self._query()
-        return query if self._everything or self._marked else query._replace(filter=NOTHING)
+        return query if self._everything or self._marked else query._replace(filter=NO_FILTER)
 
     def action_note(self) -> None:
-        """Write a note on the task under the cursor down."""
-        self.list.stay()
+        """Prompt for a note on the task under the cursor."""
+        self.list.pin_cursor()
         super().action_note()
 
-    def applied(self, report: Report) -> None:
-        """What was done is marked no more."""
+    def plan_applied(self, report: Report) -> None:
+        """Remove the marks of processed tasks."""
         self._everything = False
         self._marked.difference_update(report.done, report.gone)
         self._hidden -= set(report.done)
         self._show_marks()
-        super().applied(report)
+        super().plan_applied(report)
 
     def action_unlock(self) -> None:
-        """Who has the lock, and a plan to free it."""
+        """Open the lock screen."""
         if refusal := self._lock_line.refusal:
             self.say(refusal)
         else:
             self.go(Target(keys.LOCK))
 
     def action_controls(self) -> None:
-        """What concerns the queue as a whole."""
+        """Open the controls of this place."""
         self.go(Target(keys.CONTROLS))
 
     def action_pause_queue(self) -> None:
-        """A plan to pause the whole queue, or to let it go on."""
-        plan_control(self, self.live, self.around, pausing(self.live))
+        """Open a plan to pause or resume the whole queue."""
+        show_control_plan(self, self.live, self.around, pause_control(self.live))
 
     def action_arm(self) -> None:
-        """Allow writes for a while, or forbid them."""
+        """Switch write mode."""
         if self.hasty:
-            self.say(HASTY)
+            self.say(TOO_EARLY)
             return
         self.say(self._arming.toggle())
         self._paint_header()
 
     def action_worker(self) -> None:
-        """Plan to start a worker, or to stop the one that was started here."""
+        """Confirm starting a worker, or stopping the one started here."""
         if self._arming.read_only:
-            self.say("read only: no worker is started from here")
-        elif not self.place.work:
-            self.say("no worker can be started for this place")
+            self.say("read only: started with --read-only")
+        elif not self.place.worker_command:
+            self.say("this place has no worker command")
         elif self.hasty:
-            self.say(HASTY)
+            self.say(TOO_EARLY)
         else:
             self._plan_worker()
 
@@ -739,12 +744,12 @@ class QueueScreen(PlanningScreen):
         screen = WorkerScreen(self.live, self.around)
 
         def back(_: None) -> None:
-            if screen.agreed and screen.pid == self.worker.pid:
-                self._on_thread(self.worker.start if screen.pid is None else self.worker.stop)
+            if screen.is_confirmed and screen.pid == self.worker.pid:
+                self._run_on_thread(self.worker.start if screen.pid is None else self.worker.stop)
 
         self.app.push_screen(screen, back)
 
-    def _on_thread(self, act: Callable[[], str]) -> None:
+    def _run_on_thread(self, act: Callable[[], str]) -> None:
         async def run() -> None:
             if words := await asyncio.to_thread(act):
                 self.say(words)
@@ -753,25 +758,25 @@ class QueueScreen(PlanningScreen):
         self.run_worker(run(), name="worker", group="worker")
 
     def action_reread(self) -> None:
-        """Look at everything again."""
+        """Scan the place again."""
 
         async def run() -> None:
-            await self.inspector.refresh()
-            self.say("everything was looked at again")
+            await self.inspector.scan_now()
+            self.say("scanned again")
 
         self.run_worker(run(), name="reread", exclusive=True, group="reread")
 
     def action_next_place(self) -> None:
-        """To the next place."""
+        """Go to the next place."""
         self._to_place(1)
 
     def action_previous_place(self) -> None:
-        """To the place before."""
+        """Go to the previous place."""
         self._to_place(-1)
 
     def _to_place(self, step: int) -> None:
         if self.around.places == 1:
-            self.say("there is only this place")
+            self.say("only one place open")
         else:
             number = (self.live.number - 1 + step) % self.around.places + 1
             self.go(Target(keys.LIST, place=number))
@@ -779,23 +784,23 @@ class QueueScreen(PlanningScreen):
     # Painting
 
     def on_resize(self) -> None:
-        """Choose the layout, and lay everything out for it."""
+        """Choose the layout for this size and repaint."""
         wide = self.size.width >= 120 and self.size.height >= 30
         self.set_class(wide, "-wide")
         self.set_class(self.size.height < 20, "-low")
         self.set_class(self.size.height < 12, "-tiny")
-        self.set_class(self._narrow, "-narrow")
+        self.set_class(self._is_narrow, "-narrow")
         self.call_after_refresh(self.paint)
 
     def on_screen_resume(self) -> None:
-        """Back on top: show what changed meanwhile."""
-        if self.stands:
+        """Repaint after another screen was on top."""
+        if self.is_paintable:
             self.list.tick(self._clock())
             self.paint()
 
     def paint(self) -> None:
-        """Paint whatever differs from what is on screen."""
-        self.list.say(self._notice())
+        """Repaint all parts."""
+        self.list.show_notice(self._notice())
         self._paint_header()
         self._paint_tabs()
         self._paint_lock()
@@ -809,16 +814,16 @@ class QueueScreen(PlanningScreen):
 
     def _paint_header(self) -> None:
         change, around = self._change, self.around
-        amount = present.count(sum(change.counts.values()), "task")
+        amount = present.format_count(sum(change.counts.values()), "task")
         number = f" ({self.live.number}/{around.places})" if around.places > 1 else ""
-        so_far = "" if change.complete else " so far"
-        rates = "" if self._narrow else present.rates(self.live.flow.rates(self._clock()))
+        so_far = "" if change.is_complete else " so far"
+        rates = "" if self._is_narrow else present.format_rates(self.live.flow.rates(self._clock()))
         known = "" if change.unavailable else f"{amount}{so_far}{rates}"
-        self._top.tell(around, (f"{self.place.name}{number}",), known)
+        self._top.update_line(around, (f"{self.place.name}{number}",), known)
 
     @property
-    def _narrow(self) -> bool:
-        return self.size.width < present.NARROW
+    def _is_narrow(self) -> bool:
+        return self.size.width < present.NARROW_COLUMNS
 
     def _paint_tabs(self) -> None:
         states, change = self.inspector.states, self._change
@@ -830,42 +835,44 @@ class QueueScreen(PlanningScreen):
             [*states].index(self.inspector.words[word]): f"{tasks:,} {word}"
             for word, tasks in change.words.items()
         }
-        line = present.tabs(names, counts, self._tab, change.complete, self.size.width, within)
+        line = present.tab_line(
+            names, counts, self._tab, change.is_complete, self.size.width, within
+        )
         self._tab_line.show([line])
 
     def _paint_lock(self) -> None:
-        worker = self.worker.pid if self.place.leases else None
-        self._lock_line.tell(self.live.signs.lock, self._clock(), self.size.width, worker)
+        worker = self.worker.pid if self.place.has_leases else None
+        self._lock_line.show_lock(self.live.readings.lock, self._clock(), self.size.width, worker)
         self.set_class(self._lock_line.alarms, "-alarm")
 
     def _paint_filter(self) -> None:
         line = self._filter
-        if line.is_on and self.state is not None:
+        if line.is_visible and self.state is not None:
             of = self._change.counts.get(self.state, 0)
             query, why = self._explained
             nothing = not self.list.matching and self.list.loaded
             why = why if nothing and query == self._query() else ""
             line.show_count(self.list.matching, of, why)
 
-    def _ours(self) -> Ours:
+    def _index_counts(self) -> OwnCounts:
         change = self._change
-        complete = change.complete and not change.unavailable
-        return Ours(self.inspector.states, change.counts, complete, self.live.counted)
+        complete = change.is_complete and not change.unavailable
+        return OwnCounts(self.inspector.states, change.counts, complete, self.live.count_samples)
 
     def _paint_figures(self) -> None:
         beside = self.has_class("-wide")
         pane = self._side_figures if beside else self._figures
-        pane.tell(self.live.signs, self._ours(), self._clock(), beside)
+        pane.show_metrics(self.live.readings, self._index_counts(), self._clock(), beside)
 
     def _paint_log(self) -> None:
-        self._log.tell(self.live.signs.log)
+        self._log.show_log(self.live.readings.log)
 
     def _paint_details(self) -> None:
         if not self.has_class("-wide"):
             return
         task = None if self._on_problems else self.list.task_here
         why = self._why[1] if task is not None and self._why[0] == task.id else ""
-        self._details.tell(task, self.inspector.states, why, self._clock())
+        self._details.show_task(task, self.inspector.states, why, self._clock())
 
     def _scope(self) -> present.Scope:
         if self._on_problems:
@@ -873,7 +880,7 @@ class QueueScreen(PlanningScreen):
         begun = self.list.range_from
         return present.Scope(
             self.list.cursor.id,
-            self.list.gone,
+            self.list.is_gone,
             len(self._marked - self._hidden),
             len(self._hidden & self._marked),
             self._everything,
@@ -883,89 +890,95 @@ class QueueScreen(PlanningScreen):
         )
 
     def _paint_scope(self) -> None:
-        line = present.scope(self._scope(), self.size.width)
+        line = present.scope_line(self._scope(), self.size.width)
         self._scope_line.show([line])
         self._paint_hints()
 
     def without(self) -> set[str]:
-        """Actions that make no sense here."""
+        """Actions that are hidden now."""
         without = {"next_place", "previous_place"} if self.around.places == 1 else set()
         if self._arming.read_only:
-            without |= {key.action for key in keys.verbs()} | {"arm", "worker", "unlock"}
+            without |= {key.action for key in keys.verb_keys()} | {"arm", "worker", "unlock"}
             without |= {"mark", "mark_all", "unmark", "note", "pause_queue"}
-        without |= set() if self.live.is_told_of else {"controls"}
+        without |= set() if self.live.has_queue_figures else {"controls"}
         without |= set() if self.inspector.controls else {"pause_queue"}
-        without |= {"unlock"} if self.place.leases else set()
+        without |= {"unlock"} if self.place.has_leases else set()
         return without
 
     def _grey(self) -> set[str]:
-        grey = {key.action for key in keys.verbs() if self.refusal(key.verb)}
-        if not self.place.work:
+        grey = {key.action for key in keys.verb_keys() if self.verb_refusal_here(key.verb)}
+        if not self.place.worker_command:
             grey.add("worker")
         if self._lock_line.refusal:
             grey.add("unlock")
-        if no_control(self.live, self.around, pausing(self.live)):
+        if control_refusal(self.live, self.around, pause_control(self.live)):
             grey.add("pause_queue")
         if self._on_problems and not self._problems:
             grey.add("open")
         return grey
 
-    def _grounds(self) -> tuple[object, ...]:
-        """All that the hints hang on: each cursor move looks at this instead of making them."""
+    def _hint_input(self) -> tuple[object, ...]:
+        """Input of the hints; compared on each cursor move instead of rebuilding them."""
         arming, change = self._arming, self._change
         return (
-            *(self.size.width, self.around.places, arming.read_only, arming.armed),
+            *(self.size.width, self.around.places, arming.read_only, arming.is_armed),
             *(self.worker.pid, self._on_problems, self.state, bool(change.unavailable)),
             bool(self._problems),
-            *(self.inspector.edges, self._lock_line.refusal, self._types, self._filter.error),
+            *(self.inspector.edges, self._lock_line.refusal, self._is_typing, self._filter.error),
             self.inspector.controls,
         )
 
-    def _is_for(self, verb: str) -> bool:
-        """Whether a verb is for tasks that stand where these do, and leads anywhere here."""
+    def _is_verb_for_state(self, verb: str) -> bool:
+        """True if a verb has an edge from this state in this store."""
         ways = (way for way in VERBS[verb].edges if way[0] is self.state)
         return any(way in self.inspector.edges for way in ways)
 
     @property
-    def _types(self) -> bool:
-        """Whether letters go into the filter, and are no keys."""
-        return self._filter.is_on and self._filter.has_focus_within
+    def _is_typing(self) -> bool:
+        """True if keys go into the filter line."""
+        return self._filter.is_visible and self._filter.has_focus_within
 
     def _hint_rows(self) -> list[Line]:
-        grounds = self._grounds()
+        grounds = self._hint_input()
         if self._hinted[0] != grounds:
-            words = {"arm": keys.arm_words(self._arming.armed)}
-            words |= {"open": "all in full"} if self._on_problems else {}
+            words = {"arm": keys.arm_hint(self._arming.is_armed)}
+            words |= {"open": "details"} if self._on_problems else {}
             grey = self._grey()
-            # Verbs that are for other states would push out what can be done here.
-            meant = {key.action: planning.meant(key.verb, self.state) for key in keys.verbs()}
+            # Verbs for other states would displace those that work here.
+            meant = {
+                key.action: planning.verb_in_state(key.verb, self.state) for key in keys.verb_keys()
+            }
             words |= {action: verb for action, verb in meant.items() if f"'{verb}'" not in action}
-            elsewhere = {action for action, verb in meant.items() if not self._is_for(verb)}
-            without = self.without() | elsewhere | (OF_TASKS if self._on_problems else set())
-            hints = _weighed(keys.hints(keys.LIST, grey, without, words), self.size.width)
-            if self._types:
-                hints = TYPING
+            elsewhere = {
+                action for action, verb in meant.items() if not self._is_verb_for_state(verb)
+            }
+            without = self.without() | elsewhere | (TASK_ACTIONS if self._on_problems else set())
+            hints = _prioritize_hints(
+                keys.hints_of(keys.LIST, grey, without, words), self.size.width
+            )
+            if self._is_typing:
+                hints = TYPING_HINTS
             self._hinted = grounds, present.hint_lines(hints, self.size.width)
         return self._hinted[1].copy()
 
     def _paint_hints(self) -> None:
         rows = self._hint_rows()
-        if far := self._progress():
-            rows[0] = present.cut(far, self.size.width)
+        if far := self._scan_progress():
+            rows[0] = present.cut_line(far, self.size.width)
         if self._said[0]:
-            rows[0] = present.cut(((f" {self._said[0]}", "warning"),), self.size.width)
+            rows[0] = present.cut_line(((f" {self._said[0]}", "warning"),), self.size.width)
         self._hints.show(rows)
 
     def say(self, text: str, look: str = "warning") -> None:
-        """Say something to the operator, in the first hint line, for a few seconds."""
-        self._said = (shown(text), self._clock())
+        """Show a message in the first hint line for some seconds."""
+        self._said = (safe_line(text), self._clock())
         self._paint_hints()
 
 
-def orders(state: State) -> dict[str, tuple[str, str]]:
-    """What a tab can be ordered by: by a letter, its name and its order in the index."""
-    _, _, when = present.WHEN.get(state, ("", None, ""))
-    times = {"w": ({"due": "when due", "since": "how long in work", "died": "when it died"}, when)}
+def order_choices(state: State) -> dict[str, tuple[str, str]]:
+    """Columns to order a tab by: letter -> name and order in the index."""
+    _, _, when = present.TIME_COLUMNS.get(state, ("", None, ""))
+    times = {"w": ({"due": "due", "since": "time in work", "died": "time of death"}, when)}
     named = {key: (names[order], order) for key, (names, order) in times.items() if order}
     return {
         **{"i": ("id", "id"), "k": ("kind", "kind"), "a": ("age", "created")},
@@ -974,23 +987,25 @@ def orders(state: State) -> dict[str, tuple[str, str]]:
     }
 
 
-def _weighed(hints: Sequence[keys.Hint], width: int) -> tuple[keys.Hint, ...]:
-    """The hints, of which those that act on what is shown stay the longest where not all fit."""
-    acts = {key.shown for key in keys.verbs()}
-    look = {key.shown for key in keys.on(keys.LIST) if key.action in TO_LOOK}
-    told = tuple(h._replace(minor=h.minor and (h.grey or h.shown not in acts)) for h in hints)
-    least = [hint for hint in told if not hint.minor]
+def _prioritize_hints(hints: Sequence[keys.Hint], width: int) -> tuple[keys.Hint, ...]:
+    """Hints with priorities: those that act on tasks are dropped last."""
+    acts = {key.shown for key in keys.verb_keys()}
+    look = {key.shown for key in keys.keys_on(keys.LIST) if key.action in LOW_PRIORITY_ACTIONS}
+    told = tuple(
+        h._replace(is_minor=h.is_minor and (h.is_refused or h.shown not in acts)) for h in hints
+    )
+    least = [hint for hint in told if not hint.is_minor]
     third = present.hint_lines(least, width, 3)[2]
     if not any(text.strip() for text, _ in third):
         return told
-    return tuple(hint._replace(minor=hint.shown in look) for hint in least)
+    return tuple(hint._replace(is_minor=hint.shown in look) for hint in least)
 
 
-def _scope_words(scope: present.Scope, planned: int) -> str:
-    if scope.everything:
-        return f"all {planned:,} that matched when it was made"
+def _describe_scope(scope: present.Scope, planned: int) -> str:
+    if scope.acts_on_all:
+        return f"all {planned:,} that match"
     if scope.marked:
         out = max(0, scope.hidden + scope.marked - planned)
-        hidden = f", {out:,} hidden or gone ones not included" if out else ""
+        hidden = f", {out:,} hidden or gone excluded" if out else ""
         return f"{planned:,} marked{hidden}"
     return f"row {scope.row}"

@@ -1,157 +1,132 @@
-"""What all screens that show something have in common, and what they ask of the console."""
+"""The base class of all full screens, and the messages by which they ask the app for something."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple
 
+from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.screen import Screen
 
-from engine.model import State
 from tui.format import keys, present
 from tui.format.present import Line
-from tui.widgets.render_cache import Keeps
+from tui.screens.target import PANE_TARGETS, Target
+from tui.widgets.render_cache import CachedRender
 
 if TYPE_CHECKING:
     from tui.format.export import ExportTable
 
-HASTY = "pasted or typed too early: ignored"
-"""What the screen says of refused keys: a burst, or a confirming key before its plan was seen."""
-
-HERE = 0
-"""The place that is looked at just now."""
+TOO_EARLY = "pasted or typed too early: ignored"
+"""Message for refused keys: a pasted burst, or a confirming key before its plan was on screen."""
 
 
-class Target(NamedTuple):
-    """Where the operator wants to go."""
-
-    pane: str
-    """The screen, as the key table names it."""
-    place: int = HERE
-    """Which place, from 1."""
-    state: State | None = None
-    """Which tab of the queue; None: as it was left."""
-    filter: str | None = None
-    """What the queue shows of it, in the filter language; None: as it was left."""
-    id: str = ""
-    """Which task, or operation, the cursor is put on, or the log is searched for."""
-    at: float | None = None
-    """At which moment the log begins, epoch seconds UTC; None: at its end."""
-    line: str = ""
-    """Text of the log line, from that moment on, that the cursor is put on."""
-    problems: bool = False
-    """Whether the queue's problems are wanted, not a state."""
-
-
-PANES: Mapping[str, Target] = {
-    "1": Target(keys.OVERVIEW),
-    "2": Target(keys.LIST),
-    "3": Target(keys.LIST, state=State.ACTIVE),
-    "4": Target(keys.LIST, state=State.DEAD),
-    "5": Target(keys.LOCKS),
-    "6": Target(keys.TRANSPORTS),
-    "7": Target(keys.LOG),
-}
-"""Where the digits lead on the boards."""
+def key_bindings(screen: str) -> list[BindingType]:
+    """The Textual bindings of a screen, made from its rows of the key table."""
+    return [
+        Binding(pressed, f"{key.action}('{pressed}')" if key.passes_key else key.action, show=False)
+        for key in keys.keys_on(screen)
+        for pressed in key.keys
+    ]
 
 
 class Copy(NamedTuple):
-    """Something that can be copied from a screen."""
+    """A text that can be copied from a screen."""
 
     key: str
-    """The letter that picks it."""
+    """The letter that selects it."""
     name: str
     text: str
 
 
-class BaseScreen(Keeps, Screen[None]):
-    """A screen that shows something; what it cannot do itself goes up to the console."""
+class BaseScreen(CachedRender, Screen[None]):
+    """Base of all full screens; requests that only the app can fulfil are posted as messages."""
 
     KIND = ""
-    """Which keys of the table it has."""
+    """Name of the screen in the key table."""
 
-    class Wants(Message):
-        """The operator asked for something that every screen has: help, palette, plain, yank."""
+    class ActionRequest(Message):
+        """Request for a global action: help, palette, plain text, copy, export."""
 
         def __init__(self, face: BaseScreen, what: str) -> None:
             super().__init__()
             self.face, self.what = face, what
 
     class Go(Message):
-        """The operator wants to be somewhere else."""
+        """Request to open another screen."""
 
         def __init__(self, target: Target) -> None:
             super().__init__()
             self.target = target
 
     @property
-    def stands(self) -> bool:
-        """Whether its parts are to be painted: not while it is taken away, part after part.
+    def is_paintable(self) -> bool:
+        """True while the screen's parts can be painted: attached and not being removed.
 
-        A worker of a screen is ended after the screen's parts are, so it can wake in between.
+        Textual ends a screen's workers after it removes the screen's parts, so a worker may still
+        run.
         """
         return self.is_attached and self.display
 
     @property
     def hasty(self) -> bool:
-        """Whether the key that acts now came in a burst that no hand types."""
+        """True if the current key came in a burst too fast for typing."""
         return bool(getattr(self.app, "hasty", False))
 
     @property
     def badge(self) -> Line:
-        """That something is carried out just now, for screens with a title of their own."""
+        """Badge of running operations, for screens with a title of their own."""
         around = getattr(self.app, "around", None)
-        return () if around is None else present.badge(around.works())
+        return () if around is None else present.badge_line(around.operations_badge())
 
     def go(self, target: Target) -> None:
-        """Ask the console for another screen."""
+        """Ask the app to open another screen."""
         self.post_message(self.Go(target))
 
     def without(self) -> Collection[str]:
-        """Actions that are not offered here now: neither hints nor help name them."""
+        """Actions that are not offered now; hints and help omit them."""
         return ()
 
     def copies(self) -> tuple[Copy, ...]:
-        """What can be copied here now."""
+        """What can be copied from the screen now."""
         return ()
 
-    def sheet(self) -> ExportTable | None:
-        """What can be exported here now."""
+    def export_table(self) -> ExportTable | None:
+        """What can be exported from the screen now."""
         return None
 
     def say(self, text: str, look: str = "warning") -> None:
-        """Say something to the operator."""
+        """Show a message to the operator."""
         raise NotImplementedError
 
     def action_pane(self, digit: str) -> None:
-        """To the screen of that digit."""
-        self.go(PANES[digit])
+        """Open the main screen of that digit."""
+        self.go(PANE_TARGETS[digit])
 
     def action_undo(self) -> None:
-        """What was done here, and how to take it back."""
+        """Open the list of operations, to see or undo them."""
         self.go(Target(keys.OPERATIONS))
 
     def action_help(self) -> None:
-        """Every key."""
-        self.post_message(self.Wants(self, "help"))
+        """Open the help."""
+        self.post_message(self.ActionRequest(self, "help"))
 
     def action_palette(self) -> None:
-        """Say what to do or where to go."""
-        self.post_message(self.Wants(self, "palette"))
+        """Open the command palette."""
+        self.post_message(self.ActionRequest(self, "palette"))
 
     def action_plain(self) -> None:
-        """This screen as plain text."""
-        self.post_message(self.Wants(self, "plain"))
+        """Show this screen as plain text."""
+        self.post_message(self.ActionRequest(self, "plain"))
 
     def action_yank(self) -> None:
-        """Copy something of what is shown."""
-        self.post_message(self.Wants(self, "yank"))
+        """Copy part of what is shown."""
+        self.post_message(self.ActionRequest(self, "yank"))
 
     def action_export(self) -> None:
-        """Write what is shown to a file."""
-        self.post_message(self.Wants(self, "export"))
+        """Export what is shown to a file."""
+        self.post_message(self.ActionRequest(self, "export"))
 
     def action_repaint(self) -> None:
-        """Paint the whole screen again."""
+        """Repaint the whole screen."""
         self.app.refresh(repaint=True, layout=True)

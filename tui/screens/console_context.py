@@ -1,32 +1,32 @@
-"""What every screen shares with the whole console."""
+"""State and settings of the console that all its screens share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tui.screens.write_mode import Arming
+from tui.screens.write_mode import WriteMode
 
 
 class ConsoleContext(NamedTuple):
-    """The console around a screen."""
+    """What a screen needs of the console around it."""
 
     host: str
-    arming: Arming
+    arming: WriteMode
     clock: Callable[[], float]
     """Epoch seconds UTC."""
     places: int = 1
     environment: str = ""
-    """A word that says what is at stake here, `PROD`; "" when nobody gave one."""
+    """Label of the environment, such as `PROD`; "" if none is set."""
     require_reason: bool = False
-    """Whether a plan is applied only with a reason."""
-    wire: Callable[[], str] = lambda: ""
-    """What goes to the terminal now, in words: `0.7kB/s`."""
+    """A plan needs a reason to be applied."""
+    bandwidth_text: Callable[[], str] = lambda: ""
+    """Returns the current rate to the terminal: `0.7kB/s`."""
     alerts: Callable[[], int] = lambda: 0
-    """How many alerts there are, over all places."""
-    pace: Callable[[], float] = lambda: 1.0
-    """Seconds from one painting that nobody asked for to the next: more where the line is slow."""
-    works: Callable[[], str] = lambda: ""
-    """What this console carries out just now: `op 51%`; "" when nothing."""
-    still: Callable[[], bool] = lambda: False
-    """Whether this second passes without such a painting."""
+    """Returns the number of alerts of all places."""
+    repaint_seconds: Callable[[], float] = lambda: 1.0
+    """Returns the seconds between two repaints without a key; more on a slow line."""
+    operations_badge: Callable[[], str] = lambda: ""
+    """Returns the progress of running operations: `op 51%`; "" if none runs."""
+    skips_repaint: Callable[[], bool] = lambda: False
+    """Returns True if this second passes without such a repaint."""

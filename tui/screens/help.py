@@ -1,4 +1,4 @@
-"""The help: every key of a screen, from the one table; typing searches it."""
+"""The help screen: all keys of a screen, from the key table; typed words search them."""
 
 from __future__ import annotations
 
@@ -9,112 +9,119 @@ from textual.containers import Horizontal
 from textual.widgets import Input
 
 from engine.index.filter_language import FIELDS
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 from tui.format import keys, present
-from tui.format.present import BLANK, Line
+from tui.format.present import BLANK_LINE, Line
+from tui.screens.base import key_bindings
 from tui.screens.page import Page
 from tui.widgets.lines import Lines, LongText
 from tui.widgets.text_input import Words
 
-TITLES = {
+SCREEN_TITLES = {
     keys.OVERVIEW: "the overview",
     keys.LIST: "the task list",
     keys.TASK: "a task",
-    keys.PROBLEMS: "the problems",
-    keys.CLUSTERS: "the errors",
+    keys.PROBLEMS: "the problem list",
+    keys.CLUSTERS: "the error clusters",
     keys.LOCKS: "the locks",
     keys.TRANSPORTS: "the transports",
     keys.LOG: "the log",
     keys.PLAN: "a plan",
     keys.LOCK: "the lock",
     keys.OPERATIONS: "the operations",
-    keys.OPERATION: "an operation that runs",
-    keys.RECORD: "an operation that is written down",
-    keys.DROP: "an operation that is let be",
+    keys.RUNNING_OPERATION: "a running operation",
+    keys.RECORDED_OPERATION: "a recorded operation",
+    keys.ABANDON: "abandoning an operation",
     keys.FAILURES: "a transport's errors",
-    keys.SUSPEND: "a transport that is suspended",
-    keys.TRIAL: "a test mail",
+    keys.SUSPEND: "suspending a transport",
+    keys.TEST_MAIL: "a test mail",
     keys.CONTROLS: "the queue as a whole",
     keys.CONTROL: "a control of the queue",
     keys.WORKER: "starting or stopping a worker",
 }
 
 
-FILTER = "filter"
-"""The action for which words are typed that the help explains."""
+FILTER_ACTION = "filter"
+"""Action whose screens also explain the filter language."""
 
-WORDS = (
-    ("words", 'each somewhere in a task; a|b either, !a not, "a b" with its blank'),
+FILTER_SUMMARY = (
+    ("words", 'each occurs in the task; a|b either, !a not, "a b" with the space'),
     ("fields", " ".join(FIELDS)),
-    ("compared by", "= != exactly; : a part; ~ !~ a pattern; > >= < <= numbers, times"),
+    ("operators", "= != equal; : contains; ~ !~ regex; > >= < <= numbers, times"),
 )
-"""What a filter of tasks is made of, each with its name."""
+"""Summary of the filter language, by topic."""
 
 
-def lines(screen: str, without: Collection[str], width: int, search: str = "") -> list[Line]:
-    """The keys of a screen under their headings; with a search, those that hold its words, or where
-    there are such keys when none are here.
+def help_lines(screen: str, without: Collection[str], width: int, search: str = "") -> list[Line]:
+    """The keys of a screen under their headings; a search keeps those that contain all its words.
+
+    If none match, list the matching keys of other screens.
     """
     wanted = search.casefold().split()
-    here = [key for key in keys.on(screen, without) if _holds(key, wanted)]
+    here = [key for key in keys.keys_on(screen, without) if _matches(key, wanted)]
     groups = [(group, [key for key in here if key.group == group]) for group in keys.GROUPS]
-    rows = _under_headings(groups, width)
-    typed = _filter_words(screen, without, width, wanted)
-    both = [*rows, BLANK, *typed] if rows and typed else rows + typed
-    return both or _under_headings(_elsewhere(screen, wanted), width)
+    rows = _grouped_lines(groups, width)
+    typed = _filter_lines(screen, without, width, wanted)
+    both = [*rows, BLANK_LINE, *typed] if rows and typed else rows + typed
+    return both or _grouped_lines(_other_screens(screen, wanted), width)
 
 
-def _under_headings(groups: Iterable[tuple[str, Sequence[keys.Key]]], width: int) -> list[Line]:
+def _grouped_lines(groups: Iterable[tuple[str, Sequence[keys.Key]]], width: int) -> list[Line]:
     rows: list[Line] = []
     for heading, found in groups:
         if found:
-            rows += [BLANK] if rows else []
-            rows.append(present.heading(heading, width))
-            rows += [((f"  {key.shown:<9}", "key"), (key.about, "")) for key in found]
+            rows += [BLANK_LINE] if rows else []
+            rows.append(present.heading_line(heading, width))
+            rows += [((f"  {key.shown:<9}", "key"), (key.description, "")) for key in found]
     return rows
 
 
-def _filter_words(
+def _filter_lines(
     screen: str, without: Collection[str], width: int, wanted: list[str]
 ) -> list[Line]:
-    """How a filter is typed, where one can be."""
-    said = " ".join((FILTER, *(f"{name} {words}" for name, words in WORDS))).casefold()
-    can = any(key.action == FILTER for key in keys.on(screen, without))
-    if not can or not all(word in said for word in wanted):
+    """The summary of the filter language, if the screen has a filter."""
+    summary = " ".join(
+        (FILTER_ACTION, *(f"{name} {words}" for name, words in FILTER_SUMMARY))
+    ).casefold()
+    can = any(key.action == FILTER_ACTION for key in keys.keys_on(screen, without))
+    if not can or not all(word in summary for word in wanted):
         return []
-    return [present.heading("Words of a filter", width), *present.labelled(WORDS, width)]
+    return [
+        present.heading_line("Filter language", width),
+        *present.labelled_lines(FILTER_SUMMARY, width),
+    ]
 
 
-def _elsewhere(screen: str, wanted: list[str]) -> Iterator[tuple[str, Sequence[keys.Key]]]:
-    """What other screens have, each key once, under the screen's name."""
-    told = set[keys.Key]()
-    for other, title in TITLES.items():
-        found = [key for key in keys.on(other) if _holds(key, wanted) and key not in told]
-        told.update(found)
+def _other_screens(screen: str, wanted: list[str]) -> Iterator[tuple[str, Sequence[keys.Key]]]:
+    """Matching keys of other screens under the screen's name, each key once."""
+    listed = set[keys.Key]()
+    for other, title in SCREEN_TITLES.items():
+        found = [key for key in keys.keys_on(other) if _matches(key, wanted) and key not in listed]
+        listed.update(found)
         if other != screen:
-            yield f"not here, but on {title}", found
+            yield f"not here, but in {title}", found
 
 
-def _holds(key: keys.Key, wanted: list[str]) -> bool:
-    text = f"{key.shown} {key.hint} {key.about} {' '.join(key.keys)}".casefold()
+def _matches(key: keys.Key, wanted: list[str]) -> bool:
+    text = f"{key.shown} {key.hint} {key.description} {' '.join(key.keys)}".casefold()
     return all(word in text for word in wanted)
 
 
 class HelpScreen(Page):
-    """What can be pressed on the screen that it was opened from, and what the terminal is."""
+    """All keys of the screen it was opened from, and facts about the terminal."""
 
     KIND = keys.HELP
-    BINDINGS = keys.bindings(keys.HELP)
+    BINDINGS = key_bindings(keys.HELP)
 
     def __init__(
         self, about: str, without: Collection[str] = (), terminal: tuple[str, ...] = ()
     ) -> None:
-        """`terminal` says in words what the terminal was found to be."""
+        """`terminal`: lines that describe the detected terminal."""
         super().__init__()
         self._about, self._without, self._terminal = about, without, terminal
 
     def compose(self) -> ComposeResult:
-        """Besides what every page has, the line that is typed into."""
+        """A page with a search input."""
         yield Lines(id="title")
         with Horizontal(id="ask-line"):
             yield Lines(id="search-label")
@@ -124,28 +131,28 @@ class HelpScreen(Page):
         yield Lines(id="hints", classes="-short")
 
     def begin(self) -> None:
-        """Letters go to the search."""
+        """Focus the search input."""
         self.query_one("#search-label", Lines).show([((" search: ", "title"),)])
         self.query_one(Input).cursor_blink = False
         self.query_one(Input).focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Show what is found while it is typed."""
+        """Search while typing."""
         event.stop()
         self.lay_out(self.size.width)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """There is nothing to be done with it."""
+        """Enter does nothing."""
         event.stop()
 
     def lay_out(self, width: int) -> None:
-        """The keys, for this width."""
+        """List the keys for this width."""
         search = self.query_one(Input).value
-        title = ((f" Keys of {TITLES[self._about]}", "strong"), ("   type to search them", "dim"))
-        found = lines(self._about, self._without, width, search)
+        title = ((f" Keys of {SCREEN_TITLES[self._about]}", "strong"), ("   type to search", "dim"))
+        found = help_lines(self._about, self._without, width, search)
         if not search and self._terminal:
-            found += [BLANK, present.heading("this terminal", width)]
-            found += [((f"  {shown(text)}", ""),) for text in self._terminal]
-        nothing: list[Line] = [BLANK, (("   no key here has these words; Esc closes", "dim"),)]
+            found += [BLANK_LINE, present.heading_line("this terminal", width)]
+            found += [((f"  {safe_line(text)}", ""),) for text in self._terminal]
+        nothing: list[Line] = [BLANK_LINE, (("   no matching keys; Esc closes", "dim"),)]
         self.show(title, found or nothing, ())
         self.show_hints()

@@ -1,4 +1,4 @@
-"""A question that one letter answers, on the last lines of the screen below it."""
+"""A question that is answered by one letter, on the last lines of the screen below."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from textual import events
 from textual.app import ComposeResult
 from textual.screen import ModalScreen
 
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 from tui.format import keys, present
 from tui.format.keys import Hint
+from tui.screens.base import key_bindings
 from tui.widgets.lines import Lines
 
 
@@ -19,42 +20,42 @@ class Option(NamedTuple):
     """One of the answers."""
 
     key: str
-    """The letter, as the terminal library names it."""
-    words: str
-    grey: bool = False
-    """Whether it is not to be had now."""
+    """The letter, by its Textual name."""
+    text: str
+    is_disabled: bool = False
+    """Not available now, so painted grey."""
 
 
 class MenuScreen(ModalScreen[str]):
-    """Answers with the letter that was pressed, or with "" when it was closed."""
+    """Returns the pressed letter, or "" if closed."""
 
-    BINDINGS = keys.bindings(keys.MENU)
+    BINDINGS = key_bindings(keys.MENU)
 
     def __init__(self, title: str, options: Sequence[Option]) -> None:
         super().__init__()
         self._title, self._options = title, tuple(options)
 
     def compose(self) -> ComposeResult:
-        """The question and its answers."""
+        """Question and answers."""
         yield Lines(id="menu")
 
     def on_resize(self) -> None:
-        """As many lines as the answers take."""
+        """Use as many lines as the answers need."""
         width = self.size.width
-        hints = [Hint(o.key, shown(o.words), o.grey) for o in self._options]
-        rows = present.hint_lines([*hints, *keys.hints(keys.MENU)], width, 9)
+        hints = [Hint(o.key, safe_line(o.text), o.is_disabled) for o in self._options]
+        rows = present.hint_lines([*hints, *keys.hints_of(keys.MENU)], width, 9)
         used = [row for row in rows if "".join(text for text, _ in row).strip()]
-        rule = present.heading(self._title, width)
+        rule = present.heading_line(self._title, width)
         self.query_one(Lines).show([rule, *used])
 
     def on_key(self, event: events.Key) -> None:
-        """One of the letters."""
+        """Choose an answer by its letter."""
         pressed = event.character if event.character and event.is_printable else event.key
         for option in self._options:
-            if option.key == pressed and not option.grey:
+            if option.key == pressed and not option.is_disabled:
                 event.stop()
                 self.dismiss(option.key)
 
     def action_back(self) -> None:
-        """None of them."""
+        """Close without an answer."""
         self.dismiss("")

@@ -1,4 +1,4 @@
-"""The command line of the console: what to do or where to go, found by typing a part of it."""
+"""The command palette: find an action or a screen by typing part of its name."""
 
 from __future__ import annotations
 
@@ -10,34 +10,36 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 from tui.format import keys, present
 from tui.format.present import Line
+from tui.format.table import Choice
 from tui.screens import palette_commands
+from tui.screens.base import key_bindings
 from tui.screens.palette_commands import PaletteCommand
 from tui.widgets.lines import Lines
-from tui.widgets.picker import Choice, Picker
+from tui.widgets.picker import Picker
 from tui.widgets.text_input import Words
 
 
 class PaletteInput(NamedTuple):
-    """What the operator chose, and what was typed behind it."""
+    """The chosen command and its typed argument."""
 
     command: PaletteCommand
     argument: str = ""
 
 
 class PaletteScreen(ModalScreen[PaletteInput | None]):
-    """Answers with what was chosen; None when it was closed."""
+    """Returns the chosen command, or None if closed."""
 
-    BINDINGS = keys.bindings(keys.PALETTE)
+    BINDINGS = key_bindings(keys.PALETTE)
 
     def __init__(self, offered: Sequence[PaletteCommand]) -> None:
         super().__init__()
         self._offered = tuple(offered)
 
     def compose(self) -> ComposeResult:
-        """The line, what it finds, and what the first of it would do."""
+        """Input line, matching commands, and the effect of the selected one."""
         with Vertical(id="palette"):
             yield Lines(id="palette-title")
             with Horizontal(id="ask-line"):
@@ -47,46 +49,55 @@ class PaletteScreen(ModalScreen[PaletteInput | None]):
             yield Lines(id="palette-word")
 
     def on_mount(self) -> None:
-        """Nothing blinks."""
+        """Focus the input, without a blinking cursor."""
         self.query_one(Input).cursor_blink = False
         self.query_one(Input).focus()
         self.query_one("#palette-label", Lines).show([((" : ", "key"),)])
 
     def on_resize(self) -> None:
-        """Lay it out for this width, once the parts know theirs."""
-        self.call_after_refresh(self._find)
+        """Lay out for this width, once the parts have theirs."""
+        self.call_after_refresh(self._update_matches)
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Show what is found while it is typed."""
+        """Search while typing."""
         event.stop()
-        self._find()
+        self._update_matches()
 
-    def on_picker_moved(self) -> None:
-        """Say what this one would do."""
-        self._tell()
+    def on_picker_cursor_moved(self) -> None:
+        """Describe the selected command."""
+        self._describe_selected()
 
-    def _find(self) -> None:
+    def _update_matches(self) -> None:
         width = self.size.width
-        self.query_one("#palette-title", Lines).show([present.heading("command", width)])
-        rows = [Choice(str(at), _row(self._offered[at], width)) for at in self._found()]
-        self.query_one(Picker).offer(rows)
+        self.query_one("#palette-title", Lines).show([present.heading_line("command", width)])
+        rows = [
+            Choice(str(at), _command_line(self._offered[at], width))
+            for at in self._matching_indexes()
+        ]
+        self.query_one(Picker).show_rows(rows)
         self.query_one(Picker).move("first")
-        self._tell()
+        self._describe_selected()
 
-    def _found(self) -> list[int]:
+    def _matching_indexes(self) -> list[int]:
         typed = self.query_one(Input).value
-        return [self._offered.index(c) for c in palette_commands.found(self._offered, typed)]
+        return [
+            self._offered.index(c) for c in palette_commands.match_commands(self._offered, typed)
+        ]
 
-    def _tell(self) -> None:
-        said = self._said()
-        words = "nothing of that name; Esc closes"
-        if said is not None:
-            more = said.command.argument and not said.argument
-            words = f"type {said.command.argument} behind it" if more else f"Enter: {_what(said)}"
-        line: Line = ((f" {words}", "warning" if said is None else ""),)
-        self.query_one("#palette-word", Lines).show([present.cut(line, self.size.width)])
+    def _describe_selected(self) -> None:
+        chosen = self._selected_input()
+        words = "no such command; Esc closes"
+        if chosen is not None:
+            more = chosen.command.argument and not chosen.argument
+            words = (
+                f"then type {chosen.command.argument}"
+                if more
+                else f"Enter: {_describe_input(chosen)}"
+            )
+        line: Line = ((f" {words}", "warning" if chosen is None else ""),)
+        self.query_one("#palette-word", Lines).show([present.cut_line(line, self.size.width)])
 
-    def _said(self) -> PaletteInput | None:
+    def _selected_input(self) -> PaletteInput | None:
         key = self.query_one(Picker).key
         if not key:
             return None
@@ -96,38 +107,42 @@ class PaletteScreen(ModalScreen[PaletteInput | None]):
         )
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Do what the cursor is on; what lacks its words gets its beginning typed."""
+        """Run the selected command; if its argument is missing, fill in its name."""
         event.stop()
-        said = self._said()
-        if said is None:
+        chosen = self._selected_input()
+        if chosen is None:
             return
-        if said.command.argument and not said.argument:
+        if chosen.command.argument and not chosen.argument:
             line = self.query_one(Input)
-            line.value = f"{said.command.words} "
+            line.value = f"{chosen.command.name} "
             line.cursor_position = len(line.value)
         else:
-            self.dismiss(said)
+            self.dismiss(chosen)
 
     def action_move(self, how: str) -> None:
-        """Another of what was found."""
+        """Move the selection."""
         self.query_one(Picker).move(how)
 
     def action_back(self) -> None:
-        """Do nothing."""
+        """Close without a command."""
         self.dismiss(None)
 
 
-def _row(command: PaletteCommand, width: int) -> Line:
-    name = shown(f"{command.words} {command.argument}".rstrip())
-    return present.cut(
+def _command_line(command: PaletteCommand, width: int) -> Line:
+    name = safe_line(f"{command.name} {command.argument}".rstrip())
+    return present.cut_line(
         (
-            (f"  {present.fit(command.shown, 7)} ", "key"),
-            (present.fit(name, 22), "strong"),
-            (f" {command.about}", ""),
+            (f"  {present.fit_text(command.shown, 7)} ", "key"),
+            (present.fit_text(name, 22), "strong"),
+            (f" {command.description}", ""),
         ),
         width,
     )
 
 
-def _what(said: PaletteInput) -> str:
-    return f"{said.command.about}: {shown(said.argument)}" if said.argument else said.command.about
+def _describe_input(chosen: PaletteInput) -> str:
+    return (
+        f"{chosen.command.description}: {safe_line(chosen.argument)}"
+        if chosen.argument
+        else chosen.command.description
+    )

@@ -1,4 +1,4 @@
-"""What can be said on the command line of the console: every key of the screen, and every way."""
+"""The commands of the palette: actions of the screen, other screens, places and themes."""
 
 from __future__ import annotations
 
@@ -9,90 +9,89 @@ from tui.format import keys
 
 
 class PaletteCommand(NamedTuple):
-    """Something to be done, by its words."""
+    """One command of the palette."""
 
-    words: str
-    """What is typed to find it; with `argument`, the first word of what is typed."""
-    about: str
-    """A sentence."""
+    name: str
+    """Name to type; with `argument`, the first word of the input."""
+    description: str
+    """Description."""
     shown: str = ""
-    """The keys that do the same."""
+    """Keys with the same effect."""
     action: str = ""
-    """The action of the screen; "" for what the console does itself."""
+    """Action of the screen; "" if the app runs the command itself."""
     pane: str = ""
-    """The screen to go to."""
+    """Screen to open."""
     place: int = 0
-    """The place to go to, from 1."""
+    """Place to open, from 1."""
     theme: str = ""
     argument: str = ""
-    """What is to be typed behind the words; "" when they are all."""
+    """What to type after the name; "" for a command without an argument."""
 
 
-ARGUED = (
-    PaletteCommand("filter", "show only tasks that match, in the queue", argument="TEXT"),
-    PaletteCommand("log", "the log lines that hold these words", argument="TEXT"),
+ARGUMENT_COMMANDS = (
+    PaletteCommand("filter", "show only matching tasks, in the queue", argument="TEXT"),
+    PaletteCommand("log", "log lines with these words", argument="TEXT"),
 )
+"""Commands with an argument."""
 
-_NAMED = (
-    PaletteCommand("operations", "what was done here, by whom", "u", pane=keys.OPERATIONS),
-    PaletteCommand(
-        "undo", "what was done here, and how to take it back", "u", pane=keys.OPERATIONS
-    ),
+_NAMED_COMMANDS = (
+    PaletteCommand("operations", "operations: who did what", "u", pane=keys.OPERATIONS),
+    PaletteCommand("undo", "operations: who did what; undo", "u", pane=keys.OPERATIONS),
 )
-"""Ways that are known by words of their own."""
+"""Screens with extra names."""
 
-"""Commands that take words of their own."""
-
-_WAYS = (
-    (keys.OVERVIEW, "every queue, and what is wrong"),
-    (keys.LIST, "the tasks of this place"),
-    (keys.CLUSTERS, "the errors here, alike with alike"),
-    (keys.LOCKS, "who has the locks"),
-    (keys.TRANSPORTS, "how each way of sending mail does"),
-    (keys.LOG, "the logs, merged by time"),
-    (keys.CONTROLS, "the queue as a whole: what it says of itself, and its controls"),
+_SCREEN_COMMANDS = (
+    (keys.OVERVIEW, "all queues and their alerts"),
+    (keys.LIST, "tasks of this place"),
+    (keys.CLUSTERS, "errors grouped into clusters"),
+    (keys.LOCKS, "locks and their holders"),
+    (keys.TRANSPORTS, "state of each mail transport"),
+    (keys.LOG, "all logs, merged by time"),
+    (keys.CONTROLS, "the whole queue: its status and its controls"),
 )
 
 
-def offered(
+def list_commands(
     screen: str, without: Collection[str], places: Sequence[str], themes: Iterable[str]
 ) -> tuple[PaletteCommand, ...]:
-    """All that can be said on a screen; `places` are their names, in order."""
-    return tuple(_offered(screen, without, places, themes))
+    """All commands on a screen; `places` are the names of the places, in order."""
+    return tuple(_iterate_commands(screen, without, places, themes))
 
 
-def _offered(
+def _iterate_commands(
     screen: str, without: Collection[str], places: Sequence[str], themes: Iterable[str]
 ) -> Iterator[PaletteCommand]:
-    for key in keys.on(screen, without):
-        if not key.each and key.group != "Move" and key.action not in ("palette", "back"):
+    for key in keys.keys_on(screen, without):
+        if not key.passes_key and key.group != "Move" and key.action not in ("palette", "back"):
             words = key.hint or key.action.rpartition(".")[2].replace("_", " ")
-            yield PaletteCommand(words, key.about, key.shown, action=key.action)
-    for pane, about in _WAYS:
+            yield PaletteCommand(words, key.description, key.shown, action=key.action)
+    for pane, about in _SCREEN_COMMANDS:
         yield PaletteCommand(f"go {'queue' if pane == keys.LIST else pane}", about, pane=pane)
     if len(places) > 1:
         for number, name in enumerate(places, 1):
             yield PaletteCommand(
-                f"place {name}", "the tasks of that place", pane=keys.LIST, place=number
+                f"place {name}", "tasks of that place", pane=keys.LIST, place=number
             )
     for theme in themes:
-        yield PaletteCommand(f"theme {theme}", "draw in these colours", theme=theme)
-    yield from _NAMED
-    yield from ARGUED
+        yield PaletteCommand(f"theme {theme}", "use this colour theme", theme=theme)
+    yield from _NAMED_COMMANDS
+    yield from ARGUMENT_COMMANDS
 
 
-def found(commands: Sequence[PaletteCommand], typed: str) -> tuple[PaletteCommand, ...]:
-    """The commands that hold every word of what is typed, those that begin with it first."""
+def match_commands(commands: Sequence[PaletteCommand], typed: str) -> tuple[PaletteCommand, ...]:
+    """Commands that contain every typed word; those that begin with the input come first."""
     wanted = typed.casefold().split()
-    said = typed.casefold().strip()
-    argued = tuple(c for c in commands if c.argument and wanted[:1] == [c.words] and wanted[1:])
+    start = typed.casefold().strip()
+    argued = tuple(c for c in commands if c.argument and wanted[:1] == [c.name] and wanted[1:])
     rest = [
-        c for c in commands if all(word in f"{c.words} {c.about}".casefold() for word in wanted)
+        c
+        for c in commands
+        if all(word in f"{c.name} {c.description}".casefold() for word in wanted)
     ]
-    ranked = sorted(rest, key=lambda c: (not c.words.casefold().startswith(said), bool(c.argument)))
+    ranked = sorted(rest, key=lambda c: (not c.name.casefold().startswith(start), bool(c.argument)))
     return (*argued, *(command for command in ranked if command not in argued))
 
 
 def argument_of(command: PaletteCommand, typed: str) -> str:
-    """What was typed behind a command's words."""
-    return typed.strip()[len(command.words) :].strip() if command.argument else ""
+    """What was typed after the command's name."""
+    return typed.strip()[len(command.name) :].strip() if command.argument else ""

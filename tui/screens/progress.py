@@ -1,4 +1,4 @@
-"""How far something is that takes long, and the way to stop it."""
+"""A progress dialog for a long action, with a key to stop it."""
 
 from __future__ import annotations
 
@@ -9,44 +9,45 @@ from textual.app import ComposeResult
 from textual.screen import ModalScreen
 
 from tui.format import keys, present
-from tui.format.progress_bar import ProgressBar, bar
+from tui.format.progress_bar import ProgressBar, bar_line
+from tui.screens.base import key_bindings
 from tui.widgets.lines import Lines
 
-GLANCE = 0.25
-"""Seconds between two looks at how far it is."""
+UPDATE_INTERVAL_SECONDS = 0.25
+"""Seconds between two updates of the bar."""
 
 
 class ProgressScreen(ModalScreen[None]):
-    """Stays until it is dismissed by whoever works, or stopped by the operator."""
+    """Stays until the action dismisses it or the operator stops the action."""
 
-    BINDINGS = keys.bindings(keys.PROGRESS)
+    BINDINGS = key_bindings(keys.PROGRESS)
 
     def __init__(
         self, title: str, unit: str, far: Callable[[], ProgressBar], stop: Callable[[], None]
     ) -> None:
         super().__init__()
-        self._title, self._unit, self._far, self._stop = title, unit, far, stop
+        self._title, self._unit, self._read_progress, self._stop = title, unit, far, stop
         self._began = time.monotonic()
 
     def compose(self) -> ComposeResult:
-        """What it is, how far, and the key that stops it."""
+        """Title, bar, and the key that stops the action."""
         yield Lines(id="menu")
 
     def on_mount(self) -> None:
-        """Look again and again."""
-        self.set_interval(GLANCE, self.paint)
+        """Update the bar periodically."""
+        self.set_interval(UPDATE_INTERVAL_SECONDS, self.paint)
 
     def on_resize(self) -> None:
-        """For this width."""
+        """Lay out for this width."""
         self.paint()
 
     def paint(self) -> None:
-        """How far it is now."""
+        """Update the bar."""
         width = self.size.width
-        line = bar(self._far(), time.monotonic() - self._began, self._unit, width)
-        hints = present.hint_lines(keys.hints(keys.PROGRESS), width, 1)
-        self.query_one(Lines).show([present.heading(self._title, width), line, *hints])
+        line = bar_line(self._read_progress(), time.monotonic() - self._began, self._unit, width)
+        hints = present.hint_lines(keys.hints_of(keys.PROGRESS), width, 1)
+        self.query_one(Lines).show([present.heading_line(self._title, width), line, *hints])
 
     def action_back(self) -> None:
-        """Stop it."""
+        """Stop the action."""
         self._stop()

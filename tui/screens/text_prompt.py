@@ -1,4 +1,4 @@
-"""A question that a line of text answers, on the last lines of the screen below it."""
+"""A question that is answered by one line of text, on the last lines of the screen below."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from tui.format import keys, present
+from tui.screens.base import key_bindings
 from tui.widgets.lines import Lines
 from tui.widgets.text_input import Words
 
 
 class AskScreen(ModalScreen[str]):
-    """Answers with what was typed, or with "" when it was closed."""
+    """Returns the typed text, or "" if closed."""
 
-    BINDINGS = keys.bindings(keys.MENU)
+    BINDINGS = key_bindings(keys.MENU)
 
     def __init__(self, title: str, value: str, wrong: Callable[[str], str]) -> None:
-        """`wrong` says what is wrong with an answer, "" when nothing is."""
+        """`wrong` returns what is wrong with an answer, "" if nothing."""
         super().__init__()
-        self._title, self._value, self._wrong = title, value, wrong
+        self._title, self._value, self._check = title, value, wrong
 
     def compose(self) -> ComposeResult:
-        """The question, the line, and what is wrong with it."""
+        """Question, input and error."""
         with Vertical(id="ask"):
             yield Lines(id="ask-title")
             with Horizontal(id="ask-line"):
@@ -33,31 +34,31 @@ class AskScreen(ModalScreen[str]):
             yield Lines(id="ask-word")
 
     def on_mount(self) -> None:
-        """Nothing blinks."""
+        """Focus the input, without a blinking cursor."""
         self.query_one(Input).cursor_blink = False
         self.query_one(Input).focus()
 
     def on_resize(self) -> None:
-        """Question and hints for this width."""
+        """Lay out for this width."""
         width = self.size.width
-        self.query_one("#ask-title", Lines).show([present.heading(self._title, width)])
-        self._say(self._wrong(self.query_one(Input).value))
+        self.query_one("#ask-title", Lines).show([present.heading_line(self._title, width)])
+        self._show_error(self._check(self.query_one(Input).value))
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Say what is wrong while it is typed."""
+        """Check while typing."""
         event.stop()
-        self._say(self._wrong(event.value))
+        self._show_error(self._check(event.value))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter answers, when nothing is wrong."""
+        """Accept the answer if it is valid."""
         event.stop()
-        if not self._wrong(event.value):
+        if not self._check(event.value):
             self.dismiss(event.value)
 
-    def _say(self, wrong: str) -> None:
-        text = (f" {wrong}", "warning") if wrong else (" Enter answers  Esc closes", "dim")
-        self.query_one("#ask-word", Lines).show([present.cut((text,), self.size.width)])
+    def _show_error(self, wrong: str) -> None:
+        text = (f" {wrong}", "warning") if wrong else (" Enter confirms  Esc closes", "dim")
+        self.query_one("#ask-word", Lines).show([present.cut_line((text,), self.size.width)])
 
     def action_back(self) -> None:
-        """No answer."""
+        """Close without an answer."""
         self.dismiss("")

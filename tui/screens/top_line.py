@@ -1,4 +1,4 @@
-"""The first line of every screen: whose machine, where one is, what may be done, and the time."""
+"""The top line of every screen: host, environment, path, write mode, time and alerts."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from tui.widgets.lines import Lines
 
 
 class TopLine(Lines):
-    """Host, environment and where one is; at the right the mode, the time and the alerts."""
+    """Host, environment and path on the left; write mode, time and alerts on the right."""
 
-    def tell(self, around: ConsoleContext, trail: tuple[str, ...], aside: str = "") -> None:
-        """Show it for now; `trail` leads from the outside in, `aside` is left out if need be."""
+    def update_line(self, around: ConsoleContext, trail: tuple[str, ...], aside: str = "") -> None:
+        """Update the line; `trail` is the path, outermost first; `aside` is dropped if there is no
+        room.
+        """
         arming = around.arming
         width = self.size.width
-        right = present.mode(arming.left, arming.read_only, around.clock(), width < present.NARROW)
-        signs = present.signs(around.wire(), around.alerts(), width)
-        left = present.trail(around.host, around.environment, trail, aside, width)
-        works = present.badge(around.works())
-        self.show([present.join(left, (*works, *right, *signs), width)])
+        right = present.mode_line(
+            arming.seconds_left, arming.read_only, around.clock(), width < present.NARROW_COLUMNS
+        )
+        signs = present.alert_line(around.bandwidth_text(), around.alerts(), width)
+        left = present.trail_line(around.host, around.environment, trail, aside, width)
+        works = present.badge_line(around.operations_badge())
+        self.show([present.join_ends(left, (*works, *right, *signs), width)])

@@ -1,46 +1,46 @@
-"""Whether writes are allowed now: the console starts in OBSERVE, and is armed for a while."""
+"""The write mode: OBSERVE at the start; `!` arms writes for 15 minutes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-PERIOD = 900.0
-"""Seconds for which writes are allowed after arming, and again after each one."""
+WRITE_MODE_SECONDS = 900.0
+"""Seconds of write mode after arming and after each write."""
 
 
-class Arming:
-    """The mode of one console, shared by its screens."""
+class WriteMode:
+    """Write mode of one console, shared by its screens."""
 
     def __init__(
         self, clock: Callable[[], float], read_only: bool = False, armed: bool = False
     ) -> None:
         self._clock = clock
         self.read_only = read_only
-        self._until = clock() + PERIOD if armed and not read_only else 0.0
+        self._until = clock() + WRITE_MODE_SECONDS if armed and not read_only else 0.0
 
     @property
-    def left(self) -> float:
-        """Seconds for which writes are still allowed; 0 in OBSERVE."""
+    def seconds_left(self) -> float:
+        """Remaining seconds of write mode; 0 in OBSERVE."""
         left = self._until - self._clock()
-        # A clock that was set back must not leave writes allowed for longer than was meant.
-        return left if 0 < left <= PERIOD else 0.0
+        # If the clock was set back, do not allow writes for longer than one period.
+        return left if 0 < left <= WRITE_MODE_SECONDS else 0.0
 
     @property
-    def armed(self) -> bool:
-        """Whether writes are allowed now."""
-        return self.left > 0
+    def is_armed(self) -> bool:
+        """True if writes are allowed now."""
+        return self.seconds_left > 0
 
     def toggle(self) -> str:
-        """Arm, or disarm; answers with what that means."""
+        """Arm or disarm; returns a message."""
         if self.read_only:
             return "read only: this console was started with --read-only"
-        if self.armed:
+        if self.is_armed:
             self._until = 0.0
-            return "OBSERVE: plans can be looked at, none applied"
-        self._until = self._clock() + PERIOD
-        return "ARMED for 15 minutes: plans can be applied; ! again disarms"
+            return "OBSERVE: plans can be viewed, not applied"
+        self._until = self._clock() + WRITE_MODE_SECONDS
+        return "ARMED for 15 minutes: plans can be applied; ! disarms"
 
-    def used(self) -> None:
-        """Something was written: the time begins anew."""
-        if self.armed:
-            self._until = self._clock() + PERIOD
+    def extend(self) -> None:
+        """Restart the period after a write."""
+        if self.is_armed:
+            self._until = self._clock() + WRITE_MODE_SECONDS

@@ -1,4 +1,4 @@
-"""A command that runs beside the console, and what it says meanwhile; it outlives the console."""
+"""A child process in its own session, with its output read from a file; it outlives the console."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ import tempfile
 import time
 from collections.abc import Sequence
 
-from engine.text.safe import shown_lines
+from engine.text.safe import safe_lines
 
-LOOK = 0.2
-"""Seconds between two looks at what the child has said."""
+POLL_INTERVAL_SECONDS = 0.2
+"""Seconds between two reads of the child's output."""
 
-MOST = 65536
-"""Bytes of the child's words that are shown; those we start say a dozen lines."""
+MAX_OUTPUT_BYTES = 65536
+"""Bytes of the child's output that are shown; our commands print about a dozen lines."""
 
 
-class Spoken:
-    """One run at a time, in a session of its own."""
+class BackgroundCommand:
+    """One child at a time, in a session of its own."""
 
     def __init__(self) -> None:
         self.lines: tuple[str, ...] = ()
-        """What the child of the last run has said so far, safe to show."""
-        self.after: tuple[float, ...] = ()
-        """For each line, how many seconds after the child was started it was noticed."""
-        self.took = 0.0
-        """Seconds for which the last run has run so far, or ran."""
-        self._left = False
+        """Output of the last run so far, escaped."""
+        self.line_seconds: tuple[float, ...] = ()
+        """For each line, the seconds from the child's start until the line was read."""
+        self.elapsed_seconds = 0.0
+        """Seconds that the last run has taken so far, or took."""
+        self._is_detached = False
 
     def clear(self) -> None:
-        """Forget what the last run said: nobody shall take it for what the next one says."""
-        self.lines, self.after, self.took = (), (), 0.0
+        """Clear the output of the last run, so that it is not taken for that of the next one."""
+        self.lines, self.line_seconds, self.elapsed_seconds = (), (), 0.0
 
-    def leave(self) -> None:
-        """Wait for no child any more: it goes on without us."""
-        self._left = True
+    def detach(self) -> None:
+        """Stop waiting for the child; it continues."""
+        self._is_detached = True
 
     def run(self, argv: Sequence[str]) -> int:
-        """Run a command until it ends, or is left; answers with its exit code. Blocks.
+        """Run a command until it ends or `leave` is called; return its exit code. Blocks.
 
         Raises:
             OSError: it cannot be started.
         """
-        # A file and not a pipe: a child that outlives the console must still be able to write.
+        # A file, not a pipe: a child that outlives the console must still be able to write.
         began = time.monotonic()
         with tempfile.TemporaryFile() as said:
             child = subprocess.Popen(
@@ -54,15 +54,17 @@ class Spoken:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-            while child.returncode is None and not self._left:
+            while child.returncode is None and not self._is_detached:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    child.wait(LOOK)
-                self._note(os.pread(said.fileno(), MOST, 0), time.monotonic() - began)
+                    child.wait(POLL_INTERVAL_SECONDS)
+                self._keep_output(
+                    os.pread(said.fileno(), MAX_OUTPUT_BYTES, 0), time.monotonic() - began
+                )
             if child.returncode is None:
-                child.returncode = 0  # not ours to wait for any more
+                child.returncode = 0  # detached: Popen must not wait for it
             return child.returncode
 
-    def _note(self, said: bytes, after: float) -> None:
-        lines = tuple(shown_lines(said))
-        self.after += (after,) * (len(lines) - len(self.after))
-        self.lines, self.took = lines, after
+    def _keep_output(self, said: bytes, after: float) -> None:
+        lines = tuple(safe_lines(said))
+        self.line_seconds += (after,) * (len(lines) - len(self.line_seconds))
+        self.lines, self.elapsed_seconds = lines, after

@@ -1,52 +1,52 @@
-"""Which age table of a place says most, and what waits behind its lock: asked of its index."""
+"""Queries of a place's index: age tables and due tasks by kind."""
 
 from __future__ import annotations
 
 from engine.index import filter_language
-from engine.index.age_table import BY, Ages
-from engine.index.filter_language import NOTHING, Filter
+from engine.index.age_table import GROUPINGS, Ages
+from engine.index.filter_language import NO_FILTER, Filter
 from engine.index.schema import Query
 from engine.model import State
 from tui.session.place_session import PlaceSession
 
-TOLD_OF = (State.PENDING, State.DEAD)
-"""Whose ages are told: what waits, and what was given up on."""
+AGE_TABLE_STATES = (State.PENDING, State.DEAD)
+"""States with an age table, in order of preference."""
 
-DUE = "!due>now"
-"""What waits behind a lock, in the filter language: also where no store says when it is due."""
+DUE_FILTER = "!due>now"
+"""Filter for due tasks; a task without a due time counts as due."""
 
 
-async def ages(live: PlaceSession, state: State, by: str, wanted: Filter = NOTHING) -> Ages:
-    """How old the tasks of a state are, by a key of `BY`; of those that a filter wants.
+async def query_ages(live: PlaceSession, state: State, by: str, wanted: Filter = NO_FILTER) -> Ages:
+    """Ages of the tasks in a state that match a filter, grouped by a key of `GROUPINGS`.
 
     Raises:
-        Unavailable: the place is not open any more.
+        Unavailable: the place was closed.
     """
     return await live.inspector.ages(Query(state, wanted), by, live.clock())
 
 
-async def first_telling(live: PlaceSession, wanted: Filter = NOTHING) -> tuple[State, Ages]:
-    """The first table that has more than one name; else the first that has any.
+async def first_useful_ages(live: PlaceSession, wanted: Filter = NO_FILTER) -> tuple[State, Ages]:
+    """The first age table with more than one named row; else the first with any.
 
     Raises:
-        Unavailable: the place is not open any more.
+        Unavailable: the place was closed.
     """
     otherwise: tuple[State, Ages] | None = None
-    for state in TOLD_OF:
-        for by in BY:
-            found = await ages(live, state, by, wanted)
+    for state in AGE_TABLE_STATES:
+        for by in GROUPINGS:
+            found = await query_ages(live, state, by, wanted)
             if len(found.rows) > 1:
                 return state, found
             if any(row.name for row in found.rows):
                 otherwise = otherwise or (state, found)
-    return otherwise or (State.PENDING, await ages(live, State.PENDING, "kind", wanted))
+    return otherwise or (State.PENDING, await query_ages(live, State.PENDING, "kind", wanted))
 
 
-async def due_kinds(live: PlaceSession) -> Ages:
-    """What is due, by kind.
+async def query_due_kinds(live: PlaceSession) -> Ages:
+    """Ages of the due tasks, by kind.
 
     Raises:
-        Unavailable: the place is not open any more.
+        Unavailable: the place was closed.
     """
-    query = Query(State.PENDING, filter_language.parse(DUE))
+    query = Query(State.PENDING, filter_language.parse_filter(DUE_FILTER))
     return await live.inspector.ages(query, "kind", live.clock())

@@ -1,4 +1,4 @@
-"""A place: one spool or queue the console looks at, and all that belongs to it."""
+"""A place: one spool or queue, with the functions and paths that the console needs for it."""
 
 from __future__ import annotations
 
@@ -6,145 +6,153 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from engine.config.queue_config import Thresholds, Trash
-from engine.locks.process_stats import Vitals
-from engine.locks.token_buckets import Left
+from engine.locks.process_stats import ProcessStats
+from engine.locks.token_buckets import BucketState
 from engine.model import LockEvidence
-from engine.monitor.recorder import RecorderSlot
-from engine.monitor.transport_health import MailBacklog, Routes, Stopped
+from engine.monitor.recorder import RecorderLocation
+from engine.monitor.transport_health import MailBacklog, MailRoutes, TransportSuspension
 from engine.operations.journal import Journal, Who
 from engine.operations.notes import Notes
 from engine.store import Store
 
-LEASES = "none here: each claim is a lease"
-"""What is said of the lock where there is none because none is needed."""
+NO_LOCK_FILE = "no lock file (row leases)"
+"""Text shown instead of a lock in stores with row leases."""
 
-NO_WORKER = "No worker is running here: W in the queue starts one."
-"""The next step where due tasks wait for a worker."""
+NO_WORKER_HINT = "No worker running: W in the queue starts one."
+"""Next step if due tasks wait for a worker."""
 
 
-class MailDesk(NamedTuple):
-    """What can be told, and done, about the ways mail is sent by from one place; all of it blocks.
+class PlaceMail(NamedTuple):
+    """Functions on the mail transports of one place; all of them block.
 
-    Each of these raises `Unavailable` where it cannot be told, or done, with the reason.
+    Each raises `Unavailable`, with the reason, if it cannot do its work.
     """
 
-    stopped: Callable[[], Mapping[str, Stopped]]
-    """The transports that are suspended, by name."""
-    routes: Callable[[Mapping[str, Stopped]], Routes]
-    """By which way mail goes when these are suspended."""
+    suspended: Callable[[], Mapping[str, TransportSuspension]]
+    """Returns the suspended transports, by name."""
+    routes: Callable[[Mapping[str, TransportSuspension]], MailRoutes]
+    """Returns the routes of mail while these transports are suspended."""
     suspend: Callable[[str, str], str]
-    """Hand no mail to a transport from now on; its name, and why. Answers with what could not be
-    written down about it, "" when all was."""
+    """Suspend a transport: its name and the reason. Returns what could not be recorded about it, ""
+    if all was.
+    """
     resume: Callable[[str], str]
-    """Let mail go by it again; answers in the same way."""
+    """Resume a transport; returns the same."""
     records: Callable[[], str] = lambda: ""
-    """Path of the delivery records; "" where none are kept."""
-    heap: Callable[[], MailBacklog | None] = lambda: None
-    """What its mail spool holds; None where there is none."""
-    delivers: bool = True
-    """Whether its mail tasks are sent by these ways, and not by a program of the configuration."""
-    test: tuple[str, ...] = ()
-    """The command that sends a test mail; empty where there is none. `--transport`, its name and
-    the address are to be added."""
+    """Returns the path of the delivery records; "" if none are kept."""
+    backlog: Callable[[], MailBacklog | None] = lambda: None
+    """Returns the backlog of the mail spool; None if there is none."""
+    uses_transports: bool = True
+    """True if mail tasks use these transports, not a program of the configuration."""
+    test_command: tuple[str, ...] = ()
+    """Command that sends a test mail, without `--transport`, its name and the address; empty if
+    there is none.
+    """
 
 
-class PlaceFigures(NamedTuple):
-    """What is to be known of a queue as a whole, in its store's words."""
+class WholeQueueFigures(NamedTuple):
+    """State of a queue as a whole, in the store's words."""
 
     rows: tuple[tuple[str, str], ...] = ()
-    """Each with its name: tokens now, when the next comes, how long what waits will take."""
+    """Names and values: tokens, time of the next token, time to drain the backlog."""
     warnings: tuple[str, ...] = ()
-    """What somebody should see to; each becomes an alert."""
+    """Warnings; each becomes an alert."""
     unknown: str = ""
-    """Why nothing of that can be told now; "" where it can."""
+    """Why the state is unknown now; "" if known."""
 
 
 class Place(NamedTuple):
-    """What the console must know about one place; everything it may call blocks."""
+    """One place; all its functions block."""
 
     name: str
-    """As the operator gave it: shown in the header."""
+    """Name as the operator typed it, shown in the header."""
     open: Callable[[], Store]
-    """A new store instance, for the thread that asks."""
+    """Opens a new store instance for the calling thread."""
     lock: Callable[[], LockEvidence] | None = None
-    """Looks at the queue's lock; None where there is none."""
-    leases: bool = False
-    """Whether each claim is a lease of its own, kept by the store: then its edges alone say what
-    may be done to what is claimed."""
-    takes_by: str = "id"
-    """The order in which its workers claim due tasks (`engine.index.backlog`); "" if unknown."""
+    """Examines the queue's lock; None if there is none."""
+    has_leases: bool = False
+    """Claims are leases in the store, without a queue lock; the store's edges alone decide what may
+    be done with claimed tasks.
+    """
+    claim_order: str = "id"
+    """Order in which workers claim due tasks (`engine.index.backlog`); "" if unknown."""
     has_dlq: bool = True
-    """Whether `queue dlq` is for it: a command for queues of the contract."""
+    """`queue dlq` works here: the queue follows the file contract."""
     queue_metrics: str = ""
-    """Path of the queue's metrics file; "" where there is none."""
+    """Path of the queue's metrics file; "" if there is none."""
     mail_metrics: str = ""
-    """Path of the mail metrics file; "" where there is none."""
+    """Path of the mail metrics file; "" if there is none."""
     logs: tuple[str, ...] = ()
     """Paths of the logs to follow."""
-    work: tuple[str, ...] = ()
-    """The command that starts a worker for this place; empty where there is none."""
-    recover: tuple[str, ...] = ()
-    """The command that takes its lock from a holder that is stuck or gone, as it was seen; empty
-    where there is none. `LockEvidence.seen` is to be added as its last word."""
-    handled: Callable[[str], bool] | None = None
-    """Whether a kind of task has a handler; None when the configuration is not known."""
-    shut: Callable[[str], str] | None = None
-    """Why no task of a kind would be claimed now, though it has a handler, "" when one would;
-    blocks. None when that is not known."""
+    worker_command: tuple[str, ...] = ()
+    """Command that starts a worker; empty if there is none."""
+    recovery_command: tuple[str, ...] = ()
+    """Command that frees the lock of a stuck or dead holder; append `LockEvidence.seen`. Empty if
+    there is none.
+    """
+    has_handler: Callable[[str], bool] | None = None
+    """Tells whether a kind of task has a handler; None if the configuration is unknown."""
+    claim_obstacle: Callable[[str], str] | None = None
+    """Returns why no task of a kind would be claimed although it has a handler, "" if one would;
+    blocks. None if unknown.
+    """
     token_at: Callable[[str], float] | None = None
-    """When a kind's bucket holds a token, in epoch seconds UTC; blocks, and raises `StoreError` or
-    `OSError` where it cannot be told. None without limits."""
+    """Returns when a kind's next token is available, epoch seconds UTC; blocks; raises `StoreError`
+    or `OSError`. None without rate limits.
+    """
     command: tuple[str, ...] = ("spooldeck",)
-    """How this place is named on the command line: its words before the command's."""
-    runs: int | None = None
-    """How often a task is run at most here; None when the configuration is not known."""
-    tokens: Callable[[], Sequence[Left]] | None = None
-    """What each bucket holds; None without limits."""
+    """Words that select this place on the command line, before the command's own."""
+    max_attempts: int | None = None
+    """Maximum attempts per task; None if the configuration is unknown."""
+    tokens: Callable[[], Sequence[BucketState]] | None = None
+    """Returns the tokens of each rate limit; None without limits."""
     alerts: Thresholds = Thresholds()
-    """From where on something there is worth a look."""
-    recording: RecorderSlot | None = None
-    """Where its flight recorder writes; None where nothing is recorded."""
+    """Thresholds of the alerts."""
+    recording: RecorderLocation | None = None
+    """Where the flight recorder writes; None if nothing is recorded."""
     retention_days: float | None = None
-    """Days after which a dead task is deleted for good; infinite where none ever is, None where no
-    configuration is known."""
-    vitals: Callable[[int], Vitals] | None = None
-    """Reads what a process that has the lock does now; None where that cannot be told."""
+    """Days after which a dead task is deleted; infinite if never, None if the configuration is
+    unknown.
+    """
+    vitals: Callable[[int], ProcessStats] | None = None
+    """Reads CPU, IO and wait state of the lock's holder; None if impossible."""
 
     journal: Journal | None = None
-    """Where what operators do there is written down; None where that is kept nowhere."""
+    """Journal of the operators' operations; None if there is none."""
     who: Who = Who("?")
-    """Who we are, for that."""
+    """The operator, for the journal."""
     notes: Notes | None = None
-    """What operators wrote down about its tasks; None where that is kept nowhere."""
+    """Notes on tasks; None if there are none."""
     root: str = ""
-    """The data folder, below which no symbolic link is followed; "" where there is none."""
+    """Data folder, below which no symbolic link is followed; "" if there is none."""
 
     trash: Trash | None = None
-    """What its trash may hold, and for how long; None where no configuration is known."""
+    """Retention of the trash; None if the configuration is unknown."""
     sweep: Callable[[], str] | None = None
-    """Deletes for good what has lain in its trash for too long; answers with what went wrong, in
-    words. None where nothing sweeps it."""
+    """Deletes expired tasks from the trash; returns errors as text. None if nothing is to be swept.
+    """
 
-    mail: MailDesk | None = None
-    """How mail is sent from there; None where that is not known."""
+    mail: PlaceMail | None = None
+    """Mail transports of the place; None if unknown."""
 
-    facts: Callable[[], PlaceFigures] | None = None
-    """Looks at what is to be known of the queue as a whole; raises `StoreError` or `OSError` where
-    it cannot be told. None where there is nothing."""
+    queue_figures: Callable[[], WholeQueueFigures] | None = None
+    """Reads the state of the queue as a whole; raises `StoreError` or `OSError`. None if there is
+    none.
+    """
 
-    lingering: Callable[[], int | None] = lambda: None
-    """A process that works there though its lock file was removed; it looks at every process."""
+    find_lingering_worker: Callable[[], int | None] = lambda: None
+    """Finds a process that still works although its lock file was removed; scans all processes."""
 
-    def no_mail(self, read_only: bool) -> str:
-        """Why no transport can be suspended or tried on screen; "" when one can."""
+    def why_no_mail(self, read_only: bool) -> str:
+        """Why no transport can be suspended or tested on screen; "" if it can."""
         if read_only:
             return "read only: this console was started with --read-only"
-        return "" if self.mail is not None else "nothing is known here of how mail is sent"
+        return "" if self.mail is not None else "mail transports unknown here"
 
-    def no_unlock(self, read_only: bool) -> str:
-        """Why its lock cannot be freed on screen; "" when it can."""
+    def why_no_unlock(self, read_only: bool) -> str:
+        """Why the lock cannot be freed on screen; "" if it can."""
         if read_only:
-            return "read only: no lock is freed from here"
+            return "read only: locks cannot be freed here"
         if self.lock is None:
-            return LEASES if self.leases else "this place has no lock"
-        return "" if self.recover else "no command is known that frees this place's lock"
+            return NO_LOCK_FILE if self.has_leases else "this place has no lock"
+        return "" if self.recovery_command else "no recovery command for this place's lock"

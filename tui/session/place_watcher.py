@@ -1,6 +1,6 @@
-"""What is looked at once a second beside the tasks: the lock, the metrics files, the logs.
+"""Read a place's lock, metrics files, logs, notes and delivery records, once a second.
 
-Everything here blocks, so the screen calls it on a thread, one call at a time.
+Everything here blocks; the session calls it on a thread, one call at a time.
 """
 
 from __future__ import annotations
@@ -12,62 +12,63 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
-from engine.locks.token_buckets import Left
+from engine.locks.token_buckets import BucketState
 from engine.logs.log_tail import LogLine, Tail
-from engine.logs.task_events import EventKind, event
+from engine.logs.task_events import EventKind, parse_event
 from engine.model import LockEvidence, Verdict
 from engine.monitor import prometheus
-from engine.monitor.delivery_reader import Deliveries
-from engine.monitor.mail_monitor import NO_RECORDS, Transports
-from engine.monitor.metrics_check import LAST_RUN, Reading
-from engine.monitor.throughput import Runs, runs_seen
+from engine.monitor.delivery_reader import DeliveryReader
+from engine.monitor.mail_monitor import NO_RECORDS, TransportMonitor
+from engine.monitor.metrics_check import LAST_RUN, MetricsReading
+from engine.monitor.throughput import RunTimes, measure_runs
 from engine.monitor.transport_health import (
     Failure,
     MailBacklog,
-    Routes,
-    Sending,
-    log_among,
-    settled,
+    MailHealth,
+    MailRoutes,
+    find_mail_log,
+    mark_explained,
 )
-from engine.operations.notes import NOTHING, Noted
+from engine.operations.notes import NO_NOTES, NotesById
 from engine.store import StoreError, Unavailable
-from tui.session.place import Place, PlaceFigures
-from tui.session.recent_events import Doings
+from tui.session.place import Place, WholeQueueFigures
+from tui.session.recent_events import RecentTaskEvents
 
-KEPT = 500
-"""Log lines that are kept: more than any screen shows."""
+MAX_LOG_LINES = 500
+"""Maximum log lines kept, more than any screen shows."""
 
-SPARING = 20
-"""What a queue says of itself is asked again no sooner than after so many times what that took."""
+FIGURES_COST_FACTOR = 20
+"""Minimum pause between two reads of the queue's state, as a multiple of the last read's duration.
+"""
 
 
-class Signs(NamedTuple):
-    """How a place looked, apart from its tasks."""
+class PlaceReadings(NamedTuple):
+    """What was read of a place, apart from its tasks."""
 
     lock: LockEvidence | None = None
-    queue: Reading = None
-    mail: Reading = None
+    queue: MetricsReading = None
+    mail: MetricsReading = None
     log: tuple[LogLine, ...] = ()
-    sending: Sending = Sending()
-    """How mail is sent from there."""
-    ran: float | None = None
-    """When a log last spoke of a run, epoch seconds UTC; None when none did."""
-    tokens: Sequence[Left] | str = ()
-    """What the buckets of its limits hold; why that cannot be read, in words."""
-    notes: Noted = NOTHING
-    """What operators wrote down about its tasks, as far as it was read."""
-    unread: str = ""
-    """Why that could not be read now; "" when it was."""
-    routes: Routes | None = None
-    """By which way mail goes; None where nothing is known of that."""
-    facts: PlaceFigures = PlaceFigures()
-    """What is to be known of the queue as a whole."""
-    runs: Runs | None = None
-    """The runs that log and metrics show; None where these are not read to their end."""
+    sending: MailHealth = MailHealth()
+    """State of the mail transports."""
+    last_run: float | None = None
+    """Time of the last run in a log, epoch seconds UTC; None if none is logged."""
+    tokens: Sequence[BucketState] | str = ()
+    """Tokens of its rate limits, or why they cannot be read."""
+    notes: NotesById = NO_NOTES
+    """Notes on its tasks, as far as read."""
+    notes_error: str = ""
+    """Why the notes cannot be read now; "" if they can."""
+    routes: MailRoutes | None = None
+    """Routes of mail; None if unknown."""
+    queue_figures: WholeQueueFigures = WholeQueueFigures()
+    """State of the queue as a whole."""
+    runs: RunTimes | None = None
+    """Worker runs in logs and metrics; None until these are read to their end."""
 
 
-def lock_of(place: Place) -> LockEvidence | None:
-    """What is to be said of a place's lock now; None where it has none."""
+def read_lock(place: Place) -> LockEvidence | None:
+    """Lock evidence of a place now; None if it has no lock."""
     if place.lock is None:
         return None
     try:
@@ -76,8 +77,8 @@ def lock_of(place: Place) -> LockEvidence | None:
         return LockEvidence(Verdict.UNKNOWN, reason=str(error))
 
 
-def tokens_of(place: Place) -> Sequence[Left] | str:
-    """What the buckets of a place hold now; why that cannot be read, in words."""
+def read_tokens(place: Place) -> Sequence[BucketState] | str:
+    """Tokens of a place's rate limits now, or why they cannot be read."""
     try:
         return () if place.tokens is None else place.tokens()
     except OSError as error:
@@ -86,135 +87,139 @@ def tokens_of(place: Place) -> Sequence[Left] | str:
         return str(error)
 
 
-def routes_of(place: Place) -> Routes | None:
-    """By which way mail leaves a place now; None where nothing is known of that."""
+def read_routes(place: Place) -> MailRoutes | None:
+    """Mail routes of a place now; None if unknown."""
     if place.mail is None:
         return None
     try:
-        return place.mail.routes(place.mail.stopped())
+        return place.mail.routes(place.mail.suspended())
     except Unavailable as error:
-        return Routes(unknown=str(error), blocked=isinstance(error.__cause__, ValueError))
+        return MailRoutes(unknown=str(error), blocked=isinstance(error.__cause__, ValueError))
 
 
-def heap_of(place: Place) -> MailBacklog | str | None:
-    """What the mail spool of a place holds now; why that is not known, in words."""
+def read_mail_backlog(place: Place) -> MailBacklog | str | None:
+    """Backlog of a place's mail spool now, or why it is unknown."""
     try:
-        return None if place.mail is None else place.mail.heap()
+        return None if place.mail is None else place.mail.backlog()
     except Unavailable as error:
         return str(error)
 
 
-def facts_of(place: Place) -> PlaceFigures:
-    """What is to be known of the queue of a place as a whole now."""
+def read_queue_figures(place: Place) -> WholeQueueFigures:
+    """State of a place's queue as a whole now."""
     try:
-        return PlaceFigures() if place.facts is None else place.facts()
+        return WholeQueueFigures() if place.queue_figures is None else place.queue_figures()
     except OSError as error:
-        return PlaceFigures(unknown=error.strerror or str(error))
+        return WholeQueueFigures(unknown=error.strerror or str(error))
     except StoreError as error:
-        return PlaceFigures(unknown=str(error))
+        return WholeQueueFigures(unknown=str(error))
 
 
 class PlaceWatcher:
-    """Looks at one place; reads a file again only when it has changed."""
+    """Reads one place; a file is read again only if it has changed."""
 
     def __init__(self, place: Place, clock: Callable[[], float] = time.time) -> None:
         self._place, self._clock = place, clock
-        self._files = (File(place.queue_metrics), File(place.mail_metrics))
+        self._files = (MetricsReader(place.queue_metrics), MetricsReader(place.mail_metrics))
         self._tails = [Tail(path) for path in place.logs]
-        self._log: deque[LogLine] = deque(maxlen=KEPT)
+        self._log: deque[LogLine] = deque(maxlen=MAX_LOG_LINES)
         self._shown: tuple[LogLine, ...] = ()
-        self.doings = Doings(place.logs)
-        """What the logs say happened to tasks."""
-        self._transports = Transports(log_among(place.logs))
-        self._records: Deliveries | None = None
+        self.recent_events = RecentTaskEvents(place.logs)
+        """Task events from the logs."""
+        self._transports = TransportMonitor(find_mail_log(place.logs))
+        self._records: DeliveryReader | None = None
         self._ran: float | None = None
-        self._last_runs: deque[float] = deque(maxlen=KEPT)
-        self._notes: Noted = NOTHING
-        self._facts = PlaceFigures()
+        self._last_runs: deque[float] = deque(maxlen=MAX_LOG_LINES)
+        self._notes: NotesById = NO_NOTES
+        self._facts = WholeQueueFigures()
         self._facts_due = float("-inf")
 
-    def look(self) -> Signs:
-        """How it looks now."""
+    def read_all(self) -> PlaceReadings:
+        """Read everything."""
         queue, mail = (file.read() for file in self._files)
-        routes = routes_of(self._place)
+        routes = read_routes(self._place)
         names = () if routes is None else routes.order
-        sending = self._transports.look(mail, self._clock(), names, self._read_records())
-        sending = settled(sending, routes)._replace(heap=heap_of(self._place))
+        sending = self._transports.poll(mail, self._clock(), names, self._read_records())
+        sending = mark_explained(sending, routes)._replace(backlog=read_mail_backlog(self._place))
         log = self._follow()
-        self.doings.look(self._clock())
-        tokens = tokens_of(self._place)
+        self.recent_events.read_new(self._clock())
+        tokens = read_tokens(self._place)
         unread = self._read_notes()
-        lock = lock_of(self._place)
+        lock = read_lock(self._place)
         told = (sending, self._ran, tokens, self._notes, unread, routes, self._read_facts())
-        return Signs(lock, queue, mail, log, *told, self._see_runs(queue))
+        return PlaceReadings(lock, queue, mail, log, *told, self._see_runs(queue))
 
-    def _see_runs(self, queue: Reading) -> Runs | None:
-        """The runs, from started tasks in the logs and each last run that the metrics had."""
+    def _see_runs(self, queue: MetricsReading) -> RunTimes | None:
+        """Worker runs, from started tasks in the logs and from the last run in the metrics."""
         last = queue.get(LAST_RUN) if isinstance(queue, prometheus.Samples) else None
         if last and last not in self._last_runs:
             self._last_runs.append(last)
-        return runs_seen((*self.doings.starts, *self._last_runs)) if self.doings.is_read else None
+        return (
+            measure_runs((*self.recent_events.starts, *self._last_runs))
+            if self.recent_events.is_read
+            else None
+        )
 
     def _read_records(self) -> Mapping[str, Sequence[Failure]]:
-        """What the delivery records tell of failures; they only add to what the log says."""
+        """Add the failures in the delivery records to those in the log."""
         if self._place.mail is None:
             return NO_RECORDS
         try:
             if self._records is None:
-                self._records = Deliveries(self._place.mail.records())
-            return self._records.look()
+                self._records = DeliveryReader(self._place.mail.records())
+            return self._records.read()
         except (OSError, Unavailable):
             return NO_RECORDS
 
-    def _read_facts(self) -> PlaceFigures:
-        """What the queue says of itself; where that takes long, it is not asked each time."""
+    def _read_facts(self) -> WholeQueueFigures:
+        """Read the queue's state; if that takes long, not every time."""
         began = time.monotonic()
         if began >= self._facts_due:
-            self._facts = facts_of(self._place)
+            self._facts = read_queue_figures(self._place)
             ended = time.monotonic()
-            self._facts_due = ended + SPARING * (ended - began)
+            self._facts_due = ended + FIGURES_COST_FACTOR * (ended - began)
         return self._facts
 
     def _read_notes(self) -> str:
-        """Read them if they changed; why that cannot be done now, and those read last stay."""
+        """Read the notes if they changed; on an error return the reason and keep the last ones."""
         try:
             if self._place.notes is not None:
-                self._notes = self._place.notes.all()
+                self._notes = self._place.notes.read_all()
         except Unavailable as error:
             return str(error)
         return ""
 
     def _follow(self) -> tuple[LogLine, ...]:
-        new = merged([_polled(tail) for tail in self._tails])
+        new = merge_logs([_poll_tail(tail) for tail in self._tails])
         if new:
             self._log.extend(new)
-            runs = (line.when for line in new if line.when is not None and speaks_of_run(line))
+            runs = (line.when for line in new if line.when is not None and is_run_line(line))
             self._ran = max(runs, default=self._ran)
             self._shown = tuple(self._log)
         return self._shown
 
     def close(self) -> None:
-        """Let go of the logs."""
-        self.doings.close()
+        """Close the logs."""
+        self.recent_events.close()
         for tail in self._tails:
             tail.close()
         self._transports.close()
 
 
-def speaks_of_run(line: LogLine) -> bool:
-    """Whether a line was written by whoever works tasks off, not by whoever adds some."""
+def is_run_line(line: LogLine) -> bool:
+    """True if a worker wrote the line, not a process that adds tasks."""
     if line.text.startswith("Queue processor "):
         return True
-    told = event(line)
-    # Mail that is sent without the queue says nothing of it.
-    return told is not None and not told.transport and told.what not in _BY_OTHERS
+    found = parse_event(line)
+    # Mail sent without the queue tells nothing about a worker.
+    return found is not None and not found.transport and found.what not in _BY_OTHERS
 
 
 _BY_OTHERS = (EventKind.QUEUED, EventKind.RETRIED)
 
 
-def merged(logs: Iterable[Sequence[LogLine]]) -> list[LogLine]:
-    """Lines of several logs in the order of time; one without a time stays where it was."""
+def merge_logs(logs: Iterable[Sequence[LogLine]]) -> list[LogLine]:
+    """Merge lines of several logs by time; a line without a time keeps its place."""
     timed: list[tuple[float, LogLine]] = []
     for log in logs:
         when = 0.0
@@ -224,52 +229,52 @@ def merged(logs: Iterable[Sequence[LogLine]]) -> list[LogLine]:
     return [line for _, line in sorted(timed, key=itemgetter(0))]
 
 
-def _polled(tail: Tail) -> Sequence[LogLine]:
+def _poll_tail(tail: Tail) -> Sequence[LogLine]:
     try:
         return tail.poll()
     except OSError:
         return ()  # not readable now: the tail takes it up again when it is
 
 
-class File:
-    """A metrics file, parsed anew only when it was written."""
+class MetricsReader:
+    """A metrics file, parsed again only after a write."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._seen: tuple[int, int, int] | None = None
-        self._reading: Reading = None
+        self._reading: MetricsReading = None
 
-    def read(self) -> Reading:
-        """What it holds now; why not, in words; None when there is no such file to be read."""
+    def read(self) -> MetricsReading:
+        """Its values now, or why it cannot be read; None if there is no such file."""
         if not self._path:
             return None
         try:
             state = os.stat(self._path)  # noqa: PTH116 - a path as it was configured
             seen = (state.st_ino, state.st_mtime_ns, state.st_size)
             if seen != self._seen:
-                self._reading = prometheus.read(self._path)
+                self._reading = prometheus.read_metrics(self._path)
                 self._seen = seen
         except OSError as error:
             self._seen, self._reading = None, error.strerror or str(error)
         except prometheus.BadMetrics as error:
-            self._seen, self._reading = seen, f"not understood: {error}"
+            self._seen, self._reading = seen, f"cannot parse: {error}"
         return self._reading
 
 
-def not_abandoned(
+def why_not_abandoned(
     evidence: LockEvidence | None, lingering: Callable[[], int | None] = lambda: None
 ) -> str:
-    """Why what is in work may be somebody's still; "" where nobody works on it.
+    """Why active tasks may still have a worker; "" if they have none.
 
-    `lingering` answers with a process that works on without its lock file; it is asked where there
-    is no lock.
+    `lingering` finds a process that works without its lock file; it is called only if there is no
+    lock.
     """
     if evidence is None:
-        return "this place has no lock, so nobody knows whether what is in work is abandoned"
+        return "no lock here: unknown whether active tasks are abandoned"
     if evidence.verdict in (Verdict.FREE, Verdict.STALE):
         pid = lingering() if evidence.verdict is Verdict.FREE else None
-        return "" if pid is None else f"PID {pid} works on though its lock file was removed"
+        return "" if pid is None else f"PID {pid} still works although its lock file was removed"
     if evidence.verdict is Verdict.UNKNOWN:
-        return "who has the lock is not known, so what is in work may be somebody's"
-    who = f"PID {evidence.pid}" if evidence.pid is not None else "somebody"
-    return f"{who} has the lock, nothing in work is abandoned; free it first"
+        return "lock holder unknown: active tasks may have a worker"
+    who = f"PID {evidence.pid}" if evidence.pid is not None else "another process"
+    return f"{who} holds the lock: active tasks are not abandoned; free it first"

@@ -1,4 +1,4 @@
-"""What the logs of a place say happened within the last hour, task by task."""
+"""Task events of the last hour, read from a place's logs."""
 
 from __future__ import annotations
 
@@ -6,52 +6,52 @@ from collections import deque
 from collections.abc import Sequence
 
 from engine.logs import task_events
-from engine.logs.recent_lines import Recent
-from engine.logs.task_events import Event, EventKind
+from engine.logs.recent_lines import RecentLines
+from engine.logs.task_events import EventKind, TaskEvent
 
-MOST = 50_000
-"""Events that are kept: some 20 MiB, and an hour of 14 tasks a second."""
+MAX_EVENTS = 50_000
+"""Maximum events kept: about 20 MiB, one hour of 14 tasks per second."""
 
-STARTS = 1_000
-"""Started tasks whose times are kept."""
+MAX_STARTS = 1_000
+"""Maximum start times kept."""
 
-AT_ONCE = 2
-"""Polls of a log in one look; each reads about a megabyte, and the rest waits for the next look."""
+POLLS_PER_READ = 2
+"""Polls of a log per call; each reads about 1 MB, and the rest waits for the next call."""
 
 
-class Doings:
-    """Follows the logs of one place from an hour ago on; blocks, one thread at a time."""
+class RecentTaskEvents:
+    """Follows a place's logs from one hour ago on; blocks; for one thread at a time."""
 
     def __init__(self, paths: Sequence[str]) -> None:
-        self._logs = [Recent(path) for path in paths]
-        self._events: deque[Event] = deque(maxlen=MOST)
+        self._logs = [RecentLines(path) for path in paths]
+        self._events: deque[TaskEvent] = deque(maxlen=MAX_EVENTS)
         self._transports: dict[str, str] = {}
-        self.starts: deque[float] = deque(maxlen=STARTS)
-        """When the last tasks were started, epoch seconds UTC."""
+        self.starts: deque[float] = deque(maxlen=MAX_STARTS)
+        """Start times of the last started tasks, epoch seconds UTC."""
 
-    def look(self, now: float) -> None:
-        """Take in what was logged since; `now` in epoch seconds UTC."""
+    def read_new(self, now: float) -> None:
+        """Read new log lines; `now` in epoch seconds UTC."""
         for log in self._logs:
-            for _ in range(AT_ONCE):
-                new = list(task_events.read(log.poll(now), self._transports))
+            for _ in range(POLLS_PER_READ):
+                new = list(task_events.read_events(log.poll(now), self._transports))
                 self._events.extend(new)
                 self.starts.extend(
                     e.when for e in new if e.what is EventKind.STARTED and e.when is not None
                 )
-                if not log.behind:
+                if not log.is_behind:
                     break
 
     @property
     def is_read(self) -> bool:
-        """Whether each log is read to its end."""
-        return not any(log.behind for log in self._logs)
+        """True if each log was read to its end."""
+        return not any(log.is_behind for log in self._logs)
 
     @property
-    def events(self) -> tuple[Event, ...]:
-        """What is known, each log in its own order."""
+    def events(self) -> tuple[TaskEvent, ...]:
+        """All events read, in the order of each log."""
         return tuple(self._events)
 
     def close(self) -> None:
-        """Let go of the logs."""
+        """Close the logs."""
         for log in self._logs:
             log.close()

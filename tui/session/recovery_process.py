@@ -1,4 +1,4 @@
-"""The child that takes a lock from its holder: the console runs it, and signals nobody itself."""
+"""Run the lock recovery command as a child; the console itself signals no process."""
 
 from __future__ import annotations
 
@@ -7,49 +7,49 @@ import signal
 from collections.abc import Coroutine, Mapping, Sequence
 
 from tui.format.present import Run
-from tui.session.background_command import Spoken
+from tui.session.background_command import BackgroundCommand
 
-LEFT_ALONE = 2
-"""Its exit code where the lock stays with whoever has it (contract: lock held)."""
+LOCK_UNCHANGED_CODE = 2
+"""Exit code if the lock stays with its holder (contract: lock held)."""
 
-ENDS: Mapping[int, tuple[str, str]] = {
-    0: ("the lock is free again", "good"),
-    LEFT_ALONE: ("the lock was left alone", "warning"),
+EXIT_MESSAGES: Mapping[int, tuple[str, str]] = {
+    0: ("lock freed", "good"),
+    LOCK_UNCHANGED_CODE: ("lock unchanged", "warning"),
 }
-"""What its exit codes mean, and how that looks."""
+"""Message and style of each exit code."""
 
 
 class RecoveryProcess:
-    """One run at a time; a run goes on whatever becomes of the screen, or of the console."""
+    """One run at a time; a run continues when the screen or the console is closed."""
 
     def __init__(self, command: tuple[str, ...]) -> None:
         self._command = command
-        self._child = Spoken()
+        self._child = BackgroundCommand()
         self.running = False
         self.outcome: Run = ("", "")
-        """What came of the last run, and how that looks; "" before it has ended."""
+        """Result of the last run and its style; "" until it has ended."""
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What the child of the last run has said so far, safe to show."""
+        """Output of the last run so far, escaped."""
         return self._child.lines
 
     @property
-    def after(self) -> tuple[float, ...]:
-        """For each line, how many seconds after the child was started it was noticed."""
-        return self._child.after
+    def line_seconds(self) -> tuple[float, ...]:
+        """For each line, the seconds from the child's start until the line was read."""
+        return self._child.line_seconds
 
     @property
-    def took(self) -> float:
-        """Seconds for which the last run has run so far, or ran."""
-        return self._child.took
+    def elapsed_seconds(self) -> float:
+        """Seconds that the last run has taken so far, or took."""
+        return self._child.elapsed_seconds
 
     def run(self, seen: str, hold: Sequence[str] = ()) -> Coroutine[None, None, str]:
-        """Free the lock that was seen, and no other; answers with what came of it, in words.
+        """Free exactly the lock that was seen; return the result as text.
 
-        `hold` are the ids of tasks in work that are held, so that they do not run again.
+        `hold`: ids of active tasks to hold, so that they do not run again.
         """
-        # At once, and not when the loop comes to it: nobody shall see the run before this one.
+        # Set here, not in the coroutine: the screen must not show the run before this one.
         self.running, self.outcome = True, ("", "")
         self._child.clear()
         words = (seen, *(word for id in hold for word in ("--hold", id)))
@@ -58,21 +58,21 @@ class RecoveryProcess:
     async def _run(self, words: Sequence[str]) -> str:
         try:
             argv = (*self._command, *words)
-            self.outcome = _outcome(await asyncio.to_thread(self._child.run, argv))
+            self.outcome = _exit_message(await asyncio.to_thread(self._child.run, argv))
         except OSError as error:
-            self.outcome = (f"nothing was done, its command did not start: {error}", "bad")
+            self.outcome = (f"nothing done: the command did not start: {error}", "bad")
         finally:
             self.running = False
         said, look = self.outcome
         last = self.lines[-1] if self.lines and look != "good" else ""
         return f"unlock: {said}" + (f": {last}" if last else "")
 
-    def leave(self) -> None:
-        """The console is closing: do not wait for the child, which goes on."""
-        self._child.leave()
+    def detach(self) -> None:
+        """Do not wait for the child on quit; it continues."""
+        self._child.detach()
 
 
-def _outcome(code: int) -> Run:
+def _exit_message(code: int) -> Run:
     if code < 0:
-        return f"its command was ended by {signal.Signals(-code).name}", "bad"
-    return ENDS.get(code, (f"its command ended with {code}", "bad"))
+        return f"the command was ended by {signal.Signals(-code).name}", "bad"
+    return EXIT_MESSAGES.get(code, (f"the command ended with exit code {code}", "bad"))

@@ -1,4 +1,4 @@
-"""Clusters of one place's errors, each with the answer to "same now?"."""
+"""Error clusters of one place, each with the answer to "still happening?"."""
 
 from __future__ import annotations
 
@@ -8,55 +8,60 @@ from typing import NamedTuple
 
 from engine.index.error_clusters import Cluster
 from engine.index.schema import Query
-from engine.monitor.recurrence import Recurrence, StillHappens, answers
+from engine.monitor.recurrence import Recurrence, StillHappens, check_recurrences
 from tui.session.place_session import PlaceSession
 
-UNTOLD = Recurrence(StillHappens.UNKNOWN, "?", ("not judged yet",))
+NOT_CHECKED = Recurrence(StillHappens.UNKNOWN, "?", ("not checked yet",))
 
 
-class Judged(NamedTuple):
-    """A cluster, and whether it still happens."""
+class CheckedCluster(NamedTuple):
+    """A cluster and whether it still happens."""
 
     cluster: Cluster
-    now: Recurrence = UNTOLD
+    now: Recurrence = NOT_CHECKED
 
     @property
     def last(self) -> float | None:
-        """When it was seen last, epoch seconds UTC; None where neither log nor spool says.
+        """Time of its last failure, epoch seconds UTC; None if neither log nor store has it.
 
-        Of what waits to be tried again, and of what its store keeps no time for, the logs tell.
+        Tasks that will be retried, and stores that keep no time of death, have it only in the logs.
         """
         return self.cluster.last if self.now.last is None else self.now.last
 
 
-async def judged(live: PlaceSession, query: Query) -> tuple[Judged, ...]:
-    """The errors of a query, biggest first, by what the logs of the last hour tell of each.
+async def check_clusters(live: PlaceSession, query: Query) -> tuple[CheckedCluster, ...]:
+    """The error clusters of a query, largest first, checked against the logs of the last hour.
 
     Raises:
-        Unavailable: the place is not open any more.
+        Unavailable: the place was closed.
     """
-    if not live.looked:
-        await live.next_look()  # before the logs were read nothing can be told
+    if not live.has_readings:
+        await live.wait_for_readings()  # the logs must have been read once
     clusters = await live.inspector.clusters(query)
     events, now = live.events(), live.clock()
 
-    def judge() -> tuple[Judged, ...]:
-        return tuple(map(Judged, clusters, answers(clusters, events, now)))
+    def judge() -> tuple[CheckedCluster, ...]:
+        return tuple(map(CheckedCluster, clusters, check_recurrences(clusters, events, now)))
 
     return await asyncio.to_thread(judge)
 
 
-NAMED = 2
-"""Errors that are named one by one, the most frequent first."""
+MAX_NAMED_ERRORS = 2
+"""Maximum errors that are named one by one, the most frequent first."""
 
 
-def still_failing(found: Sequence[Judged]) -> tuple[str, ...]:
-    """What to think of before tasks are run again whose errors happen to fresh work now."""
+def recurrence_warnings(found: Sequence[CheckedCluster]) -> tuple[str, ...]:
+    """Warning before a retry of tasks whose errors still happen to new tasks."""
     same = [one for one in found if one.now.answer is StillHappens.YES]
     if not same:
         return ()
-    marks, more = [one.cluster.mark for one in same[:NAMED]], len(same) - NAMED
+    marks, more = (
+        [one.cluster.mark for one in same[:MAX_NAMED_ERRORS]],
+        len(same) - MAX_NAMED_ERRORS,
+    )
     words = ", ".join(marks) + (f" and {more:,} more" if more > 0 else "")
-    happens = "errors that still happen" if len(same) > 1 else "an error that still happens"
+    happens = (
+        "errors that are still happening" if len(same) > 1 else "an error that is still happening"
+    )
     seen = f", {same[0].now.evidence[0]}" if len(same) == 1 else ""
     return (f"{sum(one.cluster.count for one in same):,} of these have {happens}: {words}{seen}",)

@@ -1,4 +1,4 @@
-"""Who carries a plan out: at once, at a pace, or a replay that runs already."""
+"""Runners that carry a plan out: directly, as a paced replay, or as a pull-back of a replay."""
 
 from __future__ import annotations
 
@@ -7,67 +7,67 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from engine.live.inspector import Inspector
-from engine.operations.execute import Allowed, Report, RowResult, freely
+from engine.operations.execute import RefusalCheck, Report, RowResult, always_allowed
 from engine.operations.journal import Intent
 from engine.operations.plans import Plan
-from engine.operations.run_plan import not_done
+from engine.operations.run_plan import failed_report
 from engine.replay.progress import ReplayProgress
-from engine.replay.replay import PullBack, Replay, Result
+from engine.replay.replay import PullBack, Replay, ReplayResult
 from engine.store import StoreError
 
-PATIENCE = 3.0
-"""Seconds for which the tasks in hand are waited for when the console is left."""
+DETACH_TIMEOUT_SECONDS = 3.0
+"""Seconds to wait for the current batch when the console quits."""
 
 
 class Runner(Protocol):
-    """Who carries a plan out; nothing here waits."""
+    """Carries a plan out; no method blocks."""
 
     @property
     def progress(self) -> ReplayProgress | None:
-        """How it stands, where it is paced."""
+        """Progress of a paced plan; None for others."""
         ...
 
     @property
     def counts(self) -> Mapping[RowResult, int]:
-        """How many rows ended how, so far."""
+        """Rows so far, by result."""
         ...
 
     @property
     def settled(self) -> int:
-        """Of how many rows it is known what became of them, or that nothing will."""
+        """Rows whose outcome is known or will never be."""
         ...
 
     @property
     def report(self) -> Report | None:
-        """What became of the rows; None while it runs."""
+        """Results of all rows; None while it runs."""
         ...
 
     @property
-    def result(self) -> Result | None:
-        """What really became of the tasks, where it is paced; None while it runs."""
+    def result(self) -> ReplayResult | None:
+        """Real outcomes of the tasks of a paced plan; None while it runs."""
         ...
 
     @property
     def op(self) -> str:
-        """The operation in the journal; "" where there is none, or it is not known yet."""
+        """Id of the operation in the journal; "" if none or not known yet."""
         ...
 
     @property
     def ended(self) -> float | None:
-        """When it was over, epoch seconds UTC; None while it runs."""
+        """End time, epoch seconds UTC; None while it runs."""
         ...
 
     def order(self, name: str) -> None:
-        """Give one of `engine.replay.scheduler.ORDERS`; what is not paced knows only `stop`."""
+        """Give one of `engine.replay.scheduler.ORDERS`; an unpaced plan accepts only `stop`."""
         ...
 
-    async def leave(self) -> None:
-        """The console is being left: let go of it once the tasks in hand are done."""
+    async def detach(self) -> None:
+        """Finish the current batch and detach; the console is quitting."""
         ...
 
 
 class DirectRun:
-    """A plan carried out as fast as it goes."""
+    """Carries a plan out without pacing."""
 
     progress: None = None
     result: None = None
@@ -78,9 +78,9 @@ class DirectRun:
         plan: Plan,
         intent: Intent,
         clock: Callable[[], float],
-        allowed: Allowed = freely,
+        allowed: RefusalCheck = always_allowed,
     ) -> None:
-        """Begins at once; to be made on the event loop."""
+        """Starts immediately; call it on the event loop."""
         self.counts: Mapping[RowResult, int] = {**dict.fromkeys(RowResult, 0)}
         self.report: Report | None = None
         self.ended: float | None = None
@@ -92,97 +92,97 @@ class DirectRun:
     async def _run(self) -> None:
         plan = self._plan
         try:
-            report = await self._inspector.apply(
+            report = await self._inspector.apply_plan(
                 plan,
                 self._intent,
-                told=self._tell,
+                told=self._update_counts,
                 halted=lambda: self._stopped,
                 allowed=self._allowed,
             )
         except StoreError as error:
-            # The engine accounts for every row itself; this is a store that could not be opened,
-            # or a journal that could not be written: nothing was done.
-            report = not_done(plan, str(error))
+            # The engine reports errors of single rows itself. Here the store could not be opened or
+            # the journal not be written: nothing was done.
+            report = failed_report(plan, str(error))
         self.counts = {end: len(getattr(report, end)) for end in RowResult}
         self.report, self.ended = report, self._clock()
 
-    def _tell(self, counts: Mapping[RowResult, int]) -> None:
+    def _update_counts(self, counts: Mapping[RowResult, int]) -> None:
         self.counts = counts
 
     @property
     def settled(self) -> int:
-        """All that were handled."""
+        """Number of handled rows."""
         return sum(self.counts.values())
 
     @property
     def op(self) -> str:
-        """The operation in the journal, once it is over."""
+        """Id of the operation in the journal, once it has ended."""
         return "" if self.report is None else self.report.op
 
     def order(self, name: str) -> None:
-        """End it after the batch in hand, if that is the order."""
+        """On `stop`: end after the current batch."""
         self._stopped |= name == "stop"
 
-    async def leave(self) -> None:
-        """End it after the batch in hand."""
+    async def detach(self) -> None:
+        """End after the current batch."""
         self._stopped = True
-        await asyncio.wait([self._task], timeout=PATIENCE)
+        await asyncio.wait([self._task], timeout=DETACH_TIMEOUT_SECONDS)
 
 
 class ReplayRun:
-    """A replay: it runs on a thread of its own, and is asked how it stands."""
+    """A paced replay, which runs on a thread of its own."""
 
     def __init__(self, replay: Replay) -> None:
-        """Of a replay that was started."""
+        """Wrap a started replay."""
         self.replay = replay
 
     @property
     def progress(self) -> ReplayProgress:
-        """How it stands."""
+        """Progress of the replay."""
         return self.replay.progress
 
     @property
     def counts(self) -> Mapping[RowResult, int]:
-        """How many rows ended how, so far: sent is done."""
+        """Rows so far, by result; a sent row counts as done."""
         now = self.progress
-        left_out = now.excluded + (now.rest + now.held if now.stopped else 0)
+        left_out = now.excluded + (now.unsent + now.held if now.stopped else 0)
         return {
             RowResult.DONE: now.sent,
-            RowResult.GONE: now.gone,
+            RowResult.GONE: now.skipped,
             RowResult.FAILED: now.refused,
             RowResult.EXCLUDED: left_out,
         }
 
     @property
     def settled(self) -> int:
-        """Of how many rows it is known what became of them, or that nothing will."""
+        """Rows whose outcome is known or will never be."""
         now = self.progress
-        return now.planned - now.tally.unsettled - (0 if now.stopped else now.rest)
+        return now.planned - now.tally.unsettled - (0 if now.stopped else now.unsent)
 
     @property
     def report(self) -> Report | None:
-        """What became of the rows; None while it runs."""
+        """Results of all rows; None while it runs."""
         if self.ended is None:
             return None
         if (report := self.replay.result.report) is not None:
             return report
-        # It could not begin, or the console is being left.
-        why = self.progress.trouble or "let go of"
-        return not_done(self.replay.plan, why)._replace(op=self.op)
+        # It could not start, or the console is quitting.
+        why = self.progress.trouble or "detached"
+        return failed_report(self.replay.plan, why)._replace(op=self.op)
 
     @property
-    def result(self) -> Result | None:
-        """What really became of them; None while it runs."""
+    def result(self) -> ReplayResult | None:
+        """Real outcomes of the tasks; None while it runs."""
         return None if self.ended is None else self.replay.result
 
     @property
     def op(self) -> str:
-        """The operation in the journal."""
+        """Id of the operation in the journal."""
         return self.progress.op
 
     @property
     def ended(self) -> float | None:
-        """When it was over."""
+        """End time; None while it runs."""
         now = self.progress
         return now.now if now.is_over else None
 
@@ -190,13 +190,13 @@ class ReplayRun:
         """Give one of `engine.replay.scheduler.ORDERS`."""
         self.replay.order(name)
 
-    async def leave(self) -> None:
-        """Let go of it: what is not sent stays, and the journal can go on with it."""
-        await asyncio.to_thread(self.replay.close, PATIENCE)
+    async def detach(self) -> None:
+        """Detach: unsent tasks stay, and the journal can resume the replay."""
+        await asyncio.to_thread(self.replay.close, DETACH_TIMEOUT_SECONDS)
 
 
 class PullBackRun:
-    """A plan to take back what a replay sent, carried out by that replay itself, which stops."""
+    """Undoes what a replay has sent; the replay carries it out itself and stops."""
 
     progress: None = None
     result: None = None
@@ -207,52 +207,52 @@ class PullBackRun:
         plan: Plan,
         intent: Intent,
         clock: Callable[[], float],
-        allowed: Allowed = freely,
+        allowed: RefusalCheck = always_allowed,
     ) -> None:
-        """Begins at once."""
+        """Starts immediately."""
         self._paced, self._plan, self._clock = paced, plan, clock
         self._report: Report | None = None
         self._ended: float | None = None
-        paced.replay.pull_back(PullBack(plan, intent, self._tell, allowed))
+        paced.replay.pull_back(PullBack(plan, intent, self._take_report, allowed))
 
-    def _tell(self, report: Report) -> None:
+    def _take_report(self, report: Report) -> None:
         self._report = report
 
     @property
     def report(self) -> Report | None:
-        """What became of the rows, once they were taken back; with the replay at the latest."""
-        over = self._paced.ended is not None  # asked first: what is told is told before
+        """Results of all rows, at the latest when the replay has ended; None before."""
+        over = self._paced.ended is not None  # read first: the report comes before the end
         if self._report is None and over:
-            self._report = not_done(
-                self._plan, self._paced.progress.trouble or "the replay was over before"
+            self._report = failed_report(
+                self._plan, self._paced.progress.trouble or "the replay had already ended"
             )
         return self._report
 
     @property
     def counts(self) -> Mapping[RowResult, int]:
-        """Nothing is known before the end."""
+        """All 0 until the end."""
         report = self.report
         return {end: 0 if report is None else len(getattr(report, end)) for end in RowResult}
 
     @property
     def settled(self) -> int:
-        """All, at the end."""
+        """All rows, at the end."""
         return sum(self.counts.values())
 
     @property
     def op(self) -> str:
-        """The operation in the journal."""
+        """Id of the operation in the journal."""
         return "" if self.report is None else self.report.op
 
     @property
     def ended(self) -> float | None:
-        """When it was over."""
+        """End time; None while it runs."""
         if self._ended is None and self.report is not None:
             self._ended = self._clock()
         return self._ended
 
     def order(self, name: str) -> None:
-        """It is over in a moment."""
+        """Ignored: it ends within moments."""
 
-    async def leave(self) -> None:
-        """It ends with the replay."""
+    async def detach(self) -> None:
+        """Nothing to do: it ends with the replay."""

@@ -1,4 +1,4 @@
-"""What this console carries out now: it goes on whichever screen is looked at, or none."""
+"""Operations that this console runs in the background, independent of the screen."""
 
 from __future__ import annotations
 
@@ -7,140 +7,140 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 
 from engine.live.inspector import Inspector
-from engine.logs.task_events import Event, EventKind
+from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import LockEvidence, State, Verdict
-from engine.operations.execute import Allowed, Report, RowResult, freely
+from engine.operations.execute import RefusalCheck, Report, RowResult, always_allowed
 from engine.operations.journal import Intent
 from engine.operations.plans import Plan
 from engine.replay import estimate
-from engine.replay.estimate import Working
-from engine.replay.log_event_reader import LogEventReader, finished_in
-from engine.replay.outcome_poller import PlaceAccess
+from engine.replay.estimate import WorkerPresence
+from engine.replay.log_event_reader import LogEventReader, make_processed_reader
+from engine.replay.outcome_poller import OutcomeSources
 from engine.replay.progress import Phase, ReplayProgress
-from engine.replay.replay import Replay, Result
+from engine.replay.replay import Replay, ReplayResult
 from engine.replay.settings import ReplayPace
-from engine.replay.shared_rate import BUCKET
-from engine.text.safe import shown
+from engine.replay.shared_rate import BUCKET_NAME
+from engine.text.safe import safe_line
 from engine.verbs import VERBS
 from tui.session.place import Place
 from tui.session.runners import DirectRun, PullBackRun, ReplayRun, Runner
 
-GLANCE = 0.1
-"""Seconds between two looks at how far something is."""
+PROGRESS_INTERVAL_SECONDS = 0.1
+"""Seconds between two checks of an operation's progress."""
 
 
 class RunningOperation:
     """One plan that is being carried out, or was."""
 
     def __init__(self, doing: Runner, plan: Plan, intent: Intent, began: float) -> None:
-        """`began`: epoch seconds UTC. To be made on the event loop."""
+        """`began`: epoch seconds UTC. Call it on the event loop."""
         self.plan, self.intent, self.began = plan, intent, began
-        self.doing = doing
+        self.runner = doing
         self._when_over: list[Callable[[Report], None]] = []
         self._watch = asyncio.get_running_loop().create_task(self._watch_over())
 
     @property
     def name(self) -> str:
-        """What it is called: its verb, or `replay`."""
-        return self.plan.verb if self.doing.progress is None else "replay"
+        """Display name: its verb, or `replay`."""
+        return self.plan.verb if self.runner.progress is None else "replay"
 
     @property
     def planned(self) -> int:
-        """All rows, those that are left out included."""
+        """All rows, including excluded ones."""
         return len(self.plan.rows)
 
     @property
     def handled(self) -> int:
-        """How many of the rows that are acted on were, so far."""
-        counts = self.doing.counts
+        """Rows processed so far, without excluded ones."""
+        counts = self.runner.counts
         return sum(amount for end, amount in counts.items() if end is not RowResult.EXCLUDED)
 
     @property
     def share(self) -> float:
-        """How far it is, 0 to 1."""
-        over = self.doing.ended is not None or not self.planned
-        return 1.0 if over else self.doing.settled / self.planned
+        """Progress from 0 to 1."""
+        over = self.runner.ended is not None or not self.planned
+        return 1.0 if over else self.runner.settled / self.planned
 
     @property
     def counts(self) -> Mapping[RowResult, int]:
-        """How many rows ended how, so far."""
-        return self.doing.counts
+        """Rows so far, by result."""
+        return self.runner.counts
 
     @property
     def progress(self) -> ReplayProgress | None:
-        """How it stands, where it is paced."""
-        return self.doing.progress
+        """Progress of a paced plan; None for others."""
+        return self.runner.progress
 
     @property
     def report(self) -> Report | None:
-        """What became of the rows; None while it runs."""
-        return self.doing.report
+        """Results of all rows; None while it runs."""
+        return self.runner.report
 
     @property
-    def result(self) -> Result | None:
-        """What really became of the tasks, where it is paced; None while it runs."""
-        return self.doing.result
+    def result(self) -> ReplayResult | None:
+        """Real outcomes of the tasks of a paced plan; None while it runs."""
+        return self.runner.result
 
     @property
     def op(self) -> str:
-        """The operation in the journal; "" where there is none, or it is not known yet."""
-        return self.doing.op
+        """Id of the operation in the journal; "" if none or not known yet."""
+        return self.runner.op
 
     @property
     def ended(self) -> float | None:
-        """When it was over, epoch seconds UTC; None while it runs."""
-        return self.doing.ended
+        """End time, epoch seconds UTC; None while it runs."""
+        return self.runner.ended
 
     def stop(self) -> None:
-        """Do no more than what is in hand; the rest stays as it is, or as its rules say."""
+        """Stop after the current batch; the other rows stay, or follow their remainder policy."""
         self.order("stop")
 
     def order(self, name: str) -> None:
-        """Give one of `engine.replay.scheduler.ORDERS`; what is not paced knows only `stop`."""
+        """Give one of `engine.replay.scheduler.ORDERS`; an unpaced plan accepts only `stop`."""
         if self.ended is None:
-            self.doing.order(name)
+            self.runner.order(name)
 
-    async def news(self) -> None:
-        """Return when something may have changed; at once when it is over."""
+    async def wait_for_change(self) -> None:
+        """Wait until something may have changed; return immediately if it has ended."""
         if self.ended is None:
-            await asyncio.sleep(GLANCE)
+            await asyncio.sleep(PROGRESS_INTERVAL_SECONDS)
 
-    def when_over(self, call: Callable[[Report], None]) -> None:
-        """Have that called with its report, on the event loop, once it is over."""
+    def call_at_end(self, call: Callable[[Report], None]) -> None:
+        """Call a function with the report, on the event loop, once it has ended."""
         self._when_over.append(call)
         if self.ended is not None:
-            self._tell()
+            self._call_back()
 
-    async def leave(self) -> None:
-        """The console is being left: let go of it once the tasks in hand are done."""
+    async def detach(self) -> None:
+        """Finish the current batch and detach; the console is quitting."""
         self._watch.cancel()
         if self.ended is None:
-            await self.doing.leave()
+            await self.runner.detach()
 
     async def _watch_over(self) -> None:
         while self.ended is None:
-            await self.news()
-        self._tell()
+            await self.wait_for_change()
+        self._call_back()
 
-    def _tell(self) -> None:
+    def _call_back(self) -> None:
         calls, self._when_over = self._when_over, []
         if self.report is not None:
             for call in calls:
                 call(self.report)
 
 
-def begin(
+def start_plan(
     place: Place,
     inspector: Inspector,
     clock: Callable[[], float],
     plan: Plan,
     intent: Intent,
     pace: ReplayPace | None = None,
-    allowed: Allowed = freely,
+    allowed: RefusalCheck = always_allowed,
 ) -> RunningOperation:
-    """Begin to carry a plan out, at a pace where it has one; returns at once.
+    """Start a plan, paced if it has a pace; returns immediately.
 
-    To be called on the event loop.
+    Call it on the event loop.
     """
     began = clock()
     if pace is None:
@@ -148,9 +148,9 @@ def begin(
             DirectRun(inspector, plan, intent, clock, allowed), plan, intent, began
         )
     hearing = LogEventReader(place.logs, clock)
-    facts = PlaceAccess(
+    facts = OutcomeSources(
         hearing,
-        finished_in(place.queue_metrics),
+        make_processed_reader(place.queue_metrics),
         lambda: _waiting(inspector),
         hearing.close,
     )
@@ -162,7 +162,9 @@ def begin(
         journal=journal,
         intent=intent,
         facts=facts,
-        buckets=str(PurePath(journal.folder).with_name(f"{BUCKET}.buckets")) if journal else "",
+        buckets=str(PurePath(journal.folder).with_name(f"{BUCKET_NAME}.buckets"))
+        if journal
+        else "",
         root=place.root,
         allowed=allowed,
         clock=clock,
@@ -171,78 +173,80 @@ def begin(
     return RunningOperation(ReplayRun(replay), plan, intent, began)
 
 
-def pull_back(
+def start_pull_back(
     running: Sequence[RunningOperation],
     plan: Plan,
     intent: Intent,
     clock: Callable[[], float],
-    allowed: Allowed = freely,
+    allowed: RefusalCheck = always_allowed,
 ) -> RunningOperation | None:
-    """Have a replay that runs carry this plan out, which takes back what it sent.
+    """Let a running replay carry out the plan that undoes it.
 
-    None where the plan is no such, or the replay does not run here.
+    None if the plan is no such plan, or the replay does not run in this console.
     """
     for one in running:
         if plan.verb == "undo" and one.op and one.op == plan.undoes:
-            assert isinstance(one.doing, ReplayRun)
-            doing = PullBackRun(one.doing, plan, intent, clock, allowed)
+            assert isinstance(one.runner, ReplayRun)
+            doing = PullBackRun(one.runner, plan, intent, clock, allowed)
             return RunningOperation(doing, plan, intent, clock())
     return None
 
 
 def _waiting(inspector: Inspector) -> int | None:
     latest = inspector.latest
-    known = latest.complete and not latest.unavailable
+    known = latest.is_complete and not latest.unavailable
     return latest.counts.get(State.PENDING, 0) if known else None
 
 
-def running(works: Sequence[RunningOperation]) -> list[RunningOperation]:
-    """Those that are not over."""
+def still_running(works: Sequence[RunningOperation]) -> list[RunningOperation]:
+    """The operations that have not ended."""
     return [work for work in works if work.ended is None]
 
 
-def badge(works: Sequence[RunningOperation]) -> str:
-    """What the header says of those that run: `op 51%`, `op asks`, `2 ops`; "" where none does."""
-    now = running(works)
+def operations_badge(works: Sequence[RunningOperation]) -> str:
+    """Badge of the running operations: `op 51%`, `op asks`, `2 ops`; "" if none runs."""
+    now = still_running(works)
     asking = sum(phase_of(work) is Phase.ASKING for work in now)
     if len(now) > 1:
         return f"{len(now)} ops" + (f", {asking} asks" if asking else "")
-    return "".join(f"op {_STANDS.get(phase_of(one)) or f'{int(100 * one.share)}%'}" for one in now)
+    return "".join(
+        f"op {_PHASE_WORDS.get(phase_of(one)) or f'{int(100 * one.share)}%'}" for one in now
+    )
 
 
-_STANDS: Mapping[Phase | None, str] = {Phase.ASKING: "asks", Phase.PAUSED: "paused"}
-"""In the place of how far it is: what does not go on by itself."""
+_PHASE_WORDS: Mapping[Phase | None, str] = {Phase.ASKING: "asks", Phase.PAUSED: "paused"}
+"""Words that replace the percentage in states that need the operator."""
 
 
 def phase_of(work: RunningOperation) -> Phase | None:
-    """What it is doing, where it is paced."""
+    """State of a paced operation."""
     return None if work.progress is None else work.progress.phase
 
 
-def working(
-    lock: LockEvidence | None, events: Sequence[Event], now: float, *, ours: bool = False
-) -> Working:
-    """Who works a queue, as far as its lock and its logs tell; `ours`: we know of one ourselves."""
+def find_worker(
+    lock: LockEvidence | None, events: Sequence[TaskEvent], now: float, *, ours: bool = False
+) -> WorkerPresence:
+    """Who works a queue, from its lock and its logs; `ours`: a worker of this console."""
     held = None if lock is None else lock.verdict in (Verdict.HELD, Verdict.STUCK)
     held = ours or held
     began = [e.when for e in events if e.what is EventKind.STARTED and e.when is not None]
     quiet = now - max(began) if began else None
-    return Working(held, estimate.runs_apart(began), quiet)
+    return WorkerPresence(held, estimate.measure_run_interval(began), quiet)
 
 
-def told(work: RunningOperation) -> str:
-    """What came of one that is over, in one line."""
+def describe_result(work: RunningOperation) -> str:
+    """Result of an ended operation, in one line."""
     report, progress = work.report, work.progress
-    assert report is not None, "it is over"
+    assert report is not None, "it has ended"
     if work.result is not None and work.result.report is None:
-        return f"{work.name}: {shown(report.trouble)}; u shows it"
+        return f"{work.name}: {safe_line(report.trouble)}; u shows it"
     if progress is None:
         done, gone, failed = len(report.done), len(report.gone), len(report.failed)
         words = f"{done:,} {VERBS[work.plan.verb].past}, {gone:,} gone, {failed:,} failed"
-        return f"{words}; u shows it" + (f"; {shown(report.trouble)}" if report.trouble else "")
+        return f"{words}; u shows it" + (f"; {safe_line(report.trouble)}" if report.trouble else "")
     tally = progress.tally
     parts = [f"{tally.delivered:,} delivered", f"{tally.failed:,} failed again"]
-    unknown, rest = tally.unknown + tally.unsettled, progress.rest + progress.held
-    parts += [f"{unknown:,} not known"] if unknown else []
+    unknown, rest = tally.unknown + tally.unsettled, progress.unsent + progress.held
+    parts += [f"{unknown:,} unknown"] if unknown else []
     parts += [f"{rest:,} not sent"] if rest else []
-    return f"{work.name} is over: {', '.join(parts)}; u shows it"
+    return f"{work.name} done: {', '.join(parts)}; u shows it"

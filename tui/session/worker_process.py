@@ -1,6 +1,6 @@
-"""The worker as a child of the console: started, watched and stopped, never anybody else's.
+"""Start, watch and stop a worker as a child of the console, never a worker of another process.
 
-A console that is killed leaves it running: it is a worker like any other, with the queue's lock.
+If the console is killed, the worker continues: it is a normal worker with the queue's lock.
 """
 
 from __future__ import annotations
@@ -10,86 +10,90 @@ import subprocess
 import tempfile
 from typing import IO
 
-PATIENCE = 5.0
-"""Seconds that a worker gets to finish when the console is closed."""
+STOP_TIMEOUT_SECONDS = 5.0
+"""Seconds for the worker to finish when the console is closed."""
 
 
 class WorkerProcess:
-    """One child process in its own session, or none; its methods may block."""
+    """One child process in its own session, or none; methods may block."""
 
     def __init__(self, command: tuple[str, ...]) -> None:
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
-        self._said: IO[bytes] | None = None
+        self._stderr_file: IO[bytes] | None = None
 
     @property
     def pid(self) -> int | None:
-        """The PID of the child that is running; None when none is."""
+        """PID of the running child; None if none runs."""
         return self._process.pid if self._process is not None else None
 
     def start(self) -> str:
-        """Start it; answers with what happened, in words."""
-        # A file and not a pipe: a worker that outlives the console must still be able to write.
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - it stays open while the worker runs
+        """Start the child; return a message."""
+        # A file, not a pipe: a worker that outlives the console must still be able to write.
+        self._stderr_file = tempfile.TemporaryFile()  # noqa: SIM115 - it stays open while the worker runs
         try:
             self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=self._said,
+                stderr=self._stderr_file,
                 start_new_session=True,
             )
         except OSError as error:
-            self._forget()
+            self._release()
             return f"the worker did not start: {error}"
         return f"worker started, PID {self._process.pid}; W stops it"
 
     @property
     def has_ended(self) -> bool:
-        """Whether a child that was started is no longer running."""
+        """True if the child has ended."""
         return self._process is not None and self._process.poll() is not None
 
-    def farewell(self) -> str:
-        """How it ended, in words, once; "" while it runs and when there is none."""
+    def describe_end(self) -> str:
+        """How the child ended, as text, once; "" while it runs and if there is none."""
         if self._process is None or not self.has_ended:
             return ""
-        pid, code, last = self._process.pid, self._process.returncode, self._last_words()
-        self._forget()
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+        pid, code, last = self._process.pid, self._process.returncode, self._last_line()
+        self._release()
+        how = (
+            f"was ended by {signal.Signals(-code).name}"
+            if code < 0
+            else f"ended with exit code {code}"
+        )
         return f"worker PID {pid} {how}" + (f": {last}" if last else "")
 
     def stop(self) -> str:
-        """Tell it to stop (SIGTERM); answers with what happened, in words."""
+        """Send SIGTERM; return a message."""
         if self._process is None or self._process.poll() is not None:
-            return "the worker has ended already"
+            return "the worker has already ended"
         self._process.terminate()
-        return f"worker PID {self._process.pid} told to stop (SIGTERM); it finishes what it has"
+        return f"worker PID {self._process.pid} got SIGTERM; it finishes its current task"
 
-    def finish(self) -> None:
-        """Tell it to stop and wait a little: the console is closing."""
+    def stop_and_wait(self) -> None:
+        """Send SIGTERM and wait at most `PATIENCE` seconds; the console is closing."""
         if self._process is not None:
             self.stop()
             try:
-                self._process.wait(PATIENCE)
+                self._process.wait(STOP_TIMEOUT_SECONDS)
             except subprocess.TimeoutExpired:
-                self.leave()
-            self._forget()
+                self.detach()
+            self._release()
 
-    def leave(self) -> None:
-        """Let it run on without the console."""
+    def detach(self) -> None:
+        """Detach; the worker continues without the console."""
         if self._process is not None:
-            self._process.returncode = self._process.poll() or 0  # not ours to wait for any more
-            self._forget()
+            self._process.returncode = self._process.poll() or 0  # detached: do not wait
+            self._release()
 
-    def _last_words(self) -> str:
-        if self._said is None:
+    def _last_line(self) -> str:
+        if self._stderr_file is None:
             return ""
-        size = self._said.seek(0, 2)
-        self._said.seek(max(0, size - 2048))
-        lines = self._said.read().decode("utf-8", "replace").strip().splitlines()
+        size = self._stderr_file.seek(0, 2)
+        self._stderr_file.seek(max(0, size - 2048))
+        lines = self._stderr_file.read().decode("utf-8", "replace").strip().splitlines()
         return lines[-1] if lines else ""
 
-    def _forget(self) -> None:
-        if self._said is not None:
-            self._said.close()
-        self._process = self._said = None
+    def _release(self) -> None:
+        if self._stderr_file is not None:
+            self._stderr_file.close()
+        self._process = self._stderr_file = None

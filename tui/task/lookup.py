@@ -1,4 +1,4 @@
-"""What can be found out about one task besides itself: in the logs, in its files, in the queue."""
+"""Look up facts about one task: log lines, parts, tasks with the same error."""
 
 from __future__ import annotations
 
@@ -12,54 +12,54 @@ from engine.logs import merged_log, task_events
 from engine.model import Part, Task
 from engine.store import StoreError
 
-if TYPE_CHECKING:  # how mails are taken apart is loaded with the first of them, not with the list
+if TYPE_CHECKING:  # mail parsing is loaded with the first payload, not at start
     from tui.task.lines import LogFindings
     from tui.task.parts_lines import Opened
 
-MENTIONED = 500
-"""Lines of the logs that are shown of one task; more than any that ends has."""
+MAX_LOG_LINES = 500
+"""Maximum number of log lines shown of one task."""
 
-SLACK = 60.0
-"""Seconds by which the clock that a task's birth was told by may have been ahead of the log's."""
+CLOCK_SKEW_SECONDS = 60.0
+"""Seconds by which a task's creation time may be ahead of the log's clock."""
 
 
-def told(paths: Sequence[str], task: Task) -> LogFindings:
-    """What the logs tell of a task. Blocks."""
+def search_logs(paths: Sequence[str], task: Task) -> LogFindings:
+    """Search the logs for a task. Blocks."""
     from tui.task.lines import LogFindings
 
-    since = task.created - SLACK if task.created > 0 else None
+    since = task.created - CLOCK_SKEW_SECONDS if task.created > 0 else None
     try:
-        log = merged_log.mentions(paths, task.id, MENTIONED, since)
+        log = merged_log.find_mentions(paths, task.id, MAX_LOG_LINES, since)
     except OSError as error:
         return LogFindings(merged_log.Mentions(), error.strerror or str(error))
-    history = task_events.history(task_events.read(log.lines), task.id)
-    return LogFindings(log, "", history, task_events.attempts(history))
+    history = task_events.task_history(task_events.read_events(log.lines), task.id)
+    return LogFindings(log, "", history, task_events.task_attempts(history))
 
 
-async def alike(inspector: Inspector, task: Task, mark: str) -> int:
-    """How many others in its state have an error of that fingerprint.
+async def count_same_errors(inspector: Inspector, task: Task, mark: str) -> int:
+    """Number of other tasks in its state with this error fingerprint.
 
     Raises:
-        Unavailable: there is no telling now.
+        Unavailable: the index cannot answer now.
     """
-    query = Query(task.state, filter_language.parse(f"cluster={mark}"))
+    query = Query(task.state, filter_language.parse_filter(f"cluster={mark}"))
     return max(0, await inspector.count(query) - 1)
 
 
-async def opened(inspector: Inspector, task: Task) -> tuple[Opened, ...]:
-    """All its parts, read as far as they may be.
+async def read_parts(inspector: Inspector, task: Task) -> tuple[Opened, ...]:
+    """Read all parts of a task that may be read.
 
     Raises:
-        Gone: it is not there any more as it was seen.
-        Unavailable: its store cannot be reached.
+        Gone: the task changed or no longer exists.
+        Unavailable: the store cannot be reached.
     """
-    return tuple([await _open(inspector, task, part) for part in await inspector.parts(task)])
+    return tuple([await _read_part(inspector, task, part) for part in await inspector.parts(task)])
 
 
-async def _open(inspector: Inspector, task: Task, part: Part) -> Opened:
+async def _read_part(inspector: Inspector, task: Task, part: Part) -> Opened:
     from tui.task.parts_lines import Opened
 
-    if part.refused:
+    if part.refusal:
         return Opened(part)
     try:
         return Opened(part, await inspector.read(task, part.name))

@@ -1,4 +1,4 @@
-"""The pieces of a task, as lines: what they say, what they are, and their very bytes."""
+"""Text of a task's parts: payload, spooled mail, raw bytes, file facts."""
 
 from __future__ import annotations
 
@@ -9,52 +9,54 @@ from engine.model import Part
 from engine.system.files import MAIL_RAW, Refused, parse_assignments
 from engine.text import render_bytes
 from engine.text.render_bytes import RenderedBytes
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 from tui.format import present
-from tui.format.present import BLANK, Line, Run
+from tui.format.present import BLANK_LINE, Line, Run
 
 
 class Opened(NamedTuple):
-    """A part of a task that was read."""
+    """A part and its content."""
 
     part: Part
     data: bytes = b""
-    """Its beginning."""
+    """Its first bytes."""
     refused: str = ""
-    """Why it was not to be had; "" when it was."""
+    """Why it was not read; "" if it was."""
 
 
-def per_row(width: int) -> int:
-    """How many bytes of a dump fit in a row."""
+def bytes_per_row(width: int) -> int:
+    """Bytes per row of a hex dump."""
     return 16 if width >= 80 else 8
 
 
-def payload(opened: Sequence[Opened], now: float, width: int) -> list[Line]:
-    """What the parts beside the task itself say; a spooled mail first whom it is for."""
+def payload_lines(opened: Sequence[Opened], now: float, width: int) -> list[Line]:
+    """The payload; of a spooled mail, the recipient first."""
     if len(opened) < 2:
-        nothing: list[Line] = [((" it has no payload; this is all there is of it", "dim"),)]
-        return [*nothing, *(line for each in opened for line in _said(each, width))]
+        nothing: list[Line] = [((" no payload; task file:", "dim"),)]
+        return [*nothing, *(line for each in opened for line in _part_lines(each, width))]
     if _is_spooled(opened[1]):
-        return _spooled(opened[1], opened[2:], now, width)
-    return [line for each in opened[1:] for line in _said(each, width)]
+        return _mail_lines(opened[1], opened[2:], now, width)
+    return [line for each in opened[1:] for line in _part_lines(each, width)]
 
 
-def _said(each: Opened, width: int) -> list[Line]:
-    is_html, is_wire = each.part.name.endswith(HTML), each.part.wire
-    text = render_bytes.read(each.data, per_row(width), is_html=is_html, is_wire=is_wire)
-    return [*_headed(each, _kind(each, text), width), *_text(text.lines, width)]
+def _part_lines(each: Opened, width: int) -> list[Line]:
+    is_html, is_wire = each.part.name.endswith(HTML), each.part.is_wire_format
+    text = render_bytes.render_data(
+        each.data, bytes_per_row(width), is_html=is_html, is_wire=is_wire
+    )
+    return [*_head_lines(each, _kind(each, text), width), *_text(text.lines, width)]
 
 
-# A spooled mail: contract, "Mail Spool".
+# Spooled mail: contract, "Mail Spool".
 
 META, HTML = "/meta.sh", ".html"
 _MAIL, _BODY, _KEYS = "mail-", "mail/body.", "MAIL_"
-_MARKS = {
+_MARKER_STATES = {
     "mail/trying": "being sent",
     "mail/sent": "sent",
     "mail/refused": "refused",
 }
-"""Marks of our own beside a mail, and what each says of it."""
+"""Our marker files beside a mail, and their meaning."""
 
 
 def _is_spooled(first: Opened) -> bool:
@@ -62,76 +64,87 @@ def _is_spooled(first: Opened) -> bool:
     return folder != first.part.where and folder.rpartition("/")[2].startswith(_MAIL)
 
 
-def _spooled(meta: Opened, beside: Sequence[Opened], now: float, width: int) -> list[Line]:
-    """A mail as one reads it: to whom, about what, its body, and how far it has come."""
-    marks = [each for each in beside if each.part.name in _MARKS]
+def _mail_lines(meta: Opened, beside: Sequence[Opened], now: float, width: int) -> list[Line]:
+    """A mail as text: recipient, subject, body, delivery state."""
+    marks = [each for each in beside if each.part.name in _MARKER_STATES]
     bodies = [each for each in beside if each.part.name.startswith(_BODY)]
     others = [each for each in beside if each not in marks and each not in bodies]
     try:
-        lines = _envelope(_assigned(meta), now, width)
+        lines = _envelope_lines(_parse_assigned(meta), now, width)
     except Refused as error:
-        lines = _headed(meta, "not understood", width)
-        why = f"it is not read as a mail: {shown(str(error))}; nothing of it was run. It says:"
-        lines += [((f"  {piece}", "warning"),) for piece in present.folded(why, width - 3)]
-        lines += _text(render_bytes.verbatim(meta.data, per_row(width)).lines, width)
+        lines = _head_lines(meta, "not parsed", width)
+        why = f"not parsed: {safe_line(str(error))}; not executed. Content:"
+        lines += [((f"  {piece}", "warning"),) for piece in present.fold_text(why, width - 3)]
+        lines += _text(render_bytes.render_verbatim(meta.data, bytes_per_row(width)).lines, width)
     for each in [*bodies, *others]:
-        lines += _said(each, width)
+        lines += _part_lines(each, width)
     for each in marks:
-        lines += _mark(each, now, width)
+        lines += _marker_lines(each, now, width)
     return lines
 
 
-def _assigned(each: Opened) -> dict[str, str]:
-    """What a file of assignments says.
+def _parse_assigned(each: Opened) -> dict[str, str]:
+    """Parse a file of shell assignments without executing it.
 
     Raises:
-        Refused: it is none, or could not be read.
+        Refused: the file is invalid or could not be read.
     """
-    if each.refused or each.part.refused:
-        raise Refused(each.refused or each.part.refused)
+    if each.refused or each.part.refusal:
+        raise Refused(each.refused or each.part.refusal)
     return parse_assignments(each.data, lambda key: key.replace("_", "").isalpha(), MAIL_RAW)
 
 
-def _envelope(said: Mapping[str, str], now: float, width: int) -> list[Line]:
-    """Whom it is for, and the rest that its meta.sh says."""
+def _envelope_lines(said: Mapping[str, str], now: float, width: int) -> list[Line]:
+    """Recipient, subject and the other values of meta.sh."""
     created = said.get("MAIL_CREATED_EPOCH", "")
     rows: list[Run] = [
-        ("To", shown(said.get("MAIL_TO", "")) or "?"),
-        ("Subject", shown(render_bytes.decoded(said.get("MAIL_SUBJECT", ""))) or "?"),
+        ("To", safe_line(said.get("MAIL_TO", "")) or "?"),
+        (
+            "Subject",
+            safe_line(render_bytes.decode_header_words(said.get("MAIL_SUBJECT", ""))) or "?",
+        ),
         ("created", _time(created, now) if created else "?"),
     ]
     known = ("MAIL_TO", "MAIL_SUBJECT", "MAIL_CREATED_EPOCH")
     rest = [(key, value) for key, value in said.items() if key not in known]
-    rows += [(_title(key), shown(value)) for key, value in rest]
-    return [present.heading("spooled mail", width), *present.labelled(rows, width), BLANK]
+    rows += [(_title(key), safe_line(value)) for key, value in rest]
+    return [
+        present.heading_line("spooled mail", width),
+        *present.labelled_lines(rows, width),
+        BLANK_LINE,
+    ]
 
 
 def _title(key: str) -> str:
-    return shown(key).removeprefix(_KEYS).lower().replace("_", " ")
+    return safe_line(key).removeprefix(_KEYS).lower().replace("_", " ")
 
 
-def _mark(each: Opened, now: float, width: int) -> list[Line]:
-    """How far it has come, as one of our own marks says."""
-    word = _MARKS[each.part.name]
+def _marker_lines(each: Opened, now: float, width: int) -> list[Line]:
+    """Delivery state from a marker file."""
+    word = _MARKER_STATES[each.part.name]
     try:
-        said = _assigned(each)
+        said = _parse_assigned(each)
     except Refused as error:
-        text = f"{word}, as its mark says, which is not understood: {shown(str(error))}"
+        text = f"{word} (marker not readable: {safe_line(str(error))})"
     else:
-        since, by = said.get("SINCE", ""), shown(said.get("TRANSPORT", ""))
+        since, by = said.get("SINCE", ""), safe_line(said.get("TRANSPORT", ""))
         pieces = [word, f"by {by}" if by else "", f"since {_time(since, now)}" if since else ""]
         text = " ".join(filter(None, pieces))
-        text += f": {shown(said['WHY'])}" if said.get("WHY") else ""
-    lines: list[Line] = [present.heading(shown(each.part.name), width)]
-    return [*lines, *[((f"  {p}", "warning"),) for p in present.folded(text, width - 3)], BLANK]
+        text += f": {safe_line(said['WHY'])}" if said.get("WHY") else ""
+    lines: list[Line] = [present.heading_line(safe_line(each.part.name), width)]
+    return [
+        *lines,
+        *[((f"  {p}", "warning"),) for p in present.fold_text(text, width - 3)],
+        BLANK_LINE,
+    ]
 
 
-def raw(opened: Sequence[Opened], width: int) -> list[Line]:
-    """Every part as it is; what is no text as its bytes."""
+def raw_lines(opened: Sequence[Opened], width: int) -> list[Line]:
+    """Every part unchanged; binary data as a hex dump."""
     lines: list[Line] = []
     for each in opened:
-        text = render_bytes.verbatim(each.data, per_row(width))
-        lines += _headed(each, "bytes" if text.kind == "bytes" else "as it is stored", width)
+        text = render_bytes.render_verbatim(each.data, bytes_per_row(width))
+        lines += _head_lines(each, "bytes" if text.kind == "bytes" else "as stored", width)
         lines += _text(text.lines, width)
     return lines
 
@@ -140,47 +153,51 @@ def _kind(each: Opened, text: RenderedBytes) -> str:
     return "empty" if text.kind == "nothing" else text.kind
 
 
-def _headed(each: Opened, kind: str, width: int) -> list[Line]:
-    part, refused = each.part, each.refused or each.part.refused
-    size = "" if part.size is None else f", {present.count(part.size, 'byte')}"
-    words = shown(part.name) if refused else f"{shown(part.name)}: {kind}{size}"
-    lines = [present.heading(present.fit_end(words, min(len(words), width - 4)), width)]
-    lines += [((f"  {piece}", "dim"),) for piece in present.folded(shown(part.where), width - 3)]
+def _head_lines(each: Opened, kind: str, width: int) -> list[Line]:
+    part, refused = each.part, each.refused or each.part.refusal
+    size = "" if part.size is None else f", {present.format_count(part.size, 'byte')}"
+    words = safe_line(part.name) if refused else f"{safe_line(part.name)}: {kind}{size}"
+    lines = [present.heading_line(present.fit_text_end(words, min(len(words), width - 4)), width)]
+    lines += [
+        ((f"  {piece}", "dim"),) for piece in present.fold_text(safe_line(part.where), width - 3)
+    ]
     if refused:
-        why = f"not read: it {shown(refused)}"
-        return lines + [((f"  {piece}", "warning"),) for piece in present.folded(why, width - 3)]
+        why = f"not read: {safe_line(refused)}"
+        return lines + [((f"  {piece}", "warning"),) for piece in present.fold_text(why, width - 3)]
     if part.size is not None and part.size > len(each.data):
-        lines.append(((f"  only its first {len(each.data):,} bytes are shown", "warning"),))
+        lines.append(((f"  first {len(each.data):,} bytes shown", "warning"),))
     return lines
 
 
 def _text(lines: Sequence[str], width: int) -> list[Line]:
     room = max(8, width - 3)
-    folded = [((f"  {piece}", ""),) for line in lines for piece in present.folded(line, room)]
-    return [*folded, BLANK]
+    folded = [((f"  {piece}", ""),) for line in lines for piece in present.fold_text(line, room)]
+    return [*folded, BLANK_LINE]
 
 
 _TIMES = ("modified", "changed")
 
 
-def files(parts: Sequence[Part], now: float, width: int) -> list[Line]:
-    """What each part is: where, how big, since when, and whose."""
+def file_lines(parts: Sequence[Part], now: float, width: int) -> list[Line]:
+    """Path, size, owner, mode and times of each part."""
     lines: list[Line] = []
     for part in parts:
-        name = shown(part.name)
-        lines.append(present.heading(present.fit_end(name, min(len(name), width - 4)), width))
-        size = [] if part.size is None else [present.count(part.size, "byte")]
-        facts = [*size, *(f"{key} {shown(t)}" for key, t in part.facts if key not in _TIMES)]
+        name = safe_line(part.name)
+        lines.append(
+            present.heading_line(present.fit_text_end(name, min(len(name), width - 4)), width)
+        )
+        size = [] if part.size is None else [present.format_count(part.size, "byte")]
+        facts = [*size, *(f"{key} {safe_line(t)}" for key, t in part.facts if key not in _TIMES)]
         times = [f"{key} {_time(text, now)}" for key, text in part.facts if key in _TIMES]
-        said = [(shown(part.where), "strong"), (", ".join(facts), ""), (", ".join(times), "")]
-        said.append((f"not read: it {shown(part.refused)}" if part.refused else "", "warning"))
+        said = [(safe_line(part.where), "strong"), (", ".join(facts), ""), (", ".join(times), "")]
+        said.append((f"not read: {safe_line(part.refusal)}" if part.refusal else "", "warning"))
         for text, look in said:
-            pieces = present.folded(text, width - 3) if text else []
+            pieces = present.fold_text(text, width - 3) if text else []
             lines += [((f"  {piece}", look),) for piece in pieces]
-    return lines or [((" nothing of it is there any more", "dim"),)]
+    return lines or [((" no files left", "dim"),)]
 
 
 def _time(text: str, now: float) -> str:
     if text.isascii() and text.isdigit() and len(text) <= 12:
-        return present.moment(float(text), now)
-    return shown(text)
+        return present.format_time(float(text), now)
+    return safe_line(text)

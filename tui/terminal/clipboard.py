@@ -1,7 +1,7 @@
-"""Copying to the operator's own clipboard, through whatever lies between: OSC 52.
+"""Copy to the operator's clipboard through the terminal, with OSC 52.
 
-Source: xterm's control sequences ("Operating System Commands", Ps = 52); tmux(1) on
-`set-clipboard` and `allow-passthrough`.
+Source: xterm's control sequences ("Operating System Commands", Ps = 52); tmux(1) on `set-clipboard`
+and `allow-passthrough`.
 """
 
 from __future__ import annotations
@@ -9,35 +9,37 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 
-CAP = 74_994
-"""Bytes of encoded text that terminals take without dropping all of it (as k9s has it)."""
+DEFAULT_LIMIT_BYTES = 74_994
+"""Default limit in encoded bytes: terminals drop longer texts (value from k9s)."""
 
-CAP_NAME = "SPOOLDECK_OSC52_MAX"
-"""The environment variable that says another cap, in encoded bytes."""
-
-
-class TooLong(Exception):
-    """More than a terminal would take; the message says how much."""
+LIMIT_VARIABLE = "SPOOLDECK_OSC52_MAX"
+"""Environment variable with another limit, in encoded bytes."""
 
 
-def sequence(text: str, environ: Mapping[str, str]) -> str:
-    """What to write to the terminal so that its clipboard holds the text.
+class ClipboardTooLong(Exception):
+    """The text is longer than the terminal accepts; the message gives both sizes."""
 
-    Inside tmux both ways are taken: by its own clipboard, where `set-clipboard` is on, and past it
-    to the terminal outside, where `allow-passthrough` is.
+
+def osc52_sequence(text: str, environ: Mapping[str, str]) -> str:
+    """The control sequence that puts the text on the terminal's clipboard.
+
+    Inside tmux it is sent twice: to tmux's own clipboard (`set-clipboard`), and through tmux to the
+    outer terminal (`allow-passthrough`).
 
     Raises:
-        TooLong: the text is longer than the cap.
+        TooLong: the text is longer than the limit.
     """
     encoded = base64.b64encode(text.encode("utf-8", "replace")).decode("ascii")
-    cap = _cap(environ.get(CAP_NAME, ""))
+    cap = _limit_bytes(environ.get(LIMIT_VARIABLE, ""))
     if len(encoded) > cap:
-        raise TooLong(f"{len(encoded):,} bytes encoded; a terminal takes {cap:,} ({CAP_NAME})")
+        raise ClipboardTooLong(
+            f"{len(encoded):,} bytes encoded; a terminal takes {cap:,} ({LIMIT_VARIABLE})"
+        )
     plain = f"\x1b]52;c;{encoded}\x07"
     if not environ.get("TMUX"):
         return plain
     return f"{plain}\x1bPtmux;{plain.replace(chr(27), chr(27) * 2)}\x1b\\"
 
 
-def _cap(said: str) -> int:
-    return int(said) if said.isascii() and said.isdigit() else CAP
+def _limit_bytes(setting: str) -> int:
+    return int(setting) if setting.isascii() and setting.isdigit() else DEFAULT_LIMIT_BYTES

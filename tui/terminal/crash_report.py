@@ -1,8 +1,8 @@
-"""What is kept of a crash: which error, and where in the program; nothing of what it worked on.
+"""Write a crash report: error types and code lines, without messages or values.
 
-An error's message and the values around it may hold task contents, addresses and paths. So a
-report has neither, for errors of ours as little as for others: it has their types, the numbers that
-systems give them, and the lines of code that they passed through.
+An error's message and the variables may contain task contents, addresses and paths. So a report has
+only the errors' types, their errno numbers, and the lines of code in their tracebacks, also for our
+own errors.
 """
 
 from __future__ import annotations
@@ -21,16 +21,26 @@ from typing import NamedTuple
 from engine.system import files
 
 EX_SOFTWARE = 70
-"""The exit code of a program that failed by its own fault (sysexits.h)."""
+"""Exit code for an internal software error (sysexits.h)."""
 
-FRAMES = 40
-"""Lines of code that are kept of each error, half from either end: a recursion has thousands."""
+MAX_FRAMES = 40
+"""Maximum traceback lines per error, half from either end: a recursion has thousands."""
 
-ERRORS = 16
-"""Errors that are kept: each one may have come up while another one was handled."""
+MAX_ERRORS = 16
+"""Maximum errors in a chain of causes."""
 
-TERMINAL = ("TERM", "COLORTERM", "LANG", "LC_ALL", "LC_CTYPE", "NO_COLOR", "TMUX", "STY", "SSH_TTY")
-"""What the environment says about the terminal; of the last three only that they are set."""
+TERMINAL_VARIABLES = (
+    "TERM",
+    "COLORTERM",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "NO_COLOR",
+    "TMUX",
+    "STY",
+    "SSH_TTY",
+)
+"""Environment variables that describe the terminal; of the last three only whether they are set."""
 
 _HIDDEN = frozenset({"TMUX", "STY", "SSH_TTY"})
 
@@ -38,49 +48,52 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class CrashReport(NamedTuple):
-    """A crash, in words that may be handed on."""
+    """A crash report without private data."""
 
     headline: str
-    """The error's type and where it came up."""
+    """Type of the error and the line of code that raised it."""
     text: str
 
 
-def report(error: BaseException, environ: Mapping[str, str], now: float) -> CrashReport:
-    """What is to be kept of an error that came up at `now` (epoch seconds UTC)."""
+def make_report(error: BaseException, environ: Mapping[str, str], now: float) -> CrashReport:
+    """The report of an error at `now` (epoch seconds UTC)."""
     while isinstance(inner := getattr(error, "error", None), BaseException):
-        error = inner  # the library wraps what fails in a worker
-    errors = list(_chain(error))[:ERRORS]
+        error = inner  # Textual wraps errors of workers
+    errors = list(_chain(error))[:MAX_ERRORS]
     where = _innermost(errors[0])
     lines = [
         "spooldeck crash report",
-        "It holds no task contents: neither messages of errors nor values of variables.",
+        "Contains no task data: no error messages and no values of variables.",
         "",
         f"when       {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(now))}",
         *(f"{name:<10} {words}" for name, words in _versions()),
-        *(f"{name:<10} {_about(name, environ)}" for name in TERMINAL if name in environ),
+        *(f"{name:<10} {_about(name, environ)}" for name in TERMINAL_VARIABLES if name in environ),
         f"{'size':<10} {_size()}",
     ]
     for number, each in enumerate(errors):
-        lines += ["", ("" if number == 0 else "while or because of: ") + _name(each)]
+        lines += [
+            "",
+            ("" if number == 0 else "caused by, or raised while handling: ") + _name(each),
+        ]
         lines += [f"  {frame}" for frame in _frames(each)]
     return CrashReport(f"{_name(error)} at {where}", "\n".join(lines) + "\n")
 
 
-def keep(text: str, environ: Mapping[str, str], now: float, pid: int) -> str:
-    """Write a report where only we can read it; answers with its path.
+def save_report(text: str, environ: Mapping[str, str], now: float, pid: int) -> str:
+    """Write a report to a file of mode 0600; return its path.
 
     Raises:
-        OSError: it could be written nowhere.
+        OSError: no folder is writable.
     """
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
     name = f"crash-{stamp}-{pid}.txt"
     try:
-        folder = _folder(environ)
+        folder = _report_folder(environ)
         path = str(folder / name)
         files.make_folders(str(folder), 0o700)
-        passed = files.walk(str(folder))
+        passed = files.open_path(str(folder))
         try:
-            fd = files.create(name, passed, None, 0o600)
+            fd = files.create_file(name, passed, None, 0o600)
         finally:
             os.close(passed)
     except OSError:
@@ -90,37 +103,37 @@ def keep(text: str, environ: Mapping[str, str], now: float, pid: int) -> str:
     return path
 
 
-def told(error: BaseException, environ: Mapping[str, str], now: float) -> str:
-    """Keep a report of an error; what the operator is told, on one line."""
-    made = report(error, environ, now)
+def report_crash(error: BaseException, environ: Mapping[str, str], now: float) -> str:
+    """Write a report of an error; return a one-line message for the operator."""
+    made = make_report(error, environ, now)
     try:
-        path = keep(made.text, environ, now, os.getpid())
+        path = save_report(made.text, environ, now, os.getpid())
     except OSError as trouble:
-        return f"the console has failed: {made.headline}; no report was written: {trouble.strerror}"
-    return f"the console has failed: {made.headline}; report, without task contents: {path}"
+        return f"console crashed: {made.headline}; no report written: {trouble.strerror}"
+    return f"console crashed: {made.headline}; report (without task data): {path}"
 
 
-def _folder(environ: Mapping[str, str]) -> Path:
-    """Where programs keep what outlives them.
+def _report_folder(environ: Mapping[str, str]) -> Path:
+    """The folder for reports: `spooldeck` in `$XDG_STATE_HOME` or `~/.local/state`.
 
     Raises:
-        PermissionError: that is somebody else's, whose home we were given: root under sudo.
+        PermissionError: the folder belongs to another user, for example $HOME under sudo.
     """
     state = environ.get("XDG_STATE_HOME", "")
     if not state.startswith("/"):  # the base directory specification: a relative one is ignored
         home = environ.get("HOME", "")
         if not home.startswith("/"):
-            raise FileNotFoundError(errno.ENOENT, "no home")
+            raise FileNotFoundError(errno.ENOENT, "no home directory")
         state = f"{home}/.local/state"
     folder = Path(state, "spooldeck")
     there = next(path for path in (folder, *folder.parents) if path.exists())
     if there.stat().st_uid != os.geteuid():
-        raise PermissionError(errno.EACCES, "not ours", str(there))
+        raise PermissionError(errno.EACCES, "belongs to another user", str(there))
     return folder
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error, and those that it came from, each once; a group's parts too."""
+    """An error and its causes, each once, including members of exception groups."""
     seen: set[int] = set()
     waiting = [error]
     while waiting:
@@ -146,22 +159,22 @@ def _name(error: BaseException) -> str:
 def _frames(error: BaseException) -> list[str]:
     summary = traceback.extract_tb(error.__traceback__)
     frames = [f"{_short(f.filename)}:{f.lineno} in {f.name}" for f in summary]
-    if len(frames) > FRAMES:
-        left_out = f"... {len(frames) - FRAMES:,} more ..."
-        frames = [*frames[: FRAMES // 2], left_out, *frames[-FRAMES // 2 :]]
+    if len(frames) > MAX_FRAMES:
+        left_out = f"... {len(frames) - MAX_FRAMES:,} more ..."
+        frames = [*frames[: MAX_FRAMES // 2], left_out, *frames[-MAX_FRAMES // 2 :]]
     return frames
 
 
 def _innermost(error: BaseException) -> str:
-    """The last line of our own code that an error passed through, else the last of all."""
+    """The last line of our own code in the traceback, else its last line."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [f for f in frames if Path(f.filename).is_relative_to(ROOT)]
     here = [f for f in ours if "site-packages" not in f.filename] or list(frames)
-    return f"{_short(here[-1].filename)}:{here[-1].lineno}" if here else "an unknown place"
+    return f"{_short(here[-1].filename)}:{here[-1].lineno}" if here else "an unknown line"
 
 
 def _short(filename: str) -> str:
-    """A source file without the folder that the program is installed in."""
+    """A source path relative to the installation folder."""
     for folder in sorted((str(ROOT), *filter(None, sys.path)), key=len, reverse=True):
         if filename.startswith(f"{folder}/"):
             return filename.removeprefix(f"{folder}/")

@@ -1,4 +1,4 @@
-"""The terminal at the other end: what goes to it, what comes from it, and that it may go away."""
+"""The terminal driver: output, input, size, suspend and resume, and loss of the terminal."""
 
 from __future__ import annotations
 
@@ -23,42 +23,44 @@ from textual.geometry import Size
 from tui.format.glyphs import UTF8, Glyphs
 from tui.terminal.paste_detector import PasteDetector
 
-UNSENT: Mapping[str, str] = {
-    "\x1b[?2026$p": "a question: its answer, late over a slow line, is typed into the shell",
-    "\x1b[?2048$p": "a question; a change of size is heard by a signal as well",
-    "\x1b[>25u": "the kitty keyboard: keys as long sequences, in the shell too if we are killed",
-    "\x1b[<u": "the end of the same",
-    "\x1b[?1004h": "word of the focus: nothing here asks for it, and it too can reach the shell",
-    "\x1b[?1004l": "the end of the same",
+UNSENT_SEQUENCES: Mapping[str, str] = {
+    "\x1b[?2026$p": "a query: a late answer, over a slow line, would be typed into the shell",
+    "\x1b[?2048$p": "a query; size changes are also signalled (SIGWINCH)",
+    "\x1b[>25u": "kitty keyboard protocol: if killed, the shell would get long key sequences",
+    "\x1b[<u": "the end of the one before",
+    "\x1b[?1004h": "focus reports: unused here, and they can reach the shell",
+    "\x1b[?1004l": "the end of the one before",
 }
-"""What the library would send and we do not, and why; old terminals print some of it as text."""
+"""Sequences of Textual that are not sent, and why; old terminals print some of them as text."""
 
-POINTER = "\x1b]22;"
-"""Begins what changes the form of the mouse pointer; the library sends it without one too."""
+POINTER_SEQUENCE = "\x1b]22;"
+"""Start of the sequence that changes the mouse pointer; Textual sends it even without a mouse."""
 
-TIDY = "\x1b[0m\x1b[2J\x1b[H"
-"""Leaves nothing of ours on a terminal that has no second screen (linux, vt100)."""
+CLEAR_SEQUENCE = "\x1b[0m\x1b[2J\x1b[H"
+"""Clears a terminal without an alternate screen (linux, vt100)."""
 
-BUFFER = 1 << 16
-"""Characters that are gathered before they are written."""
+BUFFER_CHARACTERS = 1 << 16
+"""Characters collected before they are written."""
 
-ENDED_BY: Mapping[int, int] = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: 130}
-"""Signals that close the console with the terminal restored, and the exit codes that say so."""
+SIGNAL_EXIT_CODES: Mapping[int, int] = {signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGINT: 130}
+"""Signals that close the console and restore the terminal, with their exit codes."""
 
-USUAL = (80, 24)
-"""Columns and rows of a terminal that does not know its own: a serial line."""
+DEFAULT_SIZE = (80, 24)
+"""Columns and rows if the terminal does not report its size, as on a serial line."""
 
-PARTIAL = 100
-"""Milliseconds after which Esc counts as a key of its own, and not as the begin of a sequence."""
+ESCAPE_TIMEOUT_MS = 100
+"""Milliseconds after which Esc is a key, not the start of an escape sequence."""
 
 
 class Output:
-    """The wire to the terminal: counts what goes over it, and outlives it."""
+    """Buffered output to the terminal that counts bytes; after the terminal is gone, output is
+    dropped.
+    """
 
     def __init__(self, fd: int, glyphs: Glyphs, gone: Callable[[], None]) -> None:
-        """`gone` is called, from any thread, when nothing can be written any more."""
-        self.written = 0
-        """Bytes so far."""
+        """`gone` is called, from any thread, when the terminal cannot be written any more."""
+        self.bytes_written = 0
+        """Bytes written so far."""
         self._fd, self._glyphs, self._gone = fd, glyphs, gone
         self._buffer: list[str] = []
         self._size = 0
@@ -69,61 +71,61 @@ class Output:
         return self._fd
 
     def write(self, text: str) -> int:
-        """Add to what is to be written."""
-        # Whatever paints, the library's own widgets too: no locale but UTF-8 gets more than ASCII.
+        """Add text to the buffer."""
+        # Applies to all output, also of Textual's own widgets: without UTF-8, send only ASCII.
         if self._glyphs and not text.isascii():
             text = text.translate(self._glyphs)
         self._buffer.append(text)
         self._size += len(text)
-        if self._size >= BUFFER:
+        if self._size >= BUFFER_CHARACTERS:
             self.flush()
         return len(text)
 
     def flush(self) -> None:
-        """Write; what a terminal that is gone would have got is dropped."""
+        """Write the buffer; drop it if the terminal is gone."""
         data = memoryview("".join(self._buffer).encode("utf-8", "replace"))
         self._buffer.clear()
         self._size = 0
         while data and not self._broken:
             try:
                 count = os.write(self._fd, data)
-            except BlockingIOError:  # whoever shares the terminal with us may have made it so
+            except BlockingIOError:  # set by another process on the terminal
                 select.select([], [self._fd], [])
                 continue
             except OSError:
                 self._broken = True
                 self._gone()
                 return
-            self.written += count
+            self.bytes_written += count
             data = data[count:]
 
 
 class Terminal(LinuxDriver):
-    """The library's driver, for every terminal, and for one that goes away or is left for a while.
+    """Textual's Linux driver, extended for old terminals, lost terminals and job control.
 
-    Signals that stop and continue us are heard on the event loop: a handler that runs anywhere
-    could find half-done what it has to undo.
+    Signals that stop and continue the process are handled on the event loop: a handler that runs at
+    any point could interrupt a half-done change of the terminal.
     """
 
     def __init__(self, app: App[Any], **options: Any) -> None:
         super().__init__(app, **options)
-        self._away = False
-        self._haste = PasteDetector()
+        self._is_suspended = False
+        self._paste_detector = PasteDetector()
         out = sys.__stdout__
         assert out is not None
-        # To where the terminal is known to be: standard error may well be a file.
-        self.output = Output(out.fileno(), getattr(app, "glyphs", UTF8), self._lost)
+        # Write to stdout, which is known to be the terminal; stderr may be a file.
+        self.output = Output(out.fileno(), getattr(app, "glyphs", UTF8), self._report_loss)
         self._file = cast(TextIOWrapper, self.output)
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        # Before it takes the screen: what ends us from now on ends the app, never the loop.
+        # Set before the screen is taken: from now on these signals end the app, not the event loop.
         end: Callable[[int], None] = getattr(app, "end", lambda code: app.exit(return_code=code))
-        for number, code in ENDED_BY.items():
+        for number, code in SIGNAL_EXIT_CODES.items():
             self._loop.add_signal_handler(number, end, code)
-        self._loop.add_signal_handler(signal.SIGTSTP, self.step_back)
-        self._loop.add_signal_handler(signal.SIGCONT, self._come_back)
+        self._loop.add_signal_handler(signal.SIGTSTP, self.suspend_process)
+        self._loop.add_signal_handler(signal.SIGCONT, self._resume_process)
 
-    def _lost(self) -> None:
-        """Tell the console that nobody is there any more."""
+    def _report_loss(self) -> None:
+        """Tell the app that the terminal is gone."""
         leave: Callable[[], None] = getattr(self._app, "terminal_gone", self._app.exit)
         try:
             self._loop.call_soon_threadsafe(leave)
@@ -131,68 +133,73 @@ class Terminal(LinuxDriver):
             return  # the loop has ended: we are leaving already
 
     def _get_terminal_size(self) -> tuple[int, int]:
-        # The variables COLUMNS and LINES, which the library heeds, do not follow the terminal.
+        # Textual uses COLUMNS and LINES, which do not follow the terminal's size.
         try:
             columns, rows = os.get_terminal_size(self.output.fileno())
         except OSError:
-            return USUAL
-        return (columns, rows) if columns and rows else USUAL
+            return DEFAULT_SIZE
+        return (columns, rows) if columns and rows else DEFAULT_SIZE
 
     def write(self, data: str) -> None:
-        """Send to the terminal, unless it is the shell's just now."""
-        if not (self._away or data in UNSENT or data.startswith(POINTER)):
+        """Write to the terminal, unless the console is suspended to the shell."""
+        if not (
+            self._is_suspended or data in UNSENT_SEQUENCES or data.startswith(POINTER_SEQUENCE)
+        ):
             super().write(data)
 
     def _enable_mouse_support(self) -> None:
-        if self._mouse:  # clicks and the wheel; the library would have every motion too
+        if self._mouse:  # clicks and wheel; Textual would also report motion
             self.write("\x1b[?1000h\x1b[?1006h")
 
     def start_application_mode(self) -> None:
-        """Take the terminal, and follow its size."""
+        """Take the terminal and follow its size."""
         super().start_application_mode()  # type: ignore[no-untyped-call]
-        # The library's own handler can be interrupted by itself, by a newer size: the older one was
-        # read first and would be told last. On the loop one comes after the other.
-        self._loop.add_signal_handler(signal.SIGWINCH, self._tell_size)
-        self._tell_size()
+        # Textual's handler can be interrupted by itself with a newer size: then the older size
+        # would be reported last. On the loop, one signal is handled after the other.
+        self._loop.add_signal_handler(signal.SIGWINCH, self._report_size)
+        self._report_size()
 
-    def _tell_size(self) -> None:
+    def _report_size(self) -> None:
         size = Size(*self._get_terminal_size())
         self._app.post_message(Resize(size, size))
 
-    # In
+    # Input
 
     def _run_input_thread(self) -> None:
         try:
             self.run_input_thread()
-        except Exception as error:  # a bug; the library's own way out would print its message
+        except Exception as error:  # a bug; Textual would print its message
             self._loop.call_soon_threadsafe(self._app._handle_exception, error)
 
     def run_input_thread(self) -> None:
-        """Hand on what is typed, until the terminal closes or is not ours any more."""
+        """Read keys until the terminal is closed or released."""
         parser = XTermParser(self._debug)
-        # A terminal that is not UTF-8, whatever its locale says, must not end the console.
+        # Invalid UTF-8, whatever the locale, must not end the console.
         decode = getincrementaldecoder("utf-8")("replace").decode
         ready = select.poll()
         ready.register(self.fileno, select.POLLIN)
         ready.register(self._wake, select.POLLIN)
         while not self.exit_event.is_set():
-            # Idle, it does not wake up at all.
-            pending = PARTIAL if parser._timeout_time is not None else None
+            # While idle, the thread does not wake up at all.
+            pending = ESCAPE_TIMEOUT_MS if parser._timeout_time is not None else None
             if any(fd == self.fileno for fd, _ in ready.poll(pending)):
                 data = self._read()
                 if data == b"":
-                    self._lost()
+                    self._report_loss()
                     return
-                # What the decoder keeps for now is nothing yet, which the parser takes for the end.
+                # If the decoder holds an incomplete character, text is "", which the parser takes
+                # for the end.
                 found = list(parser.feed(text)) if (text := decode(data or b"")) else []
-                self._haste.heard([e for e in found if isinstance(e, Key)], time.monotonic())
+                self._paste_detector.record_keys(
+                    [e for e in found if isinstance(e, Key)], time.monotonic()
+                )
                 for event in found:
                     self.process_message(event)
             for event in parser.tick():
                 self.process_message(event)
 
     def _read(self) -> bytes | None:
-        """What was typed; None when somebody else took it, empty when the terminal is gone."""
+        """The typed bytes; None if another process read them, empty if the terminal is gone."""
         try:
             return os.read(self.fileno, 4096)
         except BlockingIOError:
@@ -201,7 +208,7 @@ class Terminal(LinuxDriver):
             return b""
 
     def disable_input(self) -> None:
-        """Stop listening."""
+        """Stop reading keys."""
         os.eventfd_write(self._wake, 1)
         super().disable_input()
         if self._key_thread is not None and not self._key_thread.is_alive():
@@ -211,51 +218,51 @@ class Terminal(LinuxDriver):
         try:
             os.eventfd_read(self._wake)
         except BlockingIOError:
-            return  # it was not asked to wake up
+            return  # no wake-up is pending
 
-    # Away and back
+    # Suspend and resume
 
     def stop_application_mode(self) -> None:
-        """Leave the terminal as it was."""
-        self.write(TIDY)
+        """Restore the terminal."""
+        self.write(CLEAR_SEQUENCE)
         super().stop_application_mode()
 
     @property
-    def is_away(self) -> bool:
-        """Whether the terminal is the shell's just now."""
-        return self._away
+    def is_suspended(self) -> bool:
+        """True while the console is suspended to the shell."""
+        return self._is_suspended
 
     def suspend_application_mode(self) -> None:
-        """Give the terminal back for now; what is painted meanwhile goes nowhere."""
-        if not self._away:
+        """Release the terminal; what is painted until `resume_application_mode` is dropped."""
+        if not self._is_suspended:
             super().suspend_application_mode()
-            self._away = True
+            self._is_suspended = True
 
     def resume_application_mode(self) -> None:
-        """Take the terminal again, and paint everything; not from the background."""
-        before, self._away = self._writer_thread, False
+        """Take the terminal again and repaint everything; not from the background."""
+        before, self._is_suspended = self._writer_thread, False
         super().resume_application_mode()
-        if self._writer_thread is before:  # we were in the background, and are stopped again
-            self._away = True
+        if self._writer_thread is before:  # in the background: stopped again
+            self._is_suspended = True
         else:
             self._app.refresh(layout=True)
 
-    def step_back(self) -> None:
-        """Give the terminal back, and stop until somebody continues us."""
+    def suspend_process(self) -> None:
+        """Release the terminal and stop the process until SIGCONT."""
         self.suspend_application_mode()
         os.kill(os.getpid(), signal.SIGSTOP)
 
-    def _come_back(self) -> None:
-        """Continued, maybe after a stop that was not asked for (SIGSTOP).
+    def _resume_process(self) -> None:
+        """Handle SIGCONT, maybe after a SIGSTOP that released nothing.
 
-        So what a shell has made of the terminal since then is undone too.
+        Release and take the terminal, so that changes by the shell are undone too.
         """
         if self._writer_thread is not None and self._auto_restart:
             self.suspend_application_mode()
             self.resume_application_mode()
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close the driver and remove the signal handlers."""
         super().close()
         loop = asyncio.get_running_loop()
         if not self._app.is_running:
@@ -263,11 +270,11 @@ class Terminal(LinuxDriver):
                 loop.remove_signal_handler(number)
 
 
-def shell_waits() -> bool:
-    """Whether somebody is there to continue us when we stop: a shell with job control.
+def has_job_control_shell() -> bool:
+    """True if a shell with job control can continue this process after a stop.
 
-    Blocks, for as long as /proc takes. That is so when the parent of our process group's leader
-    is of our session, and of another group.
+    Blocks while reading /proc. A shell is there if the parent of the leader of our process group is
+    in our session but in another group.
     """
     leader = os.getpgrp()
     try:
@@ -275,4 +282,4 @@ def shell_waits() -> bool:
         parent = int(stat.rpartition(")")[2].split()[1])
         return os.getsid(parent) == os.getsid(0) and os.getpgid(parent) != leader
     except (OSError, ValueError):
-        return False  # the leader has ended; nobody waits for it
+        return False  # the leader has ended: no shell waits

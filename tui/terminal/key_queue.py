@@ -1,9 +1,9 @@
-"""Keys in their order: each acts on what the ones before it have led to.
+"""Queue keys so that each acts only after the effects of the keys before it.
 
-The library hands a key to the part of the screen that has the focus, and goes on with the next one
-before anything came of it. Over a slow line many keys come at once: of `/gmail` the letters would
-then be taken for commands by the list. So here a key waits until the ones before it are done with:
-no message of theirs is under way, and the screen that they opened stands there.
+Textual passes a key to the focused widget and takes the next one before the first has had its
+effect. Over a slow line many keys arrive together: of `/gmail`, the list would take the letters for
+commands. So a key waits until no message of the keys before it is pending, and the screen that they
+opened is laid out.
 """
 
 from __future__ import annotations
@@ -19,78 +19,81 @@ from textual.events import Event
 from textual.message_pump import MessagePump
 from textual.screen import Screen
 
-MOMENT = 0.001
-"""Seconds between two looks whether the next key can act."""
+POLL_SECONDS = 0.001
+"""Seconds between two checks whether the next key can act."""
 
-PATIENCE = 3.0
-"""Seconds after which a key acts whatever is under way: it waits for no bug for ever."""
+MAX_WAIT_SECONDS = 3.0
+"""Seconds after which a key acts in any case, so that a bug cannot block keys forever."""
 
-LOADING = 0.5
-"""Seconds for which keys wait for rows that were asked for: a disk may be slow, or away."""
+ROWS_TIMEOUT_SECONDS = 0.5
+"""Seconds for which keys wait for requested rows; a disk may be slow or gone."""
 
-LEADS = {"plan": 3.0, "problems": LOADING}
-"""Workers, by their group, whose end decides what a key does: the one opens a screen, the other
-brings rows; seconds for which keys wait for them."""
+AWAITED_WORKERS = {"plan": 3.0, "problems": ROWS_TIMEOUT_SECONDS}
+"""Groups of workers that decide what a key does (one opens a screen, the other brings rows), with
+the seconds for which keys wait for them.
+"""
 
 
-class Held(NamedTuple):
-    """What is waited for, and for how many seconds."""
+class PendingWait(NamedTuple):
+    """What a key waits for, and for how many seconds."""
 
     by: object
     seconds: float
 
 
 class KeyQueue:
-    """What was typed, and has not acted yet."""
+    """Keys that were typed and have not acted yet."""
 
     def __init__(self, app: App[Any], act: Callable[[Event], Awaitable[None]]) -> None:
-        """`act` lets a key act at once; it is called on the app's own message pump."""
+        """`act` performs a key; it is called on the app's message pump."""
         self._app, self._act = app, act
         self._waiting: deque[Event] = deque()
         self._since = 0.0
         self._known: tuple[Screen[Any] | None, DOMNode | None] = (None, None)
         self._given_up: object = None
 
-    async def take(self, event: Event) -> None:
-        """Let it act, now or when its turn has come."""
-        if not self._waiting and self._at_rest(0.0):
-            await self._let(event)
+    async def accept_key(self, event: Event) -> None:
+        """Perform a key now, or queue it."""
+        if not self._waiting and self._can_act(0.0):
+            await self._perform(event)
             return
         self._waiting.append(event)
         if len(self._waiting) == 1:
-            self._look_soon()
+            self._schedule_check()
 
     @property
-    def waiting(self) -> int:
-        """How many keys have not acted yet."""
+    def queued_keys(self) -> int:
+        """Number of queued keys."""
         return len(self._waiting)
 
-    def _look_soon(self) -> None:
+    def _schedule_check(self) -> None:
         loop = asyncio.get_running_loop()
         self._since = loop.time()
-        loop.call_later(MOMENT, self._app.call_later, self._look)
+        loop.call_later(POLL_SECONDS, self._app.call_later, self._check_next)
 
-    async def _look(self) -> None:
+    async def _check_next(self) -> None:
         loop = asyncio.get_running_loop()
-        if not self._at_rest(loop.time() - self._since):
-            loop.call_later(MOMENT, self._app.call_later, self._look)
+        if not self._can_act(loop.time() - self._since):
+            loop.call_later(POLL_SECONDS, self._app.call_later, self._check_next)
             return
         try:
-            await self._let(self._waiting[0])
+            await self._perform(self._waiting[0])
         finally:
             self._waiting.popleft()
             if self._waiting:
-                self._look_soon()
+                self._schedule_check()
 
-    async def _let(self, event: Event) -> None:
+    async def _perform(self, event: Event) -> None:
         self._known = self._app.screen, self._app.focused
         await self._act(event)
 
-    def _at_rest(self, waited: float) -> bool:
-        """Whether all is done that came before, or has been waited for long enough."""
-        if waited < PATIENCE and not (self._stands() and all(map(_is_idle, self._pumps()))):
+    def _can_act(self, waited: float) -> bool:
+        """True if all effects of former keys are done, or were waited for long enough."""
+        if waited < MAX_WAIT_SECONDS and not (
+            self._is_laid_out() and all(map(_is_idle, self._pumps()))
+        ):
             return False
-        held = self._held()
+        held = self._pending_wait()
         if held is None:
             self._given_up = None
         elif held.by is not self._given_up:
@@ -103,8 +106,8 @@ class KeyQueue:
     def _is_known(self) -> bool:
         return self._known == (self._app.screen, self._app.focused)
 
-    def _stands(self) -> bool:
-        """Whether the screen is laid out and painted."""
+    def _is_laid_out(self) -> bool:
+        """True if the screen is laid out and painted."""
         screen = self._app.screen
         if self._is_known:
             return True
@@ -112,20 +115,20 @@ class KeyQueue:
         return screen.is_running and screen.is_mounted and laid_out and not screen._callbacks
 
     def _pumps(self) -> list[MessagePump]:
-        """Whatever a key passes through; on a screen that is new, all that is on it."""
+        """Message pumps that a key passes through; on a new screen, those of all its widgets."""
         screen, focused = self._app.screen, self._app.focused
         if self._is_known:
             return [*(focused or screen).ancestors_with_self]
         return [*screen.walk_children(with_self=True), self._app]
 
-    def _held(self) -> Held | None:
-        """What was begun and will change what a key does, beyond the library's messages."""
+    def _pending_wait(self) -> PendingWait | None:
+        """What was started and will change the effect of a key, besides Textual's messages."""
         for worker in self._app.workers:
-            if worker.group in LEADS and not worker.is_finished:
-                return Held(worker, LEADS[worker.group])
+            if worker.group in AWAITED_WORKERS and not worker.is_finished:
+                return PendingWait(worker, AWAITED_WORKERS[worker.group])
         for part in (self._app.focused, self._app.screen):
             if not getattr(part, "loaded", True):
-                return Held(part, LOADING)
+                return PendingWait(part, ROWS_TIMEOUT_SECONDS)
         return None
 
 

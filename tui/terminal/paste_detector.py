@@ -15,38 +15,38 @@ from weakref import WeakSet
 from textual.events import Key
 from textual.screen import Screen, ScreenResultType
 
-MANY = 5
-"""So many keys within so many seconds are a burst."""
+BURST_KEYS = 5
+"""This many keys within `BURST_SECONDS` seconds are a burst."""
 
-DIGITS = 4
-"""So many digits among them are one already: as a count they would apply a plan by themselves."""
+BURST_DIGITS = 4
+"""This many digits are already a burst: as a count they could apply a plan."""
 
-WITHIN = 0.03
+BURST_SECONDS = 0.03
 
 CONFIRM_SECONDS = 0.3
-"""For so long a plan is on screen, unchanged, before a key confirms it."""
+"""Seconds for which a plan must be on screen, unchanged, before a key confirms it."""
 
 _bursts: WeakSet[Key] = WeakSet()
 
 
 class PasteDetector:
-    """Hears all keys as they arrive, and marks those that came in a burst."""
+    """Reads all keys as they arrive, and marks those that came in a burst."""
 
     def __init__(self) -> None:
-        self._lately: deque[tuple[float, Key]] = deque()
+        self._recent_keys: deque[tuple[float, Key]] = deque()
 
-    def heard(self, keys: Iterable[Key], now: float) -> None:
-        """These arrived together, at `now` (seconds, on a clock that only goes on)."""
-        self._lately.extend((now, key) for key in keys)
-        while self._lately and now - self._lately[0][0] > WITHIN:
-            self._lately.popleft()
-        digits = sum(key.key.isdigit() for _, key in self._lately)
-        if len(self._lately) >= MANY or digits >= DIGITS:
-            _bursts.update(key for _, key in self._lately)
+    def record_keys(self, keys: Iterable[Key], now: float) -> None:
+        """Record keys that arrived together at `now` (monotonic seconds)."""
+        self._recent_keys.extend((now, key) for key in keys)
+        while self._recent_keys and now - self._recent_keys[0][0] > BURST_SECONDS:
+            self._recent_keys.popleft()
+        digits = sum(key.key.isdigit() for _, key in self._recent_keys)
+        if len(self._recent_keys) >= BURST_KEYS or digits >= BURST_DIGITS:
+            _bursts.update(key for _, key in self._recent_keys)
 
 
 def is_burst(key: Key) -> bool:
-    """Whether a key came in a burst."""
+    """True if a key came in a burst."""
     return key in _bursts
 
 
@@ -59,38 +59,38 @@ class ConfirmGuard:
     def __init__(self) -> None:
         self._since = math.inf
 
-    def hidden(self) -> None:
-        """The plan is not painted: it is new, or was covered by another screen."""
+    def plan_hidden(self) -> None:
+        """The plan is not on screen: it is new, or another screen covers it."""
         self._since = math.inf
 
-    def painted(self, now: float) -> None:
+    def plan_painted(self, now: float) -> None:
         """The plan was painted; only the first time counts."""
         self._since = min(self._since, now)
 
-    def changed(self, now: float) -> None:
-        """The plan on screen is another one from now on."""
+    def plan_changed(self, now: float) -> None:
+        """The plan on screen has changed."""
         if self._since < math.inf:
             self._since = now
 
     def is_early(self, arrived: float) -> bool:
-        """Whether a key that arrived at that time must not confirm the plan."""
+        """True if a key that arrived at that time must not confirm the plan."""
         return arrived - self._since < CONFIRM_SECONDS
 
 
 class Confirming(Screen[ScreenResultType]):
-    """A screen on which keys confirm something; the app reports paints and the keys' times."""
+    """A screen on which keys confirm something; the app reports paints and key times."""
 
     def __init__(self, **names: str | None) -> None:
-        """`names` are the library's own: name, id, classes."""
+        """`names` are Textual's own: name, id, classes."""
         super().__init__(**names)
         self.guard = ConfirmGuard()
 
     def on_screen_resume(self) -> None:
-        """Shown for the first time, or again: it is to be painted first."""
-        self.guard.hidden()
+        """On screen again: wait for the next paint."""
+        self.guard.plan_hidden()
 
-    def refuses(self) -> bool:
-        """Whether the key that acts now was pasted or typed too early."""
+    def refuses_key(self) -> bool:
+        """True if the current key was pasted or typed too early."""
         app = self.app
         early = self.guard.is_early(getattr(app, "arrived", -math.inf))
         return early or bool(getattr(app, "hasty", False))

@@ -1,4 +1,4 @@
-"""An app that gives the terminal back, whatever ends it: a bug, a signal, a line that breaks."""
+"""A Textual app that always restores the terminal: after a bug, a signal or a lost connection."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from textual.app import App
 from textual.events import Event, Key, Paste
 from textual.screen import Screen
 
-from tui.terminal.crash_report import EX_SOFTWARE, told
-from tui.terminal.driver import Terminal, shell_waits
+from tui.terminal.crash_report import EX_SOFTWARE, report_crash
+from tui.terminal.driver import Terminal, has_job_control_shell
 from tui.terminal.key_queue import KeyQueue
 from tui.terminal.paste_detector import Confirming, is_burst
 from tui.widgets.lines import Painted
 
-LAST = 3.0
-"""Seconds that threads get to end by themselves once everything is closed."""
+EXIT_TIMEOUT_SECONDS = 3.0
+"""Seconds for threads to end once everything is closed."""
 
-NOBODY = "there is no shell with job control to go to here"
-"""What Ctrl-z says where nobody would ever continue us."""
+NO_SHELL = "no shell with job control to return to"
+"""Message for Ctrl-z if no shell would continue the process."""
 
 
-class Guarded(App[None], inherit_bindings=False):
-    """Errors that nobody caught end it, without a word about what they were working on."""
+class SafeApp(App[None], inherit_bindings=False):
+    """Base app: uncaught errors end it without printing any data."""
 
-    ALLOW_SELECT = False  # selecting is the terminal's own affair
+    ALLOW_SELECT = False  # the terminal selects text itself
 
     def __init__(self, **options: Any) -> None:
         super().__init__(driver_class=Terminal, **options)
         self.crash: BaseException | None = None
-        """The first error that nobody caught; whoever ran us makes a report of it."""
+        """The first uncaught error; the caller writes a crash report of it."""
         self._typed = KeyQueue(self, self._act)
         self._hook = threading.excepthook
         self._last_resort: threading.Timer | None = None
         self.hasty = False
-        """Whether the key that acts now came in a burst that no hand types."""
+        """True if the current key came in a burst too fast for typing."""
         self.arrived = -math.inf
-        """When the key that acts now was read from the terminal, in monotonic seconds."""
+        """When the current key was read from the terminal, monotonic seconds."""
         self._gone = False
         self._ended: int | None = None
         self._begun = False
 
     def on_mount(self) -> None:
-        """Hear of errors in threads and callbacks as well."""
+        """Also catch errors in threads and callbacks."""
         loop = asyncio.get_running_loop()
 
         def failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -71,17 +71,17 @@ class Guarded(App[None], inherit_bindings=False):
             self.end(self._ended)
 
     async def on_event(self, event: Event) -> None:
-        """What is typed acts in its order; all else at once."""
+        """Queue key events; handle all other events immediately."""
         if isinstance(event, Key | Paste) and not event.is_forwarded:
-            await self._typed.take(event)
+            await self._typed.accept_key(event)
         else:
             await super().on_event(event)
 
     async def _act(self, event: Event) -> None:
         self.hasty = isinstance(event, Key) and is_burst(event)
         self.arrived = event.time
-        # Painted lines take no keys. The way from them up through all that they stand in, each part
-        # with a queue of its own, costs more than what the key does.
+        # Painted lines take no keys. Passing a key up through all their parents, each with a queue
+        # of its own, takes longer than the key's action.
         lines = self.focused if isinstance(self.focused, Painted) else None
         if isinstance(event, Key) and lines is not None and await self._is_bound(event.key, lines):
             return
@@ -90,13 +90,13 @@ class Guarded(App[None], inherit_bindings=False):
     def _display(self, screen: Screen[Any], renderable: Any) -> None:
         super()._display(screen, renderable)
         if isinstance(screen, Confirming) and renderable is not None and screen.is_active:
-            screen.guard.painted(time.monotonic())
+            screen.guard.plan_painted(time.monotonic())
 
     async def _is_bound(self, key: str, lines: Painted) -> bool:
-        """Do what a key is bound to where these lines have the focus; whether it was to anything.
+        """Run the key's binding for the focused lines; return True if there was one.
 
-        The library's own search has all that they stand in say first, of every key there is and
-        twice for each key pressed, whether that would rather be typed there: here nothing would.
+        Textual's own search asks all parents twice per key whether they would rather take it as
+        text: here none would.
         """
         way = [
             (node, node._bindings.key_to_bindings.get(key, ()))
@@ -111,11 +111,11 @@ class Guarded(App[None], inherit_bindings=False):
                 if not binding.priority and await self.run_action(binding.action, node):
                     return True
             if node.is_modal:
-                break  # it keeps keys from what lies below it
+                break  # a dialog keeps keys from the screens below
         return False
 
     def run(self, **options: Any) -> None:
-        """Stay until it is left; a thread that waits for a disk which hangs holds up nobody."""
+        """Run until closed; a thread that waits for a hanging disk does not delay the exit."""
         try:
             super().run(**options)
         finally:
@@ -123,21 +123,24 @@ class Guarded(App[None], inherit_bindings=False):
                 self._last_resort.cancel()
 
     async def on_unmount(self) -> None:
-        """Leave the process as it was."""
+        """Restore the thread hook, and end the process after `LAST` seconds if threads hang."""
         threading.excepthook = self._hook
-        if isinstance(self._driver, Terminal):  # the terminal is given back already
-            self._last_resort = threading.Timer(LAST, self._end_now)
+        if isinstance(self._driver, Terminal):  # the terminal is already restored
+            self._last_resort = threading.Timer(EXIT_TIMEOUT_SECONDS, self._end_now)
             self._last_resort.daemon = True
             self._last_resort.start()
 
     def _end_now(self) -> None:
-        # The library waits for every thread that it has started, and so does the interpreter.
+        # Textual and the interpreter wait for every thread that they have started.
         if self.crash is not None:
-            print(f"spooldeck: {told(self.crash, os.environ, time.time())}", file=sys.__stderr__)
+            print(
+                f"spooldeck: {report_crash(self.crash, os.environ, time.time())}",
+                file=sys.__stderr__,
+            )
         os._exit(self.return_code or 0)
 
     def _handle_exception(self, error: Exception) -> None:
-        # The library's own would print the error with the values of all variables.
+        # Textual's own handler would print the error with the values of all variables.
         if self.crash is None:
             self.crash = error
         if self._exception is None:  # for tests, which raise it
@@ -147,7 +150,7 @@ class Guarded(App[None], inherit_bindings=False):
         self._close_messages_no_wait()
 
     def end(self, code: int) -> None:
-        """Leave with that code, as a signal asked; one that comes early waits for the beginning."""
+        """Close with that exit code after a signal; an early signal waits for the start."""
         self._ended = code
         if self._begun:
             self._end(code)
@@ -156,22 +159,22 @@ class Guarded(App[None], inherit_bindings=False):
         self.exit(return_code=code)
 
     def terminal_gone(self) -> None:
-        """Nobody is there any more: leave. Reading and writing both find that out."""
+        """The terminal is gone: close. Reading and writing both detect it."""
         if not self._gone:
             self._gone = True
             os.kill(os.getpid(), signal.SIGHUP)
 
     async def action_suspend_process(self) -> None:  # type: ignore[override]
-        """To the shell; with us stops all that was started with us, as after Ctrl-z anywhere."""
+        """Suspend to the shell together with all children, as Ctrl-z does in other programs."""
         if not isinstance(self._driver, Terminal):
             return
-        if await asyncio.to_thread(shell_waits):
+        if await asyncio.to_thread(has_job_control_shell):
             os.kill(0, signal.SIGTSTP)
         else:
-            self.say(NOBODY)
+            self.say(NO_SHELL)
 
     def say(self, text: str) -> None:
-        """Say something on the screen that is shown; one that cannot, or not yet, rings a bell."""
+        """Show a message on the current screen; without one, ring the terminal bell."""
         speak = getattr(self.screen, "say", None)
         if speak is None or not self.screen.is_mounted:
             self.bell()

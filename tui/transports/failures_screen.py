@@ -1,42 +1,44 @@
-"""The last errors of one transport, one by one, and the words that its server used."""
+"""Screen of the latest errors of one transport, with the server's replies."""
 
 from __future__ import annotations
 
 from engine.monitor.transport_health import Failure
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 from tui.format import keys
 from tui.format.present import Line
-from tui.screens.base import Copy, Target
+from tui.format.table import Choice
+from tui.screens.base import Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.page import ListScreen
+from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.transports import lines as view
 from tui.widgets.lines import LongText
-from tui.widgets.picker import Choice, Picker
+from tui.widgets.picker import Picker
 
 
 class FailuresScreen(ListScreen):
-    """Kept up to date while it is looked at; Enter leads to the log at that moment."""
+    """Kept up to date; Enter opens the log at the time of the error."""
 
     KIND = keys.FAILURES
-    BINDINGS = keys.bindings(keys.FAILURES)
+    BINDINGS = key_bindings(keys.FAILURES)
 
     def __init__(self, live: PlaceSession, around: ConsoleContext, name: str) -> None:
-        """`name` is the transport, as it was found."""
+        """`name` is the transport's name."""
         super().__init__(live, around)
         self._way = name
 
     def trail(self) -> tuple[str, ...]:
-        """The transport whose errors they are."""
-        return (self.live.place.name, keys.TRANSPORTS, f"{shown(self._way)}: errors")
+        """The place and the transport."""
+        return (self.live.place.name, keys.TRANSPORTS, f"{safe_line(self._way)}: errors")
 
     @property
     def _failures(self) -> dict[str, Failure]:
-        """By keys that stay theirs when others come."""
-        ways = self.live.signs.sending.transports
+        """Errors by keys that stay the same when new errors arrive."""
+        ways = self.live.readings.sending.transports
         found = next((way.failures for way in ways if way.name == self._way), ())
         keyed: dict[str, Failure] = {}
-        for failure in reversed(found):  # the same one twice: counted from the oldest on
+        for failure in reversed(found):  # equal errors are numbered from the oldest
             same = f"{failure.when} {failure.word}"
             alike = sum(key.rpartition(" ")[0] == same for key in keyed)
             keyed[f"{same} {alike}"] = failure
@@ -44,36 +46,36 @@ class FailuresScreen(ListScreen):
 
     @property
     def _here(self) -> Failure | None:
-        """The one under the cursor."""
-        return self._failures.get(self.picked)
+        """The error under the cursor."""
+        return self._failures.get(self.selected_key)
 
     def lay_out(self, width: int) -> None:
-        """A row for each, and all the words of one."""
+        """One row per error, and the one under the cursor in full."""
         now, failures = self.around.clock(), self._failures
         picker = self.query_one(Picker)
         rows = [Choice(key, view.failure_row(f, now, width)) for key, f in failures.items()]
-        picker.offer(rows, [view.failure_head(width)])
+        picker.show_rows(rows, [view.failure_head(width)])
         picker.styles.height = 1 + max(1, min(len(picker.rows), self.size.height // 2 - 2))
         here = self._here
-        text: list[Line] = [((f" {self.missing('no error of it is known')}", "dim"),)]
+        text: list[Line] = [((f" {self.no_row_reason('no errors known')}", "dim"),)]
         if here is not None:
-            text = view.failure(here, now, width)
+            text = view.failure_lines(here, now, width)
         self.query_one(LongText).show(text)
 
     def action_open(self) -> None:
-        """The log, at the line of the one under the cursor."""
+        """Open the log at the line of the error under the cursor."""
         here = self._here
         if here is None:
-            self.say(self.missing("there is no error to look for"))
+            self.say(self.no_row_reason("no error selected"))
         elif here.when is None:
-            self.say("nobody wrote down when that was")
+            self.say("time of this error unknown")
         else:
             self.go(Target(keys.LOG, at=here.when, line=here.line))
 
     def copies(self) -> tuple[Copy, ...]:
-        """What is said of the one under the cursor."""
+        """Server reply and error under the cursor."""
         here = self._here
         if here is None:
             return ()
-        text = (Copy("t", "the server's words", here.text),) if here.text else ()
+        text = (Copy("t", "server reply", here.text),) if here.text else ()
         return (Copy("e", "error", here.word), *text)

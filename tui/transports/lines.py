@@ -1,4 +1,4 @@
-"""How mail is sent, as lines: a row for each transport, and all there is to say of one of them."""
+"""Text of the transports screen: table, counts, errors, routes and sources."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from engine.config.mail_config import NOWHERE
-from engine.logs.task_events import NOBODY
+from engine.logs.task_events import NO_TRANSPORT
 from engine.monitor.transport_health import (
-    FOLLOWED,
-    LATELY,
+    MAX_TRANSPORTS,
+    TEN_MINUTES,
     CountWindow,
+    ErrorCluster,
     Failure,
-    Fault,
     Health,
-    HealthReport,
     MailBacklog,
-    Routes,
-    Sending,
+    MailHealth,
+    MailRoutes,
     Source,
+    SourceReport,
     TransportHealth,
-    Use,
+    TransportUse,
 )
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.human import format_count
-from tui.format.present import BLANK, Line, Run
-from tui.format.table import spark
-from tui.transports.suspend_lines import stopped_words
+from tui.format.present import BLANK_LINE, Line, Run
+from tui.format.table import sparkline
+from tui.transports.suspend_lines import describe_suspension
 
 LOOKS = {
     Health.OK: "good",
@@ -40,29 +40,29 @@ LOOKS = {
 
 UNKNOWN: Run = ("?", "unknown")
 MARGIN = 3
-"""Cells before the first column: cursor, sign, a space."""
+"""Width of cursor and sign before the first column, in cells."""
 
-BAR = 18
-"""Cells of a bar that stands for all errors."""
+BAR_CELLS = 18
+"""Width of a bar that stands for all errors, in cells."""
 
-FAULTS = 12
-"""Sorts of errors that are listed."""
+MAX_ERROR_GROUPS = 12
+"""Maximum number of error groups listed."""
 
-FAILURES = 4
-"""Errors that are told one by one where there is more to be told."""
+MAX_LATEST_ERRORS = 4
+"""Number of latest errors shown on the overview of a transport."""
 
-USES = {
-    Use.NOW: "good",
-    Use.READY: "",
-    Use.SUSPENDED: "warning",
-    Use.ABSENT: "dim",
-    Use.BARRED: "dim",
-    Use.FOREIGN: "dim",
-    Use.UNKNOWN: "unknown",
+USE_LOOKS = {
+    TransportUse.NOW: "good",
+    TransportUse.READY: "",
+    TransportUse.SUSPENDED: "warning",
+    TransportUse.ABSENT: "dim",
+    TransportUse.BARRED: "dim",
+    TransportUse.FOREIGN: "dim",
+    TransportUse.UNKNOWN: "unknown",
 }
 
 Cell: TypeAlias = Callable[[TransportHealth, float, float], Run]
-"""A transport, the share from which on it fails, and now -> text and look."""
+"""(transport, failure threshold, now) -> text and style"""
 
 
 class TransportColumn(NamedTuple):
@@ -71,8 +71,8 @@ class TransportColumn(NamedTuple):
     title: str
     width: int
     cell: Cell
-    least: int = 0
-    """Cells that a screen must have for it."""
+    min_width: int = 0
+    """Minimum screen width in cells."""
     left: bool = False
 
 
@@ -81,7 +81,7 @@ def _state(way: TransportHealth, limit: float, now: float) -> Run:
     return health.value, LOOKS[health]
 
 
-def _figure(at: int, of: str, width: int) -> Cell:
+def _count_cell(at: int, of: str, width: int) -> Cell:
     def cell(way: TransportHealth, limit: float, now: float) -> Run:
         tally = way.windows[at].tally
         if tally is None:
@@ -92,8 +92,8 @@ def _figure(at: int, of: str, width: int) -> Cell:
     return cell
 
 
-def share(window: CountWindow) -> Run:
-    """The share of mails that failed: `8%`, `-` where none came to an end, `?`."""
+def failure_share(window: CountWindow) -> Run:
+    """Share of failed mails: `8%`, `-` if none was finished, `?` if unknown."""
     if window.tally is None:
         return UNKNOWN
     if window.share is None:
@@ -101,130 +101,140 @@ def share(window: CountWindow) -> Run:
     return f"{window.share:.0%}", "bad" if window.share else ""
 
 
-def pace(window: CountWindow) -> Run:
-    """Attempts a minute."""
+def attempts_per_minute(window: CountWindow) -> Run:
+    """Attempts per minute."""
     if window.rate is None:
         return UNKNOWN
-    return present.rate(60 * window.rate), ""
+    return present.format_rate(60 * window.rate), ""
 
 
 def _last_sent(way: TransportHealth, limit: float, now: float) -> Run:
     if way.last_success is not None:
-        return present.span(now - way.last_success), ""
+        return present.format_duration(now - way.last_success), ""
     never = way.totals is not None and not way.totals.success
     return ("never", "warning") if never else UNKNOWN
 
 
 def _source(way: TransportHealth, limit: float, now: float) -> Run:
-    source = way.windows[LATELY].source
+    source = way.windows[TEN_MINUTES].source
     return (source.value, "dim") if source else UNKNOWN
 
 
-HOUR = LATELY + 1
+HOUR_WINDOW = TEN_MINUTES + 1
 
 COLUMNS = (
     TransportColumn("STATE", 9, _state, left=True),
-    TransportColumn("TRIED", 6, _figure(LATELY, "attempts", 6), 34),
-    TransportColumn("SENT", 6, _figure(LATELY, "success", 6), 70),
-    TransportColumn("FAILED", 6, _figure(LATELY, "failures", 6), 44),
-    TransportColumn("FAIL%", 5, lambda way, limit, now: share(way.windows[LATELY]), 50),
-    TransportColumn("/min", 5, lambda way, limit, now: pace(way.windows[LATELY]), 60),
+    TransportColumn("TRIED", 6, _count_cell(TEN_MINUTES, "attempts", 6), 34),
+    TransportColumn("SENT", 6, _count_cell(TEN_MINUTES, "success", 6), 70),
+    TransportColumn("FAILED", 6, _count_cell(TEN_MINUTES, "failures", 6), 44),
+    TransportColumn(
+        "FAIL%", 5, lambda way, limit, now: failure_share(way.windows[TEN_MINUTES]), 50
+    ),
+    TransportColumn(
+        "/min", 5, lambda way, limit, now: attempts_per_minute(way.windows[TEN_MINUTES]), 60
+    ),
     TransportColumn("LAST", 7, _last_sent, 60),
-    TransportColumn("1h TRIED", 8, _figure(HOUR, "attempts", 8), 110),
-    TransportColumn("1h FAIL%", 8, lambda way, limit, now: share(way.windows[HOUR]), 100),
+    TransportColumn("1h TRIED", 8, _count_cell(HOUR_WINDOW, "attempts", 8), 110),
+    TransportColumn(
+        "1h FAIL%", 8, lambda way, limit, now: failure_share(way.windows[HOUR_WINDOW]), 100
+    ),
     TransportColumn("FROM", 9, _source, 140, left=True),
-    TransportColumn("LAST 10m", 10, lambda way, limit, now: (spark(way.spark), ""), 80, left=True),
+    TransportColumn(
+        "LAST 10m", 10, lambda way, limit, now: (sparkline(way.spark), ""), 80, left=True
+    ),
 )
-"""After the name, in their order; where nothing else is said, of the last ten minutes."""
+"""Columns after the name, in order; without a span in the title they cover the last ten minutes."""
 
-LAST_ERROR = 120
-"""Cells from which on the last error of each has a column as well."""
-
-
-_GIVES_WAY, _GIVES_WAY_BELOW = "/min", 90
-"""Which column is left out, below so many cells, where it is also told which of them are used."""
+LAST_ERROR_MIN_WIDTH = 120
+"""Minimum screen width in cells for a column with the last error."""
 
 
-def _used(routes: Routes) -> TransportColumn:
+_DROPPED_COLUMN, _DROPPED_BELOW_WIDTH = "/min", 90
+"""Column dropped below this width on screens that have the USED column."""
+
+
+def _used(routes: MailRoutes) -> TransportColumn:
     def cell(way: TransportHealth, limit: float, now: float) -> Run:
         use = routes.use(way.name)
-        return ("-" if use is Use.SUSPENDED else use.value), USES[use]
+        return ("-" if use is TransportUse.SUSPENDED else use.value), USE_LOOKS[use]
 
     return TransportColumn("USED", 6, cell, left=True)
 
 
 class TransportLayout(NamedTuple):
-    """Which columns there are on a screen, and how wide the others are."""
+    """Visible columns, and the widths of name and last error."""
 
     name: int
     columns: tuple[TransportColumn, ...]
     error: int
 
 
-def shape(width: int, routes: Routes | None = None) -> TransportLayout:
-    """The columns that fit into so many cells."""
-    columns = tuple(column for column in COLUMNS if width >= column.least)
+def table_layout(width: int, routes: MailRoutes | None = None) -> TransportLayout:
+    """The columns that fit the width."""
+    columns = tuple(column for column in COLUMNS if width >= column.min_width)
     if routes is not None:
-        kept = (c for c in columns if c.title != _GIVES_WAY or width >= _GIVES_WAY_BELOW)
+        kept = (c for c in columns if c.title != _DROPPED_COLUMN or width >= _DROPPED_BELOW_WIDTH)
         columns = (_used(routes), *kept)
     rest = width - MARGIN - sum(column.width + 1 for column in columns)
     name = max(4, min(14, rest))
-    return TransportLayout(name, columns, rest - name - 1 if width >= LAST_ERROR else 0)
+    return TransportLayout(name, columns, rest - name - 1 if width >= LAST_ERROR_MIN_WIDTH else 0)
 
 
 def _in(text: str, column: TransportColumn) -> str:
-    return present.fit(text, column.width, right=not column.left)
+    return present.fit_text(text, column.width, right=not column.left)
 
 
-def head(width: int, routes: Routes | None = None) -> Line:
-    """The titles of the columns."""
-    form = shape(width, routes)
+def head_line(width: int, routes: MailRoutes | None = None) -> Line:
+    """Column titles."""
+    form = table_layout(width, routes)
     titles = [_in(column.title, column) for column in form.columns]
     last = ["LAST ERROR"] if form.error > 10 else []
-    text = " " * MARGIN + " ".join([present.fit("TRANSPORT", form.name), *titles, *last])
-    return ((present.fit(text, width), "title"),)
+    text = " " * MARGIN + " ".join([present.fit_text("TRANSPORT", form.name), *titles, *last])
+    return ((present.fit_text(text, width), "title"),)
 
 
-def row(
-    way: TransportHealth, limit: float, now: float, width: int, routes: Routes | None = None
+def transport_line(
+    way: TransportHealth, limit: float, now: float, width: int, routes: MailRoutes | None = None
 ) -> Line:
-    """A transport on its line. Mail that found no transport has a line of its own, without figures:
-    it is no transport.
-    """
-    form = shape(width, routes)
+    """The line of a transport; a short line without counts for mail that had no transport."""
+    form = table_layout(width, routes)
     failing = way.health(limit) is Health.FAILING
     lead: Line = (
         (" ", ""),
         ("! " if failing else "  ", "bad"),
-        (present.fit(shown(way.name), form.name), "strong"),
+        (present.fit_text(safe_line(way.name), form.name), "strong"),
     )
-    if way.name == NOBODY:
-        return present.cut(present.merged([*lead, _without_one(way, failing)]), width)
+    if way.name == NO_TRANSPORT:
+        return present.cut_line(
+            present.merge_runs([*lead, _no_transport_cell(way, failing)]), width
+        )
     runs: list[Run] = []
     for column in form.columns:
         text, look = column.cell(way, limit, now)
         runs += [(" ", ""), (_in(text, column), look)]
     latest = max(way.faults, key=lambda fault: fault.last, default=None)
     if form.error > 10 and latest is not None:
-        runs += [(" ", ""), (shown(latest.example), "bad")]
-    return present.cut(present.merged([*lead, *runs]), width)
+        runs += [(" ", ""), (safe_line(latest.example), "bad")]
+    return present.cut_line(present.merge_runs([*lead, *runs]), width)
 
 
-def _without_one(way: TransportHealth, failing: bool) -> Run:
-    tallies = [(way.windows[at].name, way.windows[at].tally) for at in (LATELY, HOUR)]
+def _no_transport_cell(way: TransportHealth, failing: bool) -> Run:
+    tallies = [(way.windows[at].name, way.windows[at].tally) for at in (TEN_MINUTES, HOUR_WINDOW)]
     counted = [
         f"{'?' if tally is None else format_count(tally.failures, 6).strip()} in {name}"
         for name, tally in tallies
     ]
-    return f" mail that found no transport: {', '.join(counted)}", "bad" if failing else "dim"
+    return f" mail without a transport: {', '.join(counted)}", "bad" if failing else "dim"
 
 
-def rows(
-    sending: Sending, limit: float, now: float, width: int, routes: Routes | None = None
+def transport_rows(
+    sending: MailHealth, limit: float, now: float, width: int, routes: MailRoutes | None = None
 ) -> tuple[Line, list[tuple[str, Line]]]:
-    """The head of the table, and for each transport its name and its line."""
-    ways = ordered(sending, limit, routes)
-    return head(width, routes), [(w.name, row(w, limit, now, width, routes)) for w in ways]
+    """The table head, and name and line of each transport."""
+    ways = sort_transports(sending, limit, routes)
+    return head_line(width, routes), [
+        (w.name, transport_line(w, limit, now, width, routes)) for w in ways
+    ]
 
 
 _RANK = {
@@ -233,60 +243,66 @@ _RANK = {
 }
 
 
-def ordered(sending: Sending, limit: float, routes: Routes | None = None) -> list[TransportHealth]:
-    """Those that fail first, and those that nobody uses last; else as they were found.
+def sort_transports(
+    sending: MailHealth, limit: float, routes: MailRoutes | None = None
+) -> list[TransportHealth]:
+    """Sort transports: failing and suspended first, idle last, those in use before others.
 
-    What an operator has suspended stands with those that fail, what is used now above what is idle.
+    Otherwise stable.
     """
 
     def rank(way: TransportHealth) -> tuple[int, bool]:
-        use = Use.FOREIGN if routes is None else routes.use(way.name)
-        return _RANK[way.health(limit)], use is not Use.NOW
+        use = TransportUse.FOREIGN if routes is None else routes.use(way.name)
+        return _RANK[way.health(limit)], use is not TransportUse.NOW
 
     return sorted(sending.transports, key=rank)
 
 
-def nothing(sending: Sending) -> Line:
-    """Why there is no transport to be shown."""
-    if sending.reading:
-        return ((" mail.log is being read", "dim"),)
-    if not sending.told:
-        return ((" no mail figures are kept here: neither mail.prom nor mail.log", "dim"),)
-    return ((" no transport is named in mail.prom, and none in the last hour of mail.log", "dim"),)
+def no_transports_line(sending: MailHealth) -> Line:
+    """Why no transport is shown."""
+    if sending.is_reading:
+        return ((" reading mail.log ...", "dim"),)
+    if not sending.sources:
+        return ((" no mail figures: mail.prom and mail.log are missing", "dim"),)
+    return ((" no transport in mail.prom, none in the last hour of mail.log", "dim"),)
 
 
-# One of them
+# Details of one transport
 
 
 _WIDTHS = (7, 7, 7, 6, 6)
-"""Cells of tried, sent, failed, their share, and the pace."""
+"""Widths of tried, sent, failed, share and rate in cells."""
 
 
 def _figures(name: str, cells: Sequence[Run], after: str, look: str = "dim") -> Line:
     fitted = [
-        (present.fit(text, width, right=True) + " ", look)
+        (present.fit_text(text, width, right=True) + " ", look)
         for (text, look), width in zip(cells, _WIDTHS, strict=True)
     ]
     return ((f" {name:<6}", ""), *fitted, (f" {after}", look))
 
 
-def windows(way: TransportHealth, width: int) -> list[Line]:
-    """What it did in each window, where that is from, and why something is not known."""
+def window_lines(way: TransportHealth, width: int) -> list[Line]:
+    """Counts per time window with their source, or why they are unknown."""
     titles = [(title, "dim") for title in ("tried", "sent", "failed", "fail%", "/min")]
     lines: list[Line] = [_figures("over", titles, "from")]
     for window in way.windows:
         if window.tally is None:
-            first, *rest = present.folded(shown(window.reason), max(20, width - 12))
+            first, *rest = present.fold_text(safe_line(window.reason), max(20, width - 12))
             lines.append(((f" {window.name:<6}", ""), ("?  ", "unknown"), (first, "dim")))
             lines += [((f"          {more}", "dim"),) for more in rest]
         else:
             counts = _counts(*window.tally)
             lines.append(
-                _figures(window.name, [*counts, share(window), pace(window)], window.source)
+                _figures(
+                    window.name,
+                    [*counts, failure_share(window), attempts_per_minute(window)],
+                    window.source,
+                )
             )
     if way.totals is not None:
         cells = [*_counts(*way.totals), ("", ""), ("", "")]
-        lines.append(_figures("all", cells, f"{Source.METRICS}, since its counters began"))
+        lines.append(_figures("all", cells, f"{Source.METRICS}, since the counters started"))
     return lines
 
 
@@ -299,8 +315,8 @@ def _counts(tried: int, sent: int, failed: int) -> list[Run]:
     ]
 
 
-def ends(way: TransportHealth, now: float) -> list[Line]:
-    """When a mail was last sent, and when one last failed."""
+def last_result_lines(way: TransportHealth, now: float) -> list[Line]:
+    """Times of the last success and the last failure."""
     never = way.totals is not None and not way.totals.success
     lines: list[Line] = []
     for name, when, otherwise in (
@@ -309,239 +325,249 @@ def ends(way: TransportHealth, now: float) -> list[Line]:
     ):
         if when is None:
             unknown: Run = (otherwise, "unknown" if otherwise == "?" else "warning")
-            seen = "  neither log nor metrics say" if otherwise == "?" else ""
+            seen = "  not in log or metrics" if otherwise == "?" else ""
             lines.append(((f" {name:<12} ", "dim"), unknown, (seen, "dim")))
         else:
-            lines.append(((f" {name:<12} ", "dim"), (present.moment(when, now), "")))
+            lines.append(((f" {name:<12} ", "dim"), (present.format_time(when, now), "")))
     return lines
 
 
-def faults(way: TransportHealth, now: float, width: int) -> list[Line]:
-    """Its errors of the last hour, alike with alike, each with its share."""
-    lines = [present.heading("errors of the last hour, alike with alike", width)]
+def error_group_lines(way: TransportHealth, now: float, width: int) -> list[Line]:
+    """Errors of the last hour, grouped, each with its share."""
+    lines = [present.heading_line("errors, last hour, grouped", width)]
     if not way.faults:
-        silent = way.windows[HOUR].source is not Source.LOG
-        why = "the log does not speak of it" if silent else "none"
+        silent = way.windows[HOUR_WINDOW].source is not Source.LOG
+        why = "not in the log" if silent else "none"
         return [*lines, ((f" {why}", "dim"),)]
     everything = sum(fault.times for fault in way.faults)
-    lines += [_fault(fault, everything, now, width) for fault in way.faults[:FAULTS]]
-    more = len(way.faults) - FAULTS
-    return [*lines, ((f"   and {more} more sorts", "dim"),)] if more > 0 else lines
+    lines += [_fault(fault, everything, now, width) for fault in way.faults[:MAX_ERROR_GROUPS]]
+    more = len(way.faults) - MAX_ERROR_GROUPS
+    return [*lines, ((f"   +{more} more", "dim"),)] if more > 0 else lines
 
 
-def _fault(fault: Fault, everything: int, now: float, width: int) -> Line:
+def _fault(fault: ErrorCluster, everything: int, now: float, width: int) -> Line:
     part = fault.times / everything
-    bar = present.fit("#" * max(1, round(BAR * part)), BAR) if width >= present.NARROW + 10 else ""
+    bar = (
+        present.fit_text("#" * max(1, round(BAR_CELLS * part)), BAR_CELLS)
+        if width >= present.NARROW_COLUMNS + 10
+        else ""
+    )
     lead = f" {format_count(fault.times, 6):>6} {part:>4.0%}  {bar}{' ' if bar else ''}"
-    last = f" {present.span(now - fault.last)} ago"
+    last = f" {present.format_duration(now - fault.last)} ago"
     room = max(8, width - len(lead) - len(last))
-    return ((lead, ""), (present.fit(shown(fault.pattern), room), "bad"), (last, "dim"))
+    return ((lead, ""), (present.fit_text(safe_line(fault.pattern), room), "bad"), (last, "dim"))
 
 
-def failures(way: TransportHealth, now: float, width: int) -> list[Line]:
-    """Its last errors one by one, each with the transport's own words where these are known."""
+def latest_error_lines(way: TransportHealth, now: float, width: int) -> list[Line]:
+    """The latest errors, with the server's reply if it is known."""
     if not way.failures:
         return []
-    lines = [present.heading("its last errors one by one", width)]
-    for failure in way.failures[:FAILURES]:
+    lines = [present.heading_line("latest errors", width)]
+    for failure in way.failures[:MAX_LATEST_ERRORS]:
         _, *row = failure_row(failure._replace(text=""), now, width)
-        lines.append(present.cut(((" ", ""), *row), width))
+        lines.append(present.cut_line(((" ", ""), *row), width))
         if failure.text:
-            pieces = present.folded(shown(failure.text), max(8, width - 12))
+            pieces = present.fold_text(safe_line(failure.text), max(8, width - 12))
             lines += [((f"{'':<11}{piece}", ""),) for piece in pieces[:3]]
-    more = len(way.failures) - FAILURES
-    said = f"   and {more} more: Enter" if more > 0 else ""
+    more = len(way.failures) - MAX_LATEST_ERRORS
+    said = f"   +{more} more: Enter" if more > 0 else ""
     return [*lines, ((said, "dim"),)] if said else lines
 
 
-_WORD = 28
-"""Cells of an error's word where its text stands beside it."""
+ERROR_CELLS = 28
+"""Width of the error if its text is shown beside it, in cells."""
 
 
 def failure_head(width: int) -> Line:
-    """The titles over errors that are told one by one."""
-    return ((present.fit(f"  {'WHEN':<10} {'ERROR':<{_WORD}} ITS WORDS", width), "title"),)
+    """Titles of the list of errors."""
+    return ((present.fit_text(f"  {'WHEN':<10} {'ERROR':<{ERROR_CELLS}} REPLY", width), "title"),)
 
 
 def failure_row(failure: Failure, now: float, width: int) -> Line:
-    """An error on its line."""
-    when = "?" if failure.when is None else present.moment(failure.when, now).partition(" (")[0]
-    word = shown(failure.word)
-    lead: Line = (("  ", ""), (f"{present.fit(when, 10)} ", "" if failure.when else "unknown"))
-    if failure.text and width >= _WORD + 30:
-        word = present.fit(word, _WORD)
-        return present.cut((*lead, (f"{word} ", "bad"), (shown(failure.text), "")), width)
-    return present.cut((*lead, (word, "bad")), width)
+    """The line of an error."""
+    when = (
+        "?" if failure.when is None else present.format_time(failure.when, now).partition(" (")[0]
+    )
+    word = safe_line(failure.word)
+    lead: Line = (("  ", ""), (f"{present.fit_text(when, 10)} ", "" if failure.when else "unknown"))
+    if failure.text and width >= ERROR_CELLS + 30:
+        word = present.fit_text(word, ERROR_CELLS)
+        return present.cut_line((*lead, (f"{word} ", "bad"), (safe_line(failure.text), "")), width)
+    return present.cut_line((*lead, (word, "bad")), width)
 
 
-def failure(failure: Failure, now: float, width: int) -> list[Line]:
-    """All that is known of one error."""
-    when = "nobody wrote down when" if failure.when is None else present.moment(failure.when, now)
-    lines = [present.heading(when, width)]
-    no_words = "its own words are not known: only the log speaks of it"
+def failure_lines(failure: Failure, now: float, width: int) -> list[Line]:
+    """One error in full."""
+    when = "time unknown" if failure.when is None else present.format_time(failure.when, now)
+    lines = [present.heading_line(when, width)]
+    no_words = "no server reply recorded"
     said: tuple[Run, ...] = (
-        (shown(failure.word), "bad"),
-        (shown(failure.text) or no_words, "" if failure.text else "dim"),
+        (safe_line(failure.word), "bad"),
+        (safe_line(failure.text) or no_words, "" if failure.text else "dim"),
     )
     for text, look in said:
-        lines += [((f" {piece}", look),) for piece in present.folded(text, max(8, width - 2))]
+        lines += [((f" {piece}", look),) for piece in present.fold_text(text, max(8, width - 2))]
     return lines
 
 
-_BARRED = {NOWHERE: "not used: the configuration sends no mail at all (mail.method none)"}
+_DISABLED_TEXTS = {NOWHERE: "disabled (mail.method none)"}
 
 
-def foreign(name: str) -> str:
-    """What a row is that is no transport of ours."""
-    if name == NOBODY:
-        return "mail for which no transport was there, and which was spooled at once"
-    return "not one of ours: only the log or the metrics know it"
+def describe_foreign(name: str) -> str:
+    """Explain a row that is not a configured transport."""
+    if name == NO_TRANSPORT:
+        return "mail without a transport, spooled"
+    return "not configured; found in log or metrics"
 
 
-def used(name: str, routes: Routes, now: float) -> Run:
-    """Whether mail goes by a transport now, and why not."""
+def describe_use(name: str, routes: MailRoutes, now: float) -> Run:
+    """Whether mail uses a transport now, or why not."""
     use = routes.use(name)
-    stop, why = routes.stopped.get(name), shown(routes.why_not.get(name, ""))
+    stop, why = routes.stopped.get(name), safe_line(routes.why_not.get(name, ""))
     words = {
-        Use.NOW: "mail goes by it now",
-        Use.READY: f"not used now: {shown(routes.selected)} comes first",
-        Use.SUSPENDED: "" if stop is None else stopped_words(stop, now),
-        Use.ABSENT: f"not used: {why}",
-        Use.BARRED: _BARRED.get(routes.forced, f"not used: {shown(routes.forced)} is forced"),
-        Use.FOREIGN: foreign(name),
-        Use.UNKNOWN: f"whether it is used is not known: {shown(routes.unknown)}",
+        TransportUse.NOW: "in use",
+        TransportUse.READY: f"not used: {safe_line(routes.selected)} comes first",
+        TransportUse.SUSPENDED: "" if stop is None else describe_suspension(stop, now),
+        TransportUse.ABSENT: f"not used: {why}",
+        TransportUse.BARRED: _DISABLED_TEXTS.get(
+            routes.forced, f"disabled: {safe_line(routes.forced)} is forced"
+        ),
+        TransportUse.FOREIGN: describe_foreign(name),
+        TransportUse.UNKNOWN: f"use unknown: {safe_line(routes.unknown)}",
     }
-    return words[use], USES[use]
+    return words[use], USE_LOOKS[use]
 
 
-def _used_lines(name: str, routes: Routes | None, now: float, width: int) -> list[Line]:
+def _used_lines(name: str, routes: MailRoutes | None, now: float, width: int) -> list[Line]:
     if routes is None:
         return []
-    text, look = used(name, routes, now)
-    return [((f" {piece}", look),) for piece in present.folded(text, max(8, width - 2))]
+    text, look = describe_use(name, routes, now)
+    return [((f" {piece}", look),) for piece in present.fold_text(text, max(8, width - 2))]
 
 
-def sources(sending: Sending, now: float, width: int) -> list[Line]:
-    """Where the figures are from, and how old each of them is."""
-    lines = [present.heading("where this is from", width)]
-    lines += [present.cut(_told(told, now), width) for told in sending.told]
-    lines += [present.cut(heap(sending), width)] if sending.heap is not None else []
+def source_lines(sending: MailHealth, now: float, width: int) -> list[Line]:
+    """Sources of the numbers, and their age."""
+    lines = [present.heading_line("sources", width)]
+    lines += [present.cut_line(_source_line(told, now), width) for told in sending.sources]
+    lines += [present.cut_line(spool_line(sending), width)] if sending.backlog is not None else []
     if sending.others:
-        more = f" mail.prom names {sending.others:,} more; {FOLLOWED} are followed"
+        more = f" {sending.others:,} more in mail.prom; {MAX_TRANSPORTS} shown"
         lines.append(((more, "warning"),))
     return lines
 
 
-def heap(sending: Sending) -> Line:
-    """What lies in the mail spool."""
-    found, name = sending.heap, (" mail spool ", "dim")
+def spool_line(sending: MailHealth) -> Line:
+    """Number and age of mails in the spool."""
+    found, name = sending.backlog, (" mail spool ", "dim")
     if not isinstance(found, MailBacklog):
-        return name, ("? ", "unknown"), (shown(found or ""), "")
+        return name, ("? ", "unknown"), (safe_line(found or ""), "")
     if not found.mails:
         return name, ("empty", "")
-    mails = present.count(found.mails, "mail")
-    return name, (f"{mails}, the oldest for {present.span(found.oldest)}", "")
+    mails = present.format_count(found.mails, "mail")
+    return name, (f"{mails}, oldest {present.format_duration(found.oldest)}", "")
 
 
-def _told(told: HealthReport, now: float) -> Line:
+def _source_line(told: SourceReport, now: float) -> Line:
     name: Run = (f" {told.source:<10} ", "dim")
     if told.problem:
-        return name, ("? ", "unknown"), (shown(told.problem), "")
+        return name, ("? ", "unknown"), (safe_line(told.problem), "")
     log = told.source is Source.LOG
-    said = "no line with a time yet" if log else "not written yet"
+    said = "no dated line yet" if log else "not written yet"
     if told.when is not None:
-        said = f"{'last line' if log else 'written'} {present.ago(now - told.when)}"
-    return name, (f"{said}; {_known(told, now)}", "")
+        said = f"{'last line' if log else 'written'} {present.format_age(now - told.when)}"
+    return name, (f"{said}; {_coverage_text(told, now)}", "")
 
 
-def _known(told: HealthReport, now: float) -> str:
+def _coverage_text(told: SourceReport, now: float) -> str:
     if told.since is None:
-        return "it is being read"
+        return "reading ..."
     if told.since == float("inf"):
-        return "no line of it says a time"
+        return "no dated lines"
     if told.since == float("-inf"):
-        return "known from its beginning"
+        return "complete"
     verb = "known" if told.source is Source.LOG else "watched"
-    return f"{verb} for {present.span(now - told.since)}"
+    return f"{verb} for {present.format_duration(now - told.since)}"
 
 
-def detail(
-    way: TransportHealth, limit: float, now: float, width: int, routes: Routes | None = None
+def detail_lines(
+    way: TransportHealth, limit: float, now: float, width: int, routes: MailRoutes | None = None
 ) -> list[Line]:
-    """All there is to say of one transport."""
-    title = f"{shown(way.name)}: {way.health(limit).value}"
+    """Details of one transport."""
+    title = f"{safe_line(way.name)}: {way.health(limit).value}"
     judged = way.judged
     if judged is not None and judged.share is not None:
         title += f", {judged.share:.0%} failed in {judged.name} (threshold {limit:.0%})"
     lines: Sequence[Line] = (
-        present.heading(title, width),
+        present.heading_line(title, width),
         *_used_lines(way.name, routes, now, width),
-        *windows(way, width),
-        *ends(way, now),
-        *faults(way, now, width),
-        *failures(way, now, width),
+        *window_lines(way, width),
+        *last_result_lines(way, now),
+        *error_group_lines(way, now, width),
+        *latest_error_lines(way, now, width),
     )
-    return [present.cut(line, width) for line in lines]
+    return [present.cut_line(line, width) for line in lines]
 
 
-def page(
-    sending: Sending, limit: float, now: float, width: int, routes: Routes | None = None
+def page_lines(
+    sending: MailHealth, limit: float, now: float, width: int, routes: MailRoutes | None = None
 ) -> list[Line]:
-    """Everything at once, for a terminal that cannot be moved about in."""
+    """Everything on one page, for printing."""
     lines: list[Line] = []
     if routes is not None and routes.unknown:
-        why, look = goes_by(routes)
-        lines += [((f" {piece}", look),) for piece in present.folded(why, max(8, width - 1))]
-        lines.append(BLANK)
+        why, look = describe_route(routes)
+        lines += [((f" {piece}", look),) for piece in present.fold_text(why, max(8, width - 1))]
+        lines.append(BLANK_LINE)
     if not sending.transports:
-        return [*lines, nothing(sending), BLANK, *sources(sending, now, width)]
-    titles, listed = rows(sending, limit, now, width, routes)
-    lines += [titles, *(line for _, line in listed), BLANK]
+        return [*lines, no_transports_line(sending), BLANK_LINE, *source_lines(sending, now, width)]
+    titles, listed = transport_rows(sending, limit, now, width, routes)
+    lines += [titles, *(line for _, line in listed), BLANK_LINE]
     if routes is not None and not routes.unknown:
-        lines += [*choice(sending, routes, now, width), BLANK]
-    for way in ordered(sending, limit, routes):
+        lines += [*route_lines(sending, routes, now, width), BLANK_LINE]
+    for way in sort_transports(sending, limit, routes):
         tried = way.health(limit) is not Health.IDLE or way.faults
-        if tried and (routes is None or way.spoken_of):
-            lines += [*detail(way, limit, now, width, routes), BLANK]
-    return [*lines, *sources(sending, now, width)]
+        if tried and (routes is None or way.is_mentioned):
+            lines += [*detail_lines(way, limit, now, width, routes), BLANK_LINE]
+    return [*lines, *source_lines(sending, now, width)]
 
 
-def choice(sending: Sending, routes: Routes, now: float, width: int) -> list[Line]:
-    """By which way mail goes, and why not by each of the others."""
-    lines = [present.heading(goes_by(routes)[0], width)]
+def route_lines(sending: MailHealth, routes: MailRoutes, now: float, width: int) -> list[Line]:
+    """The transport in use, and why each other one is not."""
+    lines = [present.heading_line(describe_route(routes)[0], width)]
     if routes.unknown:
         return lines
     for name in routes.order:
-        text, look = used(name, routes, now)
-        first, *rest = present.folded(text, max(8, width - 13)) or [""]
-        lines.append(((f" {present.fit(shown(name), 10)} ", "strong"), (first, look)))
+        text, look = describe_use(name, routes, now)
+        first, *rest = present.fold_text(text, max(8, width - 13)) or [""]
+        lines.append(((f" {present.fit_text(safe_line(name), 10)} ", "strong"), (first, look)))
         lines += [((f"{'':<12}{piece}", look),) for piece in rest]
     return lines
 
 
-def goes_by(routes: Routes) -> Run:
-    """By which way mail goes now, in a few words."""
+def describe_route(routes: MailRoutes) -> Run:
+    """The transport in use, in a few words."""
     if routes.unknown:
-        return f"by what mail goes is not known: {shown(routes.unknown)}", "unknown"
+        return f"transport unknown: {safe_line(routes.unknown)}", "unknown"
     if routes.selected:
-        return f"mail goes by {shown(routes.selected)}", "good"
-    if routes.waits:
-        return "mail waits: no transport can be used", "bad"
+        return f"transport: {safe_line(routes.selected)}", "good"
+    if routes.is_waiting:
+        return "mail waits: no usable transport", "bad"
     if routes.forced == NOWHERE:
-        return "no mail is sent: the method is none", "dim"
+        return "mail disabled (mail.method none)", "dim"
     if routes.forced:
-        return f"no mail is sent: {shown(routes.forced)} is forced and cannot be used", "bad"
-    return "no mail is sent: no transport is set up", "dim"
+        return f"no mail sent: {safe_line(routes.forced)} is forced but unusable", "bad"
+    return "no mail sent: no transport is available", "dim"
 
 
-def said(sending: Sending, limit: float, routes: Routes | None = None) -> Line:
-    """All of them in one line."""
+def summary_line(sending: MailHealth, limit: float, routes: MailRoutes | None = None) -> Line:
+    """Summary of all transports in one line."""
     if routes is not None:
-        text, look = goes_by(routes)
-        return ((f" {text};", look), *said(sending, limit))
+        text, look = describe_route(routes)
+        return ((f" {text};", look), *summary_line(sending, limit))
     failing = [way.name for way in sending.transports if way.health(limit) is Health.FAILING]
-    many = present.count(sum(w.name != NOBODY for w in sending.transports), "transport")
+    many = present.format_count(
+        sum(w.name != NO_TRANSPORT for w in sending.transports), "transport"
+    )
     if failing:
-        names = ", ".join(shown(name) for name in failing)
+        names = ", ".join(safe_line(name) for name in failing)
         return ((f" {many}, {len(failing)} failing: {names}", "bad"),)
     return ((f" {many}, none failing", "dim"),)

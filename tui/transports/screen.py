@@ -1,113 +1,121 @@
-"""How each way of sending mail does, and below all there is to say of the one under the cursor."""
+"""The transports screen: health of each transport, and details of the one under the cursor."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Collection
 
-from engine.monitor.transport_health import Routes, TransportHealth, Use
-from engine.text.safe import shown
+from engine.monitor.transport_health import MailRoutes, TransportHealth, TransportUse
+from engine.text.safe import safe_line
 from tui.format import keys, present
 from tui.format.present import Line
-from tui.screens.base import HASTY, Copy, Target
+from tui.format.table import Choice
+from tui.screens.base import TOO_EARLY, Copy, key_bindings
 from tui.screens.page import ListScreen
+from tui.screens.target import Target
 from tui.transports import lines as view
 from tui.transports.suspend_screen import SuspendScreen
 from tui.widgets.lines import Lines, LongText
-from tui.widgets.picker import Choice, Picker
+from tui.widgets.picker import Picker
 
 
 class TransportsScreen(ListScreen):
     """The transports of one place; S and M open plans for the one under the cursor."""
 
     KIND = keys.TRANSPORTS
-    BINDINGS = keys.bindings(keys.TRANSPORTS)
+    BINDINGS = key_bindings(keys.TRANSPORTS)
 
     @property
     def _limit(self) -> float:
         return self.live.place.alerts.transport_failures
 
     @property
-    def _routes(self) -> Routes | None:
-        return self.live.signs.routes
+    def _routes(self) -> MailRoutes | None:
+        return self.live.readings.routes
 
     @property
     def _here(self) -> TransportHealth | None:
-        """The one under the cursor."""
-        key = self.picked
-        return next((t for t in self.live.signs.sending.transports if t.name == key), None)
+        """The transport under the cursor."""
+        key = self.selected_key
+        return next((t for t in self.live.readings.sending.transports if t.name == key), None)
 
     def lay_out(self, width: int) -> None:
-        """A row for each, and what there is to say of one."""
-        sending, now = self.live.signs.sending, self.around.clock()
-        titles, listed = view.rows(sending, self._limit, now, width, self._routes)
+        """One row per transport, and details of one."""
+        sending, now = self.live.readings.sending, self.around.clock()
+        titles, listed = view.transport_rows(sending, self._limit, now, width, self._routes)
         picker = self.query_one(Picker)
-        picker.offer([Choice(name, line) for name, line in listed], [titles])
-        # The rows take what they need and half of the screen at most; the rest is for the detail.
+        picker.show_rows([Choice(name, line) for name, line in listed], [titles])
+        # The table takes at most half of the screen; the details take the rest.
         picker.styles.height = 1 + max(1, min(len(picker.rows), self.size.height // 2 - 2))
         self.query_one(LongText).show(self._below(width))
 
     def _below(self, width: int) -> list[Line]:
-        sending, now, way = self.live.signs.sending, self.around.clock(), self._here
-        sources = view.sources(sending, now, width)
+        sending, now, way = self.live.readings.sending, self.around.clock(), self._here
+        sources = view.source_lines(sending, now, width)
         if way is None:
-            looked = [view.nothing(sending)] if self.live.looked and not sending.transports else []
+            looked = (
+                [view.no_transports_line(sending)]
+                if self.live.has_readings and not sending.transports
+                else []
+            )
             return [*looked, *sources]
-        return [*view.detail(way, self._limit, now, width, self._routes), *sources]
+        return [*view.detail_lines(way, self._limit, now, width, self._routes), *sources]
 
     def action_move(self, how: str) -> None:
-        """Up and down among the rows; by pages through what is said of one."""
+        """Move through the rows; page keys scroll the details."""
         if "page" in how or "half" in how:
             self.query_one(LongText).move(how)
             self.paint()
         else:
             super().action_move(how)
 
-    def word(self) -> Line:
-        """All of them in one line, and whether there is more to be read."""
+    def default_message(self) -> Line:
+        """Summary, and the number of lines below the screen."""
         below = self.query_one(LongText).below
-        more: Line = ((f"   PgDn {present.count(below, 'more line')}", "key"),) if below else ()
-        told = view.said(self.live.signs.sending, self._limit, self._routes)
-        return present.join(told, more, self.size.width) if more else told
+        more: Line = (
+            ((f"   PgDn {present.format_count(below, 'more line')}", "key"),) if below else ()
+        )
+        told = view.summary_line(self.live.readings.sending, self._limit, self._routes)
+        return present.join_ends(told, more, self.size.width) if more else told
 
-    # What can be done
+    # Actions
 
     def without(self) -> set[str]:
-        """Where nothing can be done, nothing is offered."""
-        if self.live.place.no_mail(self.around.arming.read_only):
+        """Hide the keys that act if nothing can be changed."""
+        if self.live.place.why_no_mail(self.around.arming.read_only):
             return {"suspend", "trial", "arm"}
         return set()
 
     def show_hints(self, grey: Collection[str] = ()) -> None:
-        """S takes back what S did; what cannot be done is grey."""
+        """S suspends or resumes; keys that are refused are grey."""
         way, routes = self._here, self._routes
-        taken_back = way is not None and routes is not None and way.name in routes.stopped
+        is_suspended = way is not None and routes is not None and way.name in routes.stopped
         words = {
-            "suspend": "resume" if taken_back else "suspend",
-            "arm": keys.arm_words(self.around.arming.armed),
+            "suspend": "resume" if is_suspended else "suspend",
+            "arm": keys.arm_hint(self.around.arming.is_armed),
         }
         refused = {a for a in ("suspend", "trial") if self._refusal(a)}
-        hints = keys.hints(self.KIND, {*grey, *refused}, self.without(), words)
+        hints = keys.hints_of(self.KIND, {*grey, *refused}, self.without(), words)
         self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width))
 
     def _refusal(self, action: str) -> str:
-        """Why that cannot be planned for the one under the cursor; "" when it can."""
+        """Why an action is refused for the transport under the cursor; "" if it is not."""
         way, routes, place = self._here, self._routes, self.live.place
-        if refusal := place.no_mail(self.around.arming.read_only):
+        if refusal := place.why_no_mail(self.around.arming.read_only):
             return refusal
         if way is None or routes is None:
-            return self.missing("there is no transport here yet")
+            return self.no_row_reason("no transport here")
         if routes.unknown:
-            return f"by what mail goes is not known: {routes.unknown}"
-        if routes.use(way.name) is Use.FOREIGN:
-            return f"{way.name}: {view.foreign(way.name)}"
-        if action == "trial" and (place.mail is None or not place.mail.test):
-            return "no command is known that sends a test mail here"
+            return f"transport unknown: {routes.unknown}"
+        if routes.use(way.name) is TransportUse.FOREIGN:
+            return f"{way.name}: {view.describe_foreign(way.name)}"
+        if action == "trial" and (place.mail is None or not place.mail.test_command):
+            return "this place has no test mail command"
         return ""
 
     def action_suspend(self) -> None:
-        """Plan to send nothing by it, or by it again."""
-        refusal = HASTY if self.hasty else self._refusal("suspend")
+        """Open a plan to suspend or resume the transport."""
+        refusal = TOO_EARLY if self.hasty else self._refusal("suspend")
         way, desk = self._here, self.live.place.mail
         if refusal or way is None or desk is None:
             self.say(refusal)
@@ -122,39 +130,44 @@ class TransportsScreen(ListScreen):
         self.app.push_screen(screen, back)
 
     def action_trial(self) -> None:
-        """Plan a test mail by it; while one is being sent, show how that goes."""
-        refusal = HASTY if self.hasty else self._refusal("trial")
+        """Open a plan for a test mail, or the progress of a running one."""
+        refusal = TOO_EARLY if self.hasty else self._refusal("trial")
         way = self._here
         if refusal or way is None:
             self.say(refusal)
         else:
-            self.go(Target(keys.TRIAL, id=way.name))
+            self.go(Target(keys.TEST_MAIL, id=way.name))
 
     def action_arm(self) -> None:
-        """Allow writes for a while, or forbid them."""
-        self.say(HASTY if self.hasty else self.around.arming.toggle())
+        """Switch write mode."""
+        self.say(TOO_EARLY if self.hasty else self.around.arming.toggle())
         self.paint()
 
     def action_open(self) -> None:
-        """Its errors one by one."""
+        """Open the latest errors of the transport."""
         way = self._here
         if way is None or not way.failures:
-            nothing = self.missing("there is nothing to open")
-            self.say("no error of it is known, one by one" if way else nothing)
+            nothing = self.no_row_reason("nothing to open")
+            self.say("no recorded errors" if way else nothing)
         else:
             self.go(Target(keys.FAILURES, id=way.name))
 
     def copies(self) -> tuple[Copy, ...]:
-        """The name of the one under the cursor, its last error, and what suspends it."""
+        """Name, last error, server reply and command of the transport under the cursor."""
         way = self._here
         if way is None:
             return ()
         latest = max(way.faults, key=lambda fault: fault.last, default=None)
         errors = (Copy("e", "last error", latest.example),) if latest is not None else ()
         told = next((failure.text for failure in way.failures if failure.text), "")
-        words = (Copy("w", "the server's words", told),) if told else ()
+        words = (Copy("w", "server reply", told),) if told else ()
         if self.without() or self._refusal("suspend"):
             return (Copy("n", "name", way.name), *errors, *words)
         verb = "resume" if self._routes and way.name in self._routes.stopped else "suspend"
         command = shlex.join((*self.live.place.command, "mail", verb, way.name))
-        return (Copy("n", "name", way.name), *errors, *words, Copy("c", "command", shown(command)))
+        return (
+            Copy("n", "name", way.name),
+            *errors,
+            *words,
+            Copy("c", "command", safe_line(command)),
+        )

@@ -1,103 +1,104 @@
-"""What becomes of mail when a transport is suspended, or resumed, in words."""
+"""Text of a plan to suspend or resume a transport, and of its effect on mail."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from engine.monitor.transport_health import Routes, Stopped, Use
-from engine.text.safe import shown
+from engine.monitor.transport_health import MailRoutes, TransportSuspension, TransportUse
+from engine.text.safe import safe_line
 from tui.format import present
-from tui.format.present import BLANK, Line, Run
+from tui.format.present import BLANK_LINE, Line, Run
 
-TASKS_WAIT = "its tasks stay where they are, and no attempt of theirs is counted"
-OWN_PROGRAM = "mail_send tasks run the configured program, which picks its transport itself"
-GIVEN = (
-    "what `mail send-with-retry` is given is kept in the mail spool and queued; `mail send`, "
-    "which tries but once, fails"
+TASKS_WAIT = "its tasks stay pending, no attempt is counted"
+OWN_PROGRAM = "mail_send tasks run the configured program, which selects its own transport"
+UNSENT_MAIL = (
+    "`mail send-with-retry` spools and queues mail; `mail send`, with its single attempt, fails"
 )
-"""What becomes of mail that no transport takes."""
+"""What happens to mail without a usable transport."""
 
 
-def waits(delivers: bool) -> str:
-    """The same in whole; `delivers`: whether its tasks are sent by these transports."""
+def describe_waiting_mail(delivers: bool) -> str:
+    """What happens to waiting mail; `delivers` if its tasks use these transports."""
     tasks = f"{TASKS_WAIT}; " if delivers else ""
-    return f"{_mail(delivers)} waits: {tasks}{GIVEN}"
+    return f"{_affected_mail(delivers)} waits: {tasks}{UNSENT_MAIL}"
 
 
-def _mail(delivers: bool) -> str:
+def _affected_mail(delivers: bool) -> str:
     """The mail that a suspension concerns."""
     return "mail" if delivers else "mail that spooldeck sends"
 
 
-def result(name: str, routes: Routes | None, delivers: bool) -> str:
-    """What was done to a transport, and by which way mail goes now."""
-    by = f"goes by {shown(routes.selected)}" if routes and routes.selected else "waits"
+def describe_result(name: str, routes: MailRoutes | None, delivers: bool) -> str:
+    """The result of suspending or resuming, and the transport in use now."""
+    by = f"uses {safe_line(routes.selected)}" if routes and routes.selected else "waits"
     done = "suspended" if routes and name in routes.stopped else "resumed"
-    return f"{shown(name)} is {done}: {_mail(delivers)} {by}"
+    return f"{safe_line(name)} is {done}: {_affected_mail(delivers)} {by}"
 
 
-def changed(routes: Routes, name: str, stop: Stopped | None) -> Mapping[str, Stopped]:
-    """What is suspended after that one is, or after it is resumed."""
+def stopped_after(
+    routes: MailRoutes, name: str, stop: TransportSuspension | None
+) -> Mapping[str, TransportSuspension]:
+    """Suspended transports after the plan."""
     rest = {other: each for other, each in routes.stopped.items() if other != name}
     return rest if stop is None else {**rest, name: stop}
 
 
-def becomes(name: str, before: Routes, after: Routes, delivers: bool = True) -> str:
-    """By which way mail goes once it is done; `delivers`: whether its tasks do, too."""
+def describe_effect(name: str, before: MailRoutes, after: MailRoutes, delivers: bool = True) -> str:
+    """Which transport mail uses after the plan; `delivers` if tasks use these transports, too."""
     if name in before.stopped:
-        return _resumed(name, before, after, delivers)
-    chosen = shown(after.selected)
+        return _describe_resumed(name, before, after, delivers)
+    chosen = safe_line(after.selected)
     if not chosen:
-        if before.use(name) in (Use.ABSENT, Use.BARRED) or not before.selected:
-            return f"no transport can be used, now and then: {waits(delivers)}"
+        if before.use(name) in (TransportUse.ABSENT, TransportUse.BARRED) or not before.selected:
+            return f"no usable transport before and after: {describe_waiting_mail(delivers)}"
         if after.forced:
-            forced = shown(after.forced)
+            forced = safe_line(after.forced)
             alone = f"the configuration forces {forced} (mail.method)"
-            return f"{alone} and no other, so {waits(delivers)}"
-        return f"there is no other that can be used, so {waits(delivers)}"
+            return f"{alone} and no other, so {describe_waiting_mail(delivers)}"
+        return f"no other usable transport, so {describe_waiting_mail(delivers)}"
     if before.selected == name:
-        return f"{_mail(delivers)} goes by {chosen} meanwhile, the next that can be used"
-    by = f"{_mail(delivers)} goes by {chosen}, as it does now"
-    return f"{by}; {shown(name)} would not take over from it"
+        return f"{_affected_mail(delivers)} uses {chosen}, the next usable transport"
+    by = f"{_affected_mail(delivers)} still uses {chosen}"
+    return f"{by}; {safe_line(name)} is not its fallback"
 
 
-def _resumed(name: str, before: Routes, after: Routes, delivers: bool) -> str:
+def _describe_resumed(name: str, before: MailRoutes, after: MailRoutes, delivers: bool) -> str:
     if after.selected == name:
-        waited = "" if before.selected else "; what waits is sent by the next runs of the queue"
-        return f"{_mail(delivers)} goes by it again{waited}"
+        waited = "" if before.selected else "; the next queue runs send waiting mail"
+        return f"{_affected_mail(delivers)} uses it again{waited}"
     if after.selected:
-        by = f"{_mail(delivers)} goes by {shown(after.selected)}"
-        return f"{by}, as it does now, which comes first"
+        by = f"{_affected_mail(delivers)} still uses {safe_line(after.selected)}"
+        return f"{by}, which comes first"
     why = after.why_not.get(name, "")
-    said = f" ({shown(why)})" if why else ""
-    return f"no transport can be used even then{said}: {waits(delivers)}"
+    said = f" ({safe_line(why)})" if why else ""
+    return f"still no usable transport{said}: {describe_waiting_mail(delivers)}"
 
 
-def plan(
+def plan_lines(
     name: str,
-    before: Routes,
-    after: Routes | None,
+    before: MailRoutes,
+    after: MailRoutes | None,
     delivers: bool,
     waiting: int | None,
     now: float,
     width: int,
 ) -> list[Line]:
-    """What would happen; `waiting` tasks are there that send mail, None while not counted.
+    """The plan; `waiting` is the number of pending mail tasks, None while it is counted.
 
-    `delivers`: whether these are sent by the transports, and not by a program of their own.
+    `delivers`: tasks use these transports, not a program of their own.
     """
     room = max(8, width - 3)
     stop = before.stopped.get(name)
-    lines: list[Line] = [present.heading("what would happen", width)]
-    sends = "nothing is sent" if delivers else "spooldeck sends nothing"
-    what = f"{sends} by it until an operator resumes it: S again, or `mail resume`"
+    lines: list[Line] = [present.heading_line("plan", width)]
+    sends = "no mail uses it" if delivers else "no mail of spooldeck uses it"
+    what = f"stays off until resumed (S, or `mail resume`): {sends}"
     if stop is not None:
-        what = "it is used again wherever its turn comes"
-    said: list[Run] = [(f"{shown(name)}: {what}.", "strong")]
+        what = "used again in its order"
+    said: list[Run] = [(f"{safe_line(name)}: {what}.", "strong")]
     if after is None:
-        said.append(("By which way mail goes then is being looked at ...", "dim"))
+        said.append(("Checking the routes ...", "dim"))
     else:
-        words = becomes(name, before, after, delivers)
+        words = describe_effect(name, before, after, delivers)
         look = "" if after.selected else "warning"
         said.append((words[0].upper() + words[1:] + ".", look))
         if not delivers:
@@ -106,29 +107,36 @@ def plan(
         many = f"{waiting:,} tasks that send mail are"
         said.append((f"{'1 task that sends mail is' if waiting == 1 else many} pending now.", ""))
     for text, look in said:
-        lines += [((f"  {piece}", look),) for piece in present.folded(text, room)]
+        lines += [((f"  {piece}", look),) for piece in present.fold_text(text, room)]
     if stop is not None:
-        lines += [BLANK, present.heading("as it is", width)]
-        text = stopped_words(stop, now)
-        lines += [((f"  {piece}", "warning"),) for piece in present.folded(text, room)]
+        lines += [BLANK_LINE, present.heading_line("now", width)]
+        text = describe_suspension(stop, now)
+        lines += [((f"  {piece}", "warning"),) for piece in present.fold_text(text, room)]
     return lines
 
 
-def stopped_words(stop: Stopped, now: float) -> str:
-    """By whom, since when and why."""
-    why = f": {shown(stop.why)}" if stop.why else ", no reason given"
-    return f"suspended by {shown(stop.who)} since {present.moment(stop.since, now)}{why}"
+def describe_suspension(stop: TransportSuspension, now: float) -> str:
+    """Who suspended it, when and why."""
+    why = f": {safe_line(stop.why)}" if stop.why else ", no reason given"
+    return f"suspended by {safe_line(stop.who)} since {present.format_time(stop.since, now)}{why}"
 
 
-def others(name: str, routes: Routes, width: int) -> list[Line]:
-    """Every other transport: whether it is used now, and why not."""
-    lines: list[Line] = [present.heading("the others, in their order", width)]
+def other_transport_lines(name: str, routes: MailRoutes, width: int) -> list[Line]:
+    """All other transports, and why they are not used."""
+    lines: list[Line] = [present.heading_line("other transports, in order", width)]
     for other in routes.order:
         if other == name:
             continue
         use = routes.use(other)
-        why = routes.why_not.get(other, "") if use in (Use.ABSENT, Use.SUSPENDED) else ""
-        why = f"{routes.forced} is forced" if use is Use.BARRED else why
-        row = f"  {present.fit(shown(other), 9)} {present.fit(use.value, 9)} {shown(why)}"
-        lines.append(present.cut(((row.rstrip(), ""),), width))
+        why = (
+            routes.why_not.get(other, "")
+            if use in (TransportUse.ABSENT, TransportUse.SUSPENDED)
+            else ""
+        )
+        why = f"{routes.forced} is forced" if use is TransportUse.BARRED else why
+        row = (
+            f"  {present.fit_text(safe_line(other), 9)} {present.fit_text(use.value, 9)} "
+            f"{safe_line(why)}"
+        )
+        lines.append(present.cut_line(((row.rstrip(), ""),), width))
     return lines

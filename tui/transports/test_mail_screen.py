@@ -1,42 +1,43 @@
-"""A test mail by one transport: to whom, `y`, and then what the command says as it says it."""
+"""Screen of a test mail by one transport: recipient, confirmation, output of the command."""
 
 from __future__ import annotations
 
 import asyncio
 import shlex
 
-from engine.monitor.transport_health import Use
-from engine.text.safe import shown
+from engine.monitor.transport_health import TransportUse
+from engine.text.safe import safe_line
 from tui.format import keys, present
-from tui.format.present import BLANK, Line
+from tui.format.present import BLANK_LINE, Line
 from tui.plan.confirm_screen import ConfirmScreen
+from tui.screens.base import key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.text_prompt import AskScreen
 from tui.session.place_session import PlaceSession
-from tui.session.test_mail_process import wrong_address
+from tui.session.test_mail_process import address_error
 
-GLANCE = 0.2
-"""Seconds between two looks at what the command has said."""
+OUTPUT_READ_SECONDS = 0.2
+"""Seconds between two reads of the command's output."""
 
 
-class TrialScreen(ConfirmScreen):
-    """The plan for a test mail, or how the one goes that is being sent just now."""
+class SendTestMailScreen(ConfirmScreen):
+    """The plan for a test mail, or the progress of the running one."""
 
-    KIND = keys.TRIAL
-    BINDINGS = keys.bindings(keys.TRIAL)
-    WANTS = "count"
+    KIND = keys.TEST_MAIL
+    BINDINGS = key_bindings(keys.TEST_MAIL)
+    DIGITS_NAME = "count"
 
     def __init__(self, name: str, live: PlaceSession, around: ConsoleContext) -> None:
         super().__init__(around.arming, around.clock)
-        self._live, self._trial = live, live.trial
-        routes = live.signs.routes
-        self._begun = live.trial.running
-        self._way = live.trial.transport if self._begun else name
+        self._live, self._trial = live, live.test_mail
+        routes = live.readings.routes
+        self._begun = live.test_mail.running
+        self._way = live.test_mail.transport if self._begun else name
         default = routes.recipient if routes is not None else ""
-        self._to = live.trial.to if self._begun else default
+        self._to = live.test_mail.to if self._begun else default
 
     def on_mount(self) -> None:
-        """Look at what is said, again and again; ask for an address where none is configured."""
+        """Follow the output; prompt for a recipient if none is configured."""
         self.run_worker(self._follow(), name="trial")
         if not self._to:
             self.action_to()
@@ -48,92 +49,92 @@ class TrialScreen(ConfirmScreen):
             if self._begun and said != painted:
                 painted = said
                 self.lay_out(self.size.width)
-            await asyncio.sleep(GLANCE)
+            await asyncio.sleep(OUTPUT_READ_SECONDS)
 
-    # What it shows
+    # Painting
 
     def lay_out(self, width: int) -> None:
-        """What would be sent and how, or what was said and what came of it."""
-        if not self.stands or not width:
+        """Paint the plan, or output and result."""
+        if not self.is_paintable or not width:
             return
-        text = self._done_lines(width) if self._begun else self._plan_lines(width)
-        self.show((), text, self._ask())
-        self.show_title(((" test mail by ", "title"), (shown(self._way), "strong")))
-        words = {"arm": keys.arm_words(self._arming.armed)}
-        self.show_hints(self.grey(), self.without(), words)
+        text = self._output_lines(width) if self._begun else self._plan_lines(width)
+        self.show((), text, self._prompt_line())
+        self.show_title(((" test mail by ", "title"), (safe_line(self._way), "strong")))
+        words = {"arm": keys.arm_hint(self._arming.is_armed)}
+        self.show_hints(self.disabled_actions(), self.without(), words)
 
     def _plan_lines(self, width: int) -> list[Line]:
-        room, name = max(8, width - 3), shown(self._way)
-        to = shown(self._to) or "nobody yet: Tab names somebody"
+        room, name = max(8, width - 3), safe_line(self._way)
+        to = safe_line(self._to) or "none (Tab)"
         words = [
-            f"One mail to {to}: by {name}, and by no other.",
-            "It is sent by a command of its own, which says each step here; it goes on when this "
-            "screen is left.",
+            f"Test mail via {name} only. Recipient: {to}.",
+            "A separate command sends it and shows each step; it continues if this "
+            "screen is closed.",
         ]
-        routes = self._live.signs.routes
-        use = Use.UNKNOWN if routes is None else routes.use(self._way)
-        if use is Use.SUSPENDED:
-            words.append(f"{name} is suspended: this mail goes by it all the same, no other does.")
-        elif use is Use.BARRED and routes is not None:
-            forced = f"{shown(routes.forced)} is forced"
-            words.append(f"{name} is not used, {forced}: this mail goes by it all the same.")
-        if routes is not None and (why := shown(routes.why_not.get(self._way, ""))):
-            words.append(f"It will hardly go: {why}.")
-        lines: list[Line] = [present.heading("what would happen", width)]
+        routes = self._live.readings.routes
+        use = TransportUse.UNKNOWN if routes is None else routes.use(self._way)
+        if use is TransportUse.SUSPENDED:
+            words.append(f"{name} is suspended: this mail uses it anyway, others do not.")
+        elif use is TransportUse.BARRED and routes is not None:
+            forced = f"{safe_line(routes.forced)} is forced"
+            words.append(f"{name} is disabled, {forced}: this mail uses it anyway.")
+        if routes is not None and (why := safe_line(routes.why_not.get(self._way, ""))):
+            words.append(f"Likely to fail: {why}.")
+        lines: list[Line] = [present.heading_line("plan", width)]
         for text in words:
-            lines += [((f"  {piece}", ""),) for piece in present.folded(text, room)]
-        lines += [BLANK, present.heading("the same on the command line", width)]
-        twin = shlex.join(self._twin())
-        return [*lines, *[((f"  {p}", "dim"),) for p in present.folded(shown(twin), room)]]
+            lines += [((f"  {piece}", ""),) for piece in present.fold_text(text, room)]
+        lines += [BLANK_LINE, present.heading_line("command line", width)]
+        twin = shlex.join(self._equivalent_command())
+        return [*lines, *[((f"  {p}", "dim"),) for p in present.fold_text(safe_line(twin), room)]]
 
-    def _twin(self) -> tuple[str, ...]:
+    def _equivalent_command(self) -> tuple[str, ...]:
         to = self._to or "EMAIL"
         return (*self._live.place.command, "mail", "test", "--transport", self._way, to)
 
-    def _done_lines(self, width: int) -> list[Line]:
+    def _output_lines(self, width: int) -> list[Line]:
         trial, room = self._trial, max(8, width - 3)
-        took = f"{trial.took:.1f} s"
-        head = f"to {shown(trial.to)}, for {took}" if trial.running else f"result, after {took}"
-        lines: list[Line] = [present.heading(head, width)]
+        took = f"{trial.elapsed_seconds:.1f} s"
+        head = f"to {safe_line(trial.to)}, {took}" if trial.running else f"result, after {took}"
+        lines: list[Line] = [present.heading_line(head, width)]
         for said in trial.lines:
-            lines += [((f"  {piece}", ""),) for piece in present.folded(said, room)]
+            lines += [((f"  {piece}", ""),) for piece in present.fold_text(said, room)]
         if not trial.lines:
-            nothing = "it has said nothing yet" if trial.running else "it said nothing"
+            nothing = "no output yet" if trial.running else "no output"
             lines.append(((f"  {nothing}", "dim"),))
         return lines
 
-    def _ask(self) -> Line:
+    def _prompt_line(self) -> Line:
         if self._trial.running:
-            return ((" it is being sent ... Esc leaves, and it goes on", "strong"),)
+            return ((" sending ... Esc leaves, it continues", "strong"),)
         if self._begun:
             words, look = self._trial.outcome
-            return ((f" {shown(words)}", look),)
-        if settled := self.settled():
-            return ((f" {shown(settled)}", "warning"),)
-        return self.question("", f"send it to {shown(self._to)}")
+            return ((f" {safe_line(words)}", look),)
+        if settled := self.why_not_applicable():
+            return ((f" {safe_line(settled)}", "warning"),)
+        return self.confirm_prompt("", f"send to {safe_line(self._to)}")
 
     @property
-    def wanted(self) -> str:
-        """Nothing is lost by it: `y` does."""
+    def expected_digits(self) -> str:
+        """Nothing is lost, so `y` is enough."""
         return ""
 
-    def settled(self) -> str:
-        """One is being sent, this one was, or nobody is named."""
+    def why_not_applicable(self) -> str:
+        """Why no mail can be sent: one is running, this one was sent, or it has no recipient."""
         if self._trial.running:
-            return "a test mail is being sent: wait for it to end"
+            return "a test mail is running: wait for its result"
         if self._begun:
-            return "this one was sent: Esc, then M makes another"
-        return "" if self._to else "nobody is named whom it is for: Tab does"
+            return "already sent: Esc, then M for another"
+        return "" if self._to else "no recipient: Tab"
 
     def without(self) -> set[str]:
-        """Whom it is for is settled once it was sent."""
+        """The recipient is fixed once the mail was sent."""
         without = super().without() - (set() if self._begun else {"arm"})
         return without | ({"to"} if self._begun else set())
 
-    # What it does
+    # Actions
 
     def action_to(self) -> None:
-        """Name another address."""
+        """Prompt for the recipient."""
         if self._begun:
             return
 
@@ -141,13 +142,15 @@ class TrialScreen(ConfirmScreen):
             self._to = (answer or self._to).strip()
             self.lay_out(self.size.width)
 
-        self.app.push_screen(AskScreen("whom the test mail is for", self._to, wrong_address), take)
+        self.app.push_screen(AskScreen("recipient of the test mail", self._to, address_error), take)
 
-    def carry_out(self) -> None:
-        """Let the command send it; what comes of it is told whatever screen is shown then."""
+    def apply_plan(self) -> None:
+        """Run the command; its result is shown on whichever screen is open then."""
         self._begun = True
-        sending = self._trial.run(self._way, self._to)  # at once: the screen shows what it says
-        news = self._live.news
+        sending = self._trial.run(
+            self._way, self._to
+        )  # started now, because the screen shows its output
+        news = self._live.messages
 
         async def tell() -> None:
             news.append(await sending)

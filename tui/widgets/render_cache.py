@@ -1,8 +1,8 @@
-"""What a widget was painted as, kept until it changes.
+"""Cache the rendered lines of a widget until it changes.
 
-The library asks each widget on the way from the first changed line of the screen to the last for
-all of its lines, and looks up the widget's colours and sizes anew even where no line has changed.
-With a dozen panes that took a third of a key's time.
+From the first to the last changed line of the screen, Textual asks each widget for all its lines,
+and looks up colours and sizes even if no line has changed. With a dozen panes that took a third of
+the time that a key takes.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from textual.widget import Widget
 
 
 class CachedLines(StylesCache):
-    """The lines of a widget with its styles, as they were made last."""
+    """Cache of a widget's styled lines."""
 
     def __init__(self) -> None:
         super().__init__()
         self._made: tuple[Region, list[Strip]] | None = None
 
     def render_widget(self, widget: Widget, crop: Region) -> list[Strip]:
-        """The lines of that region; made anew only after something has changed."""
+        """The lines of that region; rendered again only after a change."""
         if self._made is None or self._made[0] != crop:
             self._made = crop, super().render_widget(widget, crop)
         return self._made[1]
 
     def set_dirty(self, *regions: Region) -> None:
-        """Something has changed there."""
+        """Drop the cache: a region has changed."""
         self._made = None
         super().set_dirty(*regions)
 
     def clear(self) -> None:
-        """Everything has changed."""
+        """Drop the cache: everything has changed."""
         self._made = None
         super().clear()
 
 
-class Keeps:
-    """What a widget has to be besides, so that only what has changed is made anew."""
+class CachedRender:
+    """Mixin for a widget: use `CachedLines` as its styles cache."""
 
     _styles_cache: StylesCache
 
@@ -50,9 +50,9 @@ class Keeps:
         self._styles_cache = CachedLines()
 
 
-class Across(Keeps, Horizontal):
+class Across(CachedRender, Horizontal):
     """Panes side by side."""
 
 
-class Down(Keeps, Vertical):
+class Down(CachedRender, Vertical):
     """Panes below each other."""

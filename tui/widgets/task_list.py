@@ -1,10 +1,9 @@
-"""The task list: a window on a result that may hold a million rows, painted line by line.
+"""The task list: a window on a query result of up to a million rows, painted line by line.
 
-It asks for about three pages at a time and holds nothing else. The cursor is a task's id; its place
-is found again after each change. Only while the store is looked at for the first time the cursor is
-the first row until somebody puts it elsewhere: what is found first comes first by chance. The list
-is no ScrollView: there, a changed number of rows is a changed layout, and the whole screen would be
-painted again with each task that comes or goes.
+It fetches about three pages at a time and holds nothing else. The cursor follows a task's id; its
+position is looked up after each change. Only during the first scan of a store the cursor is the
+first row until the operator moves it, because the scan finds tasks in random order. The list is no
+ScrollView: there, each change of the number of rows would lay out and repaint the whole screen.
 """
 
 from __future__ import annotations
@@ -20,59 +19,63 @@ from textual.strip import Strip
 from engine.index.schema import Query, Window
 from engine.model import Task
 from engine.store import StoreError
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 from tui.format import present
-from tui.format.present import BLANK, Line
+from tui.format.present import BLANK_LINE, Line
 from tui.widgets.lines import Painted
 
-HOLD = 5.0
-"""Seconds after a motion in which rows keep their places: a moving hand must hit what it saw."""
+HOLD_SECONDS = 5.0
+"""Seconds after a cursor motion in which rows keep their positions, so that keys hit the row that
+was seen.
+"""
 
-JUMP = 3
-"""The view jumps by a third of a page at its edge: each jump paints all lines, a step only two."""
+JUMP_DIVISOR = 3
+"""At its edge the view jumps by 1/`JUMP_DIVISOR` of a page: a jump repaints all lines, a step
+inside two.
+"""
 
-LAG = 0.3
-"""Seconds after which a task that changed under the cursor has been seen as it is now."""
+SEEN_SECONDS = 0.3
+"""Seconds until the operator has seen that the task under the cursor has changed."""
 
-UNSEEN = 0.4
-"""Seconds for which nobody can have seen that the row under the cursor is another one now."""
+UNSEEN_SECONDS = 0.4
+"""Seconds in which the operator cannot have seen that another task is under the cursor."""
 
-TRIES = 3
-"""Windows that are fetched at most until the task under the cursor stands in one of them."""
+MAX_FETCHES = 3
+"""Maximum windows fetched until one contains the task under the cursor."""
 
-NEAR = 5
-"""Rows on either side among which a neighbour is sought when the task under the cursor left."""
+NEIGHBOUR_ROWS = 5
+"""Rows on either side in which to search a neighbour if the task under the cursor has left."""
 
 
 class RowSource(Protocol):
-    """Where the list gets its rows from."""
+    """Source of the rows."""
 
     async def window(self, query: Query, start: int, size: int) -> Window:
-        """So many rows of a result, from a position on."""
+        """Return `size` rows of a result, from position `start` on."""
         ...
 
     async def find(self, query: Query, id: str) -> int | None:
-        """The position of a task in a result."""
+        """Return the position of a task in a result."""
         ...
 
     async def task(self, id: str) -> Task | None:
-        """A task as it stands now."""
+        """Return the current record of a task."""
         ...
 
 
 class CursorPosition(NamedTuple):
-    """Where the cursor stands, and what part of the result is on screen."""
+    """Position of the cursor and of the view in the result."""
 
     at: int = 0
     """Position in the result."""
     id: str = ""
-    """The task there; "" while it is not known yet."""
+    """The task there; "" if not known yet."""
     top: int = 0
     """Position of the first row on screen."""
 
 
 class Anchor(NamedTuple):
-    """Where a range begins that reaches to the cursor."""
+    """Start of a range; the cursor is its other end."""
 
     id: str
     at: int
@@ -82,15 +85,15 @@ NO_ROWS = Window((), 0, 0, -1)
 
 
 class TaskList(Painted, can_focus=True):
-    """The tasks that match a query; the cursor stays on its task whatever happens around it."""
+    """The tasks that match a query; the cursor stays on its task when other rows change."""
 
-    class Moved(Message):
-        """What the list shows has changed, and perhaps the task that the cursor is on."""
+    class RowChanged(Message):
+        """The shown rows have changed, maybe also the task under the cursor."""
 
     class Vanished(Message):
-        """The task that the operator had put the cursor on has left; a neighbour has it now.
+        """The task that the operator had selected has left; the cursor is on a neighbour.
 
-        A cursor that nobody moved goes with the flow, and there is nothing to say.
+        Not sent if the operator never moved the cursor.
         """
 
         def __init__(self, id: str) -> None:
@@ -103,24 +106,24 @@ class TaskList(Painted, can_focus=True):
         self._clock = clock
         self._query = Query()
         self._new_query = True
-        self._spot = CursorPosition()
+        self._cursor_position = CursorPosition()
         self._window = NO_ROWS
-        self._ghosts: frozenset[str] = frozenset()
+        self._departed: frozenset[str] = frozenset()
         self._fresh = 0
         self._matching = 0
         self._chosen = False
-        self._filling = False
-        self._adrift = True
-        self._turned = False
-        self._handed_on = float("-inf")
-        self._altered = float("-inf")
+        self._is_first_scan = False
+        self._is_unpinned = True
+        self._has_new_result = False
+        self._cursor_moved_at = float("-inf")
+        self._task_changed_at = float("-inf")
         self._marks: Collection[str] = ()
         self._notes: Collection[str] = ()
         self._everything = False
         self._anchor: Anchor | None = None
         self._notice: tuple[Line, ...] = ()
         self._held_until = 0.0
-        self._late = False
+        self._is_outdated = False
         self._wanted = asyncio.Event()
         self._painted: dict[int, Line] = {}
         self._made: dict[int, tuple[tuple[object, ...], Line]] = {}
@@ -128,59 +131,61 @@ class TaskList(Painted, can_focus=True):
         self._now = 0.0
         self.loads = 0
 
-    # What the screen may ask
+    # Queries by the screen
 
     @property
     def task_here(self) -> Task | None:
-        """The task under the cursor; None while it is not known, or has left."""
-        task = None if self._turned else self._at(self._spot.at)
-        return task if task is not None and task.id not in self._ghosts else None
+        """The task under the cursor; None if not known yet or gone."""
+        task = None if self._has_new_result else self._at(self._cursor_position.at)
+        return task if task is not None and task.id not in self._departed else None
 
     @property
     def cursor(self) -> CursorPosition:
-        """Where the cursor stands."""
-        return self._spot
+        """Current position of the cursor and the view."""
+        return self._cursor_position
 
     @property
-    def kept(self) -> CursorPosition:
-        """Where to put the cursor when this result is shown again."""
-        return CursorPosition() if self._adrift else self._spot
+    def saved_position(self) -> CursorPosition:
+        """Position to restore when this result is shown again."""
+        return CursorPosition() if self._is_unpinned else self._cursor_position
 
     @property
-    def gone(self) -> bool:
-        """Whether the row under the cursor is a ghost: it has left since it was shown."""
-        return self._spot.id in self._ghosts
+    def is_gone(self) -> bool:
+        """True if the row under the cursor is a departed one."""
+        return self._cursor_position.id in self._departed
 
     @property
-    def unseen(self) -> bool:
-        """Whether another task came under the cursor just now: whoever presses a key meant the one
-        before."""
-        return asyncio.get_running_loop().time() - self._handed_on < UNSEEN
+    def is_unseen(self) -> bool:
+        """True if another task moved under the cursor just now: a pressed key was meant for the one
+        before.
+        """
+        return asyncio.get_running_loop().time() - self._cursor_moved_at < UNSEEN_SECONDS
 
     @property
-    def altered(self) -> bool:
-        """Whether the task under the cursor changed just now: whoever presses a key meant it as it
-        was."""
-        return asyncio.get_running_loop().time() - self._altered < LAG
+    def is_altered(self) -> bool:
+        """True if the task under the cursor changed just now: a pressed key was meant for its
+        former state.
+        """
+        return asyncio.get_running_loop().time() - self._task_changed_at < SEEN_SECONDS
 
     @property
     def total(self) -> int:
-        """How many tasks match, as far as the list knows."""
+        """Number of matching tasks, as far as known."""
         return self._window.total
 
     @property
     def matching(self) -> int:
-        """How many tasks match now, also while rows that have left stay on screen."""
+        """Number of tasks that match now, without departed rows."""
         return self._matching
 
     @property
     def range_from(self) -> Anchor | None:
-        """Where the range begins that is being marked; None while none is."""
+        """Start of the range that is being marked; None if none is."""
         return self._anchor
 
-    def held(self, low: int, high: int) -> dict[int, str]:
-        """The tasks that it shows from one position up to another, as far as it holds them."""
-        if self._turned or self._new_query:
+    def held_ids(self, low: int, high: int) -> dict[int, str]:
+        """Ids of the tasks from position `low` to `high`, as far as the window holds them."""
+        if self._has_new_result or self._new_query:
             return {}
         start, tasks = self._window.start, self._window.tasks
         first = max(0, low - start)
@@ -188,99 +193,104 @@ class TaskList(Painted, can_focus=True):
         return dict(enumerate(ids, start + first))
 
     @property
-    def ghosts(self) -> frozenset[str]:
-        """Tasks that have left, and whose rows keep their places for a while."""
-        return self._ghosts
+    def departed(self) -> frozenset[str]:
+        """Ids of tasks that have left and whose rows stay for a while."""
+        return self._departed
 
     @property
-    def asked(self) -> bool:
-        """Whether it was asked for anything yet."""
+    def has_query(self) -> bool:
+        """True if a query was set."""
         return self._query.state is not None
 
     @property
     def loaded(self) -> bool:
-        """Whether what is shown answers the query it was last asked, and has the cursor's row."""
-        return not self._new_query and bool(self._spot.id or not self.total)
+        """True if the rows answer the current query and include the cursor's row."""
+        return not self._new_query and bool(self._cursor_position.id or not self.total)
 
-    # What the screen may tell it
+    # Commands by the screen
 
-    def ask(self, query: Query, spot: CursorPosition | None = None) -> None:
-        """Show another result; the cursor stays on its task if that is in it."""
+    def show_query(self, query: Query, spot: CursorPosition | None = None) -> None:
+        """Show another result; the cursor stays on its task if the result contains it."""
         self._query = query
         self._shape = ()
-        self._spot = self._spot if spot is None else spot
+        self._cursor_position = self._cursor_position if spot is None else spot
         self._chosen = self._chosen and spot is None
-        self._adrift = self._adrift if spot is None else not (spot.id or spot.at)
-        # A spot of the new result means nothing among the rows of the old: those stay as painted.
-        self._turned = self._turned or spot is not None
+        self._is_unpinned = self._is_unpinned if spot is None else not (spot.id or spot.at)
+        # A position in the new result has no meaning among the old rows: those stay as painted.
+        self._has_new_result = self._has_new_result or spot is not None
         self._new_query = True
         self._held_until = 0.0
         self._wanted.set()
 
-    def fill(self, filling: bool) -> None:
-        """Say whether the store is still looked at for the first time: what it holds comes to be
-        known in any order then, and a result is a part of what it will be."""
-        self._filling = filling
+    def set_first_scan(self, filling: bool) -> None:
+        """Set whether the first scan is still running: it finds tasks in any order, so results are
+        incomplete.
+        """
+        self._is_first_scan = filling
 
-    def stay(self) -> None:
-        """A key was meant for the task under the cursor: from now on the cursor is that task."""
-        self._adrift = self._adrift and not self._spot.id
+    def pin_cursor(self) -> None:
+        """Pin the cursor to its task: a key was meant for this task."""
+        self._is_unpinned = self._is_unpinned and not self._cursor_position.id
 
-    def changed(self) -> None:
-        """Something happened in the store: look again, now or when the hands rest."""
-        self._late = True
+    def store_changed(self) -> None:
+        """The store has changed: fetch again, now or after the last motion's hold time."""
+        self._is_outdated = True
         self._wanted.set()
 
     def tick(self, now: float) -> None:
-        """A moment passed: let go of an order that was held, and let ages grow by the minute."""
-        if self._late and not self._holding():
+        """Once a second: end the hold time, and update the ages each minute."""
+        if self._is_outdated and not self._holding():
             self._wanted.set()
         if int(now // 60) != int(self._now // 60):
             self._now = now
             self.paint()
 
     def show_marks(self, marks: Collection[str], everything: bool) -> None:
-        """Show these tasks as marked, or all of them."""
+        """Show these tasks as marked, or all tasks."""
         self._marks, self._everything = marks, everything
         self.paint()
 
     def show_notes(self, noted: Collection[str]) -> None:
-        """Show that these tasks have a note."""
+        """Show which tasks have a note."""
         if noted is not self._notes:
             self._notes = noted
             self.paint()
 
     def begin_range(self) -> None:
-        """From now on show all rows between here and the cursor as marked."""
-        self.stay()
-        self._anchor = Anchor(self._spot.id, self._spot.at) if self._spot.id else None
+        """Start a range: show all rows from here to the cursor as marked."""
+        self.pin_cursor()
+        self._anchor = (
+            Anchor(self._cursor_position.id, self._cursor_position.at)
+            if self._cursor_position.id
+            else None
+        )
         self.paint()
 
     def end_range(self) -> None:
-        """No range any more."""
+        """End the range."""
         self._anchor = None
         self.paint()
 
-    def say(self, notice: tuple[Line, ...]) -> None:
-        """Say something in place of the rows; nothing to say shows the rows again."""
+    def show_notice(self, notice: tuple[Line, ...]) -> None:
+        """Show a notice instead of the rows; an empty one shows the rows again."""
         if notice != self._notice:
             self._notice = notice
             self.paint()
 
-    # Moving
+    # Motions
 
     def move(self, action: str) -> None:
-        """Move as the key table names it: down, up, half_down, page_down, first and so on.
+        """Move by a motion of the key table: down, up, half_down, page_down, first and so on.
 
-        Whoever calls this knows that the cursor moved: there is no message, which would come a
-        frame later and cost another one.
+        No message is sent, as the caller knows that the cursor moved: the message would come one
+        frame later and repaint once more.
         """
         page = self._height
         half = max(1, page // 2)
         steps = {"down": 1, "up": -1, "page_down": page, "page_up": -page}
         steps |= {"half_down": half, "half_up": -half}
         if action in steps:
-            self._go(self._spot.at + steps[action], steps[action])
+            self._go(self._cursor_position.at + steps[action], steps[action])
         else:
             self._go(0 if action == "first" else self.total - 1, 0)
 
@@ -288,10 +298,13 @@ class TaskList(Painted, can_focus=True):
         at, height = max(0, min(at, self.total - 1)), self._height
         top = self._view_for(at, step, height)
         task = self._at(at)
-        before, self._spot = self._spot, CursorPosition(at, task.id if task else "", top)
-        self._chosen, self._adrift = True, False
-        self._handed_on = float("-inf")
-        self._held_until = self._clock() + HOLD
+        before, self._cursor_position = (
+            self._cursor_position,
+            CursorPosition(at, task.id if task else "", top),
+        )
+        self._chosen, self._is_unpinned = True, False
+        self._cursor_moved_at = float("-inf")
+        self._held_until = self._clock() + HOLD_SECONDS
         if top == before.top:
             low, high = sorted((before.at - top, at - top))
             rows = (low, high) if self._anchor is None else range(low, high + 1)
@@ -302,13 +315,13 @@ class TaskList(Painted, can_focus=True):
             self._wanted.set()
 
     def _view_for(self, at: int, step: int, height: int) -> int:
-        top = self._spot.top
+        top = self._cursor_position.top
         if abs(step) >= height:
             top += step
         elif at >= top + height:
-            top = at - height + max(1, height // JUMP)
+            top = at - height + max(1, height // JUMP_DIVISOR)
         elif at < top:
-            top = at - max(1, height // JUMP) + 1
+            top = at - max(1, height // JUMP_DIVISOR) + 1
         top = min(max(top, at - height + 1), at)
         return max(0, min(top, self.total - height))
 
@@ -332,18 +345,20 @@ class TaskList(Painted, can_focus=True):
         return not self._covers(max(0, top - half), height + 2 * half)
 
     def _holding(self) -> bool:
-        # A clock that was set back must not hold the order for longer than it should.
-        return 0 < self._held_until - self._clock() <= HOLD
+        # If the clock was set back, do not hold the order for longer than it should.
+        return 0 < self._held_until - self._clock() <= HOLD_SECONDS
 
     def on_mount(self) -> None:
-        """Begin to fetch whatever is asked for."""
+        """Start the worker that fetches rows."""
         self._now = self._clock()
         self.run_worker(self._serve(), name="rows", exit_on_error=True)
 
     def on_resize(self) -> None:
         """Another size shows other columns and more rows."""
         self._shape = ()
-        self._spot = self._spot._replace(top=self._view_for(self._spot.at, 0, self._height))
+        self._cursor_position = self._cursor_position._replace(
+            top=self._view_for(self._cursor_position.at, 0, self._height)
+        )
         self.paint()
         self._wanted.set()
 
@@ -356,56 +371,67 @@ class TaskList(Painted, can_focus=True):
             try:
                 await self._fetch()
             except StoreError as error:
-                self.say(((("", ""),), ((f"   {error}", "bad"),)))
+                self.show_notice(((("", ""),), ((f"   {error}", "bad"),)))
 
     async def _fetch(self) -> None:
-        if self._holding() and not self._new_query and self._covers(self._spot.top, self._height):
-            if self._late:
-                await self._haunt()
-            elif self._near_edge(self._spot.top, self._height):
+        if (
+            self._holding()
+            and not self._new_query
+            and self._covers(self._cursor_position.top, self._height)
+        ):
+            if self._is_outdated:
+                await self._keep_departed_rows()
+            elif self._near_edge(self._cursor_position.top, self._height):
                 await self._load()
         else:
             await self._load()
 
     async def _load(self) -> None:
-        """Fetch the window around the cursor's task, wherever that stands now."""
-        self._late = False
-        asked, filling = (self._query, self._spot, self._adrift), self._filling
-        top = self._spot.top
-        for _ in range(TRIES):
+        """Fetch the window around the cursor's task."""
+        self._is_outdated = False
+        asked, filling = (
+            (self._query, self._cursor_position, self._is_unpinned),
+            self._is_first_scan,
+        )
+        top = self._cursor_position.top
+        for _ in range(MAX_FETCHES):
             window = await self._window_around(top)
-            at, vanished = await self._whereabouts(window)
+            at, vanished = await self._find_cursor(window)
             top = self._top_for(at, window.total)
-            # Its place may be newer than the window: then another task stands there.
+            # The position may be newer than the window: then another task is there.
             if _holds(window, top, self._height) and (vanished or self._is_in(window, at)):
                 break
         anchored = await self._position(window, self._anchor.id) if self._anchor else None
-        if asked != (self._query, self._spot, self._adrift):
-            self._late = True
+        if asked != (self._query, self._cursor_position, self._is_unpinned):
+            self._is_outdated = True
             self._wanted.set()
             return
         if self._anchor is not None:
-            # Where it begins has left: a range from a neighbour is not what was meant.
+            # The start has left: a range from a neighbour is not what the operator meant.
             self._anchor = None if anchored is None else self._anchor._replace(at=anchored)
         self._settle(window, at, top, vanished)
-        self._adrift = self._adrift and filling
+        self._is_unpinned = self._is_unpinned and filling
 
     async def _window_around(self, top: int) -> Window:
         self.loads += 1
         page = self._height
         return await self._rows.window(self._query, max(0, top - page), 3 * page)
 
-    async def _whereabouts(self, window: Window) -> tuple[int, str]:
-        """Where the cursor is to stand, and the task that it was on if that has left."""
-        if self._adrift:
+    async def _find_cursor(self, window: Window) -> tuple[int, str]:
+        """Position for the cursor, and the id of its former task if that has left."""
+        if self._is_unpinned:
             return 0, ""
-        id = self._spot.id
-        at = await self._position(window, id) if id else self._spot.at
+        id = self._cursor_position.id
+        at = await self._position(window, id) if id else self._cursor_position.at
         return (await self._neighbour(window), id) if at is None else (at, "")
 
     def _is_in(self, window: Window, at: int) -> bool:
         here = window.tasks[max(0, at - window.start) :][:1]
-        return self._adrift or not self._spot.id or any(task.id == self._spot.id for task in here)
+        return (
+            self._is_unpinned
+            or not self._cursor_position.id
+            or any(task.id == self._cursor_position.id for task in here)
+        )
 
     async def _position(self, window: Window, id: str) -> int | None:
         for offset, task in enumerate(window.tasks):
@@ -414,48 +440,48 @@ class TaskList(Painted, can_focus=True):
         return await self._rows.find(self._query, id)
 
     async def _neighbour(self, window: Window) -> int:
-        """Where the next task that is still there stands now: below, else above."""
+        """Position of the next task that still exists: below, else above."""
         if self._new_query:
             return 0
-        here = self._spot.at - self._window.start
+        here = self._cursor_position.at - self._window.start
         below, above = self._window.tasks[here + 1 :], self._window.tasks[: max(0, here)][::-1]
-        for task in (*below[:NEAR], *above[:NEAR]):
+        for task in (*below[:NEIGHBOUR_ROWS], *above[:NEIGHBOUR_ROWS]):
             at = await self._position(window, task.id)
             if at is not None:
                 return at
-        return self._spot.at
+        return self._cursor_position.at
 
     def _top_for(self, at: int, total: int) -> int:
-        line = max(0, min(self._spot.at - self._spot.top, self._height - 1))
+        line = max(0, min(self._cursor_position.at - self._cursor_position.top, self._height - 1))
         return max(0, min(at - line, total - self._height))
 
     def _settle(self, window: Window, at: int, top: int, vanished: str) -> None:
         before = None if self._new_query else self.task_here
-        self._window, self._ghosts, self._fresh = window, frozenset(), 0
+        self._window, self._departed, self._fresh = window, frozenset(), 0
         at = max(0, min(at, window.total - 1))
         task = self._at(at)
         if before is not None and task is not None and before.id == task.id and before != task:
-            self._altered = asyncio.get_running_loop().time()
+            self._task_changed_at = asyncio.get_running_loop().time()
         id = task.id if task else ""
-        vanished = vanished or (self._spot.id if id != self._spot.id else "")
-        if vanished and not self._turned and not self._new_query:
-            self._handed_on = asyncio.get_running_loop().time()
-        self._turned = False
+        vanished = vanished or (self._cursor_position.id if id != self._cursor_position.id else "")
+        if vanished and not self._has_new_result and not self._new_query:
+            self._cursor_moved_at = asyncio.get_running_loop().time()
+        self._has_new_result = False
         said = vanished if not self._new_query else ""
         said = said if self._chosen else ""
         self._chosen = self._chosen and not vanished
         self._shape = ()
         self._matching = window.total
         self._new_query = False
-        self._spot = CursorPosition(at, id, top)
+        self._cursor_position = CursorPosition(at, id, top)
         self.paint()
-        self.post_message(self.Moved())
+        self.post_message(self.RowChanged())
         if said:
             self.post_message(self.Vanished(said))
 
-    async def _haunt(self) -> None:
-        """While the order is held: show in its place what changed, and what has left as gone."""
-        self._late = False
+    async def _keep_departed_rows(self) -> None:
+        """During the hold time: update changed rows in place, and show departed ones as gone."""
+        self._is_outdated = False
         before = self._window
         fresh = await self._rows.window(self._query, before.start, len(before.tasks))
         known = {task.id: task for task in fresh.tasks}
@@ -472,24 +498,24 @@ class TaskList(Painted, can_focus=True):
             self._fresh = max(0, fresh.total - before.total + len(ghosts))
             self._matching = fresh.total
             self._window = before._replace(tasks=tuple(tasks))
-            self._ghosts = frozenset(ghosts)
+            self._departed = frozenset(ghosts)
             self.paint()
-            self.post_message(self.Moved())
-        # What was held back is fetched by the first tick after the hands came to rest.
-        self._late = True
+            self.post_message(self.RowChanged())
+        # Other changes are fetched by the first tick after the hold time.
+        self._is_outdated = True
 
     def _on_screen(self, position: int) -> bool:
-        return self._spot.top <= position < self._spot.top + self._height
+        return self._cursor_position.top <= position < self._cursor_position.top + self._height
 
     # Painting
 
     def paint(self) -> None:
-        """Paint the lines that differ from what is on screen."""
+        """Paint the lines that differ from those on screen."""
         self._paint_rows(range(self._height), title=True)
 
     def _paint_rows(self, rows: Collection[int], title: bool = False) -> None:
         width = self.size.width
-        if not width or (self._turned and not self._notice):
+        if not width or (self._has_new_result and not self._notice):
             return
         for y in ([0] if title else []) + [row + 1 for row in rows]:
             line, before = self._line(y, width), self._painted.get(y)
@@ -507,43 +533,49 @@ class TaskList(Painted, can_focus=True):
         if not self._shape:
             state = self._query.state
             destined = any(task.destination for task in self._window.tasks)
-            longest = max((cell_len(shown(task.id)) for task in self._window.tasks), default=0)
+            longest = max((cell_len(safe_line(task.id)) for task in self._window.tasks), default=0)
             worded = any(task.word for task in self._window.tasks)
-            self._shape = present.columns(state, width, destined, longest, worded) if state else ()
+            self._shape = (
+                present.task_columns(state, width, destined, longest, worded) if state else ()
+            )
         if y == 0:
             order = (self._query.order, self._query.descending)
-            return present.titles(self._shape, self._position_words(), width, order)
+            return present.title_line(self._shape, self._position_words(), width, order)
         if self._notice:
-            return present.cut(self._notice[y - 1], width) if y <= len(self._notice) else BLANK
-        return self._row(self._spot.top + y - 1, width)
+            return (
+                present.cut_line(self._notice[y - 1], width)
+                if y <= len(self._notice)
+                else BLANK_LINE
+            )
+        return self._row(self._cursor_position.top + y - 1, width)
 
     def _position_words(self) -> str:
         if self._notice:
-            return ""  # no rows are shown that could be counted
-        words = f"{self._spot.at + 1:,}/{self.total:,}" if self.total else ""
+            return ""  # a notice instead of rows
+        words = f"{self._cursor_position.at + 1:,}/{self.total:,}" if self.total else ""
         return f"{self._fresh} new  {words}" if self._fresh else words
 
     def _row(self, position: int, width: int) -> Line:
         task = self._at(position)
         if task is None:
-            return ((" ~", "dim"),) if position < self.total else BLANK
+            return ((" ~", "dim"),) if position < self.total else BLANK_LINE
         place = present.TaskContext(
-            position == self._spot.at,
+            position == self._cursor_position.at,
             self._everything or task.id in self._marks or self._is_between(position),
-            task.id in self._ghosts,
+            task.id in self._departed,
             task.id in self._notes,
         )
-        # Each page is painted when the key comes, and looked at again when its rows do.
+        # Each page is painted when the key comes, and again when its rows arrive.
         wanted = task, self._shape, self._now, place, width
-        y = position - self._spot.top
+        y = position - self._cursor_position.top
         if y not in self._made or self._made[y][0] != wanted:
-            self._made[y] = wanted, present.row(*wanted)
+            self._made[y] = wanted, present.task_line(*wanted)
         return self._made[y][1]
 
     def _is_between(self, position: int) -> bool:
         if self._anchor is None:
             return False
-        low, high = sorted((self._anchor.at, self._spot.at))
+        low, high = sorted((self._anchor.at, self._cursor_position.at))
         return low <= position <= high
 
 

@@ -1,19 +1,19 @@
-"""A line that the operator types into."""
+"""A one-line text input."""
 
 from __future__ import annotations
 
 from textual.widgets import Input
 
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 
 
 class Words(Input):
-    """An input that takes only what can be shown, however it was pasted."""
+    """An input that removes control characters, also from pasted text."""
 
     def insert(self, text: str, index: int) -> None:
-        """Put text in, made inert."""
-        super().insert(shown(text), index)
+        """Insert text, escaped."""
+        super().insert(safe_line(text), index)
 
     def replace(self, text: str, start: int, end: int) -> None:
-        """Put text in the place of other text, made inert."""
-        super().replace(shown(text), start, end)
+        """Replace text, escaped."""
+        super().replace(safe_line(text), start, end)

@@ -1,4 +1,4 @@
-"""Themes: YAML files that say what each look of the console is; read at run time."""
+"""Load themes from YAML files: colours and text styles of the console."""
 
 from __future__ import annotations
 
@@ -16,50 +16,50 @@ from textual.theme import Theme
 import themes
 from engine.config import yaml_file
 from engine.system.files import open_file
-from engine.text.safe import shown
-from tui.format.present import LOOKS
+from engine.text.safe import safe_line
+from tui.format.present import STYLE_NAMES
 
-DEFAULT = "terminal"
-"""The terminal's own 16 colours and background: it is readable wherever the terminal is."""
+DEFAULT_THEME = "terminal"
+"""Default theme: the terminal's own 16 colours and background, readable on every terminal."""
 
-MONO = "mono"
-"""No colour at all: what `NO_COLOR` asks for."""
+MONO_THEME = "mono"
+"""Theme without colours, for `NO_COLOR`."""
 
-ALIASES = {"ansi": DEFAULT, "dark": "night"}
-"""Names that themes had before."""
+FORMER_NAMES = {"ansi": DEFAULT_THEME, "dark": "night"}
+"""Former names of themes."""
 
-LIMIT = 1 << 16
-"""Bytes of a theme that are read; ours have a thousand."""
+MAX_THEME_BYTES = 1 << 16
+"""Maximum size of a theme file; ours have about 1,000 bytes."""
 
-STYLES = frozenset({"none", "bold", "dim", "italic", "underline", "reverse", "strike"})
-"""What a look may be besides coloured. No blinking: it never stops asking for attention."""
+TEXT_STYLES = frozenset({"none", "bold", "dim", "italic", "underline", "reverse", "strike"})
+"""Allowed text styles. No blinking: it would distract all the time."""
 
-OWN = "ansi_default"
-"""The terminal's own colour, whatever that is."""
+TERMINAL_COLOR = "ansi_default"
+"""The terminal's own default colour."""
 
-_KNOWN = {"about", "based_on", "ansi", "dark", "foreground", "background", "looks"}
-_LOOK = {"color", "background", "style"}
+_THEME_KEYS = {"about", "based_on", "ansi", "dark", "foreground", "background", "looks"}
+_STYLE_KEYS = {"color", "background", "style"}
 
-Stamp: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
-"""The files a theme was read from, and how each of them looked; () for one that was not there."""
+FileStamps: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
+"""Files that a theme was read from, with their stat values; () for a missing file."""
 
 
 class BadTheme(Exception):
-    """A theme that cannot be read; the message says which, where, and what was expected."""
+    """A theme cannot be read; the message says which, where, and what was expected."""
 
 
-class Dress(NamedTuple):
-    """A theme as it was read."""
+class LoadedTheme(NamedTuple):
+    """A loaded theme."""
 
     name: str
-    """As it was asked for, a name or a path."""
+    """Name or path as requested."""
     theme: Theme
-    files: Stamp
+    files: FileStamps
     """Its own file first, then those it is based on."""
 
 
-def folders(environ: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
-    """Where themes lie: the operator's own first, then those that come with the console."""
+def theme_folders(environ: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
+    """Theme folders: the operator's own first, then the package's."""
     config = environ.get("XDG_CONFIG_HOME", "")
     if not config.startswith("/"):  # the base directory specification: a relative one is ignored
         config = f"{environ['HOME']}/.config" if environ.get("HOME") else ""
@@ -67,81 +67,85 @@ def folders(environ: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
     return (*own, Path(themes.__file__).parent)
 
 
-def names(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """The themes there are by name: those that come with the console, and the operator's own."""
-    return tuple(sorted({f.stem for folder in folders(environ) for f in folder.glob("*.yaml")}))
+def theme_names(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Names of all themes, the package's and the operator's own."""
+    return tuple(
+        sorted({f.stem for folder in theme_folders(environ) for f in folder.glob("*.yaml")})
+    )
 
 
-def load(name: str, environ: Mapping[str, str] = os.environ) -> Dress:
-    """A theme by its name, or by the path of a YAML file; under `NO_COLOR` one without colours.
+def load_theme(name: str, environ: Mapping[str, str] = os.environ) -> LoadedTheme:
+    """Load a theme by name or by the path of a YAML file; under `NO_COLOR` one without colours.
 
-    "" is the default one.
+    "" is the default theme.
 
     Raises:
-        BadTheme: there is none of that name, or its file is not what a theme is.
+        BadTheme: no such theme, or its file is invalid.
     """
-    dress = _read(name or DEFAULT, environ)
-    if environ.get("NO_COLOR") and not is_colourless(dress.theme):
-        return _read(MONO, environ)
-    return dress
+    loaded = _read(name or DEFAULT_THEME, environ)
+    if environ.get("NO_COLOR") and not is_colourless(loaded.theme):
+        return _read(MONO_THEME, environ)
+    return loaded
 
 
-def _read(name: str, environ: Mapping[str, str]) -> Dress:
+def _read(name: str, environ: Mapping[str, str]) -> LoadedTheme:
     files: list[Path] = []
-    layers = [_content(name, name, environ, files)]
+    layers = [_read_content(name, name, environ, files)]
     while base := layers[-1].get("based_on", ""):
-        layers.append(_content(name, str(base), environ, files))
-    said: dict[str, Any] = {"looks": {}}
+        layers.append(_read_content(name, str(base), environ, files))
+    values: dict[str, Any] = {"looks": {}}
     for layer in reversed(layers):
-        said |= {key: value for key, value in layer.items() if key != "looks"}
+        values |= {key: value for key, value in layer.items() if key != "looks"}
         for look, parts in layer.get("looks", {}).items():
-            said["looks"][look] = said["looks"].get(look, {}) | parts
-    return Dress(name, _theme(name, said), stamp(files))
+            values["looks"][look] = values["looks"].get(look, {}) | parts
+    return LoadedTheme(name, _build_theme(name, values), file_stamps(files))
 
 
-def _content(asked: str, name: str, environ: Mapping[str, str], files: list[Path]) -> Any:
-    """What the file of a theme says, checked; the file is added to `files`.
+def _read_content(asked: str, name: str, environ: Mapping[str, str], files: list[Path]) -> Any:
+    """Read and check a theme file; append it to `files`.
 
-    A theme may be based on one of its own name: that is the next one of it, as the folders go.
+    A theme may be based on its own name: that is the theme of that name in the next folder.
     """
     if "/" in name or name.endswith(".yaml"):
         candidates = [Path(name)]
     else:
-        file = f"{ALIASES.get(name, name)}.yaml"
-        candidates = [folder / file for folder in folders(environ)]
-    # Of a path only the end: what is wrong has to stand in the same line of a screen.
-    where = f"theme {shown(Path(asked).name)}" + (f", based_on {shown(name)}" if files else "")
+        file = f"{FORMER_NAMES.get(name, name)}.yaml"
+        candidates = [folder / file for folder in theme_folders(environ)]
+    # Of a path only the end, so that the error fits on the same line of the screen.
+    where = f"theme {safe_line(Path(asked).name)}" + (
+        f", based_on {safe_line(name)}" if files else ""
+    )
     path = next((path for path in candidates if path not in files and path.exists()), None)
     if path is None:
-        known = f"there are {', '.join(names(environ))}, and any YAML file by its path"
+        known = f"available: {', '.join(theme_names(environ))}, or the path of a YAML file"
         loop = any(path in files for path in candidates)
         raise BadTheme(f"{where}: {'is based on itself' if loop else f'no such theme; {known}'}")
     files.append(path)
     try:
-        content = yaml_file.load(_read_bytes(path))
+        content = yaml_file.load_yaml(_read_bytes(path))
     except OSError as error:
-        raise BadTheme(f"{where}: {shown(str(path))}: {error.strerror}") from error
+        raise BadTheme(f"{where}: {safe_line(str(path))}: {error.strerror}") from error
     except ValueError as error:
-        raise BadTheme(f"{where}: {shown(str(error))}") from error
-    return _checked(where, content)
+        raise BadTheme(f"{where}: {safe_line(str(error))}") from error
+    return _check_content(where, content)
 
 
 def _read_bytes(path: Path) -> bytes:
-    # A pipe or a terminal in its place must not keep us waiting.
+    # Do not block on a pipe or a terminal in its place.
     fd = open_file(str(path))
     with os.fdopen(fd, "rb") as file:
-        data = file.read(LIMIT + 1)
-    if len(data or b"") > LIMIT:
-        raise ValueError(f"expected at most {LIMIT:,} bytes")
+        data = file.read(MAX_THEME_BYTES + 1)
+    if len(data or b"") > MAX_THEME_BYTES:
+        raise ValueError(f"expected at most {MAX_THEME_BYTES:,} bytes")
     return data or b""
 
 
-def stamp(files: list[Path]) -> Stamp:
-    """How these files look now: another stamp, another content."""
-    return tuple((str(path), _seen(path)) for path in files)
+def file_stamps(files: list[Path]) -> FileStamps:
+    """Inode, mtime and size of these files."""
+    return tuple((str(path), _file_stamp(path)) for path in files)
 
 
-def _seen(path: Path) -> tuple[int, ...]:
+def _file_stamp(path: Path) -> tuple[int, ...]:
     try:
         state = path.stat()
     except OSError:
@@ -149,14 +153,14 @@ def _seen(path: Path) -> tuple[int, ...]:
     return (state.st_ino, state.st_mtime_ns, state.st_size)
 
 
-# What a file may say
+# Checking a file
 
 
-def _checked(where: str, content: Any) -> dict[str, Any]:
+def _check_content(where: str, content: Any) -> dict[str, Any]:
     content = {} if content is None else content
-    _only(where, content, _KNOWN)
+    _check_keys(where, content, _THEME_KEYS)
     looks = content.get("looks", {})
-    _only(f"{where}, looks", looks, set(LOOKS))
+    _check_keys(f"{where}, looks", looks, set(STYLE_NAMES))
     for key in ("based_on", "foreground", "background"):
         if not isinstance(content.get(key, ""), str):
             raise BadTheme(f"{where}, {key}: expected text")
@@ -164,43 +168,46 @@ def _checked(where: str, content: Any) -> dict[str, Any]:
         if not isinstance(content.get(key, True), bool):
             raise BadTheme(f"{where}, {key}: expected true or false")
     for key in ("foreground", "background"):
-        _check_color(f"{where}, {key}", content.get(key, OWN))
+        _check_color(f"{where}, {key}", content.get(key, TERMINAL_COLOR))
     for look, parts in looks.items():
         at = f"{where}, looks, {look}"
-        _only(at, parts, _LOOK)
+        _check_keys(at, parts, _STYLE_KEYS)
         for key in ("color", "background"):
-            _check_color(f"{at}, {key}", parts.get(key, OWN))
+            _check_color(f"{at}, {key}", parts.get(key, TERMINAL_COLOR))
         style = parts.get("style", "none")
-        if not isinstance(style, str) or not STYLES.issuperset(style.split()):
-            raise BadTheme(f"{at}, style: expected words of {', '.join(sorted(STYLES))}")
+        if not isinstance(style, str) or not TEXT_STYLES.issuperset(style.split()):
+            raise BadTheme(f"{at}, style: expected words of {', '.join(sorted(TEXT_STYLES))}")
     return dict(content)
 
 
-def _only(where: str, mapping: Any, known: set[str]) -> None:
+def _check_keys(where: str, mapping: Any, known: set[str]) -> None:
     if not isinstance(mapping, dict):
         raise BadTheme(f"{where}: expected a mapping of {', '.join(sorted(known))}")
     unknown = sorted(set(map(str, mapping)) - known)
     if unknown:
         raise BadTheme(
-            f"{where}: unknown {shown(', '.join(unknown))[:60]}; "
-            f"known are {', '.join(sorted(known))}"
+            f"{where}: unknown {safe_line(', '.join(unknown))[:60]}; "
+            f"expected {', '.join(sorted(known))}"
         )
 
 
-def _check_color(where: str, said: Any) -> None:
+def _check_color(where: str, color: Any) -> None:
     try:
-        Color.parse(said if isinstance(said, str) else "")
+        Color.parse(color if isinstance(color, str) else "")
     except ColorParseError as error:
-        found = f"not {shown(said)[:40]!r}" if isinstance(said, str) else "as text"
+        found = f"not {safe_line(color)[:40]!r}" if isinstance(color, str) else "as text"
         raise BadTheme(f"{where}: expected a colour like ansi_red or '#ff8800', {found}") from error
 
 
-def _theme(name: str, said: Mapping[str, Any]) -> Theme:
-    foreground, background = said.get("foreground", OWN), said.get("background", OWN)
-    # The terminal library's own sheets ask for these two, which it has for its own themes only.
+def _build_theme(name: str, values: Mapping[str, Any]) -> Theme:
+    foreground, background = (
+        values.get("foreground", TERMINAL_COLOR),
+        values.get("background", TERMINAL_COLOR),
+    )
+    # Textual's own style sheets use these two variables and define them for its own themes only.
     variables = {"ansi-background": background, "ansi-foreground": foreground}
-    for look in LOOKS:
-        parts = said["looks"].get(look, {})
+    for look in STYLE_NAMES:
+        parts = values["looks"].get(look, {})
         variables[f"{look}-color"] = parts.get("color", foreground)
         variables[f"{look}-background"] = parts.get("background", "transparent")
         variables[f"{look}-text"] = str(parts.get("style", "none"))
@@ -212,40 +219,43 @@ def _theme(name: str, said: Mapping[str, Any]) -> Theme:
         surface=background,
         panel=background,
         boost=background,
-        dark=said.get("dark", True),
-        ansi=said.get("ansi", False),
+        dark=values.get("dark", True),
+        ansi=values.get("ansi", False),
         variables=variables,
     )
 
 
-# What a theme makes of the looks
+# Using a theme
 
 
 def is_colourless(theme: Theme) -> bool:
-    """Whether it names no colour but the terminal's own."""
-    said = theme.variables
-    parts = {said[f"{look}-{part}"] for look in LOOKS for part in ("color", "background")}
-    return parts | {theme.foreground, theme.background} <= {OWN, "transparent"}
+    """True if the theme uses no colour but the terminal's own."""
+    values = theme.variables
+    parts = {values[f"{look}-{part}"] for look in STYLE_NAMES for part in ("color", "background")}
+    return parts | {theme.foreground, theme.background} <= {TERMINAL_COLOR, "transparent"}
 
 
-def looks(theme: Theme) -> dict[str, Style]:
-    """The style of each look in a theme, and of plain text, without what the terminal has itself.
+def theme_styles(theme: Theme) -> dict[str, Style]:
+    """The style of each style name in a theme, and of plain text, without the terminal's defaults.
 
-    Each holds the theme's own background: nothing else would paint it behind the text.
+    Each contains the theme's background: nothing else would paint it behind the text.
     """
-    said = theme.variables
-    plain = Style(color=_color(theme.foreground, OWN), bgcolor=_color(theme.background, OWN))
+    values = theme.variables
+    plain = Style(
+        color=_parse_color(theme.foreground, TERMINAL_COLOR),
+        bgcolor=_parse_color(theme.background, TERMINAL_COLOR),
+    )
     return {"": plain} | {
         look: plain
         + Style(
-            color=_color(said[f"{look}-color"], theme.foreground),
-            bgcolor=_color(said[f"{look}-background"], "transparent"),
+            color=_parse_color(values[f"{look}-color"], theme.foreground),
+            bgcolor=_parse_color(values[f"{look}-background"], "transparent"),
         )
-        + Style.parse(said[f"{look}-text"])
-        for look in LOOKS
+        + Style.parse(values[f"{look}-text"])
+        for look in STYLE_NAMES
     }
 
 
 @cache
-def _color(text: str | None, usual: str | None) -> RichColor | None:
+def _parse_color(text: str | None, usual: str | None) -> RichColor | None:
     return None if text is None or text == usual else Color.parse(text).rich_color

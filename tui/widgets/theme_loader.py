@@ -1,4 +1,4 @@
-"""What the console wears: one theme at a time, put on anew when its file changes."""
+"""Apply a theme to the app, and again when its file changes."""
 
 from __future__ import annotations
 
@@ -13,71 +13,71 @@ from textual.app import App
 
 from tui.widgets import theme as themes
 from tui.widgets.lines import Painted
-from tui.widgets.theme import BadTheme, Dress
+from tui.widgets.theme import BadTheme, LoadedTheme
 
 
 class ThemeLoader:
-    """Puts themes on an app and looks after their files; what cannot be read is not put on."""
+    """Applies themes to an app and watches their files; a theme with an error is not applied."""
 
     def __init__(self, app: App[Any], name: str) -> None:
-        """Wear that theme at once; it blocks, as there is no event loop yet.
+        """Apply that theme now; blocks, because there is no event loop yet.
 
         Raises:
             BadTheme: there is no such theme.
         """
         self._app = app
-        self._dress = themes.load(name)
-        self._seen = self._dress.files
-        self._worn = 0
-        self._put_on(self._dress)
+        self._loaded = themes.load_theme(name)
+        self._seen = self._loaded.files
+        self._apply_count = 0
+        self._apply(self._loaded)
 
     @property
     def name(self) -> str:
-        """The theme that is worn, as it was asked for."""
-        return self._dress.name
+        """Current theme, as requested."""
+        return self._loaded.name
 
-    async def use(self, name: str) -> str:
-        """Wear another theme; answers with what happened, in words."""
+    async def use_theme(self, name: str) -> str:
+        """Apply another theme; return a message."""
         try:
-            dress = await asyncio.to_thread(themes.load, name)
+            loaded = await asyncio.to_thread(themes.load_theme, name)
         except BadTheme as error:
-            return f"{error}; {self.name} stays"
-        self._put_on(dress)
-        asked = name or themes.DEFAULT
-        return f"theme {dress.name}" + (
-            f": NO_COLOR is set, {asked} has colours" if dress.name != asked else ""
+            return f"{error}; {self.name} unchanged"
+        self._apply(loaded)
+        asked = name or themes.DEFAULT_THEME
+        return f"theme {loaded.name}" + (
+            f": NO_COLOR is set, {asked} has colours" if loaded.name != asked else ""
         )
 
-    async def look_after(self) -> str:
-        """Put the theme on anew if a file of it has changed; what happened, "" when nothing."""
+    async def reload_if_changed(self) -> str:
+        """Apply the theme again if its file has changed; return a message, "" if unchanged."""
         before = self._seen
-        seen = await asyncio.to_thread(themes.stamp, [Path(path) for path, _ in before])
+        seen = await asyncio.to_thread(themes.file_stamps, [Path(path) for path, _ in before])
         if seen == before or self._seen is not before:
-            return ""  # as it was, or another one was chosen meanwhile
-        self._seen = seen  # whatever comes of it is said once
-        return await self._again(self._dress.name)
+            return ""  # unchanged, or another theme was applied
+        self._seen = seen  # report an error only once
+        return await self._reload(self._loaded.name)
 
-    async def _again(self, name: str) -> str:
+    async def _reload(self, name: str) -> str:
         before = self._seen
         try:
-            dress = await asyncio.to_thread(themes.load, name)
+            loaded = await asyncio.to_thread(themes.load_theme, name)
         except BadTheme as error:
-            return f"{error}; it stays as it was"
+            return f"{error}; theme unchanged"
         if self._seen is not before:
-            return ""  # another one was chosen meanwhile
-        self._put_on(dress)
-        return f"theme {Path(dress.name).name} was changed, and is used as it is now"
+            return ""  # another theme was applied
+        self._apply(loaded)
+        return f"theme {Path(loaded.name).name} reloaded"
 
-    def _put_on(self, dress: Dress) -> None:
+    def _apply(self, loaded: LoadedTheme) -> None:
         app = self._app
-        self._dress, self._seen = dress, dress.files
-        self._worn += 1
-        # The library restyles nothing for a theme of the same name, however much it changed.
-        worn = replace(dress.theme, name=f"worn-{self._worn}")
+        self._loaded, self._seen = loaded, loaded.files
+        self._apply_count += 1
+        # Textual restyles nothing for a theme of the same name, even if its colours changed.
+        worn = replace(loaded.theme, name=f"worn-{self._apply_count}")
         app.register_theme(worn)
         app.theme = worn.name
-        app.unregister_theme(f"worn-{self._worn - 1}")
-        self.looks: Mapping[str, Style] = themes.looks(worn)
+        app.unregister_theme(f"worn-{self._apply_count - 1}")
+        self.looks: Mapping[str, Style] = themes.theme_styles(worn)
         for screen in app.screen_stack if app.is_running else ():
             for widget in screen.walk_children(Painted):
                 widget.refresh()

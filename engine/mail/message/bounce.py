@@ -1,7 +1,7 @@
-"""The mail that tells a sender that a mail was not delivered (RFC 3464, RFC 6522).
+"""Compose the bounce (non-delivery report) for a mail that was given up (RFC 3464, RFC 6522).
 
-Always the same bytes from the same words, time and host; from the null sender, so that none is ever
-answered by another.
+The same input, time and host always give the same bytes. It has the null sender, so that no bounce
+causes another one.
 """
 
 import re
@@ -12,53 +12,54 @@ from typing import NamedTuple
 
 from engine.mail import header
 from engine.mail.host import Host
-from engine.mail.message.compose import POLICY, mark_parts, message_id
-from engine.text.safe import ERROR_LIMIT, shown
+from engine.mail.message.compose import POLICY, message_id, set_boundaries
+from engine.text.safe import ERROR_LIMIT, safe_line
 
-HEADERS_LIMIT = 1 << 14
-"""Bytes of the returned headers: enough for any mail that people write."""
+MAX_HEADER_BYTES = 1 << 14
+"""Maximum bytes of the returned headers; enough for any normal mail."""
 
-_LINE = 900
-"""Characters of an address: what no server takes on one line is none (RFC 5321, 4.5.3.1.6)."""
+_MAX_ADDRESS_LENGTH = 900
+"""Maximum characters of an address: SMTP accepts no longer line (RFC 5321, 4.5.3.1.6)."""
 
 _CODE = re.compile(r"\b([45]\.\d{1,3}\.\d{1,3})\b").search
 _ANSWERED = re.compile(r"\b(?:rejected|unavailable|auth)_[45]\d\d\b").search
 
 
 class Undelivered(NamedTuple):
-    """A mail that is not tried again."""
+    """A mail that was given up."""
 
     id: str
-    """Of the task that it was."""
+    """The id of its task."""
     sender: str
-    """ "" or "<>" is the null sender, to whom nothing is returned."""
+    """"" or "<>" is the null sender, which gets no bounce."""
     recipient: str
     created: float
-    """When it was taken over, epoch seconds UTC; 0, or a time that no calendar has, is unknown."""
+    """When it was accepted, epoch seconds UTC; 0 or a value out of range means unknown."""
     error: str
-    """What the last attempt said, safe to show."""
+    """The result of the last attempt, safe to show."""
     headers: bytes
-    """As `engine.mail.wire_format.headers` has them."""
+    """The headers of the mail, with LF line ends."""
 
 
-def compose(mail: Undelivered, host: Host, now: float) -> bytes | None:
-    """The bounce for a mail that was given up at `now` (epoch seconds UTC), its lines ending in LF;
-    None where nobody is to be told.
+def compose_bounce(mail: Undelivered, host: Host, now: float) -> bytes | None:
+    """Return the bounce for a mail given up at `now` (epoch seconds UTC), with LF line ends.
+
+    None if the sender may not be notified.
     """
     if mail.sender in ("", "<>"):
         return None
-    error = shown(mail.error)[:ERROR_LIMIT] or "no reason is known"
+    error = safe_line(mail.error)[:ERROR_LIMIT] or "no reason is known"
     parts = [
-        _text(_words(mail, host, error), "plain"),
-        _status(mail, host, error, now),
-        _text(mail.headers[:HEADERS_LIMIT].decode("utf-8", "replace"), "rfc822-headers"),
+        _text_part(_body_text(mail, host, error), "plain"),
+        _delivery_status(mail, host, error, now),
+        _text_part(mail.headers[:MAX_HEADER_BYTES].decode("utf-8", "replace"), "rfc822-headers"),
     ]
     message = EmailMessage(policy=POLICY)
     _set(message, "From", ["Mail", "Delivery", "System", f"<MAILER-DAEMON@{host.name}>"])
-    # A name beyond ASCII has no form in a header that every reader reads.
+    # Headers have no form for a non-ASCII host name that all mail readers support.
     to = [mail.sender] if mail.sender.isascii() else ["undelivered-recipients:;"]
     _set(message, "To", to)
-    _set(message, "Subject", header.pieces("Undelivered: your mail was not delivered"))
+    _set(message, "Subject", header.header_words("Undelivered: your mail was not delivered"))
     _set(message, "Date", [_date(now)])
     _set(message, "Message-ID", [message_id(f"{mail.id}.bounce", host)])
     _set(message, "Auto-Submitted", ["auto-replied"])
@@ -66,60 +67,60 @@ def compose(mail: Undelivered, host: Host, now: float) -> bytes | None:
     message["Content-Type"] = "multipart/report; report-type=delivery-status"
     for part in parts:
         message.attach(part)
-    mark_parts(message, mail.id)
+    set_boundaries(message, mail.id)
     return bytes(message)
 
 
 def _set(message: Message, name: str, words: list[str]) -> None:
-    message[name] = header.folded(name, words)
+    message[name] = header.fold_header(name, words)
 
 
 def _date(moment: float) -> str:
     return format_datetime(datetime.fromtimestamp(int(moment), UTC))
 
 
-def _taken(mail: Undelivered) -> str:
-    """The date of the day on which a mail was taken over; "" where that is not known."""
+def _acceptance_date(mail: Undelivered) -> str:
+    """Return the date on which a mail was accepted; "" if unknown."""
     try:
         return _date(mail.created) if mail.created else ""
     except (ValueError, OverflowError, OSError):
         return ""
 
 
-def _words(mail: Undelivered, host: Host, error: str) -> str:
-    taken = _taken(mail)
+def _body_text(mail: Undelivered, host: Host, error: str) -> str:
+    taken = _acceptance_date(mail)
     return f"""\
 This is the mail system at {host.name}.
 
 Your mail{f" of {taken}" if taken else ""} to
 
-    {shown(mail.recipient)}
+    {safe_line(mail.recipient)}
 
-was not delivered, and is not tried again. The last attempt said:
+could not be delivered. No further attempt is made. The last error:
 
     {error}
 
-A report for programs and the headers of your mail are attached.
+A machine-readable report and the headers of your mail are attached.
 """
 
 
-def _text(text: str, kind: str) -> EmailMessage:
+def _text_part(text: str, kind: str) -> EmailMessage:
     part = EmailMessage(policy=POLICY)
     lines = text.replace("\r", "\n")
     part.set_content(lines if lines.endswith("\n") else f"{lines}\n", subtype=kind)
-    del part["MIME-Version"]  # it is the whole mail's
+    del part["MIME-Version"]  # only the whole mail has it
     return part
 
 
-def _status(mail: Undelivered, host: Host, error: str, now: float) -> EmailMessage:
-    """What programs read: a block about the mail, and one about the recipient."""
+def _delivery_status(mail: Undelivered, host: Host, error: str, now: float) -> EmailMessage:
+    """Return the delivery-status part: one block for the mail, one for the recipient."""
     code = _CODE(error)
     server = _ANSWERED(error) is not None
-    said = header.clean(error).encode("ascii", "replace").decode("ascii")
+    said = header.clean_text(error).encode("ascii", "replace").decode("ascii")
     blocks = (
-        {"Reporting-MTA": f"dns; {host.name}", "Arrival-Date": _taken(mail)},
+        {"Reporting-MTA": f"dns; {host.name}", "Arrival-Date": _acceptance_date(mail)},
         {
-            "Final-Recipient": _typed(mail.recipient),
+            "Final-Recipient": _ascii_address(mail.recipient),
             "Action": "failed",
             "Status": code[1] if code else "5.0.0",
             "Diagnostic-Code": f"{'smtp' if server else 'x-local'}; {said}",
@@ -137,9 +138,9 @@ def _status(mail: Undelivered, host: Host, error: str, now: float) -> EmailMessa
     return part
 
 
-def _typed(address: str) -> str:
-    """An address as a report has it: in ASCII, whatever it holds (RFC 6533, section 3)."""
+def _ascii_address(address: str) -> str:
+    """Return an address for a delivery report, in ASCII (RFC 6533, section 3)."""
     if address.isascii() and address.isprintable():
-        return f"rfc822; {address}"[:_LINE]
+        return f"rfc822; {address}"[:_MAX_ADDRESS_LENGTH]
     plain = (c if "!" <= c <= "~" and c not in "\\+=" else f"\\x{{{ord(c):X}}}" for c in address)
-    return f"utf-8; {''.join(plain)}"[:_LINE]
+    return f"utf-8; {''.join(plain)}"[:_MAX_ADDRESS_LENGTH]

@@ -1,7 +1,7 @@
-"""A mail made of what it is to say: always the same bytes from the same words, time and id.
+"""Compose a mail from its content; the same content, time and id always give the same bytes.
 
-So whatever attempts are made of one mail, each hands over the same; whoever gets it twice can tell
-by its Message-ID.
+So all attempts of one mail send the same bytes, and a recipient can detect a duplicate by its
+Message-ID.
 """
 
 import hashlib
@@ -17,36 +17,35 @@ from typing import Any
 
 from engine.config.mail_config import MailSettings
 from engine.mail import header
-from engine.mail.address import checked
+from engine.mail.address import require_address
 from engine.mail.host import Host
 from engine.mail.message import template
 from engine.mail.message.content import Content
 from engine.mail.model import BadMail, Mail
-from engine.text.html_text import from_html
+from engine.text.html_text import html_to_text
 from engine.text.safe import REPLACEMENT
 
-SUBJECT_LIMIT = 2000
-"""Characters of a subject; a longer one is a mistake, such as a whole report, and is cut: a mail
-is worth more than the end of its subject.
-"""
+MAX_SUBJECT_LENGTH = 2000
+"""Maximum characters of a subject. A longer one is a mistake, such as a whole report, and is cut:
+the mail is worth more than the end of its subject."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _NOT_IN_ID = re.compile(r"[^A-Za-z0-9._-]")
-_START = 4096
-"""Characters in which a whole page says that it is one."""
+_PAGE_SEARCH_LENGTH = 4096
+"""Characters at the start of markup in which to look for a whole page."""
 _WHOLE_PAGE = re.compile(r"<(?:!doctype\s+html|html)\b", re.IGNORECASE)
 
 
-class _Ready(EmailPolicy):
-    """Headers go out as they were set: `engine.mail.header` has made them ready.
+class _FoldedHeaderPolicy(EmailPolicy):
+    """An email header policy that writes headers exactly as `engine.mail.header` has folded them.
 
-    The library's own folding encodes whatever is long and has no space, an address too; and how
-    it folds differs from one Python to the next, while a mail must not.
+    The library's own folding encodes long words without spaces, even addresses, and differs between
+    Python versions; the bytes of a mail must not.
     """
 
     def header_store_parse(self, name: str, value: Any) -> tuple[str, Any]:
-        """Refuses a value that would be more than one header."""
+        """Refuse a value with a line break that starts another header."""
         if not value.isascii() or not value.replace("\n ", " ").isprintable():
             raise ValueError(f"header {name} is not ready: {value!r}")
         return name, value
@@ -61,12 +60,12 @@ class _Ready(EmailPolicy):
         return self.fold(name, value).encode("ascii")
 
 
-POLICY = _Ready(linesep="\n", cte_type="7bit", max_line_length=76)
-"""How a mail becomes bytes. 76: the library takes it for the lines of encoded bodies as well (RFC
-2045, 6.7 and 6.8)."""
+POLICY = _FoldedHeaderPolicy(linesep="\n", cte_type="7bit", max_line_length=76)
+"""How a mail becomes bytes. 76 is also the line length of encoded bodies (RFC 2045, 6.7 and
+6.8)."""
 
 
-def compose(
+def compose_mail(
     content: Content,
     recipient: str,
     subject: str,
@@ -79,23 +78,23 @@ def compose(
     *,
     fills: bool = True,
 ) -> Mail:
-    """The mail that says `content`, made at `now` (epoch seconds, UTC).
+    """Return the mail with `content`, made at `now` (epoch seconds UTC).
 
-    The subject is the one given, each control character in it a space; without one it is that of
-    the settings. With HTML, the content stands in the template, and beside it as plain text.
-    `transport` is only for templates that tell it. `also` are further headers by their names.
-    With HTML and `fills`, placeholders in the content are replaced (`template.NAMES`).
+    Control characters in the subject become spaces; the default is the subject of the settings.
+    HTML content is put into the template, with plain text as the alternative. `transport` is a
+    value for templates. `also` are additional headers by name. If `fills`, placeholders in HTML
+    content are replaced (`template.NAMES`).
 
     Raises:
-        BadMail: a recipient or a sender that is no address, or a time that no calendar has.
+        BadMail: sender or recipient is not an address, or the time is out of range.
     """
-    recipient = checked(recipient, settings.strict)
-    sender = checked(settings.sender or f"nftban@{host.name}", strict=False)
+    recipient = require_address(recipient, settings.strict)
+    sender = require_address(settings.sender or f"nftban@{host.name}", strict=False)
     subject = _subject(subject, settings, host)
-    moment = _moment(now)
+    moment = _mail_date(now)
     values = {
-        "NFTBAN_VERSION": template.version(),
-        "VERSION_HTML": template.version() if settings.show_version else "",
+        "NFTBAN_VERSION": template.version_text(),
+        "VERSION_HTML": template.version_text() if settings.show_version else "",
         "HOSTNAME": host.name,
         "SERVER_IP": host.ip,
         "DATE": moment.strftime("%Y-%m-%d"),
@@ -106,71 +105,77 @@ def compose(
         "MAIL_SYSTEM": transport,
         "SUBJECT": subject,
     }
-    frame = template.found(settings) if settings.html else template.Template()
+    frame = template.load_page_template(settings) if settings.html else template.Template()
     if settings.html and fills:
-        filled = frame.filled(content.text, values, html=content.html)
+        filled = frame.fill_placeholders(content.text, values, html=content.html)
         content = content._replace(text=filled)
-    plain = _lines(from_html(content.text, links=True) if content.html else content.text)
+    plain = _end_with_newline(
+        html_to_text(content.text, links=True) if content.html else content.text
+    )
 
     message = EmailMessage(policy=POLICY)
     _set(message, "From", _from(settings.from_name, sender))
     _set(message, "To", [recipient])
-    _set(message, "Subject", header.pieces(subject))
+    _set(message, "Subject", header.header_words(subject))
     _set(message, "Date", [format_datetime(moment)])
     _set(message, "Message-ID", [message_id(id, host)])
-    # RFC 3834: no answer from people on holiday, and no mail loops.
+    # RFC 3834: prevents vacation replies and mail loops.
     _set(message, "Auto-Submitted", ["auto-generated"])
     for name, value in also.items():
-        _set(message, name, header.pieces(header.clean(value)))
+        _set(message, name, header.header_words(header.clean_text(value)))
     _put_text(message, plain, "plain")
     if settings.html:
         _put_html(message, content, frame, values)
-    mark_parts(message, id)
-    return Mail(id, sender, recipient, " ".join(header.pieces(subject)), bytes(message), plain)
+    set_boundaries(message, id)
+    return Mail(
+        id, sender, recipient, " ".join(header.header_words(subject)), bytes(message), plain
+    )
 
 
 def message_id(id: str, host: Host) -> str:
-    """The Message-ID of the mail of this id, always the same."""
+    """Return the Message-ID for a mail id; always the same."""
     return f"<{_NOT_IN_ID.sub('-', id)}@{host.name}>"
 
 
-def is_page(text: str) -> bool:
-    """Whether markup is a whole page, which nothing is to be put around."""
-    return _WHOLE_PAGE.search(text, 0, _START) is not None
+def is_whole_page(text: str) -> bool:
+    """True if markup is a whole page, which gets no template around it."""
+    return _WHOLE_PAGE.search(text, 0, _PAGE_SEARCH_LENGTH) is not None
 
 
 def _set(message: EmailMessage, name: str, words: Iterable[str]) -> None:
-    message[name] = header.folded(name, words)
+    message[name] = header.fold_header(name, words)
 
 
 def _subject(given: str, settings: MailSettings, host: Host) -> str:
-    subject = header.clean(given)
+    subject = header.clean_text(given)
     if not subject.strip():
         default = settings.subject or f"{settings.subject_prefix} Report from {host.name}"
-        subject = header.clean(default).strip()
-    return subject if len(subject) <= SUBJECT_LIMIT else f"{subject[: SUBJECT_LIMIT - 3]}..."
+        subject = header.clean_text(default).strip()
+    return (
+        subject if len(subject) <= MAX_SUBJECT_LENGTH else f"{subject[: MAX_SUBJECT_LENGTH - 3]}..."
+    )
 
 
 def _from(name: str, sender: str) -> list[str]:
-    name = " ".join(header.clean(name).split())
-    return [*header.phrase(name), f"<{sender}>"] if name else [sender]
+    name = " ".join(header.clean_text(name).split())
+    return [*header.display_name_words(name), f"<{sender}>"] if name else [sender]
 
 
-def _moment(now: float) -> datetime:
+def _mail_date(now: float) -> datetime:
     try:
         return datetime.fromtimestamp(int(now), UTC)
     except (ValueError, OverflowError, OSError) as error:
         raise BadMail(f"the mail's time is {now!r}, expected seconds since 1970") from error
 
 
-def _lines(text: str) -> str:
-    """Lines that end with LF, the last one too."""
+def _end_with_newline(text: str) -> str:
+    """Return the text with LF at the end of each line, also the last."""
     text = _SURROGATE.sub(REPLACEMENT, text).replace("\r\n", "\n").replace("\r", "\n")
     return text if text.endswith("\n") else f"{text}\n"
 
 
 def _put_text(part: EmailMessage, text: str, kind: str) -> None:
-    # The library lets control characters go as they are: a NUL does not survive every server.
+    # The email library keeps control characters, and some servers do not accept NUL.
     encoding = "quoted-printable" if text.isascii() and _CONTROL.search(text) else None
     part.set_content(text, subtype=kind, cte=encoding)
 
@@ -178,23 +183,23 @@ def _put_text(part: EmailMessage, text: str, kind: str) -> None:
 def _put_html(
     message: EmailMessage, content: Content, frame: template.Template, values: dict[str, str]
 ) -> None:
-    text = _lines(content.text)
-    whole = content.html and is_page(text)
+    text = _end_with_newline(content.text)
+    whole = content.html and is_whole_page(text)
     if not content.html:
         text = f'<pre style="white-space: pre-wrap">{escape(text)}</pre>\n'
     message.make_alternative()
     page = EmailMessage(policy=POLICY)
-    _put_text(page, text if whole else _lines(frame.around(text, values)), "html")
+    _put_text(page, text if whole else _end_with_newline(frame.wrap_body(text, values)), "html")
     if frame.picture and not whole:
         cid = f"<{template.LOGO_ID}>"
         page.add_related(frame.picture.data, "image", frame.picture.kind, cid=cid)
         page.set_param("type", "text/html")
-    del page["MIME-Version"]  # it is the whole mail's
+    del page["MIME-Version"]  # only the whole mail has it
     message.attach(page)
 
 
-def mark_parts(message: EmailMessage, id: str) -> None:
-    """Give each multipart a boundary that is made of the id, and stands in none of its parts."""
+def set_boundaries(message: EmailMessage, id: str) -> None:
+    """Give each multipart a boundary made from the id that occurs in none of its parts."""
     parts = list(message.walk())
     inner = [str(part.get_payload()) for part in parts if not part.is_multipart()]
     for number in count():

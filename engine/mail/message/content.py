@@ -1,4 +1,4 @@
-"""What a mail is to say: a text, or a file below one of the folders that may be mailed from."""
+"""The content of a mail: a text, or a file in one of the folders from which mail is allowed."""
 
 import errno
 import os
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from engine.config.mail_config import MailSettings
 from engine.mail.model import BadMail
 from engine.system import files
-from engine.text.safe import REPLACEMENT, shown
+from engine.text.safe import REPLACEMENT, safe_line
 
 _TAG = (
     r"<(?:!doctype\s+html|(?:html|head|body|div|p|table|h[1-6]|ul|ol|dl|pre|section|article|header|"
@@ -27,34 +27,34 @@ _NAMED_HTML = (".html", ".htm")
 
 
 class Content(NamedTuple):
-    """What a mail says, in one piece."""
+    """The content of a mail."""
 
     text: str
-    """Proper Unicode; its lines may still end as they like."""
+    """Valid Unicode; any line ends."""
     html: bool
-    """Whether it is markup; a text is shown as it stands, whatever it holds."""
+    """True if it is markup; otherwise it is shown literally."""
     path: str = ""
-    """The file that it was read from; "" when it was handed over itself."""
+    """The file that it was read from; "" if it was passed as text."""
 
 
-def given(said: str, settings: MailSettings) -> Content:
-    """The content that is meant: the file of an absolute path, or else the words themselves.
+def load_content(said: str, settings: MailSettings) -> Content:
+    """Return the content for an argument: the file if it is an absolute path, else the text itself.
 
-    A path is one line that begins with `/`, if something lies there, if nobody may know, or if it
-    leads below one of the folders of `allowed_paths`. Whatever else is text.
+    It is a path if it is one line that begins with `/` and something exists there, the check is not
+    permitted, or it is below one of `allowed_paths`.
 
     Raises:
-        BadMail: a file that may not be mailed, that cannot be read as one, or that is empty; more
-            than `max_file_size` bytes.
+        BadMail: the file is not allowed, not readable or empty, or the content is larger than
+            `max_file_size` bytes.
     """
-    if _means_path(said, settings.allowed_paths):
-        data = _read(said, settings)
+    if _is_path_argument(said, settings.allowed_paths):
+        data = _read_allowed(said, settings)
         if not data.strip():
-            where = shown(said[:200])
-            raise BadMail(f"content {where}: an empty file, expected one that says something")
-        return of_body(data, said.lower().endswith(_NAMED_HTML))._replace(path=said)
+            where = safe_line(said[:200])
+            raise BadMail(f"content {where}: an empty file, expected some content")
+        return content_from_bytes(data, said.lower().endswith(_NAMED_HTML))._replace(path=said)
     text = _SURROGATE.sub(REPLACEMENT, said).lstrip("\ufeff")
-    # A character has four bytes at most: what is short need not be measured.
+    # A character has at most four bytes, so a short text need not be measured.
     if 4 * len(text) > settings.max_file_size:
         size = len(text.encode("utf-8"))
         if size > settings.max_file_size:
@@ -63,61 +63,64 @@ def given(said: str, settings: MailSettings) -> Content:
     return Content(text, looks_like_html(text) or is_one_line_of_html(text))
 
 
-def of_body(data: bytes, html: bool) -> Content:
-    """The content that a file holds; `html` when its name says that it is markup.
+def content_from_bytes(data: bytes, html: bool) -> Content:
+    """Return the content of a file; `html` if its name says that it is markup.
 
-    Bytes that are no UTF-8 become U+FFFD: a log with one wrong byte is worth reading. What its
-    name calls HTML, and holds not one tag, is text: whole lines would run together.
+    Invalid UTF-8 becomes U+FFFD: a log with one wrong byte is worth reading. A file with an HTML
+    name and no tag is treated as text, else its lines would run together.
     """
     text = data.decode("utf-8", "replace").lstrip("\ufeff")
     return Content(text, _HOLDS.search(text) is not None if html else looks_like_html(text))
 
 
 def looks_like_html(text: str) -> bool:
-    """Whether a text begins as markup does.
+    """True if a text begins as markup does.
 
-    Only its beginning counts, which is the author's: what is quoted further on may be anybody's,
+    Only the beginning counts, as the author wrote it. Text quoted further on may come from others,
     and must not turn a report into a page that hides half of it.
     """
     return _BEGINS.match(text) is not None
 
 
 def is_one_line_of_html(text: str) -> bool:
-    """Whether a text is one line with formatting tags and no other markup.
+    """True if a text is one line with formatting tags and no other markup.
 
     Tags without attributes hide nothing, and a single line does not run together with others.
     """
     return _INLINE.fullmatch(text) is not None
 
 
-def _means_path(said: str, allowed: tuple[str, ...]) -> bool:
+def _is_path_argument(said: str, allowed: tuple[str, ...]) -> bool:
     if not said.startswith("/") or "\n" in said or "\r" in said:
         return False
     try:
         os.stat(said, follow_symlinks=False)
     except (FileNotFoundError, NotADirectoryError):
-        return any(said.startswith(_prefix(folder)) for folder in allowed)
+        return any(said.startswith(_folder_prefix(folder)) for folder in allowed)
     except OSError as error:
         return error.errno != errno.ENAMETOOLONG
     except ValueError:
-        return False  # with a NUL or half of a surrogate pair it is nobody's name
+        return False  # a NUL or a lone surrogate cannot be in a file name
     return True
 
 
-def _prefix(folder: str) -> str:
+def _folder_prefix(folder: str) -> str:
     return folder.rstrip("/") + "/"
 
 
-def _read(path: str, settings: MailSettings) -> bytes:
-    """What a file holds, found component by component from an allowed folder."""
-    where = f"content {shown(path[:200])}"
-    folders = [folder for folder in settings.allowed_paths if path.startswith(_prefix(folder))]
+def _read_allowed(path: str, settings: MailSettings) -> bytes:
+    """Read a file, opening each component below an allowed folder without following links."""
+    where = f"content {safe_line(path[:200])}"
+    folders = [
+        folder for folder in settings.allowed_paths if path.startswith(_folder_prefix(folder))
+    ]
     if not folders:
-        allowed = " or ".join(settings.allowed_paths) or "none is allowed"
-        raise BadMail(f"{where}: outside of the folders that may be mailed from ({allowed})")
-    # The longest one: how an allowed folder itself is reached is the operator's word.
+        allowed = " or ".join(settings.allowed_paths) or "none"
+        raise BadMail(f"{where}: outside the folders allowed for mail ({allowed})")
+    # The longest match: symbolic links in the path of an allowed folder itself are the operator's
+    # choice.
     folder = max(folders, key=len)
-    below = path[len(_prefix(folder)) :].split("/")
+    below = path[len(_folder_prefix(folder)) :].split("/")
     if any(part in ("", ".", "..") for part in below):
         raise BadMail(f"{where}: expected a path without . and .. and double slashes")
     try:
@@ -130,7 +133,7 @@ def _read(path: str, settings: MailSettings) -> bytes:
 
 
 def _read_below(folder: str, path: str, limit: int) -> bytes:
-    dir_fd = files.reach(os.path.dirname(path), folder)
+    dir_fd = files.open_dir_path(os.path.dirname(path), folder)
     try:
         fd = files.open_plain(os.path.basename(path), dir_fd)
     finally:

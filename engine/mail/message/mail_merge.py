@@ -1,8 +1,7 @@
-"""Letters to many: a text of the operator's in which each one's own values take their places.
+"""Mail merge: an operator's text with placeholders for each recipient's values.
 
-A place is `{name}`, as in the page around other mail. Values are put in all at once and never
-looked at again; in HTML they are escaped. Braces around anything but a name stay as they are, as
-in a style sheet.
+A placeholder is `{name}`, as in the template. All values are inserted in one pass and never
+searched again; in HTML they are escaped. Other braces stay, as in a style sheet.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ import re
 from collections.abc import Mapping
 from html import escape
 
-from engine.mail.message.compose import is_page
-from engine.mail.message.content import Content, of_body
-from engine.mail.message.template import LIMIT
+from engine.mail.message.compose import is_whole_page
+from engine.mail.message.content import Content, content_from_bytes
+from engine.mail.message.template import MAX_PART_BYTES
 from engine.mail.model import BadMail
 from engine.system import files
-from engine.text.safe import shown, shown_lines
+from engine.text.safe import safe_line, safe_lines
 
 _PLACE = re.compile(r"\{([^\W\d]\w*)\}")
 
@@ -35,24 +34,24 @@ _PAGE = """\
 """
 
 
-def load(path: str) -> Content:
-    """A letter as it lies in a file: HTML by its name or by how it begins, or text.
+def load_merge_template(path: str) -> Content:
+    """Load a mail merge template from a file; it is HTML by its name or its beginning, else text.
 
     Raises:
-        BadMail: it cannot be read, or is no letter.
+        BadMail: it cannot be read, is empty or is not UTF-8.
     """
-    where = f"template {shown(path)}"
+    where = f"template {safe_line(path)}"
     try:
-        dir_fd = files.reach(os.path.dirname(path))
+        dir_fd = files.open_dir_path(os.path.dirname(path))
         try:
             fd = files.open_plain(os.path.basename(path), dir_fd)
         finally:
             os.close(dir_fd)
         try:
-            data = files.read_guarded(fd, LIMIT)[0]
+            data = files.read_guarded(fd, MAX_PART_BYTES)[0]
         finally:
             os.close(fd)
-        # A letter is one person's work, not a log: what is not UTF-8 in it is a mistake.
+        # A person wrote this file, not a program: invalid UTF-8 in it is a mistake.
         data.decode("utf-8")
     except OSError as error:
         why = "a symbolic link, not followed" if error.errno == errno.ELOOP else error.strerror
@@ -61,44 +60,45 @@ def load(path: str) -> Content:
         raise BadMail(f"{where}: {refusal}") from refusal
     except UnicodeDecodeError as error:
         raise BadMail(f"{where}: not UTF-8 at byte {error.start}") from error
-    content = of_body(data, path.lower().endswith((".html", ".htm")))
+    content = content_from_bytes(data, path.lower().endswith((".html", ".htm")))
     if not content.text.strip():
         raise BadMail(f"{where}: it is empty")
     return content._replace(path=path)
 
 
-def places(text: str) -> frozenset[str]:
-    """The names that a text has places for."""
+def placeholder_names(text: str) -> frozenset[str]:
+    """Return the names of the placeholders in a text."""
     return frozenset(_PLACE.findall(text))
 
 
-def merged(letter: Content, subject: str, values: Mapping[str, str]) -> tuple[Content, str]:
-    """A letter and its subject, the values put in; HTML that is no whole page becomes one.
+def merge_values(letter: Content, subject: str, values: Mapping[str, str]) -> tuple[Content, str]:
+    """Return content and subject with the values inserted; HTML that is not a whole page becomes
+    one.
 
     Raises:
-        BadMail: there is no value for one of the places.
+        BadMail: a placeholder has no value.
     """
-    where = f"template {shown(letter.path)}" if letter.path else "the letter"
-    text = _put(letter.text, values, where, html=letter.html)
-    title = " ".join(_put(subject, values, "the subject", html=False).split())
-    if letter.html and not is_page(text):
+    where = f"template {safe_line(letter.path)}" if letter.path else "the letter"
+    text = _insert_values(letter.text, values, where, html=letter.html)
+    title = " ".join(_insert_values(subject, values, "the subject", html=False).split())
+    if letter.html and not is_whole_page(text):
         end = "" if text.endswith("\n") else "\n"
         text = _PAGE.format(title=escape(title), body=text + end)
     return letter._replace(text=text), title
 
 
-def _put(text: str, values: Mapping[str, str], where: str, *, html: bool) -> str:
-    if lacking := lacks(text, values):
+def _insert_values(text: str, values: Mapping[str, str], where: str, *, html: bool) -> str:
+    if lacking := describe_missing_values(text, values):
         raise BadMail(f"{where}: {lacking}")
-    ready = {name: "\n".join(shown_lines(value)) for name, value in values.items()}
+    ready = {name: "\n".join(safe_lines(value)) for name, value in values.items()}
     if html:
         ready = {name: escape(value) for name, value in ready.items()}
     return _PLACE.sub(lambda found: ready[found[1]], text)
 
 
-def lacks(text: str, names: Mapping[str, object] | frozenset[str]) -> str:
-    """Which places of a text nothing is there for, in words; "" when there is for all."""
-    unknown = sorted(places(text) - set(names))
+def describe_missing_values(text: str, names: Mapping[str, object] | frozenset[str]) -> str:
+    """Return a message about placeholders without a value; "" if all have one."""
+    unknown = sorted(placeholder_names(text) - set(names))
     if not unknown:
         return ""
-    return f"nothing is there for {', '.join(f'{{{name}}}' for name in unknown)}"
+    return f"no value for {', '.join(f'{{{name}}}' for name in unknown)}"

@@ -1,8 +1,8 @@
-"""The page that a mail's content is put into, and the words that stand for what is only known then.
+"""The HTML template around the content of a mail, and its placeholders.
 
-Header and footer are ours, unless a file of the installation goes before one of them. Placeholders
-in the content are replaced too, as the NFTBan program does. Values are escaped, and what was put in
-is never searched again.
+Header and footer are built in; files of the installation replace them. Placeholders in the content
+are replaced too, as in the NFTBan program. Values are escaped, and inserted text is never searched
+again.
 """
 
 import errno
@@ -15,26 +15,26 @@ from urllib.parse import urlsplit
 
 from engine.config.mail_config import MailSettings
 from engine.system import files
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 
 HEADER_FILE, FOOTER_FILE = "header_default.html", "footer_default.html"
 
-NAMES = (
+PLACEHOLDER_NAMES = (
     *("NFTBAN_VERSION", "HOSTNAME", "SERVER_IP", "DATE", "TIME", "COMPANY_NAME", "LOGO_HTML"),
     *("VERSION_HTML", "SENDER", "MAIL_RECIPIENT", "MAIL_SYSTEM", "SUBJECT"),
 )
-"""The placeholders: those of the real program, and SUBJECT, which its template names as well."""
+"""The placeholders of the real program, and SUBJECT, which its template contains too."""
 
-IN_CONTENT = frozenset(NAMES) - {"SUBJECT"}
-"""The placeholders that are replaced in the content: the real program knows no SUBJECT."""
+CONTENT_PLACEHOLDERS = frozenset(PLACEHOLDER_NAMES) - {"SUBJECT"}
+"""The placeholders that are replaced in content: the real program does not know SUBJECT."""
 
-LIMIT = 256 * 1024
-"""Bytes of a header, a footer or a picture; each mail carries them."""
+MAX_PART_BYTES = 256 * 1024
+"""Maximum bytes of a header, a footer or a picture; each mail contains them."""
 
 LOGO_ID = "logo@spooldeck.invalid"
-"""The Content-ID of a picture that goes with the mail."""
+"""The Content-ID of an attached picture."""
 
-_PLACEHOLDER = re.compile(r"\{(" + "|".join(NAMES) + r")\}")
+_PLACEHOLDER = re.compile(r"\{(" + "|".join(PLACEHOLDER_NAMES) + r")\}")
 
 _HEADER = """\
 <!DOCTYPE html>
@@ -65,50 +65,52 @@ Sent by {HOSTNAME} {SERVER_IP} on {DATE} at {TIME} to {MAIL_RECIPIENT}. {VERSION
 </html>
 """
 
-_PICTURES = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif"}
-"""By how its file begins, the kind of a picture that every mail program shows."""
+_PICTURE_SIGNATURES = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif"}
+"""Picture types that every mail reader can show, by the first bytes of the file."""
 
 
 class Picture(NamedTuple):
-    """A picture that goes with a mail."""
+    """A picture attached to a mail."""
 
     data: bytes
     kind: str
-    """The second half of its type: png, jpeg or gif."""
+    """The MIME subtype: png, jpeg or gif."""
 
 
 class Template(NamedTuple):
-    """What goes around content, as it was found."""
+    """Header, footer and logo, as found."""
 
     header: str = _HEADER
     footer: str = _FOOTER
     logo: str = ""
-    """Where the picture is to be had: a URL, or the `cid:` of the one that goes with the mail."""
+    """The address of the picture: a URL, or `cid:` for the attached one."""
     picture: Picture | None = None
-    troubles: tuple[str, ...] = ()
-    """Why a file that is there, or was named, is not used; a mail goes out all the same."""
+    unused_files: tuple[str, ...] = ()
+    """Why an existing or configured file is not used; the mail is sent without it."""
 
-    def around(self, body: str, values: Mapping[str, str]) -> str:
+    def wrap_body(self, body: str, values: Mapping[str, str]) -> str:
         """Return a page: `body`, which is markup, between header and footer, placeholders replaced.
 
         `values` are plain text by placeholder, and are escaped here.
         """
         ready = self._escaped(values)
-        header, footer = (_replaced(part, ready) for part in (self.header, self.footer))
+        header, footer = (_replace_placeholders(part, ready) for part in (self.header, self.footer))
         return f"{header}{body}{footer}"
 
-    def filled(self, content: str, values: Mapping[str, str], *, html: bool) -> str:
-        """Return content with its placeholders replaced; `html` if it is markup, else it is text.
+    def fill_placeholders(self, content: str, values: Mapping[str, str], *, html: bool) -> str:
+        """Return content with its placeholders replaced; `html` if it is markup.
 
-        The placeholder of the picture in a text becomes the name of the company.
+        In text, the placeholder of the picture becomes the company's name.
         """
-        ready = self._escaped(values) if html else {name: shown(values[name]) for name in values}
+        ready = (
+            self._escaped(values) if html else {name: safe_line(values[name]) for name in values}
+        )
         if not html:
             ready["LOGO_HTML"] = ready["COMPANY_NAME"]
-        return _replaced(content, {name: ready[name] for name in IN_CONTENT})
+        return _replace_placeholders(content, {name: ready[name] for name in CONTENT_PLACEHOLDERS})
 
     def _escaped(self, values: Mapping[str, str]) -> dict[str, str]:
-        ready = {name: escape(shown(values.get(name, ""))) for name in NAMES}
+        ready = {name: escape(safe_line(values.get(name, ""))) for name in PLACEHOLDER_NAMES}
         ready["LOGO_HTML"] = self._logo_html(ready["COMPANY_NAME"])
         version = ready["VERSION_HTML"]
         ready["VERSION_HTML"] = f"<span>{version}</span>" if version else ""
@@ -118,43 +120,43 @@ class Template(NamedTuple):
         return f'<img src="{escape(self.logo)}" alt="{alt}" height="48">' if self.logo else ""
 
 
-def _replaced(text: str, ready: Mapping[str, str]) -> str:
+def _replace_placeholders(text: str, ready: Mapping[str, str]) -> str:
     """Replace each placeholder that has a value in `ready`; all others stay."""
     return _PLACEHOLDER.sub(lambda found: ready.get(found[1], found[0]), text)
 
 
-def found(settings: MailSettings) -> Template:
-    """The template of an installation: its own files where they can be read, or else ours."""
-    header, no_header = _part(f"{settings.templates}/{HEADER_FILE}", _HEADER)
-    footer, no_footer = _part(f"{settings.templates}/{FOOTER_FILE}", _FOOTER)
-    logo, picture, no_logo = _logo(settings.logo)
+def load_page_template(settings: MailSettings) -> Template:
+    """Load the template of an installation; the built-in one for files that cannot be read."""
+    header, no_header = _load_part(f"{settings.templates}/{HEADER_FILE}", _HEADER)
+    footer, no_footer = _load_part(f"{settings.templates}/{FOOTER_FILE}", _FOOTER)
+    logo, picture, no_logo = _load_logo(settings.logo)
     troubles = tuple(filter(None, (no_header, no_footer, no_logo)))
     return Template(header, footer, logo, picture, troubles)
 
 
-def version() -> str:
-    """Our own name and version: it is not the firewall that sends."""
+def version_text() -> str:
+    """Return our name and version, as this mail does not come from the firewall."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
         return f"spooldeck {version('spooldeck')}"
     except PackageNotFoundError:
-        return "spooldeck"  # run from a folder, without having been installed
+        return "spooldeck"  # run from a folder, not installed
 
 
-def _part(path: str, ours: str) -> tuple[str, str]:
-    """Half of the template, and why it is not the file that lies there."""
+def _load_part(path: str, ours: str) -> tuple[str, str]:
+    """Read one half of the template; on failure return the built-in one and why."""
     try:
         return _read(path).decode("utf-8"), ""
     except FileNotFoundError:
         return ours, ""
     except (OSError, files.Refused, UnicodeDecodeError) as error:
-        return ours, f"mail template {path}: {_why(error)}; ours is used instead"
+        return ours, f"mail template {path}: {_describe_error(error)}; the built-in one is used"
 
 
-def _logo(logo: str) -> tuple[str, Picture | None, str]:
-    """Where the picture is, the picture itself if it goes with the mail, and why there is none."""
-    told = f"mail logo {shown(logo)}"
+def _load_logo(logo: str) -> tuple[str, Picture | None, str]:
+    """Return the picture's address, the picture if it is attached, and why there is none."""
+    told = f"mail logo {safe_line(logo)}"
     if not logo.startswith("/"):
         if not logo or _is_address(logo):
             return logo, None, ""
@@ -162,11 +164,11 @@ def _logo(logo: str) -> tuple[str, Picture | None, str]:
     try:
         data = _read(logo)
     except (OSError, files.Refused) as error:
-        return "", None, f"{told}: {_why(error)}; mail goes without it"
-    for start, kind in _PICTURES.items():
+        return "", None, f"{told}: {_describe_error(error)}; mail is sent without it"
+    for start, kind in _PICTURE_SIGNATURES.items():
         if data.startswith(start):
             return f"cid:{LOGO_ID}", Picture(data, kind), ""
-    return "", None, f"{told}: no PNG, JPEG or GIF picture; mail goes without it"
+    return "", None, f"{told}: not a PNG, JPEG or GIF picture; mail is sent without it"
 
 
 def _is_address(logo: str) -> bool:
@@ -177,7 +179,7 @@ def _is_address(logo: str) -> bool:
     return parts.scheme in ("http", "https") and bool(parts.hostname) and logo.isprintable()
 
 
-def _why(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         return f"not UTF-8 at byte {error.start}"
     if isinstance(error, OSError):
@@ -186,12 +188,12 @@ def _why(error: Exception) -> str:
 
 
 def _read(path: str) -> bytes:
-    dir_fd = files.reach(os.path.dirname(path))
+    dir_fd = files.open_dir_path(os.path.dirname(path))
     try:
         fd = files.open_plain(os.path.basename(path), dir_fd)
     finally:
         os.close(dir_fd)
     try:
-        return files.read_guarded(fd, LIMIT)[0]
+        return files.read_guarded(fd, MAX_PART_BYTES)[0]
     finally:
         os.close(fd)

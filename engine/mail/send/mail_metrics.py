@@ -1,37 +1,37 @@
-"""The numbers of mail as others scrape them: `mail.prom`, in the words of the real program."""
+"""Render `mail.prom`: the mail metrics for Prometheus, with the names of the real program."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-SHOWN = ("sendmail", "postfix", "curl", "msmtp", "mailx", "exim")
-"""The transports of which the real program tells, in its order, whatever is installed."""
+METRIC_TRANSPORTS = ("sendmail", "postfix", "curl", "msmtp", "mailx", "exim")
+"""The transports in the metrics of the real program, in its order, installed or not."""
 
-NONE = "none"
-"""What stands for a transport where there is none."""
+NONE_LABEL = "none"
+"""The label of a missing transport."""
 
 
 class MailFigures(NamedTuple):
-    """How mail stands at one moment. What is counted is counted since ever, by transport."""
+    """Values for one export. Counters are totals by transport and are never reset."""
 
     attempts: Mapping[str, int]
     success: Mapping[str, int]
     failures: Mapping[str, int]
     depth: int = 0
-    """Mails that wait in the spool."""
+    """Number of mails in the spool."""
     last_success: int = 0
-    """Epoch seconds UTC, as `last_failure` is; 0 for never."""
+    """Epoch seconds UTC, like `last_failure`; 0 for never."""
     last_failure: int = 0
     oldest_age: float = 0
-    """Seconds since the oldest mail of the spool was put there; 0 when there is none."""
+    """Age of the oldest mail in the spool, seconds; 0 if the spool is empty."""
     selected: str = ""
-    """By which transport the next mail would go; "" for none."""
+    """The transport for the next mail; "" for none."""
 
 
-def render(figures: MailFigures) -> bytes:
-    """The text of `mail.prom`."""
+def render_metrics(figures: MailFigures) -> bytes:
+    """Return the text of `mail.prom`."""
     blocks = [
         *(
-            _block(name, "counter", summary, [(t, by_name.get(t, 0)) for t in SHOWN])
+            _block(name, "counter", summary, [(t, by_name.get(t, 0)) for t in METRIC_TRANSPORTS])
             for (name, summary), by_name in zip(_COUNTERS, figures[:3], strict=True)
         ),
         _block("spool_depth", "gauge", "Number of mails in retry spool", figures.depth),
@@ -57,7 +57,7 @@ def render(figures: MailFigures) -> bytes:
             "transport_selected",
             "gauge",
             "Currently selected mail transport (1=selected) (A2a)",
-            [(figures.selected or NONE, 1)],
+            [(figures.selected or NONE_LABEL, 1)],
         ),
     ]
     return "\n".join(blocks).encode("ascii")

@@ -1,7 +1,8 @@
-"""The mail spool: mails that wait to be sent again, each with its body in a folder of its own.
+"""The mail spool: one folder for each mail that waits for another attempt, with body and marks.
 
-A folder is complete before it has its name, and what happened to the mail stands in it as marks:
-a crash leaves a mail that is whole, and that says whether somebody was about to send it.
+A folder is written completely and then renamed to its final name. Mark files in it record what
+happened to the mail. So a crash leaves a complete mail, and the marks show whether an attempt was
+running.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from engine.mail.model import BadMail
 from engine.mail.send import spool_entry
 from engine.mail.send.spool_entry import (
-    FOLDER,
     HTML,
+    INCOMPLETE_PREFIX,
+    MAIL_FOLDER_PREFIX,
     META,
-    NEW,
     QUEUING,
     REFUSED,
     SENT,
@@ -30,85 +31,85 @@ from engine.mail.send.spool_entry import (
 )
 from engine.system import files
 from engine.system.files import Refused
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 
 if TYPE_CHECKING:
     from engine.mail.message.content import Content
 
-LITTER_AGE = 3600.0
-"""Seconds after which an incomplete folder is nobody's work any more: writing one takes far less
-than the longest attempt."""
+INCOMPLETE_MAX_AGE_SECONDS = 3600.0
+"""Seconds after which an incomplete folder is abandoned; writing one takes far less than the
+longest attempt."""
 
-SENT_KEPT = 7 * 86400.0
-"""Seconds for which a mail is kept that was accepted and whose task did not take it along.
+SENT_RETENTION_SECONDS = 7 * 86400.0
+"""Seconds to keep an accepted mail that its task did not remove.
 
-As long as dead tasks are: as long as the task may come back, this says that it is done.
+As long as dead tasks are kept: while the task may be retried, this shows that the mail was sent.
 """
 
 
 class Spooled(NamedTuple):
-    """A mail in the spool. What it says is foreign: make it safe before showing it."""
+    """A mail in the spool. Its values come from outside: make them safe before showing them."""
 
     id: str
     folder: str
     meta: str
-    """Path of its meta.sh, by which a task names it."""
+    """Path of its meta.sh; tasks refer to the mail by it."""
     to: str = ""
     subject: str = ""
     body: str = ""
-    """Path of its body, beside its meta.sh."""
+    """Path of its body, in the same folder as meta.sh."""
     html: bool = False
     created: float = 0
     """When it was spooled, epoch seconds UTC."""
     sent: SpoolMark | None = None
-    """By whom it was accepted; of one that was, nothing else may be left."""
+    """The accepted attempt. If set, the other fields may be empty."""
     trying: SpoolMark | None = None
-    """The attempt that began and of which no end is known."""
+    """The attempt that began and whose result is unknown."""
     refused: str = ""
-    """Why no attempt would help; "" where nobody said so."""
+    """Why no attempt can succeed; "" if that was not recorded."""
     unqueued: bool = False
-    """Whether it was spooled, and no task could be made for it."""
+    """True if no task could be made for it."""
     queuing: bool = False
-    """Whether its sender has not made its task yet, or was killed before that."""
+    """True if its sender has not made its task yet, or was killed before that."""
 
     @property
-    def made(self) -> float:
-        """When it was composed, before the first attempt: as its name says, else when it was
-        spooled; epoch seconds UTC."""
-        named = spool_entry.stamp_of(self.id)
+    def composed_at(self) -> float:
+        """When it was composed, before the first attempt, epoch seconds UTC: from its name, else
+        `created`."""
+        named = spool_entry.time_in_id(self.id)
         return self.created if named is None else named
 
 
 class Broken(NamedTuple):
-    """What has a mail's name in the spool and cannot be read as one."""
+    """A spool folder with the name of a mail that cannot be read as one."""
 
     id: str
-    """As it is called: make it safe before showing it."""
+    """The name of the folder: make it safe before showing it."""
     why: str
 
 
 class MailSpool:
-    """The folder of spooled mails, and what may be done to one."""
+    """The folder of spooled mails, and the operations on one mail."""
 
     def __init__(self, folder: str, root: str = "", clock: Callable[[], float] = time.time) -> None:
-        """`root` is the data folder below which no symbolic link is followed."""
+        """`root` is the data folder; below it no symbolic link is followed."""
         self.folder = folder.rstrip("/")
         self._root = root
         self._clock = clock
 
     @staticmethod
-    def fresh_id(now: float) -> str:
-        """A new mail's name: `mail-20260107T120102Z-a1b2c3d4`, in UTC."""
+    def new_id(now: float) -> str:
+        """Return a new mail id: `mail-20260107T120102Z-a1b2c3d4`, in UTC."""
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
-        return f"{FOLDER}{stamp}-{os.urandom(4).hex()}"
+        return f"{MAIL_FOLDER_PREFIX}{stamp}-{os.urandom(4).hex()}"
 
-    def meta_of(self, id: str) -> str:
-        """The path that a task of the mail names."""
+    def meta_path(self, id: str) -> str:
+        """Return the path by which a task refers to the mail."""
         return f"{self.folder}/{id}/{META}"
 
-    # ---- keeping
+    # ---- storing
 
-    def keep(
+    def store_mail(
         self,
         id: str,
         to: str,
@@ -117,299 +118,320 @@ class MailSpool:
         refused: str = "",
         trying: SpoolMark | None = None,
     ) -> str:
-        """Store a new mail; answers with the path of its meta.sh once the disk has all of it.
+        """Store a new mail durably (fsync); return the path of its meta.sh.
 
-        `refused` says why no attempt would help, as `refuse` does; `trying` is an attempt that was
-        made already, and of which no end is known. Until `queued` is called, a mark in it says that
-        it has no task.
+        `refused` is the reason why no attempt can succeed, as in `mark_refused`. `trying` is an
+        earlier attempt whose result is unknown. Until `mark_queued` is called, a mark shows that
+        the mail has no task.
 
         Raises:
-            BadMail: that is no name for a mail.
-            OSError: it could not be stored; nothing of it is left that looks like a mail.
+            BadMail: the id is not a valid mail id.
+            OSError: it could not be stored; no folder with this id is left.
         """
         if not spool_entry.is_id(id):
             raise BadMail(
-                f"{spool_entry.short(id)}: no name for a mail, expected {FOLDER}STAMP-RANDOM"
+                f"{spool_entry.shorten_text(id)}: not a mail id, expected "
+                f"{MAIL_FOLDER_PREFIX}STAMP-RANDOM"
             )
         body = HTML if content.html else TEXT
-        said = content.text if content.text.endswith("\n") else content.text + "\n"
+        text = content.text if content.text.endswith("\n") else content.text + "\n"
         parts = {
-            # What cannot be said in UTF-8 cannot be sent either.
-            body: said.encode("utf-8", "replace"),
-            META: files.assignments(
+            # Text that UTF-8 cannot encode cannot be sent either.
+            body: text.encode("utf-8", "replace"),
+            META: files.format_assignments(
                 {
                     "MAIL_TO": to,
-                    "MAIL_SUBJECT": spool_entry.as_stored(subject),
+                    "MAIL_SUBJECT": spool_entry.encode_subject(subject),
                     "MAIL_BODY_FILE": f"{self.folder}/{id}/{body}",
                     "MAIL_CREATED_EPOCH": str(int(self._clock())),
                 }
             ),
         }
-        parts[QUEUING] = files.assignments({"SINCE": str(int(self._clock()))})
+        parts[QUEUING] = files.format_assignments({"SINCE": str(int(self._clock()))})
         if refused:
-            parts[REFUSED] = spool_entry.refusal(refused)
+            parts[REFUSED] = spool_entry.render_refusal(refused)
         if trying is not None:
-            parts[TRYING] = spool_entry.attempt(*trying)
+            parts[TRYING] = spool_entry.render_attempt(*trying)
         spool = self._enter(make=True)
         try:
-            spool_entry.place(id, parts, spool)
+            spool_entry.create_folder(id, parts, spool)
         except OSError as error:
             raise OSError(error.errno, error.strerror, f"{self.folder}/{id}") from error
         finally:
             os.close(spool)
-        return self.meta_of(id)
+        return self.meta_path(id)
 
     # ---- reading
 
     def read(self, meta: str) -> Spooled:
-        """The mail whose meta.sh a task names.
+        """Read the mail to whose meta.sh a task refers.
 
         Raises:
-            BadMail: it is none that can be sent; the message says why.
+            BadMail: it cannot be sent; the message contains the reason.
             OSError: it cannot be read now.
         """
         id = self._id_of(meta)
         try:
-            with self._letter(id) as (here, spool):
+            with self._open_mail(id) as (here, spool):
                 return self._read(id, here, spool)
         except FileNotFoundError:
-            raise BadMail(f"Mail payload file not found: {spool_entry.short(meta)}") from None
+            raise BadMail(
+                f"Mail payload file not found: {spool_entry.shorten_text(meta)}"
+            ) from None
 
     def body(self, spooled: Spooled, limit: int) -> bytes:
-        """What it says, at most `limit` bytes.
+        """Read the body of a mail, at most `limit` bytes.
 
         Raises:
-            BadMail: it is longer, or no plain file, or not there.
+            BadMail: it is larger, missing or not a plain file.
             OSError: it cannot be read now.
         """
         try:
-            with self._letter(spooled.id) as (here, spool):
-                return spool_entry.content(os.path.basename(spooled.body), here, spool, limit)[0]
+            with self._open_mail(spooled.id) as (here, spool):
+                return spool_entry.read_file(os.path.basename(spooled.body), here, spool, limit)[0]
         except FileNotFoundError:
-            raise BadMail(f"Mail body file not found: {spool_entry.short(spooled.body)}") from None
+            raise BadMail(
+                f"Mail body file not found: {spool_entry.shorten_text(spooled.body)}"
+            ) from None
 
-    def glimpse(self, id: str, name: str = META, limit: int = 4096) -> bytes:
-        """The first bytes of a file of a mail, however broken it is: to be shown, not to be used.
+    def preview_file(self, id: str, name: str = META, limit: int = 4096) -> bytes:
+        """Read the first bytes of one file of a mail, valid or not, as a preview.
 
         Raises:
-            BadMail: there is none, or it is no plain file, or not to be trusted.
+            BadMail: it is missing, not a plain file, or has an untrusted owner or mode.
             OSError: it cannot be read now.
         """
         if "/" in name:
-            raise BadMail(f"{spool_entry.short(name)}: no file of a mail")
+            raise BadMail(f"{spool_entry.shorten_text(name)}: not a file of a mail")
         try:
-            with self._letter(id) as (here, spool), spool_entry.opened(name, here, spool) as fd:
+            with (
+                self._open_mail(id) as (here, spool),
+                spool_entry.open_file(name, here, spool) as fd,
+            ):
                 return os.read(fd, limit)
         except FileNotFoundError:
-            raise BadMail(f"{spool_entry.short(id)}: no {spool_entry.short(name)} there") from None
+            raise BadMail(
+                f"{spool_entry.shorten_text(id)}: no {spool_entry.shorten_text(name)} there"
+            ) from None
 
-    def letters(self) -> Iterator[Spooled | Broken]:
-        """Every mail of the spool, the oldest by its name first; what has no stamp comes last.
+    def read_all(self) -> Iterator[Spooled | Broken]:
+        """Yield every mail of the spool, oldest first by the time in its name, names without a time
+        last.
 
         Raises:
             OSError: the spool cannot be listed.
         """
-        for id in sorted(self._names(FOLDER), key=spool_entry.by_age):
+        for id in sorted(self._list_names(MAIL_FOLDER_PREFIX), key=spool_entry.age_sort_key):
             try:
-                yield self.read(self.meta_of(id))
+                yield self.read(self.meta_path(id))
             except BadMail as bad:
                 yield Broken(id, str(bad))
             except OSError as error:
                 yield Broken(id, f"cannot be read now: {error.strerror}")
 
     def depth_and_oldest(self, now: float) -> tuple[int, float]:
-        """How many mails wait to be sent, and the seconds since the oldest was spooled, 0 if none.
+        """Return the number of unsent mails and the age of the oldest in seconds, 0 if there is
+        none.
 
-        A folder without a meta.sh waits for nothing: the other program leaves it when it has sent
-        a mail. None is opened, so that a full spool costs little.
+        A folder without a meta.sh is not counted: the other program leaves it after it has sent a
+        mail. No file is opened, so a full spool costs little.
 
         Raises:
             OSError: the spool cannot be listed.
         """
-        names = self._names(FOLDER)
+        names = self._list_names(MAIL_FOLDER_PREFIX)
         if not names:
             return 0, 0.0
-        with self._listed() as spool:
+        with self._open_spool() as spool:
             waiting = [
                 name
                 for name in names
-                if spool_entry.is_there(f"{name}/{META}", spool)
-                and not spool_entry.is_there(f"{name}/{SENT}", spool)
+                if spool_entry.name_exists(f"{name}/{META}", spool)
+                and not spool_entry.name_exists(f"{name}/{SENT}", spool)
             ]
-            oldest = spool_entry.oldest(waiting, spool)
+            oldest = spool_entry.oldest_time(waiting, spool)
         return len(waiting), max(0.0, now - oldest)
 
     def _read(self, id: str, here: int, spool: stat_result) -> Spooled:
-        sent = spool_entry.mark(SENT, here, spool)
-        bare = Spooled(id, f"{self.folder}/{id}", self.meta_of(id), sent=sent)
+        sent = spool_entry.read_mark(SENT, here, spool)
+        bare = Spooled(id, f"{self.folder}/{id}", self.meta_path(id), sent=sent)
         try:
-            return self._filled(bare, here, spool)
+            return self._read_values(bare, here, spool)
         except (BadMail, FileNotFoundError):
             if sent is None:
                 raise
-            return bare  # whoever removed it did not come to its end, and there is nothing to send
+            return bare  # removal was interrupted, and there is nothing left to send
 
-    def _filled(self, bare: Spooled, here: int, spool: stat_result) -> Spooled:
-        data, _ = spool_entry.content(META, here, spool, files.TASK_LIMIT)
+    def _read_values(self, bare: Spooled, here: int, spool: stat_result) -> Spooled:
+        data, _ = spool_entry.read_file(META, here, spool, files.MAX_TASK_BYTES)
         try:
             values = files.parse_assignments(
                 data, lambda key: key.startswith("MAIL_"), files.MAIL_RAW
             )
         except Refused as refusal:
-            raise BadMail(spool_entry.short(f"{META}: {refusal}")) from refusal
-        body = _body_of(values.get("MAIL_BODY_FILE", ""), bare, here, spool)
+            raise BadMail(spool_entry.shorten_text(f"{META}: {refusal}")) from refusal
+        body = _body_name(values.get("MAIL_BODY_FILE", ""), bare, here, spool)
         epoch = values.get("MAIL_CREATED_EPOCH", "")
         told = epoch.isascii() and epoch.isdigit() and len(epoch) < 12
-        why = spool_entry.mark_values(REFUSED, here, spool)
+        why = spool_entry.read_mark_values(REFUSED, here, spool)
         return bare._replace(
             to=values.get("MAIL_TO", ""),
-            subject=spool_entry.as_given(values.get("MAIL_SUBJECT", "")),
+            subject=spool_entry.decode_subject(values.get("MAIL_SUBJECT", "")),
             body=f"{bare.folder}/{body}",
             html=body == HTML,
             created=float(epoch)
             if told
-            else spool_entry.stamp_of(bare.id) or os.fstat(here).st_mtime,
-            trying=spool_entry.mark(TRYING, here, spool),
+            else spool_entry.time_in_id(bare.id) or os.fstat(here).st_mtime,
+            trying=spool_entry.read_mark(TRYING, here, spool),
             refused="" if why is None else why[0].get("WHY") or "refused before",
-            unqueued=spool_entry.mark_values(UNQUEUED, here, spool) is not None,
-            queuing=spool_entry.mark_values(QUEUING, here, spool) is not None,
+            unqueued=spool_entry.read_mark_values(UNQUEUED, here, spool) is not None,
+            queuing=spool_entry.read_mark_values(QUEUING, here, spool) is not None,
         )
 
     def _id_of(self, meta: str) -> str:
-        """The name of the mail whose meta.sh lies at a path.
+        """Return the id of the mail that has this path of meta.sh.
 
         Raises:
-            BadMail: no mail of this spool can have that.
+            BadMail: the path does not belong to this spool.
         """
         if not meta:
             raise BadMail("Mail payload file not found: the task names none")
         id = os.path.basename(os.path.dirname(meta))
-        if meta != self.meta_of(id) or not id.startswith(FOLDER):
-            expected = f"{self.folder}/{FOLDER}*/{META}"
-            raise BadMail(f"{spool_entry.short(meta)}: no mail of this spool, expected {expected}")
+        if meta != self.meta_path(id) or not id.startswith(MAIL_FOLDER_PREFIX):
+            expected = f"{self.folder}/{MAIL_FOLDER_PREFIX}*/{META}"
+            raise BadMail(
+                f"{spool_entry.shorten_text(meta)}: not a mail of this spool, expected {expected}"
+            )
         return id
 
-    # ---- what happens to it
+    # ---- marks
 
-    def begin(self, spooled: Spooled, transport: str, now: float) -> None:
-        """Write down that a transport is going to be asked: on the disk before it is.
-
-        Raises:
-            OSError: it could not be written; asked now, the mail might arrive twice unnoticed.
-        """
-        with self._letter(spooled.id) as (here, _):
-            files.replace(TRYING, here, spool_entry.attempt(transport, now))
-
-    def accepted(self, spooled: Spooled, transport: str, now: float) -> None:
-        """Write down that the transport has the mail, so that it is not sent again.
+    def mark_trying(self, spooled: Spooled, transport: str, now: float) -> None:
+        """Mark that a transport is about to be asked; durable on return (fsync).
 
         Raises:
-            OSError: it could not be written; sent again, the mail arrives twice.
+            OSError: the mark could not be written. An attempt now could send the mail twice without
+                notice.
         """
-        with self._letter(spooled.id) as (here, _):
+        with self._open_mail(spooled.id) as (here, _):
+            files.replace_durably(TRYING, here, spool_entry.render_attempt(transport, now))
+
+    def mark_sent(self, spooled: Spooled, transport: str, now: float) -> None:
+        """Mark that the transport accepted the mail, so that it is not sent again.
+
+        Raises:
+            OSError: the mark could not be written. Another attempt would send the mail twice.
+        """
+        with self._open_mail(spooled.id) as (here, _):
             try:
-                # A rename needs no room on a full disk.
+                # A rename needs no free space on a full disk.
                 files.rename(TRYING, SENT, src_dir_fd=here, dst_dir_fd=here)
             except FileNotFoundError:
-                files.replace(SENT, here, spool_entry.attempt(transport, now))
+                files.replace_durably(SENT, here, spool_entry.render_attempt(transport, now))
             else:
                 files.fsync(here)
 
-    def failed(self, spooled: Spooled) -> None:
-        """The attempt has ended and the transport does not have the mail; `spooled` is as it was
-        before. The mark of an earlier attempt of which no end is known stands again.
+    def mark_failed(self, spooled: Spooled) -> None:
+        """Remove the mark of an attempt that failed, or restore the one before it.
 
-        Not durable: a mark that comes back after a crash warns of a doubt that there is not.
+        `spooled` is the mail as read before the attempt; if it had a mark of an attempt with an
+        unknown result, that mark is written again. Not durable: a mark that returns after a crash
+        only causes a needless warning.
 
         Raises:
             OSError: the mark could not be removed.
         """
-        with self._letter(spooled.id) as (here, _):
+        with self._open_mail(spooled.id) as (here, _):
             if spooled.trying is not None:
-                files.replace(TRYING, here, spool_entry.attempt(*spooled.trying))
+                files.replace_durably(TRYING, here, spool_entry.render_attempt(*spooled.trying))
             else:
-                files.forget(TRYING, here)
+                files.unlink_quietly(TRYING, here)
 
-    def refuse(self, spooled: Spooled, why: str) -> None:
-        """Write down that no attempt would help: whoever reads it next need not make one.
+    def mark_refused(self, spooled: Spooled, why: str) -> None:
+        """Mark that no attempt can succeed, so that the next reader need not make one.
 
         Raises:
-            OSError: it could not be written.
+            OSError: the mark could not be written.
         """
-        with self._letter(spooled.id) as (here, _):
-            files.replace(REFUSED, here, spool_entry.refusal(why))
+        with self._open_mail(spooled.id) as (here, _):
+            files.replace_durably(REFUSED, here, spool_entry.render_refusal(why))
 
-    def refused_once(self, spooled: Spooled) -> str:
-        """Why no attempt would help, told once: after that an operator's retry is an attempt.
+    def take_refusal(self, spooled: Spooled) -> str:
+        """Return why no attempt can succeed, and remove that mark; the next retry makes an attempt.
 
         Raises:
             OSError: the mark could not be removed.
         """
         if spooled.refused:
-            with self._letter(spooled.id) as (here, _):
-                files.forget(REFUSED, here)
+            with self._open_mail(spooled.id) as (here, _):
+                files.unlink_quietly(REFUSED, here)
         return spooled.refused
 
-    def unqueued(self, id: str) -> None:
-        """Write down that no task could be made for a mail: whoever wants to need not wait for one.
+    def mark_unqueued(self, id: str) -> None:
+        """Mark that queueing failed, so that `queue_unqueued` need not wait for the sender.
 
         Raises:
-            OSError: it could not be written.
+            OSError: the mark could not be written.
         """
-        with self._letter(id) as (here, _):
+        with self._open_mail(id) as (here, _):
             try:
-                # A rename needs no room on a full disk.
+                # A rename needs no free space on a full disk.
                 files.rename(QUEUING, UNQUEUED, src_dir_fd=here, dst_dir_fd=here)
             except FileNotFoundError:
-                files.replace(UNQUEUED, here, files.assignments({"SINCE": str(int(self._clock()))}))
+                files.replace_durably(
+                    UNQUEUED, here, files.format_assignments({"SINCE": str(int(self._clock()))})
+                )
 
-    def queued(self, id: str) -> None:
-        """A task was made for it; a worker may have delivered and removed it since.
+    def mark_queued(self, id: str) -> None:
+        """Remove the marks of a missing task; a worker may have delivered and removed the mail
+        already.
 
         Raises:
             OSError: the marks could not be removed.
         """
         try:
-            with self._letter(id) as (here, _):
-                files.forget(QUEUING, here)
-                files.forget(UNQUEUED, here)
+            with self._open_mail(id) as (here, _):
+                files.unlink_quietly(QUEUING, here)
+                files.unlink_quietly(UNQUEUED, here)
         except FileNotFoundError:
             return
 
-    def unqueued_mails(self, before: float) -> Iterator[str]:
-        """The ids of the mails that are marked as having no task, where their sender may still make
-        it only those spooled before this time (epoch seconds UTC). No file is opened.
+    def find_unqueued(self, before: float) -> Iterator[str]:
+        """Yield the ids of mails that are marked as having no task.
+
+        While the sender may still make the task, only mails spooled before `before` (epoch seconds
+        UTC) count. No file is opened.
 
         Raises:
             OSError: the spool cannot be listed.
         """
-        names = self._names(FOLDER)
+        names = self._list_names(MAIL_FOLDER_PREFIX)
         if not names:
             return
-        with self._listed() as spool:
+        with self._open_spool() as spool:
             for name in names:
-                if spool_entry.is_there(f"{name}/{UNQUEUED}", spool):
+                if spool_entry.name_exists(f"{name}/{UNQUEUED}", spool):
                     yield name
-                elif spool_entry.is_there(f"{name}/{QUEUING}", spool):
-                    with suppress(FileNotFoundError):  # it was queued just now
+                elif spool_entry.name_exists(f"{name}/{QUEUING}", spool):
+                    with suppress(FileNotFoundError):  # its task was made in this moment
                         mark = os.stat(f"{name}/{QUEUING}", dir_fd=spool, follow_symlinks=False)
                         if mark.st_mtime < before:
                             yield name
 
     @contextmanager
-    def alone(self, id: str, patience: float = files.PATIENCE) -> Iterator[None]:
-        """Hold the lock (flock on the mail's folder) under which a task is made for a mail.
+    def lock_mail(self, id: str, patience: float = files.FLOCK_TIMEOUT_SECONDS) -> Iterator[None]:
+        """Hold the lock (flock on the mail's folder) that is required to make a task for the mail.
 
-        Waits for it for at most `patience` seconds.
+        Wait at most `patience` seconds for it.
 
         Raises:
-            BadMail: it is not there any more.
+            BadMail: the mail does not exist any more.
             TimeoutError: another process holds the lock.
         """
         try:
             here = files.open_folder(f"{self.folder}/{id}")
         except FileNotFoundError as error:
-            raise BadMail(f"{id}: no such mail any more") from error
+            raise BadMail(f"{id}: the mail does not exist any more") from error
         try:
             with files.Flock(here, patience):
                 yield
@@ -417,112 +439,118 @@ class MailSpool:
             os.close(here)
 
     def remove(self, spooled: Spooled) -> None:
-        """Remove a mail with all its files; the mark that it was sent goes last.
+        """Remove a mail with all its files; the mark of a sent mail goes last.
 
         Raises:
-            OSError: something else lies in its folder, or it cannot be removed now.
+            OSError: its folder contains another file, or it cannot be removed now.
         """
-        with self._listed() as spool:
+        with self._open_spool() as spool:
             files.remove_folder(spooled.id, spool, (META, SENT))
 
     def sweep(self, now: float) -> list[str]:
-        """Remove what nobody needs: mails that were sent long ago, and what was never completed.
+        """Remove mails that were sent more than `SENT_RETENTION_SECONDS` seconds ago, and
+        incomplete folders.
 
-        Says what was done, and what could not be.
+        Return one line for each removal and each failure.
 
         Raises:
             OSError: the spool cannot be listed.
         """
-        said: list[str] = []
-        names = sorted(self._names(FOLDER, NEW))
+        lines: list[str] = []
+        names = sorted(self._list_names(MAIL_FOLDER_PREFIX, INCOMPLETE_PREFIX))
         if not names:
-            return said
-        with self._listed() as spool:
+            return lines
+        with self._open_spool() as spool:
             for name in names:
-                why = _needless(name, spool, now)
+                why = _why_removable(name, spool, now)
                 if not why:
                     continue
                 try:
                     files.remove_folder(name, spool, (META, SENT))
                 except OSError as error:
-                    said.append(f"{shown(name)}: {why}, cannot be removed: {error.strerror}")
+                    lines.append(f"{safe_line(name)}: {why}, cannot be removed: {error.strerror}")
                 else:
-                    said.append(f"{shown(name)}: {why}, removed")
-        return said
+                    lines.append(f"{safe_line(name)}: {why}, removed")
+        return lines
 
     # ---- folders
 
     def _enter(self, *, make: bool = False) -> int:
-        """A descriptor of the spool, which names it whole where there is none to be had.
+        """Open the spool folder; errors contain its full path.
 
         Raises:
             OSError: it cannot be entered.
         """
         try:
-            return files.enter(self.folder, self._root, make=make)
+            return files.open_dir(self.folder, self._root, make=make)
         except NotADirectoryError as error:
-            # Many have moved it to another disk, and left a link to it.
-            way = f"{error.strerror}; where it lies elsewhere, name that: NFTBAN_MAIL_SPOOL_DIR"
+            # Some administrators move the spool to another disk and leave a symbolic link.
+            way = f"{error.strerror}; if the spool is elsewhere, set NFTBAN_MAIL_SPOOL_DIR"
             raise NotADirectoryError(error.errno, way, self.folder) from error
         except OSError as error:
             raise OSError(error.errno, error.strerror, self.folder) from error
 
     @contextmanager
-    def _listed(self) -> Iterator[int]:
-        """A descriptor of the spool."""
+    def _open_spool(self) -> Iterator[int]:
+        """Open the spool folder and close it at the end of the block."""
         spool = self._enter()
         try:
             yield spool
         finally:
             os.close(spool)
 
-    def _names(self, *beginnings: str) -> list[str]:
-        """Everything in the spool whose name begins so; nothing while there is no spool."""
+    def _list_names(self, *beginnings: str) -> list[str]:
+        """Return the names in the spool with one of these prefixes; none if there is no spool."""
         try:
-            with self._listed() as spool:
+            with self._open_spool() as spool:
                 return [name for name in os.listdir(spool) if name.startswith(beginnings)]
         except FileNotFoundError:
             return []
 
     @contextmanager
-    def _letter(self, id: str) -> Iterator[tuple[int, stat_result]]:
-        """A descriptor of a mail's folder, and the state of the spool.
+    def _open_mail(self, id: str) -> Iterator[tuple[int, stat_result]]:
+        """Open the folder of a mail; yield its descriptor and the stat of the spool.
 
         Raises:
-            FileNotFoundError: there is none.
-            BadMail: it is no folder, or of somebody who may put none there.
+            FileNotFoundError: there is no such folder.
+            BadMail: it is not a folder, or its owner may not put mail into the spool.
             OSError: it cannot be opened now.
         """
-        where = f"{self.folder}/{spool_entry.short(id)}"
-        if "/" in id or not id.startswith(FOLDER):
-            raise BadMail(f"{spool_entry.short(id)}: no mail's name, expected {FOLDER}STAMP-RANDOM")
-        with self._listed() as spool:
+        where = f"{self.folder}/{spool_entry.shorten_text(id)}"
+        if "/" in id or not id.startswith(MAIL_FOLDER_PREFIX):
+            raise BadMail(
+                f"{spool_entry.shorten_text(id)}: not a mail id, expected "
+                f"{MAIL_FOLDER_PREFIX}STAMP-RANDOM"
+            )
+        with self._open_spool() as spool:
             seen = os.fstat(spool)
             try:
                 here = files.open_folder(id, spool)
             except NotADirectoryError as error:
-                raise BadMail(f"{where}: a symbolic link or no folder, not entered") from error
+                raise BadMail(f"{where}: a symbolic link or not a folder, not opened") from error
         try:
-            if why := files.stranger(os.fstat(here), seen):
+            if why := files.owner_problem(os.fstat(here), seen):
                 raise BadMail(f"{where}: {why}")
             yield here, seen
         finally:
             os.close(here)
 
 
-def _needless(name: str, spool: int, now: float) -> str:
-    """Why a folder may go; "" where it may not."""
+def _why_removable(name: str, spool: int, now: float) -> str:
+    """Return why a folder can be removed; "" if it must stay."""
     try:
         seen = os.stat(name, dir_fd=spool, follow_symlinks=False)
-        if name.startswith(NEW):
-            return "was never completed" if now - seen.st_mtime > LITTER_AGE else ""
-        if spool_entry.is_there(f"{name}/{SENT}", spool):
+        if name.startswith(INCOMPLETE_PREFIX):
+            return "incomplete" if now - seen.st_mtime > INCOMPLETE_MAX_AGE_SECONDS else ""
+        if spool_entry.name_exists(f"{name}/{SENT}", spool):
             sent = os.stat(f"{name}/{SENT}", dir_fd=spool, follow_symlinks=False)
-            return "was sent long ago" if now - sent.st_mtime > SENT_KEPT else ""
-        empty = not spool_entry.is_there(f"{name}/{META}", spool) and _is_empty(name, spool)
-        return "is empty" if empty and now - seen.st_mtime > LITTER_AGE else ""
+            return (
+                "sent more than 7 days ago" if now - sent.st_mtime > SENT_RETENTION_SECONDS else ""
+            )
+        empty = not spool_entry.name_exists(f"{name}/{META}", spool) and _is_empty(name, spool)
+        return "is empty" if empty and now - seen.st_mtime > INCOMPLETE_MAX_AGE_SECONDS else ""
     except OSError:
-        return ""  # no folder, or gone meanwhile, or not for us to see
+        return ""  # not a folder, removed in between, or no permission
 
 
 def _is_empty(name: str, spool: int) -> bool:
@@ -533,25 +561,25 @@ def _is_empty(name: str, spool: int) -> bool:
         os.close(fd)
 
 
-def _body_of(told: str, bare: Spooled, here: int, spool: stat_result) -> str:
-    """The name of a mail's body, which meta.sh says lies at `told`.
+def _body_name(told: str, bare: Spooled, here: int, spool: stat_result) -> str:
+    """Return the name of the body file to which MAIL_BODY_FILE of meta.sh refers.
 
-    Only its name counts, and the folder's: a spool may have been moved with all that is in it.
+    Only the last two parts of the path count, so a spool can be moved as a whole.
 
     Raises:
-        BadMail: it is named as nothing of this mail, or not there, or no plain file.
+        BadMail: the path does not belong to this mail, or the file is missing or not a plain file.
     """
     if not told:
         raise BadMail("Mail payload missing MAIL_BODY_FILE")
     folder, name = os.path.split(told)
     if os.path.basename(folder) != bare.id or name not in (HTML, TEXT):
-        what = f"MAIL_BODY_FILE is {told[:80]!r}, expected {HTML} or {TEXT} beside it"
-        raise BadMail(spool_entry.short(f"{META}: {what}"))
-    # The other program calls every body body.html, and writes that of a text into body.txt.
+        what = f"MAIL_BODY_FILE is {told[:80]!r}, expected {HTML} or {TEXT} in the same folder"
+        raise BadMail(spool_entry.shorten_text(f"{META}: {what}"))
+    # The other program records body.html for every body, but writes a text body to body.txt.
     for there in dict.fromkeys((name, TEXT)):
         try:
-            with spool_entry.opened(there, here, spool):
+            with spool_entry.open_file(there, here, spool):
                 return there
         except FileNotFoundError:
             continue
-    raise BadMail(f"Mail body file not found: {spool_entry.short(told)}")
+    raise BadMail(f"Mail body file not found: {spool_entry.shorten_text(told)}")

@@ -1,14 +1,14 @@
-"""Sends a mail once, or with retries and the spool behind them, or out of the spool.
+"""Send a mail once, with retries and the spool as fallback, or out of the spool.
 
-What a transport has accepted is never sent again: a spooled mail is marked as being tried before
-the transport is asked, and as sent right after it accepted, each durably. One window remains: who
-is ended between the acceptance and the second mark leaves the first one behind, and so does a
-transport that never answers. The next attempt says so in the log, and sends the same mail once
-more, with the same Message-ID.
+A mail that a transport accepted is never sent again: a spooled mail is marked as being tried before
+the transport is asked and as sent right after it accepted, each durably (fsync). One gap remains:
+if the process is killed between acceptance and the second mark, or if the transport never answers,
+only the first mark exists. The next attempt logs that and sends the same mail again, with the same
+Message-ID.
 
-`send_with_retry` spools at its end, as the contract has it: whoever kills it for good (SIGKILL, a
-power cut) in the minute or two before that loses the mail, of which the log then tells that it was
-to be tried again. Every other signal has it spooled at once.
+`send_with_retry` spools only after its last attempt, as the contract requires: SIGKILL or a power
+cut in the minute or two before that loses the mail, although the log says that another attempt
+follows. On any other signal it spools immediately.
 """
 
 import re
@@ -19,47 +19,48 @@ from typing import NamedTuple, Protocol
 from engine.config.mail_config import NOWHERE, MailSettings
 from engine.mail import address
 from engine.mail.host import Host
-from engine.mail.message.compose import compose
-from engine.mail.message.content import Content, given, of_body
+from engine.mail.message.compose import compose_mail
+from engine.mail.message.content import Content, content_from_bytes, load_content
 from engine.mail.model import BadMail, Cause, Mail, MailError, NotSent, Reason, Transport, Waits
-from engine.mail.send.delivery_log import INLINE, Ledger
+from engine.mail.send.delivery_log import INLINE_TASK_ID, Ledger
 from engine.mail.send.mail_spool import MailSpool, Spooled
 from engine.mail.send.spool_entry import SpoolMark
 from engine.mail.send.suspensions import Suspension
 from engine.mail.transports.registry import TransportRegistry
-from engine.policy import HOUR, Rate
-from engine.text.safe import private, shown
+from engine.policy import UNITS_PER_TOKEN, Rate
+from engine.text.safe import hide_domain, safe_line
 
 DEFAULT_SUBJECT = "NFTBan Alert"
-"""The subject of `send_with_retry` where none is given, as in the real program."""
+"""The subject if `send_with_retry` gets none; the same as in the real program."""
 
-ASK_AGAIN = 60.0
-"""Seconds after which a mail that found no transport to use asks once more."""
+TRANSPORT_RETRY_SECONDS = 60.0
+"""Seconds until the next check after no transport could be used."""
 
-FARTHEST = 86400.0
-"""Seconds for which a mail that waits in line for a token is put off at the most: the rate, or the
-line, may be another one by then."""
+MAX_TOKEN_WAIT_SECONDS = 86400.0
+"""Longest delay in seconds of a mail that waits for a token: rate and backlog may change until
+then."""
 
 NO_TRANSPORT, BAD_MAIL = "unavailable_no_transport", "rejected_bad_mail"
-"""Words, as those of `NotSent`, for what no transport was asked."""
+"""Reasons in one word, like those of `NotSent`, for mails for which no transport was asked."""
 
 NOT_SET_UP = "no mail transport is set up"
-"""Why nothing is sent where nobody has seen to it; how the reason begins, where there is more."""
+"""The reason if no transport is configured; the beginning of the reason if there are details."""
 
 
 class AttemptTokens(Protocol):
-    """Token buckets by name; `engine.locks.token_buckets.Buckets` keeps them for all processes."""
+    """Token buckets by name; `engine.locks.token_buckets.TokenBuckets` shares them between all
+    processes."""
 
     def ready(self, kind: str, /) -> bool:
-        """Whether a token is there, nothing spent."""
+        """True if a token is available; takes none."""
         ...
 
     def spend(self, kind: str, /) -> bool:
-        """Take a token; False, and nothing taken, when there is none."""
+        """Take a token; False, and none taken, if there is none."""
         ...
 
     def token_at(self, kind: str, /) -> float:
-        """When one is there, epoch seconds UTC."""
+        """Return when the next token is available, epoch seconds UTC."""
         ...
 
 
@@ -72,49 +73,48 @@ class SentMail(NamedTuple):
 
 
 class SendResult(NamedTuple):
-    """What became of a mail that was to be sent with retries."""
+    """The result of `send_with_retry`."""
 
     sent: bool
-    """Whether a transport accepted it; else it lies in the spool."""
+    """True if a transport accepted it; otherwise it is in the spool."""
     transport: str
-    """The one that was used; "" where there was none."""
+    """The transport that was used; "" for none."""
     attempts: int
     word: str = ""
-    """Why it was not sent, in one word, as logs have it."""
+    """Why it was not sent, as one word for logs."""
     text: str = ""
-    """The same for people; safe to show."""
+    """Why it was not sent, as text for operators; safe to show."""
     mail_id: str = ""
     task_id: str = ""
-    """The task that delivers it from the spool; "" when it was sent, or could not be queued."""
+    """The task that delivers it from the spool; "" if it was sent or could not be queued."""
     permanent: bool = False
-    """Whether no attempt can succeed: its task will be given up on at once."""
+    """True if no attempt can succeed: its task fails at its first run."""
     payload: str = ""
-    """Its `meta.sh` in the spool; "" when it was sent."""
-    doubt: float = 0.0
-    """When the attempt began of which nobody knows whether it was accepted, epoch seconds UTC; 0.0
-    where there is none."""
+    """Path of its meta.sh in the spool; "" if it was sent."""
+    doubtful_since: float = 0.0
+    """When an attempt with an unknown result began, epoch seconds UTC; 0.0 if there is none."""
     unqueued: str = ""
-    """Why no task delivers it from the spool, so that somebody has to; safe to show."""
+    """Why no task could be made to deliver it from the spool; safe to show."""
 
 
 class SendRequest(NamedTuple):
-    """What is settled about a mail by whoever queued it."""
+    """A mail from another program's queue: the values that every attempt shares."""
 
     id: str
-    """Its mail id, of which its Message-ID is made."""
-    made: float
-    """The time that it says it is of, epoch seconds UTC."""
+    """Its mail id; the Message-ID is made from it."""
+    composed_at: float
+    """The time for its Date header, epoch seconds UTC."""
     task_id: str
     attempt: int
-    """Which one this is, from 1 on."""
+    """The number of this attempt, from 1."""
     headers: Mapping[str, str] = {}
-    """Further ones, by their names."""
-    doubt: bool = False
-    """Whether an earlier attempt has no known end: the mail may have been sent."""
+    """Additional headers by name."""
+    is_doubtful: bool = False
+    """True if an earlier attempt has an unknown result: the mail may have been sent."""
 
 
 class Sender:
-    """Everything that sending a mail takes, put together."""
+    """Sends mails: chooses a transport, takes tokens, makes attempts, spools and records."""
 
     def __init__(
         self,
@@ -129,22 +129,30 @@ class Sender:
         pause: Callable[[float], object],
         *,
         complain: Callable[[str], None],
-        unmeant: str = "",
+        settings_fault: str = "",
     ) -> None:
-        """`suspensions` tells which transports an operator has suspended; raises OSError or
-        ValueError where that is not known. `pause` waits so many seconds, or until whoever asked
-        for the mail has it cancelled. `complain` is told what stops no mail. `unmeant` is what of
-        the settings cannot be meant: with it nothing is sent, and all is kept.
+        """Connect the parts of sending.
+
+        Args:
+            suspensions: returns the suspended transports; raises OSError or ValueError if it cannot
+                know.
+            limits: token buckets; None for no rate limits.
+            pause: waits so many seconds, or until the caller cancels the mail.
+            complain: receives errors that do not stop a mail.
+            settings_fault: why the settings are invalid; if set, mail is kept and not sent.
         """
         self._settings, self._host = settings, host
         self._spool, self._ledger, self._ways = spool, ledger, ways
         self._suspensions, self._limits = suspensions, limits
         self._clock, self._pause, self._complain = clock, pause, complain
-        self._unmeant, self._shut = unmeant, unmeant or _wrong_sender(settings)
+        self._settings_fault, self._sending_fault = (
+            settings_fault,
+            settings_fault or _describe_sender_fault(settings),
+        )
         self._turns: dict[str, float] = {}
-        """By bucket: when the last of the mails that found it empty comes back."""
+        """By empty bucket: the time at which the last mail that waits for it returns."""
 
-    # ---- as it is asked for
+    # ---- new mails
 
     def send(
         self,
@@ -154,28 +162,28 @@ class Sender:
         *,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> SentMail | None:
-        """One attempt (contract, `nftban_mail_send`); None when there is nobody to send it to.
+        """Make one attempt (contract, `nftban_mail_send`); None if no recipient is configured.
 
         Raises:
-            BadMail: nobody may send this.
+            BadMail: the mail can never be sent.
             NotSent: it was not accepted, or nothing may be sent now.
         """
         now = self._clock()
-        with self._refusing(recipient):
-            to = self._whom(recipient)
+        with self._recording_bad_mail(recipient):
+            to = self._require_recipient(recipient)
             if not to:
                 return None
-            said = given(content, self._settings)
-            transport, why = self._chosen()
+            mail_content = load_content(content, self._settings)
+            transport, why = self._choose_transport()
             if transport is None:
                 raise NotSent(Reason.UNAVAILABLE, NO_TRANSPORT, why)
-            ident = self._spool.fresh_id(now)
-            mail = self._composed(said, to, subject, now, ident, transport)
+            ident = self._spool.new_id(now)
+            mail = self._compose(mail_content, to, subject, now, ident, transport)
         try:
-            self._spend(transport.name, to)
+            self._spend_tokens(transport.name, to)
         except Waits as wait:
             raise NotSent(Reason.UNAVAILABLE, wait.word, str(wait)) from wait
-        self._attempt(INLINE, 1, transport, mail, cancelled)
+        self._attempt(INLINE_TASK_ID, 1, transport, mail, cancelled)
         return SentMail(transport.name, mail.id, to)
 
     def send_with_retry(
@@ -188,72 +196,73 @@ class Sender:
         cancelled: Callable[[], bool] = lambda: False,
         tell: Callable[[str], object] = lambda text: None,
     ) -> SendResult | None:
-        """Some attempts with waits between them, then the spool and a task (contract,
-        `nftban_mail_send_with_retry`); None when there is nobody to send it to.
+        """Make some attempts with pauses, then spool the mail and queue a task for it (contract,
+        `nftban_mail_send_with_retry`); None if no recipient is configured.
 
-        `enqueue` takes the task's description and its payload, and answers with its id. `tell` is
-        told of each attempt that failed and is followed by another one.
+        `enqueue` takes the task's description and payload and returns its id. `tell` gets a message
+        for each failed attempt that another one follows.
 
         Raises:
-            BadMail: nobody may send this, and it is not spooled.
-            OSError: it was not sent, and could not be spooled: nothing of it is left.
+            BadMail: the mail can never be sent, and it is not spooled.
+            OSError: it was not sent and could not be spooled; it is lost.
         """
         now = self._clock()
-        subject, ident = subject or DEFAULT_SUBJECT, self._spool.fresh_id(now)
-        with self._refusing(recipient):
-            to = self._whom(recipient)
+        subject, ident = subject or DEFAULT_SUBJECT, self._spool.new_id(now)
+        with self._recording_bad_mail(recipient):
+            to = self._require_recipient(recipient)
             if not to:
-                self._require_known()
+                self._require_valid_settings()
                 return None
-            said = given(content, self._settings)
-            transport, why = self._chosen()
+            mail_content = load_content(content, self._settings)
+            transport, why = self._choose_transport()
             if transport is not None:
-                mail = self._composed(said, to, subject, now, ident, transport)
+                mail = self._compose(mail_content, to, subject, now, ident, transport)
         if transport is None:
-            # What nobody has set up yet is told by the contract's own line.
-            self._ledger.no_transport("" if why.startswith(NOT_SET_UP) else why)
+            # A missing setup has its own line in the contract.
+            self._ledger.log_no_transport("" if why.startswith(NOT_SET_UP) else why)
             ended = SendResult(False, "", 0, "no_transport_available", why, ident)
         else:
-            ended = self._tries(transport, mail, cancelled, tell)
+            ended = self._make_attempts(transport, mail, cancelled, tell)
         if not ended.sent:
-            ended = self._keep(ended, to, subject, said, enqueue)
+            ended = self._spool_mail(ended, to, subject, mail_content, enqueue)
         self.publish()
         return ended
 
     @contextmanager
-    def _refusing(self, recipient: str) -> Iterator[None]:
-        """What nobody may send is written down: who asked for it may not be listening."""
+    def _recording_bad_mail(self, recipient: str) -> Iterator[None]:
+        """Record a BadMail of the block as a failed mail: the caller may not read the exception."""
         try:
             yield
         except BadMail as bad:
             to = recipient or self._settings.recipient
-            self._ledger.unsendable(INLINE, 0, BAD_MAIL, to, str(bad))
+            self._ledger.log_unsendable(INLINE_TASK_ID, 0, BAD_MAIL, to, str(bad))
             self.publish()
             raise
 
-    def _require_known(self) -> None:
-        """Make sure that nobody wants mail, which is no failure.
+    def _require_valid_settings(self) -> None:
+        """Raise BadMail if the settings are invalid, as then a recipient may be missing by mistake.
 
         Raises:
-            BadMail: somebody may, and nobody can tell who.
+            BadMail: the recipient setting could not be read.
         """
-        if self._unmeant:
-            raise BadMail(self._unmeant)
+        if self._settings_fault:
+            raise BadMail(self._settings_fault)
 
-    def _tries(
+    def _make_attempts(
         self,
         transport: Transport,
         mail: Mail,
         cancelled: Callable[[], bool],
         tell: Callable[[str], object],
     ) -> SendResult:
-        """As many attempts as are allowed and make sense, with waits only between them."""
+        """Make attempts until one succeeds or none can, at most `attempts`, with pauses between
+        them."""
         name, to, most = transport.name, mail.recipient, self._settings.attempts
         failure: NotSent | None = None
         made, doubt, ends = 0, 0.0, ""
         while made < most:
             try:
-                self._spend(name, to)
+                self._spend_tokens(name, to)
             except Waits as wait:
                 if failure is None:
                     return SendResult(False, name, made, wait.word, str(wait), mail.id)
@@ -261,219 +270,234 @@ class Sender:
                 break
             made += 1
             if doubt:
-                self._ledger.in_doubt(INLINE, name, doubt)
+                self._ledger.log_unknown_result(INLINE_TASK_ID, name, doubt)
             since = self._clock()
-            self._ledger.attempt(INLINE, made, name, to)
+            self._ledger.log_attempt(INLINE_TASK_ID, made, name, to)
             try:
                 transport.send(mail, cancelled)
             except NotSent as refusal:
                 failure = refusal
-                # Once in doubt it stays so, whatever is answered to an attempt that follows.
-                doubt = since if failure.doubtful else doubt
+                # A later answer says nothing about an earlier attempt with an unknown result.
+                doubt = since if failure.may_be_accepted else doubt
             else:
                 after = "" if failure is None else f"{failure.word}: {failure}"
-                self._ledger.accepted(INLINE, made, name, to, after)
+                self._ledger.log_accepted(INLINE_TASK_ID, made, name, to, after)
                 return SendResult(True, name, made, mail_id=mail.id)
-            self._ledger.attempt_failed(made, most, failure.word)
+            self._ledger.log_failed_attempt(made, most, failure.word)
             if failure.permanent or made == most or cancelled():
                 break
             pause = self._pause_after(made)
             tell(f"attempt {made} of {most} by {name} failed: {failure.word}; again in {pause:g} s")
-            self._ledger.retrying(pause)
+            self._ledger.log_retry(pause)
             self._pause(pause)
             if cancelled():
                 break
         assert failure is not None
         word, text = failure.word, f"{failure}{ends}"
-        self._ledger.gave_up(INLINE, name, made, word, to, text)
+        self._ledger.log_failure(INLINE_TASK_ID, name, made, word, to, text)
         permanent = failure.permanent
-        return SendResult(False, name, made, word, text, mail.id, permanent=permanent, doubt=doubt)
+        return SendResult(
+            False, name, made, word, text, mail.id, permanent=permanent, doubtful_since=doubt
+        )
 
     def _pause_after(self, made: int) -> float:
-        """Seconds to wait after so many attempts."""
+        """Return the seconds to wait after so many attempts."""
         waits = self._settings.backoff or (0.0,)
         return waits[min(made, len(waits)) - 1]
 
-    def _keep(
+    def _spool_mail(
         self,
         ended: SendResult,
         to: str,
         subject: str,
-        said: Content,
+        mail_content: Content,
         enqueue: Callable[[str, str], str],
     ) -> SendResult:
-        """Spool what was not sent, and have it queued once it is there as a whole."""
-        # That no attempt can succeed, or that one may have, stands there from the first moment:
-        # with the task a worker may come at once, and without one an operator.
+        """Spool a mail that was not sent, then queue a task for it."""
+        # Both marks must exist from the start: a worker may take the task immediately, and without
+        # a task an operator reads them.
         refused = f"{ended.word}: {ended.text}" if ended.permanent else ""
-        trying = SpoolMark(ended.transport, ended.doubt) if ended.doubt else None
+        trying = SpoolMark(ended.transport, ended.doubtful_since) if ended.doubtful_since else None
         try:
-            payload = self._spool.keep(ended.mail_id, to, subject, said, refused, trying)
+            payload = self._spool.store_mail(
+                ended.mail_id, to, subject, mail_content, refused, trying
+            )
         except OSError as error:
-            error.add_note(f"{ended.word}: {ended.text}")  # it is lost: both reasons are wanted
+            error.add_note(f"{ended.word}: {ended.text}")  # lost: both reasons are wanted
             raise
         try:
-            task_id = enqueue(f"Spooled mail to {private(to)}", payload)
+            task_id = enqueue(f"Spooled mail to {hide_domain(to)}", payload)
         except Exception as error:
-            # The mail is safe, whatever is wrong with the queue; to fail now would deny that.
-            why = shown(str(error) or type(error).__name__)
-            self._ledger.unqueued(payload.rpartition("/")[0])
-            with self._told("whoever queues it has to wait a moment"):
-                self._spool.unqueued(ended.mail_id)
+            # The mail is safe in the spool, so a queue error is no failure of this call.
+            why = safe_line(str(error) or type(error).__name__)
+            self._ledger.log_unqueued(payload.rpartition("/")[0])
+            with self._reporting_errors("it is queued after 60 s"):
+                self._spool.mark_unqueued(ended.mail_id)
             return ended._replace(payload=payload, unqueued=why)
-        with self._told("a worker will look for its task once more"):
-            self._spool.queued(ended.mail_id)
+        with self._reporting_errors("a worker will check for its task again"):
+            self._spool.mark_queued(ended.mail_id)
         reason = f"after_{ended.attempts}_retries" if ended.attempts else ended.word
-        self._ledger.spooled(task_id, to, reason, ended.transport)
+        self._ledger.log_spooled(task_id, to, reason, ended.transport)
         return ended._replace(payload=payload, task_id=task_id)
 
-    # ---- out of a queue of somebody else's
+    # ---- mails of another program's queue
 
     def send_once(
         self,
-        said: Content,
+        mail_content: Content,
         to: str,
         subject: str,
-        errand: SendRequest,
+        request: SendRequest,
         *,
         ready: Callable[[str], None],
         cancelled: Callable[[], bool],
         accepted: Callable[[str], None] = lambda transport: None,
     ) -> SentMail:
-        """One attempt at a mail that whoever queued it keeps, and tries again: nothing is spooled.
+        """Make one attempt at a mail that another program's queue keeps and retries; nothing is
+        spooled.
 
-        Whatever attempts are made of one errand, each hands over the same mail. `ready` is told
-        the transport right before that is asked, and may still raise; `accepted` right after that
-        has accepted the mail, before anything else is written down.
+        All attempts of one request send the same bytes. `ready` gets the transport's name right
+        before that is asked, and may raise. `accepted` gets it right after the transport accepted
+        the mail, before anything else is recorded.
 
         Raises:
-            BadMail: nobody may send this.
-            Waits: nothing was attempted, and nothing is wrong with the mail.
+            BadMail: the mail can never be sent.
+            Waits: nothing was attempted, and the mail has no fault.
             NotSent: the attempt failed.
         """
-        to = address.checked(to, self._settings.strict)
-        transport, why = self._chosen()
+        to = address.require_address(to, self._settings.strict)
+        transport, why = self._choose_transport()
         if transport is None:
-            raise Waits(self._clock() + ASK_AGAIN, why, NO_TRANSPORT)
-        mail = compose(
-            said,
+            raise Waits(self._clock() + TRANSPORT_RETRY_SECONDS, why, NO_TRANSPORT)
+        mail = compose_mail(
+            mail_content,
             to,
             subject,
-            self._settings._replace(html=said.html),
+            self._settings._replace(html=mail_content.html),
             self._host,
-            errand.made,
-            errand.id,
+            request.composed_at,
+            request.id,
             transport.name,
-            errand.headers,
-            fills=False,  # another program's mail: braces in it are its own
+            request.headers,
+            fills=False,  # another program's mail: keep its braces
         )
         self._spend_or_wait(transport.name, to)
         ready(transport.name)
-        if errand.doubt:
-            self._ledger.in_doubt(errand.task_id)
-        name, task_id, attempt = transport.name, errand.task_id, errand.attempt
+        if request.is_doubtful:
+            self._ledger.log_unknown_result(request.task_id)
+        name, task_id, attempt = transport.name, request.task_id, request.attempt
         self._attempt(task_id, attempt, transport, mail, cancelled, lambda: accepted(name))
         return SentMail(transport.name, mail.id, to)
 
-    # ---- out of the spool
+    # ---- spooled mails
 
     def deliver(
         self, payload: str, task_id: str, attempt: int, cancelled: Callable[[], bool]
     ) -> None:
-        """One attempt at a spooled mail; none where it is known to have been sent.
+        """Make one attempt at a spooled mail; none if it was already sent.
 
-        Returns when a transport has accepted it, whether that could be written down or not.
+        Return if a transport accepted it, even if that could not be recorded.
 
         Raises:
-            BadMail: nobody may send this.
-            Waits: nothing was attempted, and nothing is wrong with the mail.
+            BadMail: the mail can never be sent.
+            Waits: nothing was attempted, and the mail has no fault.
             NotSent: the attempt failed.
             MailError: nothing was attempted, because the spool cannot be read or written.
         """
         to = ""
         try:
-            with _readable():
+            with _reading_spool():
                 spooled = self._spool.read(payload)
             to = spooled.to
             self._deliver(spooled, task_id, attempt, cancelled)
         except BadMail as bad:
-            self._ledger.unsendable(task_id, attempt - 1, BAD_MAIL, to, str(bad))
+            self._ledger.log_unsendable(task_id, attempt - 1, BAD_MAIL, to, str(bad))
             raise
 
     def _deliver(
         self, spooled: Spooled, task_id: str, attempt: int, cancelled: Callable[[], bool]
     ) -> None:
         if spooled.sent is not None:
-            self._ledger.already_sent(task_id, spooled.sent.transport, spooled.sent.at)
+            self._ledger.log_already_sent(task_id, spooled.sent.transport, spooled.sent.at)
             return
         self._refuse_once(spooled, task_id, attempt)
-        transport, why = self._chosen()
+        transport, why = self._choose_transport()
         if transport is None:
-            raise Waits(self._clock() + ASK_AGAIN, why)
+            raise Waits(self._clock() + TRANSPORT_RETRY_SECONDS, why)
         name = transport.name
-        with _readable():
+        with _reading_spool():
             body = self._spool.body(spooled, self._settings.spooled_size)
-            said = of_body(body, spooled.html)
-            to = address.checked(spooled.to, self._settings.strict)
-            # Of its own time, not of now: what may arrive twice is the same to the byte.
-            mail = self._composed(said, to, spooled.subject, spooled.made, spooled.id, transport)
+            mail_content = content_from_bytes(body, spooled.html)
+            to = address.require_address(spooled.to, self._settings.strict)
+            # With its original time, so that a mail sent twice has the same bytes.
+            mail = self._compose(
+                mail_content, to, spooled.subject, spooled.composed_at, spooled.id, transport
+            )
             self._spend_or_wait(name, to)
             if spooled.trying is not None:
-                self._ledger.in_doubt(task_id, spooled.trying.transport, spooled.trying.at)
-            self._spool.begin(spooled, name, self._clock())
+                self._ledger.log_unknown_result(
+                    task_id, spooled.trying.transport, spooled.trying.at
+                )
+            self._spool.mark_trying(spooled, name, self._clock())
 
         def mark() -> None:
-            # Not written down, it was sent all the same.
-            with self._told(f"{mail.id} was sent, which is not written down in the spool"):
-                self._spool.accepted(spooled, name, self._clock())
+            # The mail was sent, even if that cannot be recorded.
+            with self._reporting_errors(
+                f"{mail.id} was sent, but that is not recorded in the spool"
+            ):
+                self._spool.mark_sent(spooled, name, self._clock())
 
         try:
             self._attempt(task_id, attempt, transport, mail, cancelled, mark)
         except NotSent as failure:
-            if not failure.doubtful:
-                with self._told(f"{spooled.id} will be said to be in doubt, but was not sent"):
-                    self._spool.failed(spooled)
+            if not failure.may_be_accepted:
+                with self._reporting_errors(
+                    f"{spooled.id} was not sent, but will be reported as in doubt"
+                ):
+                    self._spool.mark_failed(spooled)
             raise
 
     def _refuse_once(self, spooled: Spooled, task_id: str, attempt: int) -> None:
-        """Fail what was refused for good before it was spooled, without asking once more.
+        """Fail a mail without an attempt if it was permanently refused before it was spooled.
 
-        The mark is used up by that: whoever retries the mail after all has it attempted.
+        This removes the mark, so an operator's retry makes an attempt.
 
         Raises:
-            NotSent: it was.
+            NotSent: it was refused.
         """
         if not spooled.refused:
             return
-        with _readable():
-            self._spool.refused_once(spooled)
+        with _reading_spool():
+            self._spool.take_refusal(spooled)
         word, _, text = spooled.refused.partition(": ")
         if not _is_word(word):
             word, text = "rejected_for_good", spooled.refused
-        self._ledger.unsendable(task_id, attempt - 1, word, spooled.to, text)
+        self._ledger.log_unsendable(task_id, attempt - 1, word, spooled.to, text)
         raise NotSent(Reason.REJECTED, word, text, permanent=True)
 
     def _spend_or_wait(self, name: str, to: str) -> None:
-        """As `_spend`; whoever lacks a token comes back a token later than who came before."""
+        """As `_spend`; mails that wait for the same bucket return one token interval apart."""
         try:
-            self._spend(name, to)
+            self._spend_tokens(name, to)
         except _NoToken as lack:
-            raise Waits(self._turn(lack), str(lack)) from lack
+            raise Waits(self._next_turn(lack), str(lack)) from lack
 
-    def _turn(self, lack: "_NoToken") -> float:
-        # Else a thousand mails to one domain would be taken up at each token, for one of them.
+    def _next_turn(self, lack: "_NoToken") -> float:
+        # Otherwise a thousand mails to one domain would all run at each token, and one would be
+        # sent.
         now, per_hour = self._clock(), max(1, lack.rate.per_hour)
-        after = self._turns.get(lack.bucket, 0.0) + HOUR / per_hour
-        self._turns[lack.bucket] = max(lack.until, min(after, now + FARTHEST))
+        after = self._turns.get(lack.bucket, 0.0) + UNITS_PER_TOKEN / per_hour
+        self._turns[lack.bucket] = max(lack.retry_at, min(after, now + MAX_TOKEN_WAIT_SECONDS))
         return self._turns[lack.bucket]
 
-    # ---- whether anything may be sent
+    # ---- whether mail may be sent
 
-    def shut(self) -> tuple[str, float | None]:
-        """Why no mail can be sent now, whoever it is for, "" when one can; and when the token that
-        lacks is there, epoch seconds UTC, None where no time will mend it.
+    def blocking_reason(self) -> tuple[str, float | None]:
+        """Return why no mail can be sent now, "" if one can, and when a token is available.
+
+        The time is in epoch seconds UTC; None if waiting does not help.
         """
-        transport, why = self._chosen()
+        transport, why = self._choose_transport()
         if transport is None:
             return why, None
         bucket = f"transport:{transport.name}"
@@ -482,26 +506,26 @@ class Sender:
                 return "", None
             return f"no token for transport {transport.name}", self._limits.token_at(bucket)
         except OSError as error:
-            return f"the tokens of transports cannot be read: {error.strerror}", None
+            return f"rate limit tokens cannot be read: {error.strerror}", None
 
-    def _suspended(self) -> Mapping[str, Suspension]:
-        """What an operator has suspended.
+    def _read_suspensions(self) -> Mapping[str, Suspension]:
+        """Return the transports that an operator has suspended.
 
         Raises:
-            Waits: nobody knows. To send by what is suspended would be worse than to wait.
+            Waits: the file cannot be read; waiting is better than using a suspended transport.
         """
         try:
             return self._suspensions()
         except (OSError, ValueError) as error:
-            why = f"which transports are suspended cannot be read: {shown(str(error))}"
-            raise Waits(self._clock() + ASK_AGAIN, why, NO_TRANSPORT) from error
+            why = f"suspended transports cannot be read: {safe_line(str(error))}"
+            raise Waits(self._clock() + TRANSPORT_RETRY_SECONDS, why, NO_TRANSPORT) from error
 
-    def _chosen(self) -> tuple[Transport | None, str]:
-        """The transport to use now, and why there is none."""
-        if self._shut:
-            return None, self._shut
+    def _choose_transport(self) -> tuple[Transport | None, str]:
+        """Return the transport for the next mail, or None and the reason."""
+        if self._sending_fault:
+            return None, self._sending_fault
         try:
-            suspended = self._suspended()
+            suspended = self._read_suspensions()
         except Waits as unknown:
             return None, str(unknown)
         transport, why_not = self._ways.choose(suspended)
@@ -512,21 +536,23 @@ class Sender:
             return None, f"{NOT_SET_UP}: the method is none"
         held = [name for name, why in why_not.items() if why.cause is Cause.SUSPENDED]
         if held:
-            return None, _held_by(suspended[name] for name in held)
+            return None, _describe_suspensions(suspended[name] for name in held)
         if forced in why_not:
-            return None, f"no mail transport: {forced}: {why_not[forced].words}"
+            return None, f"no mail transport: {forced}: {why_not[forced].reason}"
         return None, NOT_SET_UP
 
-    def _spend(self, name: str, to: str) -> None:
-        """Take a token of the transport and one of the recipient's domain, for an attempt that is
-        made right now.
+    def _spend_tokens(self, name: str, to: str) -> None:
+        """Take one token of the transport and one of the recipient's domain, for an attempt right
+        now.
 
         Raises:
-            Waits: one lacks, or they cannot be counted, or an operator has suspended the transport
-                since it was chosen.
+            Waits: a token is missing, the tokens cannot be counted, or an operator has suspended
+                the transport since it was chosen.
         """
-        if held := self._suspended().get(name):
-            raise Waits(self._clock() + ASK_AGAIN, _held_by([held]), NO_TRANSPORT)
+        if held := self._read_suspensions().get(name):
+            raise Waits(
+                self._clock() + TRANSPORT_RETRY_SECONDS, _describe_suspensions([held]), NO_TRANSPORT
+            )
         if self._limits is None:
             return
         domain = address.domain_of(to)
@@ -539,9 +565,9 @@ class Sender:
             if lacks:
                 raise _NoToken(lacks, rates[lacks], self._limits.token_at(lacks))
         except OSError as error:
-            # Who cannot count must not send: what is limited is limited for a reason.
-            why = f"tokens cannot be counted: {error.strerror or error}"
-            raise Waits(self._clock() + ASK_AGAIN, why) from error
+            # Without a count do not send, else the limits would not hold.
+            why = f"rate limit tokens cannot be counted: {error.strerror or error}"
+            raise Waits(self._clock() + TRANSPORT_RETRY_SECONDS, why) from error
 
     # ---- one attempt
 
@@ -554,73 +580,81 @@ class Sender:
         cancelled: Callable[[], bool],
         accepted: Callable[[], None] = lambda: None,
     ) -> None:
-        """Hand it over once, and write down what came of it; nothing comes before `accepted`.
+        """Make one attempt and record its result; `accepted` is called before anything is recorded.
 
-        Each run of a queued mail is a send of its own (contract, "Task Types": it calls
-        `nftban_mail_send`), so each counts as one success or one failure, as its line in the log
-        says. The real program counts a mail once after all its attempts, which here is true of
-        `send_with_retry`; of queued mail it counts nothing at all, and nobody sees it fail.
+        Each run of a queued mail is a separate send (contract, "Task Types": it calls
+        `nftban_mail_send`), so each counts as one success or failure, like its log line. The real
+        program counts a mail once after all its attempts, as `send_with_retry` does here, and does
+        not count queued mail at all, so those failures stay unseen.
         """
         name, to = transport.name, mail.recipient
-        self._ledger.attempt(task_id, n, name, to)
+        self._ledger.log_attempt(task_id, n, name, to)
         try:
             transport.send(mail, cancelled)
         except NotSent as failure:
-            self._ledger.gave_up(task_id, name, n, failure.word, to, str(failure))
+            self._ledger.log_failure(task_id, name, n, failure.word, to, str(failure))
             self.publish()
             raise
         accepted()
-        self._ledger.accepted(task_id, n, name, to)
+        self._ledger.log_accepted(task_id, n, name, to)
         self.publish()
 
-    def _whom(self, recipient: str) -> str:
+    def _require_recipient(self, recipient: str) -> str:
         to = recipient or self._settings.recipient
-        return address.checked(to, self._settings.strict) if to else ""
+        return address.require_address(to, self._settings.strict) if to else ""
 
-    def _composed(
-        self, said: Content, to: str, subject: str, made: float, ident: str, transport: Transport
+    def _compose(
+        self,
+        mail_content: Content,
+        to: str,
+        subject: str,
+        made: float,
+        ident: str,
+        transport: Transport,
     ) -> Mail:
-        return compose(said, to, subject, self._settings, self._host, made, ident, transport.name)
+        return compose_mail(
+            mail_content, to, subject, self._settings, self._host, made, ident, transport.name
+        )
 
     def publish(self) -> None:
-        """Write the metrics of mail as they are now."""
-        transport, _ = self._chosen()
-        with self._told("the metrics of mail are not written"):
+        """Write the current metrics of mail."""
+        transport, _ = self._choose_transport()
+        with self._reporting_errors("mail metrics are not written"):
             depth, oldest = self._spool.depth_and_oldest(self._clock())
             self._ledger.publish(transport.name if transport else "", depth, oldest)
 
     @contextmanager
-    def _told(self, consequence: str) -> Iterator[None]:
-        """What goes wrong in the block stops no mail; whoever looks after us is told."""
+    def _reporting_errors(self, consequence: str) -> Iterator[None]:
+        """Report an error in the block, with its consequence, to `complain`; it stops no mail."""
         try:
             yield
         except (OSError, MailError) as error:
             why = error.strerror if isinstance(error, OSError) else None
-            self._complain(f"{why or shown(str(error))}; {consequence}")
+            self._complain(f"{why or safe_line(str(error))}; {consequence}")
 
 
-def _wrong_sender(settings: MailSettings) -> str:
-    """Why nothing may be sent as from whom the settings name; "" where it may."""
+def _describe_sender_fault(settings: MailSettings) -> str:
+    """Return why the configured sender address is invalid; "" if it is valid."""
     try:
         if settings.sender:
-            address.checked(settings.sender, strict=False)
+            address.require_address(settings.sender, strict=False)
     except BadMail as bad:
-        return f"no mail is sent: its sender {bad}"
+        return f"no mail is sent: sender {bad}"
     return ""
 
 
-def _held_by(held: Iterable[Suspension]) -> str:
-    names = (f"{each.name} suspended by {shown(each.who) or 'an operator'}" for each in held)
+def _describe_suspensions(held: Iterable[Suspension]) -> str:
+    names = (f"{each.name} suspended by {safe_line(each.who) or 'an operator'}" for each in held)
     return f"no mail transport: {', '.join(names)}"
 
 
 def _is_word(text: str) -> bool:
-    """Whether this may stand as a word in the log; what a mark says is foreign."""
+    """True if the text can be a reason of one word in the log; marks may contain any text."""
     return re.fullmatch(r"[a-z0-9_.]{1,40}", text) is not None
 
 
 class _NoToken(Waits):
-    """A bucket is empty."""
+    """A token bucket is empty."""
 
     def __init__(self, bucket: str, rate: Rate, until: float) -> None:
         super().__init__(until, f"no token for {bucket.replace(':', ' ')}")
@@ -628,10 +662,10 @@ class _NoToken(Waits):
 
 
 @contextmanager
-def _readable() -> Iterator[None]:
-    """What the system refuses in the block is about this attempt, and not about the mail."""
+def _reading_spool() -> Iterator[None]:
+    """Raise an OSError of the block as MailError: it fails the attempt, not the mail."""
     try:
         yield
     except OSError as error:
-        where = f"{shown(str(error.filename))}: " if error.filename else ""
+        where = f"{safe_line(str(error.filename))}: " if error.filename else ""
         raise MailError(f"nothing was sent: {where}{error.strerror or error}") from error

@@ -1,7 +1,7 @@
-"""A mail that lies in wire form, handed to one server by SMTP: its bytes go as they are.
+"""Send a mail in wire form to one server by SMTP; its bytes are not changed.
 
-What was accepted and what was not is told apart: until the line that ends the mail has left us,
-nobody has accepted it; from then on only the server's answer says.
+Before the line that ends the mail is sent, the mail is certainly not accepted. After it, only the
+server's answer decides; without an answer the result is unknown (`InDoubt`).
 """
 
 from __future__ import annotations
@@ -21,81 +21,82 @@ from typing import BinaryIO, NamedTuple
 
 from engine.mail import failure_reasons, wire_format
 from engine.mail.model import BadMail, NotSent, Reason
-from engine.mail.transports.curl import read_secret, why_not_secret
-from engine.text.safe import ascii_name, shown
+from engine.mail.transports.curl import describe_secret_fault, read_secret
+from engine.text.safe import ascii_name, safe_line
 
 REQUIRED, WRAPPED, OPPORTUNISTIC, NONE = "required", "wrapped", "opportunistic", "none"
 TLS = (REQUIRED, WRAPPED, OPPORTUNISTIC, NONE)
-"""STARTTLS and a certificate that is believed; the same from the first byte on (port 465); STARTTLS
-where it is offered, whoever the certificate is of; no encryption."""
+"""STARTTLS with a verified certificate; TLS from the first byte (port 465), verified; STARTTLS if
+the server offers it, without verification; no encryption."""
 
-_TICK = 0.5
-"""Seconds after which an attempt is looked at again for being cancelled, or too late."""
+_CHECK_INTERVAL_SECONDS = 0.5
+"""Interval in seconds at which an attempt checks for cancellation and timeout."""
 
-_PARTING = 1.0
-"""Seconds that a server has to say goodbye, once it has accepted a mail."""
+_QUIT_TIMEOUT_SECONDS = 1.0
+"""Seconds that a server has to answer QUIT after it accepted a mail."""
 
 
-IN_DOUBT = "in doubt: "
-"""Begins the text of `InDoubt`."""
+IN_DOUBT_PREFIX = "in doubt: "
+"""The beginning of the text of `InDoubt`."""
 
 
 class Destination(NamedTuple):
-    """The server that mail is handed to, and how."""
+    """A mail server, and the connection settings for it."""
 
     host: str
     port: int = 25
     tls: str = ""
-    """One of `TLS`; "" is none towards this host itself, and required towards any other."""
+    """One of `TLS`; "" means none for this host itself and required for any other."""
     user: str = ""
     password_file: str = ""
-    """A file that holds the password alone, which nobody else may read."""
+    """A file with only the password; other users must not be able to read it."""
     ca_file: str = ""
-    """Certificates that the server's is checked against; "" for those of the system."""
+    """Trusted certificates for the server; "" for those of the system."""
     helo: str = "localhost"
-    """What we call ourselves."""
+    """Our host name in EHLO."""
     connect_timeout: float = 30.0
-    """Seconds to reach it."""
+    """Seconds to connect."""
     timeout: float = 300.0
-    """Seconds that each answer, and each piece of a mail, may take (RFC 5321, 4.5.3.2)."""
+    """Seconds for each answer and for each chunk of a mail (RFC 5321, 4.5.3.2)."""
     max_time: float = 1800.0
-    """Seconds that one attempt may take in all."""
+    """Seconds for one attempt in total."""
 
     @property
     def encryption(self) -> str:
-        """The one of `TLS` that counts."""
+        """The effective value of `TLS`."""
         return self.tls or (NONE if is_loopback(self.host) else REQUIRED)
 
     @property
     def fault(self) -> str:
-        """Why nothing can be sent there, whatever it is; "" when it can."""
+        """Why these settings cannot be used; "" if they can."""
         if not self.host:
             return "no host to send to"
         if self.user and not self.password_file:
             return "a user and no password_file"
         plain = self.encryption in (NONE, OPPORTUNISTIC) and not is_loopback(self.host)
         if self.user and plain:
-            return f"a password would be told without TLS, or to anybody (tls: {self.encryption})"
+            return f"the password would be sent without TLS verification (tls: {self.encryption})"
         return ""
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this one by its name or address alone."""
+    """True if the host is this machine, by its name or address alone."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost"
 
 
-def unusable(to: Destination) -> str:
-    """Why nothing can be sent there, as far as can be known without calling; "" when it may be."""
+def describe_obstacle(to: Destination) -> str:
+    """Return why the destination cannot be used, as far as can be known without connecting; "" if
+    it can."""
     if to.fault:
         return to.fault
-    if to.user and (why := why_not_secret(to.password_file)):
+    if to.user and (why := describe_secret_fault(to.password_file)):
         return why
     if to.ca_file:
         try:
-            _context(to)
+            _tls_context(to)
         except NotSent as error:
             return str(error)
     return ""
@@ -108,65 +109,64 @@ class WireMessage(NamedTuple):
     """"" or "<>" is the null sender."""
     recipient: str
     contents: BinaryIO
-    """In wire form, open to be read from its beginning; whoever is given it closes it."""
+    """An open file in wire form, read from its start; `send` closes it."""
 
 
 class InDoubt(NotSent):
-    """The mail was handed over whole, and no answer came that is a yes or a no: it may have been
-    accepted."""
+    """The whole mail was sent and no clear answer came: it may have been accepted."""
 
 
 class UnreadableMessage(NotSent):
-    """The mail cannot be read here and now, whatever any server makes of it."""
+    """The mail cannot be read now; no server is at fault."""
 
     def __init__(self, text: str) -> None:
         super().__init__(Reason.UNAVAILABLE, "unavailable_no_input", text)
 
 
 _ADDRESS = re.compile(
-    r"""(?:[^\s"(),:;<>@\[\]\\]+|"(?:[^"\\]|\\.)*")"""  # as it is, or in quotes
-    r"""(?:@(?:[^\s"(),:;<>@\[\]\\]+|\[[A-Za-z0-9.:-]+\]))?"""  # a name, or an address of a host
+    r"""(?:[^\s"(),:;<>@\[\]\\]+|"(?:[^"\\]|\\.)*")"""  # plain or quoted local part
+    r"""(?:@(?:[^\s"(),:;<>@\[\]\\]+|\[[A-Za-z0-9.:-]+\]))?"""  # host name, or address literal
 ).fullmatch
 
 
-def path_of(address: str) -> str:
-    """An address between the brackets that SMTP has around it; a host's name in ASCII.
+def smtp_path(address: str) -> str:
+    """Return an address in angle brackets for SMTP, with its host name in ASCII.
 
     Raises:
-        BadMail: it is none, could be taken for more than one, or for another than is shown.
+        BadMail: it is not an address, or could be read as several or as a different one.
     """
     if address in ("", "<>"):
         return "<>"
     if not address.isprintable() or not _ADDRESS(address):
-        raise BadMail(f"'{shown(address[:40])}' is no address that a server could be told")
+        raise BadMail(f"'{safe_line(address[:40])}' is not a valid SMTP address")
     local, at, host = address.rpartition("@")
     if at and not host.isascii() and not host.endswith('"'):
         try:
             address = f"{local}@{ascii_name(host)}"
         except ValueError as error:
-            raise BadMail(f"no address that a server could be told: {error}") from error
+            raise BadMail(f"not a valid SMTP address: {error}") from error
     return f"<{address}>"
 
 
 def send(
-    letter: WireMessage, to: Destination, cancelled: Callable[[], bool] = lambda: False
+    message: WireMessage, to: Destination, cancelled: Callable[[], bool] = lambda: False
 ) -> None:
-    """Hand a letter over; when it returns the server has accepted it. Closes its contents.
+    """Send a mail; the server has accepted it when this returns. Closes its contents.
 
-    `cancelled` is asked now and then: True ends the attempt.
+    `cancelled` is called every 0.5 seconds; True ends the attempt.
 
     Raises:
-        BadMail: nobody may send it, or this server can never be sent it.
+        BadMail: the mail can never be sent, or not to this server.
         InDoubt: it may have been accepted.
-        Unreadable: its contents cannot be read now; nobody has accepted it.
+        UnreadableMessage: its contents cannot be read now; it was not accepted.
         NotSent: it was not accepted; another attempt may be made.
     """
-    with letter.contents as contents:
-        paths = path_of(letter.sender), path_of(letter.recipient)
+    with message.contents as contents:
+        paths = smtp_path(message.sender), smtp_path(message.recipient)
         if paths[1] == "<>":
-            raise BadMail("a mail to nobody")
+            raise BadMail("no recipient")
         try:
-            facts = wire_format.examined(contents)
+            facts = wire_format.check_wire_format(contents)
             contents.seek(0)
         except OSError as error:
             raise _unreadable(error) from error
@@ -174,7 +174,7 @@ def send(
             raise NotSent(Reason.UNAVAILABLE, "unavailable_configuration", why)
         watch = _AttemptDeadline(time.monotonic() + to.max_time, cancelled)
         with watch:
-            _SmtpSession(to, watch).hand_over(paths, contents, facts)
+            _SmtpSession(to, watch).send_mail(paths, contents, facts)
 
 
 def _unreadable(error: OSError) -> UnreadableMessage:
@@ -182,89 +182,89 @@ def _unreadable(error: OSError) -> UnreadableMessage:
 
 
 class _AttemptDeadline:
-    """Breaks off whatever an attempt waits for once its time is over, or nobody wants it."""
+    """A thread that shuts the connection down on timeout or cancellation."""
 
     def __init__(self, deadline: float, cancelled: Callable[[], bool]) -> None:
         self._deadline, self._cancelled = deadline, cancelled
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
-        self.why = ""
-        """The word for why it was broken off; "" while it was not."""
+        self.abort_word = ""
+        """The reason for the shutdown, as one word; "" before it."""
 
     def __enter__(self) -> None:
-        self._thread = threading.Thread(target=self._look, name="smtp watch", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="smtp watch", daemon=True)
         self._thread.start()
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
-        self._let_go()
+        self._close_connection()
 
     @property
-    def left(self) -> float:
-        """Seconds that the attempt still has; never 0, which sockets take for something else."""
+    def seconds_left(self) -> float:
+        """The remaining seconds of the attempt; never 0, which means non-blocking for a socket."""
         return max(0.001, self._deadline - time.monotonic())
 
-    def guard(self, connection: socket.socket) -> None:
-        """From now on this is the connection to be broken off, by a descriptor of our own: TLS
-        takes the socket itself to pieces."""
+    def set_connection(self, connection: socket.socket) -> None:
+        """Set the connection to shut down. Its descriptor is duplicated, as TLS detaches the
+        original socket."""
         with self._lock:
-            self._let_go()
+            self._close_connection()
             self._socket = connection.dup()
-            self._break_off()
+            self._shut_down()
 
-    def _let_go(self) -> None:
+    def _close_connection(self) -> None:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
-    def _look(self) -> None:
-        while not self._over.wait(min(_TICK, self.left)):
+    def _watch(self) -> None:
+        while not self._over.wait(min(_CHECK_INTERVAL_SECONDS, self.seconds_left)):
             late = time.monotonic() >= self._deadline
             if late or self._cancelled():
                 with self._lock:
-                    self.why = "timeout" if late else "unavailable_stopped"
-                    self._break_off()
+                    self.abort_word = "timeout" if late else "unavailable_stopped"
+                    self._shut_down()
                 return
 
-    def _break_off(self) -> None:
-        if self.why and self._socket is not None:
-            with suppress(OSError):  # it is not connected any more
+    def _shut_down(self) -> None:
+        if self.abort_word and self._socket is not None:
+            with suppress(OSError):  # already disconnected
                 self._socket.shutdown(socket.SHUT_RDWR)
 
 
 class _Client(smtplib.SMTP):
-    """The library's client on a connection that is there already."""
+    """smtplib's client on an existing connection."""
 
     def __init__(self, connection: socket.socket, host: str, helo: str) -> None:
         super().__init__(local_hostname=helo)
         self.sock = connection
-        self._host = host  # whom the certificate must be of, at STARTTLS
+        self._host = host  # the host name for the certificate check at STARTTLS
 
 
 class _SmtpSession:
-    """One attempt."""
+    """The SMTP dialogue of one attempt."""
 
     def __init__(self, to: Destination, watch: _AttemptDeadline) -> None:
         self._to, self._watch = to, watch
         self._doing = "connecting"
         self._ended = False
-        """Whether the line that ends the mail may have left us."""
+        """True if the line that ends the mail may have been sent."""
         self._secret = ""
 
-    def hand_over(
+    def send_mail(
         self, paths: tuple[str, str], contents: BinaryIO, facts: wire_format.WireFacts
     ) -> None:
-        """All of it.
+        """Connect, log in and send the mail.
 
         Raises:
-            BadMail, NotSent: as `send` says.
+            BadMail, NotSent: as for `send`.
         """
         try:
-            with self._client() as client:
+            with self._open_client() as client:
                 self._begin(client)
-                options = _options(client, paths, facts)
+                options = _mail_parameters(client, paths, facts)
                 self._command(client, "MAIL", f"FROM:{paths[0]}{options}")
                 self._command(client, "RCPT", f"TO:{paths[1]}")
                 self._data(client, contents, facts.size)
@@ -272,42 +272,42 @@ class _SmtpSession:
         except NotSent as error:
             failure = error
         except (OSError, smtplib.SMTPException, ValueError) as error:
-            failure = self._told(error)
-        raise self._judged(failure)
+            failure = self._failure_from_error(error)
+        raise self._final_failure(failure)
 
     @contextmanager
-    def _client(self) -> Iterator[_Client]:
+    def _open_client(self) -> Iterator[_Client]:
         to = self._to
-        connection = self._connected()
+        connection = self._connect()
         try:
             if to.encryption == WRAPPED:
                 self._doing = "TLS handshake"
-                connection = _context(to).wrap_socket(connection, server_hostname=to.host)
+                connection = _tls_context(to).wrap_socket(connection, server_hostname=to.host)
             client = _Client(connection, to.host, to.helo)
             try:
                 yield client
             finally:
-                client.close()  # with STARTTLS it has another socket by then
+                client.close()  # after STARTTLS it has another socket
         finally:
             connection.close()
 
-    def _connected(self) -> socket.socket:
+    def _connect(self) -> socket.socket:
         to = self._to
         self._doing = f"looking up {to.host}"
         found = socket.getaddrinfo(to.host, to.port, type=socket.SOCK_STREAM)
         self._doing = f"connecting to {to.host}:{to.port}"
         failure: OSError = ConnectionError("no address")
-        until = time.monotonic() + min(to.connect_timeout, self._watch.left)
+        until = time.monotonic() + min(to.connect_timeout, self._watch.seconds_left)
         for family, kind, protocol, _, address in found:
             connection = socket.socket(family, kind, protocol)
             try:
-                self._watch.guard(connection)
-                # Else Nagle's algorithm keeps each second small segment until the first is
+                self._watch.set_connection(connection)
+                # Otherwise Nagle's algorithm holds each second small segment until the first is
                 # acknowledged, which a server delays by 40 ms.
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 connection.settimeout(max(0.001, until - time.monotonic()))
                 connection.connect(address)
-                connection.settimeout(min(to.timeout, self._watch.left))
+                connection.settimeout(min(to.timeout, self._watch.seconds_left))
             except OSError as error:
                 connection.close()
                 failure = error
@@ -316,7 +316,7 @@ class _SmtpSession:
         raise _Unreached(failure)
 
     def _begin(self, client: _Client) -> None:
-        """Greetings, encryption, and who we are."""
+        """Read the greeting, send EHLO, start TLS and log in."""
         to = self._to
         self._doing = "greeting"
         self._require(*client.getreply(), "unavailable")
@@ -324,23 +324,23 @@ class _SmtpSession:
         if to.encryption in (REQUIRED, OPPORTUNISTIC):
             if client.has_extn("starttls"):
                 self._doing = "STARTTLS"
-                code, said = client.starttls(context=_context(to))
-                self._require(code, said, "tls_missing")
+                code, reply = client.starttls(context=_tls_context(to))
+                self._require(code, reply, "tls_missing")
                 self._greet(client)
             elif to.encryption == REQUIRED:
-                raise failure_reasons.not_sent(
-                    "tls_missing", f"{shown(to.host)} does not offer STARTTLS"
+                raise failure_reasons.failure_from_word(
+                    "tls_missing", f"{safe_line(to.host)} does not offer STARTTLS"
                 )
         if to.user:
             self._log_in(client)
 
     def _greet(self, client: _Client) -> None:
         self._doing = "EHLO"
-        code, said = client.ehlo()
+        code, reply = client.ehlo()
         if not 200 <= code < 300:
             self._doing = "HELO"
-            code, said = client.helo()
-        self._require(code, said, "unavailable")
+            code, reply = client.helo()
+        self._require(code, reply, "unavailable")
 
     def _log_in(self, client: _Client) -> None:
         to = self._to
@@ -349,14 +349,14 @@ class _SmtpSession:
             self._secret = read_secret(to.password_file)
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else error
-            text = shown(f"cannot use the password in {to.password_file}: {why}")
-            raise failure_reasons.not_sent("auth_password_file", text) from None
+            text = safe_line(f"cannot use the password in {to.password_file}: {why}")
+            raise failure_reasons.failure_from_word("auth_password_file", text) from None
         if (to.user + self._secret).isascii():
             client.login(to.user, self._secret)
             return
-        # The library knows but ASCII; this one way is for any text (RFC 4616).
-        said = base64.b64encode(f"\0{to.user}\0{self._secret}".encode("utf-8", "surrogateescape"))
-        self._require(*client.docmd("AUTH", f"PLAIN {said.decode('ascii')}"), "auth")
+        # smtplib can only send ASCII here; AUTH PLAIN can carry any text (RFC 4616).
+        token = base64.b64encode(f"\0{to.user}\0{self._secret}".encode("utf-8", "surrogateescape"))
+        self._require(*client.docmd("AUTH", f"PLAIN {token.decode('ascii')}"), "auth")
 
     def _command(self, client: _Client, verb: str, rest: str = "") -> None:
         self._doing = verb
@@ -364,103 +364,114 @@ class _SmtpSession:
 
     def _data(self, client: _Client, contents: BinaryIO, size: int) -> None:
         self._doing = "DATA"
-        code, said = client.docmd("DATA")
+        code, reply = client.docmd("DATA")
         if code != 354:
-            self._require(code, said, "")
-            raise failure_reasons.not_sent("connect_protocol", f"DATA was answered with {code}")
+            self._require(code, reply, "")
+            raise failure_reasons.failure_from_word(
+                "connect_protocol", f"DATA was answered with {code}"
+            )
         assert client.sock is not None
-        # The kernel keeps the last piece until the end line follows, and sends both in one segment.
-        # Two calls tell a body that did not leave from an end line that may have left.
+        # MSG_MORE: the kernel holds the last chunk until the end line follows, and sends both in
+        # one segment. Two calls make a body that was not sent distinct from an end line that may
+        # have been sent.
         more = 0 if isinstance(client.sock, ssl.SSLSocket) else socket.MSG_MORE
-        left = size - len(wire_format.END)
+        left = size - len(wire_format.END_OF_MAIL)
         while left:
             try:
-                chunk = contents.read(min(left, wire_format.CHUNK))
+                chunk = contents.read(min(left, wire_format.CHUNK_BYTES))
             except OSError as error:
                 raise _unreadable(error) from error
             if not chunk:
-                text = "the contents became shorter while they were sent"
-                raise failure_reasons.not_sent("unavailable_no_input", text)
+                text = "the mail became shorter while it was sent"
+                raise failure_reasons.failure_from_word("unavailable_no_input", text)
             left -= len(chunk)
             client.sock.sendall(chunk, 0 if left else more)
-        # From here on the server may have all of it.
+        # From here on the server may have the whole mail.
         self._ended, self._doing = True, "after the whole mail"
-        client.sock.sendall(wire_format.END)
-        code, said = client.getreply()
-        # Any other answer makes no sense here, and says neither yes nor no.
+        client.sock.sendall(wire_format.END_OF_MAIL)
+        code, reply = client.getreply()
+        # Any other code is neither a yes nor a no here.
         self._ended = not (200 <= code < 300 or 400 <= code < 600)
-        self._require(code, said, "")
-        with suppress(OSError, smtplib.SMTPException):  # it has accepted: nothing else matters
-            client.sock.settimeout(_PARTING)
+        self._require(code, reply, "")
+        with suppress(OSError, smtplib.SMTPException):  # the mail is accepted: ignore any error
+            client.sock.settimeout(_QUIT_TIMEOUT_SECONDS)
             client.quit()
 
-    def _require(self, code: int, said: bytes | str, word: str) -> None:
-        """Go on only after a good answer.
+    def _require(self, code: int, reply: bytes | str, word: str) -> None:
+        """Return if the answer is 2xx.
 
         Raises:
-            NotSent: it was none; `word` is what a no means here, "" where it is about the mail.
+            NotSent: it is not; `word` is the reason at this stage, "" if the answer is about the
+                mail.
         """
         if 200 <= code < 300:
             return
-        text = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
+        text = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else reply
         text = f"{code} {' '.join(text.split())} - {self._doing}"
-        raise failure_reasons.not_sent(_word(code, word), failure_reasons.told(text, self._secrets))
+        raise failure_reasons.failure_from_word(
+            _word_for_code(code, word), failure_reasons.redact_text(text, self._secrets)
+        )
 
     @property
     def _secrets(self) -> tuple[str, ...]:
         if not self._secret:
             return ()
-        said = f"\0{self._to.user}\0{self._secret}".encode("utf-8", "surrogateescape")
+        plain = f"\0{self._to.user}\0{self._secret}".encode("utf-8", "surrogateescape")
         alone = self._secret.encode("utf-8", "surrogateescape")
-        return self._secret, *(base64.b64encode(each).decode("ascii") for each in (said, alone))
+        return self._secret, *(base64.b64encode(each).decode("ascii") for each in (plain, alone))
 
-    def _told(self, error: Exception) -> NotSent:
-        """Why it was not sent, from what the library raised."""
+    def _failure_from_error(self, error: Exception) -> NotSent:
+        """Return the failure for an exception of smtplib or the socket."""
         if isinstance(error, smtplib.SMTPResponseException):
-            said = error.smtp_error
+            reply = error.smtp_error
             try:
-                self._require(error.smtp_code, said, _MEANS.get(self._doing, "unavailable"))
+                self._require(error.smtp_code, reply, _STAGE_WORDS.get(self._doing, "unavailable"))
             except NotSent as failure:
                 return failure
         lost = isinstance(error, smtplib.SMTPServerDisconnected)
         if self._doing == "AUTH" and isinstance(error, smtplib.SMTPException) and not lost:
-            return failure_reasons.not_sent(
-                "auth_missing", failure_reasons.told(str(error), self._secrets)
+            return failure_reasons.failure_from_word(
+                "auth_missing", failure_reasons.redact_text(str(error), self._secrets)
             )
         if lost and isinstance(error.__context__, OSError):
-            error = error.__context__  # the library says of any error that the connection closed
-        word = _word_of(error)
+            error = error.__context__  # smtplib reports any error as a closed connection
+        word = _word_for_error(error)
         what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         if isinstance(error, _Unreached) and isinstance(error.__cause__, OSError):
             what = error.__cause__.strerror or str(error.__cause__)
         text = f"{what or type(error).__name__} - {self._doing}"
-        return failure_reasons.not_sent(word, failure_reasons.told(text, self._secrets))
+        return failure_reasons.failure_from_word(
+            word, failure_reasons.redact_text(text, self._secrets)
+        )
 
-    def _judged(self, failure: NotSent) -> NotSent:
-        """The failure as it counts: who broke it off, and whether it may have been accepted."""
-        if self._watch.why:
-            late = self._watch.why == "timeout"
+    def _final_failure(self, failure: NotSent) -> NotSent:
+        """Return the final failure: replaced after a timeout or cancellation, `InDoubt` if it may
+        be sent."""
+        if self._watch.abort_word:
+            late = self._watch.abort_word == "timeout"
             why = f"not done within {self._to.max_time:g} s" if late else "it was stopped"
-            failure = failure_reasons.not_sent(self._watch.why, f"{why} - {self._doing}")
+            failure = failure_reasons.failure_from_word(
+                self._watch.abort_word, f"{why} - {self._doing}"
+            )
         if not self._ended:
             return failure
-        text = f"{IN_DOUBT}it may have been accepted: {failure}"
+        text = f"{IN_DOUBT_PREFIX}it may have been accepted: {failure}"
         return InDoubt(failure.reason, failure.word, text)
 
 
-_MEANS = {"STARTTLS": "tls_missing", "AUTH": "auth"}
-"""What a no means at these stages, where the library raises it."""
+_STAGE_WORDS = {"STARTTLS": "tls_missing", "AUTH": "auth"}
+"""The reason for a refusal at these stages, where smtplib raises it."""
 
 
 class _Unreached(ConnectionError):
-    """No address of a host took the connection; its cause is what the last one failed with."""
+    """No address of the host accepted the connection; the cause is the error of the last one."""
 
     def __init__(self, cause: OSError) -> None:
         super().__init__(str(cause))
         self.__cause__ = cause
 
 
-_UNREACHED: Mapping[int | None, str] = {
+_CONNECT_ERROR_WORDS: Mapping[int | None, str] = {
     errno.ECONNREFUSED: "connect_refused",
     errno.ENETUNREACH: "connect_unreachable",
     errno.EHOSTUNREACH: "connect_unreachable",
@@ -469,7 +480,7 @@ _UNREACHED: Mapping[int | None, str] = {
     errno.ETIMEDOUT: "connect_timeout",
 }
 
-_RAISED: tuple[tuple[type[Exception], str], ...] = (
+_EXCEPTION_WORDS: tuple[tuple[type[Exception], str], ...] = (
     (socket.gaierror, "dns_not_found"),
     (ssl.SSLCertVerificationError, "tls_certificate"),
     (ssl.SSLError, "tls_failed"),
@@ -479,21 +490,23 @@ _RAISED: tuple[tuple[type[Exception], str], ...] = (
     (ConnectionError, "connect_lost"),
     (OSError, "connect_lost"),
 )
-"""What is raised on the way, and the word for it; the first that fits."""
+"""The reason for each exception; the first match counts."""
 
 
-def _word_of(error: Exception) -> str:
+def _word_for_error(error: Exception) -> str:
     if isinstance(error, _Unreached):
         cause = error.__cause__
         if isinstance(cause, TimeoutError):
             return "connect_timeout"
         number = cause.errno if isinstance(cause, OSError) else None
-        return _UNREACHED.get(number, "connect_failed")
-    return next((word for kind, word in _RAISED if isinstance(error, kind)), "connect_protocol")
+        return _CONNECT_ERROR_WORDS.get(number, "connect_failed")
+    return next(
+        (word for kind, word in _EXCEPTION_WORDS if isinstance(error, kind)), "connect_protocol"
+    )
 
 
-def _word(code: int, word: str) -> str:
-    """The word for an answer that was a no."""
+def _word_for_code(code: int, word: str) -> str:
+    """Return the reason, as one word, for an answer that is a refusal."""
     if not 400 <= code < 600:
         return "connect_protocol"
     if word == "tls_missing":
@@ -505,39 +518,39 @@ def _word(code: int, word: str) -> str:
     return f"unavailable_{code}" if code < 500 else f"rejected_{code}"
 
 
-def _context(to: Destination) -> ssl.SSLContext:
-    """What is believed of a server.
+def _tls_context(to: Destination) -> ssl.SSLContext:
+    """Return a TLS context that verifies the server, except for `OPPORTUNISTIC`.
 
     Raises:
-        NotSent: the certificates that it is to be checked against cannot be read.
+        NotSent: the trusted certificates cannot be read.
     """
     try:
         context = ssl.create_default_context(cafile=to.ca_file or None)
-    except OSError as error:  # ssl.SSLError among them
-        text = shown(f"cannot use the certificates in {to.ca_file}: {error.strerror or error}")
-        raise failure_reasons.not_sent("tls_certificate", text) from None
+    except OSError as error:  # includes ssl.SSLError
+        text = safe_line(f"cannot use the certificates in {to.ca_file}: {error.strerror or error}")
+        raise failure_reasons.failure_from_word("tls_certificate", text) from None
     if to.encryption == OPPORTUNISTIC:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
 
 
-def _options(client: _Client, paths: tuple[str, str], facts: wire_format.WireFacts) -> str:
-    """What MAIL says besides the sender.
+def _mail_parameters(client: _Client, paths: tuple[str, str], facts: wire_format.WireFacts) -> str:
+    """Return the parameters of MAIL FROM: SIZE, BODY and SMTPUTF8.
 
     Raises:
-        BadMail: this server can never be sent such a mail.
+        BadMail: this server lacks an extension that the mail needs.
     """
-    said = ""
+    parameters = ""
     if client.has_extn("size"):
-        said += f" SIZE={facts.size}"
+        parameters += f" SIZE={facts.size}"
     if facts.eight_bit:
         if not client.has_extn("8bitmime"):
-            raise BadMail("it holds bytes beyond ASCII, and the server does not offer 8BITMIME")
-        said += " BODY=8BITMIME"
+            raise BadMail("it contains bytes beyond ASCII, and the server does not offer 8BITMIME")
+        parameters += " BODY=8BITMIME"
     if not all(map(str.isascii, paths)):
         if not client.has_extn("smtputf8"):
             raise BadMail("an address is not ASCII, and the server does not offer SMTPUTF8")
         client.command_encoding = "utf-8"
-        said += " SMTPUTF8"
-    return said
+        parameters += " SMTPUTF8"
+    return parameters

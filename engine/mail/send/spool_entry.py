@@ -1,4 +1,4 @@
-"""What lies in the folder of one spooled mail: its name, its files, and the marks beside them."""
+"""The folder of one spooled mail: its name, its files and its mark files."""
 
 from __future__ import annotations
 
@@ -16,36 +16,40 @@ from typing import NamedTuple
 from engine.mail.model import BadMail
 from engine.system import files
 from engine.system.files import Refused
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 
 META, HTML, TEXT = "meta.sh", "body.html", "body.txt"
-"""Contract, "Mail Spool Format"."""
+"""File names of a mail (contract, "Mail Spool Format")."""
 
 TRYING, SENT, REFUSED, UNQUEUED = "trying", "sent", "refused", "unqueued"
 QUEUING = "queuing"
-"""Marks in a mail's folder: a transport has been asked and has not answered; one has accepted the
-mail; none ever will; no task could be made for it; its sender has not made its task yet. The other
-program knows none of them, and leaves them alone.
+"""Mark files in a mail's folder. The other program does not know them and does not touch them.
+
+- trying: a transport was asked and has not answered
+- sent: a transport has accepted the mail
+- refused: no attempt can succeed
+- unqueued: no task could be made
+- queuing: the sender has not made the task yet
 """
 
-FOLDER = "mail-"
-"""How the folder of a mail begins; the other program looks at no other."""
+MAIL_FOLDER_PREFIX = "mail-"
+"""Prefix of a mail's folder; the other program reads no other."""
 
-NEW = ".new-"
-"""How a folder begins that is not complete yet."""
+INCOMPLETE_PREFIX = ".new-"
+"""Prefix of a folder that is not complete yet."""
 
-SUBJECT = 10_000
-"""Characters of a subject that are kept: however they are encoded, meta.sh stays readable."""
+MAX_SUBJECT_LENGTH = 10_000
+"""Maximum characters of a subject; in any encoding, meta.sh stays below its size limit."""
 
-WORDS = 200
-"""Characters of a reason; foreign files decide how long it would be."""
+MAX_REASON_LENGTH = 200
+"""Maximum characters of a reason, as it may come from outside."""
 
 
 class SpoolMark(NamedTuple):
-    """What was written down about an attempt."""
+    """The content of a mark file: an attempt."""
 
     transport: str
-    """"" where that cannot be read."""
+    """"" if it cannot be read."""
     at: float
     """When the attempt began, epoch seconds UTC."""
 
@@ -56,77 +60,78 @@ _ID = re.compile(r"mail-[0-9A-Za-z:.-]+")
 
 
 def is_id(name: str) -> bool:
-    """Whether a mail may be called so by us; others are not asked."""
+    """True if the name is valid for a mail of ours; ids of the other program are not checked."""
     return _ID.fullmatch(name) is not None and len(name) <= 100
 
 
 _STAMP = re.compile(
     r"mail-([0-9]{4})-?([0-9]{2})-?([0-9]{2})T([0-9]{2}):?([0-9]{2}):?([0-9]{2})Z-.+"
 )
-"""`20260107T120102Z` and `2026-11-20T09:46:04Z`: the other program writes both."""
+"""`20260107T120102Z` and `2026-11-20T09:46:04Z`: the other program writes both forms."""
 
 
-def stamp_of(id: str) -> float | None:
-    """When a mail was made, as its name says; epoch seconds UTC."""
+def time_in_id(id: str) -> float | None:
+    """Return the time in a mail's name, epoch seconds UTC; None if there is none."""
     found = _STAMP.fullmatch(id)
     if found is None:
         return None
     try:
         return float(calendar.timegm((*map(int, found.groups()), 0, 0, 0)))
     except (ValueError, OverflowError):
-        return None  # such as the 99th of a month
+        return None  # such as day 99
 
 
-def by_age(id: str) -> tuple[float, str]:
-    """To sort mails by: the oldest first, and those whose name does not say it last."""
-    when = stamp_of(id)
+def age_sort_key(id: str) -> tuple[float, str]:
+    """Sort key: oldest first, names without a time last."""
+    when = time_in_id(id)
     return float("inf") if when is None else when, id
 
 
-def oldest(names: Iterable[str], spool: int) -> float:
-    """When the first of these was spooled, none opened: as a name says, else its folder's time.
+def oldest_time(names: Iterable[str], spool: int) -> float:
+    """Return when the oldest of these mails was spooled: the time in its name, else of its folder.
 
-    Epoch seconds UTC; infinite where there is none any more.
+    Epoch seconds UTC; infinite if none is left. No file is opened.
     """
     marks = [(_STAMP.fullmatch(name), name) for name in names]
-    times = [_changed(name, spool) for found, name in marks if not found]
+    times = [_folder_time(name, spool) for found, name in marks if not found]
     dated = [(found.groups(), name) for found, name in marks if found]
     if dated:
         _, first = min(dated)
-        when = stamp_of(first)
-        times.append(_changed(first, spool) if when is None else when)
+        when = time_in_id(first)
+        times.append(_folder_time(first, spool) if when is None else when)
     return min(times, default=float("inf"))
 
 
-def _changed(name: str, spool: int) -> float:
+def _folder_time(name: str, spool: int) -> float:
     try:
         return os.stat(name, dir_fd=spool, follow_symlinks=False).st_mtime
     except OSError:
-        return float("inf")  # gone meanwhile
+        return float("inf")  # removed in between
 
 
-def is_there(name: str, dir_fd: int) -> bool:
-    """Whether anything lies there that we may know of."""
+def name_exists(name: str, dir_fd: int) -> bool:
+    """True if the name exists and we may see it."""
     return os.access(name, os.F_OK, dir_fd=dir_fd)
 
 
 # Writing.
 
 
-def place(id: str, parts: dict[str, bytes], spool: int) -> None:
-    """A new folder with these files, complete and on the disk before it has its name.
+def create_folder(id: str, parts: dict[str, bytes], spool: int) -> None:
+    """Create a mail's folder with these files: write it under a temporary name, fsync, then rename
+    it.
 
     Raises:
-        OSError: nothing of it is left that has the name.
+        OSError: it could not be created; no folder with this id is left.
     """
-    new = NEW + os.urandom(8).hex()
+    new = INCOMPLETE_PREFIX + os.urandom(8).hex()
     placed = ""
     try:
         files.mkdir(new, files.FOLDER_MODE, dir_fd=spool)
         placed = new
         here = files.open_folder(new, spool)
         try:
-            _fill(here, parts, files.owner_for(os.fstat(spool)))
+            _fill(here, parts, files.new_file_owner(os.fstat(spool)))
         finally:
             os.close(here)
         files.rename(new, id, src_dir_fd=spool, dst_dir_fd=spool)
@@ -134,7 +139,7 @@ def place(id: str, parts: dict[str, bytes], spool: int) -> None:
         files.fsync(spool)
     except OSError:
         if placed:
-            # The first error is the one to tell; what cannot be removed now is swept later.
+            # Raise the first error; a later sweep removes what is left here.
             with suppress(OSError):
                 files.remove_folder(placed, spool, (META,))
         raise
@@ -145,7 +150,7 @@ def _fill(here: int, parts: dict[str, bytes], owner: tuple[int, int] | None) -> 
         files.fchown(here, *owner)
     files.fchmod(here, files.FOLDER_MODE)
     for name, data in parts.items():
-        fd = files.create(name, here, owner)
+        fd = files.create_file(name, here, owner)
         try:
             files.write_all(fd, data)
             files.fsync(fd)
@@ -154,26 +159,27 @@ def _fill(here: int, parts: dict[str, bytes], owner: tuple[int, int] | None) -> 
     files.fsync(here)
 
 
-def attempt(transport: str, now: float) -> bytes:
-    """What the mark of an attempt holds."""
-    return files.assignments({"TRANSPORT": transport, "SINCE": str(int(now))})
+def render_attempt(transport: str, now: float) -> bytes:
+    """Return the content of the mark of an attempt."""
+    return files.format_assignments({"TRANSPORT": transport, "SINCE": str(int(now))})
 
 
-def refusal(text: str) -> bytes:
-    """What the mark of a mail holds that no attempt would help."""
-    return files.assignments({"WHY": text[:WORDS]})
+def render_refusal(text: str) -> bytes:
+    """Return the content of the mark of a refused mail."""
+    return files.format_assignments({"WHY": text[:MAX_REASON_LENGTH]})
 
 
-def as_stored(subject: str) -> str:
-    """A subject as meta.sh can hold it: ASCII on one line, encoded as in a header (RFC 2047)."""
-    line = _on_one_line(subject)[:SUBJECT]
+def encode_subject(subject: str) -> str:
+    """Return a subject for meta.sh: one line of ASCII, encoded as in a header (RFC 2047)."""
+    line = _on_one_line(subject)[:MAX_SUBJECT_LENGTH]
     if line.isascii() and "=?" not in line:
         return line
     return f"=?utf-8?b?{base64.b64encode(line.encode('utf-8', 'replace')).decode()}?="
 
 
-def as_given(stored: str) -> str:
-    """The subject that was stored so; what others wrote is left as it is."""
+def decode_subject(stored: str) -> str:
+    """Decode a subject from `encode_subject`; a subject of another program is returned
+    unchanged."""
     found = re.fullmatch(r"=\?utf-8\?b\?([A-Za-z0-9+/=]*)\?=", stored)
     if found is None:
         return stored
@@ -187,72 +193,72 @@ def _on_one_line(text: str) -> str:
     return "".join(" " if c < " " or "\x7f" <= c <= "\x9f" else c for c in text)
 
 
-# Reading, guarded.
+# Guarded reading.
 
 
-def short(text: str) -> str:
-    """Foreign text as it may stand in a message: safe, and not long."""
-    return shown(text[:WORDS])
+def shorten_text(text: str) -> str:
+    """Return text from outside for a message: safe to show, at most `WORDS` characters."""
+    return safe_line(text[:MAX_REASON_LENGTH])
 
 
 @contextmanager
-def opened(name: str, here: int, spool: stat_result) -> Iterator[int]:
-    """A plain file of a mail's folder, of somebody who may put mails in the spool.
+def open_file(name: str, here: int, spool: stat_result) -> Iterator[int]:
+    """Open a plain file of a mail's folder; its owner must be allowed to put mail into the spool.
 
     Raises:
-        FileNotFoundError: there is none.
-        BadMail: it is something else.
+        FileNotFoundError: there is no such file.
+        BadMail: it is not a plain file, or has an untrusted owner or mode.
         OSError: it cannot be opened now.
     """
     try:
         fd = files.open_guarded(name, here)
     except Refused as refusal:
         if isinstance(refusal.__cause__, PermissionError):
-            raise refusal.__cause__ from None  # it says something about us, not about the mail
-        raise BadMail(_said_of(name, refusal)) from refusal
+            raise refusal.__cause__ from None  # our permissions, not a fault of the mail
+        raise BadMail(_describe_fault(name, refusal)) from refusal
     try:
         seen = os.fstat(fd)
-        why = files.oddity(seen) or files.stranger(seen, spool)
+        why = files.file_problem(seen) or files.owner_problem(seen, spool)
         if not why and seen.st_mode & stat.S_IWOTH:
-            why = f"may be written by everybody, expected mode {files.FILE_MODE:o} or less"
+            why = f"writable by all users, expected mode {files.FILE_MODE:o} or less"
         if why:
-            raise BadMail(_said_of(name, why))
+            raise BadMail(_describe_fault(name, why))
         yield fd
     finally:
         os.close(fd)
 
 
-def content(name: str, here: int, spool: stat_result, limit: int) -> tuple[bytes, stat_result]:
-    """All of such a file, and its state.
+def read_file(name: str, here: int, spool: stat_result, limit: int) -> tuple[bytes, stat_result]:
+    """Read such a file; return its bytes and its stat.
 
     Raises:
-        BadMail: it has more than `limit` bytes; and as `opened`.
-        OSError: as `opened`.
+        BadMail: it has more than `limit` bytes; and as for `open_file`.
+        OSError: as for `open_file`.
     """
-    with opened(name, here, spool) as fd:
+    with open_file(name, here, spool) as fd:
         try:
             return files.read_guarded(fd, limit)
         except Refused as refusal:
-            raise BadMail(_said_of(name, refusal)) from refusal
+            raise BadMail(_describe_fault(name, refusal)) from refusal
 
 
-def _said_of(name: str, why: object) -> str:
-    return f"{short(name)}: {str(why).removesuffix(', not a task file')}"
+def _describe_fault(name: str, why: object) -> str:
+    return f"{shorten_text(name)}: {str(why).removesuffix(', not a task file')}"
 
 
-def mark_values(
+def read_mark_values(
     name: str, here: int, spool: stat_result
 ) -> tuple[Mapping[str, str], stat_result] | None:
-    """What a mark says, and its state; None where there is none.
+    """Read the values of a mark file and its stat; None if there is no mark.
 
-    One that cannot be understood is a mark all the same.
+    A mark that cannot be parsed counts as a mark without values.
 
     Raises:
-        BadMail: something else has its name.
+        BadMail: the name is not a plain, trusted file.
         OSError: it cannot be read now.
     """
     try:
-        data, seen = content(name, here, spool, files.TASK_LIMIT)
+        data, seen = read_file(name, here, spool, files.MAX_TASK_BYTES)
     except FileNotFoundError:
         return None
     try:
@@ -261,14 +267,14 @@ def mark_values(
         return {}, seen
 
 
-def mark(name: str, here: int, spool: stat_result) -> SpoolMark | None:
-    """The mark of an attempt, if it is there.
+def read_mark(name: str, here: int, spool: stat_result) -> SpoolMark | None:
+    """Read the mark of an attempt; None if there is none.
 
     Raises:
-        BadMail: something else has its name.
+        BadMail: the name is not a plain, trusted file.
         OSError: it cannot be read now.
     """
-    found = mark_values(name, here, spool)
+    found = read_mark_values(name, here, spool)
     if found is None:
         return None
     values, seen = found

@@ -1,4 +1,4 @@
-"""Which transports an operator has suspended: one small file, shared by all who send."""
+"""Transports suspended by an operator: one small JSON file, shared by all senders."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from engine.text import decode
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-NAMES = (*METHODS, MEMORY)
-"""What may be suspended."""
+SUSPENDABLE_NAMES = (*METHODS, MEMORY)
+"""The transports that can be suspended."""
 
-_WORDS = 500
-"""Characters of a name and of a reason that are kept: the file stays far below its limit."""
+_MAX_TEXT_LENGTH = 500
+"""Maximum characters of a name and of a reason; keeps the file far below its size limit."""
 
 
 class Suspension(NamedTuple):
-    """By whom, when and why a transport was suspended. Foreign text: make it safe to show it."""
+    """Who suspended a transport, when and why. From outside: make it safe before showing it."""
 
     name: str
     since: float
@@ -34,22 +34,22 @@ class Suspension(NamedTuple):
 
 
 class Suspensions:
-    """The transports that nobody may send by until an operator resumes them."""
+    """The file of suspended transports; changes are made under a flock."""
 
     def __init__(self, path: str, root: str = "") -> None:
-        """`root` is the data folder below which no symbolic link is followed."""
+        """`root` is the data folder; below it no symbolic link is followed."""
         self._path, self._root = path, root
 
     def read(self) -> Mapping[str, Suspension]:
-        """What is suspended now, by name; a file that is not there suspends nothing.
+        """Return the suspended transports by name; none if the file does not exist.
 
         Raises:
             OSError: it cannot be read now.
-            ValueError: it does not say what is suspended, so nobody knows.
+            ValueError: its content is invalid, so the suspensions are unknown.
         """
         folder, name = os.path.split(self._path)
         try:
-            here = files.enter(folder, self._root)
+            here = files.open_dir(folder, self._root)
         except FileNotFoundError:
             return {}
         try:
@@ -58,37 +58,40 @@ class Suspensions:
             os.close(here)
 
     def suspend(self, name: str, since: float, who: str, why: str) -> bool:
-        """Have a transport used no more; False when it was suspended already, and stays so.
-
-        On the disk when it returns.
+        """Suspend a transport, durably; False if it was suspended already, which changes nothing.
 
         Raises:
-            OSError: it could not be written.
-            ValueError: there is no such transport, or the file does not say what is suspended.
+            OSError: the file could not be written.
+            ValueError: there is no such transport, or the content of the file is invalid.
         """
-        if name not in NAMES:
-            raise ValueError(f"no transport {name!r}: expected one of {', '.join(NAMES)}")
+        if name not in SUSPENDABLE_NAMES:
+            raise ValueError(
+                f"no transport {name!r}: expected one of {', '.join(SUSPENDABLE_NAMES)}"
+            )
         with self._changing() as suspended:
             if name in suspended:
                 return False
-            suspended[name] = Suspension(name, since, who[:_WORDS], why[:_WORDS])
+            suspended[name] = Suspension(
+                name, since, who[:_MAX_TEXT_LENGTH], why[:_MAX_TEXT_LENGTH]
+            )
         return True
 
     def resume(self, name: str) -> bool:
-        """Have a transport used again; False when it was not suspended.
+        """Resume a transport; False if it was not suspended.
 
         Raises:
-            OSError: it could not be written.
-            ValueError: the file does not say what is suspended.
+            OSError: the file could not be written.
+            ValueError: the content of the file is invalid.
         """
         with self._changing() as suspended:
             return suspended.pop(name, None) is not None
 
     @contextmanager
     def _changing(self) -> Iterator[dict[str, Suspension]]:
-        """What is suspended, to be changed by nobody else meanwhile; written where it was."""
+        """Hold the lock and yield the suspensions; changes to the mapping are written at the
+        end."""
         folder, name = os.path.split(self._path)
-        here = files.enter(folder, self._root, make=True)
+        here = files.open_dir(folder, self._root, make=True)
         try:
             lock = files.open_shared(f"{name}.lock", here, os.O_RDWR)
             try:
@@ -97,7 +100,7 @@ class Suspensions:
                     after = dict(before)
                     yield after
                     if after != before:
-                        files.replace(name, here, _written(after))
+                        files.replace_durably(name, here, _render_entries(after))
             finally:
                 os.close(lock)
         finally:
@@ -110,39 +113,43 @@ class Suspensions:
             return {}
         try:
             data, seen = files.read_guarded(fd)
-            if why := _distrust(seen, os.fstat(here)):
+            if why := _describe_fault(seen, os.fstat(here)):
                 raise Refused(why)
-            return _said(data)
+            return _parse_entries(data)
         except (Refused, ValueError) as error:
-            what_now = "no mail is sent until it is removed; then suspend again"
+            what_now = "remove it to send mail, then suspend again"
             raise ValueError(f"{self._path}: {error}: {what_now}") from error
         finally:
             os.close(fd)
 
 
-def _distrust(seen: os.stat_result, folder: os.stat_result) -> str:
+def _describe_fault(seen: os.stat_result, folder: os.stat_result) -> str:
     if seen.st_mode & stat.S_IWOTH:
-        return "may be written by everybody"
-    return files.stranger(seen, folder)
+        return "writable by all users"
+    return files.owner_problem(seen, folder)
 
 
-def _written(suspended: Mapping[str, Suspension]) -> bytes:
-    said = {name: {"since": s.since, "who": s.who, "why": s.why} for name, s in suspended.items()}
-    return json.dumps(said, indent=1).encode() + b"\n"
+def _render_entries(suspended: Mapping[str, Suspension]) -> bytes:
+    entries = {
+        name: {"since": s.since, "who": s.who, "why": s.why} for name, s in suspended.items()
+    }
+    return json.dumps(entries, indent=1).encode() + b"\n"
 
 
-def _said(data: bytes) -> Mapping[str, Suspension]:
-    """The entries of a file, by transport.
+def _parse_entries(data: bytes) -> Mapping[str, Suspension]:
+    """Parse the content of the file.
 
     Raises:
-        ValueError: it holds anything else.
+        ValueError: it contains anything else.
     """
     found = {}
-    for name, entry in decode.mapping(decode.load_json(data)).items():
-        if name not in NAMES:
+    for name, entry in decode.check_object(decode.load_json(data)).items():
+        if name not in SUSPENDABLE_NAMES:
             raise ValueError(f"no transport {name[:40]!r}")
-        entry = decode.mapping(entry, name)
-        since = decode.epoch(entry.get("since"), f"{name}: since")
-        who, why = (decode.text(entry.get(key, ""), f"{name}: {key}") for key in ("who", "why"))
+        entry = decode.check_object(entry, name)
+        since = decode.check_epoch(entry.get("since"), f"{name}: since")
+        who, why = (
+            decode.check_text(entry.get(key, ""), f"{name}: {key}") for key in ("who", "why")
+        )
         found[name] = Suspension(name, since, who, why)
     return found

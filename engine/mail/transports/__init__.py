@@ -1,1 +1,1 @@
-"""One module for each way to send mail, and the choice between them."""
+"""The transports, one module each, and the choice between them."""

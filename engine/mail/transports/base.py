@@ -1,4 +1,4 @@
-"""What transports share that hand a mail to a program: who may be named to one, and how it goes."""
+"""Shared by transports that run a program: check the addresses, run it, interpret its result."""
 
 from __future__ import annotations
 
@@ -7,36 +7,38 @@ from collections.abc import Callable, Mapping, Sequence
 from engine.mail import failure_reasons, run_program
 from engine.mail.model import Mail, NotSent, Reason
 from engine.mail.transports.installed import System
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 
-_PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._%+=@-")
-"""What the addresses are made of that we name to programs: to no program any of it says more."""
+_PLAIN_CHARACTERS = frozenset(
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._%+=@-"
+)
+"""Characters of an address that are plain to every program."""
 
 
-def hand_over(
+def send_by_program(
     name: str,
     argv: Sequence[str],
     data: bytes,
     timeout: float,
     cancelled: Callable[[], bool],
     system: System,
-    manners: Mapping[str, str] = {},
+    variables: Mapping[str, str] = {},
 ) -> None:
-    """Give a program a mail; `name` is the transport's. When it returns it was accepted.
+    """Give a mail to a program; it was accepted when this returns. `name` is the transport's.
 
-    `manners` is what it finds in its environment besides.
+    `variables` are additional environment variables.
 
     Raises:
-        NotSent: it was not, or nobody knows.
+        NotSent: it was not accepted, or that is unknown.
     """
-    env = {**system.environment(), **manners}
+    env = {**system.environment(), **variables}
     ran = run_program.run(argv, data, timeout, cancelled, env, account=system.account)
-    failure = failure_reasons.of_program(name, ran)
+    failure = failure_reasons.classify_program_failure(name, ran)
     if failure is not None:
         raise failure
 
 
-def submit(
+def send_by_sendmail(
     name: str,
     program: str,
     mail: Mail,
@@ -44,30 +46,31 @@ def submit(
     cancelled: Callable[[], bool],
     system: System,
 ) -> None:
-    """Give a mail to a program that can be called as sendmail, as `hand_over` does.
+    """Give a mail to a program with the command line of sendmail, as `send_by_program` does.
 
-    Sender and recipient are said in arguments, and `--` ends the options: no header decides who
-    gets it. With `-i` a line with a single dot is a line. Source: Postfix sendmail(1), exim(8),
+    Sender and recipient are arguments, and `--` ends the options, so no header decides who gets the
+    mail. With `-i` a line with a single dot does not end it. Source: Postfix sendmail(1), exim(8),
     msmtp(1).
 
     Raises:
-        NotSent: it was not accepted, or nobody knows.
+        NotSent: it was not accepted, or that is unknown.
     """
-    sender, recipient = guarded(mail)
+    sender, recipient = require_plain_addresses(mail)
     argv = [program, "-i", "-f", sender, "--", recipient]
-    hand_over(name, argv, mail.data, timeout, cancelled, system)
+    send_by_program(name, argv, mail.data, timeout, cancelled, system)
 
 
-def guarded(mail: Mail) -> tuple[str, str]:
-    """Sender and recipient of a mail, once more looked at before a program is told them.
+def require_plain_addresses(mail: Mail) -> tuple[str, str]:
+    """Return sender and recipient, validated again for a command line.
 
     Raises:
-        NotSent: one could be taken for something else than one address: for an option, for two.
+        NotSent: one could be read as an option or as several addresses.
     """
     for what, address in (("sender", mail.sender), ("recipient", mail.recipient)):
-        if not address or address.startswith("-") or not _PLAIN.issuperset(address):
+        if not address or address.startswith("-") or not _PLAIN_CHARACTERS.issuperset(address):
             text = (
-                f"{what} {shown(address[:40])!r}: expected one address of letters, digits, ._%+=-"
+                f"{what} {safe_line(address[:40])!r}: expected one address of letters, digits, "
+                "._%+=-"
             )
             raise NotSent(Reason.REJECTED, "rejected_address", text, permanent=True)
     return mail.sender, mail.recipient

@@ -1,4 +1,4 @@
-"""Mail handed to a relay by curl: SMTP with TLS, and nothing secret where others could see it."""
+"""Send mail to a relay with curl: SMTP with TLS, and no secret on the command line."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from collections.abc import Callable, Iterable
 from engine.config.mail_config import MailSettings
 from engine.mail import failure_reasons, run_program
 from engine.mail.host import full_name
-from engine.mail.model import Mail, NotSent, Reason, Unused, absent
-from engine.mail.transports.base import guarded
+from engine.mail.model import Mail, NotSent, Reason, Unused, absent_because
+from engine.mail.transports.base import require_plain_addresses
 from engine.system import files
 from engine.system.users import Account
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 
-SMTPS = 465
-"""The port where TLS comes before the first word (RFC 8314)."""
+SMTPS_PORT = 465
+"""The port for TLS from the first byte (RFC 8314)."""
 
-PASSWORD_SIZE = 4096
-"""Bytes of a password file; a longer one is some other file."""
+MAX_PASSWORD_FILE_BYTES = 4096
+"""Maximum bytes of a password file; a longer one is a wrong file."""
 
-_LEEWAY = 1.0
-"""Seconds that curl is given to keep its own limits, and to say what happened, before it is ended
-by force: curl 7.88 forgets --max-time while it waits for the answer to the mail itself."""
+_KILL_DELAY_SECONDS = 1.0
+"""Seconds added to curl's own time limit before it is killed, so that it can report the error: curl
+7.88 ignores --max-time while it waits for the reply to the mail itself."""
 
 
 class Curl:
@@ -36,18 +36,18 @@ class Curl:
     def __init__(
         self, settings: MailSettings, helo: str = "", account: Account | None = None
     ) -> None:
-        """`helo` is the name that the relay is told; "" is this host's. `account` is whom curl is
-        run as; None: as we are.
-        """
+        """`helo` is the host name for EHLO; "" is this host's. `account` is the user that runs
+        curl; None is our own."""
         self._settings, self._account = settings, account
         self._helo = helo or full_name(os.uname().nodename)
-        self._program = settings.programs.get("curl") or run_program.found("curl")
+        self._program = settings.programs.get("curl") or run_program.find_program("curl")
 
     def absence(self) -> Unused | None:
-        """Why it cannot be used here: no program, no relay, a password that others could read."""
-        return absent(self._lacks())
+        """Return why it cannot be used here: no program, no relay, or a password file that others
+        can read."""
+        return absent_because(self._describe_obstacle())
 
-    def _lacks(self) -> str:
+    def _describe_obstacle(self) -> str:
         settings = self._settings
         if not os.access(self._program, os.X_OK):
             return f"curl is not installed{self._program and f': {self._program}'}"
@@ -56,36 +56,40 @@ class Curl:
         if not settings.user:
             return ""
         if ":" in settings.user:
-            return "the relay's user has a colon in it, where curl believes the password to begin"
+            return (
+                "the relay's user contains a colon, which curl reads as the start of the password"
+            )
         if settings.password_file:
-            return why_not_secret(settings.password_file)
+            return describe_secret_fault(settings.password_file)
         return "" if settings.password else "the relay has a user and no password"
 
     def send(self, mail: Mail, cancelled: Callable[[], bool]) -> None:
-        """Hand a mail to the relay.
+        """Send a mail to the relay.
 
         Raises:
-            NotSent: the relay did not accept it, or nobody knows.
+            NotSent: the relay did not accept it, or that is unknown.
         """
-        guarded(mail)
+        require_plain_addresses(mail)
         password = self._password()
-        # In memory: no disk can be full, and nothing is left behind whatever happens.
+        # A file in memory: needs no disk space and leaves nothing behind.
         message = os.memfd_create("mail")
         try:
-            files.write_all(message, wire(mail.data))
+            files.write_all(message, with_crlf(mail.data))
             ran = run_program.run(
                 [self._program, "-q", "--silent", "--show-error", "--config", "-"],
-                configuration(self._settings, self._helo, mail, password, f"/dev/fd/{message}"),
-                self._settings.max_time + _LEEWAY,
+                render_config(self._settings, self._helo, mail, password, f"/dev/fd/{message}"),
+                self._settings.max_time + _KILL_DELAY_SECONDS,
                 cancelled,
                 pass_fds=(message,),
                 account=self._account,
             )
         finally:
             os.close(message)
-        if ran.status and not ran.ended:
-            raise failure_reasons.of_curl(ran.status, ran.output, self._secrets(password))
-        failure = failure_reasons.of_program(self.name, ran._replace(output=b""))
+        if ran.status and not ran.end_reason:
+            raise failure_reasons.classify_curl_failure(
+                ran.status, ran.output, self._secrets(password)
+            )
+        failure = failure_reasons.classify_program_failure(self.name, ran._replace(output=b""))
         if failure:
             raise failure
 
@@ -98,31 +102,31 @@ class Curl:
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             text = f"cannot use the password in {settings.password_file}: {why}"
-            raise NotSent(Reason.AUTH, "auth_password_file", shown(text)) from None
+            raise NotSent(Reason.AUTH, "auth_password_file", safe_line(text)) from None
 
     def _secrets(self, password: str) -> tuple[str, ...]:
-        """The password in every form that a server comes to see, should one repeat it."""
+        """Return the password in every form in which a server could repeat it."""
         if not password:
             return ()
         user = self._settings.user
         seen = [
-            said.encode("utf-8", "surrogateescape") for said in (password, f"\0{user}\0{password}")
+            text.encode("utf-8", "surrogateescape") for text in (password, f"\0{user}\0{password}")
         ]
-        return password, *(base64.b64encode(said).decode("ascii") for said in seen)
+        return password, *(base64.b64encode(each).decode("ascii") for each in seen)
 
 
-def configuration(
+def render_config(
     settings: MailSettings, helo: str, mail: Mail, password: str, message: str
 ) -> bytes:
-    """All that curl is told, for its standard input: to send the file `message` to the relay.
+    """Return curl's configuration for standard input: send the file `message` to the relay.
 
     Raises:
-        NotSent: a setting that cannot be said to curl.
+        NotSent: a setting contains a control character.
     """
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    scheme = "smtps" if settings.port == SMTPS else "smtp"
-    said = [
-        # The path of the URL is the name that curl says EHLO with.
+    scheme = "smtps" if settings.port == SMTPS_PORT else "smtp"
+    options = [
+        # The path of the URL is the host name for EHLO.
         ("url", f"{scheme}://{host}:{settings.port}/{helo}"),
         ("mail-from", mail.sender),
         ("mail-rcpt", mail.recipient),
@@ -130,74 +134,75 @@ def configuration(
         ("connect-timeout", f"{settings.connect_timeout:.3f}"),
         ("max-time", f"{settings.max_time:.3f}"),
         ("noproxy", "*"),
-        # What the server answers comes on standard output; by itself curl tells but the code.
+        # Print the server's replies on standard output; curl's own message has only the code.
         ("dump-header", "-"),
-        # And whether the mail had begun to leave: a server that never let it cannot have it.
-        ("write-out", rf"\n{failure_reasons.UPLOADED} %{{size_upload}}\n"),
+        # Print the uploaded bytes: if none left, the server cannot have the mail.
+        ("write-out", rf"\n{failure_reasons.UPLOADED_PREFIX} %{{size_upload}}\n"),
     ]
     if settings.ca_file:
-        said.append(("cacert", settings.ca_file))
+        options.append(("cacert", settings.ca_file))
     if settings.user:
-        said.append(("user", f"{settings.user}:{password}"))
-    # Where plain is allowed any encryption is better, whoever the certificate is of.
+        options.append(("user", f"{settings.user}:{password}"))
+    # If plain SMTP is allowed, TLS with any certificate is still better.
     plain = settings.host in settings.plain_hosts
-    return _lines(said, ["globoff", *(("ssl", "insecure") if plain else ("ssl-reqd",))])
+    return _config_lines(options, ["globoff", *(("ssl", "insecure") if plain else ("ssl-reqd",))])
 
 
-def wire(data: bytes) -> bytes:
-    """A mail as SMTP has it, CRLF at every line's end; the dots are curl's to double."""
+def with_crlf(data: bytes) -> bytes:
+    """Return a mail with CRLF line ends; curl doubles the dots."""
     return b"".join(line + b"\r\n" for line in data.splitlines())
 
 
-def quoted(value: str) -> str:
-    """A value as curl(1) reads it between quotes."""
+def quote_value(value: str) -> str:
+    """Return a value in the quotes of a curl(1) configuration file."""
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
-def _lines(said: Iterable[tuple[str, str]], switches: Iterable[str]) -> bytes:
+def _config_lines(options: Iterable[tuple[str, str]], switches: Iterable[str]) -> bytes:
     lines = [f"{name}\n" for name in switches]
-    for name, value in said:
-        if any(c < " " or c == "\x7f" for c in value):  # it could end the line, and begin another
-            text = f"a control character in what curl is told as {name}, expected none"
+    for name, value in options:
+        if any(c < " " or c == "\x7f" for c in value):  # could start another line
+            text = f"a control character in curl's setting {name}, expected none"
             raise NotSent(Reason.UNAVAILABLE, "unavailable_configuration", text)
-        lines.append(f"{name} = {quoted(value)}\n")
+        lines.append(f"{name} = {quote_value(value)}\n")
     return "".join(lines).encode("utf-8", "surrogateescape")
 
 
-def why_not_secret(path: str) -> str:
-    """Why a password file is not used; "" when it is a plain file that only its owner reads."""
+def describe_secret_fault(path: str) -> str:
+    """Return why a password file is not used; "" if it is a plain file that only its owner can
+    read."""
     try:
         seen = os.stat(path, follow_symlinks=False)
     except OSError as error:
         return f"cannot use the password in {path}: {error.strerror}"
-    return _leak(path, seen)
+    return _describe_leak(path, seen)
 
 
 def read_secret(path: str) -> str:
-    """The password that a file holds: its text without the line end after it.
+    """Read the password from its file, without the line end.
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is not what a password file must be; the text says why.
+        ValueError: it is not a valid password file; the text contains the reason.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        leak = _leak(path, os.fstat(fd))
+        leak = _describe_leak(path, os.fstat(fd))
         if leak:
             raise ValueError(leak)
-        held = os.read(fd, PASSWORD_SIZE + 1)
+        held = os.read(fd, MAX_PASSWORD_FILE_BYTES + 1)
     finally:
         os.close(fd)
     password = re.sub(r"\r?\n\Z", "", held.decode("utf-8", "surrogateescape"))
-    if len(held) > PASSWORD_SIZE or not password or not password.isprintable():
+    if len(held) > MAX_PASSWORD_FILE_BYTES or not password or not password.isprintable():
         raise ValueError("expected one line of text and nothing else")
     return password
 
 
-def _leak(path: str, seen: os.stat_result) -> str:
+def _describe_leak(path: str, seen: os.stat_result) -> str:
     if not stat.S_ISREG(seen.st_mode):
-        return f"{path} is no plain file, expected one that holds the password"
+        return f"{path} is not a plain file, expected one with the password"
     if seen.st_mode & 0o077:
         return f"others may read {path} (mode {seen.st_mode & 0o777:04o}), expected mode 0600"
     return ""

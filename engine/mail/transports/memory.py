@@ -1,4 +1,4 @@
-"""The transport that keeps every mail and sends none: for tests, and for demonstrations."""
+"""A transport that keeps every mail in memory and sends none, for tests and demos."""
 
 from collections.abc import Callable, Iterable
 
@@ -7,15 +7,15 @@ from engine.mail.model import Mail, NotSent, Unused
 
 
 class MemoryTransport:
-    """Accepts mail into a list; or fails as it is told, one attempt after the other."""
+    """Appends each mail to a list, or fails as configured."""
 
     name = MEMORY
 
     def __init__(self, failures: Iterable[NotSent | None] = ()) -> None:
-        """`failures` is what happens at the first attempts, None where one succeeds; after the
-        last of them all do."""
+        """`failures` are the results of the first attempts, None for success; later attempts
+        succeed."""
         self.mails: list[Mail] = []
-        """What was accepted, in order."""
+        """The accepted mails, in order."""
         self._failures = iter(failures)
 
     def absence(self) -> Unused | None:
@@ -26,7 +26,7 @@ class MemoryTransport:
         """Keep the mail.
 
         Raises:
-            NotSent: as it was told to fail.
+            NotSent: the next configured failure.
         """
         failure = next(self._failures, None)
         if failure:

@@ -1,35 +1,35 @@
-"""Mail handed to msmtp, which speaks to the server that its own configuration names."""
+"""Send mail with msmtp, to the server in its own configuration."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
 from engine.config.mail_config import MailSettings
-from engine.mail.model import Mail, Unused, absent
-from engine.mail.transports.base import submit
+from engine.mail.model import Mail, Unused, absent_because
+from engine.mail.transports.base import send_by_sendmail
 from engine.mail.transports.installed import System
 
 
 class Msmtp:
-    """msmtp, where it is configured."""
+    """msmtp, used if it has a configuration."""
 
     name = "msmtp"
 
     def __init__(self, settings: MailSettings, system: System | None = None) -> None:
         self._settings, self._system = settings, system or System()
-        self._msmtp = self._system.program(settings.programs, "msmtp")
+        self._msmtp = self._system.find_program(settings.programs, "msmtp")
 
     def absence(self) -> Unused | None:
-        """Why it cannot be used here: not installed, or nothing to read on where mail goes."""
+        """Return why it cannot be used here: not installed, or no readable configuration."""
         if self._msmtp.absence:
-            return absent(self._msmtp.absence)
+            return absent_because(self._msmtp.absence)
         paths = list(self._configurations())
-        if any(map(self._system.readable, paths)):
+        if any(map(self._system.is_readable, paths)):
             return None
-        return absent(f"not configured: no {' or '.join(paths)} that we may read")
+        return absent_because(f"not configured: no {' or '.join(paths)} that we can read")
 
     def _configurations(self) -> Iterator[str]:
-        """Where it looks for its configuration. Source: msmtp(1), "FILES"."""
+        """Return the paths of its configuration. Source: msmtp(1), "FILES"."""
         environ = self._system.environ
         yield "/etc/msmtprc"
         home = environ.get("HOME", "")
@@ -40,10 +40,10 @@ class Msmtp:
             yield f"{config}/msmtp/config"
 
     def send(self, mail: Mail, cancelled: Callable[[], bool]) -> None:
-        """Have it sent.
+        """Send a mail.
 
         Raises:
-            NotSent: it was not accepted, or nobody knows.
+            NotSent: it was not accepted, or that is unknown.
         """
         program, timeout = self._msmtp.path, self._settings.max_time
-        submit(self.name, program, mail, timeout, cancelled, self._system)
+        send_by_sendmail(self.name, program, mail, timeout, cancelled, self._system)

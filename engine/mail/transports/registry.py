@@ -1,4 +1,4 @@
-"""The ways of sending mail, one to a file, and which of them is used."""
+"""The list of transports, and the choice of the one to use."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from engine.config.mail_config import MEMORY, METHODS, NOWHERE, MailSettings
-from engine.mail.model import Cause, Transport, Unused, absent
+from engine.mail.model import Cause, Transport, Unused, absent_because
 from engine.mail.transports.installed import System
 
 
 class TransportChoice(NamedTuple):
-    """The transport that is used now."""
+    """The transport to use now."""
 
     transport: Transport | None
-    """None when there is none."""
+    """None if none can be used."""
     why_not: Mapping[str, Unused]
-    """By the name of each that would have come before it, or of all, why it is not used."""
+    """Why each transport before it is not used; if there is none, why each one is not."""
 
 
 class TransportRegistry:
-    """The transports of this machine. Each is looked at once, and only when it is asked for."""
+    """The transports of this machine. Each is checked once, when first needed."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class TransportRegistry:
         transports: Mapping[str, Transport] | None = None,
         system: System | None = None,
     ) -> None:
-        """`transports` are all there are, by their names; None: those of `system`, or else of this
+        """`transports` are all transports by name; None: those of `system`, default this
         machine."""
         self._settings = settings
         self._system = system or System()
@@ -36,7 +36,7 @@ class TransportRegistry:
         self._known: dict[str, tuple[Transport | None, Unused | None]] = {}
 
     def names(self) -> tuple[str, ...]:
-        """The transports in the order in which they are looked for."""
+        """The transports in order of preference."""
         others = [name for name in self._given or () if name not in METHODS]
         if self._settings.method == MEMORY and MEMORY not in others:
             others.append(MEMORY)
@@ -44,49 +44,47 @@ class TransportRegistry:
         return tuple(dict.fromkeys((*first, *METHODS, *others)))
 
     def absence(self, name: str) -> str:
-        """Why a transport cannot be used here, in words, as it was when it was first asked; "" if
-        it can.
-        """
-        why = self._look(name)[1]
-        return why.words if why else ""
+        """Return why a transport cannot be used here, as of the first check; "" if it can."""
+        why = self._check_transport(name)[1]
+        return why.reason if why else ""
 
     def choose(self, suspended: Collection[str] = ()) -> TransportChoice:
-        """The first transport that is there and that no operator has suspended.
+        """Choose the first available transport that no operator has suspended.
 
-        A forced one is the only one: nothing takes its place when it is not there.
+        A forced one has no fallback.
         """
         why_not: dict[str, Unused] = {}
         for name in self.names():
-            why = self._unwanted(name) or self._look(name)[1]
+            why = self._why_disabled(name) or self._check_transport(name)[1]
             if why is None and name in suspended:
                 why = Unused(Cause.SUSPENDED, "suspended by operator")
             if why is None:
-                return TransportChoice(self._look(name)[0], why_not)
+                return TransportChoice(self._check_transport(name)[0], why_not)
             why_not[name] = why
         return TransportChoice(None, why_not)
 
-    def _unwanted(self, name: str) -> Unused | None:
+    def _why_disabled(self, name: str) -> Unused | None:
         forced = self._settings.method
         if forced in ("", name):
             return None
         none = "no mail is sent: the method is none"
         other = f"another method is forced: {forced}"
-        return Unused(Cause.BARRED, none if forced == NOWHERE else other)
+        return Unused(Cause.DISABLED, none if forced == NOWHERE else other)
 
-    def _look(self, name: str) -> tuple[Transport | None, Unused | None]:
+    def _check_transport(self, name: str) -> tuple[Transport | None, Unused | None]:
         if name not in self._known:
-            transport = self._found(name)
-            why = absent("not there") if transport is None else transport.absence()
+            transport = self._make_transport(name)
+            why = absent_because("not there") if transport is None else transport.absence()
             self._known[name] = transport, why
         return self._known[name]
 
-    def _found(self, name: str) -> Transport | None:
+    def _make_transport(self, name: str) -> Transport | None:
         if self._given is not None:
             return self._given.get(name)
-        return _MADE[name](self._settings, self._system)
+        return _FACTORIES[name](self._settings, self._system)
 
 
-# A module is imported once somebody asks for its transport: most processes use one, or none.
+# Import a transport's module when it is first needed: most processes use one or none.
 
 
 def _postfix(settings: MailSettings, system: System) -> Transport:
@@ -131,7 +129,7 @@ def _memory(settings: MailSettings, system: System) -> Transport:
     return MemoryTransport()
 
 
-_MADE: Mapping[str, Callable[[MailSettings, System], Transport]] = {
+_FACTORIES: Mapping[str, Callable[[MailSettings, System], Transport]] = {
     "postfix": _postfix,
     "sendmail": _sendmail,
     "exim": _exim,

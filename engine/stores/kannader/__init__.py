@@ -1,4 +1,4 @@
-"""Kannader's spool: one mail, several recipients, each a symbolic link that moves."""
+"""Kannader's spool: one symbolic link per recipient of a mail; a state change renames the link."""
 
 from engine.stores.kannader.store import KannaderStore, make_spool
 

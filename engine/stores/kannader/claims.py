@@ -1,4 +1,4 @@
-"""How a worker finds its next mail in the queue and makes it its own."""
+"""Claim due mails: choose the next link in queue/ and rename it to inflight/."""
 
 from __future__ import annotations
 
@@ -8,69 +8,72 @@ from collections.abc import Iterator
 
 from engine import policy
 from engine.model import State, Task
-from engine.store import Unavailable, Wants
+from engine.store import ClaimFilter, Unavailable
 from engine.stores.kannader.mail_format import SCHEDULE
 from engine.stores.kannader.moves import MailMover
-from engine.stores.kannader.spool import KannaderSpool, Link, MailEntry
+from engine.stores.kannader.spool import KannaderSpool, MailEntry, SpoolLink
 from engine.system.files import Refused
 
-HOPELESS = 10
-"""Mails that the system could not read, one after the other, before it is the system's fault."""
+MAX_CONSECUTIVE_ERRORS = 10
+"""Consecutive mails that cannot be read before `take` gives up: then the system is at fault."""
 
 
-def _from(names: list[str], last: str) -> list[str]:
-    """Names in their order, those behind the last one first."""
+def _rotated_after(names: list[str], last: str) -> list[str]:
+    """Sort order that starts after `last` and wraps around."""
     at = bisect_right(names, last)
     return [*names[at:], *names[:at]]
 
 
 class MailClaims:
-    """Takes mails from queue/ to inflight/, and remembers which of them wait, and until when."""
+    """Claims mails for a worker, and caches the due times of mails that wait."""
 
     def __init__(self, spool: KannaderSpool, desk: MailMover) -> None:
-        self._spool, self._desk = spool, desk
+        self._spool, self._mover = spool, desk
         self._waiting: dict[str, tuple[str, float]] = {}
         self.due: float | None = None
-        """When the next of those that wait comes due, as far as the last take saw."""
+        """When the next waiting mail is due, as of the last take; None if none waits."""
         self._last = ""
-        """The id that was claimed last."""
+        """The id claimed last."""
 
-    def take(self, now: float, owner: str, limit: int, wants: Wants) -> Iterator[Task]:
-        """Due mails in the order of their ids, each claimed as it is asked for; the next take goes
-        on from there, and begins anew behind the last: ids say nothing about who came first, and
-        where more comes than goes, those at the end would wait for ever.
+    def take(self, now: float, owner: str, limit: int, wants: ClaimFilter) -> Iterator[Task]:
+        """Claim due mails in the order of their ids, each when the caller asks for it.
+
+        The next take continues after the last id and wraps around. Ids do not show the order of
+        arrival, so a fixed start would let mails with late ids starve while new mail keeps
+        arriving.
 
         Raises:
-            Unavailable: the folders cannot be read; or of all that may be due, nothing could.
+            Unavailable: the folders cannot be read, or no mail could be claimed and at least one
+                not read.
         """
         self._spool.check()
         queue = self._spool.states[State.PENDING]
         known, self._waiting = self._waiting, {}
         claimed = failures = 0
         failure: Unavailable | None = None
-        # Two links to one recipient: only the first is sent, and none that is in hand already.
-        met = {link.target for link in self._spool.links((State.ACTIVE, State.DONE))}
-        for name in _from(sorted(queue.names()), self._last):
+        # Of two links to one recipient only the first is sent, and none that is in flight.
+        met = {link.target for link in self._spool.iter_links((State.ACTIVE, State.DONE))}
+        for name in _rotated_after(sorted(queue.iter_names()), self._last):
             if claimed >= limit:
                 break
             try:
-                link = self._spool.link(name, State.PENDING)
+                link = self._spool.find_link(name, State.PENDING)
                 if link.target in met:
                     continue
                 met.add(link.target)
-                found = self._due(link, known, now)
+                found = self._read_if_due(link, known, now)
                 if found is None or not wants(found[1].kind, found[1].group):
                     continue
-                task = self._desk.claim(*found, now, owner)
+                task = self._mover.claim(*found, now, owner)
             except (FileNotFoundError, Refused):
-                continue  # moved on, or a problem: look() names it
+                continue  # moved, or a problem that look() reports
             except PermissionError:
-                continue  # not ours to read; look() names it
+                continue  # not readable by this user; look() reports it
             except OSError as error:
-                # One unreadable block must not stop a queue; a system out of descriptors does.
+                # One unreadable block must not stop the queue; running out of descriptors must.
                 failures += 1
                 failure = Unavailable(f"{queue.path}/{name}: {error.strerror}")
-                if failures >= HOPELESS:
+                if failures >= MAX_CONSECUTIVE_ERRORS:
                     raise failure from error
                 continue
             if task is not None:
@@ -80,24 +83,24 @@ class MailClaims:
             raise failure
         self.due = min((due for _, due in self._waiting.values()), default=None)
 
-    def _due(
-        self, link: Link, known: dict[str, tuple[str, float]], now: float
+    def _read_if_due(
+        self, link: SpoolLink, known: dict[str, tuple[str, float]], now: float
     ) -> tuple[MailEntry, Task] | None:
-        """A mail that is due; None for one that waits."""
-        mark = self._mark(link)  # before it is read: a change in between is seen the next time
+        """Read a mail if it is due; None if it waits."""
+        mark = self._schedule_version(link)  # before reading: a later change shows in the next take
         before = known.get(link.id)
         if before is not None and before[1] > now and before[0] == mark:
             self._waiting[link.id] = before
             return None
-        mail = self._spool.mail(link)
-        task = self._spool.task(mail)
+        mail = self._spool.read_mail(link)
+        task = self._spool.build_task(mail)
         if policy.is_due(task, now):
             return mail, task
         self._waiting[link.id] = mark, task.due or 0.0
         return None
 
-    def _mark(self, link: Link) -> str:
-        """Changes whenever a mail's schedule is replaced; nothing is opened."""
+    def _schedule_version(self, link: SpoolLink) -> str:
+        """A string that changes when the schedule file is replaced; opens nothing."""
         path = f"{link.target.path}/{SCHEDULE}"
         try:
             seen = os.stat(path, dir_fd=self._spool.data.fd, follow_symlinks=False)

@@ -1,7 +1,8 @@
-"""How a mail that is done is erased: as Kannader's own cleanup does it, to be resumed anywhere.
+"""Erase a finished mail in the order that Kannader's own cleanup uses, so that either can resume.
 
-Kannader spool, section 3, "cleanup". Other than there, the link was checked strictly before
-anything is touched, left-over drafts go as well, and what is nobody's is named, not stumbled over.
+Source: Kannader spool, section 3, "cleanup". Differences: the link is validated before anything is
+deleted, left-over drafts are deleted as well, and a foreign file is reported instead of failing
+halfway.
 """
 
 from __future__ import annotations
@@ -13,32 +14,33 @@ from contextlib import suppress
 from engine.model import State
 from engine.stores.kannader import mail_format, sidecar
 from engine.stores.kannader.mail_format import CONTENTS, METADATA, SCHEDULE, LinkTarget
-from engine.stores.kannader.spool import Dangling, KannaderSpool, Link
+from engine.stores.kannader.spool import DanglingLink, KannaderSpool, SpoolLink
 from engine.system import files
 from engine.system.files import Refused
 
 
-def erase(spool: KannaderSpool, link: Link) -> None:
-    """Erase what a link in cleanup/ leads to, the mail with its last recipient, and the link.
+def erase_link(spool: KannaderSpool, link: SpoolLink) -> None:
+    """Delete the recipient that a link in cleanup/ leads to, the mail with its last recipient, and
+    the link.
 
     Raises:
-        Refused: something lies there that is nobody's; nothing was erased.
-        OSError: it could not be erased to its end; it may be resumed.
+        Refused: a foreign file is in the folder; nothing was deleted.
+        OSError: not everything could be deleted; the erase may be resumed.
     """
     erase_target(spool, link.target)
-    files.forget(link.id, spool.states[State.DONE].fd)
-    forget_notes(spool, link.target)
+    files.unlink_quietly(link.id, spool.states[State.DONE].fd)
+    delete_notes(spool, link.target)
 
 
-def forget_notes(spool: KannaderSpool, target: LinkTarget) -> None:
-    """Forget what was noted of a recipient that is no more."""
+def delete_notes(spool: KannaderSpool, target: LinkTarget) -> None:
+    """Delete the notes of a recipient that no longer exists."""
     if spool.notes.exists():
-        for name in (sidecar.name_of(target), sidecar.name_of(target) + sidecar.STAGED):
-            files.forget(name, spool.notes.fd)
+        for name in (sidecar.note_name(target), sidecar.note_name(target) + sidecar.STAGED_SUFFIX):
+            files.unlink_quietly(name, spool.notes.fd)
 
 
 def erase_target(spool: KannaderSpool, target: LinkTarget) -> None:
-    """Erase one recipient of a mail, and the mail with its last one.
+    """Delete one recipient of a mail, and the mail with its last recipient.
 
     Raises:
         Refused, OSError: as `erase`.
@@ -55,14 +57,14 @@ def erase_target(spool: KannaderSpool, target: LinkTarget) -> None:
 
 
 def require_erasable(spool: KannaderSpool, target: LinkTarget) -> None:
-    """Make sure that a recipient's folder holds only what Kannader puts there.
+    """Check that a recipient's folder holds only files that Kannader writes.
 
     Raises:
         Refused: another file is in it.
         OSError: it cannot be read now.
     """
     if target.dest:
-        with suppress(Dangling), spool.dest(target) as fd:
+        with suppress(DanglingLink), spool.open_dest(target) as fd:
             _require_known(os.listdir(fd), target)
 
 
@@ -78,21 +80,22 @@ def _erase_dest(mail: int, target: LinkTarget) -> None:
     except FileNotFoundError:
         return
     try:
-        # Metadata before schedule, as there; a draft of a dead process would keep the folder.
+        # Metadata before schedule, as Kannader does; a draft of a dead process would keep the
+        # folder.
         order = {METADATA: 0, SCHEDULE: 1}
         found = sorted(os.listdir(dest), key=lambda name: order.get(name, 2))
         _require_known(found, target)
         for name in found:
-            files.forget(name, dest)
+            files.unlink_quietly(name, dest)
     finally:
         os.close(dest)
-    with suppress(FileNotFoundError):  # somebody else erases it as well
+    with suppress(FileNotFoundError):  # another process erases it as well
         files.rmdir(target.dest, dir_fd=mail)
 
 
 def erase_mail(spool: KannaderSpool, name: str, mail: int) -> None:
-    """Erase a mail, open as `mail`, if no recipient of it is left and nothing that is nobody's."""
+    """Delete a mail (open as `mail`) if it has neither recipients nor foreign files left."""
     if set(os.listdir(mail)) <= {CONTENTS}:
-        files.forget(CONTENTS, mail)
-        with suppress(FileNotFoundError):  # somebody else erases it as well
+        files.unlink_quietly(CONTENTS, mail)
+        with suppress(FileNotFoundError):  # another process erases it as well
             files.rmdir(name, dir_fd=spool.data.fd)

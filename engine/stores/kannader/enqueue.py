@@ -1,15 +1,16 @@
-"""How a mail is put into the spool: all of it first, then every link, and not one before.
+"""Enqueue a mail: write and fsync all its files first, then create all its links.
 
-Kannader spool, section 6, "enqueue". The contents are written and synced before the recipients, as
-Kannader's code does it; its description has the recipients first. For Kannader both are the same:
-it reads a mail only through a link, and all links come last. But killed in between, the described
-order leaves recipients that look whole beside contents that are missing or torn, and an operator
-could adopt such a mail. With the contents first, a whole recipient always has whole contents.
+Source: Kannader spool, section 6, "enqueue". The contents are written and synced before the
+recipients, as Kannader's code does; its description has the recipients first. For Kannader both are
+the same: it reads a mail only through a link, and all links come last. But after a kill in between,
+the described order leaves recipients that look complete beside contents that are missing or torn,
+and an operator could adopt such a mail. With the contents first, a complete recipient always has
+complete contents.
 
-Before anything else, what is to be enqueued is written to a file in `.spooldeck/enqueuing`, whose
-flock the writer keeps: a file without a holder is what a dead process had begun. No caller was told
-of such a mail: unless one of its links exists already, it is removed; else the other recipients get
-their links.
+Before anything else, a record of the mail is written to `.spooldeck/enqueuing`. The writer holds a
+flock on it: a record without a holder belongs to a dead process, which never reported that mail as
+accepted. Recovery deletes the mail, or, if one of its links exists already, creates the missing
+links.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from typing import NamedTuple
 from engine.model import State
 from engine.store import Gone, StoreError, Unavailable
 from engine.stores.kannader import mail_format, sidecar
-from engine.stores.kannader.cleanup import erase_mail, erase_target, forget_notes
-from engine.stores.kannader.folder import MODE
+from engine.stores.kannader.cleanup import delete_notes, erase_mail, erase_target
+from engine.stores.kannader.folder import FOLDER_MODE
 from engine.stores.kannader.mail_format import CONTENTS, METADATA, SCHEDULE, Json, LinkTarget
 from engine.stores.kannader.moves import MailMover
 from engine.stores.kannader.spool import KannaderSpool
@@ -31,56 +32,56 @@ from engine.system import files
 from engine.system.files import Refused
 
 FILE_MODE = 0o600
-"""Kannader spool, section 1."""
+"""Mode of files (Kannader spool, section 1)."""
 
-LINKING = b"linking\n"
-"""Stands behind what is written down of a mail once its links may be there."""
+LINKING_MARK = b"linking\n"
+"""Appended to the record once links may exist."""
 
-ENQUEUED = "was enqueued to its end, and is only forgotten"
+ALREADY_ENQUEUED = "was enqueued completely; its record is deleted"
 
-_CHUNK = 1 << 16
+_CHUNK_BYTES = 1 << 16
 
 
 class Recipient(NamedTuple):
-    """One link to be made, and what its recipient's folder shall hold."""
+    """One link to create, and the files of its recipient."""
 
     id: str
     dest: str
     metadata: bytes
-    note: sidecar.AttemptNote = sidecar.NOTHING
+    note: sidecar.AttemptNote = sidecar.EMPTY_NOTE
 
 
-class Begun(NamedTuple):
-    """A mail that is being enqueued."""
+class EnqueueRecord(NamedTuple):
+    """The record of a mail that is being enqueued."""
 
     mail: str
     links: tuple[tuple[str, str], ...]
-    """The id of each link, and the recipient's folder that it will lead to."""
+    """Pairs of a link's id and the recipient folder it will lead to."""
     linking: bool = False
-    """Whether all of it is built and durable, and links have been made."""
+    """True if all files are durable and links may exist."""
 
     def targets(self) -> Iterator[tuple[str, LinkTarget]]:
-        """The ids, and where each leads."""
+        """Yield each id and its link target."""
         return ((ident, LinkTarget(self.mail, dest)) for ident, dest in self.links)
 
     def render(self) -> bytes:
-        """As it is written down."""
+        """Return the record as stored."""
         said: Json = {"mail": self.mail, "links": [[ident, dest] for ident, dest in self.links]}
-        return mail_format.json_bytes(said) + b"\n"
+        return mail_format.render_json(said) + b"\n"
 
     @classmethod
-    def parse(cls, data: bytes) -> Begun:
-        """As it was written down.
+    def parse(cls, data: bytes) -> EnqueueRecord:
+        """Parse a stored record.
 
         Raises:
-            Refused: it is torn, or none of ours.
+            Refused: it is torn, or not such a record.
         """
         head, newline, rest = data.partition(b"\n")
         if not newline:
             raise Refused("torn: a write was interrupted")
         said = mail_format.parse_json(head)
         if not isinstance(said, dict) or not isinstance(said.get("links"), list):
-            raise Refused("no note of a mail that is being enqueued")
+            raise Refused("not the record of a mail that is being enqueued")
         mail, links = said.get("mail"), said["links"]
         assert isinstance(links, list)
         pairs = []
@@ -93,18 +94,18 @@ class Begun(NamedTuple):
             pairs.append((mail_format.require_id(ident), dest))
         if not isinstance(mail, str) or not mail_format.is_uuid(mail):
             raise Refused("a mail's folder is no UUID")
-        return cls(mail, tuple(pairs), rest == LINKING)
+        return cls(mail, tuple(pairs), rest == LINKING_MARK)
 
 
-def wired(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """A mail in pieces, as `form.wire` has it of a whole one."""
+def wire_chunks(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Convert a mail in pieces to wire form, as `mail_format.wire` does for a whole mail."""
     rest = b""
     for chunk in chunks:
         head, newline, tail = (rest + chunk).rpartition(b"\n")
         rest = tail
         if newline:
-            yield mail_format.wire(head + newline)[:-3]
-    yield mail_format.wire(rest)
+            yield mail_format.encode_wire(head + newline)[:-3]
+    yield mail_format.encode_wire(rest)
 
 
 def enqueue(
@@ -115,31 +116,33 @@ def enqueue(
     schedule: bytes,
     created: float | None = None,
 ) -> None:
-    """Put one mail to several recipients into the spool; durable when it returns.
+    """Write one mail to several recipients into the spool; durable on return.
 
-    `contents` is the mail in wire form (`wired`), in pieces of any size; every byte of it is kept.
-    `created` (epoch seconds UTC) is for one that is older than this moment.
+    `contents` is the mail in wire form (see `wired`), in pieces of any size; every byte is kept.
+    `created` (epoch seconds UTC) sets an earlier arrival time.
 
     Raises:
-        Gone: a link of that name is there already; nothing changed.
-        Unavailable: the disk refused; nothing is in the queue, or what is there of it is said.
+        Gone: a link of that name exists already; nothing changed.
+        Unavailable: the disk refused; nothing was queued, or the message names what was.
     """
     spool.check()
-    begun = Begun(mail_format.new_uuid(), tuple((each.id, each.dest) for each in recipients))
+    begun = EnqueueRecord(
+        mail_format.new_uuid(), tuple((each.id, each.dest) for each in recipients)
+    )
     try:
-        fd = _write_down(spool, begun)
+        fd = _write_record(spool, begun)
         try:
-            _carry_out(spool, desk, begun, recipients, contents, schedule, created, fd)
+            _write_and_publish(spool, desk, begun, recipients, contents, schedule, created, fd)
         finally:
             os.close(fd)
     except OSError as error:
         raise Unavailable(f"the mail cannot be enqueued: {error.strerror}") from error
 
 
-def _carry_out(
+def _write_and_publish(
     spool: KannaderSpool,
     desk: MailMover,
-    begun: Begun,
+    begun: EnqueueRecord,
     recipients: list[Recipient],
     contents: Iterable[bytes],
     schedule: bytes,
@@ -147,34 +150,34 @@ def _carry_out(
     fd: int,
 ) -> None:
     try:
-        _build(spool, begun.mail, recipients, contents, schedule)
+        _write_files(spool, begun.mail, recipients, contents, schedule)
         with desk.locked():
-            taken = next((ident for ident, _ in begun.links if stands(spool, ident)), None)
+            taken = next((ident for ident, _ in begun.links if link_exists(spool, ident)), None)
             if taken is not None:
                 raise Gone(f"{taken} is there already")
-            files.write_all(fd, LINKING)
+            files.write_all(fd, LINKING_MARK)
             files.fsync(fd)
-            _publish(spool, begun, created)
+            _create_links(spool, begun, created)
     except _EnqueueInterrupted:
         raise
     except (OSError, StoreError):
-        with suppress(OSError, Refused):  # if something stays, recovery knows of it
-            remove(spool, begun)
-            files.forget(begun.mail, spool.begun.fd)
+        with suppress(OSError, Refused):  # if something remains, recovery finds the record
+            delete_unfinished(spool, begun)
+            files.unlink_quietly(begun.mail, spool.enqueuing.fd)
         raise
     with suppress(OSError):  # all links are durable; recovery finds nothing to do
-        files.forget(begun.mail, spool.begun.fd)
+        files.unlink_quietly(begun.mail, spool.enqueuing.fd)
 
 
 class _EnqueueInterrupted(Unavailable):
-    """Some links stand, and could not be taken back."""
+    """Some links exist and could not be deleted."""
 
 
-def _write_down(spool: KannaderSpool, begun: Begun) -> int:
-    """The file that says what is being enqueued, durable, in our hand."""
-    _ = spool.desk.fd
-    folder = spool.begun
-    fd = files.create(begun.mail, folder.fd, folder.owner, FILE_MODE)
+def _write_record(spool: KannaderSpool, begun: EnqueueRecord) -> int:
+    """Write the record durably; return its descriptor, with its flock held."""
+    _ = spool.staging.fd
+    folder = spool.enqueuing
+    fd = files.create_file(begun.mail, folder.fd, folder.owner, FILE_MODE)
     try:
         files.claim_flock(fd)
         files.write_all(fd, begun.render())
@@ -182,13 +185,13 @@ def _write_down(spool: KannaderSpool, begun: Begun) -> int:
         folder.sync()
     except OSError:
         os.close(fd)
-        with suppress(OSError):  # a torn one says nothing, and recovery deletes it
-            files.forget(begun.mail, folder.fd)
+        with suppress(OSError):  # a torn record has no effect, and recovery deletes it
+            files.unlink_quietly(begun.mail, folder.fd)
         raise
     return fd
 
 
-def _build(
+def _write_files(
     spool: KannaderSpool,
     mail: str,
     recipients: list[Recipient],
@@ -196,40 +199,42 @@ def _build(
     schedule: bytes,
 ) -> None:
     owner = spool.data.owner
-    files.make_folder(mail, spool.data.fd, MODE, owner)
+    files.make_folder(mail, spool.data.fd, FOLDER_MODE, owner)
     fd = files.open_folder(mail, spool.data.fd)
     try:
-        _write(CONTENTS, fd, owner, contents)
+        _write_file(CONTENTS, fd, owner, contents)
         for each in recipients:
-            files.make_folder(each.dest, fd, MODE, owner)
+            files.make_folder(each.dest, fd, FOLDER_MODE, owner)
             dest = files.open_folder(each.dest, fd)
             try:
-                _write(SCHEDULE, dest, owner, (schedule,))
-                _write(METADATA, dest, owner, (each.metadata,))
+                _write_file(SCHEDULE, dest, owner, (schedule,))
+                _write_file(METADATA, dest, owner, (each.metadata,))
                 files.fsync(dest)
             finally:
                 os.close(dest)
             if not each.note.is_empty:
-                sidecar.keep(
-                    sidecar.name_of(LinkTarget(mail, each.dest)), each.note, spool.notes.fd
+                sidecar.save_note(
+                    sidecar.note_name(LinkTarget(mail, each.dest)), each.note, spool.notes.fd
                 )
         files.fsync(fd)
     finally:
         os.close(fd)
 
 
-def _write(name: str, folder: int, owner: tuple[int, int] | None, chunks: Iterable[bytes]) -> None:
-    fd = files.create(name, folder, owner, FILE_MODE)
+def _write_file(
+    name: str, folder: int, owner: tuple[int, int] | None, chunks: Iterable[bytes]
+) -> None:
+    fd = files.create_file(name, folder, owner, FILE_MODE)
     try:
         for chunk in chunks:
-            for at in range(0, len(chunk), _CHUNK):
-                files.write_all(fd, chunk[at : at + _CHUNK])
+            for at in range(0, len(chunk), _CHUNK_BYTES):
+                files.write_all(fd, chunk[at : at + _CHUNK_BYTES])
         files.fsync(fd)
     finally:
         os.close(fd)
 
 
-def _publish(spool: KannaderSpool, begun: Begun, created: float | None) -> None:
+def _create_links(spool: KannaderSpool, begun: EnqueueRecord, created: float | None) -> None:
     queue = spool.states[State.PENDING]
     made: list[str] = []
     try:
@@ -237,22 +242,22 @@ def _publish(spool: KannaderSpool, begun: Begun, created: float | None) -> None:
             files.symlink(target.text, ident, dir_fd=queue.fd)
             made.append(ident)
             if created is not None:
-                _date(ident, queue.fd, created)
+                _set_created(ident, queue.fd, created)
         queue.sync()
     except OSError as error:
-        if _unpublished(made, queue.fd):
+        if _unlink_all(made, queue.fd):
             raise
-        words = f"interrupted between its recipients, to be recovered: {error.strerror}"
+        words = f"only some recipients were queued, run recover: {error.strerror}"
         raise _EnqueueInterrupted(words) from error
 
 
-def _date(ident: str, queue: int, created: float) -> None:
-    with suppress(FileNotFoundError):  # a Kannader has it already, as new
+def _set_created(ident: str, queue: int, created: float) -> None:
+    with suppress(FileNotFoundError):  # Kannader has claimed it already, with the current time
         files.utime(ident, (created, created), dir_fd=queue, follow_symlinks=False)
 
 
-def _unpublished(made: list[str], queue: int) -> bool:
-    """Whether every link that was made could be taken back, so that nobody has seen any."""
+def _unlink_all(made: list[str], queue: int) -> bool:
+    """Delete the links just created; False if one could not be deleted and may have been seen."""
     try:
         for ident in made:
             files.unlink(ident, dir_fd=queue)
@@ -261,20 +266,20 @@ def _unpublished(made: list[str], queue: int) -> bool:
     return True
 
 
-def stands(spool: KannaderSpool, ident: str) -> bool:
-    """Whether a link of this name stands anywhere."""
-    return any(folder.holds(ident) for folder in spool.states.values())
+def link_exists(spool: KannaderSpool, ident: str) -> bool:
+    """True if a link of this name exists in any folder."""
+    return any(folder.contains(ident) for folder in spool.states.values())
 
 
-def remove(spool: KannaderSpool, begun: Begun) -> None:
-    """Remove all that was built of a mail.
+def delete_unfinished(spool: KannaderSpool, begun: EnqueueRecord) -> None:
+    """Delete all files of an unfinished mail.
 
     Raises:
-        Refused, OSError: something of it stays.
+        Refused, OSError: not everything could be deleted.
     """
     for _, target in begun.targets():
         erase_target(spool, target)
-        forget_notes(spool, target)
+        delete_notes(spool, target)
     try:
         fd = files.open_folder(begun.mail, spool.data.fd)
     except FileNotFoundError:
@@ -285,30 +290,32 @@ def remove(spool: KannaderSpool, begun: Begun) -> None:
         os.close(fd)
 
 
-def finish(spool: KannaderSpool, begun: Begun, linked: Container[LinkTarget]) -> str:
-    """End what a dead process had begun, while `locked`; says what was done.
+def finish_interrupted(
+    spool: KannaderSpool, begun: EnqueueRecord, linked: Container[LinkTarget]
+) -> str:
+    """Complete or roll back an interrupted enqueue, under the spool lock; return what was done.
 
-    `linked` is every recipient that a link leads to, anywhere.
+    `linked` holds every recipient that any link leads to.
     """
-    lacking = [(i, t) for i, t in begun.targets() if t not in linked and _is_there(spool, t)]
+    lacking = [(i, t) for i, t in begun.targets() if t not in linked and _dest_exists(spool, t)]
     queue = spool.states[State.PENDING]
     if not begun.linking or len(lacking) == len(begun.links):
-        remove(spool, begun)
-        said = "was never enqueued to its end, and nobody was told so; taken away"
+        delete_unfinished(spool, begun)
+        said = "was not enqueued completely and not reported as accepted; deleted"
     else:
-        # Another of its links stood, and may be sent by now: this mail was accepted.
+        # Another of its links existed, and may be sent by now: this mail was accepted.
         for ident, target in lacking:
-            name = mail_format.new_uuid() if stands(spool, ident) else ident
+            name = mail_format.new_uuid() if link_exists(spool, ident) else ident
             files.symlink(target.text, name, dir_fd=queue.fd)
         queue.sync()
-        said = f"{len(lacking)} of its recipients got their links" if lacking else ENQUEUED
-    files.forget(begun.mail, spool.begun.fd)
+        said = f"{len(lacking)} of its recipients got their links" if lacking else ALREADY_ENQUEUED
+    files.unlink_quietly(begun.mail, spool.enqueuing.fd)
     return said
 
 
-def _is_there(spool: KannaderSpool, target: LinkTarget) -> bool:
+def _dest_exists(spool: KannaderSpool, target: LinkTarget) -> bool:
     try:
-        with spool.dest(target):
+        with spool.open_dest(target):
             return True
     except Refused:
         return False

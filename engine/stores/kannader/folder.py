@@ -1,4 +1,6 @@
-"""A folder of a Kannader spool, known by its descriptor, so that no path leads us astray."""
+"""One folder of a Kannader spool, addressed by a descriptor so that symbolic links cannot redirect
+us.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +12,22 @@ from engine.model import Problem
 from engine.store import Unavailable
 from engine.system import files
 
-MODE = 0o700
-"""Kannader spool, section 1: all folders are the owner's alone."""
+FOLDER_MODE = 0o700
+"""Mode of all folders: only the owner (Kannader spool, section 1)."""
 
 
 class MailFolder:
-    """One folder, opened when it is first needed."""
+    """A folder that is opened when it is first needed."""
 
     def __init__(self, path: str, word: str, spool: MailFolder | None = None) -> None:
-        """With `spool`, the folder whose owner is the spool's, it is ours and made on demand."""
+        """With `spool`, a folder of the spool's owner, this folder is ours, made on demand."""
         self.path, self.word = path, word
         self._spool = spool
         self._fd = -1
 
     @property
     def fd(self) -> int:
-        """Its descriptor; one of ours is made if it is not there.
+        """The descriptor; creates one of our folders if it is missing.
 
         Raises:
             Unavailable: it is missing or cannot be opened.
@@ -33,15 +35,15 @@ class MailFolder:
         if self._fd < 0:
             try:
                 if self._spool is not None:
-                    files.make_folder(self.path, mode=MODE, owner=self._spool.owner)
+                    files.make_folder(self.path, mode=FOLDER_MODE, owner=self._spool.owner)
                 self._fd = files.open_folder(self.path)
             except OSError as error:
                 raise Unavailable(f"{self.path}: {error.strerror}") from error
         return self._fd
 
     @property
-    def seen(self) -> stat_result:
-        """Its state now.
+    def status(self) -> stat_result:
+        """The current status of the folder.
 
         Raises:
             Unavailable: it is missing or cannot be opened.
@@ -50,21 +52,21 @@ class MailFolder:
 
     @property
     def owner(self) -> tuple[int, int] | None:
-        """Whom to give what is made here; None: it is ours as it is."""
-        return files.owner_for(self.seen)
+        """UID and GID for files created here; None if no chown is needed."""
+        return files.new_file_owner(self.status)
 
     def exists(self) -> bool:
-        """Whether there is anything to look into: one of ours may not be there."""
+        """False only for a folder of ours that has not been created yet."""
         return self._fd >= 0 or self._spool is None or files.is_folder(self.path)
 
-    def problem(self) -> Problem | None:
-        """Something else in the place of one of ours; None where nothing is."""
+    def find_problem(self) -> Problem | None:
+        """Report another file in the place of one of our folders; None if there is none."""
         if self.exists() or not os.path.lexists(self.path):
             return None
-        return Problem(self.word, "no folder, expected one or nothing: move it out of the way")
+        return Problem(self.word, "not a folder, expected one or nothing: move it away")
 
-    def holds(self, name: str) -> bool:
-        """Whether anything of that name lies in it."""
+    def contains(self, name: str) -> bool:
+        """True if the folder has an entry of that name."""
         if not self.exists():
             return False
         try:
@@ -74,7 +76,7 @@ class MailFolder:
         return True
 
     def check(self) -> None:
-        """Open it anew if its path leads to another folder than we hold.
+        """Reopen the folder if its path names another one now.
 
         Raises:
             Unavailable: it is missing or cannot be opened.
@@ -93,8 +95,8 @@ class MailFolder:
         if self._spool is None:
             _ = self.fd
 
-    def names(self) -> Iterator[str]:
-        """Every name in it, as the folder lists them; none where there is no folder.
+    def iter_names(self) -> Iterator[str]:
+        """Yield every name in directory order; none if the folder does not exist.
 
         Raises:
             Unavailable: it cannot be read.
@@ -109,11 +111,11 @@ class MailFolder:
             raise Unavailable(f"{self.path}: {error.strerror}") from error
 
     def sync(self) -> None:
-        """Make the names in it durable."""
+        """fsync the folder, so that renames in it are durable."""
         files.fsync(self.fd)
 
     def close(self) -> None:
-        """Let go of its descriptor."""
+        """Close the descriptor."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -1,7 +1,7 @@
-"""What Kannader writes: names, links, schedules, envelopes and the wire form of a mail.
+"""Parse and write Kannader's files: link targets, schedules, envelopes and the wire form of a mail.
 
-Source: Kannader spool, sections 1 and 2. What is not changed is never written anew, so that a file
-stays byte for byte what it was; times are whole nanoseconds, as the format has them.
+Source: Kannader spool, sections 1 and 2. A file is only written if its value changed, so that the
+others stay byte for byte as they were. Times are whole nanoseconds, as in the format.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from engine.system.files import Refused
 from engine.text.safe import ascii_name
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
-"""Whatever a JSON text may say."""
+"""Any JSON value."""
 
-SECOND = 1_000_000_000
-"""Nanoseconds."""
+NANOSECONDS_PER_SECOND = 1_000_000_000
+"""Nanoseconds in a second."""
 
 CONTENTS, SCHEDULE, METADATA = "contents", "schedule", "metadata"
 
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 is_uuid = re.compile(_UUID).fullmatch
-_link = re.compile(rf"\.\./data/({_UUID})/({_UUID})").fullmatch
+_match_link = re.compile(rf"\.\./data/({_UUID})/({_UUID})").fullmatch
 is_draft = re.compile(rf"(?:{SCHEDULE}|{METADATA})\.{_UUID}").fullmatch
-"""Whether a file is what a reschedule writes before it is renamed over the old one."""
+"""Matches a draft that is to be renamed over a schedule or metadata file."""
 
-_TIME = re.compile(
+_match_time = re.compile(
     r"\s*(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(Z| UTC|[+-]\d\d:?\d\d)\s*",
     re.ASCII,
 ).fullmatch
 
-ID_LIMIT = 255
+ID_LIMIT_BYTES = 255
 """Bytes of a file name; an id is one."""
 
 
 def new_uuid() -> str:
-    """A random one as Kannader makes them: version 4, lower case, with hyphens."""
+    """Return a random UUID in Kannader's form: version 4, lower case, with hyphens."""
     return _uuid(os.urandom(16))
 
 
-def uuid_of(seed: str) -> str:
-    """One that looks the same, and is always the same for the same seed."""
+def seeded_uuid(seed: str) -> str:
+    """Return a UUID of the same form that depends only on the seed."""
     import hashlib
 
     return _uuid(hashlib.sha256(seed.encode()).digest()[:16])
@@ -60,46 +60,46 @@ def _uuid(chosen: bytes) -> str:
 
 
 def require_id(name: str) -> str:
-    """The id that the name of a link is.
+    """Return the name of a link as an id.
 
     Raises:
-        Refused: it is no name for a link, or none that could be shown.
+        Refused: it cannot be the name of a link, or is not printable.
     """
     try:
         size = len(name.encode())
     except UnicodeEncodeError as error:
         raise Refused("its name is not UTF-8") from error
-    if name in ("", ".", "..") or "/" in name or size > ID_LIMIT:
-        raise Refused(f"{name[:40]!r} can be no link's name")
+    if name in ("", ".", "..") or "/" in name or size > ID_LIMIT_BYTES:
+        raise Refused(f"{name[:40]!r} cannot be the name of a link")
     if not name.isprintable():
         raise Refused("its name holds control characters")
     return name
 
 
 class LinkTarget(NamedTuple):
-    """Where a link leads: the mail, and one of its recipients."""
+    """The target of a link: a mail and one of its recipients."""
 
     mail: str
     dest: str
 
     @property
     def path(self) -> str:
-        """The recipient's folder, below data/."""
+        """The recipient's folder, relative to data/."""
         return f"{self.mail}/{self.dest}"
 
     @property
     def text(self) -> str:
-        """What the link says."""
+        """The text of the symbolic link."""
         return f"../data/{self.path}"
 
 
-def target_of(text: str) -> LinkTarget:
-    """Where a link leads, if it says so exactly as the format does.
+def parse_link_target(text: str) -> LinkTarget:
+    """Parse the text of a link, which must have exactly the documented form.
 
     Raises:
-        Refused: it leads elsewhere, or is written otherwise.
+        Refused: it has another form.
     """
-    found = _link(text)
+    found = _match_link(text)
     if found is None:
         raise Refused(f"a link to {text[:120]!r}, expected ../data/<uuid>/<uuid>")
     return LinkTarget(found[1], found[2])
@@ -109,42 +109,44 @@ def target_of(text: str) -> LinkTarget:
 
 
 def parse_json(data: bytes) -> Json:
-    """What a JSON file says; a key that comes twice in one object is refused.
+    """Parse a JSON file; a duplicate key in an object is refused.
 
     Raises:
-        Refused: it is none, with the reason.
+        Refused: it is not JSON; the message gives the reason.
     """
     if not data:
         raise Refused("empty: a write was interrupted")
     try:
         text = data.decode("utf-8")
-        found: Json = json.loads(text, object_pairs_hook=_object, parse_constant=_no_number)
+        found: Json = json.loads(
+            text, object_pairs_hook=_reject_duplicate_keys, parse_constant=_reject_constant
+        )
         if "\\u" in text:
-            json_bytes(found)  # half a character, which no text of Kannader's can hold
+            render_json(found)  # raises for a lone surrogate, which Kannader's text cannot hold
     except UnicodeDecodeError as error:
         raise Refused(f"not UTF-8 at byte {error.start}") from error
     except UnicodeEncodeError as error:
-        raise Refused("no JSON: half a character is escaped in it") from error
+        raise Refused("no JSON: a lone surrogate is escaped in it") from error
     except RecursionError as error:
-        raise Refused("no JSON that anybody writes: nested too deeply") from error
+        raise Refused("no JSON: nested too deeply") from error
     except ValueError as error:
         raise Refused(f"no JSON: {error}") from error
     return found
 
 
-def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+def _reject_duplicate_keys(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a key comes twice")
+        raise ValueError("duplicate key")
     return found
 
 
-def _no_number(word: str) -> Json:
+def _reject_constant(word: str) -> Json:
     raise ValueError(f"{word} is no number")
 
 
-def json_bytes(value: Json) -> bytes:
-    """The JSON that Kannader would write of it: no spaces, nothing escaped that need not be."""
+def render_json(value: Json) -> bytes:
+    """Return JSON in Kannader's form: no spaces, no escapes that are not required."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -155,40 +157,42 @@ class Schedule(NamedTuple):
     """When a mail is to be sent, in nanoseconds since the epoch, UTC."""
 
     at: int
-    """The next attempt."""
+    """Time of the next attempt."""
     last_attempt: int | None = None
-    """The end of the last one that failed; None before the first."""
+    """End of the last failed attempt; None before the first."""
 
     @property
     def due(self) -> float:
-        """The next attempt, in epoch seconds UTC."""
-        return self.at / SECOND
+        """Time of the next attempt, in epoch seconds UTC."""
+        return self.at / NANOSECONDS_PER_SECOND
 
 
 def parse_time(text: str) -> int:
-    """Nanoseconds since the epoch of a time as Kannader reads it.
+    """Parse a time in a form that Kannader reads; return nanoseconds since the epoch.
 
     Raises:
-        Refused: it is none.
+        Refused: it is not a time.
     """
-    found = _TIME(text)
+    found = _match_time(text)
     if found is None:
         raise Refused(f"{text[:40]!r} is no time, expected 2026-11-20T09:36:59Z")
     year, month, day, hour, minute, second = (int(part) for part in found.groups()[:6])
     fits = 1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second <= 60
     if not year or not fits or day > calendar.monthrange(year, month)[1]:
-        raise Refused(f"{text[:40]!r} is no time that exists")
+        raise Refused(f"{text[:40]!r} is a time that does not exist")
     seconds = calendar.timegm((year, month, day, hour, minute, second))
     zone = found[8].replace(":", "")
     if zone[0] in "+-":
         away = int(zone[1:3]) * 3600 + int(zone[3:5]) * 60
         seconds -= away if zone[0] == "+" else -away
-    return seconds * SECOND + int((found[7] or "0")[:9].ljust(9, "0"))
+    return seconds * NANOSECONDS_PER_SECOND + int((found[7] or "0")[:9].ljust(9, "0"))
 
 
 def format_time(instant: int) -> str:
-    """A time as Kannader writes it: UTC, with the fewest of 0, 3, 6 or 9 digits that are exact."""
-    seconds, rest = divmod(instant, SECOND)
+    """Return a time in Kannader's form: UTC, with the fewest of 0, 3, 6 or 9 decimals that are
+    exact.
+    """
+    seconds, rest = divmod(instant, NANOSECONDS_PER_SECOND)
     digits = f"{rest:09d}"
     while digits.endswith("000"):
         digits = digits[:-3]
@@ -198,23 +202,23 @@ def format_time(instant: int) -> str:
     return f"{plain}.{digits}Z" if digits else f"{plain}Z"
 
 
-EARLIEST, LATEST = -62_135_596_800, 253_402_300_799
-"""Epoch seconds of the first and the last second that four digits of a year can say."""
+EARLIEST_SECONDS, LATEST_SECONDS = -62_135_596_800, 253_402_300_799
+"""First and last epoch second of the years that have four digits."""
 
 
-def instant(seconds: float) -> int:
-    """A time of ours in nanoseconds: to a millionth of a second, since a float holds no more.
+def to_nanoseconds(seconds: float) -> int:
+    """Convert epoch seconds to nanoseconds, rounded to microseconds: a float is not more exact.
 
     Raises:
-        Refused: no clock will ever show it.
+        Refused: a schedule cannot hold that time.
     """
-    if not math.isfinite(seconds) or not EARLIEST <= seconds <= LATEST:
-        raise Refused(f"{seconds} is no time that a schedule could hold")
+    if not math.isfinite(seconds) or not EARLIEST_SECONDS <= seconds <= LATEST_SECONDS:
+        raise Refused(f"{seconds} is outside the years that a schedule can hold")
     return round(seconds * 1_000_000) * 1000
 
 
 def parse_schedule(data: bytes) -> Schedule:
-    """What a schedule says, in any form that Kannader reads.
+    """Parse a schedule in any form that Kannader reads.
 
     Raises:
         Refused: Kannader could not read it either.
@@ -233,10 +237,10 @@ def parse_schedule(data: bytes) -> Schedule:
     return Schedule(parse_time(at), None if last is None else parse_time(last))
 
 
-def schedule_bytes(schedule: Schedule) -> bytes:
-    """A schedule as Kannader writes it."""
+def render_schedule(schedule: Schedule) -> bytes:
+    """Return a schedule as Kannader writes it."""
     last = schedule.last_attempt
-    return json_bytes(
+    return render_json(
         {
             "at": format_time(schedule.at),
             "last_attempt": None if last is None else format_time(last),
@@ -248,28 +252,28 @@ def schedule_bytes(schedule: Schedule) -> bytes:
 
 
 class Envelope(NamedTuple):
-    """From whom to whom, as people write addresses."""
+    """Sender and recipient of a mail, in the usual form of addresses."""
 
     sender: str
     """ "<>" is the null sender, of bounces."""
     recipient: str
     host: str
-    """Of the recipient, in lower case; "" for one of this host."""
-    known: bool
-    """Whether it is written in no way that we do not know; else it is never written anew."""
+    """The recipient's host in lower case; "" for a local recipient."""
+    is_known_format: bool
+    """False if an address has an unknown form; such a file is never rewritten."""
 
 
 def parse_metadata(data: bytes) -> Envelope:
-    """The envelope that a metadata file holds.
+    """Parse the envelope in a metadata file.
 
     Raises:
-        Refused: it holds none.
+        Refused: it has none.
     """
     said = parse_json(data)
     if not isinstance(said, dict) or not isinstance(said.get("to"), dict) or "from" not in said:
         raise Refused("no envelope, expected from and to")
     if said["from"] is not None and not isinstance(said["from"], dict):
-        raise Refused("its sender is no address")
+        raise Refused("the sender is not an address")
     recipient, known = _address(said["to"])
     sender, also_known = ("<>", True) if said["from"] is None else _address(said["from"])
     host = recipient.rpartition("@")[2].lower() if "@" in recipient and known else ""
@@ -281,16 +285,16 @@ _HOSTS = ("AsciiDomain", "Utf8Domain", "Ipv4", "Ipv6")
 
 
 def _address(email: Json) -> tuple[str, bool]:
-    """An address as people write it, and whether it is made of what we know; else its JSON."""
+    """Return an address as text and True; for an unknown form, its JSON and False."""
     if isinstance(email, dict) and set(email) == {"localpart", "hostname"}:
-        local = _raw(email["localpart"], _LOCALPARTS)
-        host = "" if email["hostname"] is None else _raw(email["hostname"], _HOSTS)
+        local = _raw_part(email["localpart"], _LOCALPARTS)
+        host = "" if email["hostname"] is None else _raw_part(email["hostname"], _HOSTS)
         if local is not None and host is not None:
             return (f"{local}@{host}" if host else local), True
-    return json_bytes(email).decode(), False
+    return render_json(email).decode(), False
 
 
-def _raw(part: Json, tags: tuple[str, ...]) -> str | None:
+def _raw_part(part: Json, tags: tuple[str, ...]) -> str | None:
     if isinstance(part, dict) and len(part) == 1:
         ((tag, value),) = part.items()
         if tag in tags and isinstance(value, dict) and isinstance(value.get("raw"), str):
@@ -298,31 +302,31 @@ def _raw(part: Json, tags: tuple[str, ...]) -> str | None:
     return None
 
 
-_plain_local = re.compile(r"[^\s\x00-\x20\x7f\"(),:;<>@\[\]\\]+").fullmatch
-_quoted_local = re.compile(r'"(?:[^"\\\x00-\x1f\x7f]|\\[^\x00-\x1f\x7f])*"').fullmatch
-_domain = re.compile(r"[^\s\x00-\x2c/:-@\[-`{-\x7f]+", re.IGNORECASE).fullmatch
+_match_plain_local = re.compile(r"[^\s\x00-\x20\x7f\"(),:;<>@\[\]\\]+").fullmatch
+_match_quoted_local = re.compile(r'"(?:[^"\\\x00-\x1f\x7f]|\\[^\x00-\x1f\x7f])*"').fullmatch
+_match_domain = re.compile(r"[^\s\x00-\x2c/:-@\[-`{-\x7f]+", re.IGNORECASE).fullmatch
 
 
-def email_of(address: str) -> dict[str, Json]:
-    """An address as the format holds it.
+def encode_address(address: str) -> dict[str, Json]:
+    """Convert an address to the format's JSON object.
 
     Raises:
-        Refused: it is none.
+        Refused: it is not an address.
     """
     local, host = address, ""
-    if not (address.startswith('"') and address.endswith('"') and _quoted_local(address)):
+    if not (address.startswith('"') and address.endswith('"') and _match_quoted_local(address)):
         local, at, host = address.rpartition("@")
         if not at:
             local, host = address, ""
         elif not host:
-            raise Refused(f"{address[:80]!r} is no address: nothing behind its @")
+            raise Refused(f"{address[:80]!r} is not a valid address: nothing after its @")
     utf8 = "" if local.isascii() else "Utf8"
-    if _quoted_local(local):
+    if _match_quoted_local(local):
         tag = f"Quoted{utf8 or 'Ascii'}"
-    elif _plain_local(local):
+    elif _match_plain_local(local):
         tag = utf8 or "Ascii"
     else:
-        raise Refused(f"{address[:80]!r} is no address, expected name@host")
+        raise Refused(f"{address[:80]!r} is not a valid address, expected name@host")
     return {"localpart": {tag: {"raw": local}}, "hostname": _host(host) if host else None}
 
 
@@ -335,49 +339,49 @@ def _host(host: str) -> dict[str, Json]:
         try:
             ip = ipaddress.IPv6Address(inner[5:]) if six else ipaddress.IPv4Address(inner)
         except ValueError as error:
-            raise Refused(f"{host[:80]!r} holds no address of a host") from error
+            raise Refused(f"{host[:80]!r} is not a valid IP address") from error
         return {"Ipv6" if six else "Ipv4": {"raw": host, "ip": str(ip)}}
-    if not _domain(host):
-        raise Refused(f"{host[:80]!r} is no name of a host")
+    if not _match_domain(host):
+        raise Refused(f"{host[:80]!r} is not a valid host name")
     if host.isascii():
         return {"AsciiDomain": {"raw": host}}
     try:
         return {"Utf8Domain": {"raw": host, "punycode": ascii_name(host)}}
     except ValueError as error:
-        raise Refused(f"{host[:80]!r} is no name of a host: {error}") from error
+        raise Refused(f"{host[:80]!r} is not a valid host name: {error}") from error
 
 
-def metadata_bytes(sender: str, recipient: str) -> bytes:
-    """An envelope as Kannader writes it; the sender "" or "<>" is the null one.
+def render_metadata(sender: str, recipient: str) -> bytes:
+    """Return an envelope as Kannader writes it; the sender "" or "<>" is the null sender.
 
     Raises:
-        Refused: one of them is no address.
+        Refused: one of them is not an address.
     """
     said: dict[str, Json] = {
-        "from": None if sender in ("", "<>") else email_of(sender),
-        "to": email_of(recipient),
+        "from": None if sender in ("", "<>") else encode_address(sender),
+        "to": encode_address(recipient),
         "metadata": None,
     }
-    return json_bytes(said)
+    return render_json(said)
 
 
-def readdressed(data: bytes, recipient: str) -> bytes:
-    """The same envelope to somebody else; what else it says stays.
+def replace_recipient(data: bytes, recipient: str) -> bytes:
+    """Replace the recipient in an envelope; other keys stay.
 
     Raises:
-        Refused: it holds what we do not know and must not write anew, or that is no address.
+        Refused: the envelope has an unknown form, or the recipient is not an address.
     """
     said = parse_json(data)
-    if not parse_metadata(data).known or not isinstance(said, dict):
-        raise Refused("its envelope is written in a way that is not known, and stays as it is")
-    return json_bytes({**said, "to": email_of(recipient)})
+    if not parse_metadata(data).is_known_format or not isinstance(said, dict):
+        raise Refused("its envelope is in an unknown format and is not rewritten")
+    return render_json({**said, "to": encode_address(recipient)})
 
 
 # ---- the wire form of a mail
 
 
-def wire(text: bytes) -> bytes:
-    """A mail as it goes over the wire: lines end in CRLF, leading dots doubled, a dot at its end.
+def encode_wire(text: bytes) -> bytes:
+    """Convert a mail to wire form: CRLF line ends, doubled leading dots, a final line with a dot.
 
     Bytes above 127 stay as they are.
     """

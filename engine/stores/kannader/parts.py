@@ -1,8 +1,8 @@
-"""What there is of a mail, to be shown, and to be put back byte for byte.
+"""List and read the parts of a mail: the image of one recipient, and the shared contents.
 
-The first part is an image of all that a change may alter: the link, the schedule, the envelope and
-what we noted. Each stands behind a line with its name and its length in bytes, so that it is kept
-as it is and can be read by eye.
+The image holds everything that a change may alter: link, schedule, envelope and our note. Each
+follows a line with its name and its length in bytes, so that undo can write it back byte for byte
+and an operator can read it.
 """
 
 from __future__ import annotations
@@ -20,71 +20,71 @@ from engine.system import files
 from engine.system.files import Refused
 from engine.text import decode
 
-TASK = "task"
-_ORDER = ("id", "link", SCHEDULE, METADATA, "noted")
+TASK_PART = "task"
+_IMAGE_FIELDS = ("id", "link", SCHEDULE, METADATA, "noted")
 
 
-class Image(NamedTuple):
-    """What an image holds."""
+class MailImage(NamedTuple):
+    """A parsed image."""
 
     link: bytes
-    """What the link says."""
+    """The target text of the link."""
     schedule: bytes
     metadata: bytes
     note: sidecar.AttemptNote
 
 
-def image_of(mail: MailEntry) -> bytes:
-    """All that is stored of one recipient of a mail, but for the contents."""
+def build_image(mail: MailEntry) -> bytes:
+    """Build the image: everything stored for one recipient, without the contents."""
     ours = mail.note._replace(start="", since=0)
     values = (
         mail.link.id.encode(),
         mail.link.target.text.encode(),
         mail.schedule.data,
         mail.metadata.data,
-        b"" if ours.is_empty else sidecar.render(ours),
+        b"" if ours.is_empty else sidecar.render_note(ours),
     )
-    pieces = zip(_ORDER, values, strict=True)
+    pieces = zip(_IMAGE_FIELDS, values, strict=True)
     return b"".join(b"%s %d\n%s\n" % (name.encode(), len(data), data) for name, data in pieces)
 
 
-def parse_image(image: bytes, ident: str) -> Image:
-    """What an image of the task of this id holds.
+def parse_image(image: bytes, ident: str) -> MailImage:
+    """Parse the image of the task with this id.
 
     Raises:
-        Refused: it is none, or of another mail.
+        Refused: it is not an image, or of another mail.
     """
     found: dict[str, bytes] = {}
     rest = image
-    for name in _ORDER:
+    for name in _IMAGE_FIELDS:
         head, newline, rest = rest.partition(b"\n")
         word, _, length = head.partition(b" ")
-        size = decode.digits(length)
+        size = decode.parse_digits(length)
         if not newline or word != name.encode() or size is None:
-            raise Refused(f"what was kept of it is no mail of this format: no {name}")
+            raise Refused(f"not an image of a mail: no {name}")
         found[name], rest = rest[:size], rest[size + 1 :]
     if rest or found["id"] != ident.encode():
-        raise Refused("what was kept is of another mail")
-    noted = sidecar.parse(found["noted"]) if found["noted"] else sidecar.NOTHING
-    return Image(found["link"], found[SCHEDULE], found[METADATA], noted)
+        raise Refused("the image is of another mail")
+    noted = sidecar.parse_note(found["noted"]) if found["noted"] else sidecar.EMPTY_NOTE
+    return MailImage(found["link"], found[SCHEDULE], found[METADATA], noted)
 
 
-def of(spool: KannaderSpool, mail: MailEntry) -> Iterator[Part]:
-    """The parts of a mail: what is stored of the recipient, and the contents that all share."""
+def list_parts(spool: KannaderSpool, mail: MailEntry) -> Iterator[Part]:
+    """Yield the parts of a mail: the recipient's image and the shared contents."""
     link = mail.link
     facts = [
         ("modified", f"{link.seen.st_mtime:.0f}"),
         ("changed", f"{link.seen.st_ctime:.0f}"),
         ("link", link.target.text),
     ]
-    yield Part(TASK, f"{spool.root}/{link.where}", len(image_of(mail)), tuple(facts))
+    yield Part(TASK_PART, f"{spool.root}/{link.where}", len(build_image(mail)), tuple(facts))
     seen = mail.contents
     if seen is None:
         return
     try:
-        recipients = sum(map(bool, map(is_uuid, spool.shared(link.target.mail))))
+        recipients = sum(map(bool, map(is_uuid, spool.list_mail_folder(link.target.mail))))
     except FileNotFoundError:
-        return  # erased meanwhile
+        return  # deleted in between
     yield Part(
         CONTENTS,
         f"{spool.root}/data/{link.target.mail}/{CONTENTS}",
@@ -94,32 +94,32 @@ def of(spool: KannaderSpool, mail: MailEntry) -> Iterator[Part]:
             ("mode", stat.filemode(seen.st_mode)),
             ("recipients", str(recipients)),
         ),
-        files.oddity(seen).removesuffix(", not a task file"),
-        wire=True,
+        files.file_problem(seen).removesuffix(", not a task file"),
+        is_wire_format=True,
     )
 
 
 def open_contents(spool: KannaderSpool, mail: str) -> int:
-    """A descriptor of a mail's contents, in wire form.
+    """Open the contents of a mail, in wire form; return the descriptor.
 
     Raises:
         FileNotFoundError: there are none.
-        Refused: they are no plain file.
-        OSError: they cannot be opened now, or not by us.
+        Refused: they are not a plain file.
+        OSError: they cannot be opened now, or not by this user.
     """
     folder = files.open_folder(mail, spool.data.fd)
     try:
         fd = open_guarded(CONTENTS, folder)
     finally:
         os.close(folder)
-    if why := files.oddity(os.fstat(fd)):
+    if why := files.file_problem(os.fstat(fd)):
         os.close(fd)
         raise Refused(f"{CONTENTS}: {why}")
     return fd
 
 
-def begin(fd: int, limit: int) -> bytes:
-    """The first bytes of an open file, which is closed."""
+def read_start(fd: int, limit: int) -> bytes:
+    """Read the first bytes of an open file and close it."""
     try:
         return os.read(fd, limit)
     finally:

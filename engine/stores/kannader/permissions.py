@@ -1,4 +1,4 @@
-"""What may be done in a spool now: by whose it is, and by whether a Kannader is at work on it."""
+"""Compute the edges and controls allowed now, by write permission and running Kannaders."""
 
 from __future__ import annotations
 
@@ -9,38 +9,39 @@ from typing import NamedTuple
 
 from engine.model import Edge, Edges, State
 from engine.store import Control
-from engine.stores.kannader import mail_format, running
-from engine.stores.kannader.spool import KANNADERS, KannaderSpool
+from engine.stores.kannader import mail_format
+from engine.stores.kannader.folder import MailFolder
+from engine.stores.kannader.spool import KANNADER_STATES, KannaderSpool
 from engine.system.files import Refused
 
-_outcome = frozenset({"attempts", "due", "error"})
-_given_up = frozenset({"attempts", "error"})
-_edited = frozenset({"due", "destination"})
+_OUTCOME_FIELDS = frozenset({"attempts", "due", "error"})
+_GIVEN_UP_FIELDS = frozenset({"attempts", "error"})
+_EDITABLE_FIELDS = frozenset({"due", "destination"})
 
 
-def _wrong(name: str, value: object, now: float) -> str:
-    """Why a recipient is none that an envelope could name."""
+def _check_edited_value(name: str, value: object, now: float) -> str:
+    """Return why an edited recipient is not a valid address; "" if it is."""
     try:
         if name == "destination":
-            mail_format.email_of(str(value))
+            mail_format.encode_address(str(value))
     except Refused as refusal:
         return str(refusal)
     return ""
 
 
-_CLAIMED = "whoever took it may be sending it still: then it is sent twice"
+_CLAIMED_WARNING = "its worker may still be sending it: then it is sent twice"
 
 EDGES: Edges = {
     (None, State.PENDING): Edge(),
     (State.ACTIVE, None): Edge(undoable=False),
-    (State.ACTIVE, State.DONE): Edge(_given_up, undoable=False),
-    (State.ACTIVE, State.PENDING): Edge(_outcome, warning=_CLAIMED),
-    (State.ACTIVE, State.HELD): Edge(_outcome, warning=_CLAIMED),
-    (State.PENDING, State.PENDING): Edge(_edited, wrong=_wrong),
+    (State.ACTIVE, State.DONE): Edge(_GIVEN_UP_FIELDS, undoable=False),
+    (State.ACTIVE, State.PENDING): Edge(_OUTCOME_FIELDS, warning=_CLAIMED_WARNING),
+    (State.ACTIVE, State.HELD): Edge(_OUTCOME_FIELDS, warning=_CLAIMED_WARNING),
+    (State.PENDING, State.PENDING): Edge(_EDITABLE_FIELDS, value_problem=_check_edited_value),
     (State.PENDING, State.HELD): Edge(),
-    (State.PENDING, State.DONE): Edge(_given_up, undoable=False),
+    (State.PENDING, State.DONE): Edge(_GIVEN_UP_FIELDS, undoable=False),
     (State.PENDING, State.TRASH): Edge(),
-    (State.HELD, State.HELD): Edge(_edited, wrong=_wrong),
+    (State.HELD, State.HELD): Edge(_EDITABLE_FIELDS, value_problem=_check_edited_value),
     (State.HELD, State.PENDING): Edge(frozenset({"due"})),
     (State.HELD, State.TRASH): Edge(),
     (State.TRASH, State.PENDING): Edge(),
@@ -49,104 +50,143 @@ EDGES: Edges = {
     (State.DONE, None): Edge(undoable=False),
 }
 
-_LATER = "{} is running and sees this at its next start only"
-_OWN_COPY = (
-    "{} is running and goes by its own copy of the schedule until its next start, when it may have "
-    "written over this one; another recipient counts from its next attempt on"
+_LATER_WARNING = "{} is running and sees this only at its next start"
+_OWN_COPY_WARNING = (
+    "{} is running and uses its own copy of the schedule until its next start, and may overwrite "
+    "this one; a changed recipient counts from the next attempt on"
 )
-_IN_HAND = "{} is running and may be sending it: it could be sent twice, or lost to it"
+_IN_FLIGHT_WARNING = "{} is running and may be sending it: it could be sent twice or lost"
 
 WARNINGS: Mapping[tuple[State | None, State | None], str] = {
-    (None, State.PENDING): _LATER,
-    (State.HELD, State.PENDING): _LATER,
-    (State.TRASH, State.PENDING): _LATER,
-    (State.PENDING, State.PENDING): _OWN_COPY,
+    (None, State.PENDING): _LATER_WARNING,
+    (State.HELD, State.PENDING): _LATER_WARNING,
+    (State.TRASH, State.PENDING): _LATER_WARNING,
+    (State.PENDING, State.PENDING): _OWN_COPY_WARNING,
 }
-"""What a Kannader that is at work makes of a change (Kannader spool, section 6)."""
+"""Warnings for changes that a running Kannader does not notice (Kannader spool, section 6)."""
 
 CONTROLS: Mapping[str, Control] = {
     "recover": Control(
-        "end what was interrupted and mend what can be mended",
-        value='"anyway" does not mind a running Kannader',
+        "recover interrupted mail, repair what is safe",
+        value='"anyway": even while Kannader is running',
         choices=(("", "unless a Kannader is running"), ("anyway", "even while one is running")),
-        foretells=True,
+        has_forecast=True,
     ),
     "adopt": Control(
-        "send a whole mail that no link leads to", "data/<mail>/<recipient>", foretells=True
+        "send an orphaned mail (complete)", "data/<mail>/<recipient>", has_forecast=True
     ),
     "discard": Control(
-        "delete a mail that no link leads to, or a quarantined link and what only it leads to",
+        "delete an orphaned mail, or a quarantined link and the data only it uses",
         "data/<mail>[/<recipient>] or .spooldeck/aside/<name>",
-        foretells=True,
+        has_forecast=True,
     ),
     "put-back": Control(
-        "move a quarantined link back to its folder", ".spooldeck/aside/<name>", foretells=True
+        "move a quarantined link back to its folder", ".spooldeck/aside/<name>", has_forecast=True
     ),
-    "repair": Control(
-        "make a mail due now whose schedule cannot be read", "queue/<id>", foretells=True
-    ),
+    "repair": Control("unreadable schedule: retry now", "queue/<id>", has_forecast=True),
 }
 
 
 class Rights(NamedTuple):
-    """What may be done at a moment."""
+    """The edges and controls that are allowed at one moment."""
 
     edges: Edges
     controls: Mapping[str, Control]
     kannaders: tuple[int, ...]
-    """PIDs of the Kannaders that are at work there."""
+    """PIDs of the Kannader processes that use the spool."""
 
 
-def now(spool: KannaderSpool, *, claiming: bool) -> Rights:
-    """What may be done there now; `claiming` is whether whoever asks has claimed mails itself."""
-    pids = running.kannaders(tuple(spool.states[state] for state in KANNADERS))
-    why, who = no_writing(spool), named(pids)
+def current_rights(spool: KannaderSpool, *, claiming: bool) -> Rights:
+    """Compute what is allowed now; `claiming`: the caller has claimed mails itself."""
+    pids = find_kannaders(tuple(spool.states[state] for state in KANNADER_STATES))
+    why, who = write_refusal(spool), name_kannaders(pids)
     if not why and not who:
         return Rights(EDGES, CONTROLS, pids)
-    edges = {way: _edge(way, edge, why, who, claiming) for way, edge in EDGES.items()}
-    busy = in_hand(pids) if who else ""
+    edges = {way: _edge_now(way, edge, why, who, claiming) for way, edge in EDGES.items()}
+    busy = in_flight_refusal(pids) if who else ""
     controls = {
-        name: control._replace(refused=why or (busy if name == "discard" else ""))
+        name: control._replace(refusal=why or (busy if name == "discard" else ""))
         for name, control in CONTROLS.items()
     }
     return Rights(edges, controls, pids)
 
 
-def _edge(
+def _edge_now(
     way: tuple[State | None, State | None], edge: Edge, why: str, who: str, claiming: bool
 ) -> Edge:
     if why or not who:
-        return edge._replace(refused=why)
+        return edge._replace(refusal=why)
     if way[0] is State.ACTIVE:
-        # What this instance has claimed is its own, whoever else is at work.
-        words = _IN_HAND.format(who)
-        return edge._replace(warning=words) if claiming else edge._replace(refused=words)
+        # Mails claimed by this instance are its own, even while a Kannader is running.
+        words = _IN_FLIGHT_WARNING.format(who)
+        return edge._replace(warning=words) if claiming else edge._replace(refusal=words)
     return edge._replace(warning=WARNINGS[way].format(who)) if way in WARNINGS else edge
 
 
-def named(pids: tuple[int, ...]) -> str:
-    """The Kannaders of these PIDs, in words; "" for none."""
+def name_kannaders(pids: tuple[int, ...]) -> str:
+    """Return "Kannader (PID 1, 2)"; "" for no PIDs."""
     return f"Kannader (PID {', '.join(map(str, pids))})" if pids else ""
 
 
-def in_hand(pids: tuple[int, ...]) -> str:
-    """Why what they may be sending is left to them."""
-    return _IN_HAND.format(named(pids))
+def in_flight_refusal(pids: tuple[int, ...]) -> str:
+    """Return the refusal for mails that a running Kannader may be sending."""
+    return _IN_FLIGHT_WARNING.format(name_kannaders(pids))
 
 
-def no_writing(spool: KannaderSpool) -> str:
-    """Why nothing may be changed there by us; "" when it may."""
+def write_refusal(spool: KannaderSpool) -> str:
+    """Return why this user may not write to the spool; "" if writes are allowed."""
     needed = [folder.path for folder in spool.folders if folder.exists()]
-    if not spool.desk.exists():
+    if not spool.staging.exists():
         needed.append(spool.root)
     for path in needed:
         if not os.access(path, os.W_OK | os.X_OK):
-            return f"{path} is not writable for us"
-    for folder in (spool.data, *(spool.states[state] for state in KANNADERS)):
-        seen = folder.seen
+            return f"Permission denied: cannot write to {path}"
+    for folder in (spool.data, *(spool.states[state] for state in KANNADER_STATES)):
+        seen = folder.status
         if seen.st_mode & stat.S_IWOTH:
-            return f"{folder.path} may be written by everybody: use chmod o-w {folder.path}"
+            return f"{folder.path} is world-writable: run chmod o-w {folder.path}"
         if os.geteuid() not in (0, seen.st_uid):
-            # What we make there Kannader could not read.
-            return f"{folder.path} belongs to user {seen.st_uid}, not to us"
+            # Kannader could not read files that another user creates.
+            return f"{folder.path} belongs to UID {seen.st_uid}, not to this user"
     return ""
+
+
+def find_kannaders(folders: tuple[MailFolder, ...]) -> tuple[int, ...]:
+    """PIDs of the processes that hold O_PATH descriptors of all these folders.
+
+    Processes of other users cannot be inspected. That is enough: who may write to the spool is its
+    owner or root, and can inspect the processes that matter.
+    """
+    wanted = {(seen.st_dev, seen.st_ino) for seen in (folder.status for folder in folders)}
+    own = os.getpid()
+    pids = (int(name) for name in os.listdir("/proc") if name.isdecimal())
+    return tuple(
+        sorted(pid for pid in pids if pid != own and wanted <= _held_path_folders(pid, wanted))
+    )
+
+
+def _held_path_folders(pid: int, wanted: set[tuple[int, int]]) -> set[tuple[int, int]]:
+    """Which of these folders a process holds open with O_PATH."""
+    found: set[tuple[int, int]] = set()
+    place = f"/proc/{pid}/fd"
+    try:
+        names = os.listdir(place)
+    except OSError:
+        return found  # it has exited, or belongs to another user
+    for name in names:
+        try:
+            seen = os.stat(f"{place}/{name}")
+            key = seen.st_dev, seen.st_ino
+            if key in wanted and _is_path_descriptor(pid, name):
+                found.add(key)
+        except OSError:
+            continue  # closed since it was listed
+    return found
+
+
+def _is_path_descriptor(pid: int, name: str) -> bool:
+    with open(f"/proc/{pid}/fdinfo/{name}", encoding="ascii") as info:
+        for line in info:
+            if line.startswith("flags:"):
+                return bool(int(line.split()[1], 8) & os.O_PATH)
+    return False

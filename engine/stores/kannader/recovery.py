@@ -1,8 +1,8 @@
-"""Ends what others began and mends what can be mended; says beforehand what it would do.
+"""Recover a Kannader spool: finish interrupted work and repair what is safe; dry runs report it.
 
-Kannader spool, section 5, in its order: strange links aside, doubled links, left-over drafts,
-mails that are being erased, mails in flight that nobody sends, orphans, and what was noted of
-nobody. A mail that could be sent is never deleted here.
+Source: Kannader spool, section 5, in this order: interrupted enqueues, bad links (quarantined),
+duplicate links, left-over drafts, interrupted erases, abandoned mails in flight, incomplete
+orphans, notes without a mail. A mail that could be sent is never deleted here.
 """
 
 from __future__ import annotations
@@ -17,60 +17,66 @@ from engine.model import State
 from engine.store import Gone, StoreError, Unavailable, Unsupported
 from engine.stores.kannader import damage, enqueue, mail_format, sidecar
 from engine.stores.kannader.cleanup import (
-    erase,
+    delete_notes,
+    erase_link,
     erase_mail,
     erase_target,
-    forget_notes,
     require_erasable,
 )
 from engine.stores.kannader.damage import Damage, RepairAction
 from engine.stores.kannader.mail_format import SCHEDULE, LinkTarget, Schedule
-from engine.stores.kannader.moves import Drafts, MailMove, MailMover
-from engine.stores.kannader.spool import INFLIGHT_DELAY, STATES, KannaderSpool, Link, kept
+from engine.stores.kannader.moves import FileDrafts, MailMove, MailMover
+from engine.stores.kannader.spool import (
+    INFLIGHT_CHECK_SECONDS,
+    STATES,
+    KannaderSpool,
+    SpoolLink,
+    read_spool_file,
+)
 from engine.system import files
 from engine.system.files import Refused
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 
-ABANDONED = "found in flight with nobody at work on it: it may have been sent"
+ABANDONED_ERROR = "found in flight without a sender: it may have been sent"
 
-REPAIRED = (State.PENDING, State.ACTIVE, State.HELD)
-"""Where a mail may stand that gets a new schedule: what waits, or is to wait again."""
+REPAIRABLE_STATES = (State.PENDING, State.ACTIVE, State.HELD)
+"""The states in which a mail can get a new schedule."""
 
-_COUNTED = 8
-"""Bytes for the number of one of several of the same name."""
+_NUMBER_BYTES = 8
+"""Bytes reserved for the number after the name of a quarantined duplicate."""
 
 
 class SpoolRecovery:
     """Recovers one spool."""
 
     def __init__(self, spool: KannaderSpool, desk: MailMover) -> None:
-        self._spool, self._desk = spool, desk
+        self._spool, self._mover = spool, desk
         self._planned: set[str] = set()
-        """Links that a pass which only says what it would do would have set aside by now."""
+        """Links that a dry run would have quarantined by now."""
 
     def recover(self, now: float, *, dry: bool = False) -> list[str]:
-        """Do what is to be done, or with `dry` only say it; a line for each thing.
+        """Run all steps, or with `dry` only report them; return one line per action.
 
-        What the disk refuses is said as well, and left for the next time.
+        What the disk refuses is reported and left for the next run.
 
         Raises:
-            Unavailable: the spool cannot be read, or another process keeps its lock.
+            Unavailable: the spool cannot be read, or another process holds its lock.
         """
         try:
             if dry:
-                return list(self._pass(now, dry=True))
-            with self._desk.locked():
+                return list(self._run_steps(now, dry=True))
+            with self._mover.locked():
                 self._settle_notes()
-                return list(self._pass(now, dry=False))
+                return list(self._run_steps(now, dry=False))
         except OSError as error:
             raise Unavailable(f"{self._spool.root}: not recovered: {error.strerror}") from error
 
-    def _pass(self, now: float, *, dry: bool) -> Iterator[str]:
+    def _run_steps(self, now: float, *, dry: bool) -> Iterator[str]:
         self._planned.clear()
         steps = (
             self._finish_enqueuing,
-            self._set_aside,
-            self._undouble,
+            self._quarantine_links,
+            self._quarantine_duplicates,
             self._drop_drafts,
             self._resume_erasing,
             self._requeue,
@@ -81,223 +87,228 @@ class SpoolRecovery:
             yield from step(now, dry)
 
     def _finish_enqueuing(self, now: float, dry: bool) -> Iterator[str]:
-        if not self._spool.begun.exists():
+        if not self._spool.enqueuing.exists():
             return
-        for name, begun, _ in damage.begun_by_the_dead(self._spool):
-            where = f"{self._spool.begun.word}/{name}"
+        for name, begun, _ in damage.claim_interrupted(self._spool):
+            where = f"{self._spool.enqueuing.word}/{name}"
             if dry:
-                yield f"{where}: would be finished or taken away"
+                yield f"{where}: would be finished or deleted"
                 continue
             try:
-                if begun is None:  # written down first, so nothing of it was built
-                    files.forget(name, self._spool.begun.fd)
-                    said = "was torn; taken away"
+                if begun is None:  # the record is written first, so no other file exists
+                    files.unlink_quietly(name, self._spool.enqueuing.fd)
+                    said = "was torn; deleted"
                 else:
-                    said = enqueue.finish(self._spool, begun, damage.linked(self._spool))
+                    said = enqueue.finish_interrupted(
+                        self._spool, begun, damage.linked_targets(self._spool)
+                    )
             except (OSError, Refused) as error:
-                yield _left(where, error)
+                yield _describe_failure(where, error)
             else:
                 yield f"{where}: {said}"
 
     def _settle_notes(self) -> None:
-        """Put what is noted of finished attempts in its place, and drop what came to nothing."""
+        """Rename staged notes of finished attempts to their final names; delete those not in
+        effect.
+        """
         notes = self._spool.notes
-        staged = {name for name in notes.names() if name.endswith(sidecar.STAGED)}
-        for link in self._spool.links() if staged else ():
-            if sidecar.name_of(link.target) + sidecar.STAGED in staged:
-                self._desk.settle(link)
+        staged = {name for name in notes.iter_names() if name.endswith(sidecar.STAGED_SUFFIX)}
+        for link in self._spool.iter_links() if staged else ():
+            if sidecar.note_name(link.target) + sidecar.STAGED_SUFFIX in staged:
+                self._mover.settle_note(link)
 
     def _damaged_links(self) -> Iterator[Damage]:
         for state, folder in self._spool.states.items():
-            for name in sorted(folder.names()):
+            for name in sorted(folder.iter_names()):
                 try:
-                    found = damage.of_link(self._spool, name, state)
+                    found = damage.find_link_damage(self._spool, name, state)
                 except FileNotFoundError:
-                    continue  # moved on
+                    continue  # moved
                 except OSError as error:
                     what = f"cannot be read now: {error.strerror}"
-                    found = Damage(f"{STATES[state]}/{name}", what, RepairAction.UNREAD)
+                    found = Damage(f"{STATES[state]}/{name}", what, RepairAction.UNREADABLE)
                 if found is not None:
                     yield found
 
-    def _set_aside(self, now: float, dry: bool) -> Iterator[str]:
+    def _quarantine_links(self, now: float, dry: bool) -> Iterator[str]:
         for found in self._damaged_links():
-            if found.fate is RepairAction.ASIDE:
-                yield from self._aside(found, dry)
-            elif found.fate is RepairAction.UNREAD:
-                yield f"{shown(found.where)}: {found.what}: {'would be ' if dry else ''}left"
+            if found.action is RepairAction.QUARANTINE:
+                yield from self._quarantine(found, dry)
+            elif found.action is RepairAction.UNREADABLE:
+                yield f"{safe_line(found.where)}: {found.what}: {'would be ' if dry else ''}left"
 
-    def _undouble(self, now: float, dry: bool) -> Iterator[str]:
-        for found in damage.doubles(self._left_standing()):
-            if found.fate is RepairAction.ASIDE:
-                yield from self._aside(found, dry)
+    def _quarantine_duplicates(self, now: float, dry: bool) -> Iterator[str]:
+        for found in damage.duplicates_among(self._unplanned_links()):
+            if found.action is RepairAction.QUARANTINE:
+                yield from self._quarantine(found, dry)
 
-    def _aside(self, found: Damage, dry: bool) -> Iterator[str]:
-        words = f"{shown(found.where)}: {found.what}"
+    def _quarantine(self, found: Damage, dry: bool) -> Iterator[str]:
+        words = f"{safe_line(found.where)}: {found.what}"
         if dry:
             self._planned.add(found.where)
             yield f"{words}: would be quarantined"
             return
         assert found.state is not None
-        folder, aside = self._spool.states[found.state], self._spool.aside
+        folder, aside = self._spool.states[found.state], self._spool.quarantine
         name = found.where.partition("/")[2]
         kept_as = f"{STATES[found.state]}.{name}"
-        if len(os.fsencode(kept_as)) > mail_format.ID_LIMIT - _COUNTED:
-            kept_as = (
-                f"{STATES[found.state]}.{mail_format.new_uuid()}"  # what is said of it tells which
-            )
+        if len(os.fsencode(kept_as)) > mail_format.ID_LIMIT_BYTES - _NUMBER_BYTES:
+            # The report line shows the full name.
+            kept_as = f"{STATES[found.state]}.{mail_format.new_uuid()}"
         target = kept_as
         try:
             count = 1
-            while aside.holds(target):
+            while aside.contains(target):
                 count += 1
                 target = f"{kept_as}.{count}"
             files.rename(name, target, src_dir_fd=folder.fd, dst_dir_fd=aside.fd)
             folder.sync()
             aside.sync()
         except FileNotFoundError:
-            return  # moved on
+            return  # moved
         except OSError as error:
-            yield _left(found.where, error)
+            yield _describe_failure(found.where, error)
         else:
-            yield f"{words}: quarantined as {aside.word}/{shown(target)}"
+            yield f"{words}: quarantined as {aside.word}/{safe_line(target)}"
 
     def _drop_drafts(self, now: float, dry: bool) -> Iterator[str]:
-        for target, name in list(damage.drafts(self._spool, now)):
+        for target, name in list(damage.find_drafts(self._spool, now)):
             where = f"data/{target.path}/{name}"
             if dry:
-                yield f"{where}: a draft that was left behind: would be deleted"
+                yield f"{where}: left-over draft: would be deleted"
                 continue
             try:
-                with self._spool.dest(target) as fd:
-                    files.forget(name, fd)
+                with self._spool.open_dest(target) as fd:
+                    files.unlink_quietly(name, fd)
             except (OSError, Refused) as error:
-                yield _left(where, error)
+                yield _describe_failure(where, error)
             else:
-                yield f"{where}: a draft that was left behind: deleted"
+                yield f"{where}: left-over draft: deleted"
 
-    def _left_standing(self) -> list[Link]:
-        return [link for link in self._spool.links() if link.where not in self._planned]
+    def _unplanned_links(self) -> list[SpoolLink]:
+        return [link for link in self._spool.iter_links() if link.where not in self._planned]
 
-    def _in(self, state: State) -> list[Link]:
-        found = (link for link in self._left_standing() if link.state is state)
+    def _links_in(self, state: State) -> list[SpoolLink]:
+        found = (link for link in self._unplanned_links() if link.state is state)
         return sorted(found, key=lambda link: link.id)
 
     def _resume_erasing(self, now: float, dry: bool) -> Iterator[str]:
-        for link in self._in(State.DONE):
+        for link in self._links_in(State.DONE):
             if dry:
-                yield f"{link.where}: would be erased to its end"
+                yield f"{link.where}: erasing would be finished"
                 continue
             try:
-                erase(self._spool, link)
+                erase_link(self._spool, link)
             except (OSError, Refused) as error:
-                yield _left(link.where, error)
+                yield _describe_failure(link.where, error)
             else:
-                yield f"{link.where}: erased to its end"
+                yield f"{link.where}: erasing finished"
 
     def _requeue(self, now: float, dry: bool) -> Iterator[str]:
-        # Where one of two links could not be set aside, the other must not fall behind it.
-        leading = Counter(link.target for link in self._left_standing())
-        for link in self._in(State.ACTIVE):
-            if leading[link.target] > 1 or now - link.seen.st_ctime <= INFLIGHT_DELAY:
+        # If one of two links could not be quarantined, the other must not be moved.
+        leading = Counter(link.target for link in self._unplanned_links())
+        for link in self._links_in(State.ACTIVE):
+            if leading[link.target] > 1 or now - link.seen.st_ctime <= INFLIGHT_CHECK_SECONDS:
                 continue
             try:
-                task = self._spool.task(self._spool.mail(link))
+                task = self._spool.build_task(self._spool.read_mail(link))
             except (FileNotFoundError, Refused):
-                continue  # moved on, or a problem: look() names it
+                continue  # moved, or a problem that look() reports
             except OSError as error:
-                yield _left(link.where, error)
+                yield _describe_failure(link.where, error)
                 continue
             if dry:
-                yield f"{link.where}: {ABANDONED}: would go back to queue"
+                yield f"{link.where}: {ABANDONED_ERROR}: would go back to queue"
                 continue
             try:
                 attempts = (task.attempts or 0) + 1
                 back = replace(
-                    task, state=State.PENDING, attempts=attempts, due=0.0, error=ABANDONED
+                    task, state=State.PENDING, attempts=attempts, due=0.0, error=ABANDONED_ERROR
                 )
-                _, folders = self._desk.carry_out(MailMove(task, back), now)
+                _, folders = self._mover.apply_move(MailMove(task, back), now)
                 for folder in folders:
                     folder.sync()
             except Gone:
-                continue  # somebody else has it
+                continue  # another process has it
             except (OSError, StoreError, Refused) as error:
-                yield _left(link.where, error)
+                yield _describe_failure(link.where, error)
             else:
-                yield f"{link.where}: {ABANDONED}: back in queue, counted as an attempt"
+                yield f"{link.where}: {ABANDONED_ERROR}: back in queue, counted as an attempt"
 
     def _erase_orphans(self, now: float, dry: bool) -> Iterator[str]:
-        for found in damage.orphans(self._spool, damage.linked(self._spool), now):
-            if found.fate is not RepairAction.ERASED or found.target is None:
+        for found in damage.find_orphans(self._spool, damage.linked_targets(self._spool), now):
+            if found.action is not RepairAction.DELETE or found.target is None:
                 continue
             if dry:
                 yield f"{found.where}: {found.what}: would be deleted"
                 continue
             try:
-                remove(self._spool, found.target)
+                delete_orphan(self._spool, found.target)
             except (OSError, Refused) as error:
-                yield _left(found.where, error)
+                yield _describe_failure(found.where, error)
             else:
                 yield f"{found.where}: {found.what}: deleted"
 
     def _forget_notes(self, now: float, dry: bool) -> Iterator[str]:
-        for name in list(damage.idle_notes(self._spool, now)):
+        for name in list(damage.find_idle_notes(self._spool, now)):
             where = f"{self._spool.notes.word}/{name}"
             if dry:
-                yield f"{where}: noted of a mail that is no more: would be deleted"
+                yield f"{where}: note of a mail that no longer exists: would be deleted"
                 continue
             try:
-                files.forget(name, self._spool.notes.fd)
+                files.unlink_quietly(name, self._spool.notes.fd)
             except OSError as error:
-                yield _left(where, error)
+                yield _describe_failure(where, error)
                 continue
-            yield f"{where}: noted of a mail that is no more: deleted"
+            yield f"{where}: note of a mail that no longer exists: deleted"
 
-    # ---- what only an operator decides
+    # ---- decisions of an operator
 
     @contextmanager
     def _locked(self, dry: bool) -> Iterator[None]:
-        """The lock of the spool; with `dry` none is taken: its file may have to be created."""
-        with nullcontext() if dry else self._desk.locked():
+        """Hold the spool lock; not with `dry`, because the lock file may have to be created."""
+        with nullcontext() if dry else self._mover.locked():
             yield
 
     def adopt(self, where: str, now: float, *, dry: bool = False) -> str:
-        """Give a whole mail that no link leads to its link, so that it is sent; answers in words.
+        """Create a link to a complete orphaned mail, so that it is sent; return what was done.
 
         Raises:
             Unsupported: there is no such orphan.
-            Unavailable: the lock is kept by another process.
+            Unavailable: another process holds the lock.
             OSError: the disk refused.
         """
         with self._locked(dry):
-            target = self._orphan(where, now, RepairAction.ASKED)
+            target = self._find_orphan(where, now, RepairAction.ASK_OPERATOR)
             if dry:
-                return f"{where}: would be put in queue, and sent"
+                return f"{where}: would be queued and sent"
             ident, queue = mail_format.new_uuid(), self._spool.states[State.PENDING]
             files.symlink(target.text, ident, dir_fd=queue.fd)
             queue.sync()
         return f"{where}: in queue as {ident}"
 
     def put_back(self, where: str, now: float, *, dry: bool = False) -> str:
-        """Move a quarantined link back to its former folder; answers in words.
+        """Move a quarantined link back to its former folder; return what was done.
 
         Raises:
-            Unsupported: there is no such link, or what it leads to is not mended.
-            Unavailable: the lock is kept by another process.
-            OSError: the disk refused, or it cannot be determined whether it is mended.
+            Unsupported: there is no such link, or its data is not repaired.
+            Unavailable: another process holds the lock.
+            OSError: the disk refused, or its data cannot be read.
         """
         with self._locked(dry):
-            spool, aside = self._spool, self._spool.aside
+            spool, aside = self._spool, self._spool.quarantine
             name = where.removeprefix(f"{aside.word}/")
             try:
-                link = damage.held_back(spool, name)
+                link = damage.read_quarantined(spool, name)
             except FileNotFoundError:
                 raise _not_quarantined(where) from None
             except Refused as refusal:
                 raise Unsupported(f"{where[:200]!r}: {refusal}") from refusal
-            if why := damage.why_kept(spool, link, {each.target for each in spool.links()}):
+            if why := damage.restore_refusal(
+                spool, link, {each.target for each in spool.iter_links()}
+            ):
                 raise Unsupported(f"{where[:200]!r}: {why}")
-            if enqueue.stands(spool, link.id):
+            if enqueue.link_exists(spool, link.id):
                 link = link._replace(id=mail_format.new_uuid())
             if dry:
                 return f"{where}: would be put back as {link.where}"
@@ -308,81 +319,81 @@ class SpoolRecovery:
         return f"{where}: put back as {link.where}"
 
     def discard(self, where: str, now: float, *, dry: bool = False) -> str:
-        """Delete a mail that no link leads to, or a quarantined link with what only it leads to;
-        answers in words.
+        """Delete an orphaned mail, or a quarantined link with the data only it uses; return what
+        was done.
 
         Raises:
             Unsupported: there is no such orphan or link, or a file in it is not Kannader's.
-            Unavailable: the lock is kept by another process.
+            Unavailable: another process holds the lock.
             OSError: the disk refused.
         """
-        link = where.removeprefix(f"{self._spool.aside.word}/")
+        link = where.removeprefix(f"{self._spool.quarantine.word}/")
         with self._locked(dry):
             try:
                 target = (
-                    self._orphan(where, now, RepairAction.ASKED, RepairAction.ERASED)
+                    self._find_orphan(where, now, RepairAction.ASK_OPERATOR, RepairAction.DELETE)
                     if link == where
-                    else damage.only_behind(self._spool, link)
+                    else damage.sole_target(self._spool, link)
                 )
                 words = "" if link == where or target is None else f" with data/{target.path}"
                 if target is not None:
                     require_erasable(self._spool, target)
                 if dry:
-                    return f"{where}: would be deleted{words}, for good"
-                if target is not None:  # first: a link without data can be discarded once more
-                    remove(self._spool, target)
+                    return f"{where}: would be deleted permanently{words}"
+                if target is not None:  # data first: a link without data can be discarded once more
+                    delete_orphan(self._spool, target)
                 if link != where:
-                    files.forget(link, self._spool.aside.fd)
-                    self._spool.aside.sync()
+                    files.unlink_quietly(link, self._spool.quarantine.fd)
+                    self._spool.quarantine.sync()
             except FileNotFoundError:
                 raise _not_quarantined(where) from None
             except Refused as refusal:
                 raise Unsupported(f"{where[:200]!r}: {refusal}") from refusal
         return f"{where}: deleted{words}"
 
-    def _orphan(self, where: str, now: float, *fates: RepairAction) -> LinkTarget:
-        for found in damage.orphans(self._spool, damage.linked(self._spool), now):
-            if found.where == where and found.fate in fates and found.target is not None:
+    def _find_orphan(self, where: str, now: float, *fates: RepairAction) -> LinkTarget:
+        for found in damage.find_orphans(self._spool, damage.linked_targets(self._spool), now):
+            if found.where == where and found.action in fates and found.target is not None:
                 return found.target
-        raise Unsupported(f"{where[:200]!r} is no mail that no link leads to")
+        raise Unsupported(f"{where[:200]!r} is not an orphaned mail")
 
     def repair(self, where: str, now: float, *, dry: bool = False) -> str:
-        """Give a mail whose schedule cannot be read a new one, due now; answers in words.
+        """Replace an unreadable schedule by one that is due now; return what was done.
 
         Raises:
             Unsupported: its schedule can be read, or there is no such mail.
-            Unavailable: the lock is kept by another process.
+            Unavailable: another process holds the lock.
             OSError: the disk refused.
         """
         with self._locked(dry):
             word, _, name = where.partition("/")
-            state = next((state for state in REPAIRED if STATES[state] == word), None)
+            state = next((state for state in REPAIRABLE_STATES if STATES[state] == word), None)
             if state is None:
-                words = " or ".join(STATES[state] for state in REPAIRED)
-                raise Unsupported(f"{where[:200]!r} is no mail in {words}")
+                words = " or ".join(STATES[state] for state in REPAIRABLE_STATES)
+                raise Unsupported(f"{where[:200]!r} is not a mail in {words}")
             try:
-                link = self._spool.link(name, state)
-                with self._spool.dest(link.target) as fd:
+                link = self._spool.find_link(name, state)
+                with self._spool.open_dest(link.target) as fd:
                     self._reschedule(fd, now, dry=dry)
             except (FileNotFoundError, Refused) as error:
                 raise Unsupported(f"{where[:200]!r}: {error}") from error
         return f"{where}: would be due now" if dry else f"{where}: due now"
 
     def _reschedule(self, fd: int, now: float, *, dry: bool) -> None:
-        before = kept(SCHEDULE, fd)
+        before = read_spool_file(SCHEDULE, fd)
         try:
             mail_format.parse_schedule(before.data)
         except Refused:
             if dry:
                 return
-            drafts = Drafts(fd, self._spool.data.owner, {SCHEDULE: before.data}, durable=True)
+            drafts = FileDrafts(fd, self._spool.data.owner, {SCHEDULE: before.data}, durable=True)
             try:
                 drafts.write(
-                    SCHEDULE, mail_format.schedule_bytes(Schedule(mail_format.instant(now)))
+                    SCHEDULE, mail_format.render_schedule(Schedule(mail_format.to_nanoseconds(now)))
                 )
-                drafts.put()
+                drafts.publish()
             finally:
-                drafts.drop()
+                drafts.discard()
             return
         raise Refused("its schedule can be read")
 
@@ -391,16 +402,16 @@ def _not_quarantined(where: str) -> Unsupported:
     return Unsupported(f"{where[:200]!r}: there is no such quarantined link")
 
 
-def remove(spool: KannaderSpool, target: LinkTarget) -> None:
-    """Delete a recipient that nothing leads to, or a mail without one.
+def delete_orphan(spool: KannaderSpool, target: LinkTarget) -> None:
+    """Delete an orphaned recipient, or a mail without recipients.
 
     Raises:
-        Refused: something lies there that is nobody's.
-        OSError: not all of it could be deleted.
+        Refused: a foreign file is in it.
+        OSError: not everything could be deleted.
     """
     if target.dest:
         erase_target(spool, target)
-        forget_notes(spool, target)
+        delete_notes(spool, target)
         return
     fd = files.open_folder(target.mail, spool.data.fd)
     try:
@@ -409,6 +420,6 @@ def remove(spool: KannaderSpool, target: LinkTarget) -> None:
         os.close(fd)
 
 
-def _left(where: str, error: Exception) -> str:
+def _describe_failure(where: str, error: Exception) -> str:
     words = error.strerror if isinstance(error, OSError) else error
-    return f"{shown(where)}: left for the next time: {words}"
+    return f"{safe_line(where)}: left for the next run: {words}"

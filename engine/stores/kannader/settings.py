@@ -1,4 +1,4 @@
-"""What an operator settles about a spool, as the configuration says it."""
+"""Settings of a Kannader spool: the section `stores.kannader` of the configuration."""
 
 from __future__ import annotations
 
@@ -7,102 +7,103 @@ from typing import NamedTuple
 
 from engine.config import validators
 from engine.config.validators import Check, ConfigLocation
-from engine.policy import DAY, RetryPolicy, exponential
-from engine.stores.kannader.spool import INFLIGHT_DELAY
+from engine.policy import DAY_SECONDS, RetryPolicy, exponential_backoff
+from engine.stores.kannader.spool import INFLIGHT_CHECK_SECONDS
 
-OURS, UPSTREAM = "default", "upstream"
-PROFILES = (OURS, UPSTREAM)
-"""A mail that fails is tried again for days, and then returned; or it is dropped without a word at
-its first failure, as with the configuration that Kannader comes with (Kannader spool, section 4).
-"""
+DEFAULT_PROFILE, UPSTREAM_PROFILE = "default", "upstream"
+PROFILES = (DEFAULT_PROFILE, UPSTREAM_PROFILE)
+"""With "default" a failed mail is retried for days, then returned to its sender. With "upstream" it
+is dropped at its first failure, without a bounce, as in the configuration that comes with Kannader
+(Kannader spool, section 4)."""
 
 TLS = ("required", "wrapped", "opportunistic", "none")
 
-LONGEST_ATTEMPT = INFLIGHT_DELAY - 600
-"""Seconds that an attempt may take at most: after `INFLIGHT_DELAY` others believe that nobody sends
-the mail, and ten minutes are for clocks that differ, and for storing what came of it."""
+MAX_ATTEMPT_SECONDS = INFLIGHT_CHECK_SECONDS - 600
+"""Longest time limit for one attempt, in seconds. After `INFLIGHT_CHECK_SECONDS` other programs
+treat the mail as abandoned; ten minutes less allow for clock differences and for storing the
+result."""
 
-_EVER = 1 << 30
-"""Retries, where the age of a mail ends them."""
+_UNLIMITED_RETRIES = 1 << 30
+"""Retry limit where the age of a mail ends its retries."""
 
 
 class KannaderSettings(NamedTuple):
-    """Everything that the spool itself leaves open."""
+    """Settings of one spool; each field is a key of the configuration."""
 
     host: str = ""
-    """The server that all mail is handed to; "" for none."""
+    """The server that receives all mail; "" if none is set."""
     port: int = 25
     tls: str = ""
-    """One of `TLS`; "" is none towards this host itself, and required towards any other."""
+    """One of `TLS`; "" means none for this host itself, and required for any other."""
     user: str = ""
     password_file: str = ""
-    """A file that holds the password alone, which nobody else may read."""
+    """A file that contains only the password; it must not be readable by others."""
     ca_file: str = ""
-    """Certificates that the server's is checked against; "" for those of the system."""
+    """CA certificates to check the server's against; "" for those of the system."""
     helo: str = ""
-    """What we call ourselves; "" is this host's name."""
+    """Name for EHLO; "" is this host's name."""
     connect_timeout: float = 30.0
-    """Seconds to reach the server."""
+    """Seconds to connect to the server."""
     timeout: float = 300.0
-    """Seconds that each of its answers, and each piece of a mail, may take."""
+    """Seconds for each server answer, and for sending each block of a mail."""
     max_time: float = 1800.0
-    """Seconds that one attempt may take in all."""
-    profile: str = OURS
+    """Seconds for one attempt in all."""
+    profile: str = DEFAULT_PROFILE
     """One of `PROFILES`."""
     first_wait: float = 900.0
     """Seconds from the first failure to the next attempt; each further wait is twice as long."""
     longest_wait: float = 14400.0
-    """Seconds that no wait exceeds."""
-    lifetime: float = 5 * DAY
-    """Seconds since a mail was taken over after which a failure is its last."""
+    """Longest wait in seconds."""
+    lifetime: float = 5 * DAY_SECONDS
+    """Seconds after its arrival from which a failed mail is given up."""
     bounce: bool = True
     """Whether a mail that is given up is returned to its sender."""
     concurrency: int = 4
-    """Mails that are sent at once."""
+    """Mails that are sent at the same time."""
 
     @property
     def bounces(self) -> bool:
-        """Whether the sender is told of a mail that is given up."""
-        return self.bounce and self.profile == OURS
+        """True if a bounce is sent for a mail that is given up."""
+        return self.bounce and self.profile == DEFAULT_PROFILE
 
     @property
-    def unworkable(self) -> str:
-        """Why no worker of ours could send anything from the spool; "" when one could."""
+    def work_refusal(self) -> str:
+        """Return why no worker could send mail from this spool; "" if one could."""
         if self.host:
             return ""
         return "no server to send to is configured: stores.kannader.host is not set"
 
 
 def retry_policy(settings: KannaderSettings) -> RetryPolicy:
-    """How failures are counted, and when they end."""
-    if settings.profile == UPSTREAM:
-        return RetryPolicy(lambda retries: None, last_counts=1, runs=1)
-    backoff = exponential(settings.first_wait, settings.longest_wait, _EVER)
-    return RetryPolicy(backoff, last_counts=1, runs=0, lifetime=settings.lifetime)
+    """Build the retry policy of the profile."""
+    if settings.profile == UPSTREAM_PROFILE:
+        return RetryPolicy(lambda retries: None, final_attempts=1, max_runs=1)
+    backoff = exponential_backoff(settings.first_wait, settings.longest_wait, _UNLIMITED_RETRIES)
+    return RetryPolicy(backoff, final_attempts=1, max_runs=0, lifetime=settings.lifetime)
 
 
-def said(value: object, at: ConfigLocation) -> KannaderSettings:
-    """What the configuration says; a key that is not there has its default.
+def parse_settings(value: object, at: ConfigLocation) -> KannaderSettings:
+    """Parse the section of the configuration; a missing key has its default.
 
     Raises:
-        ConfigError: it cannot be meant.
+        ConfigError: a value is invalid.
     """
-    found = KannaderSettings(**validators.mapping(value, at, _SETTINGS))
-    if found.max_time > LONGEST_ATTEMPT:
-        expected = f"at most {LONGEST_ATTEMPT:g} s: after {INFLIGHT_DELAY:g} s others may send it"
-        raise at.below("max_time").wrong(expected, found.max_time)
+    found = KannaderSettings(**validators.check_mapping(value, at, _SETTINGS))
+    if found.max_time > MAX_ATTEMPT_SECONDS:
+        expected = (
+            f"at most {MAX_ATTEMPT_SECONDS:g} s: after {INFLIGHT_CHECK_SECONDS:g} s others "
+            "may send it"
+        )
+        raise at.at_key("max_time").wrong_value(expected, found.max_time)
     if found.user and not found.password_file:
-        raise at.below("password_file").wrong("a file with the password of the user", None)
+        raise at.at_key("password_file").wrong_value("a file with the password of the user", None)
     return found
 
 
-# One value at a time.
-
-
 def _one_line(value: object, at: ConfigLocation) -> str:
-    text = validators.text(value, at)
+    text = validators.check_text(value, at)
     if not text or not text.isprintable():
-        raise at.wrong("text on one line, without control characters", value)
+        raise at.wrong_value("text on one line, without control characters", value)
     return text
 
 
@@ -110,32 +111,32 @@ def _host(value: object, at: ConfigLocation) -> str:
     host = value if isinstance(value, str) else ""
     plain = host.replace(".", "").replace("-", "").replace(":", "").replace("_", "")
     if not host.isascii() or not plain.isalnum() or host.startswith("-"):
-        raise at.wrong("the name or the address of a host", value)
+        raise at.wrong_value("the name or the address of a host", value)
     return host
 
 
 def _port(value: object, at: ConfigLocation) -> int:
-    port = validators.whole(1, "a port")(value, at)
+    port = validators.whole_number_check(1, "a port")(value, at)
     if port > 65535:
-        raise at.wrong("a port from 1 to 65535", value)
+        raise at.wrong_value("a port from 1 to 65535", value)
     return port
 
 
 _SETTINGS: Mapping[str, Check] = {
     "host": _host,
     "port": _port,
-    "tls": validators.one_of(*TLS),
+    "tls": validators.choice_check(*TLS),
     "user": _one_line,
-    "password_file": validators.path,
-    "ca_file": validators.path,
+    "password_file": validators.check_path,
+    "ca_file": validators.check_path,
     "helo": _host,
-    "connect_timeout": validators.number(0.1, "seconds"),
-    "timeout": validators.number(0.1, "seconds"),
-    "max_time": validators.duration,
-    "profile": validators.one_of(*PROFILES),
-    "first_wait": validators.duration,
-    "longest_wait": validators.duration,
-    "lifetime": validators.duration,
-    "bounce": validators.yes_or_no,
-    "concurrency": validators.whole(1, "mails"),
+    "connect_timeout": validators.number_check(0.1, "seconds"),
+    "timeout": validators.number_check(0.1, "seconds"),
+    "max_time": validators.check_duration,
+    "profile": validators.choice_check(*PROFILES),
+    "first_wait": validators.check_duration,
+    "longest_wait": validators.check_duration,
+    "lifetime": validators.check_duration,
+    "bounce": validators.check_bool,
+    "concurrency": validators.whole_number_check(1, "mails"),
 }

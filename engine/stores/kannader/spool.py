@@ -1,7 +1,7 @@
-"""What lies in a Kannader spool: links by their folders, and what stands behind each.
+"""Read a Kannader spool: its folders, the links in them, and the files that each link leads to.
 
-Every link is checked strictly before anything behind it is opened: its text, and that each folder
-on its way is one, not a link (Kannader spool, section 5). Nothing here changes anything.
+Each link is validated before anything behind it is opened: its text, and that every path component
+is a folder and not a symbolic link (Kannader spool, section 5). This module changes nothing.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from engine.stores.kannader.folder import MailFolder
 from engine.stores.kannader.mail_format import CONTENTS, METADATA, SCHEDULE, LinkTarget
 from engine.system import files
 from engine.system.files import Refused
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 
-Said = TypeVar("Said")
+Parsed = TypeVar("Parsed")
 
-DESK = ".spooldeck"
-ASIDE = f"{DESK}/aside"
-"""Where links are kept that must not stay where they were."""
+STAGING_DIR = ".spooldeck"
+QUARANTINE_DIR = f"{STAGING_DIR}/aside"
+"""Quarantine folder for damaged and duplicate links."""
 
 STATES: Mapping[State, str] = {
     State.PENDING: "queue",
@@ -36,27 +36,27 @@ STATES: Mapping[State, str] = {
     State.TRASH: "trash",
 }
 
-KANNADERS = (State.PENDING, State.ACTIVE, State.DONE)
-"""The states whose folders Kannader itself makes; the others are ours, made on demand."""
+KANNADER_STATES = (State.PENDING, State.ACTIVE, State.DONE)
+"""The states whose folders Kannader creates; the others are ours, created on demand."""
 
-INFLIGHT_DELAY = 3600.0
-"""Seconds after which Kannader believes that a mail it finds in flight is nobody's
-(`found_inflight_check_delay`; Kannader spool, section 4)."""
+INFLIGHT_CHECK_SECONDS = 3600.0
+"""Seconds after which Kannader treats a mail in flight as abandoned (`found_inflight_check_delay`;
+Kannader spool, section 4)."""
 
-KIND = "mail"
-UNKNOWN = "an envelope in a form that is not known"
-TRASHED = "trash_since"
-"""In the `extra` of a task in the trash: when it came there, epoch seconds UTC."""
+MAIL_KIND = "mail"
+UNKNOWN_ENVELOPE = "envelope in an unknown format"
+TRASH_SINCE = "trash_since"
+"""Key in `extra` of a task in the trash: when it was moved there, epoch seconds UTC."""
 
-NOT_A_LINK = "expected a symbolic link to ../data/<uuid>/<uuid>; Kannader passes it by"
-
-
-class Dangling(Refused):
-    """A link to a recipient that is not there."""
+NOT_A_LINK = "expected a symbolic link to ../data/<uuid>/<uuid>; Kannader ignores it"
 
 
-class Link(NamedTuple):
-    """One link as it was seen."""
+class DanglingLink(Refused):
+    """A link to a recipient folder that does not exist."""
+
+
+class SpoolLink(NamedTuple):
+    """One link, with its status when it was read."""
 
     id: str
     state: State
@@ -65,53 +65,53 @@ class Link(NamedTuple):
 
     @property
     def where(self) -> str:
-        """Its place in the spool."""
+        """The path within the spool."""
         return f"{STATES[self.state]}/{self.id}"
 
 
-class SpooledMail(NamedTuple):
-    """One file of a recipient, or none: what it says, and as what it was seen."""
+class SpoolFile(NamedTuple):
+    """One file of a recipient and its status; empty if there is no such file."""
 
     data: bytes = b""
     seen: stat_result | None = None
     staged: bool = False
-    """Of a note: whether it is one that counts already and is not in its place yet."""
+    """For a note: True if it is in effect but not yet renamed to its final name."""
 
     @property
-    def mark(self) -> str:
-        """Changes whenever the file does; a rename is no change."""
+    def version(self) -> str:
+        """A string that changes whenever the file is rewritten; a rename does not change it."""
         return f"{self.seen.st_ino:x}.{self.seen.st_mtime_ns:x}" if self.seen else "0"
 
 
-NO_FILE = SpooledMail()
+NO_FILE = SpoolFile()
 
 
 class MailEntry(NamedTuple):
-    """A link and what stands behind it."""
+    """A link and the files behind it."""
 
-    link: Link
-    schedule: SpooledMail
-    metadata: SpooledMail
+    link: SpoolLink
+    schedule: SpoolFile
+    metadata: SpoolFile
     contents: stat_result | None
     contents_fault: str
-    """Why the contents can never be sent; "" where they can be."""
-    noted: SpooledMail
+    """Why the contents can never be sent; "" if they can."""
+    note_file: SpoolFile
     note: sidecar.AttemptNote
-    """What counts now."""
+    """The note that is in effect now."""
     broken_note: str = ""
-    """Why what was noted cannot be read; "" where it can."""
+    """Why the note cannot be read; "" if it can."""
 
     @property
     def rev(self) -> str:
-        """Changes whenever the stored task does.
+        """A string that changes whenever the stored task changes.
 
-        Whoever has claimed it owns it until its link moves: what they write before that, to be
-        found after it, makes it no other task.
+        While a mail is in flight only its link counts: its worker may stage files that take effect
+        when the link moves, and the task remains the same.
         """
-        own = files.revision(self.link.seen)
+        own = files.file_revision(self.link.seen)
         if self.link.state is State.ACTIVE:
             return own
-        return f"{own}-{self.schedule.mark}-{self.metadata.mark}-{self.noted.mark}"
+        return f"{own}-{self.schedule.version}-{self.metadata.version}-{self.note_file.version}"
 
 
 class KannaderSpool:
@@ -121,25 +121,34 @@ class KannaderSpool:
         self.root = root.rstrip("/") or "/"
         queue = MailFolder(f"{self.root}/queue", "queue")
         self.data = MailFolder(f"{self.root}/data", "data")
-        self.desk = MailFolder(f"{self.root}/{DESK}", DESK, queue)
+        self.staging = MailFolder(f"{self.root}/{STAGING_DIR}", STAGING_DIR, queue)
         self.states: Mapping[State, MailFolder] = {
             State.PENDING: queue,
             State.ACTIVE: MailFolder(f"{self.root}/inflight", "inflight"),
             State.HELD: MailFolder(f"{self.root}/hold", "hold", queue),
             State.DONE: MailFolder(f"{self.root}/cleanup", "cleanup"),
-            State.TRASH: MailFolder(f"{self.desk.path}/trash", f"{DESK}/trash", queue),
+            State.TRASH: MailFolder(f"{self.staging.path}/trash", f"{STAGING_DIR}/trash", queue),
         }
-        self.notes = MailFolder(f"{self.desk.path}/notes", f"{DESK}/notes", queue)
-        self.aside = MailFolder(f"{self.desk.path}/aside", ASIDE, queue)
-        self.begun = MailFolder(f"{self.desk.path}/enqueuing", f"{DESK}/enqueuing", queue)
+        self.notes = MailFolder(f"{self.staging.path}/notes", f"{STAGING_DIR}/notes", queue)
+        self.quarantine = MailFolder(f"{self.staging.path}/aside", QUARANTINE_DIR, queue)
+        self.enqueuing = MailFolder(
+            f"{self.staging.path}/enqueuing", f"{STAGING_DIR}/enqueuing", queue
+        )
 
     @property
     def folders(self) -> tuple[MailFolder, ...]:
-        """All of them, those of ours behind the one that they lie in."""
-        return (self.data, self.desk, *self.states.values(), self.notes, self.aside, self.begun)
+        """All folders; ours come after the folder that contains them."""
+        return (
+            self.data,
+            self.staging,
+            *self.states.values(),
+            self.notes,
+            self.quarantine,
+            self.enqueuing,
+        )
 
     def check(self) -> None:
-        """Make sure that these are the folders that everybody sees.
+        """Check that the open folders are those that the paths name; reopen replaced ones.
 
         Raises:
             Unavailable: one is missing or cannot be opened.
@@ -148,61 +157,63 @@ class KannaderSpool:
             folder.check()
 
     def close(self) -> None:
-        """Let go of the folders."""
+        """Close all folder descriptors."""
         for folder in self.folders:
             folder.close()
 
     # ---- links
 
-    def link(self, name: str, state: State) -> Link:
-        """The link of this name in a state's folder.
+    def find_link(self, name: str, state: State) -> SpoolLink:
+        """Read the link of this name in the folder of a state.
 
         Raises:
             FileNotFoundError: there is none.
-            Refused: something else lies there, or it leads elsewhere.
+            Refused: it is not a link, or its target is invalid.
         """
         folder = self.states[state]
         if not folder.exists():
             raise FileNotFoundError(name)
         seen, text = read_link(name, folder)
-        return Link(mail_format.require_id(name), state, mail_format.target_of(text), seen)
+        return SpoolLink(
+            mail_format.require_id(name), state, mail_format.parse_link_target(text), seen
+        )
 
-    def still_stands(self, link: Link) -> bool:
-        """Whether nothing has moved a link since it was seen."""
+    def is_unchanged(self, link: SpoolLink) -> bool:
+        """True if the link is unchanged since it was read."""
         try:
             seen, text = read_link(link.id, self.states[link.state])
         except (FileNotFoundError, Refused):
             return False
-        return text == link.target.text and files.revision(seen) == files.revision(link.seen)
+        return text == link.target.text and files.file_revision(seen) == files.file_revision(
+            link.seen
+        )
 
-    def links(self, states: Iterable[State] = STATES) -> Iterator[Link]:
-        """Every link in the folders of some states that leads where it may; the others and what is
-        no link are left out.
-        """
+    def iter_links(self, states: Iterable[State] = STATES) -> Iterator[SpoolLink]:
+        """Yield every valid link in the folders of some states; skip anything else."""
         for state in states:
-            for name in self.states[state].names():
+            for name in self.states[state].iter_names():
                 try:
-                    yield self.link(name, state)
+                    yield self.find_link(name, state)
                 except (FileNotFoundError, Refused):
-                    continue  # moved on, or a problem: look() names it
+                    continue  # moved, or a problem that look() reports
 
     # ---- behind a link
 
     @contextmanager
-    def dest(self, target: LinkTarget) -> Iterator[int]:
-        """A recipient's folder as a descriptor.
+    def open_dest(self, target: LinkTarget) -> Iterator[int]:
+        """Open the folder of a recipient; yield its descriptor.
 
         Raises:
-            Dangling: it is not there.
-            Refused: something on the way to it is no folder.
+            Dangling: it does not exist.
+            Refused: a component of the path is not a folder.
             OSError: it cannot be opened now.
         """
-        with self.both(target) as (_, fd):
+        with self.open_mail_and_dest(target) as (_, fd):
             yield fd
 
     @contextmanager
-    def both(self, target: LinkTarget) -> Iterator[tuple[int, int]]:
-        """The folders of a mail and of its recipient, as descriptors.
+    def open_mail_and_dest(self, target: LinkTarget) -> Iterator[tuple[int, int]]:
+        """Open the folders of a mail and of one recipient; yield both descriptors.
 
         Raises:
             Dangling, Refused, OSError: as `dest`.
@@ -221,58 +232,63 @@ class KannaderSpool:
         try:
             return files.open_folder(name, dir_fd)
         except FileNotFoundError as error:
-            raise Dangling(f"leads to {words}, which is not there") from error
+            raise DanglingLink(f"leads to {words}, which does not exist") from error
         except NotADirectoryError as error:
-            raise Refused(f"leads through {words}, a symbolic link or no folder") from error
+            raise Refused(
+                f"leads through {words}, which is a symbolic link or not a folder"
+            ) from error
 
-    def mail(self, link: Link) -> MailEntry:
-        """What stands behind a link.
+    def read_mail(self, link: SpoolLink) -> MailEntry:
+        """Read everything behind a link.
 
         Raises:
-            FileNotFoundError: it has moved on.
-            Refused: it cannot be read as a mail, with the reason.
+            FileNotFoundError: the link has moved.
+            Refused: it cannot be read as a mail; the message gives the reason.
             OSError: it cannot be read now.
         """
         try:
-            with self.both(link.target) as (mail, dest):
-                schedule, metadata = kept(SCHEDULE, dest), kept(METADATA, dest)
-                contents, fault = contents_in(mail)
-        except Dangling:
+            with self.open_mail_and_dest(link.target) as (mail, dest):
+                schedule, metadata = (
+                    read_spool_file(SCHEDULE, dest),
+                    read_spool_file(METADATA, dest),
+                )
+                contents, fault = check_contents(mail)
+        except DanglingLink:
             if link.state is not State.DONE:
-                if not self.still_stands(link):
+                if not self.is_unchanged(link):
                     raise FileNotFoundError(link.id) from None
                 raise
-            # That is what is left of one that is being erased.
+            # An erase that was interrupted leaves a link in cleanup/ without data.
             schedule, metadata, contents, fault = NO_FILE, NO_FILE, None, ""
-        noted, ours, broken = self.noted(link)
-        if not self.still_stands(link):
+        noted, ours, broken = self.read_note(link)
+        if not self.is_unchanged(link):
             raise FileNotFoundError(link.id)
         return MailEntry(link, schedule, metadata, contents, fault, noted, ours, broken)
 
-    def noted(self, link: Link) -> tuple[SpooledMail, sidecar.AttemptNote, str]:
-        """The file of what counts of what was noted, that, and why it cannot be read, if so."""
+    def read_note(self, link: SpoolLink) -> tuple[SpoolFile, sidecar.AttemptNote, str]:
+        """Read the note in effect: file, value, and why it cannot be read ("" if it can)."""
         if not self.notes.exists():
-            return NO_FILE, sidecar.NOTHING, ""
-        name, fd = sidecar.name_of(link.target), self.notes.fd
+            return NO_FILE, sidecar.EMPTY_NOTE, ""
+        name, fd = sidecar.note_name(link.target), self.notes.fd
         try:
-            staged = kept(name + sidecar.STAGED, fd)
+            staged = read_spool_file(name + sidecar.STAGED_SUFFIX, fd)
             if staged.seen is not None:
-                after = sidecar.parse(staged.data)
-                if counts(after, link):
+                after = sidecar.parse_note(staged.data)
+                if is_note_in_effect(after, link):
                     return staged._replace(staged=True), after, ""
-            noted = kept(name, fd)
-            return noted, sidecar.parse(noted.data) if noted.data else sidecar.NOTHING, ""
+            noted = read_spool_file(name, fd)
+            return noted, sidecar.parse_note(noted.data) if noted.data else sidecar.EMPTY_NOTE, ""
         except Refused as refusal:
-            # The mail is as good as it was, but nobody knows how often it was tried.
-            return NO_FILE, sidecar.NOTHING, str(refusal)
+            # The mail itself is intact, only its number of attempts is unknown.
+            return NO_FILE, sidecar.EMPTY_NOTE, str(refusal)
         except PermissionError as error:
-            return NO_FILE, sidecar.NOTHING, f"{error.strerror}"
+            return NO_FILE, sidecar.EMPTY_NOTE, f"{error.strerror}"
 
-    def task(self, mail: MailEntry) -> Task:
-        """A mail to one recipient, as the seam has it.
+    def build_task(self, mail: MailEntry) -> Task:
+        """Build the task for one recipient of a mail.
 
         Raises:
-            Refused: its schedule or its envelope cannot be read, or its contents never be sent.
+            Refused: its schedule or envelope cannot be read, or its contents can never be sent.
         """
         link, ours = mail.link, mail.note
         if mail.contents_fault and link.state is not State.DONE:
@@ -282,35 +298,35 @@ class KannaderSpool:
         envelope = mail_format.Envelope("", "", "", False)
         attempts = ours.attempts
         if mail.schedule.seen is not None or link.state is not State.DONE:
-            schedule = schedule_of(mail)
+            schedule = read_schedule(mail)
             due = schedule.due
             extra["at"] = mail_format.format_time(schedule.at)
             if schedule.last_attempt is not None:
                 extra["last_attempt"] = mail_format.format_time(schedule.last_attempt)
             if not mail.broken_note:
-                attempts = attempts_of(ours, schedule)
+                attempts = count_attempts(ours, schedule)
         if mail.metadata.seen is not None or link.state is not State.DONE:
-            envelope = envelope_of(mail)
-            extra["from"] = shown(envelope.sender)
+            envelope = read_envelope(mail)
+            extra["from"] = safe_line(envelope.sender)
         if mail.broken_note:
-            extra["note"] = f"what we noted of it cannot be read: {mail.broken_note}"
+            extra["note"] = f"its note (attempts, last error) cannot be read: {mail.broken_note}"
         if not mail_format.is_uuid(link.id):
-            extra["name"] = "no UUID, as Kannader itself would give it"
+            extra["name"] = "not a UUID, as Kannader would use"
         lease = None
         if link.state is State.ACTIVE:
             since = link.seen.st_ctime
-            lease = Lease("", since, since + INFLIGHT_DELAY)
+            lease = Lease("", since, since + INFLIGHT_CHECK_SECONDS)
         elif link.state is State.TRASH:
-            extra[TRASHED] = repr(link.seen.st_ctime)
+            extra[TRASH_SINCE] = repr(link.seen.st_ctime)
         return Task(
             link.id,
-            ours.kind or KIND,
+            ours.kind or MAIL_KIND,
             link.state,
-            _created(link.seen.st_mtime),
+            _arrival_seconds(link.seen.st_mtime),
             group=envelope.host,
             due=due,
             attempts=attempts,
-            description=ours.description or described(envelope),
+            description=ours.description or describe_mail(envelope),
             destination=envelope.recipient,
             payload=f"{self.root}/data/{link.target.mail}/{CONTENTS}",
             error=ours.error,
@@ -319,11 +335,11 @@ class KannaderSpool:
             extra=extra,
         )
 
-    def shared(self, mail: str) -> list[str]:
-        """The names in a mail's folder.
+    def list_mail_folder(self, mail: str) -> list[str]:
+        """List the names in the folder of a mail.
 
         Raises:
-            OSError: it is not there, or cannot be read.
+            OSError: it does not exist or cannot be read.
         """
         fd = files.open_folder(mail, self.data.fd)
         try:
@@ -332,40 +348,44 @@ class KannaderSpool:
             os.close(fd)
 
 
-def _created(moment: float) -> float:
-    """When a mail came in, by its link; 0, which is unknown, for a time that no calendar has."""
-    return moment if mail_format.EARLIEST <= moment <= mail_format.LATEST else 0.0
+def _arrival_seconds(moment: float) -> float:
+    """Return the link's mtime as arrival time; 0 (unknown) if the format cannot hold it."""
+    return moment if mail_format.EARLIEST_SECONDS <= moment <= mail_format.LATEST_SECONDS else 0.0
 
 
-def attempts_of(ours: sidecar.AttemptNote, schedule: mail_format.Schedule) -> int | None:
-    """How many attempts are counted: by us, since the format has no place for it; None where one
-    has failed that we have not seen.
+def count_attempts(ours: sidecar.AttemptNote, schedule: mail_format.Schedule) -> int | None:
+    """Number of attempts, from our note, because the format has no field for it; None if Kannader
+    has recorded an attempt and we have no count.
     """
     if ours.attempts is None and schedule.last_attempt is None:
         return 0
     return ours.attempts
 
 
-def described(envelope: mail_format.Envelope) -> str:
-    """A mail in a line, where nobody has given it another."""
+def describe_mail(envelope: mail_format.Envelope) -> str:
+    """Return "SENDER to RECIPIENT", for a mail without a description of its own."""
     if not envelope.recipient:
         return "erased"
-    # What it says cannot be told from an address, and must not come where none may stand.
-    return shown(f"{envelope.sender} to {envelope.recipient}") if envelope.known else UNKNOWN
+    # An envelope in an unknown format is not shown here: only addresses may be.
+    return (
+        safe_line(f"{envelope.sender} to {envelope.recipient}")
+        if envelope.is_known_format
+        else UNKNOWN_ENVELOPE
+    )
 
 
-def counts(staged: sidecar.AttemptNote, link: Link) -> bool:
-    """Whether a staged note is what counts: its link has moved since."""
+def is_note_in_effect(staged: sidecar.AttemptNote, link: SpoolLink) -> bool:
+    """True if a staged note is in effect: the link has moved since the note was written."""
     stood = staged.start == STATES[link.state] and staged.since == link.seen.st_ctime_ns
     return not stood
 
 
 def read_link(name: str, folder: MailFolder) -> tuple[stat_result, str]:
-    """A link as it is, and what it says.
+    """Return the status and the target text of a link.
 
     Raises:
         FileNotFoundError: nothing of that name.
-        Refused: something else has that name.
+        Refused: it is not a symbolic link.
     """
     seen = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
     if not stat.S_ISLNK(seen.st_mode):
@@ -373,7 +393,7 @@ def read_link(name: str, folder: MailFolder) -> tuple[stat_result, str]:
     try:
         return seen, os.readlink(name, dir_fd=folder.fd)
     except OSError as error:
-        if error.errno == errno.EINVAL:  # something else has taken its place
+        if error.errno == errno.EINVAL:  # another file has replaced it
             raise FileNotFoundError(name) from error
         raise
 
@@ -386,8 +406,8 @@ _KINDS = {
 }
 
 
-def seen_as(name: str, fd: int) -> stat_result | None:
-    """The state of whatever has this name in an open folder; None where there is nothing."""
+def stat_if_exists(name: str, fd: int) -> stat_result | None:
+    """lstat a name in an open folder; None if it does not exist."""
     try:
         return os.stat(name, dir_fd=fd, follow_symlinks=False)
     except FileNotFoundError:
@@ -395,16 +415,16 @@ def seen_as(name: str, fd: int) -> stat_result | None:
 
 
 def open_guarded(name: str, fd: int) -> int:
-    """As `files.open_guarded`; but that we may not read a plain file says nothing about it.
+    """Open as `files.open_guarded` does, but raise PermissionError for an unreadable plain file.
 
     Raises:
         FileNotFoundError, Refused: as there.
-        OSError: it cannot be opened now, or not by us.
+        OSError: it cannot be opened now, or not by this user.
     """
     try:
         return files.open_guarded(name, fd)
     except Refused as refusal:
-        seen = seen_as(name, fd)
+        seen = stat_if_exists(name, fd)
         if seen is None or not isinstance(refusal.__cause__, PermissionError):
             raise
         if stat.S_ISREG(seen.st_mode):
@@ -412,43 +432,43 @@ def open_guarded(name: str, fd: int) -> int:
         raise
 
 
-def kept(name: str, fd: int, limit: int = files.TASK_LIMIT) -> SpooledMail:
-    """What a file says in an open folder, if it is a plain file; nothing where there is none.
+def read_spool_file(name: str, fd: int, limit: int = files.MAX_TASK_BYTES) -> SpoolFile:
+    """Read a plain file in an open folder; `NO_FILE` if it does not exist.
 
     Raises:
-        Refused: it is something else, or too big.
-        OSError: it cannot be read now, or not by us.
+        Refused: it is not a plain file, or too large.
+        OSError: it cannot be read now, or not by this user.
     """
     try:
         opened = open_guarded(name, fd)
     except FileNotFoundError:
         return NO_FILE
     except Refused as refusal:
-        raise Refused(f"{name}: {_plainly(refusal)}") from refusal
+        raise Refused(f"{name}: {_as_plain_file(refusal)}") from refusal
     try:
-        return SpooledMail(*files.read_guarded(opened, limit))
+        return SpoolFile(*files.read_guarded(opened, limit))
     except Refused as refusal:
-        raise Refused(f"{name}: {_plainly(refusal)}") from refusal
+        raise Refused(f"{name}: {_as_plain_file(refusal)}") from refusal
     finally:
         os.close(opened)
 
 
-def contents_in(mail: int) -> tuple[stat_result | None, str]:
-    """The contents in an open mail folder: their status (None if missing), and why no server can
-    be sent them ("" if one can be). Reads only the last bytes.
+def check_contents(mail: int) -> tuple[stat_result | None, str]:
+    """Check the contents in an open mail folder: return their status (None if missing) and why they
+    can never be sent ("" if they can). Reads only the last bytes.
 
-    Contents without their end line were cut off by a power failure: Kannader writes them without
-    fsync. Sent as they are, the server would wait for the rest until it times out. Of contents that
-    this user may not open nothing is known: each attempt reports that.
+    Contents without their end line were truncated by a power failure: Kannader writes them without
+    fsync. Sent as they are, the server would wait for the rest until it times out. If this user may
+    not open the contents they count as complete: each attempt then reports the error.
 
     Raises:
         OSError: they cannot be read now.
     """
-    seen = seen_as(CONTENTS, mail)
+    seen = stat_if_exists(CONTENTS, mail)
     if seen is None:
         return None, f"{CONTENTS}: missing"
     if not stat.S_ISREG(seen.st_mode):
-        return seen, f"{CONTENTS}: {files.oddity(seen).replace(*_TASK_FILE)}"
+        return seen, f"{CONTENTS}: {files.file_problem(seen).replace(*_TASK_FILE)}"
     try:
         fd = open_guarded(CONTENTS, mail)
     except PermissionError:
@@ -462,33 +482,33 @@ def contents_in(mail: int) -> tuple[stat_result | None, str]:
     return seen, f"{CONTENTS}: cut off, expected a line with only a dot at the end"
 
 
-def _plainly(refusal: Refused) -> str:
+def _as_plain_file(refusal: Refused) -> str:
     return str(refusal).replace(*_TASK_FILE)
 
 
 _TASK_FILE = ("not a task file", "not a plain file")
-"""The checks of the engine's own task files name what they expected; here it is something else."""
+"""The file checks name the engine's own task files; here the file is another one."""
 
 
-def schedule_of(mail: MailEntry) -> mail_format.Schedule:
-    """When a mail is to be sent.
-
-    Raises:
-        Refused: its schedule is missing or cannot be read.
-    """
-    return _parsed(mail_format.parse_schedule, mail.schedule, SCHEDULE)
-
-
-def envelope_of(mail: MailEntry) -> mail_format.Envelope:
-    """From whom to whom a mail goes.
+def read_schedule(mail: MailEntry) -> mail_format.Schedule:
+    """Parse the schedule of a mail.
 
     Raises:
-        Refused: its envelope is missing or cannot be read.
+        Refused: it is missing or cannot be read.
     """
-    return _parsed(mail_format.parse_metadata, mail.metadata, METADATA)
+    return _parse_file(mail_format.parse_schedule, mail.schedule, SCHEDULE)
 
 
-def _parsed(parse: Callable[[bytes], Said], found: SpooledMail, name: str) -> Said:
+def read_envelope(mail: MailEntry) -> mail_format.Envelope:
+    """Parse the envelope (sender and recipient) of a mail.
+
+    Raises:
+        Refused: it is missing or cannot be read.
+    """
+    return _parse_file(mail_format.parse_metadata, mail.metadata, METADATA)
+
+
+def _parse_file(parse: Callable[[bytes], Parsed], found: SpoolFile, name: str) -> Parsed:
     if found.seen is None:
         raise Refused(f"{name}: missing")
     try:

@@ -1,4 +1,4 @@
-"""The store over Kannader's spool: each state a folder of links, each move the rename of one."""
+"""The Kannader store: one folder of symbolic links per state; a state change is a rename(2)."""
 
 from __future__ import annotations
 
@@ -22,74 +22,74 @@ from engine.model import (
     Task,
 )
 from engine.store import (
-    GLIMPSE,
-    SHOWN,
+    MAX_PART_BYTES,
+    PREVIEW_BYTES,
+    ClaimFilter,
     Control,
     Gone,
     Outlook,
-    Seen,
+    SeenTask,
     StoreError,
     Unavailable,
     Unsupported,
-    Wants,
-    anything,
-    permit,
+    accept_all,
+    require_edge,
 )
 from engine.stores.kannader import damage, enqueue, mail_format, parts, permissions, sidecar
 from engine.stores.kannader.claims import MailClaims
 from engine.stores.kannader.enqueue import Recipient
-from engine.stores.kannader.folder import MODE
+from engine.stores.kannader.folder import FOLDER_MODE
 from engine.stores.kannader.mail_format import METADATA, LinkTarget, Schedule
 from engine.stores.kannader.moves import MailMove, MailMover
 from engine.stores.kannader.permissions import CONTROLS
 from engine.stores.kannader.permissions import EDGES as EDGES
 from engine.stores.kannader.recovery import SpoolRecovery
 from engine.stores.kannader.spool import (
-    KIND,
+    MAIL_KIND,
     STATES,
     KannaderSpool,
     MailEntry,
-    attempts_of,
-    described,
-    kept,
+    count_attempts,
+    describe_mail,
     read_link,
+    read_spool_file,
 )
 from engine.system import files
 from engine.system.files import Refused
-from engine.system.sorted_names import SortedNames, storable
-from engine.text.safe import shown
+from engine.system.sorted_names import SortedNames, utf8_name
+from engine.text.safe import safe_line
 
 FOLDERS = ("data", "queue", "inflight", "cleanup")
-"""What a spool is known by, in the order in which Kannader makes them."""
+"""The folders that identify a spool, in the order in which Kannader creates them."""
 
-GROUP = 100
-"""Changes made durable together."""
+MOVES_PER_SYNC = 100
+"""Moves in one batch: fsync runs once per batch."""
 
-PEEK = 200
-"""Tasks of each folder that a whole look shows at once, before it knows their order."""
+PREVIEW_COUNT = 200
+"""Tasks of each folder that a full scan yields first, unsorted."""
 
-NOTHING = "nothing to recover"
-"""The answer of a recovery that finds nothing."""
+NOTHING_TO_RECOVER = "nothing to recover"
+"""The result of a recovery that finds nothing."""
 
-RECHECK = 1.0
-"""Seconds for which it is believed that no Kannader was started or has ended."""
+RECHECK_SECONDS = 1.0
+"""Seconds for which the list of running Kannader processes is cached."""
 
 
 def make_spool(place: str) -> list[str]:
-    """Make the folders of a spool that are missing, as Kannader does; says which were made.
+    """Create the missing folders of a spool, with Kannader's mode; return the created paths.
 
     Raises:
-        OSError: one could not be made.
+        OSError: one could not be created.
     """
-    files.make_folders(place, MODE)
+    files.make_folders(place, FOLDER_MODE)
     made = [path for word in FOLDERS if not os.path.isdir(path := f"{place}/{word}")]
     for path in made:
-        files.make_folder(path, mode=MODE)
+        files.make_folder(path, mode=FOLDER_MODE)
     return made
 
 
 class KannaderStore:
-    """Mails as links in queue/, inflight/ and cleanup/, in hold/ beside them, and in our trash."""
+    """Mails as links in queue/, inflight/, cleanup/, and in our hold/ and .spooldeck/trash/."""
 
     states = STATES
     words: Mapping[str, State] = {}
@@ -98,76 +98,79 @@ class KannaderStore:
         self,
         root: str,
         clock: Callable[[], float] = time.time,
-        patience: float = files.PATIENCE,
+        patience: float = files.FLOCK_TIMEOUT_SECONDS,
         *,
         durable: bool = True,
     ) -> None:
-        """`patience` is for how many seconds another process may keep us from a change.
+        """`patience`: seconds to wait for the spool lock of another process.
 
         Raises:
-            Unavailable: a folder is missing or cannot be opened, or they lie on several systems.
+            Unavailable: a folder is missing or cannot be opened, or they are on several file
+                systems.
         """
         self._clock = clock
         self._spool = KannaderSpool(root)
         self._open_folders()
-        self._desk = MailMover(self._spool, durable=durable, patience=patience)
-        self._claims = MailClaims(self._spool, self._desk)
-        self._recovery = SpoolRecovery(self._spool, self._desk)
-        self._ours: set[str] = set()
-        """Ids that this instance has claimed, and not swapped yet."""
+        self._mover = MailMover(self._spool, durable=durable, patience=patience)
+        self._claims = MailClaims(self._spool, self._mover)
+        self._recovery = SpoolRecovery(self._spool, self._mover)
+        self._claimed_ids: set[str] = set()
+        """Ids that this instance has claimed and not yet swapped."""
         self._checked = float("-inf")
         self.kannaders: tuple[int, ...] = ()
-        """PIDs of the Kannaders at work here, when that was last found out."""
+        """PIDs of the Kannader processes that use this spool, as of the last check."""
         self.edges: Edges = EDGES
         self.controls: Mapping[str, Control] = CONTROLS
         self._refresh()
-        self.doorbell = ChangeSource(tuple(folder.path for folder in self._spool.states.values()))
-        self.expected = 0
+        self.changes = ChangeSource(tuple(folder.path for folder in self._spool.states.values()))
+        self.expected_tasks = 0
 
     def _open_folders(self) -> None:
         try:
             self._spool.check()
-            devices = {folder.seen.st_dev for folder in self._spool.folders if folder.exists()}
+            devices = {folder.status.st_dev for folder in self._spool.folders if folder.exists()}
         except Unavailable:
             self._spool.close()
             raise
         if len(devices) > 1:
             self._spool.close()
-            # A rename between file systems does not exist; copying is not one step.
-            raise Unavailable(f"{self._spool.root}: its folders lie on several file systems")
+            # rename(2) does not work between file systems, and a copy is not atomic.
+            raise Unavailable(
+                f"{self._spool.root}: its folders are on several file systems, expected one"
+            )
 
     def close(self) -> None:
-        """Let go of the folders."""
-        self._desk.close()
+        """Close all folder and lock descriptors."""
+        self._mover.close()
         self._spool.close()
 
-    # ---- what may be done
+    # ---- permissions
 
-    def _refresh(self, *, at_once: bool = False) -> None:
-        """Find out again what may be done here: that changes with a Kannader's coming and going."""
+    def _refresh(self, *, force: bool = False) -> None:
+        """Compute edges and controls again: they depend on whether a Kannader is running."""
         now = self._clock()
-        if not at_once and 0 <= now - self._checked < RECHECK:
+        if not force and 0 <= now - self._checked < RECHECK_SECONDS:
             return
         self._checked = now
-        self.edges, self.controls, self.kannaders = permissions.now(
-            self._spool, claiming=bool(self._ours)
+        self.edges, self.controls, self.kannaders = permissions.current_rights(
+            self._spool, claiming=bool(self._claimed_ids)
         )
 
     def _permit(self, move: Move) -> None:
         old, new, image = move
-        foreign = old is not None and old.state is State.ACTIVE and old.id not in self._ours
+        foreign = old is not None and old.state is State.ACTIVE and old.id not in self._claimed_ids
         ours = old is not None and old.state is State.ACTIVE and not foreign
-        self._refresh(at_once=foreign)
-        # What we have claimed ourselves is ours to settle, also beside a Kannader that came since.
-        edges = EDGES if ours and not permissions.no_writing(self._spool) else self.edges
-        permit(edges, old, new, whole=bool(image))
+        self._refresh(force=foreign)
+        # Mails claimed by this instance may be settled even if a Kannader has started since.
+        edges = EDGES if ours and not permissions.write_refusal(self._spool) else self.edges
+        require_edge(edges, old, new, whole=bool(image))
         if foreign and self.kannaders:
-            raise Unsupported(permissions.in_hand(self.kannaders))
+            raise Unsupported(permissions.in_flight_refusal(self.kannaders))
 
-    # ---- looking
+    # ---- scanning
 
-    def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
-        """Everything as a stream, or what is named: ids, or a word for all in a state.
+    def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+        """Scan all folders, or only the named ids and state folders.
 
         Raises:
             Unavailable: a folder is missing or cannot be read.
@@ -175,101 +178,103 @@ class KannaderStore:
         self._spool.check()
         self._refresh()
         if touched is None:
-            yield from self._look_at_all()
+            yield from self._scan_all()
             return
         by_word = {word: state for state, word in STATES.items()}
         for name in touched:
             if name in by_word:
                 state = by_word[name]
-                for entry in sorted(self._spool.states[state].names()):
-                    yield from self._look_at(entry, state)
+                for entry in sorted(self._spool.states[state].iter_names()):
+                    yield from self._scan_entry(entry, state)
             else:
-                yield from self._look_for(name)
+                yield from self._find_id(name)
 
-    def _look_at_all(self) -> Iterator[Task | Missing | Problem]:
+    def _scan_all(self) -> Iterator[Task | Missing | Problem]:
         spool = self._spool
         for state in STATES:
-            for name in islice(spool.states[state].names(), PEEK):
-                yield from self._look_at(name, state)
+            for name in islice(spool.states[state].iter_names(), PREVIEW_COUNT):
+                yield from self._scan_entry(name, state)
         odd: list[tuple[str, State]] = []
         with SortedNames() as names:
-            self.expected = sum(
-                names.add(state, _sortable(spool.states[state].names(), state, odd))
+            self.expected_tasks = sum(
+                names.add(state, _valid_names(spool.states[state].iter_names(), state, odd))
                 for state in STATES
             )
             for state in STATES:
-                for name in names.of(state):
-                    yield from self._look_at(name, state)
+                for name in names.names_in(state):
+                    yield from self._scan_entry(name, state)
         for name, state in odd:
-            yield from self._look_at(name, state)
+            yield from self._scan_entry(name, state)
         for folder in spool.folders:
-            if problem := folder.problem():
+            if problem := folder.find_problem():
                 yield problem
         known: set[LinkTarget] = set()
-        found = damage.find_doubles(spool, known)
-        if found:  # or a link has moved past us
-            again = set(damage.find_doubles(spool))
+        found = damage.find_duplicates(spool, known)
+        if found:  # recheck: a link may have moved during the scan
+            again = set(damage.find_duplicates(spool))
             found = [one for one in found if one in again]
-        found += [*damage.quarantined(spool, known), *damage.interrupted(spool)]
-        known.update(damage.aside_targets(spool))
-        found += damage.orphans(spool, known, self._clock())
+        found += [*damage.find_quarantined(spool, known), *damage.find_interrupted(spool)]
+        known.update(damage.quarantined_targets(spool))
+        found += damage.find_orphans(spool, known, self._clock())
         yield from {problem.where: problem for problem in (one.problem for one in found)}.values()
 
-    def _look_at(self, name: str, state: State) -> Iterator[Task | Problem]:
+    def _scan_entry(self, name: str, state: State) -> Iterator[Task | Problem]:
         spool = self._spool
         try:
             try:
-                yield spool.task(spool.mail(spool.link(name, state)))
+                yield spool.build_task(spool.read_mail(spool.find_link(name, state)))
             except Refused as refusal:
-                found = damage.of_link(spool, name, state)
-                where = shown(f"{STATES[state]}/{name}")
+                found = damage.find_link_damage(spool, name, state)
+                where = safe_line(f"{STATES[state]}/{name}")
                 yield found.problem if found else Problem(where, str(refusal), state)
         except FileNotFoundError:
-            return  # moved on since its folder was listed; the next look finds it
+            return  # moved since its folder was listed; the next scan finds it
         except OSError as error:
-            where = shown(f"{STATES[state]}/{name}")
+            where = safe_line(f"{STATES[state]}/{name}")
             yield Problem(where, f"cannot be read now: {error.strerror}", state)
 
-    def _look_for(self, name: str) -> Iterator[Task | Missing | Problem]:
+    def _find_id(self, name: str) -> Iterator[Task | Missing | Problem]:
         found: list[Task | Problem] = []
         if name not in ("", ".", "..") and not set(name) & {"/", "\0"}:
             for state in STATES:
-                if self._holds(name, state):
-                    found += self._look_at(name, state)
+                if self._exists_in(name, state):
+                    found += self._scan_entry(name, state)
         yield from found
         tasks = [task for task in found if isinstance(task, Task)]
         if len(tasks) > 1:
             words = " and ".join(STATES[task.state] for task in tasks)
-            yield Problem(f"{STATES[tasks[-1].state]}/{name}", f"stands in {words} at once")
+            yield Problem(f"{STATES[tasks[-1].state]}/{name}", f"is in {words} at the same time")
         elif not found:
             yield Missing(name)
 
-    def _holds(self, name: str, state: State) -> bool:
+    def _exists_in(self, name: str, state: State) -> bool:
         try:
-            return self._spool.states[state].holds(name)
+            return self._spool.states[state].contains(name)
         except OSError as error:
             if error.errno == errno.ENAMETOOLONG:
                 return False
-            raise Unavailable(f"{STATES[state]}/{shown(name)[:80]}: {error.strerror}") from error
+            raise Unavailable(
+                f"{STATES[state]}/{safe_line(name)[:80]}: {error.strerror}"
+            ) from error
 
-    def still(self, seen: Iterable[Seen]) -> Iterator[Task | Problem]:
-        """Those whose link and files are as they were; nothing is kept in hand."""
+    def verify(self, seen: Iterable[SeenTask]) -> Iterator[Task | Problem]:
+        """Yield the tasks whose link and files are unchanged. Keeps nothing open."""
         self._spool.check()
         for ident, state, rev in seen:
             if state not in STATES or "\0" in ident or "/" in ident or ident in ("", ".", ".."):
                 continue
             try:
-                mail = self._spool.mail(self._spool.link(ident, state))
+                mail = self._spool.read_mail(self._spool.find_link(ident, state))
                 if mail.rev == rev:
-                    yield self._spool.task(mail)
+                    yield self._spool.build_task(mail)
             except (FileNotFoundError, Refused):
                 continue
             except OSError as error:
                 yield Problem(ident, f"cannot be read now: {error.strerror}", state)
 
-    def _held(self, task: Task) -> MailEntry:
+    def _read_unchanged(self, task: Task) -> MailEntry:
         try:
-            mail = self._spool.mail(self._spool.link(task.id, task.state))
+            mail = self._spool.read_mail(self._spool.find_link(task.id, task.state))
         except (FileNotFoundError, KeyError):
             raise Gone(task.id) from None
         except Refused as refusal:
@@ -281,63 +286,63 @@ class KannaderStore:
         return mail
 
     def parts(self, task: Task) -> Iterator[Part]:
-        """What is stored of the recipient, and the contents that all recipients share.
+        """List the stored parts of a task: the recipient's image and the shared contents.
 
         Raises:
-            Gone: it is not there as it was seen.
+            Gone: the mail has changed or moved.
             Unavailable: it cannot be read now.
         """
-        yield from parts.of(self._spool, self._held(task))
+        yield from parts.list_parts(self._spool, self._read_unchanged(task))
 
     def size(self, task: Task) -> int:
-        """Bytes of what is stored of the recipient, and of the contents if it is the last one.
+        """Bytes stored for this recipient, plus the contents if it is the only recipient left.
 
         Raises:
-            Gone: it is not there as it was seen.
-            Unavailable: that cannot be found out now.
+            Gone: the mail has changed or moved.
+            Unavailable: it cannot be read now.
         """
-        mail = self._held(task)
-        own = len(parts.image_of(mail))
+        mail = self._read_unchanged(task)
+        own = len(parts.build_image(mail))
         try:
-            names = self._spool.shared(mail.link.target.mail)
+            names = self._spool.list_mail_folder(mail.link.target.mail)
         except OSError:
-            return own  # erased meanwhile
+            return own  # deleted in between
         others = [
             name for name in names if mail_format.is_uuid(name) and name != mail.link.target.dest
         ]
         return own if others or mail.contents is None else own + mail.contents.st_size
 
     def read(self, task: Task, part: str = "") -> bytes:
-        """An image of what is stored of the recipient, or the contents in wire form.
+        """Return the recipient's image, or the contents in wire form.
 
         Raises:
-            Gone: it is not there as it was seen.
-            Unsupported: that part is not to be read, with the reason.
+            Gone: the mail has changed or moved.
+            Unsupported: that part cannot be read; the message gives the reason.
             Unavailable: it cannot be read now.
         """
-        mail = self._held(task)
-        if part in ("", parts.TASK):
-            return parts.image_of(mail)
+        mail = self._read_unchanged(task)
+        if part in ("", parts.TASK_PART):
+            return parts.build_image(mail)
         if part != mail_format.CONTENTS:
             raise Gone(f"{task.id} has no part {part!r}")
-        return parts.begin(self._open(mail), SHOWN)
+        return parts.read_start(self._open(mail), MAX_PART_BYTES)
 
     def _open(self, mail: MailEntry) -> int:
         ident = mail.link.id
         try:
             return parts.open_contents(self._spool, mail.link.target.mail)
         except FileNotFoundError:
-            raise Gone(f"{ident}: has no contents any more") from None
+            raise Gone(f"{ident}: its contents are gone") from None
         except Refused as refusal:
             raise Unsupported(f"{ident}: {refusal}") from refusal
         except OSError as error:
             raise Unavailable(f"{ident}: {error.strerror}") from error
 
-    def recall(self, task: Task, image: bytes, state: State) -> Task:
-        """What the image says.
+    def restore_image(self, task: Task, image: bytes, state: State) -> Task:
+        """Return the task that a saved image describes.
 
         Raises:
-            Unsupported: it is no image of that task.
+            Unsupported: the bytes are not an image of that task.
         """
         try:
             was = parts.parse_image(image, task.id)
@@ -348,26 +353,26 @@ class KannaderStore:
         return replace(
             task,
             state=state,
-            kind=was.note.kind or KIND,
+            kind=was.note.kind or MAIL_KIND,
             group=envelope.host,
             due=schedule.due,
-            attempts=attempts_of(was.note, schedule),
-            description=was.note.description or described(envelope),
+            attempts=count_attempts(was.note, schedule),
+            description=was.note.description or describe_mail(envelope),
             destination=envelope.recipient,
             error=was.note.error,
             lease=None,
         )
 
-    def glimpse(self, problem: Problem) -> bytes:
-        """The first bytes of what lies there: of a link what it says, of an orphan its contents.
+    def preview_problem(self, problem: Problem) -> bytes:
+        """Return the first bytes behind a problem: the target of a link, the contents of an orphan.
 
         Raises:
-            Gone: it is not there any more.
-            Unsupported: it is nothing of this spool that could be read.
+            Gone: it no longer exists.
+            Unsupported: it cannot be read as part of this spool.
             Unavailable: it cannot be read now.
         """
         try:
-            return self._glimpse(problem.where)
+            return self._read_preview(problem.where)
         except (FileNotFoundError, NotADirectoryError):
             raise Gone(problem.where) from None
         except Refused as refusal:
@@ -375,10 +380,10 @@ class KannaderStore:
         except OSError as error:
             raise Unavailable(f"{problem.where}: {error.strerror}") from error
 
-    def _glimpse(self, where: str) -> bytes:
+    def _read_preview(self, where: str) -> bytes:
         spool = self._spool
         folders = {STATES[state]: folder for state, folder in spool.states.items()}
-        folders |= {folder.word: folder for folder in (spool.aside, spool.begun)}
+        folders |= {folder.word: folder for folder in (spool.quarantine, spool.enqueuing)}
         word, _, name = where.rpartition("/")
         if word in folders:
             if not folders[word].exists() or name in ("", ".", ".."):
@@ -386,52 +391,57 @@ class KannaderStore:
             try:
                 return os.fsencode(read_link(name, folders[word])[1])
             except Refused:
-                return parts.begin(_plain(files.open_guarded(name, folders[word].fd)), GLIMPSE)
+                return parts.read_start(
+                    _require_plain_file(files.open_guarded(name, folders[word].fd)), PREVIEW_BYTES
+                )
         word, *names = where.split("/")
         if word != "data" or not all(map(mail_format.is_uuid, names)):
-            raise Refused("nothing in it could be read")
+            raise Refused("it cannot be previewed")
         if len(names) == 1:
-            return parts.begin(parts.open_contents(spool, names[0]), GLIMPSE)
-        with spool.dest(mail_format.LinkTarget(*names[:2])) as fd:
-            return kept(METADATA, fd).data[:GLIMPSE]
+            return parts.read_start(parts.open_contents(spool, names[0]), PREVIEW_BYTES)
+        with spool.open_dest(mail_format.LinkTarget(*names[:2])) as fd:
+            return read_spool_file(METADATA, fd).data[:PREVIEW_BYTES]
 
-    # ---- taking
+    # ---- claiming
 
-    def take(self, now: float, owner: str, limit: int, wants: Wants = anything) -> Iterator[Task]:
-        """Due mails in the order of their ids, each claimed by a rename as it is asked for.
+    def take(
+        self, now: float, owner: str, limit: int, wants: ClaimFilter = accept_all
+    ) -> Iterator[Task]:
+        """Claim due mails in the order of their ids, each by a rename when the caller asks for it.
 
-        Afterwards `doorbell.due` says when the next of those that wait comes due.
+        Afterwards `doorbell.due` is the time when the next waiting mail is due.
         """
         self._refresh()
-        if why := permissions.no_writing(self._spool):
+        if why := permissions.write_refusal(self._spool):
             raise Unavailable(why)
         for task in self._claims.take(now, owner, limit, wants):
-            self._ours.add(task.id)
+            self._claimed_ids.add(task.id)
             yield task
-        self.doorbell = self.doorbell._replace(due=self._claims.due)
+        self.changes = self.changes._replace(next_due=self._claims.due)
 
     # ---- changing
 
     def swap(self, old: Task | None, new: Task | None) -> str:
-        """One change, durable when it returns.
+        """Make one change; it is durable on return.
 
         Raises:
-            Gone: the mail is not there as `old` says; nothing changed.
-            Unsupported: no such edge here, or a value that the format cannot hold.
-            Unavailable: the disk refused; the mail stands where it stood, or where it is said.
+            Gone: the mail is not as `old` describes; nothing changed.
+            Unsupported: no such edge, or a value that the format cannot hold.
+            Unavailable: the disk refused; the mail is unchanged unless the message names its new
+                folder.
         """
-        (outcome,) = self._group([Move(old, new)])
+        (outcome,) = self._apply_batch([Move(old, new)])
         if outcome.error is not None:
             raise outcome.error
         return outcome.rev
 
     def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
-        """Many changes, made durable a hundred at a time."""
+        """Make many changes, with one fsync per `GROUP` moves."""
         waiting = iter(moves)
-        while group := list(islice(waiting, GROUP)):
-            yield from self._group(group)
+        while group := list(islice(waiting, MOVES_PER_SYNC)):
+            yield from self._apply_batch(group)
 
-    def _group(self, moves: list[Move]) -> list[Outcome]:
+    def _apply_batch(self, moves: list[Move]) -> list[Outcome]:
         answers: dict[int, str | Exception] = {}
         changes: list[tuple[int, MailMove]] = []
         for at, move in enumerate(moves):
@@ -439,7 +449,7 @@ class KannaderStore:
                 self._permit(move)
                 if move.old is None:
                     assert move.new is not None
-                    answers[at] = self._add(move.new)
+                    answers[at] = self._enqueue_task(move.new)
                 else:
                     changes.append((at, MailMove(move.old, move.new, move.image)))
             except StoreError as error:
@@ -447,46 +457,48 @@ class KannaderStore:
             except Refused as refusal:
                 answers[at] = Unsupported(str(refusal))
         if changes:
-            done = self._desk.change([change for _, change in changes], self._clock())
+            done = self._mover.apply_moves([change for _, change in changes], self._clock())
             for (at, change), answer in zip(changes, done, strict=True):
                 answers[at] = answer
                 if isinstance(answer, str):
-                    self._ours.discard(change.old.id)
+                    self._claimed_ids.discard(change.old.id)
         return [_outcome_of(move, answers[at]) for at, move in enumerate(moves)]
 
-    def _add(self, task: Task) -> str:
-        """A mail without a text, whose envelope and outcome the task says.
+    def _enqueue_task(self, task: Task) -> str:
+        """Enqueue a mail without text, with the envelope and attempt data of a task.
 
         Raises:
-            Refused: the task says what the format cannot hold, and we do not note.
-            Gone: its id is there already.
+            Refused: the task has a field that neither the format nor our notes can hold.
+            Gone: its id exists already.
             Unavailable: the disk refused.
         """
         for name in ("queue", "group", "priority"):
             if getattr(task, name):
                 raise Refused(f"{task.id}: a mail has no {name} here")
         if not task.destination:
-            raise Refused(f"{task.id}: a mail has a recipient, expected one as its destination")
+            raise Refused(f"{task.id}: no destination, expected the address of the recipient")
         if task.payload:
-            raise Refused(f"{task.id}: a mail is its own payload, expected none")
+            raise Refused(f"{task.id}: payload given, expected none: the mail is the payload")
         now = self._clock()
         noted = sidecar.AttemptNote(
             task.attempts or None,
-            shown(task.error),
-            "" if task.kind == KIND else task.kind,
-            shown(task.description),
+            safe_line(task.error),
+            "" if task.kind == MAIL_KIND else task.kind,
+            safe_line(task.description),
         )
-        metadata = mail_format.metadata_bytes("", task.destination)
+        metadata = mail_format.render_metadata("", task.destination)
         each = Recipient(mail_format.require_id(task.id), mail_format.new_uuid(), metadata, noted)
-        schedule = mail_format.schedule_bytes(Schedule(mail_format.instant(task.due or now)))
-        contents = enqueue.wired(())
-        enqueue.enqueue(self._spool, self._desk, [each], contents, schedule, task.created)
+        schedule = mail_format.render_schedule(
+            Schedule(mail_format.to_nanoseconds(task.due or now))
+        )
+        contents = enqueue.wire_chunks(())
+        enqueue.enqueue(self._spool, self._mover, [each], contents, schedule, task.created)
         try:
-            return self._spool.mail(self._spool.link(task.id, State.PENDING)).rev
+            return self._spool.read_mail(self._spool.find_link(task.id, State.PENDING)).rev
         except FileNotFoundError:
-            return "claimed"  # somebody was faster; nothing stands in queue/ under this revision
+            return "claimed"  # another process was faster: no link in queue/ has this revision
 
-    # ---- beside the seam: what mail needs
+    # ---- beyond the Store protocol: mail
 
     def enqueue(
         self,
@@ -498,129 +510,129 @@ class KannaderStore:
         wire: bool = False,
         seed: str = "",
     ) -> list[str]:
-        """One mail to several recipients, who share its text; the id of each, in their order.
+        """Enqueue one mail to several recipients, who share its text; return one id per recipient.
 
-        `text` is the mail in pieces, every byte of which is kept; with `wire` it is in wire form
-        already, and kept as it is. "" or "<>" is the null sender. Due at once, or at `due` (epoch
-        seconds UTC). Nothing is to be seen before all of it is durable. From the same `seed` come
-        the same ids, so that what must be there once is not enqueued twice.
+        `text` is the mail in pieces; every byte is kept. With `wire` it is in wire form already. A
+        `sender` of "" or "<>" is the null sender. `due` is in epoch seconds UTC; 0 means now. No
+        link is visible before all data is durable. The same `seed` gives the same ids, so that a
+        repeated call does not enqueue the mail twice.
 
         Raises:
-            Gone: what was enqueued with this seed is there already.
-            Unsupported: an address is none, or nobody is to receive it.
-            Unavailable: the disk refused; nothing is in the queue, or what is there of it is said.
+            Gone: a mail with this seed exists already.
+            Unsupported: an address is invalid, or there are no recipients.
+            Unavailable: the disk refused; nothing was queued, or the message names what was.
         """
         self._refresh()
-        permit(self.edges, None, Task("", KIND, State.PENDING, 0.0))
+        require_edge(self.edges, None, Task("", MAIL_KIND, State.PENDING, 0.0))
         if not recipients:
-            raise Unsupported("a mail without a recipient is nobody's")
+            raise Unsupported("no recipients, expected at least one")
         try:
             made = [
                 Recipient(
-                    mail_format.uuid_of(f"{seed} {number}") if seed else mail_format.new_uuid(),
+                    mail_format.seeded_uuid(f"{seed} {number}") if seed else mail_format.new_uuid(),
                     mail_format.new_uuid(),
-                    mail_format.metadata_bytes(sender, address),
+                    mail_format.render_metadata(sender, address),
                 )
                 for number, address in enumerate(recipients)
             ]
-            schedule = mail_format.schedule_bytes(
-                Schedule(mail_format.instant(due or self._clock()))
+            schedule = mail_format.render_schedule(
+                Schedule(mail_format.to_nanoseconds(due or self._clock()))
             )
         except Refused as refusal:
             raise Unsupported(str(refusal)) from refusal
-        contents = text if wire else enqueue.wired(text)
-        enqueue.enqueue(self._spool, self._desk, made, contents, schedule)
+        contents = text if wire else enqueue.wire_chunks(text)
+        enqueue.enqueue(self._spool, self._mover, made, contents, schedule)
         return [each.id for each in made]
 
     def find_kannaders(self) -> tuple[int, ...] | None:
-        """PIDs of the Kannaders at work here now, by the folders that they have open in /proc; None
-        where this user may not look into the processes of the spool's owner.
+        """PIDs of the Kannader processes that hold this spool open, from /proc/PID/fd; None if this
+        user may not inspect the processes of the spool's owner.
         """
-        self._refresh(at_once=True)
-        may_see = os.geteuid() in (0, self._spool.data.seen.st_uid)
+        self._refresh(force=True)
+        may_see = os.geteuid() in (0, self._spool.data.status.st_uid)
         return self.kannaders if self.kannaders or may_see else None
 
-    def require_in_hand(self, task: Task) -> None:
-        """Make sure that nobody but us may be sending a mail in flight.
+    def require_no_kannader(self, task: Task) -> None:
+        """Check that no Kannader can be sending a mail in flight.
 
         Raises:
-            Unsupported: a Kannader may be, which is at work here.
+            Unsupported: a Kannader is running on this spool and may be sending it.
         """
-        if task.id in self._ours:
+        if task.id in self._claimed_ids:
             return
-        self._refresh(at_once=True)
+        self._refresh(force=True)
         if self.kannaders:
-            raise Unsupported(permissions.in_hand(self.kannaders))
+            raise Unsupported(permissions.in_flight_refusal(self.kannaders))
 
     def envelope(self, task: Task) -> mail_format.Envelope:
-        """From whom to whom a mail goes, as it stands now.
+        """Return the current sender and recipient of a mail.
 
         Raises:
-            Gone: it is not there as it was seen.
+            Gone: the mail has changed or moved.
             Unavailable: it cannot be read now.
         """
         try:
-            return mail_format.parse_metadata(self._held(task).metadata.data)
+            return mail_format.parse_metadata(self._read_unchanged(task).metadata.data)
         except Refused as refusal:
             raise Unavailable(f"{task.id}: {refusal}") from refusal
 
     def contents(self, task: Task) -> BinaryIO:
-        """The contents of a mail, open to be read, in wire form: as they are to be sent.
+        """Open the contents of a mail for reading, in wire form, as they are to be sent.
 
         Raises:
-            Gone: it is not there as it was seen.
-            Unsupported: they are no plain file.
+            Gone: the mail has changed or moved.
+            Unsupported: they are not a plain file.
             Unavailable: they cannot be opened now.
         """
-        return os.fdopen(self._open(self._held(task)), "rb")
+        return os.fdopen(self._open(self._read_unchanged(task)), "rb")
 
     def recover(self, *, dry: bool = False, anyway: bool = False) -> list[str]:
-        """Finish or take back what was interrupted, and mend what can be mended; in words.
+        """Complete or roll back interrupted work, repair what is safe; return one line per action.
 
-        With `dry` nothing is done, and it is said what would be; with `anyway` a Kannader that is
-        at work here is no reason not to.
+        With `dry`, only report what would be done. With `anyway`, run even while a Kannader is
+        running.
 
         Raises:
-            Unsupported: a Kannader is at work here, or we may not write.
-            Unavailable: the spool cannot be read, or another process keeps its lock.
+            Unsupported: a Kannader is running, or the spool is not writable.
+            Unavailable: the spool cannot be read, or another process holds its lock.
         """
-        self._refresh(at_once=True)
+        self._refresh(force=True)
         if not dry:
             self._require_recovery(anyway=anyway)
         return self._recovery.recover(self._clock(), dry=dry)
 
     def _require_recovery(self, *, anyway: bool) -> None:
-        if why := permissions.no_writing(self._spool):
+        if why := permissions.write_refusal(self._spool):
             raise Unsupported(why)
         if self.kannaders and not anyway:
-            who = permissions.named(self.kannaders)
-            raise Unsupported(f"{who} is running, and recovers its own at its start")
+            who = permissions.name_kannaders(self.kannaders)
+            raise Unsupported(f"{who} is running: it recovers its mails at its next start")
 
     def control(self, name: str, target: str = "", value: str = "") -> str:
-        """Recover, or decide what recovery leaves to an operator.
+        """Recover the spool, or settle a problem that recovery leaves to the operator.
 
         Raises:
-            Unsupported: there is no such control, it is refused, or there is no such target.
+            Unsupported: no such control, it is refused, or the target does not exist.
             Unavailable: the disk refused.
         """
-        return "\n".join(self._controlled(name, target, value, dry=False)) or NOTHING
+        return "\n".join(self._run_control(name, target, value, dry=False)) or NOTHING_TO_RECOVER
 
     def forecast(self, name: str, target: str = "", value: str = "") -> Outlook:
-        """What a control would do now, by the same checks. Changes nothing.
+        """Describe what a control would do now, by the same checks. Changes nothing.
 
         Raises:
             Unsupported, Unavailable: as `control`.
         """
-        lines = self._controlled(name, target, value, dry=True)
-        return Outlook("\n".join(lines) or NOTHING, len(lines))
+        lines = self._run_control(name, target, value, dry=True)
+        return Outlook("\n".join(lines) or NOTHING_TO_RECOVER, len(lines))
 
-    def _controlled(self, name: str, target: str, value: str, *, dry: bool) -> list[str]:
-        """A line for each thing that was done, or with `dry` that would be."""
-        self._refresh(at_once=True)
+    def _run_control(self, name: str, target: str, value: str, *, dry: bool) -> list[str]:
+        """Run a control; return one line per action, done or (with `dry`) planned."""
+        self._refresh(force=True)
         if name not in self.controls:
             raise Unsupported(f"no control {name!r} here")
-        if self.controls[name].refused:
-            raise Unsupported(self.controls[name].refused)
+        if self.controls[name].refusal:
+            raise Unsupported(self.controls[name].refusal)
         if name == "recover":
             if value not in ("", "anyway"):
                 raise Unsupported(f'recover {value!r:.40}: expected nothing or "anyway"')
@@ -638,10 +650,10 @@ class KannaderStore:
             raise Unavailable(f"{target}: {error.strerror}") from error
 
 
-def _sortable(names: Iterable[str], state: State, odd: list[tuple[str, State]]) -> Iterator[str]:
-    """The names as they come; `odd` takes those that are no text, and so no id."""
+def _valid_names(names: Iterable[str], state: State, odd: list[tuple[str, State]]) -> Iterator[str]:
+    """Yield the names that are valid text; append the others to `odd`."""
     for name in names:
-        if name == storable(name):
+        if name == utf8_name(name):
             yield name
         else:
             odd.append((name, state))
@@ -653,9 +665,9 @@ def _outcome_of(move: Move, answer: str | Exception) -> Outcome:
     return Outcome(move, answer)
 
 
-def _plain(fd: int) -> int:
-    """The same descriptor, if it is of a plain file; closed if not."""
-    if why := files.oddity(os.fstat(fd)):
+def _require_plain_file(fd: int) -> int:
+    """Return the descriptor if it is a plain file; otherwise close it and raise Refused."""
+    if why := files.file_problem(os.fstat(fd)):
         os.close(fd)
         raise Refused(why)
     return fd

@@ -1,4 +1,4 @@
-"""How a worker finds its next task in a spool, and makes it its own by a rename."""
+"""Find the next due task in a spool folder and claim it with a rename to work/."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -7,35 +7,36 @@ from typing import NamedTuple
 
 from engine import policy
 from engine.model import Lease, State, Task
-from engine.store import Unavailable, Wants
+from engine.store import ClaimFilter, Unavailable
 from engine.stores.nftban import task_format
 from engine.stores.nftban.folder import TaskFolder
-from engine.stores.nftban.hint import FileState, NextDue, state_of
+from engine.stores.nftban.hint import FileState, NextDue, file_state
 from engine.stores.nftban.pending_line import PendingLine
 from engine.stores.nftban.staging import StagingDir
 from engine.system import files
 from engine.system.files import Refused
 
-REVALIDATE = 60.0
-"""Seconds for which a waiting file is believed to wait while its name and inode stay."""
+REVALIDATE_SECONDS = 60.0
+"""Seconds for which a waiting file is not read again while its name and inode stay the same."""
 
 STAMP_SLACK_SECONDS = 300.0
-"""By how much a file may be newer than the time in its id, if that is UTC: zones differ by more."""
+"""Maximum difference between a file's modification time and the UTC time in its id; the offset
+between time zones is larger."""
 
-HOPELESS = 10
-"""Files that the system could not read, one after the other, before it is the system's fault."""
+MAX_CONSECUTIVE_ERRORS = 10
+"""Read errors in a row after which `take` fails, as the system is at fault and not a file."""
 
 
 class WaitingTasks(NamedTuple):
     """A pending file that is not due yet."""
 
     state: FileState
-    """What it was when its due time was read."""
+    """The file when its due time was read."""
     due: float
 
 
 class TaskClaims:
-    """Takes tasks from pending/ to work/, and remembers which of them wait, and until when."""
+    """Moves due tasks from pending/ to work/; remembers which tasks wait and until when."""
 
     def __init__(
         self,
@@ -54,35 +55,35 @@ class TaskClaims:
         self._waiting: dict[str, WaitingTasks] = {}
         self._claimed: set[str] = set()
         self._created: dict[str, tuple[int, float]] = {}
-        """Inode and creation time of pending files whose id does not tell it for certain."""
-        self._astray: list[str] = []
-        """Ids that stand in work/ by a claim that came to nothing."""
-        self.broken: dict[tuple[State, str], None] = {}
-        """What lay in a worker's way and was no task file: state and file name, in order."""
-        self.passed_by: dict[str, str] = {}
-        """File names of pending tasks that the system did not let us claim, and why."""
+        """Inode and creation time of pending files whose id does not contain a certain time."""
+        self._failed_claims: list[str] = []
+        """Ids in work/ whose claim failed after the rename."""
+        self.broken_files: dict[tuple[State, str], None] = {}
+        """Files that a take found and that are not valid tasks: state and file name, in order."""
+        self.skipped_files: dict[str, str] = {}
+        """File names of pending tasks that could not be claimed, and the system's error."""
         self._validated = 0.0
         self.due: float | None = None
-        """When the next of those that wait comes due, as far as the last take saw."""
+        """When the next waiting task is due, as of the last take."""
 
-    def take(self, now: float, owner: str, limit: int, wants: Wants) -> Iterator[Task]:
-        """Due tasks, oldest first, each claimed by a rename as it is asked for.
+    def take(self, now: float, owner: str, limit: int, wants: ClaimFilter) -> Iterator[Task]:
+        """Yield due tasks, oldest first; each is claimed by a rename when the caller asks for it.
 
-        Afterwards `due` says when the next of those that wait comes due.
+        Afterwards `due` is the time at which the next waiting task is due.
 
         Raises:
-            Unavailable: the folders cannot be read; or of all that may be due, nothing could.
+            Unavailable: the folders cannot be read, or none of the tasks that may be due could be.
         """
         pending = self._folders[State.PENDING]
-        pending.check()
-        self._folders[State.ACTIVE].check()
-        # The hint is for a fresh process; a worker that goes on remembers more.
+        pending.reopen_if_replaced()
+        self._folders[State.ACTIVE].reopen_if_replaced()
+        # The hint helps a fresh process; a running worker remembers more.
         is_first = not self._validated
         self.due = self._hint.read(pending.fd, now) if is_first else None
         if self.due is not None:
             return
         try:
-            self._give_back_astray()
+            self._return_failed_claims()
             line = PendingLine(self._candidates(pending, now))
         except OSError as error:
             raise Unavailable(f"{pending.path}: {error.strerror}") from error
@@ -95,11 +96,11 @@ class TaskClaims:
             try:
                 task = self._claim(*candidate, now, owner, wants)
             except OSError as error:
-                # One unreadable block must not stop a queue; a system out of descriptors does.
+                # One unreadable block must not stop a queue; a lack of file descriptors must.
                 failures += 1
                 failure = Unavailable(f"{pending.path}/{candidate[0]}: {error.strerror}")
-                self.passed_by[candidate[0]] = error.strerror or str(error)
-                if failures >= HOPELESS:
+                self.skipped_files[candidate[0]] = error.strerror or str(error)
+                if failures >= MAX_CONSECUTIVE_ERRORS:
                     raise failure from error
                 continue
             if task is not None:
@@ -116,8 +117,8 @@ class TaskClaims:
             self._hint.write((waiting.state for waiting in self._waiting.values()), self.due, now)
 
     def _candidates(self, pending: TaskFolder, now: float) -> list[tuple[str, int]]:
-        """Names and inodes of pending files that may be due, oldest first."""
-        if now - self._validated >= REVALIDATE:
+        """Return names and inodes of pending files that may be due, oldest first."""
+        if now - self._validated >= REVALIDATE_SECONDS:
             self._waiting, self._validated = {}, now
         with os.scandir(pending.fd) as entries:
             listed = sorted(
@@ -126,12 +127,14 @@ class TaskClaims:
                 if entry.name.endswith(task_format.SUFFIX)
             )
         known, waiting = self._waiting, {}
-        # One id in two places is left: moving it would destroy the other.
+        # Skip an id that is also in work/: moving it would overwrite the other file.
         in_hand = set(os.listdir(self._folders[State.ACTIVE].fd))
         self._claimed &= in_hand
         for name in in_hand - self._claimed:
             if name.endswith(task_format.SUFFIX):
-                self.broken[State.ACTIVE, name] = None  # nobody's claim, and perhaps no task file
+                self.broken_files[State.ACTIVE, name] = (
+                    None  # not our claim, and perhaps not a task file
+                )
         candidates = []
         for candidate in listed:
             name, inode = candidate
@@ -143,23 +146,23 @@ class TaskClaims:
             elif name not in in_hand:
                 candidates.append(candidate)
         self._waiting = waiting
-        # In a spool of our own all names have UTC stamps, and so are in order of creation.
+        # In a spool without the NFTBan program all names have UTC times, so they sort by creation.
         return candidates if self._due_in_mtime else self._oldest_first(candidates, now)
 
     def _oldest_first(self, candidates: list[tuple[str, int]], now: float) -> list[tuple[str, int]]:
-        """Order candidates by creation; those of one second by name.
+        """Order candidates by creation, and by name within one second.
 
-        Names from the NFTBan program have local time, so that they do not sort with ours. A file
-        whose modification time agrees with the time in its name was written then. Only the others
-        are read for TASK_CREATED_EPOCH, once for each inode; those that wait are no candidates.
+        The NFTBan program writes local time into its names, so they do not sort with ours. A file
+        whose modification time agrees with its name was written at that time. Only the others are
+        read for TASK_CREATED_EPOCH, once for each inode; files that are not due yet are removed.
         """
         known, self._created = self._created, {}
         order: dict[str, float] = {}
-        stamps: dict[str, int | None] = {}  # many are of the same second
+        stamps: dict[str, int | None] = {}  # many names have the same second
         for name, inode in candidates:
             moment = name[:17]
             if moment not in stamps:
-                stamps[moment] = task_format.stamp_of(moment)
+                stamps[moment] = task_format.time_in_id(moment)
             stamp = stamps[moment]
             if stamp is not None and self._is_written_at(name, stamp):
                 order[name] = stamp
@@ -182,11 +185,11 @@ class TaskClaims:
         try:
             seen = os.stat(name, dir_fd=pending.fd, follow_symlinks=False)
         except OSError:
-            return False  # gone, or not to be read: the claim reports why
+            return False  # moved or unreadable: the claim reports why
         return abs(seen.st_mtime - stamp) < STAMP_SLACK_SECONDS
 
     def _created_or_waiting(self, name: str, stamp: int | None, now: float) -> float | None:
-        """TASK_CREATED_EPOCH of a pending file; None, and it is remembered, if it is not due yet.
+        """Return TASK_CREATED_EPOCH of a pending file; None, and remember it, if it is not due yet.
 
         A file in another form is ordered by its name; one without a time in its name is last.
         """
@@ -201,80 +204,86 @@ class TaskClaims:
         if record.due > now and name == record.id + task_format.SUFFIX:
             due = task_format.trusted_due(record, seen, self._clock())
             if due > now:
-                self._waiting[name] = WaitingTasks(state_of(seen), due)
+                self._waiting[name] = WaitingTasks(file_state(seen), due)
                 return None
         return record.created
 
-    def _claim(self, name: str, inode: int, now: float, owner: str, wants: Wants) -> Task | None:
+    def _claim(
+        self, name: str, inode: int, now: float, owner: str, wants: ClaimFilter
+    ) -> Task | None:
         pending, work = self._folders[State.PENDING], self._folders[State.ACTIVE]
         try:
-            ident = task_format.id_of(name)
+            ident = task_format.id_in_name(name)
             if ident is None:
-                raise Refused(task_format.NO_TASK_NAME)
+                raise Refused(task_format.NOT_A_TASK_NAME)
             self._require_same_owner(pending)
             data, seen = pending.read(name)
-            record = task_format.parse(data, ident)
+            record = task_format.parse_task(data, ident)
             if task_format.is_being_written(data, seen, now):
-                return None  # its last field may still come; without it, it is another task
+                return None  # its last field may still be written, and may change its due time
             if record.due > now:
                 due = task_format.trusted_due(record, seen, self._clock())
                 if due > now:
-                    self._waiting[name] = WaitingTasks(state_of(seen), due)
+                    self._waiting[name] = WaitingTasks(file_state(seen), due)
                     return None
             if not wants(record.kind, ""):
                 return None
             files.rename(name, name, src_dir_fd=pending.fd, dst_dir_fd=work.fd)
         except FileNotFoundError:
-            return None  # somebody else was faster
+            return None  # another process was faster
         except Refused:
-            self.broken[State.PENDING, name] = None  # look() says what is wrong with it
+            self.broken_files[State.PENDING, name] = None  # a scan reports what is wrong with it
             return None
         try:
-            there = work.state_of(name)
+            there = work.stat_by_path(name)
         except FileNotFoundError:
-            # Gone again, or work/ is no longer the folder that everybody sees.
-            self._astray.append(ident)
-            self._give_back_astray()
+            # Gone again, or work/ was replaced by another folder.
+            self._failed_claims.append(ident)
+            self._return_failed_claims()
             return None
         except OSError:
-            self._astray.append(ident)
+            self._failed_claims.append(ident)
             raise
-        if not files.same_file(seen, there):
+        if not files.is_same_file(seen, there):
             # Rewritten between reading and claiming: it may not be due any more.
-            self._astray.append(ident)
-            self._give_back_astray()
+            self._failed_claims.append(ident)
+            self._return_failed_claims()
             return None
         self._claimed.add(name)
-        return task_format.as_task(record, State.ACTIVE, there, Lease(owner, now), self._clock())
+        return task_format.task_from_record(
+            record, State.ACTIVE, there, Lease(owner, now), self._clock()
+        )
 
     def _require_same_owner(self, pending: TaskFolder) -> None:
-        """Make sure that this is still the spool of whom handlers are run as.
+        """Require that the spool still belongs to the user that runs the handlers.
 
         Raises:
-            Unavailable: another user's folder has taken its place, and was opened for it.
+            Unavailable: a folder of another user has replaced pending/.
         """
         owner = pending.seen.st_uid
         if owner != self._owner:
-            was = f"user {self._owner}'s when this worker started"
-            raise Unavailable(f"{pending.path} is user {owner}'s, but was {was}: start it anew")
+            raise Unavailable(
+                f"{pending.path} belongs to user {owner}, but belonged to user {self._owner} when "
+                "this worker started: restart the worker"
+            )
 
-    def _give_back_astray(self) -> None:
-        while self._astray:
+    def _return_failed_claims(self) -> None:
+        while self._failed_claims:
             with suppress(FileNotFoundError):  # not in work/ any more
-                self._desk.give_back(self._astray[0])
-            del self._astray[0]
+                self._desk.return_to_pending(self._failed_claims[0])
+            del self._failed_claims[0]
 
 
 def _waiting_by_mtime(name: str, pending: int, now: float) -> WaitingTasks | None:
-    """A file that is due after `now` by its modification time, which we set; None: not known.
+    """Return a file that is not due by its modification time, set by us; None if that is unknown.
 
-    A wrong time costs at most a read, or REVALIDATE seconds more of waiting.
+    A wrong time costs one read, or `REVALIDATE_SECONDS` more seconds of waiting.
     """
     try:
         seen = os.stat(name, dir_fd=pending, follow_symlinks=False)
     except FileNotFoundError:
         return None
     due = seen.st_mtime
-    # A time not ahead of ctime was not set by us, however the clock has jumped since.
-    is_set = due > seen.st_ctime and now < due <= now + policy.FURTHEST
-    return WaitingTasks(state_of(seen), due) if is_set else None
+    # We only set times after ctime, even if the clock has changed since.
+    is_set = due > seen.st_ctime and now < due <= now + policy.MAX_WAIT_SECONDS
+    return WaitingTasks(file_state(seen), due) if is_set else None

@@ -1,4 +1,5 @@
-"""A folder of tasks, known by its descriptor, so that no renamed path leads anybody astray."""
+"""A task folder used through its file descriptor, so that a renamed path cannot redirect a
+change."""
 
 from __future__ import annotations
 
@@ -12,12 +13,15 @@ from engine.system import files
 
 
 class TaskFolder:
-    """One state's folder, opened when it is first needed and then known by its descriptor."""
+    """The folder of one state; opened when first needed, then used through its descriptor."""
 
     def __init__(
         self, path: str, word: str, spool: TaskFolder | None = None, make: bool = False
     ) -> None:
-        """`spool` is the folder whose owner is the spool's, if it is not this one."""
+        """`spool` is the folder whose owner counts as the owner of the spool; None: this one.
+
+        `make`: create the folder when it is first needed.
+        """
         self.path, self.word = path, word
         self._spool = spool or self
         self._make = make
@@ -27,10 +31,10 @@ class TaskFolder:
 
     @property
     def fd(self) -> int:
-        """Its descriptor.
+        """The file descriptor.
 
         Raises:
-            Unavailable: it is missing or cannot be opened.
+            Unavailable: the folder is missing or cannot be opened.
         """
         if self._fd < 0:
             try:
@@ -45,59 +49,59 @@ class TaskFolder:
 
     @property
     def seen(self) -> stat_result:
-        """Its state when it was last checked.
+        """The folder's stat as of the last check.
 
         Raises:
-            Unavailable: it is missing or cannot be opened.
+            Unavailable: the folder is missing or cannot be opened.
         """
         _ = self.fd
         return self._seen
 
     @property
-    def judge(self) -> stat_result:
-        """The state of the folder by whose owner a file here is judged."""
+    def trusted_stat(self) -> stat_result:
+        """The stat of the folder whose owner a file here must match."""
         return self._spool.seen
 
     @property
     def owner(self) -> tuple[int, int] | None:
-        """Whom to give what is made here; None: it is ours as it is."""
+        """The owner for new files; None if ours is right."""
         return self._owner if self.fd >= 0 else None
 
     def _remember(self, seen: stat_result) -> None:
-        self._seen, self._owner = seen, files.owner_for(seen)
+        self._seen, self._owner = seen, files.new_file_owner(seen)
 
     def exists(self) -> bool:
-        """Whether there is anything to look into: one that we make on demand may not be there.
+        """True if it can be read. A folder made on demand may be missing.
 
-        The others have to be; where one is missing, opening it says so.
+        True for any other folder: opening it raises if it is missing.
         """
         return self._fd >= 0 or not self._make or files.is_folder(self.path)
 
     def problem(self) -> Problem | None:
-        """Something else in the place of one that we make on demand; None where nothing is."""
+        """A file or link in the place of a folder made on demand; None if there is none."""
         if self.exists() or not os.path.lexists(self.path):
             return None
         what = "a symbolic link" if os.path.islink(self.path) else "no folder"
         return Problem(self.word, f"{what}, expected a folder or nothing: move it out of the way")
 
-    def holds(self, name: str) -> bool:
-        """Whether anything of that name lies in it; False as well where there is no folder."""
-        # Half the time of a stat that raises, and each enqueue asks five folders.
+    def has_name(self, name: str) -> bool:
+        """True if the name exists in it; False also if the folder does not exist."""
+        # Half the time of a stat that raises, and each enqueue checks five folders.
         if self._fd < 0:
             return os.access(f"{self.path}/{name}", os.F_OK, follow_symlinks=False)
         return os.access(name, os.F_OK, dir_fd=self._fd, follow_symlinks=False)
 
-    def trusts_us(self) -> bool:
-        """Whether what we make here will be trusted by whoever reads it."""
+    def trusts_our_files(self) -> bool:
+        """True if all readers will trust files that we create here."""
         made_by = os.geteuid()
         shared = self.seen.st_mode & stat.S_ISGID and self.seen.st_mode & stat.S_IWGRP
         return made_by in (0, self.seen.st_uid) or bool(shared)
 
-    def leads_here(self) -> bool:
-        """Whether the path, as everybody sees it, still leads to the folder that we hold.
+    def is_current(self) -> bool:
+        """True if the path still leads to the open folder.
 
         Raises:
-            Unavailable: that cannot be found out now.
+            Unavailable: that cannot be determined now.
         """
         try:
             there = os.stat(self.path, follow_symlinks=False)
@@ -112,49 +116,49 @@ class TaskFolder:
             self._remember(there)
         return True
 
-    def check(self) -> bool:
-        """Open it anew if its path leads to another folder than we hold; whether it was the same.
+    def reopen_if_replaced(self) -> bool:
+        """Reopen the folder if its path leads to another one; return False in that case.
 
-        One that is made on demand stays closed until it is needed.
+        A folder made on demand stays closed until it is needed.
 
         Raises:
             Unavailable: it cannot be opened.
         """
-        same = self._fd < 0 or self.leads_here()
+        same = self._fd < 0 or self.is_current()
         if not same:
             self.close()
         if not self._make:
             _ = self.fd
         return same
 
-    def state_of(self, name: str) -> stat_result:
-        """The state of what lies here under a name, as everybody sees it: by way of the path.
+    def stat_by_path(self, name: str) -> stat_result:
+        """Return the stat of a file here, looked up by the path and not by the descriptor.
 
         Raises:
-            FileNotFoundError: nothing of that name, or another folder has taken this one's place.
+            FileNotFoundError: the name does not exist, or another folder has replaced this one.
         """
         return os.stat(f"{self.path}/{name}", follow_symlinks=False)
 
     def read(self, name: str) -> tuple[bytes, stat_result]:
-        """What a file here holds, if it is a plain file of somebody who may put files here.
+        """Read a plain file here whose owner may write to the spool.
 
         Raises:
-            FileNotFoundError: nothing of that name.
-            Refused: with the reason.
+            FileNotFoundError: the name does not exist.
+            Refused: it is not such a file; with the reason.
             OSError: it cannot be read now.
         """
         fd = files.open_guarded(name, self.fd)
         try:
-            return files.read_guarded(fd, files.TASK_LIMIT, self._spool.seen)
+            return files.read_guarded(fd, files.MAX_TASK_BYTES, self._spool.seen)
         finally:
             os.close(fd)
 
     def sync(self) -> None:
-        """Make the names in it durable."""
+        """Make renames in it durable (fsync)."""
         files.fsync(self.fd)
 
     def close(self) -> None:
-        """Let go of its descriptor."""
+        """Close the descriptor."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

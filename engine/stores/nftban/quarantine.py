@@ -1,7 +1,7 @@
-"""Files that are no tasks, out of the way: each with its reason beside it, and the way back.
+"""Quarantine broken task files, with the reason for each; restore a file after repair.
 
-A broken file is never deleted or copied. It is renamed into `corrupt/` on the desk under a name
-that is safe to show and to type; `NAME.why` beside it says what it was called and what is wrong.
+A broken file is never deleted or copied. It is renamed into `corrupt/` of the staging directory,
+with a name that is safe to show and type; `NAME.why` contains its former name and the reason.
 """
 
 from __future__ import annotations
@@ -16,39 +16,39 @@ from engine.model import Problem, State
 from engine.store import Gone, Unavailable, Unsupported
 from engine.stores.nftban import staging, task_format
 from engine.stores.nftban.folder import TaskFolder
-from engine.stores.nftban.recovery import LITTER_AGE, UNCHANGED
-from engine.stores.nftban.staging import StagingDir, there
+from engine.stores.nftban.recovery import DRAFT_MAX_AGE_SECONDS, MIN_UNCHANGED_SECONDS
+from engine.stores.nftban.staging import StagingDir, name_exists
 from engine.system import files
 from engine.system.files import Refused
 
-NAME = "corrupt"
-WHY = ".why"
-"""What the name of a reason ends in."""
+QUARANTINE_NAME = "corrupt"
+REASON_SUFFIX = ".why"
+"""Suffix of the file with the reason."""
 
-_NAME_KEPT = 100
-"""Characters of the original name that show in the new one."""
+_MAX_NAME_LENGTH = 100
+"""Maximum characters of the original name in the new one."""
 
-_BACK = {State.PENDING: State.PENDING, State.ACTIVE: State.PENDING}
-"""Where a mended file goes, by where it lay: what was claimed is attempted anew."""
+_RESTORE_STATES = {State.PENDING: State.PENDING, State.ACTIVE: State.PENDING}
+"""Where a repaired file goes, by its former state: a claimed task is attempted again."""
 
 
 class QuarantinedFile(NamedTuple):
-    """One file that was set aside, as its reason tells."""
+    """A quarantined file, as described by its reason file."""
 
     name: str
-    """What it is called now, in `corrupt/`."""
-    was: str
-    """What it was called; bytes that are not printable ASCII as `\\xNN`."""
-    word: str
-    """The state in whose folder it lay, by its word; "" when nothing tells."""
+    """Its name in `corrupt/`."""
+    former_name: str
+    """Its former name; bytes that are not printable ASCII as `\\xNN`."""
+    state_word: str
+    """The folder word of its former state; "" if unknown."""
     since: float
-    """Epoch seconds UTC when it was set aside."""
+    """When it was quarantined, epoch seconds UTC."""
     by: str
     reason: str
 
 
 class Quarantine:
-    """The broken files of one spool; `token` gives text that is new each time."""
+    """The quarantine of one spool; `token` returns unique text for file names."""
 
     def __init__(
         self,
@@ -57,86 +57,91 @@ class Quarantine:
         token: Callable[[], str] = lambda: os.urandom(4).hex(),
     ) -> None:
         self._desk, self._folders, self._token = desk_, folders, token
-        path = f"{desk_.folder.path}/{NAME}"
+        path = f"{desk_.folder.path}/{QUARANTINE_NAME}"
         pending = folders[State.PENDING]
-        self._folder = TaskFolder(path, f"{staging.NAME}/{NAME}", pending, make=True)
+        self._folder = TaskFolder(
+            path, f"{staging.STAGING_NAME}/{QUARANTINE_NAME}", pending, make=True
+        )
         self._told: set[tuple[State, str, int]] = set()
 
     def close(self) -> None:
-        """Let go of its descriptor."""
+        """Close the descriptor."""
         self._folder.close()
 
-    # ---- out of the way
+    # ---- quarantine
 
-    def set_aside(
+    def quarantine_files(
         self, met: Iterable[tuple[State, str]], now: float, count: Callable[[], None]
     ) -> list[str]:
-        """Move broken files out of the way that have been as they are for a minute.
+        """Quarantine broken files that have not changed for a minute.
 
-        Says for each what was done, or once that it cannot be moved; calls `count` for each that
-        was. For whoever holds the queue's lock.
+        Return one line for each file, and once for a file that cannot be moved; call `count` for
+        each moved file. The caller must hold the queue lock.
         """
-        said = []
+        lines = []
         for state, name in met:
-            where = f"{self._folders[state].word}/{escaped(name)}"
+            where = f"{self._folders[state].word}/{escape_name(name)}"
             try:
-                done = self._set_aside(state, name, now)
+                done = self._quarantine_file(state, name, now)
             except FileNotFoundError:
-                continue  # somebody else has moved it
+                continue  # another process has moved it
             except (OSError, Unavailable) as error:
                 words = error.strerror if isinstance(error, OSError) else error
-                said += self._tell(state, name, 0, f"{where}: cannot be set aside: {words}")
+                lines += self._report_once(
+                    state, name, 0, f"{where}: cannot be quarantined: {words}"
+                )
             except Refused as refusal:
-                said += self._tell(state, name, 1, f"{where}: {refusal}; left where it is")
+                lines += self._report_once(state, name, 1, f"{where}: {refusal}; not moved")
             else:
                 if done is not None:
                     count()
-                    said.append(f"{where}: {done.reason}; set aside as {done.name}")
-        return said
+                    lines.append(f"{where}: {done.reason}; quarantined as {done.name}")
+        return lines
 
-    def _tell(self, state: State, name: str, what: int, text: str) -> list[str]:
+    def _report_once(self, state: State, name: str, what: int, text: str) -> list[str]:
         if (state, name, what) in self._told:
             return []
         self._told.add((state, name, what))
         return [text]
 
-    def _set_aside(self, state: State, name: str, now: float) -> QuarantinedFile | None:
-        """Rename one file into `corrupt/`; None when it is in order, or too young to be sure.
+    def _quarantine_file(self, state: State, name: str, now: float) -> QuarantinedFile | None:
+        """Rename one file into `corrupt/`; None if it is valid, or changed less than
+        `MIN_UNCHANGED_SECONDS` seconds ago.
 
-        Its reason is durable before it goes: no crash leaves a file without one.
+        The reason is written durably before the rename, so a crash leaves no file without one.
 
         Raises:
-            Refused: it is not for us to move.
+            Refused: it may not be moved.
         """
         folder = self._folders[state]
-        self._desk.check(state)
+        self._desk.reopen_if_replaced(state)
         seen = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
-        # Whatever changes a file sets its ctime; mtime can be set to any time, by anybody.
-        if now - seen.st_ctime < UNCHANGED:
+        # Every change sets ctime; mtime can be set to any time.
+        if now - seen.st_ctime < MIN_UNCHANGED_SECONDS:
             return None
         if stat.S_ISDIR(seen.st_mode):
             raise Refused("a folder, not a task file")
-        reason = self._judge(name, folder)
+        reason = self._find_fault(name, folder)
         if not reason:
             return None
-        _ = self._desk.folder.fd  # where corrupt/ is made
-        self._folder.check()
+        _ = self._desk.folder.fd  # creates the parent of corrupt/
+        self._folder.reopen_if_replaced()
         aside, why = self._write_reason(
-            QuarantinedFile("", escaped(name), folder.word, now, f"PID {os.getpid()}", reason)
+            QuarantinedFile("", escape_name(name), folder.word, now, f"PID {os.getpid()}", reason)
         )
         try:
             self._rename(name, folder, aside.name, self._folder)
-            if not files.same_file(seen, self._state_of(aside.name)):
-                # Written anew between judging and renaming. Should it not get back, it is still
-                # here with its reason.
+            if not files.is_same_file(seen, self._state_of(aside.name)):
+                # Rewritten between check and rename. If the way back fails, it stays here with its
+                # reason.
                 with suppress(OSError, Gone):
-                    self._put(aside.name, name, folder)
+                    self._move_back(aside.name, name, folder)
                     return None
             return self._confirmed(aside, folder)
         finally:
-            with suppress(OSError):  # else swept later
+            with suppress(OSError):  # otherwise swept later
                 if not self._has(aside.name):
-                    files.forget(aside.name + WHY, self._folder.fd)
+                    files.unlink_quietly(aside.name + REASON_SUFFIX, self._folder.fd)
             os.close(why)
 
     def _confirmed(self, aside: QuarantinedFile, folder: TaskFolder) -> QuarantinedFile:
@@ -147,34 +152,39 @@ class Quarantine:
             return aside._replace(reason=f"{aside.reason} (not confirmed: {error.strerror})")
         return aside
 
-    def _judge(self, name: str, folder: TaskFolder) -> str:
-        """What is wrong with a file; "" when nothing is."""
-        ident = task_format.id_of(name)
+    def _find_fault(self, name: str, folder: TaskFolder) -> str:
+        """Return what is wrong with a file; "" if it is valid."""
+        ident = task_format.id_in_name(name)
         try:
             if ident is None:
-                raise Refused(task_format.NO_TASK_NAME)
-            task_format.parse(folder.read(name)[0], ident)
+                raise Refused(task_format.NOT_A_TASK_NAME)
+            task_format.parse_task(folder.read(name)[0], ident)
         except Refused as refusal:
             return str(refusal)
         return ""
 
     def _write_reason(self, aside: QuarantinedFile) -> tuple[QuarantinedFile, int]:
-        """A durable reason under a name that nobody else uses, and the descriptor that keeps it
-        from being swept while its file is on the way.
+        """Write the reason durably under a unique name; return the entry and an open descriptor.
+
+        Its flock protects the reason from `sweep` until the file arrives.
         """
         while True:
-            aside = aside._replace(name=f"{_safe(aside.was)}.{aside.word}.{self._token()}")
+            aside = aside._replace(
+                name=f"{_safe_name(aside.former_name)}.{aside.state_word}.{self._token()}"
+            )
             with suppress(FileExistsError):
-                fd = files.create(aside.name + WHY, self._folder.fd, self._folder.owner)
+                fd = files.create_file(
+                    aside.name + REASON_SUFFIX, self._folder.fd, self._folder.owner
+                )
                 break
         try:
             files.claim_flock(fd)
-            files.write_all(fd, _reason(aside))
+            files.write_all(fd, _render_reason(aside))
             files.fsync(fd)
             self._folder.sync()
         except OSError:
             with suppress(OSError):
-                files.forget(aside.name + WHY, self._folder.fd)
+                files.unlink_quietly(aside.name + REASON_SUFFIX, self._folder.fd)
             os.close(fd)
             raise
         return aside, fd
@@ -182,181 +192,190 @@ class Quarantine:
     def _rename(self, name: str, source: TaskFolder, target: str, end: TaskFolder) -> None:
         files.rename(name, target, src_dir_fd=source.fd, dst_dir_fd=end.fd)
 
-    def _put(self, name: str, target: str, folder: TaskFolder) -> None:
-        """Rename a file of `corrupt/` to where nothing stands.
+    def _move_back(self, name: str, target: str, folder: TaskFolder) -> None:
+        """Rename a file of `corrupt/` to a free name.
 
         Raises:
-            Gone: something does.
+            Gone: the name is in use.
         """
-        with self._desk.placing():
-            if there(target, folder.fd):
-                raise Gone(f"{folder.word}/{escaped(target)} is there already")
+        with self._desk.placing_lock():
+            if name_exists(target, folder.fd):
+                raise Gone(f"{folder.word}/{escape_name(target)} is there already")
             self._rename(name, self._folder, target, folder)
 
     def sweep(self, now: float) -> None:
-        """Remove reasons whose file never came, or has gone back."""
+        """Remove reasons whose file never arrived or was restored."""
         if not self._folder.exists():
             return
-        self._folder.check()
+        self._folder.reopen_if_replaced()
         listed = set(os.listdir(self._folder.fd))
-        for why in sorted(name for name in listed if name.endswith(WHY)):
-            if why.removesuffix(WHY) in listed:
+        for why in sorted(name for name in listed if name.endswith(REASON_SUFFIX)):
+            if why.removesuffix(REASON_SUFFIX) in listed:
                 continue
             with suppress(FileNotFoundError, Refused):
                 fd = files.open_guarded(why, self._folder.fd)
                 try:
-                    old = now - os.fstat(fd).st_ctime > LITTER_AGE
-                    if old and files.claim_flock(fd) and not self._has(why.removesuffix(WHY)):
-                        self._folder.sync()  # its file has left for good
-                        files.forget(why, self._folder.fd)
+                    old = now - os.fstat(fd).st_ctime > DRAFT_MAX_AGE_SECONDS
+                    if (
+                        old
+                        and files.claim_flock(fd)
+                        and not self._has(why.removesuffix(REASON_SUFFIX))
+                    ):
+                        self._folder.sync()  # make the departure of its file durable
+                        files.unlink_quietly(why, self._folder.fd)
                 finally:
                     os.close(fd)
 
     def _has(self, name: str) -> bool:
-        return there(name, self._folder.fd)
+        return name_exists(name, self._folder.fd)
 
     def _state_of(self, name: str) -> os.stat_result:
         return os.stat(name, dir_fd=self._folder.fd, follow_symlinks=False)
 
-    # ---- shown
+    # ---- listing
 
-    def all(self) -> Iterator[QuarantinedFile]:
-        """Everything in `corrupt/`, in the order of names.
+    def list_files(self) -> Iterator[QuarantinedFile]:
+        """Yield every file in `corrupt/`, by name.
 
         Raises:
             Unavailable: it cannot be read.
         """
         if not self._folder.exists():
             return
-        self._folder.check()
+        self._folder.reopen_if_replaced()
         try:
             names = sorted(os.listdir(self._folder.fd))
         except OSError as error:
             raise Unavailable(f"{self._folder.path}: {error.strerror}") from error
         for name in names:
-            if not name.endswith(WHY):
-                yield self._tells(name)
+            if not name.endswith(REASON_SUFFIX):
+                yield self._read_entry(name)
 
-    def _tells(self, name: str) -> QuarantinedFile:
+    def _read_entry(self, name: str) -> QuarantinedFile:
         try:
-            data, _ = self._folder.read(name + WHY)
-            said = files.parse_assignments(data, lambda key: key.startswith("CORRUPT_"))
-            since = said["CORRUPT_EPOCH"]
+            data, _ = self._folder.read(name + REASON_SUFFIX)
+            values = files.parse_assignments(data, lambda key: key.startswith("CORRUPT_"))
+            since = values["CORRUPT_EPOCH"]
             return QuarantinedFile(
                 name,
-                said["CORRUPT_NAME"],
-                said["CORRUPT_STATE"],
+                values["CORRUPT_NAME"],
+                values["CORRUPT_STATE"],
                 float(since) if task_format.is_number(since) else 0.0,
-                said["CORRUPT_BY"],
-                said["CORRUPT_REASON"],
+                values["CORRUPT_BY"],
+                values["CORRUPT_REASON"],
             )
         except FileNotFoundError:
-            why = "no reason lies beside it"
+            why = "no reason file"
         except (Refused, OSError, KeyError) as error:
-            why = f"its reason cannot be read: {error}"
+            why = f"reason file cannot be read: {error}"
         return QuarantinedFile(name, "", "", 0.0, "", why)
 
     def problems(self) -> Iterator[Problem]:
-        """Everything in `corrupt/`, for the operator."""
-        for aside in self.all():
-            # Which place this is, and how it was named, only the command line knows.
-            back = f"; mended, it goes back by `queue corrupt put-back {aside.name}` of this place"
-            where = f"{staging.NAME}/{NAME}/{aside.name}"
+        """Yield a problem for every file in `corrupt/`."""
+        for aside in self.list_files():
+            # Only the command line knows how the operator named this place.
+            back = f"; repair it, then run `queue corrupt put-back {aside.name}`"
+            where = f"{staging.STAGING_NAME}/{QUARANTINE_NAME}/{aside.name}"
             yield Problem(where, aside.reason + (back if self._may_go_back(aside) else ""))
 
     def _may_go_back(self, aside: QuarantinedFile) -> bool:
-        """Whether `put_back` would take it once mended: a file, that had the name of a task."""
-        if not aside.word or task_format.id_of(aside.was) is None:
+        """True if `restore` accepts it after repair: a plain file that had the name of a task."""
+        if not aside.state_word or task_format.id_in_name(aside.former_name) is None:
             return False
         try:
             return stat.S_ISREG(self._state_of(aside.name).st_mode)
         except FileNotFoundError:
-            return False  # moved meanwhile
+            return False  # moved in between
 
-    # ---- and back
+    # ---- restore
 
-    def put_back(self, name: str) -> str:
-        """Put a mended file where it came from, or into pending/ if it was claimed; says where.
+    def restore(self, name: str) -> str:
+        """Move a repaired file back to its former state, or to pending/ if it was claimed; return
+        its path.
 
         Raises:
-            Refused: it is still no task file, with line and expectation; nothing was moved.
-            Gone: a task of its id stands there by now; nothing was moved.
-            Unsupported: there is no such file, or nothing tells what it was called.
-            Unavailable: the disk refused; it lies in one of the two places.
+            Refused: it is still not a valid task file; nothing was moved.
+            Gone: a task with its id exists; nothing was moved.
+            Unsupported: there is no such file, or its former name is unknown.
+            Unavailable: a disk error; the file is in one of the two places.
         """
-        plain = not name.startswith((".", "-")) and not name.strip(_KEPT + ".")
-        if not plain or name.endswith(WHY) or not 0 < len(name) <= _NAME_KEPT * 2:
-            raise Unsupported(f"no name of a file in {self._folder.path}")
-        if not self._folder.exists() or not self._folder.holds(name):
-            raise Unsupported(f"there is none in {self._folder.path}")
-        aside = self._tells(name)
-        ident = task_format.id_of(aside.was)
-        state = next((s for s, f in self._folders.items() if f.word == aside.word), None)
-        if state not in _BACK:
-            raise Unsupported(f"not known where it came from: {aside.reason}")
+        plain = not name.startswith((".", "-")) and not name.strip(_SAFE_CHARACTERS + ".")
+        if not plain or name.endswith(REASON_SUFFIX) or not 0 < len(name) <= _MAX_NAME_LENGTH * 2:
+            raise Unsupported(f"not a file name in {self._folder.path}")
+        if not self._folder.exists() or not self._folder.has_name(name):
+            raise Unsupported(f"no such file in {self._folder.path}")
+        aside = self._read_entry(name)
+        ident = task_format.id_in_name(aside.former_name)
+        state = next((s for s, f in self._folders.items() if f.word == aside.state_word), None)
+        if state not in _RESTORE_STATES:
+            raise Unsupported(f"former state unknown: {aside.reason}")
         if ident is None:
-            raise Refused(f"it was called {aside.was}, {task_format.NO_TASK_NAME}")
+            raise Refused(f"its former name is {aside.former_name}, {task_format.NOT_A_TASK_NAME}")
         try:
-            self._put_back(name, ident, self._folders[_BACK[state]])
+            self._restore_file(name, ident, self._folders[_RESTORE_STATES[state]])
         except FileNotFoundError:
-            raise Gone("moved meanwhile") from None
+            raise Gone("moved by another process") from None
         except OSError as error:
             raise Unavailable(f"{error.strerror}") from error
-        return f"{_BACK[state]}/{ident}{task_format.SUFFIX}"
+        return f"{_RESTORE_STATES[state]}/{ident}{task_format.SUFFIX}"
 
-    def _put_back(self, name: str, ident: str, folder: TaskFolder) -> None:
+    def _restore_file(self, name: str, ident: str, folder: TaskFolder) -> None:
         target = ident + task_format.SUFFIX
-        # Its reason is kept in hand, so that nobody sweeps it before the file is back for good.
-        why = files.open_guarded(name + WHY, self._folder.fd)
+        # Keep the reason open and locked: `sweep` must not remove it before the file is restored
+        # durably.
+        why = files.open_guarded(name + REASON_SUFFIX, self._folder.fd)
         fd = -1
         try:
             fd = files.open_guarded(name, self._folder.fd)
             if not files.claim_flock(why) or not files.claim_flock(fd):
-                raise Gone("somebody else is moving it")
-            self._desk.check()
-            folder.check()
-            data, seen = files.read_guarded(fd, folder=folder.judge)
-            task_format.parse(data, ident)
+                raise Gone("another process is moving it")
+            self._desk.reopen_if_replaced()
+            folder.reopen_if_replaced()
+            data, seen = files.read_guarded(fd, folder=folder.trusted_stat)
+            task_format.parse_task(data, ident)
             if folder.owner is not None and (seen.st_uid, seen.st_gid) != folder.owner:
-                # Root's editor has made it root's; the worker could not read it.
+                # An editor run by root changed the owner to root; the worker could not read the
+                # file.
                 files.fchown(fd, *folder.owner)
             files.fsync(fd)
-            if self._desk.stands(ident):
+            if self._desk.has_task(ident):
                 raise Gone(f"a task {ident} is there already")
-            self._put(name, target, folder)
-            if not files.same_file(seen, os.stat(target, dir_fd=folder.fd, follow_symlinks=False)):
+            self._move_back(name, target, folder)
+            if not files.is_same_file(
+                seen, os.stat(target, dir_fd=folder.fd, follow_symlinks=False)
+            ):
                 self._rename(target, folder, name, self._folder)
-                raise Gone("written while it was read")
+                raise Gone("changed while it was read")
             folder.sync()
             self._folder.sync()
-            files.forget(name + WHY, self._folder.fd)
+            files.unlink_quietly(name + REASON_SUFFIX, self._folder.fd)
         finally:
             os.close(why)
             if fd >= 0:
                 os.close(fd)
 
 
-def escaped(name: str) -> str:
-    """A file name in printable ASCII, from which the name can be had back byte by byte."""
+def escape_name(name: str) -> str:
+    """Return a file name as printable ASCII, from which its bytes can be recovered."""
     return "".join(
         chr(byte) if 0x20 <= byte < 0x7F and byte != 0x5C else f"\\x{byte:02x}"
         for byte in os.fsencode(name)
     )
 
 
-_KEPT = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_:-"
+_SAFE_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_:-"
 
 
-def _safe(was: str) -> str:
-    kept = was.removesuffix(task_format.SUFFIX)[:_NAME_KEPT]
-    return "".join(c if c in _KEPT else "_" for c in kept).lstrip("_:-") or "file"
+def _safe_name(was: str) -> str:
+    kept = was.removesuffix(task_format.SUFFIX)[:_MAX_NAME_LENGTH]
+    return "".join(c if c in _SAFE_CHARACTERS else "_" for c in kept).lstrip("_:-") or "file"
 
 
-def _reason(aside: QuarantinedFile) -> bytes:
-    return files.assignments(
+def _render_reason(aside: QuarantinedFile) -> bytes:
+    return files.format_assignments(
         {
-            "CORRUPT_NAME": aside.was,
-            "CORRUPT_STATE": aside.word,
+            "CORRUPT_NAME": aside.former_name,
+            "CORRUPT_STATE": aside.state_word,
             "CORRUPT_EPOCH": str(int(aside.since)),
             "CORRUPT_BY": aside.by,
             "CORRUPT_REASON": aside.reason,

@@ -1,4 +1,4 @@
-"""What lies on the desk of processes that ended there: shown, finished or taken back."""
+"""Complete or roll back moves that a dead process left in the staging directory."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from engine.model import Problem, State
 from engine.store import Unavailable
 from engine.stores.nftban import task_format
 from engine.stores.nftban.folder import TaskFolder
-from engine.stores.nftban.staging import LEAVING, NAME, StagingDir
+from engine.stores.nftban.staging import REMOVED_WORD, STAGING_NAME, StagingDir
 from engine.system import files
 from engine.system.files import Refused
 
-LITTER_AGE = 60.0
-"""Seconds after which a draft whose writer is gone is litter; its task was never acknowledged."""
+DRAFT_MAX_AGE_SECONDS = 60.0
+"""Seconds after which a draft without a living writer is removed; its task was never
+acknowledged."""
 
-UNCHANGED = 60.0
-"""Seconds for which a file must be as it is before we believe that nobody is writing it: the real
-program writes in place, and takes milliseconds.
-"""
+MIN_UNCHANGED_SECONDS = 60.0
+"""Seconds without a change after which a file counts as completely written. The NFTBan program
+writes in place, which takes milliseconds."""
 
 
-class Moving(NamedTuple):
-    """A withdrawn file, as its name tells it."""
+class WithdrawnFile(NamedTuple):
+    """A withdrawn file, described by its name."""
 
     name: str
     id: str
     start: str
-    """The word of the state it comes from."""
+    """The folder word of the state it comes from."""
     end: str
-    """The word of the state it goes to; `LEAVING` for none."""
+    """The folder word of the state it goes to; `REMOVED_WORD` for removal."""
     crc: int
-    """CRC-32 of what it will say there."""
+    """CRC-32 of its new content."""
 
     @classmethod
-    def read(cls, name: str) -> Moving | None:
-        """From a file name on the desk; None for any other."""
+    def parse_name(cls, name: str) -> WithdrawnFile | None:
+        """Parse a file name of the staging directory; None if it is not a withdrawn file."""
         parts = name.split(".")
         if len(parts) != 6 or parts[0] != "D" or not task_format.is_id(parts[1]):
             return None
@@ -49,47 +49,51 @@ class Moving(NamedTuple):
 
 
 class StagingRecovery:
-    """Ends what others began."""
+    """Completes or rolls back moves that a dead process left in the staging directory."""
 
     def __init__(self, desk: StagingDir, folders: Mapping[State, TaskFolder]) -> None:
         self._desk, self._folders = desk, folders
         self._by_word = {folder.word: state for state, folder in folders.items()}
 
     def recover(self, now: float, ids: Collection[str] | None = None) -> list[str]:
-        """Finish or take back what dead processes left on the desk; says what was done.
+        """Complete or roll back the moves of dead processes; return one line for each.
 
-        With `ids` only what is of these tasks. What the disk refuses is said as well, and left for
-        the next time.
+        `ids` limits this to some tasks. A disk error gives a line too, and the move is retried next
+        time.
 
         Raises:
-            Unavailable: the desk cannot be read, or another process keeps its lock.
+            Unavailable: the directory cannot be read, or another process holds its lock.
         """
         desk = self._desk
         if not desk.folder.exists():
             return []
-        desk.check()
-        names = _listed(desk.folder)
+        desk.reopen_if_replaced()
+        names = _list_names(desk.folder)
         if ids is None:
-            desk.owes = False
+            desk.has_unfinished = False
         else:
-            names = [n for n in names if (its := Moving.read(n)) is not None and its.id in ids]
-        said = []
+            names = [
+                n
+                for n in names
+                if (its := WithdrawnFile.parse_name(n)) is not None and its.id in ids
+            ]
+        lines = []
         for name in names:
             try:
                 if name.startswith("D."):
-                    said += self._recover_withdrawn(name, now)
+                    lines += self._recover_withdrawn(name, now)
                 elif name.startswith("T."):
                     self._sweep_draft(name, now)
             except TimeoutError as error:
                 raise Unavailable(f"{desk.folder.path}: {error.strerror}") from error
             except (OSError, Unavailable) as error:
-                desk.owes = True
+                desk.has_unfinished = True
                 words = error.strerror if isinstance(error, OSError) else error
-                said.append(f"{name}: left for the next time: {words}")
-        return said
+                lines.append(f"{name}: retried at the next recovery: {words}")
+        return lines
 
     def _recover_withdrawn(self, name: str, now: float) -> list[str]:
-        moving, desk = Moving.read(name), self._desk
+        moving, desk = WithdrawnFile.parse_name(name), self._desk
         if moving is None or moving.start not in self._by_word:
             return []
         try:
@@ -97,48 +101,48 @@ class StagingRecovery:
         except (FileNotFoundError, Refused):
             return []
         try:
-            if not files.claim_flock(fd) or not self._is_still(name, fd, desk.folder):
-                return []  # its owner lives, or somebody else has just recovered it
+            if not files.claim_flock(fd) or not self._has_name(name, fd, desk.folder):
+                return []  # its owner is alive, or another process has recovered it
             if self._has_second_name(fd, moving.id):
                 files.unlink(name, dir_fd=desk.folder.fd)
-                return [f"{moving.id}: had two names, has one"]
-            state = self._where_to(fd, moving, now)
+                return [f"{moving.id}: had two names, one removed"]
+            state = self._target_state(fd, moving, now)
             if state is None:
-                desk.owes = True
+                desk.has_unfinished = True
                 return []
             desk.folder.sync()
             folder = self._folders[state]
-            with desk.placing():
-                if desk.stands(moving.id):
-                    desk.keep_twice(name, moving.id)
-                    return [f"{moving.id}: stood twice, one set aside in {desk.twice.path}"]
-                desk.place_or_keep_twice(name, moving.id, folder)
+            with desk.placing_lock():
+                if desk.has_task(moving.id):
+                    desk.keep_duplicate(name, moving.id)
+                    return [f"{moving.id}: duplicate id, one file moved to {desk.duplicates.path}"]
+                desk.place_or_keep_duplicate(name, moving.id, folder)
             folder.sync()
-            return [f"{moving.id}: interrupted, back in {folder.word}"]
+            return [f"{moving.id}: interrupted move, now in {folder.word}"]
         except Refused:
-            return []  # not what a process of ours left: problems() shows it
+            return []  # not written by spooldeck: `problems` shows it
         finally:
             os.close(fd)
 
-    def _where_to(self, fd: int, moving: Moving, now: float) -> State | None:
-        """The state that it belongs to; None while somebody may still be writing it."""
+    def _target_state(self, fd: int, moving: WithdrawnFile, now: float) -> State | None:
+        """Return the state it belongs to; None while it may still be written."""
         data, seen = files.read_guarded(fd)
         start = self._by_word[moving.start]
         try:
-            task_format.parse(data, moving.id)
+            task_format.parse_task(data, moving.id)
         except Refused:
-            if now - seen.st_ctime < UNCHANGED:
+            if now - seen.st_ctime < MIN_UNCHANGED_SECONDS:
                 return None
         else:
             if moving.end in self._by_word and zlib.crc32(data) == moving.crc:
                 return self._by_word[moving.end]
         if start is State.DEAD and b"\nTASK_DLQ_EPOCH=" not in data:
-            # Another program was taking it out of the dead-letter queue.
+            # The NFTBan program was moving it out of the dead-letter queue.
             return State.PENDING
         return start
 
-    def _is_still(self, name: str, fd: int, folder: TaskFolder) -> bool:
-        """Whether an open file has this name in a folder."""
+    def _has_name(self, name: str, fd: int, folder: TaskFolder) -> bool:
+        """True if the open file has this name in the folder."""
         try:
             seen = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
         except FileNotFoundError:
@@ -146,9 +150,9 @@ class StagingRecovery:
         return seen.st_ino == os.fstat(fd).st_ino
 
     def _has_second_name(self, fd: int, ident: str) -> bool:
-        """Whether a power cut kept the second of two renames and lost the first."""
+        """True if a power cut kept the second of two renames and lost the first."""
         return os.fstat(fd).st_nlink > 1 and any(
-            folder.exists() and self._is_still(ident + task_format.SUFFIX, fd, folder)
+            folder.exists() and self._has_name(ident + task_format.SUFFIX, fd, folder)
             for folder in self._folders.values()
         )
 
@@ -159,49 +163,48 @@ class StagingRecovery:
         except (FileNotFoundError, Refused):
             return
         try:
-            old = now - os.fstat(fd).st_ctime > LITTER_AGE
-            if old and files.claim_flock(fd) and self._is_still(name, fd, folder):
-                files.forget(name, folder.fd)
+            old = now - os.fstat(fd).st_ctime > DRAFT_MAX_AGE_SECONDS
+            if old and files.claim_flock(fd) and self._has_name(name, fd, folder):
+                files.unlink_quietly(name, folder.fd)
         finally:
             os.close(fd)
 
-    def moving(self) -> Iterator[Moving]:
-        """What is withdrawn at this moment, by living processes or dead ones.
+    def withdrawn_files(self) -> Iterator[WithdrawnFile]:
+        """Yield the files that are withdrawn now, by living or dead processes.
 
         Raises:
-            Unavailable: the desk cannot be read.
+            Unavailable: the directory cannot be read.
         """
         if self._desk.folder.exists():
-            for name in _listed(self._desk.folder):
-                moving = Moving.read(name)
+            for name in _list_names(self._desk.folder):
+                moving = WithdrawnFile.parse_name(name)
                 if moving is not None:
                     yield moving
 
     def problems(self) -> Iterator[Problem]:
-        """What lies on the desk with nobody at work on it, and what stood twice.
+        """Yield problems: orphaned files of the staging directory, and duplicate ids.
 
-        No lock is touched: one taken to find out would make a recovery pass the file by.
+        Takes no lock: a lock taken as a test would make a recovery skip the file.
         """
-        moving = list(self.moving())
-        held = files.flocked() if moving else frozenset()
+        moving = list(self.withdrawn_files())
+        held = files.flocked_inodes() if moving else frozenset()
         for each in moving:
             try:
                 seen = os.stat(each.name, dir_fd=self._desk.folder.fd, follow_symlinks=False)
             except FileNotFoundError:
                 continue
             if seen.st_ino not in held:
-                end = "nowhere" if each.end == LEAVING else each.end
+                end = "removal" if each.end == REMOVED_WORD else each.end
                 yield Problem(
-                    f"{NAME}/{each.name}",
-                    f"a move from {each.start} to {end} was interrupted; "
-                    "the next worker finishes it",
+                    f"{STAGING_NAME}/{each.name}",
+                    f"interrupted move from {each.start} to {end}: the next worker finishes it",
                 )
-        if self._desk.twice.exists():
-            for name in _listed(self._desk.twice):
-                yield Problem(f"{NAME}/twice/{name}", "a second file of one task, set aside")
+        if self._desk.duplicates.exists():
+            for name in _list_names(self._desk.duplicates):
+                yield Problem(f"{STAGING_NAME}/twice/{name}", "duplicate task file, not used")
 
 
-def _listed(folder: TaskFolder) -> list[str]:
+def _list_names(folder: TaskFolder) -> list[str]:
     try:
         return sorted(os.listdir(folder.fd))
     except OSError as error:

@@ -1,9 +1,10 @@
-"""How a task file is changed and moved so that it stands under exactly one name at every instant.
+"""Change and move task files so that each has exactly one name at every instant.
 
-The desk is the folder `.spooldeck` beside the state folders, on their file system. A change is made
-there in three steps: the file is *withdrawn* from its folder under a name that says where it goes,
-*rewritten* by a rename over that name (the commit), and *placed* in its new folder. Who owns a file
-on the desk is said by the flock on its inode, never by a PID; the token in its name is for people.
+The staging directory `.spooldeck` is in the parent of the state folders, on the same file system. A
+change has three steps: the file is *withdrawn*: renamed into the directory under a name that
+contains its target; *rewritten*: replaced by a rename over that name, which is the commit; and
+*placed*: renamed into its new folder. The owner of a staged file is the process that holds the
+flock on its inode, never a PID; the token in its name is only informative.
 """
 
 from __future__ import annotations
@@ -24,34 +25,33 @@ from engine.stores.nftban.folder import TaskFolder
 from engine.system import files
 from engine.system.files import Refused
 
-NAME = ".spooldeck"
-LEAVING = "gone"
-"""Stands for "to nowhere" in a withdrawn file's name."""
+STAGING_NAME = ".spooldeck"
+REMOVED_WORD = "gone"
+"""Target "removed" in a withdrawn file's name."""
 
-APART = (State.HELD, State.TRASH)
-"""Where tasks are put apart: meanwhile anybody may have put another of the same id elsewhere."""
+SEPARATE_STATES = (State.HELD, State.TRASH)
+"""States outside the contract's folders: other programs may have added a task with the same id."""
 
-RECHECK = 1.0
-"""Seconds for which an add believes that the folders are where they were; it notices afterwards
-when its task is not where everybody looks, so this only saves a detour.
-"""
+RECHECK_SECONDS = 1.0
+"""Seconds for which `add` does not check the folders again. A moved folder is detected after
+placing anyway, so this only avoids a detour."""
 
 
 class StagedChange(NamedTuple):
-    """One task file that shall say something else, or stand somewhere else, or nowhere."""
+    """One task file that gets a new content, a new state, or is removed."""
 
     id: str
     start: State
     end: State | None
     rev: str
-    """The revision in which it was seen."""
+    """The revision in which it was read."""
     rewrite: Callable[[task_format.Record], task_format.Record]
     image: bytes = b""
-    """The new text, byte for byte, which `rewrite` answers with; empty where that is rendered."""
+    """The new content, byte for byte, that `rewrite` stands for; empty if it is rendered."""
 
 
-class _InHand(NamedTuple):
-    """A task file that is open, and what it says; not locked."""
+class _OpenTask(NamedTuple):
+    """An open task file and its content; not locked."""
 
     fd: int
     data: bytes
@@ -60,7 +60,7 @@ class _InHand(NamedTuple):
 
 
 class _TaskDraft:
-    """A change under way: the file that was seen, its new text, and what is on the desk of it."""
+    """A running change: the open file, its new content, and its names in the staging directory."""
 
     __slots__ = (
         *("change", "crc", "data", "drafted", "error", "rev"),
@@ -81,9 +81,9 @@ class _TaskDraft:
 
 
 class StagingDir:
-    """The desk of one spool.
+    """The staging directory of one spool.
 
-    `patience` is for how many seconds it waits for another process to finish placing a file.
+    `patience` is the time in seconds to wait for another process that is placing a file.
     """
 
     def __init__(
@@ -93,13 +93,13 @@ class StagingDir:
         *,
         durable: bool,
         due_in_mtime: bool,
-        patience: float = files.PATIENCE,
+        patience: float = files.FLOCK_TIMEOUT_SECONDS,
     ) -> None:
         pending = folders[State.PENDING]
-        self.folder = TaskFolder(path, NAME, pending, make=True)
-        self.twice = TaskFolder(f"{path}/twice", f"{NAME}/twice", pending, make=True)
-        self.owes = False
-        """Whether a change was left for recovery to finish."""
+        self.folder = TaskFolder(path, STAGING_NAME, pending, make=True)
+        self.duplicates = TaskFolder(f"{path}/twice", f"{STAGING_NAME}/twice", pending, make=True)
+        self.has_unfinished = False
+        """True if a change was left for recovery."""
         self._folders = folders
         self._durable = durable
         self._due_in_mtime = due_in_mtime
@@ -109,42 +109,42 @@ class StagingDir:
         self._lock_fd = -1
         self._checked = float("-inf")
         self._waits = True
-        self._hand: dict[tuple[str, State, str], _InHand] = {}
+        self._opened: dict[tuple[str, State, str], _OpenTask] = {}
 
     def close(self) -> None:
-        """Let go of its descriptors."""
-        self.let_go()
+        """Close the descriptors."""
+        self.close_opened()
         self.folder.close()
-        self._let_go_of_what_is_in_it()
+        self._close_contents()
 
-    def _let_go_of_what_is_in_it(self) -> None:
-        self.twice.close()
+    def _close_contents(self) -> None:
+        self.duplicates.close()
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
 
-    def check(self, *states: State) -> None:
-        """Make sure that the desk and some folders are those that everybody sees.
+    def reopen_if_replaced(self, *states: State) -> None:
+        """Reopen the staging directory and some folders if their paths lead elsewhere.
 
         Raises:
             Unavailable: one is missing.
         """
-        if not self.folder.check():
-            self._let_go_of_what_is_in_it()
+        if not self.folder.reopen_if_replaced():
+            self._close_contents()
         for state in states:
-            self._folders[state].check()
+            self._folders[state].reopen_if_replaced()
 
     # ---- adding
 
     def add(self, records: list[task_format.Record], now: float) -> list[str | Exception]:
-        """Put new task files into pending/; for each its revision, or why it is not there.
+        """Put new task files into pending/; return for each its revision or the error.
 
-        Durable together: an answer counts only once the method has returned.
+        All are durable when the method returns (group commit).
         """
         pending = self._folders[State.PENDING]
         try:
-            if not 0 <= now - self._checked < RECHECK:
-                self.check(State.PENDING)
+            if not 0 <= now - self._checked < RECHECK_SECONDS:
+                self.reopen_if_replaced(State.PENDING)
                 self._checked = now
             drafts: list[tuple[str, int] | Exception] = [
                 self._try_draft(record, pending) for record in records
@@ -153,15 +153,17 @@ class StagingDir:
         except Unavailable as error:
             return [error] * len(records)
         try:
-            with self.placing():
+            with self.placing_lock():
                 answers = [
                     self._place_new(record.id, draft, pending)
                     for record, draft in zip(records, drafts, strict=True)
                 ]
         except (OSError, Unavailable) as error:
-            # Nobody let us place anything: all drafts are on the desk still.
+            # The lock was not available: all drafts are still in the staging directory.
             return [
-                draft if isinstance(draft, Exception) else self._drop(pending.path, draft, error)
+                draft
+                if isinstance(draft, Exception)
+                else self._remove_draft(pending.path, draft, error)
                 for draft in drafts
             ]
         if self._durable:
@@ -169,22 +171,22 @@ class StagingDir:
         return answers
 
     def _confirm(self, folder: TaskFolder, answers: list[str | Exception]) -> None:
-        """Make what was placed durable; if the disk refuses, no answer says that it is."""
+        """Make placed files durable; if the disk refuses, every answer becomes an error."""
         try:
             folder.sync()
         except OSError as error:
             for at, answer in enumerate(answers):
                 if isinstance(answer, str):
-                    answers[at] = _unsure(folder, error)
+                    answers[at] = _unconfirmed(folder, error)
 
     def _try_draft(
         self, record: task_format.Record, like: TaskFolder
     ) -> tuple[str, int] | Exception:
         try:
-            return self._draft(record.id, task_format.render(record), record.due, like)
+            return self._draft(record.id, task_format.render_task(record), record.due, like)
         except (OSError, Unavailable) as error:
             self._checked = float("-inf")
-            return _failure(like.path, error)
+            return _store_error(like.path, error)
 
     def _draft(
         self,
@@ -194,22 +196,22 @@ class StagingDir:
         like: TaskFolder,
         seen: os.stat_result | None = None,
     ) -> tuple[str, int]:
-        """A whole file on the desk, in our hand; not durable yet.
+        """Write a complete draft and lock it; it is not durable yet.
 
-        One that takes the place of a file that was `seen` gets its owner and its mode.
+        A draft that replaces the file `seen` gets its owner and mode.
         """
         self._count += 1
         name = f"T.{ident}.{self._token}-{self._count}"
-        fd = files.create(name, self.folder.fd, like.owner)
+        fd = files.create_file(name, self.folder.fd, like.owner)
         try:
             files.claim_flock(fd)
             if seen is not None:
-                files.resemble(fd, seen)
+                files.copy_mode(fd, seen)
             files.write_all(fd, data)
             if self._due_in_mtime and due:
                 files.utime(fd, (due, due))
         except OSError as error:
-            self._drop(ident, (name, fd), error)
+            self._remove_draft(ident, (name, fd), error)
             raise
         return name, fd
 
@@ -228,7 +230,7 @@ class StagingDir:
             try:
                 files.fsync(draft[1])
             except OSError as error:
-                drafts[at] = self._drop(where.path, draft, error)
+                drafts[at] = self._remove_draft(where.path, draft, error)
 
     def _place_new(
         self, ident: str, draft: tuple[str, int] | Exception, pending: TaskFolder
@@ -237,81 +239,83 @@ class StagingDir:
             return draft
         name, fd = draft
         try:
-            if self.stands(ident):
-                return self._drop(ident, draft, Gone(f"{ident} is there already"))
+            if self.has_task(ident):
+                return self._remove_draft(ident, draft, Gone(f"{ident} is there already"))
             self._move(name, ident + task_format.SUFFIX, pending)
-            rev = self._arrived(name, ident, pending, fd)
+            rev = self._placed_revision(name, ident, pending, fd)
             if not rev:
-                # The folder that we held was no longer the one that everybody sees.
-                pending.check()
+                # The open folder was replaced by another one.
+                pending.reopen_if_replaced()
                 self._move(name, ident + task_format.SUFFIX, pending)
-                rev = self._arrived(name, ident, pending, fd)
+                rev = self._placed_revision(name, ident, pending, fd)
         except (OSError, Unavailable) as error:
-            return self._drop(pending.path, draft, error)
+            return self._remove_draft(pending.path, draft, error)
         if not rev:
-            return self._drop(ident, draft, Unavailable(f"{pending.path}: keeps being replaced"))
+            return self._remove_draft(
+                ident, draft, Unavailable(f"{pending.path}: replaced again and again")
+            )
         os.close(fd)
         return rev
 
-    def _drop(self, where: str, draft: tuple[str, int], error: Exception) -> Exception:
+    def _remove_draft(self, where: str, draft: tuple[str, int], error: Exception) -> Exception:
         """Remove a draft; return the error that was the reason, with the path or id `where`."""
         os.close(draft[1])
         with suppress(OSError, Unavailable):  # if it stays, recovery sweeps it
-            files.forget(draft[0], self.folder.fd)
-        return _failure(where, error)
+            files.unlink_quietly(draft[0], self.folder.fd)
+        return _store_error(where, error)
 
     # ---- changing
 
     def change(self, changes: list[StagedChange], now: float) -> list[str | Exception]:
-        """Carry changes out; for each its new revision ("" once it has left), or why not.
+        """Make changes; return for each its new revision ("" if removed) or the error.
 
-        Durable together: an answer counts only once the method has returned.
+        All are durable when the method returns (group commit).
         """
         drafts = [_TaskDraft(change) for change in changes]
         try:
             ends = {change.end for change in changes if change.end is not None}
-            self.check(*{change.start for change in changes} | ends)
+            self.reopen_if_replaced(*{change.start for change in changes} | ends)
             self._lock()
         except (OSError, Unavailable) as error:
-            return [_failure(change.id, error) for change in changes]
+            return [_store_error(change.id, error) for change in changes]
         self._waits = True
         try:
             for draft in drafts:
-                self._attempt(partial(self._see, now=now), draft)
+                self._try_step(partial(self._open_and_draft, now=now), draft)
             self._sync_changes(drafts)
             for draft in drafts:
-                self._attempt(self._withdraw, draft)
+                self._try_step(self._withdraw, draft)
             self._commit(drafts)
             self._place_all(drafts)
         finally:
             for draft in drafts:
-                self._let_go(draft)
+                self._close_seen(draft)
         return [draft.error or draft.rev for draft in drafts]
 
-    def _attempt(self, step: Callable[[_TaskDraft], None], draft: _TaskDraft) -> None:
-        """One step of one change; if it fails, everything is as it was."""
+    def _try_step(self, step: Callable[[_TaskDraft], None], draft: _TaskDraft) -> None:
+        """Do one step of one change; undo the change if it fails."""
         if draft.error is not None:
             return
         try:
             step(draft)
         except (Gone, Unavailable, Refused, OSError) as error:
-            draft.error = _failure(draft.change.id, error)
+            draft.error = _store_error(draft.change.id, error)
             self._undo(draft)
 
-    def grasp(
+    def open_for_change(
         self, ident: str, state: State, rev: str
     ) -> tuple[task_format.Record, os.stat_result]:
-        """Take a file in hand: open it, and make sure that it is what was seen.
+        """Open a file and check that its revision is `rev`; keep it open for a change.
 
-        Nobody is kept from moving it: that is found out when it is changed.
+        It is not locked: if another process moves it, the change fails.
 
         Raises:
-            Gone: it is not.
-            Refused: it is no task file.
-            OSError: it cannot be looked at now.
+            Gone: it has another revision or does not exist.
+            Refused: it is not a task file.
+            OSError: it cannot be read now.
         """
         name = ident + task_format.SUFFIX
-        if task_format.id_of(name) is None:
+        if task_format.id_in_name(name) is None:
             raise Gone(ident)
         folder = self._folders[state]
         if not folder.exists():
@@ -321,63 +325,63 @@ class StagingDir:
         except FileNotFoundError:
             raise Gone(ident) from None
         try:
-            data, seen = files.read_guarded(fd, folder=folder.judge)
-            if files.revision(seen) != rev:
+            data, seen = files.read_guarded(fd, folder=folder.trusted_stat)
+            if files.file_revision(seen) != rev:
                 raise Gone(ident)
-            record = task_format.parse(data, ident)
+            record = task_format.parse_task(data, ident)
         except BaseException:
             os.close(fd)
             raise
-        self._hand[ident, state, rev] = _InHand(fd, data, seen, record)
+        self._opened[ident, state, rev] = _OpenTask(fd, data, seen, record)
         return record, seen
 
-    def in_hand(self, ident: str, state: State, rev: str) -> bytes | None:
-        """What a file says that is in hand."""
-        its = self._hand.get((ident, state, rev))
+    def opened_bytes(self, ident: str, state: State, rev: str) -> bytes | None:
+        """Return the content of a file opened by `open_for_change`; None if it is not open."""
+        its = self._opened.get((ident, state, rev))
         return None if its is None else its.data
 
-    def let_go(self) -> None:
-        """Put down what is in hand."""
-        for its in self._hand.values():
+    def close_opened(self) -> None:
+        """Close the files opened by `open_for_change`."""
+        for its in self._opened.values():
             os.close(its.fd)
-        self._hand.clear()
+        self._opened.clear()
 
-    def _see(self, draft: _TaskDraft, now: float) -> None:
-        """Have the file in hand, sure that it is what was seen, and draft its new text."""
+    def _open_and_draft(self, draft: _TaskDraft, now: float) -> None:
+        """Open and lock the file, check its revision, and draft its new content."""
         change = draft.change
         key = change.id, change.start, change.rev
-        if key not in self._hand:
-            self.grasp(*key)
-        draft.seen_fd, draft.data, draft.seen, record = self._hand.pop(key)
-        self._claim(change, draft.seen_fd)
-        if files.revision(os.fstat(draft.seen_fd)) != change.rev:
+        if key not in self._opened:
+            self.open_for_change(*key)
+        draft.seen_fd, draft.data, draft.seen, record = self._opened.pop(key)
+        self._lock_task(change, draft.seen_fd)
+        if files.file_revision(os.fstat(draft.seen_fd)) != change.rev:
             raise Gone(change.id)
         if change.end is None:
             return
         if task_format.is_being_written(draft.data, draft.seen, now):
-            raise Gone(f"{change.id}: somebody is writing it")
+            raise Gone(f"{change.id}: another program is writing it")
         after = change.rewrite(record)
-        # A file that says the same is not written again: what came back is byte for byte itself.
-        data = change.image or (draft.data if after == record else task_format.render(after))
+        # A file with unchanged values is not rewritten, so its bytes stay the same.
+        data = change.image or (draft.data if after == record else task_format.render_task(after))
         draft.crc = zlib.crc32(data)
         if data != draft.data:
             target = self._folders[change.end]
             draft.drafted = self._draft(change.id, data, after.due, target, draft.seen)
 
-    def _claim(self, change: StagedChange, fd: int) -> None:
-        """Lock a file that shall be changed.
+    def _lock_task(self, change: StagedChange, fd: int) -> None:
+        """Lock a file before its change.
 
-        One that was claimed is its worker's: a rival who saw it before holds it for a moment, and
-        must not make the worker forget its outcome. So it is waited for, but only once among
-        changes that are made together: two who wait for each other must not do so for each file.
+        A claimed task belongs to its worker. A rival that read it before may lock it for a moment,
+        which must not cost the worker its result: so this waits for the lock, but only once in a
+        group, as two processes that wait for each other must not do so for each file.
 
         Raises:
-            Gone: it is in somebody else's hand.
-            Unavailable: a claimed one is, for longer than it is waited for.
+            Gone: another process has locked it.
+            Unavailable: a claimed one stayed locked for `patience` seconds.
         """
         if change.start is not State.ACTIVE:
             if not files.claim_flock(fd):
-                raise Gone(f"{change.id}: somebody else is moving it")
+                raise Gone(f"{change.id}: another process is moving it")
             return
         try:
             files.Flock(fd, self._patience if self._waits else 0.0).__enter__()
@@ -394,11 +398,12 @@ class StagingDir:
                 draft.drafted, draft.error = None, result
 
     def _withdraw(self, draft: _TaskDraft) -> None:
-        """Rename the file onto the desk, its outcome in the name; from then on it is ours alone."""
+        """Rename the file into the staging directory, with its target in the name; then only we
+        move it."""
         change, seen = draft.change, draft.seen
         assert seen is not None
         start = self._folders[change.start]
-        end = LEAVING if change.end is None else self._folders[change.end].word
+        end = REMOVED_WORD if change.end is None else self._folders[change.end].word
         self._count += 1
         ours = f"D.{change.id}.{start.word}.{end}.{draft.crc:08x}.{self._token}-{self._count}"
         draft.withdrawn = ours
@@ -412,46 +417,49 @@ class StagingDir:
         except FileNotFoundError:
             draft.withdrawn = ""
             raise Gone(change.id) from None
-        # A rename changes ctime, so inode, size and mtime decide whether this is what was read.
+        # A rename changes ctime, so inode, size and mtime show whether it is the file that was
+        # read.
         there = os.stat(ours, dir_fd=self.folder.fd, follow_symlinks=False)
-        if not files.same_file(seen, there):
+        if not files.is_same_file(seen, there):
             raise Gone(change.id)
-        if why := self._double(change):
+        if why := self._duplicate_refusal(change):
             raise Gone(why)
 
-    def _double(self, change: StagedChange) -> str:
-        """Why a task must not come back from where it was put apart: its id stands elsewhere."""
-        if change.start not in APART or change.end in (None, State.TRASH, change.start):
+    def _duplicate_refusal(self, change: StagedChange) -> str:
+        """Refusal text if another file with this id exists in a state; "" otherwise. Only for
+        `SEPARATE_STATES`."""
+        if change.start not in SEPARATE_STATES or change.end in (None, State.TRASH, change.start):
             return ""
         name = change.id + task_format.SUFFIX
-        word = next((f.word for f in self._folders.values() if f.holds(name)), "")
-        return f"{change.id}: a task of this id stands in {word} already" if word else ""
+        word = next((f.word for f in self._folders.values() if f.has_name(name)), "")
+        return f"{change.id}: a task with this id is in {word} already" if word else ""
 
     def _commit(self, drafts: list[_TaskDraft]) -> None:
-        """Rename each new text over its withdrawn file, then make the leaving durable."""
+        """Rename each new content over its withdrawn file, then make the departure durable."""
         left = set()
         for draft in drafts:
             if draft.error is not None:
                 continue
-            self._attempt(self._rewrite, draft)
+            self._try_step(self._rewrite, draft)
             if draft.error is None:
                 left.add(draft.change.start)
         for state in left if self._durable else ():
             try:
                 self._folders[state].sync()
             except OSError as error:
-                # What was committed stays on the desk: recovery knows where it goes.
+                # A committed file stays in the staging directory: recovery reads its target from
+                # the name.
                 for draft in drafts:
                     if draft.error is None and draft.change.start is state:
-                        self._leave(draft, error)
+                        self._leave_to_recovery(draft, error)
         gone = [d for d in drafts if d.error is None and d.change.end is None]
         if gone and self._durable:
-            # Otherwise recovery may find again, after a power cut, what was removed here.
+            # Otherwise recovery may find a removed file again after a power cut.
             try:
                 self.folder.sync()
             except OSError as error:
                 for draft in gone:
-                    self._leave(draft, error)
+                    self._leave_to_recovery(draft, error)
 
     def _rewrite(self, draft: _TaskDraft) -> None:
         if draft.change.end is None:
@@ -470,12 +478,12 @@ class StagingDir:
         if not staying:
             return
         try:
-            with self.placing():
+            with self.placing_lock():
                 for draft in staying:
                     self._place_committed(draft)
         except OSError as error:
             for draft in staying:
-                self._leave(draft, error)
+                self._leave_to_recovery(draft, error)
         for state in {d.change.end for d in staying if d.error is None} if self._durable else ():
             assert state is not None
             try:
@@ -483,62 +491,68 @@ class StagingDir:
             except OSError as error:
                 for draft in staying:
                     if draft.error is None and draft.change.end is state:
-                        draft.error = _unsure(self._folders[state], error)
+                        draft.error = _unconfirmed(self._folders[state], error)
 
     def _place_committed(self, draft: _TaskDraft) -> None:
         ident, end = draft.change.id, draft.change.end
         assert end is not None
         folder = self._folders[end]
         try:
-            why = self._double(draft.change)
+            why = self._duplicate_refusal(draft.change)
             if why and not draft.rewritten:
                 start = self._folders[draft.change.start]
-                self.place_or_keep_twice(draft.withdrawn, ident, start)
+                self.place_or_keep_duplicate(draft.withdrawn, ident, start)
                 draft.error = Gone(why)
                 return
             if why:
-                self.keep_twice(draft.withdrawn, ident)
-            if why or not self.place_or_keep_twice(draft.withdrawn, ident, folder):
-                draft.error = Gone(f"{ident}: stood twice, one set aside")
+                self.keep_duplicate(draft.withdrawn, ident)
+            if why or not self.place_or_keep_duplicate(draft.withdrawn, ident, folder):
+                draft.error = Gone(
+                    f"{ident}: duplicate id, one file moved to {self.duplicates.path}"
+                )
                 return
-            draft.rev = self._arrived(draft.withdrawn, ident, folder, draft.seen_fd)
+            draft.rev = self._placed_revision(draft.withdrawn, ident, folder, draft.seen_fd)
         except (OSError, Unavailable) as error:
-            self._leave(draft, error)
+            self._leave_to_recovery(draft, error)
             return
         if not draft.rev:
-            self._leave(draft, Unavailable(f"{folder.path}: another folder has taken its place"))
+            self._leave_to_recovery(
+                draft, Unavailable(f"{folder.path}: replaced by another folder")
+            )
 
-    def _leave(self, draft: _TaskDraft, error: Exception) -> None:
-        """Committed but not known to be in place: recovery ends it; nothing is said to be done."""
-        self.owes = True
+    def _leave_to_recovery(self, draft: _TaskDraft, error: Exception) -> None:
+        """Leave a committed change that is not confirmed in place to recovery; report an error."""
+        self.has_unfinished = True
         words = error.strerror if isinstance(error, OSError) else error
-        draft.error = Unavailable(f"{draft.change.id}: interrupted, to be recovered: {words}")
+        draft.error = Unavailable(
+            f"{draft.change.id}: interrupted, recovery will finish it: {words}"
+        )
 
     def _undo(self, draft: _TaskDraft) -> None:
-        """Before the commit: the file back where it stood, the draft off the desk."""
+        """Before the commit: put the file back and remove the draft."""
         ident, start = draft.change.id, self._folders[draft.change.start]
         try:
-            if draft.withdrawn and there(draft.withdrawn, self.folder.fd):
-                with self.placing():
-                    self.place_or_keep_twice(draft.withdrawn, ident, start)
+            if draft.withdrawn and name_exists(draft.withdrawn, self.folder.fd):
+                with self.placing_lock():
+                    self.place_or_keep_duplicate(draft.withdrawn, ident, start)
         except (OSError, Unavailable) as error:
-            self._leave(draft, error)
+            self._leave_to_recovery(draft, error)
         if draft.drafted is not None:
-            self._drop(ident, draft.drafted, Gone(ident))
+            self._remove_draft(ident, draft.drafted, Gone(ident))
             draft.drafted = None
 
-    def _let_go(self, draft: _TaskDraft) -> None:
+    def _close_seen(self, draft: _TaskDraft) -> None:
         if draft.seen_fd >= 0:
             os.close(draft.seen_fd)
             draft.seen_fd = -1
 
     # ---- placing
 
-    def placing(self) -> files.Flock:
-        """Held while files are put in place, so that none is put over another.
+    def placing_lock(self) -> files.Flock:
+        """Return the lock that is held while files are placed, so that none overwrites another.
 
         Raises:
-            OSError: it cannot be had; TimeoutError when another process keeps it.
+            OSError: it cannot be opened; TimeoutError if another process holds it.
         """
         return files.Flock(self._lock(), self._patience)
 
@@ -548,76 +562,83 @@ class StagingDir:
                 fd = files.open_shared(".lock", self.folder.fd, os.O_RDWR)
             except OSError as error:
                 raise OSError(error.errno, f".lock: {error.strerror}") from error
-            if why := files.stranger(os.fstat(fd), self.folder.seen):
+            if why := files.owner_problem(os.fstat(fd), self.folder.seen):
                 os.close(fd)
                 raise OSError(errno.EPERM, f".lock: {why}")
             self._lock_fd = fd
         return self._lock_fd
 
-    def stands(self, ident: str) -> bool:
-        """Whether a task of this id stands in any state."""
+    def has_task(self, ident: str) -> bool:
+        """True if a task with this id exists in any state."""
         name = ident + task_format.SUFFIX
         for folder in self._folders.values():  # noqa: SIM110 (any() is slower by half)
-            if folder.holds(name):
+            if folder.has_name(name):
                 return True
         return False
 
-    def place_or_keep_twice(self, name: str, ident: str, folder: TaskFolder) -> bool:
-        """Whether a file of the desk is in its place now; else one stood there, and it is kept
-        apart under a name of its own. To be called while `placing`.
+    def place_or_keep_duplicate(self, name: str, ident: str, folder: TaskFolder) -> bool:
+        """Place a staged file; if the name is in use, keep it as a duplicate and return False.
+
+        The caller holds `placing_lock`.
 
         Raises:
-            OSError: it is on the desk still.
+            OSError: it is still in the staging directory.
         """
         target = ident + task_format.SUFFIX
-        if there(target, folder.fd):
-            self.keep_twice(name, ident)
+        if name_exists(target, folder.fd):
+            self.keep_duplicate(name, ident)
             return False
         self._move(name, target, folder)
         return True
 
-    def keep_twice(self, name: str, ident: str) -> None:
-        """Two files claim one id: the one in hand is kept apart."""
+    def keep_duplicate(self, name: str, ident: str) -> None:
+        """Move a staged file whose id is in use to the folder of duplicates."""
         self._count += 1
-        self._move(name, f"{ident}{task_format.SUFFIX}.{self._token}-{self._count}", self.twice)
+        self._move(
+            name, f"{ident}{task_format.SUFFIX}.{self._token}-{self._count}", self.duplicates
+        )
         if self._durable:
-            self.twice.sync()
+            self.duplicates.sync()
 
     def _move(self, name: str, target: str, folder: TaskFolder) -> None:
         files.rename(name, target, src_dir_fd=self.folder.fd, dst_dir_fd=folder.fd)
 
-    def _arrived(self, name: str, ident: str, folder: TaskFolder, fd: int) -> str:
-        """The revision of a file that was just placed; "" when its folder turned out not to be the
-        one that everybody sees, and the file is back on the desk.
+    def _placed_revision(self, name: str, ident: str, folder: TaskFolder, fd: int) -> str:
+        """Return the revision of a file that was just placed.
+
+        "" if its folder was replaced by another one; then the file is back in the staging
+        directory.
         """
         try:
-            return files.revision(folder.state_of(ident + task_format.SUFFIX))
+            return files.file_revision(folder.stat_by_path(ident + task_format.SUFFIX))
         except FileNotFoundError:
-            if folder.leads_here():
-                return files.revision(os.fstat(fd))  # somebody has claimed it already
+            if folder.is_current():
+                return files.file_revision(os.fstat(fd))  # another process has claimed it already
         try:
             desk, target = self.folder.fd, ident + task_format.SUFFIX
             files.rename(target, name, src_dir_fd=folder.fd, dst_dir_fd=desk)
         except FileNotFoundError:
-            return files.revision(os.fstat(fd))  # claimed by who holds that folder, as we did
+            return files.file_revision(
+                os.fstat(fd)
+            )  # claimed by a process with the same folder open
         return ""
 
-    def give_back(self, ident: str) -> None:
-        """A file that was claimed but should not have been goes back to pending/.
+    def return_to_pending(self, ident: str) -> None:
+        """Move a file that was claimed by mistake back to pending/.
 
         Raises:
-            OSError: it is in work/ still.
+            OSError: it is still in work/.
         """
         name, pending = ident + task_format.SUFFIX, self._folders[State.PENDING]
-        with self.placing():
-            if not there(name, pending.fd):
+        with self.placing_lock():
+            if not name_exists(name, pending.fd):
                 work = self._folders[State.ACTIVE]
                 files.rename(name, name, src_dir_fd=work.fd, dst_dir_fd=pending.fd)
 
 
-def there(name: str, dir_fd: int) -> bool:
-    """Whether anything of that name lies in an open folder."""
-    # Not os.access: told not to follow links, it is five system calls in some C libraries.
+def name_exists(name: str, dir_fd: int) -> bool:
+    """True if the name exists in an open folder."""
+    # Not os.access: without following links it makes five system calls in some C libraries.
     try:
         os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
     except FileNotFoundError:
@@ -625,13 +646,13 @@ def there(name: str, dir_fd: int) -> bool:
     return True
 
 
-def _failure(where: str, error: Exception) -> Exception:
-    """Convert an error to one of those that a store answers with; `where` is a path or an id."""
+def _store_error(where: str, error: Exception) -> Exception:
+    """Convert an error to one that the store may raise; `where` is a path or an id."""
     if isinstance(error, Gone | Unavailable):
         return error
     words = error.strerror if isinstance(error, OSError) else error
     return Unavailable(f"{where}: {words}")
 
 
-def _unsure(folder: TaskFolder, error: OSError) -> Unavailable:
-    return Unavailable(f"{folder.path}: in place, but the disk did not confirm: {error.strerror}")
+def _unconfirmed(folder: TaskFolder, error: OSError) -> Unavailable:
+    return Unavailable(f"{folder.path}: moved, but not confirmed by the disk: {error.strerror}")

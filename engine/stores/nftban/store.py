@@ -1,4 +1,5 @@
-"""The store over a spool folder: each state a folder, each move a rename that only one can win."""
+"""The store of an NFTBan spool: one folder for each state; a rename moves a task, and only one
+process wins."""
 
 from __future__ import annotations
 
@@ -28,43 +29,41 @@ from engine.model import (
     Task,
 )
 from engine.store import (
+    ClaimFilter,
     Control,
     Full,
     Gone,
     Outlook,
-    Seen,
+    SeenTask,
     Unavailable,
     Unsupported,
-    Wants,
-    anything,
-    permit,
+    accept_all,
+    require_edge,
 )
 from engine.stores.nftban import staging, task_format
 from engine.stores.nftban.claims import TaskClaims
 from engine.stores.nftban.folder import TaskFolder
 from engine.stores.nftban.hint import NextDue
-from engine.stores.nftban.recovery import LITTER_AGE, StagingRecovery
+from engine.stores.nftban.recovery import DRAFT_MAX_AGE_SECONDS, StagingRecovery
 from engine.system import files
 from engine.system.files import Refused
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 
 if TYPE_CHECKING:
     from engine.stores.nftban.quarantine import Quarantine, QuarantinedFile
     from engine.system.sorted_names import SortedNames
 
 MAX_PENDING = 10_000
-"""Contract: NFTBAN_QUEUE_MAX_PENDING; more are refused with "Queue full"."""
+"""Contract: NFTBAN_QUEUE_MAX_PENDING; above it an add is refused with "Queue full"."""
 
-GROUP = 100
-"""Changes made durable together; each holds at most two descriptors open."""
+COMMIT_GROUP_SIZE = 100
+"""Changes in one group commit; each keeps at most two descriptors open."""
 
-TOGETHER = 1000
-"""Payloads for which it is found out together whether other tasks name them: each time, all task
-files are read.
-"""
+PAYLOAD_CHECK_SIZE = 1000
+"""Payloads checked at once for other tasks that name them; each check reads all task files."""
 
-PEEK = 200
-"""Tasks of each folder that a whole look shows at once, before it knows their order."""
+SAMPLE_SIZE = 200
+"""Tasks of each folder that a full scan yields first, before it knows the order."""
 
 STATES: Mapping[State, str] = {
     State.PENDING: "pending",
@@ -74,20 +73,23 @@ STATES: Mapping[State, str] = {
     State.TRASH: "trash",
 }
 
-CONTRACT = (State.PENDING, State.ACTIVE, State.DEAD)
-"""The states whose folders the contract names; those of the others are made on demand."""
+CONTRACT_STATES = (State.PENDING, State.ACTIVE, State.DEAD)
+"""The states whose folders the contract names; the others are made on demand."""
 
 _outcome = frozenset({"attempts", "due", "error"})
 
 
-def _wrong(name: str, value: object, now: float) -> str:
-    """Why a due time is none that would be believed."""
-    if name == "due" and isinstance(value, float) and value - now > policy.FURTHEST:
-        return f"due at most {policy.FURTHEST / policy.DAY:g} days from now: no task waits longer"
+def _describe_due_fault(name: str, value: object, now: float) -> str:
+    """Return why a due time is not allowed; "" if it is."""
+    if name == "due" and isinstance(value, float) and value - now > policy.MAX_WAIT_SECONDS:
+        return (
+            f"due at most {policy.MAX_WAIT_SECONDS / policy.DAY_SECONDS:g} days from now: no "
+            "task waits longer"
+        )
     return ""
 
 
-_edited = Edge(frozenset({"due", "description"}), wrong=_wrong)
+_edited = Edge(frozenset({"due", "description"}), value_problem=_describe_due_fault)
 
 EDGES: Edges = {
     (None, State.PENDING): Edge(),
@@ -115,42 +117,41 @@ EDGES: Edges = {
 
 
 class SpoolFolders(NamedTuple):
-    """Where a spool lies and what it allows."""
+    """The folders of a spool, and its limits."""
 
     pending: str
     work: str
     dlq: str
     mail_spool: str = ""
-    """Below this folder lie the payload files that a new task may name and that are removed with
-    the last task that names them; "": it may name any, and none is removed.
-    """
+    """The folder that must contain the payload of a new task, and from which payloads are removed
+    with the last task that names them; "": any path is allowed and none is removed."""
     max_pending: int = MAX_PENDING
     durable: bool = True
-    """Whether an answer waits until the disk has it."""
+    """True if a change waits for the disk (fsync)."""
     root: str = ""
-    """The data folder: below it the mail spool is reached through no symbolic link."""
+    """The data folder; below it no symbolic link leads to the mail spool."""
 
     @property
-    def desk(self) -> str:
-        """The folder for what is being moved, held or trashed; beside pending/."""
-        return f"{os.path.dirname(self.pending.rstrip('/'))}/{staging.NAME}"
+    def staging_dir(self) -> str:
+        """The staging directory, with held and trashed tasks; in the parent of pending/."""
+        return f"{os.path.dirname(self.pending.rstrip('/'))}/{staging.STAGING_NAME}"
 
 
-TRASHED = "trash_since"
-"""In the `extra` of a task in the trash: when it came there, epoch seconds UTC."""
+TRASHED_SINCE = "trash_since"
+"""Key in the `extra` of a task in the trash: when it was moved there, epoch seconds UTC."""
 
-EXCLUSIVE = "exclusive"
-"""A file in the staging directory: an operator said that no other program uses this spool.
+EXCLUSIVE_MARKER = "exclusive"
+"""Marker file in the staging directory: no other program uses this spool.
 
 Then the modification time of a pending file is its due time, so waiting files are not read. The
-real program computes the age of tasks from these times.
+NFTBan program computes the age of tasks from these times.
 """
 
 
 def make_spool(spool: SpoolFolders, *, exclusive: bool = False) -> list[str]:
-    """Make the folders of a spool that are missing; return the paths that were made.
+    """Make the missing folders of a spool; return the paths that were made.
 
-    `exclusive`: mark it as used by no other program, see `EXCLUSIVE`.
+    `exclusive`: mark it as used by no other program, see `EXCLUSIVE_MARKER`.
 
     Raises:
         OSError: one could not be made.
@@ -159,17 +160,18 @@ def make_spool(spool: SpoolFolders, *, exclusive: bool = False) -> list[str]:
     made = [path for path in wanted if not os.path.isdir(path)]
     for path in made:
         files.make_folders(path)
-    marker = f"{spool.desk}/{EXCLUSIVE}"
+    marker = f"{spool.staging_dir}/{EXCLUSIVE_MARKER}"
     if exclusive or len(made) == len(wanted):
-        files.make_folders(spool.desk)
+        files.make_folders(spool.staging_dir)
     if exclusive and not os.path.exists(marker):
-        files.publish(marker, b"", files.FILE_MODE)
+        files.replace_file(marker, b"", files.FILE_MODE)
         made.append(marker)
     return made
 
 
 class NftbanStore:
-    """Tasks as files in pending/, work/ and dlq/, and in held/ and trash/ on the desk."""
+    """Tasks as files in pending/, work/ and dlq/, and in held/ and trash/ of the staging
+    directory."""
 
     states = STATES
     words: Mapping[str, State] = {}
@@ -179,12 +181,13 @@ class NftbanStore:
         self,
         spool: SpoolFolders,
         clock: Callable[[], float] = time.time,
-        patience: float = files.PATIENCE,
+        patience: float = files.FLOCK_TIMEOUT_SECONDS,
     ) -> None:
-        """`patience` is for how many seconds a stopped process may keep us from placing a file."""
+        """`patience` is the time in seconds to wait for a stopped process that is placing a
+        file."""
         self._spool = spool
         self._clock = clock
-        own = spool.desk
+        own = spool.staging_dir
         _refuse_nested(spool)
         pending = TaskFolder(spool.pending, "pending")
         self._folders = {
@@ -196,9 +199,9 @@ class NftbanStore:
         }
         self._by_word = {word: state for state, word in STATES.items()}
         self._open_folders()
-        self.opened = pending.seen
-        """The state of pending/ when it was opened: whose spool this is, and stays."""
-        due_in_mtime = os.path.exists(f"{own}/{EXCLUSIVE}")
+        self.opened_stat = pending.seen
+        """The stat of pending/ when the store was opened; shows the owner of the spool."""
+        due_in_mtime = os.path.exists(f"{own}/{EXCLUSIVE_MARKER}")
         self._desk = staging.StagingDir(
             own,
             self._folders,
@@ -213,26 +216,26 @@ class NftbanStore:
         self._claims = TaskClaims(self._folders, self._desk, hint, clock, due_in_mtime=due_in_mtime)
         self.edges = self._open_edges()
         watched = (spool.pending, spool.work, spool.dlq, f"{own}/held", f"{own}/trash")
-        self.doorbell = ChangeSource(watched)
-        self.expected = 0
+        self.changes = ChangeSource(watched)
+        self.expected_tasks = 0
         self._room = 0
         self._said: set[tuple[str, str]] = set()
 
     def _open_folders(self) -> None:
-        own = self._spool.desk
+        own = self._spool.staging_dir
         try:
             home = own if files.is_folder(own) else os.path.dirname(own) or "."
             device = os.stat(home).st_dev
             for state, folder in self._folders.items():
-                if state in CONTRACT:
+                if state in CONTRACT_STATES:
                     there = folder.seen.st_dev
                 else:
                     there = os.stat(folder.path).st_dev if folder.exists() else device
                 if there != device:
-                    # A rename between file systems does not exist; copying is not one step.
+                    # There is no rename between file systems, and a copy is not atomic.
                     raise Unavailable(
-                        f"{folder.path} lies on another file system than {home}: "
-                        "expected one file system for pending, work, dlq and .spooldeck beside them"
+                        f"{folder.path} is on another file system than {home}: "
+                        "expected one file system for pending, work, dlq and .spooldeck"
                     )
         except OSError as error:
             self._close_folders()
@@ -242,28 +245,28 @@ class NftbanStore:
             raise
 
     def _open_edges(self) -> Edges:
-        why = self._no_writing()
-        return {way: edge._replace(refused=why) for way, edge in EDGES.items()} if why else EDGES
+        why = self._why_read_only()
+        return {way: edge._replace(refusal=why) for way, edge in EDGES.items()} if why else EDGES
 
-    def _no_writing(self) -> str:
-        """Why nothing may be changed here by us; "" when it may."""
+    def _why_read_only(self) -> str:
+        """Return why we cannot change this spool; "" if we can."""
         needed = [folder.path for folder in self._folders.values() if folder.exists()]
-        own = self._spool.desk
+        own = self._spool.staging_dir
         needed.append(own if files.is_folder(own) else os.path.dirname(own))
         for path in needed:
             if not os.access(path, os.W_OK | os.X_OK):
-                return f"{path} is not writable for us{_whose(path)}"
-        for state in CONTRACT:
+                return f"{path} is not writable for us{_sudo_hint(path)}"
+        for state in CONTRACT_STATES:
             folder = self._folders[state]
             if folder.seen.st_mode & stat.S_IWOTH:
-                return f"{folder.path} may be written by everybody: use chmod o-w {folder.path}"
-            if not folder.trusts_us():
-                # What we put there would be refused by every reader.
-                return f"{folder.path} belongs to somebody else{_whose(folder.path)}"
+                return f"{folder.path} is writable by all users: use chmod o-w {folder.path}"
+            if not folder.trusts_our_files():
+                # All readers would refuse files that we create there.
+                return f"{folder.path} belongs to another user{_sudo_hint(folder.path)}"
         return ""
 
     def close(self) -> None:
-        """Let go of the folders."""
+        """Close the folders."""
         self._desk.close()
         if self._opened_corrupt is not None:
             self._opened_corrupt.close()
@@ -273,66 +276,69 @@ class NftbanStore:
         for folder in self._folders.values():
             folder.close()
 
-    # ---- looking
+    # ---- reading
 
-    def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
-        """Everything as a stream, or what is named: ids, file names, or a word for all in a state.
+    def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+        """Yield all tasks, or those named in `touched`: ids, file names, or a folder word for a
+        whole state.
 
         Raises:
             Unavailable: a folder is missing or cannot be read.
         """
         for folder in self._folders.values():
-            folder.check()
+            folder.reopen_if_replaced()
         if touched is None:
-            yield from self._look_at_all()
+            yield from self._scan_all()
             return
         for name in touched:
             if name in self._by_word:
                 state = self._by_word[name]
-                for entry in sorted(self._names(state)):
-                    yield from self._look_at(entry, state)
+                for entry in sorted(self._list_names(state)):
+                    yield from self._scan_file(entry, state)
             else:
-                yield from self._look_for(name)
+                yield from self._scan_name(name)
 
-    def _look_at_all(self) -> Iterator[Task | Missing | Problem]:
-        from engine.system.sorted_names import SortedNames, storable
+    def _scan_all(self) -> Iterator[Task | Missing | Problem]:
+        from engine.system.sorted_names import SortedNames, utf8_name
 
         for state in STATES:
-            for name in islice(self._names(state), PEEK):
-                yield from self._look_at(storable(name), state)
+            for name in islice(self._list_names(state), SAMPLE_SIZE):
+                yield from self._scan_file(utf8_name(name), state)
         with SortedNames() as names:
-            self.expected = sum(names.add(state, self._names(state)) for state in STATES)
+            self.expected_tasks = sum(names.add(state, self._list_names(state)) for state in STATES)
             for state in STATES:
-                for name in names.of(state):
-                    yield from self._look_at(name, state)
-            yield from _doubles(names)
-        yield from self._on_the_desk()
+                for name in names.names_in(state):
+                    yield from self._scan_file(name, state)
+            yield from _find_duplicates(names)
+        yield from self._scan_staging()
 
-    def _on_the_desk(self) -> Iterator[Problem]:
-        yield from self.obstacles()
+    def _scan_staging(self) -> Iterator[Problem]:
+        yield from self.find_obstacles()
         if not task_format.is_plain_path(self._spool.mail_spool):
             yield Problem(
                 "mail spool",
-                f"{self._spool.mail_spool}: no task can name a mail there, so none is delivered: "
+                f"{self._spool.mail_spool}: no task can name files there, so no mail is sent: "
                 "expected letters, digits, space, _ . - : /",
             )
         yield from self._recovery.problems()
-        if self._has_corrupt():
-            yield from self._corrupt.problems()
+        if self._has_quarantine():
+            yield from self._quarantine.problems()
 
-    def obstacles(self) -> Iterator[Problem]:
-        """What lies where the desk, or one of the folders on it, should be."""
-        own, twice = self._desk.folder, self._desk.twice
-        corrupt = TaskFolder(f"{own.path}/corrupt", f"{staging.NAME}/corrupt", own, make=True)
+    def find_obstacles(self) -> Iterator[Problem]:
+        """Yield a problem for each file or link in the place of a folder made on demand."""
+        own, twice = self._desk.folder, self._desk.duplicates
+        corrupt = TaskFolder(
+            f"{own.path}/corrupt", f"{staging.STAGING_NAME}/corrupt", own, make=True
+        )
         held, trash = self._folders[State.HELD], self._folders[State.TRASH]
         for folder in (own, held, trash, twice, corrupt):
             if problem := folder.problem():
                 yield problem
 
-    def _names(self, state: State) -> Iterator[str]:
-        """Every name in a state's folder, as the folder lists them."""
+    def _list_names(self, state: State) -> Iterator[str]:
+        """Yield every name in a state's folder, unsorted."""
         folder = self._folders[state]
-        if not folder.exists() and state not in CONTRACT:
+        if not folder.exists() and state not in CONTRACT_STATES:
             return
         try:
             with os.scandir(folder.fd) as entries:
@@ -341,20 +347,20 @@ class NftbanStore:
         except OSError as error:
             raise Unavailable(f"{folder.path}: {error.strerror}") from error
 
-    def _look_at(self, name: str, state: State) -> Iterator[Task | Problem]:
+    def _scan_file(self, name: str, state: State) -> Iterator[Task | Problem]:
         try:
             yield self._read(name, state)
         except FileNotFoundError:
-            return  # moved on since its folder was listed; the next look finds it
+            return  # moved since its folder was listed; the next scan finds it
         except Refused as refusal:
             yield Problem(f"{STATES[state]}/{name}", str(refusal), state)
         except OSError as error:
             yield Problem(f"{STATES[state]}/{name}", f"cannot be read now: {error.strerror}", state)
 
-    def _look_for(self, name: str) -> Iterator[Task | Missing | Problem]:
+    def _scan_name(self, name: str) -> Iterator[Task | Missing | Problem]:
         ident = name.removesuffix(task_format.SUFFIX)
-        if task_format.id_of(ident + task_format.SUFFIX) is None:
-            strangers = self._strangers(name)
+        if task_format.id_in_name(ident + task_format.SUFFIX) is None:
+            strangers = self._find_foreign(name)
             yield from strangers
             if not strangers:
                 yield Missing(name)
@@ -362,69 +368,72 @@ class NftbanStore:
         found: list[Task | Problem] = []
         for state in STATES:
             if self._folders[state].exists():
-                found += self._look_at(ident + task_format.SUFFIX, state)
+                found += self._scan_file(ident + task_format.SUFFIX, state)
         yield from found
         tasks = [task for task in found if isinstance(task, Task)]
         if len(tasks) > 1:
             words = " and ".join(STATES[task.state] for task in tasks)
             where = f"{STATES[tasks[-1].state]}/{ident}{task_format.SUFFIX}"
-            yield Problem(where, f"stands in {words} at once")
-        elif not found and not any(moving.id == ident for moving in self._recovery.moving()):
-            # One on the desk will be in a folder again in a moment, and rings there.
-            strangers = self._strangers(name) if name == ident else []
+            yield Problem(where, f"is in {words} at the same time")
+        elif not found and not any(
+            moving.id == ident for moving in self._recovery.withdrawn_files()
+        ):
+            # A staged file will be in a folder soon, and its change source reports it there.
+            strangers = self._find_foreign(name) if name == ident else []
             yield from strangers
             if not strangers:
                 yield Missing(ident)
 
-    def _strangers(self, name: str) -> list[Problem]:
-        """Wherever something has this name, which no task file can have."""
+    def _find_foreign(self, name: str) -> list[Problem]:
+        """Return a problem for each state with a file of this name, which is no task file's
+        name."""
         if not name or set(name) & {"/", "\0"} or name in (".", ".."):
             return []
         return [
-            Problem(f"{word}/{name}", task_format.NO_TASK_NAME, state)
+            Problem(f"{word}/{name}", task_format.NOT_A_TASK_NAME, state)
             for state, word in STATES.items()
-            if self._folders[state].holds(name)
+            if self._folders[state].has_name(name)
         ]
 
     def _read(self, name: str, state: State) -> Task:
-        """The task of one file.
+        """Read the task in one file.
 
         Raises:
-            FileNotFoundError: it has moved on.
-            Refused: it is no task file, with the reason.
+            FileNotFoundError: it was moved.
+            Refused: it is not a task file; with the reason.
             OSError: it cannot be read now.
         """
         record, seen = self._record(name, state)
-        # Nothing but a claim renames a file into work/, and a rename sets ctime.
+        # Only a claim renames a file into work/, and a rename sets ctime.
         lease = Lease("", seen.st_ctime) if state is State.ACTIVE else None
-        task = task_format.as_task(record, state, seen, lease, self._clock())
+        task = task_format.task_from_record(record, state, seen, lease, self._clock())
         if state is State.TRASH:
-            task = replace(task, extra={**task.extra, TRASHED: repr(seen.st_ctime)})
+            task = replace(task, extra={**task.extra, TRASHED_SINCE: repr(seen.st_ctime)})
         return task
 
     def _record(self, name: str, state: State) -> tuple[task_format.Record, os.stat_result]:
         """Read and parse one file; raises as `_read` does."""
-        ident = task_format.id_of(name)
+        ident = task_format.id_in_name(name)
         if ident is None:
-            raise Refused(task_format.NO_TASK_NAME)
+            raise Refused(task_format.NOT_A_TASK_NAME)
         data, seen = self._folders[state].read(name)
-        return task_format.parse(data, ident), seen
+        return task_format.parse_task(data, ident), seen
 
-    def still(self, seen: Iterable[Seen]) -> Iterator[Task | Problem]:
-        """Those whose file is as it was, each open until it is swapped.
+    def verify(self, seen: Iterable[SeenTask]) -> Iterator[Task | Problem]:
+        """Yield those tasks whose file is unchanged; each stays open until it is swapped.
 
-        None is locked: what its caller does meanwhile may take long, and nobody who claims one of
-        them must find it in somebody's hand. The swap locks each, and looks whether it still is.
-        Those that are not there may lie on the desk: what nobody moves any more is recovered.
+        None is locked: the caller may take long, and other processes must be able to claim them
+        meanwhile. The swap locks each one and checks it again. Missing ones may be in the staging
+        directory; moves of dead processes are recovered.
         """
-        self._desk.let_go()
+        self._desk.close_opened()
         for folder in self._folders.values():
-            folder.check()
+            folder.reopen_if_replaced()
         now = self._clock()
         gone: set[str] = set()
         for ident, state, rev in seen:
             try:
-                record, there = self._desk.grasp(ident, state, rev)
+                record, there = self._desk.open_for_change(ident, state, rev)
             except Gone:
                 gone.add(ident)
             except Refused:
@@ -433,33 +442,35 @@ class NftbanStore:
                 yield Problem(ident, f"cannot be read now: {error.strerror}", state)
             else:
                 lease = Lease("", there.st_ctime) if state is State.ACTIVE else None
-                yield task_format.as_task(record, state, there, lease, now, rev)
-        if gone and not self._no_writing():
-            with suppress(OSError, Unavailable):  # it stays on the desk, where look() shows it
+                yield task_format.task_from_record(record, state, there, lease, now, rev)
+        if gone and not self._why_read_only():
+            with suppress(OSError, Unavailable):  # stays in the staging directory; a scan shows it
                 self._recovery.recover(now, gone)
 
     def parts(self, task: Task) -> Iterator[Part]:
-        """Its file, its payload, and what lies beside the payload of a spooled mail.
+        """Yield its file, its payload, and the other files of a spooled mail.
 
         Raises:
-            Gone: it is not there as it was seen.
+            Gone: it is missing or has another revision.
             Unavailable: it cannot be read now.
         """
         from engine.stores.nftban import parts
 
-        _, seen = self._held(task)
+        _, seen = self._read_seen(task)
         path = f"{self._folders[task.state].path}/{task.id}{task_format.SUFFIX}"
-        yield from parts.of(path, seen, task.payload, self._spool.mail_spool, self._spool.root)
+        yield from parts.list_parts(
+            path, seen, task.payload, self._spool.mail_spool, self._spool.root
+        )
 
     def size(self, task: Task) -> int:
-        """Bytes of its file, and of its payload where that would be removed with it.
+        """Bytes of its file, and of its payload if that would be removed with it.
 
         Raises:
-            Gone: it is not there.
-            Unavailable: that cannot be found out now.
+            Gone: it does not exist.
+            Unavailable: that cannot be determined now.
         """
         try:
-            own = self._folders[task.state].state_of(task.id + task_format.SUFFIX).st_size
+            own = self._folders[task.state].stat_by_path(task.id + task_format.SUFFIX).st_size
         except (FileNotFoundError, KeyError):
             raise Gone(task.id) from None
         except OSError as error:
@@ -470,61 +481,65 @@ class NftbanStore:
         from engine.stores.nftban import parts
 
         try:
-            return own + parts.weight(payload, root, self._spool.root)
+            return own + parts.payload_size(payload, root, self._spool.root)
         except (OSError, Refused):
             return own
 
     def read(self, task: Task, part: str = "") -> bytes:
-        """The task file's bytes, or the first of another part.
+        """Read the task file, or the first bytes of another part.
 
         Raises:
-            Gone: it is not there as it was seen.
-            Unsupported: that part is not to be read, with the reason.
+            Gone: it is missing or has another revision.
+            Unsupported: that part must not be read; with the reason.
             Unavailable: it cannot be read now.
         """
-        in_hand = None if part else self._desk.in_hand(task.id, task.state, task.rev)
+        in_hand = None if part else self._desk.opened_bytes(task.id, task.state, task.rev)
         if in_hand is not None:
             return in_hand
-        data, _ = self._held(task)
+        data, _ = self._read_seen(task)
         from engine.stores.nftban import parts
 
         if part in ("", parts.TASK):
             return data
-        return parts.read(part, task.payload, self._spool.mail_spool, self._spool.root)
+        return parts.read_part(part, task.payload, self._spool.mail_spool, self._spool.root)
 
-    def recall(self, task: Task, image: bytes, state: State) -> Task:
-        """What the file's bytes say.
+    def restore_image(self, task: Task, image: bytes, state: State) -> Task:
+        """Return the task described by the bytes of its former file.
 
         Raises:
-            Unsupported: they are no file of that task.
+            Unsupported: they are not a file of this task.
         """
         try:
-            return task_format.recalled(task_format.parse(image, task.id), task, state)
+            return task_format.task_from_image(task_format.parse_task(image, task.id), task, state)
         except Refused as refusal:
             raise Unsupported(
-                f"{task.id}: what was kept of it is no task file: {refusal}"
+                f"{task.id}: its saved copy is not a task file: {refusal}"
             ) from refusal
 
-    def glimpse(self, problem: Problem) -> bytes:
-        """The first bytes of a broken file, wherever in the spool it lies.
+    def preview_problem(self, problem: Problem) -> bytes:
+        """Read the first bytes of a broken file, in any folder of the spool.
 
         Raises:
-            Gone: it is not there any more.
-            Unsupported: it is no plain file, with the reason.
+            Gone: it does not exist any more.
+            Unsupported: it is not a plain file; with the reason.
             Unavailable: it cannot be read now.
         """
         from engine.stores.nftban import parts
 
         where, _, name = problem.where.rpartition("/")
         folders = {folder.word: folder.path for folder in self._folders.values()}
-        own = self._spool.desk
-        for word in (staging.NAME, f"{staging.NAME}/twice", f"{staging.NAME}/corrupt"):
-            folders[word] = own + word.removeprefix(staging.NAME)
+        own = self._spool.staging_dir
+        for word in (
+            staging.STAGING_NAME,
+            f"{staging.STAGING_NAME}/twice",
+            f"{staging.STAGING_NAME}/corrupt",
+        ):
+            folders[word] = own + word.removeprefix(staging.STAGING_NAME)
         if where not in folders:
-            raise Unsupported(f"{shown(problem.where)} is no file of this spool")
-        return parts.glimpse(folders[where], name)
+            raise Unsupported(f"{safe_line(problem.where)} is not a file of this spool")
+        return parts.preview_file(folders[where], name)
 
-    def _held(self, task: Task) -> tuple[bytes, os.stat_result]:
+    def _read_seen(self, task: Task) -> tuple[bytes, os.stat_result]:
         folder = self._folders.get(task.state)
         if folder is None or not folder.exists():
             raise Gone(task.id)
@@ -536,32 +551,34 @@ class NftbanStore:
             raise Gone(f"{task.id}: {refusal}") from refusal
         except OSError as error:
             raise Unavailable(f"{task.id}: {error.strerror}") from error
-        if files.revision(seen) != task.rev:
+        if files.file_revision(seen) != task.rev:
             raise Gone(task.id)
         return data, seen
 
     # ---- taking
 
-    def take(self, now: float, owner: str, limit: int, wants: Wants = anything) -> Iterator[Task]:
-        """Due tasks in the order of their file names, each claimed by a rename as it is asked for.
+    def take(
+        self, now: float, owner: str, limit: int, wants: ClaimFilter = accept_all
+    ) -> Iterator[Task]:
+        """Yield due tasks by file name; each is claimed by a rename when the caller asks for it.
 
-        Afterwards `doorbell.due` says when the next of those that wait comes due.
+        Afterwards `doorbell.due` is the time at which the next waiting task is due.
         """
         yield from self._claims.take(now, owner, limit, wants)
-        self.doorbell = self.doorbell._replace(due=self._claims.due)
+        self.changes = self.changes._replace(next_due=self._claims.due)
 
     # ---- changing
 
     def swap(self, old: Task | None, new: Task | None) -> str:
-        """One change, durable when it returns.
+        """Make one change, durable on return.
 
         Raises:
-            Gone: the file is not there as `old` says; nothing changed.
-            Full: pending/ holds the most that it may.
-            Unsupported: no such edge here, or a value that a task file may not hold.
-            Unavailable: the disk refused; nothing changed.
+            Gone: the file does not match `old`; nothing changed.
+            Full: pending/ has reached its limit.
+            Unsupported: no such edge here, or a value that a task file cannot contain.
+            Unavailable: a disk error; nothing changed.
         """
-        permit(self.edges, old, new)
+        require_edge(self.edges, old, new)
         if old is None:
             assert new is not None
             self._make_room(0)
@@ -572,7 +589,7 @@ class NftbanStore:
         elif new is None and old.state is State.ACTIVE:
             answer = self._ack(old)
         else:
-            (answer,) = self._desk.change([self._change(Move(old, new))], self._clock())
+            (answer,) = self._desk.change([self._staged_change(Move(old, new))], self._clock())
         if isinstance(answer, Exception):
             raise answer
         if new is None and old is not None and old.payload:
@@ -580,30 +597,30 @@ class NftbanStore:
         return answer
 
     def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
-        """Many changes, made durable a hundred at a time."""
+        """Make many changes in group commits of 100."""
         waiting = iter(moves)
         unsent: list[str] = []
         try:
-            while group := list(islice(waiting, GROUP)):
-                outcomes = self._group(group)
+            while group := list(islice(waiting, COMMIT_GROUP_SIZE)):
+                outcomes = self._change_group(group)
                 left = [o.move.old for o in outcomes if o.error is None and o.move.new is None]
                 unsent += self._remove_payloads([old for old in left if old and old.payload])
-                if len(unsent) >= TOGETHER:
+                if len(unsent) >= PAYLOAD_CHECK_SIZE:
                     self._remove_unnamed(unsent)
                     unsent = []
                 yield from outcomes
         finally:
             self._remove_unnamed(unsent)
-            self._desk.let_go()
+            self._desk.close_opened()
 
-    def _group(self, moves: list[Move]) -> list[Outcome]:
+    def _change_group(self, moves: list[Move]) -> list[Outcome]:
         answers: dict[int, str | Exception] = {}
         adds: list[tuple[int, task_format.Record]] = []
         changes: list[tuple[int, staging.StagedChange]] = []
         for at, move in enumerate(moves):
             old, new, image = move
             try:
-                permit(self.edges, old, new, whole=bool(image))
+                require_edge(self.edges, old, new, whole=bool(image))
                 if old is None:
                     assert new is not None
                     self._make_room(len(adds))
@@ -611,7 +628,7 @@ class NftbanStore:
                 elif old.state is State.ACTIVE and new is None:
                     answers[at] = self._ack(old)
                 else:
-                    changes.append((at, self._change(move)))
+                    changes.append((at, self._staged_change(move)))
             except (Gone, Full, Unsupported, Unavailable) as error:
                 answers[at] = error
             except Refused as refusal:
@@ -622,46 +639,48 @@ class NftbanStore:
         if changes:
             done = self._desk.change([change for _, change in changes], self._clock())
             answers |= {at: answer for (at, _), answer in zip(changes, done, strict=True)}
-        return [_answered(move, answers[at]) for at, move in enumerate(moves)]
+        return [_make_outcome(move, answers[at]) for at, move in enumerate(moves)]
 
-    def _change(self, move: Move) -> staging.StagedChange:
+    def _staged_change(self, move: Move) -> staging.StagedChange:
         old, new, image = move
         assert old is not None
         now = self._clock()
-        was = task_format.parse(image, old.id) if image else None
+        was = task_format.parse_task(image, old.id) if image else None
         return staging.StagedChange(
             old.id,
             old.state,
             None if new is None else new.state,
             old.rev,
-            lambda record: was or (task_format.changed(record, old, new, now) if new else record),
+            lambda record: (
+                was or (task_format.change_record(record, old, new, now) if new else record)
+            ),
             image,
         )
 
     def _ack(self, task: Task) -> str | Exception:
-        """Done: unlink the file, unless it is another one than was claimed."""
+        """Remove the file of a finished task, unless its revision differs from the claimed one."""
         work, name = self._folders[State.ACTIVE], task.id + task_format.SUFFIX
         try:
-            if files.revision(work.state_of(name)) == task.rev:
+            if files.file_revision(work.stat_by_path(name)) == task.rev:
                 files.unlink(name, dir_fd=work.fd)
                 return ""
         except FileNotFoundError:
-            work.check()  # if it was replaced, then its task is gone with it, but not the next one
+            work.reopen_if_replaced()  # a replaced folder took its task with it
         except OSError as error:
             return Unavailable(f"{task.id}: {error.strerror}")
         return Gone(task.id)
 
     def _make_room(self, coming: int) -> None:
-        """Count one more pending task, `coming` others being on their way already.
+        """Reserve room for one more pending task; `coming` others are reserved already.
 
-        The folder is counted again when half of the room that was seen last is used up: exact near
-        the limit, and the cost of one add does not grow with the queue.
+        The folder is counted again after half of the free room is used: exact near the limit, and
+        the cost of an add does not grow with the queue.
 
         Raises:
             Full: there is no room.
         """
         if self._room <= 0:
-            free = self._spool.max_pending - self.counts()[State.PENDING] - coming
+            free = self._spool.max_pending - self.count_tasks()[State.PENDING] - coming
             if free <= 0:
                 raise Full("Queue full")
             self._room = (free + 1) // 2
@@ -673,10 +692,10 @@ class NftbanStore:
         return record
 
     def _remove_payloads(self, left: list[Task]) -> list[str]:
-        """Remove what the payloads name of tasks that have left, where it lies below the mail
-        spool; of a spooled mail that is its whole folder.
+        """Remove the payloads of removed tasks from the mail spool; for a spooled mail its whole
+        folder.
 
-        Answers with those that another task may need: nothing says that they are done with.
+        Return the payloads that another task may still need, as their tasks were not done.
         """
         spool, root = self._spool.mail_spool, self._spool.root
         below = f"{spool.rstrip('/')}/" if spool else "\0"
@@ -691,7 +710,7 @@ class NftbanStore:
         unsure = [task.payload for task in left if task.state is not State.ACTIVE]
         if self._spool.durable and any(parts.is_mail(path, spool) for path in done):
             try:
-                # A task that a power cut brings back has to find the mark that its mail was sent.
+                # If a power cut brings the task back, it must find the mark that its mail was sent.
                 self._folders[State.ACTIVE].sync()
             except (OSError, Unavailable):
                 done = []
@@ -700,53 +719,56 @@ class NftbanStore:
         return [path for path in unsure if path not in sent]
 
     def _remove_unnamed(self, payloads: list[str]) -> None:
-        """Remove what these name, but for what some other task names as well."""
+        """Remove these payloads, except those that another task names."""
         if not payloads:
             return
         try:
-            kept = self.named(payloads)
+            kept = self.find_named_payloads(payloads)
         except (OSError, Unavailable):
-            return  # who cannot look must not take a mail from its task
+            return  # without this check, a mail might be taken from its task
         self._discard([path for path in payloads if path not in kept])
 
     def _discard(self, payloads: Iterable[str]) -> None:
         from engine.stores.nftban import parts
 
         for path in payloads:
-            # Elsewhere, or gone already; and the task is done, whatever stays behind.
+            # The task is done, even if its payload is elsewhere, missing or not removable.
             with suppress(OSError, Refused):
-                parts.discard(path, self._spool.mail_spool, self._spool.root)
+                parts.remove_payload(path, self._spool.mail_spool, self._spool.root)
 
-    def named(self, payloads: Collection[str]) -> dict[str, str]:
-        """Those of these payloads that a task names, and where its file lies.
+    def find_named_payloads(self, payloads: Collection[str]) -> dict[str, str]:
+        """Return those of the payloads that a task names, with the path of its file.
 
-        Also one that is being moved or was set aside; and one that names another file of the same
-        mail. Every task file is read, so ask for many at once. No task escapes by moving.
+        Includes tasks that are being moved or quarantined, and tasks that name another file of the
+        same mail. Every task file is read, so pass many at once. A task that moves in between is
+        not missed.
 
         Raises:
             Unavailable: a folder cannot be read.
-            OSError: a file cannot be, or another process keeps the desk's lock.
+            OSError: a file cannot be read, or another process holds the staging lock.
         """
-        from engine.stores.nftban.names import named
+        from engine.stores.nftban.names import find_named_payloads
 
-        return named(payloads, self._spool.mail_spool, self._folders.values(), self._desk)
+        return find_named_payloads(
+            payloads, self._spool.mail_spool, self._folders.values(), self._desk
+        )
 
     def control(self, name: str, target: str = "", value: str = "") -> str:
-        """This spool as a whole has nothing to control."""
+        """Raise Unsupported: this format has no controls."""
         raise Unsupported(f"no control {name!r} here")
 
     def forecast(self, name: str, target: str = "", value: str = "") -> Outlook:
-        """There are no controls."""
+        """Raise Unsupported: this format has no controls."""
         raise Unsupported(f"no control {name!r} here")
 
-    # ---- beside the seam: what the queue's commands need
+    # ---- outside the Store protocol: for the queue commands
 
     def has_payload(self, path: str) -> bool:
-        """Whether the file is there that a new task would name; always, where none has to be.
+        """True if the payload file of a new task exists; also if none is required.
 
         Raises:
-            Unsupported: no new task may name it; the text says what was expected.
-            Unavailable: it cannot be looked at now.
+            Unsupported: a new task may not name it; the text says what was expected.
+            Unavailable: it cannot be checked now.
         """
         root = self._spool.mail_spool
         try:
@@ -756,11 +778,11 @@ class NftbanStore:
         if not path or not root:
             return True
         try:
-            return files.is_below(root, path, self._spool.root)
+            return files.is_file_below(root, path, self._spool.root)
         except Refused as refusal:
             why = str(refusal)
         except OSError as error:
-            why = f"cannot be reached: {shown(str(error.filename))}: {error.strerror}"
+            why = f"cannot be reached: {safe_line(str(error.filename))}: {error.strerror}"
             if error.errno not in (errno.ENOENT, errno.ENAMETOOLONG):
                 raise Unavailable(f"payload path {path!r} {why}") from error
         where = "there" if why.endswith(root) else f"below {root}"
@@ -768,18 +790,18 @@ class NftbanStore:
             f"payload path {path!r} {why}: expected the absolute path of a file {where}"
         )
 
-    def counts(self) -> dict[State, int]:
-        """How many task files stand in each state, without opening one."""
-        return {state: len(self._listed(state)) for state in STATES}
+    def count_tasks(self) -> dict[State, int]:
+        """Return the number of task files in each state, without opening one."""
+        return {state: len(self._list_tasks(state)) for state in STATES}
 
-    def figures(self, now: float) -> tuple[dict[State, int], float]:
-        """Counts, and the seconds since the first pending task in the queue's order was created.
+    def count_with_age(self, now: float) -> tuple[dict[State, int], float]:
+        """Return the counts, and the age in seconds of the first pending task in queue order.
 
-        0 seconds when nothing is pending.
+        The age is 0 if none is pending.
         """
-        pending = self._listed(State.PENDING)
+        pending = self._list_tasks(State.PENDING)
         counts = {
-            state: len(pending if state is State.PENDING else self._listed(state))
+            state: len(pending if state is State.PENDING else self._list_tasks(state))
             for state in STATES
         }
         heapify(pending)
@@ -787,14 +809,14 @@ class NftbanStore:
             try:
                 first = self._read(heappop(pending), State.PENDING)
             except (OSError, Refused):
-                continue  # moved on, or no task file
+                continue  # moved, or not a task file
             return counts, max(0.0, now - first.created)
         return counts, 0.0
 
-    def _listed(self, state: State) -> list[str]:
-        """The names of a state that are task files', in any order."""
+    def _list_tasks(self, state: State) -> list[str]:
+        """Return the names of task files in a state, unsorted."""
         folder = self._folders[state]
-        if not folder.exists() and state not in CONTRACT:
+        if not folder.exists() and state not in CONTRACT_STATES:
             return []
         try:
             with os.scandir(folder.fd) as entries:
@@ -807,127 +829,130 @@ class NftbanStore:
         except OSError as error:
             raise Unavailable(f"{folder.path}: {error.strerror}") from error
 
-    def expired(self, now: float, days: float) -> Iterator[Task]:
+    def find_expired(self, now: float, days: float) -> Iterator[Task]:
         """Yield the dead tasks whose TASK_DLQ_EPOCH is more than `days` days before `now`.
 
         A file without that field never expires. Every file is read: a copied or restored file has a
         new modification time, and its task died long before.
         """
-        for name in sorted(self._names(State.DEAD)):
+        for name in sorted(self._list_names(State.DEAD)):
             try:
                 record, seen = self._record(name, State.DEAD)
             except (OSError, Refused):
-                continue  # moved on, or cannot be read: what does not say when it died, stays
-            if record.dead_since is not None and policy.older_than(record.dead_since, now, days):
-                yield task_format.as_task(record, State.DEAD, seen, None, self._clock())
+                continue  # moved or unreadable: without a time of death it stays
+            if record.dead_since is not None and policy.is_older_than(record.dead_since, now, days):
+                yield task_format.task_from_record(record, State.DEAD, seen, None, self._clock())
 
-    def misplaced(self) -> Iterator[Problem]:
-        """Tasks that stand in two states at once, and what lies on the desk; no file is opened."""
+    def find_misplaced(self) -> Iterator[Problem]:
+        """Yield tasks that are in two states, and problems of the staging directory; opens no
+        file."""
         from engine.system.sorted_names import SortedNames
 
         with SortedNames() as names:
             for state in STATES:
-                names.add(state, self._names(state))
-            yield from _doubles(names)
-        yield from self._on_the_desk()
+                names.add(state, self._list_names(state))
+            yield from _find_duplicates(names)
+        yield from self._scan_staging()
 
     def recover(self) -> list[str]:
-        """Finish or take back what dead processes left half done; says what was done, in words.
+        """Complete or roll back the moves of dead processes; return one line for each.
 
         Raises:
-            Unavailable: the desk cannot be read, or a process that does not go on keeps its lock.
+            Unavailable: the staging directory cannot be read, or a stopped process holds its lock.
         """
         now = self._recovered = self._clock()
-        said = self._recovery.recover(now)
-        for name in self._names(State.ACTIVE):
-            self._claims.broken[State.ACTIVE, name] = None  # or a task: set_aside knows
-        with suppress(OSError, Unavailable):  # a reason without its file harms nobody
-            if self._has_corrupt():
-                self._corrupt.sweep(now)
-        return said
+        lines = self._recovery.recover(now)
+        for name in self._list_names(State.ACTIVE):
+            self._claims.broken_files[State.ACTIVE, name] = (
+                None  # may be valid: checked before it is moved
+            )
+        with suppress(OSError, Unavailable):  # a reason without its file is harmless
+            if self._has_quarantine():
+                self._quarantine.sweep(now)
+        return lines
 
-    # ---- broken files
+    # ---- quarantine
 
     @property
-    def _corrupt(self) -> Quarantine:
+    def _quarantine(self) -> Quarantine:
         if self._opened_corrupt is None:
-            from engine.stores.nftban.quarantine import (
-                Quarantine,  # a start without any pays nothing
-            )
+            # Without quarantined files this module is not needed.
+            from engine.stores.nftban.quarantine import Quarantine
 
             self._opened_corrupt = Quarantine(self._desk, self._folders)
         return self._opened_corrupt
 
-    def _has_corrupt(self) -> bool:
-        return files.is_folder(f"{self._spool.desk}/corrupt")
+    def _has_quarantine(self) -> bool:
+        return files.is_folder(f"{self._spool.staging_dir}/corrupt")
 
-    def set_aside(self, count: Callable[[], None] = lambda: None) -> list[str]:
-        """Move out of the way what the last takes met and was no task file; says what was done.
+    def quarantine_broken(self, count: Callable[[], None] = lambda: None) -> list[str]:
+        """Quarantine the broken files that the last takes found; return one line for each.
 
-        Only for whoever holds the queue's lock, and only what nobody has touched for a minute.
-        Calls `count` for each file. Finishes as well what a change of ours had to leave undone, and
-        names, once, what the last takes had to pass by.
+        The caller must hold the queue lock. Only files unchanged for a minute are moved; `count` is
+        called for each. Also recovers our own unfinished changes, and reports once each task that
+        the last takes could not claim.
         """
-        said: list[str] = []
+        lines: list[str] = []
         now = self._clock()
-        if self._desk.owes and not 0 <= now - self._recovered < LITTER_AGE:
-            with suppress(Unavailable):  # it stays on the desk, where look() shows it
-                said = self.recover()
-        passed_by, self._claims.passed_by = self._claims.passed_by, {}
+        if self._desk.has_unfinished and not 0 <= now - self._recovered < DRAFT_MAX_AGE_SECONDS:
+            with suppress(Unavailable):  # stays in the staging directory; a scan shows it
+                lines = self.recover()
+        passed_by, self._claims.skipped_files = self._claims.skipped_files, {}
         for name, words in passed_by.items():
             if (name, words) not in self._said:
                 self._said.add((name, words))
-                said.append(f"pending/{name}: passed by, it cannot be claimed: {words}")
-        broken = self._claims.broken
+                lines.append(f"pending/{name}: skipped, cannot be claimed: {words}")
+        broken = self._claims.broken_files
         if broken:
-            self._claims.broken = {}
-            said += self._corrupt.set_aside(broken, now, count)
-        return said
+            self._claims.broken_files = {}
+            lines += self._quarantine.quarantine_files(broken, now, count)
+        return lines
 
-    def corrupt(self) -> Iterator[QuarantinedFile]:
-        """Every file that was set aside, with its reason.
+    def list_quarantined(self) -> Iterator[QuarantinedFile]:
+        """Yield every quarantined file with its reason.
 
         Raises:
             Unavailable: they cannot be listed.
         """
-        return self._corrupt.all()
+        return self._quarantine.list_files()
 
-    def put_back(self, name: str) -> str:
-        """Put one that was mended back where it came from; says where that is.
+    def restore_quarantined(self, name: str) -> str:
+        """Move a repaired file back to its former state; return its path.
 
         Raises:
-            Refused: it is still no task file, with line and expectation; nothing was moved.
-            Gone: a task of its id stands there by now; nothing was moved.
-            Unsupported: there is no such file, it is not known where it came from, or we may not.
-            Unavailable: the disk refused; it lies in one of the two places.
+            Refused: it is still not a valid task file; nothing was moved.
+            Gone: a task with its id exists; nothing was moved.
+            Unsupported: there is no such file, its former state is unknown, or we may not change
+                the spool.
+            Unavailable: a disk error; the file is in one of the two places.
         """
-        refused = self.edges[None, State.PENDING].refused
+        refused = self.edges[None, State.PENDING].refusal
         if refused:
             raise Unsupported(refused)
-        return self._corrupt.put_back(name)
+        return self._quarantine.restore(name)
 
 
-def _answered(move: Move, answer: str | Exception) -> Outcome:
+def _make_outcome(move: Move, answer: str | Exception) -> Outcome:
     if isinstance(answer, Exception):
         return Outcome(move, error=answer)
     return Outcome(move, answer)
 
 
-def _doubles(names: SortedNames) -> Iterator[Problem]:
-    for name, states in names.doubles():
+def _find_duplicates(names: SortedNames) -> Iterator[Problem]:
+    for name, states in names.duplicates():
         words = " and ".join(STATES[state] for state in states)
-        yield Problem(f"{STATES[states[-1]]}/{name}", f"stands in {words} at once")
+        yield Problem(f"{STATES[states[-1]]}/{name}", f"is in {words} at the same time")
 
 
 def _refuse_nested(spool: SpoolFolders) -> None:
-    own = spool.desk
+    own = spool.staging_dir
     for path in (spool.pending, spool.work, spool.dlq):
         if own == path or own.startswith(path.rstrip("/") + "/"):
-            # The other program searches its folders to any depth and would run what it finds.
+            # The NFTBan program searches its folders recursively and would run what it finds.
             raise Unavailable(f"{path} contains {own}: pending needs a folder of its own")
 
 
-def _whose(path: str) -> str:
+def _sudo_hint(path: str) -> str:
     try:
         import pwd
 

@@ -1,8 +1,8 @@
-"""The text of a task file, read and written: ten `NAME="value"` lines in a fixed order.
+"""Parse and render task files: ten `NAME="value"` lines in a fixed order.
 
 Source: NFTBan Queue and Mail Contract, "Task Queue System"; nftban_task_queue.sh for the order, the
-character set and the numbers. A file of exactly that form is taken apart at its quotes; any other
-goes through the strict reader, and the two agree wherever both answer.
+character set and the numbers. A file of exactly that form is split at its quotes; any other goes
+through the strict parser. Where both accept a file, they agree.
 """
 
 import os
@@ -12,53 +12,55 @@ from typing import NamedTuple
 
 from engine import policy
 from engine.model import EMPTY, Lease, State, Task
-from engine.system.files import Refused, parse_assignments, revision
-from engine.text.safe import plain, plain_error
+from engine.system.files import Refused, file_revision, parse_assignments
+from engine.text.safe import contract_error, contract_text
 
 SUFFIX = ".task"
-LONGEST = 4096
-"""Characters of a description or a path that a new task may have; with them it stays readable."""
+MAX_TEXT_LENGTH = 4096
+"""Maximum characters of a description or path of a new task."""
 
-NO_TASK_NAME = "not named like a task: expected ID.task"
+NOT_A_TASK_NAME = "not named like a task: expected ID.task"
 
 DEAD_REASON = "max_retries_exceeded"
-"""The only reason the contract knows."""
+"""The only reason in the contract."""
 
 _DIGITS = "0123456789"
 _LOWER = "abcdefghijklmnopqrstuvwxyz"
 _LETTERS = _LOWER + _LOWER.upper()
 _SAFE = bytes(c for c in range(0x20, 0x7F) if chr(c) not in '"$\\`')
-"""Printable ASCII without the four that a shell reads inside double quotes."""
+"""Printable ASCII without the four characters that a shell expands inside double quotes."""
 _HARMLESS = _SAFE.decode()
 
 
 def is_id(text: str) -> bool:
-    """Whether a task may be called that: letters, digits, `_ : -`, at most 160 of them."""
+    """True if the text is a valid task id: letters, digits, `_ : -`, at most 160."""
     return 0 < len(text) <= 160 and text[0] not in "_:-" and not text.strip(_ID)
 
 
 def is_kind(text: str) -> bool:
-    """Whether a kind may be called that: a-z, 0-9 and `_`, at most 64 of them."""
+    """True if the text is a valid task type: a-z, 0-9 and `_`, at most 64."""
     return 0 < len(text) <= 64 and not text.strip(_KIND)
 
 
 def is_number(text: str) -> bool:
-    """Whether it is a whole number as bash, too, would read it: no sign, no leading zero."""
+    """True if the text is a whole number for bash too: no sign, no leading zero."""
     return 0 < len(text) <= 12 and not text.strip(_DIGITS) and (text[0] != "0" or text == "0")
 
 
 def is_plain_path(text: str) -> bool:
-    """Whether a path is written plainly, and needs no cleaning to stand in a task file."""
+    """True if a path needs no cleaning before it is written to a task file."""
     if not text:
         return True
-    return plain(text) == text and not {"", ".", ".."} & set(text.removeprefix("/").split("/"))
+    return contract_text(text) == text and not {"", ".", ".."} & set(
+        text.removeprefix("/").split("/")
+    )
 
 
 def require_plain_path(text: str) -> None:
-    """Make sure that a new task may name this payload path; "" is none.
+    """Require that a new task may name this payload path; "" is none.
 
     Raises:
-        Refused: it would need cleaning, and cleaned it would be another path; or it is too long.
+        Refused: it is too long, or cleaning would change it to another path.
     """
     _require_short("payload path", text)
     if not is_plain_path(text):
@@ -69,8 +71,8 @@ def require_plain_path(text: str) -> None:
 
 
 def _require_short(name: str, text: str) -> None:
-    if len(text) > LONGEST:
-        raise Refused(f"{name} of {len(text):,} characters: expected at most {LONGEST:,}")
+    if len(text) > MAX_TEXT_LENGTH:
+        raise Refused(f"{name} of {len(text):,} characters: expected at most {MAX_TEXT_LENGTH:,}")
 
 
 _ID = _LETTERS + _DIGITS + "_:-"
@@ -85,7 +87,7 @@ FIELDS = (
 
 
 class Record(NamedTuple):
-    """What a task file says, field by field; times in epoch seconds UTC."""
+    """The fields of a task file; times in epoch seconds UTC."""
 
     id: str
     kind: str
@@ -97,34 +99,34 @@ class Record(NamedTuple):
     payload: str
     dead_since: int | None = None
     dead_reason: str = ""
-    more: tuple[tuple[str, str], ...] = ()
-    """TASK_* fields that the contract does not name; kept as they are."""
+    extra_fields: tuple[tuple[str, str], ...] = ()
+    """TASK_* fields that the contract does not name; kept unchanged."""
 
 
-def id_of(name: str) -> str | None:
-    """The task id that a file name stands for; None when it is no task file's name."""
+def id_in_name(name: str) -> str | None:
+    """Return the task id in a file name; None if it is not a task file's name."""
     if not name.endswith(SUFFIX):
         return None
     ident = name[: -len(SUFFIX)]
     return ident if is_id(ident) else None
 
 
-def stamp_of(name: str) -> int | None:
-    """The time in an id, read as UTC epoch seconds; None where it begins with none.
+def time_in_id(name: str) -> int | None:
+    """Return the time in an id, read as UTC epoch seconds; None if there is none.
 
-    The NFTBan program writes local time there, though with a Z.
+    The NFTBan program writes local time there, although with a Z.
     """
     date, clock = name[:8], name[9:15]
     if name[8:9] + name[15:17] != "TZ-" or not (date + clock).isdecimal():
         return None
     day = int(date[6:])
-    year, month = divmod(int(date[:4]) * 12 + int(date[4:6]) - 3, 12)  # a year begins in March
+    year, month = divmod(int(date[:4]) * 12 + int(date[4:6]) - 3, 12)  # years begin in March
     days = year * 365 + year // 4 - year // 100 + year // 400 + (153 * month + 2) // 5 + day
     return (days - 719_469) * 86400 + int(clock[:2]) * 3600 + int(clock[2:4]) * 60 + int(clock[4:])
 
 
-def parse(data: bytes, ident: str) -> Record:
-    """What the file of task `ident` says.
+def parse_task(data: bytes, ident: str) -> Record:
+    """Parse the file of task `ident`.
 
     Raises:
         Refused: it is not a task file, or another task's; with line and expectation.
@@ -135,13 +137,13 @@ def parse(data: bytes, ident: str) -> Record:
     return record
 
 
-# Patterns would read a file as fast, but compiling them costs every start more than a scan.
+# Regular expressions would be as fast, but compiling them at each start costs more than a scan.
 _KEYS = tuple(f"{lead}{key}=" for lead, key in zip(("", *["\n"] * 9), FIELDS, strict=True))
 _LIVE_KEYS, _DEAD_KEYS = (*_KEYS[:8], "\n"), (*_KEYS, "\n")
 
 
 def parse_canonical(data: bytes) -> Record | None:
-    """The quick way: None when the file is not of exactly the form that the contract shows."""
+    """Parse a file of exactly the contract's form; None for any other. Fast."""
     if data.translate(None, _CANONICAL):
         return None
     pieces = data.decode("ascii").split('"')
@@ -171,20 +173,21 @@ def parse_canonical(data: bytes) -> Record | None:
 _CANONICAL = _SAFE + b'\n"'
 
 
-SETTLING = 60.0
-"""Seconds for which a file that lacks fields may be one that somebody is still writing."""
+SETTLING_SECONDS = 60.0
+"""Seconds for which a file with missing fields may still be written."""
 
 
 def is_being_written(data: bytes, seen: os.stat_result, now: float) -> bool:
-    """Whether more may come: the real program writes in place, a field at a time, this one last."""
-    return b"\nTASK_PAYLOAD_FILE=" not in data and abs(now - seen.st_mtime) < SETTLING
+    """True if more may follow: the NFTBan program writes in place, field by field, this one
+    last."""
+    return b"\nTASK_PAYLOAD_FILE=" not in data and abs(now - seen.st_mtime) < SETTLING_SECONDS
 
 
 _REQUIRED = ("TASK_ID", "TASK_TYPE", "TASK_DESCRIPTION", "TASK_CREATED_EPOCH")
 
 
 def parse_strict(data: bytes) -> Record:
-    """The careful way: every form that all shells read alike; fields not required default.
+    """Parse every form that all shells read the same way; optional fields get their default.
 
     Raises:
         Refused: with line or field and what was expected.
@@ -194,9 +197,9 @@ def parse_strict(data: bytes) -> Record:
         if key not in values:
             raise Refused(f"{key} is missing")
     if not is_id(values["TASK_ID"]):
-        raise Refused("TASK_ID is no task id, expected letters, digits, _ : -, at most 160")
+        raise Refused("TASK_ID is not a task id, expected letters, digits, _ : -, at most 160")
     if not is_kind(values["TASK_TYPE"]):
-        raise Refused("TASK_TYPE is no type, expected a-z 0-9 _, at most 64")
+        raise Refused("TASK_TYPE is not a task type, expected a-z 0-9 _, at most 64")
     dead = _number(values, "TASK_DLQ_EPOCH") if "TASK_DLQ_EPOCH" in values else None
     return Record(
         values["TASK_ID"],
@@ -220,31 +223,32 @@ def _number(values: dict[str, str], key: str) -> int:
     return int(text)
 
 
-# One %-format is half the time of an f-string over so many fields.
+# One %-format takes half the time of an f-string with so many fields.
 _LIVE = "".join(f'{key}="%s"\n' for key in FIELDS[:8])
 _DEAD = "".join(f'{key}="%s"\n' for key in FIELDS[8:])
 
 
-def render(record: Record) -> bytes:
-    """The file's bytes, in the contract's order, with nothing in it that a shell would expand."""
+def render_task(record: Record) -> bytes:
+    """Return the file's bytes, in the contract's order, without anything that a shell would
+    expand."""
     text = _LIVE % record[:8]
     if record.dead_since is not None:
         text += _DEAD % record[8:10]
-    for key, value in record.more:
-        text += f'{key}="{_harmless(value)}"\n'
+    for key, value in record.extra_fields:
+        text += f'{key}="{_shell_safe(value)}"\n'
     return text.encode("ascii")
 
 
-def _harmless(value: str) -> str:
-    return plain(value) if value.strip(_HARMLESS) else value
+def _shell_safe(value: str) -> str:
+    return contract_text(value) if value.strip(_HARMLESS) else value
 
 
 def trusted_due(record: Record, seen: os.stat_result, now: float) -> float:
-    """When a task is due, unless a clock that jumped said so."""
-    return policy.trusted_due(float(record.due), seen.st_ctime, now)
+    """Return when a task is due; see `policy.limit_due` for times from a wrong clock."""
+    return policy.limit_due(float(record.due), seen.st_ctime, now)
 
 
-def as_task(
+def task_from_record(
     record: Record,
     state: State,
     seen: os.stat_result,
@@ -252,15 +256,13 @@ def as_task(
     now: float,
     rev: str = "",
 ) -> Task:
-    """The task that a file in a state's folder is; `seen` is the file's own state, `rev` its
-    revision where that is known.
-    """
+    """Return the task in a file; `seen` is the file's stat, `rev` its revision if known."""
     extra = EMPTY
     if record.dead_since is not None:
         extra = {"dead_since": str(record.dead_since), "dead_reason": record.dead_reason}
-        extra.update(record.more)
-    elif record.more:
-        extra = dict(record.more)
+        extra.update(record.extra_fields)
+    elif record.extra_fields:
+        extra = dict(record.extra_fields)
     return Task(
         record.id,
         record.kind,
@@ -272,14 +274,14 @@ def as_task(
         payload=record.payload,
         error=record.error,
         lease=lease,
-        rev=rev or revision(seen),
+        rev=rev or file_revision(seen),
         extra=extra,
     )
 
 
-def recalled(record: Record, task: Task, state: State) -> Task:
-    """A task as it was when its file said this, to stand in a state."""
-    extra = dict(record.more)
+def task_from_image(record: Record, task: Task, state: State) -> Task:
+    """Return a task with the values of its former file, in a state."""
+    extra = dict(record.extra_fields)
     if record.dead_since is not None:
         extra |= {"dead_since": str(record.dead_since), "dead_reason": record.dead_reason}
     return replace(
@@ -298,10 +300,10 @@ def recalled(record: Record, task: Task, state: State) -> Task:
 
 
 def new_record(task: Task) -> Record:
-    """How a task that is not stored yet will stand in its file.
+    """Return the file content for a new task.
 
     Raises:
-        Refused: an id, kind or payload path that the file may not hold.
+        Refused: an id, kind or payload path that the file cannot contain.
     """
     if not is_kind(task.kind):
         raise Refused(f"task type {task.kind[:40]!r}: expected a-z 0-9 _, at most 64")
@@ -312,27 +314,27 @@ def new_record(task: Task) -> Record:
     return Record(
         task.id,
         task.kind,
-        plain(task.description),
+        contract_text(task.description),
         int(task.created),
         task.attempts or 0,
-        whole(task.due),
-        plain_error(task.error),
+        whole_seconds(task.due),
+        contract_error(task.error),
         task.payload,
     )
 
 
 _given = attrgetter("description", "attempts", "due", "error")
-"""Of a task what its file may say otherwise after a verb."""
+"""The fields that a verb may change."""
 
 
-def changed(record: Record, old: Task, new: Task, now: float) -> Record:
-    """What the file says after a task went from `old` to `new`: only what the verb changed.
+def change_record(record: Record, old: Task, new: Task, now: float) -> Record:
+    """Return the new content after a task went from `old` to `new`: only what the verb changed.
 
-    In the dead-letter queue it carries when and why it came there; on the way out it loses that.
-    What is held keeps it. Into the trash and out of it nothing changes, whatever it says.
+    In the dead-letter queue it has the time and the reason; outside it loses them, except in HELD.
+    A move into or out of the trash changes nothing.
 
     Raises:
-        Refused: a new description that the file may not hold.
+        Refused: a new description that the file cannot contain.
     """
     if State.TRASH in (old.state, new.state) and _given(new) == _given(old):
         return record
@@ -341,28 +343,29 @@ def changed(record: Record, old: Task, new: Task, now: float) -> Record:
     after = record._replace(
         description=record.description
         if new.description == old.description
-        else plain(new.description),
+        else contract_text(new.description),
         retries=record.retries if new.attempts == old.attempts else new.attempts or 0,
-        due=record.due if new.due == old.due else whole(new.due),
-        error=record.error if new.error == old.error else plain_error(new.error),
+        due=record.due if new.due == old.due else whole_seconds(new.due),
+        error=record.error if new.error == old.error else contract_error(new.error),
     )
     if new.state is State.HELD:
         pass
     elif new.state is not State.DEAD:
         after = after._replace(dead_since=None, dead_reason="")
     elif after.dead_since is None or old.state is State.ACTIVE:
-        # A file moved out of dlq/ by hand still says when it died before; it must not expire by it.
+        # A file moved out of dlq/ by hand still has its former time of death; it must not expire by
+        # that.
         after = after._replace(due=0, dead_since=int(now), dead_reason=DEAD_REASON)
     if after == record:
-        return record  # only its place differs: what comes back from the trash is itself
+        return record  # only its folder differs: a task restored from the trash has the same bytes
     return after._replace(
-        description=_harmless(after.description),
-        error=_harmless(after.error),
-        payload=_harmless(after.payload),
-        dead_reason=_harmless(after.dead_reason),
+        description=_shell_safe(after.description),
+        error=_shell_safe(after.error),
+        payload=_shell_safe(after.payload),
+        dead_reason=_shell_safe(after.dead_reason),
     )
 
 
-def whole(due: float | None) -> int:
-    """A due time in whole seconds, never earlier than it was meant."""
+def whole_seconds(due: float | None) -> int:
+    """Return a due time in whole seconds, rounded up."""
     return int(-(-(due or 0.0) // 1))

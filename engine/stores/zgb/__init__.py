@@ -1,4 +1,6 @@
-"""ZGB's mail queue: the table `mail_queue` of a SQLite database, with a token bucket beside it."""
+"""ZGB's mail queue: the table `mail_queue` of a SQLite database, sent at the rate of a token
+bucket.
+"""
 
 from engine.stores.zgb.place import RateLimit, ZgbDatabase
 from engine.stores.zgb.schema import create

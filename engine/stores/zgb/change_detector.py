@@ -1,4 +1,4 @@
-"""When to look again, and where: at the rows that are not as they were."""
+"""Detect changes in the two databases by polling, and name the changed jobs."""
 
 from __future__ import annotations
 
@@ -9,133 +9,138 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, TypeAlias
 
-from engine.stores.zgb import connections_config
-from engine.stores.zgb.place import KINDS
-from engine.stores.zgb.row import parsed_id
-from engine.stores.zgb.scan import PLACES
+from engine.stores.zgb import queue_config
+from engine.stores.zgb.place import KINDS, Cell
+from engine.stores.zgb.row import parse_id
+from engine.stores.zgb.scan import QUEUE_PROBLEMS
 from engine.stores.zgb.schema import Database
-from engine.stores.zgb.sidecar_database import PAGE as ASIDE_PAGE
+from engine.stores.zgb.sidecar_database import JOBS_PER_PAGE as SIDECAR_PAGE
 from engine.stores.zgb.sidecar_database import SidecarDatabase
-from engine.stores.zgb.times import Cell
-from engine.text.decode import digits
+from engine.text.decode import parse_digits
 
-POLL = 0.2
-"""Seconds between two glances at whether something has changed."""
+POLL_SECONDS = 0.2
+"""Seconds between two checks of the data versions."""
 
-PAGE = 200
-"""Rows that are compared at once."""
+ROWS_PER_PAGE = 200
+"""Rows that are read and compared at a time."""
 
-SPARING = 4
-"""Rows are compared no sooner than after so many times what that took the last time."""
+COMPARE_PAUSE_FACTOR = 4
+"""The pause after a comparison, as a multiple of its CPU time."""
 
-_FIRST = -1 << 63
+_LOWEST_KEY = -1 << 63
 _KINDS = tuple(kind.encode() for kind in KINDS)
-_NUMBERS = 1 << 62
-"""Numbers from here on are not told: with their kind they would not fit."""
-_NOBODY = -1
+_NUMBER_LIMIT = 1 << 62
+"""Numbers from here on have no code: with their kind they would not fit into 64 bits."""
+_NO_JOB = -1
 
 Rows: TypeAlias = Sequence[tuple[Cell, ...]]
 
 
 class ChangeDetector:
-    """Hears whatever changes in either database, on the connections of one store."""
+    """A change source: compares data versions, then row hashes, on the connections of one store."""
 
     def __init__(
-        self, book: Database, aside: SidecarDatabase, pause: Callable[[float], None]
+        self, database: Database, sidecar: SidecarDatabase, pause: Callable[[float], None]
     ) -> None:
-        """`pause` is what it spends its time with between two glances."""
-        self._book, self._aside, self._pause = book, aside, pause
-        self._heard = self._stamps()
-        self._theirs, self._ours = Prints(PAGE), Prints(ASIDE_PAGE)
+        """`pause` is called to sleep between two checks."""
+        self._database, self._sidecar, self._pause = database, sidecar, pause
+        self._versions = self._read_versions()
+        self._queue_hashes, self._sidecar_hashes = RowHashes(ROWS_PER_PAGE), RowHashes(SIDECAR_PAGE)
         self._token = ""
-        self._listens = False
+        self._has_hashes = False
         self._earliest = 0.0
 
     def wait(self, seconds: float) -> Collection[str] | None:
-        """See `ChangeSource.wait`; the first call reads all rows, so that later ones can compare.
+        """See `ChangeSource.wait`. The first call hashes all rows, so that later calls can compare.
 
         Raises:
             Unavailable: a database cannot be read.
         """
-        if not self._listens:
-            self._listens = True
-            self._compared(True, True)
-            # Only now: what changes while the rows are read must not be taken for what they were.
-            if (now := self._stamps()) != self._heard:
-                self._heard = now
+        if not self._has_hashes:
+            self._has_hashes = True
+            self._find_changes(True, True)
+            # A change during the first read may be missing from the hashes, so it needs a full
+            # scan.
+            if (now := self._read_versions()) != self._versions:
+                self._versions = now
                 return None
         until = time.monotonic() + seconds
-        while (now := self._stamps()) == self._heard or time.monotonic() < self._earliest:
+        while (now := self._read_versions()) == self._versions or time.monotonic() < self._earliest:
             left = until - time.monotonic()
             if left <= 0:
                 return ()
-            self._pause(min(left, POLL))
-        before, self._heard = self._heard, now
+            self._pause(min(left, POLL_SECONDS))
+        before, self._versions = self._versions, now
         began = time.thread_time()
-        names = self._compared(before.theirs != now.theirs, before.ours != now.ours)
-        self._earliest = time.monotonic() + SPARING * (time.thread_time() - began)
+        names = self._find_changes(before.queue != now.queue, before.sidecar != now.sidecar)
+        self._earliest = time.monotonic() + COMPARE_PAUSE_FACTOR * (time.thread_time() - began)
         return names
 
-    def _compared(self, theirs: bool, ours: bool) -> Collection[str] | None:
-        """The names of what is not as it was; None where one cannot be told."""
+    def _find_changes(self, theirs: bool, ours: bool) -> Collection[str] | None:
+        """Return the names of changed jobs; None if a changed row has no job id."""
         differing: set[int] = set()
         names: set[str] = set()
         if theirs:
-            wire, shape = self._book.wire, self._book.shape
-            token = connections_config.load(wire).moved
-            ours |= token != self._token  # it decides what is in ours
+            db, shape = self._database.connection, self._database.shape
+            token = queue_config.load_config(db).move_token
+            ours |= token != self._token  # it decides which sidecar rows are in effect
             self._token = token
             at = [1 + shape.names.index(n) for n in ("registration_number", "mail_type")]
             query = (
                 f"SELECT {shape.columns} FROM mail_queue WHERE {shape.key} > ?"
-                f" ORDER BY {shape.key} LIMIT {PAGE}"
+                f" ORDER BY {shape.key} LIMIT {ROWS_PER_PAGE}"
             )
-            differing |= self._theirs.compare(
-                lambda after: wire.raw(query, (after,)),
-                lambda row: _packed(row[at[0]], row[at[1]]),
+            differing |= self._queue_hashes.compare(
+                lambda after: db.run_bytes(query, (after,)),
+                lambda row: _encode_job(row[at[0]], row[at[1]]),
             )
-            # Whatever else they have changed shows in what is wrong, and in what may be done.
-            names.update(PLACES)
+            # Other changes show in the problems and the controls of the queue.
+            names.update(QUEUE_PROBLEMS)
         if ours:
-            differing |= self._ours.compare(
-                lambda after: self._aside.rows(after, self._token), lambda row: _packed_id(row[1])
+            differing |= self._sidecar_hashes.compare(
+                lambda after: self._sidecar.read_page(after, self._token),
+                lambda row: _encode_id(row[1]),
             )
-        if _NOBODY in differing:
+        if _NO_JOB in differing:
             return None
         return names | {f"{code // len(KINDS)}-{KINDS[code % len(KINDS)]}" for code in differing}
 
-    def _stamps(self) -> DataVersions:
-        path, aside = self._book.place.path, self._book.place.aside
-        theirs = self._book.wire.version, _file(path), _file(f"{path}-wal")
-        return DataVersions(theirs, (self._aside.version, _file(aside)))
+    def _read_versions(self) -> DataVersions:
+        path, sidecar = self._database.place.path, self._database.place.sidecar_path
+        theirs = (
+            self._database.connection.version,
+            _file_version(path),
+            _file_version(f"{path}-wal"),
+        )
+        return DataVersions(theirs, (self._sidecar.version, _file_version(sidecar)))
 
 
 class DataVersions(NamedTuple):
-    """What changes with either database: SQLite's own counters, and the files themselves."""
+    """What changes with either database: SQLite's data_version counters and the file status."""
 
-    theirs: tuple[object, ...]
-    ours: tuple[object, ...]
+    queue: tuple[object, ...]
+    sidecar: tuple[object, ...]
 
 
-class Prints:
-    """What the rows of a table were when they were last compared, in 24 bytes for each."""
+class RowHashes:
+    """Row hashes of a table as of the last comparison: 24 bytes per row."""
 
     def __init__(self, page: int) -> None:
-        """`page` is how many rows are read at once; fewer are the last."""
+        """`page`: rows that `read` returns at a time; a shorter page is the last."""
         self._page = page
         self._keys, self._marks, self._codes = array("q"), array("q"), array("q")
 
     def compare(
         self, read: Callable[[int], Rows], code: Callable[[tuple[Cell, ...]], int]
     ) -> set[int]:
-        """The codes of the rows that came, left or are not as they were; they are from now on.
+        """Return the codes of rows that were added, removed or changed; remember the present rows.
 
-        `read` answers with a page of rows whose keys, their first column, are above a number, in
-        the order of keys.
+        `read` takes a key and returns the next page of rows with greater keys, in the order of
+        their first column, the key.
         """
         keys, marks, codes = array("q"), array("q"), array("q")
         differing: set[int] = set()
-        after, start = _FIRST, 0
+        after, start = _LOWEST_KEY, 0
         while True:
             rows = read(after)
             there = array("q", map(_key, rows))
@@ -164,23 +169,23 @@ def _key(row: tuple[Cell, ...]) -> int:
     return row[0]
 
 
-def _packed(number: Cell, kind: Cell) -> int:
-    """A job's number and kind as one number; `_NOBODY` for a row that has none."""
+def _encode_job(number: Cell, kind: Cell) -> int:
+    """Encode a job's number and kind as one number; `_NO_JOB` if the row is not a job."""
     if isinstance(number, bytes) and (number == b"0" or not number.startswith(b"0")):
-        number = digits(number)  # a column that was declared as text
-    if not isinstance(number, int) or not 0 <= number < _NUMBERS or kind not in _KINDS:
-        return _NOBODY
+        number = parse_digits(number)  # a column that was declared as text
+    if not isinstance(number, int) or not 0 <= number < _NUMBER_LIMIT or kind not in _KINDS:
+        return _NO_JOB
     return number * len(KINDS) + _KINDS.index(kind)
 
 
-def _packed_id(ident: Cell) -> int:
-    its = parsed_id(ident.decode("utf-8", "replace")) if isinstance(ident, bytes) else None
-    return _NOBODY if its is None else _packed(its[0], its[1].encode())
+def _encode_id(ident: Cell) -> int:
+    its = parse_id(ident.decode("utf-8", "replace")) if isinstance(ident, bytes) else None
+    return _NO_JOB if its is None else _encode_job(its[0], its[1].encode())
 
 
-def _file(path: str) -> tuple[int, ...]:
+def _file_version(path: str) -> tuple[int, ...]:
     try:
         seen = os.stat(path)
     except OSError:
-        return ()  # not there, which is as telling as any time
+        return ()  # the file does not exist; its creation is a change
     return seen.st_ino, seen.st_size, seen.st_mtime_ns

@@ -1,5 +1,5 @@
-"""One claim: what lapsed is given back, orphans leave, the bucket is refilled, a job is taken and
-its token spent, all in one transaction of which another worker sees everything or nothing.
+"""Claim one job in one transaction: recover expired leases, delete orphans, refill the token
+bucket, select a due job, spend a token.
 """
 
 from __future__ import annotations
@@ -9,339 +9,365 @@ from typing import NamedTuple
 
 from engine import policy
 from engine.model import Lease, Task
-from engine.policy import HOUR, Bucket, Rate
-from engine.store import Unavailable, Wants
-from engine.stores.zgb import connections_config, redirect, schema, token_bucket
+from engine.policy import UNITS_PER_TOKEN, Bucket, Rate
+from engine.store import ClaimFilter, Unavailable
+from engine.stores.zgb import queue_config, schema
 from engine.stores.zgb.connection import Connection
-from engine.stores.zgb.connections_config import QueueConfig
-from engine.stores.zgb.place import KINDS, PARKED, ZgbDatabase
-from engine.stores.zgb.row import InvalidRow, JobRow, is_far, parse, task_of
+from engine.stores.zgb.place import (
+    KINDS,
+    PARKED_DUE_SECONDS,
+    Cell,
+    ZgbDatabase,
+    parse_creation_time,
+    parse_time,
+)
+from engine.stores.zgb.queue_config import QueueConfig
+from engine.stores.zgb.row import InvalidRow, JobRow, is_parked_time, parse_row, task_of
 from engine.stores.zgb.schema import Database
-from engine.stores.zgb.times import Cell, made, read
 
-LAPSED = "lease expired"
-"""The error of a job whose worker did not come back. It stays until an attempt ends: the job's mail
-may have been sent, which the next attempt has to log."""
+LEASE_EXPIRED = "lease expired"
+"""The error of a job whose lease expired. It stays until an attempt ends: the mail may have been
+sent, and the next attempt must log that."""
 
-ORPHANS = 10
-"""So many orphans at most go without being asked about when they are more than half of all."""
+ORPHANS_WITHOUT_CONFIRMATION = 10
+"""Up to so many orphans are deleted without confirmation, even if they are most of all jobs."""
 
 
-class KeptResult(NamedTuple):
-    """What a claim did besides, and how it found the bucket; for the worker's log."""
+class ClaimReport(NamedTuple):
+    """Side effects of a claim and the state of the bucket, for the worker's log."""
 
     recovered: tuple[str, ...] = ()
-    """Jobs whose lease had lapsed, by their ids."""
+    """Ids of the jobs whose lease had expired."""
     orphans: tuple[str, ...] = ()
-    """Jobs that left because their registration is gone."""
+    """Ids of the deleted jobs whose registration is gone."""
     enabled: bool = True
     rate: Rate = Rate(0, 0)
     tokens: int = 0
     """Whole tokens after the refill."""
     reset: bool = False
-    """Whether the bucket could not be read, and began anew."""
-    turned_back: bool = False
-    """Whether the clock was behind the last refill."""
+    """True if the bucket could not be read and was reset."""
+    clock_went_back: bool = False
+    """True if the clock was behind the last refill."""
     undecidable: bool = False
-    """Whether users' jobs wait because nobody can tell if they are a test."""
+    """True if users' jobs wait because the test mode cannot be decided."""
     due: float | None = None
-    """When the next job can be claimed, as far as is known; epoch seconds UTC."""
+    """When the next job can be claimed, if known; epoch seconds UTC."""
 
 
-class JobClaims(NamedTuple):
-    """What came of one transaction."""
+class JobClaim(NamedTuple):
+    """The result of one claim transaction."""
 
     task: Task | None
-    kept: KeptResult
+    report: ClaimReport
 
 
-class Taking:
-    """One take: its first claim keeps house, and each spends a token."""
+class ClaimRun:
+    """One `take`: its first claim does the maintenance; each claim spends a token."""
 
-    def __init__(self, book: Database, now: float, owner: str, wants: Wants) -> None:
-        self._book, self._now, self._owner, self._wants = book, now, owner, wants
-        self._place: ZgbDatabase = book.place
-        self._passed: set[int] = set()
-        """Keys of rows that are due and no jobs."""
-        self._begun = False
-        """Whether the house is kept, and the bucket refilled."""
-        self._held_back = False
-        """Whether a job was passed over that nobody can tell to be a test or not."""
+    def __init__(self, database: Database, now: float, owner: str, wants: ClaimFilter) -> None:
+        self._database, self._now, self._owner, self._wants = database, now, owner, wants
+        self._place: ZgbDatabase = database.place
+        self._skipped_keys: set[int] = set()
+        """Keys of due rows that are invalid or must wait."""
+        self._is_maintained = False
+        """True once maintenance and refill are done."""
+        self._skipped_undecidable = False
+        """True if a job was skipped because its redirect could not be decided."""
 
-    def claim(self) -> JobClaims:
-        """The next job, claimed; `wants` is asked under the queue's write lock.
+    def claim(self) -> JobClaim:
+        """Claim the next job; `wants` is called under the write lock.
 
         Raises:
-            Unavailable: the database cannot be written, or has orphans that must be asked about.
+            Unavailable: the database cannot be written, or has so many orphans that an operator
+                must confirm.
         """
-        with self._book.writing() as wire:
-            settings = connections_config.load(wire)
-            task, kept = None, KeptResult(enabled=settings.enabled)
-            if not self._begun:
-                recovered = tuple(self._recovered(wire))
-                orphans = tuple(delete_orphans(wire, self._book))
+        with self._database.writing() as db:
+            settings = queue_config.load_config(db)
+            task, kept = None, ClaimReport(enabled=settings.is_enabled)
+            if not self._is_maintained:
+                recovered = tuple(self._recover_expired(db))
+                orphans = tuple(delete_orphans(db, self._database))
                 kept = kept._replace(recovered=recovered, orphans=orphans)
-            if settings.enabled:
-                task, kept = self._next(wire, settings, kept)
-        self._begun = True
-        return JobClaims(task, kept)
+            if settings.is_enabled:
+                task, kept = self._claim_next(db, settings, kept)
+        self._is_maintained = True
+        return JobClaim(task, kept)
 
-    def _next(self, wire: Connection, settings: QueueConfig, kept: KeptResult) -> JobClaims:
-        current, kept = self._refilled(wire, settings, kept)
-        waiting = self._undecidable(wire, settings)
+    def _claim_next(self, db: Connection, settings: QueueConfig, kept: ClaimReport) -> JobClaim:
+        current, kept = self._refill(db, settings, kept)
+        waiting = self._undecidable_kinds(db, settings)
         kept = kept._replace(undecidable=bool(waiting))
-        spent = policy.spend(current)
-        row = None if spent is None else self._first(wire, waiting, settings)
-        kept = kept._replace(undecidable=kept.undecidable or self._held_back)
+        spent = policy.spend_tokens(current)
+        row = None if spent is None else self._first_sendable(db, waiting, settings)
+        kept = kept._replace(undecidable=kept.undecidable or self._skipped_undecidable)
         if spent is None or row is None:
-            return JobClaims(None, kept._replace(due=self._due(wire, current, kept.rate)))
-        self._write(wire, spent)
-        return JobClaims(self._claimed(wire, row), kept)
+            return JobClaim(None, kept._replace(due=self._next_due(db, current, kept.rate)))
+        self._write_bucket(db, spent)
+        return JobClaim(self._claim_row(db, row), kept)
 
     # ---- the bucket
 
-    def _refilled(
-        self, wire: Connection, settings: QueueConfig, kept: KeptResult
-    ) -> tuple[Bucket, KeptResult]:
-        rate = token_bucket.rate(settings.rate, self._place.pace)
-        found, reset = token_bucket.read(settings.tokens, settings.refilled, self._now)
-        if self._begun:
-            # A take that goes on has the time of its beginning: by that, what a rival refilled
-            # since would be refilled once more.
-            current = found._replace(units=min(found.units, rate.burst * HOUR))
+    def _refill(
+        self, db: Connection, settings: QueueConfig, kept: ClaimReport
+    ) -> tuple[Bucket, ClaimReport]:
+        rate = queue_config.parse_rate(settings.rate, self._place.rate_limit)
+        found, reset = queue_config.read_bucket(settings.tokens, settings.refilled, self._now)
+        if self._is_maintained:
+            # A later claim uses the time at which the take began: with that time it would refill
+            # again what another worker has refilled since.
+            current = found._replace(units=min(found.units, rate.burst * UNITS_PER_TOKEN))
             return current, kept._replace(rate=rate, tokens=current.tokens)
-        current = policy.refill(found, rate, self._now)
-        self._write(wire, current)
+        current = policy.refill_bucket(found, rate, self._now)
+        self._write_bucket(db, current)
         turned_back = found.stamp > int(self._now)
         return current, kept._replace(
-            rate=rate, tokens=current.tokens, reset=reset, turned_back=turned_back
+            rate=rate, tokens=current.tokens, reset=reset, clock_went_back=turned_back
         )
 
-    def _write(self, wire: Connection, current: Bucket) -> None:
-        tokens, refilled = token_bucket.written(current)
-        connections_config.put(wire, connections_config.TOKENS, tokens)
-        connections_config.put(wire, connections_config.REFILLED, refilled)
+    def _write_bucket(self, db: Connection, current: Bucket) -> None:
+        tokens, refilled = queue_config.render_bucket(current)
+        queue_config.write_setting(db, queue_config.TOKENS_KEY, tokens)
+        queue_config.write_setting(db, queue_config.REFILLED_KEY, refilled)
 
-    # ---- keeping house
+    # ---- maintenance
 
-    def _recovered(self, wire: Connection) -> list[str]:
-        """Give back what nobody works on; it counts as a failed attempt, or would go on for ever
-        with a mail that ends its worker each time."""
-        shape, now = self._book.shape, self._now
+    def _recover_expired(self, db: Connection) -> list[str]:
+        """Give back jobs with an expired lease. This counts as a failed attempt: otherwise a mail
+        that kills its worker would be retried without end.
+        """
+        shape, now = self._database.shape, self._now
         form = shape.forms["locked_until"]
-        rows = wire.run(
+        rows = db.run(
             f"SELECT {shape.columns} FROM mail_queue WHERE status = 'sending'"
             " AND (locked_until IS NULL OR locked_until <= ?)",
-            (form.write(int(now)),),
+            (form.format(int(now)),),
         )
-        said = []
+        recovered = []
         for values in rows:
             try:
-                row = parse(values, shape)
+                row = parse_row(values, shape)
             except InvalidRow:
-                continue  # a look says what is wrong with it
+                continue  # a scan reports it
             wait = self._place.retry.backoff(max(0, row.attempts - 1))
-            status, due = ("failed", float(PARKED)) if wait is None else ("pending", now + wait)
-            write(
-                wire,
-                self._book,
+            status, due = (
+                ("failed", float(PARKED_DUE_SECONDS)) if wait is None else ("pending", now + wait)
+            )
+            update_row(
+                db,
+                self._database,
                 row,
                 status=status,
-                next_attempt_at=shape.forms["next_attempt_at"].write(due, now),
+                next_attempt_at=shape.forms["next_attempt_at"].format(due, now),
                 locked_until=None,
-                last_error=LAPSED,
-                **stamp(self._book, now),
+                last_error=LEASE_EXPIRED,
+                **updated_at(self._database, now),
             )
-            said.append(row.id)
-        return said
+            recovered.append(row.id)
+        return recovered
 
     # ---- the next job
 
-    def _first(self, wire: Connection, unwanted: set[str], settings: QueueConfig) -> JobRow | None:
-        """The first due job of a wanted kind; none of a kind in `unwanted`."""
-        while (row := self._candidate(wire, unwanted)) is not None:
-            if self._must_wait(wire, row, settings):
-                self._passed.add(row.key)
+    def _first_sendable(
+        self, db: Connection, unwanted: set[str], settings: QueueConfig
+    ) -> JobRow | None:
+        """Return the first due job of a wanted kind that is not in `unwanted`."""
+        while (row := self._candidate(db, unwanted)) is not None:
+            if self._must_wait(db, row, settings):
+                self._skipped_keys.add(row.key)
             elif self._wants(row.kind, ""):
                 return row
             else:
                 unwanted = {*unwanted, row.kind}
         return None
 
-    def _undecidable(self, wire: Connection, settings: QueueConfig) -> set[str]:
-        """The kinds that must wait because the test mode's guard cannot decide."""
-        if way_of_all(self._book, settings, self._now) is not redirect.RedirectDecision.UNDECIDABLE:
+    def _undecidable_kinds(self, db: Connection, settings: QueueConfig) -> set[str]:
+        """Return the kinds that must wait because the test mode cannot be decided."""
+        if (
+            decide_redirect_now(self._database, settings, self._now)
+            is not queue_config.RedirectDecision.UNDECIDABLE
+        ):
             return set()
-        wire.change(
+        db.change(
             "UPDATE mail_queue SET last_error = ? WHERE mail_type = 'user'"
             " AND status IN ('pending', 'failed')"
             " AND last_error IS NOT ? AND last_error IS NOT ?",
-            (redirect.UNDECIDABLE, redirect.UNDECIDABLE, LAPSED),
+            (queue_config.UNDECIDABLE_ERROR, queue_config.UNDECIDABLE_ERROR, LEASE_EXPIRED),
         )
         return {"user"}
 
-    def _must_wait(self, wire: Connection, row: JobRow, settings: QueueConfig) -> bool:
-        """Whether a due job is not to be sent now; it costs no token."""
-        # An orphan is one since the house was kept: the next run deletes it, if they are not too
-        # many. That of another's registration waits until somebody sees to it.
+    def _must_wait(self, db: Connection, row: JobRow, settings: QueueConfig) -> bool:
+        """True if a due job must not be sent now; it costs no token."""
+        # It became an orphan after the maintenance; the next run deletes it, unless there are too
+        # many. A job of another registration waits for an operator.
         return (
-            is_orphan(wire, self._book, row)
-            or _is_strangers(wire, self._book, row)
-            or self._is_held_back(wire, row, settings)
+            is_orphan(db, self._database, row)
+            or _is_number_reused(db, self._database, row)
+            or self._is_undecidable(db, row, settings)
         )
 
-    def _is_held_back(self, wire: Connection, row: JobRow, settings: QueueConfig) -> bool:
-        """Whether nobody can tell if this one is a test; then it says so."""
-        where = way_of(wire, self._book, row, settings, self._now)
-        if where is not redirect.RedirectDecision.UNDECIDABLE:
+    def _is_undecidable(self, db: Connection, row: JobRow, settings: QueueConfig) -> bool:
+        """True if the redirect of this job cannot be decided; that is stored as its error."""
+        where = decide_redirect(db, self._database, row, settings, self._now)
+        if where is not queue_config.RedirectDecision.UNDECIDABLE:
             return False
-        self._held_back = True
-        if row.error not in (redirect.UNDECIDABLE, LAPSED):
-            write(wire, self._book, row, last_error=redirect.UNDECIDABLE)
+        self._skipped_undecidable = True
+        if row.error not in (queue_config.UNDECIDABLE_ERROR, LEASE_EXPIRED):
+            update_row(db, self._database, row, last_error=queue_config.UNDECIDABLE_ERROR)
         return True
 
-    def _candidate(self, wire: Connection, unwanted: set[str]) -> JobRow | None:
-        """The first due job of a wanted kind: by when it is due, then by arrival."""
-        shape, kinds = self._book.shape, [kind for kind in KINDS if kind not in unwanted]
+    def _candidate(self, db: Connection, unwanted: set[str]) -> JobRow | None:
+        """Return the first due job of a wanted kind: by due time, then by arrival."""
+        shape, kinds = self._database.shape, [kind for kind in KINDS if kind not in unwanted]
         marks = ", ".join("?" * len(kinds))
         while True:
             found = [
                 values
                 for status in self._statuses
-                for values in wire.run(
+                for values in db.run(
                     f"SELECT next_attempt_at, {shape.columns} FROM mail_queue"
                     f" WHERE status = ? AND next_attempt_at <= ? AND mail_type IN ({marks})"
-                    f" {self._passing} ORDER BY next_attempt_at, {shape.key} LIMIT 1",
-                    (status, shape.forms["next_attempt_at"].write(int(self._now)), *kinds),
+                    f" {self._skipped_condition} ORDER BY next_attempt_at, {shape.key} LIMIT 1",
+                    (status, shape.forms["next_attempt_at"].format(int(self._now)), *kinds),
                 )
             ]
             if not found:
                 return None
-            first = min(found, key=lambda values: (_order(values[0]), values[1]))
+            first = min(found, key=lambda values: (_sort_key(values[0]), values[1]))
             try:
-                return parse(first[1:], shape)
+                return parse_row(first[1:], shape)
             except InvalidRow:
                 assert isinstance(first[1], int)
-                self._passed.add(first[1])  # a look says what is wrong with it
+                self._skipped_keys.add(first[1])  # a scan reports it
 
     @property
     def _statuses(self) -> tuple[str, ...]:
         return ("pending", "failed") if self._place.auto_retry else ("pending",)
 
     @property
-    def _passing(self) -> str:
-        keys = ", ".join(map(str, sorted(self._passed)))
-        return f"AND {self._book.shape.key} NOT IN ({keys})" if keys else ""
+    def _skipped_condition(self) -> str:
+        keys = ", ".join(map(str, sorted(self._skipped_keys)))
+        return f"AND {self._database.shape.key} NOT IN ({keys})" if keys else ""
 
-    def _claimed(self, wire: Connection, row: JobRow) -> Task:
-        shape = self._book.shape
+    def _claim_row(self, db: Connection, row: JobRow) -> Task:
+        shape = self._database.shape
         until = int(self._now) + self._place.lease
-        write(
-            wire,
-            self._book,
+        update_row(
+            db,
+            self._database,
             row,
             status="sending",
-            locked_until=shape.forms["locked_until"].write(until, self._now),
+            locked_until=shape.forms["locked_until"].format(until, self._now),
             attempts=row.attempts + 1,
-            **stamp(self._book, self._now),
+            **updated_at(self._database, self._now),
         )
-        task = task_of(fetch(wire, self._book, row.key), self._now, self._place)
+        task = task_of(fetch_row(db, self._database, row.key), self._now, self._place)
         return replace(task, lease=Lease(self._owner, self._now, float(until), task.rev))
 
-    def _due(self, wire: Connection, current: Bucket, rate: Rate) -> float | None:
-        """When to come again: a token is lacking, a job comes due, or a claim lapses."""
-        shape, now = self._book.shape, self._now
+    def _next_due(self, db: Connection, current: Bucket, rate: Rate) -> float | None:
+        """When to try again: a token becomes available, a job comes due, or a lease expires."""
+        shape, now = self._database.shape, self._now
         found: list[float] = []
-        if current.tokens <= 0 and self._candidate(wire, set()) is not None:
-            found.append(policy.next_token(current, rate))
+        if current.tokens <= 0 and self._candidate(db, set()) is not None:
+            found.append(policy.next_token_time(current, rate))
         waits = ", ".join(f"'{status}'" for status in self._statuses)
         for name, where, bound in (
             ("next_attempt_at", f"status IN ({waits})", int(now)),
             ("locked_until", "status = 'sending'", 0),
         ):
             form = shape.forms[name]
-            alike = f"typeof({name}) {'=' if form.text else '<>'} 'text'"  # others are no job's
-            ((cell,),) = wire.run(
+            # A value of the other type is not a valid time.
+            alike = f"typeof({name}) {'=' if form.is_text else '<>'} 'text'"
+            ((cell,),) = db.run(
                 f"SELECT min({name}) FROM mail_queue WHERE {where} AND {name} > ? AND {alike}",
-                (form.write(bound),),
+                (form.format(bound),),
             )
-            found += [at for at in moments(name, cell, self._book) if not is_far(at, now)]
+            found += [
+                at
+                for at in parse_time_cell(name, cell, self._database)
+                if not is_parked_time(at, now)
+            ]
         return min(found, default=None)
 
 
-def _order(value: Cell) -> tuple[bool, float | str]:
-    """As SQLite sorts: numbers before text."""
+def _sort_key(value: Cell) -> tuple[bool, float | str]:
+    """Sort key in SQLite's order: numbers before text."""
     text = isinstance(value, str)
     return text, value if isinstance(value, int | float | str) else 0.0
 
 
-def moments(name: str, cell: Cell, book: Database) -> list[float]:
-    """The moment that a column says, if it is one."""
+def parse_time_cell(name: str, cell: Cell, database: Database) -> list[float]:
+    """Return the time in a column as a list of one; empty if it is not a time."""
     try:
-        return [] if cell is None else [read(cell, book.shape.forms[name].zone)]
+        return [] if cell is None else [parse_time(cell, database.shape.forms[name].zone)]
     except (ValueError, OverflowError):
-        return []  # a look says what is wrong with it
+        return []  # a scan reports it
 
 
 # ---- rows
 
 
-def fetch(wire: Connection, book: Database, key: int) -> JobRow:
-    """One row as it stands now.
+def fetch_row(db: Connection, database: Database, key: int) -> JobRow:
+    """Read one row by its key.
 
     Raises:
-        Odd: it is no job.
-        Unavailable: there is none of that key.
+        InvalidRow: it is not a job.
+        Unavailable: the row does not exist.
     """
-    shape = book.shape
-    found = wire.run(f"SELECT {shape.columns} FROM mail_queue WHERE {shape.key} = ?", (key,))
+    shape = database.shape
+    found = db.run(f"SELECT {shape.columns} FROM mail_queue WHERE {shape.key} = ?", (key,))
     if not found:
-        raise Unavailable(f"{wire.path}: the row {key} is not there any more")
-    return parse(found[0], shape)
+        raise Unavailable(f"{db.path}: the row {key} no longer exists")
+    return parse_row(found[0], shape)
 
 
-def write(wire: Connection, book: Database, row: JobRow, **values: Cell) -> None:
-    """Change some columns of a row."""
+def update_row(db: Connection, database: Database, row: JobRow, **values: Cell) -> None:
+    """Update some columns of a row."""
     sets = ", ".join(f"{name} = ?" for name in values)
-    wire.change(
-        f"UPDATE mail_queue SET {sets} WHERE {book.shape.key} = ?", (*values.values(), row.key)
+    db.change(
+        f"UPDATE mail_queue SET {sets} WHERE {database.shape.key} = ?", (*values.values(), row.key)
     )
 
 
-def stamp(book: Database, now: float) -> dict[str, Cell]:
-    """That a row was touched, where it has a column for it."""
-    form = book.shape.forms.get("updated_at")
-    return {} if form is None else {"updated_at": form.write(int(now))}
+def updated_at(database: Database, now: float) -> dict[str, Cell]:
+    """Return the new value of `updated_at`, if the table has that column."""
+    form = database.shape.forms.get("updated_at")
+    return {} if form is None else {"updated_at": form.format(int(now))}
 
 
 # ---- the test mode
 
 
-def way_of(
-    wire: Connection, book: Database, row: JobRow, settings: QueueConfig, now: float
-) -> redirect.RedirectDecision:
-    """Where the mail of a job goes that is sent now."""
-    if not settings.redirected or row.kind != "user":
-        return redirect.RedirectDecision.PLAIN  # as nearly always: no registration is asked
-    shape = book.shape
+def decide_redirect(
+    db: Connection, database: Database, row: JobRow, settings: QueueConfig, now: float
+) -> queue_config.RedirectDecision:
+    """Decide where the mail of a job goes if it is sent now."""
+    if not settings.is_redirected or row.kind != "user":
+        return (
+            queue_config.RedirectDecision.UNCHANGED
+        )  # the usual case: no query for the registration
+    shape = database.shape
     stood = dict(zip(shape.names, row.cells, strict=True)).get("created_at")
-    created = made(stood, shape.zone)
+    created = parse_creation_time(stood, shape.zone)
     if created is None and shape.identity == "created_at":
-        found = schema.registration(book, row.number)
-        created = made(found.get("created_at"), shape.zone)
-    return redirect.way(settings.redirected, row.kind, created, now, settings.period(shape))
+        found = schema.read_registration(database, row.number)
+        created = parse_creation_time(found.get("created_at"), shape.zone)
+    return queue_config.decide(
+        settings.is_redirected, row.kind, created, now, settings.period(shape)
+    )
 
 
-def way_of_all(book: Database, settings: QueueConfig, now: float) -> redirect.RedirectDecision:
-    """Where a user's mail would go that is enqueued and sent now."""
-    created = now if book.shape.dates else None
-    during = settings.period(book.shape)
-    return redirect.way(settings.redirected, "user", created, now, during)
+def decide_redirect_now(
+    database: Database, settings: QueueConfig, now: float
+) -> queue_config.RedirectDecision:
+    """Decide where the mail of a user's job goes that is enqueued and sent now."""
+    created = now if database.shape.has_creation_times else None
+    during = settings.period(database.shape)
+    return queue_config.decide(settings.is_redirected, "user", created, now, during)
 
 
-def unsaid(book: Database, settings: QueueConfig) -> str:
-    """What is lacking where it is undecidable for all, in words."""
-    if settings.period(book.shape) is not None:
+def undecidable_reason(database: Database, settings: QueueConfig) -> str:
+    """Return the reason why the redirect is undecidable for all users' jobs."""
+    if settings.period(database.shape) is not None:
         return "neither jobs nor registrations have a column created_at; users' mails wait"
     return (
         f"startDate is {settings.start!r:.40}, endDate is {settings.end!r:.40}, expected two days "
@@ -352,98 +378,98 @@ def unsaid(book: Database, settings: QueueConfig) -> str:
 # ---- orphans
 
 
-def is_orphan(wire: Connection, book: Database, row: JobRow) -> bool:
-    """Whether a job's registration is gone."""
-    return _holds(wire, book, row, book.shape.orphans)
+def is_orphan(db: Connection, database: Database, row: JobRow) -> bool:
+    """True if the registration of a job is gone."""
+    return _meets_condition(db, database, row, database.shape.orphans)
 
 
-def _is_strangers(wire: Connection, book: Database, row: JobRow) -> bool:
-    """Whether a job's number seems to have been given out again since it was made."""
-    return _holds(wire, book, row, book.shape.strangers)
+def _is_number_reused(db: Connection, database: Database, row: JobRow) -> bool:
+    """True if the number of a job was probably reused for a newer registration."""
+    return _meets_condition(db, database, row, database.shape.reused)
 
 
-def _holds(wire: Connection, book: Database, row: JobRow, condition: str) -> bool:
-    where = f"{book.shape.key} = ? AND {condition}"
-    return bool(condition and wire.run(f"SELECT 1 FROM mail_queue WHERE {where}", (row.key,)))
+def _meets_condition(db: Connection, database: Database, row: JobRow, condition: str) -> bool:
+    where = f"{database.shape.key} = ? AND {condition}"
+    return bool(condition and db.run(f"SELECT 1 FROM mail_queue WHERE {where}", (row.key,)))
 
 
-class Orphans(NamedTuple):
-    """How many jobs have no registration, of all."""
+class OrphanCount(NamedTuple):
+    """Numbers of jobs without a matching registration."""
 
     orphans: int
     jobs: int
-    strangers: int
-    """Those whose number seems to have been given out again since they were made."""
+    reused: int
+    """Jobs whose number was probably reused since they were created."""
 
     @property
-    def told(self) -> str:
-        """What is to be said of them; "" when there are none."""
+    def description(self) -> str:
+        """Describe them for the operator; "" if there are none."""
         words = []
         if self.orphans:
             gone = f"{self.orphans:,} jobs have no registration: the next run deletes them"
             if self.orphans == 1:
                 gone = "1 job has no registration: the next run deletes it"
-            words.append(self.too_many or gone)
-        if self.strangers:
-            # By age alone none is deleted: of two times that two programs wrote, one may be wrong.
-            many = f"{self.strangers:,} jobs are older than the registration that has their number"
-            if self.strangers == 1:
+            words.append(self.confirmation_reason or gone)
+        if self.reused:
+            # None is deleted by age alone: with times from two programs, one may be wrong.
+            many = f"{self.reused:,} jobs are older than the registration that has their number"
+            if self.reused == 1:
                 many = "1 job is older than the registration that has its number"
-            words.append(
-                f"{many}: not sent; if the number was given out again, delete, and enqueue anew"
-            )
+            words.append(f"{many}: not sent; if the number was reused, delete and enqueue again")
         return "; ".join(words)
 
     @property
-    def too_many(self) -> str:
-        """Why they must be asked about; "" when they may go."""
-        if self.orphans <= ORPHANS or self.orphans * 2 <= self.jobs:
+    def confirmation_reason(self) -> str:
+        """Return why deletion needs a confirmation; "" if it does not."""
+        if self.orphans <= ORPHANS_WITHOUT_CONFIRMATION or self.orphans * 2 <= self.jobs:
             return ""
         return (
             f"{self.orphans:,} of {self.jobs:,} jobs have no registration: nothing is sent until "
-            "somebody has seen to that, or has them deleted"
+            "an operator restores the registrations or deletes the jobs"
         )
 
 
-def count_orphans(wire: Connection, book: Database) -> Orphans | None:
-    """How many there are; None where there is no table of registrations to tell by."""
-    if not book.shape.orphans:
+def count_orphans(db: Connection, database: Database) -> OrphanCount | None:
+    """Count orphans; None if there is no table of registrations."""
+    if not database.shape.orphans:
         return None
-    ((orphans, jobs, strangers),) = wire.run(
-        f"SELECT count(*) FILTER (WHERE status <> 'sending' AND {book.shape.orphans}), count(*),"
-        f" count(*) FILTER (WHERE status <> 'sending' AND {book.shape.strangers or '0'})"
+    ((orphans, jobs, strangers),) = db.run(
+        f"SELECT count(*) FILTER (WHERE status <> 'sending' AND {database.shape.orphans}),"
+        " count(*),"
+        f" count(*) FILTER (WHERE status <> 'sending' AND {database.shape.reused or '0'})"
         " FROM mail_queue"
     )
     assert isinstance(orphans, int) and isinstance(jobs, int) and isinstance(strangers, int)
-    return Orphans(orphans, jobs, strangers)
+    return OrphanCount(orphans, jobs, strangers)
 
 
-def no_registrations(book: Database) -> str:
-    """That orphans cannot be told from others, in words."""
+def no_registrations_message(database: Database) -> str:
+    """Return the message that orphans cannot be detected."""
     return (
-        f"no table {book.place.registrations} with a column number: it cannot be told which jobs "
-        "are orphans"
+        f"no table {database.place.registrations} with a column number: orphaned jobs cannot "
+        "be detected"
     )
 
 
-def delete_orphans(wire: Connection, book: Database, *, asked: bool = False) -> list[str]:
-    """Delete the jobs whose registration is gone, before they cost a token; says which. When
-    somebody `asked` for it, also those of a number that seems to have been given out again.
+def delete_orphans(db: Connection, database: Database, *, asked: bool = False) -> list[str]:
+    """Delete jobs whose registration is gone, before they cost a token; return their ids. If an
+    operator `asked` for it, also delete jobs whose number was probably reused.
 
     Raises:
-        Unavailable: that table is missing, or they are so many that somebody must have `asked`.
+        Unavailable: the table of registrations is missing, or there are so many orphans that an
+            operator must confirm.
     """
-    if not book.place.registrations:
+    if not database.place.registrations:
         return []
-    counted = count_orphans(wire, book)
+    counted = count_orphans(db, database)
     if counted is None:
-        raise Unavailable(f"{wire.path}: {no_registrations(book)}")
-    if counted.too_many and not asked:
-        raise Unavailable(f"{wire.path}: {counted.too_many}")
-    which = [book.shape.orphans, book.shape.strangers if asked else ""]
-    if not counted.orphans and not (asked and counted.strangers):
+        raise Unavailable(f"{db.path}: {no_registrations_message(database)}")
+    if counted.confirmation_reason and not asked:
+        raise Unavailable(f"{db.path}: {counted.confirmation_reason}")
+    which = [database.shape.orphans, database.shape.reused if asked else ""]
+    if not counted.orphans and not (asked and counted.reused):
         return []
     where = f"status <> 'sending' AND ({' OR '.join(filter(None, which))})"
-    gone = wire.run(f"SELECT registration_number, mail_type FROM mail_queue WHERE {where}")
-    wire.change(f"DELETE FROM mail_queue WHERE {where}")
+    gone = db.run(f"SELECT registration_number, mail_type FROM mail_queue WHERE {where}")
+    db.change(f"DELETE FROM mail_queue WHERE {where}")
     return ["-".join(map(str, values)) for values in gone]

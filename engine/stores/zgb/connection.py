@@ -1,5 +1,6 @@
-"""A SQLite connection as the stores need it: plain transactions, the rights of the file's owner,
-and errors in the words of the store protocol."""
+"""A SQLite connection for the stores: explicit transactions, the file rights of the database's
+owner, and errors of the Store protocol.
+"""
 
 from __future__ import annotations
 
@@ -7,34 +8,88 @@ import os
 import shlex
 import sqlite3
 import stat
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from engine.store import Unavailable, Unsupported
-from engine.stores.zgb.deadline import Deadline
-from engine.stores.zgb.times import Cell
+from engine.stores.zgb.place import Cell
 from engine.system import users
 from engine.system.users import Account
 
-LONGEST = 1 << 20
-"""Bytes of a value that is read; a longer one is an error of the statement. Up to some hundred rows
-are in memory at once."""
+VALUE_LIMIT_BYTES = 1 << 20
+"""Size limit for one value, in bytes; a longer one fails the statement. Up to some hundred rows are
+in memory at a time."""
 
 SIDE_FILES = ("-journal", "-wal", "-shm")
-"""What SQLite opens, writes and removes beside a database, by its name."""
+"""Suffixes of the files that SQLite creates and removes next to a database."""
+
+
+READ_SECONDS = 10.0
+"""CPU seconds of this thread for one statement that reads."""
+
+CHANGE_SECONDS = 60.0
+"""CPU seconds of this thread for one statement that changes rows: a purge of a million takes
+long."""
+
+PAUSE_SECONDS = 60.0
+"""Seconds after a stopped statement in which its connection runs no other."""
+
+STEPS_PER_CHECK = 50_000
+"""SQLite virtual machine instructions between two checks of the clock: some milliseconds."""
+
+
+class Deadline:
+    """A CPU time limit for each statement on one connection."""
+
+    def __init__(self, db: sqlite3.Connection, path: str) -> None:
+        self._path, self._end = path, float("inf")
+        self._why, self._ended_at = "", -float("inf")
+        db.set_progress_handler(self._is_over, STEPS_PER_CHECK)
+
+    def _is_over(self) -> bool:
+        return time.thread_time() > self._end
+
+    @contextmanager
+    def statement(self, *, changes: bool = False) -> Iterator[None]:
+        """Run one statement with limited CPU time; `changes`: it changes rows.
+
+        Raises:
+            Unavailable: it took too long and was stopped, or another one was, less than
+                `PAUSE_SECONDS` ago.
+            KeyboardInterrupt: SIGINT arrived.
+        """
+        if time.monotonic() < self._ended_at + PAUSE_SECONDS:
+            raise Unavailable(self._why)
+        seconds = CHANGE_SECONDS if changes else READ_SECONDS
+        self._end = time.thread_time() + seconds
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+                raise
+            if not self._is_over():
+                # An exception raised by a signal handler within the progress handler stops the
+                # statement and is then lost.
+                raise KeyboardInterrupt from error
+            why = f"a statement took more than {seconds:g} s: an endless view or trigger?"
+            self._why, self._ended_at = f"{self._path}: {why}", time.monotonic()
+            raise Unavailable(self._why) from error
+        finally:
+            self._end = float("inf")
 
 
 class Connection:
-    """One connection to one database file, with the rights of its owner where we are root.
+    """One connection to one database file; root acts with the rights of the file's owner.
 
-    It is opened with `mode=ro`, in which SQLite neither writes nor rolls an interrupted write back,
-    and is opened again to write by the first transaction that does. A database in WAL mode is
-    opened to write from the beginning, where that is allowed: a reader alone would leave its two
-    side files behind.
+    It is opened with `mode=ro`, in which SQLite neither writes nor rolls back an interrupted write,
+    and reopened with `mode=rw` by the first write transaction. A database in WAL mode is opened
+    with `mode=rw` from the beginning, if that is allowed: a mere reader would leave the -wal and
+    -shm files behind.
 
-    A journal that another program left (a hot journal) is data of whoever could make it: it may
-    name any file, which SQLite removes with the rights of the process that rolls it back. So every
-    statement, and the closing of the connection, is carried out with the owner's rights.
+    A hot journal, left by another program, is untrusted data: it may name any file, which SQLite
+    deletes with the rights of the process that rolls it back. So every statement, and the closing
+    of the connection, runs with the owner's rights.
     """
 
     def __init__(
@@ -46,10 +101,10 @@ class Connection:
         durable: bool,
         rolls_back: bool = False,
     ) -> None:
-        """`patience` is for how many seconds a lock of another process is waited for.
+        """`patience`: seconds to wait for a lock of another process.
 
-        `rolls_back` allows to roll back a write that was interrupted, whoever left its journal;
-        else only one of our own is.
+        `rolls_back` allows the rollback of any hot journal; otherwise only a journal of this user
+        is rolled back.
 
         Raises:
             Unavailable: there is no such file, or it cannot be opened.
@@ -62,8 +117,8 @@ class Connection:
         except OSError as error:
             raise Unavailable(f"{path}: {(error.strerror or 'gone').lower()}") from error
         self._account, self._real = owner_of(path), os.path.realpath(path)
-        if not stat.S_ISREG(before.st_mode):  # opening a FIFO may take for ever
-            raise Unavailable(f"{path}: no plain file, expected a SQLite database")
+        if not stat.S_ISREG(before.st_mode):  # opening a FIFO could block forever
+            raise Unavailable(f"{path}: not a plain file, expected a SQLite database")
         self.file = before.st_dev, before.st_ino
         self._db: sqlite3.Connection | None = None
         self._opened = 0
@@ -76,19 +131,20 @@ class Connection:
             raise
 
     def _open(self, mode: str) -> None:
-        """Open the file, again if it is open."""
+        """Open the file, or reopen it."""
         self.close()
-        # Every name in it is escaped: a question mark in a path would begin the parameters.
-        uri = f"file:{_escaped(os.path.abspath(self.path))}?mode={mode}"
-        with self._reaching():
+        # Characters with a meaning in a URI are escaped: a `?` in a path would start the
+        # parameters.
+        uri = f"file:{_escape_uri(os.path.abspath(self.path))}?mode={mode}"
+        with self._with_owner_rights():
             db = sqlite3.connect(
                 uri, uri=True, timeout=self.patience, isolation_level=None, check_same_thread=False
             )
         self._db, self._writes = db, mode == "rw"
         self._opened += 1
-        # Foreign text may be in any encoding, and must go back as it came.
-        db.text_factory = _text
-        db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
+        # Text in another encoding must be written back unchanged.
+        db.text_factory = _decode_text
+        db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_LIMIT_BYTES)
         db.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
         self._deadline = Deadline(db, self.path)
         self.run("PRAGMA trusted_schema = OFF")
@@ -97,11 +153,13 @@ class Connection:
             self.run("PRAGMA synchronous = OFF")
 
     def _prepare(self, rolls_back: bool) -> None:
-        """Open it again to write, where it cannot be read otherwise."""
+        """Reopen for writing if reading needs it: WAL mode, or a hot journal that may be rolled
+        back.
+        """
         try:
             ((mode,),) = self.run("PRAGMA journal_mode")
         except HotJournal:
-            if self._read_only or not (rolls_back or self._is_own):
+            if self._read_only or not (rolls_back or self._is_own_file):
                 raise
         else:
             if self._read_only or mode != "wal":
@@ -109,17 +167,17 @@ class Connection:
         self._open("rw")
 
     @property
-    def _is_own(self) -> bool:
-        """Whether the database, its journal and their folder belong to us, or to root."""
+    def _is_own_file(self) -> bool:
+        """True if the database, its journal and their folder belong to this user or root."""
         beside = (self._real, f"{self._real}-journal", os.path.dirname(self._real))
         owners = {os.lstat(path).st_uid for path in beside if os.path.lexists(path)}
         return owners <= {0, os.geteuid()}
 
     @contextmanager
-    def _reaching(self) -> Iterator[None]:
-        """Reach files with the owner's rights, and say what SQLite raises in the caller's words."""
+    def _with_owner_rights(self) -> Iterator[None]:
+        """Run the block with the owner's file rights; convert SQLite's errors."""
         _require_plain(self._real)
-        with said(self.path, self.patience, self._account), users.files_as(self._account):
+        with convert_errors(self.path, self.patience, self._account), users.files_as(self._account):
             yield
 
     @property
@@ -129,23 +187,24 @@ class Connection:
         return self._db
 
     def close(self) -> None:
-        """Close the file; can be called again."""
+        """Close the file; may be called again."""
         db, self._db = self._db, None
         if db is not None:
             with users.files_as(self._account):
                 db.close()
 
     def __del__(self) -> None:
-        # SQLite removes side files when a connection ends, with the rights of that moment.
+        # SQLite removes the -wal and -shm files when a connection closes, with the rights at that
+        # time.
         if getattr(self, "_db", None) is not None:
             self.close()
 
     @property
     def is_current(self) -> bool:
-        """Whether the path still names the file that was opened.
+        """True if the path still names the file that was opened.
 
         Raises:
-            Unavailable: it names none.
+            Unavailable: the file is gone.
         """
         try:
             now = os.stat(self.path)
@@ -154,34 +213,34 @@ class Connection:
         return (now.st_dev, now.st_ino) == self.file
 
     def run(self, sql: str, values: Sequence[Cell] = ()) -> list[tuple[Cell, ...]]:
-        """One statement, carried out in full: no cursor is left open in which a writer is kept out.
+        """Run one statement and fetch all rows: an open cursor would lock out writers.
 
         Raises:
-            Unavailable: it is locked, damaged, full, or not as it was when it was opened.
-            Unsupported: the database has a rule against it.
+            Unavailable: the database is locked, damaged, full, or its schema has changed.
+            Unsupported: a constraint or trigger of the database rejects it.
         """
-        with self._reaching(), self._deadline.statement():
+        with self._with_owner_rights(), self._deadline.statement():
             return self._connection.execute(sql, values).fetchall()
 
-    def raw(self, sql: str, values: Sequence[Cell] = ()) -> list[tuple[Cell, ...]]:
-        """The same with each text as its bytes: making text of it would be most of the time."""
+    def run_bytes(self, sql: str, values: Sequence[Cell] = ()) -> list[tuple[Cell, ...]]:
+        """Run one statement and return text as bytes: decoding would take most of the time."""
         db = self._connection
         db.text_factory = bytes
         try:
             return self.run(sql, values)
         finally:
-            db.text_factory = _text
+            db.text_factory = _decode_text
 
     def change(self, sql: str, values: Sequence[Cell] = ()) -> int:
-        """One statement; how many rows it changed. Raises as `run`."""
-        with self._reaching(), self._deadline.statement(changes=True):
+        """Run one statement; return the number of changed rows. Raises as `run`."""
+        with self._with_owner_rights(), self._deadline.statement(changes=True):
             return self._connection.execute(sql, values).rowcount
 
     def begin(self) -> None:
-        """Begin a transaction that has the write lock from its beginning.
+        """Begin a transaction with the write lock (BEGIN IMMEDIATE).
 
         Raises:
-            Unavailable: the file may only be read, or the path names another one by now.
+            Unavailable: the file is read-only, or the path names another file now.
         """
         if not self._writes and not self._read_only:
             if not self.is_current:
@@ -191,45 +250,45 @@ class Connection:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """A transaction that has the write lock from its beginning; all of it holds, or nothing."""
+        """A write transaction: committed as a whole, or rolled back."""
         self.begin()
         try:
             yield
             self.run("COMMIT")
         except BaseException:
-            self.abandon()
+            self.roll_back()
             raise
 
-    def abandon(self) -> None:
-        """Undo the transaction that is open, if one is."""
+    def roll_back(self) -> None:
+        """Roll back the open transaction, if any."""
         if self.is_writing:
-            # SQLite has undone it by itself, and what was is said
+            # SQLite has rolled back by itself; the first error is reported
             with suppress(sqlite3.Error), users.files_as(self._account):
                 self._connection.execute("ROLLBACK")
 
     @property
     def is_writing(self) -> bool:
-        """Whether the transaction that was begun is still open: a trigger may undo all of it."""
+        """True if the transaction is still open: a trigger may roll it back."""
         return self._db is not None and self._db.in_transaction
 
     @property
     def version(self) -> tuple[int, Cell]:
-        """Changes whenever another connection has changed the database, or we opened it again."""
+        """Changes when another connection changes the database, or when we reopen it."""
         return self._opened, self.run("PRAGMA data_version")[0][0]
 
 
 class HotJournal(Unavailable):
-    """A write was interrupted, and its journal is not ours to roll back."""
+    """A write was interrupted, and its journal is not one that this user may roll back."""
 
 
 def owner_of(path: str) -> Account | None:
-    """As `accounts.owner_at`, of a database.
+    """Return the account to use for a database, as `users.safe_account`.
 
     Raises:
-        Unavailable: it is not there, or no rights to open it with are safe.
+        Unavailable: it does not exist, or no account is safe to open it with.
     """
     try:
-        return users.owner_at(path)
+        return users.safe_account(path)
     except users.Unsafe as error:
         raise Unavailable(f"{path}: {error}") from error
     except OSError as error:
@@ -237,76 +296,78 @@ def owner_of(path: str) -> Account | None:
 
 
 def _require_plain(path: str) -> None:
-    """Make sure that the side files are plain files: opening a FIFO may take for ever.
+    """Check that the side files are plain files: opening a FIFO could block forever.
 
     Raises:
-        Unavailable: one is something else.
+        Unavailable: one is not a plain file.
     """
     for suffix in SIDE_FILES:
         try:
             seen = os.lstat(f"{path}{suffix}")
         except OSError:
-            continue  # there is none, or SQLite says why it cannot be reached
+            continue  # there is none, or SQLite reports why it cannot be opened
         if not stat.S_ISREG(seen.st_mode):
-            raise Unavailable(f"{path}{suffix}: no plain file, expected one that SQLite made")
+            raise Unavailable(f"{path}{suffix}: not a plain file, expected one that SQLite made")
 
 
 @contextmanager
-def said(path: str, patience: float, account: Account | None = None) -> Iterator[None]:
-    """Turn what SQLite raises into what the caller can do about it."""
+def convert_errors(path: str, patience: float, account: Account | None = None) -> Iterator[None]:
+    """Convert SQLite's exceptions to those of the Store protocol."""
     try:
         yield
     except sqlite3.IntegrityError as error:
-        raise Unsupported(f"{path}: the database refuses it: {error}") from error
+        raise Unsupported(f"{path}: rejected by the database: {error}") from error
     except (sqlite3.ProgrammingError, sqlite3.InternalError):
-        raise  # ours to mend
+        raise  # a bug of spooldeck
     except sqlite3.DatabaseError as error:
         code = getattr(error, "sqlite_errorcode", 0)
         if code == sqlite3.SQLITE_READONLY_ROLLBACK:
-            raise HotJournal(f"{path}: {_interrupted(path)}") from error
-        words = _words(error, patience)
+            raise HotJournal(f"{path}: {_hot_journal_message(path)}") from error
+        words = _error_text(error, patience)
         if account is not None and code & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
             words = f"{words}, with the rights of {account.name}"
         raise Unavailable(f"{path}: {words}") from error
 
 
-def _interrupted(path: str) -> str:
-    """What to do about a hot journal, in words."""
+def _hot_journal_message(path: str) -> str:
+    """Return what to do about a hot journal."""
     path = os.path.realpath(path)
-    user = users.for_sudo(os.stat(path).st_uid)
+    user = users.sudo_user(os.stat(path).st_uid)
     return (
-        f"a program ended while it wrote, and left {os.path.basename(path)}-journal; the next "
-        f"write of that program undoes the unfinished one, or: sudo -u {user} spooldeck status "
+        f"a write was interrupted and left {os.path.basename(path)}-journal; the next write of "
+        f"that program rolls it back, or run: sudo -u {user} spooldeck status "
         f"{shlex.quote(path)}"
     )
 
 
-def _words(error: sqlite3.DatabaseError, patience: float) -> str:
-    # The lower byte says what it is; what is above says how it came to that.
+def _error_text(error: sqlite3.DatabaseError, patience: float) -> str:
+    # The low byte is the primary error code; the upper bytes give the detail.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return f"locked by another process for {patience:g} s"
     if code == sqlite3.SQLITE_NOTADB:
         return "not a SQLite database"
     if code == sqlite3.SQLITE_CORRUPT:
-        return f"damaged: {error}; PRAGMA integrity_check says more"
+        return f"damaged: {error}; details: PRAGMA integrity_check"
     if code == sqlite3.SQLITE_TOOBIG:
-        return f"a value in it has more than {LONGEST:,} bytes, expected at most so many"
+        return f"a value has more than {VALUE_LIMIT_BYTES:,} bytes, the limit"
     if code == sqlite3.SQLITE_FULL:
         return "the disk is full"
     return str(error)
 
 
-def _escaped(path: str) -> str:
+def _escape_uri(path: str) -> str:
     return "".join(f"%{ord(c):02x}" if c in "%?#" else c for c in path)
 
 
-def _text(data: bytes) -> str:
+def _decode_text(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
 def placeholder(value: Cell) -> tuple[str, Cell]:
-    """How a value is put into a statement, and as what: text that is no UTF-8 by its bytes."""
+    """Return the SQL placeholder and the value to bind: text that is not UTF-8 is bound as
+    bytes.
+    """
     if isinstance(value, str):
         try:
             value.encode()
@@ -315,6 +376,6 @@ def placeholder(value: Cell) -> tuple[str, Cell]:
     return "?", value
 
 
-def quoted(name: str) -> str:
-    """A name as it stands in a statement, whatever it is."""
+def quote_name(name: str) -> str:
+    """Return a name as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'

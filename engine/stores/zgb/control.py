@@ -1,201 +1,283 @@
-"""What can be done to the queue as a whole: their three settings, and their one button."""
+"""Controls and figures of the whole queue: settings, retry all, delete orphans, rate, backlog."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from engine import policy
-from engine.policy import at
+from engine.policy import format_time
 from engine.store import Control, Outlook, Unavailable, Unsupported
-from engine.stores.zgb import claims, connections_config, token_bucket
+from engine.stores.zgb import claims, queue_config, schema
 from engine.stores.zgb.connection import Connection
-from engine.stores.zgb.connections_config import QueueConfig
+from engine.stores.zgb.place import PARKED_AHEAD_SECONDS
+from engine.stores.zgb.queue_config import QueueConfig
 from engine.stores.zgb.schema import Database
 
-RETRY = "retryFailed"
-ORPHANS = "deleteOrphans"
+RETRY_FAILED = "retryFailed"
+DELETE_ORPHANS = "deleteOrphans"
 
 
-def controls(settings: QueueConfig, book: Database, now: float) -> Mapping[str, Control]:
-    """Those that there are, greyed where they are refused now."""
-    pace = book.place.pace
+def list_controls(settings: QueueConfig, database: Database, now: float) -> Mapping[str, Control]:
+    """Return all controls, with a refusal for those that are not allowed now."""
+    pace = database.place.rate_limit
     found = {
-        connections_config.ENABLED: Control(
+        queue_config.ENABLED_KEY: Control(
             "let the worker send",
             value="1 to send, 0 to pause",
-            now=_switched(settings.enabled),
+            now=_switch_value(settings.is_enabled),
             choices=(("1", "send"), ("0", "pause: jobs wait")),
-            pauses=True,
+            is_pause=True,
         ),
-        connections_config.RATE: Control(
-            "how fast it sends",
-            value=f"mails an hour, 1 to {pace.most}",
-            now=str(token_bucket.rate(settings.rate, pace).per_hour),
-            bounds=(1, pace.most),
+        queue_config.RATE_KEY: Control(
+            "sending rate",
+            value=f"mails an hour, 1 to {pace.maximum}",
+            now=str(queue_config.parse_rate(settings.rate, pace).per_hour),
+            bounds=(1, pace.maximum),
         ),
-        connections_config.REDIRECT: _test_mode(settings, book, now),
-        RETRY: Control("make every failed and parked job due now, attempts reset", foretells=True),
-        ORPHANS: Control(
-            "delete every job whose registration is gone or newer than the job", foretells=True
+        queue_config.REDIRECT_KEY: _test_mode_control(settings, database, now),
+        RETRY_FAILED: Control(
+            "make every failed and parked job due now, attempts reset", has_forecast=True
+        ),
+        DELETE_ORPHANS: Control(
+            "delete every job whose registration is gone or newer than the job", has_forecast=True
         ),
     }
-    if book.refused:
-        return {name: control._replace(refused=book.refused) for name, control in found.items()}
+    if database.refused:
+        return {name: control._replace(refusal=database.refused) for name, control in found.items()}
     return found
 
 
-def _switched(on: bool) -> str:
+def _switch_value(on: bool) -> str:
     return "1" if on else "0"
 
 
-def _test_mode(settings: QueueConfig, book: Database, now: float) -> Control:
-    """The switch of the test mode. Within the registration period it has no effect, but its stored
-    value counts again once the period has ended: so it can be switched off there, and not on.
+def _test_mode_control(settings: QueueConfig, database: Database, now: float) -> Control:
+    """Build the switch of the test mode.
+
+    Within the registration period it has no effect, but its stored value takes effect again after
+    the period. So there it can be switched off but not on.
     """
-    to = book.place.redirect_to
+    to = database.place.redirect_to
     switch = Control(
         f"send users' mails to {to}, as a test",
-        value="1 to redirect, 0 to send as meant",
-        now=_switched(settings.redirected),
-        choices=(("1", "redirect"), ("0", "send as meant")),
+        value="1 to redirect, 0 to send normally",
+        now=_switch_value(settings.is_redirected),
+        choices=(("1", "redirect"), ("0", "send normally")),
     )
-    during = settings.period(book.shape)
-    if during is None or not during.holds(now):
+    during = settings.period(database.shape)
+    if during is None or not during.contains(now):
         return switch
     period = f"registration period {settings.start} to {settings.end}"
-    if not settings.redirected:
-        return switch._replace(refused=f"{period}: no test mode until {at(during.end)}")
+    if not settings.is_redirected:
+        return switch._replace(refusal=f"{period}: no test mode until {format_time(during.end)}")
     return switch._replace(
-        summary=f"test mode is on, without effect in the {period}: from {at(during.end)} on "
+        summary=f"test mode is on, without effect in the {period}: from {format_time(during.end)} "
+        "on "
         f"users' mails go to {to} again, unless it is switched off",
         value="0 to switch it off, also for the time after the period",
-        choices=(("0", "send as meant, also after the period"),),
+        choices=(("0", "send normally, also after the period"),),
     )
 
 
-def act(book: Database, name: str, value: str, now: float) -> str:
-    """Do one of them; answers with what happened, in words.
+def run_control(database: Database, name: str, value: str, now: float) -> str:
+    """Run one control; return what was done.
 
     Raises:
-        Unsupported: there is none of that name, it is refused now, or not with this value.
+        Unsupported: no such control, it is refused now, or the value is invalid.
         Unavailable: the database cannot be written.
     """
     if name not in _ACTS:
         raise Unsupported(f"no control {name!r} here")
-    if book.refused:
-        raise Unsupported(book.refused)
-    with book.writing() as wire:
-        found = controls(connections_config.load(wire), book, now)[name]
-        if found.refused:
-            raise Unsupported(found.refused)
+    if database.refused:
+        raise Unsupported(database.refused)
+    with database.writing() as db:
+        found = list_controls(queue_config.load_config(db), database, now)[name]
+        if found.refusal:
+            raise Unsupported(found.refusal)
         if found.choices and value not in dict(found.choices):
             expected = " or ".join(dict(found.choices))
             raise Unsupported(f"{name} is {value!r:.40}, expected {expected}: {found.summary}")
-        return _ACTS[name](wire, book, value, now)
+        return _ACTS[name](db, database, value, now)
 
 
-def forecast(book: Database, name: str, now: float) -> Outlook:
-    """What a control that `foretells` would do now.
+def forecast(database: Database, name: str, now: float) -> Outlook:
+    """Count what a control would change now, if its `has_forecast` is set.
 
     Raises:
-        Unsupported: there is none of that name, it does not foretell, or it is refused now.
+        Unsupported: no such control, it has no forecast, or it is refused now.
         Unavailable: the database cannot be read.
     """
-    wire = book.wire
-    found = controls(connections_config.load(wire), book, now).get(name)
-    if found is None or not found.foretells:
+    db = database.connection
+    found = list_controls(queue_config.load_config(db), database, now).get(name)
+    if found is None or not found.has_forecast:
         raise Unsupported(f"no control {name!r} here that counts what it would change")
-    if found.refused:
-        raise Unsupported(found.refused)
-    count, what = _COUNTS[name](wire, book)
-    return Outlook(f"{_jobs(count)} {what}", count)
+    if found.refusal:
+        raise Unsupported(found.refusal)
+    count, what = _COUNTS[name](db, database)
+    return Outlook(f"{_format_jobs(count)} {what}", count)
 
 
-def _failed(wire: Connection, book: Database) -> tuple[int, str]:
-    ((count,),) = wire.run("SELECT count(*) FROM mail_queue WHERE status = 'failed'")
+def _count_failed(db: Connection, database: Database) -> tuple[int, str]:
+    ((count,),) = db.run("SELECT count(*) FROM mail_queue WHERE status = 'failed'")
     assert isinstance(count, int)
     return count, "failed or parked: due now, attempts reset"
 
 
-def _orphaned(wire: Connection, book: Database) -> tuple[int, str]:
-    if not book.place.registrations:
+def _count_orphaned(db: Connection, database: Database) -> tuple[int, str]:
+    if not database.place.registrations:
         return 0, "without a registration: the configuration names no table of them"
-    found = claims.count_orphans(wire, book)
+    found = claims.count_orphans(db, database)
     if found is None:
-        raise Unavailable(f"{wire.path}: {claims.no_registrations(book)}")
-    return found.orphans + found.strangers, "would be deleted: registration gone or newer"
+        raise Unavailable(f"{db.path}: {claims.no_registrations_message(database)}")
+    return found.orphans + found.reused, "would be deleted: registration gone or newer"
 
 
 _COUNTS: Mapping[str, Callable[[Connection, Database], tuple[int, str]]] = {
-    RETRY: _failed,
-    ORPHANS: _orphaned,
+    RETRY_FAILED: _count_failed,
+    DELETE_ORPHANS: _count_orphaned,
 }
 
 
-def _jobs(count: int) -> str:
+def _format_jobs(count: int) -> str:
     return "1 job" if count == 1 else f"{count:,} jobs"
 
 
 def _switch(key: str, on: str, off: str) -> Callable[[Connection, Database, str, float], str]:
-    def switch(wire: Connection, book: Database, value: str, now: float) -> str:
-        connections_config.put(wire, key, value)
+    def switch(db: Connection, database: Database, value: str, now: float) -> str:
+        queue_config.write_setting(db, key, value)
         return on if value == "1" else off
 
     return switch
 
 
-def _set_rate(wire: Connection, book: Database, value: str, now: float) -> str:
-    pace, settings = book.place.pace, connections_config.load(wire)
-    if not value.isascii() or not value.isdecimal() or not 1 <= int(value[:20]) <= pace.most:
+def _set_rate(db: Connection, database: Database, value: str, now: float) -> str:
+    pace, settings = database.place.rate_limit, queue_config.load_config(db)
+    if not value.isascii() or not value.isdecimal() or not 1 <= int(value[:20]) <= pace.maximum:
         raise Unsupported(
-            f"{connections_config.RATE} is {value!r:.40}, "
-            f"expected mails an hour from 1 to {pace.most}"
+            f"{queue_config.RATE_KEY} is {value!r:.40}, expected mails an hour from 1 to "
+            f"{pace.maximum}"
         )
-    # The time until now went by at the old rate.
-    found, _ = token_bucket.read(settings.tokens, settings.refilled, now)
-    settled = policy.refill(found, token_bucket.rate(settings.rate, pace), now)
-    if settings.enabled:
-        tokens, refilled = token_bucket.written(settled)
-        connections_config.put(wire, connections_config.TOKENS, tokens)
-        connections_config.put(wire, connections_config.REFILLED, refilled)
-    connections_config.put(wire, connections_config.RATE, str(int(value)))
-    return (
-        f"sends {int(value)} mails an hour, {token_bucket.rate(value, pace).burst} at once at most"
-    )
+    # The time until now counts at the old rate.
+    found, _ = queue_config.read_bucket(settings.tokens, settings.refilled, now)
+    settled = policy.refill_bucket(found, queue_config.parse_rate(settings.rate, pace), now)
+    if settings.is_enabled:
+        tokens, refilled = queue_config.render_bucket(settled)
+        queue_config.write_setting(db, queue_config.TOKENS_KEY, tokens)
+        queue_config.write_setting(db, queue_config.REFILLED_KEY, refilled)
+    queue_config.write_setting(db, queue_config.RATE_KEY, str(int(value)))
+    return f"sends {int(value)} mails an hour, burst {queue_config.parse_rate(value, pace).burst}"
 
 
-def _retry(wire: Connection, book: Database, value: str, now: float) -> str:
-    """The button of their page. Attempts are reset: else a parked job would be parked again after
-    one more failure. The last error is kept."""
-    names = book.shape.forms
+def _retry_failed(db: Connection, database: Database, value: str, now: float) -> str:
+    """Make all failed and parked jobs due now, as the button of ZGB's page does. Attempts are
+    reset: otherwise a parked job would be parked again after one failure. The last error stays.
+    """
+    names = database.shape.forms
     values = {
         "status": "pending",
         "attempts": 0,
-        "next_attempt_at": names["next_attempt_at"].write(int(now)),
+        "next_attempt_at": names["next_attempt_at"].format(int(now)),
         "locked_until": None,
-        **claims.stamp(book, now),
+        **claims.updated_at(database, now),
     }
     sets = ", ".join(f"{name} = ?" for name in values)
-    count = wire.change(
+    count = db.change(
         f"UPDATE mail_queue SET {sets} WHERE status = 'failed'", tuple(values.values())
     )
-    return f"{_jobs(count)} failed or parked: due now"
+    return f"{_format_jobs(count)} failed or parked: due now"
 
 
-def _delete_orphans(wire: Connection, book: Database, value: str, now: float) -> str:
-    return f"{_jobs(len(claims.delete_orphans(wire, book, asked=True)))} deleted"
+def _delete_orphans(db: Connection, database: Database, value: str, now: float) -> str:
+    return f"{_format_jobs(len(claims.delete_orphans(db, database, asked=True)))} deleted"
 
 
 _ACTS: Mapping[str, Callable[[Connection, Database, str, float], str]] = {
-    connections_config.ENABLED: _switch(
-        connections_config.ENABLED, "the worker sends", "paused: jobs wait"
+    queue_config.ENABLED_KEY: _switch(
+        queue_config.ENABLED_KEY, "the worker sends", "paused: jobs wait"
     ),
-    connections_config.RATE: _set_rate,
-    connections_config.REDIRECT: _switch(
-        connections_config.REDIRECT,
+    queue_config.RATE_KEY: _set_rate,
+    queue_config.REDIRECT_KEY: _switch(
+        queue_config.REDIRECT_KEY,
         "users' mails are redirected",
-        "mails go where they are meant to",
+        "mails are sent normally",
     ),
-    RETRY: _retry,
-    ORPHANS: _delete_orphans,
+    RETRY_FAILED: _retry_failed,
+    DELETE_ORPHANS: _delete_orphans,
 }
+
+
+class QueueFigures(NamedTuple):
+    """The figures of ZGB's page, and when the backlog is sent."""
+
+    registrations: int | None
+    """None if there is no table of registrations."""
+    per_hour: int
+    tokens: int
+    """Whole tokens now, if none is spent."""
+    next_token: float
+    """When the next token is available; epoch seconds UTC."""
+    drained: float | None
+    """Earliest time at which the last waiting job, due or not, is sent at this rate; None while
+    paused."""
+
+
+class Backlog(NamedTuple):
+    """Numbers of waiting and parked jobs."""
+
+    waiting: int
+    """Pending jobs and failed ones that are retried automatically, due or not."""
+    due: int
+    """Waiting jobs that are due."""
+    failed: int
+    """Waiting jobs whose last attempt failed."""
+    parked: int
+    """Jobs that are tried again only if an operator retries them."""
+
+
+def compute_figures(database: Database, now: float) -> QueueFigures:
+    """Compute the figures at a time.
+
+    Raises:
+        Unavailable: the database cannot be read now.
+    """
+    db = database.connection
+    settings = queue_config.load_config(db)
+    rate = queue_config.parse_rate(settings.rate, database.place.rate_limit)
+    found, _ = queue_config.read_bucket(settings.tokens, settings.refilled, now)
+    current = policy.refill_bucket(found, rate, now)
+    count = schema.count_registrations(database)
+    assert isinstance(count, int | None)
+    waiting = count_backlog(database, now).waiting
+    drained = now + policy.seconds_to_spend(waiting, current.tokens, rate.per_hour)
+    return QueueFigures(
+        count,
+        rate.per_hour,
+        current.tokens,
+        policy.next_token_time(current, rate),
+        drained if settings.is_enabled else None,
+    )
+
+
+def count_backlog(database: Database, now: float) -> Backlog:
+    """Count waiting and parked jobs in `mail_queue`.
+
+    Raises:
+        Unavailable: the database cannot be read now.
+    """
+    form = database.shape.forms["next_attempt_at"]
+    near = form.format(now + PARKED_AHEAD_SECONDS)
+    ((pending, failed, parked, due),) = database.connection.run(
+        "SELECT count(*) FILTER (WHERE status = 'pending'),"
+        " count(*) FILTER (WHERE status = 'failed' AND next_attempt_at <= ?1),"
+        " count(*) FILTER (WHERE status = 'failed' AND next_attempt_at > ?1),"
+        " count(*) FILTER (WHERE next_attempt_at <= ?2"
+        " AND (status = 'pending' OR status = 'failed' AND ?3))"
+        " FROM mail_queue",
+        (near, form.format(int(now)), int(database.place.auto_retry)),
+    )
+    assert isinstance(pending, int) and isinstance(failed, int)
+    assert isinstance(parked, int) and isinstance(due, int)
+    if not database.place.auto_retry:
+        return Backlog(pending, due, 0, failed + parked)
+    return Backlog(pending + failed, due, failed, parked)

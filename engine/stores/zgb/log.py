@@ -1,7 +1,7 @@
-"""The worker's log: one line of JSON for each event, of which a few are also read again.
+"""Write and read the worker's log: one JSON object per line, per event.
 
-A `sent` line is on the disk before its job leaves the queue. Whoever finds the job again, because
-its worker ended in between, finds that line, and does not send the mail a second time.
+A `sent` line is fsynced before its job is deleted. If the worker dies in between, the next worker
+finds that line and does not send the mail a second time.
 """
 
 from __future__ import annotations
@@ -15,13 +15,18 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
-from engine.stores.zgb.place import ERROR_LIMIT
+from engine.model import Outcome, State, Task
+from engine.store import Gone
+from engine.stores.zgb import control
+from engine.stores.zgb.claims import ClaimReport
+from engine.stores.zgb.place import ERROR_LIMIT_CHARS
+from engine.stores.zgb.row import parse_id
 from engine.system import files
 from engine.text import decode
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 
-VARIABLE = "MAIL_QUEUE_LOG"
-NAME = "mail-queue.log"
+LOG_VARIABLE = "MAIL_QUEUE_LOG"
+LOG_NAME = "mail-queue.log"
 
 EVENTS: Mapping[str, str] = {
     "run_start": "info",
@@ -46,74 +51,75 @@ EVENTS: Mapping[str, str] = {
     "redirect_applied": "warning",
     "redirect_blocked": "warning",
 }
-"""Every event, and how grave it is; the end of a run that failed is an error. `already_sent`,
-`in_doubt` and `postponed` are ours: the document has no word for a mail that is not sent again, for
-one that is sent again and may have been sent, nor for one that was not tried."""
+"""All events and their level; a `run_end` with an error has level error. The events `already_sent`,
+`in_doubt` and `postponed` are ours: ZGB's document has none for a mail that is not sent again, one
+that may have been sent before, and one that was not tried."""
 
-TRIED = frozenset({"claimed", "sent"})
-"""What says that a mail was tried, or may be being tried: the first of them, before it is."""
+ATTEMPT_EVENTS = frozenset({"claimed", "sent"})
+"""Events that show that a mail was tried, or may be being tried: the first comes before the
+attempt."""
 
-NOT_TRIED = frozenset(
+NO_ATTEMPT_EVENTS = frozenset(
     {"already_sent", "postponed", "orphan_deleted", "lease_lost", "redirect_blocked"}
 )
-"""What ends a claim without anybody having been asked to take the mail."""
+"""Events that end a claim without a delivery attempt."""
 
 WEB_ROOTS = frozenset({"public", "public_html", "htdocs", "www", "html", "webroot"})
-"""What folders are called that a web server serves from."""
+"""Usual names of folders that a web server serves."""
 
-LOOK_BYTES = 16 << 20
-LOOK_LINES = 100_000
-"""Bytes and lines before the end of the log that are read to see what happened lately."""
+RECENT_LIMIT_BYTES = 16 << 20
+RECENT_LIMIT_LINES = 100_000
+"""Limits for reading recent events from the end of the log: bytes and lines."""
 
-_BLOCK = 1 << 16
-_SWEEP = 1 << 20
-_LONGEST = 1 << 16
-"""Bytes of a line that can be one of ours; a longer one is passed over without being parsed."""
+_BLOCK_BYTES = 1 << 16
+_SEARCH_BLOCK_BYTES = 1 << 20
+_LINE_LIMIT_BYTES = 1 << 16
+"""Bytes of the longest line that can be ours; a longer line is skipped."""
 
 
 class LogLocation(NamedTuple):
-    """Where the log is written, and what is to be said about that."""
+    """Where the log is written, and warnings about that."""
 
     path: str
-    """Absolute; "" where nothing can be written: then it goes to standard error."""
+    """Absolute; "" if no log can be written: then lines go to standard error."""
     rule: str
-    """Why there, in words."""
+    """Which rule chose this path."""
     warnings: tuple[str, ...] = ()
 
 
-def spot(said: str, database: str, environ: Mapping[str, str], cwd: str) -> LogLocation:
-    """Where the log of a database is written: as configured; else as MAIL_QUEUE_LOG says; else in
-    the folder `logs` of the home, which is never made; else beside the database.
+def find_log(said: str, database: str, environ: Mapping[str, str], cwd: str) -> LogLocation:
+    """Choose where the log of a database is written: the configured path; else MAIL_QUEUE_LOG; else
+    the existing folder ~/logs; else next to the database.
     """
     if said:
-        return _writable(LogLocation(os.path.abspath(said), "as configured"))
-    told = environ.get(VARIABLE, "")
+        return _check_writable(LogLocation(os.path.abspath(said), "as configured"))
+    told = environ.get(LOG_VARIABLE, "")
     if told:
-        return _writable(
-            LogLocation(os.path.normpath(os.path.join(cwd, told)), f"as {VARIABLE} says")
+        return _check_writable(
+            LogLocation(os.path.normpath(os.path.join(cwd, told)), f"set by {LOG_VARIABLE}")
         )
     home = environ.get("HOME", "")
     folder = os.path.join(home, "logs")
     if home.startswith("/") and os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK):
-        return _writable(LogLocation(os.path.join(folder, NAME), "in the folder logs of the home"))
-    # One log for each database, by whatever link it is reached.
+        return _check_writable(LogLocation(os.path.join(folder, LOG_NAME), "in ~/logs"))
+    # One log per database, also if it is opened through links.
     beside = os.path.dirname(files.real_path(database))
-    return _writable(LogLocation(os.path.join(beside, NAME), "beside the database"))
+    return _check_writable(LogLocation(os.path.join(beside, LOG_NAME), "next to the database"))
 
 
 def is_public(folder: str) -> bool:
-    """Whether a folder lies where a web server may serve from, by the usual names of those."""
+    """True if a folder is below one with a usual name of a web root."""
     names = {*os.path.abspath(folder).split("/"), *os.path.realpath(folder).split("/")}
     return not WEB_ROOTS.isdisjoint(names)
 
 
-def _writable(at: LogLocation) -> LogLocation:
+def _check_writable(at: LogLocation) -> LogLocation:
     folder = os.path.dirname(at.path)
     if is_public(folder):
         why = (
-            f"the log lies below a web root, in {folder}: only .htaccess keeps it from everybody, "
-            f"and only with Apache; make the folder logs in the home of whom cron runs as, or set "
-            f"{VARIABLE}"
+            f"the log is below a web root, in {folder}: only .htaccess protects it, and only with "
+            f"Apache; create ~/logs for the user that cron runs as, or set "
+            f"{LOG_VARIABLE}"
         )
         at = at._replace(warnings=(why,))
     if os.path.exists(at.path):
@@ -126,22 +132,22 @@ def _writable(at: LogLocation) -> LogLocation:
     return at._replace(path="", warnings=(*at.warnings, why))
 
 
-def masked(address: str) -> str:
-    """An address as it may stand in the log: enough of it to tell two mails apart."""
+def mask_address(address: str) -> str:
+    """Mask an address for the log; enough remains to tell two mails apart."""
     local, sign, domain = address.rpartition("@")
     return f"{local[:1]}***@{domain}" if sign else "***"
 
 
-class Tell(Protocol):
-    """Writes down an event."""
+class EventWriter(Protocol):
+    """Writes an event to the log."""
 
     def __call__(self, event: str, /, **fields: object) -> None:
-        """With what there is to know about it; None is left out."""
+        """Write an event with its fields; a field that is None is omitted."""
         ...
 
 
-def silent(event: str, /, **fields: object) -> None:
-    """Tell nobody."""
+def discard_event(event: str, /, **fields: object) -> None:
+    """Log nothing."""
 
 
 class Log:
@@ -155,24 +161,26 @@ class Log:
         clock: Callable[[], float],
         otherwise: Callable[[str], None],
     ) -> None:
-        """`run` is what its lines are known by. `otherwise` is given each line that cannot be
-        written, for nothing about the log may stop a mail; with "" for a path, that is each.
+        """`run` identifies the lines of this run. `otherwise` receives each line that cannot be
+        written (with path "" every line), because a log error must not stop a mail.
         """
         self.path, self.run = path, run
         self._database = files.real_path(database)
-        self._clock, self._otherwise = clock, otherwise
+        self._clock, self._fallback = clock, otherwise
         self.counts: Counter[str] = Counter()
-        """How often each event was told of."""
+        """Number of written events by name."""
 
-    def tell(self, event: str, /, **fields: object) -> None:
-        """Write down an event."""
-        self._put(event, fields, durable=False)
+    def write(self, event: str, /, **fields: object) -> None:
+        """Write an event."""
+        self._write_event(event, fields, durable=False)
 
-    def sent(self, message_id: str, /, **fields: object) -> None:
-        """Write down that a mail was accepted; it is on the disk when this returns, if at all."""
-        self._put("sent", {"message_id": message_id, **fields}, durable=True)
+    def write_sent(self, message_id: str, /, **fields: object) -> None:
+        """Write that a mail was accepted; the line is fsynced before this returns, unless the disk
+        fails.
+        """
+        self._write_event("sent", {"message_id": message_id, **fields}, durable=True)
 
-    def _put(self, event: str, fields: Mapping[str, object], *, durable: bool) -> None:
+    def _write_event(self, event: str, fields: Mapping[str, object], *, durable: bool) -> None:
         self.counts[event] += 1
         moment = datetime.fromtimestamp(self._clock(), UTC)
         said = {
@@ -182,7 +190,7 @@ class Log:
             "run": self.run,
             "pid": os.getpid(),
             "db": self._database,
-            **{name: _safe(value) for name, value in fields.items() if value is not None},
+            **{name: _safe_value(value) for name, value in fields.items() if value is not None},
         }
         line = json.dumps(said, ensure_ascii=False, separators=(",", ":"))
         try:
@@ -191,21 +199,22 @@ class Log:
             _append(self.path, line.encode("utf-8", "replace") + b"\n", durable=durable)
         except OSError as error:
             why = f"{self.path}: {error.strerror or error}: " if self.path else ""
-            self._otherwise(f"{why}{line}")
+            self._fallback(f"{why}{line}")
 
     # ---- read again
 
     def was_sent(self, message_id: str, job: int, attempt: int) -> bool:
-        """Whether this very job was sent by an earlier attempt than this one.
+        """True if an earlier attempt of this job has sent the mail.
 
-        Whoever had it tried anew from the first attempt on wants it sent, and so does a later job
-        of the same second: only an attempt that counts on can be of a worker that never came back.
+        After a retry with attempts reset, the operator wants the mail sent again, and a later job
+        may have been created in the same second. So only an earlier attempt number of the same
+        count proves that a worker died after sending.
 
         Raises:
-            OSError: the log is there, and cannot be read.
+            OSError: the log exists and cannot be read.
         """
         found = 0
-        for line in self._lines(message_id):
+        for line in self._find_lines(message_id):
             its = line.fields.get("attempt")
             if line.fields.get("message_id") != message_id or not isinstance(its, int):
                 continue
@@ -214,50 +223,50 @@ class Log:
             if line.event == "sent":
                 found = its
             elif line.event == "claimed" and its <= found:
-                found = 0  # another one of its number, or this one begun anew
+                found = 0  # another job of this number, or this job with attempts reset
         return 0 < found < attempt
 
-    def tried(self, since: float) -> list[float]:
-        """When mails were tried since then, as far as is known; epoch seconds UTC, in order.
+    def attempt_times(self, since: float) -> list[float]:
+        """Return the known times of delivery attempts since then; epoch seconds UTC, in order.
 
-        A mail that somebody may just be trying counts as tried.
+        A mail that may be being sent counts as an attempt.
 
         Raises:
-            OSError: the log is there, and cannot be read, or holds too much of that time.
+            OSError: the log exists and cannot be read, or has too many lines in that time.
         """
         moments: dict[tuple[object, ...], float] = {}
-        read = recent(self.path, since)
+        read = read_recent(self.path, since)
         if read.unread:
-            raise OSError(errno.EFBIG, "holds too many lines of the last hour", self.path)
+            raise OSError(errno.EFBIG, "has too many lines in the last hour", self.path)
         for line in read.lines:
             if line.fields.get("db") != self._database:
                 continue
             key = tuple(line.fields.get(name) for name in ("run", "reg", "type", "attempt"))
-            if line.event in TRIED:
+            if line.event in ATTEMPT_EVENTS:
                 moments.setdefault(key, line.at)
-            elif line.event in NOT_TRIED:
+            elif line.event in NO_ATTEMPT_EVENTS:
                 moments.pop(key, None)
         return sorted(moments.values())
 
-    def _lines(self, needle: str) -> Iterator[LogEvent]:
-        for line in whole(self.path, needle.encode()):
-            yield from understood([line]).lines
+    def _find_lines(self, needle: str) -> Iterator[LogEvent]:
+        for line in find_lines(self.path, needle.encode()):
+            yield from parse_lines([line]).lines
 
 
-def _safe(value: object) -> object:
-    return shown(value[:ERROR_LIMIT]) if isinstance(value, str) else value
+def _safe_value(value: object) -> object:
+    return safe_line(value[:ERROR_LIMIT_CHARS]) if isinstance(value, str) else value
 
 
 def _append(path: str, line: bytes, *, durable: bool) -> None:
-    """One line in one write, at the end of the file and at the beginning of a line."""
+    """Append one line with one write(2), at the beginning of a line."""
     folder, name = os.path.split(path)
-    dir_fd = files.enter(folder, folder)  # it may be a link
+    dir_fd = files.open_dir(folder, folder)  # the folder may be a link
     try:
         fd = files.open_shared(name, dir_fd, os.O_RDWR | os.O_APPEND)
         try:
             size = os.fstat(fd).st_size
             if size and os.pread(fd, 1, size - 1) != b"\n":
-                line = b"\n" + line  # somebody died over theirs: ours must not be lost with it
+                line = b"\n" + line  # an unfinished line of a dead process must not spoil ours
             files.write_all(fd, line)
             if durable:
                 os.fsync(fd)
@@ -273,7 +282,7 @@ def _append(path: str, line: bytes, *, durable: bool) -> None:
 
 
 class LogEvent(NamedTuple):
-    """One event as it was written down."""
+    """One event from the log."""
 
     at: float
     """Epoch seconds UTC."""
@@ -282,22 +291,22 @@ class LogEvent(NamedTuple):
 
 
 class LogScan(NamedTuple):
-    """What a log holds."""
+    """The events read from a log."""
 
     lines: tuple[LogEvent, ...]
     broken: int
-    """Lines that are no JSON, or of another shape; the last one, without its end, is no such."""
+    """Lines that are not JSON or have another form; an unfinished last line does not count."""
     unread: bool = False
-    """Whether older lines were not read, because there are too many."""
+    """True if older lines were not read because there are too many."""
 
 
-def parse(line: bytes) -> LogEvent | None:
-    """A line as the event that it is; None for one that somebody else wrote.
+def parse_line(line: bytes) -> LogEvent | None:
+    """Parse a line; None for a JSON line of another program.
 
     Raises:
         ValueError: it is broken.
     """
-    said = decode.mapping(decode.load_json(line, _LONGEST))
+    said = decode.check_object(decode.load_json(line, _LINE_LIMIT_BYTES))
     stamp, event = said.get("ts"), said.get("event")
     if not isinstance(stamp, str) or not isinstance(event, str):
         return None
@@ -307,16 +316,16 @@ def parse(line: bytes) -> LogEvent | None:
     return LogEvent(moment.timestamp(), event, said)
 
 
-def understood(lines: Iterable[bytes]) -> LogScan:
-    """What these lines say; each is without its end."""
+def parse_lines(lines: Iterable[bytes]) -> LogScan:
+    """Parse lines without their newline."""
     good: list[LogEvent] = []
     broken = 0
     for line in lines:
-        if not line.lstrip(b" \t").startswith(b"{"):  # most garbage costs no more than this
+        if not line.lstrip(b" \t").startswith(b"{"):  # a cheap test that sorts out most other text
             broken += 1
             continue
         try:
-            its = parse(line)
+            its = parse_line(line)
         except (ValueError, OverflowError):
             broken += 1
         else:
@@ -324,93 +333,93 @@ def understood(lines: Iterable[bytes]) -> LogScan:
     return LogScan(tuple(good), broken)
 
 
-def recent(path: str, since: float) -> LogScan:
-    """The events since a moment (epoch seconds UTC), in the order in which they were written; also
-    of the file that was rotated away last.
+def read_recent(path: str, since: float) -> LogScan:
+    """Read the events since a time (epoch seconds UTC) in the order of writing, also from the last
+    rotated file.
 
-    Reads from the end in blocks of 64 KiB, until a block begins before that moment. After
-    `LOOK_BYTES` or `LOOK_LINES` it ends there, and `unread` is true.
+    Reads blocks of 64 KiB from the end, until a block begins before that time. After
+    `RECENT_LIMIT_BYTES` or `RECENT_LIMIT_LINES` it stops, and `unread` is true.
 
     Raises:
-        OSError: a log is there, and cannot be read.
+        OSError: a log exists and cannot be read.
     """
     found: list[tuple[LogEvent, ...]] = []
     broken = size = count = 0
     with ExitStack() as opened:
-        logs = _opened(path)
+        logs = _open_logs(path)
         for fd in logs:
             opened.callback(os.close, fd)
-        for length, lines in (block for fd in reversed(logs) for block in _blocks(fd)):
+        for length, lines in (block for fd in reversed(logs) for block in _read_blocks(fd)):
             size, count = size + length, count + len(lines)
-            if size > LOOK_BYTES or count > LOOK_LINES:
-                return LogScan(_in_order(found, since), broken, unread=True)
-            read = understood(lines)
+            if size > RECENT_LIMIT_BYTES or count > RECENT_LIMIT_LINES:
+                return LogScan(_join_blocks(found, since), broken, unread=True)
+            read = parse_lines(lines)
             broken += read.broken
             found.append(read.lines)
             if read.lines and read.lines[0].at < since:
                 break
-    return LogScan(_in_order(found, since), broken)
+    return LogScan(_join_blocks(found, since), broken)
 
 
-def _in_order(blocks: Sequence[tuple[LogEvent, ...]], since: float) -> tuple[LogEvent, ...]:
-    """The lines of blocks that were read from the end, the earliest first."""
+def _join_blocks(blocks: Sequence[tuple[LogEvent, ...]], since: float) -> tuple[LogEvent, ...]:
+    """Join blocks that were read from the end, oldest line first."""
     return tuple(line for block in reversed(blocks) for line in block if line.at >= since)
 
 
-def _blocks(fd: int) -> Iterator[tuple[int, list[bytes]]]:
-    """The whole lines of a file in blocks from its end, and how many bytes were read for each.
+def _read_blocks(fd: int) -> Iterator[tuple[int, list[bytes]]]:
+    """Yield the complete lines of a file in blocks from its end, with the bytes read for each.
 
-    Of a line beyond `_LONGEST` only the end is kept, which is no line of ours.
+    Of a line longer than `_LINE_LIMIT_BYTES` only the end is kept, which never parses as an event.
     """
     at, rest, is_end = os.fstat(fd).st_size, b"", True
     while at > 0:
-        begin = max(0, at - _BLOCK)
+        begin = max(0, at - _BLOCK_BYTES)
         data = os.pread(fd, at - begin, begin)
         lines = (data + rest).split(b"\n")
-        rest = b"" if begin == 0 else lines.pop(0)[-_LONGEST - 1 :]
+        rest = b"" if begin == 0 else lines.pop(0)[-_LINE_LIMIT_BYTES - 1 :]
         if is_end and lines:
-            lines.pop()  # behind the last newline: not whole
+            lines.pop()  # after the last newline: unfinished
             is_end = False
         yield at - begin, lines
         at = begin
 
 
-def whole(path: str, sign: bytes = b"") -> Iterator[bytes]:
-    """Every line that holds `sign`, the file that was rotated away last first; without its end.
+def find_lines(path: str, sign: bytes = b"") -> Iterator[bytes]:
+    """Yield every line that contains `sign`, from the last rotated file first, without the newline.
 
-    Reads blocks of 1 MiB; of a line beyond `_LONGEST` only the end is kept.
+    Reads blocks of 1 MiB; of a line longer than `_LINE_LIMIT_BYTES` only the end is kept.
 
     Raises:
-        OSError: a log is there, and cannot be read.
+        OSError: a log exists and cannot be read.
     """
     with ExitStack() as opened:
-        logs = _opened(path)
+        logs = _open_logs(path)
         for fd in logs:
             opened.callback(os.close, fd)
         for fd in logs:
             at, rest = 0, b""
-            while data := os.pread(fd, _SWEEP, at):
+            while data := os.pread(fd, _SEARCH_BLOCK_BYTES, at):
                 at += len(data)
                 lines, newline, rest = (rest + data).rpartition(b"\n")
-                rest = rest[-_LONGEST - 1 :]
+                rest = rest[-_LINE_LIMIT_BYTES - 1 :]
                 if newline and sign in lines:
                     yield from (line for line in lines.split(b"\n") if sign in line)
 
 
-def _opened(path: str) -> list[int]:
-    """Descriptors of the log and of the one that was rotated away last, older first."""
+def _open_logs(path: str) -> list[int]:
+    """Open the log and its last rotated file; return the descriptors, the older first."""
     if not path:
         return []
     current, older = _open(path), _open(f"{path}.1")
-    if current is not None and older is not None and _same(current, older):
-        os.close(current)  # it was rotated just now
+    if current is not None and older is not None and _is_same_file(current, older):
+        os.close(current)  # it was rotated between the two opens
         current = _open(path)
     return [fd for fd in (older, current) if fd is not None]
 
 
 def _open(path: str) -> int | None:
     try:
-        dir_fd = files.walk(os.path.dirname(path))
+        dir_fd = files.open_path(os.path.dirname(path))
     except FileNotFoundError:
         return None
     try:
@@ -421,5 +430,65 @@ def _open(path: str) -> int | None:
         os.close(dir_fd)
 
 
-def _same(one: int, other: int) -> bool:
+def _is_same_file(one: int, other: int) -> bool:
     return os.path.samestat(os.fstat(one), os.fstat(other))
+
+
+def log_claim(tell: EventWriter, found: ClaimReport) -> None:
+    """Log what a take did before its first claim."""
+    for ident in found.recovered:
+        tell("recovered", **_id_fields(ident))
+    for ident in found.orphans:
+        tell("orphan_deleted", **_id_fields(ident))
+    if found.reset:
+        tell("bucket_reset", tokens=found.tokens)
+    if found.clock_went_back:
+        tell("clock_backwards", tokens=found.tokens)
+    if found.undecidable:
+        tell("redirect_blocked", type="user", error="redirect guard undecidable")
+
+
+def log_move(tell: EventWriter, outcome: Outcome) -> None:
+    """Log the outcome of a move."""
+    old, new = outcome.move.old, outcome.move.new
+    if outcome.error is not None:
+        if old is not None and old.state is State.ACTIVE and isinstance(outcome.error, Gone):
+            tell("lease_lost", **_id_fields(old.id), attempt=(old.attempts or 0) + 1)
+        return
+    if old is None:
+        assert new is not None
+        tell("enqueue", **_id_fields(new.id))
+    elif new is not None:
+        _log_change(tell, old, new)
+
+
+def _log_change(tell: EventWriter, old: Task, new: Task) -> None:
+    its = _id_fields(old.id)
+    if old.state is State.ACTIVE:
+        its["attempt"] = (old.attempts or 0) + 1
+        tried = (new.attempts or 0) > (old.attempts or 0)
+        event = "failed" if tried else "postponed"
+        if new.state is State.DEAD:
+            event = "parked"
+        due = None if new.state is State.DEAD else int(new.due or 0)
+        tell(event, **its, error=new.error, next_attempt_at=due)
+    elif new.state is State.DEAD and old.state is State.PENDING:
+        tell("parked", **its)
+    elif new.state is State.PENDING and old.state is State.DEAD:
+        tell("retry_requested", **its)
+
+
+def log_control(tell: EventWriter, name: str, value: str, said: str) -> None:
+    """Log the use of a control."""
+    tell(_CONTROL_EVENTS.get(name, "config_changed"), key=name, value=value, said=said)
+
+
+_CONTROL_EVENTS: Mapping[str, str] = {
+    control.RETRY_FAILED: "retry_requested",
+    control.DELETE_ORPHANS: "orphan_deleted",
+}
+
+
+def _id_fields(ident: str) -> dict[str, object]:
+    its = parse_id(ident)
+    return {"id": ident} if its is None else {"reg": its[0], "type": its[1]}

@@ -1,4 +1,4 @@
-"""Rows of the queue and the tasks that they are: read one way, written the other."""
+"""Convert between rows of `mail_queue` and tasks."""
 
 from __future__ import annotations
 
@@ -9,18 +9,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from engine.model import ATTEMPT, EMPTY, Lease, State, Task
+from engine.model import ATTEMPT_KEY, EMPTY, Lease, State, Task
 from engine.store import Unsupported
-from engine.stores.zgb.place import ERROR_LIMIT, FAR, KINDS, PARKED, ZgbDatabase
+from engine.stores.zgb.place import (
+    ERROR_LIMIT_CHARS,
+    KINDS,
+    PARKED_AHEAD_SECONDS,
+    PARKED_DUE_SECONDS,
+    Cell,
+    TimeFormat,
+    ZgbDatabase,
+    parse_time,
+)
 from engine.stores.zgb.schema import TableShape
-from engine.stores.zgb.times import Cell, TimeFormat, read
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 
 STATUSES = ("pending", "sending", "failed")
 
-FAILED = "failed"
-"""The word for a job that failed and was not parked: its state is that of pending jobs, or that of
-parked ones where only an operator retries."""
+FAILED_WORD = "failed"
+"""The state word of a job that failed and is not parked. Its state is PENDING, or DEAD if only an
+operator retries."""
 
 STATES: Mapping[State, str] = {
     State.PENDING: "pending",
@@ -29,72 +37,73 @@ STATES: Mapping[State, str] = {
     State.DEAD: "parked",
     State.TRASH: "trash",
 }
-"""Of these, the last two words stand in our own database, and `parked` is a failed job that is due
-in the far future."""
+"""HELD and TRASH are in the sidecar database; `parked` is a failed job that is due in the far
+future."""
 
-NUMBERS = 1 << 63
-"""Above all numbers that a column of SQLite holds."""
+NUMBER_LIMIT = 1 << 63
+"""Upper bound of the numbers that a SQLite column holds."""
 
-ATTEMPTS = 1 << 31
-"""Above all attempts that could have been made: one a second, for a lifetime."""
+ATTEMPT_LIMIT = 1 << 31
+"""Upper bound for a plausible number of attempts: one a second, for a lifetime."""
 
-_id = re.compile(r"(0|[1-9]\d{0,18})-([a-z]+)", re.ASCII).fullmatch
-_whole = re.compile(r"0|[1-9]\d{0,18}", re.ASCII).fullmatch
+_match_id = re.compile(r"(0|[1-9]\d{0,18})-([a-z]+)", re.ASCII).fullmatch
+_match_whole = re.compile(r"0|[1-9]\d{0,18}", re.ASCII).fullmatch
 
-ERROR_READ = 10_000
+ERROR_READ_CHARS = 10_000
 """Characters of an error that a task has; the rest stays in its row."""
 
 
 class InvalidRow(ValueError):
-    """A row that is no job; the words say which column, and what was expected."""
+    """A row that is not a job; the message names the column and what was expected."""
 
 
 class JobRow(NamedTuple):
-    """A job as its row tells it. Times are epoch seconds UTC."""
+    """A job as stored in its row. Times are epoch seconds UTC."""
 
     key: int
     number: int
     kind: str
     status: str
     attempts: int
-    """Counted when a job is claimed, so with the one that goes on."""
+    """Counted when a job is claimed, so the running attempt is included."""
     next_at: float
     locked: float | None
     error: str
     created: float
     updated: float | None
     cells: tuple[Cell, ...]
-    """Every column, as it stands there."""
+    """Every column as stored."""
 
     @property
     def id(self) -> str:
-        """What the task is called: a number has one job of each kind."""
+        """The task's id: a number has one job of each kind."""
         return f"{self.number}-{self.kind}"
 
     @property
     def rev(self) -> str:
-        """Changes with the row; while it is being sent, only with the claim.
+        """A string that changes with the row; while it is being sent, only with the claim.
 
-        Whoever touches a foreign column meanwhile must not make us forget that a mail was sent.
+        Another program may touch a foreign column meanwhile; that must not lose the record that a
+        mail was sent.
         """
         if self.status == "sending":
             seen: tuple[Cell, ...] = (*self[:5], self.locked)
         else:
             seen = (self.key, *self.cells)
-        return digest(seen)
+        return hash_values(seen)
 
 
-def digest(seen: object) -> str:
-    """A short name for exactly these values."""
+def hash_values(seen: object) -> str:
+    """Return a short hash of exactly these values."""
     data = repr(seen).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 
-def parse(values: Sequence[Cell], shape: TableShape) -> JobRow:
-    """A row as it was selected: its key, then every column.
+def parse_row(values: Sequence[Cell], shape: TableShape) -> JobRow:
+    """Parse a row as selected: its key, then every column.
 
     Raises:
-        Odd: a value is none that it could have.
+        InvalidRow: a column has an invalid value.
     """
     key, *cells = values
     stored = dict(zip(shape.names, cells, strict=True))
@@ -108,75 +117,75 @@ def parse(values: Sequence[Cell], shape: TableShape) -> JobRow:
         raise InvalidRow(f"mail_type is {kind!r:.40}, expected {' or '.join(KINDS)}")
     return JobRow(
         key,
-        _count("registration_number", stored, NUMBERS),
+        _parse_count("registration_number", stored, NUMBER_LIMIT),
         str(kind),
         str(status),
-        _count("attempts", stored, ATTEMPTS),
-        _time("next_attempt_at", stored, shape),
-        None if locked is None else _time("locked_until", stored, shape),
+        _parse_count("attempts", stored, ATTEMPT_LIMIT),
+        _parse_time("next_attempt_at", stored, shape),
+        None if locked is None else _parse_time("locked_until", stored, shape),
         str(stored["last_error"] or ""),
-        _time("created_at", stored, shape) if stored.get("created_at") is not None else 0.0,
-        _time("updated_at", stored, shape) if stored.get("updated_at") is not None else None,
+        _parse_time("created_at", stored, shape) if stored.get("created_at") is not None else 0.0,
+        _parse_time("updated_at", stored, shape) if stored.get("updated_at") is not None else None,
         tuple(cells),
     )
 
 
-def _count(name: str, stored: Mapping[str, Cell], limit: int) -> int:
+def _parse_count(name: str, stored: Mapping[str, Cell], limit: int) -> int:
     value = stored[name]
-    if isinstance(value, str) and _whole(value):
+    if isinstance(value, str) and _match_whole(value):
         value = int(value)  # a column that was declared as text
     if not isinstance(value, int) or value < 0:
-        raise InvalidRow(f"{name} is {value!r:.40}, expected a whole number from 0 on")
+        raise InvalidRow(f"{name} is {value!r:.40}, expected a whole number of at least 0")
     if value >= limit:
         raise InvalidRow(f"{name} is {value!r:.40}, expected less than {limit:,}")
     return value
 
 
-def _time(name: str, stored: Mapping[str, Cell], shape: TableShape) -> float:
+def _parse_time(name: str, stored: Mapping[str, Cell], shape: TableShape) -> float:
     value, form = stored[name], shape.forms[name]
     try:
-        moment = read(value, form.zone)
+        moment = parse_time(value, form.zone)
     except (ValueError, OverflowError) as error:
         raise InvalidRow(f"{name}: {error}") from error
-    # Numbers sort before all text: in the wrong form it would be due always, or never. That of no
-    # time at all, which a column has by its default, is over in either.
-    if value != 0 and isinstance(value, str) is not form.text:
-        expected = "text" if form.text else "a number"
+    # SQLite sorts numbers before text: in the wrong form a job would be due always, or never. 0,
+    # the usual default, is in the past in either form.
+    if value != 0 and isinstance(value, str) is not form.is_text:
+        expected = "text" if form.is_text else "a number"
         raise InvalidRow(f"{name} is {value!r:.40}, expected {expected} like the other rows")
     return moment
 
 
-def parsed_id(ident: str) -> tuple[int, str] | None:
-    """Number and kind of a task's id; None when it is none."""
-    found = _id(ident)
-    if found is None or found[2] not in KINDS or int(found[1]) >= NUMBERS:
+def parse_id(ident: str) -> tuple[int, str] | None:
+    """Return number and kind of a task's id; None if it is not a valid id."""
+    found = _match_id(ident)
+    if found is None or found[2] not in KINDS or int(found[1]) >= NUMBER_LIMIT:
         return None
     return int(found[1]), found[2]
 
 
-def describe(number: int, kind: str) -> str:
-    """What a job is, in words: the format has none of its own."""
+def describe_job(number: int, kind: str) -> str:
+    """Describe a job: the format has no description."""
     return f"{kind} mail of registration {number}"
 
 
 def state_of(row: JobRow, now: float, place: ZgbDatabase) -> State:
-    """Where a job stands among theirs."""
+    """Return the state of a job in `mail_queue`."""
     if row.status == "sending":
         return State.ACTIVE
-    if row.status == "failed" and (is_far(row.next_at, now) or not place.auto_retry):
+    if row.status == "failed" and (is_parked_time(row.next_at, now) or not place.auto_retry):
         return State.DEAD
     return State.PENDING
 
 
-def is_far(moment: float, now: float) -> bool:
-    """Whether a job that is due then was parked."""
-    return moment > now + FAR
+def is_parked_time(moment: float, now: float) -> bool:
+    """True if a job that is due then counts as parked."""
+    return moment > now + PARKED_AHEAD_SECONDS
 
 
 def task_of(row: JobRow, now: float, place: ZgbDatabase) -> Task:
-    """The task that a row of theirs is."""
+    """Build the task of a row in `mail_queue`."""
     state = state_of(row, now, place)
-    far = is_far(row.next_at, now)
+    far = is_parked_time(row.next_at, now)
     extra: Mapping[str, str] = EMPTY
     if state is State.DEAD:
         extra = {"dead_reason": "parked" if far else "failed"}
@@ -186,44 +195,44 @@ def task_of(row: JobRow, now: float, place: ZgbDatabase) -> Task:
     if state is State.ACTIVE:
         until = row.locked or 0.0
         lease = Lease("", max(0.0, until - place.lease), until, row.rev)
-        extra = {ATTEMPT: str(row.attempts)}
+        extra = {ATTEMPT_KEY: str(row.attempts)}
     return Task(
         id=row.id,
         kind=row.kind,
         state=state,
         created=row.created,
-        word=FAILED if row.status == "failed" and not far else "",
+        word=FAILED_WORD if row.status == "failed" and not far else "",
         due=0.0 if state is State.DEAD else row.next_at,
-        # The engine counts an attempt when it is over.
+        # The engine counts an attempt when it has ended.
         attempts=max(0, row.attempts - 1) if state is State.ACTIVE else row.attempts,
-        description=describe(row.number, row.kind),
-        error=shown(row.error[:ERROR_READ]),
+        description=describe_job(row.number, row.kind),
+        error=safe_line(row.error[:ERROR_READ_CHARS]),
         lease=lease,
         rev=row.rev,
         extra=extra,
     )
 
 
-def task_aside(
+def sidecar_task(
     row: JobRow, state: State, since: float, rev: str, now: float, place: ZgbDatabase
 ) -> Task:
-    """The task that a row is which stands in our own database since then."""
+    """Build the task of a row in the sidecar database; `since`: when it came there."""
     there = task_of(row, now, place)
     extra = {"trash_since": str(int(since))} if state is State.TRASH else EMPTY
     return replace(there, state=state, rev=rev, extra=extra)
 
 
 def new_values(task: Task, shape: TableShape, now: float) -> dict[str, Cell]:
-    """The columns of a new job.
+    """Return the columns of a new job.
 
     Raises:
-        Unsupported: there is no room for what it says.
+        Unsupported: the task has a value that a row cannot hold.
     """
-    its = parsed_id(task.id)
+    its = parse_id(task.id)
     if its is None or its[1] != task.kind:
         raise Unsupported(
-            f"{task.id!r:.80} of kind {task.kind!r:.40} is no job here: expected NUMBER-KIND, "
-            f"and the kind to be {' or '.join(KINDS)}"
+            f"{task.id!r:.80} of kind {task.kind!r:.40} is not a job here: expected NUMBER-KIND "
+            f"with kind {' or '.join(KINDS)}"
         )
     says = {
         "queue": task.queue,
@@ -231,7 +240,7 @@ def new_values(task: Task, shape: TableShape, now: float) -> dict[str, Cell]:
         "destination": task.destination,
         "payload": task.payload,
         "priority": task.priority,
-        "description": task.description.removeprefix(describe(*its)),
+        "description": task.description.removeprefix(describe_job(*its)),
     }
     if kept := [name for name, value in says.items() if value]:
         raise Unsupported(f"a job here has no {', '.join(kept)}")
@@ -240,58 +249,60 @@ def new_values(task: Task, shape: TableShape, now: float) -> dict[str, Cell]:
         "mail_type": task.kind,
         "status": "pending",
         "attempts": _attempts(task),
-        "next_attempt_at": shape.forms["next_attempt_at"].write(_due(task), now),
-        "last_error": task.error[:ERROR_LIMIT] or None,
+        "next_attempt_at": shape.forms["next_attempt_at"].format(_due(task), now),
+        "last_error": task.error[:ERROR_LIMIT_CHARS] or None,
     }
-    return {**values, **_stamps(shape, created_at=task.created, updated_at=now)}
+    return {**values, **_time_values(shape, created_at=task.created, updated_at=now)}
 
 
-def changes(
+def changed_row(
     row: JobRow, old: Task, new: Task, now: float, shape: TableShape, place: ZgbDatabase
 ) -> JobRow:
-    """The row of a task as it is to stand, here or in our own database; key and others as they are.
+    """Return the row after a change, for either database; the key and foreign columns stay.
 
     Raises:
-        Unsupported: there is no room for what it says.
+        Unsupported: the task has a value that a row cannot hold.
     """
     values: dict[str, Cell] = {"attempts": _attempts(new)}
     if new.error != old.error:
-        values["last_error"] = new.error[:ERROR_LIMIT] or None
-    status, due = _standing(row, old, new, now, place)
+        values["last_error"] = new.error[:ERROR_LIMIT_CHARS] or None
+    status, due = _new_status(row, old, new, now, place)
     values["status"] = status
     if due is not None:
-        values["next_attempt_at"] = shape.forms["next_attempt_at"].write(due, now)
+        values["next_attempt_at"] = shape.forms["next_attempt_at"].format(due, now)
     if old.state is State.ACTIVE:
         values["locked_until"] = None
     if State.TRASH not in (old.state, new.state):
-        # What comes back from the trash shall be as it was.
-        values |= _stamps(shape, updated_at=now)
+        # A job that is restored from the trash keeps its values.
+        values |= _time_values(shape, updated_at=now)
     return with_values(row, values, shape)
 
 
-def _standing(
+def _new_status(
     row: JobRow, old: Task, new: Task, now: float, place: ZgbDatabase
 ) -> tuple[str, float | None]:
-    """Status, and when it is due; None: as it is."""
+    """Return the new status and due time; None: unchanged."""
     due = None if new.due == old.due else _due(new)
     if new.state is State.TRASH:
         return row.status, due
     if new.state is State.DEAD:
         dead = state_of(row, now, place) is State.DEAD
-        return (row.status, None) if dead else ("failed", PARKED)
+        return (row.status, None) if dead else ("failed", PARKED_DUE_SECONDS)
     if old.state is State.ACTIVE:
-        # Who gives it back untouched has not failed at it.
+        # A job that is given back untried has not failed.
         failed = (new.attempts or 0) > (old.attempts or 0)
-        ahead = is_far(row.next_at if due is None else due, now)
+        ahead = is_parked_time(row.next_at if due is None else due, now)
         return "failed" if failed and not ahead else "pending", due
     parked = state_of(row, now, place) is State.DEAD
     if parked and (new.state is State.PENDING or due is not None):
         return "pending", _due(new)
-    return "pending" if due is not None and is_far(due, now) else row.status, due
+    return "pending" if due is not None and is_parked_time(due, now) else row.status, due
 
 
-def stood(row: JobRow, state: State, now: float, shape: TableShape, place: ZgbDatabase) -> JobRow:
-    """A row as it once was, to stand in a state: nobody works on it any more."""
+def restored_row(
+    row: JobRow, state: State, now: float, shape: TableShape, place: ZgbDatabase
+) -> JobRow:
+    """Return a row from a saved image, adapted to a state and without its lease."""
     values: dict[str, Cell] = {}
     if row.status == "sending":
         values |= {"status": "pending", "locked_until": None}
@@ -300,64 +311,64 @@ def stood(row: JobRow, state: State, now: float, shape: TableShape, place: ZgbDa
     if state is State.DEAD and here is not State.DEAD:
         values |= {
             "status": "failed",
-            "next_attempt_at": shape.forms["next_attempt_at"].write(PARKED),
+            "next_attempt_at": shape.forms["next_attempt_at"].format(PARKED_DUE_SECONDS),
         }
     elif state is State.PENDING and here is State.DEAD:
-        values |= {"status": "pending", "next_attempt_at": shape.forms["next_attempt_at"].write(0)}
+        values |= {"status": "pending", "next_attempt_at": shape.forms["next_attempt_at"].format(0)}
     return with_values(row, values, shape)
 
 
 def with_values(row: JobRow, values: Mapping[str, Cell], shape: TableShape) -> JobRow:
-    """A row with some of its columns changed."""
+    """Return a row with some columns changed."""
     cells = {**dict(zip(shape.names, row.cells, strict=True)), **values}
-    return parse((row.key, *(cells[name] for name in shape.names)), shape)
+    return parse_row((row.key, *(cells[name] for name in shape.names)), shape)
 
 
 def _attempts(task: Task) -> int:
-    if not isinstance(task.attempts, int) or not 0 <= task.attempts < ATTEMPTS:
-        raise Unsupported(f"attempts is {task.attempts!r}, expected a whole number from 0 on")
+    if not isinstance(task.attempts, int) or not 0 <= task.attempts < ATTEMPT_LIMIT:
+        raise Unsupported(f"attempts is {task.attempts!r}, expected a whole number of at least 0")
     return task.attempts
 
 
 def _due(task: Task) -> float:
-    if task.due is None or not 0 <= task.due <= PARKED:
+    if task.due is None or not 0 <= task.due <= PARKED_DUE_SECONDS:
         raise Unsupported(f"due is {task.due!r}, expected epoch seconds up to the year 9999")
     return task.due
 
 
-def _stamps(shape: TableShape, **moments: float) -> dict[str, Cell]:
+def _time_values(shape: TableShape, **moments: float) -> dict[str, Cell]:
     forms: Mapping[str, TimeFormat] = shape.forms
-    return {name: forms[name].write(int(at)) for name, at in moments.items() if name in forms}
+    return {name: forms[name].format(int(at)) for name, at in moments.items() if name in forms}
 
 
 # ---- as text
 
 
 def image_of(row: JobRow, shape: TableShape) -> bytes:
-    """A row in full, as it is shown and kept: every column by its name, foreign ones too."""
-    cells = dict(zip(shape.names, map(_plain, row.cells), strict=True))
+    """Return a row as JSON with every column by name, foreign ones too."""
+    cells = dict(zip(shape.names, map(_encode_cell, row.cells), strict=True))
     return json.dumps({"id": row.id, "key": row.key, "row": cells}, indent=1).encode()
 
 
-def from_image(image: bytes, shape: TableShape) -> JobRow:
-    """The row that `image_of` told of; columns that came since are empty, others are left out.
+def parse_image(image: bytes, shape: TableShape) -> JobRow:
+    """Parse the result of `build_image`; columns added since are empty, removed ones are dropped.
 
     Raises:
-        Unsupported: these bytes are of no row.
+        Unsupported: these bytes are not the image of a row.
     """
     try:
         said = json.loads(image)
-        cells = {str(name): _cell(value) for name, value in said["row"].items()}
-        return parse((said["key"], *(cells.get(name) for name in shape.names)), shape)
+        cells = {str(name): _decode_cell(value) for name, value in said["row"].items()}
+        return parse_row((said["key"], *(cells.get(name) for name in shape.names)), shape)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise Unsupported(f"these bytes are of no job: {error}") from error
+        raise Unsupported(f"not the image of a job: {error}") from error
 
 
-def _plain(cell: Cell) -> object:
+def _encode_cell(cell: Cell) -> object:
     return {"hex": cell.hex()} if isinstance(cell, bytes) else cell
 
 
-def _cell(value: object) -> Cell:
+def _decode_cell(value: object) -> Cell:
     if isinstance(value, dict):
         return bytes.fromhex(value["hex"])
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:

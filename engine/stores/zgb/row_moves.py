@@ -1,4 +1,4 @@
-"""One move of one job, within the transactions that its lot has open."""
+"""Make one move of a job within the open transactions of its batch."""
 
 from __future__ import annotations
 
@@ -8,59 +8,61 @@ from typing import NamedTuple
 from engine.model import Move, State, Task
 from engine.store import Gone, Unsupported
 from engine.stores.zgb import claims
-from engine.stores.zgb.connection import Connection, placeholder, quoted
+from engine.stores.zgb.connection import Connection, placeholder, quote_name
+from engine.stores.zgb.place import Cell
 from engine.stores.zgb.row import (
     InvalidRow,
     JobRow,
-    changes,
-    from_image,
+    changed_row,
     image_of,
     new_values,
-    parse,
-    parsed_id,
+    parse_id,
+    parse_image,
+    parse_row,
+    restored_row,
     state_of,
-    stood,
 )
 from engine.stores.zgb.schema import Database
-from engine.stores.zgb.sidecar_database import KeptRow, SidecarDatabase
-from engine.stores.zgb.times import Cell
+from engine.stores.zgb.sidecar_database import SidecarDatabase, SidecarRow
 
-OURS = (State.HELD, State.TRASH)
-"""The states that stand in our own database."""
+SIDECAR_STATES = (State.HELD, State.TRASH)
+"""The states that are stored in the sidecar database."""
 
 
 class TouchedDatabases(Enum):
     """Which databases a move changes."""
 
-    THEIRS = "theirs"
-    OURS = "ours"
+    QUEUE = "theirs"
+    SIDECAR = "ours"
     BOTH = "both"
 
 
-def reach(move: Move) -> TouchedDatabases:
-    """Which databases a move changes; lots are of one reach, so that one commit decides each."""
-    ends = {t.state in OURS for t in (move.old, move.new) if t is not None}
+def touched_databases(move: Move) -> TouchedDatabases:
+    """Return which databases a move changes; the moves of a batch agree in that, so that one commit
+    decides for all.
+    """
+    ends = {t.state in SIDECAR_STATES for t in (move.old, move.new) if t is not None}
     if ends == {True}:
-        return TouchedDatabases.OURS
-    return TouchedDatabases.BOTH if True in ends else TouchedDatabases.THEIRS
+        return TouchedDatabases.SIDECAR
+    return TouchedDatabases.BOTH if True in ends else TouchedDatabases.QUEUE
 
 
 class MoveBatch(NamedTuple):
-    """Moves that hold together, or not at all."""
+    """Moves that are committed together; either all or none take effect."""
 
-    book: Database
-    aside: SidecarDatabase
-    theirs: Connection
-    ours: Connection | None
-    """None where they change only theirs."""
+    database: Database
+    sidecar: SidecarDatabase
+    queue_db: Connection
+    sidecar_db: Connection | None
+    """None if the moves change only `mail_queue`."""
     token: str
-    """Under which jobs move between the two."""
-    known: str
-    """The token that theirs notes when the lot begins."""
+    """The token of moves between the two databases."""
+    current_token: str
+    """The token that `config` has when the batch begins."""
     now: float
 
-    def carry_out(self, move: Move) -> str:
-        """Make one move; answers with the new revision.
+    def apply(self, move: Move) -> str:
+        """Make one move; return the new revision.
 
         Raises:
             Gone, Unsupported: nothing was changed.
@@ -68,108 +70,110 @@ class MoveBatch(NamedTuple):
         old, new, image = move
         if old is None:
             assert new is not None
-            return self._add(new)
-        if old.state in OURS:
-            return self._from_ours(old, new, image)
-        return self._from_theirs(old, new, image)
+            return self._add_job(new)
+        if old.state in SIDECAR_STATES:
+            return self._move_sidecar_row(old, new, image)
+        return self._move_queue_row(old, new, image)
 
-    # ---- from where it stands
+    # ---- by the state before the move
 
-    def _add(self, new: Task) -> str:
-        values = new_values(new, self.book.shape, self.now)
-        number, kind = _named(new.id)
-        if self.aside.find(new.id, self.known) is not None or _rows(self, number, kind):
+    def _add_job(self, new: Task) -> str:
+        values = new_values(new, self.database.shape, self.now)
+        number, kind = _parse_known_id(new.id)
+        if self.sidecar.find(new.id, self.current_token) is not None or _has_rows(
+            self, number, kind
+        ):
             raise Gone(f"{new.id} is there already")
         if not self._is_registered(number):
             raise Unsupported(f"no registration {number}: the next run would delete its job")
         self._insert(values)
-        return self._rev(number, kind)
+        return self._read_rev(number, kind)
 
-    def _from_theirs(self, old: Task, new: Task | None, image: bytes) -> str:
-        row = self._current(old)
+    def _move_queue_row(self, old: Task, new: Task | None, image: bytes) -> str:
+        row = self._read_unchanged(old)
         if new is None:
             self._delete(row)
             return ""
-        after = self._after(row, old, new, image)
-        if new.state in OURS:
-            assert self.ours is not None
-            if self.aside.find(old.id, self.known) is not None:
+        after = self._row_after(row, old, new, image)
+        if new.state in SIDECAR_STATES:
+            assert self.sidecar_db is not None
+            if self.sidecar.find(old.id, self.current_token) is not None:
                 raise Unsupported(
-                    f"{old.id} stands in our own database already: its number was given out again; "
-                    "release or expunge that one first"
+                    f"{old.id} is already held or in the trash: its number was reused; "
+                    "release or expunge that job first"
                 )
-            kept = self._kept(after, new.state)
+            kept = self._sidecar_row(after, new.state)
             self._delete(row)
-            self.aside.arrive(self.ours, kept, self.token)
+            self.sidecar.add_arriving(self.sidecar_db, kept, self.token)
             return kept.rev
         self._update(row, after)
-        return claims.fetch(self.theirs, self.book, row.key).rev
+        return claims.fetch_row(self.queue_db, self.database, row.key).rev
 
-    def _from_ours(self, old: Task, new: Task | None, image: bytes) -> str:
-        assert self.ours is not None
-        kept, shape = self._kept_as(old), self.book.shape
+    def _move_sidecar_row(self, old: Task, new: Task | None, image: bytes) -> str:
+        assert self.sidecar_db is not None
+        kept, shape = self._read_sidecar_row(old), self.database.shape
         if new is None:
-            self.aside.remove(self.ours, kept.id)
+            self.sidecar.remove(self.sidecar_db, kept.id)
             return ""
-        row = from_image(kept.image, shape)
-        after = self._after(row, old, new, image)
-        if new.state in OURS:
+        row = parse_image(kept.image, shape)
+        after = self._row_after(row, old, new, image)
+        if new.state in SIDECAR_STATES:
             moved = kept._replace(state=new.state, image=image_of(after, shape))
             if new.state is not old.state:
                 moved = moved._replace(since=self.now)
-            self.aside.change(self.ours, moved)
+            self.sidecar.update(self.sidecar_db, moved)
             return moved.rev
-        self._refuse_given_out_again(kept, row)
+        self._refuse_reused_number(kept, row)
         self._insert(dict(zip(shape.names, after.cells, strict=True)), row.key)
-        self.aside.leave(self.ours, kept.id, self.token)
-        return self._rev(row.number, row.kind)
+        self.sidecar.mark_leaving(self.sidecar_db, kept.id, self.token)
+        return self._read_rev(row.number, row.kind)
 
-    def _after(self, row: JobRow, old: Task, new: Task, image: bytes) -> JobRow:
-        """The row as it is to stand: as it once was, or as the task says."""
-        shape, place = self.book.shape, self.book.place
+    def _row_after(self, row: JobRow, old: Task, new: Task, image: bytes) -> JobRow:
+        """Return the row after the move: from a saved image, or with the task's values."""
+        shape, place = self.database.shape, self.database.place
         if not image:
-            return changes(row, old, new, self.now, shape, place)
-        was = from_image(image, shape)
+            return changed_row(row, old, new, self.now, shape, place)
+        was = parse_image(image, shape)
         if was.id != old.id:
-            raise Unsupported(f"these bytes are not of {old.id}")
-        return stood(was, new.state, self.now, shape, place)
+            raise Unsupported(f"the image is not of {old.id}")
+        return restored_row(was, new.state, self.now, shape, place)
 
-    def _rev(self, number: int, kind: str) -> str:
-        (row,) = rows_of(self.theirs, self.book, number, kind)
+    def _read_rev(self, number: int, kind: str) -> str:
+        (row,) = read_rows(self.queue_db, self.database, number, kind)
         assert isinstance(row, JobRow)
         return row.rev
 
-    # ---- as it was seen
+    # ---- the current row
 
-    def _current(self, task: Task) -> JobRow:
-        """The row that was seen; raises Gone."""
-        return current(self.theirs, self.book, task, self.now)
+    def _read_unchanged(self, task: Task) -> JobRow:
+        """Return the row that the task was read from; raises Gone."""
+        return read_unchanged(self.queue_db, self.database, task, self.now)
 
-    def _kept_as(self, task: Task) -> KeptRow:
-        kept = self.aside.find(task.id, self.known)
+    def _read_sidecar_row(self, task: Task) -> SidecarRow:
+        kept = self.sidecar.find(task.id, self.current_token)
         if kept is None or (kept.state, kept.rev) != (task.state, task.rev):
             raise Gone(task.id)
         return kept
 
-    def _kept(self, after: JobRow, state: State) -> KeptRow:
-        image = image_of(after, self.book.shape)
-        return KeptRow(after.id, state, float(self.now), image, self._identity(after.number) or "")
+    def _sidecar_row(self, after: JobRow, state: State) -> SidecarRow:
+        image = image_of(after, self.database.shape)
+        return SidecarRow(
+            after.id, state, float(self.now), image, self._identity(after.number) or ""
+        )
 
     # ---- registrations
 
     def _identity(self, number: int) -> str | None:
-        return identity(self.theirs, self.book, number)
+        return registration_identity(self.queue_db, self.database, number)
 
     def _is_registered(self, number: int) -> bool:
-        return not self.book.shape.identity or self._identity(number) is not None
+        return not self.database.shape.identity or self._identity(number) is not None
 
-    def _refuse_given_out_again(self, kept: KeptRow, row: JobRow) -> None:
-        """A job must not come back to somebody else's registration."""
-        if _rows(self, row.number, row.kind):
-            raise Unsupported(
-                f"{kept.id} stands among theirs already: the number was given out again"
-            )
-        if not self.book.shape.identity:
+    def _refuse_reused_number(self, kept: SidecarRow, row: JobRow) -> None:
+        """Refuse to give a job back if its number has a new registration."""
+        if _has_rows(self, row.number, row.kind):
+            raise Unsupported(f"{kept.id} is in mail_queue already: the number was reused")
+        if not self.database.shape.identity:
             return
         now = self._identity(row.number)
         if now is None:
@@ -177,24 +181,24 @@ class MoveBatch(NamedTuple):
                 f"registration {row.number} is gone: the next run would delete its job"
             )
         if kept.registration and now != kept.registration:
-            raise Unsupported(f"the number {row.number} was given out again since")
+            raise Unsupported(f"the number {row.number} was reused for a newer registration")
 
-    # ---- rows of theirs
+    # ---- rows of mail_queue
 
     def _insert(self, values: dict[str, Cell], key: int | None = None) -> None:
-        """A new row, under its old key where that is free."""
+        """Insert a row, with its old key if that is free."""
         if key is not None:
-            name = self.book.shape.key
-            if self.theirs.run(f"SELECT 1 FROM mail_queue WHERE {name} = ?", (key,)):
+            name = self.database.shape.key
+            if self.queue_db.run(f"SELECT 1 FROM mail_queue WHERE {name} = ?", (key,)):
                 values.pop("id", None)
             else:
                 values = {name: key, **{n: v for n, v in values.items() if n != "id"}}
         marks, bound = zip(*map(placeholder, values.values()), strict=True)
-        names = ", ".join(n if n == "rowid" else quoted(n) for n in values)
-        self.theirs.change(f"INSERT INTO mail_queue ({names}) VALUES ({', '.join(marks)})", bound)
+        names = ", ".join(n if n == "rowid" else quote_name(n) for n in values)
+        self.queue_db.change(f"INSERT INTO mail_queue ({names}) VALUES ({', '.join(marks)})", bound)
 
     def _update(self, row: JobRow, after: JobRow) -> None:
-        names = self.book.shape.names
+        names = self.database.shape.names
         values = {
             name: new
             for name, was, new in zip(names, row.cells, after.cells, strict=True)
@@ -205,72 +209,80 @@ class MoveBatch(NamedTuple):
         sets, bound = [], []
         for name, value in values.items():
             mark, cell = placeholder(value)
-            sets.append(f"{quoted(name)} = {mark}")
+            sets.append(f"{quote_name(name)} = {mark}")
             bound.append(cell)
-        self.theirs.change(
-            f"UPDATE mail_queue SET {', '.join(sets)} WHERE {self.book.shape.key} = ?",
+        self.queue_db.change(
+            f"UPDATE mail_queue SET {', '.join(sets)} WHERE {self.database.shape.key} = ?",
             (*bound, row.key),
         )
 
     def _delete(self, row: JobRow) -> None:
-        self.theirs.change(f"DELETE FROM mail_queue WHERE {self.book.shape.key} = ?", (row.key,))
+        self.queue_db.change(
+            f"DELETE FROM mail_queue WHERE {self.database.shape.key} = ?", (row.key,)
+        )
 
 
-def identity(wire: Connection, book: Database, number: int) -> str | None:
-    """What tells a registration from a later one of its number; None when there is none."""
-    shape = book.shape
+def registration_identity(db: Connection, database: Database, number: int) -> str | None:
+    """Return what tells a registration from a later one with its number; None if there is none."""
+    shape = database.shape
     if not shape.identity:
         return None
-    found = wire.run(
-        f"SELECT {shape.identity} FROM {quoted(book.place.registrations)} WHERE number = ?",
+    found = db.run(
+        f"SELECT {shape.identity} FROM {quote_name(database.place.registrations)} WHERE number = ?",
         (number,),
     )
     return repr(found[0][0]) if found else None
 
 
-def rows_of(wire: Connection, book: Database, number: int, kind: str) -> list[JobRow | InvalidRow]:
-    """The rows of a number and a kind; one at most, where the index is as documented."""
-    return [parsed(values, book) for values in values_of(wire, book, number, kind)]
+def read_rows(
+    db: Connection, database: Database, number: int, kind: str
+) -> list[JobRow | InvalidRow]:
+    """Return the rows of a number and a kind; at most one if the unique index exists."""
+    return [
+        parse_or_invalid(values, database) for values in read_values(db, database, number, kind)
+    ]
 
 
-def values_of(wire: Connection, book: Database, number: int, kind: str) -> list[tuple[Cell, ...]]:
-    """The same rows as they were selected."""
-    return wire.run(
-        f"SELECT {book.shape.columns} FROM mail_queue"
-        # A column without a type keeps a number that was written as text apart from itself.
+def read_values(
+    db: Connection, database: Database, number: int, kind: str
+) -> list[tuple[Cell, ...]]:
+    """Return the same rows as selected."""
+    return db.run(
+        f"SELECT {database.shape.columns} FROM mail_queue"
+        # A column without a type stores a number that was written as text as text.
         " WHERE registration_number IN (?, ?) AND mail_type = ?",
         (number, str(number), kind),
     )
 
 
-def parsed(values: tuple[Cell, ...], book: Database) -> JobRow | InvalidRow:
-    """A row, or why it is no job."""
+def parse_or_invalid(values: tuple[Cell, ...], database: Database) -> JobRow | InvalidRow:
+    """Parse a row; return the InvalidRow if it is not a job."""
     try:
-        return parse(values, book.shape)
-    except InvalidRow as odd:
-        return odd
+        return parse_row(values, database.shape)
+    except InvalidRow as error:
+        return error
 
 
-def current(wire: Connection, book: Database, task: Task, now: float) -> JobRow:
-    """The row of theirs that a task was seen as.
+def read_unchanged(db: Connection, database: Database, task: Task, now: float) -> JobRow:
+    """Return the row in `mail_queue` that a task was read from.
 
     Raises:
-        Gone: it is not as it was seen.
+        Gone: the row has changed or is gone.
     """
-    its = parsed_id(task.id)
-    for row in rows_of(wire, book, *its) if its else ():
+    its = parse_id(task.id)
+    for row in read_rows(db, database, *its) if its else ():
         if isinstance(row, JobRow) and row.rev == task.rev:
-            if state_of(row, now, book.place) is not task.state:
-                break  # only time has passed, or it never stood where it is said to have
+            if state_of(row, now, database.place) is not task.state:
+                break  # time has passed, so it is in another state; or it never was in this one
             return row
     raise Gone(task.id)
 
 
-def _rows(lot: MoveBatch, number: int, kind: str) -> bool:
-    return bool(rows_of(lot.theirs, lot.book, number, kind))
+def _has_rows(lot: MoveBatch, number: int, kind: str) -> bool:
+    return bool(read_rows(lot.queue_db, lot.database, number, kind))
 
 
-def _named(ident: str) -> tuple[int, str]:
-    its = parsed_id(ident)
+def _parse_known_id(ident: str) -> tuple[int, str]:
+    its = parse_id(ident)
     assert its is not None
     return its

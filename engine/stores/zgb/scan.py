@@ -1,4 +1,6 @@
-"""Looking at everything: in pages, so that no reader stands in a writer's way, and in order."""
+"""Scan both databases in pages, so that no reader locks out writers, and yield jobs sorted by
+id.
+"""
 
 from __future__ import annotations
 
@@ -8,213 +10,232 @@ from typing import TypeAlias
 
 from engine.model import Problem, State, Task
 from engine.store import Unsupported
-from engine.stores.zgb import claims, connections_config, redirect, row_moves, token_bucket
-from engine.stores.zgb.row import STATES, STATUSES, JobRow, from_image, is_far, task_aside, task_of
+from engine.stores.zgb import claims, queue_config, row_moves
+from engine.stores.zgb.place import Cell
+from engine.stores.zgb.row import (
+    STATES,
+    STATUSES,
+    JobRow,
+    is_parked_time,
+    parse_image,
+    sidecar_task,
+    task_of,
+)
 from engine.stores.zgb.schema import Database
-from engine.stores.zgb.sidecar_database import KeptRow, SidecarDatabase
-from engine.stores.zgb.times import Cell
+from engine.stores.zgb.sidecar_database import SidecarDatabase, SidecarRow
 
-PEEK = 100
-"""Jobs that a whole look shows at once, before it knows their order."""
+PREVIEW_COUNT = 100
+"""Jobs that a full scan yields first, unsorted."""
 
-PAGE = 100
-"""Rows that are read at once: each value may be as large as `wire.LONGEST`."""
+ROWS_PER_PAGE = 100
+"""Rows that are read at a time: each value may have `connection.VALUE_LIMIT_BYTES` bytes."""
 
-LISTED = 5000
-"""Keys that are read at once."""
+KEYS_PER_PAGE = 5000
+"""Keys that are read at a time."""
 
-FAULT = 10
-"""So many leases ahead, no claim can end: a clock was wrong when it was made."""
+MAX_LEASES_AHEAD = 10
+"""A lease that ends more than so many lease times ahead shows that a clock was wrong."""
 
-Seen: TypeAlias = Task | Problem
+ScanItem: TypeAlias = Task | Problem
 
-PLACES = ("registrations", "orphans", connections_config.RATE, "redirect")
-"""Where something can be wrong with the queue as a whole."""
+QUEUE_PROBLEMS = ("registrations", "orphans", queue_config.RATE_KEY, "redirect")
+"""Names of the problems that concern the whole queue."""
 
-ROW = "mail_queue/row "
-"""Begins the name of a row that is a problem; behind it, its key."""
+ROW_PREFIX = "mail_queue/row "
+"""Prefix of the name of an invalid row; its key follows."""
 
-_ROWS: Mapping[State, str] = {
+_STATE_CONDITIONS: Mapping[State, str] = {
     State.PENDING: "status IS NULL OR status <> 'sending'",
     State.ACTIVE: "status = 'sending'",
     State.DEAD: "status = 'failed'",
 }
-"""SQL for the rows among which those of a state are; rows of an unknown status are listed among the
-pending ones."""
+"""SQL conditions for the rows that may be in a state; rows of an unknown status are listed as
+pending."""
 
 
-class Walk:
-    """One look at what the two databases hold."""
+class QueueScan:
+    """One scan of the two databases."""
 
-    def __init__(self, book: Database, aside: SidecarDatabase, now: float) -> None:
-        self._book, self._aside, self._now = book, aside, now
-        self._token = connections_config.load(book.wire).moved
+    def __init__(self, database: Database, sidecar: SidecarDatabase, now: float) -> None:
+        self._database, self._sidecar, self._now = database, sidecar, now
+        self._token = queue_config.load_config(database.connection).move_token
         self._problems: tuple[Problem, ...] | None = None
-        self.expected = 0
-        """How many jobs there are, about, once everything is being looked at."""
+        self.expected_tasks = 0
+        """Approximate number of jobs, once a full scan has begun."""
 
-    # ---- some of it
+    # ---- a few jobs
 
-    def peek(self) -> Iterator[Seen]:
-        """Some of each database, in any order."""
-        columns = self._book.shape.columns
-        for values in self._book.wire.run(f"SELECT {columns} FROM mail_queue LIMIT {PEEK}"):
-            yield from self.told(values)
+    def preview(self) -> Iterator[ScanItem]:
+        """Yield some jobs of `mail_queue`, in any order."""
+        columns = self._database.shape.columns
+        for values in self._database.connection.run(
+            f"SELECT {columns} FROM mail_queue LIMIT {PREVIEW_COUNT}"
+        ):
+            yield from self.classify_row(values)
 
-    def named(self, number: int, kind: str) -> list[Seen]:
-        """The jobs of a number and a kind, wherever they stand."""
-        rows = row_moves.values_of(self._book.wire, self._book, number, kind)
-        found = [item for values in rows for item in self.told(values)]
-        kept = self._aside.find(f"{number}-{kind}", self._token)
+    def find_job(self, number: int, kind: str) -> list[ScanItem]:
+        """Return the jobs of a number and a kind from both databases."""
+        rows = row_moves.read_values(self._database.connection, self._database, number, kind)
+        found = [item for values in rows for item in self.classify_row(values)]
+        kept = self._sidecar.find(f"{number}-{kind}", self._token)
         if kept is not None:
-            found += self._kept(kept)
+            found += self._sidecar_items(kept)
         tasks = [item for item in found if isinstance(item, Task)]
         if len(tasks) > 1:
-            found.append(_double(tasks))
+            found.append(_duplicate_problem(tasks))
         return found
 
-    def row(self, key: int) -> list[Seen]:
-        """The row of this key, whatever is in it."""
-        shape = self._book.shape
-        found = self._book.wire.run(
+    def find_row(self, key: int) -> list[ScanItem]:
+        """Return the job or problem of the row with this key."""
+        shape = self._database.shape
+        found = self._database.connection.run(
             f"SELECT {shape.columns} FROM mail_queue WHERE {shape.key} = ?", (key,)
         )
-        return [item for values in found for item in self.told(values)]
+        return [item for values in found for item in self.classify_row(values)]
 
-    def standing(self, state: State) -> Iterator[Seen]:
-        """All in one state, in the order of ids."""
-        if state in row_moves.OURS:
-            for kept in self._aside.all(state, self._token):
-                yield from self._kept(kept)
+    def in_state(self, state: State) -> Iterator[ScanItem]:
+        """Yield all jobs in one state, sorted by id."""
+        if state in row_moves.SIDECAR_STATES:
+            for kept in self._sidecar.iter_state(state, self._token):
+                yield from self._sidecar_items(kept)
             return
-        with _Listing(self, self._book, _ROWS[state]) as listing:
+        with _Listing(self, self._database, _STATE_CONDITIONS[state]) as listing:
             for keys in listing.keys(state):
-                yield from self._fetched(keys)
+                yield from self._fetch_rows(keys)
 
-    # ---- all of it
+    # ---- everything
 
-    def everything(self) -> Iterator[Seen]:
-        """Each state in the order of ids, and then what is wrong."""
-        with _Listing(self, self._book) as listing:
-            self.expected = listing.count + self._aside.count(self._token)
+    def everything(self) -> Iterator[ScanItem]:
+        """Yield each state sorted by id, then the problems."""
+        with _Listing(self, self._database) as listing:
+            self.expected_tasks = listing.count + self._sidecar.count(self._token)
             for state in STATES:
-                if state in row_moves.OURS:
-                    yield from self._ours(state)
+                if state in row_moves.SIDECAR_STATES:
+                    yield from self._sidecar_jobs(state)
                     continue
                 for keys in listing.keys(state):
-                    yield from self._fetched(keys)
-            for ident, count in listing.twice():
-                yield Problem(ident, f"stands {count} times among theirs: an index is missing")
+                    yield from self._fetch_rows(keys)
+            for ident, count in listing.duplicates():
+                yield Problem(ident, f"{count} rows in mail_queue: the unique index is missing")
         yield from self.problems()
 
     def state_at_listing(self, status: Cell, next_at: Cell) -> State:
-        """Where a row of this status stands, for the order in which it is shown."""
+        """Return the state of a row, for sorting the list."""
         if status == "sending":
             return State.ACTIVE
         if status != "failed":
             return State.PENDING
-        if not self._book.place.auto_retry:
+        if not self._database.place.auto_retry:
             return State.DEAD
-        moments = claims.moments("next_attempt_at", next_at, self._book)
-        return State.DEAD if any(is_far(m, self._now) for m in moments) else State.PENDING
+        moments = claims.parse_time_cell("next_attempt_at", next_at, self._database)
+        return State.DEAD if any(is_parked_time(m, self._now) for m in moments) else State.PENDING
 
     def problems(self) -> tuple[Problem, ...]:
-        """What is wrong with the queue as a whole, each in one of `PLACES`; found out once."""
+        """Return the problems of the whole queue, each named by one of `PLACES`; computed once."""
         if self._problems is None:
-            self._problems = tuple(self._wrong())
+            self._problems = tuple(self._find_problems())
         return self._problems
 
-    def _wrong(self) -> Iterator[Problem]:
-        book, place = self._book, self._book.place
-        settings = connections_config.load(book.wire)
-        counted = claims.count_orphans(book.wire, book)
+    def _find_problems(self) -> Iterator[Problem]:
+        database, place = self._database, self._database.place
+        settings = queue_config.load_config(database.connection)
+        counted = claims.count_orphans(database.connection, database)
         if counted is None and place.registrations:
-            yield Problem("registrations", claims.no_registrations(book))
-        elif counted is not None and counted.told:
-            yield Problem("orphans", counted.told)
-        if odd := token_bucket.odd_rate(settings.rate, place.pace):
-            yield Problem(connections_config.RATE, odd)
-        where = claims.way_of_all(book, settings, self._now)
-        if where is redirect.RedirectDecision.UNDECIDABLE:
-            yield Problem("redirect", f"{redirect.UNDECIDABLE}: {claims.unsaid(book, settings)}")
+            yield Problem("registrations", claims.no_registrations_message(database))
+        elif counted is not None and counted.description:
+            yield Problem("orphans", counted.description)
+        if odd := queue_config.rate_problem(settings.rate, place.rate_limit):
+            yield Problem(queue_config.RATE_KEY, odd)
+        where = claims.decide_redirect_now(database, settings, self._now)
+        if where is queue_config.RedirectDecision.UNDECIDABLE:
+            yield Problem(
+                "redirect",
+                f"{queue_config.UNDECIDABLE_ERROR}: "
+                f"{claims.undecidable_reason(database, settings)}",
+            )
 
-    def _ours(self, state: State) -> Iterator[Seen]:
-        for kept in self._aside.all(state, self._token):
-            seen = self._kept(kept)
+    def _sidecar_jobs(self, state: State) -> Iterator[ScanItem]:
+        for kept in self._sidecar.iter_state(state, self._token):
+            seen = self._sidecar_items(kept)
             yield from seen
             tasks = [item for item in seen if isinstance(item, Task)]
             number, _, kind = kept.id.partition("-")
-            theirs = row_moves.rows_of(self._book.wire, self._book, int(number), kind)
+            theirs = row_moves.read_rows(
+                self._database.connection, self._database, int(number), kind
+            )
             tasks += (
-                task_of(row, self._now, self._book.place)
+                task_of(row, self._now, self._database.place)
                 for row in theirs
                 if isinstance(row, JobRow)
             )
             if len(tasks) > 1:
-                yield _double(tasks)
+                yield _duplicate_problem(tasks)
 
-    def _fetched(self, keys: list[int]) -> Iterator[Seen]:
-        """The rows of these keys as they stand now, in this order."""
-        shape = self._book.shape
+    def _fetch_rows(self, keys: list[int]) -> Iterator[ScanItem]:
+        """Yield the jobs of these keys as stored now, in this order."""
+        shape = self._database.shape
         listed = ", ".join(map(str, keys))
-        found = self._book.wire.run(
+        found = self._database.connection.run(
             f"SELECT {shape.columns} FROM mail_queue WHERE {shape.key} IN ({listed})"
         )
         rows = {values[0]: values for values in found}
         for key in keys:
-            if key in rows:  # else it has left since it was listed
-                yield from self.told(rows[key])
+            if key in rows:  # otherwise it is gone since it was listed
+                yield from self.classify_row(rows[key])
 
-    # ---- one of it
+    # ---- one row
 
-    def told(self, values: tuple[Cell, ...]) -> list[Seen]:
-        """What a row is: a task, or a problem."""
-        row = row_moves.parsed(values, self._book)
+    def classify_row(self, values: tuple[Cell, ...]) -> list[ScanItem]:
+        """Return a row as a task or a problem."""
+        row = row_moves.parse_or_invalid(values, self._database)
         if isinstance(row, JobRow):
-            return self._row(row)
-        status = dict(zip(self._book.shape.names, values[1:], strict=True))["status"]
+            return self._row_items(row)
+        status = dict(zip(self._database.shape.names, values[1:], strict=True))["status"]
         state = self.state_at_listing(status, None) if status in STATUSES else None
-        return [Problem(f"{ROW}{values[0]!r}", str(row), state)]
+        return [Problem(f"{ROW_PREFIX}{values[0]!r}", str(row), state)]
 
-    def _row(self, row: JobRow) -> list[Seen]:
-        place = self._book.place
-        found: list[Seen] = [task_of(row, self._now, place)]
-        if row.status == "sending" and (row.locked or 0) > self._now + FAULT * place.lease:
+    def _row_items(self, row: JobRow) -> list[ScanItem]:
+        place = self._database.place
+        found: list[ScanItem] = [task_of(row, self._now, place)]
+        if (
+            row.status == "sending"
+            and (row.locked or 0) > self._now + MAX_LEASES_AHEAD * place.lease
+        ):
             what = f"its lease ends in {(row.locked or 0) - self._now:.0f} s: a clock was wrong"
-            found.append(Problem(f"{ROW}{row.key}", what, State.ACTIVE))
+            found.append(Problem(f"{ROW_PREFIX}{row.key}", what, State.ACTIVE))
         return found
 
-    def _kept(self, kept: KeptRow) -> list[Seen]:
-        place, shape = self._book.place, self._book.shape
+    def _sidecar_items(self, kept: SidecarRow) -> list[ScanItem]:
+        place, shape = self._database.place, self._database.shape
         try:
-            row = from_image(kept.image, shape)
+            row = parse_image(kept.image, shape)
         except Unsupported as error:
             return [Problem(f"{STATES[kept.state]}/{kept.id}", str(error), kept.state)]
-        return [task_aside(row, kept.state, kept.since, kept.rev, self._now, place)]
+        return [sidecar_task(row, kept.state, kept.since, kept.rev, self._now, place)]
 
 
-def _double(tasks: list[Task]) -> Problem:
+def _duplicate_problem(tasks: list[Task]) -> Problem:
     words = " and ".join(STATES[task.state] for task in tasks)
-    return Problem(tasks[0].id, f"stands in {words} at once: its number was given out again")
+    return Problem(tasks[0].id, f"is in {words} at the same time: its number was reused")
 
 
 class _Listing:
-    """The keys of all rows, sorted by states and ids in a file of SQLite's own that goes with it.
+    """Keys of all rows, sorted by state and id in a temporary SQLite file.
 
-    Rows are listed page by page: a reader that took its time would keep every writer out.
+    Rows are listed page by page: a long read would lock out every writer.
     """
 
-    def __init__(self, walk: Walk, book: Database, among: str = "1") -> None:
-        """Of the rows that meet a condition in SQL, or of all."""
+    def __init__(self, walk: QueueScan, database: Database, among: str = "1") -> None:
+        """List the rows that meet an SQL condition, by default all."""
         self.count = 0
         self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self._db.execute("CREATE TABLE listed (state TEXT, id BLOB, key INTEGER)")
-        key = book.shape.key
+        key = database.shape.key
         last = -1 << 63
-        while rows := book.wire.run(
+        while rows := database.connection.run(
             f"SELECT {key}, CAST(coalesce(registration_number, '') || '-'"
             f" || coalesce(mail_type, '') AS BLOB), status, next_attempt_at"
-            f" FROM mail_queue WHERE {key} > ? AND ({among}) ORDER BY {key} LIMIT {LISTED}",
+            f" FROM mail_queue WHERE {key} > ? AND ({among}) ORDER BY {key} LIMIT {KEYS_PER_PAGE}",
             (last,),
         ):
             self._db.execute("BEGIN")
@@ -235,12 +256,12 @@ class _Listing:
         self._db.close()
 
     def keys(self, state: State) -> Iterator[list[int]]:
-        """The keys of a state's rows in the order of ids, page by page."""
+        """Yield pages of the keys of a state's rows, sorted by id."""
         rows = self._db.execute("SELECT key FROM listed WHERE state = ? ORDER BY id, key", (state,))
-        while page := rows.fetchmany(PAGE):
+        while page := rows.fetchmany(ROWS_PER_PAGE):
             yield [key for (key,) in page]
 
-    def twice(self) -> list[tuple[str, int]]:
-        """Ids that more than one row has, and how many."""
+    def duplicates(self) -> list[tuple[str, int]]:
+        """Return ids that several rows have, each with their number."""
         rows = self._db.execute("SELECT id, count(*) FROM listed GROUP BY id HAVING count(*) > 1")
         return [(bytes(ident).decode("utf-8", "replace"), count) for ident, count in rows]

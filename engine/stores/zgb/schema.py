@@ -1,4 +1,4 @@
-"""What a database must have to be a mail queue; opened as it is, never changed to fit; or made."""
+"""Check that a SQLite database is a mail queue and read its table shape; create a new database."""
 
 from __future__ import annotations
 
@@ -10,48 +10,54 @@ from datetime import tzinfo
 from typing import NamedTuple
 
 from engine.store import Unavailable
-from engine.stores.zgb.connection import Connection, owner_of, quoted
-from engine.stores.zgb.place import ZgbDatabase
-from engine.stores.zgb.times import EARLIEST, LAST, Cell, TimeFormat, zone_of
+from engine.stores.zgb.connection import Connection, owner_of, quote_name
+from engine.stores.zgb.place import (
+    FIRST_CREATION_SECONDS,
+    LAST_CREATION_SECONDS,
+    Cell,
+    TimeFormat,
+    ZgbDatabase,
+    load_zone,
+)
 from engine.system import files, users
 
-DOCUMENTED = (
+REQUIRED_COLUMNS = (
     *("registration_number", "mail_type", "status", "attempts", "next_attempt_at"),
     *("locked_until", "last_error"),
 )
-"""The columns without which it is no mail queue."""
+"""The columns that a mail queue must have."""
 
-APART = 26 * 3600
-"""Seconds by which a registration must be younger than a job to be another's than the job was made
-for: more than any two time zones differ, in which the two may have been written."""
+REUSE_MARGIN_SECONDS = 26 * 3600
+"""Seconds by which a registration must be newer than a job for the number to count as reused: more
+than any two time zones differ, in which the two may have been written."""
 
-_STAMP = "[0-9]" * 4 + "-[01][0-9]-[0-3][0-9] [0-2][0-9]:[0-5][0-9]:[0-5][0-9]"
+_TIMESTAMP_GLOB = "[0-9]" * 4 + "-[01][0-9]-[0-3][0-9] [0-2][0-9]:[0-5][0-9]:[0-5][0-9]"
 
-_YOUNGER = f"""coalesce(CASE
+_IS_REUSED = f"""coalesce(CASE
   WHEN typeof(r.created_at) = 'integer' AND typeof(mail_queue.created_at) = 'integer'
-    AND min(r.created_at, mail_queue.created_at) >= {EARLIEST}
-    AND max(r.created_at, mail_queue.created_at) <= {LAST}
-  THEN r.created_at - mail_queue.created_at > {APART}
+    AND min(r.created_at, mail_queue.created_at) >= {FIRST_CREATION_SECONDS}
+    AND max(r.created_at, mail_queue.created_at) <= {LAST_CREATION_SECONDS}
+  THEN r.created_at - mail_queue.created_at > {REUSE_MARGIN_SECONDS}
   WHEN typeof(r.created_at) = 'text' AND typeof(mail_queue.created_at) = 'text'
-    AND r.created_at GLOB '{_STAMP}' AND mail_queue.created_at GLOB '{_STAMP}'
-  THEN strftime('%s', r.created_at) - strftime('%s', mail_queue.created_at) > {APART}
+    AND r.created_at GLOB '{_TIMESTAMP_GLOB}' AND mail_queue.created_at GLOB '{_TIMESTAMP_GLOB}'
+  THEN strftime('%s', r.created_at) - strftime('%s', mail_queue.created_at) > {REUSE_MARGIN_SECONDS}
 END, 0)"""
-"""That a registration `r` was made long after a job. Two programs wrote these times: what is not
-written alike (milliseconds, another sign between day and hour, a zone or a fraction behind them)
-says nothing about which came first."""
+"""SQL condition: a registration `r` was created long after a job. Two programs wrote these times:
+with different forms (milliseconds, another separator, a zone or a fraction) they cannot be
+compared."""
 
-TIMES = ("next_attempt_at", "locked_until", "created_at", "updated_at")
-"""The columns that hold times, as far as they are there."""
+TIME_COLUMNS = ("next_attempt_at", "locked_until", "created_at", "updated_at")
+"""The columns that hold times, if the table has them."""
 
-ASKED = 10_000
-"""Rows at most of which the form of such a column is told: one row alone may be the stray one, and
-all of them are read each time that a large queue is opened."""
+FORM_SAMPLE_ROWS = 10_000
+"""Rows that are read to find out the form of a time column: a single row may be an exception, and
+reading all would slow down each opening of a large queue."""
 
 SCHEMA = (
     "CREATE TABLE config (key TEXT PRIMARY KEY, value TEXT)",
     "CREATE TABLE registrations (number INTEGER PRIMARY KEY, created_at INTEGER NOT NULL"
     " DEFAULT (CAST(strftime('%s','now') AS INTEGER)))",
-    # No foreign key: a job may outlive its registration, and is then told to be an orphan.
+    # No foreign key: a job may outlive its registration, and is then an orphan.
     """CREATE TABLE mail_queue (
   id                  INTEGER PRIMARY KEY AUTOINCREMENT,
   registration_number INTEGER NOT NULL,
@@ -67,108 +73,108 @@ SCHEMA = (
     "CREATE UNIQUE INDEX ux_mail_queue_reg_type ON mail_queue(registration_number, mail_type)",
     "CREATE INDEX ix_mail_queue_due ON mail_queue(status, next_attempt_at)",
 )
-"""A new database; times are whole epoch seconds UTC."""
+"""The tables of a new database; times are whole epoch seconds UTC."""
 
 
 def create(path: str) -> None:
-    """Make a new, empty mail queue; it sends nothing until `mailQueueEnabled` is set. A file with
-    nothing in it, as whoever dies over this leaves one, is none yet.
+    """Create a new, empty mail queue, or fill an empty file that a killed process left. It sends
+    nothing until `mailQueueEnabled` is set.
 
     Raises:
-        FileExistsError: something of that name is there.
-        OSError: it cannot be made.
+        FileExistsError: something of that name exists.
+        OSError: it cannot be created.
     """
     with users.files_as(owner_of(path)):
         _create(path)
-    wire = Connection(path, read_only=False, patience=ZgbDatabase(path).patience, durable=True)
+    db = Connection(path, read_only=False, patience=ZgbDatabase(path).patience, durable=True)
     try:
-        with wire.writing():
-            if not _is_empty(wire):
-                raise FileExistsError(f"{path}: somebody else has just made it")
+        with db.writing():
+            if not _is_empty(db):
+                raise FileExistsError(f"{path}: another process has just created it")
             for statement in SCHEMA:
-                wire.run(statement)
+                db.run(statement)
     finally:
-        wire.close()
+        db.close()
 
 
 def _create(path: str) -> None:
     name = os.path.basename(path)
     folder = files.open_folder(os.path.dirname(path) or ".")
     try:
-        os.close(files.create(name, folder, None))
+        os.close(files.create_file(name, folder, None))
     except FileExistsError:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        why = files.oddity(found) or files.distrust(found, os.fstat(folder))
-        if why or not _holds_nothing(path):
+        why = files.file_problem(found) or files.trust_problem(found, os.fstat(folder))
+        if why or not _is_empty_database(path):
             raise
     finally:
         os.close(folder)
 
 
-def _holds_nothing(path: str) -> bool:
-    """Whether a file is a database without anything in it: one of no bytes is, to SQLite."""
+def _is_empty_database(path: str) -> bool:
+    """True if a file is an empty database: SQLite treats a file of 0 bytes as one."""
     try:
-        wire = Connection(path, read_only=False, patience=ZgbDatabase(path).patience, durable=True)
+        db = Connection(path, read_only=False, patience=ZgbDatabase(path).patience, durable=True)
     except Unavailable:
         return False
     try:
-        return _is_empty(wire)
+        return _is_empty(db)
     except Unavailable:
         return False
     finally:
-        wire.close()
+        db.close()
 
 
-def _is_empty(wire: Connection) -> bool:
-    return not wire.run("SELECT 1 FROM sqlite_master LIMIT 1")
+def _is_empty(db: Connection) -> bool:
+    return not db.run("SELECT 1 FROM sqlite_master LIMIT 1")
 
 
 class TableShape(NamedTuple):
-    """How a database that was opened is built."""
+    """The columns and conventions of an opened database."""
 
     names: tuple[str, ...]
-    """The columns of the queue, its key left out."""
+    """The columns of the queue without the key."""
     key: str
-    """What a row is addressed by: its rowid, or the column `id` where there is none."""
+    """The column that addresses a row: the rowid, or `id` if the table has none."""
     forms: Mapping[str, TimeFormat]
-    """How each column that holds times writes them."""
+    """How each time column is written."""
     zone: tzinfo
-    """In which zone its texts are."""
+    """Time zone of times in text form."""
     period_zone: tzinfo
     orphans: str
-    """A condition on `mail_queue` that holds for a job whose registration is gone; "" where that
-    cannot be told."""
-    strangers: str
-    """The same for a job whose number seems to have been given out again since."""
+    """SQL condition on `mail_queue` that holds for a job whose registration is gone; "" if that is
+    unknown."""
+    reused: str
+    """SQL condition for a job whose number was probably reused for a newer registration."""
     identity: str
-    """What tells a registration from a later one of the same number, as a column."""
-    numbered: bool
-    """Whether the database gives no row the key of one that is gone."""
+    """The column that tells a registration from a later one with the same number."""
+    never_reuses_keys: bool
+    """True if the key of a deleted row is never reused."""
 
     @property
-    def dates(self) -> bool:
-        """Whether anything there can say when a job was made: itself, or its registration."""
+    def has_creation_times(self) -> bool:
+        """True if the creation time of a job is known, from its row or its registration."""
         return "created_at" in self.forms or self.identity == "created_at"
 
     @property
     def columns(self) -> str:
-        """What is selected of a row: its key, and then every column in their order."""
-        return ", ".join((self.key, *map(quoted, self.names)))
+        """The select list of a row: its key, then every column in order."""
+        return ", ".join((self.key, *map(quote_name, self.names)))
 
 
 class Database:
-    """Their database, opened and found to be a mail queue; opened anew when it was replaced."""
+    """The open queue database; reopened when the file is replaced."""
 
     def __init__(self, place: ZgbDatabase) -> None:
-        """Raises Unavailable: it is none, or cannot be read."""
+        """Raises Unavailable: it is not a mail queue, or cannot be read."""
         self.place = place
-        self.refused = _no_writing(place)
-        """Why nothing may be changed in it by us; "" when it may."""
-        self._wire, self.shape = self._open()
+        self.refused = _write_refusal(place)
+        """Why this user may not write to it; "" if writes are allowed."""
+        self._connection, self.shape = self._open()
 
     def _open(self) -> tuple[Connection, TableShape]:
         place = self.place
-        wire = Connection(
+        db = Connection(
             place.path,
             read_only=bool(self.refused),
             patience=place.patience,
@@ -176,134 +182,136 @@ class Database:
             rolls_back=place.rolls_back,
         )
         try:
-            return wire, _shape(wire, place)
+            return db, _read_shape(db, place)
         except BaseException:
-            wire.close()
+            db.close()
             raise
 
     @property
-    def wire(self) -> Connection:
+    def connection(self) -> Connection:
         """The connection to the file that the path names now.
 
         Raises:
-            Unavailable: it names none, or another one that is no mail queue.
+            Unavailable: there is no file, or it is not a mail queue.
         """
-        if not self._wire.is_current:
-            old = self._wire
-            self._wire, self.shape = self._open()
+        if not self._connection.is_current:
+            old = self._connection
+            self._connection, self.shape = self._open()
             old.close()
-        return self._wire
+        return self._connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """A transaction on the file that the path names, with its write lock."""
-        wire = self.wire
-        with wire.writing():
-            if not wire.is_current:
-                # While we waited for the lock; what we would write, nobody would ever read.
-                raise Unavailable(f"{wire.path}: replaced by another file just now")
-            yield wire
+        """A write transaction on the file that the path names."""
+        db = self.connection
+        with db.writing():
+            if not db.is_current:
+                # It was replaced while we waited for the lock: our changes would be lost.
+                raise Unavailable(f"{db.path}: replaced by another file just now")
+            yield db
 
     def close(self) -> None:
-        """Let go of the file."""
-        self._wire.close()
+        """Close the file."""
+        self._connection.close()
 
 
-def _no_writing(place: ZgbDatabase) -> str:
+def _write_refusal(place: ZgbDatabase) -> str:
     if place.read_only:
-        return f"{place.path} was opened to be read only"
+        return f"{place.path} was opened read-only"
     if not os.path.exists(place.path):
-        return ""  # who opens it says so
-    # SQLite puts its journal beside the database: the folder must be ours to write as well.
+        return ""  # opening it reports the error
+    # SQLite creates its journal in that folder, so the folder must be writable, too.
     beside = os.path.dirname(os.path.realpath(place.path))
     with users.files_as(owner_of(place.path)):
         for path in (place.path, beside):
             if not os.access(path, os.W_OK, effective_ids=True):
-                return f"{path} is not writable for us"
+                return f"Permission denied: cannot write to {path}"
     return ""
 
 
-def _shape(wire: Connection, place: ZgbDatabase) -> TableShape:
+def _read_shape(db: Connection, place: ZgbDatabase) -> TableShape:
     try:
-        zone, period_zone = zone_of(place.zone), zone_of(place.period_zone)
+        zone, period_zone = load_zone(place.zone), load_zone(place.period_zone)
     except ValueError as error:
         raise Unavailable(f"{place.path}: {error}") from error
-    types = _columns(wire, "mail_queue", DOCUMENTED)
-    _columns(wire, "config", ("key", "value"))
+    types = _read_columns(db, "mail_queue", REQUIRED_COLUMNS)
+    _read_columns(db, "config", ("key", "value"))
     forms = {
-        name: TimeFormat(_is_text(wire, name, types[name]), zone) for name in TIMES if name in types
+        name: TimeFormat(_is_text(db, name, types[name]), zone)
+        for name in TIME_COLUMNS
+        if name in types
     }
-    key = _key(wire, types)
+    key = _find_key(db, types)
     names = tuple(name for name in types if name != key)
-    told = _registrations(wire, place.registrations, forms)
-    return TableShape(names, key, forms, zone, period_zone, *told, _is_numbered(wire))
+    told = _registrations(db, place.registrations, forms)
+    return TableShape(names, key, forms, zone, period_zone, *told, _is_numbered(db))
 
 
-def _columns(wire: Connection, table: str, needed: tuple[str, ...]) -> dict[str, str]:
-    """The declared types of a table's columns by their names."""
-    _require_table(wire, table)
-    found = {str(row[1]): str(row[2]) for row in wire.run(f"PRAGMA table_info({table})")}
+def _read_columns(db: Connection, table: str, needed: tuple[str, ...]) -> dict[str, str]:
+    """Return the declared types of a table's columns by name."""
+    _require_table(db, table)
+    found = {str(row[1]): str(row[2]) for row in db.run(f"PRAGMA table_info({table})")}
     if not found:
-        raise Unavailable(f"{wire.path}: no mail queue in it, expected a table {table}")
+        raise Unavailable(f"{db.path}: no mail queue, expected a table {table}")
     missing = [name for name in needed if name not in found]
     if missing:
-        raise Unavailable(f"{wire.path}: the table {table} lacks {', '.join(missing)}")
+        raise Unavailable(f"{db.path}: the table {table} lacks {', '.join(missing)}")
     return found
 
 
-def _require_table(wire: Connection, table: str) -> None:
-    """Make sure that a name is not one of a view or a virtual table, which run code to be read.
+def _require_table(db: Connection, table: str) -> None:
+    """Check that a name is not that of a view or a virtual table, which run code when read.
 
     Raises:
-        Unavailable: it is.
+        Unavailable: it is one.
     """
-    found = wire.run(
+    found = db.run(
         "SELECT type, rootpage FROM sqlite_master"
         " WHERE name = ? COLLATE NOCASE AND type IN ('table', 'view')",
         (table,),
     )
     for kind, page in found:
-        if kind != "table" or not page:  # a virtual table has no page
+        if kind != "table" or not page:  # a virtual table has no root page
             what = "a view" if kind == "view" else "a virtual table"
-            raise Unavailable(f"{wire.path}: {table} is {what}, expected an ordinary table")
+            raise Unavailable(f"{db.path}: {table} is {what}, expected an ordinary table")
 
 
-def _key(wire: Connection, types: Mapping[str, str]) -> str:
+def _find_key(db: Connection, types: Mapping[str, str]) -> str:
     try:
-        wire.run("SELECT rowid FROM mail_queue LIMIT 1")
+        db.run("SELECT rowid FROM mail_queue LIMIT 1")
     except Unavailable as error:
         if "no such column" not in str(error):
             raise
-        if "id" not in types:  # WITHOUT ROWID, and its primary key is anybody's guess
-            raise Unavailable(f"{wire.path}: mail_queue has neither a rowid nor an id") from error
+        if "id" not in types:  # WITHOUT ROWID, and the primary key is unknown
+            raise Unavailable(f"{db.path}: mail_queue has neither a rowid nor an id") from error
         return "id"
     return "rowid"
 
 
-_NO_WORDS = re.compile(
+_QUOTED_OR_COMMENT = re.compile(
     r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^]]*\]|--[^\n]*|/\*.*?(?:\*/|\Z)""",
     re.DOTALL,
 )
-"""What is quoted or a comment in a statement."""
+"""Quoted text and comments in an SQL statement."""
 
 
-def _is_numbered(wire: Connection) -> bool:
-    """Whether the table was made with AUTOINCREMENT, by the statement that made it: bare, the word
-    can be nothing else, and the key that it is said of is the rowid."""
-    found = wire.run("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = 'mail_queue'")
+def _is_numbered(db: Connection) -> bool:
+    """True if the table was created with AUTOINCREMENT: outside quotes and comments the word has no
+    other meaning, and SQLite allows it only for the rowid.
+    """
+    found = db.run("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = 'mail_queue'")
     said = " ".join(str(sql) for (sql,) in found)
-    return "AUTOINCREMENT" in re.findall(r"\w+", _NO_WORDS.sub(" ", said).upper())
+    return "AUTOINCREMENT" in re.findall(r"\w+", _QUOTED_OR_COMMENT.sub(" ", said).upper())
 
 
-def _is_text(wire: Connection, name: str, declared: str) -> bool:
-    """By how most of what stands in the column is written, else by what it was declared as."""
-    # Unless it was declared as a number, what stands there by its default says nothing about how
-    # the others were written.
+def _is_text(db: Connection, name: str, declared: str) -> bool:
+    """True if a time column holds text: by most of its values, else by its declared type."""
+    # Unless the column is declared as a number, default values do not show the form of the others.
     written = () if "INT" in declared.upper() else (f"{name} NOT IN (0, '0', '')",)
     for telling in (*written, f"{name} IS NOT NULL"):
-        found = wire.run(
+        found = db.run(
             f"SELECT total(typeof({name}) = 'text'), count(*)"
-            f" FROM (SELECT {name} FROM mail_queue WHERE {telling} LIMIT {ASKED})"
+            f" FROM (SELECT {name} FROM mail_queue WHERE {telling} LIMIT {FORM_SAMPLE_ROWS})"
         )
         texts, rows = (cell if isinstance(cell, int | float) else 0 for cell in found[0])
         if texts * 2 != rows:
@@ -314,47 +322,49 @@ def _is_text(wire: Connection, name: str, declared: str) -> bool:
 
 
 def _registrations(
-    wire: Connection, table: str, forms: Mapping[str, TimeFormat]
+    db: Connection, table: str, forms: Mapping[str, TimeFormat]
 ) -> tuple[str, str, str]:
-    """The conditions of an orphan and of a job of another registration, and what tells one; "" each
-    where there is no table."""
+    """Return the SQL conditions for an orphan and for a reused number, and the identifying column;
+    each "" if there is no such table.
+    """
     if not table:
         return "", "", ""
-    _require_table(wire, table)
-    types = {str(row[1]): str(row[2]) for row in wire.run(f"PRAGMA table_info({quoted(table)})")}
+    _require_table(db, table)
+    types = {str(row[1]): str(row[2]) for row in db.run(f"PRAGMA table_info({quote_name(table)})")}
     if "number" not in types:
         return "", "", ""
-    there = f"SELECT 1 FROM {quoted(table)} r WHERE r.number = mail_queue.registration_number"
+    there = f"SELECT 1 FROM {quote_name(table)} r WHERE r.number = mail_queue.registration_number"
     gone = f"NOT EXISTS ({there})"
     if "created_at" not in types:
         return gone, "", "rowid"
     both = "created_at" in forms
-    return gone, f"EXISTS ({there} AND {_YOUNGER})" if both else "", "created_at"
+    return gone, f"EXISTS ({there} AND {_IS_REUSED})" if both else "", "created_at"
 
 
-def count_registrations(book: Database) -> Cell:
-    """How many registrations there are; None where there is no table of them."""
-    wire = book.wire
-    if not book.shape.identity:
+def count_registrations(database: Database) -> Cell:
+    """Count registrations; None if there is no table of them."""
+    db = database.connection
+    if not database.shape.identity:
         return None
-    return wire.run(f"SELECT count(*) FROM {quoted(book.place.registrations)}")[0][0]
+    return db.run(f"SELECT count(*) FROM {quote_name(database.place.registrations)}")[0][0]
 
 
-def registration_columns(book: Database) -> tuple[str, ...]:
-    """The columns of the registrations; none where there is no table of them."""
-    if not book.shape.identity:
+def registration_columns(database: Database) -> tuple[str, ...]:
+    """Return the columns of the registrations; none if there is no table of them."""
+    if not database.shape.identity:
         return ()
-    table = quoted(book.place.registrations)
-    return tuple(str(row[1]) for row in book.wire.run(f"PRAGMA table_info({table})"))
+    table = quote_name(database.place.registrations)
+    return tuple(str(row[1]) for row in database.connection.run(f"PRAGMA table_info({table})"))
 
 
-def registration(book: Database, number: int) -> dict[str, Cell]:
-    """A registration by its columns; empty where there is none of this number."""
-    names = registration_columns(book)
+def read_registration(database: Database, number: int) -> dict[str, Cell]:
+    """Return a registration by column name; empty if there is none with this number."""
+    names = registration_columns(database)
     if not names:
         return {}
-    found = book.wire.run(
-        f"SELECT {', '.join(map(quoted, names))} FROM {quoted(book.place.registrations)}"
+    found = database.connection.run(
+        f"SELECT {', '.join(map(quote_name, names))} FROM "
+        f"{quote_name(database.place.registrations)}"
         " WHERE number = ?",
         (number,),
     )

@@ -1,11 +1,11 @@
-"""Our own database beside theirs: what an operator holds, and what is in the trash.
+"""The sidecar database next to ZGB's: held jobs and the trash.
 
-A job moves between two files, and no journal mode of theirs promises that two commits are one. So
-theirs decides. A move writes here first, under a token of its own, that a job is arriving or
-leaving; then their transaction takes the row away or puts it there, and notes the token among their
-settings. Whoever looks in between, or after a crash, goes by the token that theirs notes: a job is
-here when it has arrived under that token or was settled, and has not left under it. All of it
-happens under their write lock, so that there is never more than one move in doubt.
+A job moves between two files, and SQLite does not commit to two files atomically in every journal
+mode. So ZGB's database decides. A move first marks the job here as arriving or leaving, with a
+random token. Then a transaction in ZGB's database deletes or inserts the row, and stores the token
+in `config`. A reader, also after a crash, compares the tokens: a job is here if it is settled or
+arrived under the token in `config`, and has not left under it. All of this runs under the write
+lock of ZGB's database, so at most one move is undecided.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from typing import NamedTuple
 from engine.model import State
 from engine.store import Unavailable
 from engine.stores.zgb.connection import Connection, owner_of
-from engine.stores.zgb.place import ZgbDatabase
-from engine.stores.zgb.row import digest
-from engine.stores.zgb.times import Cell
+from engine.stores.zgb.place import Cell, ZgbDatabase
+from engine.stores.zgb.row import hash_values
 from engine.system import files, users
 
-VERSION = 1
+SCHEMA_VERSION = 1
 
 SCHEMA = (
     """CREATE TABLE IF NOT EXISTS aside (
@@ -34,226 +33,227 @@ SCHEMA = (
   registration TEXT NOT NULL,
   arriving     TEXT NOT NULL DEFAULT '',
   leaving      TEXT NOT NULL DEFAULT '')""",
-    f"PRAGMA user_version = {VERSION}",
+    f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
 
-PAGE = 500
-"""Jobs that are read at once."""
+JOBS_PER_PAGE = 500
+"""Jobs that are read at a time."""
 
-_HERE = "(arriving = '' OR arriving = :token) AND (leaving = '' OR leaving <> :token)"
+_IS_HERE = "(arriving = '' OR arriving = :token) AND (leaving = '' OR leaving <> :token)"
 
 
-class KeptRow(NamedTuple):
-    """A job in our own database."""
+class SidecarRow(NamedTuple):
+    """A job in the sidecar database."""
 
     id: str
     state: State
     since: float
-    """Epoch seconds UTC of its coming into this state."""
+    """When it came into this state, epoch seconds UTC."""
     image: bytes
-    """Its row as it stood in theirs, or is to stand there."""
+    """Its row as it was in `mail_queue`, or is to be there."""
     registration: str
-    """What told its registration from a later one of the same number; "" when that was not known.
-    """
+    """What tells its registration from a later one with the same number; "" if unknown."""
 
     @property
     def rev(self) -> str:
-        """Changes with the job."""
-        return digest(self)
+        """A string that changes with the job."""
+        return hash_values(self)
 
 
 class SidecarDatabase:
-    """Our database, opened once it is there, and made when something is first put into it."""
+    """The sidecar database: opened if it exists, created by the first job that is put into it."""
 
     def __init__(self, place: ZgbDatabase, *, read_only: bool) -> None:
         self._place, self._read_only = place, read_only
-        self._wire: Connection | None = None
+        self._connection: Connection | None = None
 
     def close(self) -> None:
-        """Let go of the file."""
-        if self._wire is not None:
-            self._wire.close()
-            self._wire = None
+        """Close the file."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     @property
     def version(self) -> tuple[int, Cell] | None:
-        """Changes whenever another connection has changed something; None while nothing is here."""
-        wire = self._there()
-        return None if wire is None else wire.version
+        """Changes when another connection changes the database; None if it does not exist."""
+        db = self._open_existing()
+        return None if db is None else db.version
 
-    # ---- looking
+    # ---- reading
 
-    def find(self, ident: str, token: str) -> KeptRow | None:
-        """The job of this id, when it is here."""
-        wire = self._there()
-        found = [] if wire is None else self._select(wire, "id = ?", (ident,), token)
+    def find(self, ident: str, token: str) -> SidecarRow | None:
+        """Return the job of this id, if it is here."""
+        db = self._open_existing()
+        found = [] if db is None else self._select(db, "id = ?", (ident,), token)
         return found[0] if found else None
 
-    def all(self, state: State, token: str) -> Iterator[KeptRow]:
-        """Everything in a state, in the order of ids; no transaction is open in between."""
+    def iter_state(self, state: State, token: str) -> Iterator[SidecarRow]:
+        """Yield the jobs in a state sorted by id; no transaction is open between pages."""
         last = ""
-        while (wire := self._there()) is not None:
-            page = self._select(wire, "state = ? AND id > ?", (str(state), last), token)
+        while (db := self._open_existing()) is not None:
+            page = self._select(db, "state = ? AND id > ?", (str(state), last), token)
             yield from page
-            if len(page) < PAGE:
+            if len(page) < JOBS_PER_PAGE:
                 return
             last = page[-1].id
 
     def count(self, token: str) -> int:
-        """How many jobs are here."""
-        wire = self._there()
-        if wire is None:
+        """Count the jobs that are here."""
+        db = self._open_existing()
+        if db is None:
             return 0
-        here = _HERE.replace(":token", "?")
-        ((count,),) = wire.run(f"SELECT count(*) FROM aside WHERE {here}", (token, token))
+        here = _IS_HERE.replace(":token", "?")
+        ((count,),) = db.run(f"SELECT count(*) FROM aside WHERE {here}", (token, token))
         assert isinstance(count, int)
         return count
 
     def _select(
-        self, wire: Connection, where: str, values: Sequence[Cell], token: str
-    ) -> list[KeptRow]:
-        rows = wire.run(
+        self, db: Connection, where: str, values: Sequence[Cell], token: str
+    ) -> list[SidecarRow]:
+        rows = db.run(
             "SELECT id, state, since, image, registration FROM aside"
-            f" WHERE {where} AND {_HERE.replace(':token', '?')} ORDER BY id LIMIT {PAGE}",
+            f" WHERE {where} AND {_IS_HERE.replace(':token', '?')} ORDER BY id LIMIT "
+            f"{JOBS_PER_PAGE}",
             (*values, token, token),
         )
-        return [_kept(row, wire.path) for row in rows]
+        return [_parse_row(row, db.path) for row in rows]
 
-    def rows(self, after: int, token: str) -> list[tuple[Cell, ...]]:
-        """Some jobs as they are stored, each with the number of its row, which is above `after`."""
-        wire = self._there()
-        if wire is None:
+    def read_page(self, after: int, token: str) -> list[tuple[Cell, ...]]:
+        """Return a page of jobs as stored, with rowids above `after`."""
+        db = self._open_existing()
+        if db is None:
             return []
-        return wire.raw(
+        return db.run_bytes(
             "SELECT rowid, id, state, since, image, registration FROM aside"
-            f" WHERE rowid > ? AND {_HERE.replace(':token', '?')} ORDER BY rowid LIMIT {PAGE}",
+            f" WHERE rowid > ? AND {_IS_HERE.replace(':token', '?')} ORDER BY rowid LIMIT "
+            f"{JOBS_PER_PAGE}",
             (after, token, token),
         )
 
-    # ---- changing, under the write lock of theirs
+    # ---- changing, under the write lock of the queue database
 
     def begin(self, token: str) -> Connection:
-        """Make it if need be, and open a transaction in which nothing is in doubt any more."""
-        wire = self._there() or self._make()
-        wire.begin()
-        self.settle(wire, token)
-        return wire
+        """Create the database if needed, and begin a transaction in which no move is undecided."""
+        db = self._open_existing() or self._create_database()
+        db.begin()
+        self.settle(db, token)
+        return db
 
-    def settle(self, wire: Connection, token: str) -> None:
-        """What theirs decided under this token holds; what it did not, never happened."""
-        wire.change("DELETE FROM aside WHERE leaving = ? AND leaving <> ''", (token,))
-        wire.change("DELETE FROM aside WHERE arriving NOT IN ('', ?)", (token,))
-        wire.change("UPDATE aside SET arriving = '', leaving = '' WHERE arriving || leaving <> ''")
+    def settle(self, db: Connection, token: str) -> None:
+        """Complete the moves of this token, and undo those of any other."""
+        db.change("DELETE FROM aside WHERE leaving = ? AND leaving <> ''", (token,))
+        db.change("DELETE FROM aside WHERE arriving NOT IN ('', ?)", (token,))
+        db.change("UPDATE aside SET arriving = '', leaving = '' WHERE arriving || leaving <> ''")
 
-    def finish(self, token: str) -> None:
-        """Say that what moved under this token has: theirs is committed. Only that is touched, for
-        somebody else may be moving by now.
+    def settle_committed(self, token: str) -> None:
+        """Complete the moves of this token after its commit in ZGB's database. Other tokens are not
+        touched: another process may be moving jobs.
 
         Raises:
-            Unavailable: not now; the next move says so, and until then the token in theirs does.
+            Unavailable: not now; until the next move, the token in `config` decides.
         """
-        wire = self._there()
-        if wire is not None:
-            with wire.writing():
-                wire.change("DELETE FROM aside WHERE leaving = ?", (token,))
-                wire.change("UPDATE aside SET arriving = '' WHERE arriving = ?", (token,))
+        db = self._open_existing()
+        if db is not None:
+            with db.writing():
+                db.change("DELETE FROM aside WHERE leaving = ?", (token,))
+                db.change("UPDATE aside SET arriving = '' WHERE arriving = ?", (token,))
 
-    def arrive(self, wire: Connection, kept: KeptRow, token: str) -> None:
-        """A job comes; with no token it is here at once."""
-        wire.change(
+    def add_arriving(self, db: Connection, kept: SidecarRow, token: str) -> None:
+        """Add a job; with an empty token it is settled immediately."""
+        db.change(
             "INSERT INTO aside (id, state, since, image, registration, arriving)"
             " VALUES (?, ?, ?, ?, ?, ?)",
             (kept.id, str(kept.state), kept.since, kept.image, kept.registration, token),
         )
 
-    def change(self, wire: Connection, kept: KeptRow) -> None:
-        """A job that is here stands otherwise from now on."""
-        wire.change(
+    def update(self, db: Connection, kept: SidecarRow) -> None:
+        """Update the state and image of a job."""
+        db.change(
             "UPDATE aside SET state = ?, since = ?, image = ? WHERE id = ?",
             (str(kept.state), kept.since, kept.image, kept.id),
         )
 
-    def leave(self, wire: Connection, ident: str, token: str) -> None:
-        """A job goes back to theirs."""
-        wire.change("UPDATE aside SET leaving = ? WHERE id = ?", (token, ident))
+    def mark_leaving(self, db: Connection, ident: str, token: str) -> None:
+        """Mark a job as leaving for `mail_queue`."""
+        db.change("UPDATE aside SET leaving = ? WHERE id = ?", (token, ident))
 
-    def remove(self, wire: Connection, ident: str) -> None:
-        """A job goes for good."""
-        wire.change("DELETE FROM aside WHERE id = ?", (ident,))
+    def remove(self, db: Connection, ident: str) -> None:
+        """Delete a job."""
+        db.change("DELETE FROM aside WHERE id = ?", (ident,))
 
     # ---- the file
 
-    def _there(self) -> Connection | None:
-        """The connection; None while there is no file, or nothing in it yet."""
-        if self._wire is not None:
-            path = self._place.aside  # a link to theirs may lead to another one by now
-            if self._wire.path == path and _is_there(path) and self._wire.is_current:
-                return self._wire
+    def _open_existing(self) -> Connection | None:
+        """Return the connection; None if there is no file, or it is empty."""
+        if self._connection is not None:
+            path = self._place.sidecar_path  # a link to the queue database may have a new target
+            if self._connection.path == path and _file_exists(path) and self._connection.is_current:
+                return self._connection
             self.close()
-        if not _is_there(self._place.aside):
+        if not _file_exists(self._place.sidecar_path):
             return None
-        wire = self._connect()
+        db = self._connect()
         try:
-            ((version,),) = wire.run("PRAGMA user_version")
-            if isinstance(version, int) and version > VERSION:
-                raise Unavailable(f"{wire.path}: made by a newer spooldeck than this one")
+            ((version,),) = db.run("PRAGMA user_version")
+            if isinstance(version, int) and version > SCHEMA_VERSION:
+                raise Unavailable(f"{db.path}: made by a newer spooldeck than this one")
         except BaseException:
-            wire.close()
+            db.close()
             raise
         if not version:
-            wire.close()
+            db.close()
             return None
-        self._wire = wire
-        return wire
+        self._connection = db
+        return db
 
     def _connect(self) -> Connection:
         place = self._place
         return Connection(
-            place.aside,
+            place.sidecar_path,
             read_only=self._read_only,
             patience=place.patience,
             durable=place.durable,
             rolls_back=place.rolls_back,
         )
 
-    def _make(self) -> Connection:
-        path = self._place.aside
+    def _create_database(self) -> Connection:
+        path = self._place.sidecar_path
         try:
             with users.files_as(owner_of(self._place.path)):
-                self._create(path)
+                self._create_file(path)
         except FileExistsError:
-            pass  # empty: somebody began to make it, and died or is at it
+            pass  # an empty file: another process is creating it, or died while doing so
         except OSError as error:
             raise Unavailable(f"{path}: {error.strerror}") from error
-        wire = self._connect()
+        db = self._connect()
         try:
-            with wire.writing():
+            with db.writing():
                 for statement in SCHEMA:
-                    wire.run(statement)
+                    db.run(statement)
         except BaseException:
-            wire.close()
+            db.close()
             raise
-        self._wire = wire
-        return wire
+        self._connection = db
+        return db
 
-    def _create(self, path: str) -> None:
-        """Make the file, empty, with the mode of theirs."""
+    def _create_file(self, path: str) -> None:
+        """Create an empty file with the mode of the queue database."""
         folder = files.open_folder(os.path.dirname(path) or ".")
         try:
-            fd = files.create(os.path.basename(path), folder, None)
+            fd = files.create_file(os.path.basename(path), folder, None)
             try:
-                files.resemble(fd, os.stat(self._place.path))
+                files.copy_mode(fd, os.stat(self._place.path))
             finally:
                 os.close(fd)
         finally:
             os.close(folder)
 
 
-def _is_there(path: str) -> bool:
-    """Whether our file is there.
+def _file_exists(path: str) -> bool:
+    """True if the file exists.
 
     Raises:
-        Unavailable: something else is, which nobody may follow or write.
+        Unavailable: it is not a plain file.
     """
     try:
         seen = os.lstat(path)
@@ -262,15 +262,15 @@ def _is_there(path: str) -> bool:
     except OSError as error:
         raise Unavailable(f"{path}: {error.strerror}") from error
     if not stat.S_ISREG(seen.st_mode):
-        raise Unavailable(f"{path}: expected a plain file of ours")
+        raise Unavailable(f"{path}: not a plain file")
     return True
 
 
-def _kept(row: Sequence[Cell], path: str) -> KeptRow:
+def _parse_row(row: Sequence[Cell], path: str) -> SidecarRow:
     ident, state, since, image, registration = row
     try:
         where = State(str(state))
         assert isinstance(since, float) and isinstance(image, bytes)
     except (ValueError, AssertionError) as error:
-        raise Unavailable(f"{path}: not as we wrote it: {row!r:.80}") from error
-    return KeptRow(str(ident), where, since, image, str(registration))
+        raise Unavailable(f"{path}: a row is damaged: {row!r:.80}") from error
+    return SidecarRow(str(ident), where, since, image, str(registration))

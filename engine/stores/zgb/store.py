@@ -1,4 +1,4 @@
-"""The store over a mail queue's database: each move a guarded change of one row."""
+"""The ZGB store: each move is a guarded UPDATE, INSERT or DELETE of one row."""
 
 from __future__ import annotations
 
@@ -23,64 +23,54 @@ from engine.model import (
     Task,
 )
 from engine.store import (
-    GLIMPSE,
-    SHOWN,
+    MAX_PART_BYTES,
+    PREVIEW_BYTES,
+    ClaimFilter,
     Control,
     Gone,
     Outlook,
-    Seen,
+    SeenTask,
     Unavailable,
     Unsupported,
-    Wants,
-    anything,
-    permit,
+    accept_all,
+    require_edge,
 )
-from engine.stores.zgb import (
-    claims,
-    connections_config,
-    control,
-    log_summary,
-    page,
-    redirect,
-    row_moves,
-    schema,
-)
+from engine.stores.zgb import claims, control, log, queue_config, row_moves, schema
 from engine.stores.zgb.change_detector import ChangeDetector
-from engine.stores.zgb.claims import KeptResult, Taking
+from engine.stores.zgb.claims import ClaimReport, ClaimRun
 from engine.stores.zgb.connection import Connection
-from engine.stores.zgb.connections_config import QueueConfig
-from engine.stores.zgb.log import Tell, silent
-from engine.stores.zgb.page import Backlog, QueueFigures
-from engine.stores.zgb.place import KINDS, ZgbDatabase
+from engine.stores.zgb.control import Backlog, QueueFigures
+from engine.stores.zgb.log import EventWriter, discard_event
+from engine.stores.zgb.place import KINDS, Cell, ZgbDatabase
+from engine.stores.zgb.queue_config import QueueConfig
 from engine.stores.zgb.row import (
-    FAILED,
+    FAILED_WORD,
     STATES,
-    from_image,
     image_of,
-    parsed_id,
-    stood,
-    task_aside,
+    parse_id,
+    parse_image,
+    restored_row,
+    sidecar_task,
     task_of,
 )
 from engine.stores.zgb.row_moves import MoveBatch, TouchedDatabases
-from engine.stores.zgb.scan import Walk
+from engine.stores.zgb.scan import QueueScan
 from engine.stores.zgb.schema import Database
 from engine.stores.zgb.sidecar_database import SidecarDatabase
-from engine.stores.zgb.times import Cell
 
-GROUP = 100
-"""Moves that are made durable together; their write lock is held for so long."""
+MOVES_PER_TRANSACTION = 100
+"""Moves in one transaction; the write lock is held for so long."""
 
-_outcome = frozenset({"attempts", "due", "error"})
+_OUTCOME_FIELDS = frozenset({"attempts", "due", "error"})
 
-_CLAIMED = "whoever has its lease may be sending it: what comes of that is not stored any more"
+_CLAIMED_WARNING = "its worker may still be sending it: the result will not be stored"
 
 EDGES: Edges = {
     (None, State.PENDING): Edge(),
     (State.ACTIVE, None): Edge(undoable=False),
-    (State.ACTIVE, State.PENDING): Edge(_outcome, warning=_CLAIMED),
-    (State.ACTIVE, State.DEAD): Edge(_outcome, warning=_CLAIMED),
-    (State.ACTIVE, State.HELD): Edge(_outcome, warning=_CLAIMED),
+    (State.ACTIVE, State.PENDING): Edge(_OUTCOME_FIELDS, warning=_CLAIMED_WARNING),
+    (State.ACTIVE, State.DEAD): Edge(_OUTCOME_FIELDS, warning=_CLAIMED_WARNING),
+    (State.ACTIVE, State.HELD): Edge(_OUTCOME_FIELDS, warning=_CLAIMED_WARNING),
     (State.PENDING, State.PENDING): Edge(frozenset({"due"})),
     (State.PENDING, State.DEAD): Edge(),
     (State.DEAD, State.HELD): Edge(),
@@ -88,7 +78,7 @@ EDGES: Edges = {
     (State.HELD, State.HELD): Edge(frozenset({"due"})),
     (State.PENDING, State.HELD): Edge(),
     (State.HELD, State.PENDING): Edge(frozenset({"due"})),
-    # Their button leaves the last error where it is, until there is another.
+    # ZGB's retry button keeps the last error until there is another.
     (State.DEAD, State.PENDING): Edge(frozenset({"attempts", "due"})),
     (State.DEAD, State.TRASH): Edge(),
     (State.PENDING, State.TRASH): Edge(),
@@ -102,38 +92,38 @@ EDGES: Edges = {
 
 
 class Enqueued(NamedTuple):
-    """What came of asking for one mail."""
+    """The result of enqueueing one mail."""
 
-    created: bool
-    """False when there was such a job already; where it stands, the task says."""
+    is_new: bool
+    """False if the job existed already; the task has its state."""
     task: Task
 
 
 class ClaimedJob(NamedTuple):
-    """A claimed job as it stands just before its mail is sent."""
+    """A claimed job, read just before its mail is sent."""
 
     job: int
     """The key of its row."""
     number: int
     kind: str
     attempt: int
-    """Which one this is, from 1 on."""
+    """The number of this attempt, from 1."""
     created: int
-    """Epoch seconds UTC; 0 where the table does not say."""
-    mark: str
-    """What tells it from every other job of its number, earlier or later: when it was made, or else
-    its key, where that is never given out again; "" where nothing does."""
-    orphan: bool
-    """Whether its registration is gone."""
+    """Epoch seconds UTC; 0 if the table has no such column."""
+    identity: str
+    """Distinguishes the job from every other job of its number: its creation time, or else its key
+    if keys are never reused; "" if neither is known."""
+    is_orphan: bool
+    """True if its registration is gone."""
     registration: Mapping[str, Cell]
-    """The row of its registration by column; empty where there is none."""
-    way: redirect.RedirectDecision
-    test: bool
-    """Whether the switch of the test mode is on for it, whatever the guard says."""
+    """The row of its registration by column name; empty if there is none."""
+    redirection: queue_config.RedirectDecision
+    is_test: bool
+    """True if the test mode is switched on for it, whatever the guard decides."""
 
 
 class ZgbStore:
-    """Jobs as rows of theirs, and those that are held or in the trash in a database of ours."""
+    """Jobs in the table `mail_queue`; held and trashed jobs in the sidecar database."""
 
     states: Mapping[State, str] = STATES
 
@@ -142,131 +132,135 @@ class ZgbStore:
         place: ZgbDatabase,
         clock: Callable[[], float] = time.time,
         pause: Callable[[float], None] = time.sleep,
-        tell: Tell = silent,
+        tell: EventWriter = discard_event,
     ) -> None:
-        """`pause` is what the doorbell spends its time with between two glances; `tell` is told
-        what happens here, once it has.
+        """`pause` is called to sleep between two checks for changes; `tell` receives each event
+        after it has happened.
 
         Raises:
-            Unavailable: it is no mail queue, or cannot be read.
+            Unavailable: it is not a mail queue, or cannot be read.
         """
         self.place = place
         self.words: Mapping[str, State] = {
-            FAILED: State.PENDING if place.auto_retry else State.DEAD
+            FAILED_WORD: State.PENDING if place.auto_retry else State.DEAD
         }
-        self._clock, self._tell = clock, tell
-        self._book = Database(place)
-        self._aside = SidecarDatabase(place, read_only=bool(self._book.refused))
-        why = self._book.refused
+        self._clock, self._write_event = clock, tell
+        self._database = Database(place)
+        self._sidecar = SidecarDatabase(place, read_only=bool(self._database.refused))
+        why = self._database.refused
         self.edges: Edges = (
-            {way: edge._replace(refused=why) for way, edge in EDGES.items()} if why else EDGES
+            {way: edge._replace(refusal=why) for way, edge in EDGES.items()} if why else EDGES
         )
-        self.expected = 0
-        self.kept = KeptResult()
-        """What the last take did besides claiming."""
+        self.expected_tasks = 0
+        self.claim_report = ClaimReport()
+        """Side effects of the last take besides claiming."""
         try:
             self.controls: Mapping[str, Control] = self._controls()
-            self.doorbell = ChangeSource(wait=ChangeDetector(self._book, self._aside, pause).wait)
+            self.changes = ChangeSource(
+                wait=ChangeDetector(self._database, self._sidecar, pause).wait
+            )
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Let go of both files."""
-        self._aside.close()
-        self._book.close()
+        """Close both databases."""
+        self._sidecar.close()
+        self._database.close()
 
-    # ---- looking
+    # ---- scanning
 
-    def look(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
-        """Everything as a stream, or what is named: ids, rows as problems name them, or a word for
-        all in a state.
+    def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+        """Scan everything, or only the named ids, rows and states.
 
         Raises:
-            Unavailable: the database is locked, damaged, or not there.
+            Unavailable: the database is locked, damaged or missing.
         """
         now = self._clock()
         self.controls = self._controls()
-        walk = Walk(self._book, self._aside, now)
+        walk = QueueScan(self._database, self._sidecar, now)
         if touched is None:
-            yield from walk.peek()
+            yield from walk.preview()
             for item in walk.everything():
-                self.expected = walk.expected
+                self.expected_tasks = walk.expected_tasks
                 yield item
             return
         by_word = {word: state for state, word in STATES.items()}
         for name in touched:
             if name in by_word:
-                yield from walk.standing(by_word[name])
+                yield from walk.in_state(by_word[name])
             else:
-                found = self._look_for(walk, name)
+                found = self._find_items(walk, name)
                 yield from found
-                # What was a job and cannot be read as one any more is none.
-                if not found or (parsed_id(name) and not any(isinstance(i, Task) for i in found)):
+                # A row that was a job and is invalid now is missing as a task.
+                if not found or (parse_id(name) and not any(isinstance(i, Task) for i in found)):
                     yield Missing(name)
 
-    def _look_for(self, walk: Walk, name: str) -> list[Task | Problem]:
-        its = parsed_id(name)
+    def _find_items(self, walk: QueueScan, name: str) -> list[Task | Problem]:
+        its = parse_id(name)
         if its is not None:
-            # What moves from ours to theirs just now is found by the second time at the latest.
-            return walk.named(*its) or Walk(self._book, self._aside, self._clock()).named(*its)
+            # A job that is moving from the sidecar database back to `mail_queue` is found by the
+            # second try at the latest.
+            return walk.find_job(*its) or QueueScan(
+                self._database, self._sidecar, self._clock()
+            ).find_job(*its)
         row = name.removeprefix("mail_queue/").removeprefix("row ")
         if row != name and row.isascii() and row.isdecimal() and int(row) < 1 << 63:
-            return walk.row(int(row))
+            return walk.find_row(int(row))
         return [problem for problem in walk.problems() if problem.where == name]
 
-    def still(self, seen: Iterable[Seen]) -> Iterator[Task | Problem]:
-        """Those that stand there in this state and revision."""
-        walk = Walk(self._book, self._aside, self._clock())
+    def verify(self, seen: Iterable[SeenTask]) -> Iterator[Task | Problem]:
+        """Yield the tasks that exist in this state and revision."""
+        walk = QueueScan(self._database, self._sidecar, self._clock())
         for ident, state, rev in seen:
-            its = parsed_id(ident)
-            for item in walk.named(*its) if its is not None else ():
+            its = parse_id(ident)
+            for item in walk.find_job(*its) if its is not None else ():
                 if isinstance(item, Task) and (item.state, item.rev) == (state, rev):
                     yield item
 
     # ---- reading
 
     def parts(self, task: Task) -> Iterator[Part]:
-        """There is nothing but the row."""
+        """Yield the one part: the row."""
         data = self.read(task)
         yield Part("row", f"mail_queue/{task.id}", len(data))
 
     def size(self, task: Task) -> int:
-        """What the row takes as text."""
+        """Return the size of the row as text, in bytes."""
         return len(self.read(task))
 
     def read(self, task: Task, part: str = "") -> bytes:
-        """The row as text: every column by its name, and foreign ones too."""
+        """Return the row as JSON, with every column by name."""
         if part not in ("", "row"):
             raise Gone(f"{task.id} has no part {part!r}")
-        now, token = self._clock(), connections_config.load(self._book.wire).moved
-        if task.state in row_moves.OURS:
-            kept = self._aside.find(task.id, token)
+        now, token = self._clock(), queue_config.load_config(self._database.connection).move_token
+        if task.state in row_moves.SIDECAR_STATES:
+            kept = self._sidecar.find(task.id, token)
             if kept is None or (kept.state, kept.rev) != (task.state, task.rev):
                 raise Gone(task.id)
-            return kept.image[:SHOWN]
-        row = row_moves.current(self._book.wire, self._book, task, now)
-        return image_of(row, self._book.shape)[:SHOWN]
+            return kept.image[:MAX_PART_BYTES]
+        row = row_moves.read_unchanged(self._database.connection, self._database, task, now)
+        return image_of(row, self._database.shape)[:MAX_PART_BYTES]
 
-    def recall(self, task: Task, image: bytes, state: State) -> Task:
-        """The row that the text told of, in nobody's hand."""
-        now, shape = self._clock(), self._book.shape
-        was = from_image(image, shape)
+    def restore_image(self, task: Task, image: bytes, state: State) -> Task:
+        """Return the row described by a saved image, without its lease."""
+        now, shape = self._clock(), self._database.shape
+        was = parse_image(image, shape)
         if was.id != task.id:
-            raise Unsupported(f"these bytes are not of {task.id}")
-        row = stood(was, state, now, shape, self.place)
-        if state in row_moves.OURS:
-            return task_aside(row, state, now, task.rev, now, self.place)
+            raise Unsupported(f"the image is not of {task.id}")
+        row = restored_row(was, state, now, shape, self.place)
+        if state in row_moves.SIDECAR_STATES:
+            return sidecar_task(row, state, now, task.rev, now, self.place)
         there = task_of(row, now, self.place)
         return replace(there, rev=task.rev)
 
-    def glimpse(self, problem: Problem) -> bytes:
-        """The columns of a row that is no job."""
+    def preview_problem(self, problem: Problem) -> bytes:
+        """Return the columns of an invalid row."""
         key = problem.where.removeprefix("mail_queue/row ")
         if key == problem.where or not key.isdecimal() or int(key) >= 1 << 63:
             raise Gone(problem.where)
-        shape = self._book.shape
-        found = self._book.wire.run(
+        shape = self._database.shape
+        found = self._database.connection.run(
             f"SELECT {shape.columns} FROM mail_queue WHERE {shape.key} = ?", (int(key),)
         )
         if not found:
@@ -274,163 +268,165 @@ class ZgbStore:
         lines = (
             f"{name}: {value!r}" for name, value in zip(shape.names, found[0][1:], strict=True)
         )
-        return "\n".join(lines).encode("utf-8", "backslashreplace")[:GLIMPSE]
+        return "\n".join(lines).encode("utf-8", "backslashreplace")[:PREVIEW_BYTES]
 
-    # ---- taking
+    # ---- claiming
 
-    def take(self, now: float, owner: str, limit: int, wants: Wants = anything) -> Iterator[Task]:
-        """Due jobs by when they are due and then by arrival, as many as there are tokens.
+    def take(
+        self, now: float, owner: str, limit: int, wants: ClaimFilter = accept_all
+    ) -> Iterator[Task]:
+        """Claim due jobs by due time, then by arrival, as many as there are tokens.
 
-        The first claim keeps house; what it did is in `kept`. Afterwards `doorbell.due` says when
-        there will be something to claim. `wants` is asked under the queue's write lock.
+        The first claim does the maintenance; `kept` has its results. Afterwards `doorbell.due` is
+        the time when the next job can be claimed. `wants` is called under the write lock.
 
         Raises:
-            Unsupported: the database may not be written.
+            Unsupported: the database is read-only.
             Unavailable: it cannot be written now, or most of its jobs have no registration.
         """
-        if self._book.refused:
-            raise Unsupported(self._book.refused)
-        run = Taking(self._book, now, owner, wants)
+        if self._database.refused:
+            raise Unsupported(self._database.refused)
+        run = ClaimRun(self._database, now, owner, wants)
         for turn in range(limit):
             claim = run.claim()
             if turn == 0:
-                self.kept = claim.kept
-                log_summary.kept(self._tell, claim.kept)
+                self.claim_report = claim.report
+                log.log_claim(self._write_event, claim.report)
             if claim.task is None:
-                self.doorbell = self.doorbell._replace(due=claim.kept.due)
+                self.changes = self.changes._replace(next_due=claim.report.due)
                 return
             yield claim.task
 
     # ---- changing
 
     def swap(self, old: Task | None, new: Task | None) -> str:
-        """One change, durable when it returns.
+        """Make one change; it is durable on return.
 
         Raises:
-            Gone: the job is not there as `old` says; nothing changed.
-            Unsupported: no such edge here, a value that a row cannot hold, or a registration that
-                is gone or another one by now.
+            Gone: the job has changed since `old`; nothing changed.
+            Unsupported: no such edge, a value that a row cannot hold, or a registration that is
+                gone or has been replaced.
             Unavailable: the database cannot be written now; nothing changed.
         """
-        (outcome,) = self._lot([Move(old, new)])
+        (outcome,) = self._apply_batch([Move(old, new)])
         if outcome.error is not None:
             raise outcome.error
         return outcome.rev
 
     def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
-        """Many changes, up to a hundred in one transaction."""
-        for _, alike in groupby(moves, row_moves.reach):
-            while lot := list(islice(alike, GROUP)):
-                yield from self._lot(lot)
+        """Make many changes, up to `GROUP` in one transaction."""
+        for _, alike in groupby(moves, row_moves.touched_databases):
+            while lot := list(islice(alike, MOVES_PER_TRANSACTION)):
+                yield from self._apply_batch(lot)
 
-    def _lot(self, moves: list[Move]) -> list[Outcome]:
-        """Moves of one reach, together; one that cannot be made leaves the others be."""
+    def _apply_batch(self, moves: list[Move]) -> list[Outcome]:
+        """Make moves that change the same databases; one that fails does not stop the others."""
         try:
-            done = self._committed(moves)
+            done = self._commit_batch(moves)
         except Unavailable as error:
             return [Outcome(move, error=error) for move in moves]
         for outcome in done:
-            log_summary.moved(self._tell, outcome)
+            log.log_move(self._write_event, outcome)
         return done
 
-    def _committed(self, moves: list[Move]) -> list[Outcome]:
-        reach = row_moves.reach(moves[0])
-        allowed = [self._forbidden(move) for move in moves]
+    def _commit_batch(self, moves: list[Move]) -> list[Outcome]:
+        reach = row_moves.touched_databases(moves[0])
+        allowed = [self._move_refusal(move) for move in moves]
         if all(allowed):
             return [Outcome(move, error=why) for move, why in zip(moves, allowed, strict=True)]
         now, token = self._clock(), secrets.token_hex(8)
         ours: Connection | None = None
         try:
-            with self._book.writing() as theirs:
-                known = connections_config.load(theirs).moved
-                if reach is not TouchedDatabases.THEIRS:
-                    ours = self._aside.begin(known)
-                lot = MoveBatch(self._book, self._aside, theirs, ours, token, known, now)
+            with self._database.writing() as theirs:
+                known = queue_config.load_config(theirs).move_token
+                if reach is not TouchedDatabases.QUEUE:
+                    ours = self._sidecar.begin(known)
+                lot = MoveBatch(self._database, self._sidecar, theirs, ours, token, known, now)
                 done = [
-                    Outcome(move, error=why) if why else _made(lot, move)
+                    Outcome(move, error=why) if why else _apply_move(lot, move)
                     for move, why in zip(moves, allowed, strict=True)
                 ]
                 moved = reach is TouchedDatabases.BOTH and any(
                     outcome.error is None for outcome in done
                 )
                 if moved:
-                    connections_config.put(theirs, connections_config.MOVED, token)
+                    queue_config.write_setting(theirs, queue_config.MOVED_KEY, token)
                 if ours is not None:
-                    # Ours first: until theirs follows, nothing of it counts.
+                    # Commit the sidecar first: without the other commit it has no effect.
                     ours.run("COMMIT")
         except BaseException:
             if ours is not None:
-                ours.abandon()
+                ours.roll_back()
             raise
         if moved:
-            with suppress(Unavailable):  # the token in theirs says so until the next move does
-                self._aside.finish(token)
+            with suppress(Unavailable):  # until the next move, the token in `config` decides
+                self._sidecar.settle_committed(token)
         return done
 
-    def _forbidden(self, move: Move) -> Unsupported | None:
-        """Why a move leads nowhere; None when it may be tried."""
+    def _move_refusal(self, move: Move) -> Unsupported | None:
+        """Return why a move is not allowed; None if it may be tried."""
         try:
-            permit(self.edges, move.old, move.new, whole=bool(move.image))
+            require_edge(self.edges, move.old, move.new, whole=bool(move.image))
         except Unsupported as error:
             return error
         return None
 
     def renew(self, task: Task, now: float) -> Task:
-        """A claimed job with its lease begun anew; to be done before each mail.
+        """Extend the lease of a claimed job; to be called before each mail.
 
         Raises:
-            Gone: the claim has lapsed, and somebody else has seen to it: send nothing.
+            Gone: the lease has expired and another worker has the job: send nothing.
         """
-        with self._book.writing() as wire:
-            row = row_moves.current(wire, self._book, task, now)
+        with self._database.writing() as db:
+            row = row_moves.read_unchanged(db, self._database, task, now)
             until = int(now) + self.place.lease
-            form = self._book.shape.forms["locked_until"]
-            claims.write(wire, self._book, row, locked_until=form.write(until, now))
-            after = claims.fetch(wire, self._book, row.key)
+            form = self._database.shape.forms["locked_until"]
+            claims.update_row(db, self._database, row, locked_until=form.format(until, now))
+            after = claims.fetch_row(db, self._database, row.key)
         lease = None if task.lease is None else task.lease._replace(until=until, token=after.rev)
         return replace(task, rev=after.rev, lease=lease)
 
     # ---- the queue as a whole
 
     def _controls(self) -> Mapping[str, Control]:
-        settings = connections_config.load(self._book.wire)
-        return control.controls(settings, self._book, self._clock())
+        settings = queue_config.load_config(self._database.connection)
+        return control.list_controls(settings, self._database, self._clock())
 
     def control(self, name: str, target: str = "", value: str = "") -> str:
-        """Set one of theirs, or press their button.
+        """Change a setting, or run retry or delete orphans.
 
         Raises:
-            Unsupported: there is no such control, it is refused now, or not with this value.
+            Unsupported: no such control, it is refused now, or the value is invalid.
             Unavailable: the database cannot be written now.
         """
-        said = control.act(self._book, name, value, self._clock())
-        log_summary.pressed(self._tell, name, value, said)
+        said = control.run_control(self._database, name, value, self._clock())
+        log.log_control(self._write_event, name, value, said)
         self.controls = self._controls()
         return said
 
     def forecast(self, name: str, target: str = "", value: str = "") -> Outlook:
-        """How many jobs a control would change now.
+        """Count the jobs that a control would change now.
 
         Raises:
-            Unsupported: there is no such control, it is refused now, or it changes no jobs.
+            Unsupported: no such control, it is refused now, or it changes no jobs.
             Unavailable: the database cannot be read now.
         """
-        return control.forecast(self._book, name, self._clock())
+        return control.forecast(self._database, name, self._clock())
 
-    # ---- beside the seam
+    # ---- beyond the Store protocol
 
     def enqueue(self, number: int, kinds: Iterable[str] = KINDS) -> list[Enqueued]:
-        """Both mails of a registration, or some of them: created, or there already.
+        """Enqueue the mails of a registration; report each as created or existing.
 
-        It is the same only while the job is there: once a mail is sent, its job is gone, and
-        enqueuing it once more sends it once more.
+        A mail is enqueued once while its job exists. After it is sent the job is gone, and another
+        call sends it again.
 
         Raises:
             Unsupported: no such kind, or no registration of that number.
             Unavailable: the database cannot be written now.
         """
         now = self._clock()
-        said = []
+        enqueued = []
         for kind in kinds:
             ident = f"{number}-{kind}"
             new = Task(ident, kind, State.PENDING, float(int(now)), due=float(int(now)))
@@ -439,112 +435,115 @@ class ZgbStore:
                 created = True
             except Gone:
                 created = False
-            tasks = [item for item in self.look({ident}) if isinstance(item, Task)]
-            # It may have been sent since: then it is there no more, and was as we left it.
-            said.append(Enqueued(created, tasks[0] if tasks else new))
+            tasks = [item for item in self.scan({ident}) if isinstance(item, Task)]
+            # It may have been sent since: then it is gone, and the new task describes it.
+            enqueued.append(Enqueued(created, tasks[0] if tasks else new))
             if not created:
-                self._tell("enqueue_duplicate", reg=number, type=kind)
-        return said
+                self._write_event("enqueue_duplicate", reg=number, type=kind)
+        return enqueued
 
     def figures(self, now: float) -> QueueFigures:
-        """What their page shows: registrations, the pace, tokens, and when the backlog is sent."""
-        return page.figures(self._book, now)
+        """Compute the figures of ZGB's page: registrations, rate, tokens, end of the backlog."""
+        return control.compute_figures(self._database, now)
 
     def backlog(self, now: float) -> Backlog:
-        """How many jobs wait among theirs.
+        """Count waiting and parked jobs in `mail_queue`.
 
         Raises:
             Unavailable: the database cannot be read now.
         """
-        return page.backlog(self._book, now)
+        return control.count_backlog(self._database, now)
 
-    def way_now(self, now: float) -> redirect.RedirectDecision:
-        """Where a user's mail would go that is enqueued and sent now."""
-        return claims.way_of_all(self._book, connections_config.load(self._book.wire), now)
+    def redirect_now(self, now: float) -> queue_config.RedirectDecision:
+        """Decide where the mail of a user's job goes that is enqueued and sent now."""
+        return claims.decide_redirect_now(
+            self._database, queue_config.load_config(self._database.connection), now
+        )
 
-    def test_mode_from(self, now: float) -> float | None:
-        """When the test mode, which is on without effect in the registration period, has its effect
-        again: epoch seconds UTC. None where it is off, or no period holds it back.
+    def test_mode_resumes(self, now: float) -> float | None:
+        """When test mode takes effect again, if it is on without effect in the registration period:
+        epoch seconds UTC. None if it is off, or in effect now.
 
         Raises:
             Unavailable: the database cannot be read now.
         """
-        settings = connections_config.load(self._book.wire)
-        during = settings.period(self._book.shape)
-        held_back = settings.redirected and during is not None and during.holds(now)
+        settings = queue_config.load_config(self._database.connection)
+        during = settings.period(self._database.shape)
+        held_back = settings.is_redirected and during is not None and during.contains(now)
         return during.end if during is not None and held_back else None
 
     def settings(self) -> QueueConfig:
-        """Their settings as they stand now.
+        """Read ZGB's settings.
 
         Raises:
             Unavailable: the database cannot be read now.
         """
-        return connections_config.load(self._book.wire)
+        return queue_config.load_config(self._database.connection)
 
     def columns(self) -> tuple[str, ...]:
-        """What is known of each registration, by the names of its columns; none without a table."""
-        return schema.registration_columns(self._book)
+        """Return the columns of the registrations; none without such a table."""
+        return schema.registration_columns(self._database)
 
     @property
-    def tells_jobs_apart(self) -> bool:
-        """Whether a job is told from an earlier or later one of its number: by when it was made, or
-        by a key that is never given out again."""
-        return "created_at" in self._book.shape.forms or self._book.shape.numbered
+    def can_identify_jobs(self) -> bool:
+        """True if a job differs from earlier and later ones of its number: by its creation time, or
+        by a key that is never reused.
+        """
+        return "created_at" in self._database.shape.forms or self._database.shape.never_reuses_keys
 
     @property
-    def dates(self) -> bool:
-        """Whether it can be told when a job was made: by itself, or by its registration."""
-        return self._book.shape.dates
+    def has_creation_times(self) -> bool:
+        """True if the creation time of a job is known, from its row or its registration."""
+        return self._database.shape.has_creation_times
 
-    def errand(self, task: Task, now: float) -> ClaimedJob:
-        """All that is to be known of a claimed job just before its mail is sent.
+    def describe_claim(self, task: Task, now: float) -> ClaimedJob:
+        """Read everything that is needed just before the mail of a claimed job is sent.
 
         Raises:
-            Gone: the claim has lapsed, and somebody else has seen to it: send nothing.
+            Gone: the lease has expired and another worker has the job: send nothing.
             Unavailable: the database cannot be read now.
         """
-        book, wire = self._book, self._book.wire
-        row = row_moves.current(wire, book, task, now)
-        settings = connections_config.load(wire)
-        way = claims.way_of(wire, book, row, settings, now)
+        database, db = self._database, self._database.connection
+        row = row_moves.read_unchanged(db, database, task, now)
+        settings = queue_config.load_config(db)
+        way = claims.decide_redirect(db, database, row, settings, now)
         return ClaimedJob(
             row.key,
             row.number,
             row.kind,
             row.attempts,
             int(row.created),
-            str(int(row.created) or (f"j{row.key}" if book.shape.numbered else "")),
-            claims.is_orphan(wire, book, row),
-            schema.registration(book, row.number),
+            str(int(row.created) or (f"j{row.key}" if database.shape.never_reuses_keys else "")),
+            claims.is_orphan(db, database, row),
+            schema.read_registration(database, row.number),
             way,
-            settings.redirected and row.kind == "user",
+            settings.is_redirected and row.kind == "user",
         )
 
     def is_orphan(self, task: Task) -> bool:
-        """Whether a claimed job's registration has gone since: to be asked just before sending."""
-        wire = self._book.wire
-        row = row_moves.current(wire, self._book, task, self._clock())
-        return claims.is_orphan(wire, self._book, row)
+        """True if the registration of a claimed job is gone; to be asked just before sending."""
+        db = self._database.connection
+        row = row_moves.read_unchanged(db, self._database, task, self._clock())
+        return claims.is_orphan(db, self._database, row)
 
-    def way(self, task: Task, now: float) -> redirect.RedirectDecision:
-        """Where the mail of a job goes that is sent now: as meant, redirected, or nobody knows.
+    def redirect_of(self, task: Task, now: float) -> queue_config.RedirectDecision:
+        """Decide where the mail of a job goes if it is sent now.
 
         Raises:
-            Gone: it is not there as it was seen.
+            Gone: the job has changed or is gone.
         """
-        wire = self._book.wire
-        row = row_moves.current(wire, self._book, task, now)
-        return claims.way_of(wire, self._book, row, connections_config.load(wire), now)
+        db = self._database.connection
+        row = row_moves.read_unchanged(db, self._database, task, now)
+        return claims.decide_redirect(db, self._database, row, queue_config.load_config(db), now)
 
 
-def _made(lot: MoveBatch, move: Move) -> Outcome:
+def _apply_move(lot: MoveBatch, move: Move) -> Outcome:
     try:
-        return Outcome(move, lot.carry_out(move))
+        return Outcome(move, lot.apply(move))
     except (Gone, Unsupported) as error:
-        if not lot.theirs.is_writing:
-            # Whatever followed would hold by itself, without the others of the lot.
+        if not lot.queue_db.is_writing:
+            # A later move would be committed without the earlier ones of the batch.
             raise Unavailable(
-                f"{lot.theirs.path}: a rule there undid everything: {error}"
+                f"{lot.queue_db.path}: a trigger rolled everything back: {error}"
             ) from error
         return Outcome(move, error=error)

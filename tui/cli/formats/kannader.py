@@ -1,4 +1,4 @@
-"""`kannader`: a Kannader spool made, given mail, sent from and recovered."""
+"""`kannader`: make a Kannader spool, add mail, send it, recover interrupted mail."""
 
 from __future__ import annotations
 
@@ -21,103 +21,113 @@ from engine.mail.message import bounce
 from engine.mail.message.bounce import Undelivered
 from engine.mail.model import BadMail
 from engine.mail.send import smtp_client
-from engine.mail.send.smtp_client import Destination, UnreadableMessage, WireMessage, path_of
+from engine.mail.send.smtp_client import Destination, UnreadableMessage, WireMessage, smtp_path
 from engine.model import State, Task
 from engine.monitor.prometheus import QueueGauges
-from engine.operations.journal_writer import mask
-from engine.policy import at, lasting
+from engine.operations.journal_writer import mask_addresses
+from engine.policy import describe_duration, format_time
 from engine.store import Gone, StoreError, Unavailable, Unsupported
 from engine.stores import detect
 from engine.stores.kannader import KannaderStore, make_spool
-from engine.stores.kannader.enqueue import wired
-from engine.stores.kannader.recovery import ABANDONED
-from engine.stores.kannader.settings import UPSTREAM, KannaderSettings, retry_policy
-from engine.stores.kannader.spool import KIND, KannaderSpool
+from engine.stores.kannader.enqueue import wire_chunks
+from engine.stores.kannader.recovery import ABANDONED_ERROR
+from engine.stores.kannader.settings import UPSTREAM_PROFILE, KannaderSettings, retry_policy
+from engine.stores.kannader.spool import MAIL_KIND, KannaderSpool
 from engine.stores.kannader.store import FOLDERS
 from engine.system import files
-from engine.text.safe import said, shown
+from engine.text.safe import clean_error, safe_line
 from engine.work.smtp_send import SmtpSend
-from engine.work.worker import Services
-from tui.cli.plans.plan_command import placed
+from engine.work.worker import WorkerServices
+from tui.cli.plans.plan_command import setup_at
 from tui.cli.queue import lease_worker
-from tui.cli.queue.lease_worker import Published
-from tui.cli.setup.setup import EX_CONFIG, EX_UNAVAILABLE, EX_USAGE, Setup, complain, fail, say
-from tui.session.place import PlaceFigures
+from tui.cli.queue.lease_worker import MetricsWriter
+from tui.cli.setup.setup import (
+    EX_CONFIG,
+    EX_UNAVAILABLE,
+    EX_USAGE,
+    Setup,
+    fail,
+    print_error,
+    print_result,
+)
+from tui.session.place import WholeQueueFigures
 
 
 def init(setup: Setup, arguments: Namespace) -> int:
-    """Make the folders of a spool that are missing, and say what to do next."""
+    """Make the missing folders of a spool and print the next steps."""
     place = os.path.abspath(arguments.place)
     lacking = [word for word in FOLDERS if not os.path.isdir(f"{place}/{word}")]
     queue = f"{place}/queue"
-    if lacking and os.path.isdir(queue) and files.listed(queue):
+    if lacking and os.path.isdir(queue) and files.list_names(queue):
         fail(
-            EX_USAGE, f"{shown(place)} holds another program's queue, expected a folder of its own"
+            EX_USAGE, f"{safe_line(place)} contains another program's queue: choose another folder"
         )
     made = make_spool(place)
     if not made:
-        print(f"{shown(place)} has everything a Kannader spool needs; nothing was changed")
+        print(f"{safe_line(place)} is already a complete Kannader spool; nothing was changed")
     for path in made:
-        print(f"made {shown(path)}")
-    where = shown(arguments.place)
+        print(f"made {safe_line(path)}")
+    where = safe_line(arguments.place)
     print(
         f"next: spooldeck kannader enqueue --from A --to B FILE {where}   adds a mail\n"
         f"      spooldeck kannader work {where}   sends mails until stopped, to the server\n"
-        f"      that stores.kannader.host names in the configuration\n"
+        f"      set by stores.kannader.host in the configuration\n"
         f"      spooldeck {where}   opens the console"
     )
     return 0
 
 
 def enqueue(setup: Setup, arguments: Namespace) -> int:
-    """Put a mail into the spool; prints the id of each recipient's once the disk has all of it."""
-    more, file, places = _told_apart(arguments.words)
-    setup = placed(setup, arguments, places)
+    """Add a mail to the spool; print one id per recipient when all is on the disk."""
+    more, file, places = _split_words(arguments.words)
+    setup = setup_at(setup, arguments, places)
     _settings(setup)
     recipients = list(dict.fromkeys([*arguments.recipients, *more]))
     for address in (arguments.sender, *recipients):
         _require_address(address, null=address is arguments.sender)
     with _opened(file) as source, tempfile.TemporaryFile() as contents:
-        chunks = iter(lambda: source.read(wire_format.CHUNK), b"")
-        contents.writelines(chunks if arguments.wire else wired(chunks))
+        chunks = iter(lambda: source.read(wire_format.CHUNK_BYTES), b"")
+        contents.writelines(chunks if arguments.wire else wire_chunks(chunks))
         contents.seek(0)
         try:
-            wire_format.examined(contents)
+            wire_format.check_wire_format(contents)
         except BadMail as error:
-            fail(EX_USAGE, f"{shown(file)}: {error}")
+            fail(EX_USAGE, f"{safe_line(file)}: {error}")
         contents.seek(0)
-        setup.require_change()
+        setup.require_writable()
         with closing(_store(setup)) as store:
-            text = iter(lambda: contents.read(wire_format.CHUNK), b"")
+            text = iter(lambda: contents.read(wire_format.CHUNK_BYTES), b"")
             ids = store.enqueue(arguments.sender, recipients, text, wire=True)
             warning = store.edges[None, State.PENDING].warning
-    say("\n".join(ids))
+    print_result("\n".join(ids))
     if warning:
-        complain(warning)
+        print_error(warning)
     for ident in ids:
-        setup.log_if_allowed("INFO", f"Task queued: {ident} ({KIND})")
+        setup.log_if_allowed("INFO", f"Task queued: {ident} ({MAIL_KIND})")
     return 0
 
 
-def _told_apart(words: Sequence[str]) -> tuple[list[str], str, list[str]]:
-    """Further recipients, the mail's file, and the place, if one is named: they come in this order.
+def _split_words(words: Sequence[str]) -> tuple[list[str], str, list[str]]:
+    """Split the words into further recipients, the file of the mail, and the optional place.
 
-    A file of a name that could be an address is written with a /.
+    A file whose name contains @ must be written with a /.
     """
     more = list(takewhile(lambda word: "@" in word and "/" not in word, words))
     file, *places = [*words[len(more) :], ""]
     if not file or len(places) > 2:
-        fail(EX_USAGE, "expected FILE behind the recipients, or - for stdin, and at most a PLACE")
+        fail(
+            EX_USAGE, "expected FILE (or - for stdin) after the recipients, then at most one PLACE"
+        )
     return more, file, places[:-1]
 
 
 def _require_address(address: str, *, null: bool) -> None:
     try:
-        path = path_of(address)
+        path = smtp_path(address)
     except BadMail as error:
         fail(EX_USAGE, str(error))
     if path == "<>" and not null:
-        fail(EX_USAGE, "--to is nobody, expected an address")
+        fail(EX_USAGE, "--to is empty, expected an address")
 
 
 @contextmanager
@@ -130,55 +140,55 @@ def _opened(path: str) -> Iterator[BinaryIO]:
 
 
 def work(setup: Setup, arguments: Namespace) -> int:
-    """Send mail after mail, woken by what happens in the spool."""
+    """Send mails until a signal, woken by changes of the spool."""
     settings = _settings(setup)
     to = destination(settings)
-    why = settings.unworkable or smtp_client.unusable(to)
+    why = settings.work_refusal or smtp_client.describe_obstacle(to)
     if why:
         fail(EX_CONFIG, why)
-    setup.require_change()
+    setup.require_writable()
     setup.make_folders()
     with closing(_store(setup)) as store, closing(_store(setup)) as letters:
         if not store.kannaders:
             for line in store.recover():
                 setup.log("WARN", f"Recovered {line}")
         with closing(KannaderSpool(setup.place)) as spool:
-            told = Published(setup, partial(_gauges, spool))
+            told = MetricsWriter(setup, partial(_gauges, spool))
             run = lease_worker.run(
                 setup,
                 store,
-                {KIND: sender(letters, to, partial(setup.log, "WARN"))},
+                {MAIL_KIND: make_handler(letters, to, partial(setup.log, "WARN"))},
                 retry_policy(settings),
                 _services(setup, store, settings, told),
                 concurrency=arguments.concurrency or settings.concurrency,
                 until_idle=arguments.until_idle,
             )
             told.write()
-    return lease_worker.tell(run)
+    return lease_worker.print_run(run)
 
 
 def _gauges(spool: KannaderSpool, now: float) -> QueueGauges:
-    """How the spool stands, by its links alone: what they lead to would take forty times as long.
+    """Count the links of the spool, without their targets, which would take forty times as long.
 
     Raises:
         Unavailable: a folder cannot be read.
     """
     spool.check()
-    came = [link.seen.st_mtime for link in spool.links([State.PENDING])]
-    sending = sum(1 for _ in spool.links([State.ACTIVE]))
+    came = [link.seen.st_mtime for link in spool.iter_links([State.PENDING])]
+    sending = sum(1 for _ in spool.iter_links([State.ACTIVE]))
     return QueueGauges(len(came), sending, 0, now - min(came, default=now))
 
 
 def recover(setup: Setup, arguments: Namespace) -> int:
-    """End what was interrupted and mend what can be mended; a line for each thing."""
+    """Recover interrupted mail and repair what is safe; print a line for each action."""
     _settings(setup)
     dry = arguments.dry_run
     if not dry:
-        setup.require_change()
+        setup.require_writable()
     with closing(_store(setup)) as store:
         lines = store.recover(dry=dry, anyway=arguments.anyway)
     for line in lines:
-        print(shown(line))
+        print(safe_line(line))
         if not dry:
             setup.log_if_allowed("WARN", f"Recovered {line}")
     if not lines:
@@ -186,36 +196,36 @@ def recover(setup: Setup, arguments: Namespace) -> int:
     return 0
 
 
-# ---- what these commands stand on
+# ---- shared by these commands
 
 
 def _settings(setup: Setup) -> KannaderSettings:
-    """What is settled of the spool that the place is.
+    """The settings of the Kannader spool at the place.
 
     Raises:
-        Fail: it is none, or none was named.
-        Unavailable: it is hidden from us.
+        Fail: the place is no Kannader spool, or none was named.
+        Unavailable: permission denied.
     """
-    if setup.site is None or setup.site.name != detect.KANNADER:
-        setup.require_sight()  # what we may not see may be one
+    if setup.foreign_place is None or setup.foreign_place.name != detect.KANNADER:
+        setup.require_readable()  # an unreadable place may be a spool
         fail(
             EX_UNAVAILABLE,
-            f"{shown(setup.place)} is no Kannader spool, expected the folders "
+            f"{safe_line(setup.place)} is no Kannader spool, expected the folders "
             f"{', '.join(FOLDERS)} (spooldeck kannader init DIR makes them)",
         )
-    settings = setup.site.settings
+    settings = setup.foreign_place.settings
     assert isinstance(settings, KannaderSettings)
     return settings
 
 
 def _store(setup: Setup) -> KannaderStore:
-    store = setup.store()
+    store = setup.open_store()
     assert isinstance(store, KannaderStore)
     return store
 
 
 def destination(settings: KannaderSettings) -> Destination:
-    """The server that the settings name."""
+    """The SMTP server of the settings."""
     return Destination(
         host=settings.host,
         port=settings.port,
@@ -230,33 +240,33 @@ def destination(settings: KannaderSettings) -> Destination:
     )
 
 
-def sender(store: KannaderStore, to: Destination, warn: Callable[[str], None]) -> SmtpSend:
-    """What sends the mails of a store; `warn` logs that one may arrive twice."""
-    return SmtpSend(letters_of(store), to, warn=warn, abandoned=ABANDONED)
+def make_handler(store: KannaderStore, to: Destination, warn: Callable[[str], None]) -> SmtpSend:
+    """The handler that sends the mails of a store; `warn` logs that a mail may arrive twice."""
+    return SmtpSend(message_opener(store), to, warn=warn, abandoned=ABANDONED_ERROR)
 
 
-_UNKNOWN = "its envelope is in a form that is not known, so it is not sent from here"
+_UNKNOWN = "unknown format of the envelope: not sent by spooldeck"
 
 
-def letters_of(store: KannaderStore) -> Callable[[Task], WireMessage]:
-    """What opens the letter of a mail that was claimed, on any thread, one at a time."""
+def message_opener(store: KannaderStore) -> Callable[[Task], WireMessage]:
+    """A function that opens the message of a claimed mail, on any thread, one at a time."""
     turn = threading.Lock()
 
     def open_letter(task: Task) -> WireMessage:
         try:
             with turn:
                 envelope = store.envelope(task)
-                if not envelope.known:
+                if not envelope.is_known_format:
                     raise UnreadableMessage(_UNKNOWN)
                 return WireMessage(envelope.sender, envelope.recipient, store.contents(task))
         except StoreError as error:
-            raise UnreadableMessage(f"it cannot be read: {error}") from error
+            raise UnreadableMessage(f"cannot be read: {error}") from error
 
     return open_letter
 
 
-def spool_facts(setup: Setup) -> PlaceFigures:
-    """What is told of the spool as a whole: who sends from it, where to, and how it gives up.
+def spool_facts(setup: Setup) -> WholeQueueFigures:
+    """Facts about the whole spool: running senders, server, retries.
 
     Raises:
         Unavailable: it cannot be reached.
@@ -264,39 +274,39 @@ def spool_facts(setup: Setup) -> PlaceFigures:
     settings = _settings(setup)
     with closing(_store(setup)) as store:
         pids = ", ".join(map(str, store.kannaders))
-        left = left_behind(setup, store)
-    why, to = settings.unworkable, f"{settings.host}, port {settings.port}"
-    there = lease_worker.whether_at_work(setup)
-    return PlaceFigures(
+        left = describe_orphans(setup, store)
+    why, to = settings.work_refusal, f"{settings.host}, port {settings.port}"
+    there = lease_worker.describe_workers(setup)
+    return WholeQueueFigures(
         (
-            ("Kannader", f"at work (PID {pids})" if pids else "not at work, as far as we may see"),
-            ("our worker", f"sends nothing: {why}" if why else f"{there}; sends to {to}"),
+            ("Kannader", f"running (PID {pids})" if pids else "not running (as far as visible)"),
+            ("worker", f"sends nothing: {why}" if why else f"{there}; sends to {to}"),
             ("retries", _retries(settings)),
         ),
         left,
     )
 
 
-def left_behind(setup: Setup, store: KannaderStore) -> tuple[str, ...]:
-    """Which mails in inflight no process is sending, a sentence each for those of a killed worker
-    and for others; none where there are none, or that cannot be determined.
+def describe_orphans(setup: Setup, store: KannaderStore) -> tuple[str, ...]:
+    """Describe the mails in inflight that no process is sending: of killed workers, and others.
+    Empty if there are none, or if that is unknown.
 
     Raises:
         Unavailable: the spool cannot be read.
     """
     try:
-        hands = lease_worker.left_in_hand(setup, claimed := _in_flight(store))
-        others = [] if lease_worker.at_work(setup) or store.find_kannaders() != () else claimed
+        hands = lease_worker.find_killed_claims(setup, claimed := _in_flight(store))
+        others = [] if lease_worker.running_pids(setup) or store.find_kannaders() != () else claimed
     except OSError:
-        return ()  # said of who is at work
+        return ()  # reported with the running workers
     killed = [task for tasks in hands.values() for task in tasks]
-    # Read again: a sender that ended since the first scan has taken its mails with it.
+    # Read again: a sender that ended since the first scan has finished its mails.
     still = {(task.id, task.rev) for task in _in_flight(store)} if others else set()
     noted = {task.id for task in killed}
     others = [t for t in others if (t.id, t.rev) in still and t.id not in noted]
     found = []
     if killed:
-        whose = f"our worker (PID {', '.join(map(str, sorted(hands)))})"
+        whose = f"a spooldeck worker (PID {', '.join(map(str, sorted(hands)))})"
         was = "1 mail was" if len(killed) == 1 else f"{len(killed):,} mails were"
         found.append(f"{was} claimed when {whose} was killed{_may_have_arrived(killed)}")
     if others:
@@ -306,49 +316,56 @@ def left_behind(setup: Setup, store: KannaderStore) -> tuple[str, ...]:
 
 
 def _in_flight(store: KannaderStore) -> list[Task]:
-    found = store.look([store.states[State.ACTIVE]])
+    found = store.scan([store.states[State.ACTIVE]])
     return [item for item in found if isinstance(item, Task)]
 
 
 def _may_have_arrived(left: Sequence[Task]) -> str:
     lapses = [task.lease.until for task in left if task.lease and task.lease.until]
-    back = f"back in the queue from {at(min(lapses))} on, now with " if lapses else "back with "
+    back = (
+        f"back in the queue after {format_time(min(lapses))}, now with " if lapses else "back with "
+    )
     return f", and may have arrived; {back}`release --state inflight`"
 
 
 def _retries(settings: KannaderSettings) -> str:
-    if settings.profile == UPSTREAM:
+    if settings.profile == UPSTREAM_PROFILE:
         return "none: dropped at the first failure"
-    first, longest = lasting(settings.first_wait), lasting(settings.longest_wait)
+    first, longest = (
+        describe_duration(settings.first_wait),
+        describe_duration(settings.longest_wait),
+    )
     end = "then returned to the sender" if settings.bounces else "then dropped"
-    return f"after {first}, doubling to {longest}, for {lasting(settings.lifetime)}, {end}"
-
-
-def _services(
-    setup: Setup, store: KannaderStore, settings: KannaderSettings, told: Published
-) -> Services:
-    def log(level: str, text: str) -> None:
-        setup.log(level, mask(text))  # whose mail it is stands in the spool, for who may read that
-
-    def retire() -> None:
-        try:
-            setup.sweep(store, time.time())
-        except (OSError, Unavailable) as error:
-            complain(f"the trash could not be swept: {error}")
-
-    return Services(
-        clean=said,
-        log=log,
-        alert=lambda text: setup.alert(mask(text)),
-        tally=told.tally,
-        publish=told.sparingly,
-        retire=retire,
-        giving_up=returning(store, this_host(), log, bounces=settings.bounces),
-        timeouts={KIND: settings.max_time},
+    return (
+        f"after {first}, doubling to {longest}, for {describe_duration(settings.lifetime)}, {end}"
     )
 
 
-def returning(
+def _services(
+    setup: Setup, store: KannaderStore, settings: KannaderSettings, told: MetricsWriter
+) -> WorkerServices:
+    def log(level: str, text: str) -> None:
+        setup.log(level, mask_addresses(text))  # no addresses in the log; the spool has them
+
+    def retire() -> None:
+        try:
+            setup.sweep_trash(store, time.time())
+        except (OSError, Unavailable) as error:
+            print_error(f"cannot delete old tasks from the trash: {error}")
+
+    return WorkerServices(
+        shorten_error=clean_error,
+        log=log,
+        alert=lambda text: setup.alert(mask_addresses(text)),
+        add_count=told.tally,
+        publish=told.write_if_due,
+        apply_retention=retire,
+        before_giving_up=bounce_handler(store, this_host(), log, bounces=settings.bounces),
+        timeouts={MAIL_KIND: settings.max_time},
+    )
+
+
+def bounce_handler(
     store: KannaderStore,
     host: Host,
     log: Callable[[str, str], None],
@@ -356,10 +373,10 @@ def returning(
     *,
     bounces: bool = True,
 ) -> Callable[[Task], None]:
-    """What returns a mail that is given up to its sender, once, however often it is asked to.
+    """A function that returns a given-up mail to its sender, once per mail.
 
-    What it returns raises StoreError where a mail is not ours to give up, so that it stays where it
-    is: nobody could read it, or another may be sending it. Without `bounces` it does no more.
+    It raises StoreError if the mail is not ours to give up, so that it stays: it is unreadable, or
+    another process may be sending it. Without `bounces` it only checks that.
     """
     returned: set[str] = set()
 
@@ -369,7 +386,7 @@ def returning(
         try:
             _require_readable(store, replace(task, state=State.ACTIVE))
         except Gone:
-            return  # the store says so itself
+            return  # the store reports it
         if bounces:
             log(*_return(store, task, host, clock()))
         returned.add(task.id)
@@ -378,22 +395,22 @@ def returning(
 
 
 def _require_readable(store: KannaderStore, task: Task) -> None:
-    store.require_in_hand(task)
-    if not store.envelope(task).known:
+    store.require_no_kannader(task)
+    if not store.envelope(task).is_known_format:
         raise Unsupported(_UNKNOWN)
     store.contents(task).close()
 
 
 def _return(store: KannaderStore, task: Task, host: Host, now: float) -> tuple[str, str]:
-    """Enqueue the bounce of a mail that is still claimed; a level and a line for the log.
+    """Enqueue the bounce of a claimed mail; returns a level and a log line.
 
     Raises:
-        Unavailable: the disk refused; it is to be tried again.
+        Unavailable: the disk refused; try again later.
     """
     claimed = replace(task, state=State.ACTIVE)
     try:
         envelope = store.envelope(claimed)
-        sender = path_of(envelope.sender)[1:-1]
+        sender = smtp_path(envelope.sender)[1:-1]
         mail = Undelivered(
             task.id,
             sender,
@@ -402,17 +419,17 @@ def _return(store: KannaderStore, task: Task, host: Host, now: float) -> tuple[s
             task.error,
             _headers(store, claimed),
         )
-        made = bounce.compose(mail, host, now)
+        made = bounce.compose_bounce(mail, host, now)
         if made is None:
-            return "INFO", f"Task {task.id} is returned to nobody: its sender is the null sender"
+            return "INFO", f"Task {task.id} is not returned: its sender is the null sender"
         (ident,) = store.enqueue("<>", [sender], [made], seed=f"bounce of {task.id}")
     except Gone as gone:
-        return "INFO", f"Task {task.id} is returned already, or taken away: {gone}"
+        return "INFO", f"Task {task.id} was returned before, or taken by another process: {gone}"
     except (BadMail, Unsupported) as error:
         return "ERROR", f"Task {task.id} cannot be returned: {error}"
-    return "WARN", f"Task {task.id} is returned to its sender: {ident}"
+    return "WARN", f"Task {task.id} was returned to its sender: {ident}"
 
 
 def _headers(store: KannaderStore, task: Task) -> bytes:
     with store.contents(task) as contents:
-        return wire_format.headers(contents)
+        return wire_format.read_headers(contents)

@@ -1,4 +1,4 @@
-"""`doctor` for a Kannader spool: what keeps mail from going, each reason with what mends it."""
+"""`doctor` for a Kannader spool: what stops mail, and the command that repairs each problem."""
 
 from __future__ import annotations
 
@@ -9,37 +9,39 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 
-from engine.doctor.finding import Finding, Grade, line, needs_act
+from engine.doctor.finding import Finding, Grade, format_finding, needs_action
 from engine.mail.send import smtp_client
 from engine.model import Problem, State, Task
-from engine.policy import HOUR, at, lasting
+from engine.policy import UNITS_PER_TOKEN, describe_duration, format_time
 from engine.store import StoreError, Unavailable
 from engine.stores import detect
 from engine.stores.kannader import KannaderStore
-from tui.cli.formats.kannader import destination, left_behind
+from tui.cli.formats.kannader import describe_orphans, destination
 from tui.cli.setup.setup import Setup
 
-WELL, ATTENTION = 0, 1
+OK, ATTENTION = 0, 1
 
-LATE = HOUR
-"""Seconds for which a mail may be due before somebody should look why nobody sends it."""
+OVERDUE_SECONDS = UNITS_PER_TOKEN
+"""Seconds that a mail may be overdue before it is reported."""
 
-SHOWN = 10
-"""Things of one sort that are told one by one."""
+MAX_SHOWN = 10
+"""Maximum findings of one kind that are printed."""
 
 
 def doctor(setup: Setup, arguments: Namespace) -> int:
-    """Look, and say what was found; exit 0 when nobody has to act, else 1. Changes nothing."""
+    """Check a spool and print the findings; exit 0 if none needs an action, else 1. Changes
+    nothing.
+    """
     findings = []
     for name, finding in _examined(setup):
-        print("\n".join(line(name, finding)))
+        print("\n".join(format_finding(name, finding)))
         findings.append(finding)
-    return ATTENTION if needs_act(findings) else WELL
+    return ATTENTION if needs_action(findings) else OK
 
 
 def _examined(setup: Setup) -> Iterator[tuple[str, Finding]]:
     try:
-        store = setup.store()
+        store = setup.open_store()
     except Unavailable as error:
         yield "server", _server(setup, ())
         yield "spool", Finding(Grade.BAD, str(error), _command(setup, "kannader", "init"))
@@ -50,13 +52,13 @@ def _examined(setup: Setup) -> Iterator[tuple[str, Finding]]:
         yield "rights", _rights(store)
         yield "beside", _beside(store)
         try:
-            items = list(store.look(store.states.values()))
-            # A whole look begins with a peek: what is wrong there is said twice.
-            found = {item.where: item for item in store.look() if isinstance(item, Problem)}
+            items = list(store.scan(store.states.values()))
+            # A full scan starts with a peek, so a problem may be reported twice.
+            found = {item.where: item for item in store.scan() if isinstance(item, Problem)}
             problems = list(found.values())
             mended = store.recover(dry=True)
         except (StoreError, OSError) as error:
-            yield "mails", Finding(Grade.HIDDEN, f"the spool cannot be looked at: {error}")
+            yield "mails", Finding(Grade.HIDDEN, f"cannot read the spool: {error}")
             return
         tasks = [item for item in items if isinstance(item, Task)]
         yield "mails", _mails(setup, tasks)
@@ -65,44 +67,46 @@ def _examined(setup: Setup) -> Iterator[tuple[str, Finding]]:
 
 
 def _server(setup: Setup, kannaders: Sequence[int]) -> Finding:
-    """Whether our own worker could hand mail to somebody, where nobody else does."""
-    if setup.site is None or setup.site.name != detect.KANNADER:
+    """Check that our worker could send, if no Kannader does."""
+    if setup.foreign_place is None or setup.foreign_place.name != detect.KANNADER:
         return Finding(Grade.BAD, f"{setup.place} is no Kannader spool")
-    settings = setup.site.settings
-    why = settings.unworkable or smtp_client.unusable(destination(settings))
+    settings = setup.foreign_place.settings
+    why = settings.work_refusal or smtp_client.describe_obstacle(destination(settings))
     if why and kannaders:
-        return Finding(Grade.OK, f"Kannader sends from here; our own worker could not: {why}")
+        return Finding(Grade.OK, f"Kannader sends from here; spooldeck's worker could not: {why}")
     if why:
-        mend = "set stores.kannader.host in the configuration, or let Kannader itself send"
-        return Finding(Grade.WARN, f"our worker cannot send from here: {why}", mend)
+        mend = "set stores.kannader.host in the configuration, or start Kannader"
+        return Finding(Grade.WARN, f"spooldeck's worker cannot send from here: {why}", mend)
     return Finding(Grade.OK, f"mail goes to {settings.host}, port {settings.port}")
 
 
 def _rights(store: KannaderStore) -> Finding:
-    refused = store.edges[State.PENDING, State.HELD].refused
+    refused = store.edges[State.PENDING, State.HELD].refusal
     if refused:
-        return Finding(Grade.WARN, refused, "use the account that the spool belongs to")
-    return Finding(Grade.OK, "we may look and change")
+        return Finding(Grade.WARN, refused, "use the account of the spool's owner")
+    return Finding(Grade.OK, "read and write allowed")
 
 
 def _beside(store: KannaderStore) -> Finding:
     if not store.kannaders:
-        return Finding(Grade.OK, "no Kannader is at work here, as far as we may see")
+        return Finding(Grade.OK, "no Kannader is running here (as far as visible)")
     pids = ", ".join(map(str, store.kannaders))
     return Finding(
         Grade.OK,
-        f"Kannader is at work here (PID {pids}): it sees what is released, enqueued or due anew at "
-        "its next start only",
+        f"Kannader is running (PID {pids}): it sees mail released, added or made due only after "
+        "its next start",
     )
 
 
 def _mails(setup: Setup, tasks: Sequence[Task]) -> Finding:
     now = time.time()
-    late = [t for t in tasks if t.state is State.PENDING and (t.due or now) < now - LATE]
+    late = [t for t in tasks if t.state is State.PENDING and (t.due or now) < now - OVERDUE_SECONDS]
     if not late:
         return Finding(Grade.OK, "no mail is overdue")
     first = min(task.due or now for task in late)
-    what = f"{_mails_are(len(late))} overdue, the first since {at(first)}: nobody sends "
+    what = (
+        f"{_mails_are(len(late))} overdue, the first since {format_time(first)}: no process sends "
+    )
     what += "it" if len(late) == 1 else "them"
     return Finding(Grade.WARN, what, _command(setup, "kannader", "work"))
 
@@ -117,11 +121,11 @@ def _inflight(setup: Setup, store: KannaderStore, tasks: Sequence[Task]) -> Iter
         what = f"{mails} being sent when {whose} sender ended, and may have arrived"
         yield Finding(Grade.WARN, what, _command(setup, "kannader", "recover", "--dry-run"))
         return
-    left = left_behind(setup, store)
+    left = describe_orphans(setup, store)
     release = _command(setup, "release", "--state", "inflight", "--dry-run")
     yield from (Finding(Grade.WARN, words, release) for words in left)
     if active and not left:
-        age = lasting(now - min(active))
+        age = describe_duration(now - min(active))
         yield Finding(Grade.OK, f"{_mails_are(len(active))} being sent, the longest for {age}")
     elif not active:
         yield Finding(Grade.OK, "nothing is being sent")
@@ -133,29 +137,29 @@ def _mails_are(number: int) -> str:
 
 def _damage(setup: Setup, problems: Sequence[Problem], mended: Sequence[str]) -> Iterator[Finding]:
     recover = _command(setup, "kannader", "recover", "--dry-run")
-    for problem in problems[:SHOWN]:
+    for problem in problems[:MAX_SHOWN]:
         yield Finding(Grade.BAD, f"{problem.where}: {problem.what}", _mend(setup, problem))
-    if len(problems) > SHOWN:
-        yield Finding(Grade.BAD, f"and {len(problems) - SHOWN:,} more")
-    for said in mended[:SHOWN]:
+    if len(problems) > MAX_SHOWN:
+        yield Finding(Grade.BAD, f"and {len(problems) - MAX_SHOWN:,} more")
+    for said in mended[:MAX_SHOWN]:
         yield Finding(Grade.WARN, f"recovery would: {said}", recover)
-    if len(mended) > SHOWN:
-        yield Finding(Grade.WARN, f"and {len(mended) - SHOWN:,} more", recover)
+    if len(mended) > MAX_SHOWN:
+        yield Finding(Grade.WARN, f"and {len(mended) - MAX_SHOWN:,} more", recover)
     if not problems and not mended:
-        yield Finding(Grade.OK, "nothing is damaged, and nothing was left half done")
+        yield Finding(Grade.OK, "no damage, no interrupted moves")
 
 
 _ANSWERS: Mapping[str, tuple[str, ...]] = {
-    "adopt it, and it is sent, or discard it": ("adopt", "discard"),
-    "repaired, it is due at once": ("repair",),
+    "adopt it (it is sent) or discard it": ("adopt", "discard"),
+    "repair makes it due now": ("repair",),
     "put it back, or discard it": ("put-back", "discard"),
     "discard it, or put it back once": ("discard",),
 }
-"""By what a problem says can be done about it: the controls that do it, or one of which does."""
+"""The controls that repair a problem, by a part of its text."""
 
 
 def _mend(setup: Setup, problem: Problem) -> str:
-    """The command for each of the answers to a problem; "" where none of them is a control's."""
+    """The commands that repair a problem; "" if no control does."""
     words = next((names for sign, names in _ANSWERS.items() if sign in problem.what), ())
     return ", or: ".join(
         _command(setup, "control", name, "--target", problem.where, "--apply", "1")

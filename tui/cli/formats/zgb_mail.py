@@ -1,7 +1,7 @@
-"""How the mail of a registration is sent: looked at once more, merged, handed over, written down.
+"""The handler that sends the mail of a registration: check the claim, merge, send, log.
 
-A handler has a thread of its own, and so a store of its own: it only looks. What becomes of the job
-is for the worker to store, which has claimed it.
+A handler has its own thread and so its own store, which only reads. The worker, which claimed the
+job, stores the outcome.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from engine.config.mail_config import NOWHERE, MailSettings
 from engine.config.validators import ConfigError
-from engine.mail.address import checked
+from engine.mail.address import require_address
 from engine.mail.host import this_host
 from engine.mail.message import mail_merge
 from engine.mail.message.content import Content
@@ -22,36 +22,34 @@ from engine.mail.model import BadMail, Cause, MailError, NotSent, Unused, Waits,
 from engine.mail.send.sender import Sender
 from engine.mail.send.sender import SendRequest as Settled
 from engine.model import Task
-from engine.policy import HOUR
+from engine.policy import UNITS_PER_TOKEN
 from engine.store import Gone, Unavailable
-from engine.stores.zgb import ZgbStore, redirect
-from engine.stores.zgb.claims import LAPSED
-from engine.stores.zgb.log import Log, masked
-from engine.stores.zgb.settings import LetterTemplate, ZgbSettings
+from engine.stores.zgb import ZgbStore, queue_config
+from engine.stores.zgb.claims import LEASE_EXPIRED
+from engine.stores.zgb.log import Log, mask_address
+from engine.stores.zgb.place import Cell, LetterTemplate, ZgbSettings
 from engine.stores.zgb.store import ClaimedJob
-from engine.stores.zgb.times import Cell
-from engine.text.safe import shown
-from engine.work.handlers import Context, Failed, Fatal, Later
-from tui.cli.setup.mail_parts import held_by, why_none
+from engine.text.safe import safe_line
+from engine.work.handlers import Context, Failed, Fatal, Postponed
+from tui.cli.setup.mail_parts import describe_no_transport, describe_suspender
 from tui.cli.setup.setup import Setup
 
-AGAIN = 60.0
-"""Seconds after which a job that could not be looked at, or that nobody may decide on, comes back.
-"""
+RETRY_SECONDS = 60.0
+"""Seconds until a job is retried that could not be read, or whose redirection is undecidable."""
 
-ORIGINAL = "X-Original-To"
+ORIGINAL_HEADER = "X-Original-To"
 
 
 def mail_settings(setup: Setup, own: ZgbSettings) -> MailSettings:
-    """How mail is sent from there: as all mail is, but in the name of the registration.
+    """The mail settings, with the sender of the registration.
 
     Raises:
-        ConfigError: a setting that cannot be meant.
+        ConfigError: a setting is invalid.
     """
     settings = setup.mail_settings()
     if settings.delivery_log == f"{setup.queue.root}/mail/delivery.jsonl":
-        settings = settings._replace(delivery_log=f"{setup.desk}/mail/delivery.jsonl")
-    # What other mail says by default is of another program.
+        settings = settings._replace(delivery_log=f"{setup.state_folder}/mail/delivery.jsonl")
+    # The default sender is that of another program.
     return settings._replace(
         sender=own.sender or settings.sender or f"noreply@{this_host().name}",
         from_name=own.from_name or str(setup.config.mail.get("from_name", "")),
@@ -59,41 +57,43 @@ def mail_settings(setup: Setup, own: ZgbSettings) -> MailSettings:
 
 
 class MailRoute(NamedTuple):
-    """By what mail goes from a queue now."""
+    """The transport that a queue's mail would use now."""
 
     name: str = ""
-    """The transport; "" where there is none."""
+    """The transport; "" if there is none."""
     why: str = ""
     """Why there is none."""
     mend: str = ""
-    """What mends that."""
+    """The repair."""
     stopped: tuple[str, ...] = ()
-    """Each transport that an operator has suspended, and who that was."""
+    """Each suspended transport, and by whom it was suspended."""
     resume: str = ""
-    """The command that resumes them; "" where none is suspended."""
+    """The command that resumes them; "" if none is suspended."""
 
 
-def way(setup: Setup, own: ZgbSettings) -> MailRoute:
-    """By what mail would go now. Raises nothing: whatever keeps us from saying so, keeps mail."""
+def current_route(setup: Setup, own: ZgbSettings) -> MailRoute:
+    """The transport that mail would use now. Raises nothing: an error is a reason without
+    transport.
+    """
     try:
         settings = mail_settings(setup, own)
         suspended = setup.suspensions().read()
-        choice = setup.ways(settings).choose(suspended)
+        choice = setup.transport_registry(settings).choose(suspended)
     except (ConfigError, OSError, ValueError) as error:
-        return MailRoute(why=shown(str(error)), mend="set right what it names")
+        return MailRoute(why=safe_line(str(error)), mend="correct this setting")
     place = shlex.quote(setup.place)
-    stopped = tuple(f"{name} is {held_by(each)}" for name, each in suspended.items())
+    stopped = tuple(f"{name} is {describe_suspender(each)}" for name, each in suspended.items())
     resume = "; ".join(f"spooldeck mail resume {name} --root {place}" for name in suspended)
     if choice.transport is not None:
         return MailRoute(choice.transport.name, stopped=stopped, resume=resume)
-    why = why_none(settings, choice.why_not, suspended)
+    why = describe_no_transport(settings, choice.why_not, suspended)
     return MailRoute("", why, _mend(settings, choice.why_not, resume), stopped, resume)
 
 
 def _mend(settings: MailSettings, why_not: Mapping[str, Unused], resume: str) -> str:
-    """What lets mail be sent again, by what keeps it."""
+    """The repair that lets mail be sent again."""
     if settings.method == NOWHERE:
-        return "set mail.method, or leave it out: then what is there is used"
+        return "set mail.method, or remove it to choose a transport automatically"
     if resume and any(why.cause is Cause.SUSPENDED for why in why_not.values()):
         return resume
     if stopped := [name for name, why in why_not.items() if why.cause is Cause.STOPPED]:
@@ -101,131 +101,137 @@ def _mend(settings: MailSettings, why_not: Mapping[str, Unused], resume: str) ->
     return "install a program that sends mail, or set mail.relay.host; see spooldeck mail status"
 
 
-def unready(
+def why_unready(
     letter: LetterTemplate, own: ZgbSettings, settings: MailSettings, columns: tuple[str, ...]
 ) -> str:
-    """Why no mail of this kind can be made, whoever it is for; "" when one can.
+    """Why no mail of this kind can be made for any recipient; "" if one can.
 
     `columns` are those of the registrations.
     """
-    if why := own.too_short(settings.max_time):
+    if why := own.lease_problem(settings.max_time):
         return why
     try:
         if letter.to:
-            checked(letter.to, settings.strict)
+            require_address(letter.to, settings.strict)
         elif letter.to_column:
             if letter.to_column not in columns:
-                return f"no column {shown(letter.to_column)} in {_table(own)}, for the recipient"
+                return (
+                    f"no column {safe_line(letter.to_column)} in {_table(own)}, for the recipient"
+                )
         elif not settings.recipient:
-            return "nobody to send it to: neither to, to_column nor mail.recipient is set"
+            return "no recipient: none of to, to_column and mail.recipient is set"
         text = _loaded(letter).text
     except BadMail as error:
         return str(error)
-    lacks = mail_merge.lacks(f"{text}{letter.subject}", frozenset((*columns, "number")))
-    return f"{lacks}: the columns are {shown(', '.join(columns))}" if lacks else ""
+    lacks = mail_merge.describe_missing_values(
+        f"{text}{letter.subject}", frozenset((*columns, "number"))
+    )
+    return f"{lacks}: the columns are {safe_line(', '.join(columns))}" if lacks else ""
 
 
 def _table(own: ZgbSettings) -> str:
-    return f"the table {shown(own.registrations)}" if own.registrations else "no table"
+    return f"the table {safe_line(own.registrations)}" if own.registrations else "no table"
 
 
 def _loaded(letter: LetterTemplate) -> Content:
     if not letter.template:
         raise BadMail("no template is set")
-    return mail_merge.load(letter.template)
+    return mail_merge.load_merge_template(letter.template)
 
 
 def as_text(cell: Cell) -> str:
-    """A column's value as it stands in a letter; nothing where there is none."""
+    """A column's value as text for a letter; "" for NULL."""
     if isinstance(cell, bytes):
         return cell.decode("utf-8", "replace")
     return "" if cell is None else str(cell)
 
 
-class Hourly:
-    """At most so many mails within any hour, by what the log says; for the worker to ask."""
+class HourlyLimit:
+    """A limit of mails in any hour, counted from the log of sent mails."""
 
     def __init__(self, most: int, log: Log, clock: Callable[[], float] = time.time) -> None:
         self._most, self._log, self._clock = most, log, clock
 
     def ready(self, kind: str) -> bool:
-        """Whether one more may be tried.
+        """True if one more mail may be tried.
 
         Raises:
-            OSError: nobody knows, so none may.
+            OSError: the log cannot be read, so none may.
         """
         return len(self._tried()) < self._most
 
     def spend(self, kind: str) -> bool:
-        """The same: the log is told when it is tried."""
+        """Same as `ready`: the attempt itself is logged."""
         return self.ready(kind)
 
     def token_at(self, kind: str) -> float:
         """When one more may be tried, epoch seconds UTC."""
         tried = self._tried()
-        return tried[-self._most] + HOUR if len(tried) >= self._most else self._clock()
+        return tried[-self._most] + UNITS_PER_TOKEN if len(tried) >= self._most else self._clock()
 
     def left(self) -> int:
-        """How many may be tried now."""
+        """Number of mails that may be tried now."""
         return max(0, self._most - len(self._tried()))
 
     def _tried(self) -> list[float]:
         if not self._log.path:
-            raise OSError(0, "the hourly limit needs a log, and none can be written")
-        since = self._clock() - HOUR
-        return [moment for moment in self._log.tried(since) if moment > since]
+            raise OSError(0, "the hourly limit needs a log, and the log cannot be written")
+        since = self._clock() - UNITS_PER_TOKEN
+        return [moment for moment in self._log.attempt_times(since) if moment > since]
 
 
-class Parts(NamedTuple):
-    """Whatever sends the mails of one queue."""
+class MailingParts(NamedTuple):
+    """What the handlers of one queue share."""
 
     own: ZgbSettings
     mail: MailSettings
     post: Sender
     log: Log
     open: Callable[[], ZgbStore]
-    """A store for the thread that asks."""
+    """Opens a store for the calling thread."""
     clock: Callable[[], float] = time.time
 
 
 class _Addressed(NamedTuple):
-    """Whom a mail goes to."""
+    """Recipient and extra headers of a mail."""
 
     to: str
     headers: Mapping[str, str] = {}
 
 
-class Registration:
-    """Sends one of the two mails of a registration, once for each claim."""
+class RegistrationHandler:
+    """Sends one of the two mails of a registration, once per claim."""
 
-    def __init__(self, parts: Parts, letter: LetterTemplate) -> None:
+    def __init__(self, parts: MailingParts, letter: LetterTemplate) -> None:
         self._parts, self._letter = parts, letter
 
     def __call__(self, task: Task, context: Context) -> None:
-        """Make one attempt; none where an earlier one is known to have succeeded.
+        """Make one attempt; none if an earlier one is known to have succeeded.
 
         Raises:
-            Fatal: nobody may send this mail.
+            Fatal: this mail can never be sent.
             Failed: the attempt failed, or the claim has lapsed.
-            Later: it was not made.
+            Later: no attempt was made.
         """
         try:
             with closing(self._parts.open()) as store:
                 self._send(store, task, context)
         except Gone as gone:
-            raise Failed(f"the lease was lost, nothing was sent: {gone}") from gone
+            raise Failed(f"lease lost, nothing sent: {gone}") from gone
         except Unavailable as error:
-            raise Later(self._parts.clock() + AGAIN, f"nothing was sent: {error}") from error
+            raise Postponed(
+                self._parts.clock() + RETRY_SECONDS, f"nothing sent: {error}"
+            ) from error
 
     def _send(self, store: ZgbStore, task: Task, context: Context) -> None:
         log = self._parts.log
         now = self._parts.clock()
-        errand = store.errand(task, now)
+        errand = store.describe_claim(task, now)
         made = errand.created or int(now)
-        # So named that no other program's mail on this host has the same Message-ID. Where nothing
-        # tells it from others, each attempt has a name of its own: else whoever gets the next mail
-        # of this number would take it for this one.
-        ident = f"zgb-{errand.number}-{errand.kind}-{errand.mark or made}"
+        # This Message-ID is unique on this host. If nothing distinguishes the job from a later one
+        # with its number, each attempt gets its own ID: otherwise the later mail would look like
+        # this one.
+        ident = f"zgb-{errand.number}-{errand.kind}-{errand.identity or made}"
         message_id = f"<{ident}@{this_host().name}>"
         its = {
             "job": errand.job,
@@ -233,38 +239,38 @@ class Registration:
             "type": errand.kind,
             "attempt": errand.attempt,
         }
-        # Before the claim is written down: that one is of this attempt.
+        # Before logging "claimed", which belongs to this attempt.
         sent = self._was_sent(errand, message_id)
-        log.tell("claimed", **its, message_id=message_id)
+        log.write("claimed", **its, message_id=message_id)
         if sent:
-            log.tell("already_sent", **its, message_id=message_id)
+            log.write("already_sent", **its, message_id=message_id)
             return
-        if errand.orphan:
-            log.tell("orphan_deleted", **its)
-            return  # done with it: its row goes, and its token is spent
+        if errand.is_orphan:
+            log.write("orphan_deleted", **its)
+            return  # done: the row is deleted, the token is spent
         whom = self._whom(errand, its)
         said, subject = self._said(errand)
-        doubt = task.error == LAPSED or may_have_sent(task.error)
+        doubt = task.error == LEASE_EXPIRED or may_have_sent(task.error)
         settled = Settled(ident, made, task.id, errand.attempt, whom.headers, doubt)
         began = time.monotonic()
 
         def ready(transport: str) -> None:
             self._require_lease(store, task)
             if doubt:
-                log.tell("in_doubt", **its, message_id=message_id, error=task.error)
+                log.write("in_doubt", **its, message_id=message_id, error=task.error)
 
         def accepted(transport: str) -> None:
-            # Not written down, it was sent all the same.
-            log.sent(
+            # The mail is sent even if this line cannot be written.
+            log.write_sent(
                 message_id,
                 **its,
-                to=masked(whom.to),
+                to=mask_address(whom.to),
                 redirected=bool(whom.headers),
                 transport=transport,
                 ms=round((time.monotonic() - began) * 1000),
             )
 
-        cancelled = context.cancelled
+        cancelled = context.is_cancelled
         try:
             self._parts.post.send_once(
                 said, whom.to, subject, settled, ready=ready, cancelled=cancelled, accepted=accepted
@@ -272,43 +278,43 @@ class Registration:
         except BadMail as error:
             raise Fatal(str(error)) from error
         except Waits as wait:
-            raise Later(wait.until, str(wait)) from wait
+            raise Postponed(wait.retry_at, str(wait)) from wait
         except NotSent as failure:
-            # For good or not: the queue's own table says how often it is tried.
+            # Permanent or not: the table of the queue decides how often it is tried.
             raise Failed(f"{failure.word}: {failure}") from failure
         except MailError as error:
             raise Failed(str(error)) from error
 
     def _was_sent(self, errand: ClaimedJob, message_id: str) -> bool:
-        # Without a mark, a mail is not told from the next one of its number.
-        if errand.attempt < 2 or not errand.mark:
+        # Without a mark the mail cannot be distinguished from the next one of its number.
+        if errand.attempt < 2 or not errand.identity:
             return False
         try:
             return self._parts.log.was_sent(message_id, errand.job, errand.attempt)
         except OSError as error:
-            why = f"whether it was sent already cannot be read: {error.strerror or error}"
-            raise Later(self._parts.clock() + AGAIN, why) from error
+            why = f"cannot read whether it was already sent: {error.strerror or error}"
+            raise Postponed(self._parts.clock() + RETRY_SECONDS, why) from error
 
     def _require_lease(self, store: ZgbStore, task: Task) -> None:
-        """Make sure that nobody else may take the job up while it is being sent.
+        """Check that no other worker may claim the job while it is being sent.
 
         Raises:
-            Gone: somebody else has it.
-            Later: there is too little time left.
+            Gone: another worker has it.
+            Later: too little time is left.
         """
         now = self._parts.clock()
-        store.errand(task, now)
+        store.describe_claim(task, now)
         until = task.lease.until if task.lease is not None else None
         if until is not None and until < now + self._parts.mail.max_time:
             why = f"the lease ends in {until - now:.0f} s, too soon to send anything"
-            raise Later(now + 1, why)
+            raise Postponed(now + 1, why)
 
     def _whom(self, errand: ClaimedJob, its: Mapping[str, object]) -> _Addressed:
-        """Whom it goes to, the test mode considered.
+        """The recipient, with the test mode applied.
 
         Raises:
-            Fatal: to nobody.
-            Later: nobody may decide that.
+            Fatal: there is no valid recipient.
+            Later: the test mode is undecidable.
         """
         parts, letter = self._parts, self._letter
         to = letter.to or as_text(errand.registration.get(letter.to_column)).strip()
@@ -318,24 +324,24 @@ class Registration:
             column = f" in its column {letter.to_column}" if letter.to_column else ""
             raise Fatal(f"registration {errand.number} has no address{column}")
         try:
-            to = checked(to, parts.mail.strict)
+            to = require_address(to, parts.mail.strict)
         except BadMail as error:
             raise Fatal(f"registration {errand.number}: {error}") from error
-        if errand.way is redirect.RedirectDecision.UNDECIDABLE:
-            parts.log.tell("redirect_blocked", **its, error=redirect.UNDECIDABLE)
-            raise Later(parts.clock() + AGAIN, redirect.UNDECIDABLE)
-        if errand.way is redirect.RedirectDecision.REDIRECTED:
-            elsewhere = redirect.address(to, parts.own.redirect_to)
-            parts.log.tell("redirect_applied", **its, to=masked(elsewhere))
-            return _Addressed(elsewhere, {ORIGINAL: to})
-        if errand.test:
-            parts.log.tell("redirect_blocked", **its, error="registration period: no test mode")
+        if errand.redirection is queue_config.RedirectDecision.UNDECIDABLE:
+            parts.log.write("redirect_blocked", **its, error=queue_config.UNDECIDABLE_ERROR)
+            raise Postponed(parts.clock() + RETRY_SECONDS, queue_config.UNDECIDABLE_ERROR)
+        if errand.redirection is queue_config.RedirectDecision.REDIRECTED:
+            elsewhere = queue_config.redirected_address(to, parts.own.redirect_to)
+            parts.log.write("redirect_applied", **its, to=mask_address(elsewhere))
+            return _Addressed(elsewhere, {ORIGINAL_HEADER: to})
+        if errand.is_test:
+            parts.log.write("redirect_blocked", **its, error="registration period: no test mode")
         return _Addressed(to)
 
     def _said(self, errand: ClaimedJob) -> tuple[Content, str]:
         values = {name: as_text(cell) for name, cell in errand.registration.items()}
         values.setdefault("number", str(errand.number))
         try:
-            return mail_merge.merged(_loaded(self._letter), self._letter.subject, values)
+            return mail_merge.merge_values(_loaded(self._letter), self._letter.subject, values)
         except BadMail as error:
             raise Fatal(str(error)) from error

@@ -1,4 +1,4 @@
-"""`mail spool retry`: what lies in the mail spool is sent after all, each mail by one task."""
+"""`mail spool retry`: send spooled mails now, each by one task."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from engine.mail.model import BadMail, Reason
 from engine.mail.send.mail_spool import MailSpool, Spooled
 from engine.model import Move, State, Task
 from engine.operations import plans
-from engine.policy import at, lasting
+from engine.policy import describe_duration, format_time
 from engine.store import Full, StoreError
 from engine.stores.nftban import NftbanStore
-from engine.text.safe import private, shown
-from tui.cli.mail.spool import again, read_mail, tasks_of, told
-from tui.cli.queue.dlq import written_down
-from tui.cli.setup.mail_parts import SEND
-from tui.cli.setup.setup import EX_USAGE, Setup, complain, fail
+from engine.text.safe import hide_domain, safe_line
+from tui.cli.mail.spool import describe_error, read_mail, resend_command, tasks_of
+from tui.cli.queue.dlq import run_with_journal
+from tui.cli.setup.mail_parts import MAIL_SEND_KIND
+from tui.cli.setup.setup import EX_USAGE, Setup, fail, print_error
 
-JUST_NOW = 5.0
-"""Seconds after its spooling in which a mail without a task is left alone: a program that spools
-takes far less to queue it, and what it has begun to queue is seen.
+QUEUING_GRACE_SECONDS = 5.0
+"""Seconds after its spooling in which a mail without a task is skipped: the program that spooled it
+is about to queue it.
 """
 
-TOGETHER = 100
-"""Mails that are queued together: for each group all task files are read once, and as many folders
-are kept open and locked.
+BATCH_MAILS = 100
+"""Mails queued in one batch: for each batch all task files are read once, and one folder per mail
+is open and locked.
 """
 
 
 def retry_spooled(setup: Setup, arguments: Namespace) -> int:
-    """Let these be sent now, each by the task that it has, or by a new one."""
+    """Send these mails now, each by its existing task or by a new one."""
     if bool(arguments.ids) == arguments.all or (arguments.refused and not arguments.all):
         ids = "the ids of mails, as `mail spool list` prints them"
         fail(EX_USAGE, f"expected {ids}, or --all, or --all --refused")
-    setup.require_change()
+    setup.require_writable()
     spool = setup.mail_spool()
-    # A program that sends mail decides by itself what it can send.
+    # A configured program decides by itself what it can send.
     settings = setup.mail_settings() if setup.sends_mail else None
-    with closing(setup.open()) as store:
+    with closing(setup.open_nftban()) as store:
         retry = _SpoolRetry(setup, spool, store, settings)
         if arguments.all:
             retry.all(refused=arguments.refused)
@@ -56,39 +56,41 @@ def retry_spooled(setup: Setup, arguments: Namespace) -> int:
 
 
 def _is_stopped(task: Task, now: float) -> bool:
-    """Whether a task is dead or in backoff."""
+    """True if a task is dead or in backoff."""
     return task.state is State.DEAD or (task.state is State.PENDING and (task.due or 0.0) > now)
 
 
 def _is_refused(mail: Spooled, task: Task) -> bool:
-    """Whether a server refused the mail for good (5xx), so that another attempt is of no use."""
+    """True if a server refused the mail permanently (5xx), so that another attempt cannot
+    succeed.
+    """
     return bool(mail.refused) or (
         task.state is State.DEAD and task.error.startswith(f"{Reason.REJECTED}_")
     )
 
 
 class _Found(NamedTuple):
-    """Mails of a spool, by what has to be done for them."""
+    """Mails of a spool, with and without a task."""
 
     orphans: list[Spooled]
-    """What no task delivers."""
+    """Mails without a task."""
     tasks: list[tuple[Spooled, Task]]
-    """What one does, as it was seen."""
+    """Mails with a task, as scanned."""
 
 
 class _SpoolRetry:
-    """One run of the command over the mails of one spool."""
+    """One run of the command on one spool."""
 
     def __init__(
         self, setup: Setup, spool: MailSpool, store: NftbanStore, settings: MailSettings | None
     ) -> None:
         self._setup, self._spool, self._store, self._settings = setup, spool, store, settings
         self.failed = 0
-        """Mails that will not be sent, and should be."""
+        """Mails that should be sent but will not be."""
         self._queued = 0
 
     def named(self, idents: Iterable[str]) -> None:
-        """Have these sent, whatever became of their tasks."""
+        """Send these mails; the state of their tasks does not matter."""
         mails = []
         for ident in idents:
             try:
@@ -97,21 +99,21 @@ class _SpoolRetry:
                     self._require_sendable(mail)
                     mails.append(mail)
                 else:
-                    by = shown(mail.sent.transport)
-                    print(f"{mail.id}: was sent {at(mail.sent.at)} by {by}")
+                    by = safe_line(mail.sent.transport)
+                    print(f"{mail.id}: already sent {format_time(mail.sent.at)} by {by}")
             except (BadMail, OSError) as error:
                 self._refuse(ident, error)
         found = self._sorted(mails)
-        self._see_to(found.tasks)
+        self._retry_tasks(found.tasks)
         self._queue(found.orphans)
 
     def all(self, *, refused: bool = False) -> None:
-        """Have everything sent that waits for nothing else: mails without a task, with a dead
-        task, or in backoff; with `refused` those too that a server refused for good.
+        """Send all mails without a task, with a dead task, or in backoff; with `refused` also mails
+        that a server refused permanently.
         """
         if sys.stderr.isatty():
-            complain(f"looking at every mail in {shown(self._spool.folder)}")
-        everything = list(self._spool.letters())
+            print_error(f"reading every mail in {safe_line(self._spool.folder)}")
+        everything = list(self._spool.read_all())
         mails = [mail for mail in everything if isinstance(mail, Spooled)]
         unsent = [mail for mail in mails if mail.sent is None]
         found = self._sorted(unsent)
@@ -120,7 +122,7 @@ class _SpoolRetry:
         stopped = [pair for pair in found.tasks if _is_stopped(pair[1], now)]
         tasks = [pair for pair in stopped if refused or not _is_refused(*pair)]
         fit = {mail.id for mail in self._sendable([*orphans, *(mail for mail, _ in tasks)])}
-        self._see_to([pair for pair in tasks if pair[0].id in fit])
+        self._retry_tasks([pair for pair in tasks if pair[0].id in fit])
         self._queue([mail for mail in orphans if mail.id in fit])
         states = [task.state for _, task in found.tasks]
         parked = sum(state in (State.HELD, State.TRASH) for state in states)
@@ -130,15 +132,15 @@ class _SpoolRetry:
             "broken": len(everything) - len(mails),
             "sent": len(mails) - len(unsent),
             "held or in the trash": parked,
-            "on their way": going,
-            "refused for good (--refused)": len(unsent) - parked - going - wanted,
+            "being sent or due": going,
+            "refused permanently (--refused)": len(unsent) - parked - going - wanted,
         }
         beside = ", ".join(f"{count:,} {what}" for what, count in left.items() if count)
         print(f"{self._queued:,} of {wanted:,} will be sent now", end="")
-        print(f"; left alone: {beside}" if beside else "")
+        print(f"; skipped: {beside}" if beside else "")
 
     def _sorted(self, mails: Iterable[Spooled]) -> _Found:
-        # After the mails: each is there before its task is.
+        # After the mails: each mail is spooled before its task is queued.
         tasks = tasks_of(self._store)
         found = _Found([], [])
         for mail in mails:
@@ -159,40 +161,40 @@ class _SpoolRetry:
                 yield mail
 
     def _require_sendable(self, mail: Spooled) -> None:
-        """Make sure of what each attempt looks at first.
+        """Check what each attempt checks first.
 
         Raises:
-            BadMail: every attempt would be given up on at once.
-            OSError: it cannot be read now.
+            BadMail: every attempt would fail.
+            OSError: the mail cannot be read now.
         """
-        from engine.mail.address import checked
+        from engine.mail.address import require_address
 
         if self._settings is None:
             return
         try:
-            checked(mail.to, self._settings.strict)
-            self._spool.body(mail, self._settings.spooled_size)  # as whoever delivers it does
+            require_address(mail.to, self._settings.strict)
+            self._spool.body(mail, self._settings.spooled_size)  # the same check as on delivery
         except BadMail as error:
-            raise BadMail(f"{mail.id}: cannot be sent, and was left alone: {error}") from error
+            raise BadMail(f"{mail.id}: cannot be sent; skipped: {error}") from error
 
     def _refuse(self, ident: str, error: Exception) -> None:
-        complain(told(ident, error))
+        print_error(describe_error(ident, error))
         self.failed += 1
 
-    # ---- what has a task
+    # ---- mails with a task
 
-    def _see_to(self, found: Sequence[tuple[Spooled, Task]]) -> None:
-        """See to it that mails are sent whose tasks were seen, and say what was done."""
+    def _retry_tasks(self, found: Sequence[tuple[Spooled, Task]]) -> None:
+        """Retry or promote the tasks of these mails, or report why not."""
         moves: dict[str, list[tuple[Spooled, Task]]] = {"retry": [], "promote": []}
         for mail, task in found:
             if task.state is State.ACTIVE:
                 print(f"{mail.id}: task {task.id} is sending it now")
             elif task.state is State.PENDING and not task.due:
-                print(f"{mail.id}: task {task.id} is due already")
+                print(f"{mail.id}: task {task.id} is already due")
             elif task.state in (State.HELD, State.TRASH):
                 where = "held" if task.state is State.HELD else "in the trash"
-                way = again(self._setup, mail, task)
-                complain(f"{mail.id}: task {task.id} is {where}: {way}")
+                way = resend_command(self._setup, mail, task)
+                print_error(f"{mail.id}: task {task.id} is {where}: {way}")
                 self.failed += 1
             else:
                 moves["retry" if task.state is State.DEAD else "promote"].append((mail, task))
@@ -201,30 +203,30 @@ class _SpoolRetry:
 
     def _move(self, verb: str, found: Sequence[tuple[Spooled, Task]]) -> None:
         mails = {task.id: mail.id for mail, task in found}
-        plan = plans.freeze(verb, [task for _, task in found], time.time())
-        report = written_down(self._setup, self._store, plan, "mail spool retry")
+        plan = plans.freeze_plan(verb, [task for _, task in found], time.time())
+        report = run_with_journal(self._setup, self._store, plan, "mail spool retry")
         said = "moved from DLQ to pending queue" if verb == "retry" else "is due now"
         for ident in report.done:
             print(f"{mails[ident]}: task {ident} {said}")
         for ident in report.gone:
-            complain(f"{mails[ident]}: task {ident} changed since it was seen; left alone")
+            print_error(f"{mails[ident]}: task {ident} changed since the scan; skipped")
         for ident, reason in report.failed:
-            complain(f"{mails[ident]}: task {ident}: {shown(reason)}")
+            print_error(f"{mails[ident]}: task {ident}: {safe_line(reason)}")
         self._queued += len(report.done)
         self.failed += len(found) - len(report.done)
 
-    # ---- what has none
+    # ---- mails without a task
 
     def _queue(self, mails: Iterable[Spooled]) -> None:
-        """Make a task for each of these, unless somebody was faster."""
-        # Everybody takes their locks in one order, so that no two wait for each other.
+        """Make a task for each of these mails, unless another process does."""
+        # All processes take these locks in the same order: no deadlock.
         waiting = iter(sorted(mails, key=lambda mail: mail.id))
-        while group := list(islice(waiting, TOGETHER)):
+        while group := list(islice(waiting, BATCH_MAILS)):
             with ExitStack() as locks:
                 ours = []
                 for mail in group:
                     try:
-                        locks.enter_context(self._spool.alone(mail.id))
+                        locks.enter_context(self._spool.lock_mail(mail.id))
                     except (BadMail, OSError) as error:
                         self._refuse(mail.id, error)
                     else:
@@ -235,21 +237,21 @@ class _SpoolRetry:
             if full:
                 self.failed += len(list(waiting))
                 if self.failed - before > 1:
-                    complain(f"{self.failed - before:,} mails are left as they are")
+                    print_error(f"{self.failed - before:,} mails skipped")
 
     def _queue_locked(self, mails: Sequence[Spooled]) -> str:
-        """Make a task for each of those that none names; answers with why no more can be made."""
+        """Make a task for each mail that no task names; returns why no more can be made, or ""."""
         seen = time.time()
         try:
-            named = self._store.named([mail.meta for mail in mails])
-            refused = self._store.edges[None, State.PENDING].refused
+            named = self._store.find_named_payloads([mail.meta for mail in mails])
+            refused = self._store.edges[None, State.PENDING].refusal
             if refused:
                 raise StoreError(refused)
         except (StoreError, OSError) as error:
             for mail in mails:
                 self._refuse(mail.id, error)
             return ""
-        self._see_to(list(self._moved([mail for mail in mails if mail.meta in named], named)))
+        self._retry_tasks(list(self._moved([mail for mail in mails if mail.meta in named], named)))
         unnamed = [mail for mail in mails if mail.meta not in named]
         free = [mail for mail in unnamed if self._may_be_queued(mail, seen)]
         full = ""
@@ -260,7 +262,7 @@ class _SpoolRetry:
                 self._say_queued(mail, outcome.move.new)
                 continue
             if not full:
-                complain(told(mail.id, outcome.error))
+                print_error(describe_error(mail.id, outcome.error))
             if isinstance(outcome.error, Full):
                 full = str(outcome.error)
             self.failed += 1
@@ -269,30 +271,30 @@ class _SpoolRetry:
     def _moved(
         self, mails: Sequence[Spooled], named: Mapping[str, str]
     ) -> Iterator[tuple[Spooled, Task]]:
-        """The task of each of these that one names, whoever was moving it."""
+        """The tasks of these mails, also of those that another process was moving."""
         if not mails:
             return
-        self._store.recover()  # whoever was moving one may have ended there
+        self._store.recover()  # finish the moves of dead processes
         tasks = tasks_of(self._store)
         for mail in mails:
             task = tasks.get(mail.meta)
             if task is not None:
                 yield mail, task
                 continue
-            where = shown(named[mail.meta])
-            complain(
-                f"{mail.id}: left alone: {where} names it, a task that is being moved, was set "
-                "aside, or is of another kind"
+            where = safe_line(named[mail.meta])
+            print_error(
+                f"{mail.id}: skipped: {where} names it: a task that is being moved, is quarantined "
+                "or has another kind"
             )
             self.failed += 1
 
     def _may_be_queued(self, mail: Spooled, seen: float) -> bool:
-        """Whether nobody is about to do that, as of when the tasks were looked at."""
+        """False if another process may be about to queue the mail; then print an error."""
         age = seen - mail.created
-        if mail.unqueued or not 0 <= age < JUST_NOW:
+        if mail.unqueued or not 0 <= age < QUEUING_GRACE_SECONDS:
             return True
-        wait = lasting(JUST_NOW - age)
-        complain(f"{mail.id}: was spooled just now, its task may be on its way: wait for {wait}")
+        wait = describe_duration(QUEUING_GRACE_SECONDS - age)
+        print_error(f"{mail.id}: just spooled, its task may follow: wait for {wait}")
         self.failed += 1
         return False
 
@@ -302,11 +304,11 @@ class _SpoolRetry:
         self._setup.log_queued(task)
         if mail.unqueued or mail.queuing:
             try:
-                self._spool.queued(mail.id)
+                self._spool.mark_queued(mail.id)
             except (BadMail, OSError) as error:
-                complain(told(mail.id, error))  # nobody is misled: the task is looked for first
+                print_error(describe_error(mail.id, error))  # harmless: the task is searched first
 
 
 def _task(mail: Spooled) -> Task:
-    said = f"Spooled mail to {private(mail.to)}"
-    return verbs.enqueue(SEND, time.time(), os.urandom(4).hex(), said, mail.meta)
+    said = f"Spooled mail to {hide_domain(mail.to)}"
+    return verbs.enqueue(MAIL_SEND_KIND, time.time(), os.urandom(4).hex(), said, mail.meta)

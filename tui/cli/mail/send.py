@@ -1,4 +1,4 @@
-"""`mail send`, `send-with-retry`, `test` and `status`."""
+"""`mail send`, `mail send-with-retry`, `mail test` and `mail status`."""
 
 from __future__ import annotations
 
@@ -19,22 +19,30 @@ from engine.config.validators import ConfigError
 from engine.mail.model import BadMail, Cause, MailError, NotSent
 from engine.mail.send.sender import SendResult
 from engine.mail.send.suspensions import Suspension
-from engine.policy import at, lasting
+from engine.policy import describe_duration, format_time
 from engine.store import StoreError
 from engine.system import files
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 from tui.cli.setup import suspend
-from tui.cli.setup.mail_parts import SEND, why_none
-from tui.cli.setup.setup import EX_IOERR, EX_USAGE, Fail, Setup, complain, fail, say
-from tui.format.glyphs import ASCII, chosen
+from tui.cli.setup.mail_parts import MAIL_SEND_KIND, describe_no_transport
+from tui.cli.setup.setup import (
+    EX_IOERR,
+    EX_USAGE,
+    CommandError,
+    Setup,
+    fail,
+    print_error,
+    print_result,
+)
+from tui.format.glyphs import ASCII, glyphs_of_locale
 
 if TYPE_CHECKING:
     from engine.mail.transports.registry import TransportRegistry
 
 DONE, NOT_SENT = 0, 1
-WELL, NOTHING, SHUT = 0, 1, 2
-"""Exit codes of `status`, as the real one's: sent by something, by nothing, by what is not running
-or was suspended.
+OK, NO_TRANSPORT, UNAVAILABLE = 0, 1, 2
+"""Exit codes of `status`, as in the contract's program: a transport is available; none; the only
+ones are suspended or not running.
 """
 
 
@@ -44,31 +52,31 @@ def send(setup: Setup, arguments: Namespace) -> int:
     text = _content(arguments, settings)
     _make_folders(setup)
     with _interruptible() as stop:
-        post = setup.post(settings, setup.ways(settings), stop.pause)
+        post = setup.mail_sender(settings, setup.transport_registry(settings), stop.pause)
         try:
             sent = post.send(text, arguments.recipient, arguments.subject, cancelled=stop.asked)
         except (MailError, OSError) as error:
             return _not_sent(error)
     if sent is None:
-        return _nobody()
+        return _warn_no_recipient()
     _submitted(sent.recipient)
     return DONE
 
 
 def send_with_retry(setup: Setup, arguments: Namespace) -> int:
-    """Send a mail in several attempts, and at last spool and queue it (contract).
+    """Send a mail in several attempts; if all fail, spool and queue it (contract).
 
-    Exit 0: sent, 1: spooled (contract). Nothing is kept with 64: the address or content is
-    refused, and with 74: the mail could not be spooled.
+    Exit 0: sent, 1: spooled (contract). Nothing is spooled with 64: address or content refused, and
+    with 74: the mail could not be spooled.
 
-    Where a setting of mail cannot be meant it is spooled at once, and the worker waits until that
-    is mended: whoever has an alert to send cannot mend it, and mostly does not listen.
+    If a mail setting is invalid, the mail is spooled without an attempt, and the worker waits until
+    the setting is repaired: the sender of an alert cannot repair it.
     """
     settings, ways, unmeant = _settings_or_why(setup)
     text = _content(arguments, settings)
     _make_folders(setup)
     with _interruptible() as stop:
-        post = setup.post(settings, ways, stop.pause, unmeant=unmeant)
+        post = setup.mail_sender(settings, ways, stop.pause, unmeant=unmeant)
         try:
             ended = post.send_with_retry(
                 text,
@@ -76,86 +84,92 @@ def send_with_retry(setup: Setup, arguments: Namespace) -> int:
                 arguments.subject,
                 enqueue=lambda description, payload: enqueue(setup, description, payload),
                 cancelled=stop.asked,
-                tell=complain if sys.stderr.isatty() else _nothing,
+                tell=print_error if sys.stderr.isatty() else _ignore_text,
             )
         except MailError as error:
             _not_sent(error)
             return EX_USAGE
         except OSError as error:
-            # Why no transport took it comes with it: it is lost, and whoever sent it has to know.
-            why = "".join(f"{shown(note)}; " for note in getattr(error, "__notes__", ()))
-            _not_sent(error, f"{why}the mail is lost, it could not be spooled: ")
+            # The reasons of the transports are included: the mail is lost, and the sender must know
+            # why.
+            why = "".join(f"{safe_line(note)}; " for note in getattr(error, "__notes__", ()))
+            _not_sent(error, f"{why}mail lost, cannot spool it: ")
             return EX_IOERR
     if ended is None:
-        return _nobody()
-    return _said(setup, ended, arguments.recipient or settings.recipient)
+        return _warn_no_recipient()
+    return _print_result(setup, ended, arguments.recipient or settings.recipient)
 
 
-def _nothing(text: str) -> None:
-    """Who only reads what came of it in the end is told nothing before."""
+def _ignore_text(text: str) -> None:
+    """Ignore progress messages: standard error is not a terminal."""
 
 
 def _settings_or_why(setup: Setup) -> tuple[MailSettings, TransportRegistry, str]:
-    """How mail is sent, and by what; or as much of that as keeps a mail, and why no more."""
+    """The mail settings and transports; if they are invalid, enough to spool, and the reason."""
     from engine.mail.transports.registry import TransportRegistry
 
     try:
         settings = setup.mail_settings()
-        return settings, setup.ways(settings), ""
+        return settings, setup.transport_registry(settings), ""
     except ConfigError as error:
-        settings = setup.mail_settings_to_keep()
-        return settings, TransportRegistry(settings, {}), shown(str(error))
+        settings = setup.spooling_settings()
+        return settings, TransportRegistry(settings, {}), safe_line(str(error))
 
 
-def _said(setup: Setup, ended: SendResult, recipient: str) -> int:
+def _print_result(setup: Setup, ended: SendResult, recipient: str) -> int:
     if ended.sent:
         _submitted(recipient)
         return DONE
     if ended.permanent:
-        complain(f"refused for good: {shown(ended.text)}")
-    elif ended.doubt:
-        complain(f"{_DOUBT}: {shown(ended.text)}")
+        print_error(f"refused permanently: {safe_line(ended.text)}")
+    elif ended.doubtful_since:
+        print_error(f"{_DOUBT_TEXT}: {safe_line(ended.text)}")
     else:
-        complain(f"not sent: {shown(ended.text)}")
+        print_error(f"not sent: {safe_line(ended.text)}")
     if ended.task_id and ended.permanent:
-        say(f"Mail kept in the spool, its task will be given up on: {ended.task_id}")
+        print_result(f"Mail kept in the spool, its task goes to the DLQ: {ended.task_id}")
     elif ended.task_id:
-        say(f"Mail spooled for later delivery: {ended.task_id}")
+        print_result(f"Mail spooled for later delivery: {ended.task_id}")
     else:
         folder = os.path.dirname(ended.payload)
-        complain(
-            f"Queue not available, mail saved to spool: {shown(folder)} ({shown(ended.unqueued)}); "
+        print_error(
+            f"Queue not available, mail saved to spool: {safe_line(folder)} "
+            f"({safe_line(ended.unqueued)}); "
             f"`{spool_retry(setup, ended.mail_id)}` queues it"
         )
     return NOT_SENT
 
 
 def spool_retry(setup: Setup, *words: str) -> str:
-    """The command that has these mails sent, as it is typed for this place."""
+    """The command that sends these mails, as typed for this place."""
     from tui.cli.plans import plan_command
 
-    return shown(plan_command.typed([*plan_command.base(setup), "mail", "spool", "retry", *words]))
+    return safe_line(
+        plan_command.shell_command(
+            [*plan_command.command_base(setup), "mail", "spool", "retry", *words]
+        )
+    )
 
 
-_DOUBT = "may have been accepted; sent again, it may arrive twice"
-"""What is said of a mail of which no transport said that it was not accepted."""
+_DOUBT_TEXT = "may have been accepted; another attempt may deliver it twice"
+"""Text about a mail whose attempt had no clear result."""
 
 
 def enqueue(setup: Setup, description: str, payload: str) -> str:
-    """Queue a task that delivers a spooled mail; answers with its id.
+    """Queue a task that delivers a spooled mail; returns its id.
 
     Raises:
-        StoreError: the queue takes none, or is not there.
+        StoreError: the queue refuses it or does not exist.
         OSError: it could not be written.
     """
-    task = verbs.enqueue(SEND, time.time(), os.urandom(4).hex(), description, payload)
+    task = verbs.enqueue(MAIL_SEND_KIND, time.time(), os.urandom(4).hex(), description, payload)
     try:
         setup.make_queue()
-    except Fail as error:
+    except CommandError as error:
         raise StoreError(str(error)) from error
-    store = setup.open()
+    store = setup.open_nftban()
     try:
-        refused = store.edges[None, task.state].refused
+        refused = store.edges[None, task.state].refusal
         if refused:
             raise StoreError(refused)
         store.swap(None, task)
@@ -166,28 +180,31 @@ def enqueue(setup: Setup, description: str, payload: str) -> str:
 
 
 def _content(arguments: Namespace, settings: MailSettings) -> str:
-    """What is to be sent: as it was said, or, for `-`, what standard input holds.
+    """The text to send: the argument, or standard input for `-`.
 
     Raises:
-        Fail: that is more than may be sent, or nothing at all.
+        Fail: it is too long or empty.
     """
     said: str = arguments.content
     if said != "-" or arguments.literal:
         if not said.strip():
-            fail(EX_USAGE, "CONTENT is empty: nothing was sent, expected a text or the path of one")
+            fail(
+                EX_USAGE,
+                "CONTENT is empty: nothing was sent, expected a text or the path of a file",
+            )
         return said
     most = settings.max_file_size
     data = sys.stdin.buffer.read(most + 1)
     if len(data) > most:
-        fail(EX_USAGE, f"standard input: more than {most:,} bytes, which are the most that is sent")
+        fail(EX_USAGE, f"standard input: more than {most:,} bytes (mail.max_file_size)")
     if not data.strip():
-        fail(EX_USAGE, "standard input is empty or closed: nothing was sent, expected a text there")
-    # With a line's end it is text, whatever it looks like, and never the path of a file.
+        fail(EX_USAGE, "standard input is empty or closed: nothing was sent, expected a text")
+    # With a line end it is always text, never the path of a file.
     return data.decode("utf-8", "replace").removesuffix("\n") + "\n"
 
 
 def _make_folders(setup: Setup) -> None:
-    """Make what is written beside the queue; where that cannot be, mail is sent all the same."""
+    """Make the folders of logs and metrics; an error is only reported."""
     queue = setup.queue
     if not os.path.isdir(queue.pending):
         return
@@ -196,11 +213,11 @@ def _make_folders(setup: Setup) -> None:
             try:
                 setup.make_folder(path)
             except OSError as error:
-                complain(f"{shown(path)}: {error.strerror}")
+                print_error(f"{safe_line(path)}: {error.strerror}")
 
 
 class _StopSending:
-    """Whether a signal asked us to end; it ends a pause, too.
+    """Notes a signal that asks us to end, and ends a pause.
 
     The interpreter writes each signal's number to a pipe when it arrives (`signal.set_wakeup_fd`).
     A handler alone runs too late: for a signal that arrives just before select(2) blocks, only
@@ -217,11 +234,11 @@ class _StopSending:
         signal.signal(number, signal.SIG_DFL)
 
     def asked(self) -> bool:
-        """Whether a signal came."""
+        """True after a signal."""
         return self._asked
 
     def pause(self, seconds: float) -> None:
-        """Wait, at most until a signal comes."""
+        """Wait until a signal comes, at most so many seconds."""
         select.select([self._reader], [], [], seconds)
 
     def close(self) -> None:
@@ -232,7 +249,7 @@ class _StopSending:
 
 @contextmanager
 def _interruptible() -> Iterator[_StopSending]:
-    """In the block the first signal that would end us is noted; a second one does end us."""
+    """In the block the first signal is only noted; a second one ends the process."""
     stop, before = _StopSending(), {}
     wakeup = signal.set_wakeup_fd(stop.writer, warn_on_full_buffer=False)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -253,24 +270,27 @@ def _sign(good: bool, stream: TextIO) -> str:
         sign.encode(stream.encoding)
     except UnicodeEncodeError:
         return ""
-    return "" if chosen(os.environ) is ASCII else sign
+    return "" if glyphs_of_locale(os.environ) is ASCII else sign
 
 
 def _submitted(recipient: str) -> None:
-    # The contract's own words: what a transport has accepted may still come back.
-    said = f"Email submitted to transport for: {shown(recipient)} (delivery not confirmed)"
-    say(f"{_sign(True, sys.stdout)}{said}")
+    # The contract's text: an accepted mail may still bounce.
+    said = f"Email submitted to transport for: {safe_line(recipient)} (delivery not confirmed)"
+    print_result(f"{_sign(True, sys.stdout)}{said}")
 
 
 def _not_sent(error: Exception, beside: str = "") -> int:
-    say(f"{_sign(False, sys.stderr)}Failed to send email: {beside}{_why(error)}", sys.stderr)
+    print_result(
+        f"{_sign(False, sys.stderr)}Failed to send email: {beside}{_why(error)}", sys.stderr
+    )
     return NOT_SENT
 
 
 def _why(error: Exception) -> str:
     if not isinstance(error, NotSent):
-        return shown(_words(error))
-    return f"{error.word}: {shown(str(error))}{f' ({_DOUBT})' if error.doubtful else ''}"
+        return safe_line(_words(error))
+    doubt = f" ({_DOUBT_TEXT})" if error.may_be_accepted else ""
+    return f"{error.word}: {safe_line(str(error))}{doubt}"
 
 
 def _words(error: Exception) -> str:
@@ -280,9 +300,9 @@ def _words(error: Exception) -> str:
     return f"{where}{error.strerror or error}"
 
 
-def _nobody() -> int:
-    # The contract's pattern: no reason for a caller to fail.
-    say("Warning: No recipient configured", sys.stderr)
+def _warn_no_recipient() -> int:
+    # The contract's rule: a missing recipient is no error for the caller.
+    print_result("Warning: No recipient configured", sys.stderr)
     return DONE
 
 
@@ -290,46 +310,48 @@ def _nobody() -> int:
 
 
 def test(setup: Setup, arguments: Namespace) -> int:
-    """Send one mail, and say each step and what came of it."""
+    """Send one mail and print each step."""
     settings = setup.mail_settings()
     name = arguments.transport
     if name:
         suspend.require_name(name)
         settings = settings._replace(method=name)
-    return try_out(setup, settings, arguments.email, anyway=bool(name), dry=arguments.dry_run)
+    return send_test(setup, settings, arguments.email, anyway=bool(name), dry=arguments.dry_run)
 
 
-def try_out(
+def send_test(
     setup: Setup, settings: MailSettings, email: str, *, anyway: bool = False, dry: bool = False
 ) -> int:
-    """Send a mail that says it is a test; `anyway` by a transport that is suspended, too."""
-    from engine.mail.address import checked
+    """Send a test mail; with `anyway` also by a suspended transport."""
+    from engine.mail.address import require_address
     from engine.mail.host import this_host
 
     recipient = email or settings.recipient
     if not recipient:
-        return _step("recipient", "none is configured, and none was named", NOT_SENT)
+        return _step("recipient", "none configured, none given", NOT_SENT)
     try:
-        recipient = checked(recipient, settings.strict)
+        recipient = require_address(recipient, settings.strict)
     except BadMail as error:
         return _step("recipient", str(error), NOT_SENT)
     _step("recipient", recipient)
-    ways = setup.ways(settings)
-    suspended = suspend.suspended(setup)
+    ways = setup.transport_registry(settings)
+    suspended = suspend.read_suspended(setup)
     choice = ways.choose(() if anyway else suspended)
     if choice.transport is None:
-        return _step("transport", why_none(settings, choice.why_not, suspended), NOT_SENT)
+        return _step(
+            "transport", describe_no_transport(settings, choice.why_not, suspended), NOT_SENT
+        )
     name = choice.transport.name
-    beside = f", though {suspend.standing(suspended[name])}" if name in suspended else ""
+    beside = f", though {suspend.describe_suspension(suspended[name])}" if name in suspended else ""
     _step("transport", f"{name}{_relay(name, settings)}{beside}")
-    subject = f"spooldeck test from {this_host().name} at {at(time.time())}"
+    subject = f"spooldeck test from {this_host().name} at {format_time(time.time())}"
     _step("subject", subject)
     if dry:
         return _step("dry run", "nothing was sent")
     _make_folders(setup)
     began = time.monotonic()
     with _interruptible() as stop:
-        post = setup.post(settings, ways, stop.pause, suspended=not anyway)
+        post = setup.mail_sender(settings, ways, stop.pause, suspended=not anyway)
         try:
             sent = post.send(f"{subject}\n", recipient, subject, cancelled=stop.asked)
         except (MailError, OSError) as error:
@@ -341,7 +363,7 @@ def try_out(
 
 
 def _step(what: str, said: str, code: int = DONE) -> int:
-    say(f"{what:<10} {shown(said)}")
+    print_result(f"{what:<10} {safe_line(said)}")
     return code
 
 
@@ -356,24 +378,24 @@ def _relay(name: str, settings: MailSettings) -> str:
 
 
 class _TransportReport(NamedTuple):
-    """How mail goes from here, as of now."""
+    """The state of the transports and of the mail spool."""
 
     settings: MailSettings
     chosen: str
-    """The transport that the next mail goes by; "" for none."""
+    """The transport of the next mail; "" if there is none."""
     none: str
-    """Why there is none, in words."""
+    """Why there is none."""
     shut: bool
-    """Whether one is there that somebody has suspended, or would have to start."""
+    """True if a transport is suspended or not running."""
     why_not: Mapping[str, str]
-    """Of each of the others, in words."""
+    """Why each other transport is not used."""
     suspended: Mapping[str, Suspension]
     no_queue: str
-    """Why no task can be made for what is spooled; "" where one can."""
+    """Why spooled mail cannot be queued; "" if it can."""
     problems: Mapping[str, str]
-    """By the line that they stand in, what keeps mail from being sent whatever takes it."""
+    """Problems that stop all mail, by the line of the output."""
     figures: Mapping[str, Mapping[str, int]]
-    """By transport, its counters."""
+    """The counters of each transport."""
     last_success: int
     last_failure: int
     """Epoch seconds UTC; 0 for never."""
@@ -386,13 +408,13 @@ class _TransportReport(NamedTuple):
     def code(self) -> int:
         """What `status` ends with."""
         if self.chosen:
-            return SHUT if self.problems else WELL
-        return SHUT if self.shut else NOTHING
+            return UNAVAILABLE if self.problems else OK
+        return UNAVAILABLE if self.shut else NO_TRANSPORT
 
 
 def status(setup: Setup, arguments: Namespace) -> int:
-    """By what mail goes from here and why not by the others, what waits, how it went."""
-    setup.require_sight()
+    """Print the selected transport, why not the others, the spool, and the last results."""
+    setup.require_readable()
     look = _look(setup)
     if arguments.json:
         import json
@@ -404,18 +426,18 @@ def status(setup: Setup, arguments: Namespace) -> int:
 
 
 COUNTERS = {"attempts": "mail_attempts", "success": "mail_success", "failures": "mail_failures"}
-"""What is counted of each transport, and how its counter's name begins."""
+"""Counter of each column, by the start of its name."""
 
 
 def _look(setup: Setup) -> _TransportReport:
     settings = setup.mail_settings()
-    suspended = suspend.suspended(setup)
-    ways = setup.ways(settings)
+    suspended = suspend.read_suspended(setup)
+    ways = setup.transport_registry(settings)
     choice = ways.choose(suspended)
     chosen = "" if choice.transport is None else choice.transport.name
     only = f"another method is forced: {settings.method}" if settings.method else ""
     others = {name: only or ways.absence(name) for name in METHODS}
-    others |= {name: why.words for name, why in choice.why_not.items()}
+    others |= {name: why.reason for name, why in choice.why_not.items()}
     count = setup.counters().read
     figures = {
         name: {what: count(f"{begins}_{name}") for what, begins in COUNTERS.items()}
@@ -430,7 +452,7 @@ def _look(setup: Setup) -> _TransportReport:
     return _TransportReport(
         settings,
         chosen,
-        why_none(settings, choice.why_not, suspended),
+        describe_no_transport(settings, choice.why_not, suspended),
         any(why.cause in (Cause.SUSPENDED, Cause.STOPPED) for why in choice.why_not.values()),
         {name: why for name, why in others.items() if why and name != chosen},
         suspended,
@@ -446,8 +468,8 @@ def _look(setup: Setup) -> _TransportReport:
 
 
 def _wrong_addresses(settings: MailSettings) -> dict[str, str]:
-    """What is wrong with whom mail is for, or from, by the rules of whoever sends it."""
-    from engine.mail.address import checked
+    """Invalid sender or recipient addresses, by the rules of the sending code."""
+    from engine.mail.address import require_address
 
     wrong = {}
     for name, text, strict in (
@@ -456,7 +478,7 @@ def _wrong_addresses(settings: MailSettings) -> dict[str, str]:
     ):
         try:
             if text:
-                checked(text, strict)
+                require_address(text, strict)
         except BadMail as error:
             wrong[name] = str(error)
     return wrong
@@ -464,7 +486,7 @@ def _wrong_addresses(settings: MailSettings) -> dict[str, str]:
 
 def _no_queue(setup: Setup) -> str:
     try:
-        setup.store().close()
+        setup.open_store().close()
     except StoreError as error:
         return str(error)
     return ""
@@ -474,36 +496,36 @@ LAST_REASON = "mail_last_failure_reason"
 
 
 def _last_reason(setup: Setup) -> str:
-    """The error of the last mail that was given up on; "" where there is none."""
+    """The error of the last mail that was given up; "" if there is none."""
     queue = setup.queue
     try:
-        here = files.reach(queue.counters, queue.root)
+        here = files.open_dir_path(queue.counters, queue.root)
         try:
             fd = files.open_plain(LAST_REASON, here)
         finally:
             os.close(here)
         try:
-            return shown(os.pread(fd, 200, 0).decode("utf-8", "replace").strip())
+            return safe_line(os.pread(fd, 200, 0).decode("utf-8", "replace").strip())
         finally:
             os.close(fd)
     except FileNotFoundError:
         return ""
     except OSError as error:
-        complain(f"{shown(queue.counters)}/{LAST_REASON}: {error.strerror}")
+        print_error(f"{safe_line(queue.counters)}/{LAST_REASON}: {error.strerror}")
         return ""
 
 
 def _as_text(look: _TransportReport) -> list[str]:
     settings, now = look.settings, time.time()
     chosen = f"{look.chosen}{_relay(look.chosen, settings)}"
-    forced = " (the only one allowed: mail.method)" if settings.method else ""
+    forced = " (set by mail.method)" if settings.method else ""
     wrong = look.problems
-    recipient = f"recipient  {shown(settings.recipient) or 'none configured'}"
+    recipient = f"recipient  {safe_line(settings.recipient) or 'none configured'}"
     lines = [
-        *([f"queue      {shown(look.no_queue)}"] if look.no_queue else []),
+        *([f"queue      {safe_line(look.no_queue)}"] if look.no_queue else []),
         f"transport  {chosen + forced if chosen else look.none}",
-        *([f"sender     {shown(wrong['sender'])}"] if "sender" in wrong else []),
-        f"{recipient}: {shown(wrong['recipient'])}" if "recipient" in wrong else recipient,
+        *([f"sender     {safe_line(wrong['sender'])}"] if "sender" in wrong else []),
+        f"{recipient}: {safe_line(wrong['recipient'])}" if "recipient" in wrong else recipient,
         f"spool      {_spooled(look)}",
         f"success    {_moment(look.last_success, now)}",
         f"failure    {_moment(look.last_failure, now)}"
@@ -518,25 +540,27 @@ def _as_text(look: _TransportReport) -> list[str]:
 
 
 def _standing(look: _TransportReport, name: str) -> str:
-    """Why a transport is used, or is not."""
+    """Why a transport is used or not."""
     if name in look.suspended:
-        return suspend.standing(look.suspended[name])
+        return suspend.describe_suspension(look.suspended[name])
     if name == look.chosen:
-        return "chosen"
-    return shown(look.why_not.get(name, "")) or "ready, after the chosen one"
+        return "selected"
+    return safe_line(look.why_not.get(name, "")) or "ready, after the selected one"
 
 
 def _spooled(look: _TransportReport) -> str:
     if "spool" in look.problems:
-        return shown(look.problems["spool"])
+        return safe_line(look.problems["spool"])
     if not look.depth:
         return "empty"
     mails = "1 mail" if look.depth == 1 else f"{look.depth:,} mails"
-    return f"{mails}, the oldest for {lasting(look.oldest)}"
+    return f"{mails}, the oldest for {describe_duration(look.oldest)}"
 
 
 def _moment(when: int, now: float) -> str:
-    return f"{at(when)}, {lasting(max(0.0, now - when))} ago" if when else "never"
+    return (
+        f"{format_time(when)}, {describe_duration(max(0.0, now - when))} ago" if when else "never"
+    )
 
 
 def _as_json(look: _TransportReport) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""`mail setup`: tells the whole installation whom mail goes to, in its own mail.conf.local."""
+"""`mail setup`: set the recipient of the installation's mail in mail.conf.local."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from collections.abc import Mapping
 
 from engine.config import shell_assignments
 from engine.config.nftban_variables import CONFIG_DIR
-from engine.mail.address import checked
+from engine.mail.address import require_address
 from engine.mail.model import BadMail
 from engine.system import files
-from engine.text.safe import shown
-from tui.cli.mail.send import try_out
-from tui.cli.setup.setup import EX_CONFIG, EX_UNAVAILABLE, EX_USAGE, Setup, complain, fail
+from engine.text.safe import safe_line
+from tui.cli.mail.send import send_test
+from tui.cli.setup.setup import EX_CONFIG, EX_UNAVAILABLE, EX_USAGE, Setup, fail, print_error
 
 NAME = "mail.conf.local"
 
 GROUP = "nftban"
-"""Who reads it besides root, where that group exists."""
+"""Group that may read the file besides root, if it exists."""
 
-LONGEST = 1 << 20
-"""Bytes of such a file that are read; the real one has 200."""
+MAX_FILE_BYTES = 1 << 20
+"""Maximum bytes of the file; the real one has 200."""
 
 RECIPIENT = "NFTBAN_MAIL_RECIPIENT"
 
@@ -32,57 +32,57 @@ TRIGGERS = (
     *("NFTBAN_MAIL_ON_HEALTH_CRITICAL", "NFTBAN_MAIL_DAILY_REPORT"),
     *("NFTBAN_MAIL_ON_BAN", "NFTBAN_MAIL_ON_LOGIN_ALERT"),
 )
-"""What mail is sent about, in the order of the real program."""
+"""The events that send a mail, in the order of the contract's program."""
 
-HEADER = "# Written by `spooldeck mail setup`; read after conf.d/mail.conf, which it overrules.\n"
+HEADER = "# Written by `spooldeck mail setup`; read after conf.d/mail.conf, which it overrides.\n"
 
 BASH = "/bin/bash"
-"""Reads a file with `-n`: it says whether that is a whole script, and runs none of it."""
+"""Checks the syntax of a file with `-n`, which runs nothing."""
 
 
 def setup_mail(setup: Setup, arguments: Namespace) -> int:
-    """Write it, keeping what else it said and a copy of how it was."""
+    """Write the settings, keep the other lines, and make a backup."""
     try:
-        email = checked(arguments.email)
+        email = require_address(arguments.email)
     except BadMail as error:
         fail(EX_USAGE, str(error))
     folder = f"{os.environ.get('NFTBAN_CONFIG_DIR') or CONFIG_DIR}/conf.d"
     if not os.path.isabs(folder):
-        fail(EX_CONFIG, f"NFTBAN_CONFIG_DIR: expected an absolute path, not {shown(folder)}")
+        fail(EX_CONFIG, f"NFTBAN_CONFIG_DIR: expected an absolute path, not {safe_line(folder)}")
     above = os.path.dirname(folder)
     if not os.path.isdir(above):
         expected = "expected the configuration of NFTBan there; NFTBAN_CONFIG_DIR names another"
-        fail(EX_UNAVAILABLE, f"{shown(above)}: no such folder, {expected}")
+        fail(EX_UNAVAILABLE, f"{safe_line(above)}: no such folder, {expected}")
     path = f"{folder}/{NAME}"
     wanted = {"NFTBAN_MAIL_ENABLED": "YES", RECIPIENT: email}
     wanted |= dict.fromkeys(TRIGGERS if arguments.all else (), "YES")
     before, seen = _read(path)
-    kept = _kept(before, wanted, path)
+    kept = _kept_lines(before, wanted, path)
     after = _written(kept, wanted)
     if kept and not kept[-1]:
         _require_whole(after, path)
     said = setup.mail_settings(planned={RECIPIENT: email})
     if said.recipient != email:
-        told = shown(said.recipient) or "nobody"
-        complain(
-            f"mail from {shown(setup.queue.root)} goes to {told} all the same: the environment, "
-            "spooldeck's own configuration or another data folder overrules this file"
+        other = safe_line(said.recipient) or "no recipient"
+        print_error(
+            f"mail from {safe_line(setup.queue.root)} still goes to {other}: the environment, "
+            "spooldeck's own configuration or another data folder overrides this file"
         )
     if arguments.dry_run:
-        print(f"would write {shown(path)}:")
+        print(f"would write {safe_line(path)}:")
         if kept:
-            # Not shown: a password may stand there, in whatever way.
-            print(f"(other lines that stay: {len(kept)})")
+            # Not printed: the lines may contain a password.
+            print(f"(other lines that are kept: {len(kept)})")
         print("".join(_own(wanted)), end="")
         if arguments.test:
             print(f"would send a test mail to {email}")
         return 0
-    _put(path, before, after, seen)
-    return try_out(setup, said, email) if arguments.test else 0
+    _write_config(path, before, after, seen)
+    return send_test(setup, said, email) if arguments.test else 0
 
 
 def _own(wanted: Mapping[str, str]) -> list[str]:
-    return [files.assignment(name, value) for name, value in wanted.items()]
+    return [files.format_assignment(name, value) for name, value in wanted.items()]
 
 
 def _written(kept: list[str], wanted: Mapping[str, str]) -> str:
@@ -90,15 +90,15 @@ def _written(kept: list[str], wanted: Mapping[str, str]) -> str:
     return head + "".join(_own(wanted))
 
 
-def _kept(before: str, wanted: Mapping[str, str], path: str) -> list[str]:
-    """The lines that stay, without their ends; an empty one comes last where not all is understood.
+def _kept_lines(before: str, wanted: Mapping[str, str], path: str) -> list[str]:
+    """The lines to keep, without line ends; the last is empty if the file is not only assignments.
 
-    In a file of plain assignments those of the wanted ones go. Of any other all lines stay, but for
-    what stands at its end in our own words: what comes last counts, and to take a line out of what
-    only a shell understands may change what the others do.
+    In a file of plain assignments the old values are removed. In any other file all lines are kept,
+    except our own at the end: the last assignment wins, and removing a line of a shell script may
+    change the others.
 
     Raises:
-        Fail: what came last would not count, or it is no whole script.
+        Fail: a later assignment would not win, or the script is incomplete.
     """
     lines = before.split("\n")
     if not lines[-1]:
@@ -108,13 +108,16 @@ def _kept(before: str, wanted: Mapping[str, str], path: str) -> list[str]:
     _require_whole(before, path)
     for number, line in enumerate(lines, 1):
         if not _COMMENT.match(line) and _LOCKS.search(line) and any(n in line for n in wanted):
-            fail(EX_CONFIG, f"{shown(path)}: line {number}: readonly; mend it by hand first")
+            fail(EX_CONFIG, f"{safe_line(path)}: line {number}: readonly; repair it by hand first")
         if _ENDS.match(line):
-            fail(EX_CONFIG, f"{shown(path)}: line {number}: ends the file; mend it by hand first")
+            fail(
+                EX_CONFIG,
+                f"{safe_line(path)}: line {number}: ends the file; repair it by hand first",
+            )
     kept = list(lines)
     while kept and _sets(kept[-1], wanted) and _is_plain(kept[-1]):
         kept.pop()
-    # Ours begin behind an empty line: what goes on in the next line would else go on in them.
+    # Our lines follow an empty line, so that a line continuation cannot swallow them.
     return kept if kept and not kept[-1] else [*lines, ""]
 
 
@@ -126,27 +129,27 @@ _ASSIGNS = re.compile(r"\s*(?:(?:export|readonly|declare -r|declare -x|declare -
 
 
 def _sets(line: str, wanted: Mapping[str, str]) -> bool:
-    """Whether a line sets one of these; a default (`:=`) is overruled where it stands."""
+    """True if a line sets one of these; a default (`:=`) is no assignment here."""
     found = _ASSIGNS.match(line)
     return found is not None and found[1] in wanted
 
 
 def _is_plain(line: str) -> bool:
-    """Whether a line is nothing, a comment, or one assignment, and ends what it began."""
+    """True if a line is empty, a comment, or one complete assignment."""
     if _COMMENT.match(line):
         return True
-    # What is white space for us and not for a shell; what may go on in the next line.
+    # Unusual white space, or a line that may continue in the next.
     if not line.replace("\t", " ").isprintable() or _GOES_ON.search(line):
         return False
-    found = shell_assignments.variables(line, {}, {}).values()
+    found = shell_assignments.parse_variables(line, {}, {}).values()
     return bool(found) and not any(variable.problem for variable in found)
 
 
 def _require_whole(text: str, path: str) -> None:
-    """Make sure that a shell reads this to its end, and nothing in it is left open.
+    """Check with `bash -n` that a script is complete.
 
     Raises:
-        Fail: it does not, or nobody can say.
+        Fail: it is not, or bash cannot run.
     """
     import subprocess
 
@@ -156,23 +159,23 @@ def _require_whole(text: str, path: str) -> None:
             argv, input=text.encode(), capture_output=True, env={}, timeout=10, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        fail(EX_UNAVAILABLE, f"{shown(path)}: more than plain lines, and not checked: {error}")
+        fail(EX_UNAVAILABLE, f"{safe_line(path)}: more than plain lines, and not checked: {error}")
     if ran.returncode or ran.stderr:
-        # Its words quote the line that is wrong, in which a password may stand.
+        # Bash's message quotes the wrong line, which may contain a password.
         number = re.search(rb"line (\d+):", ran.stderr)
         where = f"line {number[1].decode()}: " if number else ""
-        fail(EX_CONFIG, f"{shown(path)}: {where}bash cannot read it; mend it by hand first")
+        fail(EX_CONFIG, f"{safe_line(path)}: {where}syntax error; repair it by hand first")
 
 
 def _read(path: str) -> tuple[str, os.stat_result | None]:
-    """What it says now, and what kind of file it is; "" and None when it is not there.
+    """The text and stat of the file; "" and None if it does not exist.
 
     Raises:
-        Fail: it is something else than a plain file of text.
+        Fail: it is not a plain text file.
         OSError: it cannot be read.
     """
     try:
-        here = files.reach(os.path.dirname(path))
+        here = files.open_dir_path(os.path.dirname(path))
     except FileNotFoundError:
         return "", None
     try:
@@ -180,65 +183,65 @@ def _read(path: str) -> tuple[str, os.stat_result | None]:
     except FileNotFoundError:
         return "", None
     except OSError as error:
-        fail(EX_CONFIG, f"{shown(path)}: {error.strerror}, expected a plain file")
+        fail(EX_CONFIG, f"{safe_line(path)}: {error.strerror}, expected a plain file")
     finally:
         os.close(here)
     try:
-        data, seen = files.read_guarded(fd, LONGEST)
+        data, seen = files.read_guarded(fd, MAX_FILE_BYTES)
         return data.decode("utf-8"), seen
     except files.Refused as refusal:
-        fail(EX_CONFIG, f"{shown(path)}: {refusal}")
+        fail(EX_CONFIG, f"{safe_line(path)}: {refusal}")
     except UnicodeDecodeError as error:
-        fail(EX_CONFIG, f"{shown(path)}: not UTF-8 at byte {error.start}")
+        fail(EX_CONFIG, f"{safe_line(path)}: not UTF-8 at byte {error.start}")
     finally:
         os.close(fd)
 
 
-def _put(path: str, before: str, after: str, seen: os.stat_result | None) -> None:
+def _write_config(path: str, before: str, after: str, seen: os.stat_result | None) -> None:
     folder = os.path.dirname(path)
     if after == before:
-        print(f"{shown(path)} says so already; nothing was changed")
+        print(f"{safe_line(path)} already has these settings; nothing was changed")
         return
     files.make_folder(folder)
-    here = files.enter(folder)
+    here = files.open_dir(folder)
     try:
         if seen is not None:
-            print(f"kept what was there: {shown(folder)}/{_copy(here, before, seen)}")
+            print(f"backup: {safe_line(folder)}/{_copy(here, before, seen)}")
         new = f".{NAME}.{os.urandom(6).hex()}"
         if seen is None:
             _write(new, here, after, _owner(os.fstat(here)), files.FILE_MODE)
         else:
             _write(new, here, after, _same_owner(seen), stat.S_IMODE(seen.st_mode))
         try:
-            # Seen by others only once the disk has all of it.
+            # Other processes see the file only after it is completely on the disk.
             files.rename(new, NAME, src_dir_fd=here, dst_dir_fd=here)
         except OSError:
-            files.forget(new, here)
+            files.unlink_quietly(new, here)
             raise
         files.fsync(here)
     finally:
         os.close(here)
-    print(f"wrote {shown(path)}")
+    print(f"wrote {safe_line(path)}")
 
 
 def _copy(here: int, before: str, seen: os.stat_result) -> str:
-    """Keep what was there, under a name that nobody reads as configuration; answers with it."""
+    """Make a backup with a name that is not read as configuration; returns the name."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     name = f"{NAME}.bak-{stamp}-{os.urandom(2).hex()}"
-    # For nobody but its owner: a password in it outlives its change.
+    # Readable by the owner only: a password in it outlives its change.
     _write(name, here, before, _same_owner(seen), stat.S_IRUSR | stat.S_IWUSR)
     return name
 
 
 def _write(name: str, here: int, text: str, owner: tuple[int, int] | None, mode: int) -> None:
-    """A new file, safe on the disk; nothing of it is left where that fails."""
-    fd = files.create(name, here, owner, mode & files.FILE_MODE)
+    """Create a file and fsync it; remove it if that fails."""
+    fd = files.create_file(name, here, owner, mode & files.FILE_MODE)
     try:
-        files.fchmod(fd, mode)  # whatever our umask is
+        files.fchmod(fd, mode)  # independent of the umask
         files.write_all(fd, text.encode())
         files.fsync(fd)
     except OSError:
-        files.forget(name, here)
+        files.unlink_quietly(name, here)
         raise
     finally:
         os.close(fd)
@@ -249,7 +252,7 @@ def _same_owner(seen: os.stat_result) -> tuple[int, int] | None:
 
 
 def _owner(folder: os.stat_result) -> tuple[int, int] | None:
-    """Whom it belongs to: root, and the group that reads it; or whom the folder belongs to."""
+    """The owner of a new file: root and the reading group, or the owner of the folder."""
     if os.geteuid() != 0:
         return None
     import grp
@@ -257,4 +260,4 @@ def _owner(folder: os.stat_result) -> tuple[int, int] | None:
     try:
         return 0, grp.getgrnam(GROUP).gr_gid
     except KeyError:
-        return files.owner_for(folder)
+        return files.new_file_owner(folder)

@@ -1,4 +1,4 @@
-"""`mail spool`: what is kept until it can be sent, as it is seen."""
+"""`mail spool list` and `mail spool show`: print the mails that wait in the mail spool."""
 
 from __future__ import annotations
 
@@ -9,25 +9,28 @@ from collections.abc import Iterator
 
 from engine.mail.model import BadMail
 from engine.mail.send.mail_spool import Broken, MailSpool, Spooled
-from engine.mail.send.spool_entry import FOLDER, HTML, META, TEXT
+from engine.mail.send.spool_entry import HTML, MAIL_FOLDER_PREFIX, META, TEXT
 from engine.model import State, Task
-from engine.policy import at
-from engine.store import SHOWN, StoreError
+from engine.policy import format_time
+from engine.store import MAX_PART_BYTES, StoreError
 from engine.stores.nftban import NftbanStore
-from engine.text.safe import private, shown
+from engine.text.safe import hide_domain, safe_line
 from tui.cli.mail.send import spool_retry
 from tui.cli.plans import plan_command
-from tui.cli.queue.dlq import SHOWN_ERROR
-from tui.cli.setup.mail_parts import SEND
-from tui.cli.setup.setup import EX_UNAVAILABLE, Setup, complain, fail
+from tui.cli.queue.dlq import SHOWN_ERROR_CHARS
+from tui.cli.setup.mail_parts import MAIL_SEND_KIND
+from tui.cli.setup.setup import EX_UNAVAILABLE, Setup, fail, print_error
 
 
 def list_spool(setup: Setup, arguments: Namespace) -> int:
-    """One line for each mail, in the form of the contract's own command."""
-    if setup.site is not None:
-        # Its mail lies in its own way; an empty spool of ours would say that there is none.
-        fail(EX_UNAVAILABLE, f"{shown(setup.place)} is {setup.site.format.title}: no mail spool")
-    found = list(setup.mail_spool().letters())
+    """Print one line for each mail, in the form of the contract's own command."""
+    if setup.foreign_place is not None:
+        # The format has its own mail; our empty spool would suggest that there is no mail.
+        fail(
+            EX_UNAVAILABLE,
+            f"{safe_line(setup.place)} is {setup.foreign_place.format.title}: no mail spool",
+        )
+    found = list(setup.mail_spool().read_all())
     tasks = tasks_by_payload(setup)
     mails = [mail for mail in found if isinstance(mail, Spooled)]
     broken = [mail for mail in found if isinstance(mail, Broken)]
@@ -36,33 +39,34 @@ def list_spool(setup: Setup, arguments: Namespace) -> int:
     empty = sum(
         not os.path.lexists(f"{setup.queue.mail_spool}/{each.id}/{META}") for each in broken
     )
-    # Pending and broken together are what `mail status` counts.
+    # `mail status` counts the pending and the broken mails together.
     counts = (len(pending), len(broken) - empty, empty, len(sent))
     words = zip(counts, ("pending", "broken", "empty", "sent"), strict=True)
     beside = ", ".join(f"{count} {word}" for count, word in words if count)
     print("Mail Spool Status\n=================")
-    print(f"Directory: {shown(setup.queue.mail_spool)}")
+    print(f"Directory: {safe_line(setup.queue.mail_spool)}")
     print(f"Spooled mails: {len(found)}" + (f" ({beside})" if len(pending) != len(found) else ""))
     for title, some in (("Pending", pending), ("Sent", sent)):
         if some:
             print(f"\n{title} mails:")
         for mail in some:
-            print(f"  {_line(mail)} | {_standing(mail, tasks)}")
+            print(f"  {_line(mail)} | {_describe_task(mail, tasks)}")
     for each in broken:
-        complain(f"{shown(each.id)}: {shown(each.why)}")
+        print_error(f"{safe_line(each.id)}: {safe_line(each.why)}")
     return 0
 
 
 def _line(mail: Spooled) -> str:
-    # The other program prints local time, without saying so; this is the time in the mail's name.
+    # The contract's program prints local time without a zone; this is the UTC time in the mail's
+    # name.
     made = time.strftime("%Y-%m-%d %H:%MZ", time.gmtime(mail.created))
-    return f"{shown(mail.id)} | To: {shown(private(mail.to))} | Created: {made}"
+    return f"{safe_line(mail.id)} | To: {safe_line(hide_domain(mail.to))} | Created: {made}"
 
 
-def _standing(mail: Spooled, tasks: dict[str, Task] | None) -> str:
-    """What will become of a mail: which task delivers it."""
+def _describe_task(mail: Spooled, tasks: dict[str, Task] | None) -> str:
+    """Describe whether a mail was sent, or which task delivers it."""
     if mail.sent is not None:
-        return f"Sent: {at(mail.sent.at)} by {shown(mail.sent.transport)}"
+        return f"Sent: {format_time(mail.sent.at)} by {safe_line(mail.sent.transport)}"
     return f"Task: {_of_task(mail, tasks)}{_marked(mail)}"
 
 
@@ -72,24 +76,28 @@ def _of_task(mail: Spooled, tasks: dict[str, Task] | None) -> str:
     task = tasks.get(mail.meta)
     if task is None:
         return "none"
-    error = f" | Error: {shown(task.error[:SHOWN_ERROR])}" if task.state is State.DEAD else ""
+    error = (
+        f" | Error: {safe_line(task.error[:SHOWN_ERROR_CHARS])}" if task.state is State.DEAD else ""
+    )
     return f"{task.id} ({_WORDS[task.state]}){error}"
 
 
 def _marked(mail: Spooled) -> str:
-    """What an operator looks for first: that it may have arrived, or never will."""
-    doubt = "" if mail.trying is None else f" | In doubt since: {at(mail.trying.at)}"
-    return f"{doubt} | Refused: {shown(mail.refused)}" if mail.refused else doubt
+    """Warn that a mail may have arrived already, or was refused permanently."""
+    doubt = "" if mail.trying is None else f" | In doubt since: {format_time(mail.trying.at)}"
+    return f"{doubt} | Refused: {safe_line(mail.refused)}" if mail.refused else doubt
 
 
-def again(setup: Setup, mail: Spooled, task: Task | None) -> str:
-    """The command that has a mail sent that waits for nothing else; "" where none is needed."""
+def resend_command(setup: Setup, mail: Spooled, task: Task | None) -> str:
+    """The command that makes a waiting mail be sent; "" if none is needed."""
     if task is not None and task.state in (State.ACTIVE, State.PENDING):
         return ""
     if task is None or task.state is State.DEAD:
         return spool_retry(setup, mail.id)
     verb = "release" if task.state is State.HELD else "restore"
-    return shown(plan_command.typed([*plan_command.base(setup), verb, "--id", task.id]))
+    return safe_line(
+        plan_command.shell_command([*plan_command.command_base(setup), verb, "--id", task.id])
+    )
 
 
 _WORDS = {
@@ -100,60 +108,60 @@ _WORDS = {
     State.TRASH: "trash",
 }
 
-_FIRST = (State.ACTIVE, State.PENDING, State.HELD, State.DEAD, State.TRASH)
-"""Which of several tasks of one mail is told: the one that sends it first."""
+_STATE_ORDER = (State.ACTIVE, State.PENDING, State.HELD, State.DEAD, State.TRASH)
+"""If a mail has several tasks, show the one in the first of these states: it sends first."""
 
 
 def tasks_by_payload(setup: Setup) -> dict[str, Task] | None:
-    """By the path of its payload, the task that delivers a mail; None where the tasks cannot be
-    seen, which is said.
+    """The task that delivers each mail, by payload path; None if the tasks are unreadable
+    (reported).
     """
     try:
-        store = setup.open()
+        store = setup.open_nftban()
     except StoreError as error:
-        complain(str(error))
+        print_error(str(error))
         return None
     try:
         return tasks_of(store)
     except StoreError as error:
-        complain(str(error))
+        print_error(str(error))
         return None
     finally:
         store.close()
 
 
 def tasks_of(store: NftbanStore) -> dict[str, Task]:
-    """By the path of its payload, the task that delivers a mail; the first of several."""
+    """The task that delivers each mail, by payload path; the first of several."""
     found: dict[str, Task] = {}
-    for task in store.look(store.states.values()):
-        if not isinstance(task, Task) or task.kind != SEND or not task.payload:
+    for task in store.scan(store.states.values()):
+        if not isinstance(task, Task) or task.kind != MAIL_SEND_KIND or not task.payload:
             continue
         other = found.get(task.payload)
-        if other is None or _FIRST.index(task.state) < _FIRST.index(other.state):
+        if other is None or _STATE_ORDER.index(task.state) < _STATE_ORDER.index(other.state):
             found[task.payload] = task
     return found
 
 
 def show_spooled(setup: Setup, arguments: Namespace) -> int:
-    """One mail as lines of text: nothing of it is fetched, run or believed."""
-    from engine.text.render_bytes import read
+    """Print one mail as text; no link is fetched and no content is run."""
+    from engine.text.render_bytes import render_data
 
     spool = setup.mail_spool()
     try:
         mail = read_mail(spool, arguments.id)
     except BadMail as error:
-        complain(str(error))
+        print_error(str(error))
         return _show_broken(setup, spool, arguments.id)
     said = [
         ("mail", mail.id),
         ("to", mail.to),
         ("subject", mail.subject),
-        ("spooled", at(mail.created)),
+        ("spooled", format_time(mail.created)),
     ]
     if mail.sent is not None:
-        said.append(("sent", f"{at(mail.sent.at)} by {mail.sent.transport}"))
+        said.append(("sent", f"{format_time(mail.sent.at)} by {mail.sent.transport}"))
     if mail.trying is not None:
-        began = f"began {at(mail.trying.at)} by {mail.trying.transport}, its end is not known"
+        began = f"began {format_time(mail.trying.at)} by {mail.trying.transport}, result unknown"
         said.append(("attempt", began))
     if mail.refused:
         said.append(("refused", mail.refused))
@@ -165,18 +173,18 @@ def show_spooled(setup: Setup, arguments: Namespace) -> int:
         said.append(("task", "none" if task is None else f"{task.id} ({_WORDS[task.state]})"))
         if task is not None and task.error:
             said.append(("error", task.error))
-        if command := again(setup, mail, task):
+        if command := resend_command(setup, mail, task):
             said.append(("again", command))
-    print("\n".join(f"{name:<8} {shown(text)}" for name, text in said))
+    print("\n".join(f"{name:<8} {safe_line(text)}" for name, text in said))
     if not mail.body:
         return 0
     try:
-        body = spool.glimpse(mail.id, os.path.basename(mail.body), SHOWN)
+        body = spool.preview_file(mail.id, os.path.basename(mail.body), MAX_PART_BYTES)
         size = os.stat(mail.body, follow_symlinks=False).st_size
     except (BadMail, OSError) as error:
-        complain(told(mail.id, error))
+        print_error(describe_error(mail.id, error))
         return 1
-    letter = read(body)
+    letter = render_data(body)
     cut = f", of which these are the first {len(body):,}" if size > len(body) else ""
     print(f"{'body':<8} {letter.kind}, {size:,} bytes{cut}\n")
     print("\n".join(letter.lines))
@@ -184,60 +192,60 @@ def show_spooled(setup: Setup, arguments: Namespace) -> int:
 
 
 def _show_broken(setup: Setup, spool: MailSpool, ident: str) -> int:
-    """What can be seen of a mail that is none, and the way out; 1, since it is none."""
-    from engine.text.render_bytes import verbatim
+    """Print what is readable of a broken mail, and the repair; returns 1."""
+    from engine.text.render_bytes import render_verbatim
 
     there = list(_pieces(spool, ident))
     for name, data in there:
-        cut = f", its first {len(data):,} bytes" if len(data) == SHOWN else ""
+        cut = f", its first {len(data):,} bytes" if len(data) == MAX_PART_BYTES else ""
         print(f"---- {name}{cut}")
-        print("\n".join(verbatim(data).lines))
+        print("\n".join(render_verbatim(data).lines))
     if not there:
-        return 1  # why it is none was said
+        return 1  # the reason was printed
     tasks = tasks_by_payload(setup)
-    task = (tasks or {}).get(spool.meta_of(ident))
+    task = (tasks or {}).get(spool.meta_path(ident))
     if tasks is not None:
         print(f"---- task: {'none' if task is None else f'{task.id} ({_WORDS[task.state]})'}")
-    where = shown(os.path.dirname(spool.meta_of(ident)))
+    where = safe_line(os.path.dirname(spool.meta_path(ident)))
     print(
-        f"---- to have it sent: correct {where}/{META} ({_WHOLE}), then "
-        f"{again(setup, Spooled(ident, '', ''), task) or 'its task sends it'}"
+        f"---- to send it: correct {where}/{META} ({_META_RULES}), then "
+        f"{resend_command(setup, Spooled(ident, '', ''), task) or 'its task will send it'}"
     )
     return 1
 
 
-_WHOLE = 'MAIL_TO, MAIL_SUBJECT and MAIL_BODY_FILE as NAME="value", no $ " \\ ` in a value'
-"""What makes a meta.sh one that can be read."""
+_META_RULES = 'MAIL_TO, MAIL_SUBJECT and MAIL_BODY_FILE as NAME="value", no $ " \\ ` in a value'
+"""The rules for a valid meta.sh."""
 
 
 def _pieces(spool: MailSpool, ident: str) -> Iterator[tuple[str, bytes]]:
-    """The files of a mail that is none, each as far as it can be seen."""
-    if "/" in ident or not ident.startswith(FOLDER):
+    """Yield the files of a broken mail, as far as they are readable."""
+    if "/" in ident or not ident.startswith(MAIL_FOLDER_PREFIX):
         return
     for name in (META, HTML, TEXT):
         try:
-            yield name, spool.glimpse(ident, name, SHOWN)
+            yield name, spool.preview_file(ident, name, MAX_PART_BYTES)
         except (BadMail, OSError):
-            continue  # what is wrong with the mail was said
+            continue  # the reason was printed
 
 
 def read_mail(spool: MailSpool, ident: str) -> Spooled:
-    """The mail of a name.
+    """Read the mail of an id.
 
     Raises:
-        BadMail: there is none of it, or none that can be read.
+        BadMail: it does not exist or is invalid.
     """
     if "/" in ident or not ident.startswith("mail-"):
-        raise BadMail(f"{shown(ident)}: expected the id of a spooled mail, as `list` prints it")
+        raise BadMail(f"{safe_line(ident)}: expected the id of a spooled mail, as `list` prints it")
     if not os.path.isdir(f"{spool.folder}/{ident}"):
-        raise BadMail(f"{shown(ident)}: no such mail in {shown(spool.folder)}")
-    return spool.read(spool.meta_of(ident))
+        raise BadMail(f"{safe_line(ident)}: no such mail in {safe_line(spool.folder)}")
+    return spool.read(spool.meta_path(ident))
 
 
-def told(ident: str, error: Exception) -> str:
-    """What went wrong with one mail, which is named."""
-    said = str(error)
+def describe_error(ident: str, error: Exception) -> str:
+    """The error text of a mail, with its id."""
+    text = str(error)
     if isinstance(error, OSError):
-        where = f"{shown(os.fsdecode(error.filename))}: " if error.filename else ""
-        said = f"{where}{error.strerror or error}"
-    return said if said.startswith(shown(ident)) else f"{shown(ident)}: {said}"
+        where = f"{safe_line(os.fsdecode(error.filename))}: " if error.filename else ""
+        text = f"{where}{error.strerror or error}"
+    return text if text.startswith(safe_line(ident)) else f"{safe_line(ident)}: {text}"

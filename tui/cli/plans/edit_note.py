@@ -1,4 +1,4 @@
-"""One task by its id: edited, or noted."""
+"""`edit`, `note` and `notes`: change one task, or write notes on tasks."""
 
 from __future__ import annotations
 
@@ -13,121 +13,127 @@ from engine.operations import notes, plans, run_plan
 from engine.operations.journal import Intent
 from engine.operations.plans import Plan
 from engine.store import Store
-from engine.text.safe import shown
-from tui.cli.setup.setup import EX_USAGE, Fail, Setup, complain, fail
+from engine.text.safe import safe_line
+from tui.cli.setup.setup import EX_USAGE, CommandError, Setup, fail, print_error
 from tui.format import present
-from tui.plan.edit_lines import AS_TYPED, not_kept, offered, understood
+from tui.plan.edit_lines import STORED_AS_TYPED, editable_fields, parse_fields, why_not_stored
 
 OPTIONS = {"description": "--description", "due": "--due", "destination": "--to"}
-"""How each field is typed that can be edited."""
+"""The option for each editable field."""
 
 
 def edit(setup: Setup, arguments: Namespace) -> int:
-    """Give a task another description, due time or recipient, whichever its store keeps; exit 1
-    when it was not to be had.
+    """Change the description, due time or recipient of a task, as far as its store keeps them; exit
+    1 if the task is gone or changed.
     """
     if arguments.dry_run is bool(arguments.apply) or arguments.apply > 1:
         fail(EX_USAGE, "expected --dry-run, which changes nothing, or --apply 1")
     if arguments.apply:
-        setup.require_change()
-    now, store = time.time(), setup.store()
+        setup.require_writable()
+    now, store = time.time(), setup.open_store()
     try:
         task = _task(store, arguments.id)
-        plan = plans.freeze("edit", [task], now)
+        plan = plans.freeze_plan("edit", [task], now)
         edge = store.edges.get((task.state, task.state), Edge())
         typed = {name: getattr(arguments, name) for name in OPTIONS}
-        if why := plans.refusal(store.edges, "edit", plan.rows[0]) or not_kept(edge, typed):
+        if why := plans.row_refusal(store.edges, "edit", plan.rows[0]) or why_not_stored(
+            edge, typed
+        ):
             fail(1, f"{task.id}: edit: {why}")
-        wanted = understood(task, edge, typed, now)
-        if wanted.wrong:
-            fail(EX_USAGE, wanted.wrong)
+        wanted = parse_fields(task, edge, typed, now)
+        if wanted.error:
+            fail(EX_USAGE, wanted.error)
         if not wanted.values:
-            others = " or ".join(OPTIONS[name] for name in offered(edge))
-            fail(EX_USAGE, f"nothing would change: expected another {others}")
+            others = " or ".join(OPTIONS[name] for name in editable_fields(edge))
+            fail(EX_USAGE, f"nothing to change: expected a new {others}")
         plan = plan._replace(values=wanted.values)
         if arguments.dry_run:
             after = verbs.edit(task, now, **wanted.values)
-            _foretell(task, after, store.states[task.state], wanted.said, edge.warning)
+            _print_changes(task, after, store.states[task.state], wanted.previews, edge.warning)
             return 0
         return _apply(setup, store, plan)
     finally:
         store.close()
 
 
-def _foretell(before: Task, after: Task, where: str, said: Mapping[str, str], warning: str) -> None:
-    """What would become of it, `where` it stands; what is `said` of each field, and of the way."""
+def _print_changes(
+    before: Task, after: Task, where: str, said: Mapping[str, str], warning: str
+) -> None:
+    """Print the changes of an edit. `where` is the state; `said` describes how each field is
+    stored.
+    """
     now = time.time()
-    kind = shown(before.kind)
-    print(f"would edit {shown(before.id)} ({kind}, {where}); nothing was changed")
+    kind = safe_line(before.kind)
+    print(f"would edit {safe_line(before.id)} ({kind}, {where}); nothing was changed")
     if after.description != before.description:
-        print(f"  description  {shown(before.description)}")
-        print(f"            -> {shown(after.description)}")
-        if said["description"] != AS_TYPED:
-            print(f"               {shown(said['description'])}")
+        print(f"  description  {safe_line(before.description)}")
+        print(f"            -> {safe_line(after.description)}")
+        if said["description"] != STORED_AS_TYPED:
+            print(f"               {safe_line(said['description'])}")
     if after.destination != before.destination:
-        print(f"  to           {shown(before.destination)}")
-        print(f"            -> {shown(after.destination)}")
+        print(f"  to           {safe_line(before.destination)}")
+        print(f"            -> {safe_line(after.destination)}")
     if after.due != before.due:
         print(f"  due          {_due(before, now)} -> {_due(after, now)}")
     if warning:
-        print(f"  ! {shown(warning)}")
+        print(f"  ! {safe_line(warning)}")
 
 
 def _due(task: Task, now: float) -> str:
     if task.due is None:
         return "?"
-    return present.moment(task.due, now) if task.due > now else "at once"
+    return present.format_time(task.due, now) if task.due > now else "now"
 
 
 def _apply(setup: Setup, store: Store, plan: Plan) -> int:
     (row,) = plan.rows
-    intent = Intent("edit", setup.who(), scope=f"task {row.id}", values=plan.values)
-    report = run_plan.carry_out(store, setup.journal(), plan, intent, time.time)
+    intent = Intent("edit", setup.current_user(), scope=f"task {row.id}", values=plan.values)
+    report = run_plan.run_journaled_plan(store, setup.journal(), plan, intent, time.time)
     if report.trouble:
-        complain(report.trouble)
+        print_error(report.trouble)
     for ident in report.done:
         print(f"Task {ident} edited ({', '.join(plan.values)})")
         setup.log_if_allowed("INFO", f"Task edited: {ident}")
     for ident in report.gone:
-        complain(f"{ident}: changed since it was seen; left alone")
+        print_error(f"{ident}: skipped: changed since the scan")
     for ident, reason in report.failed:
-        complain(f"{ident}: {shown(reason)}")
+        print_error(f"{ident}: {safe_line(reason)}")
     return 0 if report.done else 1
 
 
 def note(setup: Setup, arguments: Namespace) -> int:
-    """Write a note on a task down, or take its notes away; exit 1 when there is no such task."""
-    if why := notes.wrong(arguments.text):
+    """Write a note on a task, or delete its notes; exit 1 if there is no such task."""
+    if why := notes.note_problem(arguments.text):
         fail(EX_USAGE, why)
-    store = setup.store()
+    store = setup.open_store()
     try:
         task = _task(store, arguments.id)
     finally:
         store.close()
-    kept = notes.meant(arguments.text)
-    setup.notes().add(task.id, kept, setup.who().name)
-    print(f"noted: {shown(kept)}" if kept else "its notes are taken away")
+    kept = notes.parse_note(arguments.text)
+    setup.notes().add(task.id, kept, setup.current_user().name)
+    print(f"noted: {safe_line(kept)}" if kept else "notes deleted")
     return 0
 
 
 def list_notes(setup: Setup, arguments: Namespace) -> int:
-    """Every note, a line each, by the ids of their tasks."""
-    setup.require_sight()
-    for ident, found in sorted(setup.notes().all().items()):
+    """Print every note on one line, ordered by task id."""
+    setup.require_readable()
+    for ident, found in sorted(setup.notes().read_all().items()):
         for when, who, text in found:
             if arguments.json:
-                told = {"id": ident, "when": when, "who": who, "text": text}
-                print(json.dumps(told))
+                values = {"id": ident, "when": when, "who": who, "text": text}
+                print(json.dumps(values))
             else:
                 at = time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
-                print(f"{shown(ident)}  {at}  {shown(who)}  {shown(text)}")
+                print(f"{safe_line(ident)}  {at}  {safe_line(who)}  {safe_line(text)}")
     return 0
 
 
 def _task(store: Store, ident: str) -> Task:
-    found = list(store.look({ident}))
+    found = list(store.scan({ident}))
     for task in found:
         if isinstance(task, Task) and task.id == ident:
             return task
-    damage = [f": {shown(each.what)}" for each in found if isinstance(each, Problem)]
-    raise Fail(1, f"{shown(ident)}: no such task{''.join(damage[:1])}")
+    damage = [f": {safe_line(each.what)}" for each in found if isinstance(each, Problem)]
+    raise CommandError(1, f"{safe_line(ident)}: no such task{''.join(damage[:1])}")

@@ -1,4 +1,4 @@
-"""What all commands that act on many tasks have in common: shown first, then done by count."""
+"""Shared code of the commands that change many tasks: show a plan, apply it by its count."""
 
 from __future__ import annotations
 
@@ -16,129 +16,134 @@ from typing import Any, NamedTuple
 from engine.locks import lock_holder
 from engine.model import State
 from engine.operations import run_plan, trash
-from engine.operations.execute import Allowed, Report, freely
+from engine.operations.execute import RefusalCheck, Report, always_allowed
 from engine.operations.journal import Intent
 from engine.operations.plans import Plan
 from engine.store import Store
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 from engine.verbs import VERBS
 from tui.cli.setup.one_look import print_lines
 from tui.cli.setup.place_formats import setup_for
-from tui.cli.setup.setup import EX_USAGE, Setup, complain, fail
+from tui.cli.setup.setup import EX_USAGE, Setup, fail, print_error
 from tui.format import task_row
 from tui.format.human import format_share
 from tui.plan import lines as view
-from tui.session.place_watcher import not_abandoned
+from tui.session.place_watcher import why_not_abandoned
 
-DONE, OTHERWISE, LOCKED = 0, 1, 2
-"""Exit codes: all of it was done, not all of it or nothing, somebody has what it is for in hand."""
+DONE, NOT_ALL_DONE, LOCKED = 0, 1, 2
+"""Exit codes: all done; not all done, or nothing; a worker holds the tasks."""
 
-LISTED = 50
-"""Rows that are listed one by one for people; for programs all of them are."""
+MAX_LISTED_ROWS = 50
+"""Maximum rows listed on screen; JSON lists all."""
 
-NAMES = {"retry": "replay"}
-"""What a verb is called on the command line, where that is not its name."""
+COMMAND_NAMES = {"retry": "replay"}
+"""Verbs whose command has another name."""
 
 
-class SeenTasks(NamedTuple):
-    """A plan as it is shown: what is known beside it."""
+class ShownPlan(NamedTuple):
+    """A plan with what is shown next to it."""
 
     plan: Plan
     scope: str
     sizes: Mapping[str, int] = {}
-    """Bytes of each task, by its id."""
+    """Bytes of each task, by id."""
     refused: Mapping[str, str] = {}
-    """Ids of rows for which there is no room in the trash, each with the reason."""
+    """Ids of rows that do not fit in the trash, each with the reason."""
     facts: Sequence[tuple[str, str]] = ()
     warnings: Sequence[str] = ()
     closed: str = ""
-    """Why nothing of it may be done now, by whatever count; "" when some of it may."""
+    """Why no row may be applied, whatever the count; "" if some may."""
 
     @property
     def amount(self) -> int:
-        """How many tasks would be acted on."""
+        """Number of tasks that would be changed."""
         return sum(row.id not in self.refused for row in self.plan.included)
 
     @property
     def size(self) -> int:
-        """Bytes of those."""
+        """Bytes of those tasks."""
         included = (row.id for row in self.plan.included if row.id not in self.refused)
         return sum(self.sizes.get(ident, 0) for ident in included)
 
 
-def placed(setup: Setup, arguments: Namespace, places: Sequence[str]) -> Setup:
-    """The queue at a place that was found among other words; without one, the one that is meant.
+def setup_at(setup: Setup, arguments: Namespace, places: Sequence[str]) -> Setup:
+    """The setup of the place among the words of a command; without one, the given setup.
 
     Raises:
-        Fail: there are several.
+        Fail: there is more than one place.
     """
     root = getattr(arguments, "root", "")
     named = [root] * bool(root) + [*places]
     if len({os.path.abspath(name) for name in named}) > 1:
-        fail(EX_USAGE, f"{' and '.join(map(shown, named))}: expected only one of them")
+        fail(EX_USAGE, f"{' and '.join(map(safe_line, named))}: expected only one of them")
     if not places:
         return setup
     return setup_for(setup.config, places[0], os.environ, setup.words)
 
 
 def require_one(arguments: Namespace) -> None:
-    """Make sure that it is said whether only to show, or to do.
+    """Require exactly one of --dry-run and --apply.
 
     Raises:
-        Fail: it is not.
+        Fail: none or both are given.
     """
     if bool(arguments.dry_run) is bool(arguments.apply):
-        fail(EX_USAGE, "expected either --dry-run, or --apply N with the number that it named")
+        fail(
+            EX_USAGE,
+            "expected either --dry-run, or --apply N with the count that --dry-run printed",
+        )
 
 
 def require_reason(setup: Setup, reason: str) -> None:
-    """Make sure that a reason is said where the configuration asks for one.
+    """Require a reason if the configuration does.
 
     Raises:
-        Fail: none is.
+        Fail: none is given.
     """
     if setup.config.require_reason and not reason.strip():
-        fail(EX_USAGE, "expected --reason TEXT: the configuration says `require_reason: true`")
+        fail(EX_USAGE, "expected --reason TEXT: the configuration has `require_reason: true`")
 
 
-def base(setup: Setup) -> list[str]:
-    """How a command on this queue begins."""
+def command_base(setup: Setup) -> list[str]:
+    """The first words of a command on this queue."""
     named = ["--config", os.path.abspath(setup.config.path)] if setup.config.path else []
     return ["spooldeck", "--root", setup.place, *named]
 
 
-def typed(words: Iterable[str]) -> str:
-    """A command as it is typed into a shell."""
+def shell_command(words: Iterable[str]) -> str:
+    """A command line quoted for a shell."""
     return shlex.join(words)
 
 
-def guard(setup: Setup, plan: Plan) -> Allowed:
-    """Why nothing of a plan may be done, looked at anew each time it is asked."""
+def guard(setup: Setup, plan: Plan) -> RefusalCheck:
+    """A function that returns why a plan may not be applied now, checked again at each call."""
     if not any(row.state is State.ACTIVE for row in plan.included):
-        return freely
+        return always_allowed
     if not setup.has_lock:
-        return freely  # there is no lock: its edges say what may be done to what is claimed
+        return always_allowed  # no lock: the edges decide what may be done to claimed tasks
     path = setup.lock_path
-    return lambda: not_abandoned(setup.examine_lock(), partial(lock_holder.lingering, path))
+    return lambda: why_not_abandoned(
+        setup.examine_lock(), partial(lock_holder.deleted_lock_holder, path)
+    )
 
 
-def roomy(setup: Setup, store: Store, plan: Plan, sizes: Mapping[str, int]) -> SeenTasks:
-    """A plan that puts tasks into the trash, with what fits there."""
-    quota, taken = setup.config.trash.quota, trash.taken(store)
+def fit_into_trash(setup: Setup, store: Store, plan: Plan, sizes: Mapping[str, int]) -> ShownPlan:
+    """A plan that moves tasks to the trash, with the rows that do not fit."""
+    quota, taken = setup.config.trash.quota, trash.trash_bytes(store)
     left = quota - taken
     refused = {}
     for row in plan.included:
         size = sizes.get(row.id, 0)
         if size > left:
-            refused[row.id] = trash.full(quota)
+            refused[row.id] = trash.trash_full_message(quota)
         else:
             left -= size
     after = format_share(quota - left, quota)
-    return SeenTasks(plan, "", sizes, refused, (("trash after", after),))
+    return ShownPlan(plan, "", sizes, refused, (("trash after", after),))
 
 
-def sight(seen: SeenTasks, store: Store, arguments: Namespace, twin: str) -> view.PlanView:
-    """A plan as a page shows it."""
+def plan_view(seen: ShownPlan, store: Store, arguments: Namespace, twin: str) -> view.PlanView:
+    """The view of a plan for the screen."""
     verb = VERBS[seen.plan.verb]
     known = bool(seen.sizes)
     return view.PlanView(
@@ -146,51 +151,51 @@ def sight(seen: SeenTasks, store: Store, arguments: Namespace, twin: str) -> vie
         store.edges,
         time.time(),
         seen.scope,
-        weight=view.Weight(seen.size, len(seen.plan.rows)) if known else None,
+        size=view.PlanSize(seen.size, len(seen.plan.rows)) if known else None,
         facts=seen.facts,
         warnings=seen.warnings,
         reason=arguments.reason,
-        twin=twin,
-        undo=_UNDO.get(verb.name, "spooldeck undo, for 24 h, by whoever may write here"),
+        command=twin,
+        undo=_UNDO.get(verb.name, "spooldeck undo, for 24 h, by any operator"),
         refused=seen.refused,
     )
 
 
 _UNDO = {
-    "retry": "spooldeck undo, for those that have not run by then; what ran cannot be called back",
-    "release": "spooldeck undo, for those that have not run by then",
-    "expunge": "none: this cannot be taken back. `purge` puts into the trash instead, `hold` parks",
+    "retry": "spooldeck undo, for tasks that have not run by then; runs cannot be undone",
+    "release": "spooldeck undo, for tasks that have not run by then",
+    "expunge": "none: cannot be undone. Use `purge` (trash) or `hold` instead",
 }
 
 
-def show(seen: SeenTasks, about: view.PlanView, as_json: bool) -> None:
-    """What a plan would do."""
+def show_plan(seen: ShownPlan, about: view.PlanView, as_json: bool) -> None:
+    """Print what a plan would do."""
     if as_json:
         print(task_row.json_line(_as_json(seen, about)), end="")
         return
     width = shutil.get_terminal_size((100, 24)).columns
-    # The command stands on a line of its own, whole, so that it can be copied.
-    counted = view.tally(seen.plan, about.edges, refused=about.refused)
-    text = view.planned(counted, about._replace(twin=""), width)
-    listed = counted.listed[:LISTED]
+    # The command gets its own unwrapped line, so that it can be copied.
+    counted = view.count_plan(seen.plan, about.edges, refused=about.refused)
+    text = view.plan_lines(counted, about._replace(command=""), width)
+    listed = counted.listed[:MAX_LISTED_ROWS]
     ids = max((len(row.id) for row in listed), default=0)
     for row in listed:
-        words, look = view.outcome(seen.plan, row, about)
-        text.append(((f"  {shown(row.id):{ids}}  ", ""), (shown(words), look)))
+        words, look = view.expected_outcome(seen.plan, row, about)
+        text.append(((f"  {safe_line(row.id):{ids}}  ", ""), (safe_line(words), look)))
     print_lines(text)
     more = len(seen.plan.rows) - len(listed)
     if more:
         print(f"  and {more:,} more (--json lists all)")
     past = VERBS[seen.plan.verb].past
     if seen.closed:
-        print(f"nothing would be {past}: {shown(seen.closed)}")
+        print(f"no task would be {past}: {safe_line(seen.closed)}")
         return
     print(f"{seen.amount:,} would be {past}; nothing was changed")
     if seen.amount:
-        print(f"to do it: {shown(about.twin)}")
+        print(f"to apply: {safe_line(about.command)}")
 
 
-def _as_json(seen: SeenTasks, about: view.PlanView) -> dict[str, Any]:
+def _as_json(seen: ShownPlan, about: view.PlanView) -> dict[str, Any]:
     plan, states = seen.plan, about.states
     return {
         "verb": plan.verb,
@@ -206,35 +211,35 @@ def _as_json(seen: SeenTasks, about: view.PlanView) -> dict[str, Any]:
         "facts": dict(seen.facts),
         "warnings": list(seen.warnings),
         "undo": about.undo,
-        "twin": about.twin,
+        "twin": about.command,
         "rows": [
             {
                 "id": row.id,
                 "state": states.get(row.state, row.state),
                 "rev": row.rev,
-                "odd": row.odd,
+                "odd": row.default_exclusion,
                 "bytes": seen.sizes.get(row.id),
-                "outcome": view.outcome(plan, row, about)[0],
+                "outcome": view.expected_outcome(plan, row, about)[0],
             }
             for row in plan.rows
         ],
     }
 
 
-def is_count(seen: SeenTasks, wanted: int) -> bool:
-    """Whether so many would be acted on as was said; complains where not."""
+def check_count(seen: ShownPlan, wanted: int) -> bool:
+    """True if a plan has exactly the wanted count; otherwise print an error."""
     amount, past = seen.amount, VERBS[seen.plan.verb].past
     if amount != wanted:
-        complain(f"{amount:,} would be {past} now, not {wanted:,}: nothing was done")
+        print_error(f"{amount:,} would be {past} now, not {wanted:,}: nothing was changed")
     return amount == wanted
 
 
-def intent_of(setup: Setup, seen: SeenTasks, arguments: Namespace) -> Intent:
-    """What is about to be done, for the journal."""
+def intent_of(setup: Setup, seen: ShownPlan, arguments: Namespace) -> Intent:
+    """The intent of a plan, for the journal."""
     plan = seen.plan
     return Intent(
         plan.verb,
-        setup.who(),
+        setup.current_user(),
         arguments.reason,
         plan.filter,
         seen.scope,
@@ -244,13 +249,13 @@ def intent_of(setup: Setup, seen: SeenTasks, arguments: Namespace) -> Intent:
 
 
 def carry_out(setup: Setup, store: Store, plan: Plan, intent: Intent) -> Report:
-    """Do it, written down; a first Ctrl-C ends it after the tasks in hand.
+    """Apply a plan with a journal; the first Ctrl-C stops it after the current batch.
 
     Raises:
-        Unavailable: it cannot be written down; nothing was done.
+        Unavailable: the journal cannot be written; nothing was changed.
     """
-    with Interrupted() as interrupted:
-        return run_plan.carry_out(
+    with SignalCounter() as interrupted:
+        return run_plan.run_journaled_plan(
             store,
             setup.journal(),
             plan,
@@ -262,47 +267,47 @@ def carry_out(setup: Setup, store: Store, plan: Plan, intent: Intent) -> Report:
         )
 
 
-class Interrupted:
-    """Counts how often somebody wanted this to end, instead of ending it in the middle."""
+class SignalCounter:
+    """Counts the signals that ask to end, so that the command can stop between batches."""
 
     def __init__(self) -> None:
         self.times = 0
         self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> Interrupted:
-        """From now on."""
+    def __enter__(self) -> SignalCounter:
+        """Install the signal handlers."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            self._before[number] = signal.signal(number, self._heard)
+            self._before[number] = signal.signal(number, self._count_signal)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """As it was."""
+        """Restore the previous signal handlers."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def _heard(self, number: int, _: object) -> None:
-        # Whoever ends us by anything but a key does not come back to do it again.
+    def _count_signal(self, number: int, _: object) -> None:
+        # A signal other than SIGINT comes from a program, which does not send it twice.
         self.times += 1 if number == signal.SIGINT else 2
 
 
-def tell(setup: Setup, report: Report, as_json: bool, more: Mapping[str, Any] = {}) -> int:
-    """What became of a plan, and the exit code that says it."""
+def print_report(setup: Setup, report: Report, as_json: bool, more: Mapping[str, Any] = {}) -> int:
+    """Print the result of a plan and return the exit code."""
     verb, done = VERBS[report.plan.verb], len(report.done)
-    words = f"{NAMES.get(verb.name, verb.name)}: {done:,} {verb.past}"
+    words = f"{COMMAND_NAMES.get(verb.name, verb.name)}: {done:,} {verb.past}"
     setup.log_if_allowed("INFO", f"Operator {words}" + (f" ({report.op})" if report.op else ""))
     if as_json:
         print(task_row.json_line({**_accounted(report), **more}), end="")
     else:
         width = shutil.get_terminal_size((100, 24)).columns
-        print_lines(view.accounted(report, width, ""))
-        if done and report.op and verb.safe:
-            # Not with its count: what is worked on meanwhile is none of it.
-            back = typed([*base(setup), "undo", report.op, "--dry-run"])
-            print(f"to take it back: {back}")
+        print_lines(view.result_lines(report, width, ""))
+        if done and report.op and verb.is_undoable:
+            # Without a count: tasks claimed in the meantime are excluded.
+            back = shell_command([*command_base(setup), "undo", report.op, "--dry-run"])
+            print(f"to undo: {back}")
     if report.trouble:
-        complain(shown(report.trouble))
+        print_error(safe_line(report.trouble))
     sys.stdout.flush()
-    return OTHERWISE if report.gone or report.failed else DONE
+    return NOT_ALL_DONE if report.gone or report.failed else DONE
 
 
 def _accounted(report: Report) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How `replay` goes: its rate, canaries and stop rules from the command line, and how it stands."""
+"""`replay`: rate, canaries and stop rules from the options, and the progress on standard error."""
 
 from __future__ import annotations
 
@@ -9,49 +9,56 @@ import time
 from argparse import Namespace
 
 from engine.logs import task_events
-from engine.logs.recent_lines import Recent
+from engine.logs.recent_lines import RecentLines
 from engine.model import State
 from engine.operations.journal import Intent
 from engine.operations.plans import Plan
 from engine.replay import estimate
-from engine.replay.log_event_reader import LogEventReader, finished_in
-from engine.replay.outcome_poller import PlaceAccess
+from engine.replay.log_event_reader import LogEventReader, make_processed_reader
+from engine.replay.outcome_poller import OutcomeSources
 from engine.replay.progress import Phase, ReplayProgress
-from engine.replay.replay import Replay, Result
-from engine.replay.settings import FASTEST, SLOWEST, RemainderPolicy, ReplayPace, Stops, packed
-from engine.replay.shared_rate import BUCKET
+from engine.replay.replay import Replay, ReplayResult
+from engine.replay.settings import (
+    MAX_RATE,
+    MIN_RATE,
+    RemainderPolicy,
+    ReplayPace,
+    StopRules,
+    pace_to_json,
+)
+from engine.replay.shared_rate import BUCKET_NAME
 from engine.store import Store, StoreError
-from engine.text.decode import digits
-from engine.text.safe import shown
+from engine.text.decode import parse_digits
+from engine.text.safe import safe_line
 from tui.cli.plans import plan_command
-from tui.cli.plans.plan_command import DONE, OTHERWISE, Interrupted
+from tui.cli.plans.plan_command import DONE, NOT_ALL_DONE, SignalCounter
 from tui.cli.setup.one_look import print_lines
-from tui.cli.setup.setup import EX_UNAVAILABLE, EX_USAGE, Setup, complain, fail
-from tui.session.running_operations import working
+from tui.cli.setup.setup import EX_UNAVAILABLE, EX_USAGE, Setup, fail, print_error
+from tui.session.running_operations import find_worker
 
-GLANCE = 0.25
-"""Seconds between two looks at how it stands."""
+POLL_INTERVAL_SECONDS = 0.25
+"""Seconds between two reads of the progress."""
 
-SAYING = 1.0
-"""Seconds between two lines about that, at least."""
+PROGRESS_INTERVAL_SECONDS = 1.0
+"""Minimum seconds between two progress lines."""
 
-USUAL = ReplayPace(attended=False)
-"""Nobody is there to say whether to go on: a doubt stops it."""
+DEFAULT_PACE = ReplayPace(attended=False)
+"""Default pace. No operator is attending: a doubtful canary stops the replay."""
 
 _OPTIONS = ("rate", "canary", "stop_same", "stop_share", "stop_pending", "rest", "timeout")
 
 
-def pace_of(arguments: Namespace) -> ReplayPace | None:
-    """The pace that was asked for; None: all at once, and nothing is waited for.
+def parse_pace(arguments: Namespace) -> ReplayPace | None:
+    """The pace from the options; None: no limit and no waiting for outcomes.
 
     Raises:
-        Fail: it cannot be meant.
+        Fail: an option is invalid.
     """
     rate = _rate(arguments.rate)
     if rate is None:
         return None
-    usual = USUAL.stops
-    stops = Stops(
+    usual = DEFAULT_PACE.stops
+    stops = StopRules(
         usual.same if arguments.stop_same is None else arguments.stop_same or None,
         *_share(arguments.stop_share),
         arguments.stop_pending,
@@ -61,10 +68,10 @@ def pace_of(arguments: Namespace) -> ReplayPace | None:
     return ReplayPace(rate, canary, float(arguments.timeout), stops, attended=False)
 
 
-def words_of(arguments: Namespace) -> list[str]:
-    """The options about the pace as they were typed."""
+def typed_options(arguments: Namespace) -> list[str]:
+    """The options of the pace as typed, without defaults."""
     given = ((f"--{name.replace('_', '-')}", getattr(arguments, name)) for name in _OPTIONS)
-    usual = {"--rest": str(RemainderPolicy.STAY), "--timeout": USUAL.timeout}
+    usual = {"--rest": str(RemainderPolicy.STAY), "--timeout": DEFAULT_PACE.timeout}
     return [
         word
         for name, value in given
@@ -73,21 +80,22 @@ def words_of(arguments: Namespace) -> list[str]:
     ]
 
 
-_MOST = 10**6 - 1
-"""The largest number of tasks of a canary, and of those that a share is counted of."""
+_MAX_TASKS = 10**6 - 1
+"""Largest size of a canary batch, and of the window of --stop-share."""
 
 
 def _rate(text: str) -> float | None:
     if text == "now":
         return None
     try:
-        rate = float(text) if text else float(USUAL.rate or 0)
+        rate = float(text) if text else float(DEFAULT_PACE.rate or 0)
     except ValueError:
         rate = 0.0
-    if not SLOWEST <= rate <= FASTEST:
+    if not MIN_RATE <= rate <= MAX_RATE:
         fail(
             EX_USAGE,
-            f"--rate {shown(text[:40])}: expected tasks a second, up to {FASTEST:g}, or `now`",
+            f"--rate {safe_line(text[:40])}: expected tasks per second, up to {MAX_RATE:g}, or "
+            "`now`",
         )
     return rate
 
@@ -95,44 +103,52 @@ def _rate(text: str) -> float | None:
 def _canary(text: str) -> tuple[int, ...]:
     if text == "none":
         return ()
-    sizes = [digits(size, _MOST) or 0 for size in text.split(",")] if text else USUAL.canary
+    sizes = (
+        [parse_digits(size, _MAX_TASKS) or 0 for size in text.split(",")]
+        if text
+        else DEFAULT_PACE.canary
+    )
     if not all(sizes):
-        fail(EX_USAGE, f"--canary {shown(text[:40])}: expected numbers such as 1,10, or `none`")
+        fail(EX_USAGE, f"--canary {safe_line(text[:40])}: expected numbers such as 1,10, or `none`")
     return tuple(sizes)
 
 
 def _share(text: str) -> tuple[float | None, int]:
-    usual = USUAL.stops
+    usual = DEFAULT_PACE.stops
     if not text:
         return usual.share, usual.last
     if text == "none":
         return None, usual.last
     percent, _, last = text.partition("/")
-    share, tasks = digits(percent, 100), digits(last or str(usual.last), _MOST)
+    share, tasks = parse_digits(percent, 100), parse_digits(last or str(usual.last), _MAX_TASKS)
     if share is None or not tasks:
         fail(
             EX_USAGE,
-            f"--stop-share {shown(text[:40])}: expected percent/tasks such as 10/20, or `none`",
+            f"--stop-share {safe_line(text[:40])}: expected percent/tasks such as 10/20, or `none`",
         )
     return share / 100, tasks
 
 
-def forecast(setup: Setup, amount: int, pace: ReplayPace | None) -> tuple[tuple[str, str], ...]:
-    """What is to be said of a pace before it begins."""
+def describe_pace(
+    setup: Setup, amount: int, pace: ReplayPace | None
+) -> tuple[tuple[str, str], ...]:
+    """Describe the expected course of a replay before it starts."""
     if pace is None or amount < 2:
-        return (("pace", "all at once; what becomes of them is not waited for"),)
-    log, now = Recent(setup.log_path), time.time()
-    told = task_events.read(log.poll(now))
+        return (("pace", "no limit; outcomes are not awaited"),)
+    log, now = RecentLines(setup.log_path), time.time()
+    events = task_events.read_events(log.poll(now))
     log.close()
     lock = setup.examine_lock() if setup.has_lock else None
-    known = working(lock, tuple(told), time.time())
-    return tuple(("pace", words) for words in estimate.forecast(amount, pace, known).sentences)
+    known = find_worker(lock, tuple(events), time.time())
+    return tuple(
+        ("pace", words) for words in estimate.estimate_replay(amount, pace, known).sentences
+    )
 
 
-def run(setup: Setup, plan: Plan, intent: Intent, pace: ReplayPace, as_json: bool) -> int:
-    """Carry a replay out, and say how it stands on standard error.
+def run_replay(setup: Setup, plan: Plan, intent: Intent, pace: ReplayPace, as_json: bool) -> int:
+    """Run a replay and print its progress on standard error.
 
-    A first Ctrl-C sends nothing more, and waits for what was sent; a second waits no longer.
+    The first Ctrl-C stops sending and waits for the outcomes of sent tasks; a second ends the wait.
     """
     waiting = _OutcomeWait(setup)
     hearing = LogEventReader(
@@ -144,43 +160,51 @@ def run(setup: Setup, plan: Plan, intent: Intent, pace: ReplayPace, as_json: boo
         waiting.close()
 
     replay = Replay(
-        setup.store,
+        setup.open_store,
         plan,
         pace,
         journal=setup.journal(),
-        intent=intent._replace(pace=packed(pace)),
-        facts=PlaceAccess(hearing, finished_in(setup.queue.queue_metrics), waiting, close),
-        buckets=f"{setup.desk}/{BUCKET}.buckets",
+        intent=intent._replace(pace=pace_to_json(pace)),
+        facts=OutcomeSources(
+            hearing, make_processed_reader(setup.queue.queue_metrics), waiting, close
+        ),
+        buckets=f"{setup.state_folder}/{BUCKET_NAME}.buckets",
         root=setup.queue.root,
     )
-    with Interrupted() as interrupted:
+    with SignalCounter() as interrupted:
         replay.start()
         _follow(replay, interrupted)
-    return _tell(setup, replay.result, as_json)
+    return _print_result(setup, replay.result, as_json)
 
 
-def _follow(replay: Replay, interrupted: Interrupted) -> None:
+def _follow(replay: Replay, interrupted: SignalCounter) -> None:
     orders = ("stop", "leave")
     pause, said, said_at = threading.Event(), "", float("-inf")
     given = 0
     while not replay.progress.is_over:
-        pause.wait(GLANCE)
-        times = interrupted.times  # may grow at any moment
+        pause.wait(POLL_INTERVAL_SECONDS)
+        times = interrupted.times  # a signal handler increases it
         for order in orders[given:times]:
             replay.order(order)
             if order == "stop":
-                complain("stopping: what was not sent stays; Ctrl-C again waits for no outcomes")
+                print_error(
+                    "stopping: unsent tasks stay dead; Ctrl-C again: do not wait for outcomes"
+                )
         given = times
-        line, now = standing(replay.progress), time.monotonic()
+        line, now = describe_progress(replay.progress), time.monotonic()
         began = replay.progress.phase is not Phase.STARTING
-        if began and line != said and (now - said_at >= SAYING or replay.progress.is_over):
-            complain(line)
+        if (
+            began
+            and line != said
+            and (now - said_at >= PROGRESS_INTERVAL_SECONDS or replay.progress.is_over)
+        ):
+            print_error(line)
             said, said_at = line, now
-    replay.close()  # it is over: this waits for its thread alone
+    replay.close()  # the replay has ended: this only joins its thread
 
 
-def standing(progress: ReplayProgress) -> str:
-    """How it stands, on one line."""
+def describe_progress(progress: ReplayProgress) -> str:
+    """Describe the progress on one line."""
     tally = progress.tally
     parts = [f"{progress.sent:,} of {progress.planned - progress.excluded:,} sent"]
     counts = {
@@ -189,55 +213,60 @@ def standing(progress: ReplayProgress) -> str:
         "running": tally.running,
         "waiting": tally.waiting,
         "unknown": tally.unknown,
-        "taken elsewhere": tally.taken,
-        "gone": progress.gone,
+        "taken by others": tally.taken,
+        "skipped": progress.skipped,
         "refused": progress.refused,
-        "not sent": progress.rest if progress.stopped else 0,
+        "not sent": progress.unsent if progress.stopped else 0,
         "held": progress.held,
     }
     parts += [f"{amount:,} {name}" for name, amount in counts.items() if amount]
     why = progress.stopped or progress.why
-    more = [shown(words) for words in (why, progress.trouble) if words]
+    more = [safe_line(words) for words in (why, progress.trouble) if words]
     return "; ".join([", ".join(parts), *more])
 
 
-def _tell(setup: Setup, result: Result, as_json: bool) -> int:
+def _print_result(setup: Setup, result: ReplayResult, as_json: bool) -> int:
     progress, report = result.progress, result.report
     if report is None:
-        fail(EX_UNAVAILABLE, shown(progress.trouble or "the replay ended before it began"))
+        fail(
+            EX_UNAVAILABLE, safe_line(progress.trouble or "the replay ended before it sent a task")
+        )
     tally = progress.tally
     became = {
         **tally._asdict(),
         "held": progress.held,
         "stopped": progress.stopped,
-        "became": {ident: [str(known.fate), known.why] for ident, known in result.became.items()},
+        "became": {
+            ident: [str(known.outcome), known.reason]
+            for ident, known in result.known_outcomes.items()
+        },
     }
-    code = plan_command.tell(setup, report, as_json, {"outcome": became})
+    code = plan_command.print_report(setup, report, as_json, {"outcome": became})
     if not as_json:
         width = shutil.get_terminal_size((100, 24)).columns
-        print_lines([((f" {standing(progress)}"[:width], ""),)])
+        print_lines([((f" {describe_progress(progress)}"[:width], ""),)])
     sys.stdout.flush()
     well = not tally.failed and not progress.stopped and progress.phase is Phase.OVER
-    return code if code != DONE or well else OTHERWISE
+    return code if code != DONE or well else NOT_ALL_DONE
 
 
 class _OutcomeWait:
-    """Counts what waits in a queue, for a stop rule; on the replay's thread alone."""
+    """Counts the pending tasks for a stop rule; called only on the replay's thread."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
         self._store: Store | None = None
 
     def __call__(self) -> int | None:
-        """How many tasks; None while that cannot be counted."""
+        """Number of pending tasks; None if they cannot be counted."""
         try:
             if self._store is None:
-                self._store = self._setup.store()
-            return self._setup.counts(self._store)[State.PENDING]
+                self._store = self._setup.open_store()
+            return self._setup.count_states(self._store)[State.PENDING]
         except StoreError:
             return None
 
     def close(self) -> None:
-        """Let go of the queue."""
+        """Close the store."""
         if self._store is not None:
             self._store.close()

@@ -1,4 +1,4 @@
-"""`trash`: what was purged, had back, or deleted for good once it is old."""
+"""`trash`: list purged tasks, restore them, and delete old ones permanently."""
 
 from __future__ import annotations
 
@@ -8,40 +8,40 @@ from contextlib import closing, suppress
 
 from engine.model import State
 from engine.operations import notes, trash
-from engine.operations.sizes import size_of
+from engine.operations.sizes import task_bytes
 from engine.operations.trash import Origin
-from engine.policy import at
+from engine.policy import format_time
 from engine.store import Unavailable
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 from tui.cli.plans import verbs
-from tui.cli.plans.plan_command import DONE, OTHERWISE, placed
-from tui.cli.setup.setup import EX_NOPERM, Setup, complain, fail
+from tui.cli.plans.plan_command import DONE, NOT_ALL_DONE, setup_at
+from tui.cli.setup.setup import EX_NOPERM, Setup, fail, print_error
 from tui.format import task_row
 from tui.format.human import format_bytes, format_share
 
 
 def list_trash(setup: Setup, arguments: Namespace) -> int:
-    """What lies there, since when, how big, and where it came from."""
-    with closing(setup.store()) as store:
-        lying = list(trash.lying(store))
-        came = trash.origins(setup.journal(), lying)
-        sizes = {task.id: size_of(store, task) for task in lying}
+    """Print the tasks in the trash: since when, size, former state."""
+    with closing(setup.open_store()) as store:
+        lying = list(trash.trashed_tasks(store))
+        came = trash.find_origins(setup.journal(), lying)
+        sizes = {task.id: task_bytes(store, task) for task in lying}
         words = store.states
     for task in lying:
-        origin, since = came[task.id], trash.since(task)
+        origin, since = came[task.id], trash.trashed_at(task)
         if arguments.json:
             values = {
-                **task_row.row(task, "trash"),
+                **task_row.task_row(task, "trash"),
                 "trash_since": since,
                 "bytes": sizes[task.id],
                 "from": words.get(origin.state, origin.state),
-                "how": origin.words,
+                "how": origin.evidence,
                 "op": origin.op or None,
             }
             print(task_row.json_line(values), end="")
         else:
-            cells = (task.id, at(since) if since else "?", format_bytes(sizes[task.id]))
-            print(" | ".join(map(shown, (*cells, _origin(origin, words[origin.state])))))
+            cells = (task.id, format_time(since) if since else "?", format_bytes(sizes[task.id]))
+            print(" | ".join(map(safe_line, (*cells, _origin(origin, words[origin.state])))))
     if not arguments.json:
         kept, quota = setup.config.trash.hours, setup.config.trash.quota
         full = format_share(sum(sizes.values()), quota)
@@ -51,41 +51,41 @@ def list_trash(setup: Setup, arguments: Namespace) -> int:
 
 def _origin(origin: Origin, word: str) -> str:
     op = f" ({origin.op})" if origin.op else ""
-    return f"{word}: {origin.words}{op}"
+    return f"{word}: {origin.evidence}{op}"
 
 
 def restore(setup: Setup, arguments: Namespace) -> int:
-    """These tasks back where they came from."""
+    """Restore these tasks to their former states."""
     places = [word for word in arguments.words if "/" in word]
     if places:
-        setup = placed(setup, arguments, places)
+        setup = setup_at(setup, arguments, places)
     arguments.id = [word for word in arguments.words if word not in places]
     arguments.state = arguments.filter = ""
     return verbs.restore_named(setup, arguments)
 
 
 def sweep(setup: Setup, arguments: Namespace) -> int:
-    """Delete for good what lies there for longer than the setting says."""
+    """Delete the tasks that were in the trash longer than the retention time."""
     hours = setup.config.trash.hours
     if not arguments.dry_run:
-        setup.require_change()
-    with closing(setup.store()) as store:
+        setup.require_writable()
+    with closing(setup.open_store()) as store:
         if arguments.dry_run:
             amount = 0
-            for task in trash.discarded(store, time.time(), hours):
+            for task in trash.expired_tasks(store, time.time(), hours):
                 amount += 1
-                print(f"would delete for good {shown(task.id)}")
+                print(f"would delete permanently {safe_line(task.id)}")
             print(f"{amount:,} purged more than {hours:g} hours ago; nothing was changed")
             return DONE
-        if refused := store.edges[State.TRASH, None].refused:
-            fail(EX_NOPERM, shown(refused))
-        swept = setup.sweep(store, time.time(), always=True)
+        if refused := store.edges[State.TRASH, None].refusal:
+            fail(EX_NOPERM, safe_line(refused))
+        swept = setup.sweep_trash(store, time.time(), always=True)
         forgotten = 0
         with suppress(Unavailable):
-            forgotten = notes.sweep(setup.notes(), store)
-    more = f", {swept.files:,} files of the journal" if swept.files else ""
+            forgotten = notes.sweep_notes(setup.notes(), store)
+    more = f", {swept.files:,} journal files" if swept.files else ""
     more += f", notes on {forgotten:,} tasks" if forgotten else ""
-    print(f"{swept.tasks:,} tasks deleted for good{more}")
+    print(f"{swept.tasks:,} tasks deleted permanently{more}")
     if swept.left:
-        complain(f"{swept.left:,} could not be deleted, or were taken elsewhere meanwhile")
-    return OTHERWISE if swept.left else DONE
+        print_error(f"{swept.left:,} could not be deleted, or were changed by another process")
+    return NOT_ALL_DONE if swept.left else DONE

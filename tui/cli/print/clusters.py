@@ -1,4 +1,4 @@
-"""`clusters`: the errors of a place, printed once."""
+"""`clusters`: print the error clusters of a place."""
 
 from __future__ import annotations
 
@@ -8,46 +8,48 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from engine.index.schema import Query
-from engine.model import words_of
+from engine.model import state_words
 from engine.store import Unavailable
-from engine.text.safe import shown
-from tui.cli.setup.one_look import glance, named, print_lines, wanted
+from engine.text.safe import safe_line
+from tui.cli.setup.one_look import chosen_places, parse_place_filter, print_lines, scan_once
 from tui.cli.setup.setup import EX_USAGE, Setup, fail
 from tui.format import task_row
 from tui.queue import cluster_lines as view
 from tui.session.place_session import PlaceSession
-from tui.session.recurrence_check import Judged, judged
+from tui.session.recurrence_check import CheckedCluster, check_clusters
 
 
 def clusters(setup: Setup, arguments: Namespace) -> int:
-    """Errors, alike with alike, and whether they still happen."""
-    places = named(setup, [arguments.place] if arguments.place else [])[:1]
+    """Print dead tasks grouped by error, and whether each error still happens."""
+    places = chosen_places(setup, [arguments.place] if arguments.place else [])[:1]
 
-    async def ask(lives: Sequence[PlaceSession]) -> tuple[Judged, ...]:
+    async def ask(lives: Sequence[PlaceSession]) -> tuple[CheckedCluster, ...]:
         (live,) = lives
         if live.inspector.latest.unavailable:
             raise Unavailable(live.inspector.latest.unavailable)
-        return await judged(live, _query(live, arguments))
+        return await check_clusters(live, _query(live, arguments))
 
-    found = glance(places, ask)
+    found = scan_once(places, ask)
     if arguments.json:
-        for values in view.as_rows(found):
+        for values in view.cluster_values(found):
             print(task_row.json_line(values), end="")
         return 0
     width, now = shutil.get_terminal_size((100, 24)).columns, time.time()
-    print_lines([view.head(width), *(view.row(judged, now, width) for judged in found)])
+    print_lines(
+        [view.head_line(width), *(view.cluster_line(judged, now, width) for judged in found)]
+    )
     for judged_one in found:
-        print_lines([(), *view.evidence(judged_one, width)])
+        print_lines([(), *view.evidence_lines(judged_one, width)])
     print(view.summary(found))
     return 0
 
 
 def _query(live: PlaceSession, arguments: Namespace) -> Query:
     states, words = live.inspector.states, live.inspector.words
-    named_states = {word: state for state in states for word in words_of(state, states, words)}
+    named_states = {word: state for state in states for word in state_words(state, states, words)}
     if arguments.state and arguments.state not in named_states:
         expected = ", ".join(named_states)
-        fail(EX_USAGE, f"--state {shown(arguments.state)}: expected {expected}")
+        fail(EX_USAGE, f"--state {safe_line(arguments.state)}: expected {expected}")
     state = named_states.get(arguments.state)
     part = f" state={arguments.state}" if state in words.values() else ""
-    return Query(state, wanted(f"{arguments.filter}{part}", live))
+    return Query(state, parse_place_filter(f"{arguments.filter}{part}", live))

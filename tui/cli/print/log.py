@@ -1,4 +1,4 @@
-"""`log`: the logs of a queue, merged by time, printed once or as they come."""
+"""`log`: print the log lines of a queue merged by time, and follow them."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ import time
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 
-from engine.logs.log_file import NEVER, FileEntry
-from engine.logs.log_filter import LEVELS, BadWords, LineFilter, moment, sieve
-from engine.logs.merged_log import END, NOT_THERE, LogPosition, MergedLog, Scan, finish
-from engine.text.safe import shown
-from tui.cli.setup.places import places_of
-from tui.cli.setup.setup import EX_USAGE, Setup, complain, fail
-from tui.log.lines import source
+from engine.logs.log_file import NO_TIME, FileEntry
+from engine.logs.log_filter import LEVELS, BadWords, LineFilter, parse_line_filter, parse_typed_time
+from engine.logs.merged_log import END, NO_LOG_FILE, LineScan, LogPosition, MergedLog, run_to_end
+from engine.text.safe import safe_line
+from tui.cli.setup.places import open_places
+from tui.cli.setup.setup import EX_USAGE, Setup, fail, print_error
+from tui.log.lines import log_name
 
-PERIOD = 0.5
-"""Seconds between two looks for new lines."""
+POLL_INTERVAL_SECONDS = 0.5
+"""Seconds between two reads for new lines."""
 
 
 def log(setup: Setup, arguments: Namespace) -> int:
-    """Print the last lines of the logs, in the order of time."""
-    through = _through(arguments)
-    floor = _floor(arguments)
+    """Print the last lines of the logs, ordered by time."""
+    through = _line_filter(arguments)
+    floor = _since_time(arguments)
     named = arguments.place or getattr(arguments, "root", "")
-    place = places_of(setup, [named] if named else [])[0]
+    place = open_places(setup, [named] if named else [])[0]
     book = MergedLog(place.logs)
     try:
-        book.look()
-        here = book.here()
+        book.refresh()
+        here = book.end_position()
         for path, why in _unread(book.troubles, len(place.logs)).items():
-            complain(f"{shown(path)}: {shown(why)}")
-        scan = Scan(book, END, through, arguments.lines, forward=False)
-        while not scan.done and (floor == NEVER or scan.horizon() >= floor):
+            print_error(f"{safe_line(path)}: {safe_line(why)}")
+        scan = LineScan(book, END, through, arguments.lines, forward=False)
+        while not scan.done and (floor == NO_TIME or scan.horizon() >= floor):
             scan.step()
         found = [entry for entry in scan.entries if entry.key[0] >= floor]
-        if arguments.follow:  # a torn line is printed when it is whole
-            found = [entry for entry in found if not entry.torn]
+        if arguments.follow:  # an incomplete line is printed when it is complete
+            found = [entry for entry in found if not entry.is_torn]
         _print(found, arguments.json, len(place.logs) > 1)
         if arguments.follow:
             _follow(book, here, through, arguments.json, len(place.logs) > 1)
@@ -47,30 +47,30 @@ def log(setup: Setup, arguments: Namespace) -> int:
 
 
 def _unread(troubles: Mapping[str, str], logs: int) -> Mapping[str, str]:
-    """Why logs cannot be read. A missing one is no trouble while another is there: a queue without
+    """The errors of unreadable logs. A missing log is no error if another exists: a queue without
     mail has no mail.log.
     """
-    missing = [path for path, why in troubles.items() if why == NOT_THERE]
+    missing = [path for path, why in troubles.items() if why == NO_LOG_FILE]
     return {p: why for p, why in troubles.items() if p not in missing or len(missing) == logs}
 
 
-def _through(arguments: Namespace) -> LineFilter:
+def _line_filter(arguments: Namespace) -> LineFilter:
     level = arguments.level.lower()
     if level and level not in LEVELS:
-        fail(EX_USAGE, f"--level {shown(level)}: expected {', '.join(LEVELS)}")
+        fail(EX_USAGE, f"--level {safe_line(level)}: expected {', '.join(LEVELS)}")
     try:
-        return sieve(arguments.filter, LEVELS.index(level) if level else 0)
+        return parse_line_filter(arguments.filter, LEVELS.index(level) if level else 0)
     except BadWords as error:
         fail(EX_USAGE, f"--filter: {error} at character {error.at + 1}")
 
 
-def _floor(arguments: Namespace) -> float:
+def _since_time(arguments: Namespace) -> float:
     if not arguments.since:
-        return NEVER
+        return NO_TIME
     try:
-        return moment(arguments.since, time.time())
+        return parse_typed_time(arguments.since, time.time())
     except ValueError as error:
-        fail(EX_USAGE, f"--since {shown(arguments.since)}: {error}")
+        fail(EX_USAGE, f"--since {safe_line(arguments.since)}: {error}")
 
 
 def _follow(
@@ -78,12 +78,12 @@ def _follow(
 ) -> None:
     while True:
         sys.stdout.flush()
-        time.sleep(PERIOD)
-        if book.look():
-            scan = Scan(book, mark, through, sys.maxsize)
-            finish(scan)
+        time.sleep(POLL_INTERVAL_SECONDS)
+        if book.refresh():
+            scan = LineScan(book, mark, through, sys.maxsize)
+            run_to_end(scan)
             mark = scan.reached
-            _print([entry for entry in scan.entries if not entry.torn], as_json, sources)
+            _print([entry for entry in scan.entries if not entry.is_torn], as_json, sources)
 
 
 def _print(entries: Sequence[FileEntry], as_json: bool, sources: bool) -> None:
@@ -94,10 +94,10 @@ def _print(entries: Sequence[FileEntry], as_json: bool, sources: bool) -> None:
 def _text(entry: FileEntry, sources: bool) -> str:
     line = entry.line
     when = "" if line.when is None else time.strftime("%F %T ", time.localtime(line.when))
-    name = f"{source(line.source)}: " if sources else ""
-    level = f"{shown(line.level)} " if line.level else ""
-    more = f" ... {entry.hidden:,} bytes more" if entry.hidden else ""
-    return f"{when}{name}{level}{shown(line.text.expandtabs(8))}{more}"
+    name = f"{log_name(line.source)}: " if sources else ""
+    level = f"{safe_line(line.level)} " if line.level else ""
+    more = f" ... {entry.hidden_bytes:,} bytes more" if entry.hidden_bytes else ""
+    return f"{when}{name}{level}{safe_line(line.text.expandtabs(8))}{more}"
 
 
 def _json(entry: FileEntry) -> str:
@@ -110,7 +110,7 @@ def _json(entry: FileEntry) -> str:
             "level": line.level,
             "text": line.text,
             "log": os.fsdecode(line.source),
-            "hidden_bytes": entry.hidden,
-            "torn": entry.torn,
+            "hidden_bytes": entry.hidden_bytes,
+            "torn": entry.is_torn,
         }
     )

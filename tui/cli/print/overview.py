@@ -1,4 +1,4 @@
-"""`overview`: every place on a line, what is wrong, and how old its tasks are; once and plainly."""
+"""`overview`: print one line per place, the alerts, and the ages of the tasks."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from engine.index.age_table import BOUNDS, Ages, reading
+from engine.index.age_table import BOUNDS_MINUTES, Ages, summarize_ages
 from engine.model import State
 from engine.monitor import forecast
 from engine.store import Unavailable
-from engine.text.safe import shown
-from tui.cli.queue.status import ATTENTION, UNREADABLE, WELL
-from tui.cli.setup.one_look import glance, named, print_lines, wanted
+from engine.text.safe import safe_line
+from tui.cli.queue.status import ATTENTION, OK, UNREADABLE
+from tui.cli.setup.one_look import chosen_places, parse_place_filter, print_lines, scan_once
 from tui.cli.setup.setup import Setup
 from tui.format import present, table
-from tui.format.present import BLANK, Line
+from tui.format.present import BLANK_LINE, Line
 from tui.overview import age_lines as age_view
 from tui.overview import alert_lines as alert_view
 from tui.overview import lines as view
@@ -27,31 +27,31 @@ from tui.overview import snapshot
 from tui.session import index_queries
 from tui.session.place_session import PlaceSession
 
-NAMES, WARNINGS = 12, 6
-"""Lines for the names of an age table, and for warnings with their heading."""
+MAX_AGE_ROWS, MAX_WARNING_LINES = 12, 6
+"""Maximum lines for an age table, and for warnings with their heading."""
 
 
 class OverviewReport(NamedTuple):
-    """What was seen of one place."""
+    """What was read about one place."""
 
     live: PlaceSession
     table: tuple[State, Ages] | None
-    """None where it cannot be read."""
+    """None if the place cannot be read."""
 
 
 def overview(setup: Setup, arguments: Namespace) -> int:
-    """Print every place; exit 0 well, 1 needs attention, 2 one cannot be read."""
-    places = named(setup, arguments.places)
+    """Print every place; exit 0 OK, 1 needs attention, 2 one cannot be read."""
+    places = chosen_places(setup, arguments.places)
     if arguments.at:
-        from tui.cli.print.past import overview_then
+        from tui.cli.print.past import print_past_overview
 
-        return overview_then(places, arguments)
+        return print_past_overview(places, arguments)
 
     async def ask(lives: Sequence[PlaceSession]) -> list[OverviewReport]:
-        await asyncio.sleep(arguments.over)  # meanwhile they are followed
+        await asyncio.sleep(arguments.over)  # the places are followed during this time
         return [await _look(live, arguments.filter) for live in lives]
 
-    looks = glance(places, ask)
+    looks = scan_once(places, ask)
     now = time.time()
     if arguments.json:
         print(json.dumps({"places": [_as_row(look, now) for look in looks]}))
@@ -60,39 +60,43 @@ def overview(setup: Setup, arguments: Namespace) -> int:
         print_lines(_page(looks, now, width))
     if any(look.table is None for look in looks):
         return UNREADABLE
-    return ATTENTION if any(look.live.alerts for look in looks) else WELL
+    return ATTENTION if any(look.live.alerts for look in looks) else OK
 
 
 async def _look(live: PlaceSession, filter: str) -> OverviewReport:
-    while live.signs.sending.reading:
-        await live.next_look()  # the last hour of a long log takes more than one
+    while live.readings.sending.is_reading:
+        await live.wait_for_readings()  # reading the last hour of a long log takes several scans
     try:
         if live.inspector.latest.unavailable:
             raise Unavailable(live.inspector.latest.unavailable)
-        await live.count_what_waits()
-        return OverviewReport(live, await index_queries.first_telling(live, wanted(filter, live)))
+        await live.query_backlog()
+        return OverviewReport(
+            live, await index_queries.first_useful_ages(live, parse_place_filter(filter, live))
+        )
     except Unavailable:
-        live.judge()
-        return OverviewReport(live, None)  # its line and its alert say why
+        live.evaluate_alerts()
+        return OverviewReport(live, None)  # its line and its alert have the reason
 
 
 def _page(looks: Sequence[OverviewReport], now: float, width: int) -> list[Line]:
     lives = [look.live for look in looks]
-    names = table.names([live.place.name for live in lives])
+    names = table.short_names([live.place.name for live in lives])
     called = dict(zip([live.place.name for live in lives], names, strict=True))
-    alerts = alert_view.ordered([alert for live in lives for alert in live.alerts])
-    cells = view.shape((), width).spark or view.CELLS
-    head, rows = view.table([view.seen(live, now, cells) for live in lives], now, width)
-    lines = alert_view.lines(alerts, called, width, len(alerts)) or [alert_view.none(True)]
-    lines += [BLANK, head, *rows]
+    alerts = alert_view.sort_alerts([alert for live in lives for alert in live.alerts])
+    cells = view.table_layout((), width).spark or view.SPARKLINE_CELLS
+    head, rows = view.place_table([view.live_line(live, now, cells) for live in lives], now, width)
+    lines = alert_view.alert_lines(alerts, called, width, len(alerts)) or [
+        alert_view.no_alerts_line(True)
+    ]
+    lines += [BLANK_LINE, head, *rows]
     for look, name in zip(looks, names, strict=True):
         lines += _ages(look, name, width)
         forecasts = look.live.forecasts()
         lines += snapshot.forecast_lines(forecasts, width, len(forecasts))
         if look.live.place.tokens is not None:
-            lines.append(view.tokens_line(look.live.signs.tokens, width))
-    logs = [(name, live.signs.log) for name, live in zip(names, lives, strict=True)]
-    return [*lines, BLANK, *view.warning_lines(logs, width, WARNINGS)]
+            lines.append(view.tokens_line(look.live.readings.tokens, width))
+    logs = [(name, live.readings.log) for name, live in zip(names, lives, strict=True)]
+    return [*lines, BLANK_LINE, *view.warning_lines(logs, width, MAX_WARNING_LINES)]
 
 
 def _ages(look: OverviewReport, name: str, width: int) -> list[Line]:
@@ -100,16 +104,21 @@ def _ages(look: OverviewReport, name: str, width: int) -> list[Line]:
         return []
     state, ages = look.table
     word = look.live.inspector.states.get(state, state)
-    table = age_view.lines(ages, None, width, NAMES)
-    says = ((f" reading: {shown(reading(ages))}", ""),)
-    return [BLANK, age_view.heading(ages, name, word, width), *table, present.cut(says, width)]
+    table = age_view.table_lines(ages, None, width, MAX_AGE_ROWS)
+    summary = ((f" backlog: {safe_line(summarize_ages(ages))}", ""),)
+    return [
+        BLANK_LINE,
+        age_view.table_heading(ages, name, word, width),
+        *table,
+        present.cut_line(summary, width),
+    ]
 
 
 def _as_row(look: OverviewReport, now: float) -> dict[str, object]:
-    """Ages are counted by upper bounds in minutes, and beyond the last."""
-    row = view.as_row(view.seen(look.live, now, view.CELLS), now)
-    row["alerts"] = [alert_view.as_row(alert) for alert in look.live.alerts]
-    tokens = look.live.signs.tokens
+    """Task counts per age, by upper bounds in minutes; the last count has no bound."""
+    row = view.place_values(view.live_line(look.live, now, view.SPARKLINE_CELLS), now)
+    row["alerts"] = [alert_view.alert_row(alert) for alert in look.live.alerts]
+    tokens = look.live.readings.tokens
     row["forecasts"] = forecast.as_row(look.live.forecasts())
     row["tokens"] = None if isinstance(tokens, str) else [left._asdict() for left in tokens]
     if look.table is not None:
@@ -117,11 +126,11 @@ def _as_row(look: OverviewReport, now: float) -> dict[str, object]:
         row["ages"] = {
             "state": look.live.inspector.states.get(state, str(state)),
             "by": ages.by,
-            "bounds": list(BOUNDS),
+            "bounds": list(BOUNDS_MINUTES),
             "rows": {row.name: list(row.counts) for row in ages.rows},
             "total": list(ages.total.counts),
             "unknown": ages.total.unknown,
             "others": ages.others,
-            "reading": reading(ages),
+            "reading": summarize_ages(ages),
         }
     return row

@@ -1,4 +1,4 @@
-"""`overview --at`: every place on a line, as it was written down at a moment of the last day."""
+"""`overview --at`: print one line per place as recorded at a time of the last day."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import time
 from argparse import Namespace
 from collections.abc import Sequence
 
-from engine.logs.log_filter import moment
+from engine.logs.log_filter import parse_typed_time
 from engine.model import LockEvidence
 from engine.monitor import forecast
 from engine.monitor.recorded_history import MissingSpan, RecordedHistory
-from engine.monitor.recorder import DAY, UnreadableRecording, recorded
-from engine.monitor.recorder import RecordedMoment as Recorded
-from engine.text.safe import shown
+from engine.monitor.recorder import DAY_SECONDS, UnreadableRecording, read_samples
+from engine.monitor.recorder import EncodedSample as Recorded
+from engine.text.safe import safe_line
 from tui.cli.print.transports import as_json
-from tui.cli.queue.status import ATTENTION, UNREADABLE, WELL
+from tui.cli.queue.status import ATTENTION, OK, UNREADABLE
 from tui.cli.setup.one_look import print_lines
-from tui.cli.setup.setup import EX_USAGE, complain, fail
+from tui.cli.setup.setup import EX_USAGE, fail, print_error
 from tui.format import present, table
-from tui.format.present import BLANK, Line
+from tui.format.present import BLANK_LINE, Line
 from tui.overview import alert_lines as alert_view
 from tui.overview import lines as view
 from tui.overview import snapshot
@@ -29,22 +29,22 @@ from tui.session.place import Place
 from tui.transports import lines as ways
 
 
-def overview_then(places: Sequence[Place], arguments: Namespace) -> int:
-    """Print every place as it was; exit 0 well, 1 needed attention, 2 nothing is known of one."""
+def print_past_overview(places: Sequence[Place], arguments: Namespace) -> int:
+    """Print every place as recorded; exit 0 OK, 1 needed attention, 2 one has no record."""
     now = time.time()
     try:
-        at = moment(arguments.at, now)
+        at = parse_typed_time(arguments.at, now)
     except ValueError as error:
-        fail(EX_USAGE, f"--at {shown(arguments.at)}: {error}")
+        fail(EX_USAGE, f"--at {safe_line(arguments.at)}: {error}")
     for option in ("filter", "over"):
         if getattr(arguments, option):
-            fail(EX_USAGE, f"--at and --{option}: no task is recorded by itself, only figures are")
+            fail(EX_USAGE, f"--at and --{option}: only counts are recorded, not single tasks")
     limits = [place.alerts.transport_failures for place in places]
-    tapes = [_tape(place, at) for place in places]
+    tapes = [_recorded_history(place, at) for place in places]
     width = shutil.get_terminal_size((100, 24)).columns
-    cells = view.shape((), width).spark or view.CELLS
+    cells = view.table_layout((), width).spark or view.SPARKLINE_CELLS
     there = [
-        snapshot.then_of(place, number, tape, at, cells)
+        snapshot.recorded_snapshot(place, number, tape, at, cells)
         for number, (place, tape) in enumerate(zip(places, tapes, strict=True), 1)
     ]
     if arguments.json:
@@ -52,61 +52,65 @@ def overview_then(places: Sequence[Place], arguments: Namespace) -> int:
         print(json.dumps({"places": [_row(each, limit, at, now) for each, limit in rows]}))
     else:
         print_lines(_page(there, limits, at, now, width))
-    if any(isinstance(each.found, MissingSpan) or each.queue.unavailable for each in there):
+    if any(isinstance(each.recorded, MissingSpan) or each.queue.unavailable for each in there):
         return UNREADABLE
-    return ATTENTION if any(each.alerts for each in there) else WELL
+    return ATTENTION if any(each.alerts for each in there) else OK
 
 
-def _tape(place: Place, at: float) -> RecordedHistory:
-    """What was recorded around a moment; it is said why where nothing can be read."""
+def _recorded_history(place: Place, at: float) -> RecordedHistory:
+    """What was recorded around a time; an unreadable recording is reported."""
     found: Sequence[Recorded] = ()
     if place.recording is not None:
         try:
-            found = recorded(place.recording, at - DAY, at + DAY)
+            found = read_samples(place.recording, at - DAY_SECONDS, at + DAY_SECONDS)
         except UnreadableRecording as error:
-            complain(f"{shown(place.name)}: {shown(str(error))}")
+            print_error(f"{safe_line(place.name)}: {safe_line(str(error))}")
     return RecordedHistory(found, place.name)
 
 
 def _page(
     there: Sequence[PlaceSnapshot], limits: Sequence[float], at: float, now: float, width: int
 ) -> list[Line]:
-    names = table.names([each.queue.name for each in there])
+    names = table.short_names([each.queue.name for each in there])
     called = dict(zip([each.queue.name for each in there], names, strict=True))
-    alerts = alert_view.ordered([alert for each in there for alert in each.alerts])
-    head, rows = view.table([each.queue for each in there], at, width)
+    alerts = alert_view.sort_alerts([alert for each in there for alert in each.alerts])
+    head, rows = view.place_table([each.queue for each in there], at, width)
     known = all(each.queue.complete for each in there)
-    none = alert_view.none(True) if known else ((" not recorded", "dim"),)
-    lines: list[Line] = [snapshot.as_it_was(at, now), BLANK]
-    lines += alert_view.lines(alerts, called, width, len(alerts)) or [none]
-    lines += [BLANK, head, *rows]
+    none = alert_view.no_alerts_line(True) if known else ((" not recorded", "dim"),)
+    lines: list[Line] = [snapshot.shown_time_line(at, now), BLANK_LINE]
+    lines += alert_view.alert_lines(alerts, called, width, len(alerts)) or [none]
+    lines += [BLANK_LINE, head, *rows]
     for each, name, limit in zip(there, names, limits, strict=True):
-        lines += [BLANK, present.heading(name, width), *_figures(each, limit, at, now, width)]
+        lines += [
+            BLANK_LINE,
+            present.heading_line(name, width),
+            *_figures(each, limit, at, now, width),
+        ]
     return lines
 
 
 def _figures(each: PlaceSnapshot, limit: float, at: float, now: float, width: int) -> list[Line]:
-    if isinstance(each.found, MissingSpan):
-        return [((f" {snapshot.gap_words(each.found, now)}", "unknown"),)]
+    if isinstance(each.recorded, MissingSpan):
+        return [((f" {snapshot.describe_gap(each.recorded, now)}", "unknown"),)]
     lock = each.lock
     lines: list[Line] = []
     if lock is not None:
-        lines.append(((f" lock      {lock.verdict}: {shown(lock.reason)}", ""),))
+        lines.append(((f" lock      {lock.verdict}: {safe_line(lock.reason)}", ""),))
     lines += snapshot.forecast_lines(each.forecasts, width, len(each.forecasts))
     if each.tokens:
         lines.append(view.tokens_line(each.tokens, width))
     if each.sending is not None and each.sending.transports:
-        titles, rows = ways.rows(each.sending, limit, at, width)
+        titles, rows = ways.transport_rows(each.sending, limit, at, width)
         lines += [titles, *(line for _, line in rows)]
-    return [present.cut(line, width) for line in lines]
+    return [present.cut_line(line, width) for line in lines]
 
 
 def _row(each: PlaceSnapshot, limit: float, at: float, now: float) -> dict[str, object]:
     lock, sending, tokens = each.lock, each.sending, each.tokens
     return {
-        **view.as_row(each.queue, at),
-        **snapshot.as_row(each, at, now),
-        "alerts": [alert_view.as_row(alert) for alert in each.alerts],
+        **view.place_values(each.queue, at),
+        **snapshot.recorded_values(each, at, now),
+        "alerts": [alert_view.alert_row(alert) for alert in each.alerts],
         "lock": None if lock is None else _lock(lock),
         "forecasts": forecast.as_row(each.forecasts),
         "tokens": None if isinstance(tokens, str) else [left._asdict() for left in tokens],

@@ -1,4 +1,4 @@
-"""`transports`: by which way mail goes, why not by the others, and how each does; once, plainly."""
+"""`transports`: print the selected mail transport, the state of each, and the reasons."""
 
 from __future__ import annotations
 
@@ -6,31 +6,39 @@ import shutil
 from argparse import Namespace
 from collections.abc import Sequence
 
-from engine.monitor.transport_health import CountWindow, Routes, Sending, Stopped, TransportHealth
-from engine.text.safe import shown
-from tui.cli.setup.one_look import glance, holds, named, print_lines
+from engine.monitor.transport_health import (
+    CountWindow,
+    MailHealth,
+    MailRoutes,
+    TransportHealth,
+    TransportSuspension,
+)
+from engine.text.safe import safe_line
+from tui.cli.setup.one_look import chosen_places, contains_words, print_lines, scan_once
 from tui.cli.setup.setup import Setup
 from tui.session.place_session import PlaceSession
 from tui.transports import lines as view
 
 
 def transports(setup: Setup, arguments: Namespace) -> int:
-    """Print how mail is sent from a place; 0 well, 1 when a transport fails, or when no mail is
-    sent because the file of suspended transports is not valid.
+    """Print the transports of a place; exit 0 OK, 1 if a transport fails, or if no mail is sent
+    because the file of suspended transports is invalid.
     """
-    place, *_ = named(setup, [arguments.place] if arguments.place else [])
+    place, *_ = chosen_places(setup, [arguments.place] if arguments.place else [])
 
-    async def ask(lives: Sequence[PlaceSession]) -> tuple[Sending, Routes | None, float]:
+    async def ask(lives: Sequence[PlaceSession]) -> tuple[MailHealth, MailRoutes | None, float]:
         (live,) = lives
-        while live.signs.sending.reading:
-            await live.next_look()  # the last hour of a long log takes more than one
-        return live.signs.sending, live.signs.routes, live.clock()
+        while live.readings.sending.is_reading:
+            await (
+                live.wait_for_readings()
+            )  # reading the last hour of a long log takes several scans
+        return live.readings.sending, live.readings.routes, live.clock()
 
-    sending, routes, now = glance([place], ask)
+    sending, routes, now = scan_once([place], ask)
     limit = place.alerts.transport_failures
     ways = sending.transports
     if arguments.filter:
-        ways = tuple(w for w in ways if holds(_words(w, limit, routes), arguments.filter))
+        ways = tuple(w for w in ways if contains_words(_words(w, limit, routes), arguments.filter))
     sending = sending._replace(transports=ways)
     if arguments.json:
         import json
@@ -38,25 +46,25 @@ def transports(setup: Setup, arguments: Namespace) -> int:
         print(json.dumps(as_json(place.name, sending, limit, routes)))
     else:
         width = shutil.get_terminal_size((120, 24)).columns
-        print_lines(view.page(sending, limit, now, width, routes))
+        print_lines(view.page_lines(sending, limit, now, width, routes))
     blocked = routes is not None and routes.blocked
     return int(blocked or any(way.health(limit) == "failing" for way in sending.transports))
 
 
-def _words(way: TransportHealth, limit: float, routes: Routes | None) -> str:
+def _words(way: TransportHealth, limit: float, routes: MailRoutes | None) -> str:
     use = "" if routes is None else routes.use(way.name)
     return f"{way.name} {way.health(limit)} {use}"
 
 
 def as_json(
-    place: str, sending: Sending, limit: float, routes: Routes | None = None
+    place: str, sending: MailHealth, limit: float, routes: MailRoutes | None = None
 ) -> dict[str, object]:
-    """The same for programs; times are epoch seconds UTC, and what is not known is null."""
+    """The state of the transports as JSON; times are epoch seconds UTC, unknown values are null."""
     known = routes if routes is not None and not routes.unknown else None
     return {
         "place": place,
         "selected": None if known is None else known.selected,
-        "selected_unknown": shown(routes.unknown) if routes is not None else "",
+        "selected_unknown": safe_line(routes.unknown) if routes is not None else "",
         "transports": [_way(way, limit, known) for way in sending.transports],
         "others": sending.others,
         "sources": [
@@ -64,14 +72,14 @@ def as_json(
                 "name": told.source.value,
                 "when": told.when,
                 "known_since": _moment(told.since),
-                "problem": shown(told.problem),
+                "problem": safe_line(told.problem),
             }
-            for told in sending.told
+            for told in sending.sources
         ],
     }
 
 
-def _way(way: TransportHealth, limit: float, routes: Routes | None) -> dict[str, object]:
+def _way(way: TransportHealth, limit: float, routes: MailRoutes | None) -> dict[str, object]:
     stop = None if routes is None else routes.stopped.get(way.name)
     return {
         "transport": way.name,
@@ -88,13 +96,13 @@ def _way(way: TransportHealth, limit: float, routes: Routes | None) -> dict[str,
     }
 
 
-def _stop(stop: Stopped) -> dict[str, object]:
+def _stop(stop: TransportSuspension) -> dict[str, object]:
     return {"since": stop.since, "who": stop.who, "why": stop.why}
 
 
 def _window(window: CountWindow) -> dict[str, object]:
     if window.tally is None:
-        return {"unknown": shown(window.reason)}
+        return {"unknown": safe_line(window.reason)}
     return {
         **window.tally._asdict(),
         "per_second": window.rate,
@@ -104,5 +112,5 @@ def _window(window: CountWindow) -> dict[str, object]:
 
 
 def _moment(when: float | None) -> float | None:
-    """A time that JSON can hold; None for "from the beginning" and "nothing of it"."""
+    """A time that JSON can contain; None for infinity."""
     return when if when is not None and abs(when) != float("inf") else None

@@ -1,49 +1,55 @@
-"""`queue corrupt`: files that were set aside because they are no tasks, and their way back."""
+"""`queue corrupt`: list quarantined files, which are not valid tasks, and put them back."""
 
 from __future__ import annotations
 
 from argparse import Namespace
 
-from engine.policy import at
+from engine.policy import format_time
 from engine.store import StoreError
 from engine.system.files import Refused
-from engine.text.safe import shown
-from tui.cli.setup.setup import Setup, complain
+from engine.text.safe import safe_line
+from tui.cli.setup.setup import Setup, print_error
 
 
 def list_corrupt(setup: Setup, arguments: Namespace) -> int:
-    """One line for each file: its name here, where it lay, since when, and what is wrong.
+    """Print one line per file: name, former path, time, reason.
 
-    Exit 1 when something else lies where a folder of such files should be.
+    Exit 1 if a folder of quarantined files is blocked by something else.
     """
-    store = setup.open()
+    store = setup.open_nftban()
     try:
-        for aside in store.corrupt():
-            since = at(aside.since) if aside.since else "unknown"
-            parts = (aside.name, aside.word or "unknown", since, aside.was, aside.reason)
-            print(" | ".join(shown(part) for part in parts))
-        in_the_way = list(store.obstacles())
+        for aside in store.list_quarantined():
+            since = format_time(aside.since) if aside.since else "unknown"
+            parts = (
+                aside.name,
+                aside.state_word or "unknown",
+                since,
+                aside.former_name,
+                aside.reason,
+            )
+            print(" | ".join(safe_line(part) for part in parts))
+        in_the_way = list(store.find_obstacles())
         for problem in in_the_way:
-            complain(f"{shown(problem.where)}: {problem.what}")
+            print_error(f"{safe_line(problem.where)}: {problem.what}")
     finally:
         store.close()
     return 1 if in_the_way else 0
 
 
 def put_back(setup: Setup, arguments: Namespace) -> int:
-    """Mended files back to where they lay; exit 1 when one of them was not moved."""
-    setup.require_change()
-    store = setup.open()
+    """Put repaired files back to their former paths; exit 1 if one was not moved."""
+    setup.require_writable()
+    store = setup.open_nftban()
     left = 0
     try:
         for name in dict.fromkeys(arguments.names):
             try:
-                where = store.put_back(name)
+                where = store.restore_quarantined(name)
             except (Refused, StoreError) as error:
                 left += 1
-                complain(f"{shown(name)}: not put back: {shown(str(error))}")
+                print_error(f"{safe_line(name)}: not put back: {safe_line(str(error))}")
                 continue
-            print(f"{name} is back as {where}")
+            print(f"{name} put back as {where}")
             setup.log_if_allowed("INFO", f"Put back: {name} as {where}")
     finally:
         store.close()

@@ -1,4 +1,4 @@
-"""`doctor`: everything that is wrong with a place, each with the command that mends it."""
+"""`doctor`: check a place and print each problem with the command that repairs it."""
 
 from __future__ import annotations
 
@@ -9,58 +9,60 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator
 
-from engine.config.mail_config import FILES, MEMORY, NOWHERE, MailSettings, source
-from engine.config.nftban_variables import CONFIG_DIR, SECRET
+from engine.config.mail_config import FILES, MEMORY, NOWHERE, MailSettings, field_source
+from engine.config.nftban_variables import CONFIG_DIR, PASSWORD_VARIABLE
 from engine.config.validators import ConfigError
 from engine.doctor import place_facts
-from engine.doctor.finding import line, needs_act
-from engine.doctor.run import examine
-from engine.mail.address import checked
+from engine.doctor.finding import format_finding, needs_action
+from engine.doctor.run import run_checks
+from engine.mail.address import require_address
 from engine.mail.model import BadMail
 from engine.mail.send.mail_spool import Broken
 from engine.store import Unavailable
 from engine.system import files
 from tui.cli.plans import plan_command
-from tui.cli.setup.format import part
-from tui.cli.setup.mail_controls import mail_desk
-from tui.cli.setup.mail_parts import ON_ITS_WAY
-from tui.cli.setup.setup import Fail, Setup
+from tui.cli.setup.format import load_function
+from tui.cli.setup.mail_controls import make_mail_desk
+from tui.cli.setup.mail_parts import QUEUING_GRACE_SECONDS
+from tui.cli.setup.setup import CommandError, Setup
 
-WELL, ATTENTION = 0, 1
+OK, ATTENTION = 0, 1
 
 
 def doctor(setup: Setup, arguments: Namespace) -> int:
-    """Look, and say what was found; exit 0 when nobody has to act, else 1. Changes nothing."""
-    if setup.site is not None:
-        code: int = part(setup.site.format.doctor)(setup, arguments)
+    """Check a place and print the findings; exit 0 if none needs an action, else 1. Changes
+    nothing.
+    """
+    if setup.foreign_place is not None:
+        code: int = load_function(setup.foreign_place.format.doctor)(setup, arguments)
         return code
     findings = []
-    for name, finding in examine(_patient(setup)):
-        print("\n".join(line(name, finding)))
+    for name, finding in run_checks(_place_facts(setup)):
+        print("\n".join(format_finding(name, finding)))
         findings.append(finding)
-    return ATTENTION if needs_act(findings) else WELL
+    return ATTENTION if needs_action(findings) else OK
 
 
-def _patient(setup: Setup) -> place_facts.PlaceFacts:
+def _place_facts(setup: Setup) -> place_facts.PlaceFacts:
     now = time.time()
     queue = setup.queue
-    mail = _mail(setup, now)  # before the tasks: a mail is there before its task is
+    mail = _mail(setup, now)  # before the tasks: a mail is spooled before its task is queued
     return place_facts.PlaceFacts(
         queue=queue,
         handlers={kind: _program(setup, kind) for kind in setup.programs},
-        claimed=setup.handled,
-        spooldeck=plan_command.typed(plan_command.base(setup)),
+        is_claimed=setup.handles_kind,
+        spooldeck=plan_command.shell_command(plan_command.command_base(setup)),
         config=setup.config.path,
         lock=setup.examine_lock(),
         now=now,
-        sight=place_facts.walk(setup.open, now),
-        seen=place_facts.found_at(place_facts.paths_of(queue)),
+        view=place_facts.scan_tasks(setup.open_nftban, now),
+        folder_stats=place_facts.stat_paths(place_facts.folder_paths(queue)),
         mail=mail,
     )
 
 
 def _mail(setup: Setup, now: float) -> place_facts.MailFacts:
-    """How mail is sent from here, and what lies in the mail spool."""
+    """Check the mail settings and the mail spool."""
     found = place_facts.MailFacts(
         secrets=[path for path in _with_passwords() if _may_be_read(path)]
     )
@@ -70,15 +72,17 @@ def _mail(setup: Setup, now: float) -> place_facts.MailFacts:
         return found._replace(problem=str(error))
     kept, broken = [], []
     try:
-        for mail in setup.mail_spool().letters():
+        for mail in setup.mail_spool().read_all():
             if isinstance(mail, Broken):
                 broken.append((f"{setup.queue.mail_spool}/{mail.id}", mail.why))
-            elif mail.sent is None and not 0 <= now - mail.created < ON_ITS_WAY:
+            elif mail.sent is None and not 0 <= now - mail.created < QUEUING_GRACE_SECONDS:
                 kept.append(mail.meta)
     except OSError as error:
         found = found._replace(hidden=f"{setup.queue.mail_spool}: {error.strerror}")
-    found = found._replace(settings=list(_wrong(setup, settings)), kept=kept, broken=broken)
-    return _shut(setup, settings, found)
+    found = found._replace(
+        settings=list(_invalid_settings(setup, settings)), unsent=kept, broken=broken
+    )
+    return _with_blocker(setup, settings, found)
 
 
 def _with_passwords() -> Iterator[str]:
@@ -87,106 +91,111 @@ def _with_passwords() -> Iterator[str]:
     for name in FILES:
         try:
             with open(files.open_file(f"{folder}/{name}"), "rb") as file:
-                if SECRET.encode() in file.read():
+                if PASSWORD_VARIABLE.encode() in file.read():
                     yield f"{folder}/{name}"
         except OSError:
-            continue  # it need not be there; what cannot be read is said by whoever needs it
+            continue  # optional; the code that needs it reports that it is unreadable
 
 
 def _may_be_read(path: str) -> bool:
-    """Whether everybody may read a file."""
+    """True if a file is readable for all users."""
     try:
         return bool(os.stat(path).st_mode & stat.S_IROTH)
     except OSError:
         return False
 
 
-def _shut(
+def _with_blocker(
     setup: Setup, settings: MailSettings, found: place_facts.MailFacts
 ) -> place_facts.MailFacts:
     """The same, with why no mail can be sent now, where that is so."""
-    found = found._replace(wanted=_is_wanted(settings))
+    found = found._replace(is_wanted=_is_wanted(settings))
     if not setup.sends_mail:
         return found
-    desk = mail_desk(setup, [])
+    desk = make_mail_desk(setup, [])
     try:
-        routes = desk.routes(desk.stopped())
+        routes = desk.routes(desk.suspended())
         token_at = _token_at(setup, settings, routes.selected)
     except (Unavailable, OSError) as error:
         if isinstance(error.__cause__ or error, PermissionError):
             return found._replace(hidden=found.hidden or "which transports are suspended")
         if isinstance(error.__cause__, ValueError):
-            path = f"{setup.desk}/suspended"
-            again = "spooldeck mail suspend NAME for each that must stay off"
+            path = f"{setup.state_folder}/suspended"
+            again = "spooldeck mail suspend NAME for each transport that must stay off"
             mend = f"rm {shlex.quote(path)}  # then {again}"
             return found._replace(settings=[*found.settings, (str(error), mend)])
         return found._replace(problem=str(error))
     if token_at is not None:
-        return found._replace(shut=f"no token for transport {routes.selected}", token_at=token_at)
+        return found._replace(
+            unavailable=f"no token for transport {routes.selected}", token_at=token_at
+        )
     if routes.selected:
         return found
-    # To resume what could not be used all the same would help nobody.
+    # Resuming a transport that has another problem too would not help.
     usable = {name for name in routes.order if name not in routes.why_not}
     usable &= {routes.forced} if routes.forced else usable
     stopped = [each for name, each in routes.stopped.items() if name in usable]
-    return found._replace(shut=setup.mailing().shut(), stopped=stopped)
+    return found._replace(unavailable=setup.mail_handler().why_closed(), suspended=stopped)
 
 
 def _is_wanted(settings: MailSettings) -> bool:
-    """Whether anybody has set up how mail is to be sent, or whom to."""
+    """True if a recipient, a method, a host or a program for mail is configured."""
     named = (settings.recipient, settings.method, settings.host, settings.programs)
     return settings.method != NOWHERE and any(named)
 
 
 def _token_at(setup: Setup, settings: MailSettings, name: str) -> float | None:
-    """When a transport may send again; None where it may now."""
-    from engine.locks.token_buckets import Buckets
+    """When a transport may send again, epoch seconds UTC; None if it may now."""
+    from engine.locks.token_buckets import TokenBuckets
 
     rate, bucket = settings.rates.get(name), f"transport:{name}"
     if rate is None:
         return None
     path = f"{setup.queue.run_dir}/queue.buckets"
-    buckets = Buckets(path, {bucket: rate}, time.time, setup.queue.root)
+    buckets = TokenBuckets(path, {bucket: rate}, time.time, setup.queue.root)
     now = time.time()
     when = buckets.token_at(bucket)
     return when if when > now else None
 
 
-def _wrong(setup: Setup, settings: MailSettings) -> Iterator[tuple[str, str]]:
-    """What is wrong with single settings, by the rules of those who use them."""
+def _invalid_settings(setup: Setup, settings: MailSettings) -> Iterator[tuple[str, str]]:
+    """Yield each invalid mail setting with its repair, by the rules of the code that uses it."""
     for name, text, strict in (
         ("recipient", settings.recipient, settings.strict),
         ("sender", settings.sender, False),
     ):
         try:
             if text:
-                checked(text, strict)
+                require_address(text, strict)
         except BadMail as error:
-            at = source(name, setup.config.mail, setup.queue.root, os.environ)
+            at = field_source(name, setup.config.mail, setup.queue.root, os.environ)
             where = f"{at.file}: {at.key}" if at else f"mail.{name}"
             yield f"{where}: {error}", "correct it there" if at else f"correct {where}"
     if settings.method == MEMORY:
-        yield "mail.method memory: each mail is lost with the process that sends it", "name another"
+        yield (
+            "mail.method memory: each mail is lost when the sending process ends",
+            "set another method",
+        )
     for name, path in settings.programs.items():
         if not (os.path.isfile(path) and os.access(path, os.X_OK)):
             yield f"mail.programs.{name}: {path}: no such program", "correct it, or install it"
     relay = list(_wrong_secret(settings.password_file)) if settings.password_file else []
     yield from relay
-    if settings.host and not relay and (why := setup.ways(settings).absence("curl")):
+    if settings.host and not relay and (why := setup.transport_registry(settings).absence("curl")):
         yield f"mail.relay.host is {settings.host}, and not used: {why}", "spooldeck mail status"
 
 
 def _wrong_secret(path: str) -> Iterator[tuple[str, str]]:
-    """Why the relay's password file is of no use, by the judgement of whoever reads it."""
+    """Why the relay's password file is unusable, by the rules of the code that reads it."""
     from engine.mail.transports.curl import read_secret
 
     mend = f"write the password into {path}, on one line and nothing else"
     try:
         read_secret(path)
     except PermissionError:
-        return  # who may read it is the worker; whether we may says nothing
+        return  # the worker must be able to read it, not this user
     except OSError as error:
-        yield f"mail.relay.password_file: {path}: {error.strerror}", "name the file itself"
+        yield f"mail.relay.password_file: {path}: {error.strerror}", "correct the path"
     except ValueError as error:
         if os.stat(path).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             mend = f"chmod 600 {shlex.quote(path)}"
@@ -194,15 +203,15 @@ def _wrong_secret(path: str) -> Iterator[tuple[str, str]]:
 
 
 def _program(setup: Setup, kind: str) -> place_facts.InstalledProgram:
-    from engine.mail import run_program  # what starts processes is for the few commands that do
+    from engine.mail import run_program  # process code is loaded by few commands
 
     handler = setup.config.handlers[kind]
     own = handler.environment
     path = (own["PATH"] or os.environ.get("PATH") if "PATH" in own else "") or run_program.PATH
     program = place_facts.InstalledProgram(handler.command, None, path=path)
     try:
-        return program._replace(account=setup.account(kind))
-    except Fail as failure:
+        return program._replace(account=setup.handler_account(kind))
+    except CommandError as failure:
         return program._replace(refused=str(failure))
     except OSError:
-        return program  # whose queue it is cannot be seen; other checks say so
+        return program  # the owner of the queue is unknown; other checks report that

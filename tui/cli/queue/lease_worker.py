@@ -1,6 +1,6 @@
-"""A worker on a place without a lock: each claim is a lease, and any number may work side by side.
+"""Run a worker on a place without a lock: each claim is a lease, so several workers may run.
 
-It is woken by the store's own doorbell and ended by signals, as one with a lock is.
+The change source of the store wakes it and signals end it, like a worker with a lock.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from engine.monitor.prometheus import QueueGauges
 from engine.policy import RetryPolicy
 from engine.store import Store, StoreError
 from engine.system import files
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 from engine.work.handlers import Context, Handler
-from engine.work.worker import Run, Services, Worker
-from tui.cli.setup.setup import EX_NOPERM, EX_UNAVAILABLE, Setup, complain, fail
+from engine.work.worker import Worker, WorkerResult, WorkerServices
+from tui.cli.setup.setup import EX_NOPERM, EX_UNAVAILABLE, Setup, fail, print_error
 
-DONE, OWED = 0, 3
-"""Exit codes: as it should be; an outcome could not be stored, and its task is still claimed."""
+DONE, OUTCOME_NOT_STORED = 0, 3
+"""Exit codes: done; an outcome could not be stored and its task is still claimed."""
 
 
 def run(
@@ -34,24 +34,24 @@ def run(
     store: Store,
     handled: Mapping[str, Handler],
     retry: RetryPolicy,
-    services: Services,
+    services: WorkerServices,
     *,
     concurrency: int = 1,
     until_idle: bool = False,
-) -> Run:
-    """Work until stopped, or until nothing is due.
+) -> WorkerResult:
+    """Run the worker until a signal, or until no task is due.
 
-    A first signal ends it after what is in hand, a second ends that, too.
+    The first signal stops it after the running tasks, the second stops those too.
 
     Raises:
-        Fail: what was claimed could not be given back here.
+        Fail: the store cannot return claimed tasks to pending.
     """
-    if refused := store.edges[State.ACTIVE, State.PENDING].refused:
+    if refused := store.edges[State.ACTIVE, State.PENDING].refusal:
         fail(EX_NOPERM, refused)
-    with signed_on(setup) as notes:
+    with registered_worker(setup) as notes:
         worker = Worker(
             store,
-            {kind: notes.noting(handler) for kind, handler in handled.items()},
+            {kind: notes.wrap_handler(handler) for kind, handler in handled.items()},
             retry,
             owner=str(os.getpid()),
             concurrency=concurrency,
@@ -62,73 +62,75 @@ def run(
         return _worked(setup, store, worker, until_idle=until_idle)
 
 
-def _worked(setup: Setup, store: Store, worker: Worker, *, until_idle: bool) -> Run:
+def _worked(setup: Setup, store: Store, worker: Worker, *, until_idle: bool) -> WorkerResult:
     if until_idle:
-        return worker.work(until_idle=True)
+        return worker.process_all(until_idle=True)
     from engine.live.folder_watch import FolderWatch
 
-    watch = FolderWatch(store.doorbell, setup.store, lambda names: worker.ring(), worker.ring)
+    watch = FolderWatch(store.changes, setup.open_store, lambda names: worker.wake(), worker.wake)
     watch.start(patience=1.0)
     try:
-        return worker.work()
+        return worker.process_all()
     finally:
         watch.stop()
 
 
-def tell(run: Run) -> int:
-    """What a run came to, in a line for the operator; the exit code that says it."""
-    gone = f", {run.gone} taken away while they ran" if run.gone else ""
-    complain(f"{run.done} done, {run.failed} failed{gone}")
+def print_run(run: WorkerResult) -> int:
+    """Print the result of a run and return its exit code."""
+    gone = f", {run.gone} taken by others while they ran" if run.gone else ""
+    print_error(f"{run.done} done, {run.failed} failed{gone}")
     if run.unreachable:
-        complain(f"the queue could not be reached: {run.unreachable}")
+        print_error(f"cannot reach the queue: {run.unreachable}")
     if run.owed:
-        complain(f"{run.owed} outcomes could not be stored; their tasks are still claimed")
-        return OWED
+        print_error(f"cannot store {run.owed} outcomes; their tasks are still claimed")
+        return OUTCOME_NOT_STORED
     return EX_UNAVAILABLE if run.unreachable else DONE
 
 
-# ---- who is at work
+# ---- worker files: which workers are running
 
-_SIGN = "worker."
-"""Begins the name of a file in the run folder whose flock says that its worker is there; the PID
-behind it is for people."""
+_FILE_PREFIX = "worker."
+"""Start of the name of a worker's file in the run folder. The worker holds a flock on it while it
+runs; the PID in the name is for people.
+"""
 
-_SIGN_BYTES = 1 << 20
-"""Bytes of such a file that are read: a line for each claimed task."""
+_MAX_FILE_BYTES = 1 << 20
+"""Maximum bytes read of a worker's file: it has one line per claimed task."""
 
-_LEFT = 60.0
-"""Seconds after which such a file that nobody holds is cleared away: its worker was killed, or has
-just made it."""
+_EMPTY_FILE_SECONDS = 60.0
+"""Seconds after which an unlocked, empty worker file is removed: its worker was killed, or has just
+created it.
+"""
 
-_KEPT = 86400.0
-"""The same for one that says what its worker had in hand when it was killed: longer than any claim
-is left before it lapses."""
+_CLAIMS_FILE_SECONDS = 86400.0
+"""Seconds after which an unlocked file with claims of a killed worker is removed: longer than any
+lease.
+"""
 
-_NOTE = 33
-"""Bytes of a note: the mark of a claim, and the end of its line."""
+_NOTE_BYTES = 33
+"""Bytes of a claim note: the hash of a claim and a line end."""
 
-_SPARE = 8
-"""Notes that are not overwritten although their tasks were handled: what came of them may not be
-stored yet."""
+_KEPT_NOTES = 8
+"""Notes kept after their tasks were handled, because the outcome may not be stored yet."""
 
 
 class ClaimNotes:
-    """What one worker has in hand, written down in its file as it begins with it, so that others
-    can tell whose it was if the worker never comes back.
+    """Records the claims of one worker in its file before each handler starts, so that other
+    processes can attribute the claims of a killed worker.
 
-    Nothing is synced: a killed process has written what it has written, and who loses the machine
-    has no worker to be asked about.
+    Nothing is fsynced: the writes of a killed process survive, and after a power cut no worker is
+    left to ask about.
     """
 
     def __init__(self, fd: int = -1) -> None:
-        """`fd` is the worker's file; -1 where there is none, and nothing is noted."""
+        """`fd` is the worker's file; -1 if there is none, then nothing is recorded."""
         self._fd = fd
         self._free: deque[int] = deque()
         self._more = numbers()
         self._said = False
 
-    def noting(self, handler: Handler) -> Handler:
-        """A handler whose tasks are noted before it does anything."""
+    def wrap_handler(self, handler: Handler) -> Handler:
+        """Wrap a handler so that each task is recorded before it runs."""
         if self._fd < 0:
             return handler
 
@@ -138,166 +140,168 @@ class ClaimNotes:
             try:
                 handler(task, context)
             finally:
-                self._free.append(slot)  # the note stays: what came of it is not stored yet
+                self._free.append(slot)  # keep the note: the outcome is not stored yet
 
         return noted
 
     def _slot(self) -> int:
-        return self._free.popleft() if len(self._free) > _SPARE else next(self._more)
+        return self._free.popleft() if len(self._free) > _KEPT_NOTES else next(self._more)
 
     def _write(self, slot: int, task: Task) -> None:
         try:
-            os.pwrite(self._fd, f"{_mark(task)}\n".encode(), slot * _NOTE)
+            os.pwrite(self._fd, f"{_claim_hash(task)}\n".encode(), slot * _NOTE_BYTES)
         except OSError as error:
             if not self._said:
-                complain(f"what is in hand cannot be written down: {error.strerror}")
+                print_error(f"cannot record claimed tasks: {error.strerror}")
             self._said = True
 
 
-def _mark(task: Task) -> str:
-    """What tells a claim from every other, of the same task too: by when it lapses."""
+def _claim_hash(task: Task) -> str:
+    """Hash of a claim, from the task's id and the end of its lease; it differs for each claim."""
     until = None if task.lease is None else task.lease.until
-    said = f"{task.id} {until!r}".encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(said, digest_size=(_NOTE - 1) // 2).hexdigest()
+    claim = f"{task.id} {until!r}".encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(claim, digest_size=(_NOTE_BYTES - 1) // 2).hexdigest()
 
 
 @contextmanager
-def signed_on(setup: Setup) -> Iterator[ClaimNotes]:
-    """Be known at this place as one of our workers while in the block.
+def registered_worker(setup: Setup) -> Iterator[ClaimNotes]:
+    """Register as a running worker of this place while in the block.
 
-    Whoever cannot be known works all the same, and complains.
+    A worker that cannot register runs anyway and reports it.
     """
     with ExitStack() as ended:
         try:
-            notes = ClaimNotes(_sign(setup, ended))
+            notes = ClaimNotes(_register(setup, ended))
         except OSError as error:
             notes = ClaimNotes()
-            run = shown(setup.queue.run_dir)
-            complain(f"{run}: {error.strerror}; nobody is told that this worker is there")
+            run = safe_line(setup.queue.run_dir)
+            print_error(f"{run}: {error.strerror}; this worker is not listed as running")
         yield notes
 
 
-def _sign(setup: Setup, ended: ExitStack) -> int:
-    folder = files.reach(setup.queue.run_dir, setup.queue.root)
+def _register(setup: Setup, ended: ExitStack) -> int:
+    folder = files.open_dir_path(setup.queue.run_dir, setup.queue.root)
     ended.callback(os.close, folder)
-    _clear(folder, time.time())
-    name = f"{_SIGN}{os.getpid()}.{os.urandom(4).hex()}"
+    _remove_old_files(folder, time.time())
+    name = f"{_FILE_PREFIX}{os.getpid()}.{os.urandom(4).hex()}"
     fd = files.open_shared(name, folder, os.O_RDWR)
-    ended.callback(files.forget, name, folder)
+    ended.callback(files.unlink_quietly, name, folder)
     ended.callback(os.close, fd)
-    ended.enter_context(files.Flock(fd))  # whoever looks has it for a moment
+    ended.enter_context(files.Flock(fd))  # a checking process holds it briefly
     return fd
 
 
-def _clear(folder: int, now: float) -> None:
-    for name in _signs(folder):
+def _remove_old_files(folder: int, now: float) -> None:
+    for name in _worker_files(folder):
         try:
             seen = os.stat(name, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
-            continue  # it has just ended
-        kept = _KEPT if seen.st_size else _LEFT
-        if now - seen.st_mtime > kept and not _is_there(name, folder):
-            files.forget(name, folder)
+            continue  # its worker has just ended
+        kept = _CLAIMS_FILE_SECONDS if seen.st_size else _EMPTY_FILE_SECONDS
+        if now - seen.st_mtime > kept and not _is_running(name, folder):
+            files.unlink_quietly(name, folder)
 
 
-def at_work(setup: Setup) -> tuple[int, ...]:
+def running_pids(setup: Setup) -> tuple[int, ...]:
     """PIDs of our workers at a place.
 
     Raises:
-        OSError: we may not look.
+        OSError: the run folder cannot be read.
     """
     try:
-        folder = files.reach(setup.queue.run_dir, setup.queue.root)
+        folder = files.open_dir_path(setup.queue.run_dir, setup.queue.root)
     except FileNotFoundError:
-        return ()  # none has ever worked there
+        return ()  # no worker has ever run there
     try:
-        there = [name for name in _signs(folder) if _is_there(name, folder)]
+        there = [name for name in _worker_files(folder) if _is_running(name, folder)]
     finally:
         os.close(folder)
     return tuple(sorted(int(name.split(".")[1]) for name in there))
 
 
-def left_in_hand(setup: Setup, tasks: Iterable[Task]) -> dict[int, list[Task]]:
-    """Which of these claims were in the hand of a worker of ours that did not come back, by its
-    PID: it was killed, or the machine has been down since.
+def find_killed_claims(setup: Setup, tasks: Iterable[Task]) -> dict[int, list[Task]]:
+    """Find which of these claims belong to a worker of ours that was killed, by its PID.
 
     Raises:
-        OSError: we may not look.
+        OSError: the run folder cannot be read.
     """
     try:
-        folder = files.reach(setup.queue.run_dir, setup.queue.root)
+        folder = files.open_dir_path(setup.queue.run_dir, setup.queue.root)
     except FileNotFoundError:
-        return {}  # none has ever worked there
+        return {}  # no worker has ever run there
     try:
-        noted = {mark: pid for name in _signs(folder) for mark, pid in _noted(name, folder)}
+        noted = {
+            mark: pid for name in _worker_files(folder) for mark, pid in _read_claims(name, folder)
+        }
     finally:
         os.close(folder)
     left: dict[int, list[Task]] = {}
     for task in tasks if noted else ():
-        if (pid := noted.get(_mark(task))) is not None:
+        if (pid := noted.get(_claim_hash(task))) is not None:
             left.setdefault(pid, []).append(task)
     return left
 
 
-def _noted(name: str, folder: int) -> Iterator[tuple[str, int]]:
-    """What a worker had in hand that is not there any more: the mark of each claim, and its PID."""
+def _read_claims(name: str, folder: int) -> Iterator[tuple[str, int]]:
+    """Yield the hash of each claim in the file of a dead worker, with its PID."""
     try:
         fd = files.open_plain(name, folder)
     except OSError:
-        return  # ended since, or nothing of ours
+        return  # ended, or not our file
     with open(fd, "rb") as sign:
         if files.is_unclaimed(fd):
             pid = int(name.split(".")[1])
-            lines = sign.read(_SIGN_BYTES).split(b"\n")
+            lines = sign.read(_MAX_FILE_BYTES).split(b"\n")
             yield from ((line.strip().decode("ascii", "replace"), pid) for line in lines)
 
 
-def _signs(folder: int) -> list[str]:
-    # What `reach` gives is only to be passed through: to list, it is opened.
+def _worker_files(folder: int) -> list[str]:
+    # `reach` opens the folder with O_PATH; open it again to list it.
     fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
     try:
-        names = [name for name in os.listdir(fd) if name.startswith(_SIGN)]
+        names = [name for name in os.listdir(fd) if name.startswith(_FILE_PREFIX)]
     finally:
         os.close(fd)
     return [name for name in names if name.split(".")[1].isdecimal()]
 
 
-def _is_there(name: str, folder: int) -> bool:
+def _is_running(name: str, folder: int) -> bool:
     try:
         fd = files.open_plain(name, folder)
     except OSError:
-        return False  # ended since, or nothing of ours
+        return False  # ended, or not our file
     try:
         return not files.is_unclaimed(fd)
     finally:
         os.close(fd)
 
 
-def whether_at_work(setup: Setup) -> str:
-    """Whether workers of ours are at a place, in words, with their PIDs."""
+def describe_workers(setup: Setup) -> str:
+    """Describe whether workers of ours run at a place, with their PIDs."""
     try:
-        pids = at_work(setup)
+        pids = running_pids(setup)
     except OSError as error:
-        return f"who is at work is not known: {error.strerror}"
-    return f"at work (PID {', '.join(map(str, pids))})" if pids else "not at work now"
+        return f"running workers unknown: {error.strerror}"
+    return f"running (PID {', '.join(map(str, pids))})" if pids else "not running"
 
 
-# ---- what is told of it in numbers
+# ---- metrics
 
-SPARING = 20
-"""It is not counted again for so many times as long as counting took: that grows with what waits,
-and no mail is sent meanwhile."""
+COUNT_COST_FACTOR = 20
+"""After counting, wait at least this many times as long as counting took. Counting takes longer
+with more tasks, and no mail is sent during it.
+"""
 
 
-def count(store: Store, now: float) -> QueueGauges:
-    """How a queue stands, by a look at every task that waits, is worked on or was given up.
+def count_tasks(store: Store, now: float) -> QueueGauges:
+    """Count the pending, active and dead tasks of a place by a scan.
 
     Raises:
-        Unavailable: it cannot be looked at.
+        Unavailable: it cannot be scanned.
     """
     counts = dict.fromkeys((State.PENDING, State.ACTIVE, State.DEAD), 0)
     oldest = now
-    for found in store.look([store.states[state] for state in counts if state in store.states]):
+    for found in store.scan([store.states[state] for state in counts if state in store.states]):
         if isinstance(found, Task) and found.state in counts:
             counts[found.state] += 1
             if found.state is State.PENDING and found.created:
@@ -306,8 +310,8 @@ def count(store: Store, now: float) -> QueueGauges:
     return QueueGauges(pending, working, dead, now - oldest)
 
 
-class Published:
-    """The metrics file of a place, which a worker writes while it works and when it ends."""
+class MetricsWriter:
+    """Writes the metrics file of a place while a worker runs and when it ends."""
 
     def __init__(
         self,
@@ -316,38 +320,38 @@ class Published:
         clock: Callable[[], float] = time.time,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`gauges` says how the queue stands at a moment; it may raise StoreError or OSError."""
+        """`gauges` counts the queue at a time; it may raise StoreError or OSError."""
         self._setup, self._gauges = setup, gauges
         self._clock, self._timer = clock, timer
         self._counters = setup.counters()
         self._due = float("-inf")
         self._said = ""
 
-    def sparingly(self) -> None:
-        """Write it, unless that has just taken long."""
+    def write_if_due(self) -> None:
+        """Write the file, unless the last write took long and was recent (`COUNT_COST_FACTOR`)."""
         began = self._timer()
         if began >= self._due:
             self.write()
             ended = self._timer()
-            self._due = ended + SPARING * (ended - began)
+            self._due = ended + COUNT_COST_FACTOR * (ended - began)
 
     def write(self) -> None:
-        """Write it; what keeps us from it is complained of once, and keeps nobody from working."""
+        """Write the file; report an error once, and never raise it."""
         path, now = self._setup.queue.queue_metrics, self._clock()
         try:
             totals = {name: self._counters.read(name) for name in prometheus.QUEUE_COUNTERS}
             text = prometheus.render_queue(self._gauges(now), totals, now)
-            files.publish(path, text, root=self._setup.queue.root)
+            files.replace_file(path, text, root=self._setup.queue.root)
             said = ""
         except (OSError, StoreError) as error:
-            said = f"{shown(path)}: {shown(getattr(error, 'strerror', None) or str(error))}"
+            said = f"{safe_line(path)}: {safe_line(getattr(error, 'strerror', None) or str(error))}"
         if said and said != self._said:
-            complain(said)
+            print_error(said)
         self._said = said
 
     def tally(self, name: str) -> None:
-        """Raise one of its counters by one."""
+        """Increase a counter by one."""
         try:
             self._counters.add(name, 1)
         except OSError as error:
-            complain(f"{self._setup.queue.counters}/{name}: {error.strerror}; not counted")
+            print_error(f"{self._setup.queue.counters}/{name}: {error.strerror}; not counted")

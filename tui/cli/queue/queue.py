@@ -1,4 +1,4 @@
-"""`queue add`, `list`, `count` and `metrics`."""
+"""`queue add`, `queue list`, `queue count` and `queue metrics`."""
 
 from __future__ import annotations
 
@@ -10,28 +10,36 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 
 from engine import verbs
-from engine.model import Problem, State, Task, attempts_counted, own_word
-from engine.policy import at
+from engine.model import Problem, State, Task, counted_attempts, own_word
+from engine.policy import format_time
 from engine.store import Full, Store, Unsupported
-from engine.text.safe import shown
-from tui.cli.setup.setup import EX_NOPERM, EX_USAGE, Setup, complain, fail, say, states_named
+from engine.text.safe import safe_line
+from tui.cli.setup.setup import (
+    EX_NOPERM,
+    EX_USAGE,
+    Setup,
+    fail,
+    parse_states,
+    print_error,
+    print_result,
+)
 
-FULL = 1
+QUEUE_FULL = 1
 
 
 def add(setup: Setup, arguments: Namespace) -> int:
-    """Add a task; its id is printed once the disk has it, and exit 0 means just that."""
-    setup.require_change()
+    """Add a task and print its id; exit 0 means that it is on the disk (fsync)."""
+    setup.require_writable()
     setup.make_queue()
     task = verbs.enqueue(
         arguments.kind,
         time.time(),
         os.urandom(4).hex(),
         arguments.description,
-        arguments.payload,  # as it is: cleaned or made absolute it could name another file
+        arguments.payload,  # unchanged: a cleaned or absolute path could name another file
     )
-    store = setup.open()
-    refused = store.edges[None, State.PENDING].refused
+    store = setup.open_nftban()
+    refused = store.edges[None, State.PENDING].refusal
     if refused:
         fail(EX_NOPERM, refused)
     try:
@@ -42,26 +50,26 @@ def add(setup: Setup, arguments: Namespace) -> int:
     except Unsupported as error:
         fail(EX_USAGE, str(error))
     except Full:
-        # The contract's own words, which callers look for.
+        # The contract's text, which callers search for.
         print("ERROR: Queue full", file=sys.stderr)
         most = f"{setup.queue.max_pending} tasks"
         setup.log_if_allowed("ERROR", f"Queue at capacity ({most}). Rejecting task: {task.kind}")
-        return FULL
+        return QUEUE_FULL
     finally:
         store.close()
-    say(task.id)
+    print_result(task.id)
     setup.log_queued(task)
     return 0
 
 
 def list_tasks(setup: Setup, arguments: Namespace) -> int:
-    """Tasks by state, in the queue's order."""
-    store = setup.store()
-    words = states_named(store, arguments.state)
+    """List tasks by state, in the order of the queue."""
+    store = setup.open_store()
+    words = parse_states(store, arguments.state)
     try:
-        for found in _sifted(store, words, arguments.filter):
+        for found in _filtered_tasks(store, words, arguments.filter):
             if isinstance(found, Problem):
-                complain(f"{shown(found.where)}: {shown(found.what)}")
+                print_error(f"{safe_line(found.where)}: {safe_line(found.what)}")
                 continue
             word = own_word(found, store.states, store.words)
             print(as_json(found, word) if arguments.json else _line(found, word))
@@ -70,22 +78,26 @@ def list_tasks(setup: Setup, arguments: Namespace) -> int:
     return 0
 
 
-def _sifted(store: Store, words: Mapping[str, State], text: str) -> Iterator[Task | Problem]:
-    """What a filter leaves, as on the screen."""
+def _filtered_tasks(
+    store: Store, words: Mapping[str, State], text: str
+) -> Iterator[Task | Problem]:
+    """Yield the tasks that match a filter, as on the screen."""
     if not text:
         return _tasks(store, words)
-    from engine.index.filter_language import BadFilter, parse
-    from engine.index.filter_tasks import sieve
+    from engine.index.filter_language import BadFilter, parse_filter
+    from engine.index.filter_tasks import select_matching
 
     now = time.time()
     try:
-        return sieve(_tasks(store, words), parse(text, store.states, now, store.words), now)
+        return select_matching(
+            _tasks(store, words), parse_filter(text, store.states, now, store.words), now
+        )
     except BadFilter as error:
-        fail(EX_USAGE, f"--filter: {shown(error.message)}")
+        fail(EX_USAGE, f"--filter: {safe_line(error.message)}")
 
 
 def _tasks(store: Store, words: Mapping[str, State]) -> Iterator[Task | Problem]:
-    for found in store.look(list(dict.fromkeys(store.states[of] for of in words.values()))):
+    for found in store.scan(list(dict.fromkeys(store.states[of] for of in words.values()))):
         if isinstance(found, Problem) or (
             isinstance(found, Task) and own_word(found, store.states, store.words) in words
         ):
@@ -104,7 +116,7 @@ def as_json(task: Task, word: str) -> str:
             "kind": task.kind,
             "created": task.created or None,
             "due": task.due,
-            "attempts": attempts_counted(task),
+            "attempts": counted_attempts(task),
             "description": task.description,
             "payload": task.payload,
             "error": task.error,
@@ -116,31 +128,31 @@ def as_json(task: Task, word: str) -> str:
 
 
 def _line(task: Task, word: str) -> str:
-    due = at(task.due) if task.due else "-"
-    counted = "-" if (tries := attempts_counted(task)) is None else tries
+    due = format_time(task.due) if task.due else "-"
+    counted = "-" if (tries := counted_attempts(task)) is None else tries
     parts = (word, task.id, str(counted), due, task.description, task.error)
-    return " | ".join(shown(part) for part in parts if part)
+    return " | ".join(safe_line(part) for part in parts if part)
 
 
 def count(setup: Setup, arguments: Namespace) -> int:
-    """Pending tasks."""
+    """Print the number of pending tasks."""
     return _count(setup, State.PENDING)
 
 
 def count_dlq(setup: Setup, arguments: Namespace) -> int:
-    """Dead tasks."""
+    """Print the number of dead tasks."""
     return _count(setup, State.DEAD)
 
 
 def _count(setup: Setup, state: State) -> int:
-    with closing(setup.store()) as store:
-        print(setup.counts(store).get(state, 0))
+    with closing(setup.open_store()) as store:
+        print(setup.count_states(store).get(state, 0))
     return 0
 
 
 def show_metrics(setup: Setup, arguments: Namespace) -> int:
-    """The text of queue.prom as it would be written now."""
-    store = setup.open()
-    sys.stdout.write(setup.metrics(store, time.time()).decode())
+    """Print the current text of queue.prom."""
+    store = setup.open_nftban()
+    sys.stdout.write(setup.render_metrics(store, time.time()).decode())
     store.close()
     return 0

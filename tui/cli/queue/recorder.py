@@ -1,6 +1,6 @@
-"""What a worker writes down of its queue while it runs: the flight recorder of whoever comes later.
+"""Record samples of a queue while its worker runs, for the history of the console.
 
-It has a thread and a store of its own, so that no task ever waits for it.
+It has its own thread and store, so that no task waits for it.
 """
 
 from __future__ import annotations
@@ -9,34 +9,34 @@ import threading
 import time
 from collections.abc import Callable
 
-from engine.locks.token_buckets import Left
+from engine.locks.token_buckets import BucketState
 from engine.model import State
 from engine.monitor import prometheus
-from engine.monitor.alerts import AlertInputs, alerts
-from engine.monitor.metrics_check import Reading
-from engine.monitor.recorder import PERIOD, Recorder, RecorderStatus
-from engine.monitor.sample_codec import RecordedSample, sample
-from engine.monitor.throughput import Flow
-from engine.monitor.transport_health import WINDOWS, CountWindow, TransportHealth, totals
+from engine.monitor.alerts import AlertInputs, find_alerts
+from engine.monitor.metrics_check import MetricsReading
+from engine.monitor.recorder import SAMPLE_INTERVAL_SECONDS, Recorder, RecorderStatus
+from engine.monitor.sample_codec import RecordedSample, make_sample
+from engine.monitor.throughput import FlowHistory
+from engine.monitor.transport_health import WINDOWS, CountWindow, TransportHealth, read_totals
 from engine.store import StoreError
 from engine.stores.nftban import NftbanStore
-from tui.cli.setup.setup import Setup, complain
+from tui.cli.setup.setup import Setup, print_error
 
-SPARING = 20
-"""It rests at least so many times as long as looking took: that grows with what waits."""
+SAMPLE_COST_FACTOR = 20
+"""Between two samples, wait at least this many times as long as a sample took."""
 
 _NO_WINDOWS = tuple(CountWindow(name, seconds, reason="not recorded") for name, seconds in WINDOWS)
 
 
-class Flight:
-    """Records until it is told to stop."""
+class RecorderThread:
+    """Records a sample each period until it is stopped."""
 
     def __init__(self, setup: Setup, clock: Callable[[], float] = time.time) -> None:
         self._setup, self._clock = setup, clock
-        self._limits = setup.limits()
+        self._limits = setup.token_buckets()
         self._store: NftbanStore | None = None
-        self._recorder = Recorder(setup.recording())
-        self._flow = Flow()
+        self._recorder = Recorder(setup.recorder_slot())
+        self._flow = FlowHistory()
         self._gone = 0
         self._before: tuple[int, int] | None = None
         self._said = ""
@@ -44,11 +44,13 @@ class Flight:
         self._thread = threading.Thread(target=self._record, name="recorder", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self, patience: float) -> None:
-        """Let somebody else record; waits so many seconds for what is being written."""
+        """Stop recording so that another process may record; wait up to `patience` seconds for a
+        write.
+        """
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join(patience)
@@ -57,33 +59,36 @@ class Flight:
         rest = 0.0
         while not self._ended.wait(rest):
             began = time.monotonic()
-            self._tell(self._recorder.write(self.look()))
+            self._report_status(self._recorder.write(self.take_sample()))
             took = time.monotonic() - began
-            # With the clock, so that each period has its moment.
-            rest = max(PERIOD - self._clock() % PERIOD, SPARING * took)
+            # Aligned with the clock, so that samples have regular times.
+            rest = max(
+                SAMPLE_INTERVAL_SECONDS - self._clock() % SAMPLE_INTERVAL_SECONDS,
+                SAMPLE_COST_FACTOR * took,
+            )
         self._recorder.close()
         if self._store is not None:
             self._store.close()
 
-    def _tell(self, told: RecorderStatus) -> None:
-        if told.words != self._said:
-            self._said = told.words
-            if told.words:
-                complain(told.words)
+    def _report_status(self, told: RecorderStatus) -> None:
+        if told.message != self._said:
+            self._said = told.message
+            if told.message:
+                print_error(told.message)
 
-    def look(self) -> RecordedSample:
-        """How the queue is now."""
+    def take_sample(self) -> RecordedSample:
+        """Take a sample of the queue now."""
         now = self._clock()
         sight = AlertInputs(self._setup.queue.root, lock=self._setup.examine_lock())
         try:
             if self._store is None:
-                self._store = self._setup.open()
-            counts, age = self._store.figures(now)
+                self._store = self._setup.open_nftban()
+            counts, age = self._store.count_with_age(now)
         except (StoreError, OSError) as error:
             if self._store is not None:
                 self._store.close()
                 self._store = None
-            return sample(sight._replace(unavailable=str(error)), now, "a worker")
+            return make_sample(sight._replace(unavailable=str(error)), now, "a worker")
         self._follow(now, counts)
         oldest = now - age if counts[State.PENDING] else None
         queue, mail = (
@@ -97,22 +102,22 @@ class Flight:
             oldest=oldest,
             dead_growth=self._flow.grown(State.DEAD, now),
             queue=queue,
-            before=((now, counts),),
+            earlier_counts=((now, counts),),
             transports=_transports(mail),
         )
-        return sample(
+        return make_sample(
             sight,
             now,
             "a worker",
             oldest=oldest,
             due=None if counts[State.PENDING] else 0,
             rates=self._flow.rates(now),
-            alerts=alerts(sight, now, self._setup.config.alerts),
+            alerts=find_alerts(sight, now, self._setup.config.alerts),
             tokens=self._tokens(),
         )
 
     def _follow(self, now: float, counts: dict[State, int]) -> None:
-        """Tell what came from what is there and what was done: nobody counts what comes."""
+        """Derive the number of new tasks from the task count and the processed counter."""
         there, done = sum(counts.values()), self._done()
         if self._before is not None:
             self._gone += max(0, done - self._before[1])
@@ -123,25 +128,27 @@ class Flight:
         try:
             return self._setup.counters().read("processed_total")
         except OSError:
-            return 0  # the worker itself complains of it
+            return 0  # the worker reports it
 
-    def _tokens(self) -> tuple[Left, ...] | str:
+    def _tokens(self) -> tuple[BucketState, ...] | str:
         try:
-            return () if self._limits is None else self._limits.left()
+            return () if self._limits is None else self._limits.read_states()
         except OSError as error:
             return error.strerror or str(error)
 
 
-def _reading(path: str) -> Reading:
+def _reading(path: str) -> MetricsReading:
     try:
-        return prometheus.read(path) if path else None
+        return prometheus.read_metrics(path) if path else None
     except OSError as error:
         return error.strerror or str(error)
     except prometheus.BadMetrics as error:
         return f"not understood: {error}"
 
 
-def _transports(mail: Reading) -> tuple[TransportHealth, ...]:
+def _transports(mail: MetricsReading) -> tuple[TransportHealth, ...]:
     if not isinstance(mail, prometheus.Samples):
         return ()
-    return tuple(TransportHealth(name, tally, _NO_WINDOWS) for name, tally in totals(mail).items())
+    return tuple(
+        TransportHealth(name, tally, _NO_WINDOWS) for name, tally in read_totals(mail).items()
+    )

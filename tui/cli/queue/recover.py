@@ -1,4 +1,4 @@
-"""`queue recover`: a queue freed of a worker that is stuck or gone, and its tasks given back."""
+"""`queue recover`: free the lock of a stuck or dead worker and recover its tasks."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from engine.locks.queue_lock import PidLock
 from engine.model import LockEvidence, Problem, State, Task, Verdict
 from engine.monitor import prometheus
 from engine.monitor.metrics_check import LAST_RUN
-from engine.policy import at
+from engine.policy import format_time
 from engine.stores.nftban import NftbanStore
-from engine.stores.nftban.staging import NAME as DESK
+from engine.stores.nftban.staging import STAGING_NAME as DESK
 from engine.system import files
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 from engine.work.worker import Worker
-from tui.cli.setup.setup import EX_IOERR, Setup, complain
+from tui.cli.setup.setup import EX_IOERR, Setup, print_error
 
-DONE, LEFT_ALONE = 0, 2
-"""Exit codes: the queue is free and its tasks are back; the lock stays with whoever has it. Where
-the lock is free but something is left that could not be given back, it is EX_IOERR.
+DONE, NOT_TAKEN = 0, 2
+"""Exit codes: the lock is free and the tasks are recovered; the lock was not taken. If the lock is
+free but a task could not be recovered, the code is EX_IOERR.
 """
 
 
 def recover(setup: Setup, arguments: Namespace) -> int:
-    """Free the queue's lock, finish what was interrupted, give orphaned tasks back."""
+    """Free the lock, finish interrupted moves, fail or hold orphaned tasks."""
     if not arguments.dry_run:
-        setup.require_lock()
-    store = setup.open()
+        setup.require_lockable()
+    store = setup.open_nftban()
     try:
         return _recover(setup, store, arguments)
-    except (queue_lock.Busy, lock_breaker.UnsafeToSignal) as why:
+    except (queue_lock.LockBusy, lock_breaker.UnsafeToSignal) as why:
         evidence = setup.examine_lock()
-        complain(f"nothing was taken: {shown(str(why))}; the lock is {evidence.verdict} now")
-        return LEFT_ALONE
+        print_error(f"lock not taken: {safe_line(str(why))}; it is now {evidence.verdict}")
+        return NOT_TAKEN
     finally:
         store.close()
 
@@ -46,94 +46,99 @@ def recover(setup: Setup, arguments: Namespace) -> int:
 def _recover(setup: Setup, store: NftbanStore, arguments: Namespace) -> int:
     evidence = setup.examine_lock()
     if evidence.verdict is Verdict.UNKNOWN:
-        complain(who(evidence))
-        return LEFT_ALONE
+        print_error(describe_lock(evidence))
+        return NOT_TAKEN
     _say(f"the lock is {evidence.verdict}: {evidence.reason}")
-    # None at all is none to be mistaken for another.
-    if arguments.seen not in ("", evidence.seen) and evidence.verdict is not Verdict.FREE:
-        raise lock_breaker.UnsafeToSignal("the lock changed hands since it was seen")
+    # A free lock cannot be confused with another one.
+    if arguments.seen not in ("", evidence.identity) and evidence.verdict is not Verdict.FREE:
+        raise lock_breaker.UnsafeToSignal("another process took the lock since the scan")
     if evidence.verdict is Verdict.HELD:
-        complain(who(evidence))
-        return LEFT_ALONE
-    if not arguments.seen:  # who names the lock has seen its evidence, and the steps
+        print_error(describe_lock(evidence))
+        return NOT_TAKEN
+    if not arguments.seen:  # with --seen the evidence and steps were shown before
         _show(store, evidence, arguments.hold)
-    if evidence.doubt:
-        _say(lock_breaker.by_hand(evidence))
-        complain(who(evidence))
-        return LEFT_ALONE
+    if evidence.signal_refusal:
+        _say(lock_breaker.manual_advice(evidence))
+        print_error(describe_lock(evidence))
+        return NOT_TAKEN
     if arguments.dry_run:
         _say("nothing was changed")
         return DONE
-    if evidence.verdict is Verdict.STUCK and not arguments.yes and not _is_meant(evidence):
-        return LEFT_ALONE
+    if evidence.verdict is Verdict.STUCK and not arguments.yes and not _confirm_pid(evidence):
+        return NOT_TAKEN
     setup.make_folders()
     if evidence.verdict is Verdict.STUCK:
-        lock = take_from(setup, store, evidence, _say)
+        lock = take_stuck_lock(setup, store, evidence, _say)
     else:
-        lock = queue_lock.acquire(setup.lock_path, setup.queue.stuck_threshold, seen=evidence.seen)
+        lock = queue_lock.acquire_lock(
+            setup.lock_path, setup.queue.stuck_threshold, seen=evidence.identity
+        )
     if evidence.verdict is not Verdict.FREE:
         _say("the lock is taken over")
     with lock:
-        _give_back(setup, store, lock, arguments.hold)
+        _recover_tasks(setup, store, lock, arguments.hold)
         forget_alert(setup)
-        left = list(_left(store))
+        left = list(_unrecovered(store))
     _say("the lock is free")
     for words in left:
-        complain(shown(words))
+        print_error(safe_line(words))
     return EX_IOERR if left else DONE
 
 
-def who(evidence: LockEvidence) -> str:
-    """A lock that is left alone, in words: who has it, since when, and why nothing is done."""
-    since = f", last sign of life {at(evidence.since)}" if evidence.since is not None else ""
+def describe_lock(evidence: LockEvidence) -> str:
+    """Describe a lock that is not taken: holder, heartbeat, and the reason."""
+    since = f", last heartbeat {format_time(evidence.since)}" if evidence.since is not None else ""
     if evidence.verdict is Verdict.STUCK:
-        return f"lock stuck: {shown(evidence.reason)}; left alone: {shown(evidence.doubt)}"
+        return (
+            f"lock stuck: {safe_line(evidence.reason)}; not taken: "
+            f"{safe_line(evidence.signal_refusal)}"
+        )
     if evidence.verdict is Verdict.UNKNOWN:
-        return f"lock unknown: {shown(evidence.reason)}"
-    return f"lock held: {shown(evidence.reason)}{since}"
+        return f"lock unknown: {safe_line(evidence.reason)}"
+    return f"lock held: {safe_line(evidence.reason)}{since}"
 
 
 def _show(store: NftbanStore, evidence: LockEvidence, hold: Collection[str]) -> None:
-    """Print the evidence, and what follows from it, step by step."""
+    """Print the evidence, then the steps of the recovery."""
     for name, words in evidence.facts:
         _say(f"  {name:<18} {words}")
-    if evidence.doubt:
+    if evidence.signal_refusal:
         return
     orphans = [
-        f"hold {task.id}, which nobody works on"
+        f"hold {task.id}, which no worker runs"
         if task.id in hold
-        else f"count a failed attempt of {task.id}, which nobody works on"
+        else f"count a failed attempt of {task.id}, which no worker runs"
         for task in _in_work(store)
     ]
-    for number, step in enumerate((*lock_breaker.ladder(evidence), *orphans), 1):
+    for number, step in enumerate((*lock_breaker.planned_steps(evidence), *orphans), 1):
         _say(f"  step {number:<13} {step}")
 
 
 def _in_work(store: NftbanStore) -> list[Task]:
-    seen = store.look({store.states[State.ACTIVE]})
+    seen = store.scan({store.states[State.ACTIVE]})
     return [task for task in seen if isinstance(task, Task) and task.state is State.ACTIVE]
 
 
-def _is_meant(evidence: LockEvidence) -> bool:
-    """Whether the operator types the PID of who is to be ended."""
+def _confirm_pid(evidence: LockEvidence) -> bool:
+    """Ask the operator to type the PID of the process to end."""
     wanted = str(evidence.holders[0])
     if not sys.stdin.isatty():
-        complain(f"PID {wanted} would be ended: say so with --yes, or ask on a terminal")
+        print_error(f"PID {wanted} would be ended: confirm with --yes, or run this on a terminal")
         return False
     sys.stdout.write(f"type the PID, {wanted}, to end it and free the lock: ")
     sys.stdout.flush()
     typed = sys.stdin.readline()
     if typed.strip() != wanted:
-        complain("that is not the PID: nothing was done")
+        print_error("wrong PID: nothing was changed")
         return False
     return True
 
 
-def _give_back(setup: Setup, store: NftbanStore, lock: PidLock, hold: Collection[str]) -> None:
-    """Under the lock: what was interrupted is finished, what was claimed is failed once, or held.
+def _recover_tasks(setup: Setup, store: NftbanStore, lock: PidLock, hold: Collection[str]) -> None:
+    """Under the lock: finish interrupted moves, fail each claimed task once, or hold it.
 
     Raises:
-        StoreError: a task that is to be held cannot be; none was failed, so none runs again.
+        StoreError: a task could not be held. No task was failed, so none runs again.
     """
 
     said = []
@@ -150,8 +155,8 @@ def _give_back(setup: Setup, store: NftbanStore, lock: PidLock, hold: Collection
     for task in _in_work(store):
         if task.id in hold:
             store.swap(task, verbs.hold(task, time.time()))
-            told("WARN", f"Held: {task.id}, which was in work; it is not run again by itself")
-    services = setup.services(store, ran=_last_run(setup))
+            told("WARN", f"Held: {task.id}, which was active; it runs again only when released")
+    services = setup.worker_services(store, ran=_last_run(setup))
     Worker(
         store,
         {},
@@ -160,51 +165,51 @@ def _give_back(setup: Setup, store: NftbanStore, lock: PidLock, hold: Collection
         lock=lock,
         services=services._replace(log=told),
     ).rescue()
-    for line in store.set_aside(lambda: services.tally("corrupt_total")):
-        told("WARN", f"Left out: {line}")
-    for line in setup.queue_mail(store, time.time(), always=True):
+    for line in store.quarantine_broken(lambda: services.add_count("corrupt_total")):
+        told("WARN", f"Skipped: {line}")
+    for line in setup.queue_spooled_mail(store, time.time(), always=True):
         told("WARN", line)
     services.publish()
     if not said:
-        _say("nothing was left half done")
+        _say("no interrupted moves or claimed tasks")
 
 
 def _last_run(setup: Setup) -> float:
-    """When the queue was last worked, as its metrics say; 0 where they do not: this is no run."""
+    """Time of the last run in the metrics file; 0 if unknown. A recovery is no run."""
     try:
-        return prometheus.read(setup.queue.queue_metrics).get(LAST_RUN) or 0.0
+        return prometheus.read_metrics(setup.queue.queue_metrics).get(LAST_RUN) or 0.0
     except (OSError, prometheus.BadMetrics):
         return 0.0
 
 
-def _left(store: NftbanStore) -> Iterator[str]:
-    """What could not be given back or finished, in words."""
-    for found in store.look({store.states[State.ACTIVE]}):
+def _unrecovered(store: NftbanStore) -> Iterator[str]:
+    """Yield a message for each task or staging file that could not be recovered."""
+    for found in store.scan({store.states[State.ACTIVE]}):
         if isinstance(found, Task):
-            yield f"{found.id} is in work still, and nobody works on it"
+            yield f"{found.id} is still in work/, and no worker runs it"
         elif isinstance(found, Problem):
-            yield f"{found.where}: {found.what}; neither given back nor set aside yet"
-    for problem in store.misplaced():
+            yield f"{found.where}: {found.what}; not recovered and not quarantined"
+    for problem in store.find_misplaced():
         if problem.where.startswith(f"{DESK}/D."):
             yield f"{problem.where}: {problem.what}"
 
 
 def _say(text: str) -> None:
-    print(shown(text), flush=True)
+    print(safe_line(text), flush=True)
 
 
-def take_from(
+def take_stuck_lock(
     setup: Setup, store: NftbanStore, evidence: LockEvidence, say: Callable[[str], None]
 ) -> PidLock:
-    """A stuck lock, its holder ended for it; counted, and on record in the queue's log.
+    """Take a stuck lock by ending its holder; log and count it.
 
     Raises:
-        Doubt: its holder is left alone, or does not end; an alert says so, once for each lock.
-        Busy: it is in other hands by now.
+        UnsafeToSignal: the holder is not signalled, or does not end; logged as ALERT once per lock.
+        Busy: another process has the lock now.
     """
-    # A timer meets the same lock every few minutes: only the first time is news.
-    told = _alerted(setup)
-    news = _content(told) != evidence.seen
+    # A timer meets the same lock every few minutes: alert only once.
+    told = _alert_marker(setup)
+    news = _read_short(told) != evidence.identity
     alert = "ALERT" if news else "DEBUG"
     stuck = f"Queue processor stuck for {evidence.age:.0f}s (PID: {evidence.pid or 'unknown'})"
 
@@ -215,47 +220,47 @@ def take_from(
         setup.log(*(("INFO", text) if kill == text else ("WARN", forced)))
 
     try:
-        if not evidence.doubt:
+        if not evidence.signal_refusal:
             setup.log(alert, f"{stuck} - initiating auto-recovery")
-        lock = lock_breaker.free(
+        lock = lock_breaker.free_lock(
             setup.lock_path,
             setup.queue.stuck_threshold,
-            evidence.seen,
+            evidence.identity,
             say=step,
-            begun=setup.last_claim,
+            begun=setup.last_claim_time,
         )
     except lock_breaker.UnsafeToSignal as doubt:
-        setup.log(alert, f"{stuck} - left alone: {doubt}")
+        setup.log(alert, f"{stuck} - not taken: {doubt}")
         if news:
-            _remember(told, evidence.seen)
+            _write_marker(told, evidence.identity)
         raise
     forget_alert(setup)
-    setup.services(store).tally("lock_recoveries_total")
+    setup.worker_services(store).add_count("lock_recoveries_total")
     setup.log("INFO", "Lock auto-recovery completed")
     return lock
 
 
 def forget_alert(setup: Setup) -> None:
-    """Remove the mark that a lock was alerted of, which is gone now."""
-    told = _alerted(setup)
+    """Remove the marker file of an alert about a lock that is gone."""
+    told = _alert_marker(setup)
     try:
         folder = files.open_folder(os.path.dirname(told))
         try:
-            files.forget(os.path.basename(told), folder)
+            files.unlink_quietly(os.path.basename(told), folder)
         finally:
             os.close(folder)
     except FileNotFoundError:
         return
     except OSError as error:
-        complain(f"{told}: {error.strerror}; it is only a mark that an alert was given")
+        print_error(f"{told}: {error.strerror}; only the marker of an alert")
 
 
-def _alerted(setup: Setup) -> str:
+def _alert_marker(setup: Setup) -> str:
     return f"{setup.lock_path}.alerted"
 
 
-def _content(path: str) -> str:
-    """A short text; "" where none can be read."""
+def _read_short(path: str) -> str:
+    """Content of a short text file; "" if it cannot be read."""
     try:
         folder = files.open_folder(os.path.dirname(path))
         try:
@@ -270,8 +275,8 @@ def _content(path: str) -> str:
         return ""
 
 
-def _remember(path: str, text: str) -> None:
+def _write_marker(path: str, text: str) -> None:
     try:
-        files.publish(path, text.encode())
+        files.replace_file(path, text.encode())
     except OSError as error:
-        complain(f"{path}: {error.strerror}; the alert will come again")
+        print_error(f"{path}: {error.strerror}; the alert will be repeated")

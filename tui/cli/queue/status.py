@@ -1,4 +1,4 @@
-"""`status`, one plain look at a queue, and `init`, which makes one."""
+"""`status`: print a summary of a queue; `init`: make the folders of a queue."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from typing import NamedTuple
 
 from engine.config.nftban_variables import RUN_DIR
 from engine.index.schema import died_at
-from engine.locks.token_buckets import Left
+from engine.locks.token_buckets import BucketState
 from engine.mail.send.mail_spool import Spooled
 from engine.model import LockEvidence, Problem, State, Task
-from engine.monitor.alerts import Alert, AlertInputs, Blocked, alerts
-from engine.monitor.forecast import Basis, Forecast, as_row, expected
-from engine.monitor.throughput import SPAN, Flow
-from engine.monitor.transport_health import MailBacklog, Stopped, stopped_words
+from engine.monitor.alerts import Alert, AlertInputs, Blocked, find_alerts
+from engine.monitor.forecast import Forecast, ForecastInputs, as_row, make_forecasts
+from engine.monitor.throughput import HISTORY_SECONDS, FlowHistory
+from engine.monitor.transport_health import MailBacklog, TransportSuspension, describe_suspension
 from engine.store import Unavailable
 from engine.stores.nftban import make_spool
-from engine.text.safe import shown
-from tui.cli.setup.mail_controls import mail_desk
-from tui.cli.setup.mail_parts import ON_ITS_WAY, SEND
-from tui.cli.setup.setup import EX_UNAVAILABLE, EX_USAGE, Setup, complain, fail
+from engine.text.safe import safe_line
+from tui.cli.setup.mail_controls import make_mail_desk
+from tui.cli.setup.mail_parts import MAIL_SEND_KIND, QUEUING_GRACE_SECONDS
+from tui.cli.setup.setup import EX_UNAVAILABLE, EX_USAGE, Setup, fail, print_error
 from tui.session.place import Place
-from tui.session.place_watcher import PlaceWatcher, Signs
+from tui.session.place_watcher import PlaceReadings, PlaceWatcher
 
-WELL, ATTENTION, UNREADABLE = 0, 1, 2
+OK, ATTENTION, UNREADABLE = 0, 1, 2
 SHOWN_PROBLEMS = 10
 
 
 class QueueStatus(NamedTuple):
-    """What one look at a queue found."""
+    """Result of one scan of a queue."""
 
     counts: dict[str, int]
     """Tasks by the store's own words."""
@@ -42,34 +42,34 @@ class QueueStatus(NamedTuple):
     lock: LockEvidence
     problems: list[Problem]
     alerts: tuple[Alert, ...]
-    """What somebody should see to; empty when all is well."""
+    """Alerts; empty if nothing needs attention."""
     forecasts: tuple[Forecast, ...]
-    signs: Signs
+    signs: PlaceReadings
     lost: int
-    """Spooled mails that no task sends."""
+    """Spooled mails without a task."""
 
 
 def status(setup: Setup, arguments: Namespace) -> int:
-    """Say how a queue is; exit 0 well, 1 needs attention, 2 cannot be read."""
-    if setup.site is not None:
+    """Print a summary of a queue; exit 0 OK, 1 needs attention, 2 unreadable."""
+    if setup.foreign_place is not None:
         from tui.cli.queue import status_other
 
         return status_other.status(setup, arguments.json)
     try:
         look = _look(setup)
     except Unavailable as error:
-        complain(str(error))
+        print_error(str(error))
         return UNREADABLE
     if arguments.json:
         print(_as_json(setup, look))
     else:
         print("\n".join(_as_text(setup, look)))
-    return ATTENTION if look.alerts else WELL
+    return ATTENTION if look.alerts else OK
 
 
 def _look(setup: Setup) -> QueueStatus:
     now = time.time()
-    store = setup.open()
+    store = setup.open_nftban()
     counts: dict[State, int] = dict.fromkeys(store.states, 0)
     oldest: float | None = None
     due: list[float] = []
@@ -79,11 +79,11 @@ def _look(setup: Setup) -> QueueStatus:
     payloads: set[str] = set()
     problems: dict[str, Problem] = {}
     try:
-        # By the states' words: without the peek, so that each task comes once.
-        for found in store.look(store.states.values()):
+        # By state, without the extra ids of the peek, so that each task is seen once.
+        for found in store.scan(store.states.values()):
             if isinstance(found, Task):
                 counts[found.state] += 1
-                if found.kind == SEND:
+                if found.kind == MAIL_SEND_KIND:
                     payloads.add(found.payload)
                 if found.state is State.PENDING:
                     kinds[found.kind] += 1
@@ -95,12 +95,12 @@ def _look(setup: Setup) -> QueueStatus:
                     died.append(when)
             elif isinstance(found, Problem):
                 problems[found.where] = found
-        problems |= {problem.where: problem for problem in store.misplaced()}
+        problems |= {problem.where: problem for problem in store.find_misplaced()}
     finally:
         store.close()
-    signs = _signs(setup)
+    signs = _read_signs(setup)
     lock = signs.lock or setup.examine_lock()
-    lost = _lost(setup, signs.sending.heap, payloads, now)
+    lost = _count_lost_mail(setup, signs.sending.backlog, payloads, now)
     sight = AlertInputs(
         name=setup.queue.root,
         states=store.states,
@@ -112,103 +112,109 @@ def _look(setup: Setup) -> QueueStatus:
         due=len(due),
         oldest_due=min(due, default=None),
         queue=signs.queue,
-        before=_counted_before(setup, counts),
-        transports=tuple(way for way in signs.sending.transports if way.spoken_of),
-        ran=signs.ran,
+        earlier_counts=_counted_before(setup, counts),
+        transports=tuple(way for way in signs.sending.transports if way.is_mentioned),
+        last_run=signs.last_run,
         routes=signs.routes,
-        lost=lost,
+        orphaned_mails=lost,
         blocked=tuple(_blocked(setup, due_kinds, signs)),
-        room=_room(setup),
+        free_tasks=_free_tasks(setup),
     )
     words = {store.states[state]: number for state, number in counts.items()}
     age = max(0.0, now - oldest) if oldest is not None else 0.0
-    found_alerts = alerts(sight, now, setup.config.alerts)
-    past = _past(setup, now)
+    found_alerts = find_alerts(sight, now, setup.config.alerts)
+    past = _recorded_flow(setup, now)
     growth = past.growth(State.DEAD, now)
     first = min(died, default=None)
-    known = Basis(counts, store.states, past.drain(now), growth, first, _tokens(setup), kinds)
-    forecasts = expected(known, setup.config.alerts, setup.queue.retention_days, now)
+    known = ForecastInputs(
+        counts, store.states, past.drain(now), growth, first, _tokens(setup), kinds
+    )
+    forecasts = make_forecasts(known, setup.config.alerts, setup.queue.retention_days, now)
     found_problems = list(problems.values())
     return QueueStatus(words, age, lock, found_problems, found_alerts, forecasts, signs, lost)
 
 
-def _blocked(setup: Setup, due: Mapping[str, Sequence[float]], signs: Signs) -> Iterator[Blocked]:
+def _blocked(
+    setup: Setup, due: Mapping[str, Sequence[float]], signs: PlaceReadings
+) -> Iterator[Blocked]:
     """Yield the kinds of due tasks that no worker with this configuration would claim.
 
     `due` has the creation times of due tasks by kind. A suspended transport has its own alert, and
     a kind without a token is only delayed.
     """
-    waits = signs.routes is not None and signs.routes.waits
+    waits = signs.routes is not None and signs.routes.is_waiting
     for kind, created in due.items():
-        if not setup.handled(kind):
+        if not setup.handles_kind(kind):
             yield Blocked(kind, len(created), min(created), "no handler")
-        elif kind == SEND and not waits:
-            why, token_at = setup.mailing().gate(kind)
+        elif kind == MAIL_SEND_KIND and not waits:
+            why, token_at = setup.mail_handler().claim_gate(kind)
             if why and token_at is None:
                 yield Blocked(kind, len(created), min(created), "no transport")
 
 
-def _room(setup: Setup) -> int | None:
-    """How many more tasks fit on the disk of pending/; None where that is not known."""
-    from engine.doctor.disk import free
+def _free_tasks(setup: Setup) -> int | None:
+    """How many more tasks fit on the disk of pending/; None if unknown."""
+    from engine.doctor.disk import free_units
 
     try:
-        return min(free(setup.queue.pending).values(), default=None)
+        return min(free_units(setup.queue.pending).values(), default=None)
     except OSError:
-        return None  # that the folder cannot be read is reported by itself
+        return None  # the unreadable folder is reported elsewhere
 
 
-def _lost(
+def _count_lost_mail(
     setup: Setup, heap: MailBacklog | str | None, payloads: Collection[str], now: float
 ) -> int:
-    """Spooled mails that no task sends; looked for only where there are more mails than tasks."""
+    """Number of spooled mails without a task; searched only if there are more mails than tasks."""
     if not isinstance(heap, MailBacklog) or heap.mails <= len(payloads):
         return 0
     unnamed = [
         mail.meta
-        for mail in setup.mail_spool().letters()
+        for mail in setup.mail_spool().read_all()
         if isinstance(mail, Spooled) and mail.sent is None and mail.meta not in payloads
-        if not 0 <= now - mail.created < ON_ITS_WAY
+        if not 0 <= now - mail.created < QUEUING_GRACE_SECONDS
     ]
-    return sum(os.path.exists(path) for path in unnamed)  # else sent while we looked
+    return sum(os.path.exists(path) for path in unnamed)  # the others were sent during the scan
 
 
-def _past(setup: Setup, now: float) -> Flow:
-    """How it went in the last minutes, as far as somebody has recorded it."""
+def _recorded_flow(setup: Setup, now: float) -> FlowHistory:
+    """Throughput of the last minutes from the recording; empty if there is none."""
     from engine.monitor.recorded_history import RecordedHistory
-    from engine.monitor.recorder import UnreadableRecording, recorded
+    from engine.monitor.recorder import UnreadableRecording, read_samples
 
     try:
-        return RecordedHistory(recorded(setup.recording(), now - SPAN, now), "").lately(now)
+        return RecordedHistory(
+            read_samples(setup.recorder_slot(), now - HISTORY_SECONDS, now), ""
+        ).flow_until(now)
     except UnreadableRecording:
-        return Flow()  # the forecasts say what is not known then
+        return FlowHistory()  # the forecasts then show what is unknown
 
 
-def _tokens(setup: Setup) -> tuple[Left, ...] | str:
-    limits = setup.limits()
+def _tokens(setup: Setup) -> tuple[BucketState, ...] | str:
+    limits = setup.token_buckets()
     try:
-        return () if limits is None else limits.left()
+        return () if limits is None else limits.read_states()
     except OSError as error:
         return error.strerror or str(error)
 
 
-def _signs(setup: Setup) -> Signs:
-    """Lock, metrics and logs, as the console looks at them."""
+def _read_signs(setup: Setup) -> PlaceReadings:
+    """Read lock, metrics and logs, as the console does."""
     queue = setup.queue
     place = Place(
         queue.root,
-        setup.open,
+        setup.open_nftban,
         lock=setup.examine_lock,
         queue_metrics=queue.queue_metrics,
         mail_metrics=queue.mail_metrics,
         logs=(setup.log_path, f"{queue.log_dir}/mail.log"),
-        mail=mail_desk(setup, []),
+        mail=make_mail_desk(setup, []),
     )
     watch = PlaceWatcher(place)
     try:
-        signs = watch.look()
-        while signs.sending.reading:
-            signs = watch.look()
+        signs = watch.read_all()
+        while signs.sending.is_reading:
+            signs = watch.read_all()
     finally:
         watch.close()
     return signs
@@ -217,7 +223,7 @@ def _signs(setup: Setup) -> Signs:
 def _counted_before(
     setup: Setup, counts: Mapping[State, int]
 ) -> tuple[tuple[float, Mapping[State, int]], ...]:
-    """What was there when the metrics were written, where nothing has moved since then."""
+    """The counts at the time of the metrics file, if no task has moved since; else nothing."""
     queue = setup.queue
     try:
         moved = max(os.stat(path).st_mtime for path in (queue.pending, queue.work, queue.dlq))
@@ -229,13 +235,13 @@ def _counted_before(
 
 def _as_text(setup: Setup, look: QueueStatus) -> list[str]:
     counts = "  ".join(f"{word} {number:,}" for word, number in look.counts.items())
-    lines = [f"queue     {shown(os.path.dirname(setup.queue.pending))}", f"tasks     {counts}"]
+    lines = [f"queue     {safe_line(os.path.dirname(setup.queue.pending))}", f"tasks     {counts}"]
     if look.counts["pending"]:
         lines.append(f"oldest    {_age(look.oldest)} pending")
     lines += _mail(look)
-    lines.append(f"lock      {look.lock.verdict}: {shown(look.lock.reason)}")
+    lines.append(f"lock      {look.lock.verdict}: {safe_line(look.lock.reason)}")
     lines += [
-        f"problem   {shown(where)}: {shown(what)}"
+        f"problem   {safe_line(where)}: {safe_line(what)}"
         for where, what, _ in look.problems[:SHOWN_PROBLEMS]
     ]
     if len(look.problems) > SHOWN_PROBLEMS:
@@ -244,25 +250,25 @@ def _as_text(setup: Setup, look: QueueStatus) -> list[str]:
     lines += [
         f"{lead:<9} {each.sentence}" for lead, each in zip(leads, look.forecasts, strict=False)
     ]
-    lines += [f"attention {alert.words}" for alert in look.alerts]
-    return lines if look.alerts else [*lines, "well      nothing needs attention"]
+    lines += [f"attention {alert.text}" for alert in look.alerts]
+    return lines if look.alerts else [*lines, "OK        nothing needs attention"]
 
 
 def _mail(look: QueueStatus) -> list[str]:
-    """What lies in the mail spool, and which transports are suspended; nothing where none is."""
-    heap, lines = look.signs.sending.heap, []
+    """Lines about the mail spool and the suspended transports."""
+    heap, lines = look.signs.sending.backlog, []
     if isinstance(heap, MailBacklog) and heap.mails:
         lines.append(f"mail      {heap.mails:,} spooled, the oldest for {_age(heap.oldest)}")
     elif isinstance(heap, str):
-        lines.append(f"mail      ? {shown(heap)}")
+        lines.append(f"mail      ? {safe_line(heap)}")
     lines += [
-        f"mail      {stopped_words(stop)} (spooldeck mail resume {shown(stop.name)})"
+        f"mail      {describe_suspension(stop)} (spooldeck mail resume {safe_line(stop.name)})"
         for stop in _stopped(look)
     ]
     return lines
 
 
-def _stopped(look: QueueStatus) -> Sequence[Stopped]:
+def _stopped(look: QueueStatus) -> Sequence[TransportSuspension]:
     return [] if look.signs.routes is None else [*look.signs.routes.stopped.values()]
 
 
@@ -277,7 +283,7 @@ def _age(seconds: float) -> str:
 def _as_json(setup: Setup, look: QueueStatus) -> str:
     import json
 
-    heap = look.signs.sending.heap
+    heap = look.signs.sending.backlog
     lock = look.lock._asdict() | {"verdict": str(look.lock.verdict)}
     return json.dumps(
         {
@@ -292,34 +298,34 @@ def _as_json(setup: Setup, look: QueueStatus) -> str:
                 "suspended": [stop._asdict() for stop in _stopped(look)],
             },
             "problems": [{"where": p.where, "what": p.what} for p in look.problems],
-            "attention": [alert.words for alert in look.alerts],
+            "attention": [alert.text for alert in look.alerts],
             "forecasts": as_row(look.forecasts),
         }
     )
 
 
 def init(setup: Setup, arguments: Namespace) -> int:
-    """Make the folders of a queue that are missing, and say what to do next."""
-    if setup.site is not None:
-        title = setup.site.format.title
-        fail(EX_UNAVAILABLE, f"{shown(setup.place)} is {title}: nothing was made")
+    """Make the missing folders of a queue and print the next steps."""
+    if setup.foreign_place is not None:
+        title = setup.foreign_place.format.title
+        fail(EX_UNAVAILABLE, f"{safe_line(setup.place)} is {title}: nothing was changed")
     queue = setup.queue
     if arguments.exclusive and queue.run_dir == RUN_DIR:
-        said = f"{shown(queue.root)} is NFTBan's own data folder"
-        fail(EX_USAGE, f"{said}: --exclusive is for a queue that no other program uses")
-    made = make_spool(setup.spool(), exclusive=arguments.exclusive)
+        text = f"{safe_line(queue.root)} is NFTBan's own data folder"
+        fail(EX_USAGE, f"{text}: --exclusive is for a queue that no other program uses")
+    made = make_spool(setup.spool_folders(), exclusive=arguments.exclusive)
     for path in (queue.run_dir, queue.log_dir, queue.counters, queue.mail_spool):
         if not os.path.isdir(path):
             setup.make_folder(path)
             made.append(path)
     if not made:
-        print(f"{shown(queue.root)} has everything a queue needs; nothing was changed")
+        print(f"{safe_line(queue.root)} is already a complete queue; nothing was changed")
     for path in made:
-        print(f"made {shown(path)}")
-    where = shown(arguments.place)
+        print(f"made {safe_line(path)}")
+    where = safe_line(arguments.place)
     print(
         f"next: spooldeck --root {where} queue add TYPE   adds a task\n"
-        f"      spooldeck --root {where} queue work       handles tasks until stopped\n"
+        f"      spooldeck --root {where} queue work       runs tasks until stopped\n"
         f"      spooldeck {where}                         opens the console"
     )
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""`queue process-next` and `queue work`: the worker, wired to one queue."""
+"""`queue process-next` and `queue work`: run a worker on one queue."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from collections.abc import Callable
 
 from engine.locks import queue_lock
 from engine.model import LockEvidence, State, Verdict
-from engine.policy import at
+from engine.policy import format_time
 from engine.stores.nftban import NftbanStore
-from engine.text.safe import shown
-from engine.work.worker import Run, Worker
-from tui.cli.setup.setup import EX_NOPERM, Setup, complain, fail
+from engine.text.safe import safe_line
+from engine.work.worker import Worker, WorkerResult
+from tui.cli.setup.setup import EX_NOPERM, Setup, fail, print_error
 
-DONE, NOTHING, LOCKED, FAILED = 0, 1, 2, 3
+DONE, NOTHING_DUE, LOCKED, FAILED = 0, 1, 2, 3
 """Exit codes of the contract ("nftban_queue_process_next")."""
 
 
 def process_next(setup: Setup, arguments: Namespace) -> int:
-    """One task at most."""
-    setup.require_work()
+    """Run at most one task."""
+    setup.require_workable()
     if not arguments.timer:
         return _one_task(setup, arguments)[0]
     setup.log_if_allowed("INFO", "Queue processor started by systemd timer")
     code, said = _one_task(setup, arguments)
     if said:
         setup.log_if_allowed(_TIMER_LEVELS[code], said)
-    # None of these ends is a failure of the run: the queue itself sees to the next attempt.
+    # None of these results is a failure of the unit: the queue retries by itself.
     return DONE
 
 
-_TIMER_LEVELS = {DONE: "INFO", NOTHING: "DEBUG", LOCKED: "DEBUG", FAILED: "WARN"}
+_TIMER_LEVELS = {DONE: "INFO", NOTHING_DUE: "DEBUG", LOCKED: "DEBUG", FAILED: "WARN"}
 
 
 def _one_task(setup: Setup, arguments: Namespace) -> tuple[int, str]:
-    """The contract's exit code, and what its queue processor, run by the timer, adds to the log.
+    """Run one task. Return the contract's exit code, and the log line for a run by the timer.
 
     Raises:
-        Fail: the lock was lost, or the outcome could not be stored: no ordinary end.
+        Fail: the lock was lost, or the outcome could not be stored.
     """
     began = time.monotonic()
     with _WorkerRun(setup, quiet=arguments.quiet) as work:
@@ -55,45 +55,45 @@ def _one_task(setup: Setup, arguments: Namespace) -> tuple[int, str]:
     if run.lost:
         fail(LOCKED, run.lost)
     if run.owed:
-        fail(FAILED, "the outcome could not be stored; the next worker counts a failed attempt")
+        fail(FAILED, "cannot store the outcome; the next worker counts a failed attempt")
     if run.gone:
         if not arguments.quiet:
-            complain("the task was taken away while it ran")
-        return FAILED, "Task was taken away while it ran"
+            print_error("another process took the task while it ran")
+        return FAILED, "Task was taken by another process while it ran"
     if run.failed:
         if not arguments.quiet:
-            complain(shown(run.last_failure))
+            print_error(safe_line(run.last_failure))
         return FAILED, "Task processing returned error (rc=3), retry scheduled"
     if run.done:
         return DONE, "Queue cycle completed successfully"
     if not arguments.quiet:
-        complain(_why_nothing(run))
-    why = "; ".join(_refusals(run)) or "waiting for backoff"
-    return NOTHING, f"No eligible tasks ({waiting} pending, {why})" if waiting else ""
+        print_error(_describe_idle(run))
+    why = "; ".join(_refusal_texts(run)) or "waiting for backoff"
+    return NOTHING_DUE, f"No eligible tasks ({waiting} pending, {why})" if waiting else ""
 
 
 def work(setup: Setup, arguments: Namespace) -> int:
-    """Task after task, woken by what happens in the queue."""
-    setup.require_work()
+    """Run tasks until a signal, woken by changes of the queue."""
+    setup.require_workable()
     with _WorkerRun(setup, arguments.concurrency) as work:
         if work.worker is None:
             return LOCKED
         run = work.until_stopped(until_idle=arguments.until_idle)
     if run.lost:
-        complain(run.lost)
+        print_error(run.lost)
         return LOCKED
-    gone = f", {run.gone} taken away while they ran" if run.gone else ""
-    complain(f"{run.done} done, {run.failed} failed{gone}")
+    gone = f", {run.gone} taken by others while they ran" if run.gone else ""
+    print_error(f"{run.done} done, {run.failed} failed{gone}")
     if arguments.until_idle and run.refused:
-        complain(_why_nothing(run))
+        print_error(_describe_idle(run))
     if run.owed:
-        complain(f"{run.owed} outcomes could not be stored; the next worker counts failed attempts")
+        print_error(f"cannot store {run.owed} outcomes; the next worker counts failed attempts")
         return FAILED
     return DONE
 
 
 class _WorkerRun:
-    """A worker with the queue's lock in its hand; `worker` is None when somebody else has it."""
+    """A worker that holds the queue lock; `worker` is None if another process holds it."""
 
     worker: Worker | None = None
 
@@ -107,15 +107,15 @@ class _WorkerRun:
 
     def __enter__(self) -> _WorkerRun:
         setup = self._setup
-        store = self._store = setup.open()
-        refused = store.edges[State.ACTIVE, State.PENDING].refused
+        store = self._store = setup.open_nftban()
+        refused = store.edges[State.ACTIVE, State.PENDING].refusal
         if refused:
             fail(EX_NOPERM, refused)
         setup.make_folders()
         try:
-            self._lock = queue_lock.acquire(setup.lock_path, setup.queue.stuck_threshold)
-        except queue_lock.Busy as busy:
-            self._lock = self._freed(store, busy.evidence)
+            self._lock = queue_lock.acquire_lock(setup.lock_path, setup.queue.stuck_threshold)
+        except queue_lock.LockBusy as busy:
+            self._lock = self._take_stuck_lock(store, busy.evidence)
         if self._lock is None:
             self._close()
             return self
@@ -123,7 +123,7 @@ class _WorkerRun:
             setup.log("WARN", f"Removing stale lock ({self._lock.taken_over})")
         for line in store.recover():
             setup.log("WARN", f"Recovered {line}")
-        mailing = setup.mailing()
+        mailing = setup.mail_handler()
         self.worker = Worker(
             store,
             setup.handlers(store, mailing),
@@ -131,40 +131,44 @@ class _WorkerRun:
             owner=str(os.getpid()),
             lock=self._lock,
             concurrency=self._concurrency,
-            services=setup.services(store, mailing),
+            services=setup.worker_services(store, mailing),
         )
         return self
 
-    def _freed(self, store: NftbanStore, lock: LockEvidence) -> queue_lock.PidLock | None:
-        """The lock of somebody else, who is ended for it when stuck; None: they are left alone."""
+    def _take_stuck_lock(self, store: NftbanStore, lock: LockEvidence) -> queue_lock.PidLock | None:
+        """Take the lock of a stuck holder by ending it; None if the holder is not stuck or not
+        ended.
+        """
         from engine.locks.lock_breaker import UnsafeToSignal
-        from tui.cli.queue.recover import take_from, who
+        from tui.cli.queue.recover import describe_lock, take_stuck_lock
 
         setup = self._setup
         if lock.verdict is Verdict.STUCK:
             try:
-                return take_from(setup, store, lock, complain)
-            except queue_lock.Busy as busy:
+                return take_stuck_lock(setup, store, lock, print_error)
+            except queue_lock.LockBusy as busy:
                 lock = busy.evidence
             except UnsafeToSignal as doubt:
-                lock = lock._replace(doubt=str(doubt))
+                lock = lock._replace(signal_refusal=str(doubt))
         elif lock.verdict is Verdict.HELD:
             age = f"PID: {lock.pid or 'unknown'}, age: {lock.age:.0f}s"
             setup.log("DEBUG", f"Queue processor running ({age})")
         else:
-            setup.log("WARN", f"Queue processor skipped this cycle: {who(lock)}")
+            setup.log("WARN", f"Queue processor skipped this cycle: {describe_lock(lock)}")
         if not self._quiet:
-            complain(who(lock))
+            print_error(describe_lock(lock))
         return None
 
     @property
     def pending(self) -> int:
-        """Tasks that wait."""
+        """Number of pending tasks."""
         assert self._store is not None
-        return self._store.counts()[State.PENDING]
+        return self._store.count_tasks()[State.PENDING]
 
-    def run(self, work: Callable[[], Run]) -> Run:
-        """Work; a first signal ends it after what is in hand, a second ends that, too."""
+    def run(self, work: Callable[[], WorkerResult]) -> WorkerResult:
+        """Run the worker. The first signal stops it after the running tasks, the second stops those
+        too.
+        """
         assert self.worker is not None
         stop = self.worker.stop
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -173,20 +177,22 @@ class _WorkerRun:
         self._lost = bool(run.lost)
         return run
 
-    def until_stopped(self, *, until_idle: bool) -> Run:
-        """Work, woken by what happens in the queue."""
+    def until_stopped(self, *, until_idle: bool) -> WorkerResult:
+        """Run the worker, woken by changes of the queue."""
         from engine.live.folder_watch import FolderWatch
-        from tui.cli.queue.recorder import Flight
+        from tui.cli.queue.recorder import RecorderThread
 
         assert self.worker is not None and self._store is not None
-        worker, ring = self.worker, self.worker.ring
-        watch = FolderWatch(self._store.doorbell, self._setup.open, lambda names: ring(), ring)
-        flight = Flight(self._setup)
+        worker, ring = self.worker, self.worker.wake
+        watch = FolderWatch(
+            self._store.changes, self._setup.open_nftban, lambda names: ring(), ring
+        )
+        flight = RecorderThread(self._setup)
         if not until_idle:
             watch.start(patience=1.0)
             flight.start()
         try:
-            return self.run(lambda: worker.work(until_idle=until_idle))
+            return self.run(lambda: worker.process_all(until_idle=until_idle))
         finally:
             flight.stop(patience=1.0)
             watch.stop()
@@ -196,13 +202,14 @@ class _WorkerRun:
             return
         try:
             if not self._lost:
-                self._setup.services(self._store).publish()
+                self._setup.worker_services(self._store).publish()
         finally:
             self._close()
 
     def _close(self) -> None:
         if self._lock is not None and self.worker is not None and self.worker.is_busy:
-            # Its handlers go on, and their hold on the lock's flock says so to the next worker.
+            # Its handlers still run; they inherited the flock, so the next worker sees the lock as
+            # held.
             self._lock.abandon()
         elif self._lock is not None:
             self._lock.release()
@@ -210,17 +217,17 @@ class _WorkerRun:
             self._store.close()
 
 
-def _refusals(run: Run) -> list[str]:
+def _refusal_texts(run: WorkerResult) -> list[str]:
     return [f"{why} for {kind}" for kind, why in sorted(run.refused.items())]
 
 
-def _why_nothing(run: Run) -> str:
-    reasons = _refusals(run)
+def _describe_idle(run: WorkerResult) -> str:
+    reasons = _refusal_texts(run)
     if run.token_at is not None:
-        reasons.append(f"next token {at(run.token_at)}")
+        reasons.append(f"next token {format_time(run.token_at)}")
     if run.next_due is not None:
-        reasons.append(f"next task due {at(run.next_due)}")
-    return f"nothing eligible: {'; '.join(reasons) or 'nothing is waiting'}"
+        reasons.append(f"next task due {format_time(run.next_due)}")
+    return f"nothing eligible: {'; '.join(reasons) or 'no pending tasks'}"
 
 
 if sys.platform != "linux":  # pragma: no cover

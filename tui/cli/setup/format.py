@@ -1,4 +1,4 @@
-"""What a format of another program's brings along, and a place in one."""
+"""The description of another program's format (a row of `FORMATS`), and a place in it."""
 
 from __future__ import annotations
 
@@ -10,74 +10,74 @@ from engine.policy import RetryPolicy
 from engine.store import Store
 
 
-class Format(NamedTuple):
-    """How places of one format are opened, worked and told of."""
+class ForeignFormat(NamedTuple):
+    """How places of one format are opened, worked and shown."""
 
     title: str
-    """What a person calls such a place."""
-    check: Callable[[Any, Any], Any]
-    """What `stores` says of it, and where -> its settings; raises ConfigError."""
-    open: Callable[[str, Any], Store]
+    """The format's name on screen, with its article."""
+    parse_settings: Callable[[Any, Any], Any]
+    """Value of `stores.NAME` and its location -> settings; raises ConfigError."""
+    open_store: Callable[[str, Any], Store]
     """Path and settings -> its store."""
-    desk: Callable[[str], str]
-    """Path -> the folder for what is ours there: journal, notes, log, figures."""
-    folders: Callable[[str], tuple[str, str, str]]
-    """Path -> the folders that must be there, and be ours to write, where anything is changed; what
-    we make belongs to the owner of the first."""
-    work: tuple[str, ...]
-    """The command that works it, after the words that name the place."""
-    retry: Callable[[Any], RetryPolicy]
-    """Settings -> how failures are counted there."""
-    unworkable: Callable[[Any], str]
-    """Settings -> why no worker of ours could do anything there; "" when one could."""
-    # What follows names a module below `tui.cli` and a function of it, which is handed the Setup:
-    # it is loaded when it is asked for. "" where there is none.
+    state_folder: Callable[[str], str]
+    """Path -> our own folder there: journal, notes, log, metrics."""
+    required_folders: Callable[[str], tuple[str, str, str]]
+    """Path -> the folders that must exist and be writable before a change; new files belong to the
+    owner of the first.
+    """
+    work_command: tuple[str, ...]
+    """The command that runs a worker, after the words that name the place."""
+    retry_policy: Callable[[Any], RetryPolicy]
+    """Settings -> retry policy."""
+    why_unworkable: Callable[[Any], str]
+    """Settings -> why no worker of ours can run there; "" if one can."""
+    # Each of the following is "MODULE:FUNCTION" below `tui.cli`, or "". The function gets the
+    # Setup; its module is loaded when it is needed.
     doctor: str
-    """Says what is wrong with a place; takes the command's arguments besides."""
+    """Checks a place; also gets the arguments of the command."""
     facts: str = ""
-    """What is told of the queue as a whole: `tui.session.place.Facts`."""
+    """Facts about the whole queue: `tui.session.place.WholeQueueFigures`."""
     tokens: str = ""
-    """What its bucket holds: a tuple of `engine.locks.token_buckets.Left`."""
-    shut: str = ""
-    """Why a worker would claim no task of a kind now, which it is handed besides: text, "" when one
-    would."""
+    """State of its token bucket: a tuple of `engine.locks.token_buckets.BucketState`."""
+    why_paused: str = ""
+    """Why a worker would claim no task of a kind now, which is its second argument; else ""."""
     logs: str = ""
-    """Paths of logs to follow besides ours."""
-    mails: bool = False
-    """Whether its workers send by the ways of the mail settings, and write down in mail.log and
-    mail.prom on our desk how those fare."""
-    takes_by: str = ""
-    """The order in which due tasks are claimed, by the names of `engine.index.backlog`; "" if it is
-    unknown."""
+    """Paths of more logs to follow."""
+    sends_mail: bool = False
+    """True if its workers send by the transports of the mail settings, and record the results in
+    mail.log and mail.prom in our folder.
+    """
+    claim_order: str = ""
+    """The order in which due tasks are claimed, a name of `engine.index.backlog`; "" if unknown."""
 
 
-def part(where: str) -> Callable[..., Any]:
-    """The function that such a name means."""
+def load_function(where: str) -> Callable[..., Any]:
+    """Import and return the function of a "MODULE:FUNCTION" text."""
     module, name = where.split(":")
     found: Callable[..., Any] = getattr(import_module(f"tui.cli.{module}"), name)
     return found
 
 
-class Site(NamedTuple):
-    """A place of another program's format."""
+class ForeignPlace(NamedTuple):
+    """A place in another program's format."""
 
     name: str
-    """The format's name: a key of `stores` in the configuration, and the word of its commands."""
+    """The format's name: key of `stores` in the configuration, and word of its commands."""
     path: str
     """Absolute."""
-    format: Format
+    format: ForeignFormat
     settings: Any
-    """As the format's own `check` made them."""
+    """As returned by the format's `check`."""
 
     @property
-    def desk(self) -> str:
-        """The folder for what is ours there."""
-        return self.format.desk(self.path)
+    def state_folder(self) -> str:
+        """Our own folder there."""
+        return self.format.state_folder(self.path)
 
-    def open(self) -> Store:
-        """Its store.
+    def open_store(self) -> Store:
+        """Open its store.
 
         Raises:
             Unavailable: it cannot be reached.
         """
-        return self.format.open(self.path, self.settings)
+        return self.format.open_store(self.path, self.settings)

@@ -1,4 +1,4 @@
-"""What the console is handed about the ways mail is sent by, from the settings of one place."""
+"""Mail transports of one place for the console: state, routes, suspend, resume."""
 
 from __future__ import annotations
 
@@ -9,112 +9,117 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from engine.config.validators import ConfigError
-from engine.monitor.transport_health import MailBacklog, Routes, Stopped
+from engine.monitor.transport_health import MailBacklog, MailRoutes, TransportSuspension
 from engine.store import Unavailable
 from tui.cli.setup import suspend
-from tui.cli.setup.setup import Fail, Setup
-from tui.session.place import MailDesk
+from tui.cli.setup.setup import CommandError, Setup
+from tui.session.place import PlaceMail
 
 if TYPE_CHECKING:
     from engine.config.mail_config import MailSettings
     from engine.mail.transports.registry import TransportRegistry
 
-AGAIN = 60.0
-"""Seconds after which it is looked for anew which transports are installed, and set up."""
+RECHECK_SECONDS = 60.0
+"""Seconds after which the installed transports and the spool are read again."""
 
 
 class _MailControls:
-    """The ways of one place; asked by one thread after the other."""
+    """The transports of one place; used by one thread at a time."""
 
     def __init__(self, setup: Setup, clock: Callable[[], float]) -> None:
         self._setup, self._clock = setup, clock
         self._known: tuple[MailSettings, TransportRegistry] | None = None
         self._looked = float("-inf")
         self._heap: tuple[int, float, float, int] | None = None
-        """The spool's own mtime, when it was looked at, when its oldest mail came, and how many
-        there are; times in seconds of the clock, but for the first."""
+        """mtime of the spool in ns, time of the scan, arrival of the oldest mail (seconds of the
+        clock), and number of mails.
+        """
 
-    def stopped(self) -> Mapping[str, Stopped]:
-        with _told():
+    def stopped(self) -> Mapping[str, TransportSuspension]:
+        with _errors_as_unavailable():
             return {
-                name: Stopped(name, found.since, found.who, found.why)
+                name: TransportSuspension(name, found.since, found.who, found.why)
                 for name, found in self._setup.suspensions().read().items()
             }
 
-    def routes(self, stopped: Mapping[str, Stopped]) -> Routes:
-        with _told():
-            settings, ways = self._ways()
+    def routes(self, stopped: Mapping[str, TransportSuspension]) -> MailRoutes:
+        with _errors_as_unavailable():
+            settings, ways = self._registry()
             chosen = ways.choose(tuple(stopped)).transport
             order = ways.names()
-            # Also of those that the configuration bars: a test mail may go by each of them.
+            # Also of disabled transports: a test mail may use each of them.
             why_not = {name: why for name in order if (why := ways.absence(name))}
         selected = "" if chosen is None else chosen.name
-        return Routes(order, selected, why_not, stopped, settings.method, settings.recipient)
+        return MailRoutes(order, selected, why_not, stopped, settings.method, settings.recipient)
 
     def records(self) -> str:
-        with _told():
-            return self._ways()[0].delivery_log
+        with _errors_as_unavailable():
+            return self._registry()[0].delivery_log
 
-    def heap(self) -> MailBacklog | None:
-        with _told():
+    def read_backlog(self) -> MailBacklog | None:
+        with _errors_as_unavailable():
             try:
                 changed = os.stat(self._setup.queue.mail_spool).st_mtime_ns
             except FileNotFoundError:
                 return None
             now, known = self._clock(), self._heap
-            # Mails come and go with their folders: where none does, a full spool costs little.
-            if known is None or known[0] != changed or not 0 <= now - known[1] < AGAIN:
+            # Each mail is a folder in the spool: while the mtime is the same, a full spool is not
+            # read again.
+            if known is None or known[0] != changed or not 0 <= now - known[1] < RECHECK_SECONDS:
                 mails, oldest = self._setup.mail_spool().depth_and_oldest(time.time())
                 self._heap = known = changed, now, now - oldest, mails
         return MailBacklog(known[3], now - known[2] if known[3] else 0.0)
 
     def suspend(self, name: str, why: str) -> str:
-        with _told():
-            new, trouble = suspend.stop(self._setup, name, why)
+        with _errors_as_unavailable():
+            new, trouble = suspend.suspend_transport(self._setup, name, why)
         if not new:
-            raise Unavailable(f"{name} was suspended meanwhile, and stays so")
+            raise Unavailable(f"another operator suspended {name} first")
         return trouble
 
     def resume(self, name: str) -> str:
-        with _told():
-            new, trouble = suspend.start(self._setup, name)
+        with _errors_as_unavailable():
+            new, trouble = suspend.resume_transport(self._setup, name)
         if not new:
-            raise Unavailable(f"{name} was resumed meanwhile")
+            raise Unavailable(f"another operator resumed {name} first")
         return trouble
 
-    def _ways(self) -> tuple[MailSettings, TransportRegistry]:
-        if self._known is None or self._clock() - self._looked >= AGAIN:
+    def _registry(self) -> tuple[MailSettings, TransportRegistry]:
+        if self._known is None or self._clock() - self._looked >= RECHECK_SECONDS:
             settings = self._setup.mail_settings()
-            self._known, self._looked = (settings, self._setup.ways(settings)), self._clock()
+            self._known, self._looked = (
+                (settings, self._setup.transport_registry(settings)),
+                self._clock(),
+            )
         return self._known
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """What cannot be read or written, as the console wants to be told of it.
+def _errors_as_unavailable() -> Iterator[None]:
+    """Turn errors of reading and writing into `Unavailable` for the console.
 
     Raises:
-        Unavailable: whatever went wrong that way.
+        Unavailable: with the text of the error.
     """
     try:
         yield
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         raise Unavailable(f"{where}{error.strerror or error}") from error
-    except (ConfigError, Fail, ValueError) as error:
+    except (ConfigError, CommandError, ValueError) as error:
         raise Unavailable(str(error)) from error
 
 
-def mail_desk(setup: Setup, argv: list[str]) -> MailDesk:
-    """The ways of a place; `argv` is what starts the program on it. Nothing is looked at yet."""
+def make_mail_desk(setup: Setup, argv: list[str]) -> PlaceMail:
+    """The `PlaceMail` of a place; `argv` starts the program on it. Reads nothing yet."""
     desk = _MailControls(setup, time.monotonic)
-    return MailDesk(
-        stopped=desk.stopped,
+    return PlaceMail(
+        suspended=desk.stopped,
         routes=desk.routes,
         suspend=desk.suspend,
         resume=desk.resume,
         records=desk.records,
-        heap=desk.heap,
-        delivers=setup.sends_mail,
-        test=(*argv, "mail", "test"),
+        backlog=desk.read_backlog,
+        uses_transports=setup.sends_mail,
+        test_command=(*argv, "mail", "test"),
     )

@@ -1,4 +1,4 @@
-"""What sends mail, put together: for the worker, and for the commands that send by themselves."""
+"""Connect settings, transports and sender into the handler of `mail_send` tasks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from engine.config.validators import ConfigError
 from engine.model import Task
-from engine.text.safe import shown
+from engine.text.safe import safe_line
 from engine.work.handlers import Context, Handler
 
 if TYPE_CHECKING:
@@ -18,32 +18,32 @@ if TYPE_CHECKING:
     from engine.mail.send.suspensions import Suspension
     from engine.mail.transports.registry import TransportRegistry
 
-SEND = "mail_send"
+MAIL_SEND_KIND = "mail_send"
 """The kind of task that delivers a mail (contract, "Task types")."""
 
-ON_ITS_WAY = 30.0
-"""Seconds for which whoever spooled a mail may still be about to queue the task for it."""
+QUEUING_GRACE_SECONDS = 30.0
+"""Seconds in which the program that spooled a mail may still queue its task."""
 
-LOOK_AGAIN = 60.0
-"""Seconds after which a worker looks once more which transports are there, and how mail is to be
-sent: what sends mail may be started after it, stopped or set up anew.
+RECHECK_SECONDS = 60.0
+"""Seconds after which a worker checks settings and transports again: a mail server may be started,
+stopped or changed while the worker runs.
 """
 
-PUBLISHING = 5.0
-"""Seconds between two writings of the metrics: each looks at the whole spool."""
+PUBLISH_INTERVAL_SECONDS = 5.0
+"""Minimum seconds between two writes of the mail metrics: each reads the whole spool."""
 
 
-class _Built(NamedTuple):
+class _MailParts(NamedTuple):
     settings: MailSettings
-    ways: TransportRegistry
-    post: Sender
+    registry: TransportRegistry
+    sender: Sender
     handler: Handler
-    at: float
-    """When it was put together, or found to be as it should, by the clock."""
+    checked_at: float
+    """When it was built or last checked, by the clock."""
 
 
-class Mailing:
-    """Sends the mail of tasks; put together when the first of them is due: few runs have any."""
+class MailHandler:
+    """Delivers the mail of tasks. Builds its parts on first use, because few runs send mail."""
 
     def __init__(
         self,
@@ -57,89 +57,91 @@ class Mailing:
         root: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`settings` says how mail is sent, `ways` by what; both raise ConfigError where that means
-        nothing. `post` sends it; `root` is the data folder of `mail_spool`. With `ours` False a
-        program does all that, and none is shut out.
+        """`settings` and `ways` read the mail settings and transports; both raise ConfigError.
+        `post` makes the sender; `root` is the data folder of `check_mail_spool`. `ours` is False
+        if a program is configured for `mail_send`: then nothing is blocked here.
         """
         self._settings, self._ways, self._post = settings, ways, post
         self._mail_spool, self._root, self._complain = mail_spool, root, complain
         self._ours, self._clock = ours, clock
-        self._built: _Built | None = None
+        self._built: _MailParts | None = None
         self._published = float("-inf")
         self._complained = ""
 
-    def gate(self, kind: str) -> tuple[str, float | None]:
-        """Why no task of this kind may be claimed now, "" when one may; and when the token that it
-        lacks is there, epoch seconds UTC, None where no time will mend it. Raises nothing.
+    def claim_gate(self, kind: str) -> tuple[str, float | None]:
+        """Why no task of this kind may be claimed now, "" if one may; and the time when the missing
+        token will exist, epoch seconds UTC, None if time alone does not help. Raises nothing.
         """
-        if kind != SEND or not self._ours:
+        if kind != MAIL_SEND_KIND or not self._ours:
             return "", None
         try:
-            return self._current().post.shut()
+            return self._current().sender.blocking_reason()
         except (ConfigError, OSError) as error:
-            return f"no mail transport: {shown(str(error))}", None
+            return f"no mail transport: {safe_line(str(error))}", None
 
-    def shut(self, kind: str = SEND) -> str:
-        """Why no task of this kind may be claimed now; "" when one may. Raises nothing."""
-        return self.gate(kind)[0]
+    def why_closed(self, kind: str = MAIL_SEND_KIND) -> str:
+        """Why no task of this kind may be claimed now; "" if one may. Raises nothing."""
+        return self.claim_gate(kind)[0]
 
-    def publish(self) -> None:
-        """Write the metrics of mail, unless that was done just now; what goes wrong is told."""
+    def publish_metrics(self) -> None:
+        """Write the mail metrics, unless that was done within `PUBLISH_INTERVAL_SECONDS` seconds;
+        errors are reported.
+        """
         now = self._clock()
-        if not self._ours or now - self._published < PUBLISHING:
+        if not self._ours or now - self._published < PUBLISH_INTERVAL_SECONDS:
             return
         self._published = now
         try:
-            self._current().post.publish()
+            self._current().sender.publish()
         except (ConfigError, OSError) as error:
             if self._complained != str(error):
                 self._complained = str(error)
-                self._complain(f"{shown(str(error))}; the metrics of mail are not written")
+                self._complain(f"{safe_line(str(error))}; mail metrics not written")
 
     def __call__(self, task: Task, context: Context) -> None:
         """Deliver the mail of a task, in one attempt.
 
         Raises:
-            Failed: it was not accepted.
+            Failed: the transport did not accept it.
             Later: it was not tried.
         """
         built = self._built or self._build(self._settings())
         built.handler(task, context)
 
-    def _current(self) -> _Built:
-        """What sends mail as things stand, or stood a short while ago.
+    def _current(self) -> _MailParts:
+        """The current parts, checked again after `RECHECK_SECONDS` seconds.
 
         Raises:
-            ConfigError, OSError: nobody can say.
+            ConfigError, OSError: the settings or transports cannot be read.
         """
         built = self._built
-        if built is not None and self._clock() - built.at < LOOK_AGAIN:
+        if built is not None and self._clock() - built.checked_at < RECHECK_SECONDS:
             return built
         settings = self._settings()
         if built is None or settings != built.settings:
             return self._build(settings)
         ways = self._ways(settings)
-        if any(ways.absence(name) != built.ways.absence(name) for name in ways.names()):
+        if any(ways.absence(name) != built.registry.absence(name) for name in ways.names()):
             return self._build(settings, ways)
-        # The same one goes on: it knows whose turn it is where tokens are short.
-        self._built = built._replace(at=self._clock())
+        # Keep the sender: it knows which recipient is next when tokens are short.
+        self._built = built._replace(checked_at=self._clock())
         return self._built
 
-    def _build(self, settings: MailSettings, ways: TransportRegistry | None = None) -> _Built:
+    def _build(self, settings: MailSettings, ways: TransportRegistry | None = None) -> _MailParts:
         from engine.work.mail_send import MailSend
-        from engine.work.payload import guarded
+        from engine.work.payload import guard_payload
 
         ways = ways or self._ways(settings)
         post = self._post(settings, ways)
-        handler = guarded(MailSend(post), self._mail_spool, self._root)
-        self._built = _Built(settings, ways, post, handler, self._clock())
+        handler = guard_payload(MailSend(post), self._mail_spool, self._root)
+        self._built = _MailParts(settings, ways, post, handler, self._clock())
         return self._built
 
 
-def why_none(
+def describe_no_transport(
     settings: MailSettings, why_not: Mapping[str, Unused], suspended: Mapping[str, Suspension]
 ) -> str:
-    """Why nothing can send mail, in a few words, from why each transport cannot."""
+    """Say in a few words why no mail can be sent, from the reason of each transport."""
     from engine.config.mail_config import NOWHERE
     from engine.mail.model import Cause
 
@@ -148,13 +150,14 @@ def why_none(
     whys = why_not.items()
     held = [n for n, why in whys if why.cause is Cause.SUSPENDED and n in suspended]
     if held:
-        return f"no mail transport: {', '.join(f'{n} {held_by(suspended[n])}' for n in held)}"
+        names = ", ".join(f"{name} {describe_suspender(suspended[name])}" for name in held)
+        return f"no mail transport: {names}"
     if why := why_not.get(settings.method):
-        return f"no mail transport: {settings.method}: {shown(why.words)}"
-    stopped = [f"{n}: {shown(why.words)}" for n, why in whys if why.cause is Cause.STOPPED]
+        return f"no mail transport: {settings.method}: {safe_line(why.reason)}"
+    stopped = [f"{n}: {safe_line(why.reason)}" for n, why in whys if why.cause is Cause.STOPPED]
     return f"no mail transport: {'; '.join(stopped)}" if stopped else "no mail transport is set up"
 
 
-def held_by(own: Suspension) -> str:
-    """That a transport is suspended, and by whom."""
-    return f"suspended by {shown(own.who) or 'an operator'}"
+def describe_suspender(own: Suspension) -> str:
+    """Say by whom a transport is suspended."""
+    return f"suspended by {safe_line(own.who) or 'an operator'}"

@@ -1,4 +1,4 @@
-"""One look at places as the console sees them, for the commands that print a screen once."""
+"""Scan places once, as the console does, for commands that print a screen."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
-from engine.index.filter_language import BadFilter, Filter, parse
+from engine.index.filter_language import BadFilter, Filter, parse_filter
 from engine.store import Unavailable
-from tui.cli.setup.places import places_of
+from tui.cli.setup.places import open_places
 from tui.cli.setup.setup import EX_USAGE, Setup, fail
-from tui.format.glyphs import chosen
+from tui.format.glyphs import glyphs_of_locale
 from tui.format.present import Line
 from tui.session.place import Place
 from tui.session.place_session import PlaceSession
@@ -20,19 +20,19 @@ from tui.session.place_session import PlaceSession
 T = TypeVar("T")
 
 
-def named(setup: Setup, names: Sequence[str]) -> list[Place]:
-    """The places of these names; without any, those that the console would open.
+def chosen_places(setup: Setup, names: Sequence[str]) -> list[Place]:
+    """The named places; without names, those that the console would open.
 
     Raises:
-        Fail: there is no such folder, or nothing to open.
+        Fail: no such folder, or nothing to open.
     """
-    return places_of(setup, names)
+    return open_places(setup, names)
 
 
-def glance(places: Sequence[Place], ask: Callable[[Sequence[PlaceSession]], Awaitable[T]]) -> T:
-    """What is to be said of these places once each was looked at as a whole.
+def scan_once(places: Sequence[Place], ask: Callable[[Sequence[PlaceSession]], Awaitable[T]]) -> T:
+    """Scan these places once and return the answer of `ask`.
 
-    One that cannot be reached is handed to `ask` as it is; its inspector says why.
+    A place that cannot be reached is passed to `ask` too; its inspector has the reason.
     """
 
     async def look() -> T:
@@ -40,7 +40,7 @@ def glance(places: Sequence[Place], ask: Callable[[Sequence[PlaceSession]], Awai
         following = [asyncio.create_task(live.follow()) for live in lives]
         answer = asyncio.create_task(_answer(lives, ask))
         try:
-            # Nobody stops following while we look, but for a bug: then there is no answer.
+            # A follower ends early only by a bug; then its exception is raised.
             await asyncio.wait({answer, *following}, return_when=asyncio.FIRST_COMPLETED)
             for one in following:
                 if one.done():
@@ -59,40 +59,40 @@ def glance(places: Sequence[Place], ask: Callable[[Sequence[PlaceSession]], Awai
 async def _answer(
     lives: Sequence[PlaceSession], ask: Callable[[Sequence[PlaceSession]], Awaitable[T]]
 ) -> T:
-    await asyncio.gather(*map(_seen, lives))
+    await asyncio.gather(*map(_wait_for_scan, lives))
     return await ask(lives)
 
 
-async def _seen(live: PlaceSession) -> None:
+async def _wait_for_scan(live: PlaceSession) -> None:
     change = live.inspector.latest
-    while not (change.complete or change.unavailable):
+    while not (change.is_complete or change.unavailable):
         try:
-            change = await live.inspector.changed(change.generation)
+            change = await live.inspector.wait_for_change(change.generation)
         except Unavailable:
             return
-    if not live.looked:
-        await live.next_look()
+    if not live.has_readings:
+        await live.wait_for_readings()
 
 
-def wanted(text: str, live: PlaceSession) -> Filter:
-    """What `--filter` means at a place, in the language of the console.
+def parse_place_filter(text: str, live: PlaceSession) -> Filter:
+    """Parse `--filter` for a place, in the filter language of the console.
 
     Raises:
-        Fail: it is no filter; the message says where, and what was expected.
+        Fail: it is no valid filter; the message has the position and what was expected.
     """
     try:
-        return parse(text, live.inspector.states, live.clock(), live.inspector.words)
+        return parse_filter(text, live.inspector.states, live.clock(), live.inspector.words)
     except BadFilter as error:
         fail(EX_USAGE, f"--filter: {error}")
 
 
-def holds(text: str, words: str) -> bool:
-    """Whether a row of a twin that is no task holds all these words, in any case."""
+def contains_words(text: str, words: str) -> bool:
+    """True if a row contains all these words, ignoring case."""
     return all(word in text.casefold() for word in words.casefold().split())
 
 
 def print_lines(lines: Iterable[Line]) -> None:
-    """Lines of a screen as plain text, with the signs that the locale has."""
-    signs = chosen(os.environ)
+    """Print lines of a screen as plain text, with the glyphs that the locale has."""
+    signs = glyphs_of_locale(os.environ)
     for line in lines:
         print("".join(text for text, _ in line).rstrip().translate(signs))

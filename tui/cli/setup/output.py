@@ -8,20 +8,22 @@ import sys
 from io import BufferedWriter, FileIO, TextIOWrapper, UnsupportedOperation
 from typing import TYPE_CHECKING
 
-from tui.cli.setup.setup import drop
+from tui.cli.setup.setup import discard_stream
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 
 class ReaderGone(BaseException):
-    """The pipe behind a listing was closed; no handler for errors may catch this."""
+    """The reader closed the pipe of a listing. A BaseException, so that no error handler catches
+    it.
+    """
 
 
 class PipeOutput(FileIO):
-    """Standard output to a pipe. That its reader closes it is no error.
+    """Standard output to a pipe; a closed pipe is not an error.
 
-    What is written then goes to /dev/null, and the command goes on to its own exit code, since one
+    Further output goes to /dev/null and the command runs on to its own exit code, because a command
     that changes something must not end halfway. Only a listing ends, by `ReaderGone`.
     """
 
@@ -36,14 +38,14 @@ class PipeOutput(FileIO):
         try:
             return super().write(data)
         except BrokenPipeError:
-            drop(sys.stdout)
+            discard_stream(sys.stdout)
             if self.is_listing:
                 raise ReaderGone from None
             return memoryview(data).nbytes
 
 
 def guard_pipe() -> None:
-    """Replace sys.stdout by a `PipeOutput` where it is a pipe or a socket."""
+    """Replace sys.stdout by a `PipeOutput` if it is a pipe or a socket."""
     old = sys.stdout
     try:
         mode = os.fstat(1).st_mode if old.fileno() == 1 else 0
@@ -61,7 +63,7 @@ def guard_pipe() -> None:
 
 
 def end_with_reader() -> None:
-    """Have the running command end as soon as its output is closed."""
+    """Mark the running command as a listing: it ends when its output is closed."""
     output = getattr(sys.stdout, "buffer", None)
     if isinstance(output, BufferedWriter) and isinstance(output.raw, PipeOutput):
         output.raw.is_listing = True

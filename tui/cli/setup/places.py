@@ -1,4 +1,4 @@
-"""Which places the console and the one-time commands open, each as a `Place` value."""
+"""Choose the places that the console and the one-time commands open, each as a `Place` value."""
 
 from __future__ import annotations
 
@@ -9,81 +9,82 @@ from typing import TYPE_CHECKING
 
 from engine.config import queue_config
 from engine.store import Store, Unavailable
-from engine.stores.detect import format_of, queue_folder
-from tui.cli.setup.format import Format, Site, part
+from engine.stores.detect import detect_format, find_queue_folder
+from tui.cli.setup.format import ForeignFormat, ForeignPlace, load_function
 from tui.cli.setup.place_formats import FORMATS, setup_for
-from tui.cli.setup.setup import EX_UNAVAILABLE, Setup, fail, missing, program
+from tui.cli.setup.setup import EX_UNAVAILABLE, Setup, describe_missing, fail, program_command
 
 if TYPE_CHECKING:
-    from engine.locks.process_stats import Vitals
-    from engine.locks.token_buckets import Left
+    from engine.locks.process_stats import ProcessStats
+    from engine.locks.token_buckets import BucketState
     from engine.model import LockEvidence
     from tui.session.place import Place
 
 
-def places_of(setup: Setup, names: Sequence[str]) -> list[Place]:
-    """These places; without any, the configured ones, else the one that is installed here.
+def open_places(setup: Setup, names: Sequence[str]) -> list[Place]:
+    """The named places; without names, the configured ones, else the installed queue.
 
     Raises:
-        Fail: there is no such folder, or nothing to open.
+        Fail: no such folder, or nothing to open.
     """
-    return [place_of(setup, name) for name in names_of(setup, names)]
+    return [make_place(setup, name) for name in place_names(setup, names)]
 
 
-def names_of(setup: Setup, names: Sequence[str]) -> list[str]:
-    """These names; without any, the configured ones, else the one that is installed here.
+def place_names(setup: Setup, names: Sequence[str]) -> list[str]:
+    """The given names; without any, the configured places, else the installed queue.
 
     Raises:
-        Fail: there is no such folder, or nothing to open.
+        Fail: no such folder, or nothing to open.
     """
     chosen = [*names] or [*setup.config.places] or _installed(setup)
-    # Of several, one that is not there is a line that says so: nobody is kept from the others.
+    # A missing place among several is shown as such; the others are opened.
     if names and not any(map(os.path.lexists, chosen)):
-        fail(EX_UNAVAILABLE, missing(chosen[0]))
+        fail(EX_UNAVAILABLE, describe_missing(chosen[0]))
     return chosen
 
 
 def _installed(setup: Setup) -> list[str]:
-    setup.require_sight()
-    if setup.site is not None:
+    setup.require_readable()
+    if setup.foreign_place is not None:
         return [setup.place]  # named by --root
     try:
-        queue_folder(setup.queue.root)
+        find_queue_folder(setup.queue.root)
     except Unavailable:
         fail(
             EX_UNAVAILABLE,
-            f"nothing to open: name a folder with a queue (spooldeck DIR), make one "
-            f"(spooldeck init DIR), try it out (spooldeck demo), or set `places` in a "
-            f"configuration ({queue_config.SEARCH[-1]}); there is none at {setup.queue.root}",
+            f"no queue to open: name a folder with a queue (spooldeck DIR), make one "
+            f"(spooldeck init DIR), try the demo (spooldeck demo), or set `places` in a "
+            f"configuration ({queue_config.SEARCH_PATHS[-1]}); there is no queue at "
+            f"{setup.queue.root}",
         )
     return [setup.queue.root]
 
 
-def place_of(setup: Setup, name: str) -> Place:
-    """All that the console is told about one place, from the same settings as the commands."""
-    from tui.cli.setup.mail_controls import mail_desk
+def make_place(setup: Setup, name: str) -> Place:
+    """Make the `Place` of the console, from the same settings as the commands use."""
+    from tui.cli.setup.mail_controls import make_mail_desk
     from tui.session.place import Place
 
-    words = (os.path.abspath(name),)  # what opens this place alone
+    words = (os.path.abspath(name),)  # the command line that opens this place alone
     here = setup_for(setup.config, name, os.environ, words)
-    if here.site is not None:
-        return _other_place(here, here.site, name)
-    limits = here.limits()
+    if here.foreign_place is not None:
+        return _other_place(here, here.foreign_place, name)
+    limits = here.token_buckets()
     at = os.path.abspath(name)
-    argv = [*program(), "--root", at]
+    argv = [*program_command(), "--root", at]
     if here.config.path:
         argv += ["--config", here.config.path]
 
     def open_store() -> Store:
-        here.require_sight()
-        if (format := format_of(name)) in FORMATS:
-            words = f"there by now, in {format}'s format: open the console anew to see it"
+        here.require_readable()
+        if (format := detect_format(name)) in FORMATS:
+            words = f"now exists in {format}'s format: restart the console to see it"
             raise Unavailable(words)
-        queue_folder(at)  # says best what is missing
-        return here.open()
+        find_queue_folder(at)  # its error text names what is missing
+        return here.open_nftban()
 
     def examine_lock() -> LockEvidence:
-        queue_folder(at)  # where there is no queue, no lock is no sign that it is free
+        find_queue_folder(at)  # without a queue, a missing lock file does not mean "free"
         return here.examine_lock()
 
     return Place(
@@ -93,101 +94,102 @@ def place_of(setup: Setup, name: str) -> Place:
         queue_metrics=here.queue.queue_metrics,
         mail_metrics=here.queue.mail_metrics,
         logs=(here.log_path, f"{here.queue.log_dir}/mail.log", *here.config.logs),
-        work=(*argv, "queue", "work"),
-        recover=(*argv, "queue", "recover", "--yes", "--seen"),
-        handled=here.handled,
-        shut=here.mailing().shut,
-        command=_named(here, at),
-        runs=queue_config.retry_policy(here.queue).runs,
+        worker_command=(*argv, "queue", "work"),
+        recovery_command=(*argv, "queue", "recover", "--yes", "--seen"),
+        has_handler=here.handles_kind,
+        claim_obstacle=here.mail_handler().why_closed,
+        command=_place_command(here, at),
+        max_attempts=queue_config.retry_policy(here.queue).max_runs,
         token_at=None if limits is None else limits.token_at,
         alerts=here.config.alerts,
-        tokens=None if limits is None else limits.left,
-        recording=here.recording(),
+        tokens=None if limits is None else limits.read_states,
+        recording=here.recorder_slot(),
         retention_days=here.queue.retention_days,
         trash=here.config.trash,
-        sweep=here.sweep_alone,
+        sweep=here.sweep_without_worker,
         journal=here.journal(),
-        lingering=partial(_lingering, here.lock_path),
-        who=here.who(),
+        find_lingering_worker=partial(_lingering_pid, here.lock_path),
+        who=here.current_user(),
         notes=here.notes(),
         root=here.queue.root,
-        mail=mail_desk(here, argv),
+        mail=make_mail_desk(here, argv),
         vitals=partial(_vitals, at),
     )
 
 
-def _lingering(lock_path: str) -> int | None:
-    from engine.locks.lock_holder import lingering  # needed first where somebody looks at a lock
+def _lingering_pid(lock_path: str) -> int | None:
+    from engine.locks.lock_holder import deleted_lock_holder  # loaded when a lock is shown
 
-    return lingering(lock_path)
-
-
-def _vitals(below: str, pid: int) -> Vitals:
-    from engine.locks.process_stats import take
-
-    return take(pid, below)
+    return deleted_lock_holder(lock_path)
 
 
-def _other_place(here: Setup, site: Site, name: str) -> Place:
-    """The same for a place in another program's format: what is not there is left out."""
+def _vitals(below: str, pid: int) -> ProcessStats:
+    from engine.locks.process_stats import read_stats
+
+    return read_stats(pid, below)
+
+
+def _other_place(here: Setup, site: ForeignPlace, name: str) -> Place:
+    """Make the `Place` for a place in another program's format, without what the format lacks."""
     from tui.session.place import Place
 
-    argv = [*program(), "--root", site.path]
+    argv = [*program_command(), "--root", site.path]
     if here.config.path:
         argv += ["--config", here.config.path]
     settings, form = site.settings, site.format
-    tokens = partial(part(form.tokens), here) if form.tokens else None
+    tokens = partial(load_function(form.tokens), here) if form.tokens else None
     return Place(
         name=name,
-        open=here.store,
-        leases=True,
-        takes_by=form.takes_by,
+        open=here.open_store,
+        has_leases=True,
+        claim_order=form.claim_order,
         has_dlq=False,
         retention_days=here.queue.retention_days,
-        mail_metrics=here.queue.mail_metrics if form.mails else "",
-        logs=(here.log_path, *_logs_beside(here, form), *here.config.logs),
-        work=() if form.unworkable(settings) else (*argv, *form.work),
-        command=_named(here, site.path),
-        runs=here.retry_policy().runs or None,
+        mail_metrics=here.queue.mail_metrics if form.sends_mail else "",
+        logs=(here.log_path, *_extra_logs(here, form), *here.config.logs),
+        worker_command=() if form.why_unworkable(settings) else (*argv, *form.work_command),
+        command=_place_command(here, site.path),
+        max_attempts=here.retry_policy().max_runs or None,
         alerts=here.config.alerts,
-        shut=_shut(here, site),
+        claim_obstacle=_why_paused(here, site),
         token_at=partial(_token_at, tokens) if tokens else None,
         tokens=tokens,
-        facts=partial(part(form.facts), here) if form.facts else None,
-        recording=here.recording(),
+        queue_figures=partial(load_function(form.facts), here) if form.facts else None,
+        recording=here.recorder_slot(),
         trash=here.config.trash,
-        sweep=here.sweep_alone,
+        sweep=here.sweep_without_worker,
         journal=here.journal(),
-        who=here.who(),
+        who=here.current_user(),
         notes=here.notes(),
         root=here.queue.root,
     )
 
 
-def _shut(here: Setup, site: Site) -> Callable[[str], str]:
-    """Why a worker of ours would claim no task of a kind now; what its own program does besides is
-    that one's affair."""
+def _why_paused(here: Setup, site: ForeignPlace) -> Callable[[str], str]:
+    """Why a worker of ours would claim no task of a kind now; "" if it would. The format's own
+    program is not considered.
+    """
     form = site.format
-    if form.shut:
-        return partial(part(form.shut), here)
-    why = form.unworkable(site.settings)
-    said = f"our worker does nothing: {why}; its own program may, where that is at work"
+    if form.why_paused:
+        return partial(load_function(form.why_paused), here)
+    why = form.why_unworkable(site.settings)
+    said = f"spooldeck's worker does nothing: {why}; the format's own program may"
     return lambda kind: said if why else ""
 
 
-def _token_at(tokens: Callable[[], Sequence[Left]], kind: str) -> float:
-    from engine.locks.token_buckets import next_of
+def _token_at(tokens: Callable[[], Sequence[BucketState]], kind: str) -> float:
+    from engine.locks.token_buckets import next_token_at
 
-    return next_of(tokens(), kind)
-
-
-def _logs_beside(here: Setup, form: Format) -> tuple[str, ...]:
-    """Its logs besides the one that each place has."""
-    mails = (f"{here.queue.log_dir}/mail.log",) if form.mails else ()
-    return (*mails, *(part(form.logs)(here) if form.logs else ()))
+    return next_token_at(tokens(), kind)
 
 
-def _named(setup: Setup, root: str) -> tuple[str, ...]:
-    """How a person names a place on the command line, from whatever folder."""
+def _extra_logs(here: Setup, form: ForeignFormat) -> tuple[str, ...]:
+    """Its log files, except the queue log that each place has."""
+    mails = (f"{here.queue.log_dir}/mail.log",) if form.sends_mail else ()
+    return (*mails, *(load_function(form.logs)(here) if form.logs else ()))
+
+
+def _place_command(setup: Setup, root: str) -> tuple[str, ...]:
+    """The command that names a place, from any working directory."""
     settings = ("--config", os.path.abspath(setup.config.path)) if setup.config.path else ()
     return ("spooldeck", "--root", root, *settings)

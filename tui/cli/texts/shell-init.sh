@@ -1,18 +1,18 @@
-# The functions of the NFTBan Queue and Mail Contract, done by spooldeck; for bash 4 or later:
+# The functions of the NFTBan Queue and Mail Contract, implemented by spooldeck, for bash 4 or later:
 #
 #     eval "$(spooldeck shell-init)"
 #
-# Each call starts spooldeck once. NFTBAN_DATA_DIR, NFTBAN_RUN_DIR and the others count as they are
-# at the time of the call, exported or not. Output and exit codes are the contract's; whatever else
-# goes wrong is one line on standard error and exit 1, of process_next exit 3.
+# Each call starts spooldeck once, with the values of NFTBAN_DATA_DIR, NFTBAN_RUN_DIR and the other
+# variables at that time, exported or not. Output and exit codes are those of the contract; any
+# other error is one line on standard error and exit code 1 (process_next: 3).
 
 __spooldeck() {
     local __spooldeck_other=$1 __spooldeck_code=0
     shift
     (
-        # Often readonly, so that they cannot be handed on as NAME=value in front of a command.
+        # Often readonly, so NAME=value in front of a command would fail.
         export @variables@
-        # The relay's password is for what sends mail, and for nothing else that is run.
+        # Only commands that send mail get the relay's password.
         if [[ $1 == mail || $2 == process-next ]]; then
             export @secret@
         fi
