@@ -37,9 +37,9 @@ PACKAGES = {
     "themes": "",
     "tui.format": "engine.live engine.monitor",
     "tui.session": "engine.replay tui.format",
-    "tui.widgets": "engine.config tui.format themes",
-    "tui.terminal": "tui.widgets",
-    "tui.screens": "tui.session tui.terminal",
+    "tui.terminal": "tui.format",
+    "tui.widgets": "engine.config tui.terminal themes",
+    "tui.screens": "tui.session tui.widgets",
     "tui.plan": "tui.screens",
     "tui.log": "tui.screens",
     "tui.operations": "tui.plan",
@@ -169,3 +169,103 @@ def test_what_prints_loads_no_textual() -> None:
 
     assert (run.stdout.strip(), run.stderr) == ("False", "")
     assert "tui.format.keys" in names
+
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+OUR_PRIVATE = {"_replace", "_asdict", "_fields", "_exit"}
+"""Private names that are not Textual's: of NamedTuple and of `os`."""
+
+
+def test_only_the_terminal_uses_private_names_of_textual() -> None:
+    """Outside `tui.terminal` no module imports a private module of Textual, and none reads or
+    overrides a private attribute that our own code does not define: an update cannot break those.
+    """
+    screens = [n for n in MODULES if n.startswith("tui") and not n.startswith("tui.cli")]
+    above = [n for n in screens if package_of(n) != "tui.terminal"]
+    nodes = [node for n in above for node in ast.walk(ast.parse(MODULES[n].read_text()))]
+    used = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    stored = {
+        node.attr
+        for node in nodes
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    }
+    named = {node.id for node in nodes if isinstance(node, ast.Name)}
+    defined = {node.name for node in nodes if isinstance(node, FUNCTIONS)}
+    overridden = {
+        node.func.attr
+        for node in nodes
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and ast.unparse(node.func.value) == "super()"
+    }
+    private = {n for n in used if n.startswith("_") and not n.startswith("__")} - OUR_PRIVATE
+
+    assert not private - stored - defined - named
+    assert not {name for name in overridden if name in private}
+    for name in above:
+        modules_of = {other for other in imported(name) if other.startswith("textual._")}
+        assert not modules_of, name
+
+
+MAX_METHODS = 15
+
+LARGE_CLASSES = {
+    "engine.index.reader.Reader": 25,
+    "engine.index.writer.Writer": 30,
+    "engine.live.index_sync.IndexSync": 34,
+    "engine.live.inspector.Inspector": 51,
+    "engine.logs.log_file.LogFile": 20,
+    "engine.mail.send.delivery_log.Ledger": 22,
+    "engine.mail.send.mail_spool.MailSpool": 27,
+    "engine.mail.send.sender.Sender": 23,
+    "engine.replay.replay.Replay": 28,
+    "engine.replay.scheduler.ReplayState": 16,
+    "engine.stores.kannader.moves.MailMover": 19,
+    "engine.stores.kannader.recovery.SpoolRecovery": 23,
+    "engine.stores.kannader.store.KannaderStore": 34,
+    "engine.stores.memory.MemoryStore": 18,
+    "engine.stores.nftban.folder.TaskFolder": 16,
+    "engine.stores.nftban.quarantine.Quarantine": 19,
+    "engine.stores.nftban.staging.StagingDir": 36,
+    "engine.stores.nftban.store.NftbanStore": 49,
+    "engine.stores.zgb.connection.Connection": 17,
+    "engine.stores.zgb.sidecar_database.SidecarDatabase": 19,
+    "engine.stores.zgb.store.ZgbStore": 32,
+    "engine.work.worker.Worker": 32,
+    "tui.app.Console": 47,
+    "tui.cli.setup.setup.Setup": 60,
+    "tui.locks.list_screen.LocksScreen": 18,
+    "tui.locks.screen.LockScreen": 27,
+    "tui.log.log_widget.LogLines": 20,
+    "tui.log.screen.LogScreen": 53,
+    "tui.operations.control_screen.ControlScreen": 22,
+    "tui.operations.running_screen.ReplayScreen": 24,
+    "tui.operations.screen.OperationsScreen": 23,
+    "tui.overview.screen.OverviewScreen": 53,
+    "tui.plan.confirm_screen.ConfirmScreen": 20,
+    "tui.plan.screen.PlanScreen": 36,
+    "tui.queue.screen.QueueScreen": 102,
+    "tui.screens.base.BaseScreen": 16,
+    "tui.screens.page.ListScreen": 22,
+    "tui.session.place_session.PlaceSession": 35,
+    "tui.session.running_operations.RunningOperation": 18,
+    "tui.task.screen.TaskScreen": 35,
+    "tui.terminal.driver.Terminal": 19,
+    "tui.terminal.safe_app.SafeApp": 18,
+    "tui.transports.suspend_screen.SuspendScreen": 18,
+    "tui.widgets.task_list.TaskList": 53,
+}
+"""Classes with more methods; a number here may only get smaller."""
+
+
+def test_a_class_has_at_most_15_methods() -> None:
+    """A larger class does several things: split it. The known ones may only shrink."""
+    methods = {
+        f"{name}.{node.name}": sum(isinstance(part, FUNCTIONS) for part in node.body)
+        for name in MODULES
+        for node in ast.walk(ast.parse(MODULES[name].read_text()))
+        if isinstance(node, ast.ClassDef)
+    }
+
+    assert {name: n for name, n in methods.items() if n > MAX_METHODS} == LARGE_CLASSES

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from rich.style import Style
 from textual import events
 from textual.binding import Binding
-from textual.screen import ModalScreen, Screen
+from textual.screen import Screen
 
 from engine.model import State
 from tui.format import keys
@@ -29,7 +29,7 @@ from tui.screens.write_mode import WriteMode
 from tui.session.place import Place
 from tui.session.place_session import PlaceSession
 from tui.terminal.bandwidth import SAMPLE_SECONDS, BandwidthBudget
-from tui.terminal.driver import SIGNAL_EXIT_CODES, Terminal
+from tui.terminal.driver import SIGNAL_EXIT_CODES
 from tui.terminal.paste_detector import Confirming
 from tui.terminal.safe_app import SafeApp
 from tui.terminal.stylesheet_cache import CachedStylesheet
@@ -161,11 +161,6 @@ class Console(SafeApp, inherit_bindings=False):
 
     # Bytes to the terminal
 
-    @property
-    def bytes_written(self) -> int:
-        """Bytes written to the terminal so far; 0 before it is opened."""
-        return self._driver.output.bytes_written if isinstance(self._driver, Terminal) else 0
-
     async def on_event(self, event: events.Event) -> None:
         """Count the following output as an answer to a key or to a new terminal size."""
         if isinstance(event, events.InputEvent | events.Resize):
@@ -222,15 +217,6 @@ class Console(SafeApp, inherit_bindings=False):
         if move is not None:
             for _ in range(WHEEL_LINES):
                 move(how)
-
-    @property
-    def _background_screens(self) -> list[Screen[Any]]:
-        """Screens that are visible behind the top one: none, unless the top one is a dialog.
-
-        Textual always counts the screen below, so each change of that hidden screen would repaint
-        the whole terminal.
-        """
-        return super()._background_screens if isinstance(self.screen, ModalScreen) else []
 
     # Navigation
 
@@ -426,12 +412,6 @@ class Console(SafeApp, inherit_bindings=False):
             await self.action_quit()
         else:
             face.say("no screen to go back to; q quits the console")
-
-    def send(self, control: str) -> None:
-        """Write a control sequence to the terminal, outside Textual's painting."""
-        if self._driver is not None:
-            self._driver.write(control)
-            self._driver.flush()
 
     async def action_quit(self) -> None:
         """Quit; ask first if a worker or an operation of this console is running."""

@@ -12,7 +12,7 @@ from textual.widget import Widget
 from tests.tui.spools import Clock, a_console, a_memory, a_place, loaded, queue_of, some_tasks
 from tui.format import present
 from tui.queue.screen import QueueScreen
-from tui.widgets.render_cache import CachedLines
+from tui.terminal.render_cache import CachedLines
 
 
 def hints_made_anew(screen: QueueScreen) -> tuple[present.Line, ...]:

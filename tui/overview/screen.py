@@ -35,9 +35,9 @@ from tui.screens.top_line import TopLine
 from tui.session import index_queries
 from tui.session.place_session import PlaceSession
 from tui.session.recurrence_check import CheckedCluster, check_clusters
+from tui.terminal.render_cache import Across
 from tui.widgets.lines import Lines
 from tui.widgets.picker import Picker
-from tui.widgets.render_cache import Across
 
 if TYPE_CHECKING:
     from tui.format.export import ExportTable, RowSink

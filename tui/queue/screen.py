@@ -37,8 +37,8 @@ from tui.screens.target import Target
 from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
 from tui.task.why_waiting import why_waiting
+from tui.terminal.render_cache import Across, Down
 from tui.widgets.lines import Lines, LongText
-from tui.widgets.render_cache import Across, Down
 from tui.widgets.task_list import Anchor, CursorPosition, TaskList
 
 MESSAGE_SECONDS = 6.0

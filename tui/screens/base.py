@@ -12,7 +12,7 @@ from textual.screen import Screen
 from tui.format import keys, present
 from tui.format.present import Line
 from tui.screens.target import PANE_TARGETS, Target
-from tui.widgets.render_cache import CachedRender
+from tui.terminal.render_cache import CachedRender
 
 if TYPE_CHECKING:
     from tui.format.export import ExportTable

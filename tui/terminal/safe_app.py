@@ -13,13 +13,14 @@ from typing import Any
 
 from textual.app import App
 from textual.events import Event, Key, Paste
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
+from textual.widget import Widget
 
 from tui.terminal.crash_report import EX_SOFTWARE, report_crash
 from tui.terminal.driver import Terminal, has_job_control_shell
 from tui.terminal.key_queue import KeyQueue
 from tui.terminal.paste_detector import Confirming, is_burst
-from tui.widgets.lines import Painted
+from tui.terminal.render_cache import CachedRender
 
 EXIT_TIMEOUT_SECONDS = 3.0
 """Seconds for threads to end once everything is closed."""
@@ -82,7 +83,7 @@ class SafeApp(App[None], inherit_bindings=False):
         self.arrived = event.time
         # Painted lines take no keys. Passing a key up through all their parents, each with a queue
         # of its own, takes longer than the key's action.
-        lines = self.focused if isinstance(self.focused, Painted) else None
+        lines = self.focused if isinstance(self.focused, CachedRender) else None
         if isinstance(event, Key) and lines is not None and await self._is_bound(event.key, lines):
             return
         await super().on_event(event)
@@ -92,7 +93,27 @@ class SafeApp(App[None], inherit_bindings=False):
         if isinstance(screen, Confirming) and renderable is not None and screen.is_active:
             screen.guard.plan_painted(time.monotonic())
 
-    async def _is_bound(self, key: str, lines: Painted) -> bool:
+    @property
+    def _background_screens(self) -> list[Screen[Any]]:
+        """Screens that are visible behind the top one: none, unless the top one is a dialog.
+
+        Textual always counts the screen below, so each change of that hidden screen would repaint
+        the whole terminal.
+        """
+        return super()._background_screens if isinstance(self.screen, ModalScreen) else []
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes written to the terminal so far; 0 before it is opened."""
+        return self._driver.output.bytes_written if isinstance(self._driver, Terminal) else 0
+
+    def send(self, control: str) -> None:
+        """Write a control sequence to the terminal, outside Textual's painting."""
+        if self._driver is not None:
+            self._driver.write(control)
+            self._driver.flush()
+
+    async def _is_bound(self, key: str, lines: Widget) -> bool:
         """Run the key's binding for the focused lines; return True if there was one.
 
         Textual's own search asks all parents twice per key whether they would rather take it as

@@ -13,7 +13,7 @@ from textual.widget import Widget
 from tui.format.glyphs import UTF8, Glyphs
 from tui.format.line_diff import changed_spans
 from tui.format.present import BLANK_LINE, Line
-from tui.widgets.render_cache import CachedRender
+from tui.terminal.render_cache import CachedRender
 
 
 class Painted(CachedRender, Widget):
