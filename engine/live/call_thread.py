@@ -12,6 +12,9 @@ from engine.store import Unavailable
 
 T = TypeVar("T")
 
+CLOSE_TIMEOUT_SECONDS = 1.0
+"""Seconds to wait for a thread to end, before it is abandoned."""
+
 
 class _Call(NamedTuple):
     make: Callable[[], Any]

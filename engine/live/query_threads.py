@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import time
-from collections.abc import Callable, Hashable
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 from engine.index.reader import Reader
 from engine.live.call_thread import CallThread
@@ -14,11 +13,6 @@ from engine.live.index_sync import IndexSync
 from engine.store import Unavailable
 
 T = TypeVar("T")
-
-ANSWER_COST_FACTOR = 20
-"""A cached answer serves for so many times the duration of its query."""
-MAX_CACHED_ANSWERS = 8
-"""Maximum cached answers."""
 
 
 class QueryThread:
@@ -74,43 +68,3 @@ class QueryThread:
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
-
-
-class _QueryAnswer(NamedTuple):
-    value: Any
-    until: float
-    """On the clock of `time.monotonic`."""
-
-
-class CachedQueries:
-    """Expensive queries over a whole queue, with a cache of recent answers."""
-
-    def __init__(self, name: str, mirror: IndexSync) -> None:
-        self._asking = QueryThread(name, mirror)
-        self._kept: dict[Hashable, _QueryAnswer] = {}
-
-    async def ask(self, key: Hashable, question: Callable[[Reader], T], otherwise: T) -> T:
-        """Run a query, or return its recent answer from the cache.
-
-        Raises:
-            Unavailable: the index cannot be read.
-        """
-        kept = self._kept.get(key)
-        if kept is not None and time.monotonic() < kept.until:
-            value: T = kept.value
-            return value
-
-        def timed(reader: Reader) -> tuple[T, float]:
-            began = time.monotonic()
-            return question(reader), time.monotonic() - began
-
-        value, cost = await self._asking.ask(timed, (otherwise, 0.0))
-        self._kept.pop(key, None)
-        self._kept[key] = _QueryAnswer(value, time.monotonic() + ANSWER_COST_FACTOR * cost)
-        while len(self._kept) > MAX_CACHED_ANSWERS:
-            del self._kept[next(iter(self._kept))]
-        return value
-
-    async def close(self, patience: float) -> None:
-        """Interrupt the running query and end the thread."""
-        await self._asking.close(patience)

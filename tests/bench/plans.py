@@ -208,12 +208,12 @@ async def large(number: int) -> None:
 
 async def _large(inspector: Inspector, number: int) -> None:
     query = Query(State.DEAD)
-    await inspector.make_plan("purge", None, query)
+    await inspector.queries.make_plan("purge", None, query)
     watch = Watch()
-    plan = await inspector.make_plan("purge", None, query)
+    plan = await inspector.queries.make_plan("purge", None, query)
     spent = watch.spent()
     tracemalloc.start()
-    again = await inspector.make_plan("purge", None, query)
+    again = await inspector.queries.make_plan("purge", None, query)
     held, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(again.rows) == len(plan.rows) == number
@@ -227,7 +227,7 @@ async def _large(inspector: Inspector, number: int) -> None:
     gaps: list[float] = []
     ticking = asyncio.create_task(_tick(gaps))
     watch = Watch()
-    report = await inspector.apply_plan(plan, US._replace(verb="purge"))
+    report = await inspector.actions.apply_plan(plan, US._replace(verb="purge"))
     spent = watch.spent()
     ticking.cancel()
     gaps.sort()

@@ -80,7 +80,7 @@ async def test_the_controls_of_a_store_are_known(whole: Whole) -> None:
     async with inspecting(lambda: MemoryStore(MemoryTasks())) as inspector:
         assert inspector.controls == {}
         with pytest.raises(Unsupported, match=r"no control 'pause' here: this queue has none"):
-            await inspector.run_control(Order("pause"))
+            await inspector.actions.run_control(Order("pause"))
 
 
 async def test_a_control_is_done_recorded_and_seen(whole: Whole) -> None:
@@ -88,11 +88,11 @@ async def test_a_control_is_done_recorded_and_seen(whole: Whole) -> None:
     changed controls and tasks are seen without being asked for."""
     await asyncio.to_thread(whole.fail_all)
     async with inspecting(whole.open, whole.journal) as inspector:
-        done = await inspector.run_control(Order(PAUSE, value="0"), US)
+        done = await inspector.actions.run_control(Order(PAUSE, value="0"), US)
         await until(inspector, lambda: inspector.controls[PAUSE].now == "0")
-        (told,) = await inspector.operations()
+        (told,) = await inspector.history.operations()
         assert {str(state): n for state, n in inspector.latest.counts.items() if n} == {"dead": 2}
-        retried = await inspector.run_control(Order(RETRY))
+        retried = await inspector.actions.run_control(Order(RETRY))
         await until(inspector, lambda: not inspector.latest.counts.get(State.DEAD))
 
     assert retried.answer == "2 jobs failed or parked: due now"
@@ -123,8 +123,8 @@ async def test_what_is_refused_changes_and_writes_nothing(whole: Whole) -> None:
             (Order(REDIRECT, value="1"), "registration period 2026-11-01 to 2026-12-31"),
         ):
             with pytest.raises(Unsupported, match=why):
-                await inspector.run_control(order, US)
-        assert await inspector.operations() == ()
+                await inspector.actions.run_control(order, US)
+        assert await inspector.history.operations() == ()
 
     assert await asyncio.to_thread(whole.sql, "SELECT * FROM config ORDER BY key") == before
 

@@ -118,7 +118,7 @@ def counts(**wanted: int) -> Callable[[IndexChanged], bool]:
 
 async def all_of(inspector: Inspector, query: Query | None = None) -> list[Task]:
     """Every task of a result."""
-    return list((await inspector.window(query or Query(), 0, 100_000)).tasks)
+    return list((await inspector.queries.window(query or Query(), 0, 100_000)).tasks)
 
 
 def stored(place: Path) -> list[Task]:
@@ -153,18 +153,18 @@ async def test_a_spool_is_counted_listed_and_searched_by_id(place: Path) -> None
         assert (State.DEAD, State.PENDING) in inspector.edges
         assert await all_of(inspector) == await asyncio.to_thread(stored, place)
 
-        task = await inspector.task(ident)
+        task = await inspector.queries.task(ident)
         assert task is not None
-        assert await inspector.find(Query(), ident) == 30
+        assert await inspector.queries.find(Query(), ident) == 30
         newest_first = Query(State.PENDING, order="created", descending=True)
-        assert await inspector.find(newest_first, ident) == 569
-        assert await inspector.find(Query(State.DEAD), ident) is None
-        assert await inspector.task("absent") is None
-        assert await inspector.matching_ids(Query(), {ident, "absent"}) == {ident}
-        assert await inspector.read(task) == file_of(place, 30).read_bytes()
+        assert await inspector.queries.find(newest_first, ident) == 569
+        assert await inspector.queries.find(Query(State.DEAD), ident) is None
+        assert await inspector.queries.task("absent") is None
+        assert await inspector.queries.matching_ids(Query(), {ident, "absent"}) == {ident}
+        assert await inspector.actions.read(task) == file_of(place, 30).read_bytes()
         file_of(place, 30).unlink()
         with pytest.raises(Gone):
-            await inspector.read(task)
+            await inspector.actions.read(task)
 
 
 async def test_rows_are_shown_before_a_first_look_ends_and_it_can_be_stopped() -> None:
@@ -184,7 +184,7 @@ async def test_rows_are_shown_before_a_first_look_ends_and_it_can_be_stopped() -
     async with inspecting(lambda: hooked(slowly, memory)) as inspector:
         first = await until(inspector, lambda changed: sum(changed.counts.values()) > 0)
         assert not first.is_complete
-        assert (await inspector.window(Query(State.PENDING), 0, 40)).tasks
+        assert (await inspector.queries.window(Query(State.PENDING), 0, 40)).tasks
 
         inspector.stop_first_scan()
         going.release(110)  # the halt is seen after at most 100 rows
@@ -222,7 +222,7 @@ async def test_changes_of_a_spool_are_counted(place: Path) -> None:
         good = path.read_bytes()
         path.write_bytes(good[:40])
         await until(inspector, lambda changed: changed.problems == 2)
-        where = [problem.where for problem in await inspector.problems()]
+        where = [problem.where for problem in await inspector.queries.problems()]
         assert where == ["dlq/stranger", f"pending/{path.name}"]
         path.write_bytes(good)
         await until(inspector, lambda changed: changed.problems == 1)
@@ -352,15 +352,15 @@ async def test_a_place_that_is_missing_or_vanishes_is_reported_and_followed_late
     async with inspecting(place) as inspector:
         changed = await until(inspector, lambda changed: bool(changed.unavailable))
         assert str(place) in changed.unavailable
-        empty = await inspector.window(Query(), 0, 10)
+        empty = await inspector.queries.window(Query(), 0, 10)
         assert (empty.tasks, empty.total) == ((), 0)
 
         a_spool(place, 3)
         await until(inspector, counts(pending=3))
-        plan = await inspector.make_plan("purge", None, Query())
+        plan = await inspector.queries.make_plan("purge", None, Query())
         place.rename(tmp_path / "aside")
         with pytest.raises(Unavailable):
-            await inspector.apply_plan(plan)
+            await inspector.actions.apply_plan(plan)
         await until(inspector, lambda changed: bool(changed.unavailable))
 
         a_spool(place, 5)
@@ -416,7 +416,7 @@ async def test_the_close_leaves_nothing_and_ends_every_wait(
     with pytest.raises(Unavailable, match="closed"):
         await waiting
     with pytest.raises(Unavailable, match="closed"):
-        await inspector.window(Query(), 0, 10)
+        await inspector.queries.window(Query(), 0, 10)
 
 
 def _join() -> None:
@@ -460,14 +460,18 @@ async def test_a_question_that_nobody_waits_for_ends(place: Path) -> None:
     async with inspecting(place) as inspector:
         await until(inspector, counts(pending=1_000))
         searches = [
-            asyncio.ensure_future(inspector.window(Query(filter=parse_filter(words)), 0, 10))
+            asyncio.ensure_future(
+                inspector.queries.window(Query(filter=parse_filter(words)), 0, 10)
+            )
             for words in ("j", "jo", "job", "job 0", "job 00", "job 000")
         ]
         await asyncio.wait(searches[:1])
         for search in searches[1:-1]:
             search.cancel()
         assert (await searches[-1]).total == 1_000
-        assert (await inspector.window(Query(filter=parse_filter("0000002a")), 0, 10)).total == 1
+        assert (
+            await inspector.queries.window(Query(filter=parse_filter("0000002a")), 0, 10)
+        ).total == 1
 
 
 @pytest.mark.parametrize("statement", ["PRAGMA journal_mode=WAL", "CREATE TABLE block"])
@@ -495,12 +499,15 @@ async def test_a_question_before_there_is_an_index_is_answered(
     monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Slow))
     async with inspecting(place) as inspector:
         assert await asyncio.to_thread(reached.wait, PATIENCE)
-        meanwhile = [await inspector.count(Query()), await inspector.find(Query(), a_task(1).id)]
+        meanwhile = [
+            await inspector.queries.count(Query()),
+            await inspector.queries.find(Query(), a_task(1).id),
+        ]
         go_on.set()
         await until(inspector, counts(dead=1))
 
         assert meanwhile == [0, None]
-        assert await inspector.count(Query()) == 1
+        assert await inspector.queries.count(Query()) == 1
 
 
 async def test_ages_go_along_with_the_clock(place: Path) -> None:
@@ -509,10 +516,10 @@ async def test_ages_go_along_with_the_clock(place: Path) -> None:
     clock, query = Clock(), Query(State.PENDING, parse_filter("age>61m"))
     async with inspecting(place, clock=clock) as inspector:
         await until(inspector, counts(pending=1))
-        assert (await inspector.window(query, 0, 9)).total == 0
+        assert (await inspector.queries.window(query, 0, 9)).total == 0
         clock.now += 66
-        assert (await inspector.window(query, 0, 9)).total == 1
-        assert len((await inspector.make_plan("hold", None, query)).rows) == 1
+        assert (await inspector.queries.window(query, 0, 9)).total == 1
+        assert len((await inspector.queries.make_plan("hold", None, query)).rows) == 1
 
 
 async def test_a_whole_queue_is_tallied(place: Path) -> None:
@@ -521,21 +528,26 @@ async def test_a_whole_queue_is_tallied(place: Path) -> None:
         write(place / "pending", a_task(number, created=NOW - 600 * number))
     write(place / "dlq", a_task(9, error="timeout after 30 s"))
     async with inspecting(place) as inspector:
-        early = await inspector.ages(Query(), "kind", NOW), await inspector.clusters(Query())
+        early = (
+            await inspector.tallies.ages(Query(), "kind", NOW),
+            await inspector.tallies.clusters(Query()),
+        )
         assert early[0].by == "kind"
         await until(inspector, counts(pending=3, dead=1))
         await inspector.scan_now()
-        last = await inspector.task(a_task(2).id)
+        last = await inspector.queries.task(a_task(2).id)
         assert last is not None
-        table = await inspector.ages(Query(State.PENDING), "kind", NOW)
+        table = await inspector.tallies.ages(Query(State.PENDING), "kind", NOW)
         assert [(row.name, row.total) for row in table.rows] == [("job", 3)]
-        (cluster,) = await inspector.clusters(Query(State.DEAD))
+        (cluster,) = await inspector.tallies.clusters(Query(State.DEAD))
         assert (cluster.count, cluster.example) == (1, a_task(9).id)
-        assert await inspector.summarize_backlog(NOW) == BacklogSummary(NOW - 1200, 3, NOW - 1200)
-        assert await inspector.count_ahead(last, NOW) == 2
+        assert await inspector.tallies.summarize_backlog(NOW) == BacklogSummary(
+            NOW - 1200, 3, NOW - 1200
+        )
+        assert await inspector.tallies.count_ahead(last, NOW) == 2
         old = Query(State.DEAD, parse_filter("age>9d job"))
-        assert await inspector.count(old) == 0
-        assert await inspector.explain(old) == "age>9d leaves 0; without it 1"
+        assert await inspector.queries.count(old) == 0
+        assert await inspector.queries.explain(old) == "age>9d leaves 0; without it 1"
 
 
 async def test_a_tally_is_made_sparingly() -> None:
@@ -549,7 +561,7 @@ async def test_a_tally_is_made_sparingly() -> None:
 
     async with inspecting(MemoryStore) as inspector:
         await until(inspector, is_complete)
-        ask = inspector._tallies.ask
+        ask = inspector.tallies.ask
         assert [await ask("one", question, 0) for _ in range(5)] == [1] * 5
         assert await ask("other", question, 0) == 2
 
@@ -577,24 +589,26 @@ async def test_a_harvest_runs_beside_everything_else(place: Path) -> None:
 
     async with inspecting(place) as inspector:
         await until(inspector, counts(dead=1_100))
-        harvest = asyncio.ensure_future(inspector.export(dead, take))
-        assert (await inspector.window(Query(State.DEAD, parse_filter("job")), 0, 9)).total == 1_100
+        harvest = asyncio.ensure_future(inspector.queries.export(dead, take))
+        assert (
+            await inspector.queries.window(Query(State.DEAD, parse_filter("job")), 0, 9)
+        ).total == 1_100
         go.set()
         assert await harvest == 1_100
         assert seen == sorted(a_task(number).id for number in range(1_100))
-        assert threads == {"spooldeck-harvest"}
+        assert threads == {"spooldeck-export"}
 
         go.clear()
         begun.clear()
         calls.clear()
-        harvest = asyncio.ensure_future(inspector.export(dead, take))
+        harvest = asyncio.ensure_future(inspector.queries.export(dead, take))
         await asyncio.to_thread(begun.wait)
         harvest.cancel()
         asyncio.get_running_loop().call_later(0.1, go.set)
         with pytest.raises(asyncio.CancelledError):
             await harvest
         with pytest.raises(OSError, match="No space"):
-            await inspector.export(dead, broken)
+            await inspector.queries.export(dead, broken)
     assert calls == [500]
 
 
@@ -604,10 +618,10 @@ async def test_what_was_seen_is_acted_on(place: Path) -> None:
         write(place / "dlq", a_task(number))
     async with inspecting(place) as inspector:
         await until(inspector, counts(dead=8))
-        plan = await inspector.make_plan("retry", None, Query(State.DEAD))
+        plan = await inspector.queries.make_plan("retry", None, Query(State.DEAD))
         file_of(place, 3, State.DEAD).unlink()
         write(place / "dlq", a_task(9))
-        report = await inspector.apply_plan(plan)
+        report = await inspector.actions.apply_plan(plan)
         await until(inspector, counts(pending=7, dead=1))
     assert (len(report.done), report.gone, plan.made_at) == (7, (a_task(3).id,), NOW)
 

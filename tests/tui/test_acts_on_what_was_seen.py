@@ -178,7 +178,7 @@ class Night:
         there = {task.id for task in self.memory.tasks.values() if task.state is state}
         if len(before.meant) > 1 or "marked" in before.scope:
             # A mark that the filter hides when the plan is made is in none.
-            there &= await screen.inspector.matching_ids(screen.tab_query, there)
+            there &= await screen.inspector.queries.matching_ids(screen.tab_query, there)
         assert not (before.meant - planned) & there or before.scope.startswith("all"), before
         await self._end_of(planned)
 

@@ -157,7 +157,9 @@ async def test_the_command_line_finds_the_same(tmp_path: Path, spooldeck: Run) -
         inspector = queue_of(desk.console).inspector
         for text in FILTERS:
             query = Query(filter=parse_filter(text, inspector.states, NOW))
-            shown[text] = [task.id for task in (await inspector.window(query, 0, 100)).tasks]
+            shown[text] = [
+                task.id for task in (await inspector.queries.window(query, 0, 100)).tasks
+            ]
 
     listed = partial(spooldeck, "--root", tmp_path, "queue", "list", "--json", "--filter")
     for text in FILTERS:

@@ -337,7 +337,7 @@ async def test_each_cell_is_the_filter_that_it_opens(kinds: MemoryTasks) -> None
         inspector = desk.console.sessions[0].inspector
         wrong = []
         for by, names in product(("kind", "error"), (6, 3)):
-            ages = await inspector.ages(Query(State.PENDING), by, NOW)
+            ages = await inspector.tallies.ages(Query(State.PENDING), by, NOW)
             for row, column in product(
                 age_view.row_cells(ages, names), range(len(BOUNDS_MINUTES) + 2)
             ):
@@ -345,7 +345,7 @@ async def test_each_cell_is_the_filter_that_it_opens(kinds: MemoryTasks) -> None
                 text = age_view.cell_filter(ages, spot, names)
                 counted = age_view.row_at(ages, spot, names)
                 assert counted is not None
-                found = await inspector.count(
+                found = await inspector.queries.count(
                     Query(State.PENDING, filter_language.parse_filter(text))
                 )
                 if found != age_view.cell_count(counted, column):

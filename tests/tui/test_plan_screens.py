@@ -439,7 +439,7 @@ async def test_a_task_is_excluded_by_hand_and_a_reason_is_written(tmp_path: Path
         await desk.sees("reason why", "type 2 to hold 2")
         await desk.press("2")
         await desk.sees("2 held", "3 planned, 3 in the result", "recorded as")
-        (operation,) = await desk.console.current_session.inspector.operations()
+        (operation,) = await desk.console.current_session.inspector.history.operations()
     assert [t.id for t in memory.tasks.values() if t.state is State.PENDING] == [first]
     assert (operation.intent.reason, operation.intent.verb) == ("why", "hold")
 

@@ -343,7 +343,7 @@ async def following(place: Place) -> AsyncIterator[Inspector]:
 async def why(place: Place, id: str, now: float = NOW) -> tuple[str, ...]:
     """The reasons why one of its tasks waits, as the console shows them."""
     async with following(place) as inspector:
-        task = await inspector.task(id)
+        task = await inspector.queries.task(id)
         assert task is not None
         return await reasons(inspector, place, None, task, now)
 
@@ -361,7 +361,7 @@ async def test_an_empty_bucket_keeps_due_tasks(database: str, tmp_path: Path) ->
     settle(database, ("mailTokens", "3"), ("mailQueueEnabled", "1"))
     filled = await why(place, "9-user")
     async with following(place) as inspector:
-        task = await inspector.task("9-user")
+        task = await inspector.queries.task("9-user")
         assert task is not None
         os.rename(database, tmp_path / "elsewhere")  # noqa: PTH104 - as its owner does
         unknown = await reasons(inspector, place, None, task, NOW)

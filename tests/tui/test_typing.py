@@ -188,7 +188,9 @@ async def test_enter_right_behind_the_tab_opens_its_problems(tmp_path: Path) -> 
     async with console.run_test(size=(80, 24)) as pilot:
         await loaded(pilot)
         slow = threading.Event()
-        asking = asyncio.ensure_future(queue_of(console).inspector._windows._lane.run(slow.wait))
+        asking = asyncio.ensure_future(
+            queue_of(console).inspector.queries._windows._lane.run(slow.wait)
+        )
         asyncio.get_running_loop().call_later(0.2, slow.set)
         send(pilot, "6\r")
         assert await asking

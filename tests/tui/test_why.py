@@ -78,7 +78,7 @@ async def asking(place: Place) -> AsyncIterator[Ask]:
 
     async def why(task: Task, now: float = NOW, lock: LockEvidence | None = None) -> str:
         await inspector.scan_now()
-        seen = await inspector.task(task.id)
+        seen = await inspector.queries.task(task.id)
         assert seen is not None
         return await why_waiting(inspector, place, lock, seen, now)
 
@@ -285,7 +285,7 @@ async def test_mail_without_a_worker_says_what_is_missing(mails: Path) -> None:
     place = await off(place_of, mails, "")
     async with asking(place) as why, following(place) as inspector:
         await inspector.scan_now()
-        window = await inspector.window(Query(State.PENDING), 0, 10)
+        window = await inspector.queries.window(Query(State.PENDING), 0, 10)
         assert await why(window.tasks[0]) == (
             "spooldeck's worker does nothing: no server to send to is configured: "
             "stores.kannader.host is not set; the format's own program may"
@@ -293,7 +293,7 @@ async def test_mail_without_a_worker_says_what_is_missing(mails: Path) -> None:
     place = await off(place_of, mails, "stores: {kannader: {host: relay.example.org}}\n")
     async with following(place) as inspector:
         await inspector.scan_now()
-        waiting = await inspector.summarize_backlog(NOW)
+        waiting = await inspector.tallies.summarize_backlog(NOW)
         sight = AlertInputs(place.name, due=waiting.due, oldest_due=waiting.oldest_due)
         found = find_alerts(sight, NOW, place.alerts)
         assert [alert.kind for alert in found] == [AlertKind.IDLE]

@@ -126,7 +126,7 @@ class LockExaminer:
     async def _list_active_tasks(self) -> tuple[int, tuple[ActiveTask, ...]]:
         query = Query(State.ACTIVE)
         try:
-            window = await self.live.inspector.window(query, 0, MAX_ACTIVE_TASKS)
+            window = await self.live.inspector.queries.window(query, 0, MAX_ACTIVE_TASKS)
         except Unavailable:
             return 0, ()  # its counts show the error
         self._drop_outdated(window.tasks)

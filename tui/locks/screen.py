@@ -122,7 +122,9 @@ class LockScreen(ConfirmScreen):
     async def _read_task_results(self) -> None:
         if self._begun and not self._recovery.running:
             try:
-                found = {task.id: await self._inspector.task(task.id) for task in self._were}
+                found = {
+                    task.id: await self._inspector.queries.task(task.id) for task in self._were
+                }
             except Unavailable:
                 return  # keep the last result
             self._now_are = found

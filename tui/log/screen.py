@@ -435,7 +435,7 @@ class LogScreen(ListScreen):
     async def _open(self, entry: FileEntry) -> None:
         names = view.possible_ids(entry.line.text)
         for name in names:
-            if await self.live.inspector.task(name) is not None:
+            if await self.live.inspector.queries.task(name) is not None:
                 self.go(Target(keys.TASK, id=name))
                 return
         named = view.labelled_ids(entry.line.text)

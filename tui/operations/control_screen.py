@@ -100,9 +100,9 @@ class ControlScreen(ConfirmScreen):
         self._foretold, self._unknown = None, ""
         try:
             if self._seen.target:
-                self._problems = await inspector.problems()
+                self._problems = await inspector.queries.problems()
             if self._seen.has_forecast and not controls.order_problem(self._seen, order):
-                self._foretold = await inspector.forecast_control(order)
+                self._foretold = await inspector.actions.forecast_control(order)
         except StoreError as error:
             self._unknown = str(error)
         self.plan_changed()
@@ -286,7 +286,7 @@ class ControlScreen(ConfirmScreen):
         who, order = self._live.place.who, self._order._replace(amount=self._count)
         intent = Intent(controls.CONTROL_VERB, who, self._reason, scope="the whole queue")
         try:
-            done = await self._live.inspector.run_control(order, intent)
+            done = await self._live.inspector.actions.run_control(order, intent)
         except StoreError as error:
             self._doing, self._trouble = False, str(error)
             self.lay_out(self.size.width)

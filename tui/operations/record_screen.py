@@ -38,7 +38,9 @@ class RecordScreen(Page):
     @work(group="rows")
     async def _read(self) -> None:
         try:
-            self._entries = await self._live.inspector.entries(self._one.operation, MAX_LISTED_ROWS)
+            self._entries = await self._live.inspector.history.entries(
+                self._one.operation, MAX_LISTED_ROWS
+            )
         except StoreError as error:
             self._entries = f"rows not readable: {error}"
         self.lay_out(self.size.width)

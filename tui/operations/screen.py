@@ -303,7 +303,9 @@ class AbandonScreen(ConfirmScreen):
     async def _drop(self) -> None:
         who = self._live.place.who.name
         try:
-            await self._live.inspector.abandon_operation(self._operation, f"abandoned by {who}")
+            await self._live.inspector.history.abandon_operation(
+                self._operation, f"abandoned by {who}"
+            )
         except StoreError as error:
             self._doing = False
             self.say(f"not done: {error}")

@@ -50,7 +50,9 @@ async def show_undo(
         return
     days = live.place.retention_days
     try:
-        back = await live.inspector.plan_undo(operation, UNLIMITED_DAYS if days is None else days)
+        back = await live.inspector.history.plan_undo(
+            operation, UNLIMITED_DAYS if days is None else days
+        )
     except StoreError as error:
         face.say(f"no plan: {error}")
         return
@@ -71,7 +73,7 @@ async def show_resume(
     from tui.plan.screen import PlanScreen
 
     try:
-        plan = await live.inspector.plan_rest(operation)
+        plan = await live.inspector.history.plan_rest(operation)
         now = await live.history.operation(operation.op)
     except StoreError as error:
         face.say(f"no plan: {error}")

@@ -168,7 +168,7 @@ class OverviewScreen(FreezableScreen):
         if self._frame.wide:
             errors = await check_clusters(live, Query(State.DEAD))
             size = max(1, self._frame.transports)
-            tasks = (await live.inspector.window(Query(State.ACTIVE), 0, size)).tasks
+            tasks = (await live.inspector.queries.window(Query(State.ACTIVE), 0, size)).tasks
         if self._frozen is None:  # update all parts together, or none while frozen
             self._tables[live.number] = (state, found)
             self._judged[live.number], self._working[live.number] = errors, tasks

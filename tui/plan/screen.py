@@ -154,7 +154,7 @@ class PlanScreen(ConfirmScreen):
             if latest.generation != generation:
                 generation = latest.generation
                 try:
-                    self._show_drift(await self._live.inspector.changed_rows(self._plan))
+                    self._show_drift(await self._live.inspector.queries.changed_rows(self._plan))
                 except Unavailable:
                     return  # closed: the console is being left
             self._facts = pace_facts(self._live, self._plan, self._pace, self.amount)
@@ -206,8 +206,8 @@ class PlanScreen(ConfirmScreen):
 
         try:
             if self._plan.verb == "purge" and self._live.place.trash is not None:
-                self._in_trash = await self._live.inspector.trash_bytes()
-            await self._live.inspector.measure_tasks(self._plan, tell)
+                self._in_trash = await self._live.inspector.actions.trash_bytes()
+            await self._live.inspector.actions.measure_tasks(self._plan, tell)
         except StoreError as error:
             self.say(f"size unknown: {error}")
 
@@ -537,9 +537,9 @@ async def show_plan(
     """Freeze a plan and show it, or show why there is none."""
     verb = asked.verb
     try:
-        plan = await live.inspector.make_plan(verb, asked.ids, asked.query, live.noted_ids)
+        plan = await live.inspector.queries.make_plan(verb, asked.ids, asked.query, live.noted_ids)
         if verb == "restore":
-            plan = await live.inspector.plan_restore(plan, live.place.retention_days)
+            plan = await live.inspector.actions.plan_restore(plan, live.place.retention_days)
     except StoreError as error:
         face.say(f"no plan: {error}")
         return

@@ -13,7 +13,8 @@ from textual.app import ComposeResult
 from engine.index import filter_language
 from engine.index.filter_language import NO_FILTER, Filter
 from engine.index.schema import Query
-from engine.live.inspector import AGE_ROUNDING_SECONDS, IndexChanged
+from engine.live.inspector import IndexChanged
+from engine.live.queries import AGE_ROUNDING_SECONDS
 from engine.model import Problem, State, Task, own_word, state_words
 from engine.monitor.metrics_check import OwnCounts
 from engine.operations.execute import Report
@@ -97,7 +98,7 @@ class QueueScreen(PlanningScreen):
         self._make_widgets()
 
     def _make_widgets(self) -> None:
-        self.list = TaskList(self.inspector, self._clock, id="tasks")
+        self.list = TaskList(self.inspector.queries, self._clock, id="tasks")
         self._top = TopLine(id="top-line")
         self._tab_line = Lines(id="tabs")
         self._lock_line = LockLine(self.place, self._arming.read_only)
@@ -309,7 +310,7 @@ class QueueScreen(PlanningScreen):
 
     @work(exclusive=True, group="problems")
     async def _fetch_problems(self) -> None:
-        self._problems = await self.inspector.problems()
+        self._problems = await self.inspector.queries.problems()
         self._paint_problems()
 
     def _paint_problems(self) -> None:
@@ -484,7 +485,7 @@ class QueueScreen(PlanningScreen):
 
     async def _mark_far(self, low: int, high: int, seen: dict[int, str]) -> None:
         state = self.state
-        window = await self.inspector.window(self.tab_query, low, high - low + 1)
+        window = await self.inspector.queries.window(self.tab_query, low, high - low + 1)
         if state is self.state:
             rows = enumerate((task.id for task in window.tasks), window.start)
             self._mark_rows(dict(rows), seen)
@@ -526,9 +527,11 @@ class QueueScreen(PlanningScreen):
     async def _check_marks(self) -> None:
         """Find marks that the filter hides, and drop marks of tasks that are gone."""
         state, query, marks = self.state, self._query(), set(self._marked)
-        out = marks - await self.inspector.matching_ids(query, marks)
+        out = marks - await self.inspector.queries.matching_ids(query, marks)
         hidden = (
-            await self.inspector.matching_ids(Query(state), out) if query.filter else frozenset()
+            await self.inspector.queries.matching_ids(Query(state), out)
+            if query.filter
+            else frozenset()
         )
         left = out - hidden
         if state is self.state and query == self._query():
@@ -551,7 +554,7 @@ class QueueScreen(PlanningScreen):
 
     async def _explain_filter(self) -> None:
         query = self._query()
-        self._explained = query, await self.inspector.explain(query)
+        self._explained = query, await self.inspector.queries.explain(query)
         self._paint_filter()
 
     def on_task_list_vanished(self, event: TaskList.Vanished) -> None:
@@ -622,7 +625,7 @@ class QueueScreen(PlanningScreen):
                 values = [task_row.task_row(task, own_word(task, states, words)) for task in some]
                 return take(values, done, total)
 
-            return await self.inspector.export(query, give)
+            return await self.inspector.queries.export(query, give)
 
         return ExportTable(f"{states[query.state]}", task_row.ROW_FIELDS, hand)
 
@@ -634,7 +637,7 @@ class QueueScreen(PlanningScreen):
         from tui.queue.problems_screen import ProblemsScreen
 
         if self._problems:
-            shared = (self.inspector.states, self.inspector.preview_problem)
+            shared = (self.inspector.states, self.inspector.actions.preview_problem)
             self.app.push_screen(ProblemsScreen(self._problems, *shared))
         else:
             self.say("no problem to open")

@@ -111,7 +111,9 @@ class History:
 
     async def _read(self) -> None:
         try:
-            self.operations = await self._inspector.operations(self._clock() - HISTORY_SECONDS)
+            self.operations = await self._inspector.history.operations(
+                self._clock() - HISTORY_SECONDS
+            )
             self.error = ""
         except Unavailable as error:
             self.error = str(error)
@@ -137,7 +139,7 @@ class History:
         """
         generation, now = self._inspector.latest.generation, self._clock()
         try:
-            settled = await self._inspector.settle_operation(operation)
+            settled = await self._inspector.history.settle_operation(operation)
         except Unavailable as error:
             return str(error)
         if settled.operation is not None:

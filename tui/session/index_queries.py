@@ -22,7 +22,7 @@ async def query_ages(live: PlaceSession, state: State, by: str, wanted: Filter =
     Raises:
         Unavailable: the place was closed.
     """
-    return await live.inspector.ages(Query(state, wanted), by, live.clock())
+    return await live.inspector.tallies.ages(Query(state, wanted), by, live.clock())
 
 
 async def first_useful_ages(live: PlaceSession, wanted: Filter = NO_FILTER) -> tuple[State, Ages]:
@@ -49,4 +49,4 @@ async def query_due_kinds(live: PlaceSession) -> Ages:
         Unavailable: the place was closed.
     """
     query = Query(State.PENDING, filter_language.parse_filter(DUE_FILTER))
-    return await live.inspector.ages(query, "kind", live.clock())
+    return await live.inspector.tallies.ages(query, "kind", live.clock())

@@ -258,10 +258,10 @@ class PlaceSession:
         """
         tokens = () if isinstance(self.readings.tokens, str) else self.readings.tokens
         kinds = tuple(left.name for left in tokens if left.name != ALL_KINDS)
-        self.backlog = await self.inspector.summarize_backlog(self.clock(), kinds)
+        self.backlog = await self.inspector.tallies.summarize_backlog(self.clock(), kinds)
         heap = self.readings.sending.backlog
         if isinstance(heap, MailBacklog):
-            tasks = await self.inspector.count(MAIL_TASKS) if heap.mails else 0
+            tasks = await self.inspector.queries.count(MAIL_TASKS) if heap.mails else 0
             self.unsent_samples.append((self.clock(), max(0, heap.mails - tasks)))
         self.evaluate_alerts()
 
@@ -325,7 +325,7 @@ class PlaceSession:
         for operation in self.history.operations:
             if operation.op == op:
                 try:
-                    await self.inspector.abandon_operation(operation, f"resumed by {by}")
+                    await self.inspector.history.abandon_operation(operation, f"resumed by {by}")
                 except Unavailable as error:
                     self.messages.append(f"{op} is still open: {safe_line(str(error))}")
 

@@ -37,7 +37,7 @@ async def check_clusters(live: PlaceSession, query: Query) -> tuple[CheckedClust
     """
     if not live.has_readings:
         await live.wait_for_readings()  # the logs must have been read once
-    clusters = await live.inspector.clusters(query)
+    clusters = await live.inspector.tallies.clusters(query)
     events, now = live.events(), live.clock()
 
     def judge() -> tuple[CheckedCluster, ...]:

@@ -92,7 +92,7 @@ class DirectRun:
     async def _run(self) -> None:
         plan = self._plan
         try:
-            report = await self._inspector.apply_plan(
+            report = await self._inspector.actions.apply_plan(
                 plan,
                 self._intent,
                 told=self._update_counts,

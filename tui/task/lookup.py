@@ -43,7 +43,7 @@ async def count_same_errors(inspector: Inspector, task: Task, mark: str) -> int:
         Unavailable: the index cannot answer now.
     """
     query = Query(task.state, filter_language.parse_filter(f"cluster={mark}"))
-    return max(0, await inspector.count(query) - 1)
+    return max(0, await inspector.queries.count(query) - 1)
 
 
 async def read_parts(inspector: Inspector, task: Task) -> tuple[Opened, ...]:
@@ -53,7 +53,9 @@ async def read_parts(inspector: Inspector, task: Task) -> tuple[Opened, ...]:
         Gone: the task changed or no longer exists.
         Unavailable: the store cannot be reached.
     """
-    return tuple([await _read_part(inspector, task, part) for part in await inspector.parts(task)])
+    return tuple(
+        [await _read_part(inspector, task, part) for part in await inspector.actions.parts(task)]
+    )
 
 
 async def _read_part(inspector: Inspector, task: Task, part: Part) -> Opened:
@@ -62,6 +64,6 @@ async def _read_part(inspector: Inspector, task: Task, part: Part) -> Opened:
     if part.refusal:
         return Opened(part)
     try:
-        return Opened(part, await inspector.read(task, part.name))
+        return Opened(part, await inspector.actions.read(task, part.name))
     except StoreError as error:
         return Opened(part, refused=str(error))

@@ -127,7 +127,7 @@ class TaskScreen(PlanningScreen, Page):
         while True:
             seen = self._inspector.latest.generation
             try:
-                task = await self._inspector.task(self._task_id)
+                task = await self._inspector.queries.task(self._task_id)
                 if self._scene is None or self._gone or task != self._scene.task:
                     await self._read()
             except Unavailable as error:
@@ -139,7 +139,7 @@ class TaskScreen(PlanningScreen, Page):
 
     async def _read(self) -> None:
         """Read the task, then its logs and parts."""
-        task = await self._inspector.task(self._task_id)
+        task = await self._inspector.queries.task(self._task_id)
         before, states = self._scene, self._inspector.states
         # During the first scan, a task not found may still appear.
         self._gone = task is None and (before is not None or self._inspector.latest.is_complete)
@@ -194,7 +194,7 @@ class TaskScreen(PlanningScreen, Page):
         if self._gone:
             return
         try:
-            found = await self._inspector.parts(task)
+            found = await self._inspector.actions.parts(task)
         except StoreError:
             return  # it moved: the next read reports that
         if self._scene is not None and self._scene.task == task:

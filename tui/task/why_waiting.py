@@ -54,7 +54,7 @@ async def reasons(
     last_run = await asyncio.to_thread(_last_run, place.queue_metrics)
     by, ahead = place.claim_order, 0
     if by and policy.is_due(task, now):
-        ahead = await inspector.count_ahead(task, now, by)
+        ahead = await inspector.tallies.count_ahead(task, now, by)
     about = about._replace(
         pause_reason=words, last_run=last_run, tasks_ahead=ahead, is_id_order=by == BY_ID
     )

@@ -72,7 +72,7 @@ class SuspendScreen(ConfirmScreen):
             return
         query = Query(State.PENDING, filter_language.parse_filter("kind=mail_send"))
         try:
-            self._waiting = await self._live.inspector.count(query)
+            self._waiting = await self._live.inspector.queries.count(query)
         except Unavailable:
             return  # the number of waiting tasks is optional
         self.lay_out(self.size.width)

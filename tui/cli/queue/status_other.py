@@ -53,7 +53,7 @@ async def _look(lives: Sequence[PlaceSession]) -> PlaceStatus | str:
         return latest.unavailable
     try:
         await live.query_backlog()
-        problems = await live.inspector.problems()
+        problems = await live.inspector.queries.problems()
     except Unavailable as error:
         return str(error)
     states, waiting = live.inspector.states, live.backlog

@@ -1,0 +1,241 @@
+"""Queries of the console on the index of one store."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Hashable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from engine.index import age_table, backlog, error_clusters
+from engine.index.age_table import NO_AGES, Ages
+from engine.index.backlog import BacklogSummary
+from engine.index.error_clusters import Cluster
+from engine.index.reader import Reader
+from engine.index.schema import Query, Window
+from engine.live.call_thread import CLOSE_TIMEOUT_SECONDS
+from engine.live.index_sync import IndexSync
+from engine.live.query_threads import QueryThread
+from engine.model import Problem, Task
+from engine.operations import plans
+from engine.operations.plans import Plan, Row
+from engine.store import Unavailable
+
+T = TypeVar("T")
+
+SEARCH_COST_FACTOR = 4
+"""After changes, a search is repeated no sooner than after so many times its own duration."""
+AGE_ROUNDING_SECONDS = 5.0
+"""Seconds: a search by age uses a time rounded down to this, so that its result can be reused."""
+ANSWER_COST_FACTOR = 20
+"""A cached answer serves for so many times the duration of its query."""
+MAX_CACHED_ANSWERS = 8
+"""Maximum cached answers."""
+
+
+class IndexQueries:
+    """The tasks of one store: lists, searches, plans and exports."""
+
+    def __init__(self, sync: IndexSync, clock: Callable[[], float]) -> None:
+        self._sync, self._clock = sync, clock
+        self._windows = QueryThread("spooldeck-windows", sync)
+        self._searches = QueryThread("spooldeck-searches", sync)
+        self._threads: set[QueryThread] = set()
+        self._search: Query | None = None
+        self._search_earliest = 0.0
+        self._closed = False
+
+    async def close(self, seconds: float) -> None:
+        """Interrupt all queries and end their threads; one that hangs is abandoned."""
+        self._closed = True
+        threads = (self._windows, self._searches, *self._threads)
+        await asyncio.gather(*(thread.close(seconds) for thread in threads))
+
+    async def window(self, query: Query, start: int, size: int) -> Window:
+        """Up to `size` rows of a result, from `start` on; from an earlier row if the result is
+        shorter.
+        """
+        empty = Window((), 0, 0, self._sync.latest.generation)
+        now = _age_base(query, self._clock)
+        found = await self._ask(query, lambda r, n: r.window(query, start, size, n, now), empty)
+        self._sync.set_visible(task.id for task in found.tasks)
+        return found
+
+    async def find(self, query: Query, id: str) -> int | None:
+        """The position of a task in a result; None if it is not in it."""
+        now = _age_base(query, self._clock)
+        return await self._ask(query, lambda r, n: r.find(query, id, n, now), None)
+
+    async def matching_ids(self, query: Query, ids: Collection[str]) -> frozenset[str]:
+        """Those of these ids that match a query; one query for all."""
+        nothing: tuple[Row, ...] = ()
+        now = _age_base(query, self._clock)
+        rows = await self._windows.ask(lambda reader: reader.rows(query, ids, now), nothing)
+        return frozenset(row.id for row in rows)
+
+    async def task(self, id: str) -> Task | None:
+        """A task by its id, in any state; None if it does not exist."""
+        return await self._windows.ask(lambda reader: reader.task(id), None)
+
+    async def problems(self) -> tuple[Problem, ...]:
+        """What the store cannot read as a task, or finds in a wrong place."""
+        return await self._windows.ask(lambda reader: reader.problems(), ())
+
+    async def count(self, query: Query) -> int:
+        """The number of tasks that match a query."""
+        now = self._clock()
+        return await self._searches.ask(lambda reader: reader.count(query, now), 0)
+
+    async def explain(self, query: Query) -> str:
+        """If nothing matches: the part of the filter that excludes all tasks, and the count without
+        it.
+
+        `age>30m leaves 0; without it 12`; "" if something matches, or the store is empty.
+        """
+        now = self._clock()
+        return await self._searches.ask(lambda reader: reader.explain(query, now), "")
+
+    async def export(self, query: Query, take: Callable[[Sequence[Task], int, int], bool]) -> int:
+        """Pass all tasks that match a query to `take`, in order, as of one point in time.
+
+        `take` is called on a thread of its own with some tasks, the number of tasks so far, and the
+        total; it returns False to stop. Returns the number of tasks passed. After a cancellation,
+        `take` is not called again. Exceptions of `take` are raised here.
+        """
+        now, asking = self._clock(), QueryThread("spooldeck-export", self._sync)
+        over = False
+
+        def unless_over(tasks: Sequence[Task], done: int, total: int) -> bool:
+            if over or self._closed:
+                return False
+            return take(tasks, done, total) and not (over or self._closed)
+
+        if self._closed:
+            raise Unavailable("closed")
+        self._threads.add(asking)
+        try:
+            return await asking.ask(lambda reader: reader.export(query, unless_over, now), 0)
+        finally:
+            over = True
+            self._threads.discard(asking)
+            await asking.close(CLOSE_TIMEOUT_SECONDS)
+
+    async def make_plan(
+        self,
+        verb: str,
+        ids: Collection[str] | None,
+        query: Query,
+        noted: frozenset[str] = frozenset(),
+    ) -> Plan:
+        """Freeze a plan for all tasks that match a query, or for those of them with these ids.
+
+        `noted` are the ids of tasks with a note.
+        """
+        now = self._clock()
+
+        def freeze(reader: Reader) -> Plan:
+            seen = reader.plan_rows(query, ids, now)
+            return plans.freeze_rows(verb, seen, now, filter=query.filter.text, noted=noted)
+
+        return await self._searches.ask(freeze, Plan(verb, (), now))
+
+    async def changed_rows(self, plan: Plan) -> tuple[tuple[Row, str], ...]:
+        """The rows of a plan whose task has changed, each with its present state or the change."""
+
+        def differing(reader: Reader) -> tuple[tuple[Row, str], ...]:
+            there = {row.id: row for row in reader.rows(Query(), {row.id for row in plan.rows})}
+            return tuple(plans.changed_rows(plan, there))
+
+        return await self._searches.ask(differing, ())
+
+    async def _ask(self, query: Query, question: Callable[[Reader, int], T], otherwise: T) -> T:
+        """Answer from the sorted index if possible; else search, but not too often."""
+        generation = self._sync.latest.generation
+        at_hand = await self._windows.ask(
+            lambda r: [question(r, generation)] if r.is_listed(query) else [], [otherwise]
+        )
+        if at_hand:
+            return at_hand[0]
+        loop = asyncio.get_running_loop()
+        if query == self._search:
+            await asyncio.sleep(max(0.0, self._search_earliest - loop.time()))
+        generation, began = self._sync.latest.generation, loop.time()
+        answer = await self._searches.ask(lambda r: question(r, generation), otherwise)
+        self._search = query
+        self._search_earliest = loop.time() + SEARCH_COST_FACTOR * (loop.time() - began)
+        return answer
+
+
+def _age_base(query: Query, clock: Callable[[], float]) -> float:
+    """The time from which ages are measured: rounded, so that a result can be reused."""
+    if not query.filter.is_relative:
+        return 0.0
+    return clock() // AGE_ROUNDING_SECONDS * AGE_ROUNDING_SECONDS
+
+
+class _QueryAnswer(NamedTuple):
+    value: Any
+    until: float
+    """On the clock of `time.monotonic`."""
+
+
+class CachedQueries:
+    """Expensive queries over a whole queue, with a cache of recent answers."""
+
+    def __init__(self, sync: IndexSync, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._thread = QueryThread("spooldeck-tallies", sync)
+        self._kept: dict[Hashable, _QueryAnswer] = {}
+
+    async def close(self, seconds: float) -> None:
+        """Interrupt the running query and end the thread."""
+        await self._thread.close(seconds)
+
+    async def ages(self, query: Query, by: str, now: float) -> Ages:
+        """Count the tasks that match a query by age and by a key of `age_table.GROUPINGS`.
+
+        A query without a state counts the states of `age_table.UNFINISHED_STATES`.
+        """
+        key = ("ages", query, by)
+        nothing = NO_AGES._replace(by=by)
+        return await self.ask(key, lambda r: age_table.query_ages(r, query, by, now), nothing)
+
+    async def clusters(self, query: Query) -> tuple[Cluster, ...]:
+        """Group the tasks that match a query by the pattern of their last error."""
+        now, nothing = self._clock(), tuple[Cluster, ...]()
+        key = ("clusters", query)
+        return await self.ask(key, lambda r: error_clusters.query_clusters(r, query, now), nothing)
+
+    async def summarize_backlog(self, now: float, kinds: tuple[str, ...] = ()) -> BacklogSummary:
+        """Size and age of the backlog, with counts for some kinds."""
+        key = ("backlog", kinds)
+        return await self.ask(
+            key, lambda r: backlog.summarize_backlog(r, now, kinds), BacklogSummary()
+        )
+
+    async def count_ahead(self, task: Task, now: float, by: str = backlog.BY_ID) -> int:
+        """Count the due tasks that run before a task, in the order `by`."""
+        key = ("ahead", task.queue, task.id, task.due, by)
+        return await self.ask(key, lambda r: backlog.count_ahead(r, task, now, by), 0)
+
+    async def ask(self, key: Hashable, question: Callable[[Reader], T], otherwise: T) -> T:
+        """Run a query, or return its recent answer from the cache.
+
+        Raises:
+            Unavailable: the index cannot be read.
+        """
+        kept = self._kept.get(key)
+        if kept is not None and time.monotonic() < kept.until:
+            value: T = kept.value
+            return value
+
+        def timed(reader: Reader) -> tuple[T, float]:
+            began = time.monotonic()
+            return question(reader), time.monotonic() - began
+
+        value, cost = await self._thread.ask(timed, (otherwise, 0.0))
+        self._kept.pop(key, None)
+        self._kept[key] = _QueryAnswer(value, time.monotonic() + ANSWER_COST_FACTOR * cost)
+        while len(self._kept) > MAX_CACHED_ANSWERS:
+            del self._kept[next(iter(self._kept))]
+        return value

@@ -1,0 +1,236 @@
+"""Read and change one store from the event loop, with stores that stay open between calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from engine.live.call_thread import CLOSE_TIMEOUT_SECONDS, CallThread
+from engine.live.index_sync import IndexSync
+from engine.model import Part, Problem, Task
+from engine.operations import controls, execute, run_plan, sizes, trash
+from engine.operations.controls import ControlResult, Order
+from engine.operations.execute import Report, RowResult
+from engine.operations.journal import Intent, Journal
+from engine.operations.plans import Plan
+from engine.store import Outlook, Store, Unavailable
+
+T = TypeVar("T")
+
+
+class StoreThread:
+    """An instance of a store on its own thread: opened by the first call, kept for later ones."""
+
+    def __init__(self, name: str, open_store: Callable[[], Store]) -> None:
+        self._thread = CallThread(name, self._close_store)
+        self._open_store = open_store
+        self._store: Store | None = None
+
+    async def run(self, use: Callable[[Store], T]) -> T:
+        """Call `use` with the store on the thread. After an error the next call opens it again.
+
+        Raises:
+            Unavailable: the store cannot be reached, or the thread was closed.
+        """
+        return await self._thread.run(lambda: self._use(use))
+
+    async def call(self, make: Callable[[], T]) -> T:
+        """Run a call that needs no store on the thread, after those before it.
+
+        Raises:
+            Unavailable: the thread was closed.
+        """
+        return await self._thread.run(make)
+
+    def is_wanted(self) -> bool:
+        """True if the caller of the running call still waits for it; called on the thread."""
+        return self._thread.is_wanted()
+
+    async def close(self, seconds: float) -> None:
+        """End the thread and close the store; a thread that hangs is abandoned."""
+        await self._thread.close(seconds)
+
+    def _use(self, use: Callable[[Store], T]) -> T:
+        if self._store is None:
+            self._store = self._open_store()
+        try:
+            return use(self._store)
+        except (Unavailable, OSError):
+            self._close_store()
+            raise
+
+    def _close_store(self) -> None:
+        store, self._store = self._store, None
+        if store is not None:
+            store.close()
+
+
+class StoreActions:
+    """The content of tasks, and changes: plans, controls and the trash."""
+
+    def __init__(
+        self,
+        open_store: Callable[[], Store],
+        acting: StoreThread,
+        sync: IndexSync,
+        clock: Callable[[], float],
+        journal: Journal | None,
+        quota: int | None,
+    ) -> None:
+        """`acting` is the thread of short changes; a plan gets one of its own."""
+        self._open_store, self._acting = open_store, acting
+        self._reading = StoreThread("spooldeck-reading", open_store)
+        self._sync, self._clock, self._journal, self._quota = sync, clock, journal, quota
+        self._threads: set[StoreThread] = set()
+        self._closed = False
+
+    async def close(self, seconds: float) -> None:
+        """Stop running plans and end their threads; one that hangs is abandoned."""
+        self._closed = True
+        threads = (self._reading, *self._threads)
+        await asyncio.gather(*(thread.close(seconds) for thread in threads))
+
+    async def parts(self, task: Task) -> tuple[Part, ...]:
+        """The parts of a task, the task itself first.
+
+        Raises:
+            Gone: the task does not exist any more.
+            Unavailable: the store cannot be reached.
+        """
+        return await self._reading.run(lambda s: tuple(s.parts(task)))
+
+    async def read(self, task: Task, part: str = "") -> bytes:
+        """The bytes of a part of a task; without a name, of the task itself.
+
+        Raises:
+            Gone: the task does not exist any more.
+            Unsupported: this part cannot be read, with the reason.
+            Unavailable: the store cannot be reached.
+        """
+        return await self._reading.run(lambda s: s.read(task, part))
+
+    async def preview_problem(self, problem: Problem) -> bytes:
+        """The first bytes of a file that cannot be read as a task.
+
+        Raises:
+            Gone: the file does not exist any more.
+            Unsupported: it cannot be read, with the reason.
+            Unavailable: the store cannot be reached.
+        """
+        return await self._reading.run(lambda s: s.preview_problem(problem))
+
+    async def apply_plan(
+        self,
+        plan: Plan,
+        intent: Intent | None = None,
+        *,
+        told: Callable[[Mapping[RowResult, int]], None] = lambda counts: None,
+        halted: Callable[[], bool] = lambda: False,
+        allowed: execute.RefusalCheck = execute.always_allowed,
+    ) -> Report:
+        """Apply a plan on a thread of its own; every row is accounted for.
+
+        An `intent` is written to the journal before the first task moves; an operation that cannot
+        be undone runs even if that fails, because a full disk may be the reason for it. The other
+        arguments are as for `execute.apply_plan`; the callables are called on that thread.
+
+        Raises:
+            Unavailable: the store cannot be reached, or the journal cannot be written; nothing was
+                done.
+        """
+        thread = StoreThread("spooldeck-operation", self._open_store)
+        self._threads.add(thread)
+
+        def run(store: Store) -> Report:
+            return run_plan.run_journaled_plan(
+                store,
+                self._journal,
+                plan,
+                intent,
+                self._clock,
+                told=told,
+                halted=lambda: self._closed or halted(),
+                allowed=allowed,
+                quota=self._quota,
+            )
+
+        try:
+            return await thread.run(run)
+        finally:
+            self._threads.discard(thread)
+            self._sync.request_lookup(row.id for row in plan.rows)
+            await thread.close(CLOSE_TIMEOUT_SECONDS)
+
+    async def run_control(self, order: Order, intent: Intent | None = None) -> ControlResult:
+        """Run a control on the whole queue; a full scan follows.
+
+        An `intent` is written to the journal first.
+
+        Raises:
+            Unsupported: no such control, it is refused now, or its target or value is invalid;
+                nothing was done.
+            Unavailable: the store cannot be reached or failed, or the journal cannot be written.
+        """
+        journal, clock = self._journal, self._clock
+
+        def run(store: Store) -> ControlResult:
+            return controls.run_control(store, journal, order, intent, clock)
+
+        try:
+            return await self._acting.run(run)
+        finally:
+            self._sync.request_scan()
+
+    async def forecast_control(self, order: Order) -> Outlook:
+        """Forecast the effect of a control; an empty text if the store cannot tell.
+
+        Raises:
+            Unsupported, Unavailable: as `run_control`.
+        """
+        return await self._acting.run(lambda store: controls.forecast_control(store, order))
+
+    async def measure_tasks(self, plan: Plan, tell: Callable[[int, int], bool]) -> None:
+        """Measure the size of a plan's tasks, batch by batch.
+
+        `tell` is called on another thread with the bytes and the number of tasks so far; it returns
+        False to stop.
+
+        Raises:
+            Unavailable: the store cannot be reached.
+        """
+        thread = StoreThread("spooldeck-sizes", self._open_store)
+        self._threads.add(thread)
+
+        def run(store: Store) -> None:
+            size = amount = 0
+            for more, tasks in sizes.measure_tasks(store, plan.rows):
+                size, amount = size + more, amount + tasks
+                if self._closed or not thread.is_wanted() or not tell(size, amount):
+                    return
+
+        try:
+            await thread.run(run)
+        finally:
+            self._threads.discard(thread)
+            await thread.close(CLOSE_TIMEOUT_SECONDS)
+
+    async def plan_restore(self, plan: Plan, retention: float | None) -> Plan:
+        """Plan to restore tasks from the trash, each row with its target; `retention` is in days.
+
+        Raises:
+            Unavailable: the store or the journal cannot be read.
+        """
+        journal, now = self._journal, self._clock()
+        days = float("inf") if retention is None else retention
+        return await self._acting.run(
+            lambda s: trash.plan_restore(s, journal, plan, now, days).plan
+        )
+
+    async def trash_bytes(self) -> int:
+        """Bytes of all tasks in the trash, with payloads.
+
+        Raises:
+            Unavailable: the store cannot be reached.
+        """
+        return await self._reading.run(trash.trash_bytes)
