@@ -18,6 +18,8 @@ import pytest
 
 from engine.locks import lock_file
 from engine.model import LockEvidence, State, Verdict
+from engine.operations import run_plan
+from engine.operations.execute import Report
 from tests.engine.lockers import INNOCENT, is_unharmed, true_claim
 from tests.tui.desks import a_desk
 from tests.tui.holders import HOLDER, Starter, children, open_lock, tasks_in, wired
@@ -565,19 +567,27 @@ async def test_an_abandoned_task_goes_where_a_key_sends_it(reports: Path, start:
 
 
 async def test_no_task_in_work_is_touched_while_a_worker_has_the_lock(
-    reports: Path, start: Starter
+    reports: Path, start: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock is examined again when a plan is applied: a worker that took it meanwhile keeps its
     task. From then on it is listed, and its keys say why they do nothing.
     """
     (id,) = await abandoned(reports, start, 1)
+    apply, takers = run_plan.run_journaled_plan, []
+
+    def after_the_key(*arguments: Any, **options: Any) -> Report:
+        takers.append(start(TAKER, str(reports / "run" / "queue.lock")))
+        return apply(*arguments, **options)
+
+    monkeypatch.setattr(run_plan, "run_journaled_plan", after_the_key)
     async with a_desk(await off(wired, reports), clock=time.time, size=(120, 40)) as desk:
         await open_lock(desk)
         await desk.sees("STALE (sure): PID")
         await desk.opens(PlanScreen, "L")
         await desk.sees(f"row {id}", "1 work -> pending")  # counted, so a key applies
-        taker = await off(start, TAKER, str(reports / "run" / "queue.lock"))
         await desk.press("y")
+        await desk.until(lambda: takers)
+        taker = takers[0]
         await desk.sees(
             "1 failed", f"PID {taker.pid} holds the lock: active tasks are not abandoned"
         )
