@@ -214,7 +214,6 @@ LARGE_CLASSES = {
     "engine.index.reader.Reader": 25,
     "engine.index.writer.Writer": 30,
     "engine.live.index_sync.IndexSync": 34,
-    "engine.live.inspector.Inspector": 51,
     "engine.logs.log_file.LogFile": 20,
     "engine.mail.send.delivery_log.Ledger": 22,
     "engine.mail.send.mail_spool.MailSpool": 27,

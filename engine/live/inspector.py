@@ -110,31 +110,18 @@ class Inspector:
         Raises:
             Unavailable: the inspector was closed.
         """
+        loop = asyncio.get_running_loop()
         while self.latest.generation <= after:
-            self._raise_if_closed()
+            if self._sync.crash is not None:
+                raise self._sync.crash
+            if self._closed:
+                raise Unavailable("closed")
             await self._next_change(None)
         if self.latest.generation != self._reported:
-            await self._wait_for_report_time()
-            self._reported, self._reported_at = self.latest.generation, self._now()
+            while (rest := self._reported_at + _report_period(self.latest) - loop.time()) > 0:
+                await self._next_change(rest)
+            self._reported, self._reported_at = self.latest.generation, loop.time()
         return self.latest
-
-    async def _wait_for_report_time(self) -> None:
-        """Wait until the last report is old enough for another one."""
-        while True:
-            period = REPORT_PERIOD_SECONDS if self.latest.is_complete else FIRST_SCAN_PERIOD_SECONDS
-            rest = self._reported_at + period - self._now()
-            if rest <= 0:
-                return
-            await self._next_change(rest)
-
-    def _now(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    def _raise_if_closed(self) -> None:
-        if self._sync.crash is not None:
-            raise self._sync.crash
-        if self._closed:
-            raise Unavailable("closed")
 
     def _on_change(self) -> None:
         """Called on the thread of `IndexSync`."""
@@ -173,3 +160,7 @@ class Inspector:
     def stop_first_scan(self) -> None:
         """Stop the first full scan; `scan_now` restarts it."""
         self._sync.stop_first_scan()
+
+
+def _report_period(latest: IndexChanged) -> float:
+    return REPORT_PERIOD_SECONDS if latest.is_complete else FIRST_SCAN_PERIOD_SECONDS
