@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from engine.model import State, Task
 from engine.stores.memory import MemoryTasks
 from tests.examples import deep_but
 from tests.tui.spools import (
+    PATIENCE,
     Clock,
     a_console,
     a_memory,
@@ -185,7 +187,10 @@ class Night:
     async def _apply(self, screen: PlanScreen) -> None:
         """Type what it asks for, as often as what it asks for changes; not where that is a replay,
         which nobody here would run, nor where there is nothing left of it."""
+        deadline = time.monotonic() + PATIENCE
         while screen._report is None and screen.amount and screen._pace is None:
+            assert self.console.is_running, "the console has crashed"  # it would take keys forever
+            assert time.monotonic() < deadline, f"not applied\n{screen_text(screen)}"
             if not screen._applying:
                 await self.pilot.press(*(screen.expected_digits or "y"))
             await self.pilot.pause()

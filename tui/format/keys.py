@@ -57,835 +57,214 @@ EDIT = "edit"
 SUSPEND, TEST_MAIL, FAILURES = "suspend", "trial", "failures"
 CONTROLS, CONTROL = "controls", "control"
 
-_MAIN_SCREENS = frozenset({OVERVIEW, LOCKS, TRANSPORTS, LOG, OPERATIONS, CONTROLS})
-"""Main screens: digit keys switch between them."""
-_TRANSPORT_DIALOGS = frozenset({SUSPEND, TEST_MAIL})
-"""Screens that act on a transport."""
-_TEXT_SCREENS = (
-    frozenset(
-        {
-            TASK,
-            PROBLEMS,
-            PLAN,
-            LOCK,
-            RUNNING_OPERATION,
-            RECORDED_OPERATION,
-            ABANDON,
-            WORKER,
-            CONTROL,
-        }
-    )
-    | _TRANSPORT_DIALOGS
-)
-_TYPING_SCREENS = frozenset({PALETTE, HELP})
-"""Screens with a text input: only keys that are no letters move the cursor."""
-_LIST = frozenset({LIST})
-_OVERVIEW = frozenset({OVERVIEW})
-_LOG = frozenset({LOG})
-_TASK = frozenset({TASK})
-_VERB_SCREENS = _LIST | _TASK
-"""Screens where a verb key plans for one task or for the marked tasks."""
-_OPERATIONS = frozenset({OPERATIONS})
-_RUNNING = frozenset({RUNNING_OPERATION})
-_PACE = frozenset({PACE})
-_CONTROL = frozenset({CONTROL})
-_FORMS = _PACE | {EDIT}
-_READ_ONLY_SCREENS = frozenset(
-    {
-        TASK,
-        PROBLEMS,
-        CLUSTERS,
-        LOCKS,
-        TRANSPORTS,
-        LOG,
-        OPERATIONS,
-        RECORDED_OPERATION,
-        FAILURES,
-        CONTROLS,
-    }
-)
-"""Read-only screens that open on top of another one; Esc closes them."""
-_CURSOR_SCREENS = _LIST | _TEXT_SCREENS | _MAIN_SCREENS | {CLUSTERS, FAILURES}
-_COPY_SCREENS = (
-    _MAIN_SCREENS
-    | _LIST
-    | {TASK, PROBLEMS, CLUSTERS, RUNNING_OPERATION, RECORDED_OPERATION, FAILURES}
-)
-"""Screens with the command palette, and with text to copy."""
-
 TAB_DIGITS = tuple("123456789")
 DIGITS = tuple("0123456789")
 PANE_DIGITS = tuple("1234567")
 
-KEYS: tuple[Key, ...] = (
-    Key("move('down')", ("j", "down"), "j", "", "one line down", "Move", _CURSOR_SCREENS),
-    Key("move('up')", ("k", "up"), "k", "", "one line up", "Move", _CURSOR_SCREENS),
-    Key("move('page_down')", ("pagedown",), "PgDn", "", "one page down", "Move", _CURSOR_SCREENS),
-    Key("move('page_up')", ("pageup",), "PgUp", "", "one page up", "Move", _CURSOR_SCREENS),
-    Key(
-        "move('half_down')", ("ctrl+d",), "Ctrl-d", "", "half a page down", "Move", _CURSOR_SCREENS
-    ),
-    Key("move('half_up')", ("ctrl+u",), "Ctrl-u", "", "half a page up", "Move", _CURSOR_SCREENS),
-    Key("move('first')", ("g", "home"), "g Home", "", "first line", "Move", _CURSOR_SCREENS),
-    Key("move('last')", ("G", "end"), "G End", "", "last line", "Move", _CURSOR_SCREENS),
-    Key("open", ("enter",), "Enter", "open", "the queue, the cell or the alert", "View", _OVERVIEW),
-    Key(
-        "open",
-        ("enter", "d"),
-        "Enter",
-        "open",
-        "the task in full; on the problem line: all problems",
-        "View",
-        _LIST,
-    ),
-    Key(
-        "open",
-        ("enter",),
-        "Enter",
-        "show these",
-        "the queue, filtered by this error",
-        "View",
-        frozenset({CLUSTERS}),
-    ),
-    Key(
-        "open",
-        ("enter",),
-        "Enter",
-        "open",
-        "lock details: holder, evidence, recovery",
-        "View",
-        frozenset({LOCKS}),
-    ),
-    Key(
-        "open",
-        ("enter",),
-        "Enter",
-        "open",
-        "operation details: who, why, every row",
-        "View",
-        _OPERATIONS,
-    ),
-    Key("open", ("enter",), "Enter", "task", "the task of this log line", "View", _LOG),
-    Key(
-        "open",
-        ("enter",),
-        "Enter",
-        "errors",
-        "latest errors one by one, with the server's reply",
-        "View",
-        frozenset({TRANSPORTS}),
-    ),
-    Key(
-        "open",
-        ("enter",),
-        "Enter",
-        "log",
-        "the log at the time of this error",
-        "View",
-        frozenset({FAILURES}),
-    ),
-    Key(
-        "open",
-        ("enter",),
-        "Enter",
-        "plan",
-        "plan this control: shows its effect, writes nothing",
-        "View",
-        frozenset({CONTROLS}),
-    ),
-    Key("next_pane", ("tab",), "Tab", "pane", "next pane of the screen", "View", _OVERVIEW),
-    Key("previous_pane", ("shift+tab",), "S-Tab", "", "previous pane", "View", _OVERVIEW),
-    Key(
-        "rows_by",
-        ("x",),
-        "x",
-        "rows by",
-        "age table: group by destination, kind or error",
-        "View",
-        _OVERVIEW,
-    ),
-    Key("left", ("left", "h"), "h", "", "age table: younger cell", "View", _OVERVIEW),
-    Key("right", ("right", "l"), "l", "", "age table: older cell", "View", _OVERVIEW),
-    Key(
-        "pane",
-        PANE_DIGITS,
-        "1-7",
-        "panes",
-        "1 overview 2 queue 3 active 4 DLQ 5 locks 6 transports 7 log",
-        "View",
-        _MAIN_SCREENS,
-        passes_key=True,
-        is_minor=True,
-    ),
-    Key(
-        "filter",
-        ("/",),
-        "/",
-        "filter",
-        "show only matching tasks; Enter keeps the filter, Esc clears it",
-        "View",
-        _LIST,
-    ),
-    Key("next_tab", ("tab", "right", "l"), "Tab", "", "next tab", "View", _LIST),
-    Key("previous_tab", ("shift+tab", "left", "h"), "S-Tab", "", "previous tab", "View", _LIST),
-    Key(
-        "tab",
-        TAB_DIGITS,
-        "1-9",
-        "tabs",
-        "tab by number",
-        "View",
-        _LIST,
-        passes_key=True,
-        is_minor=True,
-    ),
-    Key(
-        "part",
-        PANE_DIGITS,
-        "1-7",
-        "parts",
-        "part by number",
-        "View",
-        _TASK,
-        passes_key=True,
-        is_minor=True,
-    ),
-    Key("next_part", ("tab", "right", "l"), "Tab", "", "next part", "View", _TASK, is_minor=True),
-    Key("previous_part", ("shift+tab", "left", "h"), "S-Tab", "", "previous part", "View", _TASK),
-    Key(
-        "clusters",
-        ("c",),
-        "c",
-        "clusters",
-        "errors of these tasks, grouped into clusters",
-        "View",
-        _LIST,
-    ),
-    Key("order", ("o",), "o", "order", "sort by another column", "View", _LIST),
-    Key("log", ("t",), "t", "log", "log lines of this task", "View", _LIST | _TASK),
-    Key("next_place", ("]",), "]", "", "next place", "View", _LIST),
-    Key("previous_place", ("[",), "[", "", "previous place", "View", _LIST),
-    Key("follow", ("f",), "f", "follow", "follow new lines, or stop following", "View", _LOG),
-    Key(
-        "search",
-        ("/",),
-        "/",
-        "search",
-        "search for text; n next match, N previous match",
-        "View",
-        _LOG,
-    ),
-    Key("search_next", ("n",), "n", "", "next match", "View", _LOG),
-    Key("search_previous", ("N",), "N", "", "previous match", "View", _LOG),
-    Key("only", ("&",), "&", "filter", "show only matching lines; Esc shows all", "View", _LOG),
-    Key("level_up", ("+",), "+", "level", "raise the minimum level", "View", _LOG),
-    Key("level_down", ("-",), "-", "", "lower the minimum level", "View", _LOG),
-    Key("next_error", ("e",), "e", "error", "next error", "View", _LOG),
-    Key(
-        "goto_time", ("@",), "@", "time", "go to a time: 14:00, yesterday 18:00, -2h", "View", _LOG
-    ),
-    Key("wrap", ("w",), "w", "wrap", "wrap long lines, or cut them", "View", _LOG, is_minor=True),
-    Key(
-        "stamps",
-        ("i",),
-        "i",
-        "stamps",
-        "time stamps: with date, time only, none",
-        "View",
-        _LOG,
-        is_minor=True,
-    ),
-    Key(
-        "reread",
-        ("r",),
-        "r",
-        "re-read",
-        "scan everything again now",
-        "View",
-        _LIST | _OVERVIEW | {LOCKS, TRANSPORTS, OPERATIONS, CONTROLS},
-        is_minor=True,
-    ),
-    Key(
-        "freeze",
-        ("p",),
-        "p",
-        "freeze",
-        "freeze the screen to go back in history; again: live",
-        "View",
-        _OVERVIEW,
-    ),
-    Key("earlier", ("comma",), ",", "", "frozen: back in history", "View", _OVERVIEW),
-    Key("later", ("full_stop",), ".", "", "frozen: forward in history", "View", _OVERVIEW),
-    Key("reread", ("r",), "r", "re-read", "re-read the task", "View", _TASK, is_minor=True),
-    Key("repaint", ("ctrl+l",), "Ctrl-l", "", "repaint the whole screen", "View", _COPY_SCREENS),
-    Key("mark", ("space",), "Space", "mark", "mark or unmark the task", "Mark", _LIST),
-    Key(
-        "range",
-        ("v",),
-        "v",
-        "range",
-        "mark a range: from here to the row of the next v",
-        "Mark",
-        _LIST,
-        is_minor=True,
-    ),
-    Key("mark_all", ("*",), "*", "all", "act on all matching tasks, not on one row", "Mark", _LIST),
-    Key("unmark", ("\\",), "\\", "clear marks", "unmark all tasks", "Mark", _LIST, is_minor=True),
-    Key(
-        "yank",
-        ("y",),
-        "y",
-        "copy",
-        "copy the id, the row, JSON or a command",
-        "Copy",
-        _COPY_SCREENS,
-        is_minor=True,
-    ),
-    Key(
-        "export",
-        ("e",),
-        "e",
-        "export",
-        "export the shown rows to a file (CSV, JSON lines)",
-        "Copy",
-        _LIST | _OVERVIEW | {PLAN},
-        is_minor=True,
-    ),
-    Key(
-        "plain",
-        ("=",),
-        "=",
-        "plain",
-        "show this screen as plain text, to copy from",
-        "Copy",
-        _COPY_SCREENS,
-        is_minor=True,
-    ),
-    Key(
-        "plan('retry')",
-        ("R",),
-        "R",
-        "retry",
-        "plan a retry; in the trash: plan a restore",
-        "Act",
-        _VERB_SCREENS | {CLUSTERS},
-        verb="retry",
-    ),
-    Key(
-        "plan('purge')",
-        ("X",),
-        "X",
-        "purge",
-        "plan a move to the trash; in the trash: plan to delete (final)",
-        "Act",
-        _VERB_SCREENS | {CLUSTERS},
-        verb="purge",
-    ),
-    Key(
-        "plan('hold')",
-        ("H",),
-        "H",
-        "hold",
-        "plan to hold until released",
-        "Act",
-        _VERB_SCREENS | {CLUSTERS},
-        verb="hold",
-    ),
-    Key(
-        "plan('release')",
-        ("L",),
-        "L",
-        "release",
-        "plan to release held tasks, or active tasks without a worker",
-        "Act",
-        _VERB_SCREENS,
-        verb="release",
-        is_minor=True,
-    ),
-    Key(
-        "plan('promote')",
-        ("O",),
-        "O",
-        "promote",
-        "plan to run now, without waiting for the due time",
-        "Act",
-        _VERB_SCREENS,
-        verb="promote",
-        is_minor=True,
-    ),
-    Key(
-        "plan('edit')",
-        ("E",),
-        "E",
-        "edit",
-        "plan to change description, due time or recipient",
-        "Act",
-        _VERB_SCREENS,
-        verb="edit",
-        is_minor=True,
-    ),
-    Key(
-        "plan('kill')",
-        ("K",),
-        "K",
-        "kill",
-        "plan to mark active tasks without a worker as dead",
-        "Act",
-        _VERB_SCREENS,
-        verb="kill",
-        is_minor=True,
-    ),
-    Key(
-        "in_or_out",
-        ("space",),
-        "Space",
-        "in/out",
-        "exclude a task from the plan, or include a suspicious one",
-        "Act",
-        frozenset({PLAN}),
-    ),
-    Key(
-        "reason",
-        ("tab",),
-        "Tab",
-        "reason",
-        "give a reason (written to the journal)",
-        "Act",
-        frozenset({PLAN}),
-    ),
-    Key(
-        "reason",
-        ("tab",),
-        "Tab",
-        "reason",
-        "give a reason (shown to all users, written to the log)",
-        "Act",
-        frozenset({SUSPEND}),
-    ),
-    Key(
-        "to",
-        ("tab",),
-        "Tab",
-        "to whom",
-        "change the recipient address",
-        "Act",
-        frozenset({TEST_MAIL}),
-    ),
-    Key(
-        "pace",
-        ("p",),
-        "p",
-        "pace",
-        "set the rate, the canary and the stop rules",
-        "Act",
-        frozenset({PLAN}),
-    ),
-    Key(
-        "pause",
-        ("space",),
-        "Space",
-        "pause",
-        "pause the replay; again: resume (needs write mode)",
-        "Act",
-        _RUNNING,
-    ),
-    Key("faster", ("+",), "+", "faster", "double the rate", "Act", _RUNNING),
-    Key("slower", ("-",), "-", "slower", "halve the rate", "Act", _RUNNING),
-    Key("stop", ("s",), "s", "stop", "stop the replay; sent tasks stay sent", "Act", _RUNNING),
-    Key(
-        "leave_open",
-        ("w",),
-        "w",
-        "do not wait",
-        "end the replay without waiting for the missing outcomes",
-        "Act",
-        _RUNNING,
-    ),
-    Key(
-        "plan_undo",
-        ("T",),
-        "T",
-        "undo this",
-        "plan to undo it: shows which tasks can be restored, writes nothing",
-        "Act",
-        _OPERATIONS | _RUNNING,
-    ),
-    Key(
-        "go_on",
-        ("R",),
-        "R",
-        "resume",
-        "plan to resume an interrupted operation with its remaining rows",
-        "Act",
-        _OPERATIONS,
-    ),
-    Key(
-        "drop",
-        ("D",),
-        "D",
-        "abandon",
-        "plan to abandon an interrupted operation: its remaining rows stay",
-        "Act",
-        _OPERATIONS,
-    ),
-    Key(
-        "undo",
-        ("u",),
-        "u",
-        "undo",
-        "operations: who did what; undo",
-        "Act",
-        _OVERVIEW | {TASK, PLAN, RUNNING_OPERATION, CLUSTERS, LOCKS, CONTROLS},
-        is_minor=True,
-    ),
-    Key("undo", ("u",), "u", "", "operations: who did what; undo", "Act", _LIST),
-    Key(
-        "unlock",
-        ("U",),
-        "U",
-        "unlock",
-        "lock holder, and a plan to free the lock",
-        "Act",
-        _LIST | _OVERVIEW | {LOCKS},
-    ),
-    Key(
-        "suspend",
-        ("S",),
-        "S",
-        "suspend",
-        "plan to suspend or resume this transport",
-        "Act",
-        frozenset({TRANSPORTS}),
-    ),
-    Key(
-        "trial",
-        ("M",),
-        "M",
-        "test mail",
-        "plan one test mail via this transport only",
-        "Act",
-        frozenset({TRANSPORTS}),
-    ),
-    Key(
-        "controls",
-        ("C",),
-        "C",
-        "controls",
-        "the whole queue: its status and its controls",
-        "Act",
-        _LIST | _OVERVIEW,
-        is_minor=True,
-    ),
-    Key(
-        "pause_queue",
-        ("P",),
-        "P",
-        "pause",
-        "plan to pause or resume the whole queue",
-        "Act",
-        _LIST | {CONTROLS},
-        is_minor=True,
-    ),
-    Key(
-        "fill",
-        ("enter",),
-        "Enter",
-        "type it",
-        "type the target or the new value",
-        "Act",
-        _CONTROL,
-    ),
-    Key("switch", ("space",), "Space", "other value", "next value", "Act", _CONTROL),
-    Key(
-        "reason",
-        ("tab",),
-        "Tab",
-        "reason",
-        "give a reason (written to the journal)",
-        "Act",
-        _CONTROL,
-    ),
-    Key(
-        "plan('hold')",
-        ("H",),
-        "H",
-        "hold",
-        "plan to hold an active task without a worker",
-        "Act",
-        frozenset({LOCK}),
-        verb="hold",
-    ),
-    Key(
-        "plan('release')",
-        ("L",),
-        "L",
-        "release",
-        "plan to run an active task without a worker again",
-        "Act",
-        frozenset({LOCK}),
-        verb="release",
-    ),
-    Key(
-        "plan('kill')",
-        ("K",),
-        "K",
-        "kill",
-        "plan to mark an active task without a worker as dead",
-        "Act",
-        frozenset({LOCK}),
-        verb="kill",
-    ),
-    Key(
-        "note",
-        ("#",),
-        "#",
-        "note",
-        "write a note on the task; a purge excludes tasks with notes",
-        "Act",
-        _VERB_SCREENS,
-        is_minor=True,
-    ),
-    Key(
-        "arm",
-        ("!",),
-        "!",
-        "arm",
-        "arm writes (15 min, extends on use); again: disarm",
-        "Act",
-        frozenset(
-            {
-                OVERVIEW,
-                LIST,
-                TASK,
-                PLAN,
-                LOCK,
-                OPERATIONS,
-                RUNNING_OPERATION,
-                ABANDON,
-                WORKER,
-                CLUSTERS,
-            }
-        )
-        | _TRANSPORT_DIALOGS
-        | {TRANSPORTS, CONTROLS, CONTROL},
-    ),
-    Key(
-        "yes",
-        ("y",),
-        "y",
-        "apply",
-        "apply a plan for one task that asks for no count",
-        "Act",
-        frozenset({PLAN}),
-    ),
-    Key(
-        "digit",
-        DIGITS,
-        "0-9",
-        "type the count",
-        "confirm the plan by typing its count; the last digit applies it",
-        "Act",
-        frozenset({PLAN}),
-        passes_key=True,
-    ),
-    Key(
-        "yes",
-        ("y",),
-        "y",
-        "free it",
-        "free a lock whose holder is gone; no process is signalled",
-        "Act",
-        frozenset({LOCK}),
-    ),
-    Key(
-        "yes", ("y",), "y", "do it", "suspend or resume the transport", "Act", frozenset({SUSPEND})
-    ),
-    Key("yes", ("y",), "y", "do it", "apply the control; it can be undone", "Act", _CONTROL),
-    Key(
-        "digit",
-        DIGITS,
-        "0-9",
-        "type the count",
-        "confirm a control that cannot be undone: type 1",
-        "Act",
-        _CONTROL,
-        passes_key=True,
-    ),
-    Key("yes", ("y",), "y", "send it", "send the test mail", "Act", frozenset({TEST_MAIL})),
-    Key("yes", ("y",), "y", "do it", "start or stop the worker", "Act", frozenset({WORKER})),
-    Key(
-        "yes",
-        ("y",),
-        "y",
-        "abandon",
-        "record the operation as abandoned",
-        "Act",
-        frozenset({ABANDON}),
-    ),
-    Key(
-        "digit",
-        DIGITS,
-        "0-9",
-        "type the PID",
-        "confirm by typing the holder's PID; the last digit frees the lock",
-        "Act",
-        frozenset({LOCK}),
-        passes_key=True,
-    ),
-    Key(
-        "rub_out",
-        ("backspace",),
-        "Bksp",
-        "",
-        "delete the last digit",
-        "Act",
-        frozenset({PLAN, LOCK, CONTROL}),
-    ),
-    Key("worker", ("W",), "W", "worker", "plan to start or stop a worker", "Act", _LIST),
-    Key(
-        "palette",
-        (":", "ctrl+p"),
-        ":",
-        "command",
-        "command palette: actions and screens; also Ctrl-p",
-        "Quit",
-        _COPY_SCREENS,
-    ),
-    Key(
-        "help",
-        ("?", "f1"),
-        "?",
-        "help",
-        "this page",
-        "Quit",
-        _COPY_SCREENS | _TRANSPORT_DIALOGS | {PLAN, LOCK, ABANDON, WORKER, CONTROL},
-    ),
-    Key(
-        "back",
-        ("escape", "q"),
-        "Esc",
-        "back",
-        "back; the operation continues in the background",
-        "Quit",
-        _RUNNING | {TEST_MAIL, CONTROL},
-    ),
-    Key("next", ("tab", "down"), "Tab", "next", "next field", "Move", _FORMS),
-    Key("previous", ("shift+tab", "up"), "S-Tab", "", "previous field", "Move", _FORMS),
-    Key("switch", ("space",), "Space", "on or off", "turn the rule on or off", "Act", _PACE),
-    Key(
-        "type",
-        (*DIGITS, "full_stop"),
-        "0-9",
-        "",
-        "type the value of the field",
-        "Act",
-        _PACE,
-        passes_key=True,
-    ),
-    Key("rub_out", ("backspace",), "Bksp", "", "delete the last digit", "Act", _PACE),
-    Key("take", ("enter",), "Enter", "save", "use these settings", "Quit", _PACE),
-    Key("back", ("escape",), "Esc", "cancel", "keep the former settings", "Quit", _PACE),
-    Key(
-        "back",
-        ("escape",),
-        "Esc",
-        "clear",
-        "clear the range, then the filter; then back to the overview",
-        "Quit",
-        _LIST,
-        is_minor=True,
-    ),
-    Key(
-        "back",
-        ("escape", "q"),
-        "Esc",
-        "back",
-        "back to the screen before",
-        "Quit",
-        _READ_ONLY_SCREENS,
-    ),
-    Key(
-        "back",
-        ("escape", "q"),
-        "Esc",
-        "back",
-        "back to the list; a running recovery continues",
-        "Quit",
-        frozenset({LOCK}),
-    ),
-    Key("back", ("escape",), "Esc", "back", "close the help", "Quit", frozenset({HELP})),
-    Key(
-        "back",
-        ("escape",),
-        "Esc",
-        "close",
-        "close without a choice",
-        "Quit",
-        frozenset({PALETTE, MENU, EDIT}),
-    ),
-    Key(
-        "back",
-        ("escape",),
-        "Esc",
-        "stop",
-        "cancel the running action",
-        "Quit",
-        frozenset({PROGRESS}),
-    ),
-    Key("move('down')", ("down",), "Down", "", "one line down", "Move", _TYPING_SCREENS),
-    Key("move('up')", ("up",), "Up", "", "one line up", "Move", _TYPING_SCREENS),
-    Key("move('page_down')", ("pagedown",), "PgDn", "", "one page down", "Move", _TYPING_SCREENS),
-    Key("move('page_up')", ("pageup",), "PgUp", "", "one page up", "Move", _TYPING_SCREENS),
-    Key(
-        "back",
-        ("escape", "q"),
-        "Esc",
-        "discard",
-        "close the plan without applying it",
-        "Quit",
-        frozenset({PLAN, ABANDON, WORKER, SUSPEND}),
-    ),
-    Key("leave", ("q",), "q", "back", "back to the overview; there: quit", "Quit", _LIST),
-    Key("back", ("escape",), "Esc", "", "stop the first scan of a queue", "Quit", _OVERVIEW),
-    Key("app.quit", ("q",), "q", "quit", "quit the console", "Quit", _OVERVIEW),
-    Key(
-        "app.cancel",
-        ("ctrl+c",),
-        "Ctrl-c",
-        "",
-        "cancel the input; twice: quit the console",
-        "Quit",
-        _LIST | _OVERVIEW,
-    ),
-    Key(
-        "app.suspend_process",
-        ("ctrl+z",),
-        "Ctrl-z",
-        "",
-        "suspend to the shell; fg returns",
-        "Quit",
-        _COPY_SCREENS,
-    ),
-    Key(
-        "stop",
-        ("s",),
-        "s",
-        "stop",
-        "stop the worker (SIGTERM) and quit",
-        "Quit",
-        frozenset({QUIT}),
-    ),
-    Key(
-        "keep",
-        ("k",),
-        "k",
-        "keep it",
-        "quit; the worker keeps running",
-        "Quit",
-        frozenset({QUIT}),
-    ),
-    Key("back", ("escape",), "Esc", "stay", "stay in the console", "Quit", frozenset({QUIT})),
-)
+_KEY_SETS: Mapping[str, tuple[str, ...]] = {
+    "DIGITS": DIGITS,
+    "TABS": TAB_DIGITS,
+    "PANES": PANE_DIGITS,
+}
+
+_MAIN = "overview locks transports log operations controls"
+_READ_ONLY = "task problems clusters record failures locks transports log operations controls"
+_SCREEN_SETS: Mapping[str, str] = {
+    "MAIN": _MAIN,  # digit keys switch between them
+    "READ_ONLY": _READ_ONLY,  # on top of another screen; Esc closes them
+    "COPY": f"list operation overview {_READ_ONLY}",  # the palette, and text to copy
+    "CURSOR": f"list operation overview plan lock drop worker control suspend trial {_READ_ONLY}",
+    "TYPING": "palette help",  # with a text input: only keys that are no letters move
+    "FORMS": "pace edit",
+}
+
+_TABLE = """
+move('down') | j down | j | - | Move | CURSOR | one line down
+move('up') | k up | k | - | Move | CURSOR | one line up
+move('page_down') | pagedown | PgDn | - | Move | CURSOR | one page down
+move('page_up') | pageup | PgUp | - | Move | CURSOR | one page up
+move('half_down') | ctrl+d | Ctrl-d | - | Move | CURSOR | half a page down
+move('half_up') | ctrl+u | Ctrl-u | - | Move | CURSOR | half a page up
+move('first') | g home | g Home | - | Move | CURSOR | first line
+move('last') | G end | G End | - | Move | CURSOR | last line
+open | enter | Enter | open | View | overview | the queue, the cell or the alert
+open | enter d | Enter | open | View | list | the task in full; on the problem line: all problems
+open | enter | Enter | show these | View | clusters | the queue, filtered by this error
+open | enter | Enter | open | View | locks | lock details: holder, evidence, recovery
+open | enter | Enter | open | View | operations | operation details: who, why, every row
+open | enter | Enter | task | View | log | the task of this log line
+open | enter | Enter | errors | View | transports | latest errors one by one, with the server's
+    reply
+open | enter | Enter | log | View | failures | the log at the time of this error
+open | enter | Enter | plan | View | controls | plan this control: shows its effect, writes nothing
+next_pane | tab | Tab | pane | View | overview | next pane of the screen
+previous_pane | shift+tab | S-Tab | - | View | overview | previous pane
+rows_by | x | x | rows by | View | overview | age table: group by destination, kind or error
+left | left h | h | - | View | overview | age table: younger cell
+right | right l | l | - | View | overview | age table: older cell
+pane | PANES | 1-7 | panes | View | MAIN +key +minor | 1 overview 2 queue 3 active 4 DLQ 5 locks 6
+    transports 7 log
+filter | / | / | filter | View | list | show only matching tasks; Enter keeps the filter, Esc clears
+    it
+next_tab | tab right l | Tab | - | View | list | next tab
+previous_tab | shift+tab left h | S-Tab | - | View | list | previous tab
+tab | TABS | 1-9 | tabs | View | list +key +minor | tab by number
+part | PANES | 1-7 | parts | View | task +key +minor | part by number
+next_part | tab right l | Tab | - | View | task +minor | next part
+previous_part | shift+tab left h | S-Tab | - | View | task | previous part
+clusters | c | c | clusters | View | list | errors of these tasks, grouped into clusters
+order | o | o | order | View | list | sort by another column
+log | t | t | log | View | list task | log lines of this task
+next_place | ] | ] | - | View | list | next place
+previous_place | [ | [ | - | View | list | previous place
+follow | f | f | follow | View | log | follow new lines, or stop following
+search | / | / | search | View | log | search for text; n next match, N previous match
+search_next | n | n | - | View | log | next match
+search_previous | N | N | - | View | log | previous match
+only | & | & | filter | View | log | show only matching lines; Esc shows all
+level_up | + | + | level | View | log | raise the minimum level
+level_down | - | - | - | View | log | lower the minimum level
+next_error | e | e | error | View | log | next error
+goto_time | @ | @ | time | View | log | go to a time: 14:00, yesterday 18:00, -2h
+wrap | w | w | wrap | View | log +minor | wrap long lines, or cut them
+stamps | i | i | stamps | View | log +minor | time stamps: with date, time only, none
+reread | r | r | re-read | View | controls list locks operations overview transports +minor | scan
+    everything again now
+freeze | p | p | freeze | View | overview | freeze the screen to go back in history; again: live
+earlier | comma | , | - | View | overview | frozen: back in history
+later | full_stop | . | - | View | overview | frozen: forward in history
+reread | r | r | re-read | View | task +minor | re-read the task
+repaint | ctrl+l | Ctrl-l | - | View | COPY | repaint the whole screen
+mark | space | Space | mark | Mark | list | mark or unmark the task
+range | v | v | range | Mark | list +minor | mark a range: from here to the row of the next v
+mark_all | * | * | all | Mark | list | act on all matching tasks, not on one row
+unmark | \\ | \\ | clear marks | Mark | list +minor | unmark all tasks
+yank | y | y | copy | Copy | COPY +minor | copy the id, the row, JSON or a command
+export | e | e | export | Copy | list overview plan +minor | export the shown rows to a file (CSV,
+    JSON lines)
+plain | = | = | plain | Copy | COPY +minor | show this screen as plain text, to copy from
+plan('retry') | R | R | retry | Act | clusters list task | plan a retry; in the trash: plan a
+    restore
+plan('purge') | X | X | purge | Act | clusters list task | plan a move to the trash; in the trash:
+    plan to delete (final)
+plan('hold') | H | H | hold | Act | clusters list task | plan to hold until released
+plan('release') | L | L | release | Act | list task +minor | plan to release held tasks, or active
+    tasks without a worker
+plan('promote') | O | O | promote | Act | list task +minor | plan to run now, without waiting for
+    the due time
+plan('edit') | E | E | edit | Act | list task +minor | plan to change description, due time or
+    recipient
+plan('kill') | K | K | kill | Act | list task +minor | plan to mark active tasks without a worker as
+    dead
+in_or_out | space | Space | in/out | Act | plan | exclude a task from the plan, or include a
+    suspicious one
+reason | tab | Tab | reason | Act | plan | give a reason (written to the journal)
+reason | tab | Tab | reason | Act | suspend | give a reason (shown to all users, written to the log)
+to | tab | Tab | to whom | Act | trial | change the recipient address
+pace | p | p | pace | Act | plan | set the rate, the canary and the stop rules
+pause | space | Space | pause | Act | operation | pause the replay; again: resume (needs write mode)
+faster | + | + | faster | Act | operation | double the rate
+slower | - | - | slower | Act | operation | halve the rate
+stop | s | s | stop | Act | operation | stop the replay; sent tasks stay sent
+leave_open | w | w | do not wait | Act | operation | end the replay without waiting for the missing
+    outcomes
+plan_undo | T | T | undo this | Act | operation operations | plan to undo it: shows which tasks can
+    be restored, writes nothing
+go_on | R | R | resume | Act | operations | plan to resume an interrupted operation with its
+    remaining rows
+drop | D | D | abandon | Act | operations | plan to abandon an interrupted operation: its remaining
+    rows stay
+undo | u | u | undo | Act | clusters controls locks operation overview plan task +minor |
+    operations: who did what; undo
+undo | u | u | - | Act | list | operations: who did what; undo
+unlock | U | U | unlock | Act | list locks overview | lock holder, and a plan to free the lock
+suspend | S | S | suspend | Act | transports | plan to suspend or resume this transport
+trial | M | M | test mail | Act | transports | plan one test mail via this transport only
+controls | C | C | controls | Act | list overview +minor | the whole queue: its status and its
+    controls
+pause_queue | P | P | pause | Act | controls list +minor | plan to pause or resume the whole queue
+fill | enter | Enter | type it | Act | control | type the target or the new value
+switch | space | Space | other value | Act | control | next value
+reason | tab | Tab | reason | Act | control | give a reason (written to the journal)
+plan('hold') | H | H | hold | Act | lock | plan to hold an active task without a worker
+plan('release') | L | L | release | Act | lock | plan to run an active task without a worker again
+plan('kill') | K | K | kill | Act | lock | plan to mark an active task without a worker as dead
+note | # | # | note | Act | list task +minor | write a note on the task; a purge excludes tasks with
+    notes
+arm | ! | ! | arm | Act | overview list task clusters lock transports plan operations operation drop
+    worker suspend trial controls control | arm writes (15 min, extends on use); again: disarm
+yes | y | y | apply | Act | plan | apply a plan for one task that asks for no count
+digit | DIGITS | 0-9 | type the count | Act | plan +key | confirm the plan by typing its count; the
+    last digit applies it
+yes | y | y | free it | Act | lock | free a lock whose holder is gone; no process is signalled
+yes | y | y | do it | Act | suspend | suspend or resume the transport
+yes | y | y | do it | Act | control | apply the control; it can be undone
+digit | DIGITS | 0-9 | type the count | Act | control +key | confirm a control that cannot be
+    undone: type 1
+yes | y | y | send it | Act | trial | send the test mail
+yes | y | y | do it | Act | worker | start or stop the worker
+yes | y | y | abandon | Act | drop | record the operation as abandoned
+digit | DIGITS | 0-9 | type the PID | Act | lock +key | confirm by typing the holder's PID; the last
+    digit frees the lock
+rub_out | backspace | Bksp | - | Act | control lock plan | delete the last digit
+worker | W | W | worker | Act | list | plan to start or stop a worker
+palette | : ctrl+p | : | command | Quit | COPY | command palette: actions and screens; also Ctrl-p
+help | ? f1 | ? | help | Quit | CURSOR | this page
+back | escape q | Esc | back | Quit | control operation trial | back; the operation continues in the
+    background
+next | tab down | Tab | next | Move | FORMS | next field
+previous | shift+tab up | S-Tab | - | Move | FORMS | previous field
+switch | space | Space | on or off | Act | pace | turn the rule on or off
+type | DIGITS full_stop | 0-9 | - | Act | pace +key | type the value of the field
+rub_out | backspace | Bksp | - | Act | pace | delete the last digit
+take | enter | Enter | save | Quit | pace | use these settings
+back | escape | Esc | cancel | Quit | pace | keep the former settings
+back | escape | Esc | clear | Quit | list +minor | clear the range, then the filter; then back to
+    the overview
+back | escape q | Esc | back | Quit | READ_ONLY | back to the screen before
+back | escape q | Esc | back | Quit | lock | back to the list; a running recovery continues
+back | escape | Esc | back | Quit | help | close the help
+back | escape | Esc | close | Quit | edit menu palette | close without a choice
+back | escape | Esc | stop | Quit | progress | cancel the running action
+move('down') | down | Down | - | Move | TYPING | one line down
+move('up') | up | Up | - | Move | TYPING | one line up
+move('page_down') | pagedown | PgDn | - | Move | TYPING | one page down
+move('page_up') | pageup | PgUp | - | Move | TYPING | one page up
+back | escape q | Esc | discard | Quit | drop plan suspend worker | close the plan without applying
+    it
+leave | q | q | back | Quit | list | back to the overview; there: quit
+back | escape | Esc | - | Quit | overview | stop the first scan of a queue
+app.quit | q | q | quit | Quit | overview | quit the console
+app.cancel | ctrl+c | Ctrl-c | - | Quit | list overview | cancel the input; twice: quit the console
+app.suspend_process | ctrl+z | Ctrl-z | - | Quit | COPY | suspend to the shell; fg returns
+stop | s | s | stop | Quit | quit | stop the worker (SIGTERM) and quit
+keep | k | k | keep it | Quit | quit | quit; the worker keeps running
+back | escape | Esc | stay | Quit | quit | stay in the console
+"""
+"""One row for each action on some screens: action, keys, keys as shown, hint ("-": none), heading
+of the help, screens and flags, description. `+key` passes the key to the action, and `+minor` drops
+its hint first. An indented line continues the row above. The order is that of help and hints."""
+
+
+def _key(row: str) -> Key:
+    action, keys, shown, hint, group, screens, description = row.split(" | ")
+    words = screens.split()
+    names = " ".join(_SCREEN_SETS.get(word, word) for word in words if not word.startswith("+"))
+    return Key(
+        action,
+        tuple(key for word in keys.split() for key in _KEY_SETS.get(word, (word,))),
+        shown,
+        "" if hint == "-" else hint,
+        description,
+        group,
+        frozenset(names.split()),
+        action.removeprefix("plan('").removesuffix("')") if action.startswith("plan('") else "",
+        "+key" in words,
+        "+minor" in words,
+    )
+
+
+KEYS = tuple(map(_key, _TABLE.strip().replace("\n    ", " ").split("\n")))
 """All keys, in the order of help and hints."""
 
 GROUPS = tuple(dict.fromkeys(key.group for key in KEYS))
