@@ -144,7 +144,7 @@ class SafeApp(App[None], inherit_bindings=False):
                 self._last_resort.cancel()
 
     async def on_unmount(self) -> None:
-        """Restore the thread hook, and end the process after `LAST` seconds if threads hang."""
+        """Restore the thread hook; end the process after `EXIT_TIMEOUT_SECONDS` if threads hang."""
         threading.excepthook = self._hook
         if isinstance(self._driver, Terminal):  # the terminal is already restored
             self._last_resort = threading.Timer(EXIT_TIMEOUT_SECONDS, self._end_now)
