@@ -7,7 +7,7 @@ one takes a tenth of the time and every command pays for it at start-up.
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 
 class _EmptyMapping(dict[str, str]):
@@ -168,6 +168,21 @@ def accept_any_value(name: str, value: object, now: float) -> str:
     return ""
 
 
+class TaskBar(Protocol):
+    """Type of `Edge.bars`."""
+
+    def __call__(self, task: Task, now: float, /) -> str:
+        """Why this one task cannot take an edge at `now` (epoch seconds UTC), in words for the
+        operator; "" if it can.
+        """
+        ...
+
+
+def bar_no_task(task: Task, now: float) -> str:
+    """Bar no task: the default of `Edge.bars`."""
+    return ""
+
+
 class Edge(NamedTuple):
     """A state change that a store supports: the fields it may change, a refusal, a warning."""
 
@@ -181,6 +196,13 @@ class Edge(NamedTuple):
     value_problem: Callable[[str, object, float], str] = accept_any_value
     """Checks a new value of a field: (field name, value, epoch seconds UTC) -> what is wrong with
     it, in words for the operator; "" if it is valid."""
+    exact: bool = True
+    """False if the change is sent to a server as a request, without compare-and-swap: the server
+    decides."""
+    bars: TaskBar = bar_no_task
+    """Why this one task cannot take this edge now: plans exclude it, and `Store.swap` refuses it.
+    Called from any thread, also after the store is closed, so it reads nothing. Two that decide
+    the same are equal: else the console would see changed edges at each scan."""
 
 
 Edges: TypeAlias = Mapping[tuple[State | None, State | None], Edge]

@@ -1,4 +1,5 @@
-"""The `Store` protocol that every storage format implements, and its errors."""
+"""The `Store` protocol that every storage format implements, in three parts by caller: read,
+change, claim; and its errors."""
 
 from __future__ import annotations
 
@@ -93,8 +94,8 @@ SeenTask: TypeAlias = tuple[str, State, str]
 """Id, state and revision of a task as it was scanned."""
 
 
-class Store(Protocol):
-    """A place that holds tasks; `swap` is the only way to change one.
+class ReadableStore(Protocol):
+    """The part of a store that shows its tasks; it never writes. For the index and the screens.
 
     An instance belongs to one thread, and its methods block. Two instances share nothing but the
     files, rows or keys on which both work.
@@ -118,23 +119,7 @@ class Store(Protocol):
         Names are task ids, names from the change source, or a state's word for all tasks in it.
 
         A full scan first yields a sample of each state in any order, then every task of each state
-        in
-        id order, the sample included.
-
-        Raises:
-            Unavailable: the whole store cannot be reached.
-        """
-        ...
-
-    def verify(self, seen: Iterable[SeenTask]) -> Iterator[Task | Problem]:
-        """Yield those of the given tasks that still have the same state and revision.
-
-        Use it just before `swap`. A store may keep the yielded tasks open (file descriptors, locks)
-        until they are swapped or until the next call, so pass few at a time. A `Problem` names, by
-        its id, a task that cannot be checked now.
-
-        As the caller is about to write, this may complete or roll back a change that a dead process
-        left half done; such a task then differs and is not yielded.
+        in id order, the sample included.
 
         Raises:
             Unavailable: the whole store cannot be reached.
@@ -159,23 +144,13 @@ class Store(Protocol):
         ...
 
     def read(self, task: Task, part: str = "") -> bytes:
-        """Read a part of a task, at most its first `SHOWN` bytes.
+        """Read a part of a task, at most its first `MAX_PART_BYTES`.
 
         The default part is the first one, the task itself, which is read in full.
 
         Raises:
             Gone: the task or this part no longer exists.
             Unsupported: this part must not be read; the message has the reason.
-        """
-        ...
-
-    def restore_image(self, task: Task, image: bytes, state: State) -> Task:
-        """Parse an image (bytes from `read`) into the task it was, in the given state; for undo.
-
-        A `Move` to this task with the same image restores it byte for byte.
-
-        Raises:
-            Unsupported: the image is not of this task.
         """
         ...
 
@@ -188,12 +163,28 @@ class Store(Protocol):
         """
         ...
 
-    def take(
-        self, now: float, owner: str, limit: int, wants: ClaimFilter = accept_all
-    ) -> Iterator[Task]:
-        """Claim up to `limit` due tasks in the store's own order, one per iteration.
+    def close(self) -> None:
+        """Release file descriptors, connections and locks; the tasks stay."""
+        ...
 
-        `wants(kind, group)` is called before each claim, so its answer may change in between.
+
+class ChangeableStore(ReadableStore, Protocol):
+    """The part of a store that changes tasks; `swap` is the only way to change one. For plans, undo
+    and controls.
+    """
+
+    def verify(self, seen: Iterable[SeenTask]) -> Iterator[Task | Problem]:
+        """Yield those of the given tasks that still have the same state and revision.
+
+        Use it just before `swap`. A store may keep the yielded tasks open (file descriptors, locks)
+        until they are swapped or until the next call, so pass few at a time. A `Problem` names, by
+        its id, a task that cannot be checked now.
+
+        As the caller is about to write, this may complete or roll back a change that a dead process
+        left half done; such a task then differs and is not yielded.
+
+        Raises:
+            Unavailable: the whole store cannot be reached.
         """
         ...
 
@@ -201,17 +192,29 @@ class Store(Protocol):
         """Replace `old` by `new` if `old` is unchanged (compare-and-swap); return the new revision.
 
         The change is durable on return. One exception: a finished task that is removed may reappear
-        after a power cut, and is then run a second time.
+        after a power cut, and is then run a second time. Along an edge that is not `exact`, the
+        change is only requested: the server decides whether and when it happens.
 
         Raises:
             Gone: the task no longer matches `old`; nothing changed.
-            Unsupported: no such edge, a refused edge, or a field that the edge does not name.
+            Unsupported: no such edge, a refused edge, an edge that bars this task, or a field that
+                the edge does not name.
             Full: the store accepts no more tasks.
         """
         ...
 
     def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
         """Swap many tasks with few fsyncs (group commit); yield each outcome when it is durable."""
+        ...
+
+    def restore_image(self, task: Task, image: bytes, state: State) -> Task:
+        """Parse an image (bytes from `read`) into the task it was, in the given state; for undo.
+
+        A `Move` to this task with the same image restores it byte for byte.
+
+        Raises:
+            Unsupported: the image is not of this task.
+        """
         ...
 
     def control(self, name: str, target: str = "", value: str = "") -> str:
@@ -231,9 +234,35 @@ class Store(Protocol):
         """
         ...
 
-    def close(self) -> None:
-        """Release file descriptors, connections and locks; the tasks stay."""
+
+class Store(ChangeableStore, Protocol):
+    """A store as a format implements it, and as a worker needs it: it also claims tasks."""
+
+    def take(
+        self, now: float, owner: str, limit: int, wants: ClaimFilter = accept_all
+    ) -> Iterator[Task]:
+        """Claim up to `limit` due tasks in the store's own order, one per iteration.
+
+        `wants(kind, group)` is called before each claim, so its answer may change in between.
+        """
         ...
+
+    def renew(self, tasks: Iterable[Task], until: float) -> Iterator[Outcome]:
+        """Extend the leases of claimed tasks to `until` (epoch seconds UTC), by compare-and-swap.
+
+        Yield an outcome for each, in order: `move.new` is the task with its new lease and revision,
+        or the error is Gone, if the claim was lost. Where leases cannot be extended, yield each
+        task unchanged (`keep_leases`).
+
+        Raises:
+            Unavailable: the whole store cannot be reached.
+        """
+        ...
+
+
+def keep_leases(tasks: Iterable[Task]) -> Iterator[Outcome]:
+    """Yield each task unchanged: the `Store.renew` of a store whose leases cannot be extended."""
+    return (Outcome(Move(task, task), task.rev) for task in tasks)
 
 
 class ClaimFilter(Protocol):
@@ -252,8 +281,11 @@ GUARDED_FIELDS = (
 _guarded_values = attrgetter(*GUARDED_FIELDS)
 
 
-def require_edge(edges: Edges, old: Task | None, new: Task | None, *, whole: bool = False) -> Edge:
-    """Return the edge from `old` to `new` if it is open and names every field that differs.
+def require_edge(
+    edges: Edges, old: Task | None, new: Task | None, now: float, *, whole: bool = False
+) -> Edge:
+    """Return the edge from `old` to `new` if it is open now (epoch seconds UTC), also to this task,
+    and names every field that differs.
 
     With `whole` any field may differ: `new` comes from an image that the store itself wrote.
 
@@ -267,6 +299,9 @@ def require_edge(edges: Edges, old: Task | None, new: Task | None, *, whole: boo
         raise Unsupported(f"this store has no way from {start or 'none'} to {end or 'none'}")
     if edge.refusal:
         raise Unsupported(edge.refusal)
+    task = new if old is None else old
+    if task is not None and (why := edge.bars(task, now)):
+        raise Unsupported(why)
     if (
         not whole
         and old is not None

@@ -113,9 +113,15 @@ class Reader:
         return tuple(Row(*found[:3]) for found in self.plan_rows(query, ids, now))
 
     def plan_rows(
-        self, query: Query, ids: Collection[str] | None = None, now: float = 0.0
-    ) -> Iterator[tuple[str, State, str, float, bool]]:
-        """The fields for a plan: id, state, revision, creation time, and whether it has a lease."""
+        self,
+        query: Query,
+        ids: Collection[str] | None = None,
+        now: float = 0.0,
+        bar: Callable[[Task], str] | None = None,
+    ) -> Iterator[tuple[str, State, str, float, str]]:
+        """The fields for a plan: id, state, revision, creation time, and the result of `bar`; None
+        bars no task, and builds none.
+        """
         met, values = query_condition(query, now)
         if ids is None:
             source = f"task NOT INDEXED WHERE {met}"
@@ -125,11 +131,15 @@ class Reader:
                 "AND id IN (SELECT value FROM json_each(?))"
             )
             values = (*values, json.dumps([clean_text(ident) for ident in ids]))
-        wanted = "id, state, rev, created, since IS NOT NULL"
+        wanted = "id, state, rev, created" if bar is None else TASK_COLUMNS
         with self._matcher.query():
             found = self._db.execute(f"SELECT {wanted} FROM {source} {order_clause(query)}", values)
-            for ident, state, rev, created, leased in found:
-                yield ident, STATES[state], rev, created or 0.0, bool(leased)
+            if bar is None:
+                for ident, state, rev, created in found:
+                    yield ident, STATES[state], rev, created or 0.0, ""
+            else:
+                for task in map(task_of, found):
+                    yield task.id, task.state, task.rev, task.created, bar(task)
 
     def fetch(
         self, sql: str, values: Sequence[str | int | float | None] = ()

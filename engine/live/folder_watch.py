@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.model import ChangeSource
-from engine.store import Store, Unavailable
+from engine.store import ReadableStore, Unavailable
 from engine.system import files
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class FolderWatch:
     def __init__(
         self,
         doorbell: ChangeSource,
-        open_store: Callable[[], Store],
+        open_store: Callable[[], ReadableStore],
         touched: Callable[[set[str]], None],
         everything: Callable[[], None],
     ) -> None:
@@ -115,7 +115,7 @@ class FolderWatch:
             finally:
                 store.close()
 
-    def _answer(self, store: Store, missed: bool) -> None:
+    def _answer(self, store: ReadableStore, missed: bool) -> None:
         """Forward changed names; after a failure (`missed`), request a full scan first."""
         wait = store.changes.wait
         if wait is None:

@@ -20,7 +20,7 @@ from engine.index.schema import CHUNK_ROWS
 from engine.index.writer import IndexDelta, Writer
 from engine.live.folder_watch import FolderWatch
 from engine.model import Edges, Missing, Problem, State, Task
-from engine.store import Control, Store, Unavailable
+from engine.store import Control, ReadableStore, Unavailable
 from engine.system.temp_dir import TempDir
 
 FIRST_BATCH_ROWS = 100
@@ -79,7 +79,7 @@ class IndexSync:
 
     def __init__(
         self,
-        open_store: Callable[[], Store],
+        open_store: Callable[[], ReadableStore],
         place: str | None,
         tell: Callable[[], None],
     ) -> None:
@@ -211,7 +211,7 @@ class IndexSync:
                 self._do_due_work(index, wide, near)
                 self._take_requests(self._seconds_to_next())
 
-    def _do_due_work(self, index: Writer, wide: Store, near: Store) -> None:
+    def _do_due_work(self, index: Writer, wide: ReadableStore, near: ReadableStore) -> None:
         """Do what is due."""
         now = time.monotonic()
         self._look_up_changed(index, near)
@@ -258,7 +258,7 @@ class IndexSync:
 
     # ---- lookups of names
 
-    def _look_up_changed(self, index: Writer, near: Store) -> None:
+    def _look_up_changed(self, index: Writer, near: ReadableStore) -> None:
         """Look up the names that have changed."""
         self._take_requests(0.0)
         names, self._names = self._names, set()
@@ -267,14 +267,14 @@ class IndexSync:
             self._look_up(index, near, some)
         self._publish()
 
-    def _look_up(self, index: Writer, near: Store, names: list[str]) -> None:
+    def _look_up(self, index: Writer, near: ReadableStore, names: list[str]) -> None:
         seen = list(near.scan(set(names)))
         self._copy_facts(near)
         if self._looked_up_in_scan is not None:
             self._looked_up_in_scan.update(i.id for i in seen if isinstance(i, (Task, Missing)))
         self._count_changes(index.apply_lookup(names, seen))
 
-    def _recheck_visible(self, index: Writer, near: Store) -> None:
+    def _recheck_visible(self, index: Writer, near: ReadableStore) -> None:
         """Look up the visible rows again, and the store's edges."""
         began, shown = time.thread_time(), self._visible
         # Even without names, the store re-reads its edges.
@@ -282,7 +282,7 @@ class IndexSync:
         cost = time.thread_time() - began
         self._recheck_due = time.monotonic() + max(RECHECK_SECONDS, RECHECK_COST_FACTOR * cost)
 
-    def _recheck_problems(self, index: Writer, near: Store) -> None:
+    def _recheck_problems(self, index: Writer, near: ReadableStore) -> None:
         """Look up the problems again: a rewrite in place causes no event."""
         names = set(index.problem_names(PROBLEMS_PER_SECOND))
         seen = list(near.scan(names))
@@ -293,7 +293,7 @@ class IndexSync:
 
     # ---- full scans
 
-    def _scan(self, index: Writer, wide: Store, near: Store) -> None:
+    def _scan(self, index: Writer, wide: ReadableStore, near: ReadableStore) -> None:
         """Run a full scan."""
         began, cost = time.monotonic(), time.thread_time()
         self._is_scan_wanted = False
@@ -321,7 +321,7 @@ class IndexSync:
         self._scan_earliest = 0.0 if self._scan_waiters else ended + SCAN_COST_FACTOR * cost
         self._scan_latest = max(began + unwatched, ended + IDLE_SCAN_COST_FACTOR * cost)
 
-    def _scan_store(self, index: Writer, wide: Store, near: Store) -> bool:
+    def _scan_store(self, index: Writer, wide: ReadableStore, near: ReadableStore) -> bool:
         """Write all tasks of the store to the index; True if the scan reached the end."""
         assert self._looked_up_in_scan is not None
         some: list[Task | Missing | Problem] = []
@@ -360,14 +360,14 @@ class IndexSync:
             self.latest = self.latest._replace(is_stopped=self._halted)
             self._dirty = True
 
-    def _look_up_unseen(self, index: Writer, near: Store) -> None:
+    def _look_up_unseen(self, index: Writer, near: ReadableStore) -> None:
         """Look up the rows that the scan did not see: their tasks may have moved behind it."""
         while not self._stopping and (names := index.unseen_ids()):
             self._look_up(index, near, names)
             index.mark_seen(names)
             self._publish()
 
-    def _build_indexes(self, index: Writer, near: Store) -> None:
+    def _build_indexes(self, index: Writer, near: ReadableStore) -> None:
         if self._arranged:
             return
         for _ in index.build_indexes():
@@ -406,7 +406,7 @@ class IndexSync:
             self._dirty = True
             self.latest = self.latest._replace(departed=self.latest.departed + len(gone))
 
-    def _copy_facts(self, store: Store) -> None:
+    def _copy_facts(self, store: ReadableStore) -> None:
         """Copy the store's states, words, edges and controls, which it re-reads at each scan."""
         if store.edges != self.edges or store.states != self.states:
             self.states, self.edges = dict(store.states), dict(store.edges)

@@ -18,7 +18,7 @@ from engine.live.queries import CachedQueries, IndexQueries
 from engine.live.store_actions import StoreActions, StoreThread
 from engine.model import Edges, State
 from engine.operations.journal import Journal
-from engine.store import Control, Store, Unavailable
+from engine.store import ChangeableStore, Control, Unavailable
 
 __all__ = ["IndexChanged", "Inspector"]
 
@@ -31,7 +31,7 @@ class Inspector:
 
     def __init__(
         self,
-        open_store: Callable[[], Store],
+        open_store: Callable[[], ChangeableStore],
         *,
         clock: Callable[[], float] = time.time,
         folder: str | None = None,

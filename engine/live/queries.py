@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Hashable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from engine.index import age_table, backlog, error_clusters
@@ -134,7 +135,9 @@ class IndexQueries:
         now = self._clock()
 
         def freeze(reader: Reader) -> Plan:
-            seen = reader.plan_rows(query, ids, now)
+            edges = self._sync.edges
+            bar = partial(plans.bar_reason, edges, verb, now=now)
+            seen = reader.plan_rows(query, ids, now, bar if plans.has_bars(edges, verb) else None)
             return plans.freeze_rows(verb, seen, now, filter=query.filter.text, noted=noted)
 
         return await self._searches.ask(freeze, Plan(verb, (), now))

@@ -14,7 +14,7 @@ from engine.operations.controls import ControlResult, Order
 from engine.operations.execute import Report, RowResult
 from engine.operations.journal import Intent, Journal
 from engine.operations.plans import Plan
-from engine.store import Outlook, Store, Unavailable
+from engine.store import ChangeableStore, Outlook, Unavailable
 
 T = TypeVar("T")
 
@@ -22,12 +22,12 @@ T = TypeVar("T")
 class StoreThread:
     """An instance of a store on its own thread: opened by the first call, kept for later ones."""
 
-    def __init__(self, name: str, open_store: Callable[[], Store]) -> None:
+    def __init__(self, name: str, open_store: Callable[[], ChangeableStore]) -> None:
         self._thread = CallThread(name, self._close_store)
         self._open_store = open_store
-        self._store: Store | None = None
+        self._store: ChangeableStore | None = None
 
-    async def run(self, use: Callable[[Store], T]) -> T:
+    async def run(self, use: Callable[[ChangeableStore], T]) -> T:
         """Call `use` with the store on the thread. After an error the next call opens it again.
 
         Raises:
@@ -51,7 +51,7 @@ class StoreThread:
         """End the thread and close the store; a thread that hangs is abandoned."""
         await self._thread.close(seconds)
 
-    def _use(self, use: Callable[[Store], T]) -> T:
+    def _use(self, use: Callable[[ChangeableStore], T]) -> T:
         if self._store is None:
             self._store = self._open_store()
         try:
@@ -71,7 +71,7 @@ class StoreActions:
 
     def __init__(
         self,
-        open_store: Callable[[], Store],
+        open_store: Callable[[], ChangeableStore],
         acting: StoreThread,
         sync: IndexSync,
         clock: Callable[[], float],
@@ -142,7 +142,7 @@ class StoreActions:
         thread = StoreThread("spooldeck-operation", self._open_store)
         self._threads.add(thread)
 
-        def run(store: Store) -> Report:
+        def run(store: ChangeableStore) -> Report:
             return run_plan.run_journaled_plan(
                 store,
                 self._journal,
@@ -174,7 +174,7 @@ class StoreActions:
         """
         journal, clock = self._journal, self._clock
 
-        def run(store: Store) -> ControlResult:
+        def run(store: ChangeableStore) -> ControlResult:
             return controls.run_control(store, journal, order, intent, clock)
 
         try:
@@ -202,7 +202,7 @@ class StoreActions:
         thread = StoreThread("spooldeck-sizes", self._open_store)
         self._threads.add(thread)
 
-        def run(store: Store) -> None:
+        def run(store: ChangeableStore) -> None:
             size = amount = 0
             for more, tasks in sizes.measure_tasks(store, plan.rows):
                 size, amount = size + more, amount + tasks

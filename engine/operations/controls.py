@@ -18,7 +18,15 @@ from engine.operations.execute import Report
 from engine.operations.journal import Intent, Journal, Operation
 from engine.operations.journal_writer import JournalWriter
 from engine.operations.plans import Plan
-from engine.store import Control, Outlook, Store, StoreError, Unavailable, Unsupported
+from engine.store import (
+    ChangeableStore,
+    Control,
+    Outlook,
+    ReadableStore,
+    StoreError,
+    Unavailable,
+    Unsupported,
+)
 from engine.text.safe import safe_line
 
 CONTROL_VERB = "control"
@@ -122,7 +130,7 @@ def has_control_failed(operation: Operation) -> bool:
     return any(note.get("what") == REFUSED_NOTE for note in operation.notes)
 
 
-def forecast_control(store: Store, order: Order) -> Outlook:
+def forecast_control(store: ChangeableStore, order: Order) -> Outlook:
     """Forecast the effect of a control; an empty text if the store cannot tell. Changes nothing.
 
     Raises:
@@ -135,7 +143,7 @@ def forecast_control(store: Store, order: Order) -> Outlook:
     return store.forecast(order.name, order.target, order.value)
 
 
-def checked_control(store: Store, order: Order) -> Control:
+def checked_control(store: ReadableStore, order: Order) -> Control:
     """Look up the control of an order and check the order against it.
 
     Raises:
@@ -158,7 +166,7 @@ def confirmation_count(control: Control, forecast: Outlook) -> int:
     return forecast.amount if control.has_forecast else 1
 
 
-def _require_count(store: Store, order: Order) -> None:
+def _require_count(store: ChangeableStore, order: Order) -> None:
     """Check that the control would still change as many things as its plan counted.
 
     Raises:
@@ -174,7 +182,7 @@ def _require_count(store: Store, order: Order) -> None:
 
 
 def run_control(
-    store: Store,
+    store: ChangeableStore,
     journal: Journal | None,
     order: Order,
     intent: Intent | None,

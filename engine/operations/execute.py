@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from engine.model import Move, State, Task
 from engine.operations import plans
 from engine.operations.plans import Plan, Row
-from engine.store import Gone, Store, StoreError, Unavailable, Unsupported
+from engine.store import ChangeableStore, Gone, ReadableStore, StoreError, Unavailable, Unsupported
 from engine.verbs import VERBS, keep_error, with_state
 
 JOURNAL_BATCH_ROWS = 500
@@ -68,6 +68,8 @@ class Report(NamedTuple):
     """An error apart from the tasks, such as a journal that cannot be written; "" if none."""
     op: str = ""
     """The id of the operation in the journal; "" without a journal."""
+    is_exact: bool = True
+    """False if a change was sent as a request (`Edge.exact`): then the server decides."""
 
     @property
     def accounted(self) -> int:
@@ -127,7 +129,7 @@ class PlanRun:
 
     def __init__(
         self,
-        store: Store,
+        store: ChangeableStore,
         plan: Plan,
         now: Callable[[], float],
         pen: OutcomeWriter | None = None,
@@ -150,6 +152,7 @@ class PlanRun:
         self._ended: dict[RowResult, list[RowOutcome]] = {end: [] for end in RowResult}
         self._op = pen.op if pen is not None else ""
         self._unsure = False
+        self._is_exact = True
         self._remark = ""
         self.trouble = ""
         """Why the run has stopped; "" while it runs."""
@@ -222,6 +225,7 @@ class PlanRun:
             tuple((one.row.id, one.reason) for one in self._ended[RowResult.EXCLUDED]),
             self.trouble or self._remark,
             self._op,
+            self._is_exact,
         )
 
     def _close(self, ended: Iterable[RowOutcome]) -> None:
@@ -265,6 +269,8 @@ class PlanRun:
                 its = plans.transition_of(self.plan.verb, row)
                 refused = plans.row_refusal(self._store.edges, self.plan.verb, row)
                 ways[way] = refused, its is not None and its[1] is State.TRASH
+                if not refused and its is not None:
+                    self._is_exact &= self._store.edges[its].exact
             refused, into_trash = ways[way]
             if task is None:
                 why = unknown.get(row.id, "")
@@ -357,7 +363,7 @@ class PlanRun:
 
 
 def apply_plan(
-    store: Store,
+    store: ChangeableStore,
     plan: Plan,
     now: Callable[[], float],
     pen: OutcomeWriter | None = None,
@@ -385,7 +391,7 @@ def apply_plan(
     return applying.finish(applying.trouble or why)
 
 
-def _read_tasks(store: Store, rows: Sequence[Row]) -> dict[tuple[str, State, str], Task]:
+def _read_tasks(store: ReadableStore, rows: Sequence[Row]) -> dict[tuple[str, State, str], Task]:
     """Read the present state of the tasks of these rows."""
     seen = store.scan({row.id for row in rows})
     return {(t.id, t.state, t.rev): t for t in seen if isinstance(t, Task)}

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeAlias
 
 from engine.model import Missing
 from engine.operations.journal import mask_addresses
-from engine.store import Store, Unavailable
+from engine.store import ReadableStore, Unavailable
 from engine.system import files
 from engine.text import decode
 
@@ -207,7 +207,7 @@ class Notes:
         return Unavailable(f"{what}: {self._path}: {error.strerror or error}")
 
 
-def sweep_notes(notes: Notes, store: Store) -> int:
+def sweep_notes(notes: Notes, store: ReadableStore) -> int:
     """Delete the notes on tasks that have left the store; return the number of these tasks.
 
     Each is looked up twice: a task that is being moved is missing for a moment.

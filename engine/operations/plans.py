@@ -11,20 +11,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
-from engine.model import Edge, Edges, State, Task
+from engine.model import Edge, Edges, State, Task, bar_no_task
 from engine.verbs import VERBS
 
 RECENT_SECONDS = 900.0
 """Seconds: a younger task is excluded from a purge by default, because it may be in use."""
 
-REASON_RECENT, REASON_NOTED, REASON_LOCKED = (
-    "younger than 15 minutes",
-    "has a note",
-    "locked: a worker runs it",
-)
+REASON_RECENT, REASON_NOTED = "younger than 15 minutes", "has a note"
 """Why a row is excluded from a purge unless the operator includes it."""
 
 NO_VALUES: Mapping[str, Any] = MappingProxyType({})
+
+NO_EDGES: Edges = MappingProxyType({})
 
 
 class Row(NamedTuple):
@@ -37,6 +35,8 @@ class Row(NamedTuple):
     """Why it is excluded unless the operator includes it; "" if it is not."""
     target: State | None = None
     """The target state, if the verb does not decide it: for undo and restore."""
+    barred: str = ""
+    """Why this task cannot be changed so: it is excluded, and no operator can include it."""
 
 
 class Plan(NamedTuple):
@@ -64,6 +64,8 @@ class Plan(NamedTuple):
 
     def exclusion_reason(self, row: Row) -> str:
         """Why a row is excluded; "" if it is not."""
+        if row.barred:
+            return row.barred
         if row.id in self.excluded_ids:
             return "excluded by the operator"
         return "" if row.id in self.included_ids else row.default_exclusion
@@ -98,41 +100,42 @@ def freeze_plan(
     tasks: Iterable[Task],
     now: float,
     *,
+    edges: Edges = NO_EDGES,
     filter: str = "",
     noted: frozenset[str] = frozenset(),
 ) -> Plan:
-    """Make a plan for exactly these tasks, as they were seen; `noted` ids have a note."""
-    seen = ((t.id, t.state, t.rev, t.created, t.lease is not None) for t in tasks)
+    """Make a plan for exactly these tasks, as they were seen; `noted` ids have a note. Tasks that
+    one of the store's `edges` bars are excluded.
+    """
+    seen = ((t.id, t.state, t.rev, t.created, bar_reason(edges, verb, t, now=now)) for t in tasks)
     return freeze_rows(verb, seen, now, filter=filter, noted=noted)
 
 
 def freeze_rows(
     verb: str,
-    seen: Iterable[tuple[str, State, str, float, bool]],
+    seen: Iterable[tuple[str, State, str, float, str]],
     now: float,
     *,
     filter: str = "",
     noted: frozenset[str] = frozenset(),
 ) -> Plan:
-    """Make a plan from tuples of id, state, revision, creation (epoch seconds UTC), and whether the
-    task has a lease.
+    """Make a plan from tuples of id, state, revision, creation (epoch seconds UTC), and why the
+    store bars the task.
     """
     careful = VERBS[verb].excludes_suspicious
     rows: dict[str, Row] = {}
     oldest = newest = 0.0
-    for ident, state, rev, created, leased in seen:
+    for ident, state, rev, created, barred in seen:
         if ident in rows:
             continue  # one row for an id: a task in two places is changed in one
-        odd = _default_exclusion(created, leased, ident in noted, now) if careful else ""
-        rows[ident] = Row(ident, state, rev, odd)
+        odd = _default_exclusion(created, ident in noted, now) if careful else ""
+        rows[ident] = Row(ident, state, rev, odd, barred=barred)
         oldest = min(oldest or created, created or oldest)
         newest = max(newest, created)
     return Plan(verb, tuple(rows.values()), now, filter, oldest=oldest, newest=newest)
 
 
-def _default_exclusion(created: float, leased: bool, noted: bool, now: float) -> str:
-    if leased:
-        return REASON_LOCKED
+def _default_exclusion(created: float, noted: bool, now: float) -> str:
     if noted:
         return REASON_NOTED
     return REASON_RECENT if now - created < RECENT_SECONDS else ""
@@ -144,6 +147,24 @@ def transition_of(verb: str, row: Row) -> Transition | None:
         return row.state, row.target
     edges = VERBS[verb].edges if verb in VERBS else ()
     return next((way for way in edges if way[0] is row.state), None)
+
+
+def has_bars(edges: Edges, verb: str) -> bool:
+    """True if an edge of a verb may bar tasks: then a plan needs the tasks in full."""
+    ways = VERBS[verb].edges
+    return any(edges[way].bars is not bar_no_task for way in ways if way in edges)
+
+
+def bar_reason(
+    edges: Edges, verb: str, task: Task, *, now: float, target: State | None = None
+) -> str:
+    """Why the store does not let this one task be changed now; "" if it does.
+
+    `target` is the target state, if the verb does not decide it; None: any that the verb may have.
+    """
+    ways = ((task.state, target),) if target is not None else VERBS[verb].edges
+    whys = [edges[way].bars(task, now) for way in ways if way[0] is task.state and way in edges]
+    return "" if "" in whys else next(iter(whys), "")
 
 
 def verb_refusal(edges: Edges, verb: str, state: State, word: str = "") -> str | None:

@@ -16,12 +16,12 @@ from engine.operations.execute import (
 from engine.operations.journal import Intent, Journal
 from engine.operations.plans import Plan
 from engine.operations.trash import TrashQuota
-from engine.store import Store, Unavailable
+from engine.store import ChangeableStore, Unavailable
 from engine.verbs import VERBS
 
 
 def run_journaled_plan(
-    store: Store,
+    store: ChangeableStore,
     journal: Journal | None,
     plan: Plan,
     intent: Intent | None,

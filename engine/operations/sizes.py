@@ -7,13 +7,13 @@ from itertools import islice
 
 from engine.model import Task
 from engine.operations.plans import Row
-from engine.store import Gone, Store
+from engine.store import Gone, ReadableStore
 
 BATCH_TASKS = 100
 """Tasks that are measured between two results."""
 
 
-def measure_tasks(store: Store, rows: Iterable[Row]) -> Iterator[tuple[int, int]]:
+def measure_tasks(store: ReadableStore, rows: Iterable[Row]) -> Iterator[tuple[int, int]]:
     """Yield the bytes and the number of tasks of each batch of rows; a changed task counts 0 bytes.
 
     Raises:
@@ -27,7 +27,7 @@ def measure_tasks(store: Store, rows: Iterable[Row]) -> Iterator[tuple[int, int]
         yield sum(task_bytes(store, task) for task in tasks), len(batch)
 
 
-def task_bytes(store: Store, task: Task) -> int:
+def task_bytes(store: ReadableStore, task: Task) -> int:
     """The known bytes of a task and all its parts; 0 if it has left."""
     try:
         return store.size(task)

@@ -12,7 +12,7 @@ from engine.operations.journal import Journal
 from engine.operations.plans import Plan, Row
 from engine.operations.sizes import task_bytes
 from engine.operations.undo import UndoPlan
-from engine.store import Store
+from engine.store import ReadableStore
 from engine.verbs import VERBS
 
 SINCE_KEY = "trash_since"
@@ -36,7 +36,7 @@ class Origin(NamedTuple):
 UNKNOWN_ORIGIN = Origin(State.HELD, "former state unknown: restored as held")
 
 
-def trashed_tasks(store: Store) -> Iterator[Task]:
+def trashed_tasks(store: ReadableStore) -> Iterator[Task]:
     """All tasks in the trash, in the order of ids.
 
     Raises:
@@ -55,7 +55,7 @@ def trashed_at(task: Task) -> float | None:
         return None
 
 
-def expired_tasks(store: Store, now: float, hours: float) -> Iterator[Task]:
+def expired_tasks(store: ReadableStore, now: float, hours: float) -> Iterator[Task]:
     """The tasks that were moved to the trash more than `hours` ago.
 
     Files that cannot be read as a task stay in the trash, and so do tasks without a time.
@@ -111,7 +111,7 @@ def _trashed_rows(journal: Journal, op: str, verb: str, wanted: dict[str, Task])
 
 
 def plan_restore(
-    store: Store, journal: Journal | None, plan: Plan, now: float, retention: float
+    store: ReadableStore, journal: Journal | None, plan: Plan, now: float, retention: float
 ) -> UndoPlan:
     """Plan to restore tasks, each to its former state, as far as that is known.
 
@@ -135,8 +135,12 @@ def plan_restore(
         back = undo.apply_retention(row._replace(target=end), died, now, retention)
         if back.target is not end:
             held.add(row.id)
-        odd = row.default_exclusion or undo.duplicate_problem(store, row, there.get(row.id, ()))
-        rows.append(back._replace(default_exclusion=odd))
+        barred = undo.duplicate_problem(store, row, there.get(row.id, ()))
+        if not barred and row.id in tasks:
+            barred = plans.bar_reason(
+                store.edges, plan.verb, tasks[row.id], now=now, target=back.target
+            )
+        rows.append(back._replace(barred=barred))
     return UndoPlan(plan._replace(rows=tuple(rows)), frozenset(held))
 
 
@@ -147,7 +151,7 @@ class TrashQuota:
     little.
     """
 
-    def __init__(self, store: Store, quota: int) -> None:
+    def __init__(self, store: ReadableStore, quota: int) -> None:
         """`quota` is in bytes; the present size is measured at the first call."""
         self._store, self._quota = store, quota
         self._left: int | None = None
@@ -173,7 +177,7 @@ def trash_full_message(quota: int) -> str:
     return f"the trash is full: limit {most}; expunge or restore some tasks"
 
 
-def trash_bytes(store: Store) -> int:
+def trash_bytes(store: ReadableStore) -> int:
     """Bytes of all tasks in the trash, with payloads.
 
     Raises:

@@ -7,12 +7,12 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from engine import policy
-from engine.model import Edges, Missing, State, Task
+from engine.model import Missing, State, Task
 from engine.operations import controls, plans
 from engine.operations.execute import JOURNAL_BATCH_ROWS, Report, RowOutcome, RowResult
 from engine.operations.journal import MASKED_LOCAL_PART, Entry, Journal, Operation
 from engine.operations.plans import Plan, Row
-from engine.store import Store, StoreError, Unavailable
+from engine.store import ChangeableStore, ReadableStore, StoreError, Unavailable
 from engine.text.safe import safe_line
 from engine.verbs import VERBS, keep_error
 
@@ -27,13 +27,13 @@ class UndoPlan(NamedTuple):
     """The plan that undoes an operation, or restores tasks from the trash."""
 
     plan: Plan
-    """Rows that cannot be undone are excluded by default, with the reason."""
+    """Rows that cannot be undone are barred, with the reason."""
     held: frozenset[str]
     """Ids of dead tasks that are restored as held, because their retention is over."""
 
 
 def plan_undo(
-    store: Store, journal: Journal, operation: Operation, now: float, retention: float
+    store: ChangeableStore, journal: Journal, operation: Operation, now: float, retention: float
 ) -> UndoPlan:
     """Plan to undo an operation, from the present state of its tasks; `retention` is in days.
 
@@ -52,11 +52,9 @@ def plan_undo(
         for entry in batch:
             tasks = there.get(entry.row.id, [])
             task = _find_task(verb, entry, tasks)
-            row = _undo_row(store, verb, entry, task, images)
-            row = row._replace(
-                default_exclusion=row.default_exclusion or duplicate_problem(store, row, tasks)
-            )
-            if not row.default_exclusion and task is not None and row.target is State.DEAD:
+            row = _undo_row(store, verb, entry, task, images, now)
+            row = row._replace(barred=row.barred or duplicate_problem(store, row, tasks))
+            if not row.barred and task is not None and row.target is State.DEAD:
                 since = _dead_since(store, task, images.get(row.id))
                 row = apply_retention(row, since, now, retention)
                 if row.target is State.HELD:
@@ -74,7 +72,7 @@ def apply_retention(row: Row, since: float | None, now: float, retention: float)
     return row._replace(target=State.HELD) if row.target is State.DEAD and over else row
 
 
-def duplicate_problem(store: Store, row: Row, tasks: Iterable[Task]) -> str:
+def duplicate_problem(store: ReadableStore, row: Row, tasks: Iterable[Task]) -> str:
     """The message that another task with a row's id exists; "" if none does."""
     others = (task.state for task in tasks if task.id == row.id and task.state is not row.state)
     state = next(others, None)
@@ -90,23 +88,31 @@ def death_time(task: Task) -> float | None:
 
 
 def _undo_row(
-    store: Store, verb: str, entry: Entry, task: Task | None, images: dict[str, bytes]
+    store: ReadableStore,
+    verb: str,
+    entry: Entry,
+    task: Task | None,
+    images: dict[str, bytes],
+    now: float,
 ) -> Row:
-    """The row that undoes an entry; with a reason to exclude it if that is impossible."""
+    """The row that undoes an entry; barred if that is impossible."""
     row, ended = entry
     assert ended is not None
     its = plans.transition_of(verb, row)
     stood = its[1] if its else None
     if stood is None:
-        return Row(row.id, row.state, row.rev, "deleted permanently", State.HELD)
+        return Row(row.id, row.state, row.rev, target=State.HELD, barred="deleted permanently")
     end = State.HELD if row.state is State.ACTIVE else row.state
     back = Row(row.id, stood, ended.rev, target=end)
     if row.state is State.ACTIVE and stood is State.HELD:
-        return back._replace(default_exclusion=REASON_WAS_ACTIVE)
-    why = _change_problem(task, stood, ended.rev, store.states) or _no_way(store.edges, back)
+        return back._replace(barred=REASON_WAS_ACTIVE)
+    why = _change_problem(task, stood, ended.rev, store.states)
+    why = why or plans.row_refusal(store.edges, "undo", back)
+    if not why and task is not None:
+        why = plans.bar_reason(store.edges, "undo", task, now=now, target=end)
     if not why and not VERBS[verb].keeps_bytes and row.id not in images:
         why = "its saved image was deleted"
-    return back._replace(default_exclusion=why)
+    return back._replace(barred=why)
 
 
 def _find_task(verb: str, entry: Entry, tasks: Sequence[Task]) -> Task | None:
@@ -116,7 +122,7 @@ def _find_task(verb: str, entry: Entry, tasks: Sequence[Task]) -> Task | None:
     return next((t for t in tasks if (t.state, t.rev) == ends), tasks[0] if tasks else None)
 
 
-def _look_up(store: Store, ids: set[str]) -> tuple[dict[str, list[Task]], set[str]]:
+def _look_up(store: ReadableStore, ids: set[str]) -> tuple[dict[str, list[Task]], set[str]]:
     """The tasks with these ids in any state, and the ids that are missing.
 
     A task that is being moved, or cannot be read now, is in neither.
@@ -154,11 +160,7 @@ def _change_problem(task: Task | None, stood: State, rev: str, words: Mapping[St
     return "" if task.rev == rev else "changed since: it was attempted, or edited"
 
 
-def _no_way(edges: Edges, row: Row) -> str:
-    return plans.row_refusal(edges, "undo", row)
-
-
-def _dead_since(store: Store, task: Task, image: bytes | None) -> float | None:
+def _dead_since(store: ChangeableStore, task: Task, image: bytes | None) -> float | None:
     """When the task to restore died, epoch seconds UTC; None if unknown."""
     if image is not None:
         try:
@@ -179,7 +181,7 @@ class Settled(NamedTuple):
     """Rows whose task is unchanged: it was not moved."""
 
 
-def settle_operation(store: Store, journal: Journal, operation: Operation) -> Settled:
+def settle_operation(store: ChangeableStore, journal: Journal, operation: Operation) -> Settled:
     """Find the outcomes of the open rows of an interrupted operation, and write them to the
     journal.
 
@@ -194,7 +196,9 @@ def settle_operation(store: Store, journal: Journal, operation: Operation) -> Se
     return _settle(store, journal, operation)
 
 
-def _settle(store: Store, journal: Journal, operation: Operation, why: str = "") -> Settled:
+def _settle(
+    store: ChangeableStore, journal: Journal, operation: Operation, why: str = ""
+) -> Settled:
     """As `settle_operation`; with `why`, unchanged rows are excluded for it, and the operation
     ends.
 
@@ -237,7 +241,7 @@ class _OpenRows(NamedTuple):
     """Rows whose outcome cannot be known yet."""
 
 
-def _sort_open_rows(store: Store, journal: Journal, operation: Operation) -> _OpenRows:
+def _sort_open_rows(store: ChangeableStore, journal: Journal, operation: Operation) -> _OpenRows:
     found = _OpenRows([], [], [])
     unknown = (entry.row for entry in journal.entries(operation.op) if entry.outcome is None)
     evidence: _Evidence | None = None
@@ -262,7 +266,7 @@ def _batches(some: Iterable[T]) -> Iterator[list[T]]:
 class _Evidence:
     """Decides whether it was this operation that moved a task, from the journal and the images."""
 
-    def __init__(self, store: Store, journal: Journal, operation: Operation) -> None:
+    def __init__(self, store: ChangeableStore, journal: Journal, operation: Operation) -> None:
         self._store, self._intent = store, operation.intent
         self.verb = operation.intent.verb
         self._kept = journal.images(operation.op)
@@ -372,7 +376,7 @@ def _values(values: Mapping[str, Any]) -> dict[str, Any]:
     return {n: v for n, v in values.items() if n in right and isinstance(v, right[n])}
 
 
-def plan_rest(store: Store, journal: Journal, operation: Operation, now: float) -> Plan:
+def plan_rest(store: ChangeableStore, journal: Journal, operation: Operation, now: float) -> Plan:
     """Plan to continue an interrupted operation with its unchanged rows; settles it first.
 
     Half-moved tasks are not in it: `abandon_operation` finishes these, once the plan is applied.
@@ -404,7 +408,9 @@ def _whole_values(values: Mapping[str, Any]) -> dict[str, Any]:
     return known
 
 
-def abandon_operation(store: Store, journal: Journal, operation: Operation, why: str) -> int:
+def abandon_operation(
+    store: ChangeableStore, journal: Journal, operation: Operation, why: str
+) -> int:
     """Abandon an interrupted operation: its unchanged rows are excluded; return their number.
 
     Half-moved tasks are completed or rolled back first, and the operation is settled. An operation

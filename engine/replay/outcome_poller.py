@@ -16,7 +16,7 @@ from engine.replay.outcomes import (
     ReplayOutcome,
     SentTask,
 )
-from engine.store import Store, Unavailable
+from engine.store import ReadableStore, Unavailable
 
 LOOKUP_TASKS, LOOKUP_INTERVAL_SECONDS = 100, 0.5
 """Tasks per store query, and minimum seconds between two queries."""
@@ -82,7 +82,7 @@ class OutcomePoller:
             self._failures[known.mark] -= known.outcome is ReplayOutcome.FAILED
         return back
 
-    def poll(self, store: Store, now: float) -> Iterator[ObservedChange]:
+    def poll(self, store: ReadableStore, now: float) -> Iterator[ObservedChange]:
         """Yield new outcomes; queries a limited number of tasks per call."""
         self._tracker.add_events(self._facts.read_events())
         if self._tracker.open and now - self._looked >= LOOKUP_INTERVAL_SECONDS:

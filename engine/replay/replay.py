@@ -47,7 +47,7 @@ from engine.replay.scheduler import (
 )
 from engine.replay.settings import RemainderPolicy, ReplayPace, pace_to_json
 from engine.replay.shared_rate import SharedTokens
-from engine.store import Store, StoreError, Unavailable
+from engine.store import ChangeableStore, StoreError, Unavailable
 from engine.text.safe import safe_line
 
 POLL_INTERVAL_SECONDS = 0.25
@@ -88,7 +88,7 @@ class Replay:
 
     def __init__(
         self,
-        open_store: Callable[[], Store],
+        open_store: Callable[[], ChangeableStore],
         plan: Plan,
         pace: ReplayPace,
         *,
@@ -126,7 +126,7 @@ class Replay:
         self._held: Report | None = None
         self._gone = self._failed_in_a_row = 0
         self._pen: JournalWriter | None = None
-        self._store: Store
+        self._store: ChangeableStore
         self._applying: PlanRun
         self._rows: deque[Row]
         self._unreached: float | None = None
@@ -197,7 +197,7 @@ class Replay:
         Raises:
             StoreError: it could not start.
         """
-        store: Store | None = None
+        store: ChangeableStore | None = None
         pen: JournalWriter | None = None
         try:
             store = self._open_store()
@@ -227,7 +227,7 @@ class Replay:
         pace = pace_to_json(self._course.pace)
         return self._journal.begin(self._intent._replace(verb=self.plan.verb, pace=pace), self.plan)
 
-    def _carry_out(self, store: Store, pen: JournalWriter | None) -> None:
+    def _carry_out(self, store: ChangeableStore, pen: JournalWriter | None) -> None:
         self._store, self._pen = store, pen
         self._applying = PlanRun(store, self.plan, self._clock, pen, allowed=self._allowed)
         self._rows = deque(self._applying.open_rows)

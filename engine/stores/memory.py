@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -35,6 +36,7 @@ from engine.store import (
     StoreError,
     Unsupported,
     accept_all,
+    keep_leases,
     require_edge,
 )
 
@@ -114,11 +116,17 @@ class MemoryStore:
     controls: Mapping[str, Control] = {}
 
     def __init__(
-        self, memory: MemoryTasks | None = None, order: Callable[[Task], Any] = attrgetter("id")
+        self,
+        memory: MemoryTasks | None = None,
+        order: Callable[[Task], Any] = attrgetter("id"),
+        lease_seconds: float | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        """`order`: sort key for claiming due tasks; ties go by arrival."""
+        """`order`: sort key for claiming due tasks; ties go by arrival. `lease_seconds`: how long
+        a claim lasts unless it is renewed; None: until its worker ends.
+        """
         self._memory = memory or MemoryTasks()
-        self._order = order
+        self._order, self._lease_seconds, self._clock = order, lease_seconds, clock
         self._seen_count = self._memory.change_count
         self.changes = ChangeSource(wait=self._wait)
         self.expected_tasks = 0
@@ -191,10 +199,28 @@ class MemoryStore:
             for key, task in line:
                 waiting = task.state is State.PENDING and policy.is_due(task, now)
                 if waiting and wants(task.kind, task.group):
-                    lease = Lease(owner, now)
+                    until = None if self._lease_seconds is None else now + self._lease_seconds
+                    lease = Lease(owner, now, until)
                     claimed = replace(task, state=State.ACTIVE, lease=lease)
                     return replace(claimed, rev=self._memory.put(key, claimed))
         return None
+
+    def renew(self, tasks: Iterable[Task], until: float) -> Iterator[Outcome]:
+        """Extend the leases under the lock that all instances share."""
+        return keep_leases(tasks) if self._lease_seconds is None else self._renew(tasks, until)
+
+    def _renew(self, tasks: Iterable[Task], until: float) -> Iterator[Outcome]:
+        for task in tasks:
+            try:
+                with self._memory.condition:
+                    lease = self._require_unchanged(task).lease
+                    if lease is None:
+                        raise Gone(f"{task.id} is not claimed")
+                    renewed = replace(task, lease=lease._replace(until=until))
+                    rev = self._memory.put((task.queue, task.id), renewed)
+                yield Outcome(Move(task, replace(renewed, rev=rev)), rev)
+            except Gone as error:
+                yield Outcome(Move(task, task), error=error)
 
     def swap(self, old: Task | None, new: Task | None) -> str:
         """Compare and swap under the lock that all instances share."""
@@ -202,7 +228,7 @@ class MemoryStore:
 
     def _swap(self, move: Move) -> str:
         old, new, image = move
-        require_edge(self.edges, old, new, whole=bool(image))
+        require_edge(self.edges, old, new, self._clock(), whole=bool(image))
         with self._memory.condition:
             if old is not None:
                 self._require_unchanged(old)

@@ -45,13 +45,21 @@ class Postponed(Exception):
         self.due = due
 
 
+def as_given(task: Task) -> Task:
+    """Return the task as it is: the default of `Context.current_claim`."""
+    return task
+
+
 class Context(NamedTuple):
     """What a handler gets besides its task."""
 
     inherited_fds: tuple[int, ...] = ()
     """Descriptors to pass to child processes: the flock of the queue's lock."""
     is_cancelled: Callable[[], bool] = lambda: False
-    """True if the worker was told to cancel running tasks."""
+    """True if the worker was told to cancel running tasks, or has lost the lease of this one."""
+    current_claim: Callable[[Task], Task] = as_given
+    """Returns the handler's task with the lease and the revision of its last renewal; waits while
+    the worker renews it."""
 
 
 class Handler(Protocol):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from engine import verbs
 from engine.model import Move, Outcome, State, Task
 from engine.policy import RetryPolicy
-from engine.store import Store, StoreError, require_edge
+from engine.store import ChangeableStore, StoreError, require_edge
 
 
 def task_after_failure(
@@ -29,7 +29,7 @@ def is_abandoned(task: Task) -> bool:
 
 
 def rescue_tasks(
-    store: Store,
+    store: ChangeableStore,
     retry: RetryPolicy,
     now: float,
     reason: str,
@@ -53,7 +53,7 @@ def rescue_tasks(
     for move in moves:
         try:
             if move.new is not None and move.new.state is end:
-                require_edge(store.edges, move.old, move.new)
+                require_edge(store.edges, move.old, move.new, now)
                 giving_up(move.new)
             ready.append(move)
         except (StoreError, OSError) as error:

@@ -1,9 +1,10 @@
 """The worker: claim due tasks, run their handlers, store each outcome with compare-and-swap.
 
 Only the worker's own thread uses the store. Handlers run on threads of their own, so that the queue
-lock is renewed while they run.
+lock and the leases of the tasks are renewed while they run.
 """
 
+import math
 import sys
 import threading
 import time
@@ -15,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from engine import verbs
 from engine.locks import queue_lock
-from engine.model import State, Task
+from engine.model import Outcome, State, Task
 from engine.policy import RetryPolicy, exponential_backoff
 from engine.store import Gone, Store, StoreError, require_edge
 from engine.text.safe import contract_error
@@ -40,7 +41,7 @@ _AGAIN = exponential_backoff(60.0, 900.0, sys.maxsize)
 
 HANDLER_GRACE_SECONDS = 30.0
 """Seconds that a handler may exceed its timeout. After that the worker stops renewing its lock, so
-that others see it as stuck.
+that others see it as stuck, and the lease of the handler's task.
 """
 
 
@@ -127,8 +128,27 @@ class WorkerResult(NamedTuple):
     """Why the queue could not be read at the end; "" if it could, or if the worker was stopped."""
 
 
+class _Claim:
+    """A claimed task, from `take` until its outcome is stored."""
+
+    __slots__ = ("deadline", "is_lost", "lease_seconds", "renew_at", "task")
+
+    def __init__(self, task: Task, now: float) -> None:
+        self.task = task
+        """As claimed, or as last renewed."""
+        self.deadline = math.inf
+        """The time by which its handler must have ended."""
+        lease = task.lease
+        until = lease.until if lease is not None else None
+        self.lease_seconds = math.inf if lease is None or until is None else until - lease.since
+        self.renew_at = now + self.lease_seconds / 3
+        """The time at which its lease must be extended."""
+        self.is_lost = False
+        """True if the lease was lost to another process."""
+
+
 class _FinishedTask(NamedTuple):
-    task: Task
+    claim: _Claim
     failure: Exception | None
 
 
@@ -157,7 +177,7 @@ class _RetryDelay(NamedTuple):
 class _Owed(NamedTuple):
     """An outcome that the store has not accepted yet."""
 
-    task: Task
+    claim: _Claim
     new: Task | None
     then: Callable[[], None] | None
     """Counting and logging to do once it is stored; None if the task was not run."""
@@ -212,10 +232,10 @@ class Worker:
         self._taking: Iterator[Task] | None = None
         self._taken_since = 0.0
         self._owed: list[_Owed] = []
-        self._until: dict[str, float] = {}
-        """By running task: the time by which its handler must have ended."""
-        self._ours: set[str] = set()
-        """Ids of running tasks, and of tasks whose outcome is not stored yet."""
+        self._claims: set[_Claim] = set()
+        """Running tasks, and tasks whose outcome is not stored yet."""
+        self._renewing = threading.Lock()
+        """Held while the leases in the store are newer than those in `_claims`."""
         self._unrescued: dict[str, str] = {}
         """By task that could not be given back: the reason logged last."""
 
@@ -312,7 +332,8 @@ class Worker:
             return True
         # A lease without an end ends with its owner; without a lock we are the only worker.
         until = task.lease.until if task.lease is not None else None
-        return task.id not in self._ours and (until is None or until <= self._clock())
+        ours = any(claim.task.id == task.id for claim in self._claims)
+        return not ours and (until is None or until <= self._clock())
 
     def _sweep(self, task: Task) -> None:
         """Delete a DONE task in stores that keep finished tasks."""
@@ -358,6 +379,7 @@ class Worker:
     def _patience(self, now: float, *, looking: bool) -> float:
         """Seconds to wait for an event before the next timed action."""
         until = [now + queue_lock.HEARTBEAT_SECONDS, *(owed.rest.until for owed in self._owed)]
+        until += [claim.renew_at for claim in self._claims]
         if looking:
             until += self._looks(now)
         return max(0.05, min(until) - now)
@@ -382,13 +404,40 @@ class Worker:
             pass
         # Renew the lock's heartbeat only while no handler exceeds its deadline: otherwise the lock
         # must age, so that others see this worker as stuck.
-        if self._lock is not None and not self._hangs:
-            self._lock.renew()
-
-    @property
-    def _hangs(self) -> bool:
         now = self._clock()
-        return any(until < now for until in self._until.values())
+        if self._lock is not None and not any(claim.deadline < now for claim in self._claims):
+            self._lock.renew()
+        self._renew_leases(now)
+
+    def _renew_leases(self, now: float) -> None:
+        """Extend the leases of which a third is over, but none of a hanging handler. A lost lease
+        cancels its handler.
+        """
+        due = [claim for claim in self._claims if claim.renew_at <= now]
+        for claim in due:
+            claim.renew_at = now + claim.lease_seconds / 3
+        alive = [claim for claim in due if now <= claim.deadline]
+        for seconds in {claim.lease_seconds for claim in alive}:
+            equal = [claim for claim in alive if claim.lease_seconds == seconds]
+            try:
+                with self._renewing:
+                    outcomes = self._store.renew([claim.task for claim in equal], now + seconds)
+                    for claim, outcome in zip(equal, outcomes, strict=True):
+                        self._renewed(claim, outcome)
+            except (StoreError, OSError) as error:
+                self._services.log("ERROR", f"Leases cannot be extended: {error}")
+
+    def _renewed(self, claim: _Claim, outcome: Outcome) -> None:
+        ident, error = claim.task.id, outcome.error
+        if isinstance(error, Gone):
+            claim.is_lost, claim.renew_at = True, math.inf
+            why = "another process changed the task; cancelled, its outcome is not stored"
+            self._services.log("WARN", f"Lease of {ident} lost: {why}")
+        elif error is not None:
+            self._services.log("ERROR", f"Lease of {ident} cannot be extended: {error}")
+        else:
+            assert outcome.move.new is not None
+            claim.task = outcome.move.new
 
     # ---- one task
 
@@ -470,28 +519,30 @@ class Worker:
         return shut
 
     def _start(self, task: Task) -> int:
-        limits = self._services.limits
+        limits, now = self._services.limits, self._clock()
+        claim = _Claim(task, now)
+        self._claims.add(claim)
         try:
             spent = limits is None or limits.spend(task.kind)
         except OSError:
-            self._store_outcome(task, verbs.unclaim(task))
+            self._store_outcome(claim, verbs.unclaim(task))
             raise
         if not spent:
             # Another process took the last token.
-            self._store_outcome(task, verbs.unclaim(task))
+            self._store_outcome(claim, verbs.unclaim(task))
             return 0
         log = self._services.log
         log("INFO", f"Processing task: {task.id} ({task.kind}: {task.description})")
         if task.kind in self._handled:
             log("INFO", f"Executing: {_EXECUTING.get(task.kind, task.description)}")
         self._running[task.kind] += 1
-        self._ours.add(task.id)
-        timeout = self._services.timeouts.get(task.kind)
-        if timeout is not None:
-            self._until[task.id] = self._clock() + timeout + HANDLER_GRACE_SECONDS
+        timeout = self._services.timeouts.get(task.kind, math.inf)
+        claim.deadline = now + timeout + HANDLER_GRACE_SECONDS
         handler = self._handled.get(task.kind, handlers.fail_unknown_kind)
         inherit = (self._lock.fd,) if self._lock is not None else ()
-        context = Context(inherit, lambda: self._cancelled)
+        context = Context(
+            inherit, lambda: self._cancelled or claim.is_lost, lambda _: self._latest(claim)
+        )
 
         def run() -> None:
             failure: Exception | None = None
@@ -500,52 +551,57 @@ class Worker:
             except Exception as error:
                 # Any exception of a handler fails its task, never the worker.
                 failure = error
-            self._events.put(_FinishedTask(task, failure))
+            self._events.put(_FinishedTask(claim, failure))
 
         threading.Thread(target=run, name=f"handler {task.kind}", daemon=True).start()
         return 1
 
+    def _latest(self, claim: _Claim) -> Task:
+        with self._renewing:
+            return claim.task
+
     def _settle(self, finished: _FinishedTask) -> None:
-        task, failure = finished
+        claim, failure = finished
+        task = claim.task
         self._running[task.kind] -= 1
-        self._until.pop(task.id, None)
+        claim.deadline = math.inf
         log = self._services.log
         if self._lock is not None:
             self._lock.check()
-        if failure is None:
-            self._store_outcome(task, None, lambda: self._completed(task))
+        if failure is None or claim.is_lost:
+            self._store_outcome(claim, None, lambda: self._completed(task))
             return
         if isinstance(failure, Postponed):
-            self._postpone(task, failure)
+            self._postpone(claim, failure)
             return
         self._failed += 1
         error = self._services.shorten_error(_words(failure))
         self._services.add_count("failed_total")
         log("ERROR", f"Task failed: {task.id} ({task.kind}): {error}")
-        self._give_up_or_wait(task, failure, error)
+        self._give_up_or_wait(claim, failure, error)
 
     def _completed(self, task: Task) -> None:
         self._done += 1
         self._services.add_count("processed_total")
         self._services.log("SUCCESS", f"Task completed: {task.id} ({task.kind})")
 
-    def _postpone(self, task: Task, later: Postponed) -> None:
+    def _postpone(self, claim: _Claim, later: Postponed) -> None:
         """Give back a task that was not attempted, due at least one second later: else it would be
         claimed again immediately, for ever.
         """
-        why = self._services.shorten_error(str(later))
+        task, why = claim.task, self._services.shorten_error(str(later))
         due = max(int(self._clock()) + 1.0, later.due)
         self._put_off += 1
         self._put_off_why[task.kind] = why
         self._put_off_until = min(due, self._put_off_until or due)
         self._store_outcome(
-            task,
+            claim,
             verbs.postpone(task, due, why),
             lambda: self._services.log("INFO", f"Task {task.id} waits: {why}"),
         )
 
-    def _give_up_or_wait(self, task: Task, failure: Exception, error: str) -> None:
-        now = self._clock()
+    def _give_up_or_wait(self, claim: _Claim, failure: Exception, error: str) -> None:
+        task, now = claim.task, self._clock()
         fatal = isinstance(failure, Fatal)
         if fatal:
             new = verbs.give_up_task(task, error, self._retry.final_attempts, self._end)
@@ -571,7 +627,7 @@ class Worker:
             self._services.log("WARN", f"Task {task.id} failed ({tried}), retry in {wait}s")
 
         given_up = new.state is self._end
-        self._store_outcome(task, new, died if given_up else waits, given_up=given_up)
+        self._store_outcome(claim, new, died if given_up else waits, given_up=given_up)
 
     @property
     def _end_word(self) -> str:
@@ -596,19 +652,19 @@ class Worker:
 
     def _store_outcome(
         self,
-        task: Task,
+        claim: _Claim,
         new: Task | None,
         then: Callable[[], None] | None = None,
         *,
         given_up: bool = False,
     ) -> None:
         """Replace the claimed task by its outcome, now or once the store is available."""
-        owed = _Owed(task, new, then, given_up)
+        owed = _Owed(claim, new, then, given_up)
         try:
             self._swap(owed)
         except (StoreError, OSError) as error:
             # If this worker ends before that, the next worker gives the task back.
-            self._services.log("ERROR", f"Outcome of {task.id} cannot be stored: {error}")
+            self._services.log("ERROR", f"Outcome of {claim.task.id} cannot be stored: {error}")
             self._owed.append(owed)
 
     def _settle_owed(self, *, stays: bool, last: bool = False) -> None:
@@ -630,22 +686,24 @@ class Worker:
                 self._owed.append(one._replace(rest=rest))
                 if stays and not self._stopping:
                     why = f"cannot be stored: {error}, retry in {rest.seconds:.0f}s"
-                    self._services.log("ERROR", f"Outcome of {one.task.id} {why}")
+                    self._services.log("ERROR", f"Outcome of {one.claim.task.id} {why}")
 
     def _swap(self, owed: _Owed) -> None:
-        new = owed.new
+        claim, task = owed.claim, owed.claim.task
+        new = None if owed.new is None else replace(owed.new, rev=task.rev)
         try:
+            if claim.is_lost:
+                raise Gone(task.id)
             if owed.given_up and new is not None:
-                require_edge(self._store.edges, owed.task, new)
+                require_edge(self._store.edges, task, new, self._clock())
                 self._services.before_giving_up(new)
-            rev = self._store.swap(owed.task, new)
+            rev = self._store.swap(task, new)
         except Gone:
-            self._ours.discard(owed.task.id)
-            ident = owed.task.id
-            self._services.log("WARN", f"Task {ident} is not where it was claimed; left alone")
+            self._claims.discard(claim)
+            self._services.log("WARN", f"Task {task.id} is not where it was claimed; left alone")
             self._gone += owed.then is not None
             return
-        self._ours.discard(owed.task.id)
+        self._claims.discard(claim)
         if owed.then is not None:
             owed.then()
         if new is not None:

@@ -278,7 +278,7 @@ def orphaned(store: ZgbStore, tasks: list[Task]) -> None:
 
 def _renew(store: ZgbStore, tasks: list[Task]) -> None:
     for task in tasks:
-        store.renew(task, NOW + 60)
+        list(store.renew([task], NOW + 360))
 
 
 VERBS: Mapping[str, _Verb] = {

@@ -81,7 +81,7 @@ def open_store(request: pytest.FixtureRequest, spool: SpoolFolders) -> Callable[
     """Open a further store on the same tasks: in memory, and on the spool."""
     memory = MemoryTasks()
     openers: dict[str, Callable[[], Store]] = {
-        "memory": lambda: MemoryStore(memory),
+        "memory": lambda: MemoryStore(memory, clock=clock),
         "nftban": lambda: NftbanStore(spool, clock),
     }
     return openers[request.param]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from engine import verbs
 from engine.model import Edge, Edges, State, Task
-from engine.operations import execute, plans, run_plan, undo
+from engine.operations import execute, plans, run_plan, trash, undo
 from engine.operations.execute import PlanRun, Report, RowResult
 from engine.operations.journal import Intent, Journal, Who
 from engine.operations.plans import Plan, Row
@@ -70,6 +70,63 @@ def test_a_verb_is_offered_where_an_edge_is_open() -> None:
     assert plans.verb_refusal(EDGES, "promote", State.DEAD) == "not from dead"
     assert plans.verb_refusal({}, "hold", State.PENDING) == "no hold from pending here"
     assert plans.verb_refusal(refused, "hold", State.PENDING) == "the spool is read-only"
+
+
+BARRED = "its parent runs"
+
+
+def bar_task(store: Store, barred: Task) -> None:
+    """Let every edge of a store bar one task."""
+
+    def bar(task: Task, now: float) -> str:
+        return BARRED if (task.id, now) == (barred.id, NOW) else ""
+
+    store.edges = {way: edge._replace(bars=bar) for way, edge in store.edges.items()}
+
+
+def test_a_barred_task_is_excluded(open_store: Callable[[], Store]) -> None:
+    """A plan excludes the tasks that an edge bars, with the reason, also if the operator includes
+    them; one that is barred only when the plan is applied has failed."""
+    store = open_store()
+    barred, free = dead_tasks(store, 2)
+    unaware = plans.freeze_plan("retry", [barred], NOW)
+    bar_task(store, barred)
+    plan = plans.freeze_plan("retry", [barred, free], NOW, edges=store.edges)
+    plan = plan._replace(included_ids=frozenset({barred.id}))
+    report = execute.apply_plan(store, plan, clock)
+    assert (report.done, report.excluded) == ((free.id,), ((barred.id, BARRED),))
+    assert execute.apply_plan(store, unaware, clock).failed == ((barred.id, BARRED),)
+
+
+def test_a_barred_task_is_not_brought_back(tmp_path: Path) -> None:
+    """Neither undo nor restore moves a task that the edge to its former state bars; that of another
+    state does not matter."""
+    store, journal = MemoryStore(), Journal(f"{tmp_path}/journal", clock=clock)
+    barred, free = dead_tasks(store, 2)
+    carried_out(store, journal, plans.freeze_plan("purge", [barred, free], NOW))
+    bar_task(store, barred)
+    (operation,) = journal.operations()
+    trashed = plans.freeze_plan("restore", tasks_in(store, State.TRASH), NOW)
+    for back in (
+        undo.plan_undo(store, journal, operation, NOW, 7.0),
+        trash.plan_restore(store, journal, trashed, NOW, 7.0),
+    ):
+        assert {row.id: row.barred for row in back.plan.rows} == {barred.id: BARRED, free.id: ""}
+    ways = [way for way in store.edges if way[0] is State.TRASH]
+    store.edges = {**EDGES, **{way: store.edges[way] for way in ways if way[1] is State.HELD}}
+    trashed = plans.freeze_plan("restore", tasks_in(store, State.TRASH), NOW, edges=store.edges)
+    back = trash.plan_restore(store, journal, trashed, NOW, 7.0)
+    assert not any(row.barred for plan in (trashed, back.plan) for row in plan.rows)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_result_tells_a_request_from_a_change(exact: bool) -> None:
+    """A change that was only requested is reported as such."""
+    store = MemoryStore()
+    plan = plans.freeze_plan("hold", dead_tasks(store, 1), NOW)
+    store.edges = {way: edge._replace(exact=exact) for way, edge in store.edges.items()}
+    report = execute.apply_plan(store, plan, clock)
+    assert (len(report.done), report.is_exact) == (1, exact)
 
 
 US = Intent("", Who("ana", host="mx1", pid=1))

@@ -293,7 +293,7 @@ def test_why_it_does_not_come_back_is_said_in_its_stores_words(
         on_disk.swap(task, with_state(task, State.DEAD))
         assert tasks_in(on_disk, State.HELD) == back
     rows = undo_of(on_disk, journal, report.op).plan.rows
-    assert {row.default_exclusion for row in rows} == {"dlq now: it ran, or was moved"}
+    assert {row.barred for row in rows} == {"dlq now: it ran, or was moved"}
 
 
 def test_a_dropped_operation_is_settled_first(store: Store, journal: Journal) -> None:

@@ -4,7 +4,7 @@ import errno
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ import pytest
 from engine import verbs
 from engine.locks import queue_lock
 from engine.locks.token_buckets import TokenBuckets
-from engine.model import Missing, Problem, State, Task
+from engine.model import Missing, Outcome, Problem, State, Task
 from engine.policy import Rate, RetryPolicy, contract_retries, shipped_retries
 from engine.store import ClaimFilter, Store, Unavailable, accept_all
 from engine.stores.memory import MemoryStore, MemoryTasks
@@ -29,6 +29,7 @@ from engine.work.worker import (
     Worker,
     WorkerResult,
     WorkerServices,
+    _Claim,
 )
 from tests.engine.builders import NOW, Clock, new_spool
 
@@ -495,6 +496,97 @@ def test_a_hanging_handler_lets_the_lock_grow_old(queue: WorkQueue, tmp_path: Pa
     assert stamps == [str(int(NOW))] * 3
 
 
+class LeasedStore(MemoryStore):
+    """Claims that last for 300 s; it reports what was renewed, and refuses it if told to."""
+
+    def __init__(self, memory: MemoryTasks) -> None:
+        super().__init__(memory, lease_seconds=300.0)
+        self.asked: list[tuple[list[str], float]] = []
+        self.refuses = False
+        self.is_renewed = threading.Event()
+
+    def renew(self, tasks: Iterable[Task], until: float) -> Iterator[Outcome]:
+        """Extend the leases; the event is set when the worker has seen all outcomes."""
+        wanted = list(tasks)
+        self.asked.append(([task.kind for task in wanted], until))
+        try:
+            if self.refuses:
+                raise Unavailable("locked")
+            yield from super().renew(wanted, until)
+        finally:
+            self.is_renewed.set()
+
+
+def pass_a_third(queue: WorkQueue, worker: Worker, store: LeasedStore) -> None:
+    """Let a third of a lease pass, and wait for the worker to renew."""
+    store.is_renewed.clear()
+    queue.clock.now += 100.0
+    worker.wake()
+    assert store.is_renewed.wait(PATIENCE)
+
+
+def test_a_lease_is_renewed_while_its_task_runs(queue: WorkQueue) -> None:
+    """At each third of a lease it is extended by its whole length; the handler sees the new one. A
+    store that cannot do it now is asked again a third later."""
+    store = LeasedStore(queue.memory)
+
+    def handler(task: Task, context: Context) -> None:
+        for store.refuses in (False, True, False, False):
+            pass_a_third(queue, worker, store)
+            assert context.current_claim(task) == queue.now(task)
+        assert not context.is_cancelled()
+
+    queue.add()
+    worker = queue.worker({"job": handler}, store=store)
+    assert worker.process_next().done == 1
+    assert store.asked == [(["job"], NOW + seconds) for seconds in (400, 500, 600, 700)]
+    assert queue.logged("cannot be extended") == ["Leases cannot be extended: locked"]
+    assert queue.tasks() == {}
+
+
+@pytest.mark.parametrize("error", [None, Failed("no"), Postponed(0.0, "not now")])
+def test_a_lost_lease_cancels_its_handler(queue: WorkQueue, error: Exception | None) -> None:
+    """However the handler then ends, the task stays as the other process left it, and is counted
+    only as gone; the log has the reason."""
+    store, cancelled = LeasedStore(queue.memory), list[bool]()
+
+    def handler(task: Task, context: Context) -> None:
+        cancelled.append(context.is_cancelled())
+        queue.store.swap(queue.now(task), verbs.give_up_task(task, "another's word", 1))
+        pass_a_third(queue, worker, store)
+        cancelled.append(context.is_cancelled())
+        if error is not None:
+            raise error
+
+    task = queue.add()
+    worker = queue.worker({"job": handler}, store=store)
+    run = worker.process_next()
+    assert cancelled == [False, True]
+    assert queue.now(task).error == "another's word"
+    assert (run.done, run.failed, run.gone, queue.tallies) == (0, 0, 1, {})
+    why = "another process changed the task; cancelled, its outcome is not stored"
+    assert queue.logged("lost") == [f"Lease of {task.id} lost: {why}"]
+
+
+def test_a_hanging_handler_loses_its_lease(queue: WorkQueue) -> None:
+    """A lease whose handler is long past its timeout is not extended, those of others are."""
+    store, release = LeasedStore(queue.memory), threading.Event()
+
+    def hangs(task: Task, context: Context) -> None:
+        assert release.wait(PATIENCE)
+
+    def passes(task: Task, context: Context) -> None:
+        pass_a_third(queue, worker, store)
+        release.set()
+
+    queue.add("hanging")
+    queue.add("passing")
+    handled: dict[str, Handler] = {"hanging": hangs, "passing": passes}
+    worker = queue.worker(handled, store=store, concurrency=2, timeouts={"hanging": 5.0})
+    assert worker.process_all(until_idle=True).done == 2
+    assert store.asked == [(["passing"], NOW + 400)]
+
+
 # ---- stopping, waiting
 
 
@@ -701,7 +793,7 @@ def owing(queue: WorkQueue, count: int) -> tuple[Refusing, Worker, list[Task]]:
     tasks = [queue.add(number=number) for number in range(1, count + 1)]
     store.refuses = frozenset(task.id for task in tasks)
     for task in store.take(NOW, "the worker", count):
-        worker._store_outcome(task, None)
+        worker._store_outcome(_Claim(task, NOW), None)
     worker._settle_owed(stays=True)
     return store, worker, tasks
 

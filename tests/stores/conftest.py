@@ -108,7 +108,7 @@ def both_jobs(open_queue: Callable[..., ZgbStore]) -> ZgbStore:
 
 def _memory() -> Callable[[], Store]:
     memory = MemoryTasks()
-    return lambda: MemoryStore(memory)
+    return lambda: MemoryStore(memory, lease_seconds=300.0, clock=lambda: NOW)
 
 
 @pytest.fixture

@@ -52,6 +52,7 @@ class Shape(NamedTuple):
     told: Callable[[Task], Task]  # a new task with the text "all of it" in a field
     in_line: Callable[[list[Task]], list[Task]]  # tasks as added, in the order of their claims
     has_payload: bool = True
+    renews: bool = False  # whether a lease can be extended
     destination: str = ""  # of a new task
     own: frozenset[str] = frozenset()  # fields that the store sets by itself, or has no place for
 
@@ -74,7 +75,7 @@ _tasks_of_our_own = Shape(
 )
 
 SHAPES: Mapping[str, Shape] = {
-    "memory": _tasks_of_our_own,
+    "memory": _tasks_of_our_own._replace(renews=True),
     "nftban": _tasks_of_our_own,
     "nftban-durable": _tasks_of_our_own,
     "kannader": _tasks_of_our_own._replace(
@@ -91,6 +92,7 @@ SHAPES: Mapping[str, Shape] = {
         told=lambda task: replace(task, error="all of it", attempts=3),
         in_line=list,
         has_payload=False,
+        renews=True,
     ),
 }
 
@@ -260,6 +262,24 @@ def test_a_swap_outside_of_the_edges_is_refused(open_store: Opener, a_task: Fact
             assert tasks_in(open_store()) == before
 
 
+def test_an_edge_bars_one_task(open_store: Opener, a_task: Factory) -> None:
+    """A swap of a task that its edge bars is Unsupported with the reason, and changes nothing; the
+    other tasks of a batch move."""
+    store = open_store()
+    barred, free = put(store, a_task(1)), put(store, a_task(2))
+
+    def bar(task: Task, now: float) -> str:
+        return f"barred at {now:.0f}" if task == barred else ""
+
+    store.edges = {way: edge._replace(bars=bar) for way, edge in store.edges.items()}
+    moves = [Move(task, verbs.hold(task, NOW)) for task in (barred, free)]
+    with pytest.raises(Unsupported, match=f"barred at {NOW:.0f}"):
+        store.swap(*moves[0][:2])
+    errors = {outcome.move: outcome.error for outcome in store.swap_all(moves)}
+    assert isinstance(errors[moves[0]], Unsupported) and errors[moves[1]] is None
+    assert (found(store, barred.id), found(store, free.id).state) == (barred, State.HELD)
+
+
 def test_the_edges_of_a_store_are_sound(open_store: Opener) -> None:
     """Every state can be entered and left; edges name fields that a swap is not free to change
     anyway, and none is refused; a control that is not listed is Unsupported."""
@@ -366,6 +386,32 @@ def test_what_is_taken_is_claimed(open_store: Opener, a_task: Factory, shape: Sh
         waiting
     )
     assert found(open_store(), task.id).rev == task.rev
+
+
+def test_a_lease_is_extended(open_store: Opener, a_task: Factory, shape: Shape) -> None:
+    """A renewed claim lasts until the given time and goes on in its new revision; one that was lost
+    is Gone and changes nothing. Where leases cannot be extended, each claim is unchanged."""
+    ours, theirs = open_store(), open_store()
+    for number in (1, 2):
+        ours.swap(None, a_task(number))
+    lost, kept = ours.take(NOW, "me", 2)
+    theirs.swap(found(theirs, lost.id), None)
+
+    gone, renewed = ours.renew([lost, kept], NOW + 999)
+
+    assert (gone.move.old, renewed.move.old, renewed.error) == (lost, kept, None)
+    assert isinstance(gone.error, Gone if shape.renews else type(None))
+    new = renewed.move.new
+    assert new is not None and new.lease is not None and kept.lease is not None
+    assert new.lease.until == (NOW + 999 if shape.renews else kept.lease.until)
+    there = found(open_store(), kept.id)
+    assert (there.rev, set(tasks_in(theirs))) == (new.rev, {kept.id})
+    if shape.renews:
+        assert there.lease is not None and there.lease.until == NOW + 999
+        with pytest.raises(Gone):
+            ours.swap(kept, None)
+    ours.swap(new, None)
+    assert tasks_in(theirs) == {}
 
 
 def test_no_more_than_the_limit_is_taken(open_store: Opener, a_task: Factory, shape: Shape) -> None:

@@ -374,21 +374,25 @@ BESIDE: dict[tuple[State | None, State | None], tuple[str, str]] = {
     (State.PENDING, State.PENDING): (COPY, ""),
     **{(State.ACTIVE, end): ("", TWICE) for end in (State.PENDING, State.HELD, State.DONE, None)},
 }
-"""Kannader spool, section 6: the warning and the refusal of an edge; all others have neither."""
+"""Kannader spool, section 6: the warning of an edge, and why it bars mails that are not ours; all
+others have neither."""
 
 
 def test_what_changes_beside_a_live_kannader(
     daemon: subprocess.Popen[str], open_kannader: Opener
 ) -> None:
-    """Each edge warns of what the daemon makes of it, or is refused, and names its process."""
+    """Each edge warns of what the daemon makes of it, or bars mails, and names its process; two
+    stores have equal edges."""
+    mail = Task("a", "mail", State.ACTIVE, NOW)
     for way in EDGES:
         with naming(way):
             edge = open_kannader().edges[way]
-            warning, refused = BESIDE.get(way, ("", ""))
+            warning, barred = BESIDE.get(way, ("", ""))
+            why = edge.bars(mail, NOW)
             assert warning in edge.warning and (warning or edge.warning == EDGES[way].warning)
-            assert refused in edge.refusal and bool(refused) == bool(edge.refusal)
-            named = f"Kannader (PID {daemon.pid})" in edge.warning + edge.refusal
-            assert edge == EDGES[way] or named
+            assert barred in why and (bool(barred), edge.refusal) == (bool(why), "")
+            assert edge == EDGES[way] or f"Kannader (PID {daemon.pid})" in edge.warning + why
+    assert open_kannader().edges == open_kannader().edges
 
 
 def test_a_kannader_comes_and_goes(kannader: Path, open_kannader: Opener) -> None:

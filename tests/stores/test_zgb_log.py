@@ -307,7 +307,10 @@ def test_the_store_logs_what_happens(place: ZgbDatabase, sql: Sql) -> None:
         store.control("retryFailed")
         store.control("mailMaxPerHour", value="40")
         (task,) = store.take(NOW, "me", 1)
+        (renewed,) = store.renew([task], NOW + place.lease)
+        assert renewed.error is None
         sql("UPDATE mail_queue SET locked_until = locked_until + 1")
+        assert [type(outcome.error) for outcome in store.renew([task], NOW)] == [Gone]
         assert [type(outcome.error) for outcome in store.swap_all([Move(task, None)])] == [Gone]
         sql("UPDATE config SET value = 'x' WHERE key = 'mailTokens'")
         list(store.take(NOW + place.lease + 2, "me", 1))
@@ -322,6 +325,6 @@ def test_the_store_logs_what_happens(place: ZgbDatabase, sql: Sql) -> None:
         ("parked", {**its, "attempt": 2, "error": "never", "next_attempt_at": None}),
     ]
     assert [event for event, _ in told[4:]] == [
-        *("retry_requested", "config_changed", "lease_lost", "recovered", "bucket_reset"),
-        *("orphan_deleted", "clock_backwards"),
+        *("retry_requested", "config_changed", "lease_lost", "lease_lost", "recovered"),
+        *("bucket_reset", "orphan_deleted", "clock_backwards"),
     ]

@@ -338,15 +338,21 @@ class Queue(Database):
         with closing(self.open()) as store:
             store.enqueue(7, kinds or ("user",))
 
+    def log(self) -> Log:
+        """The log of a run."""
+        return Log(self.log_path, "r", self.path, self.office.clock, self.troubles.append)
+
+    def handlers(self) -> dict[str, RegistrationHandler]:
+        """The handlers of both mails."""
+        office = self.office
+        parts = MailingParts(
+            self.own, office.settings, office.post(), self.log(), self.open, office.clock
+        )
+        return {kind: RegistrationHandler(parts, each) for kind, each in self.own.letters.items()}
+
     def work(self, *, hourly: int = 0) -> WorkerResult:
         """Work once, until nothing is due."""
-        clock = self.office.clock
-        log = Log(self.log_path, "r", self.path, clock, self.troubles.append)
-        settings, post = self.office.settings, self.office.post()
-        parts = MailingParts(self.own, settings, post, log, self.open, clock)
-        handlers = {
-            kind: RegistrationHandler(parts, letter) for kind, letter in self.own.letters.items()
-        }
+        clock, log, handlers = self.office.clock, self.log(), self.handlers()
         limits = WorkerServices(limits=HourlyLimit(hourly, log, clock) if hourly else None)
         with closing(self.open(log)) as store:
             worker = Worker(store, handlers, store.place.retry, services=limits, clock=clock)

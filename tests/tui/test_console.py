@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.model import LockEvidence, State, Verdict
+from engine.model import Edge, LockEvidence, State, Task, Verdict
 from engine.store import Store, Unavailable
-from engine.stores.memory import MemoryTasks
+from engine.stores.memory import MemoryStore, MemoryTasks
 from tests.tui.desks import Desk, a_desk, clock_of
 from tests.tui.spools import (
     NOW,
@@ -430,6 +430,40 @@ async def test_a_grey_key_says_why() -> None:
 
         assert "retry: not from pending" in desk.line("hints")
         assert desk.console.screen is desk.queue
+
+
+async def test_a_barred_task_has_grey_keys_and_stays() -> None:
+    """Keys for a task that the store bars are grey with the reason, in list and task; for several
+    tasks the plan counts it. Where changes are only requested, plan and result say so."""
+    memory = a_memory(some_tasks())
+    barred = min(task.id for task in memory.tasks.values() if task.state is State.DEAD)
+
+    def bar(task: Task, now: float) -> str:
+        return "its parent runs" if task.id == barred else ""
+
+    def open_store() -> Store:
+        store, way = MemoryStore(memory), (State.DEAD, State.HELD)
+        store.edges = {**store.edges, way: Edge(exact=False, bars=bar)}
+        return store
+
+    async with a_list(memory, armed=True, open=open_store) as desk:
+        await desk.press(DEAD, "home")
+        assert "plan('hold')" in desk.queue._grey()
+        await desk.press("H")
+        assert "hold: its parent runs" in desk.line("hints")
+        await desk.opens(TaskScreen, "enter")
+        await desk.sees("Dead since")
+        await desk.press("H")
+        await desk.sees("hold: its parent runs")
+        await desk.opens(QueueScreen, "escape")
+        await desk.press("down")
+        assert "plan('hold')" not in desk.queue._grey()
+        await desk.press("*")
+        await desk.opens(PlanScreen, "H")
+        await desk.sees("1 excluded: its parent runs", "sent as a request: the server decides")
+        await desk.press("1", "1")
+        await desk.sees("11 held", "1 excluded", "sent as a request: the server decides")
+        assert desk.states[barred] is State.DEAD
 
 
 async def test_read_only_offers_no_verb() -> None:

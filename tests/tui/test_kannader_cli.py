@@ -35,7 +35,7 @@ from engine.store import Unavailable, Unsupported
 from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.kannader.mail_format import encode_wire
 from engine.stores.kannader.settings import KannaderSettings, parse_settings, retry_policy
-from engine.work.worker import Worker, WorkerServices
+from engine.work.worker import Worker, WorkerServices, _Claim
 from tests.mail.smtpd import DROP, HOST, STALL, Server, refusing, silent
 from tests.stores.nobody import by_nobody, nobodys_folder
 from tests.tui.mailqueues import ALSO, FROM, PATIENCE, TEXT, TO, Spool, names, soon
@@ -485,6 +485,17 @@ def test_beside_a_kannader_no_worker_of_ours_works(place: Spool, kannader: int) 
     assert len(names(place.path / "queue")) == 1
 
 
+def test_a_mail_that_a_kannader_may_be_sending_is_in_no_plan(place: Spool, kannader: int) -> None:
+    """The plan to release it excludes it with the reason and ends with code 77."""
+    (ident,) = place.enqueue(TO)
+    place.put_in_flight(ident)
+    done = place.run("release", str(place.path), "--state", "inflight", "--dry-run")
+    assert (done.returncode, done.stderr) == (77, "")
+    why = f"Kannader (PID {kannader}) is running and may be sending it"
+    assert f"1 excluded: {why}" in done.stdout
+    assert f"no task would be released: {why}" in done.stdout
+
+
 @pytest.mark.parametrize("own", [0, 1])
 def test_mails_that_a_kannader_may_be_sending_are_not_returned(
     place: Spool, own: int, request: pytest.FixtureRequest
@@ -510,7 +521,7 @@ def test_mails_that_a_kannader_may_be_sending_are_not_returned(
         giving_up = bounce_handler(store, Host("host.example.org"), log)
         services = WorkerServices(log=log, before_giving_up=giving_up)
         worker = Worker(store, {}, retry_policy(KannaderSettings()), services=services, clock=clock)
-        worker._ours.update(found.id for found in place.tasks() if found.id != ident)
+        worker._claims.update(_Claim(task, clock()) for task in place.tasks() if task.id != ident)
         worker.rescue()
     in_flight = names(place.path / "inflight")
     assert ident in in_flight and len(in_flight) == 1 + own

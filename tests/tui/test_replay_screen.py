@@ -15,13 +15,14 @@ import pytest
 
 from engine.model import State
 from engine.operations import plans
+from engine.operations.execute import Report
 from engine.operations.journal import Intent, Journal
 from engine.operations.plans import Plan, Row
 from engine.replay.progress import Phase, ReplayProgress
 from engine.replay.replay import ReplayResult
 from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules
 from tests.tui import ptys
-from tests.tui.desks import Desk, a_desk
+from tests.tui.desks import Desk, a_desk, words
 from tests.tui.journals import a_journaled_place, kept, seen
 from tests.tui.spools import NOW, a_task, make_spool, queue_of, some_tasks
 from tui.format import keys
@@ -277,6 +278,15 @@ def test_the_duration_fits_the_times_beside_it() -> None:
         ReplayResult(ReplayProgress(began=NOW + 2.9, now=NOW + 3.1), None), {}, 80
     )
     assert "09:42:10Z to 09:42:11Z (1 s)" in "".join(text for text, _ in lines[0])
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_replay_of_requests_is_shown_as_such(exact: bool) -> None:
+    """The result of a replay that only requested its changes has a line for it."""
+    report = Report(Plan("retry", (), NOW), (), (), (), is_exact=exact)
+    lines = view.result_lines(ReplayResult(ReplayProgress(), report), {}, 80)
+    shown = "sent as a request: the server decides" in words(lines)
+    assert shown is not exact
 
 
 async def test_leaving_asks_and_the_rest_is_offered_again(place: Place) -> None:

@@ -13,6 +13,7 @@ from engine.model import State
 from engine.stores.zgb import ZgbStore
 from engine.stores.zgb.log import Log
 from engine.stores.zgb.queue_config import UNDECIDABLE_ERROR
+from engine.work.handlers import Context
 from engine.work.worker import WorkerResult
 from tests.mail.office import HOST, NOW, busy, refusal
 from tests.tui.mailqueues import Queue
@@ -152,6 +153,18 @@ def test_a_lost_lease_sends_nothing(queue: Queue, after_claim: Callable[..., Wor
     run = after_claim(lambda: queue.sql("UPDATE mail_queue SET locked_until = ?", theirs))
     assert queue.sql("SELECT status, locked_until FROM mail_queue") == [("sending", theirs)]
     assert (queue.transport.asked, run.gone, len(queue.logged("lease_lost"))) == ([], 1, 1)
+
+
+def test_a_renewed_lease_is_not_lost(queue: Queue) -> None:
+    """A mail whose lease the worker extends while the handler checks it is sent."""
+    queue.enqueue()
+    with closing(queue.open()) as store:
+        (task,) = store.take(NOW, "me", 1)
+        (outcome,) = store.renew([task], NOW + 999)
+    claims = iter([task])
+    context = Context(current_claim=lambda _: next(claims, outcome.move.new or task))
+    queue.handlers()["user"](task, context)
+    assert [mail["To"] for mail in queue.mails()] == ["hans@example.org"]
 
 
 @pytest.mark.parametrize("why", ["too soon to send", UNDECIDABLE_ERROR])

@@ -16,6 +16,7 @@ from engine.replay.settings import RemainderPolicy, ReplayPace
 from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.present import BLANK_LINE, Line, Run
+from tui.plan.lines import SENT_AS_REQUEST
 
 MAX_LISTED_TASKS = 1000
 """Tasks listed one by one; the counts include all."""
@@ -210,6 +211,8 @@ def result_lines(came: ReplayResult, states: Mapping[State, str], width: int) ->
         found += [((f" ! {p}", "bad"),) for p in _folded(now.trouble, width - 4)]
     found += [present.heading_line("results", width), *_counts(now, states, width)]
     found += [total_line(now)]
+    if came.report is not None and not came.report.is_exact:
+        found += [((f"   {p}", "warning"),) for p in _folded(SENT_AS_REQUEST, width - 4)]
     found += [present.heading_line("undo", width), *_undo(came, states, width)]
     return [*found, *_undelivered_lines(came, width)]
 

@@ -8,7 +8,7 @@ from textual import work
 
 from engine.model import Edge, State, Task
 from engine.operations.execute import Report
-from engine.operations.plans import verb_refusal
+from engine.operations.plans import bar_reason, verb_refusal
 from engine.verbs import VERBS
 from tui.format import keys
 from tui.plan import note_prompt, planning
@@ -84,8 +84,8 @@ class PlanningScreen(BaseScreen):
         """Prompt for a note on the selected task."""
         note_prompt.prompt_for_note(self, self.live, self.around, self.selected_task())
 
-    def verb_refusal(self, verb: str, state: State | None) -> str:
-        """Why a verb is not available for tasks in a state; "" if it is."""
+    def verb_refusal(self, verb: str, state: State | None, task: Task | None = None) -> str:
+        """Why a verb is not available for tasks in a state, or for one `task`; "" if it is."""
         if self.around.arming.read_only:
             return READ_ONLY
         latest = self.live.inspector.latest
@@ -96,4 +96,7 @@ class PlanningScreen(BaseScreen):
         reason = verb_refusal(inspector.edges, verb, state, inspector.states.get(state, ""))
         if reason is None and state is not None:
             reason = planning.why_not_now(self.live, {state}) or None
+        if reason is None and task is not None:
+            now = self.around.clock()
+            reason = bar_reason(inspector.edges, verb, task, now=now) or None
         return "" if reason is None else f"{verb}: {reason}"

@@ -43,6 +43,9 @@ UNDO_TEXTS: Mapping[str, str] = {
 
 DEFAULT_UNDO = "u, for 24 h, by any operator"
 
+SENT_AS_REQUEST = "sent as a request: the server decides"
+"""Shown where `Edge.exact` is False."""
+
 RECHECK_NOTE = "re-checked on apply; changed tasks are skipped"
 
 
@@ -115,7 +118,7 @@ def count_plan(
     taken_in: list[str] = []
     amount = 0
     for row in plan.rows:
-        listed = odd if row.default_exclusion else even
+        listed = odd if row.barred or row.default_exclusion else even
         if len(listed) < MAX_LISTED_TASKS:
             listed.append(row)
         if how := drift.get(row.id):
@@ -179,6 +182,8 @@ def _transition_lines(
     lines = _fold_lines(f"{would.amount:,} {where}: {EFFECTS.get(plan.verb, '')}", width, "")
     if would.edge.warning:
         lines += _fold_lines(f"! {would.edge.warning}", width, "warning")
+    if not would.edge.exact:
+        lines += _fold_lines(SENT_AS_REQUEST, width, "warning")
     return lines
 
 
@@ -254,6 +259,8 @@ def result_lines(
     equal = "all accounted for" if planned == report.accounted else "NOT all accounted for"
     look = "" if planned == report.accounted else "bad"
     text.append(((f"  {planned:,} planned, {report.accounted:,} in the result: {equal}", look),))
+    if not report.is_exact:
+        text += _fold_lines(SENT_AS_REQUEST, width, "warning")
     if report.trouble:
         text += _fold_lines(f"! {report.trouble}", width, "bad")
     if report.op:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from engine.index.schema import Query
 from engine.model import State, state_words
 from engine.operations.execute import RefusalCheck
-from engine.operations.plans import NO_VALUES, REASON_LOCKED, Plan
+from engine.operations.plans import NO_VALUES, Plan
 from engine.replay import estimate
 from engine.replay.settings import ReplayPace
 from engine.verbs import VERBS
@@ -45,9 +45,8 @@ def verb_in_state(verb: str, state: State | None) -> str:
 
 
 def include_single_task(plan: Plan) -> Plan:
-    """Include a single selected task even if it is suspicious, unless a worker has claimed it."""
-    odd = {row.default_exclusion for row in plan.rows}
-    if len(plan.rows) != 1 or plan.verb in ("undo", "restore") or REASON_LOCKED in odd:
+    """Include a single selected task even if it is suspicious."""
+    if len(plan.rows) != 1:
         return plan
     return plan._replace(included_ids=frozenset(row.id for row in plan.rows))
 

@@ -162,8 +162,8 @@ class PlanScreen(ConfirmScreen):
             await asyncio.sleep(max(DRIFT_CHECK_SECONDS, DRIFT_COST_FACTOR * (loop.time() - began)))
 
     def _show_drift(self, drift: Sequence[tuple[plans.Row, str]]) -> None:
-        # A task that undo cannot include was excluded from the start and shows its reason.
-        out = {row.id for row, _ in drift if row.default_exclusion and self._plan.undoes}
+        # A barred task was excluded from the start and shows its reason.
+        out = {row.id for row, _ in drift if row.barred}
         words: dict[str, str] = {
             state: f"{word} now" for state, word in self._live.inspector.states.items()
         }
@@ -396,8 +396,8 @@ class PlanScreen(ConfirmScreen):
             return
         plan, one = self._plan, frozenset({ident})
         row = next(row for row in self._tally.listed if row.id == ident)
-        if row.default_exclusion and self._plan.undoes:
-            self.say(f"cannot be included: {row.default_exclusion}")
+        if row.barred:
+            self.say(f"cannot be included: {row.barred}")
             return
         if row.default_exclusion:
             plan = plan._replace(included_ids=plan.included_ids ^ one)

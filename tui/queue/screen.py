@@ -17,6 +17,7 @@ from engine.live.inspector import IndexChanged
 from engine.live.queries import AGE_ROUNDING_SECONDS
 from engine.model import Problem, State, Task, own_word, state_words
 from engine.monitor.metrics_check import OwnCounts
+from engine.operations import plans
 from engine.operations.execute import Report
 from engine.store import Unavailable
 from engine.text.safe import safe_line
@@ -646,7 +647,7 @@ class QueueScreen(PlanningScreen):
         """Why a verb is not available now; "" if it is."""
         if self._on_problems:
             return "problems cannot be changed here: Enter shows them"
-        return self._filter.error or self.verb_refusal(verb, self.state)
+        return self._filter.error or self.verb_refusal(verb, self.state, self.selected_task())
 
     def requested_verb(self, verb: str) -> VerbRequest | str:
         """The scope shown on screen when the key was pressed."""
@@ -922,13 +923,17 @@ class QueueScreen(PlanningScreen):
 
     def _hint_input(self) -> tuple[object, ...]:
         """Input of the hints; compared on each cursor move instead of rebuilding them."""
-        arming, change = self._arming, self._change
+        arming, change, edges = self._arming, self._change, self.inspector.edges
+        verbs = [planning.verb_in_state(key.verb, self.state) for key in keys.verb_keys()]
+        task, now = self.selected_task(), self._clock()
+        bars = [task and plans.bar_reason(edges, verb, task, now=now) for verb in verbs]
         return (
             *(self.size.width, self.around.places, arming.read_only, arming.is_armed),
             *(self.worker.pid, self._on_problems, self.state, bool(change.unavailable)),
             bool(self._problems),
-            *(self.inspector.edges, self._lock_line.refusal, self._is_typing, self._filter.error),
+            *(edges, self._lock_line.refusal, self._is_typing, self._filter.error),
             self.inspector.controls,
+            bars,
         )
 
     def _is_verb_for_state(self, verb: str) -> bool:

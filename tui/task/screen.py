@@ -106,7 +106,7 @@ class TaskScreen(PlanningScreen, Page):
         if self._scene is None or self._gone:
             return "no task here"
         task = self._scene.task
-        if refusal := self.verb_refusal(verb, task.state):
+        if refusal := self.verb_refusal(verb, task.state, task):
             return refusal
         if asyncio.get_running_loop().time() - self._altered_at < SEEN_SECONDS:
             return TASK_JUST_CHANGED
@@ -317,8 +317,9 @@ class TaskScreen(PlanningScreen, Page):
     def _grey(self) -> set[str]:
         """Verbs without a plan for this task."""
         scene = self._scene
-        state = None if scene is None or self._gone else scene.task.state
-        return {key.action for key in keys.verb_keys() if self.verb_refusal(key.verb, state)}
+        task = None if scene is None or self._gone else scene.task
+        state = None if task is None else task.state
+        return {key.action for key in keys.verb_keys() if self.verb_refusal(key.verb, state, task)}
 
     def _message_line(self) -> Line:
         text, look = self._said

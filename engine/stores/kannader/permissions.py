@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import NamedTuple
 
-from engine.model import Edge, Edges, State
+from engine.model import Edge, Edges, State, Task
 from engine.store import Control
 from engine.stores.kannader import mail_format
 from engine.stores.kannader.folder import MailFolder
@@ -96,14 +96,28 @@ class Rights(NamedTuple):
     """PIDs of the Kannader processes that use the spool."""
 
 
-def current_rights(spool: KannaderSpool, *, claiming: bool) -> Rights:
-    """Compute what is allowed now; `claiming`: the caller has claimed mails itself."""
+class _InFlightBar(NamedTuple):
+    """An `Edge.bars` for mails in flight that a running Kannader may be sending."""
+
+    who: str
+    ours: Set[str]
+    """Ids of the mails that the caller itself has claimed; they are not barred."""
+
+    def __call__(self, task: Task, now: float) -> str:
+        """Return why this mail must stay; "" if the caller has claimed it."""
+        return "" if task.id in self.ours else _IN_FLIGHT_WARNING.format(self.who)
+
+
+def current_rights(spool: KannaderSpool, ours: Set[str]) -> Rights:
+    """Compute what is allowed now; `ours` has the ids of the mails that the caller has claimed,
+    also when it changes later.
+    """
     pids = find_kannaders(tuple(spool.states[state] for state in KANNADER_STATES))
     why, who = write_refusal(spool), name_kannaders(pids)
     if not why and not who:
         return Rights(EDGES, CONTROLS, pids)
-    edges = {way: _edge_now(way, edge, why, who, claiming) for way, edge in EDGES.items()}
-    busy = in_flight_refusal(pids) if who else ""
+    edges = {way: _edge_now(way, edge, why, who, ours) for way, edge in EDGES.items()}
+    busy = _IN_FLIGHT_WARNING.format(who) if who else ""
     controls = {
         name: control._replace(refusal=why or (busy if name == "discard" else ""))
         for name, control in CONTROLS.items()
@@ -112,25 +126,19 @@ def current_rights(spool: KannaderSpool, *, claiming: bool) -> Rights:
 
 
 def _edge_now(
-    way: tuple[State | None, State | None], edge: Edge, why: str, who: str, claiming: bool
+    way: tuple[State | None, State | None], edge: Edge, why: str, who: str, ours: Set[str]
 ) -> Edge:
-    if why or not who:
-        return edge._replace(refusal=why)
+    edge = edge._replace(refusal=why)
+    if not who:
+        return edge
     if way[0] is State.ACTIVE:
-        # Mails claimed by this instance are its own, even while a Kannader is running.
-        words = _IN_FLIGHT_WARNING.format(who)
-        return edge._replace(warning=words) if claiming else edge._replace(refusal=words)
+        return edge._replace(bars=_InFlightBar(who, ours))
     return edge._replace(warning=WARNINGS[way].format(who)) if way in WARNINGS else edge
 
 
 def name_kannaders(pids: tuple[int, ...]) -> str:
     """Return "Kannader (PID 1, 2)"; "" for no PIDs."""
     return f"Kannader (PID {', '.join(map(str, pids))})" if pids else ""
-
-
-def in_flight_refusal(pids: tuple[int, ...]) -> str:
-    """Return the refusal for mails that a running Kannader may be sending."""
-    return _IN_FLIGHT_WARNING.format(name_kannaders(pids))
 
 
 def write_refusal(spool: KannaderSpool) -> str:

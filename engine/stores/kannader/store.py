@@ -33,6 +33,7 @@ from engine.store import (
     Unavailable,
     Unsupported,
     accept_all,
+    keep_leases,
     require_edge,
 )
 from engine.stores.kannader import damage, enqueue, mail_format, parts, permissions, sidecar
@@ -153,19 +154,14 @@ class KannaderStore:
             return
         self._checked = now
         self.edges, self.controls, self.kannaders = permissions.current_rights(
-            self._spool, claiming=bool(self._claimed_ids)
+            self._spool, self._claimed_ids
         )
 
     def _permit(self, move: Move) -> None:
         old, new, image = move
         foreign = old is not None and old.state is State.ACTIVE and old.id not in self._claimed_ids
-        ours = old is not None and old.state is State.ACTIVE and not foreign
         self._refresh(force=foreign)
-        # Mails claimed by this instance may be settled even if a Kannader has started since.
-        edges = EDGES if ours and not permissions.write_refusal(self._spool) else self.edges
-        require_edge(edges, old, new, whole=bool(image))
-        if foreign and self.kannaders:
-            raise Unsupported(permissions.in_flight_refusal(self.kannaders))
+        require_edge(self.edges, old, new, self._clock(), whole=bool(image))
 
     # ---- scanning
 
@@ -419,6 +415,10 @@ class KannaderStore:
             yield task
         self.changes = self.changes._replace(next_due=self._claims.due)
 
+    def renew(self, tasks: Iterable[Task], until: float) -> Iterator[Outcome]:
+        """Yield each task unchanged: an hour in inflight is fixed by the format."""
+        return keep_leases(tasks)
+
     # ---- changing
 
     def swap(self, old: Task | None, new: Task | None) -> str:
@@ -523,7 +523,8 @@ class KannaderStore:
             Unavailable: the disk refused; nothing was queued, or the message names what was.
         """
         self._refresh()
-        require_edge(self.edges, None, Task("", MAIL_KIND, State.PENDING, 0.0))
+        new = Task("", MAIL_KIND, State.PENDING, 0.0)
+        require_edge(self.edges, None, new, self._clock())
         if not recipients:
             raise Unsupported("no recipients, expected at least one")
         try:
@@ -558,11 +559,9 @@ class KannaderStore:
         Raises:
             Unsupported: a Kannader is running on this spool and may be sending it.
         """
-        if task.id in self._claimed_ids:
-            return
         self._refresh(force=True)
-        if self.kannaders:
-            raise Unsupported(permissions.in_flight_refusal(self.kannaders))
+        if why := self.edges[State.ACTIVE, State.DONE].bars(task, self._clock()):
+            raise Unsupported(why)
 
     def envelope(self, task: Task) -> mail_format.Envelope:
         """Return the current sender and recipient of a mail.

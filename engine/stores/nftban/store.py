@@ -38,6 +38,7 @@ from engine.store import (
     Unavailable,
     Unsupported,
     accept_all,
+    keep_leases,
     require_edge,
 )
 from engine.stores.nftban import staging, task_format
@@ -567,6 +568,10 @@ class NftbanStore:
         yield from self._claims.take(now, owner, limit, wants)
         self.changes = self.changes._replace(next_due=self._claims.due)
 
+    def renew(self, tasks: Iterable[Task], until: float) -> Iterator[Outcome]:
+        """Yield each task unchanged: a claim ends with its worker, not by time."""
+        return keep_leases(tasks)
+
     # ---- changing
 
     def swap(self, old: Task | None, new: Task | None) -> str:
@@ -578,7 +583,7 @@ class NftbanStore:
             Unsupported: no such edge here, or a value that a task file cannot contain.
             Unavailable: a disk error; nothing changed.
         """
-        require_edge(self.edges, old, new)
+        require_edge(self.edges, old, new, self._clock())
         if old is None:
             assert new is not None
             self._make_room(0)
@@ -620,7 +625,7 @@ class NftbanStore:
         for at, move in enumerate(moves):
             old, new, image = move
             try:
-                require_edge(self.edges, old, new, whole=bool(image))
+                require_edge(self.edges, old, new, self._clock(), whole=bool(image))
                 if old is None:
                     assert new is not None
                     self._make_room(len(adds))

@@ -297,6 +297,33 @@ class ZgbStore:
                 return
             yield claim.task
 
+    def renew(self, tasks: Iterable[Task], until: float) -> Iterator[Outcome]:
+        """Extend the leases of claimed jobs in one transaction.
+
+        Raises:
+            Unavailable: the database cannot be written now; nothing changed.
+        """
+        with self._database.writing() as db:
+            done = [self._renew_lease(db, task, float(int(until))) for task in tasks]
+        for outcome in done:
+            if outcome.error is not None:
+                log.log_move(self._write_event, outcome)
+            yield outcome
+
+    def _renew_lease(self, db: Connection, task: Task, until: float) -> Outcome:
+        now = self._clock()
+        if task.lease is None:
+            return Outcome(Move(task, task), error=Gone(f"{task.id} is not claimed"))
+        try:
+            row = row_moves.read_unchanged(db, self._database, task, now)
+        except Gone as error:
+            return Outcome(Move(task, task), error=error)
+        form = self._database.shape.forms["locked_until"]
+        claims.update_row(db, self._database, row, locked_until=form.format(until, now))
+        rev = claims.fetch_row(db, self._database, row.key).rev
+        lease = task.lease._replace(until=until, token=rev)
+        return Outcome(Move(task, replace(task, rev=rev, lease=lease)), rev)
+
     # ---- changing
 
     def swap(self, old: Task | None, new: Task | None) -> str:
@@ -366,25 +393,10 @@ class ZgbStore:
     def _move_refusal(self, move: Move) -> Unsupported | None:
         """Return why a move is not allowed; None if it may be tried."""
         try:
-            require_edge(self.edges, move.old, move.new, whole=bool(move.image))
+            require_edge(self.edges, move.old, move.new, self._clock(), whole=bool(move.image))
         except Unsupported as error:
             return error
         return None
-
-    def renew(self, task: Task, now: float) -> Task:
-        """Extend the lease of a claimed job; to be called before each mail.
-
-        Raises:
-            Gone: the lease has expired and another worker has the job: send nothing.
-        """
-        with self._database.writing() as db:
-            row = row_moves.read_unchanged(db, self._database, task, now)
-            until = int(now) + self.place.lease
-            form = self._database.shape.forms["locked_until"]
-            claims.update_row(db, self._database, row, locked_until=form.format(until, now))
-            after = claims.fetch_row(db, self._database, row.key)
-        lease = None if task.lease is None else task.lease._replace(until=until, token=after.rev)
-        return replace(task, rev=after.rev, lease=lease)
 
     # ---- the queue as a whole
 

@@ -30,6 +30,7 @@ from engine.store import Gone, StoreError, Unavailable, Unsupported
 from engine.stores import detect
 from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.kannader.enqueue import wire_chunks
+from engine.stores.kannader.permissions import name_kannaders
 from engine.stores.kannader.recovery import ABANDONED_ERROR
 from engine.stores.kannader.settings import UPSTREAM_PROFILE, KannaderSettings, retry_policy
 from engine.stores.kannader.spool import MAIL_KIND, KannaderSpool
@@ -43,6 +44,7 @@ from tui.cli.queue import lease_worker
 from tui.cli.queue.lease_worker import MetricsWriter
 from tui.cli.setup.setup import (
     EX_CONFIG,
+    EX_NOPERM,
     EX_UNAVAILABLE,
     EX_USAGE,
     Setup,
@@ -149,9 +151,11 @@ def work(setup: Setup, arguments: Namespace) -> int:
     setup.require_writable()
     setup.make_folders()
     with closing(_store(setup)) as store, closing(_store(setup)) as letters:
-        if not store.kannaders:
-            for line in store.recover():
-                setup.log("WARN", f"Recovered {line}")
+        if store.kannaders:
+            who = name_kannaders(store.kannaders)
+            fail(EX_NOPERM, f"{who} is running: a mail could be sent twice or lost")
+        for line in store.recover():
+            setup.log("WARN", f"Recovered {line}")
         with closing(KannaderSpool(setup.place)) as spool:
             told = MetricsWriter(setup, partial(_gauges, spool))
             run = lease_worker.run(

@@ -226,7 +226,7 @@ class RegistrationHandler:
     def _send(self, store: ZgbStore, task: Task, context: Context) -> None:
         log = self._parts.log
         now = self._parts.clock()
-        errand = store.describe_claim(task, now)
+        errand = self._require_claim(store, task, context)[1]
         made = errand.created or int(now)
         # This Message-ID is unique on this host. If nothing distinguishes the job from a later one
         # with its number, each attempt gets its own ID: otherwise the later mail would look like
@@ -255,7 +255,7 @@ class RegistrationHandler:
         began = time.monotonic()
 
         def ready(transport: str) -> None:
-            self._require_lease(store, task)
+            self._require_lease(store, task, context)
             if doubt:
                 log.write("in_doubt", **its, message_id=message_id, error=task.error)
 
@@ -295,7 +295,23 @@ class RegistrationHandler:
             why = f"cannot read whether it was already sent: {error.strerror or error}"
             raise Postponed(self._parts.clock() + RETRY_SECONDS, why) from error
 
-    def _require_lease(self, store: ZgbStore, task: Task) -> None:
+    def _require_claim(
+        self, store: ZgbStore, task: Task, context: Context
+    ) -> tuple[Task, ClaimedJob]:
+        """The claim with its present lease, and its job.
+
+        Raises:
+            Gone: another worker has it.
+        """
+        while True:
+            mine = context.current_claim(task)
+            try:
+                return mine, store.describe_claim(mine, self._parts.clock())
+            except Gone:
+                if context.current_claim(task) == mine:
+                    raise  # else our worker has renewed the lease in between
+
+    def _require_lease(self, store: ZgbStore, task: Task, context: Context) -> None:
         """Check that no other worker may claim the job while it is being sent.
 
         Raises:
@@ -303,8 +319,8 @@ class RegistrationHandler:
             Later: too little time is left.
         """
         now = self._parts.clock()
-        store.describe_claim(task, now)
-        until = task.lease.until if task.lease is not None else None
+        mine = self._require_claim(store, task, context)[0]
+        until = mine.lease.until if mine.lease is not None else None
         if until is not None and until < now + self._parts.mail.max_time:
             why = f"the lease ends in {until - now:.0f} s, too soon to send anything"
             raise Postponed(now + 1, why)

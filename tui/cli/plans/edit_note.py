@@ -12,11 +12,12 @@ from engine.model import Edge, Problem, Task
 from engine.operations import notes, plans, run_plan
 from engine.operations.journal import Intent
 from engine.operations.plans import Plan
-from engine.store import Store
+from engine.store import ChangeableStore, ReadableStore
 from engine.text.safe import safe_line
 from tui.cli.setup.setup import EX_USAGE, CommandError, Setup, fail, print_error
 from tui.format import present
 from tui.plan.edit_lines import STORED_AS_TYPED, editable_fields, parse_fields, why_not_stored
+from tui.plan.lines import SENT_AS_REQUEST
 
 OPTIONS = {"description": "--description", "due": "--due", "destination": "--to"}
 """The option for each editable field."""
@@ -33,12 +34,12 @@ def edit(setup: Setup, arguments: Namespace) -> int:
     now, store = time.time(), setup.open_store()
     try:
         task = _task(store, arguments.id)
-        plan = plans.freeze_plan("edit", [task], now)
+        plan = plans.freeze_plan("edit", [task], now, edges=store.edges)
         edge = store.edges.get((task.state, task.state), Edge())
         typed = {name: getattr(arguments, name) for name in OPTIONS}
-        if why := plans.row_refusal(store.edges, "edit", plan.rows[0]) or why_not_stored(
-            edge, typed
-        ):
+        row = plan.rows[0]
+        why = plans.row_refusal(store.edges, "edit", row) or row.barred
+        if why := why or why_not_stored(edge, typed):
             fail(1, f"{task.id}: edit: {why}")
         wanted = parse_fields(task, edge, typed, now)
         if wanted.error:
@@ -49,7 +50,7 @@ def edit(setup: Setup, arguments: Namespace) -> int:
         plan = plan._replace(values=wanted.values)
         if arguments.dry_run:
             after = verbs.edit(task, now, **wanted.values)
-            _print_changes(task, after, store.states[task.state], wanted.previews, edge.warning)
+            _print_changes(task, after, store.states[task.state], wanted.previews, edge)
             return 0
         return _apply(setup, store, plan)
     finally:
@@ -57,7 +58,7 @@ def edit(setup: Setup, arguments: Namespace) -> int:
 
 
 def _print_changes(
-    before: Task, after: Task, where: str, said: Mapping[str, str], warning: str
+    before: Task, after: Task, where: str, said: Mapping[str, str], edge: Edge
 ) -> None:
     """Print the changes of an edit. `where` is the state; `said` describes how each field is
     stored.
@@ -75,8 +76,10 @@ def _print_changes(
         print(f"            -> {safe_line(after.destination)}")
     if after.due != before.due:
         print(f"  due          {_due(before, now)} -> {_due(after, now)}")
-    if warning:
-        print(f"  ! {safe_line(warning)}")
+    if edge.warning:
+        print(f"  ! {safe_line(edge.warning)}")
+    if not edge.exact:
+        print(f"  {SENT_AS_REQUEST}")
 
 
 def _due(task: Task, now: float) -> str:
@@ -85,7 +88,7 @@ def _due(task: Task, now: float) -> str:
     return present.format_time(task.due, now) if task.due > now else "now"
 
 
-def _apply(setup: Setup, store: Store, plan: Plan) -> int:
+def _apply(setup: Setup, store: ChangeableStore, plan: Plan) -> int:
     (row,) = plan.rows
     intent = Intent("edit", setup.current_user(), scope=f"task {row.id}", values=plan.values)
     report = run_plan.run_journaled_plan(store, setup.journal(), plan, intent, time.time)
@@ -130,7 +133,7 @@ def list_notes(setup: Setup, arguments: Namespace) -> int:
     return 0
 
 
-def _task(store: Store, ident: str) -> Task:
+def _task(store: ReadableStore, ident: str) -> Task:
     found = list(store.scan({ident}))
     for task in found:
         if isinstance(task, Task) and task.id == ident:

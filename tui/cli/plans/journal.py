@@ -16,7 +16,7 @@ from engine.operations.plans import Plan
 from engine.operations.retention import OPERATION_FILE_NAME
 from engine.policy import format_time
 from engine.replay import settings
-from engine.store import Store, Unavailable
+from engine.store import ChangeableStore, Unavailable
 from engine.text.safe import safe_line
 from engine.text.time_expressions import Clock, RelativeTime, parse_time
 from engine.verbs import VERBS
@@ -132,7 +132,7 @@ def _settled(setup: Setup, kept: Journal, found: Sequence[Operation]) -> list[Op
         return [_settled_one(store, kept, operation) for operation in found]
 
 
-def _settled_one(store: Store, kept: Journal, operation: Operation) -> Operation:
+def _settled_one(store: ChangeableStore, kept: Journal, operation: Operation) -> Operation:
     try:
         settled = (
             undo.settle_operation(store, kept, operation).operation
@@ -147,7 +147,9 @@ def _settled_one(store: Store, kept: Journal, operation: Operation) -> Operation
 # ---- doing
 
 
-def _undo_plan(setup: Setup, store: Store, kept: Journal, operation: Operation) -> ShownPlan:
+def _undo_plan(
+    setup: Setup, store: ChangeableStore, kept: Journal, operation: Operation
+) -> ShownPlan:
     if operation.is_running:
         fail(NOT_ALL_DONE, f"{operation.op} is still running; undo it after it ends")
     now = time.time()
@@ -211,7 +213,7 @@ def _abandon(setup: Setup, kept: Journal, operation: Operation) -> int:
 
 def _shown_or_done(
     setup: Setup,
-    store: Store,
+    store: ChangeableStore,
     seen: ShownPlan,
     arguments: Namespace,
     words: Sequence[str],
@@ -244,7 +246,9 @@ def _shown_or_done(
     return code
 
 
-def _done(setup: Setup, store: Store, plan: Plan, intent: Intent, arguments: Namespace) -> int:
+def _done(
+    setup: Setup, store: ChangeableStore, plan: Plan, intent: Intent, arguments: Namespace
+) -> int:
     if paced := _pace(plan, intent):
         return replay_options.run_replay(setup, plan, intent, paced, arguments.json)
     report = plan_command.carry_out(setup, store, plan, intent)

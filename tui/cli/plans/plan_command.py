@@ -19,7 +19,7 @@ from engine.operations import run_plan, trash
 from engine.operations.execute import RefusalCheck, Report, always_allowed
 from engine.operations.journal import Intent
 from engine.operations.plans import Plan
-from engine.store import Store
+from engine.store import ChangeableStore, ReadableStore
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
 from tui.cli.setup.one_look import print_lines
@@ -127,7 +127,9 @@ def guard(setup: Setup, plan: Plan) -> RefusalCheck:
     )
 
 
-def fit_into_trash(setup: Setup, store: Store, plan: Plan, sizes: Mapping[str, int]) -> ShownPlan:
+def fit_into_trash(
+    setup: Setup, store: ReadableStore, plan: Plan, sizes: Mapping[str, int]
+) -> ShownPlan:
     """A plan that moves tasks to the trash, with the rows that do not fit."""
     quota, taken = setup.config.trash.quota, trash.trash_bytes(store)
     left = quota - taken
@@ -142,7 +144,9 @@ def fit_into_trash(setup: Setup, store: Store, plan: Plan, sizes: Mapping[str, i
     return ShownPlan(plan, "", sizes, refused, (("trash after", after),))
 
 
-def plan_view(seen: ShownPlan, store: Store, arguments: Namespace, twin: str) -> view.PlanView:
+def plan_view(
+    seen: ShownPlan, store: ReadableStore, arguments: Namespace, twin: str
+) -> view.PlanView:
     """The view of a plan for the screen."""
     verb = VERBS[seen.plan.verb]
     known = bool(seen.sizes)
@@ -210,6 +214,7 @@ def _as_json(seen: ShownPlan, about: view.PlanView) -> dict[str, Any]:
         "newest": plan.newest or None,
         "facts": dict(seen.facts),
         "warnings": list(seen.warnings),
+        "exact": all(one.edge.exact for one in view.count_plan(plan, about.edges).transitions),
         "undo": about.undo,
         "twin": about.command,
         "rows": [
@@ -217,7 +222,7 @@ def _as_json(seen: ShownPlan, about: view.PlanView) -> dict[str, Any]:
                 "id": row.id,
                 "state": states.get(row.state, row.state),
                 "rev": row.rev,
-                "odd": row.default_exclusion,
+                "odd": row.barred or row.default_exclusion,
                 "bytes": seen.sizes.get(row.id),
                 "outcome": view.expected_outcome(plan, row, about)[0],
             }
@@ -248,7 +253,7 @@ def intent_of(setup: Setup, seen: ShownPlan, arguments: Namespace) -> Intent:
     )
 
 
-def carry_out(setup: Setup, store: Store, plan: Plan, intent: Intent) -> Report:
+def carry_out(setup: Setup, store: ChangeableStore, plan: Plan, intent: Intent) -> Report:
     """Apply a plan with a journal; the first Ctrl-C stops it after the current batch.
 
     Raises:
@@ -319,5 +324,6 @@ def _accounted(report: Report) -> dict[str, Any]:
         "gone": report.gone,
         "failed": dict(report.failed),
         "excluded": dict(report.excluded),
+        "exact": report.is_exact,
         "trouble": report.trouble,
     }

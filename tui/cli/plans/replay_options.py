@@ -27,7 +27,7 @@ from engine.replay.settings import (
     pace_to_json,
 )
 from engine.replay.shared_rate import BUCKET_NAME
-from engine.store import Store, StoreError
+from engine.store import ReadableStore, StoreError
 from engine.text.decode import parse_digits
 from engine.text.safe import safe_line
 from tui.cli.plans import plan_command
@@ -255,7 +255,7 @@ class _OutcomeWait:
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
-        self._store: Store | None = None
+        self._store: ReadableStore | None = None
 
     def __call__(self) -> int | None:
         """Number of pending tasks; None if they cannot be counted."""

@@ -18,7 +18,7 @@ from engine.operations import plans, trash
 from engine.operations.execute import Report
 from engine.operations.plans import Plan
 from engine.replay.settings import ReplayPace
-from engine.store import Store
+from engine.store import ChangeableStore, ReadableStore
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
 from tui.cli.plans import plan_command, replay_options
@@ -67,11 +67,13 @@ def restore_named(setup: Setup, arguments: Namespace) -> int:
     return code if len(seen.plan.rows) == len(set(arguments.id)) else NOT_ALL_DONE
 
 
-def show_verb(setup: Setup, store: Store, seen: ShownPlan, arguments: Namespace, twin: str) -> int:
+def show_verb(
+    setup: Setup, store: ReadableStore, seen: ShownPlan, arguments: Namespace, twin: str
+) -> int:
     """Print the plan and the command that applies it."""
     if why := plan_command.guard(setup, seen.plan)():
         seen = seen._replace(warnings=[*seen.warnings, why])
-    closed = {plans.row_refusal(store.edges, seen.plan.verb, row) for row in seen.plan.included}
+    closed = _row_refusals(store, seen.plan)
     if closed and "" not in closed:
         seen = seen._replace(closed=", ".join(sorted(closed)))
     plan_command.show_plan(
@@ -82,14 +84,13 @@ def show_verb(setup: Setup, store: Store, seen: ShownPlan, arguments: Namespace,
 
 def apply_verb(
     setup: Setup,
-    store: Store,
+    store: ChangeableStore,
     seen: ShownPlan,
     arguments: Namespace,
     pace: ReplayPace | None = None,
 ) -> int:
     """Apply a plan, unless a rule forbids it; a replay of several tasks is paced."""
-    closed = {plans.row_refusal(store.edges, seen.plan.verb, row) for row in seen.plan.included}
-    if why := next(filter(None, sorted(closed)), ""):
+    if why := next(filter(None, sorted(_row_refusals(store, seen.plan))), ""):
         fail(EX_NOPERM, safe_line(why))
     if why := plan_command.guard(setup, seen.plan)():
         print_error(f"{safe_line(why)}: nothing was changed")
@@ -99,6 +100,14 @@ def apply_verb(
         return replay_options.run_replay(setup, seen.plan, intent, pace, arguments.json)
     report: Report = plan_command.carry_out(setup, store, seen.plan, intent)
     return plan_command.print_report(setup, report, arguments.json)
+
+
+def _row_refusals(store: ReadableStore, plan: Plan) -> set[str]:
+    """Why the store refuses rows of a plan; "" for those that it allows. Barred rows count only if
+    there are no others.
+    """
+    rows = plan.included or [row for row in plan.rows if row.barred]
+    return {row.barred or plans.row_refusal(store.edges, plan.verb, row) for row in rows}
 
 
 replay = partial(act, "retry")
@@ -114,7 +123,9 @@ expunge = partial(act, "expunge")
 # Which tasks
 
 
-def _planned_tasks(verb: str, setup: Setup, store: Store, arguments: Namespace) -> ShownPlan:
+def _planned_tasks(
+    verb: str, setup: Setup, store: ReadableStore, arguments: Namespace
+) -> ShownPlan:
     now = time.time()
     filter = _filter(store, arguments, now)
     words = _words(verb, setup, store, arguments, filter)
@@ -122,7 +133,7 @@ def _planned_tasks(verb: str, setup: Setup, store: Store, arguments: Namespace) 
     sizes: dict[str, int] = {}
     seen = _measured_tasks(store, _tasks(verb, store, words, arguments, filter, now), sizes)
     noted = setup.notes().noted_ids() if careful else frozenset()
-    plan = plans.freeze_plan(verb, seen, now, filter=filter.text, noted=noted)
+    plan = plans.freeze_plan(verb, seen, now, edges=store.edges, filter=filter.text, noted=noted)
     if careful:
         plan = _include_suspicious(plan, arguments)
     known = ShownPlan(plan, "", sizes)
@@ -144,7 +155,7 @@ def _planned_tasks(verb: str, setup: Setup, store: Store, arguments: Namespace) 
     return known._replace(scope=_scope(plan, words, arguments))
 
 
-def _filter(store: Store, arguments: Namespace, now: float) -> Filter:
+def _filter(store: ReadableStore, arguments: Namespace, now: float) -> Filter:
     try:
         return (
             parse_filter(arguments.filter, store.states, now, store.words)
@@ -156,7 +167,7 @@ def _filter(store: Store, arguments: Namespace, now: float) -> Filter:
 
 
 def _words(
-    verb: str, setup: Setup, store: Store, arguments: Namespace, filter: Filter
+    verb: str, setup: Setup, store: ReadableStore, arguments: Namespace, filter: Filter
 ) -> Mapping[str, State]:
     """The store's words for the wanted tasks: from `--state`, else those of the verb's
     usual state.
@@ -178,7 +189,7 @@ def _words(
 
 def _tasks(
     verb: str,
-    store: Store,
+    store: ReadableStore,
     words: Mapping[str, State],
     arguments: Namespace,
     filter: Filter,
@@ -204,7 +215,9 @@ def _tasks(
         print_error(f"{safe_line(ident)}: {why}{filtered}")
 
 
-def _measured_tasks(store: Store, tasks: Iterator[Task], sizes: dict[str, int]) -> Iterator[Task]:
+def _measured_tasks(
+    store: ReadableStore, tasks: Iterator[Task], sizes: dict[str, int]
+) -> Iterator[Task]:
     from engine.operations.sizes import task_bytes
 
     for task in tasks:

@@ -18,7 +18,7 @@ from engine.model import State, Task
 from engine.monitor import prometheus
 from engine.monitor.prometheus import QueueGauges
 from engine.policy import RetryPolicy
-from engine.store import Store, StoreError
+from engine.store import ReadableStore, Store, StoreError
 from engine.system import files
 from engine.text.safe import safe_line
 from engine.work.handlers import Context, Handler
@@ -293,7 +293,7 @@ with more tasks, and no mail is sent during it.
 """
 
 
-def count_tasks(store: Store, now: float) -> QueueGauges:
+def count_tasks(store: ReadableStore, now: float) -> QueueGauges:
     """Count the pending, active and dead tasks of a place by a scan.
 
     Raises:

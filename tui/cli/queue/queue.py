@@ -12,7 +12,7 @@ from contextlib import closing
 from engine import verbs
 from engine.model import Problem, State, Task, counted_attempts, own_word
 from engine.policy import format_time
-from engine.store import Full, Store, Unsupported
+from engine.store import Full, ReadableStore, Unsupported
 from engine.text.safe import safe_line
 from tui.cli.setup.setup import (
     EX_NOPERM,
@@ -79,7 +79,7 @@ def list_tasks(setup: Setup, arguments: Namespace) -> int:
 
 
 def _filtered_tasks(
-    store: Store, words: Mapping[str, State], text: str
+    store: ReadableStore, words: Mapping[str, State], text: str
 ) -> Iterator[Task | Problem]:
     """Yield the tasks that match a filter, as on the screen."""
     if not text:
@@ -96,7 +96,7 @@ def _filtered_tasks(
         fail(EX_USAGE, f"--filter: {safe_line(error.message)}")
 
 
-def _tasks(store: Store, words: Mapping[str, State]) -> Iterator[Task | Problem]:
+def _tasks(store: ReadableStore, words: Mapping[str, State]) -> Iterator[Task | Problem]:
     for found in store.scan(list(dict.fromkeys(store.states[of] for of in words.values()))):
         if isinstance(found, Problem) or (
             isinstance(found, Task) and own_word(found, store.states, store.words) in words

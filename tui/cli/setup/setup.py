@@ -19,7 +19,7 @@ from engine.logs.log_tail import format_log_line
 from engine.model import LockEvidence, State, Task, Verdict, state_words
 from engine.monitor import prometheus
 from engine.operations import retention
-from engine.store import Store, StoreError, Unavailable
+from engine.store import ChangeableStore, ReadableStore, Store, StoreError, Unavailable
 from engine.stores.nftban import NftbanStore, SpoolFolders
 from engine.system import files, users
 from engine.system.users import Account
@@ -141,7 +141,7 @@ class Setup(NamedTuple):
         self._require_folders()
         return NftbanStore(self.spool_folders())
 
-    def count_states(self, store: Store) -> Mapping[State, int]:
+    def count_states(self, store: ReadableStore) -> Mapping[State, int]:
         """Count the tasks in each state; from file names alone if the format allows it.
 
         Raises:
@@ -756,7 +756,9 @@ class Setup(NamedTuple):
         finally:
             os.close(fd)
 
-    def sweep_trash(self, store: Store, now: float, *, always: bool = False) -> "SweepResult":
+    def sweep_trash(
+        self, store: ChangeableStore, now: float, *, always: bool = False
+    ) -> "SweepResult":
         """Delete tasks that were in the trash too long, and old journal files.
 
         At most once an hour, unless `always`.
@@ -928,7 +930,9 @@ def _unreadable_folder(path: str) -> str:
     return "" if os.access(path, os.R_OK | os.X_OK) else path
 
 
-def parse_states(store: Store, state: str, among: Iterable[State] = State) -> dict[str, State]:
+def parse_states(
+    store: ReadableStore, state: str, among: Iterable[State] = State
+) -> dict[str, State]:
     """The words of the store's states that `--state` names, with commas; all of them by default.
 
     Raises:
