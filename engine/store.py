@@ -126,6 +126,14 @@ class ReadableStore(Protocol):
         """
         ...
 
+    def count_tasks(self) -> Mapping[State, int]:
+        """Return the number of tasks in each state, as cheaply as the format allows.
+
+        Raises:
+            Unavailable: the whole store cannot be reached.
+        """
+        ...
+
     def parts(self, task: Task) -> Iterator[Part]:
         """Yield the pieces of a task, first the task itself, without opening any.
 
@@ -166,6 +174,17 @@ class ReadableStore(Protocol):
     def close(self) -> None:
         """Release file descriptors, connections and locks; the tasks stay."""
         ...
+
+
+def count_by_scan(store: ReadableStore) -> dict[State, int]:
+    """Count the tasks in each state by reading all of them: `count_tasks` of a store that has no
+    cheaper way.
+    """
+    counts = dict.fromkeys(store.states, 0)
+    for found in store.scan(store.states.values()):
+        if isinstance(found, Task):
+            counts[found.state] += 1
+    return counts
 
 
 class ChangeableStore(ReadableStore, Protocol):

@@ -36,6 +36,7 @@ from engine.store import (
     StoreError,
     Unsupported,
     accept_all,
+    count_by_scan,
     keep_leases,
     require_edge,
 )
@@ -130,6 +131,8 @@ class MemoryStore:
         self._seen_count = self._memory.change_count
         self.changes = ChangeSource(wait=self._wait)
         self.expected_tasks = 0
+
+    count_tasks = count_by_scan
 
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """Yield every task in the order of state and id, or only the named ones."""

@@ -38,7 +38,6 @@ from tests import command
 from tests.engine.lockers import later
 from tui.cli import open_console
 from tui.cli.setup.place_formats import setup_for
-from tui.cli.setup.setup import Setup
 
 PROGRAM = [sys.executable, "-m", "tui.cli"]
 KEEPER = "tui.cli.demo_formats"
@@ -167,9 +166,7 @@ def test_one_spool_flows_and_one_is_stuck(running: tuple[Path, psutil.Process]) 
     loaded = queue_config.load_config(str(demo / CONFIG_FILE), os.environ)
     assert loaded.mail["method"] == "sendmail"
     assert loaded.mail["programs"] == {"sendmail": str(demo / "sendmail")}
-    site = setup_for(loaded, str(demo / "kannader"), {}).foreign_place
-    assert site is not None
-    assert site.settings.host == "127.0.0.1"
+    assert setup_for(loaded, str(demo / "kannader"), {}).settings.host == "127.0.0.1"
     # The queues' mail is sent by a program of theirs, as before.
     assert loaded.handlers["mail_send"].command[0] == "/bin/sh"
 
@@ -371,9 +368,6 @@ def test_leaving_says_where_the_places_are(
     monkeypatch.setattr(open_console, "run", lambda *_: capsys.readouterr().out.count("making") - 3)
     folder, arguments = tmp_path / "demo", Namespace(tasks=10, keep=str(tmp_path / "demo"))
     plain = queue_config.Config()
-    assert (
-        open_console.demo(Setup(plain, queue_config.queue_settings_for(plain, "", {})), arguments)
-        == 0
-    )
+    assert open_console.demo(setup_for(plain, "", {}), arguments) == 0
     again = f"spooldeck --config {folder}/{CONFIG_FILE} {folder}/flowing {folder}/wedged"
     assert f"demo places kept; to open them again: {again}" in capsys.readouterr().out

@@ -9,17 +9,16 @@ from argparse import Namespace
 
 from engine.config import queue_config
 from tui.cli.queue import recover
-from tui.cli.setup.setup import Setup
+from tui.cli.setup.place_formats import setup_for
 
 
 def main(path: str, root: str, seconds: str) -> int:
     """Recover once; the command's own exit code."""
     loaded = queue_config.load_config(path, {})
-    queue = queue_config.queue_settings_for(loaded, root, {})._replace(
-        stuck_threshold=float(seconds)
-    )
+    setup = setup_for(loaded, root, {})
+    queue = setup.queue._replace(stuck_threshold=float(seconds))
     told = Namespace(dry_run=False, yes=True, seen="", hold=[])
-    return recover.recover(Setup(loaded, queue), told)
+    return recover.recover(setup._replace(queue=queue), told)
 
 
 if __name__ == "__main__":

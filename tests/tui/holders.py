@@ -14,8 +14,8 @@ from engine.model import Task
 from engine.stores.detect import open_store
 from tests.engine.lockers import cli_later, later
 from tests.tui.desks import Desk
+from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import make_place
-from tui.cli.setup.setup import Setup
 from tui.locks.screen import LockScreen
 from tui.session.place import Place
 
@@ -64,9 +64,7 @@ def wired(root: Path, settings: str = "queue: {syslog: ''}\n", seconds: float = 
     path = root.with_suffix(".yaml")
     path.write_text(settings)
     found = queue_config.load_config(str(path), {})
-    place = make_place(
-        Setup(found, queue_config.queue_settings_for(found, str(root), {})), str(root)
-    )
+    place = make_place(setup_for(found, str(root), {}), str(root))
     lock, command = str(root / "run" / "queue.lock"), place.recovery_command
     return place._replace(
         lock=lambda: queue_lock.examine_lock(lock, 1200.0, **later(seconds)),

@@ -9,7 +9,8 @@ from engine.config import queue_config
 from engine.model import State, Task
 from engine.stores.nftban import task_format
 from tests.tui.queues import Run, store_at
-from tui.cli.setup.setup import Setup
+from tui.cli.queue.worker_parts import worker_services
+from tui.cli.setup.place_formats import setup_for
 
 TASK = Task("20261120T094115Z-job-00000001", "job", State.PENDING, 1_795_170_000.0)
 FILE = task_format.render_task(task_format.new_record(TASK))
@@ -52,12 +53,12 @@ def test_quarantined_files_are_listed_and_put_back(root: str, spooldeck: Run) ->
 def test_a_worker_logs_and_counts_quarantined_files(root: str) -> None:
     """Each file is one warning in the log and one in `corrupt_total`, but none in `queue.prom`."""
     loaded = queue_config.load_config(None, {})
-    setup = Setup(loaded, queue_config.queue_settings_for(loaded, root, {}))
+    setup = setup_for(loaded, root, {})
     Path(root, "queue", "pending", "0\x1b.task").symlink_to("/etc/shadow")
     Path(root, "queue", "pending", "1.task").mkdir()
 
     with store_at(root, in_a_minute) as store:
-        services = setup.worker_services(store)
+        services = worker_services(setup, store)
         for _ in range(2):
             list(store.take(in_a_minute(), "me", 1))
             services.quarantine()

@@ -41,7 +41,7 @@ from tests.mail.smtpd import DROP, HOST, Server, refusing
 from tui.cli import main
 from tui.cli.mail import send as mail_command
 from tui.cli.setup.mail_parts import RECHECK_SECONDS, MailHandler, describe_no_transport
-from tui.cli.setup.setup import Setup
+from tui.cli.setup.place_formats import setup_for
 
 COMMAND = [sys.executable, "-P", "-m", "tui.cli"]
 GOLDEN = Path(__file__).parents[1] / "golden" / "nftban"
@@ -1004,16 +1004,13 @@ def test_a_rate_limits_mail(office: Office, settings: str, said: str) -> None:
 def test_a_worker_checks_each_minute_how_mail_is_sent(office: Office) -> None:
     """It sees a transport that was removed, one that was installed, and a changed setting."""
     program = office.folder / "sendmail"
-    setup = Setup(
-        queue_config.Config(),
-        queue_config.queue_settings_for(queue_config.Config(), str(office.root), {}),
-    )
+    setup = setup_for(queue_config.Config(), str(office.root), {})
     settings = [MailSettings(method="sendmail", programs={"sendmail": str(program)})]
     now, said = [0.0], list[str]()
     mailing = MailHandler(
         lambda: settings[0],
-        setup.transport_registry,
-        setup.mail_sender,
+        setup.mail.registry,
+        setup.mail.sender,
         setup.queue.mail_spool,
         ours=True,
         complain=said.append,
@@ -1072,11 +1069,7 @@ def test_the_password_is_in_no_printed_command(monkeypatch: pytest.MonkeyPatch) 
     """A command line that another user is to type has the variables of mail, but no password."""
     monkeypatch.setenv("NFTBAN_SMTP_USER", "queue")
     monkeypatch.setenv("NFTBAN_SMTP_PASS", "hunter2")
-    setup = Setup(
-        queue_config.Config(),
-        queue_config.queue_settings_for(queue_config.Config(), "/nowhere", {}),
-        ("status",),
-    )
+    setup = setup_for(queue_config.Config(), "/nowhere", {}, ("status",))
 
     typed = setup.sudo_command("nftban")
 

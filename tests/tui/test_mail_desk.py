@@ -19,7 +19,7 @@ from engine.store import Unavailable
 from tests.tui.spools import make_spool
 from tui.cli import main
 from tui.cli.setup.mail_controls import make_mail_desk
-from tui.cli.setup.setup import Setup
+from tui.cli.setup.place_formats import setup_for
 from tui.session.place import PlaceMail
 
 CURL = {"NFTBAN_SMTP_HOST": "127.0.0.1", "NFTBAN_MAIL_RECIPIENT": "admin@example.com"}
@@ -36,11 +36,7 @@ def make_desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeDesk:
         for name, value in {**CURL, **environ}.items():
             monkeypatch.setenv(name, value)
         settings = queue_config.Config()
-        setup = Setup(
-            settings,
-            queue_config.queue_settings_for(settings, str(tmp_path), environ),
-            (f"{tmp_path}",),
-        )
+        setup = setup_for(settings, str(tmp_path), environ, (f"{tmp_path}",))
         return make_mail_desk(setup, ["spooldeck"])
 
     return make

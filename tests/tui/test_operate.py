@@ -34,6 +34,8 @@ from tests.tui.queues import ids_at, journal_at, store_at, tasks_at, write_confi
 from tests.tui.spools import a_console, loaded, until
 from tui.cli import _parser, main
 from tui.cli.plans import replay_options
+from tui.cli.queue.spool import open_spool
+from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import make_place
 from tui.cli.setup.setup import Setup
 from tui.plan import planning
@@ -222,7 +224,7 @@ def test_a_plan_names_its_tasks(root: Path, act: Command) -> None:
 def setup_of(root: Path, text: str = "") -> Setup:
     """A queue as the commands see it."""
     loaded = queue_config.load_config(write_config(root, text), {})
-    return Setup(loaded, queue_config.queue_settings_for(loaded, str(root), {}))
+    return setup_for(loaded, str(root), {})
 
 
 def test_the_trash_is_listed_and_restored(root: Path, act: Command) -> None:
@@ -260,10 +262,10 @@ def test_after_a_day_the_trash_is_swept(root: Path, act: Command) -> None:
     setup, now = setup_of(root), time.time()
 
     foreseen, swept = act("trash sweep --dry-run"), act("trash sweep")
-    with closing(setup.open_nftban()) as store:
-        early = setup.sweep_trash(store, now + 23 * HOUR)
-        late = setup.sweep_trash(store, now + 25 * HOUR)
-        again = setup.sweep_trash(store, now + 25 * HOUR, always=True)
+    with closing(open_spool(setup)) as store:
+        early = setup.housekeeping().sweep_trash(store, now + 23 * HOUR)
+        late = setup.housekeeping().sweep_trash(store, now + 25 * HOUR)
+        again = setup.housekeeping().sweep_trash(store, now + 25 * HOUR, always=True)
 
     assert foreseen[:2] == (0, "0 purged more than 24 hours ago; nothing was changed\n")
     assert swept[:2] == (0, "0 tasks deleted permanently\n")
@@ -323,7 +325,7 @@ def test_the_consoles_command_is_for_any_folder(root: Path) -> None:
     """The command that a plan on screen prints names the place and the configuration in full."""
     path = write_config(root, "require_reason: false\n")
     loaded = queue_config.load_config(os.path.relpath(path), {})
-    setup = Setup(loaded, queue_config.queue_settings_for(loaded, str(root), {}))
+    setup = setup_for(loaded, str(root), {})
 
     command = make_place(setup, os.path.relpath(root)).command
 

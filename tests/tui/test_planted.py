@@ -18,6 +18,9 @@ from engine.work.handlers import Context, Failed
 from engine.work.worker import Worker
 from tests.tui.users import NOBODY, as_user, give, place_for_all
 from tui.cli import main
+from tui.cli.queue.spool import open_spool
+from tui.cli.queue.worker_parts import handlers
+from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.setup import Setup
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be led astray like this")
@@ -240,21 +243,21 @@ def test_a_queue_that_was_exchanged_since_it_was_opened(place: Path) -> None:
 
     def a_setup(root: Path) -> Setup:
         loaded = queue_config.load_config(str(place.parent / "some.yaml"), {})
-        return Setup(loaded, queue_config.queue_settings_for(loaded, str(root), {}))
+        return setup_for(loaded, str(root), {})
 
     roots = place.parent / "roots"
     assert main(["init", str(roots)]) == 0
     who = "handlers: {report: {command: [sh, -c, 'id -u; exit 1']}}\n"
     (place.parent / "some.yaml").write_text(who)
     theirs, ours = a_setup(place), a_setup(roots)
-    with closing(theirs.open_nftban()) as store, closing(ours.open_nftban()) as own:
+    with closing(open_spool(theirs)) as store, closing(open_spool(ours)) as own:
         (task,) = store.scan(["pending"])
         assert isinstance(task, Task)
         (place / "queue").rename(place / "mine")
         (place / "queue").symlink_to(roots / "queue")
-        handlers = theirs.handlers(store)
+        by_kind = handlers(theirs, store)
         with pytest.raises(Failed, match=f"^{NOBODY}$"):
-            handlers["report"](task, Context())
+            by_kind["report"](task, Context())
 
         ran: list[Task] = []
         worker = Worker(own, {"report": lambda task, _: ran.append(task)}, ours.retry_policy())

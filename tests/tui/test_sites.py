@@ -218,8 +218,8 @@ def test_old_things_leave_the_trash_of_every_format(places: list[str]) -> None:
         main(["purge", place, "--state", waiting, "--all-odd", "--apply", str(amount)])
         setup = setup_for(queue_config.Config(), place, {})
         with closing(setup.open_store()) as store:
-            early = setup.sweep_trash(store, time.time(), always=True)
-            late = setup.sweep_trash(store, time.time() + 25 * 3600, always=True)
+            early = setup.housekeeping().sweep_trash(store, time.time(), always=True)
+            late = setup.housekeeping().sweep_trash(store, time.time() + 25 * 3600, always=True)
         assert (early.tasks, late.tasks) == (0, amount)
 
 

@@ -30,8 +30,8 @@ from tests.tui.spools import (
     queue_of,
     some_tasks,
 )
+from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import open_places
-from tui.cli.setup.setup import Setup
 from tui.format import keys
 from tui.queue.problems_screen import ProblemsScreen
 from tui.queue.screen import QueueScreen
@@ -330,7 +330,7 @@ def test_the_command_shows_the_task(tmp_path: Path, state: State, spooldeck: Run
     make_spool(tmp_path, [task])
     put_file(tmp_path, task).chmod(0o640)
     loaded = queue_config.load_config(None, {"HOME": str(tmp_path)}, ())
-    setup = Setup(loaded, queue_config.queue_settings_for(loaded, str(tmp_path), {}))
+    setup = setup_for(loaded, str(tmp_path), {})
     (place,) = open_places(setup, [str(tmp_path)])
 
     program, *argv = show_command(place.command, task)

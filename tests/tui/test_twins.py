@@ -20,8 +20,8 @@ from tests.engine.test_alerts import eleven_dead, write_task
 from tests.tui.queues import Run
 from tests.tui.spools import MAIL, a_console, make_spool, until
 from tui.app import Console
+from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import make_place
-from tui.cli.setup.setup import Setup
 from tui.format import keys
 from tui.overview.screen import OverviewScreen
 from tui.terminal.plain_text import screen_text
@@ -154,9 +154,7 @@ def test_foreign_text_and_another_locale_are_harmless(root: Path, spooldeck: Run
 def console_on(root: Path) -> Console:
     """The console on the place that the command line would open, with its clock and signs."""
     settings = queue_config.load_config(None, {}, ())
-    place = make_place(
-        Setup(settings, queue_config.queue_settings_for(settings, str(root), {})), str(root)
-    )
+    place = make_place(setup_for(settings, str(root), {}), str(root))
     return a_console(place, clock=time.time, first=keys.OVERVIEW, glyphs={})
 
 

@@ -8,12 +8,13 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from engine import verbs
-from engine.config.queue_config import load_config, queue_settings_for
+from engine.config.queue_config import load_config
 from engine.index.schema import Query
 from engine.live.inspector import Inspector
 from engine.locks import lock_file, queue_lock
@@ -37,9 +38,9 @@ from tests.tui.spools import (
     put_file,
     until,
 )
+from tui.cli.queue.spool import handles_kind
 from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import open_places
-from tui.cli.setup.setup import Setup
 from tui.locks.examination import LockExaminer
 from tui.session.place import Place
 from tui.task.why_waiting import reasons, why_waiting
@@ -180,10 +181,10 @@ async def test_the_configuration_says_what_a_kind_waits_for(root: Path) -> None:
     ):
         task = put(root, 1, kind=kind)
         config = await off(load_config, as_file(root / "spooldeck.yaml", text), {})
-        setup = Setup(config, await off(queue_settings_for, config, str(root), {}))
-        shut = await off(lambda: setup.mail_handler().why_closed)  # noqa: B023
+        setup = await off(setup_for, config, str(root), {})
+        shut = await off(lambda: setup.mail.handler().why_closed)  # noqa: B023
         async with asking(
-            disk_place(root)._replace(has_handler=setup.handles_kind, claim_obstacle=shut)
+            disk_place(root)._replace(has_handler=partial(handles_kind, setup), claim_obstacle=shut)
         ) as why:
             said = await why(task)
         assert said == wanted or (wanted.endswith(":") and said.startswith(wanted))

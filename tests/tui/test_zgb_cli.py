@@ -26,9 +26,9 @@ from tests.stores.nobody import by_nobody, nobodys_folder
 from tests.tui.mailqueues import PATIENCE, Site, soon
 from tui.cli import main
 from tui.cli.formats.zgb import queue_facts, queue_logs, queue_shut, queue_tokens, zgb_place
+from tui.cli.setup.errors import NotReadable
 from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import open_places
-from tui.cli.setup.setup import NotReadable
 from tui.task import lookup, parts_lines
 
 FAILED = "UPDATE mail_queue SET status = 'failed', attempts = 10, next_attempt_at = 253402300799"

@@ -25,11 +25,9 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from engine.config import queue_config
 from engine.store import StoreError, Unavailable, Unsupported
-from engine.stores import detect
 from engine.text.decode import parse_digits
 from engine.text.safe import safe_line
-from tui.cli.setup.output import ReaderGone, end_with_reader, guard_pipe
-from tui.cli.setup.setup import (
+from tui.cli.setup.errors import (
     EX_CONFIG,
     EX_IOERR,
     EX_NOPERM,
@@ -37,12 +35,14 @@ from tui.cli.setup.setup import (
     EX_USAGE,
     CommandError,
     NotReadable,
-    Setup,
     discard_stream,
     fail,
     has_database_name,
     print_error,
 )
+from tui.cli.setup.output import ReaderGone, end_with_reader, guard_pipe
+from tui.cli.setup.place_formats import is_same_place, setup_for
+from tui.cli.setup.setup import Setup
 
 Command: TypeAlias = Callable[[Setup, Namespace], int]
 """Runs one command and returns its exit code."""
@@ -142,13 +142,13 @@ def _run(words: list[str]) -> int:
 
         return shell_init(arguments)
     root, named = getattr(arguments, "root", ""), getattr(arguments, "place", "")
-    if root and named and os.path.abspath(root) != os.path.abspath(named):
+    if root and named and not is_same_place(root, named):
         fail(
             EX_USAGE, f"--root {safe_line(root)} and {safe_line(named)}: expected only one of them"
         )
     loaded = queue_config.load_config(getattr(arguments, "config", None), os.environ)
     command: Command = arguments.command
-    return command(_setup(loaded, named or root or "", tuple(words)), arguments)
+    return command(setup_for(loaded, named or root or "", os.environ, tuple(words)), arguments)
 
 
 def _refuse_typo(words: list[str]) -> None:
@@ -175,15 +175,6 @@ def _suggest_words(word: str, known: Sequence[str]) -> str:
 
     close = get_close_matches(word, known)
     return f"; did you mean {' or '.join(close)}?" if close else ""
-
-
-def _setup(loaded: queue_config.Config, place: str, words: tuple[str, ...]) -> Setup:
-    if not loaded.stores and not (place and detect.detect_format(place)):
-        # Nearly always a queue of the contract: a timer's run loads no other format.
-        return Setup(loaded, queue_config.queue_settings_for(loaded, place, os.environ), words)
-    from tui.cli.setup.place_formats import setup_for
-
-    return setup_for(loaded, place, os.environ, words)
 
 
 def _first_word(words: Sequence[str]) -> str:

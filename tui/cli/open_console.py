@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from engine.config import queue_config
 from engine.text.safe import safe_line
+from tui.cli.setup.errors import EX_USAGE, fail, program_command
 from tui.cli.setup.places import make_place, place_names
-from tui.cli.setup.setup import EX_USAGE, Setup, fail, program_command
+from tui.cli.setup.setup import Setup
 from tui.cli.splash import SplashScreen
 from tui.format.glyphs import glyphs_of_locale
 
@@ -134,7 +135,7 @@ def demo(setup: Setup, arguments: Namespace) -> int:
         import_module("tui.app")  # in parallel with the making of the places
         places = show.wait_for_places(lambda step: print(f"  {safe_line(step)} ...", flush=True))
         loaded = queue_config.load_config(show.config_path, os.environ)
-        settings = Setup(loaded, setup.queue)
+        settings = setup._replace(config=loaded)
         code = run(settings, places, arguments)
     if kept:
         again = shlex.join(["spooldeck", "--config", show.config_path, *places])

@@ -21,7 +21,9 @@ from engine.config.mail_config import MailSettings
 from engine.system import files
 from engine.text.safe import safe_line
 from engine.work.worker import HANDLER_GRACE_SECONDS
-from tui.cli.setup.setup import EX_CONFIG, EX_USAGE, Setup, fail, print_error, program_command
+from tui.cli.queue.spool import open_spool
+from tui.cli.setup.errors import EX_CONFIG, EX_USAGE, fail, print_error, program_command
+from tui.cli.setup.setup import Setup
 
 TEXTS = f"{os.path.dirname(os.path.abspath(__file__))}/texts"
 
@@ -85,7 +87,7 @@ def install_units(setup: Setup, arguments: Namespace) -> int:
     where = arguments.folder
     if not os.path.isdir(where):
         fail(EX_USAGE, f"{safe_line(where)}: expected a folder to write into (mkdir it first)")
-    setup.open_nftban().close()  # its error names what is missing
+    open_spool(setup).close()  # its error names what is missing
     values = _values(setup)
     for name in _UNITS:
         if name == "spooldeck.logrotate" and not values["logs"]:
@@ -133,7 +135,7 @@ def _values(setup: Setup) -> dict[str, str]:
     owner = os.stat(queue.pending)
     user, group = _names(owner)
     service_user = "root" if _as_others(setup, user) else user
-    mail = setup.mail_settings() if setup.sends_mail else None
+    mail = setup.mail.settings() if setup.mail.is_ours else None
     mta = "" if mail is None else _used_mta(setup, mail)
     own = [handler.timeout for handler in setup.programs.values()]
     longest = max([*own, *([] if mail is None else [mail.max_time])], default=0)
@@ -184,7 +186,7 @@ _EXIM_NEEDS = "CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER CAP_SETGID CAP_SETUID"
 
 def _used_mta(setup: Setup, settings: MailSettings) -> str:
     """The transport of these that sends the worker's mail; "" if there is none."""
-    transport = setup.transport_registry(settings).choose().transport
+    transport = setup.mail.registry(settings).choose().transport
     return transport.name if transport is not None and transport.name in _MTAS else ""
 
 

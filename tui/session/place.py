@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from engine.config.queue_config import Thresholds, Trash
@@ -42,6 +42,10 @@ class PlaceMail(NamedTuple):
     """Returns the path of the delivery records; "" if none are kept."""
     backlog: Callable[[], MailBacklog | None] = lambda: None
     """Returns the backlog of the mail spool; None if there is none."""
+    obstacle: Callable[[], str] = lambda: ""
+    """Returns why no mail can be sent, and time alone will not change it; "" if it can."""
+    find_unqueued: Callable[[Collection[str], float], int] = lambda payloads, now: 0
+    """Returns how many spooled mails have no task, given the payloads of all tasks and the time."""
     uses_transports: bool = True
     """True if mail tasks use these transports, not a program of the configuration."""
     test_command: tuple[str, ...] = ()
@@ -100,6 +104,12 @@ class Place(NamedTuple):
     """Returns when a kind's next token is available, epoch seconds UTC; blocks; raises `StoreError`
     or `OSError`. None without rate limits.
     """
+    location: str = ""
+    """Where its tasks are, as `status` prints it: a path, or a URL without password."""
+    free_tasks: Callable[[], int | None] = lambda: None
+    """How many more tasks fit on the disk; None if unknown."""
+    argv: tuple[str, ...] = ()
+    """Words that start this program again on this place, before the command's own."""
     command: tuple[str, ...] = ("spooldeck",)
     """Words that select this place on the command line, before the command's own."""
     max_attempts: int | None = None

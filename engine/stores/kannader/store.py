@@ -33,6 +33,7 @@ from engine.store import (
     Unavailable,
     Unsupported,
     accept_all,
+    count_by_scan,
     keep_leases,
     require_edge,
 )
@@ -164,6 +165,8 @@ class KannaderStore:
         require_edge(self.edges, old, new, self._clock(), whole=bool(image))
 
     # ---- scanning
+
+    count_tasks = count_by_scan
 
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """Scan all folders, or only the named ids and state folders.

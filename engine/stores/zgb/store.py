@@ -33,6 +33,7 @@ from engine.store import (
     Unavailable,
     Unsupported,
     accept_all,
+    count_by_scan,
     require_edge,
 )
 from engine.stores.zgb import claims, control, log, queue_config, row_moves, schema
@@ -169,6 +170,8 @@ class ZgbStore:
         self._database.close()
 
     # ---- scanning
+
+    count_tasks = count_by_scan
 
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """Scan everything, or only the named ids, rows and states.

@@ -26,8 +26,7 @@ from engine.model import State, Task
 from engine.monitor.prometheus import QueueGauges
 from engine.operations.journal_writer import mask_addresses
 from engine.policy import describe_duration, format_time
-from engine.store import Gone, StoreError, Unavailable, Unsupported
-from engine.stores import detect
+from engine.store import Gone, StoreError, Unsupported
 from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.kannader.enqueue import wire_chunks
 from engine.stores.kannader.permissions import name_kannaders
@@ -42,17 +41,20 @@ from engine.work.worker import WorkerServices
 from tui.cli.plans.plan_command import setup_at
 from tui.cli.queue import lease_worker
 from tui.cli.queue.lease_worker import MetricsWriter
-from tui.cli.setup.setup import (
+from tui.cli.setup.errors import (
     EX_CONFIG,
     EX_NOPERM,
     EX_UNAVAILABLE,
     EX_USAGE,
-    Setup,
     fail,
     print_error,
     print_result,
 )
-from tui.session.place import WholeQueueFigures
+from tui.cli.setup.setup import Setup
+from tui.session.place import Place, WholeQueueFigures
+
+FORMAT = "kannader"
+"""Name of this format."""
 
 
 def init(setup: Setup, arguments: Namespace) -> int:
@@ -210,15 +212,14 @@ def _settings(setup: Setup) -> KannaderSettings:
         Fail: the place is no Kannader spool, or none was named.
         Unavailable: permission denied.
     """
-    if setup.foreign_place is None or setup.foreign_place.name != detect.KANNADER:
+    if setup.format_name != FORMAT:
         setup.require_readable()  # an unreadable place may be a spool
         fail(
             EX_UNAVAILABLE,
             f"{safe_line(setup.place)} is no Kannader spool, expected the folders "
             f"{', '.join(FOLDERS)} (spooldeck kannader init DIR makes them)",
         )
-    settings = setup.foreign_place.settings
-    assert isinstance(settings, KannaderSettings)
+    settings: KannaderSettings = setup.settings
     return settings
 
 
@@ -267,6 +268,11 @@ def message_opener(store: KannaderStore) -> Callable[[Task], WireMessage]:
             raise UnreadableMessage(f"cannot be read: {error}") from error
 
     return open_letter
+
+
+def complete_place(setup: Setup, place: Place) -> Place:
+    """The `Place` of a Kannader spool, with the facts about the whole spool."""
+    return place._replace(queue_figures=partial(spool_facts, setup))
 
 
 def spool_facts(setup: Setup) -> WholeQueueFigures:
@@ -351,19 +357,13 @@ def _services(
     def log(level: str, text: str) -> None:
         setup.log(level, mask_addresses(text))  # no addresses in the log; the spool has them
 
-    def retire() -> None:
-        try:
-            setup.sweep_trash(store, time.time())
-        except (OSError, Unavailable) as error:
-            print_error(f"cannot delete old tasks from the trash: {error}")
-
     return WorkerServices(
         shorten_error=clean_error,
         log=log,
         alert=lambda text: setup.alert(mask_addresses(text)),
         add_count=told.tally,
         publish=told.write_if_due,
-        apply_retention=retire,
+        apply_retention=partial(setup.housekeeping().sweep_quietly, store),
         before_giving_up=bounce_handler(store, this_host(), log, bounces=settings.bounces),
         timeouts={MAIL_KIND: settings.max_time},
     )

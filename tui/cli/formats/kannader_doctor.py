@@ -5,41 +5,26 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 
-from engine.doctor.finding import Finding, Grade, format_finding, needs_action
+from engine.doctor.finding import Finding, Grade
+from engine.doctor.store_checks import OVERDUE_SECONDS, check_overdue, list_problems
 from engine.mail.send import smtp_client
 from engine.model import Problem, State, Task
-from engine.policy import UNITS_PER_TOKEN, describe_duration, format_time
+from engine.policy import describe_duration
 from engine.store import StoreError, Unavailable
-from engine.stores import detect
 from engine.stores.kannader import KannaderStore
 from tui.cli.formats.kannader import describe_orphans, destination
 from tui.cli.setup.setup import Setup
-
-OK, ATTENTION = 0, 1
-
-OVERDUE_SECONDS = UNITS_PER_TOKEN
-"""Seconds that a mail may be overdue before it is reported."""
 
 MAX_SHOWN = 10
 """Maximum findings of one kind that are printed."""
 
 
-def doctor(setup: Setup, arguments: Namespace) -> int:
-    """Check a spool and print the findings; exit 0 if none needs an action, else 1. Changes
-    nothing.
-    """
-    findings = []
-    for name, finding in _examined(setup):
-        print("\n".join(format_finding(name, finding)))
-        findings.append(finding)
-    return ATTENTION if needs_action(findings) else OK
-
-
-def _examined(setup: Setup) -> Iterator[tuple[str, Finding]]:
+def check_spool(setup: Setup) -> Iterator[tuple[str, Finding]]:
+    """Check a spool; yields the name of each check and a finding. Changes nothing."""
     try:
         store = setup.open_store()
     except Unavailable as error:
@@ -68,9 +53,7 @@ def _examined(setup: Setup) -> Iterator[tuple[str, Finding]]:
 
 def _server(setup: Setup, kannaders: Sequence[int]) -> Finding:
     """Check that our worker could send, if no Kannader does."""
-    if setup.foreign_place is None or setup.foreign_place.name != detect.KANNADER:
-        return Finding(Grade.BAD, f"{setup.place} is no Kannader spool")
-    settings = setup.foreign_place.settings
+    settings = setup.settings
     why = settings.work_refusal or smtp_client.describe_obstacle(destination(settings))
     if why and kannaders:
         return Finding(Grade.OK, f"Kannader sends from here; spooldeck's worker could not: {why}")
@@ -99,16 +82,9 @@ def _beside(store: KannaderStore) -> Finding:
 
 
 def _mails(setup: Setup, tasks: Sequence[Task]) -> Finding:
-    now = time.time()
-    late = [t for t in tasks if t.state is State.PENDING and (t.due or now) < now - OVERDUE_SECONDS]
-    if not late:
-        return Finding(Grade.OK, "no mail is overdue")
-    first = min(task.due or now for task in late)
-    what = (
-        f"{_mails_are(len(late))} overdue, the first since {format_time(first)}: no process sends "
-    )
-    what += "it" if len(late) == 1 else "them"
-    return Finding(Grade.WARN, what, _command(setup, "kannader", "work"))
+    limit = time.time() - OVERDUE_SECONDS
+    overdue = [t.due for t in tasks if t.state is State.PENDING and t.due and t.due < limit]
+    return check_overdue(overdue, "mail", _command(setup, "kannader", "work"))
 
 
 def _inflight(setup: Setup, store: KannaderStore, tasks: Sequence[Task]) -> Iterator[Finding]:
@@ -137,10 +113,7 @@ def _mails_are(number: int) -> str:
 
 def _damage(setup: Setup, problems: Sequence[Problem], mended: Sequence[str]) -> Iterator[Finding]:
     recover = _command(setup, "kannader", "recover", "--dry-run")
-    for problem in problems[:MAX_SHOWN]:
-        yield Finding(Grade.BAD, f"{problem.where}: {problem.what}", _mend(setup, problem))
-    if len(problems) > MAX_SHOWN:
-        yield Finding(Grade.BAD, f"and {len(problems) - MAX_SHOWN:,} more")
+    yield from list_problems(problems, partial(_mend, setup), MAX_SHOWN)
     for said in mended[:MAX_SHOWN]:
         yield Finding(Grade.WARN, f"recovery would: {said}", recover)
     if len(mended) > MAX_SHOWN:

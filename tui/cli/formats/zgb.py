@@ -15,7 +15,7 @@ from types import FrameType
 from typing import NamedTuple
 
 from engine.config.validators import ConfigError
-from engine.locks.token_buckets import ALL_KINDS, BucketState
+from engine.locks.token_buckets import ALL_KINDS, BucketState, next_token_at
 from engine.logs.log_tail import SharedLog
 from engine.model import Problem, State, Task
 from engine.policy import describe_duration, format_time
@@ -39,17 +39,20 @@ from tui.cli.formats.zgb_mail import (
 )
 from tui.cli.queue import lease_worker
 from tui.cli.queue.lease_worker import MetricsWriter, count_tasks
-from tui.cli.setup.setup import (
+from tui.cli.setup.errors import (
     EX_CONFIG,
     EX_NOPERM,
     EX_UNAVAILABLE,
     EX_USAGE,
-    Setup,
     fail,
     print_error,
     program_command,
 )
-from tui.session.place import WholeQueueFigures
+from tui.cli.setup.setup import Setup
+from tui.session.place import Place, WholeQueueFigures
+
+FORMAT = "zgb"
+"""Name of this format."""
 
 DONE, BUSY, OUTCOME_NOT_STORED = 0, 2, 3
 """Exit codes: done; another worker is running here; an outcome could not be stored."""
@@ -99,14 +102,28 @@ def zgb_place(setup: Setup) -> ZgbPlace:
     Raises:
         Unavailable: there is none.
     """
-    site = setup.foreign_place
-    if site is None or not isinstance(site.settings, ZgbSettings):
+    if setup.format_name != FORMAT:
         setup.require_readable()  # an unreadable file may be one
         raise Unavailable(
             f"{safe_line(setup.place)}: no mail queue, expected a SQLite database "
             "(spooldeck zgb init DB makes one)"
         )
-    return ZgbPlace(setup, site.path, site.settings)
+    return ZgbPlace(setup, setup.place, setup.settings)
+
+
+def complete_place(setup: Setup, place: Place) -> Place:
+    """The `Place` of a ZGB mail queue, with the facts about it, its tokens and its logs."""
+    tokens = partial(queue_tokens, setup)
+    mail_log = f"{setup.queue.log_dir}/mail.log"
+    return place._replace(
+        claim_order="due",
+        mail_metrics=setup.queue.mail_metrics,
+        logs=(setup.log_path, mail_log, *queue_logs(setup), *setup.config.logs),
+        claim_obstacle=partial(queue_shut, setup),
+        tokens=tokens,
+        token_at=lambda kind: next_token_at(tokens(), kind),
+        queue_figures=partial(queue_facts, setup),
+    )
 
 
 def queue_facts(setup: Setup) -> WholeQueueFigures:
@@ -499,7 +516,7 @@ class _SingleRun:
     def _work(self, store: ZgbStore, told: dict[str, object]) -> WorkerResult:
         desk = self._desk
         own, settings = desk.zgb_settings, mail_settings(desk.setup, desk.zgb_settings)
-        post = desk.setup.mail_sender(settings, desk.setup.transport_registry(settings), tell=_say)
+        post = desk.setup.mail.sender(settings, desk.setup.mail.registry(settings), tell=_say)
         parts = MailingParts(own, settings, post, self._log, desk.open)
         hourly = HourlyLimit(own.hourly_limit, self._log) if own.hourly_limit else None
         if hourly is not None:

@@ -11,7 +11,8 @@ from contextlib import closing
 from typing import TypeAlias
 
 from engine.config.validators import ConfigError
-from engine.doctor.finding import Finding, Grade, format_finding, needs_action
+from engine.doctor.finding import Finding, Grade
+from engine.doctor.store_checks import list_problems
 from engine.model import Problem
 from engine.policy import UNITS_PER_TOKEN, describe_duration, format_time
 from engine.store import Unavailable
@@ -20,9 +21,9 @@ from engine.stores.zgb.facts import QueueState, describe_redirect, read_state
 from engine.stores.zgb.place import KINDS
 from tui.cli.formats.zgb import CRON_SCHEDULE, ZgbPlace, cron_line, zgb_place
 from tui.cli.formats.zgb_mail import current_route, mail_settings, why_unready
-from tui.cli.setup.setup import NotReadable, Setup
-
-OK, ATTENTION = 0, 1
+from tui.cli.queue.doctor import print_findings
+from tui.cli.setup.errors import NotReadable
+from tui.cli.setup.setup import Setup
 
 MAX_SHOWN = 10
 """Maximum problems of one kind that are printed."""
@@ -31,23 +32,22 @@ MAX_SHOWN = 10
 Found: TypeAlias = Iterator[Finding]
 
 
-def doctor(setup: Setup, arguments: Namespace) -> int:
-    """Check a queue and print the findings; exit 0 if none needs an action, else 1."""
+def check_queue(setup: Setup) -> Iterator[tuple[str, Finding]]:
+    """Check a queue; yields the name of each check and a finding. Changes nothing."""
     try:
         desk = zgb_place(setup)
     except NotReadable:
         raise  # no permission is no finding
     except Unavailable as error:
         _, _, why = str(error).partition(": ")
-        finding = _bad(why, _mend_database(setup.place, str(error)))
-        print("\n".join(format_finding("database", finding)))
-        return ATTENTION
-    found = []
-    for name, findings in _checks(desk):
-        for finding in findings:
-            print("\n".join(format_finding(name, finding)))
-            found.append(finding)
-    return ATTENTION if needs_action(found) else OK
+        yield "database", _bad(why, _mend_database(setup.place, str(error)))
+        return
+    yield from ((name, finding) for name, findings in _checks(desk) for finding in findings)
+
+
+def doctor(setup: Setup, arguments: Namespace) -> int:
+    """`zgb doctor`: the same as `doctor`, also of a file that is no mail queue."""
+    return print_findings(check_queue(setup))
 
 
 def _well(what: str) -> Finding:
@@ -161,10 +161,7 @@ def _rows(store: ZgbStore) -> Found:
     rows = [p for where, p in told.items() if where not in ("mailMaxPerHour", "redirect")]
     if not rows:
         yield _well("no orphans, no invalid leases, no unknown values")
-    for problem in rows[:MAX_SHOWN]:
-        yield _warn(f"{problem.where}: {problem.what}", _mend_row(problem, store))
-    if len(rows) > MAX_SHOWN:
-        yield _warn(f"and {len(rows) - MAX_SHOWN:,} more", "repair the first ones first")
+    yield from list_problems(rows, lambda problem: _mend_row(problem, store), MAX_SHOWN)
 
 
 def _mend_row(problem: Problem, store: ZgbStore) -> str:

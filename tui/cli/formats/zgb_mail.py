@@ -46,7 +46,7 @@ def mail_settings(setup: Setup, own: ZgbSettings) -> MailSettings:
     Raises:
         ConfigError: a setting is invalid.
     """
-    settings = setup.mail_settings()
+    settings = setup.mail.settings()
     if settings.delivery_log == f"{setup.queue.root}/mail/delivery.jsonl":
         settings = settings._replace(delivery_log=f"{setup.state_folder}/mail/delivery.jsonl")
     # The default sender is that of another program.
@@ -77,8 +77,8 @@ def current_route(setup: Setup, own: ZgbSettings) -> MailRoute:
     """
     try:
         settings = mail_settings(setup, own)
-        suspended = setup.suspensions().read()
-        choice = setup.transport_registry(settings).choose(suspended)
+        suspended = setup.mail.suspensions().read()
+        choice = setup.mail.registry(settings).choose(suspended)
     except (ConfigError, OSError, ValueError) as error:
         return MailRoute(why=safe_line(str(error)), mend="correct this setting")
     place = shlex.quote(setup.place)

@@ -23,8 +23,10 @@ from engine.stores.nftban import NftbanStore
 from engine.text.safe import hide_domain, safe_line
 from tui.cli.mail.spool import describe_error, read_mail, resend_command, tasks_of
 from tui.cli.queue.dlq import run_with_journal
+from tui.cli.queue.spool import open_spool
+from tui.cli.setup.errors import EX_USAGE, fail, print_error
 from tui.cli.setup.mail_parts import MAIL_SEND_KIND
-from tui.cli.setup.setup import EX_USAGE, Setup, fail, print_error
+from tui.cli.setup.setup import Setup
 
 QUEUING_GRACE_SECONDS = 5.0
 """Seconds after its spooling in which a mail without a task is skipped: the program that spooled it
@@ -43,10 +45,10 @@ def retry_spooled(setup: Setup, arguments: Namespace) -> int:
         ids = "the ids of mails, as `mail spool list` prints them"
         fail(EX_USAGE, f"expected {ids}, or --all, or --all --refused")
     setup.require_writable()
-    spool = setup.mail_spool()
+    spool = setup.mail.spool()
     # A configured program decides by itself what it can send.
-    settings = setup.mail_settings() if setup.sends_mail else None
-    with closing(setup.open_nftban()) as store:
+    settings = setup.mail.settings() if setup.mail.is_ours else None
+    with closing(open_spool(setup)) as store:
         retry = _SpoolRetry(setup, spool, store, settings)
         if arguments.all:
             retry.all(refused=arguments.refused)

@@ -23,17 +23,11 @@ from engine.policy import describe_duration, format_time
 from engine.store import StoreError
 from engine.system import files
 from engine.text.safe import safe_line
+from tui.cli.queue.spool import make_queue, open_spool
 from tui.cli.setup import suspend
+from tui.cli.setup.errors import EX_IOERR, EX_USAGE, CommandError, fail, print_error, print_result
 from tui.cli.setup.mail_parts import MAIL_SEND_KIND, describe_no_transport
-from tui.cli.setup.setup import (
-    EX_IOERR,
-    EX_USAGE,
-    CommandError,
-    Setup,
-    fail,
-    print_error,
-    print_result,
-)
+from tui.cli.setup.setup import Setup
 from tui.format.glyphs import ASCII, glyphs_of_locale
 
 if TYPE_CHECKING:
@@ -48,11 +42,11 @@ ones are suspended or not running.
 
 def send(setup: Setup, arguments: Namespace) -> int:
     """Send a mail in one attempt (contract, `nftban_mail_send`)."""
-    settings = setup.mail_settings()
+    settings = setup.mail.settings()
     text = _content(arguments, settings)
     _make_folders(setup)
     with _interruptible() as stop:
-        post = setup.mail_sender(settings, setup.transport_registry(settings), stop.pause)
+        post = setup.mail.sender(settings, setup.mail.registry(settings), stop.pause)
         try:
             sent = post.send(text, arguments.recipient, arguments.subject, cancelled=stop.asked)
         except (MailError, OSError) as error:
@@ -76,7 +70,7 @@ def send_with_retry(setup: Setup, arguments: Namespace) -> int:
     text = _content(arguments, settings)
     _make_folders(setup)
     with _interruptible() as stop:
-        post = setup.mail_sender(settings, ways, stop.pause, unmeant=unmeant)
+        post = setup.mail.sender(settings, ways, stop.pause, unmeant=unmeant)
         try:
             ended = post.send_with_retry(
                 text,
@@ -109,10 +103,10 @@ def _settings_or_why(setup: Setup) -> tuple[MailSettings, TransportRegistry, str
     from engine.mail.transports.registry import TransportRegistry
 
     try:
-        settings = setup.mail_settings()
-        return settings, setup.transport_registry(settings), ""
+        settings = setup.mail.settings()
+        return settings, setup.mail.registry(settings), ""
     except ConfigError as error:
-        settings = setup.spooling_settings()
+        settings = setup.mail.lenient_settings()
         return settings, TransportRegistry(settings, {}), safe_line(str(error))
 
 
@@ -164,10 +158,10 @@ def enqueue(setup: Setup, description: str, payload: str) -> str:
     """
     task = verbs.enqueue(MAIL_SEND_KIND, time.time(), os.urandom(4).hex(), description, payload)
     try:
-        setup.make_queue()
+        make_queue(setup)
     except CommandError as error:
         raise StoreError(str(error)) from error
-    store = setup.open_nftban()
+    store = open_spool(setup)
     try:
         refused = store.edges[None, task.state].refusal
         if refused:
@@ -311,7 +305,7 @@ def _warn_no_recipient() -> int:
 
 def test(setup: Setup, arguments: Namespace) -> int:
     """Send one mail and print each step."""
-    settings = setup.mail_settings()
+    settings = setup.mail.settings()
     name = arguments.transport
     if name:
         suspend.require_name(name)
@@ -334,7 +328,7 @@ def send_test(
     except BadMail as error:
         return _step("recipient", str(error), NOT_SENT)
     _step("recipient", recipient)
-    ways = setup.transport_registry(settings)
+    ways = setup.mail.registry(settings)
     suspended = suspend.read_suspended(setup)
     choice = ways.choose(() if anyway else suspended)
     if choice.transport is None:
@@ -351,7 +345,7 @@ def send_test(
     _make_folders(setup)
     began = time.monotonic()
     with _interruptible() as stop:
-        post = setup.mail_sender(settings, ways, stop.pause, suspended=not anyway)
+        post = setup.mail.sender(settings, ways, stop.pause, suspended=not anyway)
         try:
             sent = post.send(f"{subject}\n", recipient, subject, cancelled=stop.asked)
         except (MailError, OSError) as error:
@@ -430,9 +424,9 @@ COUNTERS = {"attempts": "mail_attempts", "success": "mail_success", "failures": 
 
 
 def _look(setup: Setup) -> _TransportReport:
-    settings = setup.mail_settings()
+    settings = setup.mail.settings()
     suspended = suspend.read_suspended(setup)
-    ways = setup.transport_registry(settings)
+    ways = setup.mail.registry(settings)
     choice = ways.choose(suspended)
     chosen = "" if choice.transport is None else choice.transport.name
     only = f"another method is forced: {settings.method}" if settings.method else ""
@@ -446,7 +440,7 @@ def _look(setup: Setup) -> _TransportReport:
     problems = _wrong_addresses(settings)
     depth, oldest = 0, 0.0
     try:
-        depth, oldest = setup.mail_spool().depth_and_oldest(time.time())
+        depth, oldest = setup.mail.spool().depth_and_oldest(time.time())
     except OSError as error:
         problems["spool"] = f"cannot be read: {_words(error)}"
     return _TransportReport(

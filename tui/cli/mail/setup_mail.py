@@ -16,7 +16,8 @@ from engine.mail.model import BadMail
 from engine.system import files
 from engine.text.safe import safe_line
 from tui.cli.mail.send import send_test
-from tui.cli.setup.setup import EX_CONFIG, EX_UNAVAILABLE, EX_USAGE, Setup, fail, print_error
+from tui.cli.setup.errors import EX_CONFIG, EX_UNAVAILABLE, EX_USAGE, fail, print_error
+from tui.cli.setup.setup import Setup
 
 NAME = "mail.conf.local"
 
@@ -61,7 +62,7 @@ def setup_mail(setup: Setup, arguments: Namespace) -> int:
     after = _written(kept, wanted)
     if kept and not kept[-1]:
         _require_whole(after, path)
-    said = setup.mail_settings(planned={RECIPIENT: email})
+    said = setup.mail.settings(planned={RECIPIENT: email})
     if said.recipient != email:
         other = safe_line(said.recipient) or "no recipient"
         print_error(

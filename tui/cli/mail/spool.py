@@ -18,19 +18,21 @@ from engine.text.safe import hide_domain, safe_line
 from tui.cli.mail.send import spool_retry
 from tui.cli.plans import plan_command
 from tui.cli.queue.dlq import SHOWN_ERROR_CHARS
+from tui.cli.queue.spool import FORMAT, open_spool
+from tui.cli.setup.errors import EX_UNAVAILABLE, fail, print_error
 from tui.cli.setup.mail_parts import MAIL_SEND_KIND
-from tui.cli.setup.setup import EX_UNAVAILABLE, Setup, fail, print_error
+from tui.cli.setup.setup import Setup
 
 
 def list_spool(setup: Setup, arguments: Namespace) -> int:
     """Print one line for each mail, in the form of the contract's own command."""
-    if setup.foreign_place is not None:
+    if setup.format_name != FORMAT:
         # The format has its own mail; our empty spool would suggest that there is no mail.
         fail(
             EX_UNAVAILABLE,
-            f"{safe_line(setup.place)} is {setup.foreign_place.format.title}: no mail spool",
+            f"{safe_line(setup.place)} is {setup.format.title}: no mail spool",
         )
-    found = list(setup.mail_spool().read_all())
+    found = list(setup.mail.spool().read_all())
     tasks = tasks_by_payload(setup)
     mails = [mail for mail in found if isinstance(mail, Spooled)]
     broken = [mail for mail in found if isinstance(mail, Broken)]
@@ -117,7 +119,7 @@ def tasks_by_payload(setup: Setup) -> dict[str, Task] | None:
     (reported).
     """
     try:
-        store = setup.open_nftban()
+        store = open_spool(setup)
     except StoreError as error:
         print_error(str(error))
         return None
@@ -146,7 +148,7 @@ def show_spooled(setup: Setup, arguments: Namespace) -> int:
     """Print one mail as text; no link is fetched and no content is run."""
     from engine.text.render_bytes import render_data
 
-    spool = setup.mail_spool()
+    spool = setup.mail.spool()
     try:
         mail = read_mail(spool, arguments.id)
     except BadMail as error:

@@ -16,8 +16,9 @@ from engine.operations.journal import Intent
 from engine.store import Control, Unsupported
 from engine.text.safe import safe_line
 from tui.cli.plans import plan_command
+from tui.cli.setup.errors import EX_USAGE, fail, print_error
 from tui.cli.setup.one_look import chosen_places, print_lines, scan_once
-from tui.cli.setup.setup import EX_USAGE, Setup, fail, print_error
+from tui.cli.setup.setup import Setup
 from tui.operations import control_lines as view
 from tui.session.place import WholeQueueFigures
 from tui.session.place_session import PlaceSession

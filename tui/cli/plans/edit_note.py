@@ -14,7 +14,8 @@ from engine.operations.journal import Intent
 from engine.operations.plans import Plan
 from engine.store import ChangeableStore, ReadableStore
 from engine.text.safe import safe_line
-from tui.cli.setup.setup import EX_USAGE, CommandError, Setup, fail, print_error
+from tui.cli.setup.errors import EX_USAGE, CommandError, fail, print_error
+from tui.cli.setup.setup import Setup
 from tui.format import present
 from tui.plan.edit_lines import STORED_AS_TYPED, editable_fields, parse_fields, why_not_stored
 from tui.plan.lines import SENT_AS_REQUEST

@@ -22,7 +22,8 @@ from engine.text.time_expressions import Clock, RelativeTime, parse_time
 from engine.verbs import VERBS
 from tui.cli.plans import plan_command, replay_options
 from tui.cli.plans.plan_command import DONE, NOT_ALL_DONE, ShownPlan
-from tui.cli.setup.setup import EX_USAGE, Setup, fail, print_error
+from tui.cli.setup.errors import EX_USAGE, fail, print_error
+from tui.cli.setup.setup import Setup
 from tui.format import task_row
 from tui.operations import lines as view
 from tui.session.history import operation_name

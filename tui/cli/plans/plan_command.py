@@ -22,9 +22,10 @@ from engine.operations.plans import Plan
 from engine.store import ChangeableStore, ReadableStore
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
+from tui.cli.setup.errors import EX_USAGE, fail, print_error
 from tui.cli.setup.one_look import print_lines
 from tui.cli.setup.place_formats import setup_for
-from tui.cli.setup.setup import EX_USAGE, Setup, fail, print_error
+from tui.cli.setup.setup import Setup
 from tui.format import task_row
 from tui.format.human import format_share
 from tui.plan import lines as view
@@ -119,7 +120,7 @@ def guard(setup: Setup, plan: Plan) -> RefusalCheck:
     """A function that returns why a plan may not be applied now, checked again at each call."""
     if not any(row.state is State.ACTIVE for row in plan.included):
         return always_allowed
-    if not setup.has_lock:
+    if not setup.format.lock:
         return always_allowed  # no lock: the edges decide what may be done to claimed tasks
     path = setup.lock_path
     return lambda: why_not_abandoned(

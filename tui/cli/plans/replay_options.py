@@ -32,8 +32,9 @@ from engine.text.decode import parse_digits
 from engine.text.safe import safe_line
 from tui.cli.plans import plan_command
 from tui.cli.plans.plan_command import DONE, NOT_ALL_DONE, SignalCounter
+from tui.cli.setup.errors import EX_UNAVAILABLE, EX_USAGE, fail, print_error
 from tui.cli.setup.one_look import print_lines
-from tui.cli.setup.setup import EX_UNAVAILABLE, EX_USAGE, Setup, fail, print_error
+from tui.cli.setup.setup import Setup
 from tui.session.running_operations import find_worker
 
 POLL_INTERVAL_SECONDS = 0.25
@@ -138,7 +139,7 @@ def describe_pace(
     log, now = RecentLines(setup.log_path), time.time()
     events = task_events.read_events(log.poll(now))
     log.close()
-    lock = setup.examine_lock() if setup.has_lock else None
+    lock = setup.examine_lock()
     known = find_worker(lock, tuple(events), time.time())
     return tuple(
         ("pace", words) for words in estimate.estimate_replay(amount, pace, known).sentences
@@ -262,7 +263,7 @@ class _OutcomeWait:
         try:
             if self._store is None:
                 self._store = self._setup.open_store()
-            return self._setup.count_states(self._store)[State.PENDING]
+            return self._store.count_tasks()[State.PENDING]
         except StoreError:
             return None
 

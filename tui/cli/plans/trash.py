@@ -15,7 +15,8 @@ from engine.store import Unavailable
 from engine.text.safe import safe_line
 from tui.cli.plans import verbs
 from tui.cli.plans.plan_command import DONE, NOT_ALL_DONE, setup_at
-from tui.cli.setup.setup import EX_NOPERM, Setup, fail, print_error
+from tui.cli.setup.errors import EX_NOPERM, fail, print_error
+from tui.cli.setup.setup import Setup
 from tui.format import task_row
 from tui.format.human import format_bytes, format_share
 
@@ -79,7 +80,7 @@ def sweep(setup: Setup, arguments: Namespace) -> int:
             return DONE
         if refused := store.edges[State.TRASH, None].refusal:
             fail(EX_NOPERM, safe_line(refused))
-        swept = setup.sweep_trash(store, time.time(), always=True)
+        swept = setup.housekeeping().sweep_trash(store, time.time(), always=True)
         forgotten = 0
         with suppress(Unavailable):
             forgotten = notes.sweep_notes(setup.notes(), store)

@@ -23,7 +23,8 @@ from engine.text.safe import safe_line
 from engine.verbs import VERBS
 from tui.cli.plans import plan_command, replay_options
 from tui.cli.plans.plan_command import COMMAND_NAMES, LOCKED, NOT_ALL_DONE, ShownPlan
-from tui.cli.setup.setup import EX_NOPERM, EX_USAGE, Setup, fail, parse_states, print_error
+from tui.cli.setup.errors import EX_NOPERM, EX_USAGE, fail, print_error
+from tui.cli.setup.setup import Setup, parse_states
 from tui.plan.lines import warn_of_whole_state
 
 NEEDS_STATE = {"expunge": None}
@@ -149,7 +150,7 @@ def _planned_tasks(
         known = plan_command.fit_into_trash(setup, store, plan, sizes)
     if careful and plan.rows and not (arguments.filter or arguments.id):
         whole = warn_of_whole_state(
-            " and ".join(words), len(plan.rows), sum(setup.count_states(store).values())
+            " and ".join(words), len(plan.rows), sum(store.count_tasks().values())
         )
         known = known._replace(warnings=[*known.warnings, *whole])
     return known._replace(scope=_scope(plan, words, arguments))

@@ -11,8 +11,9 @@ from engine.index.schema import Query
 from engine.model import state_words
 from engine.store import Unavailable
 from engine.text.safe import safe_line
+from tui.cli.setup.errors import EX_USAGE, fail
 from tui.cli.setup.one_look import chosen_places, parse_place_filter, print_lines, scan_once
-from tui.cli.setup.setup import EX_USAGE, Setup, fail
+from tui.cli.setup.setup import Setup
 from tui.format import task_row
 from tui.queue import cluster_lines as view
 from tui.session.place_session import PlaceSession

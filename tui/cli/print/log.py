@@ -12,8 +12,9 @@ from engine.logs.log_file import NO_TIME, FileEntry
 from engine.logs.log_filter import LEVELS, BadWords, LineFilter, parse_line_filter, parse_typed_time
 from engine.logs.merged_log import END, NO_LOG_FILE, LineScan, LogPosition, MergedLog, run_to_end
 from engine.text.safe import safe_line
+from tui.cli.setup.errors import EX_USAGE, fail, print_error
 from tui.cli.setup.places import open_places
-from tui.cli.setup.setup import EX_USAGE, Setup, fail, print_error
+from tui.cli.setup.setup import Setup
 from tui.log.lines import log_name
 
 POLL_INTERVAL_SECONDS = 0.5

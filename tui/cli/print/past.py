@@ -17,8 +17,8 @@ from engine.monitor.recorder import EncodedSample as Recorded
 from engine.text.safe import safe_line
 from tui.cli.print.transports import as_json
 from tui.cli.queue.status import ATTENTION, OK, UNREADABLE
+from tui.cli.setup.errors import EX_USAGE, fail, print_error
 from tui.cli.setup.one_look import print_lines
-from tui.cli.setup.setup import EX_USAGE, fail, print_error
 from tui.format import present, table
 from tui.format.present import BLANK_LINE, Line
 from tui.overview import alert_lines as alert_view

@@ -8,7 +8,9 @@ from engine.policy import format_time
 from engine.store import StoreError
 from engine.system.files import Refused
 from engine.text.safe import safe_line
-from tui.cli.setup.setup import Setup, print_error
+from tui.cli.queue.spool import open_spool
+from tui.cli.setup.errors import print_error
+from tui.cli.setup.setup import Setup
 
 
 def list_corrupt(setup: Setup, arguments: Namespace) -> int:
@@ -16,7 +18,7 @@ def list_corrupt(setup: Setup, arguments: Namespace) -> int:
 
     Exit 1 if a folder of quarantined files is blocked by something else.
     """
-    store = setup.open_nftban()
+    store = open_spool(setup)
     try:
         for aside in store.list_quarantined():
             since = format_time(aside.since) if aside.since else "unknown"
@@ -39,7 +41,7 @@ def list_corrupt(setup: Setup, arguments: Namespace) -> int:
 def put_back(setup: Setup, arguments: Namespace) -> int:
     """Put repaired files back to their former paths; exit 1 if one was not moved."""
     setup.require_writable()
-    store = setup.open_nftban()
+    store = open_spool(setup)
     left = 0
     try:
         for name in dict.fromkeys(arguments.names):

@@ -15,7 +15,9 @@ from engine.operations.plans import Plan
 from engine.store import Gone, Unavailable
 from engine.stores.nftban import NftbanStore
 from engine.text.safe import safe_line, safe_lines
-from tui.cli.setup.setup import EX_USAGE, Setup, fail, print_error
+from tui.cli.queue.spool import open_spool
+from tui.cli.setup.errors import EX_USAGE, fail, print_error
+from tui.cli.setup.setup import Setup
 
 MAX_DAYS = 999_999
 """Upper limit of DAYS."""
@@ -29,7 +31,7 @@ SHOWN_ERROR_CHARS = 50
 
 def list_dead(setup: Setup, arguments: Namespace) -> int:
     """Print one line for each dead task, in the form of the contract's own command."""
-    store = setup.open_nftban()
+    store = open_spool(setup)
     for task in _dead(store):
         print(_line(task))
     store.close()
@@ -62,7 +64,7 @@ def _local(moment: float | str | None) -> str:
 
 def show(setup: Setup, arguments: Namespace) -> int:
     """Print the file of one dead task, line by line."""
-    store = setup.open_nftban()
+    store = open_spool(setup)
     try:
         for found in store.scan({arguments.id}):
             if isinstance(found, Task) and found.state is State.DEAD:
@@ -79,7 +81,7 @@ def show(setup: Setup, arguments: Namespace) -> int:
 def retry(setup: Setup, arguments: Namespace) -> int:
     """Move dead tasks to pending; exit 1 if one was not found or not moved."""
     setup.require_writable()
-    store = setup.open_nftban()
+    store = open_spool(setup)
     wanted = list(dict.fromkeys(arguments.ids))
     found = {
         task.id: task
@@ -136,7 +138,7 @@ def retry_all(setup: Setup, arguments: Namespace) -> int:
     """Move all dead tasks to pending."""
     if not arguments.dry_run:
         setup.require_writable()
-    store = setup.open_nftban()
+    store = open_spool(setup)
     dead = _dead(store)
     if arguments.dry_run:
         for task in dead:
@@ -168,7 +170,7 @@ def purge(setup: Setup, arguments: Namespace) -> int:
     if not arguments.dry_run:
         setup.require_writable()
     now = time.time()
-    store = setup.open_nftban()
+    store = open_spool(setup)
     expired = list(store.find_expired(now, days))
     if arguments.dry_run:
         for task in expired:

@@ -23,7 +23,8 @@ from engine.system import files
 from engine.text.safe import safe_line
 from engine.work.handlers import Context, Handler
 from engine.work.worker import Worker, WorkerResult, WorkerServices
-from tui.cli.setup.setup import EX_NOPERM, EX_UNAVAILABLE, Setup, fail, print_error
+from tui.cli.setup.errors import EX_NOPERM, EX_UNAVAILABLE, fail, print_error
+from tui.cli.setup.setup import Setup
 
 DONE, OUTCOME_NOT_STORED = 0, 3
 """Exit codes: done; an outcome could not be stored and its task is still claimed."""

@@ -14,15 +14,10 @@ from engine.model import Problem, State, Task, counted_attempts, own_word
 from engine.policy import format_time
 from engine.store import Full, ReadableStore, Unsupported
 from engine.text.safe import safe_line
-from tui.cli.setup.setup import (
-    EX_NOPERM,
-    EX_USAGE,
-    Setup,
-    fail,
-    parse_states,
-    print_error,
-    print_result,
-)
+from tui.cli.queue.spool import make_queue, open_spool
+from tui.cli.queue.worker_parts import render_metrics
+from tui.cli.setup.errors import EX_NOPERM, EX_USAGE, fail, print_error, print_result
+from tui.cli.setup.setup import Setup, parse_states
 
 QUEUE_FULL = 1
 
@@ -30,7 +25,7 @@ QUEUE_FULL = 1
 def add(setup: Setup, arguments: Namespace) -> int:
     """Add a task and print its id; exit 0 means that it is on the disk (fsync)."""
     setup.require_writable()
-    setup.make_queue()
+    make_queue(setup)
     task = verbs.enqueue(
         arguments.kind,
         time.time(),
@@ -38,7 +33,7 @@ def add(setup: Setup, arguments: Namespace) -> int:
         arguments.description,
         arguments.payload,  # unchanged: a cleaned or absolute path could name another file
     )
-    store = setup.open_nftban()
+    store = open_spool(setup)
     refused = store.edges[None, State.PENDING].refusal
     if refused:
         fail(EX_NOPERM, refused)
@@ -146,13 +141,13 @@ def count_dlq(setup: Setup, arguments: Namespace) -> int:
 
 def _count(setup: Setup, state: State) -> int:
     with closing(setup.open_store()) as store:
-        print(setup.count_states(store).get(state, 0))
+        print(store.count_tasks().get(state, 0))
     return 0
 
 
 def show_metrics(setup: Setup, arguments: Namespace) -> int:
     """Print the current text of queue.prom."""
-    store = setup.open_nftban()
-    sys.stdout.write(setup.render_metrics(store, time.time()).decode())
+    store = open_spool(setup)
+    sys.stdout.write(render_metrics(setup, store, time.time()).decode())
     store.close()
     return 0

@@ -20,7 +20,9 @@ from engine.monitor.throughput import FlowHistory
 from engine.monitor.transport_health import WINDOWS, CountWindow, TransportHealth, read_totals
 from engine.store import StoreError
 from engine.stores.nftban import NftbanStore
-from tui.cli.setup.setup import Setup, print_error
+from tui.cli.queue.spool import open_spool
+from tui.cli.setup.errors import print_error
+from tui.cli.setup.setup import Setup
 
 SAMPLE_COST_FACTOR = 20
 """Between two samples, wait at least this many times as long as a sample took."""
@@ -82,7 +84,7 @@ class RecorderThread:
         sight = AlertInputs(self._setup.queue.root, lock=self._setup.examine_lock())
         try:
             if self._store is None:
-                self._store = self._setup.open_nftban()
+                self._store = open_spool(self._setup)
             counts, age = self._store.count_with_age(now)
         except (StoreError, OSError) as error:
             if self._store is not None:

@@ -7,6 +7,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 
 from engine import verbs
 from engine.locks import lock_breaker, queue_lock
@@ -20,7 +21,10 @@ from engine.stores.nftban.staging import STAGING_NAME as DESK
 from engine.system import files
 from engine.text.safe import safe_line
 from engine.work.worker import Worker
-from tui.cli.setup.setup import EX_IOERR, Setup, print_error
+from tui.cli.queue.spool import examine_lock, last_claim_time, open_spool, require_lockable
+from tui.cli.queue.worker_parts import queue_spooled_mail, worker_services
+from tui.cli.setup.errors import EX_IOERR, print_error
+from tui.cli.setup.setup import Setup
 
 DONE, NOT_TAKEN = 0, 2
 """Exit codes: the lock is free and the tasks are recovered; the lock was not taken. If the lock is
@@ -31,12 +35,12 @@ free but a task could not be recovered, the code is EX_IOERR.
 def recover(setup: Setup, arguments: Namespace) -> int:
     """Free the lock, finish interrupted moves, fail or hold orphaned tasks."""
     if not arguments.dry_run:
-        setup.require_lockable()
-    store = setup.open_nftban()
+        require_lockable(setup)
+    store = open_spool(setup)
     try:
         return _recover(setup, store, arguments)
     except (queue_lock.LockBusy, lock_breaker.UnsafeToSignal) as why:
-        evidence = setup.examine_lock()
+        evidence = examine_lock(setup)
         print_error(f"lock not taken: {safe_line(str(why))}; it is now {evidence.verdict}")
         return NOT_TAKEN
     finally:
@@ -44,7 +48,7 @@ def recover(setup: Setup, arguments: Namespace) -> int:
 
 
 def _recover(setup: Setup, store: NftbanStore, arguments: Namespace) -> int:
-    evidence = setup.examine_lock()
+    evidence = examine_lock(setup)
     if evidence.verdict is Verdict.UNKNOWN:
         print_error(describe_lock(evidence))
         return NOT_TAKEN
@@ -156,7 +160,7 @@ def _recover_tasks(setup: Setup, store: NftbanStore, lock: PidLock, hold: Collec
         if task.id in hold:
             store.swap(task, verbs.hold(task, time.time()))
             told("WARN", f"Held: {task.id}, which was active; it runs again only when released")
-    services = setup.worker_services(store, ran=_last_run(setup))
+    services = worker_services(setup, store, ran=_last_run(setup))
     Worker(
         store,
         {},
@@ -167,7 +171,7 @@ def _recover_tasks(setup: Setup, store: NftbanStore, lock: PidLock, hold: Collec
     ).rescue()
     for line in store.quarantine_broken(lambda: services.add_count("corrupt_total")):
         told("WARN", f"Skipped: {line}")
-    for line in setup.queue_spooled_mail(store, time.time(), always=True):
+    for line in queue_spooled_mail(setup, store, always=True):
         told("WARN", line)
     services.publish()
     if not said:
@@ -227,7 +231,7 @@ def take_stuck_lock(
             setup.queue.stuck_threshold,
             evidence.identity,
             say=step,
-            begun=setup.last_claim_time,
+            begun=partial(last_claim_time, setup),
         )
     except lock_breaker.UnsafeToSignal as doubt:
         setup.log(alert, f"{stuck} - not taken: {doubt}")
@@ -235,7 +239,7 @@ def take_stuck_lock(
             _write_marker(told, evidence.identity)
         raise
     forget_alert(setup)
-    setup.worker_services(store).add_count("lock_recoveries_total")
+    worker_services(setup, store).add_count("lock_recoveries_total")
     setup.log("INFO", "Lock auto-recovery completed")
     return lock
 

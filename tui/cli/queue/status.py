@@ -1,30 +1,42 @@
-"""`status`: print a summary of a queue; `init`: make the folders of a queue."""
+"""`status`: print a summary of a place; `init`: make the folders of a queue."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 from engine.config.nftban_variables import RUN_DIR
 from engine.index.schema import died_at
-from engine.locks.token_buckets import BucketState
-from engine.mail.send.mail_spool import Spooled
-from engine.model import LockEvidence, Problem, State, Task
-from engine.monitor.alerts import Alert, AlertInputs, Blocked, find_alerts
+from engine.model import Problem, State, Task, count_by_words
+from engine.monitor.alerts import (
+    Alert,
+    AlertInputs,
+    AlertKind,
+    Blocked,
+    Unfinished,
+    find_alerts,
+)
 from engine.monitor.forecast import Forecast, ForecastInputs, as_row, make_forecasts
 from engine.monitor.throughput import HISTORY_SECONDS, FlowHistory
 from engine.monitor.transport_health import MailBacklog, TransportSuspension, describe_suspension
-from engine.store import Unavailable
+from engine.store import Store, Unavailable
 from engine.stores.nftban import make_spool
 from engine.text.safe import safe_line
-from tui.cli.setup.mail_controls import make_mail_desk
-from tui.cli.setup.mail_parts import MAIL_SEND_KIND, QUEUING_GRACE_SECONDS
-from tui.cli.setup.setup import EX_UNAVAILABLE, EX_USAGE, Setup, fail, print_error
+from tui.cli.queue.spool import FORMAT, spool_folders
+from tui.cli.setup.errors import EX_UNAVAILABLE, EX_USAGE, fail, print_error
+from tui.cli.setup.mail_parts import MAIL_SEND_KIND
+from tui.cli.setup.places import make_place
+from tui.cli.setup.setup import Setup
+from tui.format.present import format_duration
+from tui.session.history import HISTORY_SECONDS as JOURNAL_SECONDS
+from tui.session.history import alert_input
 from tui.session.place import Place
 from tui.session.place_watcher import PlaceReadings, PlaceWatcher
 
@@ -32,288 +44,283 @@ OK, ATTENTION, UNREADABLE = 0, 1, 2
 SHOWN_PROBLEMS = 10
 
 
-class QueueStatus(NamedTuple):
-    """Result of one scan of a queue."""
+class TaskSummary(NamedTuple):
+    """What one scan of all tasks found."""
 
-    counts: dict[str, int]
-    """Tasks by the store's own words."""
-    oldest: float
-    """Seconds since the oldest pending task was created."""
-    lock: LockEvidence
-    problems: list[Problem]
+    counts: Mapping[State, int]
+    by_word: Mapping[str, int]
+    """The same by the store's own words."""
+    states: Mapping[State, str]
+    oldest: float | None
+    """Creation of the oldest pending task, epoch seconds UTC; None if there is none."""
+    due_kinds: Mapping[str, Sequence[float]]
+    """Creation times of the due tasks by kind."""
+    kinds: Mapping[str, int]
+    """Pending tasks by kind."""
+    first_died: float | None
+    payloads: frozenset[str]
+    """Payloads of the mail tasks."""
+    problems: Sequence[Problem]
+    folders: Sequence[str]
+    """Folders that change with the tasks."""
+
+
+class PlaceStatus(NamedTuple):
+    """A place, as read once."""
+
+    tasks: TaskSummary
+    readings: PlaceReadings
     alerts: tuple[Alert, ...]
-    """Alerts; empty if nothing needs attention."""
     forecasts: tuple[Forecast, ...]
-    signs: PlaceReadings
+    age: float | None
+    """Seconds since the oldest pending task was created."""
     lost: int
     """Spooled mails without a task."""
 
 
 def status(setup: Setup, arguments: Namespace) -> int:
-    """Print a summary of a queue; exit 0 OK, 1 needs attention, 2 unreadable."""
-    if setup.foreign_place is not None:
-        from tui.cli.queue import status_other
-
-        return status_other.status(setup, arguments.json)
+    """Print a summary of a place; exit 0 OK, 1 needs attention, 2 unreadable."""
+    place = make_place(setup, setup.place)
     try:
-        look = _look(setup)
+        found = read_status(place, time.time())
     except Unavailable as error:
-        print_error(str(error))
+        print_error(safe_line(str(error)))
         return UNREADABLE
     if arguments.json:
-        print(_as_json(setup, look))
+        print(json.dumps(_as_row(place, found)))
     else:
-        print("\n".join(_as_text(setup, look)))
-    return ATTENTION if look.alerts else OK
+        print("\n".join(_as_text(place, found)))
+    return ATTENTION if found.alerts else OK
 
 
-def _look(setup: Setup) -> QueueStatus:
-    now = time.time()
-    store = setup.open_nftban()
-    counts: dict[State, int] = dict.fromkeys(store.states, 0)
-    oldest: float | None = None
-    due: list[float] = []
-    died: list[float] = []
-    kinds: Counter[str] = Counter()
-    due_kinds: dict[str, list[float]] = {}
-    payloads: set[str] = set()
-    problems: dict[str, Problem] = {}
-    try:
-        # By state, without the extra ids of the peek, so that each task is seen once.
-        for found in store.scan(store.states.values()):
-            if isinstance(found, Task):
-                counts[found.state] += 1
-                if found.kind == MAIL_SEND_KIND:
-                    payloads.add(found.payload)
-                if found.state is State.PENDING:
-                    kinds[found.kind] += 1
-                    oldest = found.created if oldest is None else min(oldest, found.created)
-                    if found.due is not None and found.due <= now:
-                        due.append(found.created)
-                        due_kinds.setdefault(found.kind, []).append(found.created)
-                elif found.state is State.DEAD and (when := died_at(found)) is not None:
-                    died.append(when)
-            elif isinstance(found, Problem):
-                problems[found.where] = found
-        problems |= {problem.where: problem for problem in store.find_misplaced()}
-    finally:
-        store.close()
-    signs = _read_signs(setup)
-    lock = signs.lock or setup.examine_lock()
-    lost = _count_lost_mail(setup, signs.sending.backlog, payloads, now)
-    sight = AlertInputs(
-        name=setup.queue.root,
-        states=store.states,
-        counts=counts,
+def read_status(place: Place, now: float) -> PlaceStatus:
+    """Scan a place once, with its lock, metrics, logs and mail, as the console does.
+
+    Raises:
+        Unavailable: it cannot be reached.
+    """
+    with closing(place.open()) as store:
+        tasks = _scan(store, now)
+    readings = _read(place)
+    heap, lost = readings.sending.backlog, 0
+    if place.mail and isinstance(heap, MailBacklog) and heap.mails > len(tasks.payloads):
+        lost = place.mail.find_unqueued(tasks.payloads, now)
+    due = [created for times in tasks.due_kinds.values() for created in times]
+    inputs = AlertInputs(
+        name=place.name,
+        states=tasks.states,
+        counts=tasks.counts,
         complete=True,
-        problems=len(problems),
-        lock=lock,
-        oldest=oldest,
+        problems=len(tasks.problems),
+        lock=readings.lock,
+        oldest=tasks.oldest,
         due=len(due),
         oldest_due=min(due, default=None),
-        queue=signs.queue,
-        earlier_counts=_counted_before(setup, counts),
-        transports=tuple(way for way in signs.sending.transports if way.is_mentioned),
-        last_run=signs.last_run,
-        routes=signs.routes,
+        queue=readings.queue,
+        earlier_counts=_counted_before(place, tasks),
+        transports=tuple(way for way in readings.sending.transports if way.is_mentioned),
+        last_run=readings.last_run,
+        unfinished=_interrupted(place, now),
+        routes=readings.routes,
         orphaned_mails=lost,
-        blocked=tuple(_blocked(setup, due_kinds, signs)),
-        free_tasks=_free_tasks(setup),
+        warnings=readings.queue_figures.warnings,
+        blocked=tuple(_blocked(place, tasks.due_kinds, readings)),
+        free_tasks=place.free_tasks(),
     )
-    words = {store.states[state]: number for state, number in counts.items()}
-    age = max(0.0, now - oldest) if oldest is not None else 0.0
-    found_alerts = find_alerts(sight, now, setup.config.alerts)
-    past = _recorded_flow(setup, now)
-    growth = past.growth(State.DEAD, now)
-    first = min(died, default=None)
+    flow = _recorded_flow(place, now)
     known = ForecastInputs(
-        counts, store.states, past.drain(now), growth, first, _tokens(setup), kinds
+        *(tasks.counts, tasks.states, flow.drain(now), flow.growth(State.DEAD, now)),
+        *(tasks.first_died, readings.tokens, tasks.kinds),
     )
-    forecasts = make_forecasts(known, setup.config.alerts, setup.queue.retention_days, now)
-    found_problems = list(problems.values())
-    return QueueStatus(words, age, lock, found_problems, found_alerts, forecasts, signs, lost)
+    return PlaceStatus(
+        tasks,
+        readings,
+        find_alerts(inputs, now, place.alerts),
+        make_forecasts(known, place.alerts, place.retention_days, now),
+        None if tasks.oldest is None else max(0.0, now - tasks.oldest),
+        lost,
+    )
+
+
+def _scan(store: Store, now: float) -> TaskSummary:
+    counts: dict[State, int] = dict.fromkeys(store.states, 0)
+    words: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
+    oldest: float | None = None
+    due_kinds: dict[str, list[float]] = {}
+    died: list[float] = []
+    payloads: set[str] = set()
+    problems: dict[str, Problem] = {}
+    seen: set[tuple[str, State]] = set()
+    for found in store.scan():
+        if isinstance(found, Problem):
+            problems[found.where] = found
+        if not isinstance(found, Task) or (found.id, found.state) in seen:
+            continue  # a full scan starts with a sample
+        seen.add((found.id, found.state))
+        counts[found.state] += 1
+        words[found.word] += 1
+        if found.kind == MAIL_SEND_KIND:
+            payloads.add(found.payload)
+        if found.state is State.PENDING:
+            kinds[found.kind] += 1
+            oldest = found.created if oldest is None else min(oldest, found.created)
+            if found.due is not None and found.due <= now:
+                due_kinds.setdefault(found.kind, []).append(found.created)
+        elif found.state is State.DEAD and (when := died_at(found)) is not None:
+            died.append(when)
+    return TaskSummary(
+        counts,
+        count_by_words(counts, words, store.states, store.words),
+        *(store.states, oldest, due_kinds, kinds, min(died, default=None)),
+        *(frozenset(payloads), list(problems.values()), tuple(store.changes.paths)),
+    )
+
+
+def _read(place: Place) -> PlaceReadings:
+    """Read lock, metrics and logs, as the console does."""
+    watch = PlaceWatcher(place)
+    try:
+        readings = watch.read_all()
+        while readings.sending.is_reading:
+            readings = watch.read_all()
+    finally:
+        watch.close()
+    return readings
 
 
 def _blocked(
-    setup: Setup, due: Mapping[str, Sequence[float]], signs: PlaceReadings
+    place: Place, due: Mapping[str, Sequence[float]], readings: PlaceReadings
 ) -> Iterator[Blocked]:
     """Yield the kinds of due tasks that no worker with this configuration would claim.
 
-    `due` has the creation times of due tasks by kind. A suspended transport has its own alert, and
-    a kind without a token is only delayed.
+    A suspended transport has its own alert, and a kind without a token is only delayed.
     """
-    waits = signs.routes is not None and signs.routes.is_waiting
+    waits = readings.routes is not None and readings.routes.is_waiting
     for kind, created in due.items():
-        if not setup.handles_kind(kind):
+        if place.has_handler is not None and not place.has_handler(kind):
             yield Blocked(kind, len(created), min(created), "no handler")
-        elif kind == MAIL_SEND_KIND and not waits:
-            why, token_at = setup.mail_handler().claim_gate(kind)
-            if why and token_at is None:
-                yield Blocked(kind, len(created), min(created), "no transport")
+        elif kind == MAIL_SEND_KIND and place.mail and not waits and place.mail.obstacle():
+            yield Blocked(kind, len(created), min(created), "no transport")
 
 
-def _free_tasks(setup: Setup) -> int | None:
-    """How many more tasks fit on the disk of pending/; None if unknown."""
-    from engine.doctor.disk import free_units
-
+def _interrupted(place: Place, now: float) -> tuple[Unfinished, ...]:
+    """Operations of the last day whose process ended before all their tasks were moved."""
+    if place.journal is None:
+        return ()
     try:
-        return min(free_units(setup.queue.pending).values(), default=None)
-    except OSError:
-        return None  # the unreadable folder is reported elsewhere
+        found = place.journal.operations(now - JOURNAL_SECONDS)
+    except Unavailable:
+        return ()  # an operator may read the tasks and not the journal
+    return tuple(alert_input(one) for one in found if one.is_interrupted and one.open_rows)
 
 
-def _count_lost_mail(
-    setup: Setup, heap: MailBacklog | str | None, payloads: Collection[str], now: float
-) -> int:
-    """Number of spooled mails without a task; searched only if there are more mails than tasks."""
-    if not isinstance(heap, MailBacklog) or heap.mails <= len(payloads):
-        return 0
-    unnamed = [
-        mail.meta
-        for mail in setup.mail_spool().read_all()
-        if isinstance(mail, Spooled) and mail.sent is None and mail.meta not in payloads
-        if not 0 <= now - mail.created < QUEUING_GRACE_SECONDS
-    ]
-    return sum(os.path.exists(path) for path in unnamed)  # the others were sent during the scan
+def _counted_before(
+    place: Place, tasks: TaskSummary
+) -> tuple[tuple[float, Mapping[State, int]], ...]:
+    """The counts at the time of the metrics file, if no task has moved since; else nothing."""
+    try:
+        moved = max(os.stat(path).st_mtime for path in tasks.folders)
+        written = os.stat(place.queue_metrics).st_mtime
+    except (OSError, ValueError):
+        return ()
+    return ((written, tasks.counts),) if moved < written else ()
 
 
-def _recorded_flow(setup: Setup, now: float) -> FlowHistory:
+def _recorded_flow(place: Place, now: float) -> FlowHistory:
     """Throughput of the last minutes from the recording; empty if there is none."""
     from engine.monitor.recorded_history import RecordedHistory
     from engine.monitor.recorder import UnreadableRecording, read_samples
 
+    if place.recording is None:
+        return FlowHistory()
     try:
-        return RecordedHistory(
-            read_samples(setup.recorder_slot(), now - HISTORY_SECONDS, now), ""
-        ).flow_until(now)
+        samples = read_samples(place.recording, now - HISTORY_SECONDS, now)
+        return RecordedHistory(samples, "").flow_until(now)
     except UnreadableRecording:
         return FlowHistory()  # the forecasts then show what is unknown
 
 
-def _tokens(setup: Setup) -> tuple[BucketState, ...] | str:
-    limits = setup.token_buckets()
-    try:
-        return () if limits is None else limits.read_states()
-    except OSError as error:
-        return error.strerror or str(error)
-
-
-def _read_signs(setup: Setup) -> PlaceReadings:
-    """Read lock, metrics and logs, as the console does."""
-    queue = setup.queue
-    place = Place(
-        queue.root,
-        setup.open_nftban,
-        lock=setup.examine_lock,
-        queue_metrics=queue.queue_metrics,
-        mail_metrics=queue.mail_metrics,
-        logs=(setup.log_path, f"{queue.log_dir}/mail.log"),
-        mail=make_mail_desk(setup, []),
-    )
-    watch = PlaceWatcher(place)
-    try:
-        signs = watch.read_all()
-        while signs.sending.is_reading:
-            signs = watch.read_all()
-    finally:
-        watch.close()
-    return signs
-
-
-def _counted_before(
-    setup: Setup, counts: Mapping[State, int]
-) -> tuple[tuple[float, Mapping[State, int]], ...]:
-    """The counts at the time of the metrics file, if no task has moved since; else nothing."""
-    queue = setup.queue
-    try:
-        moved = max(os.stat(path).st_mtime for path in (queue.pending, queue.work, queue.dlq))
-        written = os.stat(queue.queue_metrics).st_mtime
-    except OSError:
-        return ()
-    return ((written, counts),) if moved < written else ()
-
-
-def _as_text(setup: Setup, look: QueueStatus) -> list[str]:
-    counts = "  ".join(f"{word} {number:,}" for word, number in look.counts.items())
-    lines = [f"queue     {safe_line(os.path.dirname(setup.queue.pending))}", f"tasks     {counts}"]
-    if look.counts["pending"]:
-        lines.append(f"oldest    {_age(look.oldest)} pending")
-    lines += _mail(look)
-    lines.append(f"lock      {look.lock.verdict}: {safe_line(look.lock.reason)}")
+def _as_text(place: Place, found: PlaceStatus) -> list[str]:
+    tasks, readings = found.tasks, found.readings
+    counts = "  ".join(f"{word} {number:,}" for word, number in tasks.by_word.items())
+    lines = [f"queue     {safe_line(place.location)}", f"tasks     {counts}"]
+    if found.age is not None:
+        lines.append(f"oldest    {format_duration(found.age)} waiting")
+    rows = readings.queue_figures.rows
+    lines += [f"{safe_line(name):<9} {safe_line(text)}" for name, text in rows]
+    lines += _mail_lines(readings)
+    if readings.lock is not None:
+        lines.append(f"lock      {readings.lock.verdict}: {safe_line(readings.lock.reason)}")
+    shown = tasks.problems[:SHOWN_PROBLEMS]
+    lines += [f"problem   {safe_line(one.where)}: {safe_line(one.what)}" for one in shown]
+    if len(tasks.problems) > SHOWN_PROBLEMS:
+        lines.append(f"          and {len(tasks.problems) - SHOWN_PROBLEMS:,} more")
+    leads = ("forecast", *[""] * len(found.forecasts))
     lines += [
-        f"problem   {safe_line(where)}: {safe_line(what)}"
-        for where, what, _ in look.problems[:SHOWN_PROBLEMS]
+        f"{lead:<9} {each.sentence}" for lead, each in zip(leads, found.forecasts, strict=False)
     ]
-    if len(look.problems) > SHOWN_PROBLEMS:
-        lines.append(f"          and {len(look.problems) - SHOWN_PROBLEMS:,} more")
-    leads = ("forecast", *[""] * len(look.forecasts))
-    lines += [
-        f"{lead:<9} {each.sentence}" for lead, each in zip(leads, look.forecasts, strict=False)
-    ]
-    lines += [f"attention {alert.text}" for alert in look.alerts]
-    return lines if look.alerts else [*lines, "OK        nothing needs attention"]
+    lines += [f"attention {_in_full(alert)}" for alert in found.alerts]
+    return lines if found.alerts else [*lines, "OK        nothing needs attention"]
 
 
-def _mail(look: QueueStatus) -> list[str]:
+def _in_full(alert: Alert) -> str:
+    """The text of an alert; a warning of the queue in full, as there is room for it here."""
+    return safe_line(alert.target.name) if alert.kind is AlertKind.WARNED else alert.text
+
+
+def _mail_lines(readings: PlaceReadings) -> list[str]:
     """Lines about the mail spool and the suspended transports."""
-    heap, lines = look.signs.sending.backlog, []
+    heap, lines = readings.sending.backlog, []
     if isinstance(heap, MailBacklog) and heap.mails:
-        lines.append(f"mail      {heap.mails:,} spooled, the oldest for {_age(heap.oldest)}")
+        age = format_duration(heap.oldest)
+        lines.append(f"mail      {heap.mails:,} spooled, the oldest for {age}")
     elif isinstance(heap, str):
         lines.append(f"mail      ? {safe_line(heap)}")
     lines += [
         f"mail      {describe_suspension(stop)} (spooldeck mail resume {safe_line(stop.name)})"
-        for stop in _stopped(look)
+        for stop in _stopped(readings)
     ]
     return lines
 
 
-def _stopped(look: QueueStatus) -> Sequence[TransportSuspension]:
-    return [] if look.signs.routes is None else [*look.signs.routes.stopped.values()]
+def _stopped(readings: PlaceReadings) -> Sequence[TransportSuspension]:
+    return [] if readings.routes is None else [*readings.routes.stopped.values()]
 
 
-def _age(seconds: float) -> str:
-    minutes = int(seconds) // 60
-    days, hours = minutes // 1440, minutes // 60 % 24
-    if days:
-        return f"{days} d {hours} h"
-    return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min {int(seconds) % 60} s"
-
-
-def _as_json(setup: Setup, look: QueueStatus) -> str:
-    import json
-
-    heap = look.signs.sending.backlog
-    lock = look.lock._asdict() | {"verdict": str(look.lock.verdict)}
-    return json.dumps(
-        {
-            "queue": os.path.dirname(setup.queue.pending),
-            "tasks": look.counts,
-            "oldest_pending_age": look.oldest if look.counts["pending"] else None,
-            "lock": lock,
-            "mail": {
-                "spooled": heap.mails if isinstance(heap, MailBacklog) else None,
-                "oldest_age": heap.oldest if isinstance(heap, MailBacklog) and heap.mails else None,
-                "without_task": look.lost,
-                "suspended": [stop._asdict() for stop in _stopped(look)],
-            },
-            "problems": [{"where": p.where, "what": p.what} for p in look.problems],
-            "attention": [alert.text for alert in look.alerts],
-            "forecasts": as_row(look.forecasts),
-        }
-    )
+def _as_row(place: Place, found: PlaceStatus) -> dict[str, object]:
+    tasks, readings = found.tasks, found.readings
+    lock, heap = readings.lock, readings.sending.backlog
+    spooled = heap if isinstance(heap, MailBacklog) else None
+    mail = {
+        "spooled": None if spooled is None else spooled.mails,
+        "oldest_age": spooled.oldest if spooled and spooled.mails else None,
+        "without_task": found.lost,
+        "suspended": [stop._asdict() for stop in _stopped(readings)],
+    }
+    return {
+        "queue": place.location,
+        "tasks": dict(tasks.by_word),
+        "oldest_pending_age": found.age,
+        "lock": None if lock is None else lock._asdict() | {"verdict": str(lock.verdict)},
+        "mail": None if place.mail is None else mail,
+        "facts": dict(readings.queue_figures.rows),
+        "problems": [{"where": one.where, "what": one.what} for one in tasks.problems],
+        "attention": [_in_full(alert) for alert in found.alerts],
+        "forecasts": as_row(found.forecasts),
+    }
 
 
 def init(setup: Setup, arguments: Namespace) -> int:
-    """Make the missing folders of a queue and print the next steps."""
-    if setup.foreign_place is not None:
-        title = setup.foreign_place.format.title
+    """Make the missing folders of an NFTBan queue and print the next steps."""
+    if setup.format_name != FORMAT:
+        title = setup.format.title
         fail(EX_UNAVAILABLE, f"{safe_line(setup.place)} is {title}: nothing was changed")
     queue = setup.queue
     if arguments.exclusive and queue.run_dir == RUN_DIR:
         text = f"{safe_line(queue.root)} is NFTBan's own data folder"
         fail(EX_USAGE, f"{text}: --exclusive is for a queue that no other program uses")
-    made = make_spool(setup.spool_folders(), exclusive=arguments.exclusive)
+    made = make_spool(spool_folders(setup), exclusive=arguments.exclusive)
     for path in (queue.run_dir, queue.log_dir, queue.counters, queue.mail_spool):
         if not os.path.isdir(path):
             setup.make_folder(path)

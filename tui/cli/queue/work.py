@@ -8,6 +8,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable
+from functools import partial
 
 from engine.locks import queue_lock
 from engine.model import LockEvidence, State, Verdict
@@ -15,7 +16,10 @@ from engine.policy import format_time
 from engine.stores.nftban import NftbanStore
 from engine.text.safe import safe_line
 from engine.work.worker import Worker, WorkerResult
-from tui.cli.setup.setup import EX_NOPERM, Setup, fail, print_error
+from tui.cli.queue.spool import open_spool, require_workable
+from tui.cli.queue.worker_parts import handlers, worker_services
+from tui.cli.setup.errors import EX_NOPERM, fail, print_error
+from tui.cli.setup.setup import Setup
 
 DONE, NOTHING_DUE, LOCKED, FAILED = 0, 1, 2, 3
 """Exit codes of the contract ("nftban_queue_process_next")."""
@@ -23,7 +27,7 @@ DONE, NOTHING_DUE, LOCKED, FAILED = 0, 1, 2, 3
 
 def process_next(setup: Setup, arguments: Namespace) -> int:
     """Run at most one task."""
-    setup.require_workable()
+    require_workable(setup)
     if not arguments.timer:
         return _one_task(setup, arguments)[0]
     setup.log_if_allowed("INFO", "Queue processor started by systemd timer")
@@ -74,7 +78,7 @@ def _one_task(setup: Setup, arguments: Namespace) -> tuple[int, str]:
 
 def work(setup: Setup, arguments: Namespace) -> int:
     """Run tasks until a signal, woken by changes of the queue."""
-    setup.require_workable()
+    require_workable(setup)
     with _WorkerRun(setup, arguments.concurrency) as work:
         if work.worker is None:
             return LOCKED
@@ -107,7 +111,7 @@ class _WorkerRun:
 
     def __enter__(self) -> _WorkerRun:
         setup = self._setup
-        store = self._store = setup.open_nftban()
+        store = self._store = open_spool(setup)
         refused = store.edges[State.ACTIVE, State.PENDING].refusal
         if refused:
             fail(EX_NOPERM, refused)
@@ -123,15 +127,15 @@ class _WorkerRun:
             setup.log("WARN", f"Removing stale lock ({self._lock.taken_over})")
         for line in store.recover():
             setup.log("WARN", f"Recovered {line}")
-        mailing = setup.mail_handler()
+        mailing = setup.mail.handler()
         self.worker = Worker(
             store,
-            setup.handlers(store, mailing),
+            handlers(setup, store, mailing),
             setup.retry_policy(),
             owner=str(os.getpid()),
             lock=self._lock,
             concurrency=self._concurrency,
-            services=setup.worker_services(store, mailing),
+            services=worker_services(setup, store, mailing),
         )
         return self
 
@@ -185,7 +189,7 @@ class _WorkerRun:
         assert self.worker is not None and self._store is not None
         worker, ring = self.worker, self.worker.wake
         watch = FolderWatch(
-            self._store.changes, self._setup.open_nftban, lambda names: ring(), ring
+            self._store.changes, partial(open_spool, self._setup), lambda names: ring(), ring
         )
         flight = RecorderThread(self._setup)
         if not until_idle:
@@ -202,7 +206,7 @@ class _WorkerRun:
             return
         try:
             if not self._lost:
-                self._setup.worker_services(self._store).publish()
+                worker_services(self._setup, self._store).publish()
         finally:
             self._close()
 

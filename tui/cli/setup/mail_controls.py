@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from engine.config.validators import ConfigError
+from engine.mail.send.mail_spool import Spooled
 from engine.monitor.transport_health import MailBacklog, MailRoutes, TransportSuspension
 from engine.store import Unavailable
 from tui.cli.setup import suspend
-from tui.cli.setup.setup import CommandError, Setup
+from tui.cli.setup.errors import CommandError
+from tui.cli.setup.mail_parts import MAIL_SEND_KIND, QUEUING_GRACE_SECONDS
+from tui.cli.setup.setup import Setup
 from tui.session.place import PlaceMail
 
 if TYPE_CHECKING:
@@ -39,7 +42,7 @@ class _MailControls:
         with _errors_as_unavailable():
             return {
                 name: TransportSuspension(name, found.since, found.who, found.why)
-                for name, found in self._setup.suspensions().read().items()
+                for name, found in self._setup.mail.suspensions().read().items()
             }
 
     def routes(self, stopped: Mapping[str, TransportSuspension]) -> MailRoutes:
@@ -66,9 +69,23 @@ class _MailControls:
             # Each mail is a folder in the spool: while the mtime is the same, a full spool is not
             # read again.
             if known is None or known[0] != changed or not 0 <= now - known[1] < RECHECK_SECONDS:
-                mails, oldest = self._setup.mail_spool().depth_and_oldest(time.time())
+                mails, oldest = self._setup.mail.spool().depth_and_oldest(time.time())
                 self._heap = known = changed, now, now - oldest, mails
         return MailBacklog(known[3], now - known[2] if known[3] else 0.0)
+
+    def obstacle(self) -> str:
+        why, token_at = self._setup.mail.handler().claim_gate(MAIL_SEND_KIND)
+        return why if token_at is None else ""
+
+    def find_unqueued(self, payloads: Collection[str], now: float) -> int:
+        with _errors_as_unavailable():
+            unnamed = [
+                mail.meta
+                for mail in self._setup.mail.spool().read_all()
+                if isinstance(mail, Spooled) and mail.sent is None and mail.meta not in payloads
+                if not 0 <= now - mail.created < QUEUING_GRACE_SECONDS
+            ]
+            return sum(os.path.exists(path) for path in unnamed)  # the others were sent meanwhile
 
     def suspend(self, name: str, why: str) -> str:
         with _errors_as_unavailable():
@@ -86,9 +103,9 @@ class _MailControls:
 
     def _registry(self) -> tuple[MailSettings, TransportRegistry]:
         if self._known is None or self._clock() - self._looked >= RECHECK_SECONDS:
-            settings = self._setup.mail_settings()
+            settings = self._setup.mail.settings()
             self._known, self._looked = (
-                (settings, self._setup.transport_registry(settings)),
+                (settings, self._setup.mail.registry(settings)),
                 self._clock(),
             )
         return self._known
@@ -120,6 +137,8 @@ def make_mail_desk(setup: Setup, argv: list[str]) -> PlaceMail:
         resume=desk.resume,
         records=desk.records,
         backlog=desk.read_backlog,
-        uses_transports=setup.sends_mail,
+        obstacle=desk.obstacle,
+        find_unqueued=desk.find_unqueued,
+        uses_transports=setup.mail.is_ours,
         test_command=(*argv, "mail", "test"),
     )

@@ -10,8 +10,9 @@ from typing import TypeVar
 
 from engine.index.filter_language import BadFilter, Filter, parse_filter
 from engine.store import Unavailable
+from tui.cli.setup.errors import EX_USAGE, fail
 from tui.cli.setup.places import open_places
-from tui.cli.setup.setup import EX_USAGE, Setup, fail
+from tui.cli.setup.setup import Setup
 from tui.format.glyphs import glyphs_of_locale
 from tui.format.present import Line
 from tui.session.place import Place

@@ -8,7 +8,7 @@ import sys
 from io import BufferedWriter, FileIO, TextIOWrapper, UnsupportedOperation
 from typing import TYPE_CHECKING
 
-from tui.cli.setup.setup import discard_stream
+from tui.cli.setup.errors import discard_stream
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

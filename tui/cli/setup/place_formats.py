@@ -1,9 +1,4 @@
-"""The table of formats, and the `Setup` of a place in any of them.
-
-Each format is one row of `FORMATS`. Commands use `Setup.store` and the fields of a `Queue`; for the
-other programs' formats the folders of logs and metrics are below our own folder, where the other
-program never looks.
-"""
+"""The table of formats, and the `Setup` of a place in any of them."""
 
 from __future__ import annotations
 
@@ -11,20 +6,26 @@ import os
 import secrets
 import time
 from collections.abc import Mapping
-from math import inf
 from typing import TYPE_CHECKING, Any
 
+from engine.config import queue_config
 from engine.config.queue_config import Config, Queue, queue_settings_for
 from engine.policy import RetryPolicy
 from engine.store import Store
 from engine.stores import detect
+from engine.stores.address import Address, BadAddress, is_url, parse_address, places_folder
 from engine.system import files
-from tui.cli.setup.format import ForeignFormat, ForeignPlace
-from tui.cli.setup.setup import Setup
+from tui.cli.setup.errors import EX_USAGE, fail
+from tui.cli.setup.setup import Format, Setup, folders_apart, load_function
 
 if TYPE_CHECKING:
     from engine.stores.zgb import ZgbStore
     from engine.stores.zgb.place import ZgbSettings
+
+
+def _open_nftban(setup: Setup) -> Store:
+    store: Store = load_function("queue.spool:open_spool")(setup)
+    return store
 
 
 def _kannader_settings(said: Any, at: Any) -> Any:
@@ -33,16 +34,21 @@ def _kannader_settings(said: Any, at: Any) -> Any:
     return settings.parse_settings(said, at)
 
 
-def _kannader(path: str, settings: Any) -> Store:
+def _open_kannader(setup: Setup) -> Store:
     from engine.stores.kannader import KannaderStore
 
-    return KannaderStore(path)
+    return KannaderStore(setup.place)
 
 
-def _kannader_retry(settings: Any) -> RetryPolicy:
+def _kannader_retry(setup: Setup) -> RetryPolicy:
     from engine.stores.kannader.settings import retry_policy
 
-    return retry_policy(settings)
+    return retry_policy(setup.settings)
+
+
+def _kannader_folders(queue: Queue, at: Address, own: str) -> Queue:
+    pending, work, dlq = (f"{at.text}/{name}" for name in ("queue", "inflight", "cleanup"))
+    return folders_apart(queue, at, own)._replace(pending=pending, work=work, dlq=dlq)
 
 
 def _zgb_settings(said: Any, at: Any) -> Any:
@@ -51,8 +57,11 @@ def _zgb_settings(said: Any, at: Any) -> Any:
     return place.parse_settings(said, at)
 
 
-def _zgb(path: str, settings: Any) -> Store:
-    return open_zgb(path, settings)
+def _zgb_folders(queue: Queue, at: Address, own: str) -> Queue:
+    folder = os.path.dirname(files.real_path(at.text))
+    root = os.path.dirname(at.text)
+    apart = folders_apart(queue, at, own)
+    return apart._replace(root=root, pending=folder, work=folder, dlq=folder)
 
 
 def open_zgb(path: str, settings: ZgbSettings) -> ZgbStore:
@@ -70,39 +79,57 @@ def open_zgb(path: str, settings: ZgbSettings) -> ZgbStore:
     return ZgbStore(settings.place(path), tell=log.write)
 
 
-FORMATS: Mapping[str, ForeignFormat] = {
-    detect.KANNADER: ForeignFormat(
+FORMATS: dict[str, Format] = {
+    "kannader": Format(
         "a Kannader spool",
-        _kannader_settings,
-        _kannader,
-        state_folder=lambda path: f"{path}/.spooldeck",
-        required_folders=lambda path: (f"{path}/queue", f"{path}/inflight", f"{path}/cleanup"),
-        work_command=("kannader", "work"),
+        is_here=lambda at: detect.STORE_FORMATS["kannader"].is_here(at.text),
+        open_store=_open_kannader,
         retry_policy=_kannader_retry,
+        commands="kannader",
+        parse_settings=_kannader_settings,
+        arrange=_kannader_folders,
+        state_folder=lambda at, queue: f"{at.text}/.spooldeck",
+        work_command=("kannader", "work"),
         why_unworkable=lambda settings: settings.work_refusal,
-        doctor="formats.kannader_doctor:doctor",
-        facts="formats.kannader:spool_facts",
+        place="formats.kannader:complete_place",
+        doctor="formats.kannader_doctor:check_spool",
     ),
-    detect.ZGB: ForeignFormat(
+    "zgb": Format(
         "a ZGB mail queue",
-        _zgb_settings,
-        _zgb,
+        is_here=lambda at: detect.STORE_FORMATS["zgb"].is_here(at.text),
+        open_store=lambda setup: open_zgb(setup.place, setup.settings),
+        retry_policy=lambda setup: setup.settings.place("").retry,
+        commands="zgb",
+        parse_settings=_zgb_settings,
+        arrange=_zgb_folders,
         # One folder per database, whatever link leads to it: its workers share a lock there.
-        state_folder=lambda path: f"{files.real_path(path)}.spooldeck.d",
-        required_folders=lambda path: (os.path.dirname(files.real_path(path)),) * 3,
+        state_folder=lambda at, queue: f"{files.real_path(at.text)}.spooldeck.d",
         work_command=("zgb", "work", "--loop"),
-        retry_policy=lambda settings: settings.place("").retry,
         why_unworkable=lambda settings: settings.work_refusal,
-        doctor="formats.zgb_doctor:doctor",
-        facts="formats.zgb:queue_facts",
-        tokens="formats.zgb:queue_tokens",
-        why_paused="formats.zgb:queue_shut",
-        logs="formats.zgb:queue_logs",
-        sends_mail=True,
-        claim_order="due",
+        place="formats.zgb:complete_place",
+        doctor="formats.zgb_doctor:check_queue",
+    ),
+    "nftban": Format(
+        "an NFTBan queue",
+        is_here=lambda at: not at.is_url,
+        open_store=_open_nftban,
+        retry_policy=lambda setup: queue_config.retry_policy(setup.queue),
+        commands="queue",
+        arrange=lambda queue, at, own: queue,
+        state_folder=lambda at, queue: f"{os.path.dirname(queue.pending)}/.spooldeck",
+        work_command=("queue", "work"),
+        why_unworkable=lambda settings: "",
+        lock="queue.spool:examine_lock",
+        place="queue.spool:complete_place",
+        doctor="formats.nftban_doctor:check_queue",
     ),
 }
-"""The formats other than the contract's, by name."""
+"""The formats by name. The first that fits a place is used; the last takes every path that the
+others leave, so that its error says what was expected.
+"""
+
+DEFAULT_FORMAT = "nftban"
+"""The format of a path that no other one fits."""
 
 
 def setup_for(
@@ -112,33 +139,63 @@ def setup_for(
 
     Raises:
         ConfigError: a value is invalid.
+        CommandError: the place is a URL that cannot be used.
     """
-    queue = queue_settings_for(config, place, environ)
-    name = detect.detect_format(place) if place else ""
     if config.stores:
         _check_settings(config)
-    if name not in FORMATS:
-        return Setup(config, queue, words)
-    site = ForeignPlace(name, os.path.abspath(place), FORMATS[name], _settings(config, name))
-    return Setup(config, _foreign_queue(queue, site), words, site)
-
-
-def _foreign_queue(queue: Queue, site: ForeignPlace) -> Queue:
-    """A `Queue` for a foreign place: our folders and metrics are below our own folder there."""
-    desk, folders = site.state_folder, site.format.required_folders(site.path)
-    return queue._replace(
-        root=site.path if os.path.isdir(site.path) else os.path.dirname(site.path),
-        pending=folders[0],
-        work=folders[1],
-        dlq=folders[2],
-        run_dir=f"{desk}/run",
-        log_dir=f"{desk}/log",
-        queue_metrics=f"{desk}/metrics/queue.prom",
-        mail_metrics=f"{desk}/metrics/mail.prom",
-        counters=f"{desk}/metrics/counters",
-        mail_spool=f"{desk}/mailspool",
-        retention_days=inf,  # no task there is deleted because of its age
+    queue = queue_settings_for(config, "" if is_url(place) else place, environ)
+    address = find_address(config, place) if place else Address(queue.root)
+    name = detect_format(address)
+    form = FORMATS[name]
+    settings = _settings(config, name)
+    own = (
+        places_folder(address, environ, os.geteuid())
+        if form.state_folder is None
+        else form.state_folder(address, queue)
     )
+    queue = form.arrange(queue, address, own)
+    return Setup(config, queue, name, form, address, own, settings, words)
+
+
+def detect_format(address: Address) -> str:
+    """The name of the format of a place.
+
+    Raises:
+        CommandError: no format has URLs like this one.
+    """
+    found = next((name for name, form in FORMATS.items() if form.is_here(address)), "")
+    if not found:
+        fail(EX_USAGE, f"{address.text}: no format with URLs that begin with {address.scheme}://")
+    return found
+
+
+def find_address(config: Config, place: str) -> Address:
+    """The address of a place, with the password of the same URL in `places`, if it has one.
+
+    Raises:
+        CommandError: it is no URL, or it has a password: arguments are visible to other users.
+    """
+    known = {_parse(text).text: _parse(text) for text in config.places if is_url(text)}
+    address = _parse(place)
+    if address.password and known.get(address.text) != address:
+        fail(
+            EX_USAGE,
+            f"{address.text}: other users can read a password on the command line: write the URL "
+            "with it into `places` of a configuration file, and name the place without it",
+        )
+    return known.get(address.text, address)
+
+
+def is_same_place(one: str, other: str) -> bool:
+    """True if two texts name the same place."""
+    return _parse(one).text == _parse(other).text
+
+
+def _parse(text: str) -> Address:
+    try:
+        return parse_address(text)
+    except BadAddress as error:
+        fail(EX_USAGE, f"{text.partition('://')[0]}://...: {error}")
 
 
 def _check_settings(config: Config) -> None:

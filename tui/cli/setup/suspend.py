@@ -20,8 +20,9 @@ from engine.policy import format_time
 from engine.store import Gone
 from engine.system import files
 from engine.text.safe import safe_line
+from tui.cli.setup.errors import EX_CONFIG, EX_USAGE, fail, print_error
 from tui.cli.setup.mail_parts import describe_no_transport, describe_suspender
-from tui.cli.setup.setup import EX_CONFIG, EX_USAGE, Setup, fail, print_error
+from tui.cli.setup.setup import Setup
 
 DONE = 0
 
@@ -77,7 +78,7 @@ def suspend_transport(setup: Setup, name: str, why: str) -> tuple[bool, str]:
         Order(CONTROL_NAME, name, SUSPENDED),
         why,
         f"Transport {name} suspended by {who}{f': {why}' if why else ''}",
-        lambda: setup.suspensions().suspend(name, time.time(), who, why),
+        lambda: setup.mail.suspensions().suspend(name, time.time(), who, why),
     )
 
 
@@ -92,7 +93,7 @@ def resume_transport(setup: Setup, name: str) -> tuple[bool, str]:
         Order(CONTROL_NAME, name, RESUMED),
         "",
         f"Transport {name} resumed by {safe_line(setup.current_user().name)}",
-        lambda: setup.suspensions().resume(name),
+        lambda: setup.mail.suspensions().resume(name),
     )
 
 
@@ -101,7 +102,7 @@ def _change(
 ) -> tuple[bool, str]:
     """Suspend or resume a transport, unless it is already; `said` is the log line."""
     _make_state_folder(setup)
-    own = setup.suspensions().read().get(order.target)
+    own = setup.mail.suspensions().read().get(order.target)
     if (own is not None) is (order.value == SUSPENDED):
         return False, ""
     before = "not suspended" if own is None else _suspension_phrase(own)
@@ -145,7 +146,7 @@ def read_suspended(setup: Setup) -> Mapping[str, Suspension]:
         Fail: the file of suspended transports is invalid.
     """
     try:
-        return setup.suspensions().read()
+        return setup.mail.suspensions().read()
     except ValueError as error:
         fail(EX_CONFIG, safe_line(str(error)))
 
@@ -172,13 +173,13 @@ def require_name(name: str) -> None:
 
 def _make_state_folder(setup: Setup) -> None:
     setup.require_writable()
-    setup.make_folder(setup.spool_folders().staging_dir)
+    setup.make_folder(setup.state_folder)
 
 
 def _describe_transport(setup: Setup) -> str:
     """Say by which transport mail is sent now."""
-    settings, held = setup.mail_settings(), read_suspended(setup)
-    choice = setup.transport_registry(settings).choose(held)
+    settings, held = setup.mail.settings(), read_suspended(setup)
+    choice = setup.mail.registry(settings).choose(held)
     if choice.transport is not None:
         return f"mail goes by {choice.transport.name}"
     why = describe_no_transport(settings, choice.why_not, held)
@@ -199,11 +200,11 @@ def _log_change(setup: Setup, text: str) -> str:
 def _publish_metrics(setup: Setup) -> str:
     """Write the mail metrics again; returns the error text, or ""."""
     troubles: list[str] = []
-    if setup.has_mail():
+    if setup.mail.has_files():
         try:
-            settings = setup.mail_settings()
-            setup.mail_sender(
-                settings, setup.transport_registry(settings), tell=troubles.append
+            settings = setup.mail.settings()
+            setup.mail.sender(
+                settings, setup.mail.registry(settings), tell=troubles.append
             ).publish()
         except (ConfigError, OSError) as error:
             troubles.append(f"{safe_line(str(error))}; mail metrics not updated")

@@ -1,0 +1,82 @@
+"""Checks that fit any store: access, problems, times in the future, overdue and dead tasks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from engine import policy
+from engine.doctor.finding import MAX_LISTED, Finding, Grade
+from engine.doctor.place_facts import CLOCK_SKEW_SECONDS
+from engine.model import Problem, State, Task
+from engine.policy import DLQ_ALERT_LIMIT, UNITS_PER_TOKEN, format_time
+from engine.store import ReadableStore, Unavailable
+
+OVERDUE_SECONDS = UNITS_PER_TOKEN
+"""Seconds for which a task may be overdue before it is reported."""
+
+
+def check_store(store: ReadableStore, now: float, command: str) -> Iterator[tuple[str, Finding]]:
+    """Run every check of this module; `command` selects the place on the command line."""
+    problems: dict[str, Problem] = {}
+    counts: Counter[State] = Counter()
+    ahead: list[str] = []
+    overdue: list[float] = []
+    try:
+        for found in store.scan():
+            if isinstance(found, Problem):
+                problems[found.where] = found
+        for found in store.scan(store.states.values()):
+            if isinstance(found, Task):
+                counts[found.state] += 1
+                if found.created > now + CLOCK_SKEW_SECONDS:
+                    ahead.append(f"{found.id}, created {format_time(found.created)}")
+                if policy.is_due(found, now - OVERDUE_SECONDS):
+                    overdue.append(found.due or found.created)
+    except Unavailable as error:
+        yield "tasks", Finding(Grade.BAD, str(error))
+        return
+    listed = ", ".join(f"{counts[state]:,} {word}" for state, word in store.states.items())
+    yield "tasks", Finding(Grade.OK, listed)
+    refused = sorted({edge.refusal for edge in store.edges.values()} - {""})
+    yield from (("rights", Finding(Grade.WARN, why)) for why in refused)
+    yield from (
+        ("problems", finding)
+        for finding in list_problems(list(problems.values()), lambda problem: f"{command} status")
+    )
+    for what in ahead[:MAX_LISTED]:
+        mend = "timedatectl  # is the clock right? was it set back?"
+        yield "clock", Finding(Grade.WARN, f"ahead of the clock ({format_time(now)}): {what}", mend)
+    yield "dead", check_dead(counts[State.DEAD], f"{command} clusters")
+    yield "worker", check_overdue(overdue, "task", "")
+
+
+def list_problems(
+    problems: Sequence[Problem], mend: Callable[[Problem], str], limit: int = MAX_LISTED
+) -> Iterator[Finding]:
+    """A finding for each problem up to a limit, and one with the number of the others."""
+    for problem in problems[:limit]:
+        yield Finding(Grade.WARN, f"{problem.where}: {problem.what}", mend(problem))
+    if len(problems) > limit:
+        yield Finding(Grade.WARN, f"and {len(problems) - limit:,} more problems")
+
+
+def check_dead(dead: int, mend: str) -> Finding:
+    """A finding on the number of dead tasks; `mend` lists them."""
+    if dead <= DLQ_ALERT_LIMIT:
+        return Finding(Grade.OK, f"no more than {DLQ_ALERT_LIMIT} tasks in the dead-letter queue")
+    return Finding(
+        Grade.WARN, f"{dead:,} tasks in the dead-letter queue (over {DLQ_ALERT_LIMIT})", mend
+    )
+
+
+def check_overdue(overdue: Sequence[float], noun: str, mend: str) -> Finding:
+    """A finding on overdue tasks, given their due times (epoch seconds UTC)."""
+    if not overdue:
+        return Finding(Grade.OK, f"no {noun} is overdue")
+    number = len(overdue)
+    many = f"1 {noun} is" if number == 1 else f"{number:,} {noun}s are"
+    them = "it" if number == 1 else "them"
+    since = format_time(min(overdue))
+    what = f"{many} overdue, the first since {since}: no process runs {them}"
+    return Finding(Grade.WARN, what, mend)

@@ -1,0 +1,208 @@
+"""An NFTBan queue for the commands: its store, folders and lock, and its `Place`."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from engine.config import queue_config
+from engine.locks import queue_lock
+from engine.model import LockEvidence, Verdict
+from engine.store import Unavailable
+from engine.stores.detect import find_queue_folder
+from engine.stores.nftban import NftbanStore, SpoolFolders
+from engine.system import files
+from engine.text.safe import safe_line
+from tui.cli.setup.errors import describe_missing, has_database_name, print_error
+from tui.cli.setup.setup import Setup
+
+if TYPE_CHECKING:
+    from engine.locks.process_stats import ProcessStats
+    from tui.session.place import Place
+
+FORMAT = "nftban"
+"""Name of this format."""
+
+
+def spool_folders(setup: Setup) -> SpoolFolders:
+    """The folders of the task files."""
+    queue = setup.queue
+    return SpoolFolders(
+        queue.pending,
+        queue.work,
+        queue.dlq,
+        mail_spool=queue.mail_spool,
+        max_pending=queue.max_pending,
+        durable=queue.durable,
+        root=queue.root,
+    )
+
+
+def open_spool(setup: Setup) -> NftbanStore:
+    """Open the store of an NFTBan queue.
+
+    Raises:
+        Unavailable: it cannot be reached, or has another format.
+    """
+    setup.require_format(FORMAT)
+    _require_folders(setup)
+    return NftbanStore(spool_folders(setup))
+
+
+def _require_folders(setup: Setup) -> None:
+    setup.require_readable()
+    queue = setup.queue
+    if os.path.isfile(queue.root):
+        what = "not a SQLite database: expected one, or a folder with a queue"
+        raise Unavailable(f"{queue.root}: {what}")
+    if not os.path.lexists(queue.root) and has_database_name(queue.root):
+        raise Unavailable(describe_missing(queue.root))
+    if not all(map(os.path.isdir, (queue.pending, queue.work, queue.dlq))):
+        where = os.path.dirname(queue.pending)
+        raise Unavailable(
+            f"{queue.root}: no queue, expected the folders pending, work and dlq in {where} "
+            f"(spooldeck init {queue.root} makes them)"
+        )
+
+
+def make_queue(setup: Setup) -> None:
+    """Make missing queue folders below an existing data folder, durably (mkdir, fsync).
+
+    The program of the contract does this for each task that it adds. A folder configured
+    outside the data folder is not made: its disk may not be mounted. No symbolic link below the
+    data folder is followed.
+
+    Raises:
+        Fail: permission denied; the text names the command with sudo.
+        Unavailable: a folder could not be made.
+    """
+    queue = setup.queue
+    if setup.format_name != FORMAT or not os.path.isdir(queue.root):
+        return
+    setup.require_readable()
+    below = queue.root.rstrip("/") + "/"
+    wanted = [path for path in (queue.pending, queue.work, queue.dlq) if path.startswith(below)]
+    made = [path for path in wanted if not os.path.isdir(path)]
+    for path in made:
+        setup.refuse_unwritable(path, made=True)
+    for path in made:
+        try:
+            os.close(files.open_dir_path(path, queue.root, make=True))
+        except OSError as error:
+            raise Unavailable(f"{path}: cannot make this folder: {error.strerror}") from error
+        print_error(f"made {safe_line(path)}")
+
+
+def require_lockable(setup: Setup) -> None:
+    """Check that we may take the queue lock and change tasks, before anything is changed.
+
+    Raises:
+        Fail: permission denied; the text names the command with sudo.
+        Unavailable: there is no queue.
+    """
+    setup.require_writable()
+    _require_folders(setup)
+    setup.refuse_unwritable(setup.queue.run_dir, made=True)
+    for path in setup.output_folders():
+        if not os.path.isdir(path):
+            setup.refuse_unwritable(path, made=True)
+
+
+def require_workable(setup: Setup) -> None:
+    """Check that a worker of ours can run here, before anything is changed.
+
+    Raises:
+        Fail: it cannot; the text has the reason and the repair.
+        Unavailable: there is no queue.
+    """
+    require_lockable(setup)
+    for kind in setup.programs:
+        setup.handler_account(kind)
+
+
+def examine_lock(setup: Setup) -> LockEvidence:
+    """Examine the lock file of an NFTBan queue."""
+    threshold = setup.queue.stuck_threshold
+    evidence = queue_lock.examine_lock(setup.lock_path, threshold)
+    if evidence.verdict is not Verdict.STUCK:
+        return evidence
+    return queue_lock.check_claims(evidence, last_claim_time(setup), threshold, time.time())
+
+
+def last_claim_time(setup: Setup) -> float | None:
+    """When the newest task in work was claimed, epoch seconds UTC: the latest st_ctime, which a
+    rename sets. None if there is none.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    found = []
+    for name in os.listdir(setup.queue.work):
+        if name.endswith(".task"):
+            with suppress(FileNotFoundError):  # another process moved it
+                path = f"{setup.queue.work}/{name}"
+                found.append(os.stat(path, follow_symlinks=False).st_ctime)
+    return max(found, default=None)
+
+
+def handles_kind(setup: Setup, kind: str) -> bool:
+    """True if a worker with this configuration claims tasks of this kind."""
+    from engine.work.handlers import CONTRACT_KINDS
+
+    return kind in (*setup.programs, *queue_config.BUILT_IN_KINDS) or kind not in CONTRACT_KINDS
+
+
+def complete_place(setup: Setup, place: Place) -> Place:
+    """The `Place` of an NFTBan queue, with its lock, metrics, mail and handlers."""
+    from tui.cli.setup.mail_controls import make_mail_desk
+
+    limits, queue = setup.token_buckets(), setup.queue
+
+    def lock() -> LockEvidence:
+        find_queue_folder(setup.place)  # without a queue, a missing lock file does not mean "free"
+        return examine_lock(setup)
+
+    return place._replace(
+        location=os.path.dirname(queue.pending),
+        lock=lock,
+        has_leases=False,
+        has_dlq=True,
+        claim_order="id",
+        queue_metrics=queue.queue_metrics,
+        mail_metrics=queue.mail_metrics,
+        logs=(setup.log_path, f"{queue.log_dir}/mail.log", *setup.config.logs),
+        recovery_command=(*place.argv, "queue", "recover", "--yes", "--seen"),
+        has_handler=partial(handles_kind, setup),
+        claim_obstacle=setup.mail.handler().why_closed,
+        token_at=None if limits is None else limits.token_at,
+        tokens=None if limits is None else limits.read_states,
+        find_lingering_worker=partial(_lingering_pid, setup.lock_path),
+        mail=make_mail_desk(setup, [*place.argv]),
+        vitals=partial(_vitals, setup.place),
+        free_tasks=partial(_free_tasks, queue.pending),
+    )
+
+
+def _lingering_pid(lock_path: str) -> int | None:
+    from engine.locks.lock_holder import deleted_lock_holder  # loaded when a lock is shown
+
+    return deleted_lock_holder(lock_path)
+
+
+def _vitals(below: str, pid: int) -> ProcessStats:
+    from engine.locks.process_stats import read_stats
+
+    return read_stats(pid, below)
+
+
+def _free_tasks(folder: str) -> int | None:
+    """How many more tasks fit on the disk of `folder`; None if unknown."""
+    from engine.doctor.disk import free_units
+
+    try:
+        return min(free_units(folder).values(), default=None)
+    except OSError:
+        return None  # the unreadable folder is reported elsewhere

@@ -1,0 +1,146 @@
+"""The handlers and services of a worker on an NFTBan queue."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from engine.model import State
+from engine.monitor import prometheus
+from engine.stores.nftban import NftbanStore
+from engine.system import files
+from engine.text.safe import safe_line
+from engine.work.handlers import Handler
+from engine.work.worker import WorkerServices
+from tui.cli.setup.errors import print_error
+from tui.cli.setup.setup import Setup
+
+if TYPE_CHECKING:
+    from tui.cli.setup.mail_parts import MailHandler
+
+
+def handlers(
+    setup: Setup, store: NftbanStore, mailing: MailHandler | None = None
+) -> Mapping[str, Handler]:
+    """The handler for each kind of task from this store."""
+    built_in: dict[str, Handler] = {}
+    if setup.mail.is_ours:
+        built_in["mail_send"] = mailing or setup.mail.handler()
+    if not setup.programs:
+        return built_in
+    from engine.work.command import CommandHandler
+    from engine.work.payload import guard_payload
+
+    return built_in | {
+        kind: guard_payload(
+            CommandHandler(
+                handler.command,
+                handler.timeout,
+                setup.handler_account(kind, store.opened_stat),
+                handler.environment,
+            ),
+            setup.queue.mail_spool,
+            setup.queue.root,
+        )
+        for kind, handler in setup.programs.items()
+    }
+
+
+def worker_services(
+    setup: Setup,
+    store: NftbanStore,
+    mailing: MailHandler | None = None,
+    ran: float | None = None,
+) -> WorkerServices:
+    """The services of a worker on this queue; `ran`: time of the last run, if this is none."""
+    counters = setup.counters()
+    mailing = mailing or setup.mail.handler()
+
+    def publish() -> None:
+        try:
+            text = render_metrics(setup, store, time.time(), ran)
+            files.replace_file(setup.queue.queue_metrics, text, root=setup.queue.root)
+        except OSError as error:
+            print_error(f"{setup.queue.queue_metrics}: {error.strerror}")
+        if setup.mail.has_files():
+            mailing.publish_metrics()
+
+    def tally(name: str) -> None:
+        try:
+            counters.add(name, 1)
+        except OSError as error:
+            print_error(f"{setup.queue.counters}/{name}: {error.strerror}; not counted")
+
+    def tidy() -> None:
+        for line in store.quarantine_broken(lambda: tally("corrupt_total")):
+            setup.log("WARN", f"Skipped: {line}")
+        for line in queue_spooled_mail(setup, store):
+            setup.log("WARN", line)
+
+    return WorkerServices(
+        log=setup.log,
+        alert=setup.alert,
+        add_count=tally,
+        publish=publish,
+        apply_retention=lambda: apply_retention(setup, store),
+        quarantine=tidy,
+        limits=setup.token_buckets(),
+        slots={kind: h.concurrency for kind, h in setup.config.handlers.items()},
+        timeouts={kind: h.timeout for kind, h in setup.config.handlers.items()},
+        gate=mailing.claim_gate,
+    )
+
+
+def apply_retention(setup: Setup, store: NftbanStore) -> None:
+    """Apply the retention times: dead tasks, trash, mail spool. Queue spooled mail without a
+    task.
+    """
+    keeper = setup.housekeeping()
+    keeper.purge_expired(store, setup.queue.retention_days)
+    keeper.sweep_quietly(store)
+    try:
+        if setup.mail.has_spooled():
+            keeper.sweep_mail(setup.mail.spool(), time.time())
+    except OSError as error:
+        print_error(f"cannot clean the mail spool: {error}")
+    for line in queue_spooled_mail(setup, store):
+        setup.log("WARN", line)
+
+
+def queue_spooled_mail(setup: Setup, store: NftbanStore, *, always: bool = False) -> list[str]:
+    """Make a task for each spooled mail without one; at most once a minute, unless `always`.
+
+    Returns a log line for each.
+    """
+    keeper = setup.housekeeping()
+    if not always and not keeper.is_mail_check_due(time.time()):
+        return []
+    try:
+        if not setup.mail.has_spooled():
+            return []
+    except OSError as error:
+        print_error(f"cannot queue spooled mail without a task: {safe_line(str(error))}")
+        return []
+    return keeper.queue_spooled_mail(setup.mail.spool(), store, time.time(), setup.log_queued)
+
+
+def render_metrics(setup: Setup, store: NftbanStore, now: float, ran: float | None = None) -> bytes:
+    """The current text of queue.prom; `ran`: time of the last run, if not now."""
+    counts, oldest = store.count_with_age(now)
+    gauges = prometheus.QueueGauges(
+        pending=counts[State.PENDING],
+        working=counts[State.ACTIVE],
+        dead=counts[State.DEAD],
+        oldest_age=oldest,
+    )
+    totals = {name: _read_counter(setup, name) for name in prometheus.QUEUE_COUNTERS}
+    return prometheus.render_queue(gauges, totals, now if ran is None else ran)
+
+
+def _read_counter(setup: Setup, name: str) -> int:
+    try:
+        return setup.counters().read(name)
+    except OSError as error:
+        print_error(f"{setup.queue.counters}/{name}: {error.strerror}; counts as 0")
+        return 0

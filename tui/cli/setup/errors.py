@@ -1,0 +1,88 @@
+"""Exit codes, errors and output of commands: each error is one line on standard error."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn, TextIO
+
+from engine.store import Unavailable
+from engine.text.safe import safe_line
+
+EX_USAGE, EX_UNAVAILABLE, EX_IOERR, EX_NOPERM, EX_CONFIG = 64, 69, 74, 77, 78
+"""Exit codes beyond the contract's 0 to 3 (sysexits.h)."""
+
+
+class CommandError(Exception):
+    """Ends the command with one line on standard error and an exit code."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class NotReadable(Unavailable):
+    """A queue may exist, but we may not look; the text names the command with sudo."""
+
+
+def fail(code: int, text: str) -> NoReturn:
+    """End the command with one line on standard error.
+
+    Raises:
+        Fail: always.
+    """
+    raise CommandError(code, text)
+
+
+_DATABASE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
+"""Suffixes of SQLite database files."""
+
+
+def has_database_name(path: str) -> bool:
+    """True if a path has the suffix of a database; the only hint if the file does not exist."""
+    return path.lower().endswith(_DATABASE_SUFFIXES)
+
+
+def describe_missing(path: str) -> str:
+    """Say that a place does not exist, and name the command that makes it."""
+    here = safe_line(path)
+    what, word = ("file", "zgb init") if has_database_name(path) else ("folder", "init")
+    return f"{here}: no such {what} (spooldeck {word} {here} makes it)"
+
+
+def program_command() -> list[str]:
+    """The command that starts this program again, from any working directory."""
+    # -P: without it, a folder named tui in the working directory would be run instead of ours.
+    return [sys.executable, "-P", "-m", "tui.cli"]
+
+
+def print_error(text: str) -> None:
+    """Print one line to standard error."""
+    try:
+        print(f"spooldeck: {text}", file=sys.stderr)
+    except OSError:
+        discard_stream(sys.stderr)  # no reader is left; the exit code still reports the error
+
+
+def print_result(text: str, stream: TextIO | None = None) -> None:
+    """Print a result of a command that must not be repeated, such as a queued task.
+
+    If it cannot be written, report that on standard error and keep the exit code: a caller that
+    repeats the command would do it twice.
+    """
+    stream = stream or sys.stdout
+    line = f"{text}\n".encode(stream.encoding, "backslashreplace").decode(stream.encoding)
+    try:
+        stream.write(line)
+        stream.flush()
+    except OSError as error:
+        if stream is sys.stdout and not isinstance(error, BrokenPipeError):
+            print_error(f"done, but cannot write the output: {error.strerror}: {safe_line(text)}")
+        discard_stream(stream)
+
+
+def discard_stream(stream: TextIO) -> None:
+    """Redirect a stream to /dev/null: the interpreter flushes it at exit, and an error there would
+    replace our exit code.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
