@@ -27,8 +27,8 @@ import pytest
 from tests.stores.hot_journals import plant
 from tests.stores.nobody import NOBODY
 from tests.tui.ptys import ENTERS, console
-from tui import cli
 from tui.cli import main
+from tui.cli.commands import COMMAND_WORDS
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has more rights than others")
 
@@ -101,7 +101,7 @@ COMMANDS: Mapping[Words, tuple[Words, ...]] = {
 
 def test_no_command_is_forgotten() -> None:
     """Each command that the parser knows is in the table."""
-    assert set(COMMANDS) == {word.path for word in cli._COMMAND_WORDS if word.function}
+    assert set(COMMANDS) == {word.path for word in COMMAND_WORDS if word.function}
 
 
 # ---- what must stay as it is

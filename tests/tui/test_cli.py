@@ -32,6 +32,7 @@ from tests.tui.queues import (
     write_config,
 )
 from tui import cli
+from tui.cli.commands import COMMAND_WORDS, parse_table
 
 __all__ = ["Run", "root", "spooldeck"]
 
@@ -46,7 +47,7 @@ def in_queue(root: str, settings: str = "{}") -> tuple[str, ...]:
 
 # ---- what every command keeps
 
-COMMANDS = {" ".join(word.path): word for word in cli._COMMAND_WORDS if word.function}
+COMMANDS = {" ".join(word.path): word for word in COMMAND_WORDS if word.function}
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "console"])
@@ -67,12 +68,33 @@ def test_what_every_command_keeps(
     arguments = COMMANDS[name].arguments
     assert not any(names[0][0] == "-" and options.get("nargs") for names, options in arguments)
     acts = any({"--apply", "--dry-run"} & set(names) for names, _ in arguments)
-    assert not (acts and COMMANDS[name].function in cli._LISTINGS)
+    assert not (acts and COMMANDS[name].is_listing)
 
 
-def test_each_listing_is_a_command() -> None:
-    """Each name in the list of commands that end with their reader is one of a command."""
-    assert {word.function for word in COMMANDS.values()} >= cli._LISTINGS
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ("log", "WORDS | MODULE:FUNCTION | SUMMARY"),
+        ("log | print | a summary", "MODULE:FUNCTION, or - for a group"),
+        ("log | print.log:log +lists | a summary", "no mark but +listing"),
+        ("mail send | mail.send:send | a summary", "the row of its group above it"),
+        ("    @place @json", "@place above it"),
+        ("    place", "NAME VALUE | HELP"),
+        ("    --to A +must | a text", "+required or +dest:NAME"),
+        ("    --to [A]", "X, or [X] if no option"),
+        ("    --to N:float", "no type but count and number"),
+        ("    --to N:count=x", "a number after ="),
+    ],
+)
+def test_a_wrong_row_of_the_command_table_is_named(row: str, expected: str) -> None:
+    """The error for a wrong row of the command table shows the row and what was expected."""
+    table = f"status | queue.status:status | a summary\n{row}"
+
+    with pytest.raises(ValueError, match="row ") as refused:
+        _ = [word.arguments for word in parse_table(table)]
+
+    shown = f"row {row.strip()!r} of the command table: expected {expected}"
+    assert str(refused.value) == shown
 
 
 def test_every_json_answer_is_an_object_a_line(
@@ -90,7 +112,7 @@ def test_every_json_answer_is_an_object_a_line(
     printed: dict[str, list[Any]] = {}
     more = {"expunge": ["--state", "dlq"], "trash restore": [trashed.id]}
 
-    for word in cli._COMMAND_WORDS:
+    for word in COMMAND_WORDS:
         options = [names for names, _ in word.arguments]
         if ("--json",) not in options:
             continue

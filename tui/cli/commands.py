@@ -1,0 +1,419 @@
+"""The command table: all commands of the command line, their arguments and their help.
+
+Each row is a command or a group of commands; an indented row is one of its arguments. A further
+indent continues the row above.
+
+    WORDS | MODULE:FUNCTION | SUMMARY       a command; the module is below `tui.cli`. `+listing`
+                                            after it: the command only prints
+    WORDS | - | SUMMARY                     a group of commands; its commands are below
+    WORDS @NAME @NAME | ...                 its first arguments are the shared ones of these names
+        name X | HELP                       an argument that the help calls X: X... one or more,
+                                            [X] may be missing, [X...] any number
+        --name | HELP                       an option without a value
+        --name X | HELP                     an option with a value: X... may be repeated, {a,b} is a
+                                            or b, X:count is a number from 1, X:number from 0
+        --name X=D | HELP                   the default is D; without =D it is "" for a text, None
+                                            for a number
+        --name X +required +dest:other      must be given; the function reads it as `other`
+        @NAME @NAME                         the shared arguments of these names
+    @NAME ROW                               shared arguments: one row, or several indented rows
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from engine.text.decode import parse_digits
+
+Argument: TypeAlias = tuple[tuple[str, ...], Mapping[str, Any]]
+"""The name and the options of an argument, as for `ArgumentParser.add_argument`."""
+
+_TABLE = """
+@id id ID
+@name name NAME
+@place place [PLACE]=None
+@places places [PLACE...]
+@operation words [OP|PLACE...]
+@filter --filter TEXT | only what matches this filter
+@rows --filter WORDS | only rows that contain these words
+@state --state WORD | only tasks in this state
+@since --since TIME | 14:00, yesterday 18:00, -2h
+@json --json | print JSON
+@json-lines --json | one JSON object a line
+@until-idle --until-idle | end when nothing is due
+@dry-run --dry-run | only print what would happen
+@plan --dry-run | only print the plan and its count
+@count --apply N:count=0 | apply, if the plan has exactly N tasks
+@reason --reason TEXT | reason, for the journal
+@apply @reason @plan @count @json
+@verb
+    @place @filter @state
+    --id ID... | only this task; may be repeated
+    @apply
+@suspicious
+    --take-in ID... | also this suspicious task; may be repeated
+    --all-odd | also all suspicious tasks
+@console
+    --read-only | allow no changes
+    --theme NAME | colour theme
+    --mouse | use the mouse: the wheel scrolls
+    --wire N:count=0 | send at most N bytes a second
+    --open SCREEN | the first screen
+@content
+    content CONTENT | a text, the path of a file below the allowed folders, or - for stdin
+    recipient [RECIPIENT] | default: as configured
+    --literal | a CONTENT of - is text, not stdin
+console | open_console:open_console | open the console on these places
+    places [PLACE...] | a folder with a queue, a Kannader spool, or a ZGB database
+    --version | print the version and exit
+    @console
+demo | open_console:demo | make temporary places with traffic and open the console
+    --tasks N:count=400 | tasks at the start (400)
+    --keep DIR | make the places in DIR and keep them
+    @console
+status @place @json | queue.status:status | print a summary of a place; exit 0 OK, 1 needs
+        attention, 2 unreadable
+overview @places @filter @json | print.overview:overview | one line per place, then the alerts; exit
+        0 OK, 1 needs attention, 2 unreadable
+    --over SECONDS:count=0 | watch for SECONDS before printing
+    --at TIME | as recorded at TIME: 14:00, =-2h
+clusters @place @filter @state @json | print.clusters:clusters +listing | failed tasks grouped by
+        error, and whether each error still happens
+locks @places @rows @json | print.locks:locks | locks, their holders and waiting tasks; exit 0 OK, 1
+        needs attention, 2 unreadable
+transports @place @rows @json | print.transports:transports | state and latest errors of each mail
+        transport
+log @place @filter | print.log:log +listing | the log lines of a place, merged by time
+    --level LEVEL | minimum level
+    @since
+    --lines N:count=200 | at most N lines (200)
+    --follow | keep following
+    @json-lines
+control | plans.control:control | list the controls of a whole queue; with NAME: preview or apply
+        one
+    words [NAME|PLACE...]
+    --target T | object of the control, if it needs one
+    --value V | new value, if it needs one
+    @reason @dry-run @count @json
+edit @id @place | plans.edit_note:edit | change the description, due time or recipient of a task;
+        exit 1 if the task is gone or has changed
+    --description TEXT | the new description
+    --due TIME | 14:00, +2h, tomorrow 06:00, now
+    --to ADDRESS +dest:destination | the new recipient
+    @dry-run
+    --apply 1:count=0 | apply to this one task
+note @id | plans.edit_note:note | write a note on a task (a purge then excludes the task); TEXT -
+        deletes its notes
+    text TEXT
+    @place
+notes @place @json-lines | plans.edit_note:list_notes +listing | list the notes that operators wrote
+        on tasks
+replay @verb | plans.verbs:replay | retry dead tasks: first a few, then at a steady rate; stop if
+        they fail again
+    --rate N|now | tasks per second (2); now: no limit
+    --canary N,M | sizes of the first batches (1,10), or none
+    --stop-same N:number | stop if an error recurs N times (2); 0: never
+    --stop-share PCT/M | stop if PCT of the last M failed (10/20)
+    --stop-pending K:count | stop if more than K tasks are pending
+    --rest {stay,hold}=stay | after a stop, the rest stays dead or is held
+    --timeout S:count=120 | wait S seconds for each outcome (120)
+purge @verb @suspicious | plans.verbs:purge | move tasks to the trash (dead ones, unless --state is
+        given)
+hold @verb | plans.verbs:hold | hold tasks until they are released
+release @verb | plans.verbs:release | return held tasks to pending
+promote @verb | plans.verbs:promote | make waiting tasks due now
+kill @verb | plans.verbs:kill | move abandoned active tasks to the dead-letter queue
+restore @verb | plans.verbs:restore | move purged tasks out of the trash, to where they were
+expunge @verb @suspicious | plans.verbs:expunge | delete tasks of --state WORD permanently: cannot
+        be undone
+undo @operation @apply | plans.journal:undo_operation | undo operation OP; without OP: list what can
+        be undone
+journal @operation @since | plans.journal:journal | list operations: who did what; with OP: one in
+        full
+    --go-on | continue OP, which was interrupted
+    --drop | abandon OP, which was interrupted: change nothing more
+    @apply
+trash | - | purged tasks: list, restore, delete
+trash list @place @json-lines | plans.trash:list_trash +listing | list the tasks in the trash: since
+        when, and from which state
+trash restore | plans.trash:restore | restore these tasks to where they were; a PLACE must contain a
+        /
+    words ID...
+    @reason @plan @json
+trash sweep @place @dry-run | plans.trash:sweep | delete tasks that were in the trash longer than
+        the retention, permanently
+init | queue.status:init | make the folders of a new queue
+    place DIR
+    --exclusive | no other program uses this queue: store due times as file times (faster)
+doctor @place | queue.doctor:doctor | check a place: problems, and the command that repairs each;
+        exit 0 none, 1 some
+mail | - | send mail; manage mail that could not be sent
+mail send @content | mail.send:send | send CONTENT in one attempt; exit 0 accepted by the transport,
+        1 not
+    --subject TEXT | default: as configured, else PREFIX Report from HOST
+mail send-with-retry @content | mail.send:send_with_retry | send CONTENT with retries; if all fail,
+        spool and queue it; exit 0 accepted by the transport, 1 spooled
+    subject [SUBJECT]
+mail setup | mail.setup_mail:setup_mail | set the notification address in conf.d/mail.conf.local;
+        other lines are kept, a backup is made
+    email EMAIL
+    --all | also enable each trigger: health, bans, logins
+    --test | then send a test mail to EMAIL
+    --dry-run | only print what would be written
+mail status @json | mail.send:status | active transport and mail spool; exit 0 OK, 1 no transport, 2
+        suspended or not running
+mail test | mail.send:test | send one mail and print each step; exit 0 accepted by the transport, 1
+        not
+    email [EMAIL] | default: as configured
+    --transport NAME | use this transport, even if it is suspended
+    --dry-run | every step except the sending
+mail spool | - | spooled mail that could not be sent yet
+mail spool list | mail.spool:list_spool +listing | list the spooled mails
+mail spool show @id | mail.spool:show_spooled | print one mail as text: recipient and content
+mail spool retry | mail.retry:retry_spooled | queue one task for each of these mails, due now; exit
+        1 if one could not be queued
+    ids [ID...]
+    --all | all mails without a task, in the DLQ or in backoff, not refused permanently
+    --refused | with --all: also mails that a server refused permanently (5xx)
+mail suspend @name | setup.suspend:suspend | stop sending by transport NAME until it is resumed
+    reason [REASON]
+mail resume @name | setup.suspend:resume | send by transport NAME again
+kannader | - | a Kannader spool: make one, add mail, send it
+kannader init | formats.kannader:init | make the folders of a Kannader spool
+    place DIR
+kannader enqueue | formats.kannader:enqueue | add a mail to the spool; print one id per recipient
+    words FILE... | more recipients, then the file with the mail (- for stdin), then the PLACE
+    --from A +required +dest:sender | sender; <> is the null sender
+    --to B... +required +dest:recipients | recipient; may be repeated
+    --wire | FILE has SMTP line ends and dot stuffing
+kannader work @place @until-idle | formats.kannader:work | send mails until stopped
+    --concurrency N:count=0 | N mails at a time (4)
+kannader recover @place @dry-run | formats.kannader:recover | recover interrupted mail, repair what
+        is safe
+    --anyway | even while a Kannader is running
+shell-init | shell_and_units:shell_init | print bash functions with the names of the contract
+install-units | shell_and_units:install_units | write systemd units into DIR
+    folder DIR
+zgb | - | a ZGB mail queue: make one, queue mails, send them, check it
+zgb init | formats.zgb:init | make a new, empty database; it sends nothing yet
+    place DB
+zgb enqueue | formats.zgb:enqueue | queue the mails of a registration
+    number NUMBER:number | number of the registration
+    @place
+    --type {user,organizer} | only this one
+zgb work @place | formats.zgb:work | send the mails that the rate limit allows: one run, as from
+        cron each minute; exit 2 if another run is active
+    --loop | repeat until stopped
+    --quiet | print nothing if OK or if another run is active
+zgb doctor @place | formats.zgb_doctor:doctor | why mails do not arrive, and the repair; exit 0 OK,
+        1 needs attention
+queue | - | commands for the queue at --root
+queue add | queue.queue:add | add a task and print its id
+    kind TYPE
+    description [DESCRIPTION]
+    payload [PAYLOAD]
+queue process-next | queue.work:process_next | run the next due task, if any
+    --quiet | print nothing if the exit code is 1 or 2
+    --timer | for a timer: exit codes 1 to 3 become 0; the log has the reason
+queue work | queue.work:work | run tasks until stopped
+    --concurrency N:count=1 | N tasks at a time (1)
+    @until-idle
+queue list @state @filter @json-lines | queue.queue:list_tasks +listing | list tasks
+queue recover | queue.recover:recover | free a queue whose worker is stuck or gone
+    --dry-run | only print what would be done
+    --yes | do not ask for the PID
+    --seen LOCK | only if the lock is still LOCK
+    --hold ID... | hold this active task because its work is done; it is not run again
+queue corrupt | - | quarantined files
+queue corrupt list | queue.corrupt:list_corrupt +listing | list the quarantined files and the reason
+        for each
+queue corrupt put-back | queue.corrupt:put_back | put repaired files back
+    names NAME...
+queue count | queue.queue:count | print the number of pending tasks
+queue count-dlq | queue.queue:count_dlq | print the number of dead tasks
+queue metrics | queue.queue:show_metrics | print the current metrics
+queue dlq | - | the dead-letter queue
+queue dlq list | queue.dlq:list_dead +listing | list dead tasks
+queue dlq show @id | queue.dlq:show | print one dead task in full
+queue dlq retry | queue.dlq:retry | move dead tasks to pending
+    ids ID...
+queue dlq retry-all @dry-run | queue.dlq:retry_all | move all dead tasks to pending
+queue dlq purge | queue.dlq:purge | delete dead tasks older than DAYS permanently
+    days [DAYS]=None | default: the retention time
+    @dry-run
+"""
+
+USAGE = "spooldeck [PLACE ...] | COMMAND ..."
+
+HELP_TEXT = """\
+An operator console for mail and task queues, with its own queue engine.
+
+  spooldeck [PLACE ...]         open the console on these or the configured places
+  spooldeck demo                make temporary places with traffic, open the console
+  spooldeck status [PLACE]      print a summary; exit 0 OK, 1 needs attention,
+                                2 unreadable
+  spooldeck overview [PLACE ...] | clusters | locks | transports | log [PLACE]
+                                print what the console's screens show (--json)
+  spooldeck control [NAME] [PLACE]
+                                controls of a whole queue: pause, rate;
+                                --dry-run, then --apply 1
+  spooldeck edit ID [PLACE]     change description, due time or recipient
+  spooldeck note ID TEXT [PLACE] | notes [PLACE]
+                                notes of operators on tasks
+  spooldeck init DIR            make the folders of a new queue
+  spooldeck doctor [PLACE]      problems and their repair; exit 0 none, 1 some
+  spooldeck replay | purge | hold | release | promote | kill | restore | expunge
+            [PLACE]             change tasks: --dry-run shows the plan, --apply N
+                                applies it
+  spooldeck undo [OP] [PLACE] | journal [OP] [PLACE]
+                                undo an operation; operations: who did what
+  spooldeck trash list | restore ID... | sweep
+                                purged tasks
+  spooldeck queue ...           add, process-next, work, list, count, count-dlq,
+                                metrics, dlq, recover, corrupt
+  spooldeck mail ...            send, send-with-retry, setup, status, test,
+                                spool list | show | retry, suspend, resume
+  spooldeck kannader ...        init, enqueue, work, recover (a Kannader spool)
+  spooldeck zgb ...             init, enqueue, work, doctor (a ZGB mail queue)
+  spooldeck shell-init          bash functions of the contract: eval "$(...)"
+  spooldeck install-units DIR   write systemd units, tmpfiles and logrotate files
+
+spooldeck help COMMAND (or COMMAND --help) describes one command. Write a place
+with the name of a command as ./NAME.
+"""
+
+_MAX_COUNT = 10**9
+"""Largest count or number of seconds of an option: every wait of the system accepts it."""
+
+
+def _count(text: str) -> int:
+    number = parse_digits(text, _MAX_COUNT)
+    if not number:
+        raise ArgumentTypeError(f"must be a whole number from 1 to {_MAX_COUNT}, not {text!r}")
+    return number
+
+
+def _limit(text: str) -> int:
+    number = parse_digits(text)
+    if number is None:
+        raise ArgumentTypeError(f"must be a whole number, not {text!r}")
+    return number
+
+
+_TYPES = {"count": _count, "number": _limit}
+
+
+class CommandWord(NamedTuple):
+    """A word of the command line that names a command or a group of commands."""
+
+    path: tuple[str, ...]
+    """The words up to this one."""
+    function: str
+    """Module and function of the command; "" for a group, which needs another word."""
+    is_listing: bool
+    """It only prints: it ends quietly when the reader of its output closes the pipe."""
+    summary: str
+    rows: Sequence[str]
+    """The rows of its arguments. They are parsed when needed: a run needs those of one command."""
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        """Its arguments and options, as for `add_argument`."""
+        return tuple(map(_parse_argument, self.rows))
+
+
+def parse_table(table: str) -> Iterator[CommandWord]:
+    """Parse the command table.
+
+    Raises:
+        ValueError: a row is wrong.
+    """
+    shared: dict[str, list[str]] = {}
+    groups: set[tuple[str, ...]] = {()}
+    joined = table.strip().replace("\n        ", " ").replace("\n    ", "\t")
+    for head, *rows in (entry.split("\t") for entry in joined.split("\n")):
+        name, _, row = head.partition(" ")
+        if name.startswith("@"):
+            shared[name] = _insert_shared([row, *rows] if row else rows, shared)
+            continue
+        columns = head.split(" | ")
+        _check(len(columns) == 3, head, "WORDS | MODULE:FUNCTION | SUMMARY")
+        words, (function, *marks) = columns[0].split(), columns[1].split()
+        _check(function == "-" or ":" in function, head, "MODULE:FUNCTION, or - for a group")
+        _check(marks in ([], ["+listing"]), head, "no mark but +listing")
+        names = [word for word in words if word.startswith("@")]
+        path = tuple(words[: len(words) - len(names)])
+        _check(path[:-1] in groups, head, "the row of its group above it")
+        if function == "-":
+            groups.add(path)
+            function = ""
+        arguments = _insert_shared([*names, *rows], shared)
+        yield CommandWord(path, function, bool(marks), columns[2], arguments)
+
+
+def _insert_shared(rows: Sequence[str], shared: Mapping[str, list[str]]) -> list[str]:
+    found = []
+    for row in rows:
+        for name in row.split() if row.startswith("@") else ():
+            _check(name in shared, row, f"{name} above it")
+            found += shared[name]
+        if not row.startswith("@"):
+            found.append(row)
+    return found
+
+
+def _parse_argument(row: str) -> Argument:
+    spec, _, text = row.partition(" | ")
+    name, *words = spec.split()
+    is_option = name.startswith("--")
+    options: dict[str, Any] = {"help": text} if text else {}
+    if is_option and not words:
+        return (name,), {"action": "store_true", **options}
+    _check(bool(words), row, "NAME VALUE | HELP")
+    value, *marks = words
+    for mark in marks:
+        key, _, other = mark.partition(":")
+        _check(mark == "+required" or (key == "+dest" and other), row, "+required or +dest:NAME")
+        options[key[1:]] = other or True
+    return (name,), options | _parse_value(value, is_option, "required" in options, row)
+
+
+def _parse_value(value: str, is_option: bool, is_required: bool, row: str) -> dict[str, Any]:
+    shape, has_default, default = value.partition("=")
+    inner = shape.removeprefix("[").removesuffix("]")
+    is_optional, is_repeated = shape != inner, inner.endswith("...")
+    _check(shape in (inner, "" if is_option else f"[{inner}]"), row, "X, or [X] if no option")
+    metavar, _, kind = inner.removesuffix("...").partition(":")
+    _check(kind in ("", *_TYPES), row, f"no type but {' and '.join(_TYPES)}")
+    _check(not (kind and has_default) or default.isdigit(), row, "a number after =")
+    is_choice = metavar.startswith("{")
+    options: dict[str, Any] = (
+        {"choices": tuple(metavar.strip("{}").split(","))} if is_choice else {"metavar": metavar}
+    )
+    if kind:
+        options["type"] = _TYPES[kind]
+    if is_option and is_repeated:
+        options["action"] = "append"
+    elif is_optional or is_repeated:
+        options["nargs"] = "+" if not is_optional else "*" if is_repeated else "?"
+    if has_default:
+        options["default"] = int(default) if kind else None if default == "None" else default
+    elif (is_option or (is_optional and not is_repeated)) and not (kind or is_required):
+        options["default"] = [] if is_repeated else ""
+    return options
+
+
+def _check(is_right: object, row: str, expected: str) -> None:
+    if not is_right:
+        raise ValueError(f"row {row!r} of the command table: expected {expected}")
+
+
+COMMAND_WORDS = tuple(parse_table(_TABLE))
+"""All commands and groups, in the order of the help."""
+
+COMMANDS = tuple(
+    word.path[0] for word in COMMAND_WORDS if len(word.path) == 1 and word.path != ("console",)
+)
+"""First words that are commands; a place with such a name is written `./queue`."""
