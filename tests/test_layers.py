@@ -233,7 +233,7 @@ LARGE_CLASSES = {
     "engine.stores.zgb.store.ZgbStore": 33,
     "engine.work.worker.Worker": 34,
     "tui.app.Console": 47,
-    "tui.cli.setup.setup.Setup": 60,
+    "tui.cli.setup.setup.Setup": 31,
     "tui.locks.list_screen.LocksScreen": 18,
     "tui.locks.screen.LockScreen": 27,
     "tui.log.log_widget.LogLines": 20,
@@ -268,3 +268,36 @@ def test_a_class_has_at_most_15_methods() -> None:
     }
 
     assert {name: n for name, n in methods.items() if n > MAX_METHODS} == LARGE_CLASSES
+
+
+FORMATS = frozenset({"nftban", "kannader", "zgb"})
+NAMES_FORMATS = (
+    *("engine.stores", "engine.doctor", "engine.demo", "tui.cli.setup.place_formats"),
+    *("tui.cli.queue", "tui.cli.formats", "tui.cli.mail", "tui.cli.demo_formats"),
+)
+"""The formats, their checks and demo places, the table of formats, and the commands of each."""
+
+OTHER_MEANINGS = {"engine.locks.lock_holder": "nftban"}
+"""Modules with a word that is no format's name there: the process name of a worker."""
+
+
+def test_a_format_is_named_only_by_its_own_modules_and_the_table() -> None:
+    """Outside of them no module imports a format's package, or has its name as a text: what a
+    format can do is told by its store and by its row.
+    """
+    wrong = set()
+    for name in MODULES:
+        if name.startswith(NAMES_FORMATS):
+            continue
+        wrong |= {
+            f"{name} imports {other}"
+            for other in imported(name)
+            if other.startswith(tuple(f"engine.stores.{form}" for form in FORMATS))
+        }
+        wrong |= {
+            f"{name}:{node.lineno} has {node.value!r}"
+            for node in ast.walk(ast.parse(MODULES[name].read_text()))
+            if isinstance(node, ast.Constant) and node.value in FORMATS
+            if OTHER_MEANINGS.get(name) != node.value
+        }
+    assert not wrong

@@ -32,6 +32,7 @@ from engine.config.nftban_variables import (
     VariableTable,
     is_same_folder,
 )
+from engine.config.place_address import Address
 from engine.config.validators import ConfigError as ConfigError
 from engine.locks import queue_lock
 from engine.policy import Rate, RetryPolicy
@@ -165,7 +166,7 @@ class Config(NamedTuple):
 
     path: str = ""
     """The file that was read; "" if there is none."""
-    places: tuple[str, ...] = ()
+    places: tuple[Address, ...] = ()
     """Folders or URLs to open if the command line names none."""
     handlers: Mapping[str, HandlerConfig] = {}
     """By kind."""
@@ -398,7 +399,7 @@ _TRASH: Mapping[str, validators.Check] = {
 }
 
 _SETTINGS: Mapping[str, validators.Check] = {
-    "places": validators.list_check(validators.check_location),
+    "places": validators.list_check(validators.check_place),
     "handlers": _handlers,
     "queue": _queue,
     "logs": validators.list_check(validators.check_path),

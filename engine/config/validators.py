@@ -3,8 +3,9 @@
 # Without `from __future__ import annotations`: named tuples compile each annotation that is text.
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from engine.config.place_address import Address, BadAddress, is_url, parse_address
 from engine.policy import Rate
 from engine.text.decode import MAX_COUNT
 from engine.text.safe import safe_line
@@ -165,17 +166,25 @@ def check_optional_path(value: object, at: ConfigLocation) -> str:
     return "" if value == "" else check_path(value, at)
 
 
-def check_location(value: object, at: ConfigLocation) -> str:
-    """A path, or a URL unchanged."""
-    return value if isinstance(value, str) and "://" in value else check_path(value, at)
+def check_place(value: object, at: ConfigLocation) -> Address:
+    """A path, or a URL whose password no error text repeats."""
+    if not isinstance(value, str) or not is_url(value):
+        return Address(check_path(value, at))
+    try:
+        return parse_address(value)
+    except BadAddress as error:
+        raise at.error(str(error)) from None
+
+
+T = TypeVar("T")
 
 
 def list_check(
-    check: Callable[[object, ConfigLocation], str],
-) -> Callable[[object, ConfigLocation], tuple[str, ...]]:
+    check: Callable[[object, ConfigLocation], T],
+) -> Callable[[object, ConfigLocation], tuple[T, ...]]:
     """Make a check for a list whose items pass one check."""
 
-    def check_all(value: object, at: ConfigLocation) -> tuple[str, ...]:
+    def check_all(value: object, at: ConfigLocation) -> tuple[T, ...]:
         if not isinstance(value, list):
             raise at.wrong_value("a list", value)
         return tuple(check(item, at.at_key(number)) for number, item in enumerate(value))

@@ -48,7 +48,7 @@ def check_store(store: ReadableStore, now: float, command: str) -> Iterator[tupl
         mend = "timedatectl  # is the clock right? was it set back?"
         yield "clock", Finding(Grade.WARN, f"ahead of the clock ({format_time(now)}): {what}", mend)
     yield "dead", check_dead(counts[State.DEAD], f"{command} clusters")
-    yield "worker", check_overdue(overdue, "task", "")
+    yield "worker", check_overdue(overdue, "task", "runs", "")
 
 
 def list_problems(
@@ -70,13 +70,16 @@ def check_dead(dead: int, mend: str) -> Finding:
     )
 
 
-def check_overdue(overdue: Sequence[float], noun: str, mend: str) -> Finding:
-    """A finding on overdue tasks, given their due times (epoch seconds UTC)."""
+def check_overdue(overdue: Sequence[float], noun: str, verb: str, mend: str) -> Finding:
+    """A finding on overdue tasks, given their due times (epoch seconds UTC).
+
+    `noun` and `verb` say what they are and what should happen to them: mail, sends.
+    """
     if not overdue:
         return Finding(Grade.OK, f"no {noun} is overdue")
     number = len(overdue)
     many = f"1 {noun} is" if number == 1 else f"{number:,} {noun}s are"
     them = "it" if number == 1 else "them"
     since = format_time(min(overdue))
-    what = f"{many} overdue, the first since {since}: no process runs {them}"
+    what = f"{many} overdue, the first since {since}: no process {verb} {them}"
     return Finding(Grade.WARN, what, mend)

@@ -99,6 +99,7 @@ def _no(kind: str) -> bool:
 def run(words: list[str]) -> int:
     """Run the command and return its exit code; its output is not flushed yet."""
     from tui import cli
+    from tui.cli.queue import work
     from tui.cli.setup.setup import Setup
 
     option, root, *rest = words
@@ -107,7 +108,7 @@ def run(words: list[str]) -> int:
         dry = SimpleNamespace(ready=_no, spend=_no, token_at=lambda kind: CLOCK() + 3600)
         with replaced(Setup, "token_buckets", lambda setup: dry):
             return cli.main(["--root", root, "queue", "process-next"])
-    with replaced(Setup, "handlers", lambda setup, store, mailing: handlers(root)):
+    with replaced(work, "handlers", lambda setup, store, mailing: handlers(root)):
         return cli.main(["--root", root, *rest])
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.config import nftban_variables, queue_config, shell_assignments
+from engine.config.place_address import Address
 from engine.config.queue_config import (
     Config,
     ConfigError,
@@ -94,7 +95,9 @@ def test_everything_can_be_said(written: Callable[[str], Config], tmp_path: Path
 
     assert got == Config(
         path=str(tmp_path / "config.yaml"),
-        places=("/srv/spool", "/home/me/spool", str(tmp_path / "relative"), "redis://host/1"),
+        places=tuple(
+            map(Address, ("/srv/spool", "/home/me/spool", f"{tmp_path}/relative", "redis://host/1"))
+        ),
         handlers={
             "feeds_sync": HandlerConfig(("sync", "--all"), 30, 2, run_as="root"),
             "mail_send": HandlerConfig(
@@ -175,6 +178,7 @@ REFUSED = (
     ("queue: {root: ''}", "queue.root", "expected a path"),
     ("places: /srv", "places", "expected a list"),
     ("places: [1]", "places.0", "expected a path"),
+    ("places: [redis://:hidden@host:port/]", "places.0", "expected a port from 0 to 65535"),
     ("handlers: []", "handlers", "expected a mapping"),
     ("handlers: {a: }", "handlers.a.command", "a list with the program first"),
     ("handlers: {a: {command: echo hi}}", "handlers.a.command", "a list, not a shell command line"),

@@ -142,7 +142,7 @@ NO_QUEUE = (
     ("./queue", 69, "./queue: no such folder"),
     ("q.db", 69, "q.db: no such file (spooldeck zgb init q.db makes it)"),
     ("status q.db", 2, "/q.db: no such file (spooldeck zgb init "),
-    ("--root nowhere queue count", 69, "nowhere: no queue, expected"),
+    ("--root nowhere queue count", 69, "nowhere: no such folder"),
     ("--config nowhere.yaml queue count", 78, "nowhere.yaml"),
     ("status --root nowhere", 2, "nowhere"),
     # The place is taken for the place anywhere among the words.

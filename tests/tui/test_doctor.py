@@ -74,7 +74,7 @@ def test_a_healthy_place_is_ok(place: Path, doctor: Doctor) -> None:
     nothing = place.parent / "nothing"
     code, lines = doctor(path=nothing)
     assert code == 1
-    assert lines[0].startswith(f"bad   tasks     {nothing}: no queue")
+    assert lines[0].startswith(f"bad   tasks     {nothing}: no such folder")
     assert f"fix: spooldeck init {nothing}" in "\n".join(lines)
     assert not nothing.exists()
 

@@ -601,7 +601,7 @@ def test_install_units_without_a_folder_or_queue_is_one_line(place: Place) -> No
     """
     for root, folder, code, said in (
         ("data", "nowhere", 64, "nowhere: expected a folder to write into"),
-        ("nowhere", ".", 69, "nowhere: no queue, expected"),
+        ("nowhere", ".", 69, "nowhere: no such folder"),
     ):
         run = place.run("--root", root, "install-units", folder)
         assert (run.returncode, run.stdout, run.stderr.count("\n")) == (code, "", 1)

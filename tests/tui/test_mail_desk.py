@@ -125,7 +125,7 @@ def test_spooled_mails_are_counted(
     told = json.loads(capsys.readouterr().out)["mail"]
 
     assert code == 1
-    assert "mail      2 spooled, the oldest for 2 h 0 min" in said
+    assert "mail      2 spooled, the oldest for 2h00m" in said
     assert "mail      curl suspended by " in said
     assert "attention 2 spooled mails have no task: see `mail spool list`" in said
     assert ": the relay moves (spooldeck mail resume curl)" in said

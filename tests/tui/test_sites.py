@@ -187,20 +187,20 @@ def test_commands_for_a_queue_of_the_contract_are_refused_elsewhere(
 
 
 def test_each_format_is_detected(places: list[str], tmp_path: Path) -> None:
-    """By its folders or its first bytes; anything else is a queue of the contract, or nothing."""
-    assert [detect.detect_format(place) for place in places] == ["kannader", "zgb", ""]
+    """By its folders or its first bytes; any other path is an NFTBan queue."""
+    assert [detect.detect_format(place) for place in places] == ["kannader", "zgb", "nftban"]
     found = [setup_for(queue_config.Config(), place, {}).open_store() for place in places]
     assert [type(store) for store in found] == [KannaderStore, ZgbStore, NftbanStore]
     for store in found:
         store.close()
-    assert detect.detect_format(str(tmp_path / "nothing")) == ""
+    assert detect.detect_format(str(tmp_path / "nothing")) == "nftban"
 
 
 def test_an_unknown_setting_is_refused(places: list[str], tmp_path: Path) -> None:
     """A setting that no store reads is an error, in each place that is opened."""
     path = tmp_path / "spooldeck.yaml"
     for said, where in (
-        ({"other": {}}, "stores.other: no such format, expected one of kannader, zgb"),
+        ({"other": {}}, "stores.other: no such format, expected one of kannader, zgb, nftban"),
         ({"kannader": {"hosst": "x"}}, "stores.kannader.hosst: unknown key"),
         ({"zgb": {"types": {"guest": {}}}}, "stores.zgb.types.guest: unknown key"),
         ([], "stores: expected a mapping"),
@@ -209,7 +209,7 @@ def test_an_unknown_setting_is_refused(places: list[str], tmp_path: Path) -> Non
         with pytest.raises(ConfigError) as error:
             setup_for(queue_config.load_config(str(path), {}), places[2], {})
         assert where in str(error.value)
-    assert set(FORMATS) == {"kannader", "zgb"}
+    assert list(FORMATS) == [*detect.STORE_FORMATS]
 
 
 def test_old_things_leave_the_trash_of_every_format(places: list[str]) -> None:

@@ -21,9 +21,8 @@ from engine.config.mail_config import MailSettings
 from engine.system import files
 from engine.text.safe import safe_line
 from engine.work.worker import HANDLER_GRACE_SECONDS
-from tui.cli.queue.spool import open_spool
 from tui.cli.setup.errors import EX_CONFIG, EX_USAGE, fail, print_error, program_command
-from tui.cli.setup.setup import Setup
+from tui.cli.setup.setup import Setup, load_function
 
 TEXTS = f"{os.path.dirname(os.path.abspath(__file__))}/texts"
 
@@ -87,7 +86,7 @@ def install_units(setup: Setup, arguments: Namespace) -> int:
     where = arguments.folder
     if not os.path.isdir(where):
         fail(EX_USAGE, f"{safe_line(where)}: expected a folder to write into (mkdir it first)")
-    open_spool(setup).close()  # its error names what is missing
+    load_function("queue.spool:open_spool")(setup).close()  # its error names what is missing
     values = _values(setup)
     for name in _UNITS:
         if name == "spooldeck.logrotate" and not values["logs"]:

@@ -373,7 +373,8 @@ class QueueScreen(PlanningScreen):
                 if self.is_paintable:
                     self.say(str(error))
 
-        self.run_worker(answer(), name=what, exclusive=True, group=what)
+        # A function, not its coroutine: one that is cancelled before it starts is never awaited.
+        self.run_worker(answer, name=what, exclusive=True, group=what)  # type: ignore[arg-type]
 
     def _query_list(self, spot: CursorPosition | None = None) -> None:
         self.list.show_query(self._query(), spot)
@@ -768,7 +769,7 @@ class QueueScreen(PlanningScreen):
             await self.inspector.scan_now()
             self.say("scanned again")
 
-        self.run_worker(run(), name="reread", exclusive=True, group="reread")
+        self.run_worker(run, name="reread", exclusive=True, group="reread")  # type: ignore[arg-type]
 
     def action_next_place(self) -> None:
         """Go to the next place."""

@@ -84,7 +84,7 @@ def _beside(store: KannaderStore) -> Finding:
 def _mails(setup: Setup, tasks: Sequence[Task]) -> Finding:
     limit = time.time() - OVERDUE_SECONDS
     overdue = [t.due for t in tasks if t.state is State.PENDING and t.due and t.due < limit]
-    return check_overdue(overdue, "mail", _command(setup, "kannader", "work"))
+    return check_overdue(overdue, "mail", "sends", _command(setup, "kannader", "work"))
 
 
 def _inflight(setup: Setup, store: KannaderStore, tasks: Sequence[Task]) -> Iterator[Finding]:

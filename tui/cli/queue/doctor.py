@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import stat
 import time
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
@@ -10,7 +13,7 @@ from engine.doctor import store_checks
 from engine.doctor.finding import Finding, Grade, format_finding, needs_action
 from engine.store import Unavailable
 from tui.cli.plans import plan_command
-from tui.cli.setup.setup import Setup
+from tui.cli.setup.setup import Setup, load_function
 
 OK, ATTENTION = 0, 1
 
@@ -20,7 +23,7 @@ def doctor(setup: Setup, arguments: Namespace) -> int:
 
     Changes nothing.
     """
-    return print_findings(setup.format.load_doctor()(setup))
+    return print_findings(load_function(setup.format.doctor or "queue.doctor:check_store")(setup))
 
 
 def print_findings(found: Iterable[tuple[str, Finding]]) -> int:
@@ -34,6 +37,7 @@ def print_findings(found: Iterable[tuple[str, Finding]]) -> int:
 
 def check_store(setup: Setup) -> Iterator[tuple[str, Finding]]:
     """The checks that fit any store, for a format without its own."""
+    yield from (("password", finding) for finding in _open_passwords(setup))
     command = plan_command.shell_command(plan_command.command_base(setup))
     try:
         store = setup.open_store()
@@ -44,3 +48,11 @@ def check_store(setup: Setup) -> Iterator[tuple[str, Finding]]:
         yield from store_checks.check_store(store, time.time(), command)
     finally:
         store.close()
+
+
+def _open_passwords(setup: Setup) -> Iterator[Finding]:
+    """A finding if other users may read the configuration with the password of the place."""
+    path = setup.config.path
+    if setup.address.password and os.stat(path).st_mode & (stat.S_IRGRP | stat.S_IROTH):
+        what = f"{path} contains a password, other users may read it"
+        yield Finding(Grade.BAD, what, f"chmod go= {shlex.quote(path)}")

@@ -16,7 +16,7 @@ from engine.stores.detect import find_queue_folder
 from engine.stores.nftban import NftbanStore, SpoolFolders
 from engine.system import files
 from engine.text.safe import safe_line
-from tui.cli.setup.errors import describe_missing, has_database_name, print_error
+from tui.cli.setup.errors import describe_missing, print_error
 from tui.cli.setup.setup import Setup
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _require_folders(setup: Setup) -> None:
     if os.path.isfile(queue.root):
         what = "not a SQLite database: expected one, or a folder with a queue"
         raise Unavailable(f"{queue.root}: {what}")
-    if not os.path.lexists(queue.root) and has_database_name(queue.root):
+    if not os.path.lexists(queue.root):
         raise Unavailable(describe_missing(queue.root))
     if not all(map(os.path.isdir, (queue.pending, queue.work, queue.dlq))):
         where = os.path.dirname(queue.pending)

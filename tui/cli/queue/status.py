@@ -9,7 +9,7 @@ import time
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import NamedTuple
 
 from engine.config.nftban_variables import RUN_DIR
@@ -80,7 +80,7 @@ class PlaceStatus(NamedTuple):
 
 def status(setup: Setup, arguments: Namespace) -> int:
     """Print a summary of a place; exit 0 OK, 1 needs attention, 2 unreadable."""
-    place = make_place(setup, setup.place)
+    place = make_place(setup, setup.place, setup.words)
     try:
         found = read_status(place, time.time())
     except Unavailable as error:
@@ -219,12 +219,15 @@ def _counted_before(
     place: Place, tasks: TaskSummary
 ) -> tuple[tuple[float, Mapping[State, int]], ...]:
     """The counts at the time of the metrics file, if no task has moved since; else nothing."""
+    moved = []
+    for path in tasks.folders:
+        with suppress(FileNotFoundError):  # some are made when a task first needs them
+            moved.append(os.stat(path).st_mtime)
     try:
-        moved = max(os.stat(path).st_mtime for path in tasks.folders)
         written = os.stat(place.queue_metrics).st_mtime
-    except (OSError, ValueError):
+    except OSError:
         return ()
-    return ((written, tasks.counts),) if moved < written else ()
+    return ((written, tasks.counts),) if moved and max(moved) < written else ()
 
 
 def _recorded_flow(place: Place, now: float) -> FlowHistory:

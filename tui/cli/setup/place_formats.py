@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from engine.config import queue_config
+from engine.config.place_address import Address, BadAddress, is_url, parse_address, places_folder
 from engine.config.queue_config import Config, Queue, queue_settings_for
 from engine.policy import RetryPolicy
 from engine.store import Store
 from engine.stores import detect
-from engine.stores.address import Address, BadAddress, is_url, parse_address, places_folder
 from engine.system import files
 from tui.cli.setup.errors import EX_USAGE, fail
 from tui.cli.setup.setup import Format, Setup, folders_apart, load_function
@@ -175,7 +175,7 @@ def find_address(config: Config, place: str) -> Address:
     Raises:
         CommandError: it is no URL, or it has a password: arguments are visible to other users.
     """
-    known = {_parse(text).text: _parse(text) for text in config.places if is_url(text)}
+    known = {address.text: address for address in config.places}
     address = _parse(place)
     if address.password and known.get(address.text) != address:
         fail(

@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from engine.config import queue_config
+from engine.config.place_address import is_url
 from engine.store import Store, Unavailable
-from engine.stores.address import is_url
 from engine.stores.detect import find_queue_folder
 from tui.cli.setup.errors import EX_UNAVAILABLE, describe_missing, fail, program_command
 from tui.cli.setup.place_formats import DEFAULT_FORMAT, detect_format, find_address, setup_for
@@ -34,7 +34,7 @@ def place_names(setup: Setup, names: Sequence[str]) -> list[str]:
     Raises:
         Fail: no such folder, or nothing to open.
     """
-    chosen = [*names] or [*setup.config.places] or _installed(setup)
+    chosen = [*names] or [place.text for place in setup.config.places] or _installed(setup)
     # A missing place among several is shown as such; the others are opened.
     if names and not any(is_url(name) or os.path.lexists(name) for name in chosen):
         fail(EX_UNAVAILABLE, describe_missing(chosen[0]))
@@ -59,16 +59,16 @@ def _installed(setup: Setup) -> list[str]:
     return [setup.queue.root]
 
 
-def make_place(setup: Setup, name: str) -> Place:
+def make_place(setup: Setup, name: str, words: tuple[str, ...] = ()) -> Place:
     """Make the `Place` of the console, from the same settings as the commands use.
 
-    What only one format has is added by its row of the table.
+    What only one format has is added by its row of the table. `words` is the command line that
+    opens this place alone, for error texts; by default the console's.
     """
     from tui.session.place import Place
 
     shown = find_address(setup.config, name).text
-    words = (shown,)  # the command line that opens this place alone
-    here = setup_for(setup.config, name, os.environ, words)
+    here = setup_for(setup.config, name, os.environ, words or (shown,))
     config, form = here.config, here.format
     settings = ("--config", os.path.abspath(config.path)) if config.path else ()
     argv = (*program_command(), "--root", shown)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.config import queue_config
+from engine.config.place_address import Address
 from engine.config.queue_config import Config, Queue
 from engine.config.queue_config import HandlerConfig as Program
 from engine.logs.log_tail import format_log_line
@@ -20,7 +21,6 @@ from engine.model import LockEvidence, State, Task, state_words
 from engine.monitor import prometheus
 from engine.policy import RetryPolicy
 from engine.store import ReadableStore, Store, Unavailable
-from engine.stores.address import Address
 from engine.system import files, users
 from engine.system.users import Account
 from engine.text.safe import contract_text, safe_line
@@ -35,7 +35,6 @@ from tui.cli.setup.errors import (
 
 if TYPE_CHECKING:
     from engine.config.validators import ConfigLocation
-    from engine.doctor.finding import Finding
     from engine.locks.token_buckets import TokenBuckets
     from engine.monitor.recorder import RecorderLocation
     from engine.operations.journal import Journal, Who
@@ -109,14 +108,6 @@ class Format(NamedTuple):
     """Function of a Setup that yields (name of a check, `Finding`); "" for the checks that fit any
     store.
     """
-
-    def load_doctor(self) -> Callable[[Setup], Iterator[tuple[str, Finding]]]:
-        """The function that checks a place."""
-        return load_function(self.doctor or "queue.doctor:check_store")
-
-    def load_lock(self) -> Callable[[Setup], LockEvidence] | None:
-        """The function that examines the lock; None if there is none."""
-        return load_function(self.lock) if self.lock else None
 
     def complete(self, setup: Setup, place: Place) -> Place:
         """A `Place` with what only this format has."""

@@ -1,0 +1,189 @@
+"""A format that exists only here, with URLs for addresses: the table of formats is enough.
+
+It passes the suite of all stores, and the commands and the console open it like any other. A
+password in its URL is seen by the store alone.
+"""
+
+import json
+import stat
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from engine.config import place_address as addresses
+from engine.config import queue_config
+from engine.model import State
+from engine.policy import contract_retries
+from engine.store import Store, Unavailable
+from engine.stores.memory import MemoryStore, MemoryTasks
+from tests.engine.builders import a_task as new_task
+from tests.stores import test_conformance
+from tests.stores.test_conformance import SHAPES, Shape
+from tests.tui.desks import a_desk
+from tui.cli import main
+from tui.cli.setup import place_formats
+from tui.cli.setup.places import open_places
+from tui.cli.setup.setup import Format, Setup
+from tui.format import keys
+
+for _name, _test in vars(test_conformance).items():
+    if _name.startswith("test_"):
+        globals()[_name] = _test
+
+a_task = test_conformance.a_task
+"""The fixture of the suite that makes tasks in the shape below."""
+
+SECRET = "hunter2"
+URL = "fake://operator@host:7000/mails"
+WITH_SECRET = URL.replace("@", f":{SECRET}@")
+WORDS: Mapping[State, str] = {state: f"fake-{state}" for state in State}
+
+
+class FakeServer:
+    """A server in memory, reached by its password."""
+
+    def __init__(self) -> None:
+        self.tasks = MemoryTasks()
+
+    def open(self, setup: Setup) -> Store:
+        """Connect; raises Unavailable without the password."""
+        if setup.address.password != SECRET:
+            raise Unavailable("the server refused the password")
+        return FakeStore(self.tasks, lease_seconds=300.0)
+
+
+class FakeStore(MemoryStore):
+    """A store of this format, with words of its own."""
+
+    states = WORDS
+
+
+@pytest.fixture
+def open_store() -> Callable[[], Store]:
+    """Open a further instance on the same tasks, for the suite of all stores."""
+    memory = MemoryTasks()
+    return lambda: FakeStore(memory, lease_seconds=300.0, clock=lambda: test_conformance.NOW)
+
+
+@pytest.fixture
+def shape() -> Shape:
+    """The tasks of this format, for the suite of all stores."""
+    return SHAPES["memory"]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeServer:
+    """The format in the table, and a server with three tasks."""
+    server = FakeServer()
+    row = Format(
+        "a fake queue",
+        is_here=lambda at: at.scheme == "fake",
+        open_store=server.open,
+        retry_policy=lambda setup: contract_retries(60, 3600, 3),
+    )
+    monkeypatch.setitem(place_formats.FORMATS, "fake", row)
+    monkeypatch.setattr(addresses, "ROOT_STATE_FOLDER", str(tmp_path / "state" / "spooldeck"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    store = FakeStore(server.tasks)
+    for number in range(3):
+        store.swap(None, new_task(id=f"task-{number}", kind="mail", due=time.time() - 7200))
+    return server
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    """A configuration file with the place and its password."""
+    path = tmp_path / "spooldeck.yaml"
+    path.write_text(json.dumps({"places": [WITH_SECRET]}))
+    path.chmod(0o600)
+    return str(path)
+
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(server: FakeServer, config: str, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command with that configuration; its output and errors, which have no password."""
+
+    def run(*argv: str, code: int = 0) -> str:
+        capsys.readouterr()
+        assert main([*argv, "--config", config]) == code, capsys.readouterr()
+        printed = "".join(capsys.readouterr())
+        assert SECRET not in printed
+        return printed
+
+    return run
+
+
+def test_the_commands_work_on_it(run: Run, tmp_path: Path) -> None:
+    """Status, doctor, plans, journal, undo and notes need no line of code for a format."""
+    said = run("status", URL, code=1)
+    assert f"queue     {URL}" in said
+    assert "fake-pending 3" in said
+    assert "attention" in said
+    assert json.loads(run("status", URL, "--json", code=1))["tasks"]["fake-pending"] == 3
+    checked = run("doctor", URL, code=1)
+    assert "3 fake-pending" in checked
+    assert "3 tasks are overdue" in checked
+
+    assert "3" in run("hold", URL, "--dry-run")
+    run("hold", URL, "--apply", "3", "--reason", "a test")
+    assert "fake-held 3" in run("status", URL)
+    (held,) = map(json.loads, run("journal", URL, "--json").splitlines())
+    run("undo", held["op"], URL, "--apply", "3")
+    run("note", "task-1", "ask first", URL)
+    assert "ask first" in run("notes", URL)
+    assert "fake-pending 3" in run("status", URL, code=1)
+
+    files = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} >= {".jsonl"}
+    assert not any(SECRET.encode() in path.read_bytes() for path in files)
+    assert all(stat.S_IMODE(path.stat().st_mode) & 0o007 == 0 for path in files)
+
+
+def test_a_queue_command_of_another_format_is_refused(run: Run) -> None:
+    """In one line that says what the place is."""
+    said = run("queue", "dlq", "list", "--root", URL, code=69)
+    assert said == f"spooldeck: {URL} is a fake queue: this command is for another format\n"
+
+
+async def test_the_console_shows_it(server: FakeServer, config: str) -> None:
+    """Its tasks are a list, a plan for them is made, and the password is nowhere on a screen."""
+    loaded = queue_config.load_config(config, {})
+    (place,) = open_places(place_formats.setup_for(loaded, "", {}), [])
+    assert SECRET not in repr(place)
+
+    async with a_desk(place, size=(120, 40), first=keys.OVERVIEW, clock=time.time) as desk:
+        await desk.sees(URL.rpartition("/")[2])
+        await desk.press("2")
+        await desk.sees("task-0", "task-2", "fake-pending", URL)
+        await desk.press("H")
+        await desk.sees("hold")
+        assert SECRET not in desk.text
+
+
+def test_a_password_on_the_command_line_is_refused(
+    server: FakeServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Other users can read it there; the error does not repeat it. Bad URLs are one line too."""
+    for place, code, said in (
+        (WITH_SECRET, 64, "other users can read a password on the command line"),
+        (f"fake://x:{SECRET}@host:port/", 64, "expected a port from 0 to 65535"),
+        (f"nothing://x:{SECRET}@host/", 64, "other users can read a password"),
+        ("nothing://host/", 64, "no format with URLs that begin with nothing://"),
+        (URL, 2, "the server refused the password"),
+    ):
+        assert main(["status", place]) == code
+        error = capsys.readouterr().err
+        assert said in error
+        assert SECRET not in error
+        assert error.count("\n") == 1
+
+
+def test_a_password_that_others_may_read_is_a_finding(run: Run, config: str) -> None:
+    """With the command that hides it."""
+    Path(config).chmod(0o644)
+    assert f"chmod go= {config}" in run("doctor", URL, code=1)
