@@ -63,8 +63,8 @@ async def opened(
 
 @asynccontextmanager
 async def stuck(root: Path) -> AsyncIterator[PidLock]:
-    """The lock of a queue, taken by this process 47 minutes ago."""
-    ago, path = later(-2820), str(root / "run" / "queue.lock")
+    """The lock of a queue, taken by this process 47 and a half minutes ago."""
+    ago, path = later(-2850), str(root / "run" / "queue.lock")
     lock = await asyncio.to_thread(queue_lock.acquire_lock, path, 1200, ago["clock"], ago["uptime"])
     try:
         yield lock

@@ -210,7 +210,7 @@ def _interrupted(place: Place, now: float) -> tuple[Unfinished, ...]:
         return ()
     try:
         found = place.journal.operations(now - JOURNAL_SECONDS)
-    except Unavailable:
+    except (Unavailable, OSError):
         return ()  # an operator may read the tasks and not the journal
     return tuple(alert_input(one) for one in found if one.is_interrupted and one.open_rows)
 
@@ -220,11 +220,11 @@ def _counted_before(
 ) -> tuple[tuple[float, Mapping[State, int]], ...]:
     """The counts at the time of the metrics file, if no task has moved since; else nothing."""
     moved = []
-    for path in tasks.folders:
-        with suppress(FileNotFoundError):  # some are made when a task first needs them
-            moved.append(os.stat(path).st_mtime)
     try:
         written = os.stat(place.queue_metrics).st_mtime
+        for path in tasks.folders:
+            with suppress(FileNotFoundError, NotADirectoryError):  # some are made when needed
+                moved.append(os.stat(path).st_mtime)
     except OSError:
         return ()
     return ((written, tasks.counts),) if moved and max(moved) < written else ()
