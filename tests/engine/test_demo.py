@@ -257,7 +257,12 @@ def test_all_places_can_be_read(demo: Path) -> None:
         said = command.run(argv, capture_output=True, text=True)
         assert said.returncode in (0, 1), said.stderr
         assert str(place) in said.stdout
-    assert [detect_format(str(place)) for place in places] == ["", "", "kannader", "zgb"]
+    assert [detect_format(str(place)) for place in places] == [
+        "nftban",
+        "nftban",
+        "kannader",
+        "zgb",
+    ]
 
 
 @pytest.mark.deep

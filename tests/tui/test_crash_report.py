@@ -49,9 +49,9 @@ sys.exit(main(["--open", "queue", sys.argv[1]]))
 PLANTS = {
     "a key": ("QueueScreen.action_reread = boom", "tui/"),
     "a callback": ("QueueScreen.action_reread = later", "<string>:"),
-    "a worker": ("queue_lock.examine_lock = boom", "tui/cli/setup/setup.py:"),
+    "a worker": ("queue_lock.examine_lock = boom", "tui/cli/queue/spool.py:"),
     "a thread": ("queue_lock.examine_lock = beside", "<string>:"),
-    "the index sync": ("Setup.open_nftban = boom", "tui/cli/setup/places.py:"),
+    "the index sync": ("Setup.open_store = boom", "tui/cli/setup/places.py:"),
     "the terminal": (
         "import tui.terminal.driver; tui.terminal.driver.Terminal.start_application_mode = boom",
         "<string>:",
