@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 ROOT_STATE_FOLDER = "/var/lib/spooldeck"
 """Our folder for the state of root's programs (Filesystem Hierarchy Standard, /var/lib)."""
+
+PASSWORD_PARAMETERS = frozenset({"password", "passwd", "pass", "auth", "token", "secret"})
+"""Query parameters of a URL that are its password, in any case."""
 
 _NAME_LENGTH = 60
 """Characters of an address in the name of its folder; a hash makes the name unique."""
@@ -17,16 +20,14 @@ class BadAddress(ValueError):
     """A URL cannot be used; the text says what was expected and has no password."""
 
 
-class Address(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Address:
     """Where a place is."""
 
     text: str
     """An absolute path, or a URL without its password: safe to show, log and pass on."""
-    password: str = ""
+    password: str = field(default="", repr=False)
     """The password of the URL; only the code that connects reads it."""
-
-    def __repr__(self) -> str:
-        return f"Address({self.text!r})"
 
     @property
     def is_url(self) -> bool:
@@ -42,44 +43,56 @@ class Address(NamedTuple):
 def is_url(text: str) -> bool:
     """True if a text is written as a URL; a file of such a name is opened as ./NAME."""
     scheme, colon, _ = text.partition("://")
-    letters = scheme.isascii() and scheme.translate({ord(sign): None for sign in "+.-"})
-    return bool(colon and letters) and scheme[0].isalpha() and str(letters).isalnum()
+    rest = scheme[1:].translate({ord(sign): None for sign in "+.-"})
+    return bool(colon) and scheme.isascii() and scheme[:1].isalpha() and (rest + "x").isalnum()
+
+
+def has_password(word: str) -> bool:
+    """True if a word of a command line is a URL with a password, or might be meant as one."""
+    value = word.partition("=")[2] if word.startswith("--") else word
+    scheme, colon, rest = value.strip().partition("://")
+    if not colon or not scheme or set(scheme) & set("/ \t"):
+        return False
+    try:
+        return bool(parse_address(value).password) or (not is_url(value) and "@" in rest)
+    except BadAddress:
+        return "@" in rest
 
 
 def parse_address(text: str) -> Address:
     """Parse a path or a URL; the password of a URL is set apart.
 
-    The password is the one before the host, or the query parameter `password`.
+    The password is the one before the host, or one of `PASSWORD_PARAMETERS` in the query. Two ways
+    to write the same URL give the same text: parameters are sorted, a lone / is dropped.
 
     Raises:
-        BadAddress: the port is no number, or the URL has spaces, control characters or a fragment.
+        BadAddress: the port is no number, or a part has a character that must be written as %XX.
     """
     if not is_url(text):
         return Address(os.path.abspath(text))
     from urllib.parse import parse_qsl, unquote, urlencode, urlsplit  # only for URLs: slow to load
 
     if not text.isprintable() or " " in text:
-        raise BadAddress("a URL with spaces or control characters: write them as %XX")
+        raise BadAddress("spaces or control characters in a URL: write them as %XX")
     try:
         parts = urlsplit(text)
+        host, user = parts.hostname or "", parts.username
+    except ValueError:
+        raise BadAddress("expected SCHEME://HOST") from None
+    try:
         port = "" if parts.port is None else f":{parts.port}"
-        host = parts.hostname or ""
-    except ValueError as error:
-        raise BadAddress(f"not a URL: {_reason(error)}") from None
-    if parts.fragment:
-        raise BadAddress("a URL with #: expected no fragment")
+    except ValueError:
+        raise BadAddress("expected a port from 0 to 65535") from None
+    if parts.fragment or "@" in parts.path or "@" in parts.query:
+        raise BadAddress("expected no # in a URL, and @ only before the host: write them as %XX")
     fields = parse_qsl(parts.query, keep_blank_values=True)
-    passwords = [value for name, value in fields if name == "password"]
-    user = f"{parts.username}@" if parts.username else ""
-    place = user + (f"[{host}]" if ":" in host else host) + port
-    query = urlencode([(name, value) for name, value in fields if name != "password"])
-    shown = f"{parts.scheme}://{place}{parts.path}{'?' if query else ''}{query}"
-    return Address(shown, unquote(parts.password) if parts.password else "".join(passwords[-1:]))
-
-
-def _reason(error: ValueError) -> str:
-    """The reason without the URL's text, which may have a password."""
-    return "expected a port from 0 to 65535" if "ort" in str(error) else "expected SCHEME://HOST"
+    open_fields = sorted(one for one in fields if one[0].casefold() not in PASSWORD_PARAMETERS)
+    secrets = [value for name, value in fields if name.casefold() in PASSWORD_PARAMETERS]
+    place = (f"{user}@" if user else "") + (f"[{host}]" if ":" in host else host) + port
+    path = "" if parts.path == "/" else parts.path
+    query = f"?{urlencode(open_fields)}" if open_fields else ""
+    password = unquote(parts.password) if parts.password else "".join(secrets[-1:])
+    return Address(f"{parts.scheme}://{place}{path}{query}", password)
 
 
 def places_folder(address: Address, environ: Mapping[str, str], user: int) -> str:

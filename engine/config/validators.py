@@ -36,6 +36,8 @@ class ConfigLocation(NamedTuple):
     def wrong_value(self, expected: str, found: object) -> ConfigError:
         """Make an error with the expected and the actual value."""
         said = "nothing" if found is None else repr(found)
+        if "://" in said:  # it may have a password
+            said = "a URL" if isinstance(found, str) else f"a {type(found).__name__} with a URL"
         return self.error(f"expected {expected}, not {said[:60]}")
 
 
@@ -168,8 +170,10 @@ def check_optional_path(value: object, at: ConfigLocation) -> str:
 
 def check_place(value: object, at: ConfigLocation) -> Address:
     """A path, or a URL whose password no error text repeats."""
-    if not isinstance(value, str) or not is_url(value):
+    if not isinstance(value, str) or "://" not in value:
         return Address(check_path(value, at))
+    if not is_url(value):
+        raise at.error("expected a path or a URL SCHEME://HOST")
     try:
         return parse_address(value)
     except BadAddress as error:

@@ -16,8 +16,12 @@ OVERDUE_SECONDS = UNITS_PER_TOKEN
 """Seconds for which a task may be overdue before it is reported."""
 
 
-def check_store(store: ReadableStore, now: float, command: str) -> Iterator[tuple[str, Finding]]:
-    """Run every check of this module; `command` selects the place on the command line."""
+def check_store(
+    store: ReadableStore, now: float, command: str, work: str
+) -> Iterator[tuple[str, Finding]]:
+    """Run every check of this module; `command` selects the place on the command line, `work`
+    runs a worker there, "" if none of ours can.
+    """
     problems: dict[str, Problem] = {}
     counts: Counter[State] = Counter()
     ahead: list[str] = []
@@ -48,7 +52,7 @@ def check_store(store: ReadableStore, now: float, command: str) -> Iterator[tupl
         mend = "timedatectl  # is the clock right? was it set back?"
         yield "clock", Finding(Grade.WARN, f"ahead of the clock ({format_time(now)}): {what}", mend)
     yield "dead", check_dead(counts[State.DEAD], f"{command} clusters")
-    yield "worker", check_overdue(overdue, "task", "runs", "")
+    yield "worker", check_overdue(overdue, "task", "runs", work)
 
 
 def list_problems(
@@ -58,7 +62,8 @@ def list_problems(
     for problem in problems[:limit]:
         yield Finding(Grade.WARN, f"{problem.where}: {problem.what}", mend(problem))
     if len(problems) > limit:
-        yield Finding(Grade.WARN, f"and {len(problems) - limit:,} more problems")
+        more = f"and {len(problems) - limit:,} more problems"
+        yield Finding(Grade.WARN, more, "repair the first ones first")
 
 
 def check_dead(dead: int, mend: str) -> Finding:

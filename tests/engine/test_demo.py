@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from engine.config import queue_config
+from engine.config.place_address import Address
 from engine.demo.traffic import (
     CONFIG_FILE,
     REPAIRED_FILE,
@@ -32,12 +33,11 @@ from engine.mail.send.suspensions import Suspensions
 from engine.model import Problem, State, Task, Verdict
 from engine.monitor import prometheus, transport_health
 from engine.store import Store
-from engine.stores.detect import detect_format
 from engine.system.supervisor import ProgramResult
 from tests import command
 from tests.engine.lockers import later
 from tui.cli import open_console
-from tui.cli.setup.place_formats import setup_for
+from tui.cli.setup.place_formats import detect_format, setup_for
 
 PROGRAM = [sys.executable, "-m", "tui.cli"]
 KEEPER = "tui.cli.demo_formats"
@@ -257,7 +257,7 @@ def test_all_places_can_be_read(demo: Path) -> None:
         said = command.run(argv, capture_output=True, text=True)
         assert said.returncode in (0, 1), said.stderr
         assert str(place) in said.stdout
-    assert [detect_format(str(place)) for place in places] == [
+    assert [detect_format(Address(str(place))) for place in places] == [
         "nftban",
         "nftban",
         "kannader",

@@ -29,12 +29,12 @@ from engine.live import inspector as inspector_module
 from engine.live.inspector import IndexChanged, Inspector
 from engine.model import ChangeSource, Missing, Problem, State, Task
 from engine.store import Control, Gone, Store, Unavailable
-from engine.stores.detect import open_store
 from engine.stores.memory import MemoryStore, MemoryTasks
 from engine.stores.nftban.task_format import new_record, render_task
 from engine.system.temp_dir import PREFIX
 from tests.engine.builders import NOW, Clock, a_task, clock
 from tests.examples import examples
+from tests.stores.opened import open_store
 
 pytestmark = pytest.mark.usefixtures("nothing_blocks")
 
@@ -286,7 +286,7 @@ def test_whatever_others_do_is_followed(
 SCRIPT = """
 import asyncio, resource, sys
 from engine.live.inspector import Inspector
-from engine.stores.detect import open_store
+from tests.stores.opened import open_store
 
 async def main():
     inspector = Inspector(lambda: open_store(sys.argv[1]), folder=sys.argv[2])

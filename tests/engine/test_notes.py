@@ -24,9 +24,9 @@ from engine.operations.notes import (
     sweep_notes,
 )
 from engine.store import Unavailable
-from engine.stores.detect import open_store
 from engine.stores.nftban import SpoolFolders, make_spool
 from engine.system import files
+from tests.stores.opened import open_store
 
 NOW = 1_795_167_728.0
 

@@ -1,4 +1,4 @@
-"""The address of a place: what is shown of it, and where our own files for a URL lie."""
+"""The address of a place: what is shown of it, and the folder for our own files about a URL."""
 
 import pytest
 
@@ -43,7 +43,7 @@ def test_a_url_has_a_scheme() -> None:
     [
         (f"redis://:{SECRET}@h:99999/", "expected a port from 0 to 65535"),
         (f"redis://:{SECRET}@[::1/", "expected SCHEME://HOST"),
-        (f"redis://:{SECRET}@h/0#1", "expected no fragment"),
+        (f"redis://:{SECRET}@h/0#1", "expected no # in a URL"),
         (f"redis://:{SECRET}@h/\x1b", "write them as %XX"),
     ],
 )

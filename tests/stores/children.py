@@ -33,7 +33,7 @@ def asked(process: subprocess.Popen[str], line: str) -> str:
 
 TAKER = """
 import sys
-from engine.stores.detect import open_store
+from tests.stores.opened import open_store
 store = open_store(sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()

@@ -147,7 +147,7 @@ def test_the_commands_work_on_it(run: Run, tmp_path: Path) -> None:
 def test_a_queue_command_of_another_format_is_refused(run: Run) -> None:
     """In one line that says what the place is."""
     said = run("queue", "dlq", "list", "--root", URL, code=69)
-    assert said == f"spooldeck: {URL} is a fake queue: this command is for another format\n"
+    assert said == f"spooldeck: {URL} is a fake queue: this command is for an NFTBan queue\n"
 
 
 async def test_the_console_shows_it(server: FakeServer, config: str) -> None:
@@ -165,22 +165,78 @@ async def test_the_console_shows_it(server: FakeServer, config: str) -> None:
         assert SECRET not in desk.text
 
 
+PASSWORD_WORDS: tuple[tuple[str, ...], ...] = (
+    ("status", WITH_SECRET),
+    ("--root", WITH_SECRET, "queue", "count"),
+    (f"--root={WITH_SECRET}", "status"),
+    ("status", "extra", WITH_SECRET),
+    ("queue", WITH_SECRET),
+    ("control", WITH_SECRET),
+    ("replay", "--timeout", WITH_SECRET),
+    ("install-units", WITH_SECRET),
+    ("kannader", "init", WITH_SECRET),
+    ("status", f"fake://x:{SECRET}@host:port/"),
+    ("status", f"nothing://x:{SECRET}@host/"),
+    ("status", f"fake_x://:{SECRET}@host/"),
+    ("status", f"fake://host/?Token={SECRET}"),
+    (WITH_SECRET,),
+)
+
+
+@pytest.mark.parametrize("words", PASSWORD_WORDS, ids=" ".join)
 def test_a_password_on_the_command_line_is_refused(
-    server: FakeServer, capsys: pytest.CaptureFixture[str]
+    run: Run, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Other users can read it there; the error does not repeat it. Bad URLs are one line too."""
-    for place, code, said in (
-        (WITH_SECRET, 64, "other users can read a password on the command line"),
-        (f"fake://x:{SECRET}@host:port/", 64, "expected a port from 0 to 65535"),
-        (f"nothing://x:{SECRET}@host/", 64, "other users can read a password"),
-        ("nothing://host/", 64, "no format with URLs that begin with nothing://"),
-        (URL, 2, "the server refused the password"),
+    """Other users can read it there; the error is one line and does not repeat it. This holds for
+    the URL of the configuration too.
+    """
+    said = run(*words, code=64)
+    assert "password on the command line" in said
+    assert said.count("\n") == 1
+
+
+def test_a_url_that_cannot_be_used_is_one_line(
+    server: FakeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An unknown scheme, a wrong port, a server that refuses, a command that makes files."""
+    for words, code, said in (
+        (("status", "nothing://host/"), 64, "no format with URLs that begin with nothing://"),
+        (("status", "fake://host:port/"), 64, "expected a port from 0 to 65535"),
+        (("status", URL), 2, "the server refused the password"),
+        (("kannader", "init", URL), 64, "expected a path, not a URL"),
+        (("zgb", "init", URL), 64, "expected a path, not a URL"),
+        (("queue", "process-next", "--root", URL), 69, "this command is for an NFTBan queue"),
+        (("queue", "add", "report", "--root", URL), 69, "this command is for an NFTBan queue"),
+        (("mail", "send-with-retry", "text", "a@b.example", "--root", URL), 69, "no mail spool"),
+        (("mail", "suspend", "curl", "--root", URL), 69, "no transports"),
+        (("init", URL), 69, "nothing was changed"),
     ):
-        assert main(["status", place]) == code
+        assert main(words) == code, words
         error = capsys.readouterr().err
         assert said in error
-        assert SECRET not in error
         assert error.count("\n") == 1
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_a_folder_of_the_same_name_is_not_meant(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A URL is never a path, whatever lies in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("data", "queue", "inflight", "cleanup"):
+        (tmp_path / URL / name).mkdir(parents=True)
+    assert "fake-pending 3" in run("status", URL, code=1)
+
+
+def test_an_unusable_place_does_not_hide_the_others(server: FakeServer, tmp_path: Path) -> None:
+    """It is a line with its reason."""
+    path = tmp_path / "several.yaml"
+    path.write_text(json.dumps({"places": [WITH_SECRET, "nothing://host/"]}))
+    loaded = queue_config.load_config(str(path), {})
+    usable, other = open_places(place_formats.setup_for(loaded, "", {}), [])
+    usable.open().close()
+    with pytest.raises(Unavailable, match="no format with URLs"):
+        other.open()
 
 
 def test_a_password_that_others_may_read_is_a_finding(run: Run, config: str) -> None:

@@ -17,13 +17,13 @@ import pytest
 from engine import verbs
 from engine.model import Missing, Move, Problem, State, Task
 from engine.store import Gone, Store, Unavailable, Unsupported
-from engine.stores.detect import open_store as open_place
 from engine.stores.kannader import KannaderStore, mail_format, make_spool
 from engine.stores.kannader.store import EDGES
 from engine.system import files
 from tests.mail.letters import unwired
 from tests.stores.children import TAKER, asked, at_once, running
 from tests.stores.nobody import NOBODY, by_nobody, nobodys_folder
+from tests.stores.opened import open_store as open_place
 from tests.stores.seen import every_file, found, naming, problems_in
 
 NOW = 1_795_170_000.0

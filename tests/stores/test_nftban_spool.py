@@ -19,11 +19,11 @@ import pytest
 from engine import verbs
 from engine.model import Missing, Move, Problem, State, Task
 from engine.store import Full, Gone, Unavailable, Unsupported
-from engine.stores.detect import open_store
 from engine.stores.nftban import NftbanStore, SpoolFolders, make_spool, task_format
 from engine.stores.nftban.claims import REVALIDATE_SECONDS
 from engine.stores.nftban.store import EXCLUSIVE_MARKER
 from tests.stores.nobody import by_nobody, nobodys_folder
+from tests.stores.opened import open_store
 from tests.stores.seen import naming, problems_in
 from tests.stores.spooled import (
     FILE,

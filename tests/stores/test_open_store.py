@@ -9,8 +9,9 @@ import pytest
 
 from engine.model import State, Task
 from engine.store import Store, Unavailable
-from engine.stores.detect import find_queue_folder, open_store
+from engine.stores.detect import find_queue_folder
 from engine.stores.nftban import SpoolFolders
+from tests.stores.opened import open_store
 from tests.stores.seen import found, tasks_in
 
 NOW = 1_795_170_000.0

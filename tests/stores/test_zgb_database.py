@@ -15,10 +15,10 @@ import pytest
 from engine import verbs
 from engine.model import Missing, Move, Problem, State, Task
 from engine.store import Gone, Unavailable
-from engine.stores.detect import open_store
 from engine.stores.zgb import ZgbDatabase, ZgbStore, create
 from engine.stores.zgb.place import PARKED_DUE_SECONDS, TimeFormat, load_zone, parse_time
 from tests.stores.children import running
+from tests.stores.opened import open_store
 from tests.stores.queued import NOW, ORGANIZER, USER, Sql, there
 from tests.stores.seen import naming, problems_in, tasks_in
 

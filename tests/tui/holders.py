@@ -11,8 +11,8 @@ from pathlib import Path
 from engine.config import queue_config
 from engine.locks import queue_lock
 from engine.model import Task
-from engine.stores.detect import open_store
 from tests.engine.lockers import cli_later, later
+from tests.stores.opened import open_store
 from tests.tui.desks import Desk
 from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import make_place

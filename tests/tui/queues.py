@@ -14,9 +14,9 @@ import pytest
 from engine import verbs
 from engine.model import Task
 from engine.operations.journal import Journal
-from engine.stores.detect import open_store
 from engine.stores.nftban import NftbanStore
 from tests import command
+from tests.stores.opened import open_store
 
 Run: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
 

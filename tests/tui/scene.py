@@ -21,7 +21,7 @@ from engine.logs.log_tail import format_log_line
 from engine.model import Missing, Problem, State, Task
 from engine.monitor.prometheus import QueueGauges, render_queue
 from engine.store import Store
-from engine.stores.detect import open_store
+from tests.stores.opened import open_store
 from tests.tui.journals import make_past
 from tests.tui.mailrooms import Mailroom
 from tests.tui.spools import NOW, disk_place, put_file, recover_command

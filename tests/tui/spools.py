@@ -15,8 +15,8 @@ from textual.pilot import Pilot
 from engine.locks import queue_lock
 from engine.model import Lease, LockEvidence, State, Task, Verdict
 from engine.monitor.prometheus import QueueGauges, render_queue
-from engine.stores.detect import open_store
 from engine.stores.memory import MemoryStore, MemoryTasks
+from tests.stores.opened import open_store
 from tui.app import Console
 from tui.format import keys
 from tui.format.glyphs import ASCII

@@ -29,7 +29,7 @@ Attempts: TypeAlias = tuple[list[int | None], ...]
 SILENT = """
 import os, sys, time
 from engine.locks import queue_lock as locks
-from engine.stores.detect import open_store
+from tests.stores.opened import open_store
 root = sys.argv[1]
 lock = locks.acquire_lock(root + "/run/queue.lock", 1200.0)
 list(open_store(root).take(time.time(), str(os.getpid()), 1))

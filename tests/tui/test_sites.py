@@ -20,11 +20,11 @@ from typing import Any
 import pytest
 
 from engine.config import queue_config
+from engine.config.place_address import Address
 from engine.config.validators import ConfigError
 from engine.live.inspector import Inspector
 from engine.model import Lease, State, Task
 from engine.store import Unavailable
-from engine.stores import detect
 from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.nftban import NftbanStore
 from engine.stores.zgb import ZgbStore, create
@@ -34,7 +34,7 @@ from tests.tui.spools import PATIENCE, disk_place, some_tasks
 from tests.tui.spools import make_spool as make_queue
 from tui.cli import main
 from tui.cli.setup.one_look import scan_once
-from tui.cli.setup.place_formats import FORMATS, setup_for
+from tui.cli.setup.place_formats import detect_format, setup_for
 from tui.cli.setup.places import open_places
 from tui.format import keys
 from tui.session import place_session
@@ -188,12 +188,12 @@ def test_commands_for_a_queue_of_the_contract_are_refused_elsewhere(
 
 def test_each_format_is_detected(places: list[str], tmp_path: Path) -> None:
     """By its folders or its first bytes; any other path is an NFTBan queue."""
-    assert [detect.detect_format(place) for place in places] == ["kannader", "zgb", "nftban"]
+    assert [detect_format(Address(place)) for place in places] == ["kannader", "zgb", "nftban"]
     found = [setup_for(queue_config.Config(), place, {}).open_store() for place in places]
     assert [type(store) for store in found] == [KannaderStore, ZgbStore, NftbanStore]
     for store in found:
         store.close()
-    assert detect.detect_format(str(tmp_path / "nothing")) == "nftban"
+    assert detect_format(Address(str(tmp_path / "nothing"))) == "nftban"
 
 
 def test_an_unknown_setting_is_refused(places: list[str], tmp_path: Path) -> None:
@@ -209,7 +209,6 @@ def test_an_unknown_setting_is_refused(places: list[str], tmp_path: Path) -> Non
         with pytest.raises(ConfigError) as error:
             setup_for(queue_config.load_config(str(path), {}), places[2], {})
         assert where in str(error.value)
-    assert list(FORMATS) == [*detect.STORE_FORMATS]
 
 
 def test_old_things_leave_the_trash_of_every_format(places: list[str]) -> None:

@@ -56,7 +56,7 @@ sys.exit(main())
 
 LOADED_THEN = """
 import os, sys
-from engine.stores.detect import open_store
+from tests.stores.opened import open_store
 from tui.app import Console
 from tui.session.place import Place
 

@@ -421,7 +421,7 @@ def test_a_line_that_breaks_ends_it(spool: str, controlling: bool) -> None:
 
 HANGING = """
 import sys, threading
-from engine.stores.detect import open_store
+from tests.stores.opened import open_store
 from tui.format import keys
 from tui.app import Console
 from tui.session.place import Place

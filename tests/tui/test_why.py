@@ -25,8 +25,8 @@ from engine.monitor.alerts import AlertInputs, AlertKind, find_alerts
 from engine.monitor.lock_diagnosis import TaskLogSummary
 from engine.policy import DAY_SECONDS, Rate
 from engine.stores import kannader
-from engine.stores.detect import open_store
 from engine.stores.kannader import KannaderStore
+from tests.stores.opened import open_store
 from tests.tui.holders import Child, children
 from tests.tui.spools import (
     FOLDERS,

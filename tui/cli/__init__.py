@@ -23,6 +23,7 @@ from signal import SIG_DFL, SIGCHLD, signal
 from typing import Any, NoReturn, TypeAlias
 
 from engine.config import queue_config
+from engine.config.place_address import has_password
 from engine.store import StoreError, Unavailable, Unsupported
 from engine.text.safe import safe_line
 from tui.cli.commands import COMMAND_WORDS, COMMANDS, HELP_TEXT, USAGE, CommandWord
@@ -42,6 +43,11 @@ from tui.cli.setup.errors import (
 from tui.cli.setup.output import ReaderGone, end_with_reader, guard_pipe
 from tui.cli.setup.place_formats import is_same_place, setup_for
 from tui.cli.setup.setup import Setup
+
+PASSWORD_IN_ARGUMENTS = (
+    "password on the command line: other users can read it there; put the URL into `places` of a "
+    "configuration file, then name it here without the password"
+)
 
 Command: TypeAlias = Callable[[Setup, Namespace], int]
 """Runs one command and returns its exit code."""
@@ -114,6 +120,9 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 def _run(words: list[str]) -> int:
+    if any(map(has_password, words)):
+        # Before anything repeats the words: other users could read it in the list of processes.
+        fail(EX_USAGE, PASSWORD_IN_ARGUMENTS)
     if _first_word(words) == "help":
         words = [*(word for word in words if word != "help"), "--help"]
     first = _first_word(words)
@@ -143,7 +152,7 @@ def _refuse_typo(words: list[str]) -> None:
     If another word is a path, the console opens that one and shows why the first is missing.
 
     Raises:
-        Fail: the text suggests commands with a similar spelling.
+        CommandError: the text suggests commands with a similar spelling.
     """
     first = _first_word(words)
     is_path = (
@@ -241,7 +250,9 @@ def _parser(words: Sequence[str]) -> ArgumentParser:
     """
     common = _CommandParser(add_help=False, argument_default=SUPPRESS)
     common.add_argument("--config", metavar="FILE", help="use this configuration file only")
-    common.add_argument("--root", metavar="DIR", help="a data folder, a spool or a database")
+    common.add_argument(
+        "--root", metavar="PLACE", help="a data folder, a spool, a database or a URL"
+    )
     top = _CommandParser(prog="spooldeck", usage=USAGE, description=HELP_TEXT, parents=[common])
     asked = _command_words(words)
     groups: dict[tuple[str, ...], Any] = {(): _group(top, "spooldeck")}

@@ -144,7 +144,7 @@ trash restore | plans.trash:restore | restore these tasks to where they were; a 
     @reason @plan @json
 trash sweep @place @dry-run | plans.trash:sweep | delete tasks that were in the trash longer than
         the retention, permanently
-init | queue.status:init | make the folders of a new queue
+init | queue.queue:init | make the folders of a new queue
     place DIR
     --exclusive | no other program uses this queue: store due times as file times (faster)
 doctor @place | queue.doctor:doctor | check a place: problems, and the command that repairs each;

@@ -10,18 +10,14 @@ import time
 from argparse import Namespace
 from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from engine.config import queue_config
 from engine.text.safe import safe_line
 from tui.cli.setup.errors import EX_USAGE, fail, program_command
-from tui.cli.setup.places import make_place, place_names
+from tui.cli.setup.places import make_places, place_names
 from tui.cli.setup.setup import Setup
 from tui.cli.splash import SplashScreen
 from tui.format.glyphs import glyphs_of_locale
-
-if TYPE_CHECKING:
-    pass
 
 DEMO_MODULE = "tui.cli.demo_formats"
 """The module that runs as a separate process, makes the demo's places and keeps them busy."""
@@ -56,7 +52,7 @@ def run(setup: Setup, names: Sequence[str], arguments: Namespace) -> int:
         from tui.terminal.bandwidth import budget_for
         from tui.widgets.theme import BadTheme
 
-        first, places = _first_screen(arguments.open), [make_place(setup, name) for name in names]
+        first, places = _first_screen(arguments.open), make_places(setup, names)
         try:
             console = Console(
                 places,

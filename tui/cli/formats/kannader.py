@@ -50,6 +50,7 @@ from tui.cli.setup.errors import (
     print_error,
     print_result,
 )
+from tui.cli.setup.place_formats import require_path
 from tui.cli.setup.setup import Setup
 from tui.session.place import Place, WholeQueueFigures
 
@@ -59,6 +60,7 @@ FORMAT = "kannader"
 
 def init(setup: Setup, arguments: Namespace) -> int:
     """Make the missing folders of a spool and print the next steps."""
+    require_path(arguments.place)
     place = os.path.abspath(arguments.place)
     lacking = [word for word in FOLDERS if not os.path.isdir(f"{place}/{word}")]
     queue = f"{place}/queue"
@@ -209,7 +211,7 @@ def _settings(setup: Setup) -> KannaderSettings:
     """The settings of the Kannader spool at the place.
 
     Raises:
-        Fail: the place is no Kannader spool, or none was named.
+        CommandError: the place is no Kannader spool, or none was named.
         Unavailable: permission denied.
     """
     if setup.format_name != FORMAT:

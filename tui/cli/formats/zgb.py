@@ -48,6 +48,7 @@ from tui.cli.setup.errors import (
     print_error,
     program_command,
 )
+from tui.cli.setup.place_formats import require_path
 from tui.cli.setup.setup import Setup
 from tui.session.place import Place, WholeQueueFigures
 
@@ -227,6 +228,7 @@ def queue_logs(setup: Setup) -> tuple[str, ...]:
 def init(setup: Setup, arguments: Namespace) -> int:
     """Make a new, empty mail queue; it sends nothing until mailQueueEnabled is 1."""
     path = arguments.place
+    require_path(path)
     try:
         create(path)
     except FileExistsError:

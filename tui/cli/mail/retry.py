@@ -44,6 +44,7 @@ def retry_spooled(setup: Setup, arguments: Namespace) -> int:
     if bool(arguments.ids) == arguments.all or (arguments.refused and not arguments.all):
         ids = "the ids of mails, as `mail spool list` prints them"
         fail(EX_USAGE, f"expected {ids}, or --all, or --all --refused")
+    setup.require_mail("mail spool")
     setup.require_writable()
     spool = setup.mail.spool()
     # A configured program decides by itself what it can send.

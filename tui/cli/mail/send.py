@@ -66,6 +66,7 @@ def send_with_retry(setup: Setup, arguments: Namespace) -> int:
     If a mail setting is invalid, the mail is spooled without an attempt, and the worker waits until
     the setting is repaired: the sender of an alert cannot repair it.
     """
+    setup.require_mail("mail spool")
     settings, ways, unmeant = _settings_or_why(setup)
     text = _content(arguments, settings)
     _make_folders(setup)
@@ -177,7 +178,7 @@ def _content(arguments: Namespace, settings: MailSettings) -> str:
     """The text to send: the argument, or standard input for `-`.
 
     Raises:
-        Fail: it is too long or empty.
+        CommandError: it is too long or empty.
     """
     said: str = arguments.content
     if said != "-" or arguments.literal:

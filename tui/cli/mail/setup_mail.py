@@ -99,7 +99,7 @@ def _kept_lines(before: str, wanted: Mapping[str, str], path: str) -> list[str]:
     change the others.
 
     Raises:
-        Fail: a later assignment would not win, or the script is incomplete.
+        CommandError: a later assignment would not win, or the script is incomplete.
     """
     lines = before.split("\n")
     if not lines[-1]:
@@ -150,7 +150,7 @@ def _require_whole(text: str, path: str) -> None:
     """Check with `bash -n` that a script is complete.
 
     Raises:
-        Fail: it is not, or bash cannot run.
+        CommandError: it is not, or bash cannot run.
     """
     import subprocess
 
@@ -172,7 +172,7 @@ def _read(path: str) -> tuple[str, os.stat_result | None]:
     """The text and stat of the file; "" and None if it does not exist.
 
     Raises:
-        Fail: it is not a plain text file.
+        CommandError: it is not a plain text file.
         OSError: it cannot be read.
     """
     try:

@@ -18,20 +18,16 @@ from engine.text.safe import hide_domain, safe_line
 from tui.cli.mail.send import spool_retry
 from tui.cli.plans import plan_command
 from tui.cli.queue.dlq import SHOWN_ERROR_CHARS
-from tui.cli.queue.spool import FORMAT, open_spool
-from tui.cli.setup.errors import EX_UNAVAILABLE, fail, print_error
+from tui.cli.queue.spool import open_spool
+from tui.cli.setup.errors import print_error
 from tui.cli.setup.mail_parts import MAIL_SEND_KIND
 from tui.cli.setup.setup import Setup
 
 
 def list_spool(setup: Setup, arguments: Namespace) -> int:
     """Print one line for each mail, in the form of the contract's own command."""
-    if setup.format_name != FORMAT:
-        # The format has its own mail; our empty spool would suggest that there is no mail.
-        fail(
-            EX_UNAVAILABLE,
-            f"{safe_line(setup.place)} is {setup.format.title}: no mail spool",
-        )
+    # A format with its own mail: our empty spool would suggest that there is no mail.
+    setup.require_mail("mail spool")
     found = list(setup.mail.spool().read_all())
     tasks = tasks_by_payload(setup)
     mails = [mail for mail in found if isinstance(mail, Spooled)]
@@ -148,6 +144,7 @@ def show_spooled(setup: Setup, arguments: Namespace) -> int:
     """Print one mail as text; no link is fetched and no content is run."""
     from engine.text.render_bytes import render_data
 
+    setup.require_mail("mail spool")
     spool = setup.mail.spool()
     try:
         mail = read_mail(spool, arguments.id)

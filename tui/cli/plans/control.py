@@ -10,6 +10,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import closing
 
+from engine.config.place_address import is_url
 from engine.operations import controls
 from engine.operations.controls import ControlResult, Order
 from engine.operations.journal import Intent
@@ -52,7 +53,7 @@ def _list(setup: Setup, arguments: Namespace, words: Sequence[str]) -> int:
     if len(words) > 1 or arguments.target or arguments.value:
         fail(EX_USAGE, "expected --dry-run or --apply N with the NAME of a control")
     root = getattr(arguments, "root", "")
-    if words and not os.path.exists(words[0]):
+    if words and not (is_url(words[0]) or os.path.exists(words[0])):
         fail(
             EX_USAGE,
             f"{safe_line(words[0])}: no such place; a control needs --dry-run or --apply N",

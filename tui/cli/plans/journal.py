@@ -191,7 +191,7 @@ def _pace(plan: Plan, intent: Intent) -> settings.ReplayPace | None:
     """The pace of a paced operation when it is continued, without an attending operator.
 
     Raises:
-        Fail: the recorded pace is invalid.
+        CommandError: the recorded pace is invalid.
     """
     if not intent.pace or plan.verb != "retry":
         return None
@@ -225,7 +225,7 @@ def _shown_or_done(
             [*plan_command.command_base(setup), *words, "--apply", str(seen.amount)]
         )
         plan_command.show_plan(
-            seen, plan_command.plan_view(seen, store, arguments, twin), arguments.json
+            seen, plan_command.plan_view(setup, seen, store, arguments, twin), arguments.json
         )
         return DONE
     if not plan_command.check_count(seen, arguments.apply):

@@ -24,7 +24,7 @@ from engine.text.safe import safe_line
 from engine.verbs import VERBS
 from tui.cli.setup.errors import EX_USAGE, fail, print_error
 from tui.cli.setup.one_look import print_lines
-from tui.cli.setup.place_formats import setup_for
+from tui.cli.setup.place_formats import is_same_place, setup_for
 from tui.cli.setup.setup import Setup
 from tui.format import task_row
 from tui.format.human import format_share
@@ -71,11 +71,11 @@ def setup_at(setup: Setup, arguments: Namespace, places: Sequence[str]) -> Setup
     """The setup of the place among the words of a command; without one, the given setup.
 
     Raises:
-        Fail: there is more than one place.
+        CommandError: there is more than one place.
     """
     root = getattr(arguments, "root", "")
     named = [root] * bool(root) + [*places]
-    if len({os.path.abspath(name) for name in named}) > 1:
+    if any(not is_same_place(named[0], name) for name in named[1:]):
         fail(EX_USAGE, f"{' and '.join(map(safe_line, named))}: expected only one of them")
     if not places:
         return setup
@@ -86,7 +86,7 @@ def require_one(arguments: Namespace) -> None:
     """Require exactly one of --dry-run and --apply.
 
     Raises:
-        Fail: none or both are given.
+        CommandError: none or both are given.
     """
     if bool(arguments.dry_run) is bool(arguments.apply):
         fail(
@@ -99,7 +99,7 @@ def require_reason(setup: Setup, reason: str) -> None:
     """Require a reason if the configuration does.
 
     Raises:
-        Fail: none is given.
+        CommandError: none is given.
     """
     if setup.config.require_reason and not reason.strip():
         fail(EX_USAGE, "expected --reason TEXT: the configuration has `require_reason: true`")
@@ -146,11 +146,13 @@ def fit_into_trash(
 
 
 def plan_view(
-    seen: ShownPlan, store: ReadableStore, arguments: Namespace, twin: str
+    setup: Setup, seen: ShownPlan, store: ReadableStore, arguments: Namespace, twin: str
 ) -> view.PlanView:
     """The view of a plan for the screen."""
     verb = VERBS[seen.plan.verb]
     known = bool(seen.sizes)
+    # The journal of a URL's operations is in our own folder, which each user has.
+    whose = "you on this host" if setup.address.is_url else "any operator"
     return view.PlanView(
         store.states,
         store.edges,
@@ -161,7 +163,7 @@ def plan_view(
         warnings=seen.warnings,
         reason=arguments.reason,
         command=twin,
-        undo=_UNDO.get(verb.name, "spooldeck undo, for 24 h, by any operator"),
+        undo=_UNDO.get(verb.name, f"spooldeck undo, for 24 h, by {whose}"),
         refused=seen.refused,
     )
 

@@ -53,7 +53,7 @@ def parse_pace(arguments: Namespace) -> ReplayPace | None:
     """The pace from the options; None: no limit and no waiting for outcomes.
 
     Raises:
-        Fail: an option is invalid.
+        CommandError: an option is invalid.
     """
     rate = _rate(arguments.rate)
     if rate is None:

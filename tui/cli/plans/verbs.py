@@ -78,7 +78,7 @@ def show_verb(
     if closed and "" not in closed:
         seen = seen._replace(closed=", ".join(sorted(closed)))
     plan_command.show_plan(
-        seen, plan_command.plan_view(seen, store, arguments, twin), arguments.json
+        seen, plan_command.plan_view(setup, seen, store, arguments, twin), arguments.json
     )
     return EX_NOPERM if seen.closed else plan_command.DONE
 

@@ -23,7 +23,9 @@ def doctor(setup: Setup, arguments: Namespace) -> int:
 
     Changes nothing.
     """
-    return print_findings(load_function(setup.format.doctor or "queue.doctor:check_store")(setup))
+    checks = load_function(setup.format.doctor or "queue.doctor:check_store")
+    passwords = (("password", finding) for finding in _open_passwords(setup))
+    return print_findings([*passwords, *checks(setup)])
 
 
 def print_findings(found: Iterable[tuple[str, Finding]]) -> int:
@@ -37,15 +39,17 @@ def print_findings(found: Iterable[tuple[str, Finding]]) -> int:
 
 def check_store(setup: Setup) -> Iterator[tuple[str, Finding]]:
     """The checks that fit any store, for a format without its own."""
-    yield from (("password", finding) for finding in _open_passwords(setup))
-    command = plan_command.shell_command(plan_command.command_base(setup))
+    base, form = plan_command.command_base(setup), setup.format
+    command = plan_command.shell_command(base)
+    workable = form.work_command and not form.why_unworkable(setup.settings)
+    work = plan_command.shell_command([*base, *form.work_command]) if workable else ""
     try:
         store = setup.open_store()
     except Unavailable as error:
-        yield "store", Finding(Grade.BAD, str(error))
+        yield "store", Finding(Grade.BAD, f"{setup.place}: {error}")
         return
     try:
-        yield from store_checks.check_store(store, time.time(), command)
+        yield from store_checks.check_store(store, time.time(), command, work)
     finally:
         store.close()
 

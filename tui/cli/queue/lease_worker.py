@@ -45,7 +45,7 @@ def run(
     The first signal stops it after the running tasks, the second stops those too.
 
     Raises:
-        Fail: the store cannot return claimed tasks to pending.
+        CommandError: the store cannot return claimed tasks to pending.
     """
     if refused := store.edges[State.ACTIVE, State.PENDING].refusal:
         fail(EX_NOPERM, refused)

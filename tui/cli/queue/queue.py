@@ -10,20 +10,58 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 
 from engine import verbs
+from engine.config.nftban_variables import RUN_DIR
 from engine.model import Problem, State, Task, counted_attempts, own_word
 from engine.policy import format_time
 from engine.store import Full, ReadableStore, Unsupported
+from engine.stores.nftban import make_spool
 from engine.text.safe import safe_line
-from tui.cli.queue.spool import make_queue, open_spool
+from tui.cli.queue.spool import FORMAT, TITLE, make_queue, open_spool, spool_folders
 from tui.cli.queue.worker_parts import render_metrics
-from tui.cli.setup.errors import EX_NOPERM, EX_USAGE, fail, print_error, print_result
+from tui.cli.setup.errors import (
+    EX_NOPERM,
+    EX_UNAVAILABLE,
+    EX_USAGE,
+    fail,
+    print_error,
+    print_result,
+)
 from tui.cli.setup.setup import Setup, parse_states
 
 QUEUE_FULL = 1
 
 
+def init(setup: Setup, arguments: Namespace) -> int:
+    """Make the missing folders of an NFTBan queue and print the next steps."""
+    if setup.format_name != FORMAT:
+        title = setup.format.title
+        fail(EX_UNAVAILABLE, f"{safe_line(setup.place)} is {title}: nothing was changed")
+    queue = setup.queue
+    if arguments.exclusive and queue.run_dir == RUN_DIR:
+        text = f"{safe_line(queue.root)} is NFTBan's own data folder"
+        fail(EX_USAGE, f"{text}: --exclusive is for a queue that no other program uses")
+    made = make_spool(spool_folders(setup), exclusive=arguments.exclusive)
+    for path in (queue.run_dir, queue.log_dir, queue.counters, queue.mail_spool):
+        if not os.path.isdir(path):
+            setup.make_folder(path)
+            made.append(path)
+    if not made:
+        print(f"{safe_line(queue.root)} is already a complete queue; nothing was changed")
+    for path in made:
+        print(f"made {safe_line(path)}")
+    where = safe_line(arguments.place)
+    print(
+        f"next: spooldeck --root {where} queue add TYPE   adds a task\n"
+        f"      spooldeck --root {where} queue work       runs tasks until stopped\n"
+        f"      spooldeck {where}                         opens the console"
+    )
+    sys.stdout.flush()
+    return 0
+
+
 def add(setup: Setup, arguments: Namespace) -> int:
     """Add a task and print its id; exit 0 means that it is on the disk (fsync)."""
+    setup.require_format(FORMAT, TITLE)
     setup.require_writable()
     make_queue(setup)
     task = verbs.enqueue(

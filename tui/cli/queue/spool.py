@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from engine.locks.process_stats import ProcessStats
     from tui.session.place import Place
 
-FORMAT = "nftban"
-"""Name of this format."""
+FORMAT, TITLE = "nftban", "an NFTBan queue"
+"""Name of this format, and its words in error texts."""
 
 
 def spool_folders(setup: Setup) -> SpoolFolders:
@@ -47,7 +47,7 @@ def open_spool(setup: Setup) -> NftbanStore:
     Raises:
         Unavailable: it cannot be reached, or has another format.
     """
-    setup.require_format(FORMAT)
+    setup.require_format(FORMAT, TITLE)
     _require_folders(setup)
     return NftbanStore(spool_folders(setup))
 
@@ -55,10 +55,10 @@ def open_spool(setup: Setup) -> NftbanStore:
 def _require_folders(setup: Setup) -> None:
     setup.require_readable()
     queue = setup.queue
-    if os.path.isfile(queue.root):
+    if os.path.exists(queue.root) and not os.path.isdir(queue.root):
         what = "not a SQLite database: expected one, or a folder with a queue"
         raise Unavailable(f"{queue.root}: {what}")
-    if not os.path.lexists(queue.root):
+    if not os.path.exists(queue.root):
         raise Unavailable(describe_missing(queue.root))
     if not all(map(os.path.isdir, (queue.pending, queue.work, queue.dlq))):
         where = os.path.dirname(queue.pending)
@@ -76,7 +76,7 @@ def make_queue(setup: Setup) -> None:
     data folder is followed.
 
     Raises:
-        Fail: permission denied; the text names the command with sudo.
+        CommandError: permission denied; the text names the command with sudo.
         Unavailable: a folder could not be made.
     """
     queue = setup.queue
@@ -100,9 +100,10 @@ def require_lockable(setup: Setup) -> None:
     """Check that we may take the queue lock and change tasks, before anything is changed.
 
     Raises:
-        Fail: permission denied; the text names the command with sudo.
+        CommandError: permission denied; the text names the command with sudo.
         Unavailable: there is no queue.
     """
+    setup.require_format(FORMAT, TITLE)
     setup.require_writable()
     _require_folders(setup)
     setup.refuse_unwritable(setup.queue.run_dir, made=True)
@@ -115,7 +116,7 @@ def require_workable(setup: Setup) -> None:
     """Check that a worker of ours can run here, before anything is changed.
 
     Raises:
-        Fail: it cannot; the text has the reason and the repair.
+        CommandError: it cannot; the text has the reason and the repair.
         Unavailable: there is no queue.
     """
     require_lockable(setup)

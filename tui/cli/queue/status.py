@@ -1,10 +1,9 @@
-"""`status`: print a summary of a place; `init`: make the folders of a queue."""
+"""`status`: print a summary of a place"""
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from argparse import Namespace
 from collections import Counter
@@ -12,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import NamedTuple
 
-from engine.config.nftban_variables import RUN_DIR
 from engine.index.schema import died_at
 from engine.model import Problem, State, Task, count_by_words
 from engine.monitor.alerts import (
@@ -27,10 +25,8 @@ from engine.monitor.forecast import Forecast, ForecastInputs, as_row, make_forec
 from engine.monitor.throughput import HISTORY_SECONDS, FlowHistory
 from engine.monitor.transport_health import MailBacklog, TransportSuspension, describe_suspension
 from engine.store import Store, Unavailable
-from engine.stores.nftban import make_spool
 from engine.text.safe import safe_line
-from tui.cli.queue.spool import FORMAT, spool_folders
-from tui.cli.setup.errors import EX_UNAVAILABLE, EX_USAGE, fail, print_error
+from tui.cli.setup.errors import print_error
 from tui.cli.setup.mail_parts import MAIL_SEND_KIND
 from tui.cli.setup.places import make_place
 from tui.cli.setup.setup import Setup
@@ -312,31 +308,3 @@ def _as_row(place: Place, found: PlaceStatus) -> dict[str, object]:
         "attention": [_in_full(alert) for alert in found.alerts],
         "forecasts": as_row(found.forecasts),
     }
-
-
-def init(setup: Setup, arguments: Namespace) -> int:
-    """Make the missing folders of an NFTBan queue and print the next steps."""
-    if setup.format_name != FORMAT:
-        title = setup.format.title
-        fail(EX_UNAVAILABLE, f"{safe_line(setup.place)} is {title}: nothing was changed")
-    queue = setup.queue
-    if arguments.exclusive and queue.run_dir == RUN_DIR:
-        text = f"{safe_line(queue.root)} is NFTBan's own data folder"
-        fail(EX_USAGE, f"{text}: --exclusive is for a queue that no other program uses")
-    made = make_spool(spool_folders(setup), exclusive=arguments.exclusive)
-    for path in (queue.run_dir, queue.log_dir, queue.counters, queue.mail_spool):
-        if not os.path.isdir(path):
-            setup.make_folder(path)
-            made.append(path)
-    if not made:
-        print(f"{safe_line(queue.root)} is already a complete queue; nothing was changed")
-    for path in made:
-        print(f"made {safe_line(path)}")
-    where = safe_line(arguments.place)
-    print(
-        f"next: spooldeck --root {where} queue add TYPE   adds a task\n"
-        f"      spooldeck --root {where} queue work       runs tasks until stopped\n"
-        f"      spooldeck {where}                         opens the console"
-    )
-    sys.stdout.flush()
-    return 0

@@ -45,7 +45,7 @@ def _one_task(setup: Setup, arguments: Namespace) -> tuple[int, str]:
     """Run one task. Return the contract's exit code, and the log line for a run by the timer.
 
     Raises:
-        Fail: the lock was lost, or the outcome could not be stored.
+        CommandError: the lock was lost, or the outcome could not be stored.
     """
     began = time.monotonic()
     with _WorkerRun(setup, quiet=arguments.quiet) as work:

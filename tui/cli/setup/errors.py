@@ -29,7 +29,7 @@ def fail(code: int, text: str) -> NoReturn:
     """End the command with one line on standard error.
 
     Raises:
-        Fail: always.
+        CommandError: always.
     """
     raise CommandError(code, text)
 

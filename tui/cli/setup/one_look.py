@@ -25,7 +25,7 @@ def chosen_places(setup: Setup, names: Sequence[str]) -> list[Place]:
     """The named places; without names, those that the console would open.
 
     Raises:
-        Fail: no such folder, or nothing to open.
+        CommandError: no such folder, or nothing to open.
     """
     return open_places(setup, names)
 
@@ -79,7 +79,7 @@ def parse_place_filter(text: str, live: PlaceSession) -> Filter:
     """Parse `--filter` for a place, in the filter language of the console.
 
     Raises:
-        Fail: it is no valid filter; the message has the position and what was expected.
+        CommandError: it is no valid filter; the message has the position and what was expected.
     """
     try:
         return parse_filter(text, live.inspector.states, live.clock(), live.inspector.words)

@@ -82,7 +82,7 @@ def open_zgb(path: str, settings: ZgbSettings) -> ZgbStore:
 FORMATS: dict[str, Format] = {
     "kannader": Format(
         "a Kannader spool",
-        is_here=lambda at: detect.STORE_FORMATS["kannader"].is_here(at.text),
+        is_here=lambda at: not at.is_url and detect.has_folders(at.text, detect.KANNADER_FOLDERS),
         open_store=_open_kannader,
         retry_policy=_kannader_retry,
         commands="kannader",
@@ -91,12 +91,12 @@ FORMATS: dict[str, Format] = {
         state_folder=lambda at, queue: f"{at.text}/.spooldeck",
         work_command=("kannader", "work"),
         why_unworkable=lambda settings: settings.work_refusal,
-        place="formats.kannader:complete_place",
+        complete_place="formats.kannader:complete_place",
         doctor="formats.kannader_doctor:check_spool",
     ),
     "zgb": Format(
         "a ZGB mail queue",
-        is_here=lambda at: detect.STORE_FORMATS["zgb"].is_here(at.text),
+        is_here=lambda at: not at.is_url and detect.is_sqlite_file(at.text),
         open_store=lambda setup: open_zgb(setup.place, setup.settings),
         retry_policy=lambda setup: setup.settings.place("").retry,
         commands="zgb",
@@ -106,7 +106,8 @@ FORMATS: dict[str, Format] = {
         state_folder=lambda at, queue: f"{files.real_path(at.text)}.spooldeck.d",
         work_command=("zgb", "work", "--loop"),
         why_unworkable=lambda settings: settings.work_refusal,
-        place="formats.zgb:complete_place",
+        mail_parts=("transports",),
+        complete_place="formats.zgb:complete_place",
         doctor="formats.zgb_doctor:check_queue",
     ),
     "nftban": Format(
@@ -120,7 +121,8 @@ FORMATS: dict[str, Format] = {
         work_command=("queue", "work"),
         why_unworkable=lambda settings: "",
         lock="queue.spool:examine_lock",
-        place="queue.spool:complete_place",
+        mail_parts=("transports", "mail spool"),
+        complete_place="queue.spool:complete_place",
         doctor="formats.nftban_doctor:check_queue",
     ),
 }
@@ -173,17 +175,21 @@ def find_address(config: Config, place: str) -> Address:
     """The address of a place, with the password of the same URL in `places`, if it has one.
 
     Raises:
-        CommandError: it is no URL, or it has a password: arguments are visible to other users.
+        CommandError: the URL cannot be used.
     """
     known = {address.text: address for address in config.places}
     address = _parse(place)
-    if address.password and known.get(address.text) != address:
-        fail(
-            EX_USAGE,
-            f"{address.text}: other users can read a password on the command line: write the URL "
-            "with it into `places` of a configuration file, and name the place without it",
-        )
     return known.get(address.text, address)
+
+
+def require_path(place: str) -> None:
+    """Refuse a URL where a folder or file is made.
+
+    Raises:
+        CommandError: it is a URL.
+    """
+    if is_url(place):
+        fail(EX_USAGE, f"{_parse(place).text}: expected a path, not a URL")
 
 
 def is_same_place(one: str, other: str) -> bool:

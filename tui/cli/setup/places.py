@@ -11,7 +11,13 @@ from engine.config import queue_config
 from engine.config.place_address import is_url
 from engine.store import Store, Unavailable
 from engine.stores.detect import find_queue_folder
-from tui.cli.setup.errors import EX_UNAVAILABLE, describe_missing, fail, program_command
+from tui.cli.setup.errors import (
+    EX_UNAVAILABLE,
+    CommandError,
+    describe_missing,
+    fail,
+    program_command,
+)
 from tui.cli.setup.place_formats import DEFAULT_FORMAT, detect_format, find_address, setup_for
 from tui.cli.setup.setup import Setup
 
@@ -23,16 +29,42 @@ def open_places(setup: Setup, names: Sequence[str]) -> list[Place]:
     """The named places; without names, the configured ones, else the installed queue.
 
     Raises:
-        Fail: no such folder, or nothing to open.
+        CommandError: no such folder, or nothing to open.
     """
-    return [make_place(setup, name) for name in place_names(setup, names)]
+    return make_places(setup, place_names(setup, names))
+
+
+def make_places(setup: Setup, names: Sequence[str]) -> list[Place]:
+    """The `Place` of each name; one that cannot be used among several is shown with the reason.
+
+    Raises:
+        CommandError: the only one cannot be used.
+    """
+    places = []
+    for name in names:
+        try:
+            places.append(make_place(setup, name))
+        except CommandError as error:
+            if len(names) == 1:
+                raise
+            places.append(_unusable_place(name, str(error)))
+    return places
+
+
+def _unusable_place(name: str, why: str) -> Place:
+    from tui.session.place import Place
+
+    def open_store() -> Store:
+        raise Unavailable(why)
+
+    return Place(name, open_store, location=name)
 
 
 def place_names(setup: Setup, names: Sequence[str]) -> list[str]:
     """The given names; without any, the configured places, else the installed queue.
 
     Raises:
-        Fail: no such folder, or nothing to open.
+        CommandError: no such folder, or nothing to open.
     """
     chosen = [*names] or [place.text for place in setup.config.places] or _installed(setup)
     # A missing place among several is shown as such; the others are opened.

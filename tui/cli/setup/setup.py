@@ -102,7 +102,9 @@ class Format(NamedTuple):
     """Settings -> why no worker of ours can run there; "" if one can."""
     lock: str = ""
     """Function of a Setup that examines the queue's lock; "" if each claim is a lease."""
-    place: str = ""
+    mail_parts: tuple[str, ...] = ()
+    """What its places have of our own mail sending: "transports", "mail spool"."""
+    complete_place: str = ""
     """Function of a Setup and a `Place` that adds to it what only this format has."""
     doctor: str = ""
     """Function of a Setup that yields (name of a check, `Finding`); "" for the checks that fit any
@@ -111,9 +113,9 @@ class Format(NamedTuple):
 
     def complete(self, setup: Setup, place: Place) -> Place:
         """A `Place` with what only this format has."""
-        if not self.place:
+        if not self.complete_place:
             return place
-        completed: Place = load_function(self.place)(setup, place)
+        completed: Place = load_function(self.complete_place)(setup, place)
         return completed
 
 
@@ -153,8 +155,8 @@ class Setup(NamedTuple):
         """
         return self.format.open_store(self)
 
-    def require_format(self, name: str) -> None:
-        """Refuse a command for another format, in one line.
+    def require_format(self, name: str, title: str) -> None:
+        """Refuse a command that is for another format; `title` says which, with its article.
 
         Raises:
             Unavailable: the place has another format than `name`.
@@ -163,7 +165,16 @@ class Setup(NamedTuple):
             word = self.format.commands
             more = f" (see spooldeck {word} --help)" if word else ""
             what = f"{safe_line(self.place)} is {self.format.title}"
-            raise Unavailable(f"{what}: this command is for another format{more}")
+            raise Unavailable(f"{what}: this command is for {title}{more}")
+
+    def require_mail(self, part: str) -> None:
+        """Refuse a mail command at a place whose workers do not send by our transports.
+
+        Raises:
+            Unavailable: the format has no such part: "transports" or "mail spool".
+        """
+        if part not in self.format.mail_parts:
+            raise Unavailable(f"{safe_line(self.place)} is {self.format.title}: no {part}")
 
     def examine_lock(self) -> LockEvidence | None:
         """Examine the lock of the queue; None if its format has none."""
@@ -210,7 +221,7 @@ class Setup(NamedTuple):
         one.
 
         Raises:
-            Hidden: we have not.
+            NotReadable: we have not.
         """
         for path in (self.queue.pending, self.queue.work, self.queue.dlq):
             barrier = _unreadable_folder(path)
@@ -226,7 +237,7 @@ class Setup(NamedTuple):
         """Check that we have the permission to change tasks, before anything is changed.
 
         Raises:
-            Fail: permission denied; the text names the command with sudo.
+            CommandError: permission denied; the text names the command with sudo.
         """
         queue, desk = self.queue, self.state_folder
         for path in (queue.pending, queue.work, queue.dlq, desk, f"{desk}/held", f"{desk}/trash"):
@@ -249,6 +260,8 @@ class Setup(NamedTuple):
     def _sudo_hint(self, path: str) -> str:
         """ "use sudo -u OWNER ..." for the owner of a folder; "" if we are the owner or root."""
         owner, us = os.stat(path).st_uid, os.geteuid()
+        if self.address.is_url:
+            return ""  # our own folder: another user has another one
         return "" if us in (0, owner) else f"use {self.sudo_command(users.sudo_user(owner))}"
 
     def sudo_command(self, user: str) -> str:
@@ -331,7 +344,7 @@ class Setup(NamedTuple):
         lead to another folder by the time it is opened.
 
         Raises:
-            Fail: we cannot run it as that user.
+            CommandError: we cannot run it as that user.
         """
         own = self.config.handlers[kind].run_as
         where = f"handlers.{kind}.run_as" if own else "queue.run_as"
@@ -453,7 +466,7 @@ def parse_states(
     """The words of the store's states that `--state` names, with commas; all of them by default.
 
     Raises:
-        Fail: a word is not a state among these.
+        CommandError: a word is not a state among these.
     """
     known = {
         word: of

@@ -68,7 +68,7 @@ def suspend_transport(setup: Setup, name: str, why: str) -> tuple[bool, str]:
     """Suspend a transport. Return whether it was not suspended before, and the errors of logging.
 
     Raises:
-        Fail: permission denied.
+        CommandError: permission denied.
         OSError, Unavailable: it could not be recorded; the transport stays active.
         ValueError: the file of suspended transports has unknown content.
     """
@@ -86,7 +86,7 @@ def resume_transport(setup: Setup, name: str) -> tuple[bool, str]:
     """Resume a transport. Return whether it was suspended before, and the errors of logging.
 
     Raises:
-        Fail, OSError, Unavailable, ValueError: as `stop`.
+        CommandError, OSError, Unavailable, ValueError: as `stop`.
     """
     return _change(
         setup,
@@ -101,6 +101,7 @@ def _change(
     setup: Setup, order: Order, why: str, said: str, change: Callable[[], bool]
 ) -> tuple[bool, str]:
     """Suspend or resume a transport, unless it is already; `said` is the log line."""
+    setup.require_mail("transports")
     _make_state_folder(setup)
     own = setup.mail.suspensions().read().get(order.target)
     if (own is not None) is (order.value == SUSPENDED):
@@ -143,7 +144,7 @@ def read_suspended(setup: Setup) -> Mapping[str, Suspension]:
     """The suspended transports.
 
     Raises:
-        Fail: the file of suspended transports is invalid.
+        CommandError: the file of suspended transports is invalid.
     """
     try:
         return setup.mail.suspensions().read()
@@ -155,7 +156,7 @@ def _require_reason(setup: Setup, reason: str) -> None:
     """Require a reason if the configuration does.
 
     Raises:
-        Fail: none is given.
+        CommandError: none is given.
     """
     if setup.config.require_reason and not reason.strip():
         fail(EX_USAGE, "expected a REASON: the configuration has `require_reason: true`")
@@ -165,7 +166,7 @@ def require_name(name: str) -> None:
     """Check that this is the name of a transport.
 
     Raises:
-        Fail: it is not; the text lists the names.
+        CommandError: it is not; the text lists the names.
     """
     if name not in (*METHODS, MEMORY):
         fail(EX_USAGE, f"transport {safe_line(name)}: expected one of {', '.join(METHODS)}")
