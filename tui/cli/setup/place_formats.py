@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -75,7 +74,7 @@ def open_zgb(path: str, settings: ZgbSettings) -> ZgbStore:
 
     where = find_log(settings.log, path, os.environ, os.getcwd())
     # A line that cannot be written is in the journal too, and a screen has no room for it.
-    log = Log(where.path, secrets.token_hex(4), path, time.time, lambda text: None)
+    log = Log(where.path, os.urandom(4).hex(), path, time.time, lambda text: None)
     return ZgbStore(settings.place(path), tell=log.write)
 
 
