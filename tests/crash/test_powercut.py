@@ -147,6 +147,20 @@ def test_what_is_durable_on_return_survives_a_power_cut(
     assert not all(written <= contents.items() for _, contents in left)
 
 
+def test_a_removed_mail_loses_its_mark_last(tmp_path: Path) -> None:
+    """No power cut leaves a sent mail without its mark, or it would be sent again."""
+    (tmp_path / "mail").mkdir()
+    for name in ("sent", "meta.sh", "body.txt"):
+        (tmp_path / "mail" / name).touch()
+    here = files.open_folder(str(tmp_path))
+    with recorded(Recording(str(tmp_path))) as recording:
+        files.remove_folder("mail", here, ("meta.sh", "sent"))
+    os.close(here)
+    left = [contents for _, contents in nftban.disks(recording)]
+    assert all("mail/sent" in each or "mail/meta.sh" not in each for each in left)
+    assert any("mail/sent" not in each for each in left)
+
+
 def test_a_disk_is_written_out_as_it_was_read_in(tmp_path: Path) -> None:
     """What was read of a folder, second names included, is written out again the same."""
     first, second = tmp_path / "first", tmp_path / "second"
