@@ -1,22 +1,36 @@
-"""What a power cut leaves of a lock and of a plan's journal, and the model of a disk."""
+"""What a power cut leaves of locks, journals, marks and notes, and the model of a disk."""
 
 from __future__ import annotations
 
 import json
+import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from engine.locks import queue_lock
+from engine.mail.message.content import Content
+from engine.mail.send.mail_spool import MailSpool
 from engine.model import Task
 from engine.operations import plans as engine_plans
 from engine.operations import run_plan
 from engine.operations.journal import Journal
+from engine.operations.notes import Notes
 from engine.stores.nftban import NftbanStore
+from engine.system import files
 from tests.crash import nftban, plans
-from tests.crash.disk import Disk, Recording, Written, read_in, recorded, remains, write_out
+from tests.crash.disk import (
+    Answered,
+    Disk,
+    Recording,
+    Written,
+    read_in,
+    recorded,
+    remains,
+    write_out,
+)
 
 
 @pytest.mark.parametrize("verb", ["retry", "purge"])
@@ -85,6 +99,66 @@ def test_a_lock_that_a_power_cut_left_can_be_taken(tmp_path: Path) -> None:
         write_out(contents, f"{tmp_path}/{number}")
         queue_lock.acquire_lock(f"{tmp_path}/{number}/queue.lock", 1200, lambda: now + 10).release()
     assert len(left) > 10
+
+
+def replacing(root: str) -> Callable[[], object]:
+    """Return what replaces a file."""
+    files.replace_file(f"{root}/mark", b"old")
+    here = files.open_folder(root)
+
+    def replace() -> None:
+        files.replace_durably("mark", here, b"newer")
+        os.close(here)
+
+    return replace
+
+
+def marking_sent(root: str) -> Callable[[], object]:
+    """Return what marks a mail as sent for which a transport was asked."""
+    spool = MailSpool(f"{root}/mailspool")
+    ident = spool.new_id(nftban.NOW)
+    meta = spool.store_mail(ident, "ann@example.net", "a subject", Content("text", html=False))
+    spooled = spool.read(meta)
+    spool.mark_trying(spooled, "exim", nftban.NOW)
+    return lambda: spool.mark_sent(spooled, "exim", nftban.NOW)
+
+
+def adding_a_note(root: str) -> Callable[[], object]:
+    """Return what adds a note after another one."""
+    notes = Notes(root)
+    notes.add("a-task", "the first", "ann")
+    return lambda: notes.add("a-task", "the second", "ann")
+
+
+@pytest.mark.parametrize("prepare", [replacing, marking_sent, adding_a_note])
+def test_what_is_durable_on_return_survives_a_power_cut(
+    prepare: Callable[[str], Callable[[], object]], tmp_path: Path
+) -> None:
+    """A power cut after the call leaves all that it wrote; one during the call may lose some."""
+    root = f"{tmp_path}/root"
+    files.make_folder(root)
+    act = prepare(root)
+    with recorded(Recording(root)) as recording:
+        act()
+        recording.events.append(Answered(1))
+    written = recording.after().contents().items()
+    left = list(nftban.disks(recording))
+    assert all(written <= contents.items() for answered, contents in left if answered)
+    assert not all(written <= contents.items() for _, contents in left)
+
+
+def test_a_removed_mail_loses_its_mark_last(tmp_path: Path) -> None:
+    """No power cut leaves a sent mail without its mark, or it would be sent again."""
+    (tmp_path / "mail").mkdir()
+    for name in ("sent", "meta.sh", "body.txt"):
+        (tmp_path / "mail" / name).touch()
+    here = files.open_folder(str(tmp_path))
+    with recorded(Recording(str(tmp_path))) as recording:
+        files.remove_folder("mail", here, ("meta.sh", "sent"))
+    os.close(here)
+    left = [contents for _, contents in nftban.disks(recording)]
+    assert all("mail/sent" in each or "mail/meta.sh" not in each for each in left)
+    assert any("mail/sent" not in each for each in left)
 
 
 def test_a_disk_is_written_out_as_it_was_read_in(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -203,6 +204,48 @@ def test_the_new_schedule_is_written_before_the_link_moves_back(
     assert (after.due, after.extra["last_attempt"]) == (
         *(NOW + 900, mail_format.format_time(int(NOW) * mail_format.NANOSECONDS_PER_SECOND)),
     )
+
+
+def test_fsync_precedes_each_step_that_others_see(
+    kannader: Path, open_kannader: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mail is durable before its link is made or moved, and the link before the call returns."""
+    store, calls = open_kannader(durable=True), list[str]()
+    fsync, symlink, rename = files.fsync, files.symlink, files.rename
+
+    def note(path: str) -> None:
+        calls.append(re.sub("[-0-9a-f]{12,}", "*", path))
+
+    def synced(fd: int) -> None:
+        fsync(fd)
+        note(str(Path(f"/proc/self/fd/{fd}").readlink().relative_to(kannader)))
+
+    def linked(target: str, name: str, *, dir_fd: int) -> None:
+        symlink(target, name, dir_fd=dir_fd)
+        note(f"made {name}")
+
+    def renamed(source: str, target: str, **folders: int) -> None:
+        rename(source, target, **folders)
+        note(f"moved {target}")
+
+    send(store)
+    for name, call in (("fsync", synced), ("symlink", linked), ("rename", renamed)):
+        monkeypatch.setattr(files, name, call)
+    send(store)
+    record = ".spooldeck/enqueuing/*"
+    assert calls == [
+        *(record, ".spooldeck/enqueuing", "data", "data/*/contents", "data/*"),
+        *("data/*/*/schedule", "data/*/*/metadata", "data/*/*", "data/*"),
+        *(record, "made *", "queue"),
+    ]
+
+    (task,) = store.take(NOW, "me", 1)
+    calls.clear()
+    store.swap(task, verbs.nack(task, NOW + 900, "550 no"))
+    moves = [name for name in calls if ".spooldeck" not in name and not name.startswith("moved *.")]
+    assert moves == [
+        *("data/*/*/schedule.*", "moved schedule", "data/*/*", "moved *", "inflight", "queue"),
+    ]
 
 
 def test_what_is_not_changed_stays_byte_for_byte(kannader: Path, open_kannader: Opener) -> None:

@@ -143,6 +143,12 @@ def test_what_is_too_large_is_refused(both_jobs: ZgbStore, sql: Sql) -> None:
         list(both_jobs.scan())
 
 
+def make_open_fifo(path: str | Path) -> int:
+    """Make a FIFO and open both its ends, so that a fault that opens it fails and does not hang."""
+    os.mkfifo(path)
+    return os.open(path, os.O_RDWR)
+
+
 @pytest.mark.parametrize("read_only", [False, True])
 def test_only_a_plain_file_is_a_database(
     place: ZgbDatabase, open_queue: Opener, tmp_path: Path, read_only: bool
@@ -151,8 +157,9 @@ def test_only_a_plain_file_is_a_database(
     place of an open database is reported until the database is back."""
     path = tmp_path / "other" / "zgb.db"
     path.parent.mkdir()
+    ends: list[int] = []
     cases: tuple[tuple[Callable[[], object], Callable[[], object]], ...] = (
-        (lambda: os.mkfifo(path), path.unlink),
+        (lambda: ends.append(make_open_fifo(path)), path.unlink),
         (path.mkdir, path.rmdir),
         (lambda: path.symlink_to("/dev/zero"), path.unlink),
     )
@@ -165,11 +172,13 @@ def test_only_a_plain_file_is_a_database(
 
     store = open_queue(read_only=read_only)
     kept = Path(place.path).rename(f"{place.path}.kept")
-    os.mkfifo(place.path)
+    ends.append(make_open_fifo(place.path))
     with pytest.raises(Unavailable, match="not a plain file"):
         list(store.scan())
     kept.replace(place.path)
     assert list(store.scan()) == []
+    for end in ends:
+        os.close(end)
 
 
 def test_a_link_to_it_is_the_same_queue(
