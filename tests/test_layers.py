@@ -241,7 +241,7 @@ LARGE_CLASSES = {
     "tui.operations.control_screen.ControlScreen": 22,
     "tui.operations.running_screen.ReplayScreen": 24,
     "tui.operations.screen.OperationsScreen": 23,
-    "tui.overview.screen.OverviewScreen": 53,
+    "tui.overview.screen.OverviewScreen": 52,
     "tui.plan.confirm_screen.ConfirmScreen": 20,
     "tui.plan.screen.PlanScreen": 36,
     "tui.queue.screen.QueueScreen": 102,

@@ -18,7 +18,7 @@ from textual.binding import Binding
 from textual.screen import Screen
 
 from engine.model import State
-from tui.format import keys
+from tui.format import keys, present
 from tui.format.glyphs import ASCII, Glyphs
 from tui.format.glyphs import glyphs_of_locale as glyphs_of
 from tui.screens.base import BaseScreen
@@ -27,7 +27,7 @@ from tui.screens.page import ListScreen, Page
 from tui.screens.target import CURRENT_PLACE, Target
 from tui.screens.write_mode import WriteMode
 from tui.session.place import Place
-from tui.session.place_session import PlaceSession
+from tui.session.place_session import PlaceSession, count_totals
 from tui.terminal.bandwidth import SAMPLE_SECONDS, BandwidthBudget
 from tui.terminal.driver import SIGNAL_EXIT_CODES
 from tui.terminal.paste_detector import Confirming
@@ -115,10 +115,10 @@ class Console(SafeApp, inherit_bindings=False):
             environment,
             require_reason,
             self.bandwidth.describe_rate,
-            lambda: sum(len(live.alerts) for live in self.sessions),
             lambda: self.bandwidth.period,
             skips_repaint=lambda: self.bandwidth.skips_repaint,
             operations_badge=self._works,
+            totals=lambda: present.totals_line(*count_totals(self.sessions)),
         )
         self.sessions = [
             PlaceSession(place, clock, number, records=not read_only)
@@ -179,6 +179,8 @@ class Console(SafeApp, inherit_bindings=False):
         return await self.theme_loader.use_theme(name)
 
     async def _look_after_theme(self) -> None:
+        if self.theme_loader.note:
+            self.say(self.theme_loader.note)
         while True:
             await asyncio.sleep(THEME_CHECK_SECONDS)
             if words := await self.theme_loader.reload_if_changed():

@@ -93,7 +93,7 @@ def check_drafts(patient: PlaceFacts) -> Iterator[Finding]:
         f"{patient.staging}/{name}" for name in list_names(patient.staging) if name[:2] == "T."
     ]
     held = files.flocked_inodes()
-    old = [path for path in suspects if _is_litter(path, held, patient.now)]
+    old = [path for path in suspects if _is_abandoned(path, held, patient.now)]
     for path in old[:MAX_LISTED]:
         yield Finding(Grade.WARN, f"{path}: a write was interrupted", f"rm -- {shlex.quote(path)}")
     if len(old) > MAX_LISTED:
@@ -106,7 +106,7 @@ def _is_draft(name: str) -> bool:
     return front == "queue.lock" and not set(token) - set("0123456789abcdef")
 
 
-def _is_litter(path: str, held: Collection[int], now: float) -> bool:
+def _is_abandoned(path: str, held: Collection[int], now: float) -> bool:
     try:
         seen = os.lstat(path)
     except OSError:

@@ -58,7 +58,7 @@ CHECKS: tuple[DoctorCheck, ...] = (
     DoctorCheck("disk", "", disk.check_file_systems),
     DoctorCheck("room", "enough disk space for a full queue", disk.check_free_space),
     DoctorCheck("lock", "", leftovers.check_lock),
-    DoctorCheck("litter", "no half-written files", leftovers.check_drafts),
+    DoctorCheck("partial", "no half-written files", leftovers.check_drafts),
     DoctorCheck(
         "staging",
         "no interrupted moves, no duplicate tasks",
@@ -84,6 +84,6 @@ CHECKS: tuple[DoctorCheck, ...] = (
         needs_tasks=True,
     ),
     DoctorCheck("worker", "", workers.check_worker, needs_tasks=True),
-    DoctorCheck("beside", "no other program works here", workers.check_exclusive),
+    DoctorCheck("exclusive", "no other program works here", workers.check_exclusive),
 )
 """All checks, in the order in which to repair."""

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
+from engine.model import State
 from engine.monitor.recorder import SAMPLE_INTERVAL_SECONDS, EncodedSample
 from engine.monitor.sample_codec import BadSample, RecordedSample, decode_sample
-from engine.monitor.throughput import HISTORY_SECONDS, FlowHistory
+from engine.monitor.throughput import HISTORY_SECONDS, FlowHistory, FlowSeries
 from engine.monitor.transport_health import CountWindow, DeliveryCounts, Source, TransportHealth
 
 MAX_SAMPLE_AGE_SECONDS = 2.5 * SAMPLE_INTERVAL_SECONDS
@@ -66,6 +67,24 @@ class RecordedHistory:
         found = self._sample(moment) if when - moment.at <= MAX_SAMPLE_AGE_SECONDS else None
         return MissingSpan(moment.at, before) if found is None else found
 
+    def series(self, now: float, seconds: float, steps: int) -> FlowSeries:
+        """Return the course of the last `seconds` up to `now` in `steps` equal parts, as far as
+        recorded.
+        """
+        length = seconds / steps
+        first = int(now // length) - steps + 1
+        parts: list[list[RecordedSample]] = [[] for _ in range(steps)]
+        for moment in self._moments[max(0, self._upto(first * length)) : self._upto(now) + 1]:
+            at = int(moment.at // length) - first
+            found = self._sample(moment) if 0 <= at < steps else None
+            if found is not None and found.complete and not found.unavailable:
+                parts[at].append(found)
+        rows, before = [], None
+        for part in parts:
+            rows.append(_course(part, before))
+            before = part[-1] if part else before
+        return FlowSeries(*zip(*rows, strict=True))
+
     def flow_until(self, when: float, over: float = HISTORY_SECONDS) -> FlowHistory:
         """Return the history of counts up to a moment, as far as recorded."""
         flow = FlowHistory()
@@ -115,6 +134,25 @@ class RecordedHistory:
             except BadSample:
                 self._samples[moment.at] = None
         return self._samples[moment.at]
+
+
+def _course(
+    part: Sequence[RecordedSample], before: RecordedSample | None
+) -> tuple[float | None, ...]:
+    """Means of some samples: tasks in and out per second, new dead ones, and backlog."""
+    if not part:
+        return None, None, None, None
+    rates = [found.rates for found in part if found.rates is not None]
+    first, last = before or part[0], part[-1]
+    seconds = last.when - first.when
+    more = last.counts.get(State.DEAD, 0) - first.counts.get(State.DEAD, 0)
+    waiting = [found.counts.get(State.PENDING, 0) for found in part]
+    return (
+        sum(rate.inward for rate in rates) / len(rates) if rates else None,
+        sum(rate.outward for rate in rates) / len(rates) if rates else None,
+        max(0, more) / seconds if seconds > 0 else None,
+        sum(waiting) / len(waiting),
+    )
 
 
 def step_seconds(run: int) -> float:

@@ -82,6 +82,19 @@ class Growth(NamedTuple):
     seconds: float
 
 
+class FlowSeries(NamedTuple):
+    """The course of a queue in equal steps of time, the latest last; None where it is unknown."""
+
+    inward: tuple[float | None, ...] = ()
+    """Tasks added per second."""
+    outward: tuple[float | None, ...] = ()
+    """Tasks removed per second."""
+    dead: tuple[float | None, ...] = ()
+    """Growth of the dead-letter queue in tasks per second; a smaller one counts as 0."""
+    backlog: tuple[float | None, ...] = ()
+    """Mean number of pending tasks."""
+
+
 class Sample(NamedTuple):
     """Counts of a queue at one moment."""
 
@@ -193,6 +206,34 @@ class FlowHistory:
         if end < len(self._samples):  # a later sample exists: the cell is complete
             self._means[length, cell] = mean
         return mean
+
+    def series(self, now: float, seconds: float, steps: int) -> FlowSeries:
+        """Return the course of the last `seconds` in `steps` equal parts.
+
+        Parts begin at whole multiples of their length, so that only the last one changes from
+        second to second.
+        """
+        length = seconds / steps
+        last = int(now // length)
+        times = [sample.when for sample in self._samples]
+        edges = [bisect_left(times, cell * length) for cell in range(last - steps + 1, last + 2)]
+        parts = [self._part(start, end) for start, end in pairwise(edges)]
+        return FlowSeries(*zip(*parts, strict=True))
+
+    def _part(self, start: int, end: int) -> tuple[float | None, ...]:
+        """Rates and backlog of the samples from `start` to `end`, by their indexes."""
+        inside = self._samples[start:end]
+        backlog = sum(one.waiting for one in inside) / len(inside) if inside else None
+        first, after = self._samples[max(0, start - 1) : start] or inside[:1], inside[-1:]
+        if not first or not after or (seconds := after[0].when - first[0].when) <= 0:
+            return None, None, None, backlog
+        died = [one[0].counts.get(State.DEAD, 0) for one in (first, after)]
+        return (
+            (after[0].came - first[0].came) / seconds,
+            (after[0].left - first[0].left) / seconds,
+            max(0, died[1] - died[0]) / seconds,
+            backlog,
+        )
 
     def grown(self, state: State, now: float, over: float = HISTORY_SECONDS) -> int | None:
         """Return the growth of a state in tasks over a window, or since the history began.

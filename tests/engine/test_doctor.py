@@ -475,7 +475,7 @@ def test_litter(root: Path) -> None:
         (root / name).write_text("")
     with (root / desk / "T.y.1-2-3").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        young, old = findings(root, "litter"), findings(root, "litter", later=120)
+        young, old = findings(root, "partial"), findings(root, "partial", later=120)
     assert [finding.grade for finding in young] == [Grade.OK]
     assert [finding.fix for finding in old] == [f"rm -- {root}/{name}" for name in drafts]
 
@@ -577,11 +577,11 @@ def test_another_program_beside_us(root: Path, sign: str) -> None:
     make_spool(spool_at(root), exclusive=True)
     with subprocess.Popen(["sleep", "600"]) as other:
         (root / sign).write_text(f"{other.pid}\n{int(time.time())}\n")
-        found = the_one(root, "beside")
+        found = the_one(root, "exclusive")
         assert found.grade is Grade.WARN
         assert found.problem.startswith(f"{root}/{sign} is another program's, but ")
         subprocess.run(found.fix.split(), check=True)
-        assert the_one(root, "beside").grade is Grade.OK
+        assert the_one(root, "exclusive").grade is Grade.OK
         other.kill()
 
 

@@ -87,7 +87,7 @@ def typed(text: str) -> tuple[str, ...]:
     return tuple(_NAMES.get(letter, letter) for letter in text)
 
 
-FIRST = ("see backlog:",)
+FIRST = ("see Ages:", WAIT)
 """The overview, from which everything is reached."""
 QUEUE = (*FIRST, "2", "see acts on:", "see Daily report")
 DEAD = (*FIRST, "4", "see acts on:", "see 550 5.1.1")

@@ -29,14 +29,16 @@ from tests.tui.spools import (
     until,
 )
 from tui.app import Console
+from tui.format import present
 from tui.plan.screen import PlanScreen
 from tui.terminal.plain_text import screen_text
 from tui.terminal.safe_app import SafeApp
 
 SIZE = (100, 60)
-"""Ids are whole, every row is on screen, and nothing stands beside the list."""
+"""Every row is on screen, and nothing stands beside the list."""
 
-ROW = re.compile(r"^([> ])([*x ]) (\d{8}T\d{6}Z-\w+-[0-9a-f]{8}) ")
+ROW = re.compile(r"^([> ])([*x ])[# ]([0-9a-f]{8}) ")
+"""A row: cursor, mark, and the last characters of the id, which no other task here has."""
 SCOPE = " acts on: "
 
 TABS = {"1": State.PENDING, "4": State.DEAD}
@@ -173,7 +175,8 @@ class Night:
             await self.pilot.pause()
             assert screen._said[0], f"nothing was planned and nothing said: {before}"
             return
-        planned = frozenset(row.id for row in plan_screen._plan.rows)
+        rows = {row.id for row in plan_screen._plan.rows}
+        planned = frozenset(map(present.short_id, rows))
         self.planned += bool(planned)
         state = screen.state
         assert planned <= before.meant or before.scope.startswith("all"), before
@@ -181,8 +184,9 @@ class Night:
         if len(before.meant) > 1 or "marked" in before.scope:
             # A mark that the filter hides when the plan is made is in none.
             there &= await screen.inspector.queries.matching_ids(screen.tab_query, there)
-        assert not (before.meant - planned) & there or before.scope.startswith("all"), before
-        await self._end_of(planned)
+        missed = (before.meant - planned) & set(map(present.short_id, there))
+        assert not missed or before.scope.startswith("all"), before
+        await self._end_of(frozenset(rows))
 
     async def _apply(self, screen: PlanScreen) -> None:
         """Type what it asks for, as often as what it asks for changes; not where that is a replay,

@@ -216,7 +216,7 @@ async def test_problems_are_counted_and_listed(tmp_path: Path) -> None:
     async with a_desk(disk_place(tmp_path)) as desk:
         await desk.press("shift+tab")
         hints = desk.console.screen.query_one("#hints", Lines)
-        grey = [text for line in hints.lines for text, look in line if look == "grey"]
+        grey = [text for line in hints.lines for text, look in line if look == "muted"]
         assert "Enter details" in "".join(grey)
 
         (tmp_path / "queue" / "dlq" / "broken.task").write_bytes(b"")
@@ -598,7 +598,7 @@ async def test_what_changes_on_disk_is_shown(tmp_path: Path) -> None:
         with (tmp_path / "log" / "queue.log").open("a") as log:
             log.write("[2026-11-20 09:42:00] [ERROR] disk on fire\n")
         await desk.until(lambda: "disk on fire" in desk.line("log"))
-        assert "ERR" in desk.line("log").splitlines()[-1]
+        assert " E disk on fire" in desk.line("log").splitlines()[-1]
 
 
 async def test_a_place_that_comes_and_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

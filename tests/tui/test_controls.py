@@ -77,8 +77,8 @@ async def test_the_facts_and_each_control_on_a_line(whole: Whole) -> None:
         assert "1 (send)" in said[PAUSE]
         assert "60" in said[RATE]
         assert "refused: registration period" in said[REDIRECT]
-        assert {look for _, look in rows[REDIRECT]} == {"dim"}
-        assert "dim" not in {look for _, look in rows[PAUSE]}
+        assert {look for _, look in rows[REDIRECT]} == {"muted"}
+        assert "muted" not in {look for _, look in rows[PAUSE]}
 
         desk.picker.select_key(REDIRECT)
         await desk.sees("no test mode until")
@@ -259,7 +259,7 @@ async def test_a_warning_is_an_alert_that_leads_here(whole: Whole) -> None:
     whole.facts = whole.facts._replace(warnings=("cron was silent for 3 min",))
     async with a_desk(whole.place(), first=keys.OVERVIEW) as desk:
         await desk.sees("WARN", "cron was silent for 3 min")
-        await desk.opens(ControlsScreen, "shift+tab", "enter")
+        await desk.opens(ControlsScreen, "enter")
         await desk.sees("! cron was silent for 3 min", "tokens 3 of 5")
         whole.facts = whole.facts._replace(warnings=())
         await desk.until(lambda: "cron" not in desk.page)
@@ -269,7 +269,8 @@ async def test_a_warning_is_an_alert_that_leads_here(whole: Whole) -> None:
 async def test_c_on_the_overview_is_for_the_queue_under_the_cursor(whole: Whole) -> None:
     """With several places it opens the one under the cursor; one without controls says so."""
     async with a_desk(plain(), whole.place(), first=keys.OVERVIEW) as desk:
-        await desk.press("C")
+        await desk.sees("[WARN]")
+        await desk.press("tab", "C")
         await desk.sees(view.NO_CONTROLS)
         await desk.opens(ControlsScreen, "escape", "j", "C")
         await desk.sees(PAUSE)

@@ -128,13 +128,13 @@ def test_doctor_changes_nothing(
 
 
 NEEDS = {
-    "run": {"owners", "lock", "litter", "worker", "beside"},
-    "metrics": {"folders", "modes", "owners", "litter", "worker", "beside"},
+    "run": {"owners", "lock", "partial", "worker", "exclusive"},
+    "metrics": {"folders", "modes", "owners", "partial", "worker", "exclusive"},
     "queue/dlq": {"owners", "staging", "broken", "clock", "kinds", "dead", "worker"},
-    "queue/.spooldeck": {"modes", "owners", "litter", "staging", "corrupt", "broken", "clock"}
-    | {"mail", "kinds", "dead", "worker", "beside"},
-    "queue": {"folders", "modes", "owners", "nesting", "devices", "disk", "room", "litter"}
-    | {"mail", "staging", "corrupt", "broken", "clock", "kinds", "dead", "worker", "beside"},
+    "queue/.spooldeck": {"modes", "owners", "partial", "staging", "corrupt", "broken", "clock"}
+    | {"mail", "kinds", "dead", "worker", "exclusive"},
+    "queue": {"folders", "modes", "owners", "nesting", "devices", "disk", "room", "partial"}
+    | {"mail", "staging", "corrupt", "broken", "clock", "kinds", "dead", "worker", "exclusive"},
     "queue/pending/*.task": {"tasks", "staging", "broken", "clock", "kinds", "dead", "worker"},
 }
 """The checks that need to read each path; `tasks` is bad if a whole folder is hidden."""

@@ -103,7 +103,7 @@ async def test_what_is_not_finished_leaves_the_list_as_it_was(tmp_path: Path) ->
 
         await desk.types(" tries>")
         assert desk.count.startswith("expected a value after tries> at 16")
-        assert desk.look == "warning"
+        assert desk.look == "warn"
         assert (desk.filter.words, desk.filter.filter.text) == ("code=550 tries>", "code=550")
         assert task_list(desk.console).total == 4
         await desk.types("3")

@@ -102,6 +102,7 @@ NO_RECIPIENT = "this queue has no recipient field"
         (TASK, CONTRACT, {"destination": "b@y.org"}, NO_RECIPIENT),
         (TASK, CONTRACT, {"description": "other", "due": "soon"}, "expected a time to come"),
         (TASK, CONTRACT, {"description": "other", "due": "+8d"}, "at most 7 days from now"),
+        (TASK, CONTRACT, {"description": "x" * 5000}, "expected at most 4,096"),
         (MAIL, MAILS, {"destination": "b@"}, ""),
         (MAIL, MAILS, {"destination": "b c@y.org"}, ""),
         (MAIL, MAILS, {"destination": "b@y.org, c@y.org"}, ""),
@@ -113,7 +114,7 @@ def test_a_wrong_value_is_refused_with_the_reason(
     task: Task, edge: Edge, typed: dict[str, str], wrong: str
 ) -> None:
     """What the store would refuse is refused while it is typed: a field that it does not keep, a
-    time that is none or too far away, and no recipient.
+    time that is none or too far away, a text that is too long, and no recipient.
     """
     found = parse_fields(task, edge, typed, NOW)
     assert found.error

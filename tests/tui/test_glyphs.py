@@ -48,7 +48,7 @@ def test_ascii_keeps_every_column(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("choice", "start"), [(glyphs.ASCII, ">* ~-"), (glyphs.UTF8, "▶● …-")], ids=["ASCII", "UTF-8"]
+    ("choice", "start"), [(glyphs.ASCII, ">* 0"), (glyphs.UTF8, "▶● 0")], ids=["ASCII", "UTF-8"]
 )
 async def test_rows_are_painted_with_the_signs_chosen(choice: glyphs.Glyphs, start: str) -> None:
     """Cursor, mark and cut are painted with what the console was given."""

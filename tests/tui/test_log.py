@@ -491,7 +491,7 @@ async def test_from_a_task_to_its_lines(tmp_path: Path) -> None:
     log = some_lines(50) + line(1, f"Processing task: {TASK.id} (x)") + line(2, "other")
     async with a_log(tmp_path, log, find=TASK.id) as desk:
         (shown,) = desk.shown
-        assert f"Processing task: …-{TASK.id[-8:]} (x)" in shown
+        assert f"Processing task: {TASK.id[-8:]} (x)" in shown
         assert f'& "{TASK.id[:8]}' in desk.line("status")
         await desk.opens(QueueScreen, "escape")
 
@@ -524,7 +524,7 @@ def test_a_line_that_does_not_fit_is_counted_short_or_bounded() -> None:
     text = f"MAIL_SEND_RESULT task_id={ident} status=failed transport=sendmail retries=3 "
     entry = an_entry(f"{text}last_error=550 5.1.1 user unknown", 1.0)
     cut = words(view.entry_lines(entry, LogStyle(sources=True), 80))
-    assert "\u2026-261c374b" in cut
+    assert "261c374b" in cut
     assert cut.endswith("last_error=550 5.1.1 user unknown")
     assert ident in words(view.entry_lines(entry, LogStyle(wrap=True), 80)).replace("\n", "")
 

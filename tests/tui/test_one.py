@@ -40,7 +40,7 @@ def test_an_edit_is_shown_then_stored_and_recorded(root: str, spooldeck: Run) ->
 
     words = ("edit", ident, "--root", root, "--apply", "1", "--description")
     refused = spooldeck(*words, "x" * 70_000)
-    assert (refused.returncode, refused.stdout) == (1, "")
+    assert (refused.returncode, refused.stdout) == (64, "")
     assert "description of 70,000 characters: expected at most 4,096" in refused.stderr
     assert refused.stderr.count("\n") == 1
     assert file.read_bytes() == before

@@ -273,7 +273,7 @@ async def test_an_interrupted_operation_is_settled_and_shown(place: Place) -> No
         words = "replay of 09:42 by ana interrupted: 5 of 8 not moved"
         await desk.sees(words, "was interrupted: 5 of 8 not moved; u shows it")
         overview = await desk.opens(OverviewScreen)
-        await desk.press("shift+tab", "g")
+        await desk.press("g")
         while (alert := overview._alert) is not None and alert.kind is not AlertKind.INTERRUPTED:
             await desk.press("j")
         await desk.opens(OperationsScreen, "enter")

@@ -149,7 +149,7 @@ async def test_moving() -> None:
                 held.list.move(move)
                 await held.rest(pilot)
             assert (held.list.cursor.at, held.number) == (at, at), moves
-            assert f"-{at:08x}" in held.row(held.line)
+            assert f"{at:08x}" in held.row(held.line)
 
         assert max(size for _, size in held.rows.asked) == 3 * HEIGHT
 

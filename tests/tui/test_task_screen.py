@@ -168,7 +168,7 @@ async def test_a_waiting_task_says_why(tmp_path: Path) -> None:
         await desk.turns_to("attempts", "no attempts yet")
         await desk.turns_to("log", "no log lines yet")
         desk.log("INFO", f"Processing task: {other.id} ({other.kind}: x)")
-        await desk.sees("INFO Processing task")
+        await desk.sees("I Processing task")
 
 
 async def test_mail_that_is_kept_back_is_not_said_to_be_ready(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ async def test_mail_that_is_kept_back_is_not_said_to_be_ready(tmp_path: Path) ->
         await desk.sees("Due since 09:41:08Z", "why not run no mail transport: curl suspended by")
         await desk.sees("by ana since 09:37:08Z (5m ago): the relay moves (`mail resume curl`")
         hints = desk.console.screen.query_one("#hints", Lines).lines
-        grey = "".join(text for line in hints for text, look in line if look == "grey")
+        grey = "".join(text for line in hints for text, look in line if look == "muted")
         assert "retry" in grey
         assert "hold" not in grey
 
@@ -288,7 +288,7 @@ async def test_attempts_come_from_the_log(tmp_path: Path) -> None:
         failed, missing = "failed after 2 s, will retry", "2 of 3 attempts in the logs"
         await desk.turns_to("attempts", "1 07:37:08Z", failed, "2 07:38:48Z")
         await desk.sees(f"{missing}: the logs do not")
-        await desk.turns_to("log", "07:37:08 INFO Processing task", "07:38:50 WARN")
+        await desk.turns_to("log", "07:37:08 I Processing task", "07:38:50 W")
 
         await desk.turns_to("summary")
         await desk.pilot.resize_terminal(120, 40)

@@ -23,7 +23,6 @@ from tests.tui.spools import (
 )
 from tui.app import Console
 from tui.format import keys
-from tui.format.present import STYLE_NAMES
 from tui.terminal.stylesheet_cache import CachedStylesheet
 from tui.widgets import theme as themes
 
@@ -44,12 +43,14 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_shipped_theme_has_every_look(name: str) -> None:
     """Each look has a colour, a background and a weight; those that mean something else differ."""
     theme = themes.load_theme(name, {}).theme
-    wanted = {f"{look}-{part}" for look in STYLE_NAMES for part in ("color", "background", "text")}
+    wanted = {
+        f"{look}-{part}" for look in themes.STYLE_NAMES for part in ("color", "background", "text")
+    }
     assert wanted <= set(theme.variables)
 
     looks = themes.theme_styles(theme)
-    apart = ("cursor", "tab", "armed", "stake", "bad", "warning", "strong", "dim", "gone")
-    same = {("tab", "stake"), ("warning", "strong")} if name == "mono" else set()
+    apart = ("cursor", "tab", "chip-warn", "error", "warn", "muted", "unknown", "ghost")
+    same = {("cursor", "error"), ("chip-warn", "warn")} if name == "mono" else set()
     assert all(looks[one].render("x") != "x" for one in apart)
     assert {pair for pair in combinations(apart, 2) if looks[pair[0]] == looks[pair[1]]} <= same
 
@@ -64,7 +65,7 @@ def test_every_text_can_be_read(name: str, least: float) -> None:
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
     theme = themes.load_theme(name, {}).theme
-    for look in STYLE_NAMES:
+    for look in {*themes.STYLE_NAMES} - {"line"}:  # it has no words
         background = theme.variables[f"{look}-background"]
         on = str(theme.background) if background == "transparent" else background
         lighter, darker = sorted(
@@ -95,10 +96,10 @@ def test_no_color_is_heeded(name: str) -> None:
 
 def test_a_theme_of_ones_own(own: Path) -> None:
     """It is a YAML file by path or name; its other looks are those of the theme it is based on."""
-    red = "looks: {bad: {color: '#ff0000'}}"
+    red = "looks: {error: {color: '#ff0000'}}"
     (own / "mine.yaml").write_text(f"foreground: '#ffffff'\n{red}\n")
     for name in (str(own / "mine.yaml"), "mine"):
-        assert themes.load_theme(name).theme.variables["bad-color"] == "#ff0000"
+        assert themes.load_theme(name).theme.variables["error-color"] == "#ff0000"
     assert "mine" in themes.theme_names()
 
     shipped = themes.load_theme("night", {}).theme
@@ -107,38 +108,62 @@ def test_a_theme_of_ones_own(own: Path) -> None:
         theme = themes.load_theme(name).theme
         before = shipped.variables
         changed = {key for key, value in theme.variables.items() if before[key] != value}
-        assert (changed, theme.background) == ({"bad-color"}, shipped.background)
-        assert theme.variables["bad-color"] == "#ff0000"
+        assert changed == {"error-color", "chip-error-background"}
+        assert theme.background == shipped.background
+        assert theme.variables["error-color"] == "#ff0000"
         (own / f"{name}.yaml").unlink()
 
-    (own / "mine.yaml").write_text("{based_on: mono, looks: {good: {style: italic}}}")
+    (own / "mine.yaml").write_text("{based_on: mono, looks: {ok: {style: italic}}}")
     dress = themes.load_theme("mine", {**os.environ, "NO_COLOR": "1"})
-    assert dress.theme.variables["good-text"] == "italic"
+    assert dress.theme.variables["ok-text"] == "italic"
+
+
+def test_a_theme_with_former_names_is_read(own: Path) -> None:
+    """Each former name is read as the present one, and a note says so."""
+    (own / "mine.yaml").write_text("looks: {bad: {color: '#ff0000'}, dim: {style: italic}}")
+    loaded = themes.load_theme("mine", {"XDG_CONFIG_HOME": os.environ["XDG_CONFIG_HOME"]})
+    assert loaded.theme.variables["error-color"] == "#ff0000"
+    assert loaded.theme.variables["muted-text"] == "italic"
+    assert loaded.note == "theme mine: bad is now error, dim is now muted"
+    assert themes.load_theme("night", {}).note == ""
+
+
+@pytest.mark.parametrize("name", ["night", "paper", "high-contrast", "terminal"])
+def test_the_row_under_the_cursor_keeps_its_colours(name: str) -> None:
+    """On the ground of the cursor; where that is shown by reversing, it has none."""
+    styles = themes.theme_styles(themes.load_theme(name, {}).theme)
+    plain, error = styles["@cursor"], styles["error@cursor"]
+    if styles["cursor"].reverse:
+        assert plain.reverse and error.reverse and error.color is None
+    else:
+        assert error.color == styles["error"].color
+        assert error.bgcolor == plain.bgcolor == styles["cursor"].bgcolor
+        assert styles["chip-error@cursor"].bgcolor == styles["chip-error"].bgcolor
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("looks: {worse: {color: red}}", "unknown worse"),
-        ("looks: {bad: {colour: red}}", "unknown colour"),
+        ("looks: {error: {colour: red}}", "unknown colour"),
         ("color: red", "unknown color"),
         ("[1, 2]", "expected a mapping"),
         ("looks: 3", "expected a mapping"),
-        ("looks: {bad: red}", "looks, bad: expected a mapping"),
+        ("looks: {error: red}", "looks, error: expected a mapping"),
         ("a: [", "expected YAML"),
         ("about: \udcff", "theme mine: expected YAML"),
-        ("looks: {bad: {color: reddish}}", "looks, bad, color: expected a colour"),
-        ("looks: {bad: {color: 3}}", "looks, bad, color: expected a colour"),
+        ("looks: {error: {color: reddish}}", "looks, error, color: expected a colour"),
+        ("looks: {error: {color: 3}}", "looks, error, color: expected a colour"),
         ("background: greenish", "background: expected"),
-        ("looks: {bad: {style: bold blink}}", "looks, bad, style: expected words of bold"),
-        ("looks: {bad: {style: [bold]}}", "looks, bad, style: expected words of bold"),
+        ("looks: {error: {style: bold blink}}", "looks, error, style: expected words of bold"),
+        ("looks: {error: {style: [bold]}}", "looks, error, style: expected words of bold"),
         ("ansi: maybe", "ansi: expected true or false"),
         (
             "based_on: nowhere",
             "based_on nowhere: no such theme; available: high-contrast, mine, mo",
         ),
         ("based_on: mine", "is based on itself"),
-        ("looks: {bad: {color: '\\e]52;c;eA==\\a'}}", "expected a colour"),
+        ("looks: {error: {color: '\\e]52;c;eA==\\a'}}", "expected a colour"),
         ("#" * (themes.MAX_THEME_BYTES + 1), "expected at most 65,536 bytes"),
     ],
 )
@@ -155,10 +180,10 @@ def test_a_missing_theme_or_a_pipe(own: Path) -> None:
     with pytest.raises(themes.BadTheme, match=", ".join(SHIPPED)):
         themes.load_theme("nowhere", {})
     os.mkfifo(own / "mine.yaml")
-    assert themes.load_theme("mine").theme.variables["bad-color"] == "ansi_default"
+    assert themes.load_theme("mine").theme.variables["error-color"] == "ansi_default"
 
 
-@pytest.mark.parametrize("change", ["looks: {bad: {style: bold}}", "", None])
+@pytest.mark.parametrize("change", ["looks: {error: {style: bold}}", "", None])
 def test_a_file_that_changed_has_another_stamp(own: Path, change: str | None) -> None:
     """The stamp changes when the file or the one that it is based on is written or removed."""
     mine, base = own / "mine.yaml", own / "base.yaml"
@@ -208,11 +233,11 @@ async def test_a_changed_theme_is_shown_and_a_wrong_one_explained(
     console = a_dressed("mine")
     async with console.run_test() as pilot:
         await loaded(pilot)
-        assert colour_of_cursor(console) == ("#010203", "#14171c")
+        assert colour_of_cursor(console) == ("#010203", "#10141b")
         write(look("paper", "#040506"))
         await until(pilot, lambda: "reloaded" in said(console))
         await pilot.pause()
-        assert colour_of_cursor(console) == ("#040506", "#faf8f2")
+        assert colour_of_cursor(console) == ("#040506", "#faf9f5")
 
         for words in ("expected a colour", "no such theme"):
             if words == "no such theme":
@@ -222,7 +247,7 @@ async def test_a_changed_theme_is_shown_and_a_wrong_one_explained(
             await until(pilot, lambda words=words: words in said(console))  # type: ignore[misc]
             assert "theme mine" in said(console)
             assert await console.theme_loader.reload_if_changed() == ""
-            assert colour_of_cursor(console)[1] == "#faf8f2"
+            assert colour_of_cursor(console)[1] == "#faf9f5"
             write(look("paper", "#070809"))
             await until(pilot, lambda: colour_of_cursor(console)[0] == "#070809")
             write(look("paper", "#040506"))
@@ -236,11 +261,11 @@ async def test_another_theme_is_put_on(own: Path, monkeypatch: pytest.MonkeyPatc
         await loaded(pilot)
         assert await console.use_theme("paper") == "theme paper"
         await pilot.pause()
-        assert colour_of_cursor(console) == ("#1f4e79", "#faf8f2")
+        assert colour_of_cursor(console) == ("#d9e6f2", "#faf9f5")
         words = await console.use_theme("nowhere")
         assert words.startswith("theme nowhere: no such theme; available: high-contrast")
         assert words.endswith("; paper unchanged")
-        assert colour_of_cursor(console) == ("#1f4e79", "#faf8f2")
+        assert colour_of_cursor(console) == ("#d9e6f2", "#faf9f5")
 
     monkeypatch.setenv("NO_COLOR", "1")
     console = a_dressed("night")

@@ -59,7 +59,7 @@ def meanings() -> Iterator[tuple[str, list[Line]]]:
 
     goal = Goal("place", Where.QUEUE)
     alerts = [Alert(level, AlertKind.DEAD, "the same words", NOW, goal) for level in Level]
-    yield "alerts", alert_view.alert_lines(alerts, {"place": "place"}, WIDTH, len(alerts))
+    yield "alerts", alert_view.alert_lines(alerts, {"place": "place"}, WIDTH)
 
 
 @pytest.mark.parametrize(("view", "lines"), meanings())

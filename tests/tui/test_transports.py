@@ -348,7 +348,7 @@ def test_suspended_wins_over_failing_and_the_figures_stay() -> None:
     table = words([view.transport_line(curl, 0.5, NOW, 80, routes)]).split()
     assert table[:6] == ["curl", "-", "suspended", "20", "1", "19"]
     panel = side_panes.transport_lines(MailHealth((curl,)), 0.5, NOW, 60, 4)
-    assert "curl          suspended     20     19" in words(panel)
+    assert "curl  SUSPENDED  19 of 20 failed" in words(panel)
     first = words(view.detail_lines(curl, 0.5, NOW, 100, routes)).splitlines()[0]
     assert "curl: suspended, 95% failed in 10m" in first
     assert "none failing" in words([view.summary_line(MailHealth((curl,)), 0.5)])

@@ -32,12 +32,20 @@ class _AsciiTable(dict[int, str]):
         return text
 
 
+def _ascii_dots(bits: int) -> str:
+    """The ASCII twin of a braille character: where its dots are, above, below or both."""
+    above, below = bool(bits & 0x1B), bool(bits & 0xE4)
+    return ":" if above and below else "'" if above else "." if below else " "
+
+
 UTF8: Glyphs = {}
 ASCII: Glyphs = _AsciiTable(
     str.maketrans(
         {
             **{CURSOR: ">", MARK: "*", GONE: "x", MORE: "~", RISING: "^", FALLING: "v"},
             **dict(zip(SPARKS, ".:-=+*#@", strict=True)),
+            **dict(zip("▏▎▍▌▋▊▉─│", "   ####-|", strict=True)),
+            **{chr(0x2800 + bits): _ascii_dots(bits) for bits in range(256)},
         }
     )
 )

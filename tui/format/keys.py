@@ -99,9 +99,10 @@ open | enter | Enter | log | View | failures | the log at the time of this error
 open | enter | Enter | plan | View | controls | plan this control: shows its effect, writes nothing
 next_pane | tab | Tab | pane | View | overview | next pane of the screen
 previous_pane | shift+tab | S-Tab | - | View | overview | previous pane
-rows_by | x | x | rows by | View | overview | age table: group by destination, kind or error
-left | left h | h | - | View | overview | age table: younger cell
-right | right l | l | - | View | overview | age table: older cell
+range | z | z | range | View | overview | graph: the last 10 minutes, hour or day
+rows_by | x | x | rows by | View | overview +minor | age table: group by destination, kind or error
+age_cell(-1) | left h | h | - | View | overview | age table: younger cell
+age_cell(1) | right l | l | - | View | overview | age table: older cell
 pane | PANES | 1-7 | panes | View | MAIN +key +minor | 1 overview 2 queue 3 active 4 DLQ 5 locks 6
     transports 7 log
 filter | / | / | filter | View | list | show only matching tasks; Enter keeps the filter, Esc clears
@@ -130,7 +131,8 @@ wrap | w | w | wrap | View | log +minor | wrap long lines, or cut them
 stamps | i | i | stamps | View | log +minor | time stamps: with date, time only, none
 reread | r | r | re-read | View | controls list locks operations overview transports +minor | scan
     everything again now
-freeze | p | p | freeze | View | overview | freeze the screen to go back in history; again: live
+freeze | p | p | freeze | View | overview +minor | freeze the screen to go back in history; again:
+    live
 earlier | comma | , | - | View | overview | frozen: back in history
 later | full_stop | . | - | View | overview | frozen: forward in history
 reread | r | r | re-read | View | task +minor | re-read the task

@@ -28,13 +28,29 @@ Run: TypeAlias = tuple[str, str]
 Line: TypeAlias = tuple[Run, ...]
 """One line of the screen."""
 
-STYLE_NAMES = (
-    *("strong", "dim", "good", "warning", "bad", "unknown", "title", "rule"),
-    *("cursor", "mark", "gone", "tab", "key", "grey", "armed", "stake"),
+TOKENS = (
+    *("muted", "line", "accent", "chip", "ok", "warn", "error", "unknown"),
+    *("heat1", "heat2", "heat3", "heat4", "heat5", "cursor", "ghost"),
 )
-"""Style names that a theme must define; "" is plain text."""
+"""The colours of the console by their meaning, which a theme defines; "" is plain text.
+
+`error` is only for what is wrong now. `line` is for frames and the empty part of a bar, and carries
+no words. `heat1` to `heat5` are the grounds of the age table, from few to many.
+"""
+
+DERIVED_STYLES = (
+    *("strong", "title", "key", "mark", "tab"),
+    *("chip-accent", "chip-ok", "chip-warn", "chip-error"),
+)
+"""Styles made of the tokens; a theme may define them too."""
+
+ON_CURSOR = "@cursor"
+"""Appended to a style's name: the same text on the row under the cursor."""
 
 BLANK_LINE: Line = ()
+
+SHORT_ID_CELLS = 8
+"""Characters of a long id in a list."""
 
 
 def cells_of(text: str) -> int:
@@ -196,11 +212,17 @@ class TaskColumn(NamedTuple):
 
 
 def _id(task: Task, now: float) -> Run:
-    return safe_line(task.id), "strong"
+    return safe_line(task.id), "accent"
+
+
+def short_id(ident: str, cells: int = SHORT_ID_CELLS) -> str:
+    """An id of more than `cells` characters as its last eight, by which tasks differ; made safe."""
+    text = safe_line(ident)
+    return text if len(text) <= cells else text[-SHORT_ID_CELLS:]
 
 
 def _kind(task: Task, now: float) -> Run:
-    return safe_line(task.kind), ""
+    return safe_line(task.kind), "muted"
 
 
 def _destination(task: Task, now: float) -> Run:
@@ -212,7 +234,7 @@ def _description(task: Task, now: float) -> Run:
 
 
 def _error(task: Task, now: float) -> Run:
-    return safe_line(task.error), "bad"
+    return safe_line(task.error), ""
 
 
 def _created(task: Task, now: float) -> Run:
@@ -220,18 +242,18 @@ def _created(task: Task, now: float) -> Run:
 
 
 def _tries(task: Task, now: float) -> Run:
-    return ("?", "unknown") if task.attempts is None else (str(task.attempts), "")
+    return ("?", "unknown") if task.attempts is None else (str(task.attempts), "muted")
 
 
 def _word(task: Task, now: float) -> Run:
-    return safe_line(task.word), "warning"
+    return safe_line(task.word), "warn"
 
 
 def _due(task: Task, now: float) -> Run:
     if task.due is None:
         return "?", "unknown"
     return (
-        ("ready", "good") if task.due <= now else (f"in {format_duration(task.due - now)}", "dim")
+        ("ready", "ok") if task.due <= now else (f"in {format_duration(task.due - now)}", "muted")
     )
 
 
@@ -253,7 +275,7 @@ def _empty_cell(task: Task, now: float) -> Run:
 
 
 def _error_or_description(task: Task, now: float) -> Run:
-    return (safe_line(task.error), "bad") if task.error else (safe_line(task.description), "")
+    return (safe_line(task.error), "") if task.error else (safe_line(task.description), "muted")
 
 
 TIME_COLUMNS: Mapping[State, tuple[str, Cell, str]] = {
@@ -273,8 +295,11 @@ NOTE_SIGN = "#"
 """Marks a task with a note; also the key that writes one."""
 
 
-MAX_ID_CELLS, MIN_ID_CELLS = 14, 10
-"""Largest and smallest width of the id column on a screen below 100 columns."""
+MAX_ID_CELLS = 14
+"""Ids up to this length are shown in full in a list, longer ones by their last eight characters."""
+
+COLUMN_GAP = "  "
+"""Between two columns of a list."""
 
 
 def task_columns(
@@ -292,29 +317,29 @@ def task_columns(
     if width < NARROW_COLUMNS:
         return _narrow(state, width)
     title, when, order = TIME_COLUMNS.get(state, ("", _empty_cell, ""))
-    wide = width >= 100
     fixed: tuple[TaskColumn, ...] = (
-        TaskColumn("ID", 38 if wide else _id_width(longest), _id, keeps_end=True, order="id"),
+        TaskColumn("ID", _id_width(longest), _id, order="id"),
         TaskColumn("KIND", 12, _kind, order="kind"),
         TaskColumn("AGE", 6, _created, is_right_aligned=True, order="created", is_age=True),
         TaskColumn("TRIES", 5, _tries, is_right_aligned=True, order="attempts"),
-        TaskColumn(title, 9, when, is_right_aligned=True, order=order, is_age=order != "due"),
+        TaskColumn(title, 8, when, is_right_aligned=True, order=order, is_age=order != "due"),
     )
     if worded:
         fixed = (*fixed[:2], TaskColumn("STATE", 7, _word), *fixed[2:])
-    rest = width - MARGIN_CELLS - sum(column.width + 1 for column in fixed)
+    gap = len(COLUMN_GAP)
+    rest = width - MARGIN_CELLS - sum(column.width + gap for column in fixed)
     if destined and rest >= 70:
         fixed = (
             *fixed,
             TaskColumn("DESTINATION", 20, _destination, keeps_end=True, order="destination"),
         )
-        rest -= 21
-    if wide and rest >= 40:
+        rest -= 20 + gap
+    if rest >= 100:
         half = rest // 2
         return (
             *fixed,
-            TaskColumn("DESCRIPTION", half - 1, _description, order="description"),
-            TaskColumn("LAST ERROR", rest - half, _error, order="error"),
+            TaskColumn("ERROR", rest - half, _error, order="error"),
+            TaskColumn("DESCRIPTION", half - gap, _description, order="description"),
         )
     what = TaskColumn("ERROR OR DESCRIPTION", max(0, rest), _error_or_description, order="error")
     return (*fixed, what) if rest > 8 else fixed
@@ -322,17 +347,17 @@ def task_columns(
 
 def _id_width(longest: int) -> int:
     """Short ids get room in full; longer ones show their end."""
-    return MAX_ID_CELLS if MIN_ID_CELLS < longest <= MAX_ID_CELLS else MIN_ID_CELLS
+    return max(SHORT_ID_CELLS, longest) if longest <= MAX_ID_CELLS else SHORT_ID_CELLS
 
 
 def _narrow(state: State, width: int) -> tuple[TaskColumn, ...]:
     title, when, order = TIME_COLUMNS.get(state, ("AGE", _created, "created"))
     return (
-        TaskColumn("ID", 10, _id, keeps_end=True, order="id"),
-        TaskColumn(title, 9, when, is_right_aligned=True, order=order, is_age=order != "due"),
+        TaskColumn("ID", SHORT_ID_CELLS, _id, order="id"),
+        TaskColumn(title, 8, when, is_right_aligned=True, order=order, is_age=order != "due"),
         TaskColumn(
             "ERROR OR DESCRIPTION",
-            max(0, width - MARGIN_CELLS - 21),
+            max(0, width - MARGIN_CELLS - 20),
             _error_or_description,
             order="error",
         ),
@@ -353,13 +378,13 @@ def title_line(
         sign = FALLING if order[1] != column.is_age else RISING
         return sign + column.title  # in front: the end of a title may be cut
 
-    named = " ".join(
+    named = COLUMN_GAP.join(
         fit_text(title(column), column.width, column.is_right_aligned) for column in shape
     )
     text = " " * MARGIN_CELLS + named
     if note:
         text = fit_text(text.rstrip(), max(0, width - cells_of(note) - 1)) + " " + note
-    return ((fit_text(text, width), "title"),)
+    return ((fit_text(text, width), "muted"),)
 
 
 class TaskContext(NamedTuple):
@@ -381,16 +406,15 @@ def task_line(
     margin = f"{cursor}{_mark_sign(place)}{note}"
     cells = [_cell(task, column, now) for column in shape]
     if place.is_gone:
-        name = fit_text_end(safe_line(task.id), shape[0].width)
-        text = fit_text(f"{margin}{name} gone: no longer in this list", width)
-        return ((text, "cursor" if place.has_cursor else "gone"),)
-    if place.has_cursor:
-        text = margin + " ".join(text for text, _ in cells)
-        return ((fit_text(text, width), "cursor"),)
-    runs: list[Run] = [(margin, "mark" if place.is_marked else "warning" if place.has_note else "")]
+        name = fit_text(short_id(task.id, shape[0].width), shape[0].width)
+        text = fit_text(f"{margin}{name}{COLUMN_GAP}gone: no longer in this list", width)
+        line: Line = ((text, "ghost"),)
+        return cursor_line(line, width) if place.has_cursor else line
+    runs: list[Run] = [(margin, "mark" if place.is_marked else "warn" if place.has_note else "")]
     for text, look in cells:
-        runs += [(text, "mark" if place.is_marked and not look else look), (" ", "")]
-    return cut_line(merge_runs(runs[:-1]), width)
+        runs += [(text, look), (COLUMN_GAP, "")]
+    line = cut_line(merge_runs(runs[:-1]), width)
+    return cursor_line(line, width) if place.has_cursor else line
 
 
 def _mark_sign(place: TaskContext) -> str:
@@ -401,6 +425,8 @@ def _mark_sign(place: TaskContext) -> str:
 
 def _cell(task: Task, column: TaskColumn, now: float) -> Run:
     text, look = column.cell(task, now)
+    if column.order == "id":
+        return fit_text(short_id(text, column.width), column.width), look
     if column.keeps_end:
         return fit_text_end(text, column.width), look
     return fit_text(text, column.width, column.is_right_aligned), look
@@ -410,11 +436,33 @@ def merge_runs(runs: Iterable[Run]) -> Line:
     """The same line in as few runs as possible: each run costs bytes to the terminal."""
     line: list[Run] = []
     for text, look in runs:
-        if line and (line[-1][1] == look or not text.strip(" ")) and look != "cursor":
+        if line and (line[-1][1] == look or not (text.strip(" ") or _is_seen(line[-1][1], look))):
             line[-1] = (line[-1][0] + text, line[-1][1])
         elif text:
             line.append((text, look))
     return tuple(line)
+
+
+def _is_seen(*looks: str) -> bool:
+    """True if one of these styles can be seen on blanks."""
+    return any(look == "error" or look.startswith(_GROUNDS) for look in looks)
+
+
+_GROUNDS = ("heat", "chip", "tab", "cursor")
+"""The styles with a ground of their own begin with these words."""
+
+
+def cursor_line(line: Line, width: int) -> Line:
+    """A line as the row under the cursor: its cells keep their colours."""
+    return tuple((text, look + ON_CURSOR) for text, look in cut_line(line, width))
+
+
+def bracket_chips(line: Line) -> Line:
+    """The line with its chips in brackets, for screens that do not show their ground."""
+    return tuple(
+        (f"[{text[1:-1]}]", look) if look.startswith("chip") and text[:1] == " " else (text, look)
+        for text, look in line
+    )
 
 
 # Header, tabs, lock
@@ -456,12 +504,12 @@ def header_line(about: PlaceHeader, width: int, narrow: bool = False) -> Line:
 def mode_line(armed_for: float, read_only: bool, now: float, narrow: bool = False) -> Line:
     """Write mode and time, for the right end of the header; on a narrow screen only the mode."""
     if read_only:
-        word, look = "READ ONLY", "dim"
+        word, look = "READ ONLY", "chip"
     elif armed_for > 0:
-        word, look = f"ARMED {format_countdown(armed_for)}", "armed"
+        word, look = f"ARMED {format_countdown(armed_for)}", "chip-warn"
     else:
-        word, look = "OBSERVE", "dim"
-    return ((f" {word} ", look),) + (() if narrow else ((" ", ""), (format_clock(now), "")))
+        word, look = "OBSERVE", "chip"
+    return ((f" {word} ", look),) + (() if narrow else ((f"  {format_clock(now)}", "muted"),))
 
 
 def trail_line(host: str, environment: str, steps: Sequence[str], aside: str, width: int) -> Line:
@@ -474,24 +522,28 @@ def trail_line(host: str, environment: str, steps: Sequence[str], aside: str, wi
         name = names[-1] if names else safe_line(host)
         more = f"  {aside}" if aside else ""
         return ((f" {name.rstrip('/').rpartition('/')[2] or name}", "strong"), (more, ""))
-    word: Line = ((" ", ""), (f" {safe_line(environment)} ", "stake")) if environment else ()
+    word: Line = ((" ", ""), (f" {safe_line(environment)} ", "chip-error")) if environment else ()
     lead: Line = ((f" {safe_line(host)}", "strong"), *word)
     room = max(12, width - width_of(lead) - 34)
     path = " > ".join(names)
     shorter = fit_text_end(path, room) if cells_of(path) > room else path
     more = f"  {aside}" if aside and cells_of(shorter) + cells_of(aside) + 2 <= room else ""
-    return (*lead, (f" > {shorter}" if names else "", ""), (more, "dim"))
+    return (*lead, (f" > {shorter}" if names else "", ""), (more, "muted"))
 
 
-def alert_line(wire: str, alerts: int, width: int) -> Line:
-    """Bytes per second to the terminal, if there is room, and the number of alerts."""
-    rate: Line = ((f" {wire}", "dim"),) if wire and width >= 80 else ()
-    return (*rate, (f" {alerts}!", "bad")) if alerts else rate
+def totals_line(dead: int, stuck: int, workers: int) -> Line:
+    """Totals of all places for the header; nothing for what there is none of."""
+    known = (("dead", dead, ""), ("stuck", stuck, "error"), ("workers", workers, ""))
+    parts: list[Run] = []
+    for name, number, look in known:
+        if number:
+            parts += [(f"{name} ", look or "muted"), (f"{number:,}  ", look or "strong")]
+    return tuple(parts)
 
 
 def badge_line(works: str) -> Line:
     """The badge of running operations and their progress; () if none runs."""
-    return ((f" {works} ", "armed"), (" ", "")) if works else ()
+    return ((f" {works} ", "chip-warn"), (" ", "")) if works else ()
 
 
 def tab_line(
@@ -529,9 +581,9 @@ def tab_line(
 
 _LOCK_LOOKS = {
     Verdict.FREE: "",
-    Verdict.HELD: "good",
-    Verdict.STALE: "warning",
-    Verdict.STUCK: "bad",
+    Verdict.HELD: "ok",
+    Verdict.STALE: "warn",
+    Verdict.STUCK: "error",
     Verdict.UNKNOWN: "unknown",
 }
 
@@ -543,7 +595,7 @@ ALARMING_VERDICTS = frozenset({Verdict.STALE, Verdict.STUCK, Verdict.UNKNOWN})
 def lock_line(evidence: LockEvidence | None, now: float, width: int, key: str = "") -> Line:
     """The lock's verdict and evidence; for an alarming verdict also the key to press."""
     if evidence is None:
-        return cut_line(((" lock  not examined yet", "dim"),), width)
+        return cut_line(((" lock  not examined yet", "muted"),), width)
     words = [evidence.verdict.value]
     if evidence.pid is not None:
         words.append(f"by PID {evidence.pid}")
@@ -553,7 +605,7 @@ def lock_line(evidence: LockEvidence | None, now: float, width: int, key: str = 
     sign = {Verdict.STUCK: "! CRIT ", Verdict.STALE: "! WARN "}.get(evidence.verdict, "")
     reason = f"  {safe_line(evidence.reason)}" if evidence.reason else ""
     look = _LOCK_LOOKS[evidence.verdict]
-    line: Line = ((" lock  ", "title"), (sign + text, look), (reason, "dim"))
+    line: Line = ((" lock  ", "title"), (sign + text, look), (reason, "muted"))
     if not key or evidence.verdict not in ALARMING_VERDICTS:
         return cut_line(line, width)
     what = "" if width < NARROW_COLUMNS else " unlock" if is_freeable(evidence) else " why"
@@ -605,7 +657,7 @@ def scope_line(about: Scope, width: int) -> Line:
     hidden = f"   {format_count(about.hidden, 'hidden mark')} not included" if about.hidden else ""
     lead = " acts on: "
     if about.filter_error:
-        hidden, text, look = "", f"nothing: {safe_line(about.filter_error)}", "warning"
+        hidden, text, look = "", f"nothing: {safe_line(about.filter_error)}", "warn"
     elif about.ranged:
         rows = format_count(about.ranged, "row")
         hidden, text, look = "", f"{rows} in the range; v marks them, Esc drops it", "mark"
@@ -614,13 +666,13 @@ def scope_line(about: Scope, width: int) -> Line:
     elif about.marked or about.hidden:
         text, look = f"{about.marked:,} marked", "mark"
     elif about.is_gone:
-        text, look = f"nothing: {safe_line(about.row)} is gone", "warning"
+        text, look = f"nothing: {safe_line(about.row)} is gone", "warn"
     elif about.row:
         name, room = safe_line(about.row), max(1, width - cells_of(lead) - 4)
         text, look = f"row {fit_text_end(name, room) if cells_of(name) > room else name}", "strong"
     else:
-        text, look = "nothing", "dim"
-    return cut_line(((lead, ""), (text, look), (hidden, "warning")), width)
+        text, look = "nothing", "muted"
+    return cut_line(((lead, ""), (text, look), (hidden, "warn")), width)
 
 
 def hint_lines(hints: Sequence[Hint], width: int, lines: int = 2) -> list[Line]:
@@ -651,7 +703,7 @@ def _hint_rows(hints: Iterable[Hint], width: int) -> list[list[Run]]:
         if used + cells > width and rows[-1]:
             rows.append([])
             used = 0
-        look = ("grey", "grey") if hint.is_refused else ("key", "")
+        look = ("muted", "muted") if hint.is_refused else ("key", "")
         rows[-1] += [(f" {hint.shown}", look[0]), (f" {hint.text} ", look[1])]
         used += cells
     return rows
@@ -711,10 +763,10 @@ def labelled_lines(rows: Iterable[Run], width: int, names: int = 12) -> list[Lin
     room = max(8, width - names - 2)
     for name, value in rows:
         unknown = "unknown" if value.startswith("?") else ""
-        look = "bad" if name == "last error" else unknown
+        look = "error" if name == "last error" else unknown
         for number, part in enumerate(fold_text(value, room)):
             label = fit_text(name, names, right=True) if number == 0 else " " * names
-            lines.append(((label + "  ", "dim"), (part, look)))
+            lines.append(((label + "  ", "muted"), (part, look)))
     return lines
 
 
@@ -738,13 +790,13 @@ def fold_text(text: str, width: int) -> list[str]:
 
 def heading_line(text: str, width: int) -> Line:
     """A title followed by a rule."""
-    return ((f" {text} ", "title"), ("-" * max(0, width - cells_of(text) - 2), "rule"))
+    return ((f" {text} ", "title"), ("-" * max(0, width - cells_of(text) - 2), "line"))
 
 
 def problem_lines(problem: Problem, states: Mapping[State, str], width: int) -> list[Line]:
     """An unreadable file or row: where it is and why it cannot be read."""
     pieces = fold_text(safe_line(problem.what), max(8, width - 6))
-    return [((" ! ", "warning"), (safe_line(problem.where), "strong"))] + [
+    return [((" ! ", "warn"), (safe_line(problem.where), "strong"))] + [
         (("     " + piece, ""),) for piece in pieces
     ]
 
@@ -752,12 +804,12 @@ def problem_lines(problem: Problem, states: Mapping[State, str], width: int) -> 
 # The log
 
 _LEVELS = {
-    "CRITICAL": "bad",
-    "ERROR": "bad",
-    "WARN": "warning",
-    "WARNING": "warning",
-    "SUCCESS": "good",
-    "DEBUG": "dim",
+    "CRITICAL": "error",
+    "ERROR": "error",
+    "WARN": "warn",
+    "WARNING": "warn",
+    "SUCCESS": "ok",
+    "DEBUG": "muted",
 }
 
 
@@ -771,16 +823,16 @@ _IDS = re.compile(r"\b[0-9]{8}T[0-9]{6}Z-[\w.]+-([0-9a-f]{8})\b")
 
 def shorten_ids(text: str) -> str:
     """A log line with task ids as short as in the list, so that errors fit."""
-    return _IDS.sub(rf"{MORE}-\1", text)
+    return _IDS.sub(r"\1", text)
 
 
-def log_line(when: float | None, level: str, text: str, width: int) -> Line:
-    """A log line: time, level, text; the level has a colour and a word."""
+def log_line(when: float | None, level: str, text: str, width: int, margin: int = 1) -> Line:
+    """A log line: time, level, text; the level is one letter with a colour."""
     is_dated = when is not None and _is_valid_time(when)
     stamp = time.strftime("%H:%M:%S", time.localtime(when)) if is_dated else ""
     look = level_style(level)
-    runs: list[Run] = [(f" {stamp} " if stamp else " ", "dim")]
+    runs: list[Run] = [(" " * margin + (f"{stamp} " if stamp else ""), "muted")]
     if level:
-        runs.append((f"{fit_text(safe_line(level), 7)} ", look))
-    runs.append((safe_line(text), look if look in ("bad", "dim") else ""))
+        runs.append((f"{safe_line(level)[:1].upper()} ", look))
+    runs.append((safe_line(text), look if look == "muted" else ""))
     return cut_line(tuple(runs), width)

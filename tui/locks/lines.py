@@ -85,13 +85,13 @@ def active_task_lines(case: LockReport, now: float, width: int) -> list[Line]:
     for work in case.active_tasks:
         task, told = work
         lines.append(present.cut_line((("  ", ""), (safe_line(task.id), "strong")), width))
-        unknown = "unknown" if told.unknown else "warning" if told.accepted else ""
+        unknown = "unknown" if told.unknown else "warn" if told.accepted else ""
         words = lock_diagnosis.describe_task_log(told, now)
         if not told.unknown and case.is_abandoned:
             words += f". {lock_diagnosis.ADVICE_TEXT[told.advice].partition(':')[0].capitalize()}."
         lines += fold_lines(words, width, unknown, "    ")
     more = case.active_count - len(case.active_tasks)
-    return [*lines, ((f"  +{more:,} more", "dim"),)] if more > 0 else lines
+    return [*lines, ((f"  +{more:,} more", "muted"),)] if more > 0 else lines
 
 
 def head_line(case: LockReport, refused: str, width: int) -> Line:
@@ -125,7 +125,7 @@ def active_task_line(work: ActiveTask, case: LockReport, now: float, width: int)
     if told.unknown:
         advice: Run = (f"? {told.unknown}", "unknown")
     elif told.accepted is not None:
-        advice = ("HOLD: accepted" if case.is_abandoned else "was accepted", "warning")
+        advice = ("HOLD: accepted" if case.is_abandoned else "was accepted", "warn")
     else:
         advice = ("release: not finished" if case.is_abandoned else "not finished", "")
     runs.append((safe_line(advice[0]), advice[1]))

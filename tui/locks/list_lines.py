@@ -119,7 +119,7 @@ def lock_table(locks: Sequence[PlaceLock], now: float, width: int) -> tuple[Line
     for lock, name in zip(locks, called, strict=True):
         cells = _cells(lock, now)
         runs: list[Run] = [
-            (_sign(lock), "bad"),
+            (_sign(lock), "error"),
             (present.fit_text_end(name, name_width) + " ", "strong"),
         ]
         for at, column in shape:
@@ -127,7 +127,7 @@ def lock_table(locks: Sequence[PlaceLock], now: float, width: int) -> tuple[Line
             runs += [(present.fit_text(text, column.width, column.right), look), (" ", "")]
         reason = _no_lock_reason(lock) if lock.evidence is None else lock.evidence.reason
         if rest >= 12 and reason:
-            runs.append((safe_line(reason), "dim"))
+            runs.append((safe_line(reason), "muted"))
         rows.append(present.cut_line(present.merge_runs(runs), width))
     return head, rows
 
@@ -153,14 +153,14 @@ def detail_lines(
     if lock.why_no_lock:
         return _no_lock_lines(lock, width)
     if lock.evidence is None:
-        return [present.cut_line(((" not examined yet", "dim"),), width)]
+        return [present.cut_line(((" not examined yet", "muted"),), width)]
     case = matching_report(lock.evidence, case)
     lines = _fold_lines(case.finding.sentence, width)
     lines += [*_backlog_lines(lock, kinds, now, width), BLANK_LINE]
     none = "no lock file" if lock.evidence.verdict is Verdict.FREE else "see above"
     lines += view.evidence_lines(case, width) or [
         present.heading_line("evidence", width),
-        ((f" none: {none}", "dim"),),
+        ((f" none: {none}", "muted"),),
     ]
     works = view.active_task_lines(case, now, width)
     lines += [BLANK_LINE, *works] if works else []
@@ -180,7 +180,7 @@ def _no_lock_lines(lock: PlaceLock, width: int) -> list[Line]:
     lines = _fold_lines(f"lock: {lock.why_no_lock}", width)
     if lock.worker is not None:
         words = f"worker: PID {lock.worker}, started by this console: W on its list stops it"
-        lines += [*_fold_lines(words, width), *_fold_lines(NO_LOCK_NOTE, width, "dim")]
+        lines += [*_fold_lines(words, width), *_fold_lines(NO_LOCK_NOTE, width, "muted")]
     return lines
 
 
@@ -222,13 +222,13 @@ def _since(seconds: float) -> str:
 
 def _steps(lock: PlaceLock, evidence: LockEvidence, free: Line, width: int) -> list[Line]:
     if lock.lacks_worker:
-        return _fold_lines(f"nothing to free. {NO_WORKER_HINT}", width, "warning")
+        return _fold_lines(f"nothing to free. {NO_WORKER_HINT}", width, "warn")
     if evidence.verdict in (Verdict.FREE, Verdict.HELD):
         words = "the lock is free" if evidence.verdict is Verdict.FREE else "its holder is running"
         return _fold_lines(f"nothing to free: {words}", width)
     ladder = lock_breaker.planned_steps(evidence)
     if not ladder or not free:
-        return _fold_lines(lock_breaker.manual_advice(evidence), width, "warning")
+        return _fold_lines(lock_breaker.manual_advice(evidence), width, "warn")
     lines: list[Line] = []
     for number, step in enumerate(ladder, 1):
         first, *rest = present.fold_text(safe_line(step), max(8, width - 6))

@@ -118,7 +118,7 @@ class LocksScreen(ListScreen):
         picker.show_rows(rows, [head])
         picker.styles.height = min(len(picker.rows) + 1, max(2, self.size.height // 3))
         here = self._here
-        text: list[Line] = [((" no place has a lock", "dim"),)]
+        text: list[Line] = [((" no place has a lock", "muted"),)]
         if here is not None:
             text = self._about(here, now, width)
         self.query_one(LongText).show(text)
@@ -134,7 +134,7 @@ class LocksScreen(ListScreen):
     def default_message(self) -> Line:
         """Number of lines below the screen."""
         below = self.query_one(LongText).below
-        return ((f" {below} more below: Ctrl+D" if below else "", "dim"),)
+        return ((f" {below} more below: Ctrl+D" if below else "", "muted"),)
 
     def without(self) -> Collection[str]:
         """Actions that are hidden now."""

@@ -38,12 +38,12 @@ class RecoveryProgress(StrEnum):
 
 
 PROGRESS_LOOKS = {
-    RecoveryProgress.TO_DO: "dim",
-    RecoveryProgress.DOING: "armed",
-    RecoveryProgress.DONE: "good",
-    RecoveryProgress.IGNORED: "warning",
-    RecoveryProgress.SKIPPED: "dim",
-    RecoveryProgress.BROKEN: "bad",
+    RecoveryProgress.TO_DO: "muted",
+    RecoveryProgress.DOING: "chip-warn",
+    RecoveryProgress.DONE: "ok",
+    RecoveryProgress.IGNORED: "warn",
+    RecoveryProgress.SKIPPED: "muted",
+    RecoveryProgress.BROKEN: "error",
 }
 
 
@@ -194,12 +194,12 @@ def progress_lines(at: Sequence[StepState], width: int) -> list[Line]:
     for number, (step, how, after) in enumerate(at, 1):
         when = "" if after is None else f"+{after:.1f}s"
         first, *rest = present.fold_text(safe_line(step.words), max(8, width - indent - 1))
-        look = "dim" if how in (RecoveryProgress.TO_DO, RecoveryProgress.SKIPPED) else ""
+        look = "muted" if how in (RecoveryProgress.TO_DO, RecoveryProgress.SKIPPED) else ""
         text.append(
             (
                 (f"  {number:<3}", "key"),
                 (present.fit_text(how, PROGRESS_CELLS), PROGRESS_LOOKS[how]),
-                (present.fit_text(when, TIME_CELLS), "dim"),
+                (present.fit_text(when, TIME_CELLS), "muted"),
                 (first, look),
             )
         )

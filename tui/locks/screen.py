@@ -129,7 +129,7 @@ class LockScreen(ConfirmScreen):
                 return  # keep the last result
             self._now_are = found
 
-    def say(self, text: str, look: str = "warning") -> None:
+    def say(self, text: str, look: str = "warn") -> None:
         """Show a message until the next key, also across repaints."""
         super().say(text, look)
         self._said = (text, self._clock())
@@ -152,7 +152,7 @@ class LockScreen(ConfirmScreen):
         case = self._exam.report
         self._said = ("", 0.0)
         if case is None:
-            self.show((), [BLANK_LINE, (("   examining the lock ...", "dim"),)], ())
+            self.show((), [BLANK_LINE, (("   examining the lock ...", "muted"),)], ())
             return
         rows = self._list_active_tasks(case, width)
         text = self._text(case, width)
@@ -201,7 +201,7 @@ class LockScreen(ConfirmScreen):
         elif case.evidence.verdict in present.ALARMING_VERDICTS and not self._withdrawn:
             text += [BLANK_LINE, present.heading_line("no plan; manual recovery", width)]
             text += [
-                *view.fold_lines(view.why_no_plan(case.evidence), width, "warning"),
+                *view.fold_lines(view.why_no_plan(case.evidence), width, "warn"),
                 *view.fold_lines(lock_breaker.manual_advice(case.evidence), width),
             ]
         return [BLANK_LINE, *text, BLANK_LINE, *evidence, *([BLANK_LINE, *works] if works else [])]
@@ -233,17 +233,17 @@ class LockScreen(ConfirmScreen):
     def _show_scope(self) -> None:
         width, below = self.size.width, self.query_one(LongText).below
         words = f"{below} more below " if width >= present.NARROW_COLUMNS else f"{below} more"
-        more = ((words, "dim"),) if below else ()
+        more = ((words, "muted"),) if below else ()
         self.query_one("#scope", Lines).show([present.join_ends(self._scope(width), more, width)])
 
     def _scope(self, width: int) -> Line:
         lead = " acts on: "
         case = self._exam.report
         if case is None:
-            return (lead, ""), ("nothing", "dim")
+            return (lead, ""), ("nothing", "muted")
         row = "" if self._verbs_refusal() else safe_line(self.query_one("#works", Picker).key)
         if not self._has_plan:
-            return (lead, ""), (f"task {row}", "strong") if row else ("nothing", "dim")
+            return (lead, ""), (f"task {row}", "strong") if row else ("nothing", "muted")
         pids = ", ".join(map(str, case.evidence.holders))
         who = f"PID {pids}" if self.expected_digits else "the lock"
         one = (
@@ -263,10 +263,10 @@ class LockScreen(ConfirmScreen):
             return (*said, (f". {NO_WORKER_HINT}", "strong")) if self._live.lacks_worker else said
         if self._withdrawn:
             words = f"plan withdrawn: {self._withdrawn}; nothing done. Esc, then U again"
-            return ((f" {words}", "warning"),)
+            return ((f" {words}", "warn"),)
         if not self._has_plan:
             alarms = now is not None and now.verdict in present.ALARMING_VERDICTS
-            return ((f" {safe_line(view.why_no_plan(now))}", "warning" if alarms else "dim"),)
+            return ((f" {safe_line(view.why_no_plan(now))}", "warn" if alarms else "muted"),)
         room = self.size.width >= present.NARROW_COLUMNS
         digits = f"type PID {self.expected_digits} to free the lock" if room else "type the PID"
         return self.confirm_prompt(digits, "free the lock (no process to signal)")

@@ -14,7 +14,6 @@ from engine.logs.log_filter import DEBUG, LEVELS
 from engine.logs.merged_log import NO_LOG_FILE, describe_troubles
 from engine.text.safe import safe_line
 from tui.format import present
-from tui.format.glyphs import MORE
 from tui.format.present import Line, Run
 
 MAX_LINE_CHARS = 4_096
@@ -66,11 +65,11 @@ def entry_lines(entry: FileEntry, style: LogStyle, width: int) -> list[Line]:
         _cut_note(cut, entry.is_torn),
     )
     look = present.level_style(entry.line.level)
-    look = look if look in ("bad", "dim") else ""
+    look = look if look == "muted" else ""
     room = width - present.width_of(head)
     if not style.wrap or room < 20:
         text = _with_error(text, room)
-        body: Line = ((text, look), (note, "dim")) if note else ((text, look),)
+        body: Line = ((text, look), (note, "muted")) if note else ((text, look),)
         if note and present.width_of(body) > room:
             return [
                 present.cut_line(
@@ -84,11 +83,11 @@ def entry_lines(entry: FileEntry, style: LogStyle, width: int) -> list[Line]:
     blank = (" " * present.width_of(head), "")
     lines: list[Line] = [(*(head if n == 0 else (blank,)), (p, look)) for n, p in enumerate(pieces)]
     if note:
-        lines.append((blank, (note.strip(), "dim")))
+        lines.append((blank, (note.strip(), "muted")))
     return [present.cut_line(line, width) for line in lines]
 
 
-_SHORT_ID = re.compile(rf"{MORE}-[0-9a-f]{{8}}\b")
+_SHORT_ID = re.compile(r"\b[0-9a-f]{8}\b")
 
 _ERROR_AT, _HEAD = " last_error=", 16
 """Start of the error in a delivery line, and the minimum width of the text before it."""
@@ -112,11 +111,11 @@ def _cut_note(cut: int, torn: bool) -> str:
 
 def _head(entry: FileEntry, style: LogStyle) -> Line:
     line = entry.line
-    runs: list[Run] = [(f" {format_time(line.when, style.time_format)}", "dim")]
+    runs: list[Run] = [(f" {format_time(line.when, style.time_format)}", "muted")]
     level = present.fit_text(safe_line(line.level), 7) + " "
     runs.append((level, present.level_style(line.level)) if line.level else (level, ""))
     if style.sources:
-        runs.append((f"{present.fit_text(log_name(line.source), 6)} ", "dim"))
+        runs.append((f"{present.fit_text(log_name(line.source), 6)} ", "muted"))
     return tuple(runs)
 
 
@@ -141,7 +140,7 @@ def quiet_line(before: FileEntry, after: FileEntry) -> Line | None:
     apart = after.key[0] - before.key[0]
     if not QUIET_SECONDS <= apart < float("inf"):
         return None
-    return ((f"   -- {present.format_duration(apart)} quiet --", "dim"),)
+    return ((f"   -- {present.format_duration(apart)} quiet --", "muted"),)
 
 
 class LogStatus(NamedTuple):
@@ -167,10 +166,10 @@ def status_line(about: LogStatus, width: int) -> Line:
     """Status line: follow or paused, level, filter, search, number of hidden lines."""
     runs: list[Line] = []
     if about.following:
-        runs.append(((" FOLLOW", "good"),))
+        runs.append(((" FOLLOW", "ok"),))
     else:
         new = f"  {about.new:,} new" if about.new else ""
-        runs.append(((" PAUSED", "warning"), (new, "strong")))
+        runs.append(((" PAUSED", "warn"), (new, "strong")))
     level = LEVELS[about.level]
     runs.append(((f"  show: {level if about.level == DEBUG else level + '+'}", ""),))
     if about.words:
@@ -178,7 +177,7 @@ def status_line(about: LogStatus, width: int) -> Line:
     if about.found:
         runs.append(((f"  / {safe_line(about.found)}", ""),))
     counts = _counts(about)
-    right: Line = ((f"{counts}  wrap {'on' if about.wrap else 'off'} ", "dim"),)
+    right: Line = ((f"{counts}  wrap {'on' if about.wrap else 'off'} ", "muted"),)
     return present.join_ends(tuple(run for part in runs for run in part), right, width)
 
 
@@ -195,8 +194,10 @@ def _counts(about: LogStatus) -> str:
 def trouble_line(about: Mapping[str, str], width: int) -> Line:
     """Logs that cannot be read, with the error; missing logs are no warning."""
     if all(why == NO_LOG_FILE for why in about.values()):
-        return present.cut_line(((f" {describe_troubles(about)}", "dim"),), width) if about else ()
-    return present.cut_line(((f" ! {describe_troubles(about)}", "warning"),), width)
+        return (
+            present.cut_line(((f" {describe_troubles(about)}", "muted"),), width) if about else ()
+        )
+    return present.cut_line(((f" ! {describe_troubles(about)}", "warn"),), width)
 
 
 def empty_lines(
@@ -220,7 +221,7 @@ def empty_lines(
         said = f"no readable log: {describe_troubles(troubles)}"
     else:
         said = "nothing logged yet"
-    return [(), present.cut_line(((f"   {said}", "dim"),), width)]
+    return [(), present.cut_line(((f"   {said}", "muted"),), width)]
 
 
 _LIKE_OURS = re.compile(r"\b\d{8}T\d{6}Z-\w+-[0-9a-f]{8}\b")

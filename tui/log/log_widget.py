@@ -186,7 +186,7 @@ class LogLines(Painted, can_focus=True):
             return line
         text = "".join(text for text, _ in line)
         sign = CURSOR if row == self._row_of(self._cursor) else " "
-        return ((present.fit_text(sign + text[1:], self.size.width), "cursor"),)
+        return present.cursor_line(((sign + text[1:], ""),), self.size.width)
 
     def _last_of_cursor(self) -> int:
         here = self.here

@@ -31,8 +31,8 @@ def warning_lines(told: WholeQueueFigures, width: int) -> list[Line]:
     lines: list[Line] = []
     for warning in told.warnings:
         first, *rest = present.fold_text(safe_line(warning), max(8, width - 3))
-        lines.append(((" ! ", "warning"), (first, "warning")))
-        lines += [((f"   {piece}", "warning"),) for piece in rest]
+        lines.append(((" ! ", "warn"), (first, "warn")))
+        lines += [((f"   {piece}", "warn"),) for piece in rest]
     return lines
 
 
@@ -61,10 +61,10 @@ def control_table(found: Mapping[str, Control], width: int) -> tuple[Line, list[
 def _row(name: str, control: Control, names: int, now: int, width: int) -> Line:
     value = safe_line(controls.describe_value(control, control.now)) if control.now else "-"
     refused = control.refusal
-    words: Run = (f"refused: {safe_line(refused)}", "dim") if refused else (control.summary, "")
+    words: Run = (f"refused: {safe_line(refused)}", "muted") if refused else (control.summary, "")
     cells: tuple[Run, ...] = (
-        (f"   {present.fit_text(safe_line(name), names)} ", "dim" if refused else "strong"),
-        (f"{present.fit_text(value, now)} ", "dim" if refused else ""),
+        (f"   {present.fit_text(safe_line(name), names)} ", "muted" if refused else "strong"),
+        (f"{present.fit_text(value, now)} ", "muted" if refused else ""),
         words,
     )
     return present.cut_line(cells, width)
@@ -132,18 +132,18 @@ def target_lines(problems: Sequence[Problem], width: int) -> list[Line]:
         row = (
             ("  ", ""),
             (safe_line(problem.where), "strong"),
-            (f"  {safe_line(problem.what)}", "dim"),
+            (f"  {safe_line(problem.what)}", "muted"),
         )
         lines.append(present.cut_line(row, width))
     more = len(problems) - MAX_TARGETS
-    return [*lines, ((f"  +{more:,} more", "dim"),)] if more > 0 else lines
+    return [*lines, ((f"  +{more:,} more", "muted"),)] if more > 0 else lines
 
 
 def page_lines(told: WholeQueueFigures, found: Mapping[str, Control], width: int) -> list[Line]:
     """The whole page, as the command line prints it."""
     head, rows = control_table(found, width)
     first = [*warning_lines(told, width), *fact_lines(told, width)]
-    none: list[Line] = [((f" {NO_CONTROLS}", "dim"),)]
+    none: list[Line] = [((f" {NO_CONTROLS}", "muted"),)]
     listed: list[Line] = [head, *(line for _, line in rows)] if found else none
     lines = [*first, *([BLANK_LINE] if first else []), *listed]
     for name, control in found.items():

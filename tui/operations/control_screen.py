@@ -57,7 +57,7 @@ def show_control_plan(
 
     def back(_: None) -> None:
         if screen.outcome:
-            face.say(screen.outcome, "good")
+            face.say(screen.outcome, "ok")
 
     face.app.push_screen(screen, back)
 
@@ -138,14 +138,14 @@ class ControlScreen(ConfirmScreen):
         lines: list[Line] = []
         if self._trouble:
             lines += [present.heading_line("not done (from the store)", width)]
-            lines += [*view.store_text_lines(self._trouble, width, "bad"), BLANK_LINE]
+            lines += [*view.store_text_lines(self._trouble, width, "error"), BLANK_LINE]
         foretold = None if self._foretold is None else self._foretold.words
         lines += view.preview_lines(self._order, self._seen, foretold, width)
         if self._seen.target:
             lines += view.target_lines(self._problems, width)
         needed = ", required" if self._around.require_reason else ""
         none = f"none{needed}: Tab"
-        said = (safe_line(self._reason), "") if self._reason else (none, "dim")
+        said = (safe_line(self._reason), "") if self._reason else (none, "muted")
         lines += [
             BLANK_LINE,
             present.heading_line("reason", width),
@@ -155,7 +155,10 @@ class ControlScreen(ConfirmScreen):
             return lines  # incomplete input gives no valid command
         lines += [BLANK_LINE, present.heading_line("command line", width)]
         twin = safe_line(shlex.join(self._equivalent_command()))
-        return [*lines, *[((f"  {p}", "dim"),) for p in present.fold_text(twin, max(8, width - 3))]]
+        return [
+            *lines,
+            *[((f"  {p}", "muted"),) for p in present.fold_text(twin, max(8, width - 3))],
+        ]
 
     def _result_lines(self, width: int) -> list[Line]:
         said, trouble = self._said
@@ -164,7 +167,7 @@ class ControlScreen(ConfirmScreen):
         if trouble:
             lines += [
                 BLANK_LINE,
-                *view.store_text_lines(f"not recorded: {trouble}", width, "warning"),
+                *view.store_text_lines(f"not recorded: {trouble}", width, "warn"),
             ]
         return lines
 
@@ -180,9 +183,9 @@ class ControlScreen(ConfirmScreen):
         if self._doing:
             return ((" running ...", "strong"),)
         if self._said:
-            return ((" done: Esc closes", "good"),)
+            return ((" done: Esc closes", "ok"),)
         if settled := self.why_not_applicable():
-            return ((f" {safe_line(settled)}", "warning"),)
+            return ((f" {safe_line(settled)}", "warn"),)
         name = safe_line(self._order.name)
         return self.confirm_prompt(f"type {self.expected_digits} to apply {name}", f"apply {name}")
 

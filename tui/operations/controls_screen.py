@@ -72,9 +72,9 @@ class ControlsScreen(ListScreen):
             return [BLANK_LINE, *view.detail_lines(*here, width)]
         latest = self.live.inspector.latest
         if latest.unavailable:
-            return [((f" {safe_line(latest.unavailable)}", "bad"),)]
+            return [((f" {safe_line(latest.unavailable)}", "error"),)]
         known = bool(self.live.inspector.states)
-        return [((f" {view.NO_CONTROLS if known else 'opening ...'}", "dim"),)]
+        return [((f" {view.NO_CONTROLS if known else 'opening ...'}", "muted"),)]
 
     def action_move(self, how: str) -> None:
         """Move through the controls; page keys scroll the details."""

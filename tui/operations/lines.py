@@ -70,25 +70,23 @@ def operation_state(one: ListedOperation) -> OperationState:
         return _control_state(operation)
     done, failed = (operation.counts.get(end, 0) for end in (RowResult.DONE, RowResult.FAILED))
     if operation.is_running:
-        return OperationState("running", "good")
+        return OperationState("running", "ok")
     if operation.is_interrupted:
         half = min(half, operation.open_rows)
         more = f", {half:,} half moved" if half else ""
         return OperationState(
-            "interrupted", "warning", f"{operation.open_rows - half:,} not moved{more}"
+            "interrupted", "warn", f"{operation.open_rows - half:,} not moved{more}"
         )
     if back:
         return (
-            OperationState("undone", "dim")
+            OperationState("undone", "muted")
             if back >= done
             else OperationState("part undone", "", f"{back:,}")
         )
     if why := stop_reason(operation):
-        return OperationState(
-            "stopped", "warning", f"{failed:,} not sent: {why}" if failed else why
-        )
+        return OperationState("stopped", "warn", f"{failed:,} not sent: {why}" if failed else why)
     return (
-        OperationState("failed", "warning", f"{failed:,} of them")
+        OperationState("failed", "warn", f"{failed:,} of them")
         if failed
         else OperationState("done")
     )
@@ -98,10 +96,10 @@ def _control_state(operation: Operation) -> OperationState:
     """State of a control, which has no rows."""
     words = controls.control_outcome(operation)
     if words is None:
-        return OperationState("unknown", "warning", "interrupted: effect unknown")
+        return OperationState("unknown", "warn", "interrupted: effect unknown")
     first = " ".join(words.split("\n"))
     return (
-        OperationState("not done", "warning", first)
+        OperationState("not done", "warn", first)
         if controls.has_control_failed(operation)
         else OperationState("done")
     )
@@ -119,24 +117,24 @@ def undo_time_left(one: ListedOperation, now: float) -> Run:
     verb = VERBS.get(operation.intent.verb)
     if operation.intent.verb == controls.CONTROL_VERB:
         before = str(operation.intent.values.get("before", ""))
-        return ("no: set it back" if before else "no: permanent"), "dim"
+        return ("no: set it back" if before else "no: permanent"), "muted"
     done = operation.counts.get(RowResult.DONE, 0)
     left = UNDO_SECONDS - (now - operation.started)
     if verb is None:
-        return "no: unknown", "dim"
+        return "no: unknown", "muted"
     if not verb.is_undoable:
-        return "no: permanent", "dim"
+        return "no: permanent", "muted"
     if not done:
-        return "no: none done", "dim"
+        return "no: none done", "muted"
     if back >= done:
-        return "-", "dim"
+        return "-", "muted"
     if left <= 0:
-        return "no: too old", "dim"
+        return "no: too old", "muted"
     if not verb.keeps_bytes and not operation.has_images:
-        return "no: no copy", "dim"
+        return "no: no copy", "muted"
     gone = sum(replay_results(operation).values())
     if gone + back >= done:
-        return "no: all ran", "dim"
+        return "no: all ran", "muted"
     return (
         f"part {present.format_duration(left)}" if back or gone else present.format_duration(left)
     ), ""
@@ -230,7 +228,7 @@ def _row(one: ListedOperation, shape: Sequence[OperationColumn], now: float, wid
     word = f"{word}: {safe_line(more)}" if more and width >= 100 else word
     left, left_look = undo_time_left(one, now)
     cells: dict[str, Run] = {
-        "OP": (short_name(operation.op), "dim"),
+        "OP": (short_name(operation.op), "muted"),
         "WHEN": (present.format_clock(operation.started)[:5], ""),
         "WHO": (safe_line(operation.intent.who.name), ""),
         "WHAT": (describe_operation(operation), "strong"),
@@ -239,7 +237,7 @@ def _row(one: ListedOperation, shape: Sequence[OperationColumn], now: float, wid
         "UNDO": (left, left_look),
     }
     sign = " ! " if operation.is_interrupted and operation.open_rows else "   "
-    runs: list[Run] = [(sign, "warning")]
+    runs: list[Run] = [(sign, "warn")]
     for column in shape:
         text, look = cells[column.title]
         runs += [(present.fit_text(text, column.width, column.right), look), (" ", "")]
@@ -325,23 +323,23 @@ def row_lines(
         ways = (states.get(s, s) if s else "nowhere" for s in (start, goal))
         where = " -> ".join(map(safe_line, ways)) if start is not goal else safe_line(next(ways))
         name = _PAST.get(ended.result, str(ended.result)) if ended else "open"
-        end, look = (name, _LOOKS.get(ended.result, "")) if ended else (name, "warning")
+        end, look = (name, _LOOKS.get(ended.result, "")) if ended else (name, "warn")
         words = ended.reason if ended else "not moved"
         name = present.fit_text_end(safe_line(row.id), cells)
         runs = (
             (f"   {name}  ", ""),
             (f"{present.fit_text(end, 9)} ", look),
-            (f"{present.fit_text(where, 18)} ", "dim"),
-            (safe_line(words), "dim"),
+            (f"{present.fit_text(where, 18)} ", "muted"),
+            (safe_line(words), "muted"),
         )
         found.append(present.cut_line(runs, width))
-    return [*found, ((f"   +{more:,} more", "dim"),)] if more > 0 else found
+    return [*found, ((f"   +{more:,} more", "muted"),)] if more > 0 else found
 
 
 _LOOKS: Mapping[RowResult, str] = {
-    RowResult.DONE: "good",
-    RowResult.GONE: "warning",
-    RowResult.FAILED: "bad",
+    RowResult.DONE: "ok",
+    RowResult.GONE: "warn",
+    RowResult.FAILED: "error",
 }
 
 
@@ -361,7 +359,7 @@ def _note(note: Mapping[str, Any]) -> Line:
     rest = {k: v for k, v in note.items() if k not in ("line", "when", "what")}
     words = ", ".join(str(v) if k == "why" else f"{k} {v}" for k, v in rest.items())
     said = str(note.get("what", "?")).replace("_", " ") + (f": {words}" if words else "")
-    return ((f"   {stamp}  ", "dim"), (safe_line(said), ""))
+    return ((f"   {stamp}  ", "muted"), (safe_line(said), ""))
 
 
 def operation_values(one: ListedOperation, now: float) -> dict[str, object]:

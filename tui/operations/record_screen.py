@@ -60,7 +60,7 @@ class RecordScreen(Page):
         lines = view.detail_lines(self._one, self._clock(), width)
         lines += view.note_lines(operation, width)
         if isinstance(entries, str):
-            return [*lines, BLANK_LINE, ((f" {safe_line(entries)}", "dim"),)]
+            return [*lines, BLANK_LINE, ((f" {safe_line(entries)}", "muted"),)]
         states = self._live.inspector.states
         return [*lines, BLANK_LINE, *view.row_lines(entries, operation, states, width)]
 

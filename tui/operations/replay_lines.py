@@ -26,13 +26,13 @@ NAME_CELLS, NUMBER_CELLS = 16, 9
 
 PHASES: Mapping[Phase, Run] = {
     Phase.STARTING: ("STARTING", "strong"),
-    Phase.SENDING: ("RUNNING", "good"),
-    Phase.WAITING: ("WAITING", "good"),
-    Phase.PAUSED: ("PAUSED", "armed"),
-    Phase.ASKING: ("CONFIRM", "armed"),
-    Phase.ENDING: ("ENDING", "good"),
+    Phase.SENDING: ("RUNNING", "ok"),
+    Phase.WAITING: ("WAITING", "ok"),
+    Phase.PAUSED: ("PAUSED", "chip-warn"),
+    Phase.ASKING: ("CONFIRM", "chip-warn"),
+    Phase.ENDING: ("ENDING", "ok"),
     Phase.OVER: ("DONE", "strong"),
-    Phase.LEFT: ("INTERRUPTED", "warning"),
+    Phase.LEFT: ("INTERRUPTED", "warn"),
 }
 
 
@@ -56,22 +56,22 @@ def outcome_counts(now: ReplayProgress, states: Mapping[State, str]) -> tuple[Ou
         f"{safe_line(mark) or 'no error'} {n:,}" for mark, n in now.failures.items()
     )
     to_come = not now.stopped and not now.is_over
-    rest = OutcomeCount("not sent yet", now.unsent, "dim", "", True)
+    rest = OutcomeCount("not sent yet", now.unsent, "muted", "", True)
     if not to_come:
         why = safe_line(now.stopped) or "detached"
-        rest = OutcomeCount("never sent", now.unsent, "warning", f"stay in {dead}: {why}", True)
+        rest = OutcomeCount("never sent", now.unsent, "warn", f"stay in {dead}: {why}", True)
     over = now.is_over
     return (
-        OutcomeCount("delivered", tally.delivered, "good", "", True),
-        OutcomeCount("failed again", tally.failed, "bad", failures, True),
+        OutcomeCount("delivered", tally.delivered, "ok", "", True),
+        OutcomeCount("failed again", tally.failed, "error", failures, True),
         OutcomeCount("running", tally.running, "", "unfinished at the end" if over else ""),
         OutcomeCount("waiting", tally.waiting, "", "not run at the end" if over else "to run"),
         OutcomeCount("unknown", tally.unknown, "unknown", "left the queue, no result found"),
-        OutcomeCount("moved by others", tally.taken, "warning", "before they ran"),
+        OutcomeCount("moved by others", tally.taken, "warn", "before they ran"),
         OutcomeCount("undone", now.pulled_back, "", "back in their former state"),
-        OutcomeCount("skipped", now.skipped, "warning", "changed since the plan"),
-        OutcomeCount("refused", now.refused, "bad", "could not be changed"),
-        OutcomeCount("excluded", now.excluded, "dim", "from the plan"),
+        OutcomeCount("skipped", now.skipped, "warn", "changed since the plan"),
+        OutcomeCount("refused", now.refused, "error", "could not be changed"),
+        OutcomeCount("excluded", now.excluded, "muted", "from the plan"),
         OutcomeCount("held", now.held, "", f"not sent, held: {safe_line(now.stopped)}"),
         rest,
     )
@@ -90,20 +90,20 @@ def progress_lines(
 
 def _head(now: ReplayProgress, at: float, width: int) -> list[Line]:
     word, look = PHASES[now.phase]
-    sign = f" {word} " if look == "armed" else word
+    sign = f" {word} " if look == "chip-warn" else word
     began = (
         f"  {present.format_countdown(max(0.0, at - now.began))}   started "
         f"{present.format_clock(now.began)}"
     )
     goes_on = "" if now.phase in (Phase.PAUSED, Phase.ASKING) else "   Esc: continues in background"
-    found: list[Line] = [((" ", ""), (sign, look), (began, ""), (goes_on, "dim"))]
+    found: list[Line] = [((" ", ""), (sign, look), (began, ""), (goes_on, "muted"))]
     found.append(progress_bar(now, width))
     why = now.stopped if now.why in ("", RATE_REASON) else now.why
     if why:
-        look = "warning" if now.phase in (Phase.PAUSED, Phase.ASKING) or now.stopped else "dim"
+        look = "warn" if now.phase in (Phase.PAUSED, Phase.ASKING) or now.stopped else "muted"
         found += [((f"   {p}", look),) for p in _folded(why, width - 4)]
     if now.trouble:
-        found += [((f" ! {p}", "bad"),) for p in _folded(now.trouble, width - 4)]
+        found += [((f" ! {p}", "error"),) for p in _folded(now.trouble, width - 4)]
     found.append(_phases(now, width))
     return [present.cut_line(line, width) for line in found]
 
@@ -126,7 +126,7 @@ def _phases(now: ReplayProgress, width: int) -> Line:
         if size:
             known = f"canary of {size}: {canary.known} of {min(size, now.planned)} finished"
             good = canary.known >= min(size, now.planned) and canary.delivered
-            parts.append(((f"   {known}", "good" if good else ""),))
+            parts.append(((f"   {known}", "ok" if good else ""),))
     parts.append(((f"   then {format_rate(now.pace)}", ""),))
     return present.parts_that_fit(parts, width)
 
@@ -148,8 +148,11 @@ def _counts(
     for name, amount, look, about, _ in told:
         filled = -(-room * amount // most)
         runs: list[Run] = [
-            (present.fit_text(f"   {name}", NAME_CELLS + 2), look if amount else "dim"),
-            (present.fit_text(f"{amount:,}", NUMBER_CELLS, right=True), look if amount else "dim"),
+            (present.fit_text(f"   {name}", NAME_CELLS + 2), look if amount else "muted"),
+            (
+                present.fit_text(f"{amount:,}", NUMBER_CELLS, right=True),
+                look if amount else "muted",
+            ),
             (f"  {'#' * filled}" + " " * (room - filled) if room else "", look),
         ]
         if about and amount:
@@ -161,22 +164,22 @@ def _counts(
 def _rules(now: ReplayProgress, states: Mapping[State, str], width: int) -> list[Line]:
     found: list[Line] = []
     for rule in now.rules:
-        look = "bad" if rule.why else ""
+        look = "error" if rule.why else ""
         found += [((f"   {piece}", look),) for piece in _folded(rule.words, width - 4)]
     if not now.rules:
-        found.append((("   none: errors do not stop it", "warning"),))
+        found.append((("   none: errors do not stop it", "warn"),))
     dead = safe_line(states.get(State.DEAD, "the dead-letter queue"))
     held = now.pace.stops.rest is RemainderPolicy.HOLD
-    found.append(((f"   on stop: rest {'held' if held else f'stays in {dead}'}", "dim"),))
+    found.append(((f"   on stop: rest {'held' if held else f'stays in {dead}'}", "muted"),))
     return found
 
 
 RESULT_LOOKS: Mapping[str, str] = {
-    ReplayOutcome.DELIVERED: "good",
-    ReplayOutcome.FAILED: "bad",
+    ReplayOutcome.DELIVERED: "ok",
+    ReplayOutcome.FAILED: "error",
     ReplayOutcome.UNKNOWN: "unknown",
-    "gone": "warning",
-    ReplayOutcome.TAKEN: "warning",
+    "gone": "warn",
+    ReplayOutcome.TAKEN: "warn",
 }
 
 
@@ -184,10 +187,10 @@ def event_line(line: ProgressText, width: int) -> Line:
     """One event line."""
     ident = present.fit_text_end(line.id, 38 if width >= 100 else 10)
     runs = (
-        (f" {present.format_clock(line.when)}  ", "dim"),
+        (f" {present.format_clock(line.when)}  ", "muted"),
         (f"{ident}  ", "strong"),
         (f"{present.fit_text(line.result, 10)}  ", RESULT_LOOKS.get(line.result, "")),
-        (safe_line(line.detail), "dim"),
+        (safe_line(line.detail), "muted"),
     )
     return present.cut_line(runs, width)
 
@@ -206,13 +209,13 @@ def result_lines(came: ReplayResult, states: Mapping[State, str], width: int) ->
     times = f"  {present.format_clock(now.began)} to {present.format_clock(now.now)} ({took})"
     found: list[Line] = [present.cut_line(((f" {word}", look), (times, "")), width)]
     if now.stopped:
-        found += [((f"   {p}", "warning"),) for p in _folded(now.stopped, width - 4)]
+        found += [((f"   {p}", "warn"),) for p in _folded(now.stopped, width - 4)]
     if now.trouble:
-        found += [((f" ! {p}", "bad"),) for p in _folded(now.trouble, width - 4)]
+        found += [((f" ! {p}", "error"),) for p in _folded(now.trouble, width - 4)]
     found += [present.heading_line("results", width), *_counts(now, states, width)]
     found += [total_line(now)]
     if came.report is not None and not came.report.is_exact:
-        found += [((f"   {p}", "warning"),) for p in _folded(SENT_AS_REQUEST, width - 4)]
+        found += [((f"   {p}", "warn"),) for p in _folded(SENT_AS_REQUEST, width - 4)]
     found += [present.heading_line("undo", width), *_undo(came, states, width)]
     return [*found, *_undelivered_lines(came, width)]
 
@@ -224,7 +227,7 @@ def total_line(now: ReplayProgress) -> Line:
     )
     if now.accounted == now.planned:
         return ((name, ""), (f"  {now.planned:,} planned: all accounted for", ""))
-    return ((name, "bad"), (f"  {now.planned:,} planned: NOT all accounted for", "bad"))
+    return ((name, "error"), (f"  {now.planned:,} planned: NOT all accounted for", "error"))
 
 
 def _undo(came: ReplayResult, states: Mapping[State, str], width: int) -> list[Line]:
@@ -244,7 +247,7 @@ def _undo(came: ReplayResult, states: Mapping[State, str], width: int) -> list[L
         words = "no task pending; tasks that ran cannot be undone"
     found += [((f"   {piece}", ""),) for piece in _folded(words, width - 4)]
     if now.op:
-        found.append(((f"   journal: {safe_line(now.op)}", "dim"),))
+        found.append(((f"   journal: {safe_line(now.op)}", "muted"),))
     return [present.cut_line(line, width) for line in found]
 
 
@@ -272,7 +275,7 @@ def _undelivered_lines(came: ReplayResult, width: int) -> list[Line]:
 
 def _task_line(ident: str, why: str, width: int) -> Line:
     name = present.fit_text_end(safe_line(ident), 38 if width >= 100 else 20)
-    return present.cut_line(((f"   {name}  ", ""), (safe_line(why), "dim")), width)
+    return present.cut_line(((f"   {name}  ", ""), (safe_line(why), "muted")), width)
 
 
 def _reasons(title: str, some: Sequence[tuple[str, str]], width: int) -> list[Line]:

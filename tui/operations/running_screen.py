@@ -106,11 +106,11 @@ class ReplayScreen(ListScreen):
         if self.work.ended is None:
             now = self.work.progress
             if now is not None and now.phase is Phase.ASKING:
-                return ((" Space continues, s stops", "armed"),)
-            return ((" Esc leaves, it continues in the background", "dim"),)
+                return ((" Space continues, s stops", "chip-warn"),)
+            return ((" Esc leaves, it continues in the background", "muted"),)
         if hint := self.live.worker_hint(self.work.plan.verb):
             return ((f" {hint}", "strong"),)
-        return ((f" {below} more below: PgDn" if below else "", "dim"),)
+        return ((f" {below} more below: PgDn" if below else "", "muted"),)
 
     def without(self) -> set[str]:
         """Keys that have no function now."""

@@ -101,18 +101,18 @@ class OperationsScreen(ListScreen):
         else:
             nothing = self.no_row_reason("no operations in the last 24 h")
             words = nothing if history.is_read else "loading ..."
-        return [((f" {words}", "dim"),)]
+        return [((f" {words}", "muted"),)]
 
     def default_message(self) -> Line:
         """Journal errors; otherwise what can be done."""
         history = self.live.history
         left = len(history.interrupted)
         if history.error and history.operations:
-            return ((f" ! {safe_line(history.error)}", "bad"),)
+            return ((f" ! {safe_line(history.error)}", "error"),)
         if left:
             words = f" {present.format_count(left, 'operation')} interrupted: R resumes, D abandons"
-            return ((words, "warning"),)
-        return ((" kept for 24 h; T shows the undo plan" * bool(self._listed), "dim"),)
+            return ((words, "warn"),)
+        return ((" kept for 24 h; T shows the undo plan" * bool(self._listed), "muted"),)
 
     def show_hints(self, grey: object = ()) -> None:
         """Grey out keys that do not apply to the operation under the cursor."""

@@ -54,9 +54,9 @@ class WorkerScreen(ConfirmScreen):
                 ((f"  {piece}", ""),) for piece in present.fold_text(sentence, max(8, width - 3))
             ]
         settled = self.why_not_applicable()
-        ask: Line = ((f" {settled}", "warning"),) if settled else self.confirm_prompt("", verb)
+        ask: Line = ((f" {settled}", "warn"),) if settled else self.confirm_prompt("", verb)
         self.show((), text, ask)
-        self.show_title(((f" {verb}", "strong"), ("   plan, nothing done yet", "dim")))
+        self.show_title(((f" {verb}", "strong"), ("   plan, nothing done yet", "muted")))
         words_ = {"arm": keys.arm_hint(self._arming.is_armed), "yes": verb}
         self.show_hints(self.disabled_actions(), self.without(), words_)
 

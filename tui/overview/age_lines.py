@@ -10,9 +10,9 @@ from engine.index.age_table import BOUNDS_MINUTES, AgeRow, Ages, bucket_filter
 from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.glyphs import CURSOR
+from tui.format.graphs import heat_style
 from tui.format.human import format_count
-from tui.format.present import Line
-from tui.format.table import sparkline
+from tui.format.present import ON_CURSOR, Line
 
 FILTER_FIELDS = {"destination": "dest", "kind": "kind", "error": "cluster"}
 """Names of the row fields in the filter language."""
@@ -70,8 +70,7 @@ def cell_count(row: AgeRow, column: int) -> int:
 def table_lines(ages: Ages, spot: AgeCell | None, width: int, names: int) -> list[Line]:
     """Titles, total and one line per name; the cell at `spot` is highlighted."""
     cell = 5 if width >= FOUR_DIGIT_CELLS else 4
-    shape = 13 if width >= 100 else 0
-    room = width - 2 - (cell + 2) - (AGE_CLASSES * cell + 2) - shape
+    room = width - 4 - (cell + 2) - (AGE_CLASSES * cell + 2)
     bounds = [*map(str, BOUNDS_MINUTES), f"{BOUNDS_MINUTES[-1]}+"]
     if cell < 5:
         bounds[-2:] = ["21h", ">21h"]
@@ -79,17 +78,15 @@ def table_lines(ages: Ages, spot: AgeCell | None, width: int, names: int) -> lis
         present.fit_text(text, _cell_width(at, cell), right=True)
         for at, text in enumerate(["ALL", *bounds])
     ]
-    form = f"  {'SHAPE':<11}" if shape else ""
-    text = " " * (room + 1) + "".join(heads) + " " + form
-    rows = [present.cut_line(((text, "title"),), width)]
+    text = " " * (room + 3) + "".join(heads) + " "
+    rows = [present.cut_line(((text, "muted"),), width)]
+    largest = max(ages.total.counts, default=0)
     for at in row_cells(ages, names):
         row = row_at(ages, at, names)
         if row is not None:
             here = spot is not None and spot._replace(column=0) == at
             column = spot.column if here and spot is not None else -1
-            line = _line(row, row_label(ages, at, names), column, cell, room)
-            if shape:
-                line = (*line, (f"  {sparkline(row.counts)}", "dim"))
+            line = _line(row, row_label(ages, at, names), column, cell, room, largest)
             rows.append(present.cut_line(line, width))
     return rows
 
@@ -107,28 +104,29 @@ def row_label(ages: Ages, spot: AgeCell, names: int) -> str:
     return safe_line(spot.name) or "(none)"
 
 
-def _line(row: AgeRow, called: str, column: int, cell: int, room: int) -> Line:
+def _line(row: AgeRow, called: str, column: int, cell: int, room: int, largest: int) -> Line:
     sign = CURSOR if column >= 0 else " "
-    runs: list[tuple[str, str]] = [(sign + present.fit_text_end(called, room), "")]
+    total = "strong" if called == TOTAL else ""
+    runs: list[tuple[str, str]] = [
+        (f"{sign}  ", "accent"),
+        (present.fit_text_end(called, room), total),
+    ]
     for at in range(AGE_CLASSES + 1):
-        number = cell_count(row, at)
-        text = format_count(number, cell - 1)
-        gap = " " * (_cell_width(at, cell) - len(text))
-        if at == column:  # the brackets replace the blanks on both sides
-            runs += [(gap[:-1], ""), (f"[{text}]", "cursor")]
-        else:
-            after = column >= 0 and at == column + 1
-            runs.append((gap[after:] + text, "" if number else "dim"))
-    return (
-        present.merge_runs(runs)
-        if column == AGE_CLASSES
-        else (*present.merge_runs(runs), (" ", ""))
-    )
+        number, width = cell_count(row, at), _cell_width(at, cell)
+        text = format_count(number, cell - 1) if number else "."
+        if at == column:
+            runs.append((f"{f'[{text}]':>{width}}", ON_CURSOR))
+            continue
+        # The ground of a cell ends with its number, so that the columns stay apart.
+        look = (total if at == 0 else heat_style(number, largest)) if number else "muted"
+        blank = width - cell if at else 0
+        runs += [(" " * blank, ""), (f"{text:>{width - blank}}", look)]
+    return (*present.merge_runs(runs), (" ", ""))
 
 
-def table_heading(ages: Ages, place: str, word: str, width: int) -> Line:
-    """Heading of the table: place, row field and state."""
-    return present.heading_line(f"{place}  age x {ages.by}, minutes ({safe_line(word)})", width)
+def table_heading(ages: Ages, place: str, word: str) -> str:
+    """Heading of the table: place, state and row field."""
+    return f"Ages: {place}, {safe_line(word)} by {ages.by}"
 
 
 def describe_age(column: int) -> str:

@@ -21,7 +21,7 @@ class AgeTable(Painted, can_focus=True):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self._ages: Ages | None = None
-        self._notes: tuple[Line, Line] = (BLANK_LINE, BLANK_LINE)
+        self._below: Line = BLANK_LINE
         self._active = False
         self._spot = AgeCell()
         self._painted: tuple[Line, ...] = ()
@@ -33,10 +33,8 @@ class AgeTable(Painted, can_focus=True):
 
     @property
     def name_lines(self) -> int:
-        """Lines for names and others: the height without heading, titles, total and the hint
-        below.
-        """
-        return max(0, self.size.height - 4)
+        """Lines for names and others: the height without titles, total and the sentence below."""
+        return max(0, self.size.height - 3)
 
     @property
     def count(self) -> int | None:
@@ -61,11 +59,11 @@ class AgeTable(Painted, can_focus=True):
         called = view.row_label(self._ages, self._spot, self.name_lines)
         return f"{called}, {view.describe_age(self._spot.column)}"
 
-    def show_ages(self, ages: Ages | None, heading: Line, below: Line) -> None:
-        """Show a table with a heading and a hint line below."""
-        if (ages, (heading, below)) == (self._ages, self._notes):
+    def show_ages(self, ages: Ages | None, below: Line) -> None:
+        """Show a table with a sentence below; without a table only the sentence."""
+        if (ages, below) == (self._ages, self._below):
             return
-        self._ages, self._notes = ages, (heading, below)
+        self._ages, self._below = ages, below
         if self.count is None:
             self._spot = AgeCell(column=self._spot.column)
         self._paint()
@@ -116,12 +114,11 @@ class AgeTable(Painted, can_focus=True):
                 self.repaint_line(y, old, new)
 
     def _lines(self) -> list[Line]:
-        heading, below = self._notes
         if self._ages is None:
-            return [heading, below]
+            return [self._below]
         spot = self._spot if self._active else None
         table = view.table_lines(self._ages, spot, self.size.width, self.name_lines)
-        return [heading, *table, below]
+        return [*table, self._below]
 
     def render_line(self, y: int) -> Strip:
         """The painted line at `y`."""

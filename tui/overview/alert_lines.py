@@ -10,7 +10,7 @@ from tui.format import keys, present
 from tui.format.present import Line
 from tui.screens.target import Target
 
-LOOKS = {Level.CRIT: "bad", Level.WARN: "warning"}
+CHIPS = {Level.CRIT: "chip-error", Level.WARN: "chip-warn"}
 
 _ORDER = {what: number for number, what in enumerate(AlertKind)}
 
@@ -26,28 +26,73 @@ def alert_key(alert: Alert) -> str:
 
 
 def alert_lines(
-    alerts: Sequence[Alert], names: Mapping[str, str], width: int, height: int
+    alerts: Sequence[Alert],
+    names: Mapping[str, str],
+    width: int,
+    *,
+    keys_shown: bool = True,
 ) -> list[Line]:
-    """One line per alert: `! CRIT  mail.out: ...`; the first also counts those that do not fit.
+    """One line per alert: level, place, text, and the key that leads on.
 
     `names` maps the place given by the operator to its display name.
     """
-    found: list[Line] = []
-    for alert in alerts:
-        place = names.get(alert.target.place, safe_line(alert.target.place))
-        narrow = width < present.NARROW_COLUMNS
-        sign = f" ! {alert.level}" + ("" if narrow else "  ")
-        text = f" {place}: {alert.text}" if narrow else f"{place}: {alert.text}"
-        found.append(((sign, LOOKS[alert.level]), (text, "")))
-    more = len(alerts) - height
-    if found and height and more > 0:
-        found[0] = present.join_ends(found[0], ((f"+{more} more", "dim"),), width)
-    return [present.cut_line(line, width) for line in found]
+    called = [names.get(one.target.place, safe_line(one.target.place)) for one in alerts]
+    narrow = width < present.NARROW_COLUMNS
+    room = 0 if narrow else min(20, max(map(present.cells_of, called), default=0))
+    lefts: list[Line] = []
+    for alert, name in zip(alerts, called, strict=True):
+        chip = (f" {alert.level} ", CHIPS[alert.level])
+        if narrow:
+            lefts.append(((" ", ""), chip, (f" {name}: {alert.text}", "")))
+            continue
+        place = present.fit_text_end(name, room)
+        lefts.append((("   ", ""), chip, (f"  {place}  ", "strong"), (alert.text, "")))
+    if not keys_shown or narrow:
+        return [present.cut_line(line, width) for line in lefts]
+    rights = _key_columns(alerts, width - max(map(present.width_of, lefts), default=0))
+    return [present.join_ends(*ends, width) for ends in zip(lefts, rights, strict=True)]
+
+
+def _key_columns(alerts: Sequence[Alert], room: int) -> list[Line]:
+    """The key of each alert and its word; only the keys if the words would cut an alert."""
+    hints = [next_key(alert) for alert in alerts]
+    keys_width = max((len(key) for key, _ in hints), default=0)
+    words_width = max((len(word) for _, word in hints), default=0)
+    if room < keys_width + words_width + 3:
+        return [((f"{key:>{keys_width}} ", "key"),) for key, _ in hints]
+    return [
+        ((f"{key:>{keys_width}}", "key"), (f" {word:<{words_width}} ", "muted"))
+        for key, word in hints
+    ]
+
+
+_NEXT: Mapping[Where, tuple[str, str, str]] = {
+    Where.LOCK: ("U", "unlock", "shows the evidence and frees the lock"),
+    Where.TRANSPORTS: ("6", "transports", "shows the server's replies and suspends or tests it"),
+    Where.OPERATIONS: ("u", "operations", "shows who began it, and resumes or abandons it"),
+    Where.CONTROLS: ("C", "controls", "shows the controls of the whole queue"),
+    Where.PROBLEMS: ("Enter", "problems", "shows each file and what is wrong with it"),
+    Where.STATE: ("Enter", "tasks", "lists these tasks; c there groups their errors"),
+    Where.QUEUE: ("Enter", "queue", "opens the queue"),
+}
+"""For each goal of an alert its key, a word, and what the key does."""
+
+
+def next_key(alert: Alert) -> tuple[str, str]:
+    """The key that leads on from an alert, and a word for it."""
+    key, word, _ = _NEXT[alert.target.where]
+    return key, word
+
+
+def next_step(alert: Alert) -> tuple[str, str]:
+    """The key that leads on from an alert, and what it does."""
+    key, _, does = _NEXT[alert.target.where]
+    return key, does
 
 
 def no_alerts_line(known: bool) -> Line:
     """ "No alerts", or "checking" as long as not all is read."""
-    return ((" no alerts", "good"),) if known else ((" checking ...", "dim"),)
+    return (("   no alerts", "ok"),) if known else (("   checking ...", "muted"),)
 
 
 def alert_text(alert: Alert, now: float) -> str:

@@ -17,9 +17,10 @@ from engine.monitor.throughput import Drain, Rates, Trend
 from engine.policy import format_time
 from engine.text.safe import safe_line
 from tui.format import present
+from tui.format.graphs import braille_line
 from tui.format.human import format_count
 from tui.format.present import Line, Run
-from tui.format.table import TABLE_MARGIN_CELLS, UNKNOWN_RUN, short_names, sparkline
+from tui.format.table import TABLE_MARGIN_CELLS, UNKNOWN_RUN, short_names
 from tui.session.place_session import PlaceSession
 
 SPARKLINE_CELLS = 9
@@ -108,7 +109,7 @@ def _state_cell(state: State, width: int) -> Cell:
             return "", ""
         word = queue.words.get(state, "")
         number = queue.word_counts.get(word, queue.counts.get(state, 0))
-        return _count_text(queue, number, width), "bad" if state is State.DEAD and number else ""
+        return _count_text(queue, number, width), "" if number else "muted"
 
     return cell
 
@@ -123,7 +124,7 @@ def _failed_cell(queue: PlaceLine, now: float) -> Run:
     if not queue.fine_words:
         return "", ""
     number = sum(queue.word_counts.get(word, 0) for word in queue.fine_words)
-    return _count_text(queue, number, 6), "warning" if number else ""
+    return _count_text(queue, number, 6), "warn" if number else ""
 
 
 def _retry_cell(queue: PlaceLine, now: float) -> Run:
@@ -140,9 +141,13 @@ def _oldest_cell(queue: PlaceLine, now: float) -> Run:
 
 
 def _rate_cell(way: Callable[[Rates], float]) -> Cell:
-    return lambda queue, now: (
-        UNKNOWN_RUN if queue.rates is None else (format_rate(way(queue.rates)), "")
-    )
+    def cell(queue: PlaceLine, now: float) -> Run:
+        if queue.rates is None:
+            return UNKNOWN_RUN
+        text = format_rate(way(queue.rates))
+        return text, "muted" if text == "0.0" else ""
+
+    return cell
 
 
 def format_rate(per_second: float) -> str:
@@ -154,11 +159,14 @@ def _eta_cell(queue: PlaceLine, now: float) -> Run:
     return queue.drain.text, _LOOKS.get(queue.drain.trend, "")
 
 
-_LOOKS = {Trend.GROWS: "warning", Trend.STALLED: "bad", Trend.UNKNOWN: "unknown"}
+_LOOKS = {Trend.GROWS: "warn", Trend.STALLED: "error", Trend.UNKNOWN: "unknown"}
 
 
 def _spark_cell(queue: PlaceLine, now: float) -> Run:
-    return sparkline(queue.spark), ""
+    """The course of the backlog from its lowest to its highest value: it shows a direction."""
+    known = [value for value in queue.spark if value is not None]
+    (line,) = braille_line(queue.spark, min(known, default=0), max(known, default=0), 1)
+    return line, "error" if queue.drain.trend is Trend.STALLED else "warn"
 
 
 COLUMNS = (
@@ -167,15 +175,21 @@ COLUMNS = (
     PlaceColumn("RETRY", 5, _retry_cell, State.PENDING, 70),
     PlaceColumn("FAILED", 6, _failed_cell, None, 80, finer=True),
     PlaceColumn("DLQ", 5, _state_cell(State.DEAD, 5), State.DEAD, 26),
-    PlaceColumn("HELD", 4, _state_cell(State.HELD, 4), State.HELD, 75),
+    PlaceColumn("HELD", 4, _state_cell(State.HELD, 4), State.HELD, 66),
     PlaceColumn("OLDEST", 6, _oldest_cell, State.PENDING, 60),
-    PlaceColumn("IN/s", 5, _rate_cell(lambda rates: rates.inward), None, 80),
-    PlaceColumn("OUT/s", 5, _rate_cell(lambda rates: rates.outward), None, 70),
+    PlaceColumn("IN/s", 5, _rate_cell(lambda rates: rates.inward), None, 66),
+    PlaceColumn("OUT/s", 5, _rate_cell(lambda rates: rates.outward), None, 60),
     PlaceColumn("ETA", 7, _eta_cell, None, 60),
 )
 """The columns between name and sparkline, in order."""
 
-SPARKLINE_MIN_WIDTH = 80
+SPARKLINE_MIN_WIDTH = 70
+
+DROPPED_FIRST = ("RETRY", "FAILED", "HELD", "IN/s")
+"""Columns that make room for the names of the places, the first one first."""
+
+MIN_NAME_CELLS, MAX_NAME_CELLS = 5, 30
+"""Cells for the names of the places."""
 
 
 REASON_CELLS = 20
@@ -183,7 +197,7 @@ REASON_CELLS = 20
 
 
 class OverviewLayout(NamedTuple):
-    """Visible columns, and the widths of name and sparkline."""
+    """Visible columns, and the widths of name and sparkline in cells."""
 
     name: int
     columns: tuple[PlaceColumn, ...]
@@ -200,11 +214,16 @@ def table_layout(queues: Sequence[PlaceLine], width: int) -> OverviewLayout:
         and (not known or column.state is None or any(column.state in words for words in known))
         and (not column.finer or any(queue.fine_words for queue in queues))
     )
-    rest = width - TABLE_MARGIN_CELLS - sum(column.width + 1 for column in columns)
-    line = (
-        0 if width < SPARKLINE_MIN_WIDTH else SPARKLINE_CELLS if width < 95 else 2 * SPARKLINE_CELLS
-    )
-    return OverviewLayout(max(4, min(40, rest - line - 1 if line else rest)), columns, line)
+    called = short_names([queue.name for queue in queues])
+    wanted = min(MAX_NAME_CELLS, max(map(cell_len, called), default=MIN_NAME_CELLS))
+    for spark in (SPARKLINE_CELLS,) * (width >= SPARKLINE_MIN_WIDTH) + (0,):
+        for dropped in range(len(DROPPED_FIRST) + 1):
+            less = tuple(c for c in columns if c.title not in DROPPED_FIRST[:dropped])
+            rest = width - TABLE_MARGIN_CELLS - sum(c.width + 1 for c in less)
+            rest -= spark + 1 if spark else 0
+            if rest >= wanted:
+                return OverviewLayout(max(wanted, MIN_NAME_CELLS), less, spark)
+    return OverviewLayout(max(4, rest), less, 0)
 
 
 def head_line(queues: Sequence[PlaceLine], form: OverviewLayout, width: int) -> Line:
@@ -214,7 +233,7 @@ def head_line(queues: Sequence[PlaceLine], form: OverviewLayout, width: int) -> 
     text = " " * TABLE_MARGIN_CELLS + " ".join(
         [present.fit_text("QUEUE", form.name), *titles, *last]
     )
-    return ((present.fit_text(text, width), "title"),)
+    return ((present.fit_text(text, width), "muted"),)
 
 
 def _title(queues: Sequence[PlaceLine], column: PlaceColumn) -> str:
@@ -237,7 +256,7 @@ def _short_error(queue: PlaceLine) -> str:
     return within.lstrip("/: ") if within != queue.unavailable else within
 
 
-_ALERT_LOOKS = {Level.CRIT: "bad", Level.WARN: "warning", "": ""}
+_ALERT_LOOKS = {Level.CRIT: "error", Level.WARN: "warn", "": ""}
 
 
 def place_row(queue: PlaceLine, name: str, form: OverviewLayout, now: float, width: int) -> Line:
@@ -246,7 +265,7 @@ def place_row(queue: PlaceLine, name: str, form: OverviewLayout, now: float, wid
     lead: Line = (
         (" ", ""),
         (f"{sign} ", _ALERT_LOOKS.get(queue.alert_level, "unknown")),
-        (present.fit_text_end(name, form.name) + " ", "" if queue.unavailable else "strong"),
+        (present.fit_text_end(name, form.name) + " ", "strong" if queue.alert_level else ""),
     )
     if queue.unavailable:
         asked = [c for c in form.columns if c.state is not None][:4]
@@ -285,13 +304,13 @@ def tokens_line(tokens: Sequence[BucketState] | str, width: int) -> Line:
             ((" rate limit  ", "title"), (f"? {safe_line(tokens)}", "unknown")), width
         )
     if not tokens:
-        return present.cut_line(((" rate limit  ", "title"), ("none", "dim")), width)
+        return present.cut_line(((" rate limit  ", "title"), ("none", "muted")), width)
     parts: list[Line] = [((" rate limit  ", "title"),)]
     for left in tokens:
         name = safe_line(left.name) if left.name else "all kinds"
         more = "" if left.next is None else f", next {format_time(left.next)[11:]}"
         more = ", paused" if left.paused else more
-        look = "" if left.tokens else "warning"
+        look = "" if left.tokens else "warn"
         parts.append(((f"{name} {left.tokens} of {left.burst} tokens{more}   ", look),))
     return present.cut_line(present.parts_that_fit(parts, width), width)
 
@@ -316,98 +335,90 @@ def recent_warnings(
 def warning_lines(
     logs: Sequence[tuple[str, Sequence[LogLine]]], width: int, height: int
 ) -> list[Line]:
-    """The latest warnings with a heading, in `height` lines."""
-    if height < 2:
-        return []
-    found = recent_warnings(logs, height - 1)
-    lines = [present.heading_line("recent warnings", width)]
-    for name, line in found:
+    """The latest warnings in `height` lines."""
+    lines = []
+    for name, line in recent_warnings(logs, height):
         text = f"{name}  {line.text}" if len(logs) > 1 else line.text
-        lines.append(present.log_line(line.when, line.level, present.shorten_ids(text), width))
-    return lines if found else [*lines, ((" none since the console started", "dim"),)]
+        shown = present.shorten_ids(text)
+        lines.append(present.log_line(line.when, line.level, shown, width, margin=3))
+    return lines or [(("   none since the console started", "muted"),)]
 
 
 class OverviewFrame(NamedTuple):
-    """Number of lines for each part of the overview; 0 hides it."""
+    """Number of lines for each pane of the overview, with its frame; 0 hides it."""
 
     alerts: int = 0
-    rule: int = 0
     queues: int = 0
     """Includes the line of titles."""
     ages: int = 0
-    """Includes heading and titles."""
-    forecast: int = 0
-    tokens: int = 0
-    transports: int = 0
-    """Transports."""
+    """Includes the line of titles and the sentence below."""
+    outlook: int = 0
+    """Forecast and rate limits."""
     log: int = 0
-    """Includes the heading."""
-    word: int = 0
+    graph: int = 0
+    """This and the following are at the right of the others, on a wide screen only."""
+    clusters: int = 0
+    work: int = 0
+    transports: int = 0
+    border: int = 0
+    """Lines that the frame of a pane takes: 0 for none, 1 for a rule, 2 for a box."""
     hints: int = 0
-    wide: bool = False
-    """True if there is room for panes beside the queues and the age table."""
+    next: int = 0
+    """The line with the next step."""
+
+    @property
+    def wide(self) -> bool:
+        """True if panes stand side by side."""
+        return self.border == BOX
+
+    def inside(self, lines: int) -> int:
+        """Lines within the frame of a pane that takes `lines`."""
+        return max(0, lines - self.border)
 
 
-LOW_LINES, HIGH_LINES, WALL_LINES = 15, 30, 50
-"""Heights in lines: up to LOW only queues, from HIGH also transports, from WALL all parts in
-full.
-"""
+RULE, BOX = 1, 2
+LOW_LINES, HIGH_LINES = 15, 30
+"""Heights in lines: up to LOW only queues and alerts, from HIGH on two columns of panes."""
 WIDE_CELLS = 120
-"""Minimum width in cells for two panes side by side."""
+"""Minimum width in cells for two columns of panes."""
 MIN_AGE_LINES = 5
-"""Minimum height of the age table: heading, titles, total, one name, hint."""
-TWO_NAME_AGE_LINES = MIN_AGE_LINES + 2
-"""Height of an age table with two names and the others; the log gives up lines for it."""
-FORECAST_LINES = 3
-"""Lines of the forecast in full."""
-MAX_AGE_LINES = 14
+"""Lines of the smallest age table: titles, total, two names or the others, the sentence below."""
+MAX_AGE_LINES = 12
 """Maximum height of the age table; lines beyond it go to the log."""
 
 
-def divide_screen(width: int, height: int, queues: int, limited: bool) -> OverviewFrame:
-    """Divide the lines of the screen between the parts; `limited` if there are rate limits."""
+def divide_screen(
+    width: int, height: int, queues: int, alerts: int, ages: int, outlook: int
+) -> OverviewFrame:
+    """Divide the lines of the screen between its panes.
+
+    `queues` and `alerts` are the numbers of their rows, `outlook` the lines that it has to show.
+    """
     if width <= present.NARROW_COLUMNS or height <= LOW_LINES:
         return _divide_small_screen(height)
-    rest = height - 1
-    alerts = 2 if height < 24 else 3 if height < HIGH_LINES else 6
-    hints, word, rule = 2, 1, 1
-    rest -= alerts + hints + word + rule
-    tokens = int(limited and height >= 20)
-    log = 0 if height < 20 else 3 if height < 24 else 4
-    rest -= tokens + log
-    ways = 0 if height < HIGH_LINES else 6 if height < WALL_LINES else 10
-    rest -= ways
-    listed = 1 + min(max(queues, 1), max(1, rest - MIN_AGE_LINES - 1))
-    rest -= listed
-    # One line, or one per sentence; the age table has priority.
-    forecast = (
-        0
-        if rest <= MIN_AGE_LINES
-        else FORECAST_LINES
-        if height >= HIGH_LINES and rest > MIN_AGE_LINES + FORECAST_LINES
-        else 1
-    )
-    rest -= forecast
-    ages = min(rest, MAX_AGE_LINES)
-    if MIN_AGE_LINES <= ages < TWO_NAME_AGE_LINES:
-        given = min(TWO_NAME_AGE_LINES - ages, max(0, log - 2))
-        ages, log, rest = ages + given, log - given, rest + given
-    ages = ages if ages >= MIN_AGE_LINES else 0
-    spare = rest - ages
-    # Spare lines go to the log, which always fills them.
-    return OverviewFrame(
-        alerts,
-        rule,
-        listed if log else listed + spare,
-        ages,
-        forecast,
-        tokens,
-        ways,
-        log + spare if log else 0,
-        word,
-        hints,
-        width >= WIDE_CELLS and height >= HIGH_LINES,
-    )
+    wide = width >= WIDE_CELLS and height >= HIGH_LINES
+    border = BOX if wide else RULE
+    most_alerts = 2 if height < 22 else 3 if height < HIGH_LINES else height // 8
+    shown = border + max(1, min(alerts, most_alerts))
+    rest = height - 3 - shown  # header, next step, hints
+    listed = border + 1 + min(max(queues, 1), max(1, (rest - 2 * border) // 3))
+    left = rest - listed
+    log = border + (2 if height < HIGH_LINES else 3)
+    log = log if left - log >= MIN_AGE_LINES + border else min(log, max(0, left))
+    left -= log
+    ages = min(left, border + max(MIN_AGE_LINES, min(ages + 2, MAX_AGE_LINES)))
+    ages = ages if ages >= MIN_AGE_LINES + border else 0
+    left -= ages
+    told = min(left, outlook + border) if outlook and left > border else 0
+    log += left - told  # the log always fills its lines
+    frame = OverviewFrame(shown, listed, ages, told, log, border=border, hints=1, next=1)
+    if not wide:
+        return frame
+    graph = min(rest // 3, 14)
+    clusters = min((rest - graph) // 3, 9)
+    work = min((rest - graph - clusters) // 2, 12)
+    ways = rest - graph - clusters - work
+    return frame._replace(graph=graph, clusters=clusters, work=work, transports=ways)
 
 
 def _divide_small_screen(height: int) -> OverviewFrame:
@@ -415,7 +426,7 @@ def _divide_small_screen(height: int) -> OverviewFrame:
     rest = height - 1
     alerts = 3 if rest >= 14 else int(rest >= 2)
     word, hints = int(rest >= 5), int(rest >= 6)
-    return OverviewFrame(alerts, 0, max(0, rest - alerts - word - hints), word=word, hints=hints)
+    return OverviewFrame(alerts, max(0, rest - alerts - word - hints), next=word, hints=hints)
 
 
 def describe_place(queue: PlaceLine) -> str:
@@ -437,7 +448,7 @@ _TREND_TEXTS = {
 
 def left_width(width: int) -> int:
     """Width of the left pane in cells."""
-    return width * 2 // 3  # at 120 cells, the left pane has the 80 of a reference screen
+    return width * 5 // 8  # at 120 cells 75 and 45
 
 
 def place_values(queue: PlaceLine, now: float) -> dict[str, object]:

@@ -18,6 +18,7 @@ from engine.monitor.throughput import format_rough_duration
 from engine.store import Unavailable
 from engine.text.safe import safe_line
 from tui.format import keys, present, table
+from tui.format.flow_graph import time_axis
 from tui.format.present import Line
 from tui.format.progress_bar import first_scan_line
 from tui.format.table import Choice
@@ -26,6 +27,7 @@ from tui.overview import alert_lines as alert_view
 from tui.overview import lines as view
 from tui.overview import side_panes, snapshot
 from tui.overview.age_widget import AgeTable
+from tui.overview.graph_pane import GraphPane
 from tui.overview.pausable import FreezableScreen
 from tui.overview.snapshot import PlaceSnapshot
 from tui.screens.base import Copy, key_bindings
@@ -35,8 +37,8 @@ from tui.screens.top_line import TopLine
 from tui.session import index_queries
 from tui.session.place_session import PlaceSession
 from tui.session.recurrence_check import CheckedCluster, check_clusters
-from tui.terminal.render_cache import Across
-from tui.widgets.lines import Lines
+from tui.terminal.render_cache import Across, Down
+from tui.widgets.lines import Lines, Painted
 from tui.widgets.picker import Picker
 
 if TYPE_CHECKING:
@@ -66,6 +68,9 @@ class OverviewScreen(FreezableScreen):
     def __init__(self, lives: Sequence[PlaceSession], around: ConsoleContext) -> None:
         super().__init__(lives, around)
         self._pane = QUEUES
+        self._chosen_pane = False
+        """True once the operator has chosen a pane."""
+        self._graph_pane = GraphPane()
         self._frame = view.OverviewFrame()
         self._alerts: tuple[Alert, ...] = ()
         self._tables: dict[int, tuple[State, Ages]] = {}
@@ -81,36 +86,52 @@ class OverviewScreen(FreezableScreen):
         self._wanted = asyncio.Event()
 
     def compose(self) -> ComposeResult:
-        """Alerts, queues and ages, and the optional parts around them."""
+        """Alerts, queues and ages, and the optional panes around them."""
         self._top = TopLine(id="top-line")
         # A resolved alert must disappear, and no key acts on an alert.
         self._alert_list, self._queue_list = Picker(id=ALERTS, ghosts=False), Picker(id=QUEUES)
-        self._rule, self._locks = Lines(id="alert-rule"), Lines(id="side-locks")
-        self._age_table, self._clusters = AgeTable(id=AGES), Lines(id="side-clusters")
-        self._tokens, self._ways, self._work = (Lines(id=n) for n in ("tokens", "ways", "at-work"))
-        self._forecast = Lines(id="forecast")
-        self._warnings = Lines(id="warnings")
+        self._age_table, self._outlook = AgeTable(id=AGES), Lines(id="outlook")
+        self._warnings, self._graph = Lines(id="warnings"), Lines(id="graph")
+        self._clusters, self._work = Lines(id="side-clusters"), Lines(id="at-work")
+        self._ways = Lines(id="ways")
         yield self._top
         yield self._alert_list
-        yield self._rule
-        with Across(id="upper") as self._upper:
-            yield self._queue_list
-            yield self._locks
-        with Across(id="lower") as self._lower:
-            yield self._age_table
-            yield self._clusters
-        yield self._forecast
-        yield self._tokens
-        with Across(id="third") as self._third:
-            yield self._ways
-            yield self._work
-        yield self._warnings
+        with Across(id="panes"):
+            with Down(id="left") as self._left:
+                yield self._queue_list
+                yield self._age_table
+                yield self._outlook
+                yield self._warnings
+            with Down(id="right"):
+                yield self._graph
+                yield self._clusters
+                yield self._work
+                yield self._ways
         yield Lines(id="word")
         yield Lines(id="hints")
+        for part in self._parts:
+            part.add_class("pane")
+
+    @property
+    def _parts(self) -> dict[Painted, int]:
+        """The panes, each with its lines in the present frame."""
+        frame = self._frame
+        return {
+            self._alert_list: frame.alerts,
+            self._queue_list: frame.queues,
+            self._age_table: frame.ages,
+            self._outlook: frame.outlook,
+            self._warnings: frame.log,
+            self._graph: frame.graph,
+            self._clusters: frame.clusters,
+            self._work: frame.work,
+            self._ways: frame.transports,
+        }
 
     def begin(self) -> None:
-        """Focus the queues and start the background reads."""
+        """Focus the first alert, else the queues, and start the background reads."""
         self._activate(QUEUES)
+        self._chosen_pane = False
         self.run_worker(self._read_in_turn(), name="ages")
         for live in self._lives:
             self.run_worker(self._follow_first_scan(live), name=f"first look {live.number}")
@@ -157,7 +178,7 @@ class OverviewScreen(FreezableScreen):
         return now >= in_any_case or (latest.generation != generation and now >= earliest)
 
     async def _read_place(self, live: PlaceSession) -> None:
-        counted = self._table_version(live)
+        counted = (live.inspector.latest.generation, self.around.clock())
         state, ages = self._tables.get(live.number, (State.PENDING, None))
         still = live.number in self._chosen or live.inspector.latest.counts.get(state, 0)
         if ages is not None and still and (len(ages.rows) > 1 or live.number in self._chosen):
@@ -167,16 +188,13 @@ class OverviewScreen(FreezableScreen):
         errors, tasks = self._judged.get(live.number, ()), self._working.get(live.number, ())
         if self._frame.wide:
             errors = await check_clusters(live, Query(State.DEAD))
-            size = max(1, self._frame.transports)
+            size = max(1, self._frame.inside(self._frame.work))
             tasks = (await live.inspector.queries.window(Query(State.ACTIVE), 0, size)).tasks
+            await self._graph_pane.read(live, self.around.clock())
         if self._frozen is None:  # update all parts together, or none while frozen
             self._tables[live.number] = (state, found)
             self._judged[live.number], self._working[live.number] = errors, tasks
             self._counted[live.number] = counted
-
-    def _table_version(self, live: PlaceSession) -> tuple[int, float]:
-        """Generation and time of a table that is read now."""
-        return live.inspector.latest.generation, self.around.clock()
 
     def _request_read(self, number: int) -> None:
         self._asked.pop(number, None)
@@ -191,7 +209,11 @@ class OverviewScreen(FreezableScreen):
 
     @property
     def _here(self) -> PlaceSession:
-        """The place under the cursor."""
+        """The place under the cursor: of the alert, or in the list of queues."""
+        if self._pane == ALERTS and (alert := self._alert) is not None:
+            named = (one for one in self._lives if one.place.name == alert.target.place)
+            if (found := next(named, None)) is not None:
+                return found
         key = self._queue_list.key
         return self._lives[int(key) - 1] if key else self._lives[0]
 
@@ -203,68 +225,92 @@ class OverviewScreen(FreezableScreen):
         """Divide the screen into its parts and paint them."""
         if not self._composed or not self.is_paintable or not self.size.width:
             return
-        self._divide()
         self.lay_out(self.size.width)
         around = self.around
         if self._frozen is not None:
-            many = len(self._alerts)
-            around = around._replace(alerts=lambda: many)
+            around = around._replace(totals=tuple)  # they are those of now
         self._top.update_line(around, self.trail())
         self._show_message_line()
         self.show_hints()
 
     def _divide(self) -> None:
-        limited = any(live.place.tokens is not None for live in self._lives)
         width, height = self.size
-        frame = view.divide_screen(width, height, len(self._lives), limited)
+        brief = height < view.HIGH_LINES
+        here = self._seen[self._here.number - 1]
+        lines = snapshot.outlook_lines(here, width, brief=brief)
+        self._alerts = alert_view.sort_alerts([alert for m in self._seen for alert in m.alerts])
+        table = self._table
+        rows = 0 if table is None else 1 + len(table[1].rows) + bool(table[1].others)
+        frame = view.divide_screen(
+            *(width, height, len(self._lives), len(self._alerts), rows, len(lines))
+        )
         if frame == self._frame:
             return
-        if frame.wide and not self._frame.wide:  # the side parts have no data yet
+        if frame.wide and not self._frame.wide:  # the panes at the right have no data yet
             self._asked.clear()
             self._wanted.set()
         self._frame = frame
         if not getattr(frame, self._pane):
             self._activate(QUEUES)
-        parts = (
-            *((self._alert_list, frame.alerts), (self._rule, frame.rule)),
-            *((self._upper, frame.queues), (self._lower, frame.ages)),
-            *((self._forecast, frame.forecast), (self._tokens, frame.tokens)),
-            (self._third, frame.transports),
-            *((self._warnings, frame.log), (self.query_one("#word"), frame.word)),
-            (self.query_one("#hints"), frame.hints),
-        )
-        for part, lines in parts:
-            part.styles.height = lines
-            part.display = lines > 0
-        self.set_class(frame.wide, "-wide")
-        for part in (self._queue_list, self._age_table, self._ways):
-            part.styles.width = view.left_width(width) if frame.wide else "1fr"
+        word, hints = self.query_one("#word"), self.query_one("#hints")
+        for part, amount in (*self._parts.items(), (word, frame.next), (hints, frame.hints)):
+            part.styles.height = amount
+            part.display = amount > 0
+        self.query_one("#right").display = frame.wide
+        self.set_class(frame.border == view.BOX, "-boxed")
+        self.set_class(frame.border == view.RULE, "-ruled")
+        self._left.styles.width = view.left_width(width) if frame.wide else "1fr"
 
     def lay_out(self, width: int) -> None:
-        """Paint alerts, queues, and the ages of the place under the cursor."""
-        frozen, frame = self._frozen, self._frame
+        """Paint all panes."""
+        frozen = self._frozen
         now = self.around.clock() if frozen is None else frozen.at
-        left = view.left_width(width) if frame.wide else width
-        cells = view.table_layout((), left).spark or view.SPARKLINE_CELLS
+        cells = 2 * view.SPARKLINE_CELLS
         self._seen = tuple(self._snapshot_of(live, cells) for live in self._lives)
-        self._show_alerts(width)
+        self._divide()
+        frame = self._frame
+        boxed = 3 if frame.wide else 0  # the box and the cell at its right end
+        left = (view.left_width(width) if frame.wide else width) - boxed
+        self._show_alerts(width - boxed)
         queues = [moment.queue for moment in self._seen]
         head, rows = view.place_table(queues, now, left)
         choices = [Choice(str(q.number), line) for q, line in zip(queues, rows, strict=True)]
-        self._queue_list.show_rows(choices, [head] if frame.queues > 1 else [])
+        self._queue_list.show_rows(choices, [head] if frame.inside(frame.queues) > 1 else [])
+        self._title(self._queue_list, "", "Queues", f"{len(queues)}", pane=QUEUES)
         self._show_ages(left)
-        here = self._seen[self._here.number - 1]
-        if frame.forecast:
-            self._forecast.show(snapshot.forecast_lines(here.forecasts, width, frame.forecast))
-        if frame.tokens:
-            self._tokens.show([view.tokens_line(here.tokens, width)])
-        self._show_log(width, frame.log)
-        self._show_sides(here, now, width, left)
+        if frame.outlook:
+            here, brief = self._seen[self._here.number - 1], not frame.wide
+            lines = snapshot.outlook_lines(here, left, brief=brief)
+            self._outlook.show(lines[: frame.inside(frame.outlook)])
+            self._title(self._outlook, "", "Outlook", "")
+        self._show_log(left, frame.inside(frame.log))
+        if frame.wide:
+            side = width - view.left_width(width) - boxed
+            self._show_sides(self._seen[self._here.number - 1], now, side)
         self._report_recording()
 
+    def _title(
+        self,
+        part: Painted,
+        key: str,
+        name: str,
+        count: str,
+        right: Line = (),
+        *,
+        pane: str = "",
+        bottom: str = "",
+    ) -> None:
+        """Write the frame of a pane: its key, its name and how much it has."""
+        focused = bool(pane) and pane == self._pane
+        part.set_class(focused, "-focused")
+        title: Line = ((f"{key} ", "key"),) if key else ()
+        title += ((name, "title" if focused else "muted"),)
+        part.set_frame((*title, (f" {count}", "strong")) if count else title, right, bottom)
+
     def _show_log(self, width: int, height: int) -> None:
+        self._title(self._warnings, "7", "Recent warnings", "")
         if self._is_past:
-            self._warnings.show(side_panes.not_recorded_lines("recent warnings", width, height))
+            self._warnings.show(side_panes.not_recorded_lines())
             return
         if self._frozen is None:
             self._logs = tuple(live.readings.log for live in self._lives)
@@ -276,11 +322,12 @@ class OverviewScreen(FreezableScreen):
         return table.short_names([live.place.name for live in self._lives])
 
     def _show_alerts(self, width: int) -> None:
-        self._alerts = alert_view.sort_alerts([alert for m in self._seen for alert in m.alerts])
-        if not self._alerts and self._pane == ALERTS:
+        if not self._chosen_pane and self._alerts and self._frame.alerts:
+            self._activate(ALERTS)  # until the operator chooses a pane
+        elif not self._alerts and self._pane == ALERTS:
             self._activate(QUEUES)
         called = dict(zip([n.place.name for n in self._lives], self._names, strict=True))
-        lines = alert_view.alert_lines(self._alerts, called, width, self._frame.alerts)
+        lines = alert_view.alert_lines(self._alerts, called, width)
         choices = [
             Choice(alert_view.alert_key(alert), line)
             for alert, line in zip(self._alerts, lines, strict=True)
@@ -288,85 +335,92 @@ class OverviewScreen(FreezableScreen):
         self._alert_list.show_rows(choices, [] if choices else [self._no_alerts()])
         if choices and self._pane != ALERTS:
             self._alert_list.select_key(choices[0].key)
-        self._rule.show([self._freeze_notice(width) or (("-" * width, "rule"),)])
+        count = f"{len(choices)}" if choices else ""
+        self._title(self._alert_list, "", "Alerts", count, pane=ALERTS)
+        if self._frozen is not None:
+            frozen, here = self._frozen, self._seen[self._here.number - 1]
+            now = self.around.clock()
+            self._alert_list.set_frame(snapshot.freeze_notice(frozen.at, now, here, width - 4))
 
     def _no_alerts(self) -> Line:
         if self._frozen is not None:
             known = all(moment.queue.complete for moment in self._seen)
-            return alert_view.no_alerts_line(True) if known else ((" not recorded", "dim"),)
+            return alert_view.no_alerts_line(True) if known else ((" not recorded", "muted"),)
         return alert_view.no_alerts_line(
             all(n.has_readings and n.inspector.latest.is_complete for n in self._lives)
         )
 
-    def _freeze_notice(self, width: int) -> Line:
-        """The freeze notice with the shown time."""
-        frozen = self._frozen
-        if frozen is None:
-            return ()
-        here = self._seen[self._here.number - 1]
-        return snapshot.freeze_notice(frozen.at, self.around.clock(), here, width)
-
     def _show_ages(self, width: int) -> None:
         live, table = self._here, self._table
         name = self._names[live.number - 1]
+        part = self._age_table
         if self._is_past or (self._frozen is not None and table is None):
-            heading, *below = side_panes.not_recorded_lines(f"{name}  ages", width, 2)
-            self._age_table.show_ages(None, heading, below[0])
+            self._title(part, "", f"Ages: {name}", "", pane=AGES)
+            part.show_ages(None, side_panes.not_recorded_lines()[0])
             return
         unavailable = self._seen[live.number - 1].queue.unavailable
         if table is None or unavailable:
+            self._title(part, "", f"Ages: {name}", "", pane=AGES)
             why = "cannot be read" if unavailable else "counting ..."
-            self._age_table.show_ages(
-                None, present.heading_line(f"{name}  ages", width), ((f" {why}", "dim"),)
-            )
+            part.show_ages(None, ((f"   {why}", "muted"),))
             return
         state, ages = table
         word = live.inspector.states.get(state, state)
-        heading = age_view.table_heading(ages, name, word, width)
         generation, when = self._counted.get(live.number, (-1, 0.0))
         age, is_live = self.around.clock() - when, self._frozen is None
-        if is_live and generation != live.inspector.latest.generation and age >= SHOW_AGE_SECONDS:
-            heading = present.join_ends(
-                heading, ((f"{format_rough_duration(age)} old", "warning"),), width
-            )
-        says = f" backlog: {safe_line(summarize_ages(ages))}" if ages.total.total else ""
-        self._age_table.show_ages(ages, heading, present.cut_line(((says, "dim"),), width))
+        is_old = is_live and generation != live.inspector.latest.generation
+        right: Line = (("minutes", "muted"),)
+        if is_old and age >= SHOW_AGE_SECONDS:
+            right = ((f"{format_rough_duration(age)} old", "warn"),)
+        self._title(part, "", age_view.table_heading(ages, name, word), "", right, pane=AGES)
+        says = f"   backlog: {safe_line(summarize_ages(ages))}" if ages.total.total else ""
+        part.show_ages(ages, present.cut_line(((says, "muted"),), width))
 
-    def _show_sides(self, here: PlaceSnapshot, now: float, width: int, left: int) -> None:
+    def _show_sides(self, here: PlaceSnapshot, now: float, width: int) -> None:
         frame, live = self._frame, self._here
-        if frame.transports:
-            limit = live.place.alerts.transport_failures
-            self._ways.show(
-                side_panes.transport_lines(here.sending, limit, now, left, frame.transports)
-            )
-        if not frame.wide:
-            return
-        side = width - left - 2
-        self._locks.show(side_panes.lock_lines(self._seen, side, frame.queues))
-        if self._is_past:
-            self._clusters.show(side_panes.not_recorded_lines("failures", side, frame.ages))
-            self._work.show(side_panes.not_recorded_lines("in work", side, frame.transports))
-            return
+        inside = frame.inside
+        name = self._names[live.number - 1]
+        if self._frozen is None or self._is_past:  # else it stays as it was painted
+            pane = self._graph_pane
+            past = None if self._frozen is None else self._frozen.histories[live.number]
+            self._graph.show(pane.lines(live, now, width, inside(frame.graph), past))
+            right: Line = (("z", "key"), (" range", "muted"))
+            title, axis = f"{name}, last {pane.range}", time_axis(now, pane.seconds)
+            self._title(self._graph, "", title, "", right, bottom=axis)
+        limit = live.place.alerts.transport_failures
+        room = inside(frame.transports)
+        self._ways.show(side_panes.transport_lines(here.sending, limit, now, width, room))
+        self._title(self._ways, "6", "Transports", "")
         clusters = self._judged.get(live.number, ())
-        self._clusters.show(side_panes.cluster_lines(clusters, side, frame.ages))
+        count = f"{len(clusters)}" if clusters and not self._is_past else ""
+        self._title(self._clusters, "4", "Clusters", count, (("STILL?", "muted"),))
+        amount = here.queue.counts.get(State.ACTIVE, 0)
+        self._title(self._work, "3", "Running", f"{amount:,}" if amount else "")
+        if self._is_past:
+            self._clusters.show(side_panes.not_recorded_lines())
+            self._work.show(side_panes.not_recorded_lines())
+            return
+        self._clusters.show(side_panes.cluster_lines(clusters, width, inside(frame.clusters)))
         tasks = self._working.get(live.number, ())
-        self._work.show(
-            side_panes.active_task_lines(here.queue, tasks, now, side, frame.transports)
-        )
+        room = inside(frame.work)
+        self._work.show(side_panes.active_task_lines(here.queue, tasks, now, width, room))
 
     def default_message(self) -> Line:
-        """Describe the item under the cursor."""
-        if self._pane == ALERTS:
-            alert = self._alert
-            words = "" if alert is None else alert_view.alert_text(alert, self.around.clock())
-        elif self._pane == AGES:
+        """The next step for the item under the cursor, and what a key acts on."""
+        live = self._frozen is None
+        if live and self._pane == ALERTS and (alert := self._alert) is not None:
+            key, does = alert_view.next_step(alert)
+            left: Line = ((" next  ", "ok"), (key, "key"), (f" {does}", ""))
+            called = self._names[self._here.number - 1]
+            right: Line = (("acts on ", "muted"), (called, "strong"), (" ", ""))
+            return present.join_ends(left, right, self.size.width)
+        if self._pane == AGES:
             table, count = self._age_table, self._age_table.count
             words = (
                 "" if count is None else f"{table.cell_text}: {present.format_count(count, 'task')}"
             )
-        else:
-            return self._place_message()
-        return ((f" {safe_line(words)}", ""),)
+            return ((f" {safe_line(words)}", ""),)
+        return self._place_message()
 
     def _place_message(self) -> Line:
         live, now = self._here, self.around.clock()
@@ -381,11 +435,11 @@ class OverviewScreen(FreezableScreen):
         queue, lock = moment.queue, moment.lock
         words = f" {self._names[live.number - 1]}: {safe_line(view.describe_place(queue))}"
         if not queue.unavailable and moment.worker is not None:
-            return ((words, ""), (f"; worker PID {moment.worker}, started here", "dim"))
+            return ((words, ""), (f"; worker PID {moment.worker}, started here", "muted"))
         if queue.unavailable or lock is None:
             return ((words, "unknown" if queue.unavailable else ""),)
         was = "" if self._frozen is None else "was "
-        return ((f"{words}; lock {was}{lock.verdict}: ", ""), (safe_line(lock.reason), "dim"))
+        return ((f"{words}; lock {was}{lock.verdict}: ", ""), (safe_line(lock.reason), "muted"))
 
     def show_hints(self, grey: Collection[str] = ()) -> None:
         """Show the available keys."""
@@ -424,6 +478,7 @@ class OverviewScreen(FreezableScreen):
             self._activate(QUEUES)
 
     def _step(self, by: int) -> None:
+        self._chosen_pane = True
         there = [ALERTS] * bool(self._alerts and self._frame.alerts) + [QUEUES]
         there += [AGES] * bool(self._frame.ages and self._table and not self._frozen)
         at = there.index(self._pane) if self._pane in there else 0
@@ -442,15 +497,8 @@ class OverviewScreen(FreezableScreen):
         """Move the cursor in the focused part."""
         self._panes[self._pane].move(how)
 
-    def action_left(self) -> None:
-        """Move to the younger age class."""
-        self._shift(-1)
-
-    def action_right(self) -> None:
-        """Move to the older age class."""
-        self._shift(1)
-
-    def _shift(self, by: int) -> None:
+    def action_age_cell(self, by: int) -> None:
+        """Move to a younger or older age class."""
         if self._pane == AGES:
             self._age_table.shift(by)
 
@@ -531,6 +579,12 @@ class OverviewScreen(FreezableScreen):
         self.say(self.around.arming.toggle())
         self.paint()
 
+    def action_range(self) -> None:
+        """Show the next range of the graph."""
+        self._graph_pane.next_range()
+        self._request_read(self._here.number)
+        self.paint()
+
     def action_rows_by(self) -> None:
         """Show the age table by the next field or state that has data."""
         self._next_age_rows()
@@ -543,7 +597,7 @@ class OverviewScreen(FreezableScreen):
         ways = [(state, by) for state in index_queries.AGE_TABLE_STATES for by in GROUPINGS]
         at = ways.index((table[0], table[1].by))
         for state, by in (*ways[at + 1 :], *ways[:at]):
-            self._counted[live.number] = self._table_version(live)
+            self._counted[live.number] = (live.inspector.latest.generation, self.around.clock())
             try:
                 ages = await index_queries.query_ages(live, state, by)
             except Unavailable:

@@ -106,21 +106,21 @@ def recorded_snapshot(
 # As lines
 
 
-STEP_KEYS: Line = ((" , back  . forward  p live", "dim"),)
+STEP_KEYS: Line = ((" , back  . forward  p live", "muted"),)
 
 
 def freeze_notice(at: float, now: float, here: PlaceSnapshot, width: int) -> Line:
     """Freeze notice: time shown and recording process; the keys if they fit."""
     found = here.recorded
     when = f" at {_time(at, now)}, {format_duration(now - at)} ago"
-    lead: Line = ((" FROZEN ", "armed"), (when, "strong"))
+    lead: Line = ((" FROZEN ", "chip-warn"), (when, "strong"))
     if isinstance(found, MissingSpan):
-        said: Line = (*lead, (f": {describe_gap(found, now)}", "warning"))
+        said: Line = (*lead, (f": {describe_gap(found, now)}", "warn"))
     else:
         by = f", recorded by {safe_line(found.by)}" if found is not None and found.by else ""
-        said = (*lead, (by, "dim"))
+        said = (*lead, (by, "muted"))
     room = present.width_of(said) + present.width_of(STEP_KEYS) <= width
-    return present.join_ends(said, STEP_KEYS, width) if room else present.cut_line(said, width)
+    return (*said, *STEP_KEYS) if room else said
 
 
 def shown_time_line(at: float, now: float) -> Line:
@@ -161,8 +161,16 @@ def forecast_lines(forecasts: Sequence[Forecast], width: int, height: int) -> li
     ]
 
 
+def outlook_lines(here: PlaceSnapshot, width: int, *, brief: bool) -> list[Line]:
+    """Forecast, briefly in one line or in full, and rate limits; nothing where there is neither."""
+    height = 1 if brief else len(here.forecasts)
+    found = forecast_lines(here.forecasts, width, height) if here.forecasts else []
+    limited = here.tokens or isinstance(here.tokens, str)
+    return [*found, *([lines.tokens_line(here.tokens, width)] if limited else [])]
+
+
 def _look(each: Forecast) -> str:
-    return "unknown" if each.unknown else "warning" if each.is_serious else ""
+    return "unknown" if each.unknown else "warn" if each.is_serious else ""
 
 
 def recorded_values(here: PlaceSnapshot, at: float, now: float) -> dict[str, object]:

@@ -78,11 +78,11 @@ class ConfirmScreen(Page, Confirming[None]):
         if not self._arming.is_armed:
             whole = self.size.width >= present.NARROW_COLUMNS
             observe = "! allows writes (the plan stays open)"
-            return ((f" OBSERVE: {observe if whole else '! allows writes'}", "warning"),)
+            return ((f" OBSERVE: {observe if whole else '! allows writes'}", "warn"),)
         if not self.expected_digits:
             return ((f" y to {yes}", "strong"),)
         field = self._typed + "_" * (len(self.expected_digits) - len(self._typed))
-        return ((f" {digits}: ", "strong"), (f"[ {field} ]", "armed"))
+        return ((f" {digits}: ", "strong"), (f"[ {field} ]", "chip-warn"))
 
     def disabled_actions(self) -> set[str]:
         """Keys that the mode disables."""

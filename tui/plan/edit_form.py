@@ -87,13 +87,13 @@ class EditScreen(ModalScreen[Mapping[str, object]]):
     def _show_preview(self) -> None:
         wanted, width = self._parse_input(), self.size.width
         for name, words in wanted.previews.items():
-            line: Line = ((" " * LABEL_CELLS, ""), (safe_line(words), "dim"))
+            line: Line = ((" " * LABEL_CELLS, ""), (safe_line(words), "muted"))
             self.query_one(f"#{name}-word", Lines).show([present.cut_line(line, width)])
-        word: Line = ((f" {wanted.error}", "warning"),)
+        word: Line = ((f" {wanted.error}", "warn"),)
         if not wanted.error:
             enter = "Enter plan" if wanted.values else "no changes yet"
             other = "  Tab next field" if len(self._names) > 1 else ""
-            word = ((f" {enter}{other}  Esc cancel", "dim"),)
+            word = ((f" {enter}{other}  Esc cancel", "muted"),)
         self.query_one("#edit-word", Lines).show([present.cut_line(word, width)])
 
     def cancels(self) -> bool:

@@ -161,13 +161,13 @@ def plan_lines(about: PlanCounts, sight: PlanView, width: int) -> list[Line]:
     for would in about.transitions:
         text += _transition_lines(about.plan, would, sight.states, width)
     for why, amount in about.refused:
-        text += _fold_lines(f"{amount:,} refused: {why}", width, "bad")
+        text += _fold_lines(f"{amount:,} refused: {why}", width, "error")
     for why, amount in about.excluded:
-        text += _fold_lines(f"{amount:,} excluded: {why}", width, "warning")
+        text += _fold_lines(f"{amount:,} excluded: {why}", width, "warn")
     for how, amount in about.changed:
-        text += _fold_lines(f"{amount:,} skipped, changed since: {how}", width, "warning")
+        text += _fold_lines(f"{amount:,} skipped, changed since: {how}", width, "warn")
     for warning in sight.warnings:
-        text += _fold_lines(f"! {warning}", width, "warning")
+        text += _fold_lines(f"! {warning}", width, "warn")
     return [*text, *present.labelled_lines(_facts(about.plan, sight), width)]
 
 
@@ -177,13 +177,13 @@ def _transition_lines(
     start, end = (states.get(s, s) if s else "nowhere" for s in would.transition)
     if would.refused:
         words = f"{would.amount:,} {start}: refused: {would.refused}"
-        return _fold_lines(words, width, "bad")
+        return _fold_lines(words, width, "error")
     where = f"{start} -> {end}" if start != end else f"{start}"
     lines = _fold_lines(f"{would.amount:,} {where}: {EFFECTS.get(plan.verb, '')}", width, "")
     if would.edge.warning:
-        lines += _fold_lines(f"! {would.edge.warning}", width, "warning")
+        lines += _fold_lines(f"! {would.edge.warning}", width, "warn")
     if not would.edge.exact:
-        lines += _fold_lines(SENT_AS_REQUEST, width, "warning")
+        lines += _fold_lines(SENT_AS_REQUEST, width, "warn")
     return lines
 
 
@@ -226,13 +226,13 @@ def _size_text(plan: Plan, sight: PlanView) -> str:
 def expected_outcome(plan: Plan, row: Row, sight: PlanView) -> Run:
     """Expected outcome of one row, with its style."""
     if how := sight.drift.get(row.id):
-        return f"skipped: {how}", "warning"
+        return f"skipped: {how}", "warn"
     if why := plan.exclusion_reason(row):
-        return f"excluded: {why}", "warning"
+        return f"excluded: {why}", "warn"
     if why := sight.refused.get(row.id, ""):
-        return f"refused: {why}", "bad"
+        return f"refused: {why}", "error"
     if why := plans.row_refusal(sight.edges, plan.verb, row):
-        return f"refused: {why}", "bad"
+        return f"refused: {why}", "error"
     its = plans.transition_of(plan.verb, row)
     end = its[1] if its else None
     past = VERBS[plan.verb].past
@@ -249,28 +249,30 @@ def result_lines(
     text: list[Line] = [present.heading_line("result", width)]
     past = VERBS[report.plan.verb].past
     rows = (
-        (f"{len(report.done):,} {past}", "good" if report.done else "dim", report.done),
-        (f"{len(report.gone):,} skipped: changed since the plan", "warning", report.gone),
-        (f"{len(report.failed):,} failed", "bad", report.failed),
-        (f"{out:,} excluded", "dim", report.excluded),
+        (f"{len(report.done):,} {past}", "ok" if report.done else "muted", report.done),
+        (f"{len(report.gone):,} skipped: changed since the plan", "warn", report.gone),
+        (f"{len(report.failed):,} failed", "error", report.failed),
+        (f"{out:,} excluded", "muted", report.excluded),
     )
     for words, look, some in rows:
-        text.append((("  ", ""), (words, look if some else "dim")))
+        text.append((("  ", ""), (words, look if some else "muted")))
     equal = "all accounted for" if planned == report.accounted else "NOT all accounted for"
-    look = "" if planned == report.accounted else "bad"
+    look = "" if planned == report.accounted else "error"
     text.append(((f"  {planned:,} planned, {report.accounted:,} in the result: {equal}", look),))
     if not report.is_exact:
-        text += _fold_lines(SENT_AS_REQUEST, width, "warning")
+        text += _fold_lines(SENT_AS_REQUEST, width, "warn")
     if report.trouble:
-        text += _fold_lines(f"! {report.trouble}", width, "bad")
+        text += _fold_lines(f"! {report.trouble}", width, "error")
     if report.op:
         way = f"; {back}" if back and VERBS[report.plan.verb].is_undoable else ""
-        text += _fold_lines(f"recorded as {report.op}{way}", width, "dim")
+        text += _fold_lines(f"recorded as {report.op}{way}", width, "muted")
     text += _reasons("failed", report.failed, width)
     text += _reasons("excluded", report.excluded, width)
     if report.gone:
         text += [BLANK_LINE, present.heading_line("skipped", width)]
-        text += [((f"    {safe_line(ident)}", "dim"),) for ident in report.gone[:MAX_LISTED_TASKS]]
+        text += [
+            ((f"    {safe_line(ident)}", "muted"),) for ident in report.gone[:MAX_LISTED_TASKS]
+        ]
     return text
 
 
@@ -281,7 +283,7 @@ def _reasons(title: str, some: Sequence[tuple[str, str]], width: int) -> list[Li
     for reason, amount in Counter(reason for _, reason in some).most_common():
         text += _fold_lines(f"{amount:,}: {reason}", width, "")
         ids = [ident for ident, why in some if why == reason][:MAX_LISTED_TASKS]
-        text += [((f"    {safe_line(ident)}", "dim"),) for ident in ids]
+        text += [((f"    {safe_line(ident)}", "muted"),) for ident in ids]
     return text
 
 

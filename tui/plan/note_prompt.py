@@ -57,4 +57,4 @@ async def _write_note(face: BaseScreen, live: PlaceSession, ident: str, text: st
     except Unavailable as error:
         face.say(str(error))
     else:
-        face.say(f"noted: {kept}" if kept else "notes deleted", "good")
+        face.say(f"noted: {kept}" if kept else "notes deleted", "ok")

@@ -46,7 +46,7 @@ class PaceScreen(ModalScreen[ReplayPace | None]):
         form = view.form_lines(self._form, sentences, self._live.inspector.states, width)
         hints = present.hint_lines(keys.hints_of(keys.PACE), width, 1)
         # The error takes as many lines as the forecast, so that nothing jumps.
-        said = [((f" {wrong}", "warning"),)] if wrong else []
+        said = [((f" {wrong}", "warn"),)] if wrong else []
         self.query_one(Lines).show([*form, *(present.cut_line(row, width) for row in said), *hints])
 
     def _change(self, form: view.PaceForm) -> None:

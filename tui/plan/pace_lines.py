@@ -9,7 +9,7 @@ from engine.model import State
 from engine.replay.settings import MAX_RATE, RemainderPolicy, ReplayPace, StopRules
 from engine.text.safe import safe_line
 from tui.format import present
-from tui.format.present import BLANK_LINE, Line, Run
+from tui.format.present import BLANK_LINE, ON_CURSOR, Line, Run
 
 MAX_NUMBER_LENGTH = 7
 """Maximum length of a number in characters."""
@@ -209,7 +209,7 @@ def form_lines(
     found.append(BLANK_LINE)
     for sentence in sentences:
         pieces = present.fold_text(safe_line(sentence), max(8, width - 2))
-        found += [((f" {piece}", "dim"),) for piece in pieces]
+        found += [((f" {piece}", "muted"),) for piece in pieces]
     return found
 
 
@@ -218,7 +218,7 @@ def _line(form: PaceForm, fields: Sequence[PaceField], words: Mapping[str, str])
     runs: list[Run] = []
     for nth, field in enumerate(fields):
         here, means = field is form.field, form.is_active(field)
-        look = "" if means else "dim"
+        look = "" if means else "muted"
         before = field.before.format(**words)
         runs.append(
             (present.fit_text(f" {before}", LABEL_CELLS) if nth == 0 else f" {before} ", look)
@@ -226,6 +226,8 @@ def _line(form: PaceForm, fields: Sequence[PaceField], words: Mapping[str, str])
         value = form.values[field.name]
         box = f"[{value}]" if field.number is None else f"[{value:<4}]"
         bad = field.name == wrong
-        runs.append((box, "cursor" if here else "bad" if bad else "strong" if means else "dim"))
+        runs.append(
+            (box, ON_CURSOR if here else "error" if bad else "strong" if means else "muted")
+        )
         runs.append((f" {field.after.format(**words)}" if field.after else "", look))
     return tuple(runs)

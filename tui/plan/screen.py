@@ -287,7 +287,7 @@ class PlanScreen(ConfirmScreen):
             what = f"{self._so_far:,} of {self.amount:,} done"
         self.show((), lines, self._message_line())
         amount = present.format_count(len(self._plan.rows), "task")
-        self.show_title(((f" {verb} {amount}", "strong"), (f"   {what}", "dim")))
+        self.show_title(((f" {verb} {amount}", "strong"), (f"   {what}", "muted")))
         words = {"arm": keys.arm_hint(self._arming.is_armed)}
         if self._report or self._applying:
             words["back"] = "close"
@@ -303,7 +303,7 @@ class PlanScreen(ConfirmScreen):
             return self._text[1]
         if self._tally is None:
             amount = present.format_count(len(self._plan.rows), "task")
-            return [((f"   counting {amount} ...", "dim"),)]
+            return [((f"   counting {amount} ...", "muted"),)]
         if self._applying:
             return self._text[1]
         lines = plan_lines(self._tally, self._plan_view(self._tally), width)
@@ -336,7 +336,7 @@ class PlanScreen(ConfirmScreen):
         paced = set() if can_be_paced(self._plan) else {"pace"}
         return super().without() | over | paced | (set() if self._report else {"undo"})
 
-    def say(self, text: str, look: str = "warning") -> None:
+    def say(self, text: str, look: str = "warn") -> None:
         """Show a message for `MESSAGE_SECONDS`, or until the next key."""
         self._said = (text, look, asyncio.get_running_loop().time())
         if self._is_mounted_whole:
@@ -360,9 +360,9 @@ class PlanScreen(ConfirmScreen):
         if self._applying:
             return ((" applying ... Esc leaves, it continues", "strong"),)
         if self._tally is None:
-            return ((" counting ...", "dim"),)
+            return ((" counting ...", "muted"),)
         if not amount:
-            return ((" nothing to do: all tasks are excluded or changed", "warning"),)
+            return ((" nothing to do: all tasks are excluded or changed", "warn"),)
         doing = "undo" if verb == "undo" else verb
         return self.confirm_prompt(f"type {amount} to {doing} {amount:,}", f"{doing} this task")
 

@@ -15,7 +15,7 @@ from tui.session.recurrence_check import CheckedCluster
 
 """Shown until the logs were read."""
 
-_LOOKS = {StillHappens.YES: "bad", StillHappens.NO: "good", StillHappens.UNKNOWN: "unknown"}
+_LOOKS = {StillHappens.YES: "error", StillHappens.NO: "ok", StillHappens.UNKNOWN: "unknown"}
 
 
 def head_line(width: int) -> Line:
@@ -44,7 +44,7 @@ def cluster_line(judged: CheckedCluster, now: float, width: int) -> Line:
     same = (answer.text, _LOOKS[answer.answer])
     if width < present.NARROW_COLUMNS:
         return present.cut_line(
-            ((f"   {cluster.count:>5,} ", ""), (f"{error} ", "bad"), same), width
+            ((f"   {cluster.count:>5,} ", ""), (f"{error} ", "error"), same), width
         )
     return present.cut_line(
         (
@@ -52,8 +52,8 @@ def cluster_line(judged: CheckedCluster, now: float, width: int) -> Line:
             (f"{cluster.mark:<7} ", "strong"),
             (f"{cluster.count:>7,} ", ""),
             (f"{reply_code(cluster.pattern):<4} ", ""),
-            (f"{error} ", "bad"),
-            (f"{_time_or_date(cluster.first, now)}  {_time_or_date(judged.last, now)}  ", "dim"),
+            (f"{error} ", "error"),
+            (f"{_time_or_date(cluster.first, now)}  {_time_or_date(judged.last, now)}  ", "muted"),
             same,
         ),
         width,

@@ -76,7 +76,7 @@ class ClustersScreen(PlanningScreen, ListScreen):
         picker.show_rows(view.cluster_rows(self._clusters, now, width), [view.head_line(width)])
         here = self._here
         nothing = self.no_row_reason("no failed tasks") if self._asked else "loading ..."
-        text: list[Line] = [BLANK_LINE, ((f"   {nothing}", "dim"),)]
+        text: list[Line] = [BLANK_LINE, ((f"   {nothing}", "muted"),)]
         self.query_one(LongText).show(view.evidence_lines(here, width) if here else text)
 
     @property

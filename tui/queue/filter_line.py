@@ -103,10 +103,10 @@ class FilterLine(Horizontal):
         """Show the number of matches and why there are none; a parse error has priority."""
         line: Line = ((f" {matching:,} of {of:,} match", ""),)
         if why:
-            line = ((f" {matching:,} of {of:,}: {why}", "warning"),)
+            line = ((f" {matching:,} of {of:,}: {why}", "warn"),)
         if self._bad is not None:
-            line = ((f" {self._bad.message}", "warning"),)
-        self.set_class(line[0][1] == "warning", "-talks")
+            line = ((f" {self._bad.message}", "warn"),)
+        self.set_class(line[0][1] == "warn", "-talks")
         self.query_one("#filter-count", Lines).show([line])
 
     def _parse_text(self, words: str) -> bool:

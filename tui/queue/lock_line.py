@@ -34,7 +34,7 @@ class LockLine(Lines):
         """
         none = NO_LOCK_FILE if self._place.has_leases else "none in this place"
         none += f"; worker PID {worker}, W stops it" if worker is not None else ""
-        line: Line = ((f" lock  {none}", "dim"),)
+        line: Line = ((f" lock  {none}", "muted"),)
         if self._place.lock is not None:
             line = present.lock_line(evidence, now, width, "" if self.refusal else LOCK_SCREEN_KEY)
         self.alarms = evidence is not None and evidence.verdict in present.ALARMING_VERDICTS

@@ -89,7 +89,7 @@ def brief_fact_lines(facts: Sequence[tuple[str, str]], width: int) -> list[Line]
 
 def _warning_line(warning: str, width: int) -> Line:
     first, *rest = present.fold_text(warning, max(1, width - 3))
-    return ((f" {first}{' ' + MORE if rest else ''}", "warning"),)
+    return ((f" {first}{' ' + MORE if rest else ''}", "warn"),)
 
 
 def _queue(queue: MetricsReading, ours: OwnCounts, now: float, width: int) -> list[Line]:
@@ -102,22 +102,20 @@ def _queue(queue: MetricsReading, ours: OwnCounts, now: float, width: int) -> li
         if state in GAUGES
     ]
     wrong = bool(find_differences(queue, ours))
-    rows: list[Line] = [head, (("               file       here", "dim"),)]
+    rows: list[Line] = [head, (("               file       here", "muted"),)]
     rows += [_count_line(*count, wrong=wrong) for count in counts]
     totals = [_pair(name, _metric_text(queue, total)) for name, total in TOTAL_METRICS]
     rows += [(*first, *second) for first, second in zip(totals[::2], totals[1::2], strict=True)]
     rows.append(_run_times(queue, now, width))
     warning = _warning(queue, ours, now)
-    rows += [
-        ((" " + piece, "warning"),) for piece in present.fold_text(warning, width - 1) if piece
-    ]
+    rows += [((" " + piece, "warn"),) for piece in present.fold_text(warning, width - 1) if piece]
     return rows
 
 
 def _count_line(name: str, said: str, here: str, *, wrong: bool) -> Line:
-    look = "warning" if wrong and said != here else ""
+    look = "warn" if wrong and said != here else ""
     return (
-        (present.fit_text(f" {name}", 11), "dim"),
+        (present.fit_text(f" {name}", 11), "muted"),
         (said.rjust(8), look),
         (f"{here:>11}", look),
     )
@@ -129,14 +127,14 @@ def _mail(mail: MetricsReading, now: float, width: int) -> list[Line]:
     head = present.heading_line(_head("mail.prom", mail, now), width)
     if not isinstance(mail, Samples):
         return [head, _missing_file_line("mail.prom", mail)]
-    rows: list[Line] = [head, (("                tried   sent failed", "dim"),)]
+    rows: list[Line] = [head, (("                tried   sent failed", "muted"),)]
     tried, idle = _split_tried(mail)
     for name, way in tried.items():
-        failed: Run = (f"{way.failures:>7,}", "bad" if way.failures else "")
+        failed: Run = (f"{way.failures:>7,}", "error" if way.failures else "")
         counts = f"{way.attempts:>7,}{way.success:>7,}"
-        rows.append(((present.fit_text(f" {safe_line(name)}", 14), "dim"), (counts, ""), failed))
+        rows.append(((present.fit_text(f" {safe_line(name)}", 14), "muted"), (counts, ""), failed))
     if idle:
-        rows.append(((f" never tried: {safe_line(', '.join(idle))}", "dim"),))
+        rows.append(((f" never tried: {safe_line(', '.join(idle))}", "muted"),))
     return [present.cut_line(row, width) for row in rows]
 
 
@@ -155,12 +153,12 @@ def _mail_line(mail: MetricsReading, now: float, width: int) -> Line:
     parts: list[Line] = [
         (
             (f"{safe_line(name)} {way.attempts:,} tried {way.success:,} sent ", ""),
-            (f"{way.failures:,} failed ", "bad" if way.failures else ""),
+            (f"{way.failures:,} failed ", "error" if way.failures else ""),
         )
         # Failing ones first: there is room for one or two.
         for name, way in sorted(_split_tried(mail)[0].items(), key=lambda found: -found[1].failures)
     ]
-    return present.parts_that_fit([head, *(parts or [(("nothing sent yet", "dim"),)])], width)
+    return present.parts_that_fit([head, *(parts or [(("nothing sent yet", "muted"),)])], width)
 
 
 def _gauges(ours: OwnCounts) -> list[tuple[str, str]]:
@@ -194,7 +192,7 @@ def _run_times(queue: Samples, now: float, width: int) -> Line:
 
 
 def _pair(name: str, text: str) -> tuple[Run, Run]:
-    return ((f" {name} ", "dim"), (f"{text} ", ""))
+    return ((f" {name} ", "muted"), (f"{text} ", ""))
 
 
 def _metric_text(samples: Samples, name: str) -> str:
@@ -204,5 +202,5 @@ def _metric_text(samples: Samples, name: str) -> str:
 
 def _missing_file_line(name: str, reading: MetricsReading) -> Line:
     if reading is None:
-        return ((f" {name}: none in this place", "dim"),)
+        return ((f" {name}: none in this place", "muted"),)
     return ((f" {name}: {safe_line(str(reading))}", "unknown"),)

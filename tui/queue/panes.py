@@ -64,5 +64,5 @@ class LogPane(Lines):
             present.log_line(line.when, line.level, present.shorten_ids(line.text), width)
             for line in log[-(height - 1) :]
         ]
-        nothing: Line = ((" no log lines yet", "dim"),)
+        nothing: Line = ((" no log lines yet", "muted"),)
         self.show([present.heading_line("log", width), *(rows or [nothing])])

@@ -50,7 +50,7 @@ def _dump_lines(glimpse: bytes | str, width: int) -> list[Line]:
     row = bytes_per_row(width)
     if not glimpse:
         return present.labelled_lines([("bytes", "none (empty file)")], width)
-    return [((f"  {line}", "dim"),) for line in islice(hex_dump(glimpse, row), DUMP_ROWS)]
+    return [((f"  {line}", "muted"),) for line in islice(hex_dump(glimpse, row), DUMP_ROWS)]
 
 
 class ProblemsScreen(Page):

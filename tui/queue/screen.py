@@ -193,20 +193,18 @@ class QueueScreen(PlanningScreen):
     def _notice(self) -> tuple[Line, ...]:
         width = max(20, self.list.size.width - 6)
         if self._change.unavailable:
+            why = self._change.unavailable.removeprefix(f"{self.place.name}: ")
             return (
                 BLANK_LINE,
                 ((f"   {safe_line(self.place.name)} is unavailable:", "strong"),),
-                *(
-                    ((f"   {p}", "bad"),)
-                    for p in present.fold_text(safe_line(self._change.unavailable), width)
-                ),
+                *(((f"   {p}", "error"),) for p in present.fold_text(safe_line(why), width)),
                 BLANK_LINE,
-                (("   Retried every second; the list returns automatically.", "dim"),),
+                (("   Retried every second; the list returns automatically.", "muted"),),
             )
         if not self.inspector.states:
-            return (BLANK_LINE, (("   opening ...", "dim"),))
+            return (BLANK_LINE, (("   opening ...", "muted"),))
         if self.state is not None and self.list.loaded and not self.list.total:
-            return (BLANK_LINE, ((f"   {self._empty_text()}", "dim"),))
+            return (BLANK_LINE, ((f"   {self._empty_text()}", "muted"),))
         return ()
 
     def _scan_progress(self) -> Line:
@@ -322,7 +320,7 @@ class QueueScreen(PlanningScreen):
             for problem in self._problems
             for line in present.problem_lines(problem, self.inspector.states, width)
         ]
-        nothing: list[Line] = [BLANK_LINE, (("   no damaged files", "dim"),)]
+        nothing: list[Line] = [BLANK_LINE, (("   no damaged files", "muted"),)]
         pane.show(rows or nothing)
 
     # Order
@@ -975,10 +973,10 @@ class QueueScreen(PlanningScreen):
         if far := self._scan_progress():
             rows[0] = present.cut_line(far, self.size.width)
         if self._said[0]:
-            rows[0] = present.cut_line(((f" {self._said[0]}", "warning"),), self.size.width)
+            rows[0] = present.cut_line(((f" {self._said[0]}", "warn"),), self.size.width)
         self._hints.show(rows)
 
-    def say(self, text: str, look: str = "warning") -> None:
+    def say(self, text: str, look: str = "warn") -> None:
         """Show a message in the first hint line for some seconds."""
         self._said = (safe_line(text), self._clock())
         self._paint_hints()

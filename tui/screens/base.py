@@ -95,7 +95,7 @@ class BaseScreen(CachedRender, Screen[None]):
         """What can be exported from the screen now."""
         return None
 
-    def say(self, text: str, look: str = "warning") -> None:
+    def say(self, text: str, look: str = "warn") -> None:
         """Show a message to the operator."""
         raise NotImplementedError
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tui.format.present import Line
 from tui.screens.write_mode import WriteMode
 
 
@@ -22,10 +23,10 @@ class ConsoleContext(NamedTuple):
     """A plan needs a reason to be applied."""
     bandwidth_text: Callable[[], str] = lambda: ""
     """Returns the current rate to the terminal: `0.7kB/s`."""
-    alerts: Callable[[], int] = lambda: 0
-    """Returns the number of alerts of all places."""
     repaint_seconds: Callable[[], float] = lambda: 1.0
     """Returns the seconds between two repaints without a key; more on a slow line."""
+    totals: Callable[[], Line] = lambda: ()
+    """Returns totals of all places for the header."""
     operations_badge: Callable[[], str] = lambda: ""
     """Returns the progress of running operations: `op 51%`; "" if none runs."""
     skips_repaint: Callable[[], bool] = lambda: False

@@ -148,11 +148,14 @@ class HelpScreen(Page):
     def lay_out(self, width: int) -> None:
         """List the keys for this width."""
         search = self.query_one(Input).value
-        title = ((f" Keys of {SCREEN_TITLES[self._about]}", "strong"), ("   type to search", "dim"))
+        title = (
+            (f" Keys of {SCREEN_TITLES[self._about]}", "strong"),
+            ("   type to search", "muted"),
+        )
         found = help_lines(self._about, self._without, width, search)
         if not search and self._terminal:
             found += [BLANK_LINE, present.heading_line("this terminal", width)]
             found += [((f"  {safe_line(text)}", ""),) for text in self._terminal]
-        nothing: list[Line] = [BLANK_LINE, (("   no matching keys; Esc closes", "dim"),)]
+        nothing: list[Line] = [BLANK_LINE, (("   no matching keys; Esc closes", "muted"),)]
         self.show(title, found or nothing, ())
         self.show_hints()

@@ -69,7 +69,7 @@ class Page(BaseScreen):
         hints = keys.hints_of(self.KIND, grey, without, words)
         self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width, 1))
 
-    def say(self, text: str, look: str = "warning") -> None:
+    def say(self, text: str, look: str = "warn") -> None:
         """Show a message to the operator."""
         word = self.query_one_optional("#word", Lines)
         if word is not None:  # it is missing while the screen is removed
@@ -163,7 +163,7 @@ class ListScreen(BaseScreen):
         hints = keys.hints_of(self.KIND, grey, self.without(), words)
         self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width))
 
-    def say(self, text: str, look: str = "warning") -> None:
+    def say(self, text: str, look: str = "warn") -> None:
         """Show a message to the operator for `SAID` seconds."""
         self._message = (text, look, self.around.clock())
         self._show_message_line()

@@ -94,7 +94,7 @@ class PaletteScreen(ModalScreen[PaletteInput | None]):
                 if more
                 else f"Enter: {_describe_input(chosen)}"
             )
-        line: Line = ((f" {words}", "warning" if chosen is None else ""),)
+        line: Line = ((f" {words}", "warn" if chosen is None else ""),)
         self.query_one("#palette-word", Lines).show([present.cut_line(line, self.size.width)])
 
     def _selected_input(self) -> PaletteInput | None:

@@ -70,7 +70,7 @@ class QuitScreen(ModalScreen[str], Confirming[str]):
     def _answer(self, answer: str) -> None:
         """Close with that answer, unless the key was typed before the question was on screen."""
         if self.refuses_key():
-            self.query_one(Lines).show([*self._rows, (), ((TOO_EARLY, "warning"),)])
+            self.query_one(Lines).show([*self._rows, (), ((TOO_EARLY, "warn"),)])
         else:
             self.dismiss(answer)
 

@@ -19,7 +19,10 @@ class TopLine(Lines):
         right = present.mode_line(
             arming.seconds_left, arming.read_only, around.clock(), width < present.NARROW_COLUMNS
         )
-        signs = present.alert_line(around.bandwidth_text(), around.alerts(), width)
+        totals = around.totals() if width >= present.NARROW_COLUMNS else ()
+        if (seconds := around.repaint_seconds()) > 1:
+            totals = ((f"refresh {seconds:g}s  ", "warn"), *totals)
         left = present.trail_line(around.host, around.environment, trail, aside, width)
         works = present.badge_line(around.operations_badge())
-        self.show([present.join_ends(left, (*works, *right, *signs), width)])
+        room = present.width_of((*left, *totals, *works, *right)) + 2 <= width
+        self.show([present.join_ends(left, (*(totals if room else ()), *works, *right), width)])

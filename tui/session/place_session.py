@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -542,3 +542,13 @@ class PlaceSession:
         await self.inspector.close()
         await self._disk_thread.close(CLOSE_TIMEOUT_SECONDS)
         await self._watch_thread.close(CLOSE_TIMEOUT_SECONDS)
+
+
+def count_totals(sessions: Sequence[PlaceSession]) -> tuple[int, int, int]:
+    """Dead tasks, stuck locks and running workers of several places."""
+    locks = [live.readings.lock for live in sessions]
+    verdicts = [lock.verdict for lock in locks if lock is not None]
+    own = [live.worker.pid for live in sessions if live.place.has_leases]
+    workers = verdicts.count(Verdict.HELD) + sum(pid is not None for pid in own)
+    dead = sum(live.inspector.latest.counts.get(State.DEAD, 0) for live in sessions)
+    return dead, verdicts.count(Verdict.STUCK), workers

@@ -13,8 +13,8 @@ LOCK_UNCHANGED_CODE = 2
 """Exit code if the lock stays with its holder (contract: lock held)."""
 
 EXIT_MESSAGES: Mapping[int, tuple[str, str]] = {
-    0: ("lock freed", "good"),
-    LOCK_UNCHANGED_CODE: ("lock unchanged", "warning"),
+    0: ("lock freed", "ok"),
+    LOCK_UNCHANGED_CODE: ("lock unchanged", "warn"),
 }
 """Message and style of each exit code."""
 
@@ -60,11 +60,11 @@ class RecoveryProcess:
             argv = (*self._command, *words)
             self.outcome = _exit_message(await asyncio.to_thread(self._child.run, argv))
         except OSError as error:
-            self.outcome = (f"nothing done: the command did not start: {error}", "bad")
+            self.outcome = (f"nothing done: the command did not start: {error}", "error")
         finally:
             self.running = False
         said, look = self.outcome
-        last = self.lines[-1] if self.lines and look != "good" else ""
+        last = self.lines[-1] if self.lines and look != "ok" else ""
         return f"unlock: {said}" + (f": {last}" if last else "")
 
     def detach(self) -> None:
@@ -74,5 +74,5 @@ class RecoveryProcess:
 
 def _exit_message(code: int) -> Run:
     if code < 0:
-        return f"the command was ended by {signal.Signals(-code).name}", "bad"
-    return EXIT_MESSAGES.get(code, (f"the command ended with exit code {code}", "bad"))
+        return f"the command was ended by {signal.Signals(-code).name}", "error"
+    return EXIT_MESSAGES.get(code, (f"the command ended with exit code {code}", "error"))

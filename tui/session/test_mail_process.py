@@ -52,11 +52,11 @@ class MailTestProcess:
             argv = self.argv(self.transport, self.to)
             self.outcome = _describe_exit(name, await asyncio.to_thread(self._child.run, argv))
         except OSError as error:
-            self.outcome = (f"nothing sent: the command did not start: {error}", "bad")
+            self.outcome = (f"nothing sent: the command did not start: {error}", "error")
         finally:
             self.running = False
         said, look = self.outcome
-        last = " ".join(self.lines[-1].split()) if self.lines and look != "good" else ""
+        last = " ".join(self.lines[-1].split()) if self.lines and look != "ok" else ""
         return f"test mail: {said}" + (f": {last}" if last else "")
 
     def detach(self) -> None:
@@ -66,10 +66,10 @@ class MailTestProcess:
 
 def _describe_exit(name: str, code: int) -> Run:
     if code < 0:
-        return f"the command was ended by {signal.Signals(-code).name}", "bad"
+        return f"the command was ended by {signal.Signals(-code).name}", "error"
     if code:
-        return f"not sent by {name}: the command ended with exit code {code}", "bad"
-    return f"accepted by {name}; delivery not confirmed", "good"
+        return f"not sent by {name}: the command ended with exit code {code}", "error"
+    return f"accepted by {name}; delivery not confirmed", "ok"
 
 
 def address_error(text: str) -> str:

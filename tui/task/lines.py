@@ -164,7 +164,7 @@ def summary_lines(scene: TaskScene, now: float, width: int) -> Text:
     """The most important facts; fits 80x24."""
     task = scene.task
     lines: Text = []
-    for sentence, look in zip(state_sentences(scene, now), ("strong", "bad"), strict=False):
+    for sentence, look in zip(state_sentences(scene, now), ("strong", "error"), strict=False):
         lines += [((f" {piece}", look),) for piece in present.fold_text(sentence, width - 2)]
     rows: list[Run] = [
         ("what", f"{safe_line(task.kind)}: {safe_line(task.description)}"),
@@ -271,13 +271,13 @@ def field_lines(scene: TaskScene, now: float, width: int) -> Text:
 
 
 _ATTEMPT_RESULTS: Mapping[EventKind | None, Run] = {
-    None: ("running or interrupted", "warning"),
-    EventKind.SUCCEEDED: ("succeeded", "good"),
-    EventKind.FAILED: ("failed", "bad"),
-    EventKind.WAITS: ("failed, will retry", "bad"),
-    EventKind.BURIED: ("failed, no more retries", "bad"),
-    EventKind.RECOVERED: ("worker died", "warning"),
-    EventKind.UNSETTLED: ("result not stored", "warning"),
+    None: ("running or interrupted", "warn"),
+    EventKind.SUCCEEDED: ("succeeded", "ok"),
+    EventKind.FAILED: ("failed", "error"),
+    EventKind.WAITS: ("failed, will retry", "error"),
+    EventKind.BURIED: ("failed, no more retries", "error"),
+    EventKind.RECOVERED: ("worker died", "warn"),
+    EventKind.UNSETTLED: ("result not stored", "warn"),
 }
 """Result of an attempt."""
 
@@ -299,9 +299,9 @@ def attempt_lines(scene: TaskScene, now: float, width: int) -> Text:
         words = f"{result}{took}{comma}{after}"
         lines.append(((f" {each.number:>3}  {began}  ", ""), (words, look)))
         pieces = present.fold_text(safe_line(each.error), max(8, width - 7)) if each.error else []
-        lines += [(("      ", ""), (piece, "dim")) for piece in pieces]
+        lines += [(("      ", ""), (piece, "muted")) for piece in pieces]
     lines += [
-        ((f" {piece}", "dim"),) for piece in present.fold_text(_search_coverage(scene), width - 2)
+        ((f" {piece}", "muted"),) for piece in present.fold_text(_search_coverage(scene), width - 2)
     ]
     other = [event for event in scene.findings.history if event.what in _OTHER_EVENTS]
     if other:
@@ -354,10 +354,10 @@ def log_lines(scene: TaskScene, width: int) -> Text:
     for line in () if scene.findings.log is None else scene.findings.log.lines:
         first, *rest = present.fold_text(safe_line(line.text), max(8, width - 19))
         lines.append(present.log_line(line.when, line.level, first, width))
-        lines += [((_CONTINUED + piece, "dim"),) for piece in rest]
+        lines += [((_CONTINUED + piece, "muted"),) for piece in rest]
     if not lines:
         nothing = "no log lines yet" if scene.findings.log is not None else _search_coverage(scene)
-        lines.append(((f" {nothing}", "dim"),))
+        lines.append(((f" {nothing}", "muted"),))
     return lines
 
 

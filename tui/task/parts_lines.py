@@ -32,7 +32,7 @@ def bytes_per_row(width: int) -> int:
 def payload_lines(opened: Sequence[Opened], now: float, width: int) -> list[Line]:
     """The payload; of a spooled mail, the recipient first."""
     if len(opened) < 2:
-        nothing: list[Line] = [((" no payload; task file:", "dim"),)]
+        nothing: list[Line] = [((" no payload; task file:", "muted"),)]
         return [*nothing, *(line for each in opened for line in _part_lines(each, width))]
     if _is_spooled(opened[1]):
         return _mail_lines(opened[1], opened[2:], now, width)
@@ -74,7 +74,7 @@ def _mail_lines(meta: Opened, beside: Sequence[Opened], now: float, width: int) 
     except Refused as error:
         lines = _head_lines(meta, "not parsed", width)
         why = f"not parsed: {safe_line(str(error))}; not executed. Content:"
-        lines += [((f"  {piece}", "warning"),) for piece in present.fold_text(why, width - 3)]
+        lines += [((f"  {piece}", "warn"),) for piece in present.fold_text(why, width - 3)]
         lines += _text(render_bytes.render_verbatim(meta.data, bytes_per_row(width)).lines, width)
     for each in [*bodies, *others]:
         lines += _part_lines(each, width)
@@ -134,7 +134,7 @@ def _marker_lines(each: Opened, now: float, width: int) -> list[Line]:
     lines: list[Line] = [present.heading_line(safe_line(each.part.name), width)]
     return [
         *lines,
-        *[((f"  {p}", "warning"),) for p in present.fold_text(text, width - 3)],
+        *[((f"  {p}", "warn"),) for p in present.fold_text(text, width - 3)],
         BLANK_LINE,
     ]
 
@@ -159,13 +159,13 @@ def _head_lines(each: Opened, kind: str, width: int) -> list[Line]:
     words = safe_line(part.name) if refused else f"{safe_line(part.name)}: {kind}{size}"
     lines = [present.heading_line(present.fit_text_end(words, min(len(words), width - 4)), width)]
     lines += [
-        ((f"  {piece}", "dim"),) for piece in present.fold_text(safe_line(part.where), width - 3)
+        ((f"  {piece}", "muted"),) for piece in present.fold_text(safe_line(part.where), width - 3)
     ]
     if refused:
         why = f"not read: {safe_line(refused)}"
-        return lines + [((f"  {piece}", "warning"),) for piece in present.fold_text(why, width - 3)]
+        return lines + [((f"  {piece}", "warn"),) for piece in present.fold_text(why, width - 3)]
     if part.size is not None and part.size > len(each.data):
-        lines.append(((f"  first {len(each.data):,} bytes shown", "warning"),))
+        lines.append(((f"  first {len(each.data):,} bytes shown", "warn"),))
     return lines
 
 
@@ -190,11 +190,11 @@ def file_lines(parts: Sequence[Part], now: float, width: int) -> list[Line]:
         facts = [*size, *(f"{key} {safe_line(t)}" for key, t in part.facts if key not in _TIMES)]
         times = [f"{key} {_time(text, now)}" for key, text in part.facts if key in _TIMES]
         said = [(safe_line(part.where), "strong"), (", ".join(facts), ""), (", ".join(times), "")]
-        said.append((f"not read: {safe_line(part.refusal)}" if part.refusal else "", "warning"))
+        said.append((f"not read: {safe_line(part.refusal)}" if part.refusal else "", "warn"))
         for text, look in said:
             pieces = present.fold_text(text, width - 3) if text else []
             lines += [((f"  {piece}", look),) for piece in pieces]
-    return lines or [((" no files left", "dim"),)]
+    return lines or [((" no files left", "muted"),)]
 
 
 def _time(text: str, now: float) -> str:

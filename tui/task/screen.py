@@ -278,7 +278,7 @@ class TaskScreen(PlanningScreen, Page):
             await self._open_parts()
         scene, now = self._scene, self._clock()
         if scene is None or (title in _TABS_WITH_CONTENT and not self._opened):
-            text: list[Line] = [((f" {self._empty_text()}", "dim"),)]
+            text: list[Line] = [((f" {self._empty_text()}", "muted"),)]
         else:
             show = partial(TABS[title], scene, self._opened, now, width)
             if title == "summary" and width >= WIDE_CELLS and self.size.height >= HIGH_LINES:
@@ -326,10 +326,10 @@ class TaskScreen(PlanningScreen, Page):
         if text and 0 <= self._clock() - self._said_at < MESSAGE_SECONDS:
             return ((f" {safe_line(text)}", look),)
         if self._gone and self._scene is not None:
-            return ((f" {view.describe_departure(self._scene, self._clock())}", "warning"),)
-        return ((f" {self._changed}", "warning"),)
+            return ((f" {view.describe_departure(self._scene, self._clock())}", "warn"),)
+        return ((f" {self._changed}", "warn"),)
 
-    def say(self, text: str, look: str = "warning") -> None:
+    def say(self, text: str, look: str = "warn") -> None:
         """Show a message for some seconds."""
         self._said, self._said_at = (text, look), self._clock()
         self._paint_frame()

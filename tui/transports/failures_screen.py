@@ -57,7 +57,7 @@ class FailuresScreen(ListScreen):
         picker.show_rows(rows, [view.failure_head(width)])
         picker.styles.height = 1 + max(1, min(len(picker.rows), self.size.height // 2 - 2))
         here = self._here
-        text: list[Line] = [((f" {self.no_row_reason('no errors known')}", "dim"),)]
+        text: list[Line] = [((f" {self.no_row_reason('no errors known')}", "muted"),)]
         if here is not None:
             text = view.failure_lines(here, now, width)
         self.query_one(LongText).show(text)

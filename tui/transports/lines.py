@@ -30,12 +30,12 @@ from tui.format.table import sparkline
 from tui.transports.suspend_lines import describe_suspension
 
 LOOKS = {
-    Health.OK: "good",
-    Health.FAILING: "bad",
-    Health.IDLE: "dim",
-    Health.OVER: "dim",
+    Health.OK: "ok",
+    Health.FAILING: "error",
+    Health.IDLE: "muted",
+    Health.OVER: "muted",
     Health.UNKNOWN: "unknown",
-    Health.SUSPENDED: "warning",
+    Health.SUSPENDED: "warn",
 }
 
 UNKNOWN: Run = ("?", "unknown")
@@ -52,12 +52,12 @@ MAX_LATEST_ERRORS = 4
 """Number of latest errors shown on the overview of a transport."""
 
 USE_LOOKS = {
-    TransportUse.NOW: "good",
+    TransportUse.NOW: "ok",
     TransportUse.READY: "",
-    TransportUse.SUSPENDED: "warning",
-    TransportUse.ABSENT: "dim",
-    TransportUse.BARRED: "dim",
-    TransportUse.FOREIGN: "dim",
+    TransportUse.SUSPENDED: "warn",
+    TransportUse.ABSENT: "muted",
+    TransportUse.BARRED: "muted",
+    TransportUse.FOREIGN: "muted",
     TransportUse.UNKNOWN: "unknown",
 }
 
@@ -87,7 +87,7 @@ def _count_cell(at: int, of: str, width: int) -> Cell:
         if tally is None:
             return UNKNOWN
         number = int(getattr(tally, of))
-        return format_count(number, width), "bad" if of == "failures" and number else ""
+        return format_count(number, width), "error" if of == "failures" and number else ""
 
     return cell
 
@@ -98,7 +98,7 @@ def failure_share(window: CountWindow) -> Run:
         return UNKNOWN
     if window.share is None:
         return "-", ""
-    return f"{window.share:.0%}", "bad" if window.share else ""
+    return f"{window.share:.0%}", "error" if window.share else ""
 
 
 def attempts_per_minute(window: CountWindow) -> Run:
@@ -112,12 +112,12 @@ def _last_sent(way: TransportHealth, limit: float, now: float) -> Run:
     if way.last_success is not None:
         return present.format_duration(now - way.last_success), ""
     never = way.totals is not None and not way.totals.success
-    return ("never", "warning") if never else UNKNOWN
+    return ("never", "warn") if never else UNKNOWN
 
 
 def _source(way: TransportHealth, limit: float, now: float) -> Run:
     source = way.windows[TEN_MINUTES].source
-    return (source.value, "dim") if source else UNKNOWN
+    return (source.value, "muted") if source else UNKNOWN
 
 
 HOUR_WINDOW = TEN_MINUTES + 1
@@ -201,7 +201,7 @@ def transport_line(
     failing = way.health(limit) is Health.FAILING
     lead: Line = (
         (" ", ""),
-        ("! " if failing else "  ", "bad"),
+        ("! " if failing else "  ", "error"),
         (present.fit_text(safe_line(way.name), form.name), "strong"),
     )
     if way.name == NO_TRANSPORT:
@@ -214,7 +214,7 @@ def transport_line(
         runs += [(" ", ""), (_in(text, column), look)]
     latest = max(way.faults, key=lambda fault: fault.last, default=None)
     if form.error > 10 and latest is not None:
-        runs += [(" ", ""), (safe_line(latest.example), "bad")]
+        runs += [(" ", ""), (safe_line(latest.example), "error")]
     return present.cut_line(present.merge_runs([*lead, *runs]), width)
 
 
@@ -224,7 +224,7 @@ def _no_transport_cell(way: TransportHealth, failing: bool) -> Run:
         f"{'?' if tally is None else format_count(tally.failures, 6).strip()} in {name}"
         for name, tally in tallies
     ]
-    return f" mail without a transport: {', '.join(counted)}", "bad" if failing else "dim"
+    return f" mail without a transport: {', '.join(counted)}", "error" if failing else "muted"
 
 
 def transport_rows(
@@ -261,10 +261,10 @@ def sort_transports(
 def no_transports_line(sending: MailHealth) -> Line:
     """Why no transport is shown."""
     if sending.is_reading:
-        return ((" reading mail.log ...", "dim"),)
+        return ((" reading mail.log ...", "muted"),)
     if not sending.sources:
-        return ((" no mail figures: mail.prom and mail.log are missing", "dim"),)
-    return ((" no transport in mail.prom, none in the last hour of mail.log", "dim"),)
+        return ((" no mail figures: mail.prom and mail.log are missing", "muted"),)
+    return ((" no transport in mail.prom, none in the last hour of mail.log", "muted"),)
 
 
 # Details of one transport
@@ -274,7 +274,7 @@ _WIDTHS = (7, 7, 7, 6, 6)
 """Widths of tried, sent, failed, share and rate in cells."""
 
 
-def _figures(name: str, cells: Sequence[Run], after: str, look: str = "dim") -> Line:
+def _figures(name: str, cells: Sequence[Run], after: str, look: str = "muted") -> Line:
     fitted = [
         (present.fit_text(text, width, right=True) + " ", look)
         for (text, look), width in zip(cells, _WIDTHS, strict=True)
@@ -284,13 +284,13 @@ def _figures(name: str, cells: Sequence[Run], after: str, look: str = "dim") -> 
 
 def window_lines(way: TransportHealth, width: int) -> list[Line]:
     """Counts per time window with their source, or why they are unknown."""
-    titles = [(title, "dim") for title in ("tried", "sent", "failed", "fail%", "/min")]
+    titles = [(title, "muted") for title in ("tried", "sent", "failed", "fail%", "/min")]
     lines: list[Line] = [_figures("over", titles, "from")]
     for window in way.windows:
         if window.tally is None:
             first, *rest = present.fold_text(safe_line(window.reason), max(20, width - 12))
-            lines.append(((f" {window.name:<6}", ""), ("?  ", "unknown"), (first, "dim")))
-            lines += [((f"          {more}", "dim"),) for more in rest]
+            lines.append(((f" {window.name:<6}", ""), ("?  ", "unknown"), (first, "muted")))
+            lines += [((f"          {more}", "muted"),) for more in rest]
         else:
             counts = _counts(*window.tally)
             lines.append(
@@ -307,7 +307,7 @@ def window_lines(way: TransportHealth, width: int) -> list[Line]:
 
 
 def _counts(tried: int, sent: int, failed: int) -> list[Run]:
-    bad = "bad" if failed else ""
+    bad = "error" if failed else ""
     return [
         (format_count(tried, 7), ""),
         (format_count(sent, 7), ""),
@@ -324,11 +324,11 @@ def last_result_lines(way: TransportHealth, now: float) -> list[Line]:
         ("last failed", way.last_failure, "?"),
     ):
         if when is None:
-            unknown: Run = (otherwise, "unknown" if otherwise == "?" else "warning")
+            unknown: Run = (otherwise, "unknown" if otherwise == "?" else "warn")
             seen = "  not in log or metrics" if otherwise == "?" else ""
-            lines.append(((f" {name:<12} ", "dim"), unknown, (seen, "dim")))
+            lines.append(((f" {name:<12} ", "muted"), unknown, (seen, "muted")))
         else:
-            lines.append(((f" {name:<12} ", "dim"), (present.format_time(when, now), "")))
+            lines.append(((f" {name:<12} ", "muted"), (present.format_time(when, now), "")))
     return lines
 
 
@@ -338,11 +338,11 @@ def error_group_lines(way: TransportHealth, now: float, width: int) -> list[Line
     if not way.faults:
         silent = way.windows[HOUR_WINDOW].source is not Source.LOG
         why = "not in the log" if silent else "none"
-        return [*lines, ((f" {why}", "dim"),)]
+        return [*lines, ((f" {why}", "muted"),)]
     everything = sum(fault.times for fault in way.faults)
     lines += [_fault(fault, everything, now, width) for fault in way.faults[:MAX_ERROR_GROUPS]]
     more = len(way.faults) - MAX_ERROR_GROUPS
-    return [*lines, ((f"   +{more} more", "dim"),)] if more > 0 else lines
+    return [*lines, ((f"   +{more} more", "muted"),)] if more > 0 else lines
 
 
 def _fault(fault: ErrorCluster, everything: int, now: float, width: int) -> Line:
@@ -355,7 +355,11 @@ def _fault(fault: ErrorCluster, everything: int, now: float, width: int) -> Line
     lead = f" {format_count(fault.times, 6):>6} {part:>4.0%}  {bar}{' ' if bar else ''}"
     last = f" {present.format_duration(now - fault.last)} ago"
     room = max(8, width - len(lead) - len(last))
-    return ((lead, ""), (present.fit_text(safe_line(fault.pattern), room), "bad"), (last, "dim"))
+    return (
+        (lead, ""),
+        (present.fit_text(safe_line(fault.pattern), room), "error"),
+        (last, "muted"),
+    )
 
 
 def latest_error_lines(way: TransportHealth, now: float, width: int) -> list[Line]:
@@ -371,7 +375,7 @@ def latest_error_lines(way: TransportHealth, now: float, width: int) -> list[Lin
             lines += [((f"{'':<11}{piece}", ""),) for piece in pieces[:3]]
     more = len(way.failures) - MAX_LATEST_ERRORS
     said = f"   +{more} more: Enter" if more > 0 else ""
-    return [*lines, ((said, "dim"),)] if said else lines
+    return [*lines, ((said, "muted"),)] if said else lines
 
 
 ERROR_CELLS = 28
@@ -392,8 +396,10 @@ def failure_row(failure: Failure, now: float, width: int) -> Line:
     lead: Line = (("  ", ""), (f"{present.fit_text(when, 10)} ", "" if failure.when else "unknown"))
     if failure.text and width >= ERROR_CELLS + 30:
         word = present.fit_text(word, ERROR_CELLS)
-        return present.cut_line((*lead, (f"{word} ", "bad"), (safe_line(failure.text), "")), width)
-    return present.cut_line((*lead, (word, "bad")), width)
+        return present.cut_line(
+            (*lead, (f"{word} ", "error"), (safe_line(failure.text), "")), width
+        )
+    return present.cut_line((*lead, (word, "error")), width)
 
 
 def failure_lines(failure: Failure, now: float, width: int) -> list[Line]:
@@ -402,8 +408,8 @@ def failure_lines(failure: Failure, now: float, width: int) -> list[Line]:
     lines = [present.heading_line(when, width)]
     no_words = "no server reply recorded"
     said: tuple[Run, ...] = (
-        (safe_line(failure.word), "bad"),
-        (safe_line(failure.text) or no_words, "" if failure.text else "dim"),
+        (safe_line(failure.word), "error"),
+        (safe_line(failure.text) or no_words, "" if failure.text else "muted"),
     )
     for text, look in said:
         lines += [((f" {piece}", look),) for piece in present.fold_text(text, max(8, width - 2))]
@@ -452,13 +458,13 @@ def source_lines(sending: MailHealth, now: float, width: int) -> list[Line]:
     lines += [present.cut_line(spool_line(sending), width)] if sending.backlog is not None else []
     if sending.others:
         more = f" {sending.others:,} more in mail.prom; {MAX_TRANSPORTS} shown"
-        lines.append(((more, "warning"),))
+        lines.append(((more, "warn"),))
     return lines
 
 
 def spool_line(sending: MailHealth) -> Line:
     """Number and age of mails in the spool."""
-    found, name = sending.backlog, (" mail spool ", "dim")
+    found, name = sending.backlog, (" mail spool ", "muted")
     if not isinstance(found, MailBacklog):
         return name, ("? ", "unknown"), (safe_line(found or ""), "")
     if not found.mails:
@@ -468,7 +474,7 @@ def spool_line(sending: MailHealth) -> Line:
 
 
 def _source_line(told: SourceReport, now: float) -> Line:
-    name: Run = (f" {told.source:<10} ", "dim")
+    name: Run = (f" {told.source:<10} ", "muted")
     if told.problem:
         return name, ("? ", "unknown"), (safe_line(told.problem), "")
     log = told.source is Source.LOG
@@ -548,14 +554,14 @@ def describe_route(routes: MailRoutes) -> Run:
     if routes.unknown:
         return f"transport unknown: {safe_line(routes.unknown)}", "unknown"
     if routes.selected:
-        return f"transport: {safe_line(routes.selected)}", "good"
+        return f"transport: {safe_line(routes.selected)}", "ok"
     if routes.is_waiting:
-        return "mail waits: no usable transport", "bad"
+        return "mail waits: no usable transport", "error"
     if routes.forced == NOWHERE:
-        return "mail disabled (mail.method none)", "dim"
+        return "mail disabled (mail.method none)", "muted"
     if routes.forced:
-        return f"no mail sent: {safe_line(routes.forced)} is forced but unusable", "bad"
-    return "no mail sent: no transport is available", "dim"
+        return f"no mail sent: {safe_line(routes.forced)} is forced but unusable", "error"
+    return "no mail sent: no transport is available", "muted"
 
 
 def summary_line(sending: MailHealth, limit: float, routes: MailRoutes | None = None) -> Line:
@@ -569,5 +575,5 @@ def summary_line(sending: MailHealth, limit: float, routes: MailRoutes | None = 
     )
     if failing:
         names = ", ".join(safe_line(name) for name in failing)
-        return ((f" {many}, {len(failing)} failing: {names}", "bad"),)
-    return ((f" {many}, none failing", "dim"),)
+        return ((f" {many}, {len(failing)} failing: {names}", "error"),)
+    return ((f" {many}, none failing", "muted"),)

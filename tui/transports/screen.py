@@ -125,7 +125,7 @@ class TransportsScreen(ListScreen):
         def back(_: None) -> None:
             self.paint()
             if screen.outcome:
-                self.say(screen.outcome, "good")
+                self.say(screen.outcome, "ok")
 
         self.app.push_screen(screen, back)
 

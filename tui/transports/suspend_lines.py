@@ -96,10 +96,10 @@ def plan_lines(
         what = "used again in its order"
     said: list[Run] = [(f"{safe_line(name)}: {what}.", "strong")]
     if after is None:
-        said.append(("Checking the routes ...", "dim"))
+        said.append(("Checking the routes ...", "muted"))
     else:
         words = describe_effect(name, before, after, delivers)
-        look = "" if after.selected else "warning"
+        look = "" if after.selected else "warn"
         said.append((words[0].upper() + words[1:] + ".", look))
         if not delivers:
             said.append((f"{OWN_PROGRAM}.", ""))
@@ -111,7 +111,7 @@ def plan_lines(
     if stop is not None:
         lines += [BLANK_LINE, present.heading_line("now", width)]
         text = describe_suspension(stop, now)
-        lines += [((f"  {piece}", "warning"),) for piece in present.fold_text(text, room)]
+        lines += [((f"  {piece}", "warn"),) for piece in present.fold_text(text, room)]
     return lines
 
 

@@ -107,7 +107,7 @@ class SuspendScreen(ConfirmScreen):
         text += [BLANK_LINE, *view.other_transport_lines(self._way, self._seen, width), BLANK_LINE]
         text += [present.heading_line("command line", width)]
         text += [
-            ((f"  {piece}", "dim"),) for piece in present.fold_text(safe_line(twin), width - 3)
+            ((f"  {piece}", "muted"),) for piece in present.fold_text(safe_line(twin), width - 3)
         ]
         self.show((), text, self._prompt_line())
         self.show_title(((f" {self._verb} ", "title"), (safe_line(self._way), "strong")))
@@ -116,7 +116,7 @@ class SuspendScreen(ConfirmScreen):
 
     def _reason_lines(self, width: int) -> list[Line]:
         needed = ", required" if self._around.require_reason else ""
-        said = (safe_line(self._reason), "") if self._reason else (f"none{needed}: Tab", "dim")
+        said = (safe_line(self._reason), "") if self._reason else (f"none{needed}: Tab", "muted")
         return [
             BLANK_LINE,
             present.heading_line("reason", width),
@@ -131,9 +131,9 @@ class SuspendScreen(ConfirmScreen):
         if self._doing:
             return ((" running ...", "strong"),)
         if withdrawn := self._why_outdated():
-            return ((f" plan outdated: {safe_line(withdrawn)}; Esc, then S again", "warning"),)
+            return ((f" plan outdated: {safe_line(withdrawn)}; Esc, then S again", "warn"),)
         if settled := self.why_not_applicable():
-            return ((f" {safe_line(settled)}", "warning"),)
+            return ((f" {safe_line(settled)}", "warn"),)
         return self.confirm_prompt("", f"{self._verb} {safe_line(self._way)}")
 
     @property

@@ -85,7 +85,7 @@ class SendTestMailScreen(ConfirmScreen):
             lines += [((f"  {piece}", ""),) for piece in present.fold_text(text, room)]
         lines += [BLANK_LINE, present.heading_line("command line", width)]
         twin = shlex.join(self._equivalent_command())
-        return [*lines, *[((f"  {p}", "dim"),) for p in present.fold_text(safe_line(twin), room)]]
+        return [*lines, *[((f"  {p}", "muted"),) for p in present.fold_text(safe_line(twin), room)]]
 
     def _equivalent_command(self) -> tuple[str, ...]:
         to = self._to or "EMAIL"
@@ -100,7 +100,7 @@ class SendTestMailScreen(ConfirmScreen):
             lines += [((f"  {piece}", ""),) for piece in present.fold_text(said, room)]
         if not trial.lines:
             nothing = "no output yet" if trial.running else "no output"
-            lines.append(((f"  {nothing}", "dim"),))
+            lines.append(((f"  {nothing}", "muted"),))
         return lines
 
     def _prompt_line(self) -> Line:
@@ -110,7 +110,7 @@ class SendTestMailScreen(ConfirmScreen):
             words, look = self._trial.outcome
             return ((f" {safe_line(words)}", look),)
         if settled := self.why_not_applicable():
-            return ((f" {safe_line(settled)}", "warning"),)
+            return ((f" {safe_line(settled)}", "warn"),)
         return self.confirm_prompt("", f"send to {safe_line(self._to)}")
 
     @property

@@ -6,18 +6,22 @@ from collections.abc import Mapping, Sequence
 
 from rich.segment import Segment
 from rich.style import Style
+from rich.text import Text
+from textual.content import Content
 from textual.geometry import Region, Size, Spacing
 from textual.strip import Strip
 from textual.widget import Widget
 
 from tui.format.glyphs import UTF8, Glyphs
 from tui.format.line_diff import changed_spans
-from tui.format.present import BLANK_LINE, Line
+from tui.format.present import BLANK_LINE, Line, bracket_chips, cells_of
 from tui.terminal.render_cache import CachedRender
 
 
 class Painted(CachedRender, Widget):
     """Base widget that turns lines of `present` into Textual strips, with the theme's styles."""
+
+    _frame: tuple[Line, Line, str, int, int] = ((), (), "", 0, 0)
 
     @property
     def gutter(self) -> Spacing:
@@ -26,14 +30,54 @@ class Painted(CachedRender, Widget):
         """
         return self.styles.gutter
 
+    def on_resize(self) -> None:
+        """Write the frame again for the new width. (Textual calls this of every base class.)"""
+        title, right, bottom, *_ = self._frame
+        if title:
+            self.set_frame(title, right, bottom)
+
+    @property
+    def _has_brackets(self) -> bool:
+        """True if chips are shown by brackets: without colours, or in plain ASCII."""
+        loader = getattr(self.app, "theme_loader", None)
+        return (
+            getattr(loader, "is_colorless", False) or getattr(self.app, "glyphs", UTF8) is not UTF8
+        )
+
     def strip_of(self, line: Line) -> Strip:
         """The line as a strip, as wide as the widget."""
         # Textual's own way are component classes. With fifteen of them on each pane they took a
         # third of the time to the first frame, so the app holds the styles.
         looks: Mapping[str, Style] = getattr(self.app, "looks", {})
         glyphs: Glyphs = getattr(self.app, "glyphs", UTF8)
+        if self._has_brackets:
+            line = bracket_chips(line)
         segments = [Segment(text.translate(glyphs), looks.get(look)) for text, look in line if text]
         return Strip(segments).adjust_cell_length(self.size.width, looks.get(""))
+
+    def set_frame(self, title: Line, right: Line = (), bottom: str = "") -> None:
+        """Set the words in the frame: a title, a text at its right end, and one at the bottom.
+
+        Nothing is shown unless the style sheet gives the widget a border.
+        """
+        looks: Mapping[str, Style] = getattr(self.app, "looks", {})
+        width = self.outer_size.width - 6
+        frame = (title, right, bottom, width, id(looks))
+        if frame == self._frame:
+            return
+        self._frame = frame
+        gap = width - sum(cells_of(text) for text, _ in (*title, *right))
+        line = ((" " + "─" * (gap - 2) + " ", "line"),) if right and gap > 3 else ()
+        glyphs: Glyphs = getattr(self.app, "glyphs", UTF8)
+        blank = () if self.styles.border_left[0] else ((" ", ""),)  # a box has blanks of its own
+        parts = (*blank, *title, *line, *(right if line else ()), *blank)
+        if self._has_brackets:
+            parts = bracket_chips(parts)
+        text = Text.assemble(
+            *((part.translate(glyphs), looks.get(look, Style.null())) for part, look in parts)
+        )
+        self.border_title = Content.from_rich_text(text)
+        self.border_subtitle = Content(bottom.translate(glyphs))
 
     def repaint_line(self, y: int, old: Line | None = None, new: Line = BLANK_LINE) -> None:
         """Repaint one line; of a line that was on screen only the cells that differ."""

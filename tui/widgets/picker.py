@@ -139,9 +139,10 @@ class Picker(Painted, can_focus=True):
         text = "".join(text for text, _ in line)
         if self.is_gone:
             room = max(0, self.size.width - len(ROW_LEFT_SUFFIX))
-            ghost = present.fit_text(CURSOR + text[1:], room) + ROW_LEFT_SUFFIX
-            return ((ghost, "cursor" if self._active else "gone"),)
+            line = ((present.fit_text(" " + text[1:], room) + ROW_LEFT_SUFFIX, "ghost"),)
         if not self._active:
-            first, *rest = line
-            return ((CURSOR + first[0][1:], first[1]), *rest) if first[0] else line
-        return ((present.fit_text(CURSOR + text[1:], self.size.width), "cursor"),)
+            return line  # the focused pane has the only cursor
+        first, *rest = line or ((" ", ""),)
+        return present.cursor_line(
+            ((CURSOR, "accent"), (first[0][1:], first[1]), *rest), self.size.width
+        )

@@ -371,7 +371,7 @@ class TaskList(Painted, can_focus=True):
             try:
                 await self._fetch()
             except StoreError as error:
-                self.show_notice(((("", ""),), ((f"   {error}", "bad"),)))
+                self.show_notice(((("", ""),), ((f"   {error}", "error"),)))
 
     async def _fetch(self) -> None:
         if (
@@ -558,7 +558,7 @@ class TaskList(Painted, can_focus=True):
     def _row(self, position: int, width: int) -> Line:
         task = self._at(position)
         if task is None:
-            return ((" ~", "dim"),) if position < self.total else BLANK_LINE
+            return ((" ~", "muted"),) if position < self.total else BLANK_LINE
         place = present.TaskContext(
             position == self._cursor_position.at,
             self._everything or task.id in self._marks or self._is_between(position),

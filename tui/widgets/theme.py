@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -17,7 +17,7 @@ import themes
 from engine.config import yaml_file
 from engine.system.files import open_file
 from engine.text.safe import safe_line
-from tui.format.present import STYLE_NAMES
+from tui.format.present import DERIVED_STYLES, ON_CURSOR, TOKENS
 
 DEFAULT_THEME = "terminal"
 """Default theme: the terminal's own 16 colours and background, readable on every terminal."""
@@ -33,6 +33,15 @@ MAX_THEME_BYTES = 1 << 16
 
 TEXT_STYLES = frozenset({"none", "bold", "dim", "italic", "underline", "reverse", "strike"})
 """Allowed text styles. No blinking: it would distract all the time."""
+
+STYLE_NAMES = (*TOKENS, *DERIVED_STYLES)
+"""All names that a theme file may define below `looks`."""
+
+FORMER_STYLES = {
+    **{"dim": "muted", "good": "ok", "warning": "warn", "bad": "error", "rule": "line"},
+    **{"gone": "ghost", "grey": "muted", "armed": "chip-warn", "stake": "chip-error"},
+}
+"""Former names of styles: files with them are still read."""
 
 TERMINAL_COLOR = "ansi_default"
 """The terminal's own default colour."""
@@ -56,6 +65,8 @@ class LoadedTheme(NamedTuple):
     theme: Theme
     files: FileStamps
     """Its own file first, then those it is based on."""
+    note: str = ""
+    """Former style names in these files, and how they are read; "" if there are none."""
 
 
 def theme_folders(environ: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
@@ -94,11 +105,15 @@ def _read(name: str, environ: Mapping[str, str]) -> LoadedTheme:
     while base := layers[-1].get("based_on", ""):
         layers.append(_read_content(name, str(base), environ, files))
     values: dict[str, Any] = {"looks": {}}
+    former = sorted({old for layer in layers for old in layer.get("looks", {})} & {*FORMER_STYLES})
     for layer in reversed(layers):
         values |= {key: value for key, value in layer.items() if key != "looks"}
         for look, parts in layer.get("looks", {}).items():
-            values["looks"][look] = values["looks"].get(look, {}) | parts
-    return LoadedTheme(name, _build_theme(name, values), file_stamps(files))
+            now = FORMER_STYLES.get(look, look)
+            values["looks"][now] = values["looks"].get(now, {}) | parts
+    read_as = ", ".join(f"{old} is now {FORMER_STYLES[old]}" for old in former)
+    note = f"theme {safe_line(Path(name).name)}: {read_as}" if former else ""
+    return LoadedTheme(name, _build_theme(name, values), file_stamps(files), note)
 
 
 def _read_content(asked: str, name: str, environ: Mapping[str, str], files: list[Path]) -> Any:
@@ -160,7 +175,7 @@ def _check_content(where: str, content: Any) -> dict[str, Any]:
     content = {} if content is None else content
     _check_keys(where, content, _THEME_KEYS)
     looks = content.get("looks", {})
-    _check_keys(f"{where}, looks", looks, set(STYLE_NAMES))
+    _check_keys(f"{where}, looks", looks, {*STYLE_NAMES}, {*FORMER_STYLES})
     for key in ("based_on", "foreground", "background"):
         if not isinstance(content.get(key, ""), str):
             raise BadTheme(f"{where}, {key}: expected text")
@@ -180,10 +195,10 @@ def _check_content(where: str, content: Any) -> dict[str, Any]:
     return dict(content)
 
 
-def _check_keys(where: str, mapping: Any, known: set[str]) -> None:
+def _check_keys(where: str, mapping: Any, known: set[str], former: Set[str] = frozenset()) -> None:
     if not isinstance(mapping, dict):
         raise BadTheme(f"{where}: expected a mapping of {', '.join(sorted(known))}")
-    unknown = sorted(set(map(str, mapping)) - known)
+    unknown = sorted(set(map(str, mapping)) - known - former)
     if unknown:
         raise BadTheme(
             f"{where}: unknown {safe_line(', '.join(unknown))[:60]}; "
@@ -206,8 +221,9 @@ def _build_theme(name: str, values: Mapping[str, Any]) -> Theme:
     )
     # Textual's own style sheets use these two variables and define them for its own themes only.
     variables = {"ansi-background": background, "ansi-foreground": foreground}
+    looks = values["looks"]
     for look in STYLE_NAMES:
-        parts = values["looks"].get(look, {})
+        parts = looks.get(look) or _derived_parts(look, looks, background)
         variables[f"{look}-color"] = parts.get("color", foreground)
         variables[f"{look}-background"] = parts.get("background", "transparent")
         variables[f"{look}-text"] = str(parts.get("style", "none"))
@@ -223,6 +239,28 @@ def _build_theme(name: str, values: Mapping[str, Any]) -> Theme:
         ansi=values.get("ansi", False),
         variables=variables,
     )
+
+
+def _derived_parts(look: str, looks: Mapping[str, Any], background: str) -> Mapping[str, str]:
+    """A style that the theme does not define, made of its tokens."""
+    accent = looks.get("accent", {})
+    if look == "strong":
+        return {"style": "bold"}
+    if look in ("title", "key", "mark"):
+        return {**accent, "style": "bold"}
+    if look == "tab":
+        look = "chip-accent"
+    if not look.startswith("chip-"):
+        return {}
+    color = looks.get(look.removeprefix("chip-"), {}).get("color")
+    if color is None:  # no colours: the chip has brackets, see `Painted.strip_of`
+        return {"style": "reverse" if look == "chip-error" else "bold"}
+    return {"color": _on_filled(background), "background": color, "style": "bold"}
+
+
+def _on_filled(background: str) -> str:
+    """The colour of words on a filled chip: the ground, or black on one of the 16 colours."""
+    return "ansi_black" if background == TERMINAL_COLOR else background
 
 
 # Using a theme
@@ -245,7 +283,7 @@ def theme_styles(theme: Theme) -> dict[str, Style]:
         color=_parse_color(theme.foreground, TERMINAL_COLOR),
         bgcolor=_parse_color(theme.background, TERMINAL_COLOR),
     )
-    return {"": plain} | {
+    styles = {"": plain} | {
         look: plain
         + Style(
             color=_parse_color(values[f"{look}-color"], theme.foreground),
@@ -254,6 +292,21 @@ def theme_styles(theme: Theme) -> dict[str, Style]:
         + Style.parse(values[f"{look}-text"])
         for look in STYLE_NAMES
     }
+    on_cursor = {f"{name}{ON_CURSOR}": _on_cursor(style, styles) for name, style in styles.items()}
+    return styles | on_cursor
+
+
+def _on_cursor(style: Style, styles: Mapping[str, Style]) -> Style:
+    """A style on the row under the cursor: it keeps its colour, on the ground of the cursor.
+
+    A cursor that is shown by reversing has no colours, and shows a reversed style by not reversing
+    it.
+    """
+    cursor = styles["cursor"]
+    if cursor.reverse:
+        return style.without_color + Style(reverse=not style.reverse)
+    filled = style.bgcolor not in (None, styles[""].bgcolor)
+    return style if filled else style + Style(bgcolor=cursor.bgcolor)
 
 
 @cache

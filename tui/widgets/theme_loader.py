@@ -36,6 +36,11 @@ class ThemeLoader:
         """Current theme, as requested."""
         return self._loaded.name
 
+    @property
+    def note(self) -> str:
+        """Former style names in the files of the theme; "" if there are none."""
+        return self._loaded.note
+
     async def use_theme(self, name: str) -> str:
         """Apply another theme; return a message."""
         try:
@@ -44,7 +49,7 @@ class ThemeLoader:
             return f"{error}; {self.name} unchanged"
         self._apply(loaded)
         asked = name or themes.DEFAULT_THEME
-        return f"theme {loaded.name}" + (
+        return (loaded.note or f"theme {loaded.name}") + (
             f": NO_COLOR is set, {asked} has colours" if loaded.name != asked else ""
         )
 
@@ -78,6 +83,7 @@ class ThemeLoader:
         app.theme = worn.name
         app.unregister_theme(f"worn-{self._apply_count - 1}")
         self.looks: Mapping[str, Style] = themes.theme_styles(worn)
+        self.is_colorless = themes.is_colourless(worn)
         for screen in app.screen_stack if app.is_running else ():
             for widget in screen.walk_children(Painted):
                 widget.refresh()

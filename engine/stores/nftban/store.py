@@ -80,17 +80,19 @@ CONTRACT_STATES = (State.PENDING, State.ACTIVE, State.DEAD)
 _outcome = frozenset({"attempts", "due", "error"})
 
 
-def _describe_due_fault(name: str, value: object, now: float) -> str:
-    """Return why a due time is not allowed; "" if it is."""
+def _describe_bad_value(name: str, value: object, now: float) -> str:
+    """Return why a due time or a description is not allowed; "" if it is."""
     if name == "due" and isinstance(value, float) and value - now > policy.MAX_WAIT_SECONDS:
         return (
             f"due at most {policy.MAX_WAIT_SECONDS / policy.DAY_SECONDS:g} days from now: no "
             "task waits longer"
         )
+    if name == "description" and isinstance(value, str):
+        return task_format.describe_excess(name, value)
     return ""
 
 
-_edited = Edge(frozenset({"due", "description"}), value_problem=_describe_due_fault)
+_edited = Edge(frozenset({"due", "description"}), value_problem=_describe_bad_value)
 
 EDGES: Edges = {
     (None, State.PENDING): Edge(),

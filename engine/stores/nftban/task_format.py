@@ -71,8 +71,15 @@ def require_plain_path(text: str) -> None:
 
 
 def _require_short(name: str, text: str) -> None:
-    if len(text) > MAX_TEXT_LENGTH:
-        raise Refused(f"{name} of {len(text):,} characters: expected at most {MAX_TEXT_LENGTH:,}")
+    if excess := describe_excess(name, text):
+        raise Refused(excess)
+
+
+def describe_excess(name: str, text: str) -> str:
+    """Why a text is too long for a task file; "" if it is not."""
+    if len(text) <= MAX_TEXT_LENGTH:
+        return ""
+    return f"{name} of {len(text):,} characters: expected at most {MAX_TEXT_LENGTH:,}"
 
 
 _ID = _LETTERS + _DIGITS + "_:-"

@@ -35,7 +35,7 @@ def check_spool(setup: Setup) -> Iterator[tuple[str, Finding]]:
     with closing(store):
         yield "server", _server(setup, store.kannaders)
         yield "rights", _rights(store)
-        yield "beside", _beside(store)
+        yield "exclusive", _exclusive(store)
         try:
             items = list(store.scan(store.states.values()))
             # A full scan starts with a peek, so a problem may be reported twice.
@@ -70,7 +70,7 @@ def _rights(store: KannaderStore) -> Finding:
     return Finding(Grade.OK, "read and write allowed")
 
 
-def _beside(store: KannaderStore) -> Finding:
+def _exclusive(store: KannaderStore) -> Finding:
     if not store.kannaders:
         return Finding(Grade.OK, "no Kannader is running here (as far as visible)")
     pids = ", ".join(map(str, store.kannaders))

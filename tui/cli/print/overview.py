@@ -85,9 +85,8 @@ def _page(looks: Sequence[OverviewReport], now: float, width: int) -> list[Line]
     alerts = alert_view.sort_alerts([alert for live in lives for alert in live.alerts])
     cells = view.table_layout((), width).spark or view.SPARKLINE_CELLS
     head, rows = view.place_table([view.live_line(live, now, cells) for live in lives], now, width)
-    lines = alert_view.alert_lines(alerts, called, width, len(alerts)) or [
-        alert_view.no_alerts_line(True)
-    ]
+    found = alert_view.alert_lines(alerts, called, width, keys_shown=False)
+    lines = [*map(present.bracket_chips, found)] or [alert_view.no_alerts_line(True)]
     lines += [BLANK_LINE, head, *rows]
     for look, name in zip(looks, names, strict=True):
         lines += _ages(look, name, width)
@@ -96,7 +95,8 @@ def _page(looks: Sequence[OverviewReport], now: float, width: int) -> list[Line]
         if look.live.place.tokens is not None:
             lines.append(view.tokens_line(look.live.readings.tokens, width))
     logs = [(name, live.readings.log) for name, live in zip(names, lives, strict=True)]
-    return [*lines, BLANK_LINE, *view.warning_lines(logs, width, MAX_WARNING_LINES)]
+    lines += [BLANK_LINE, present.heading_line("Recent warnings", width)]
+    return [*lines, *view.warning_lines(logs, width, MAX_WARNING_LINES)]
 
 
 def _ages(look: OverviewReport, name: str, width: int) -> list[Line]:
@@ -108,7 +108,7 @@ def _ages(look: OverviewReport, name: str, width: int) -> list[Line]:
     summary = ((f" backlog: {safe_line(summarize_ages(ages))}", ""),)
     return [
         BLANK_LINE,
-        age_view.table_heading(ages, name, word, width),
+        present.heading_line(age_view.table_heading(ages, name, word), width),
         *table,
         present.cut_line(summary, width),
     ]

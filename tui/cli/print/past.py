@@ -76,9 +76,10 @@ def _page(
     alerts = alert_view.sort_alerts([alert for each in there for alert in each.alerts])
     head, rows = view.place_table([each.queue for each in there], at, width)
     known = all(each.queue.complete for each in there)
-    none = alert_view.no_alerts_line(True) if known else ((" not recorded", "dim"),)
+    none = alert_view.no_alerts_line(True) if known else ((" not recorded", "muted"),)
     lines: list[Line] = [snapshot.shown_time_line(at, now), BLANK_LINE]
-    lines += alert_view.alert_lines(alerts, called, width, len(alerts)) or [none]
+    found = alert_view.alert_lines(alerts, called, width, keys_shown=False)
+    lines += [*map(present.bracket_chips, found)] or [none]
     lines += [BLANK_LINE, head, *rows]
     for each, name, limit in zip(there, names, limits, strict=True):
         lines += [

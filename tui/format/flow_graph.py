@@ -1,0 +1,85 @@
+"""The graph of a queue's course: tasks in, out and to the DLQ per second, and the backlog."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from engine.monitor.throughput import FlowSeries
+from tui.format import present
+from tui.format.graphs import braille_line, overlay, rounded_top
+from tui.format.present import Line
+
+AXIS_CELLS = 6
+"""Cells for the numbers at the left of the graph."""
+
+RANGES = {"10m": 600.0, "1h": 3600.0, "24h": 86400.0}
+"""Ranges of the graph, by their names on screen, in seconds."""
+
+KEY = "⠤⠤"
+"""A piece of a line, before its name."""
+
+
+def graph_steps(width: int) -> int:
+    """How many steps of time a graph of that width shows: two for each cell."""
+    return 2 * max(1, width - AXIS_CELLS)
+
+
+def flow_graph(series: FlowSeries, width: int, height: int) -> list[Line]:
+    """The graph in `height` lines: rates above, backlog below, each with its own scale.
+
+    Lower than six lines only the backlog is drawn.
+    """
+    rates = max(0, (height - 2) * 2 // 5)
+    top: list[Line] = _rates(series, width, rates) if rates >= 2 else []
+    return [*top, *_backlog(series, width, height - len(top))]
+
+
+def time_axis(now: float, seconds: float) -> str:
+    """The times at the left end, in the middle and at the right end of a graph, in UTC."""
+    moments = (now - seconds, now - seconds / 2, now)
+    return " ── ".join(time.strftime("%H:%M", time.gmtime(when)) for when in moments)
+
+
+def _rates(series: FlowSeries, width: int, rows: int) -> list[Line]:
+    kinds = (("failed", series.dead, "error"), ("in", series.inward, "accent"))
+    layers = [*kinds, ("out", series.outward, "ok")]
+    known = [value for _, values, _ in layers for value in values if value is not None]
+    most = rounded_top(max(known, default=0.0))
+    legend: Line = (("", ""),)
+    for name, values, look in (layers[1], layers[2], layers[0]):
+        last = _last(values)
+        number = "?" if last is None else f"{last:.1f}"
+        legend += ((KEY, look), (f" {name} ", "muted"), (f"{number}  ", "" if last else "muted"))
+    drawn = overlay([(braille_line(values, 0, most, rows), look) for _, values, look in layers])
+    head = present.join_ends(legend, (("/s", "muted"),), width)
+    return [head, *_with_axis(drawn, f"{most:.1f}" if most < 10 else f"{most:,.0f}", width)]
+
+
+def _backlog(series: FlowSeries, width: int, height: int) -> list[Line]:
+    known = [value for value in series.backlog if value is not None]
+    most, last = max(known, default=0.0), _last(series.backlog)
+    number = "?" if last is None else f"{last:,.0f}"
+    head = present.join_ends(
+        ((KEY, "warn"), (" backlog ", "muted"), (number, "strong")),
+        (("max ", "muted"), (f"{most:,.0f}" if known else "?", "muted")),
+        width,
+    )
+    rows = braille_line(series.backlog, 0, rounded_top(most), max(1, height - 1))
+    drawn = overlay([(rows, "warn")])
+    return [head, *_with_axis(drawn, f"{rounded_top(most):,.0f}", width)][:height]
+
+
+def _last(values: Sequence[float | None]) -> float | None:
+    """The last known value of the two latest steps: the latest one has just begun."""
+    return next((value for value in reversed(values[-2:]) if value is not None), None)
+
+
+def _with_axis(rows: Sequence[Line], top: str, width: int) -> list[Line]:
+    """The rows with the largest value at the first and 0 at the last."""
+    last = len(rows) - 1
+    labels = [top if at == 0 else "0" if at == last else "" for at in range(len(rows))]
+    return [
+        present.cut_line(((f"{label:>{AXIS_CELLS - 1}} ", "muted"), *row), width)
+        for label, row in zip(labels, rows, strict=True)
+    ]

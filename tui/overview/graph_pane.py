@@ -1,0 +1,69 @@
+"""The graph of the overview: the course of one place, live, as recorded, or of a frozen time."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from engine.monitor.recorded_history import RecordedHistory
+from engine.monitor.recorder import UnreadableRecording
+from engine.monitor.throughput import HISTORY_SECONDS, FlowSeries
+from tui.format.flow_graph import RANGES, flow_graph, graph_steps
+from tui.format.present import Line
+from tui.session.place_session import PlaceSession
+
+
+class GraphPane:
+    """The range of the graph, and what was read of the recordings for it."""
+
+    def __init__(self) -> None:
+        self.range = "10m"
+        """Name of the range (`RANGES`)."""
+        self.width = 0
+        """Cells of the graph, as last drawn."""
+        self._courses: dict[tuple[int, str], FlowSeries] = {}
+
+    @property
+    def seconds(self) -> float:
+        """Length of the range in seconds."""
+        return RANGES[self.range]
+
+    def next_range(self) -> None:
+        """Go to the next range."""
+        names = [*RANGES]
+        self.range = names[(names.index(self.range) + 1) % len(names)]
+
+    async def read(self, live: PlaceSession, now: float) -> None:
+        """Read the recorded course of a place, if the range is longer than what is in memory.
+
+        Raises:
+            Unavailable: the place was closed.
+        """
+        if self.seconds <= HISTORY_SECONDS or live.place.recording is None or not self.width:
+            return
+        name, steps = self.range, graph_steps(self.width)
+        with suppress(UnreadableRecording):  # then the graph is blank
+            history = await live.recorded_history(now - self.seconds, now, live.sample())
+            course = await asyncio.to_thread(history.series, now, RANGES[name], steps)
+            self._courses[live.number, name] = course
+
+    def lines(
+        self,
+        live: PlaceSession,
+        now: float,
+        width: int,
+        height: int,
+        past: RecordedHistory | None = None,
+    ) -> list[Line]:
+        """The graph in `height` lines, up to `now`; `past` is the history of a frozen time."""
+        self.width, steps = width, graph_steps(width)
+        if past is not None:
+            course = past.series(now, self.seconds, steps)
+        elif self.seconds <= HISTORY_SECONDS:
+            course = live.flow.series(now, self.seconds, steps)
+        else:
+            course = self._courses.get((live.number, self.range), FlowSeries())
+        if len(course.backlog) != steps:
+            blank = (None,) * steps
+            course = FlowSeries(blank, blank, blank, blank)
+        return flow_graph(course, width, height)
