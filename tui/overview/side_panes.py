@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.model import Task
+from engine.model import State, Task
 from engine.monitor.recurrence import StillHappens
 from engine.monitor.transport_health import TEN_MINUTES, Health, MailHealth
 from engine.text.safe import safe_line
@@ -87,7 +87,8 @@ def active_task_lines(
             (f" {safe_line(task.kind)}", ""),
         )
         lines.append(present.join_ends(left, ((f"{who}  ", "muted"), (f"{since:>6}", "")), width))
-    return lines or [(("  nothing is running", "muted"),)]
+    running = queue.counts.get(State.ACTIVE, 0)
+    return lines or [(("  reading ..." if running else "  nothing is running", "muted"),)]
 
 
 def not_recorded_lines() -> list[Line]:

@@ -21,7 +21,7 @@ from tui.terminal.render_cache import CachedRender
 class Painted(CachedRender, Widget):
     """Base widget that turns lines of `present` into Textual strips, with the theme's styles."""
 
-    _frame: tuple[Line, Line, str, int, int] = ((), (), "", 0, 0)
+    _frame: tuple[Line, Line, str, int, bool, int] = ((), (), "", 0, False, 0)
 
     @property
     def gutter(self) -> Spacing:
@@ -62,14 +62,15 @@ class Painted(CachedRender, Widget):
         """
         looks: Mapping[str, Style] = getattr(self.app, "looks", {})
         width = self.outer_size.width - 6
-        frame = (title, right, bottom, width, id(looks))
+        is_box = bool(self.styles.border_left[0])
+        frame = (title, right, bottom, width, is_box, id(looks))
         if frame == self._frame:
             return
         self._frame = frame
         gap = width - sum(cells_of(text) for text, _ in (*title, *right))
         line = ((" " + "─" * (gap - 2) + " ", "line"),) if right and gap > 3 else ()
         glyphs: Glyphs = getattr(self.app, "glyphs", UTF8)
-        blank = () if self.styles.border_left[0] else ((" ", ""),)  # a box has blanks of its own
+        blank = () if is_box else ((" ", ""),)  # a box has blanks of its own
         parts = (*blank, *title, *line, *(right if line else ()), *blank)
         if self._has_brackets:
             parts = bracket_chips(parts)
