@@ -761,7 +761,7 @@ def test_suspend_and_resume_are_in_the_journal(office: Office) -> None:
 
     resumed, suspended = journal_of(office)
     for one, value in ((suspended, "suspended"), (resumed, "resumed")):
-        assert (one["verb"], one["who"]["user"], one["standing"]) == ("control", US, "over")
+        assert (one["verb"], one["who"]["user"], one["standing"]) == ("control", US, "done")
         assert one["values"].items() >= {"target": "curl", "value": value}.items()
         assert (one["planned"], one["when"] <= one["ended"]) == (0, True)
     assert (suspended["reason"], resumed["reason"]) == ("ask ...@example.com", "")

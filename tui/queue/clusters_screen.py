@@ -105,7 +105,8 @@ class ClustersScreen(PlanningScreen, ListScreen):
         return VerbRequest(verb, None, self._query._replace(filter=cluster), lambda _: words)
 
     def _cluster_filter(self, judged: CheckedCluster) -> str:
-        return f"{self._query.filter.text} cluster={judged.cluster.mark}".strip()
+        text, term = self._query.filter.text, f"cluster={judged.cluster.mark}"
+        return text if term in text.split() else f"{text} {term}".strip()
 
     def action_arm(self) -> None:
         """Switch write mode."""

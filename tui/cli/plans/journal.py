@@ -78,15 +78,34 @@ def undo_operation(setup: Setup, arguments: Namespace) -> int:
 
 
 def _split_words(setup: Setup, arguments: Namespace) -> tuple[Setup, str]:
-    """Find the place and the operation among the words, in any order."""
-    ops = [word for word in arguments.words if OPERATION_FILE_NAME.fullmatch(f"{word}.jsonl")]
+    """Find the place and the operation among the words, in any order.
+
+    An operation may be named by the eight characters at its end, as the console shows it.
+    """
+    ops = [word for word in arguments.words if _is_operation(word)]
     places = [word for word in arguments.words if word not in ops]
     if len(ops) > 1 or len(places) > 1:
         fail(EX_USAGE, "expected one operation (an OP of `spooldeck journal`) and one place")
     setup = plan_command.setup_at(setup, arguments, places)
     if not os.path.isdir(os.path.dirname(setup.queue.pending)):
         setup.open_store().close()  # its error names what is missing
-    return setup, ops[0] if ops else ""
+    op = ops[0] if ops else ""
+    if op and len(op) == SHORT_OP_LENGTH:
+        named = [one.op for one in setup.journal().operations() if one.op.endswith(f"-{op}")]
+        op = named[0] if len(named) == 1 else op
+    return setup, op
+
+
+SHORT_OP_LENGTH = 8
+"""Characters at the end of an operation's id that name it in the console."""
+
+
+def _is_operation(word: str) -> bool:
+    """True for the id of an operation, or its end unless that is a place too."""
+    if OPERATION_FILE_NAME.fullmatch(f"{word}.jsonl"):
+        return True
+    is_short = len(word) == SHORT_OP_LENGTH and not set(word) - set("0123456789abcdef")
+    return is_short and not os.path.lexists(word)
 
 
 def _require_valid_options(arguments: Namespace, op: str) -> None:
@@ -288,7 +307,7 @@ def operation_state(operation: Operation) -> str:
     """The state of an operation in one word."""
     if operation.is_running:
         return "running"
-    return "interrupted" if operation.is_interrupted else "over"
+    return "interrupted" if operation.is_interrupted else "done"
 
 
 def as_json(operation: Operation) -> dict[str, Any]:
