@@ -69,7 +69,7 @@ class OverviewScreen(FreezableScreen):
         super().__init__(lives, around)
         self._pane = QUEUES
         self._chosen_pane = False
-        """True once the operator has chosen a pane."""
+        """True once the operator has chosen a pane, or moved in one."""
         self._graph_pane = GraphPane()
         self._frame = view.OverviewFrame()
         self._alerts: tuple[Alert, ...] = ()
@@ -333,8 +333,8 @@ class OverviewScreen(FreezableScreen):
             for alert, line in zip(self._alerts, lines, strict=True)
         ]
         self._alert_list.show_rows(choices, [] if choices else [self._no_alerts()])
-        if choices and self._pane != ALERTS:
-            self._alert_list.select_key(choices[0].key)
+        if choices and (self._pane != ALERTS or not self._chosen_pane):
+            self._alert_list.select_key(choices[0].key)  # the most urgent one, as they come in
         count = f"{len(choices)}" if choices else ""
         self._title(self._alert_list, "", "Alerts", count, pane=ALERTS)
         if self._frozen is not None:
@@ -495,6 +495,7 @@ class OverviewScreen(FreezableScreen):
 
     def action_move(self, how: str) -> None:
         """Move the cursor in the focused part."""
+        self._chosen_pane = True
         self._panes[self._pane].move(how)
 
     def action_age_cell(self, by: int) -> None:
