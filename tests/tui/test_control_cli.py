@@ -64,7 +64,7 @@ def test_a_control_is_shown_then_applied(whole: Whole, spooldeck: Run) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "paused: jobs wait\n", "")
     assert whole.setting(PAUSE) == "0"
     (line,) = spooldeck("journal", whole.path).stdout.splitlines()
-    assert f"control | {PAUSE} 0 | over" in line
+    assert f"control | {PAUSE} 0 | done" in line
     assert "reason mx7 is down" in line
     assert "paused: jobs wait" in spooldeck("journal", line.split(" | ")[1], whole.path).stdout
 

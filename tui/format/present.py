@@ -790,7 +790,7 @@ def fold_text(text: str, width: int) -> list[str]:
 
 def heading_line(text: str, width: int) -> Line:
     """A title followed by a rule."""
-    return ((f" {text} ", "title"), ("─" * max(0, width - cells_of(text) - 2), "line"))
+    return ((f" {text} ", "title"), ("-" * max(0, width - cells_of(text) - 2), "line"))
 
 
 def problem_lines(problem: Problem, states: Mapping[State, str], width: int) -> list[Line]:
