@@ -483,7 +483,7 @@ def mode_line(armed_for: float, read_only: bool, now: float, narrow: bool = Fals
         word, look = f"ARMED {format_countdown(armed_for)}", "chip-warn"
     else:
         word, look = "OBSERVE", "chip"
-    return ((f" {word} ", look),) + (() if narrow else ((f"  {format_clock(now)}", "muted"),))
+    return ((f" {word} ", look),) + (() if narrow else ((f"  {format_clock(now)} ", "muted"),))
 
 
 def trail_line(host: str, environment: str, steps: Sequence[str], width: int) -> Line:
