@@ -266,6 +266,9 @@ class Console(SafeApp, inherit_bindings=False):
         self._close_boards()
         self.push_screen(screen)
 
+    def _to_workers(self, target: Target) -> None:
+        self._to_list(target._replace(state=State.ACTIVE))
+
     def _to_locks(self, target: Target) -> None:
         from tui.locks.list_screen import LocksScreen
 
@@ -358,8 +361,12 @@ class Console(SafeApp, inherit_bindings=False):
         self.push_screen(screen)
 
     def _close_boards(self) -> None:
-        """Close the main screens above the overview."""
-        while isinstance(self.screen, ListScreen) and self.screen.KIND != keys.OVERVIEW:
+        """Close the screens above an overview, a queue, a task or a plan; Esc then leads there."""
+        while (
+            isinstance(self.screen, BaseScreen)
+            and not isinstance(self.screen, Confirming)
+            and self.screen.KIND not in (keys.OVERVIEW, keys.LIST, keys.TASK)
+        ):
             self.pop_screen()
 
     def _back_to(self, kind: type[BaseScreen]) -> bool:
