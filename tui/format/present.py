@@ -537,7 +537,7 @@ def tab_line(
     for at, (name, amount) in enumerate(zip(names, counts, strict=True)):
         figure = "?" if amount is None else f"{amount:,}{'' if complete else '+'}"
         part = f" ({safe_line(within[at])})" if at in within and amount else ""
-        texts[at] = f"{at + 1} {safe_line(name)} {figure}{part}"
+        texts[at] = f"{safe_line(name)} {figure}{part}"
     wide = sum(map(cells_of, texts.values())) + 3 * len(texts) + 1 <= width
     gap = (" ", "") if wide else ("", "")
     empty = [at for at in texts if not counts[at] and at != current]
