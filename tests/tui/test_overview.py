@@ -147,7 +147,7 @@ async def test_a_line_for_each_queue(spool: Path, empty: Path) -> None:
         await desk.press("tab", "j")
         await desk.opens(QueueScreen, "4")
         await desk.until(lambda: "[4 dlq 0]" in desk.text)
-        assert "/idle" in desk.text
+        assert "> idle" in desk.text
 
 
 async def test_rates_and_drain_are_known_after_a_while(spool: Path) -> None:

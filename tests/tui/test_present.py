@@ -14,7 +14,6 @@ from rich.cells import cell_len
 from engine.model import Lease, LockEvidence, Problem, State, Task, Verdict
 from engine.monitor.metrics_check import GAUGES, OwnCounts
 from engine.monitor.prometheus import Samples
-from engine.monitor.throughput import Rates
 from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.keys import Hint
@@ -61,8 +60,6 @@ def test_a_text_takes_the_cells_that_the_terminal_library_counts(text: str) -> N
         ((present.format_time, NOW + 90, NOW), "09:43:38Z (in 1m)"),
         ((present.format_time, NOW - 86400, NOW), "2026-11-19 09:42:08Z (1d00h ago)"),
         *(((present.format_countdown, 872), "14:32"), ((present.format_countdown, 0.2), "0:01")),
-        ((present.format_rates, None), "  in ?/s  out ?/s"),
-        ((present.format_rates, Rates(0.0, 412.0)), "  in 0.0/s  out 412/s"),
     ],
 )
 def test_times_and_rates(show: tuple[Any, ...], words: str) -> None:
@@ -261,10 +258,9 @@ def test_the_scope_says_what_would_be_acted_on(about: present.Scope, words: str)
 
 
 def test_hints_that_do_not_fit_are_left_to_the_help() -> None:
-    """Hints fill their lines and are never cut within a word."""
-    first, second = present.hint_lines([Hint(f"k{n}", "something") for n in range(20)], 40)
-    assert text_of(first).rstrip().endswith("something")
-    assert text_of(second).rstrip().endswith("something")
+    """Hints are never cut within a word; the last two, help and back, always stay."""
+    (line,) = present.hint_lines([Hint(f"k{n}", "something") for n in range(20)], 46)
+    assert text_of(line) == " k0 something  k18 something  k19 something   "
 
 
 def test_the_fields_of_a_task() -> None:

@@ -16,7 +16,6 @@ from typing import NamedTuple, TypeAlias
 from rich.cells import cell_len, set_cell_size
 
 from engine.model import LockEvidence, Problem, State, Task, Verdict
-from engine.monitor.throughput import Rates
 from engine.text.decode import YEAR_10000
 from engine.text.safe import safe_line
 from tui.format.glyphs import CURSOR, FALLING, GONE, MARK, MORE, RISING
@@ -184,12 +183,6 @@ def format_rate(per_second: float) -> str:
     return f"{per_second:.1f}" if per_second < 100 else f"{per_second:,.0f}"
 
 
-def format_rates(known: Rates | None) -> str:
-    """Incoming and outgoing tasks per second, for a title; `?` if unknown."""
-    ways = ("?", "?") if known is None else map(format_rate, known)
-    return "  in {}/s  out {}/s".format(*ways)
-
-
 # The task list
 
 StyleName: TypeAlias = str
@@ -284,6 +277,20 @@ TIME_COLUMNS: Mapping[State, tuple[str, Cell, str]] = {
     State.DEAD: ("DIED", _dead, "died"),
 }
 """The time column of a state: its title, its cell, and the order that sorts by it."""
+
+RULE, BOX = 1, 2
+"""Lines that the frame of a pane takes: a titled rule above it, or a titled box around it."""
+
+BOX_FRAME_CELLS = 3
+"""Cells that a box takes of a pane's width: its sides, and a blank at its right end."""
+
+
+def frame_border(width: int, height: int) -> int:
+    """The frames of panes on a screen of that size: `BOX`, `RULE`, or 0 for none."""
+    if width >= 100 and height >= 30:
+        return BOX
+    return RULE if width >= NARROW_COLUMNS and height > 15 else 0
+
 
 NARROW_COLUMNS = 60
 """Screens with fewer columns than this are narrow and show fewer columns of data."""
@@ -468,39 +475,6 @@ def bracket_chips(line: Line) -> Line:
 # Header, tabs, lock
 
 
-class PlaceHeader(NamedTuple):
-    """Data for the header of a place."""
-
-    host: str
-    place: str
-    tasks: int
-    inward: float
-    """Tasks per second that arrived recently."""
-    outward: float
-    """Tasks per second that left recently."""
-    complete: bool
-    """The first scan has ended."""
-    number: int = 1
-    """Number of this place among `places`, from 1."""
-    places: int = 1
-
-
-def header_line(about: PlaceHeader, width: int, narrow: bool = False) -> Line:
-    """Host, place and flow rates; on a narrow screen only the place's short name and its tasks."""
-    if narrow:
-        name = safe_line(about.place.rstrip("/").rpartition("/")[2] or about.place)
-        return cut_line(
-            ((f" {name}", "strong"), (f"  {format_count(about.tasks, 'task')}", "")), width
-        )
-    amount = format_count(about.tasks, "task") + ("" if about.complete else " so far")
-    which = f" ({about.number}/{about.places})" if about.places > 1 else ""
-    right = f"{amount}  in {format_rate(about.inward)}/s  out {format_rate(about.outward)}/s"
-    left = f" {safe_line(about.host)}  "
-    room = max(0, width - cells_of(left) - cells_of(right) - cells_of(which) - 1)
-    name = fit_text_end(safe_line(about.place), min(room, cells_of(safe_line(about.place))))
-    return join_ends(((left, "strong"), (name + which, "")), ((right, ""),), width)
-
-
 def mode_line(armed_for: float, read_only: bool, now: float, narrow: bool = False) -> Line:
     """Write mode and time, for the right end of the header; on a narrow screen only the mode."""
     if read_only:
@@ -512,23 +486,22 @@ def mode_line(armed_for: float, read_only: bool, now: float, narrow: bool = Fals
     return ((f" {word} ", look),) + (() if narrow else ((f"  {format_clock(now)}", "muted"),))
 
 
-def trail_line(host: str, environment: str, steps: Sequence[str], aside: str, width: int) -> Line:
+def trail_line(host: str, environment: str, steps: Sequence[str], width: int) -> Line:
     """Host, environment and path of screens: `mx1 PROD > /var/lib/nftban > dlq`.
 
-    On a narrow screen only the last step; `aside` follows if there is room.
+    On a narrow screen only the last step.
     """
     names = [safe_line(step) for step in steps if step]
     if width < NARROW_COLUMNS:
         name = names[-1] if names else safe_line(host)
-        more = f"  {aside}" if aside else ""
-        return ((f" {name.rstrip('/').rpartition('/')[2] or name}", "strong"), (more, ""))
+        return ((f" {name.rstrip('/').rpartition('/')[2] or name}", "strong"),)
     word: Line = ((" ", ""), (f" {safe_line(environment)} ", "chip-error")) if environment else ()
     lead: Line = ((f" {safe_line(host)}", "strong"), *word)
     room = max(12, width - width_of(lead) - 34)
     path = " > ".join(names)
     shorter = fit_text_end(path, room) if cells_of(path) > room else path
-    more = f"  {aside}" if aside and cells_of(shorter) + cells_of(aside) + 2 <= room else ""
-    return (*lead, (f" > {shorter}" if names else "", ""), (more, "muted"))
+    before, arrow, last = f" > {shorter}".rpartition(" > ")
+    return (*lead, (before + arrow, "muted"), (last, "strong")) if names else lead
 
 
 def totals_line(dead: int, stuck: int, workers: int) -> Line:
@@ -675,10 +648,19 @@ def scope_line(about: Scope, width: int) -> Line:
     return cut_line(((lead, ""), (text, look), (hidden, "warn")), width)
 
 
-def hint_lines(hints: Sequence[Hint], width: int, lines: int = 2) -> list[Line]:
+def next_line(key: str, does: str, acts_on: str, width: int) -> Line:
+    """The line above the hints: the next step and its key, and what a key acts on."""
+    step: Line = ((" next  ", "ok"), (key, "key"), (f" {does}" if key else does, ""))
+    right: Line = (("acts on ", "muted"), (acts_on, "strong"), (" ", "")) if acts_on else ()
+    left: Line = step if does else ()
+    room = width - width_of(right) - 1
+    return join_ends(left, right, width) if right and room > 0 else cut_line(left, width)
+
+
+def hint_lines(hints: Sequence[Hint], width: int, lines: int = 1) -> list[Line]:
     """The hints on `lines` lines; if they do not fit, minor ones are dropped first.
 
-    Hints that still do not fit appear only in the help.
+    The last two stay, because they are help and back. The help lists what was dropped.
     """
     return [*_hint_lines(tuple(hints), width, lines)]
 
@@ -687,8 +669,8 @@ def hint_lines(hints: Sequence[Hint], width: int, lines: int = 2) -> list[Line]:
 def _hint_lines(hints: tuple[Hint, ...], width: int, lines: int) -> tuple[Line, ...]:
     kept = list(hints)
     while len(rows := _hint_rows(kept, width)) > lines:
-        last = next((at for at in reversed(range(len(kept))) if kept[at].is_minor), None)
-        if last is None:
+        minor = (at for at in reversed(range(len(kept))) if kept[at].is_minor)
+        if (last := next(minor, len(kept) - 3)) < 0:
             break
         del kept[last]
     rows += [[] for _ in range(lines - len(rows))]

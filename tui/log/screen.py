@@ -353,7 +353,7 @@ class LogScreen(ListScreen):
         there = len({file.path for file in self._book.files}) if self.looked else logs
         files = f"{logs} files merged by time" if there == logs else f"{there} of {logs} files"
         roomy = logs > 1 and self.size.width >= 80
-        return (self.live.place.name, f"log  {files}" if roomy else "log")
+        return (self.live.name, f"log  {files}" if roomy else "log")
 
     def default_message(self) -> Line:
         """Progress of a long read; otherwise read errors."""

@@ -67,7 +67,7 @@ class ReplayScreen(ListScreen):
     def trail(self) -> tuple[str, ...]:
         """The place and the operation."""
         amount = present.format_count(self.work.planned, "task")
-        return (self.live.place.name, f"{self.work.name} {amount}")
+        return (self.live.name, f"{self.work.name} {amount}")
 
     def lay_out(self, width: int) -> None:
         """Paint progress or result."""

@@ -369,14 +369,13 @@ class OverviewFrame(NamedTuple):
     @property
     def wide(self) -> bool:
         """True if panes stand side by side."""
-        return self.border == BOX
+        return self.border == present.BOX
 
     def inside(self, lines: int) -> int:
         """Lines within the frame of a pane that takes `lines`."""
         return max(0, lines - self.border)
 
 
-RULE, BOX = 1, 2
 LOW_LINES, HIGH_LINES = 15, 30
 """Heights in lines: up to LOW only queues and alerts, from HIGH on two columns of panes."""
 WIDE_CELLS = 120
@@ -397,7 +396,7 @@ def divide_screen(
     if width <= present.NARROW_COLUMNS or height <= LOW_LINES:
         return _divide_small_screen(height)
     wide = width >= WIDE_CELLS and height >= HIGH_LINES
-    border = BOX if wide else RULE
+    border = present.BOX if wide else present.RULE
     most_alerts = 2 if height < 22 else 3 if height < HIGH_LINES else height // 8
     shown = border + max(1, min(alerts, most_alerts))
     rest = height - 3 - shown  # header, next step, hints

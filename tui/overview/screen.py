@@ -17,7 +17,7 @@ from engine.monitor.alerts import Alert
 from engine.monitor.throughput import format_rough_duration
 from engine.store import Unavailable
 from engine.text.safe import safe_line
-from tui.format import keys, present, table
+from tui.format import keys, present
 from tui.format.flow_graph import time_axis
 from tui.format.present import Line
 from tui.format.progress_bar import first_scan_line
@@ -38,7 +38,7 @@ from tui.session import index_queries
 from tui.session.place_session import PlaceSession
 from tui.session.recurrence_check import CheckedCluster, check_clusters
 from tui.terminal.render_cache import Across, Down
-from tui.widgets.lines import Lines, Painted
+from tui.widgets.lines import Frame, Lines, Painted
 from tui.widgets.picker import Picker
 
 if TYPE_CHECKING:
@@ -257,8 +257,7 @@ class OverviewScreen(FreezableScreen):
             part.styles.height = amount
             part.display = amount > 0
         self.query_one("#right").display = frame.wide
-        self.set_class(frame.border == view.BOX, "-boxed")
-        self.set_class(frame.border == view.RULE, "-ruled")
+        self.frame_panes(frame.border)
         self._left.styles.width = view.left_width(width) if frame.wide else "1fr"
 
     def lay_out(self, width: int) -> None:
@@ -276,39 +275,24 @@ class OverviewScreen(FreezableScreen):
         head, rows = view.place_table(queues, now, left)
         choices = [Choice(str(q.number), line) for q, line in zip(queues, rows, strict=True)]
         self._queue_list.show_rows(choices, [head] if frame.inside(frame.queues) > 1 else [])
-        self._title(self._queue_list, "", "Queues", f"{len(queues)}", pane=QUEUES)
+        self._show_frame(self._queue_list, Frame("Queues", amount=f"{len(queues)}"), QUEUES)
         self._show_ages(left)
         if frame.outlook:
             here, brief = self._seen[self._here.number - 1], not frame.wide
             lines = snapshot.outlook_lines(here, left, brief=brief)
             self._outlook.show(lines[: frame.inside(frame.outlook)])
-            self._title(self._outlook, "", "Outlook", "")
+            self._outlook.show_frame(Frame("Outlook"))
         self._show_log(left, frame.inside(frame.log))
         if frame.wide:
             side = width - view.left_width(width) - boxed
             self._show_sides(self._seen[self._here.number - 1], now, side)
         self._report_recording()
 
-    def _title(
-        self,
-        part: Painted,
-        key: str,
-        name: str,
-        count: str,
-        right: Line = (),
-        *,
-        pane: str = "",
-        bottom: str = "",
-    ) -> None:
-        """Write the frame of a pane: its key, its name and how much it has."""
-        focused = bool(pane) and pane == self._pane
-        part.set_class(focused, "-focused")
-        title: Line = ((f"{key} ", "key"),) if key else ()
-        title += ((name, "title" if focused else "muted"),)
-        part.set_frame((*title, (f" {count}", "strong")) if count else title, right, bottom)
+    def _show_frame(self, part: Painted, frame: Frame, pane: str) -> None:
+        part.show_frame(frame, focused=pane == self._pane)
 
     def _show_log(self, width: int, height: int) -> None:
-        self._title(self._warnings, "7", "Recent warnings", "")
+        self._warnings.show_frame(Frame("Recent warnings", "7"))
         if self._is_past:
             self._warnings.show(side_panes.not_recorded_lines())
             return
@@ -319,7 +303,7 @@ class OverviewScreen(FreezableScreen):
 
     @property
     def _names(self) -> list[str]:
-        return table.short_names([live.place.name for live in self._lives])
+        return [live.name for live in self._lives]
 
     def _show_alerts(self, width: int) -> None:
         if not self._chosen_pane and self._alerts and self._frame.alerts:
@@ -336,7 +320,7 @@ class OverviewScreen(FreezableScreen):
         if choices and (self._pane != ALERTS or not self._chosen_pane):
             self._alert_list.select_key(choices[0].key)  # the most urgent one, as they come in
         count = f"{len(choices)}" if choices else ""
-        self._title(self._alert_list, "", "Alerts", count, pane=ALERTS)
+        self._show_frame(self._alert_list, Frame("Alerts", amount=count), ALERTS)
         if self._frozen is not None:
             frozen, here = self._frozen, self._seen[self._here.number - 1]
             now = self.around.clock()
@@ -355,12 +339,12 @@ class OverviewScreen(FreezableScreen):
         name = self._names[live.number - 1]
         part = self._age_table
         if self._is_past or (self._frozen is not None and table is None):
-            self._title(part, "", f"Ages: {name}", "", pane=AGES)
+            self._show_frame(part, Frame(f"Ages: {name}"), AGES)
             part.show_ages(None, side_panes.not_recorded_lines()[0])
             return
         unavailable = self._seen[live.number - 1].queue.unavailable
         if table is None or unavailable:
-            self._title(part, "", f"Ages: {name}", "", pane=AGES)
+            self._show_frame(part, Frame(f"Ages: {name}"), AGES)
             why = "cannot be read" if unavailable else "counting ..."
             part.show_ages(None, ((f"   {why}", "muted"),))
             return
@@ -372,7 +356,8 @@ class OverviewScreen(FreezableScreen):
         right: Line = (("minutes", "muted"),)
         if is_old and age >= SHOW_AGE_SECONDS:
             right = ((f"{format_rough_duration(age)} old", "warn"),)
-        self._title(part, "", age_view.table_heading(ages, name, word), "", right, pane=AGES)
+        heading = age_view.table_heading(ages, name, word)
+        self._show_frame(part, Frame(heading, right=right), AGES)
         says = f"   backlog: {safe_line(summarize_ages(ages))}" if ages.total.total else ""
         part.show_ages(ages, present.cut_line(((says, "muted"),), width))
 
@@ -386,16 +371,16 @@ class OverviewScreen(FreezableScreen):
             self._graph.show(pane.lines(live, now, width, inside(frame.graph), past))
             right: Line = (("z", "key"), (" range", "muted"))
             title, axis = f"{name}, last {pane.range}", time_axis(now, pane.seconds)
-            self._title(self._graph, "", title, "", right, bottom=axis)
+            self._graph.show_frame(Frame(title, right=right, bottom=axis))
         limit = live.place.alerts.transport_failures
         room = inside(frame.transports)
         self._ways.show(side_panes.transport_lines(here.sending, limit, now, width, room))
-        self._title(self._ways, "6", "Transports", "")
+        self._ways.show_frame(Frame("Transports", "6"))
         clusters = self._judged.get(live.number, ())
         count = f"{len(clusters)}" if clusters and not self._is_past else ""
-        self._title(self._clusters, "4", "Clusters", count, (("STILL?", "muted"),))
+        self._clusters.show_frame(Frame("Clusters", "4", count, (("STILL?", "muted"),)))
         amount = here.queue.counts.get(State.ACTIVE, 0)
-        self._title(self._work, "3", "Running", f"{amount:,}" if amount else "")
+        self._work.show_frame(Frame("Running", "3", f"{amount:,}" if amount else ""))
         if self._is_past:
             self._clusters.show(side_panes.not_recorded_lines())
             self._work.show(side_panes.not_recorded_lines())
@@ -410,10 +395,8 @@ class OverviewScreen(FreezableScreen):
         live = self._frozen is None
         if live and self._pane == ALERTS and (alert := self._alert) is not None:
             key, does = alert_view.next_step(alert)
-            left: Line = ((" next  ", "ok"), (key, "key"), (f" {does}", ""))
             called = self._names[self._here.number - 1]
-            right: Line = (("acts on ", "muted"), (called, "strong"), (" ", ""))
-            return present.join_ends(left, right, self.size.width)
+            return present.next_line(key, does, called, self.size.width)
         if self._pane == AGES:
             table, count = self._age_table, self._age_table.count
             words = (

@@ -67,7 +67,7 @@ class ClustersScreen(PlanningScreen, ListScreen):
         """The place and its state."""
         state = self._query.state
         word = self.live.inspector.states.get(state, "") if state else "all"
-        return (self.live.place.name, word, "errors")
+        return (self.live.name, word, "errors")
 
     def lay_out(self, width: int) -> None:
         """One row per cluster, and the evidence of the one under the cursor."""

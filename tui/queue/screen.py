@@ -61,7 +61,7 @@ TASK_ACTIONS = frozenset(
 )
 """Actions on tasks, hidden on the problems tab."""
 
-LOW_PRIORITY_ACTIONS = frozenset({"clusters", "order", "log"})
+LOW_PRIORITY_ACTIONS = frozenset({"clusters", "order", "log", "mark", "mark_all", "unmark"})
 """Actions whose hints are dropped first on narrow screens: they are the same in every tab."""
 
 MAX_RANGE_ROWS = 20_000
@@ -816,13 +816,9 @@ class QueueScreen(PlanningScreen):
             self._paint_problems()
 
     def _paint_header(self) -> None:
-        change, around = self._change, self.around
-        amount = present.format_count(sum(change.counts.values()), "task")
+        around = self.around
         number = f" ({self.live.number}/{around.places})" if around.places > 1 else ""
-        so_far = "" if change.is_complete else " so far"
-        rates = "" if self._is_narrow else present.format_rates(self.live.flow.rates(self._clock()))
-        known = "" if change.unavailable else f"{amount}{so_far}{rates}"
-        self._top.update_line(around, (f"{self.place.name}{number}",), known)
+        self._top.update_line(around, (f"{self.live.name}{number}",))
 
     @property
     def _is_narrow(self) -> bool:
@@ -1002,8 +998,8 @@ def _prioritize_hints(hints: Sequence[keys.Hint], width: int) -> tuple[keys.Hint
         h._replace(is_minor=h.is_minor and (h.is_refused or h.shown not in acts)) for h in hints
     )
     least = [hint for hint in told if not hint.is_minor]
-    third = present.hint_lines(least, width, 3)[2]
-    if not any(text.strip() for text, _ in third):
+    second = present.hint_lines(least, width, 2)[1]
+    if not any(text.strip() for text, _ in second):
         return told
     return tuple(hint._replace(is_minor=hint.shown in look) for hint in least)
 

@@ -14,11 +14,15 @@ from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
 from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
-from tui.widgets.lines import Lines, LongText
+from tui.terminal.render_cache import Box
+from tui.widgets.lines import Frame, Lines, LongText
 from tui.widgets.picker import Picker
 
 ROW_HAS_LEFT = "this row has left: move the cursor first"
 """Message for a key on a row whose task has left the list."""
+
+WIDE_COLUMNS, WIDE_LINES = 120, 30
+"""Smallest screen on which details stand beside the rows."""
 
 MESSAGE_SECONDS = 6.0
 """Seconds for which a message stays on screen."""
@@ -32,7 +36,7 @@ class Page(BaseScreen):
         yield Lines(id="title")
         yield LongText(id="text")
         yield Lines(id="word")
-        yield Lines(id="hints", classes="-short")
+        yield Lines(id="hints")
 
     def on_mount(self) -> None:
         """Focus the part that takes the keys."""
@@ -44,7 +48,18 @@ class Page(BaseScreen):
 
     def on_resize(self) -> None:
         """Lay out for the current width."""
+        self.frame_panes(present.frame_border(*self.size))
         self.lay_out(self.size.width)
+
+    @property
+    def text_width(self) -> int:
+        """Cells for the text inside its frame."""
+        is_box = self.text_frame() and present.frame_border(*self.size) == present.BOX
+        return self.size.width - (present.BOX_FRAME_CELLS if is_box else 0)
+
+    def text_frame(self) -> Frame | None:
+        """The frame of the text; None for none."""
+        return None
 
     def lay_out(self, width: int) -> None:
         """Fill the page for this width."""
@@ -56,7 +71,11 @@ class Page(BaseScreen):
         badge = self.badge
         line = present.join_ends(title, badge, width) if badge else present.cut_line(title, width)
         self.query_one("#title", Lines).show([line])
-        self.query_one("#text", LongText).show(text)
+        part = self.query_one("#text", LongText)
+        if (frame := self.text_frame()) is not None:
+            part.add_class("pane")
+            part.show_frame(frame, focused=True)
+        part.show(text)
         self.query_one("#word", Lines).show([present.cut_line(word, width)])
 
     def show_hints(
@@ -67,7 +86,7 @@ class Page(BaseScreen):
     ) -> None:
         """Show the hints."""
         hints = keys.hints_of(self.KIND, grey, without, words)
-        self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width, 1))
+        self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width))
 
     def say(self, text: str, look: str = "warn") -> None:
         """Show a message to the operator."""
@@ -85,7 +104,11 @@ class Page(BaseScreen):
 
 
 class ListScreen(BaseScreen):
-    """A list of rows with a cursor, and below it details of the row under the cursor."""
+    """A list of rows with a cursor, and details of the row under it: below, or at the right."""
+
+    DETAIL_PERCENT = 0
+    """Width of the details beside the rows, from `WIDE_COLUMNS` x `WIDE_LINES` on; 0: always below.
+    """
 
     def __init__(self, live: PlaceSession, around: ConsoleContext) -> None:
         super().__init__()
@@ -96,8 +119,9 @@ class ListScreen(BaseScreen):
     def compose(self) -> ComposeResult:
         """Title, rows, details, message line, hints."""
         yield TopLine(id="top-line")
-        yield Picker(id="rows")
-        yield LongText(id="text")
+        with Box(id="body"):
+            yield Picker(id="rows")
+            yield LongText(id="text")
         yield Lines(id="word")
         yield Lines(id="hints")
 
@@ -113,7 +137,57 @@ class ListScreen(BaseScreen):
 
     def on_resize(self) -> None:
         """Lay out for the current size, once the parts have theirs."""
+        self.frame_panes(present.frame_border(*self.size))
         self.call_after_refresh(self.paint)
+
+    @property
+    def is_wide(self) -> bool:
+        """True if the details stand beside the rows."""
+        width, height = self.size
+        return bool(self.DETAIL_PERCENT) and width >= WIDE_COLUMNS and height >= WIDE_LINES
+
+    @property
+    def _frame_cells(self) -> int:
+        boxed = present.frame_border(*self.size) == present.BOX
+        return present.BOX_FRAME_CELLS if boxed and self.rows_frame() is not None else 0
+
+    @property
+    def text_width(self) -> int:
+        """Cells for the details inside their frame."""
+        width = self.size.width
+        outer = width * self.DETAIL_PERCENT // 100 if self.is_wide else width
+        return outer - self._frame_cells
+
+    @property
+    def rows_width(self) -> int:
+        """Cells for a row inside the frame."""
+        width = self.size.width
+        outer = width - width * self.DETAIL_PERCENT // 100 if self.is_wide else width
+        return outer - self._frame_cells
+
+    def rows_frame(self) -> Frame | None:
+        """The frame of the rows; None if the screen has no frames."""
+        return None
+
+    def text_frame(self) -> Frame:
+        """The frame of the details."""
+        return Frame(self.selected_key)
+
+    def _show_frames(self) -> None:
+        """Write the frames, and give each part its place and its height."""
+        if (frame := self.rows_frame()) is None:
+            return
+        picker, text, wide = self.query_one(Picker), self.query_one(LongText), self.is_wide
+        for part in (picker, text):
+            part.add_class("pane")
+        self.query_one("#body").styles.layout = "horizontal" if wide else "vertical"
+        border = present.frame_border(*self.size)
+        most = (self.size.height - 3) // 2
+        rows = border + 1 + max(1, len(picker.rows))  # one more for the titles of the columns
+        picker.styles.height = "1fr" if wide else min(rows, most)
+        text.styles.width = self.text_width + self._frame_cells if wide else "1fr"
+        picker.show_frame(frame, focused=True)
+        text.show_frame(self.text_frame())
 
     def on_screen_resume(self) -> None:
         """Repaint when the screen is on top again."""
@@ -133,12 +207,13 @@ class ListScreen(BaseScreen):
             return  # resumed before it has parts, or after it was removed
         self.query_one(TopLine).update_line(self.around, self.trail())
         self.lay_out(self.size.width)
+        self._show_frames()
         self._show_message_line()
         self.show_hints()
 
     def trail(self) -> tuple[str, ...]:
         """Path to this screen, outermost first."""
-        return (self.live.place.name, self.KIND)
+        return (self.live.name, self.KIND)
 
     @property
     def selected_key(self) -> str:

@@ -1,28 +1,31 @@
-"""The top line of every screen: host, environment, path, write mode, time and alerts."""
+"""The top line of every screen: host, environment, path, totals, write mode and time."""
 
 from __future__ import annotations
 
 from tui.format import present
+from tui.format.present import Line
 from tui.screens.console_context import ConsoleContext
 from tui.widgets.lines import Lines
 
 
 class TopLine(Lines):
-    """Host, environment and path on the left; write mode, time and alerts on the right."""
+    """Host, environment, path and totals on the left; write mode and time on the right."""
 
-    def update_line(self, around: ConsoleContext, trail: tuple[str, ...], aside: str = "") -> None:
-        """Update the line; `trail` is the path, outermost first; `aside` is dropped if there is no
-        room.
-        """
+    def update_line(self, around: ConsoleContext, trail: tuple[str, ...]) -> None:
+        """Update the line; `trail` is the path, outermost first. Totals fill what room is left."""
         arming = around.arming
         width = self.size.width
         right = present.mode_line(
             arming.seconds_left, arming.read_only, around.clock(), width < present.NARROW_COLUMNS
         )
         totals = around.totals() if width >= present.NARROW_COLUMNS else ()
-        if (seconds := around.repaint_seconds()) > 1:
-            totals = ((f"refresh {seconds:g}s  ", "warn"), *totals)
-        left = present.trail_line(around.host, around.environment, trail, aside, width)
         works = present.badge_line(around.operations_badge())
-        room = present.width_of((*left, *totals, *works, *right)) + 2 <= width
-        self.show([present.join_ends(left, (*(totals if room else ()), *works, *right), width)])
+        if (seconds := around.repaint_seconds()) > 1:
+            works = ((f"refresh {seconds:g}s ", "warn"), *works)
+        left = present.trail_line(around.host, around.environment, trail, width)
+        room = width - present.width_of((*left, *works, *right)) - 4
+        parts = present.parts_that_fit(
+            [totals[at : at + 2] for at in range(0, len(totals), 2)], room
+        )
+        gap: Line = (("    ", ""),) if parts else ()
+        self.show([present.join_ends((*left, *gap, *parts), (*works, *right), width)])

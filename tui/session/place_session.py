@@ -97,11 +97,14 @@ class PlaceSession:
         number: int = 1,
         *,
         records: bool = False,
+        name: str = "",
     ) -> None:
         """`number`: the place's number in the console, from 1. `records`: write samples for the
-        flight recorder unless another process does.
+        flight recorder unless another process does. `name`: its short name; "" for the whole one.
         """
         self.place, self.clock, self.number = place, clock, number
+        self.name = name or safe_line(place.name)
+        """Short name, for headers and tables."""
         self.opened_at = clock()
         """Time of opening, epoch seconds UTC."""
         quota = None if place.trash is None else place.trash.quota

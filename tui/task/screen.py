@@ -308,7 +308,7 @@ class TaskScreen(PlanningScreen, Page):
         width = self.size.width
         scene, live = self._scene, self.live
         word = scene.state_word if scene is not None and not self._gone else ""
-        self.query_one(TopLine).update_line(self.around, (live.place.name, word, self._task_id))
+        self.query_one(TopLine).update_line(self.around, (live.name, word, self._task_id))
         self.query_one("#parts", Lines).show([view.tab_line(TITLES, self._at, width)])
         self.query_one("#word", Lines).show([present.cut_line(self._message_line(), width)])
         arm = {"arm": keys.arm_hint(self.around.arming.is_armed)}

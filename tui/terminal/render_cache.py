@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from textual._styles_cache import StylesCache
-from textual.containers import Horizontal, Vertical
+from textual.containers import Container, Horizontal, Vertical
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
@@ -48,6 +48,10 @@ class CachedRender:
     def __init__(self, *children: Any, **options: Any) -> None:
         super().__init__(*children, **options)
         self._styles_cache = CachedLines()
+
+
+class Box(CachedRender, Container):
+    """Panes in the layout that its style names."""
 
 
 class Across(CachedRender, Horizontal):

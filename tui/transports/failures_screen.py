@@ -30,7 +30,7 @@ class FailuresScreen(ListScreen):
 
     def trail(self) -> tuple[str, ...]:
         """The place and the transport."""
-        return (self.live.place.name, keys.TRANSPORTS, f"{safe_line(self._way)}: errors")
+        return (self.live.name, keys.TRANSPORTS, f"{safe_line(self._way)}: errors")
 
     @property
     def _failures(self) -> dict[str, Failure]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from rich.segment import Segment
 from rich.style import Style
@@ -16,6 +17,26 @@ from tui.format.glyphs import UTF8, Glyphs
 from tui.format.line_diff import changed_spans
 from tui.format.present import BLANK_LINE, Line, bracket_chips, cells_of
 from tui.terminal.render_cache import CachedRender
+
+
+class Frame(NamedTuple):
+    """The words in the frame of a pane."""
+
+    name: str
+    key: str = ""
+    """The key that opens the pane's screen."""
+    amount: str = ""
+    """How much it has: `14`, `59 of 82`."""
+    right: Line = ()
+    """At the right end of the upper line."""
+    bottom: str = ""
+    """At the right end of the lower line, which only a box has."""
+
+    def title(self, focused: bool) -> Line:
+        """Key, name and count."""
+        title: Line = ((f"{self.key} ", "key"),) if self.key else ()
+        title += ((self.name, "title" if focused else "muted"),)
+        return (*title, (f" {self.amount}", "strong")) if self.amount else title
 
 
 class Painted(CachedRender, Widget):
@@ -79,6 +100,11 @@ class Painted(CachedRender, Widget):
         )
         self.border_title = Content.from_rich_text(text)
         self.border_subtitle = Content(bottom.translate(glyphs))
+
+    def show_frame(self, frame: Frame, focused: bool = False) -> None:
+        """Show these words in the frame; the focused pane stands out."""
+        self.set_class(focused, "-focused")
+        self.set_frame(frame.title(focused), frame.right, frame.bottom)
 
     def repaint_line(self, y: int, old: Line | None = None, new: Line = BLANK_LINE) -> None:
         """Repaint one line; of a line that was on screen only the cells that differ."""
