@@ -10,7 +10,7 @@ from typing import NamedTuple
 from engine.model import LockEvidence, Task, Verdict
 from engine.monitor.alerts import AlertKind
 from engine.monitor.latency import KindFigures, with_unlogged_kinds
-from engine.monitor.throughput import HISTORY_SECONDS
+from engine.monitor.throughput import HISTORY_SECONDS, Trend
 from engine.text.decode import parse_digits
 from tui.session.place_session import PlaceSession
 
@@ -28,6 +28,8 @@ class WorkerRow(NamedTuple):
     """Name of the place as the operator gave it."""
     number: int
     """Number of the place, from 1."""
+    name: str
+    """Short name of the place."""
     pid: int | None = None
     task: str = ""
     """Id of the task that runs; "" if none does."""
@@ -51,7 +53,7 @@ class WorkerRow(NamedTuple):
 
 def worker_rows(live: PlaceSession, now: float) -> list[WorkerRow]:
     """Return a row for each active task of a place, or one that says why there is none."""
-    bare = WorkerRow(live.place.name, live.number)
+    bare = WorkerRow(live.place.name, live.number, live.name)
     if unavailable := live.inspector.latest.unavailable:
         return [bare._replace(note=unavailable)]
     lock = live.readings.lock
@@ -71,7 +73,8 @@ def worker_rows(live: PlaceSession, now: float) -> list[WorkerRow]:
         return [bare._replace(note=IDLE)]
     if live.backlog is None or not live.has_readings:
         return [bare._replace(note=NOT_COUNTED)]
-    return [bare._replace(note=NO_WORKER, is_stuck=bool(live.backlog.due) and live.lacks_worker)]
+    is_stalled = live.estimate_drain(now).trend is Trend.STALLED
+    return [bare._replace(note=NO_WORKER, is_stuck=is_stalled)]
 
 
 def _lock_pid(lock: LockEvidence) -> int | None:
