@@ -22,7 +22,7 @@ from engine.monitor.throughput import (
     Trend,
     format_rough_duration,
 )
-from engine.policy import DAY_SECONDS, describe_time_to_empty, seconds_to_spend
+from engine.policy import DAY_SECONDS, describe_time_to_empty, format_deadline, seconds_to_spend
 from engine.text.safe import safe_line
 
 MIN_TREND_TASKS = 2
@@ -246,6 +246,52 @@ def _unknown(
         about, "oldest deleted: ?"
     )
     return Forecast(about, brief, f"{what} unknown: {why}", None, why, False, numbers or {})
+
+
+class ExpectedStart(NamedTuple):
+    """When a waiting task runs, by the present rate of its queue."""
+
+    when: float | None
+    """Epoch seconds UTC; None if unknown."""
+    unknown: str = ""
+    """Why it is unknown; "" if it is known."""
+
+    def sentence(self, now: float) -> str:
+        """As text: `runs at about 14:31:39Z (in 35 s)`."""
+        if self.when is None:
+            return f"start unknown: {safe_line(self.unknown)}"
+        if self.when <= now:
+            return "runs next"
+        return f"runs at about {format_deadline(self.when, now)}"
+
+
+def expected_start(
+    due: float,
+    now: float,
+    ahead: int,
+    outward: float | None,
+    *,
+    obstacle: str = "",
+    token_at: float = 0.0,
+) -> ExpectedStart:
+    """Estimate when a pending task runs.
+
+    It runs when it is due, when there is a token for its kind, and when the `ahead` tasks that are
+    claimed before it have left the queue at `outward` tasks per second (None: unknown). `obstacle`:
+    why it does not run however long it waits; "" if nothing prevents it.
+    """
+    if obstacle:
+        return ExpectedStart(None, obstacle)
+    earliest = max(now, due, token_at)
+    if earliest == inf:
+        return ExpectedStart(None, "rate limit is 0")
+    if not ahead:
+        return ExpectedStart(earliest)
+    if outward is None:
+        return ExpectedStart(None, "rate of the queue not measured yet")
+    if not outward:
+        return ExpectedStart(None, f"{ahead:,} first, none finished in the last minute")
+    return ExpectedStart(max(earliest, now + ahead / outward))
 
 
 def drain_with_rate_limit(pace: Drain, forecasts: Sequence[Forecast]) -> Drain:
