@@ -256,7 +256,8 @@ class Console(SafeApp, inherit_bindings=False):
             self.use_theme,
             self.close_screen,
             self.send,
-            self.around.clock,
+            self.around,
+            self.current_session.inspector.states,
             tuple(live.place.name for live in self.sessions),
             self._terminal(),
         )

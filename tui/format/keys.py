@@ -65,11 +65,13 @@ _KEY_SETS: Mapping[str, tuple[str, ...]] = {
 _READ_ONLY = (
     "task problems clusters record failures workers locks transports log operations controls"
 )
+_CONFIRM = "plan lock drop worker control suspend trial"
 _BROWSE = f"list operation overview {_READ_ONLY}"
 _SCREEN_SETS: Mapping[str, str] = {
     "READ_ONLY": _READ_ONLY,  # on top of another screen; Esc closes them
     "BROWSE": _BROWSE,  # neither a plan nor a form: digits open screens
-    "CURSOR": f"{_BROWSE} plan lock drop worker control suspend trial",
+    "CONFIRM": _CONFIRM,
+    "CURSOR": f"{_BROWSE} {_CONFIRM}",
     "TYPING": "palette help",  # with a text input: only keys that are no letters move
     "FORMS": "pace edit",
 }
@@ -164,15 +166,16 @@ slower | - | - | slower | Act | operation | halve the rate
 stop | s | s | stop | Act | operation | stop the replay; sent tasks stay sent
 leave_open | w | w | do not wait | Act | operation | end the replay without waiting for the missing
     outcomes
-plan_undo | T | T | undo this | Act | operation operations | plan to undo it: shows which tasks can
-    be restored, writes nothing
+plan_undo | u | u | undo | Act | operation operations record | plan to undo it: shows which tasks
+    can be restored, writes nothing
 go_on | R | R | resume | Act | operations | plan to resume an interrupted operation with its
     remaining rows
 drop | D | D | abandon | Act | operations | plan to abandon an interrupted operation: its remaining
     rows stay
-undo | u | u | undo | Act | clusters controls locks operation overview plan task +minor |
+operations | u | u | operations | Act | clusters controls locks overview plan task workers +minor |
     operations: who did what; undo
-undo | u | u | - | Act | list | operations: who did what; undo
+operations | u | u | - | Act | failures list log problems transports | operations: who did what;
+    undo
 unlock | U | U | unlock | Act | list locks overview | lock holder, and a plan to free the lock
 suspend | S | S | suspend | Act | transports | plan to suspend or resume this transport
 trial | M | M | test mail | Act | transports | plan one test mail via this transport only
@@ -204,8 +207,9 @@ yes | y | y | abandon | Act | drop | record the operation as abandoned
 digit | DIGITS | 0-9 | type the PID | Act | lock +key | confirm by typing the holder's PID; the last
     digit frees the lock
 rub_out | backspace | Bksp | - | Act | control lock plan | delete the last digit
-worker | W | W | worker | Act | list | plan to start or stop a worker
+worker | W | W | worker | Act | list locks workers | plan to start or stop a worker
 palette | : ctrl+p | : | command | Quit | BROWSE | command palette: actions and screens; also Ctrl-p
+palette | : ctrl+p | : | - | Quit | CONFIRM | command palette: actions and screens; also Ctrl-p
 help | ? f1 | ? | help | Quit | CURSOR | this page
 back | escape q | Esc | back | Quit | control operation trial | back; the operation continues in the
     background
