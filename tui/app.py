@@ -268,6 +268,11 @@ class Console(SafeApp, inherit_bindings=False):
         self._close_boards()
         self.push_screen(screen)
 
+    def _to_workers(self, target: Target) -> None:
+        from tui.operations.workers_screen import WorkersScreen
+
+        self._show_board(WorkersScreen(self.current_session, self.around, self.sessions))
+
     def _to_locks(self, target: Target) -> None:
         from tui.locks.list_screen import LocksScreen
 

@@ -108,6 +108,7 @@ SHOTS: dict[str, Shot] = {
     "task-attempts": Shot((*MAIL, "4", "see attempt")),
     "task-files": Shot((*MAIL, "6", "see inode")),
     "problems": Shot((*QUEUE, "6", "see 0badf00d")),
+    "workers": Shot((*FIRST, "3", "see HEARTBEAT"), lock=a_stuck_lock(), lost=True),
     "locks": Shot((*FIRST, "5", "see STUCK"), lock=a_stuck_lock(), lost=True),
     "lock": Shot((*FIRST, "U", "see STUCK"), lock=a_stuck_lock(), armed=True),
     "lock-doubt": Shot((*FIRST, "U", "see several uids"), lock=DOUBT, armed=True),

@@ -142,7 +142,8 @@ BEGIN = "begin"
 
 TO: dict[str, tuple[str, ...]] = {
     **{keys.OVERVIEW: ("q",), keys.LIST: (), keys.TASK: ("enter",), keys.PROBLEMS: ("6", "enter")},
-    **{keys.CLUSTERS: ("c",), keys.LOCKS: ("q", "5"), keys.TRANSPORTS: ("q", "6")},
+    **{keys.CLUSTERS: ("c",), keys.WORKERS: ("q", "3"), keys.LOCKS: ("q", "5")},
+    keys.TRANSPORTS: ("q", "6"),
     **{keys.LOG: ("q", "7"), keys.PLAN: ("4", "R"), keys.LOCK: ("U",), keys.OPERATIONS: ("u",)},
     **{
         keys.RUNNING_OPERATION: (BEGIN,),

@@ -43,7 +43,7 @@ class Hint(NamedTuple):
 
 
 OVERVIEW, LIST, TASK, PROBLEMS, CLUSTERS = "overview", "list", "task", "problems", "clusters"
-LOCKS, LOCK, TRANSPORTS, LOG = "locks", "lock", "transports", "log"
+WORKERS, LOCKS, LOCK, TRANSPORTS, LOG = "workers", "locks", "lock", "transports", "log"
 PLAN, HELP, PALETTE, QUIT = "plan", "help", "palette", "quit"
 MENU, PROGRESS = "menu", "progress"
 OPERATIONS, RUNNING_OPERATION, RECORDED_OPERATION, PACE = (
@@ -67,8 +67,10 @@ _KEY_SETS: Mapping[str, tuple[str, ...]] = {
     "PANES": PANE_DIGITS,
 }
 
-_MAIN = "overview locks transports log operations controls"
-_READ_ONLY = "task problems clusters record failures locks transports log operations controls"
+_MAIN = "overview workers locks transports log operations controls"
+_READ_ONLY = (
+    "task problems clusters record failures workers locks transports log operations controls"
+)
 _SCREEN_SETS: Mapping[str, str] = {
     "MAIN": _MAIN,  # digit keys switch between them
     "READ_ONLY": _READ_ONLY,  # on top of another screen; Esc closes them
@@ -90,6 +92,7 @@ move('last') | G end | G End | - | Move | CURSOR | last line
 open | enter | Enter | open | View | overview | the queue, the cell or the alert
 open | enter d | Enter | open | View | list | the task in full; on the problem line: all problems
 open | enter | Enter | show these | View | clusters | the queue, filtered by this error
+open | enter | Enter | task | View | workers | the task of this worker
 open | enter | Enter | open | View | locks | lock details: holder, evidence, recovery
 open | enter | Enter | open | View | operations | operation details: who, why, every row
 open | enter | Enter | task | View | log | the task of this log line
@@ -103,7 +106,7 @@ range | z | z | range | View | overview | graph: the last 10 minutes, hour or da
 rows_by | x | x | rows by | View | overview +minor | age table: group by destination, kind or error
 age_cell(-1) | left h | h | - | View | overview | age table: younger cell
 age_cell(1) | right l | l | - | View | overview | age table: older cell
-pane | PANES | 1-7 | panes | View | MAIN +key +minor | 1 overview 2 queue 3 active 4 DLQ 5 locks 6
+pane | PANES | 1-7 | panes | View | MAIN +key +minor | 1 overview 2 queue 3 workers 4 DLQ 5 locks 6
     transports 7 log
 filter | / | / | filter | View | list | show only matching tasks; Enter keeps the filter, Esc clears
     it
@@ -129,7 +132,8 @@ next_error | e | e | error | View | log | next error
 goto_time | @ | @ | time | View | log | go to a time: 14:00, yesterday 18:00, -2h
 wrap | w | w | wrap | View | log +minor | wrap long lines, or cut them
 stamps | i | i | stamps | View | log +minor | time stamps: with date, time only, none
-reread | r | r | re-read | View | controls list locks operations overview transports +minor | scan
+reread | r | r | re-read | View | controls list locks operations overview transports workers
+    +minor | scan
     everything again now
 freeze | p | p | freeze | View | overview +minor | freeze the screen to go back in history; again:
     live
@@ -179,7 +183,8 @@ drop | D | D | abandon | Act | operations | plan to abandon an interrupted opera
 undo | u | u | undo | Act | clusters controls locks operation overview plan task +minor |
     operations: who did what; undo
 undo | u | u | - | Act | list | operations: who did what; undo
-unlock | U | U | unlock | Act | list locks overview | lock holder, and a plan to free the lock
+unlock | U | U | unlock | Act | list locks overview workers | lock holder, and a plan to free the
+    lock
 suspend | S | S | suspend | Act | transports | plan to suspend or resume this transport
 trial | M | M | test mail | Act | transports | plan one test mail via this transport only
 controls | C | C | controls | Act | list overview +minor | the whole queue: its status and its
@@ -193,8 +198,9 @@ plan('release') | L | L | release | Act | lock | plan to run an active task with
 plan('kill') | K | K | kill | Act | lock | plan to mark an active task without a worker as dead
 note | # | # | note | Act | list task +minor | write a note on the task; a purge excludes tasks with
     notes
-arm | ! | ! | arm | Act | overview list task clusters lock transports plan operations operation drop
-    worker suspend trial controls control | arm writes (15 min, extends on use); again: disarm
+arm | ! | ! | arm | Act | overview list task clusters workers lock transports plan operations
+    operation drop worker suspend trial controls control | arm writes (15 min, extends on use);
+    again: disarm
 yes | y | y | apply | Act | plan | apply a plan for one task that asks for no count
 digit | DIGITS | 0-9 | type the count | Act | plan +key | confirm the plan by typing its count; the
     last digit applies it
@@ -209,7 +215,7 @@ yes | y | y | abandon | Act | drop | record the operation as abandoned
 digit | DIGITS | 0-9 | type the PID | Act | lock +key | confirm by typing the holder's PID; the last
     digit frees the lock
 rub_out | backspace | Bksp | - | Act | control lock plan | delete the last digit
-worker | W | W | worker | Act | list | plan to start or stop a worker
+worker | W | W | worker | Act | list workers | plan to start or stop a worker
 palette | : ctrl+p | : | command | Quit | COPY | command palette: actions and screens; also Ctrl-p
 help | ? f1 | ? | help | Quit | CURSOR | this page
 back | escape q | Esc | back | Quit | control operation trial | back; the operation continues in the

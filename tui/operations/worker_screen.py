@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 
 from engine.model import State, Verdict
@@ -9,7 +10,7 @@ from engine.text.safe import safe_line
 from tui.format import keys, present
 from tui.format.present import Line
 from tui.plan.confirm_screen import ConfirmScreen
-from tui.screens.base import key_bindings
+from tui.screens.base import TOO_EARLY, BaseScreen, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.session.place_session import PlaceSession
 
@@ -86,3 +87,27 @@ class WorkerScreen(ConfirmScreen):
         """Confirm; the screen below starts or stops the worker."""
         self.is_confirmed = True
         self.dismiss()
+
+
+def plan_worker(screen: BaseScreen, live: PlaceSession, around: ConsoleContext) -> None:
+    """Open the plan to start or stop a worker above a screen, or say there why it cannot be."""
+    if around.arming.read_only:
+        screen.say("read only: started with --read-only")
+        return
+    if not live.place.worker_command:
+        screen.say("this place has no worker command")
+        return
+    if screen.hasty:
+        screen.say(TOO_EARLY)
+        return
+    plan, worker = WorkerScreen(live, around), live.worker
+
+    def back(_: None) -> None:
+        if plan.is_confirmed and plan.pid == worker.pid:
+            screen.run_worker(act(), name="worker", group="worker")
+
+    async def act() -> None:
+        if words := await asyncio.to_thread(worker.start if plan.pid is None else worker.stop):
+            screen.say(words)
+
+    screen.app.push_screen(plan, back)

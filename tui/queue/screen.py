@@ -236,8 +236,6 @@ class QueueScreen(PlanningScreen):
 
     def _tick(self) -> None:
         now = self._clock()
-        if self.worker.has_ended:
-            self._run_on_thread(self.worker.describe_end)
         if self._said[0] and not 0 <= now - self._said[1] < MESSAGE_SECONDS:
             self._said = ("", 0.0)
             self._paint_hints()
@@ -732,33 +730,9 @@ class QueueScreen(PlanningScreen):
 
     def action_worker(self) -> None:
         """Confirm starting a worker, or stopping the one started here."""
-        if self._arming.read_only:
-            self.say("read only: started with --read-only")
-        elif not self.place.worker_command:
-            self.say("this place has no worker command")
-        elif self.hasty:
-            self.say(TOO_EARLY)
-        else:
-            self._plan_worker()
+        from tui.operations.worker_screen import plan_worker
 
-    def _plan_worker(self) -> None:
-        from tui.operations.worker_screen import WorkerScreen
-
-        screen = WorkerScreen(self.live, self.around)
-
-        def back(_: None) -> None:
-            if screen.is_confirmed and screen.pid == self.worker.pid:
-                self._run_on_thread(self.worker.start if screen.pid is None else self.worker.stop)
-
-        self.app.push_screen(screen, back)
-
-    def _run_on_thread(self, act: Callable[[], str]) -> None:
-        async def run() -> None:
-            if words := await asyncio.to_thread(act):
-                self.say(words)
-            self._paint_lock()
-
-        self.run_worker(run(), name="worker", group="worker")
+        plan_worker(self, self.live, self.around)
 
     def action_reread(self) -> None:
         """Scan the place again."""

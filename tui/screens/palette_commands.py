@@ -44,6 +44,7 @@ _SCREEN_COMMANDS = (
     (keys.OVERVIEW, "all queues and their alerts"),
     (keys.LIST, "tasks of this place"),
     (keys.CLUSTERS, "errors grouped into clusters"),
+    (keys.WORKERS, "workers and their tasks, of all places"),
     (keys.LOCKS, "locks and their holders"),
     (keys.TRANSPORTS, "state of each mail transport"),
     (keys.LOG, "all logs, merged by time"),

@@ -36,7 +36,7 @@ class Target(NamedTuple):
 PANE_TARGETS: Mapping[str, Target] = {
     "1": Target(keys.OVERVIEW),
     "2": Target(keys.LIST),
-    "3": Target(keys.LIST, state=State.ACTIVE),
+    "3": Target(keys.WORKERS),
     "4": Target(keys.LIST, state=State.DEAD),
     "5": Target(keys.LOCKS),
     "6": Target(keys.TRANSPORTS),

@@ -203,6 +203,8 @@ class PlaceSession:
                     raise
                 return  # closed before the call
             self._note_lock()
+            if self.worker.has_ended:
+                self.messages.append(await asyncio.to_thread(self.worker.describe_end))
             latest = self.inspector.latest
             if latest.is_complete:
                 self.count_samples.append((self.clock(), latest.counts))
