@@ -46,8 +46,8 @@ class Level(StrEnum):
 class AlertKind(StrEnum):
     """Subject of an alert, the most urgent first. The values are stored by the flight recorder."""
 
-    UNREADABLE = "unreadable"
     STUCK = "stuck lock"
+    UNREADABLE = "unreadable"
     FULL = "a full disk"
     IDLE = "nothing runs"
     STALE = "stale lock"

@@ -33,6 +33,7 @@ async def test_the_worst_is_on_top_and_has_the_cursor() -> None:
     """
     well = a_place(a_memory([at_work(1, 3)]), name="/srv/well", lock=lambda: AT_WORK)
     ill = a_place(a_memory([at_work(2, 2820)]), name="/srv/ill", lock=a_stuck_lock)
+    ill = ill._replace(recovery_command=("true",))
     async with a_desk(well, ill, size=(100, 30), first=keys.WORKERS) as desk:
         await desk.opens(WorkersScreen)
         await desk.sees("PID 4711 on ill")

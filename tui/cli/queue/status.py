@@ -1,4 +1,4 @@
-"""`status`: print a summary of a place"""
+"""`status`: print a summary of a place."""
 
 from __future__ import annotations
 
