@@ -194,7 +194,8 @@ BEGIN = "begin"
 
 TO: dict[str, tuple[str, ...]] = {
     **{keys.OVERVIEW: ("q",), keys.LIST: (), keys.TASK: ("enter",), keys.PROBLEMS: ("h", "enter")},
-    **{keys.CLUSTERS: ("c",), keys.LOCKS: ("q", "5"), keys.TRANSPORTS: ("q", "6")},
+    **{keys.CLUSTERS: ("c",), keys.WORKERS: ("3",), keys.LOCKS: ("q", "5")},
+    **{keys.TRANSPORTS: ("q", "6")},
     **{keys.LOG: ("q", "7"), keys.PLAN: ("4", "R"), keys.LOCK: ("U",), keys.OPERATIONS: ("u",)},
     **{
         keys.RUNNING_OPERATION: (BEGIN,),
@@ -211,8 +212,8 @@ def test_each_screen_has_a_title_in_the_help() -> None:
     """The help knows every screen that has a key for it, by a name of its own."""
     with_help = {screen for key in keys.KEYS if key.action == "help" for screen in key.screens}
     assert (
-        set(SCREEN_TITLES) == with_help == {*TO, keys.WORKER, keys.WORKERS}
-    )  # the last two need a place with a worker
+        set(SCREEN_TITLES) == with_help == {*TO, keys.WORKER}
+    )  # the last needs a place with a worker
     assert len(set(SCREEN_TITLES.values())) == len(SCREEN_TITLES)
 
 

@@ -88,6 +88,7 @@ move('last') | G end | G End | - | Move | CURSOR | last line
 open | enter | Enter | open | View | overview | the queue, the cell or the alert
 open | enter d | Enter | open | View | list | the task in full; on the problem line: all problems
 open | enter | Enter | show these | View | clusters | the queue, filtered by this error
+open | enter | Enter | task | View | workers | the task of this worker
 open | enter | Enter | open | View | locks | lock details: holder, evidence, recovery
 open | enter | Enter | open | View | operations | operation details: who, why, every row
 open | enter | Enter | task | View | log | the task of this log line
@@ -123,7 +124,8 @@ next_error | e | e | error | View | log | next error
 goto_time | @ | @ | time | View | log | go to a time: 14:00, yesterday 18:00, -2h
 wrap | w | w | wrap | View | log +minor | wrap long lines, or cut them
 stamps | i | i | stamps | View | log +minor | time stamps: with date, time only, none
-reread | r | r | re-read | View | controls list locks operations overview transports +minor | scan
+reread | r | r | re-read | View | controls list locks operations overview transports workers
+    +minor | scan
     everything again now
 freeze | p | p | freeze | View | overview +minor | freeze the screen to go back in history; again:
     live
@@ -176,7 +178,8 @@ operations | u | u | operations | Act | clusters controls locks overview plan ta
     operations: who did what; undo
 operations | u | u | - | Act | failures list log problems transports | operations: who did what;
     undo
-unlock | U | U | unlock | Act | list locks overview | lock holder, and a plan to free the lock
+unlock | U | U | unlock | Act | list locks overview workers | lock holder, and a plan to free the
+    lock
 suspend | S | S | suspend | Act | transports | plan to suspend or resume this transport
 trial | M | M | test mail | Act | transports | plan one test mail via this transport only
 controls | C | C | controls | Act | list overview +minor | the whole queue: its status and its

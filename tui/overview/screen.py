@@ -34,6 +34,7 @@ from tui.screens.base import Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.target import SCREEN_TARGETS, Target
 from tui.screens.top_line import TopLine
+from tui.screens.two_panes import frame_panes
 from tui.session import index_queries
 from tui.session.place_session import PlaceSession
 from tui.session.recurrence_check import CheckedCluster, check_clusters
@@ -257,7 +258,7 @@ class OverviewScreen(FreezableScreen):
             part.styles.height = amount
             part.display = amount > 0
         self.query_one("#right").display = frame.wide
-        self.frame_panes(frame.border)
+        frame_panes(self, frame.border)
         self._left.styles.width = view.left_width(width) if frame.wide else "1fr"
 
     def lay_out(self, width: int) -> None:

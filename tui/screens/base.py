@@ -90,11 +90,6 @@ class BaseScreen(CachedRender, Screen[None]):
         around = getattr(self.app, "around", None)
         return () if around is None else present.badge_line(around.operations_badge())
 
-    def frame_panes(self, border: int) -> None:
-        """Draw the frames of the panes: `present.BOX`, `present.RULE`, or 0 for none."""
-        self.set_class(border == present.BOX, "-boxed")
-        self.set_class(border == present.RULE, "-ruled")
-
     def go(self, target: Target) -> None:
         """Ask the app to open another screen."""
         self.post_message(self.Go(target))
