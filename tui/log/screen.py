@@ -69,7 +69,7 @@ MAX_COUNTED_BYTES = 256 << 20
 MAX_CACHED_COUNTS = 8
 """Number of filters whose counts are cached."""
 
-COUNT_STEP_CELLS, COUNT_PAUSE_SECONDS = 2, 0.01
+COUNT_STEP_CELLS, COUNT_PAUSE_SECONDS = 16, 0.005
 """Cells counted at a time, and seconds between, so that counting stays in the background."""
 
 
