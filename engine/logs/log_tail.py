@@ -82,13 +82,13 @@ def _contract(text: str, source: str) -> LogLine | None:
     level, closed, rest = text[23:].partition("]")
     if text[20:23] != "] [" or not closed or not level.isalpha():
         return None
-    when = _local_time(text[1:20])
+    when = parse_local_time(text[1:20])
     if when is None:
         return None
     return LogLine(when, level.upper(), rest.removeprefix(" "), source)
 
 
-def _local_time(stamp: str) -> float | None:
+def parse_local_time(stamp: str) -> float | None:
     """Parse `2026-01-07 12:01:02` to epoch seconds."""
     minute, second = _minute_time(stamp[:16], time.tzname), stamp[17:19]
     if minute is None or stamp[16] != ":" or not (second.isascii() and second.isdigit()):
