@@ -111,15 +111,16 @@ part | left h right l | h l | parts | View | task +key +minor | previous, next p
 clusters | c | c | clusters | View | list | errors of these tasks, grouped into clusters
 order | o | o | order | View | list | sort by another column
 log | t | t | log | View | list task | log lines of this task
+log | t | t | - | View | log | only the log lines of this line's task
 next_place | ] | ] | - | View | list | next place
 previous_place | [ | [ | - | View | list | previous place
 follow | f | f | follow | View | log | follow new lines, or stop following
 search | / | / | search | View | log | search for text; n next match, N previous match
-search_next | n | n | - | View | log | next match
-search_previous | N | N | - | View | log | previous match
+search_again(1) | n | n | - | View | log | next match
+search_again(-1) | N | N | - | View | log | previous match
 only | & | & | filter | View | log | show only matching lines; Esc shows all
-level_up | + | + | level | View | log | raise the minimum level
-level_down | - | - | - | View | log | lower the minimum level
+level(1) | + | + | level | View | log | raise the minimum level
+level(-1) | - | - | - | View | log | lower the minimum level
 next_error | e | e | error | View | log | next error
 goto_time | @ | @ | time | View | log | go to a time: 14:00, yesterday 18:00, -2h
 wrap | w | w | wrap | View | log +minor | wrap long lines, or cut them
