@@ -239,7 +239,7 @@ LARGE_CLASSES = {
     "tui.log.log_widget.LogLines": 20,
     "tui.log.screen.LogScreen": 53,
     "tui.operations.control_screen.ControlScreen": 22,
-    "tui.operations.running_screen.ReplayScreen": 24,
+    "tui.operations.running_screen.ReplayScreen": 21,
     "tui.operations.screen.OperationsScreen": 23,
     "tui.overview.screen.OverviewScreen": 52,
     "tui.plan.confirm_screen.ConfirmScreen": 20,

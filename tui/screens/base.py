@@ -75,9 +75,9 @@ class BaseScreen(CachedRender, Screen[None]):
 
     @property
     def badge(self) -> Line:
-        """Badge of running operations, for screens with a title of their own."""
+        """Running operations, for screens with a title of their own."""
         around = getattr(self.app, "around", None)
-        return () if around is None else present.badge_line(around.operations_badge())
+        return () if around is None else around.operations()
 
     def frame_panes(self, border: int) -> None:
         """Draw the frames of the panes: `present.BOX`, `present.RULE`, or 0 for none."""
