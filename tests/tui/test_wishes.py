@@ -141,7 +141,7 @@ BEGIN = "begin"
 """No key: something is begun that takes a while."""
 
 TO: dict[str, tuple[str, ...]] = {
-    **{keys.OVERVIEW: ("q",), keys.LIST: (), keys.TASK: ("enter",), keys.PROBLEMS: ("6", "enter")},
+    **{keys.OVERVIEW: ("q",), keys.LIST: (), keys.TASK: ("enter",), keys.PROBLEMS: ("h", "enter")},
     **{keys.CLUSTERS: ("c",), keys.LOCKS: ("q", "5"), keys.TRANSPORTS: ("q", "6")},
     **{keys.LOG: ("q", "7"), keys.PLAN: ("4", "R"), keys.LOCK: ("U",), keys.OPERATIONS: ("u",)},
     **{
@@ -159,8 +159,8 @@ def test_each_screen_has_a_title_in_the_help() -> None:
     """The help knows every screen that has a key for it, by a name of its own."""
     with_help = {screen for key in keys.KEYS if key.action == "help" for screen in key.screens}
     assert (
-        set(SCREEN_TITLES) == with_help == {*TO, keys.WORKER}
-    )  # the last needs a place with a worker
+        set(SCREEN_TITLES) == with_help == {*TO, keys.WORKER, keys.WORKERS}
+    )  # the last two need a place with a worker
     assert len(set(SCREEN_TITLES.values())) == len(SCREEN_TITLES)
 
 
@@ -189,7 +189,7 @@ async def lead(pilot: Pilot[None], console: Console, screen: str) -> None:
             live = console.current_session
             live.start_plan(Plan("retry", (), NOW), Intent("retry", live.place.who), ReplayPace())
             console.goto(Target(keys.RUNNING_OPERATION))
-        elif getattr(before, "KIND", "") == keys.LIST and key.isdigit():
+        elif getattr(before, "KIND", "") == keys.LIST and key in ("4", "h"):
             await pilot.press(key)
             await until(pilot, lambda: is_done(console))
         else:
@@ -303,11 +303,11 @@ def test_copies_reach_the_terminal(spool: Path) -> None:
         assert json.loads(copy("j"))["mark"] == mark
         assert copy("r").startswith(mark)
         go("q", row_shown)
-        go("\r", "1 summary", "Esc back")
+        go("\r", "[summary]", "Esc back")
         assert copy("i") == first
         assert first in copy("c")
         go("q", row_shown)
-        go("6", "[6 problems")
+        go("h", "[problems")
         go("\r", "problem 1 of")
         assert copy("i") == "dlq/20261120T094208Z-mail_send-0badf00d.task"
         terminal.process.terminate()
@@ -337,7 +337,7 @@ def test_the_screen_as_plain_text(spool: Path) -> None:
         there = len(terminal.said)
         terminal.send("\r")
         terminal.until(lambda: b"\x1b[?1049h" in terminal.said[there:])
-        terminal.shows("acts on: row", "[1 pending 40]")
+        terminal.shows("acts on: row", "[pending 40]")
         terminal.send("\x03\x03")
         assert terminal.end() == 0 and terminal.restored
 
@@ -474,7 +474,7 @@ async def test_a_long_first_look_is_told_of_and_stopped() -> None:
         assert queue_of(console).inspector.latest.is_stopped
         assert "Esc stops" not in screen_text(console.screen)
         await pilot.press("r")
-        await shows(pilot, "[1 pending 40]")
+        await shows(pilot, "[pending 40]")
         await until(pilot, lambda: "r goes on" not in screen_text(console.screen))
 
 

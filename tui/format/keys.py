@@ -43,7 +43,7 @@ class Hint(NamedTuple):
 
 
 OVERVIEW, LIST, TASK, PROBLEMS, CLUSTERS = "overview", "list", "task", "problems", "clusters"
-LOCKS, LOCK, TRANSPORTS, LOG = "locks", "lock", "transports", "log"
+WORKERS, LOCKS, LOCK, TRANSPORTS, LOG = "workers", "locks", "lock", "transports", "log"
 PLAN, HELP, PALETTE, QUIT = "plan", "help", "palette", "quit"
 MENU, PROGRESS = "menu", "progress"
 OPERATIONS, RUNNING_OPERATION, RECORDED_OPERATION, PACE = (
@@ -57,23 +57,19 @@ EDIT = "edit"
 SUSPEND, TEST_MAIL, FAILURES = "suspend", "trial", "failures"
 CONTROLS, CONTROL = "controls", "control"
 
-TAB_DIGITS = tuple("123456789")
-DIGITS = tuple("0123456789")
-PANE_DIGITS = tuple("1234567")
-
 _KEY_SETS: Mapping[str, tuple[str, ...]] = {
-    "DIGITS": DIGITS,
-    "TABS": TAB_DIGITS,
-    "PANES": PANE_DIGITS,
+    "DIGITS": tuple("0123456789"),
+    "SCREENS": tuple("123456789"),
 }
 
-_MAIN = "overview locks transports log operations controls"
-_READ_ONLY = "task problems clusters record failures locks transports log operations controls"
+_READ_ONLY = (
+    "task problems clusters record failures workers locks transports log operations controls"
+)
+_BROWSE = f"list operation overview {_READ_ONLY}"
 _SCREEN_SETS: Mapping[str, str] = {
-    "MAIN": _MAIN,  # digit keys switch between them
     "READ_ONLY": _READ_ONLY,  # on top of another screen; Esc closes them
-    "COPY": f"list operation overview {_READ_ONLY}",  # the palette, and text to copy
-    "CURSOR": f"list operation overview plan lock drop worker control suspend trial {_READ_ONLY}",
+    "BROWSE": _BROWSE,  # neither a plan nor a form: digits open screens
+    "CURSOR": f"{_BROWSE} plan lock drop worker control suspend trial",
     "TYPING": "palette help",  # with a text input: only keys that are no letters move
     "FORMS": "pace edit",
 }
@@ -104,16 +100,12 @@ range | z | z | range | View | overview | graph: the last 10 minutes, hour or da
 rows_by | x | x | rows by | View | overview +minor | age table: group by destination, kind or error
 age_cell(-1) | left h | h | - | View | overview | age table: younger cell
 age_cell(1) | right l | l | - | View | overview | age table: older cell
-pane | PANES | 1-7 | panes | View | MAIN +key +minor | 1 overview 2 queue 3 active 4 DLQ 5 locks 6
-    transports 7 log
 filter | / | / | filter | View | list | show only matching tasks; Enter keeps the filter, Esc clears
     it
-next_tab | tab right l | Tab | - | View | list | next tab
-previous_tab | shift+tab left h | S-Tab | - | View | list | previous tab
-tab | TABS | 1-9 | tabs | View | list +key +minor | tab by number
-part | PANES | 1-7 | parts | View | task +key +minor | part by number
-next_part | tab right l | Tab | - | View | task +minor | next part
-previous_part | shift+tab left h | S-Tab | - | View | task | previous part
+tab | left h right l | h l | tabs | View | list +key +minor | previous, next tab (state); also Left,
+    Right
+part | left h right l | h l | parts | View | task +key +minor | previous, next part; also Left,
+    Right
 clusters | c | c | clusters | View | list | errors of these tasks, grouped into clusters
 order | o | o | order | View | list | sort by another column
 log | t | t | log | View | list task | log lines of this task
@@ -137,15 +129,17 @@ freeze | p | p | freeze | View | overview +minor | freeze the screen to go back 
 earlier | comma | , | - | View | overview | frozen: back in history
 later | full_stop | . | - | View | overview | frozen: forward in history
 reread | r | r | re-read | View | task +minor | re-read the task
-repaint | ctrl+l | Ctrl-l | - | View | COPY | repaint the whole screen
+screen | SCREENS | 1-9 | screens | View | BROWSE +key +minor | overview tasks workers DLQ locks
+    transports log operations controls
+repaint | ctrl+l | Ctrl-l | - | View | BROWSE | repaint the whole screen
 mark | space | Space | mark | Mark | list | mark or unmark the task
 range | v | v | range | Mark | list +minor | mark a range: from here to the row of the next v
 mark_all | * | * | all | Mark | list | act on all matching tasks, not on one row
 unmark | \\ | \\ | clear marks | Mark | list +minor | unmark all tasks
-yank | y | y | copy | Copy | COPY +minor | copy the id, the row, JSON or a command
+yank | y | y | copy | Copy | BROWSE +minor | copy the id, the row, JSON or a command
 export | e | e | export | Copy | list overview plan +minor | export the shown rows to a file (CSV,
     JSON lines)
-plain | = | = | plain | Copy | COPY +minor | show this screen as plain text, to copy from
+plain | = | = | plain | Copy | BROWSE +minor | show this screen as plain text, to copy from
 plan('retry') | R | R | retry | Act | clusters list task | plan a retry; in the trash: plan a
     restore
 plan('purge') | X | X | purge | Act | clusters list task | plan a move to the trash; in the trash:
@@ -194,8 +188,9 @@ plan('release') | L | L | release | Act | lock | plan to run an active task with
 plan('kill') | K | K | kill | Act | lock | plan to mark an active task without a worker as dead
 note | # | # | note | Act | list task +minor | write a note on the task; a purge excludes tasks with
     notes
-arm | ! | ! | arm | Act | overview list task clusters lock transports plan operations operation drop
-    worker suspend trial controls control | arm writes (15 min, extends on use); again: disarm
+arm | ! | ! | arm | Act | overview list task clusters workers lock transports plan operations
+    operation drop worker suspend trial controls control | arm writes (15 min, extends on use);
+    again: disarm
 yes | y | y | apply | Act | plan | apply a plan for one task that asks for no count
 digit | DIGITS | 0-9 | type the count | Act | plan +key | confirm the plan by typing its count; the
     last digit applies it
@@ -211,7 +206,7 @@ digit | DIGITS | 0-9 | type the PID | Act | lock +key | confirm by typing the ho
     digit frees the lock
 rub_out | backspace | Bksp | - | Act | control lock plan | delete the last digit
 worker | W | W | worker | Act | list | plan to start or stop a worker
-palette | : ctrl+p | : | command | Quit | COPY | command palette: actions and screens; also Ctrl-p
+palette | : ctrl+p | : | command | Quit | BROWSE | command palette: actions and screens; also Ctrl-p
 help | ? f1 | ? | help | Quit | CURSOR | this page
 back | escape q | Esc | back | Quit | control operation trial | back; the operation continues in the
     background
@@ -239,7 +234,7 @@ leave | q | q | back | Quit | list | back to the overview; there: quit
 back | escape | Esc | - | Quit | overview | stop the first scan of a queue
 app.quit | q | q | quit | Quit | overview | quit the console
 app.cancel | ctrl+c | Ctrl-c | - | Quit | list overview | cancel the input; twice: quit the console
-app.suspend_process | ctrl+z | Ctrl-z | - | Quit | COPY | suspend to the shell; fg returns
+app.suspend_process | ctrl+z | Ctrl-z | - | Quit | BROWSE | suspend to the shell; fg returns
 stop | s | s | stop | Quit | quit | stop the worker (SIGTERM) and quit
 keep | k | k | keep it | Quit | quit | quit; the worker keeps running
 back | escape | Esc | stay | Quit | quit | stay in the console
@@ -292,6 +287,11 @@ def hints_of(
         for key in keys_on(screen, without)
         if key.hint
     )
+
+
+def step_of(pressed: str) -> int:
+    """The step of a key that leads to a neighbour: -1 for Left and h, 1 for Right and l."""
+    return -1 if pressed in ("left", "h") else 1
 
 
 def arm_hint(armed: bool) -> str:

@@ -15,7 +15,7 @@ from tui.locks.examination import LockExaminer
 from tui.screens.base import Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.page import ListScreen
-from tui.screens.target import PANE_TARGETS, Target
+from tui.screens.target import SCREEN_TARGETS, Target
 from tui.session import index_queries
 from tui.session.place_session import PlaceSession
 from tui.widgets.lines import LongText
@@ -168,10 +168,10 @@ class LocksScreen(ListScreen):
         else:
             self.go(Target(keys.LOCK, place=here.number))
 
-    def action_pane(self, digit: str) -> None:
+    def action_screen(self, digit: str) -> None:
         """Open the screen with that digit for the place under the cursor."""
         here = self._here
-        self.go(PANE_TARGETS[digit]._replace(place=0 if here is None else here.number))
+        self.go(SCREEN_TARGETS[digit]._replace(place=0 if here is None else here.number))
 
     def copies(self) -> tuple[Copy, ...]:
         """The evidence on the lock under the cursor."""

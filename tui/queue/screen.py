@@ -153,10 +153,12 @@ class QueueScreen(PlanningScreen):
         if target.filter is not None:
             self._filter.set_text(target.filter)
         wanted = None if target.problems else target.state or self.state or State.PENDING
-        if wanted in self._tabs:
-            self._tab = self._tabs.index(wanted)
-        self._everything = False
-        self._show_tab(CursorPosition(id=target.id))
+        if wanted not in self._tabs:
+            self.say(f"{self.place.name} has no state {wanted}")
+            wanted = self.state
+        is_aimed = bool(target.id) or target.filter is not None
+        spot = CursorPosition(id=target.id) if is_aimed else None
+        self._to_tab(self._tabs.index(wanted), spot)
 
     # Following the index
 
@@ -270,29 +272,21 @@ class QueueScreen(PlanningScreen):
     def _on_problems(self) -> bool:
         return bool(self._tabs) and self.state is None
 
-    def action_tab(self, number: str) -> None:
-        """Switch to a tab by number."""
-        self._to_tab(int(number) - 1)
+    def action_tab(self, pressed: str) -> None:
+        """Switch to the previous or the next tab."""
+        if self._tabs:
+            self._to_tab((self._tab + keys.step_of(pressed)) % len(self._tabs))
 
-    def action_next_tab(self) -> None:
-        """Switch to the next tab."""
-        self._to_tab((self._tab + 1) % max(1, len(self._tabs)))
-
-    def action_previous_tab(self) -> None:
-        """Switch to the previous tab."""
-        self._to_tab((self._tab - 1) % max(1, len(self._tabs)))
-
-    def _to_tab(self, tab: int) -> None:
-        if tab >= len(self._tabs):
-            self.say(f"no tab {tab + 1}")
-            return
-        if tab == self._tab:
-            return
-        self._spots[self._tab] = self.list.saved_position
+    def _to_tab(self, tab: int, spot: CursorPosition | None = None) -> None:
+        """Switch to a tab; without `spot`, the cursor returns to its last position there."""
+        if self.list.has_query:
+            if tab == self._tab and spot is None:
+                return
+            self._spots[self._tab] = self.list.saved_position
         self._tab = tab
         self._everything = False
         self.list.end_range()
-        self._show_tab(self._spots.get(tab, CursorPosition()))
+        self._show_tab(spot or self._spots.get(tab, CursorPosition()))
 
     def _show_tab(self, spot: CursorPosition) -> None:
         self._middle.set_class(self._on_problems, "-problems")

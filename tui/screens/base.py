@@ -11,7 +11,7 @@ from textual.screen import Screen
 
 from tui.format import keys, present
 from tui.format.present import Line
-from tui.screens.target import PANE_TARGETS, Target
+from tui.screens.target import SCREEN_TARGETS, Target
 from tui.terminal.render_cache import CachedRender
 
 if TYPE_CHECKING:
@@ -104,9 +104,9 @@ class BaseScreen(CachedRender, Screen[None]):
         """Show a message to the operator."""
         raise NotImplementedError
 
-    def action_pane(self, digit: str) -> None:
-        """Open the main screen of that digit."""
-        self.go(PANE_TARGETS[digit])
+    def action_screen(self, digit: str) -> None:
+        """Open the screen of that digit."""
+        self.go(SCREEN_TARGETS[digit])
 
     def action_undo(self) -> None:
         """Open the list of operations, to see or undo them."""
