@@ -145,7 +145,7 @@ async def test_a_purge_is_undone_byte_for_byte(place: Place, tmp_path: Path) -> 
         await desk.sees("5 purged", "all accounted for")
         assert await off(files) != before
         await desk.press("u")
-        await desk.sees("kept for 24 h")
+        await desk.sees("kept 24 h")
         await plan(desk, key_of("plan_undo"), "type 5 to undo 5")
         await desk.sees("5 undone", "all accounted for")
     assert await off(files) == before

@@ -253,7 +253,7 @@ async def test_a_plain_operation_has_the_same_screen(place: Place) -> None:
         assert work.share == 1.0
         desk.console.goto(Target(keys.OPERATIONS))
         await desk.opens(OperationsScreen)
-        await desk.sees("hold 4 done 23h59m")
+        await desk.sees("hold 4 DONE u undo, 23h59m")
 
 
 async def test_a_journal_that_cannot_be_written_stops_it_before_it_begins(place: Place) -> None:
@@ -350,6 +350,6 @@ def test_killed_in_the_middle_nothing_is_lost(tmp_path: Path) -> None:
     with ptys.console("--open", "queue", str(tmp_path)) as terminal:
         terminal.shows("was interrupted: 23 of 24 not moved; u shows it")
         terminal.send("u")
-        terminal.shows("interrupted", "R resume")
+        terminal.shows("INTERRUPTED", "R resume")
         terminal.send("R")
         terminal.shows("the rest of replay of", "23 dlq -> pending")

@@ -21,6 +21,7 @@ from tui.format.flow_graph import flow_graph
 from tui.format.graphs import braille_line
 from tui.format.present import Line, Run
 from tui.format.table import Choice
+from tui.operations.worker_lines import format_seconds
 from tui.plan.lines import SENT_AS_REQUEST
 from tui.session.running_operations import RunningOperation
 
@@ -211,16 +212,17 @@ def _state_line(view: OperationView, width: int) -> Line:
     chip = f" {word} " if look.startswith("chip") else word
     share = 100 * view.settled // view.planned if view.planned else 100
     parts: list[Line] = [
-        ((" " if chip != word else "  ", ""), (chip, look)),
+        (("  " if chip != word else "   ", ""), (chip, look)),
         (("   ", ""), (f"{view.settled:,}", "strong"), (f"/{view.planned:,}", "muted")),
         (("   ", ""), (f"{share}%", "ok")),
     ]
     if view.ended is not None:
         times = f"{present.format_clock(view.began)} to {present.format_clock(view.ended)}"
-        took = format_seconds(view.ended - view.began)
+        seconds = view.ended - view.began
+        took = "<0.1s" if seconds < 0.05 else format_seconds(seconds)
         parts.append((("   ", ""), ("took ", "muted"), (took, "strong"), (f"  {times}", "muted")))
     elif view.eta is not None:
-        parts.append((("   ETA ", "muted"), (format_seconds(view.eta, whole=True), "strong")))
+        parts.append((("   ETA ", "muted"), (format_seconds(view.eta), "strong")))
     if view.pace is not None and view.ended is None:
         parts.append((("   rate ", "muted"), (format_rate(view.pace), "")))
     failing = ", ".join(
@@ -354,17 +356,6 @@ def format_rate(pace: ReplayPace) -> str:
     return f"one each {describe_duration(1 / pace.rate)}"
 
 
-def format_seconds(seconds: float, whole: bool = False) -> str:
-    """A short duration in tenths of a second, a longer one in two units: `0.8s`, `41s`, `3m12s`."""
-    if seconds < 9.95 and not whole:
-        return f"{max(0.0, seconds):.1f}s"
-    if seconds < 60:
-        return f"{seconds:.0f}s"
-    if seconds < 3600:
-        return f"{int(seconds) // 60}m{int(seconds) % 60:02d}s"
-    return present.format_duration(seconds)
-
-
 # Results of its tasks
 
 RESULT_LOOKS: Mapping[str, str] = {
@@ -412,12 +403,16 @@ def task_table(tasks: Sequence[TaskProgress], past: str, width: int) -> tuple[Li
 
 
 def flow_lines(
-    series: FlowSeries, before: int, width: int, rows: int, wait_p95: tuple[str, str] = ("", "")
+    series: FlowSeries,
+    before: int,
+    width: int,
+    rows: int,
+    wait_p95: tuple[float | None, float | None] = (None, None),
 ) -> list[Line]:
     """What the queue does meanwhile: in, out, backlog, each with its value before the start.
 
-    `before` is the number of steps of `series` before the start. `wait_p95`: waiting time now and
-    then; "" if not known.
+    `before` is the number of steps of `series` before the start. `wait_p95`: waiting time of the
+    slowest kind in seconds, now and at the start.
     """
     if rows >= GRAPH_ROWS:
         return flow_graph(series, width, rows)
@@ -425,9 +420,13 @@ def flow_lines(
     out = _figure("out", series.outward, before, "ok", "/s")
     backlog = _figure("backlog", series.backlog, before, "warn", "")
     now, then = wait_p95
-    wait: Line = (("wait p95", "muted"), (f"{now:>7}", "strong"), (f"  was {then}", "muted"))
+    wait: Line = (
+        ("wait p95", "muted"),
+        (f"{format_seconds(now):>7}", "strong"),
+        (f"  {'':{SPARKLINE_CELLS}}  was {format_seconds(then)}", "muted"),
+    )
     half = (width - 3) // 2
-    pairs = ((inward, out), (backlog, wait if now else ()))
+    pairs = ((inward, out), (backlog, () if now is None else wait))
     return [
         (("   ", ""), *present.cut_line(left, half), *present.cut_line(right, half))
         for left, right in pairs

@@ -20,6 +20,7 @@ from tui.operations import replay_lines as view
 from tui.operations.replay_lines import FLOW_SECONDS, SPARKLINE_CELLS
 from tui.operations.replay_orders import OrderScreen
 from tui.operations.undo_plans import show_undo
+from tui.operations.worker_lines import format_seconds
 from tui.screens.base import Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.target import Target
@@ -31,6 +32,9 @@ from tui.widgets.picker import Picker
 
 REPAINT_SECONDS = 1.0
 """Seconds between two repaints while it runs, on every link."""
+
+WAIT_BEFORE_SECONDS = 5.0
+"""Seconds after the start for which the waiting time is not yet changed by the operation."""
 
 MIN_TASK_ROWS = 5
 """Lines of the screen that the results have at least; the other panes are dropped for them."""
@@ -45,6 +49,10 @@ class ReplayScreen(OrderScreen):
     def __init__(self, work: RunningOperation, live: PlaceSession, around: ConsoleContext) -> None:
         super().__init__(live, around)
         self.work = work
+        self._wait_before: float | None = None
+        """Waiting time when it began, in seconds; None if the screen was opened later."""
+        self._has_moved = False
+        """True if the operator moved the cursor; until then it is on the first result."""
 
     def compose(self) -> ComposeResult:
         """Header, state, steps, results, the queue meanwhile, next step, hints."""
@@ -99,7 +107,10 @@ class ReplayScreen(OrderScreen):
         self._show_pane("#flow", self._flow(width, rows), border, free)
         past = VERBS[self.work.plan.verb].past
         title, tasks = view.task_table(now.tasks, past, width)
-        self.query_one(Picker).show_rows(tasks, [title] if tasks else [])
+        picker = self.query_one(Picker)
+        picker.show_rows(tasks, [title] if tasks else [])
+        if tasks and not self._has_moved:
+            picker.select_key(tasks[0].key)
 
     def _show_pane(self, id: str, lines: list[Line], border: int, free: int) -> int:
         """Show a pane if it fits in `free` lines; return how many it takes."""
@@ -114,14 +125,20 @@ class ReplayScreen(OrderScreen):
         series = self.live.flow.series(now, FLOW_SECONDS, steps)
         length = FLOW_SECONDS / steps
         before = steps - 1 - int(now // length - self.work.began // length)
-        return view.flow_lines(series, max(0, before), width, rows)
+        waits = [kind.wait_p95 for kind in self.live.readings.kinds or ()]
+        wait = max((seconds for seconds in waits if seconds is not None), default=None)
+        if now - self.work.began < WAIT_BEFORE_SECONDS:
+            self._wait_before = wait
+        return view.flow_lines(series, max(0, before), width, rows, (wait, self._wait_before))
 
     def _show_frames(self) -> None:
         """Write the frames: who started it and when, how many results, and what comes next."""
         now, work = self._view, self.work
-        age = present.format_age(max(0.0, self.around.clock() - work.began))
+        age = format_seconds(max(0.0, self.around.clock() - work.began))
         who = safe_line(work.intent.who.name)
-        started: Line = ((f"started {present.format_clock(work.began)} by {who}, {age}", "muted"),)
+        started: Line = (
+            (f"started {present.format_clock(work.began)} by {who}, {age} ago", "muted"),
+        )
         title = f"{work.name.upper()} {present.format_count(work.planned, 'TASK').upper()}"
         self.query_one("#state", Lines).show_frame(Frame(title, right=started), focused=True)
         self.query_one("#steps", Lines).show_frame(Frame("Steps"))
@@ -194,6 +211,7 @@ class ReplayScreen(OrderScreen):
 
     def action_move(self, how: str) -> None:
         """Move through the results."""
+        self._has_moved = True
         self.query_one(Picker).move(how)
 
     def action_open(self) -> None:

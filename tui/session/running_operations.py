@@ -261,9 +261,9 @@ def describe_result(work: RunningOperation) -> str:
         state = "stopped" if progress.stopped else state
         counts = {
             **{"done": tally.delivered, "failed": tally.failed, "skipped": progress.skipped},
-            **{"unknown": tally.unknown + tally.unsettled, "moved by others": tally.taken},
+            **{"unknown": tally.unknown, "moved by others": tally.taken},
             **{"refused": progress.refused, "undone": progress.pulled_back},
-            **{"excluded": progress.excluded, "not sent": rest},
+            **{"excluded": progress.excluded, "not run yet": tally.unsettled, "not sent": rest},
         }
     words = " + ".join(f"{amount:,} {name}" for name, amount in counts.items() if amount)
     trouble = f"; {safe_line(report.trouble)}" if report.trouble and progress is None else ""
