@@ -20,6 +20,7 @@ from engine.model import State
 from tui.format import keys, present
 from tui.format.glyphs import ASCII, Glyphs
 from tui.format.glyphs import glyphs_of_locale as glyphs_of
+from tui.format.present import Line
 from tui.format.table import short_names
 from tui.navigation import Navigator
 from tui.screens.base import BaseScreen
@@ -118,7 +119,7 @@ class Console(SafeApp, inherit_bindings=False):
             self.bandwidth.describe_rate,
             lambda: self.bandwidth.period,
             skips_repaint=lambda: self.bandwidth.skips_repaint,
-            operations_badge=self._works,
+            operations=self._works,
             totals=lambda: present.totals_line(*count_totals(self.sessions)),
         )
         names = short_names([place.name for place in places])
@@ -150,12 +151,12 @@ class Console(SafeApp, inherit_bindings=False):
         """True while an operation, a lock recovery or a test mail of this console runs."""
         return any(live.is_operating for live in self.sessions)
 
-    def _works(self) -> str:
+    def _works(self) -> Line:
         if works := [work for live in self.sessions for work in live.operations]:
-            from tui.session.running_operations import operations_badge
+            from tui.session.running_operations import operations_line
 
-            return operations_badge(works)
-        return ""
+            return operations_line(works)
+        return ()
 
     async def _follow(self, live: PlaceSession) -> None:
         await live.follow(lambda: self.bandwidth.period, HEADSTART_SECONDS)

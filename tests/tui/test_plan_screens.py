@@ -148,7 +148,7 @@ class _Drop(_Undo):
 
     KIND = AbandonScreen
     opens, confirm, question, hint = "D", ("y",), "y to abandon it", "abandon"
-    reason, withdrawn, seen = False, "", "3/8 interrupted"
+    reason, withdrawn, seen = False, "", "3/8 INTERRUPTED"
 
     def _begin(self, place: Place) -> None:
         self.op = interrupt(place, 8, 3)

@@ -94,6 +94,7 @@ open | enter | Enter | open | View | operations | operation details: who, why, e
 open | enter | Enter | task | View | log | the task of this log line
 open | enter | Enter | errors | View | transports | latest errors one by one, with the server's
     reply
+open | enter | Enter | task | View | operation | the task of this result
 open | enter | Enter | log | View | failures | the log at the time of this error
 open | enter | Enter | plan | View | controls | plan this control: shows its effect, writes nothing
 next_pane | tab | Tab | pane | View | overview | next pane of the screen

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.screen import Screen
 
-from tui.format import keys, present
+from tui.format import keys
 from tui.format.present import Line
 from tui.screens.target import SCREEN_TARGETS, Target
 from tui.terminal.render_cache import CachedRender
@@ -86,9 +86,9 @@ class BaseScreen(CachedRender, Screen[None]):
 
     @property
     def badge(self) -> Line:
-        """Badge of running operations, for screens with a title of their own."""
+        """Running operations, for screens with a title of their own."""
         around = getattr(self.app, "around", None)
-        return () if around is None else present.badge_line(around.operations_badge())
+        return () if around is None else around.operations()
 
     def go(self, target: Target) -> None:
         """Ask the app to open another screen."""
