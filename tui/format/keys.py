@@ -249,7 +249,7 @@ back | escape | Esc | stay | Quit | quit | stay in the console
 """
 """One row for each action on some screens: action, keys, keys as shown, hint ("-": none), heading
 of the help, screens and flags, description. `+key` passes the key to the action, and `+minor` drops
-its hint first. An indented line continues the row above. The order is that of help and hints."""
+its hint first. An indented line continues the row above. The order is that of the hints."""
 
 
 def _key(row: str) -> Key:
@@ -271,10 +271,7 @@ def _key(row: str) -> Key:
 
 
 KEYS = tuple(map(_key, _TABLE.strip().replace("\n    ", " ").split("\n")))
-"""All keys, in the order of help and hints."""
-
-GROUPS = tuple(dict.fromkeys(key.group for key in KEYS))
-"""Headings of the help, in order."""
+"""All keys, in the order of the hints."""
 
 
 def keys_on(screen: str, without: Collection[str] = ()) -> Iterator[Key]:
