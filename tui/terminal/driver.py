@@ -22,6 +22,7 @@ from textual.geometry import Size
 
 from tui.format.glyphs import UTF8, Glyphs
 from tui.terminal.paste_detector import PasteDetector
+from tui.terminal.screen_cells import ScreenCells
 
 UNSENT_SEQUENCES: Mapping[str, str] = {
     "\x1b[?2026$p": "a query: a late answer, over a slow line, would be typed into the shell",
@@ -245,7 +246,7 @@ class Terminal(LinuxDriver):
         if self._writer_thread is before:  # in the background: stopped again
             self._is_suspended = True
         else:
-            self._app.refresh(layout=True)
+            repaint_terminal(self._app)
 
     def suspend_process(self) -> None:
         """Release the terminal and stop the process until SIGCONT."""
@@ -268,6 +269,13 @@ class Terminal(LinuxDriver):
         if not self._app.is_running:
             for number in (signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH):
                 loop.remove_signal_handler(number)
+
+
+def repaint_terminal(app: App[Any]) -> None:
+    """Send the whole screen again: the terminal may show anything."""
+    if isinstance(cells := getattr(app, "cells", None), ScreenCells):
+        cells.forget()
+    app.refresh(layout=True)
 
 
 def has_job_control_shell() -> bool:

@@ -11,8 +11,9 @@ import threading
 import time
 from typing import Any
 
+from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.app import App
-from textual.events import Event, Key, Paste
+from textual.events import Event, Key, Paste, Resize
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 
@@ -21,6 +22,7 @@ from tui.terminal.driver import Terminal, has_job_control_shell
 from tui.terminal.key_queue import KeyQueue
 from tui.terminal.paste_detector import Confirming, is_burst
 from tui.terminal.render_cache import CachedRender
+from tui.terminal.screen_cells import CellUpdate, ScreenCells
 
 EXIT_TIMEOUT_SECONDS = 3.0
 """Seconds for threads to end once everything is closed."""
@@ -38,6 +40,8 @@ class SafeApp(App[None], inherit_bindings=False):
         super().__init__(driver_class=Terminal, **options)
         self.crash: BaseException | None = None
         """The first uncaught error; the caller writes a crash report of it."""
+        self.cells = ScreenCells()
+        """What the terminal shows."""
         self._typed = KeyQueue(self, self._act)
         self._hook = threading.excepthook
         self._last_resort: threading.Timer | None = None
@@ -73,6 +77,8 @@ class SafeApp(App[None], inherit_bindings=False):
 
     async def on_event(self, event: Event) -> None:
         """Queue key events; handle all other events immediately."""
+        if isinstance(event, Resize):
+            self.cells.forget()  # the terminal may have moved or cut its lines
         if isinstance(event, Key | Paste) and not event.is_forwarded:
             await self._typed.accept_key(event)
         else:
@@ -89,6 +95,8 @@ class SafeApp(App[None], inherit_bindings=False):
         await super().on_event(event)
 
     def _display(self, screen: Screen[Any], renderable: Any) -> None:
+        if isinstance(renderable, ChopsUpdate | LayoutUpdate):
+            renderable = CellUpdate(renderable, self.cells)
         super()._display(screen, renderable)
         if isinstance(screen, Confirming) and renderable is not None and screen.is_active:
             screen.guard.plan_painted(time.monotonic())
