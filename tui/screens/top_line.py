@@ -21,7 +21,7 @@ class TopLine(Lines):
         totals = around.totals() if width >= present.NARROW_COLUMNS else ()
         works = present.badge_line(around.operations_badge())
         if (seconds := around.repaint_seconds()) > 1:
-            works = ((f"refresh {seconds:g}s ", "warn"), *works)
+            works = ((f"refresh {seconds:g}s (slow link) ", "warn"), *works)
         left = present.trail_line(around.host, around.environment, trail, width)
         room = width - present.width_of((*left, *works, *right)) - 4
         parts = present.parts_that_fit(

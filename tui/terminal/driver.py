@@ -21,6 +21,7 @@ from textual.events import Key, Resize
 from textual.geometry import Size
 
 from tui.format.glyphs import UTF8, Glyphs
+from tui.terminal.bandwidth import OutputWait
 from tui.terminal.paste_detector import PasteDetector
 from tui.terminal.screen_cells import ScreenCells
 
@@ -62,6 +63,8 @@ class Output:
         """`gone` is called, from any thread, when the terminal cannot be written any more."""
         self.bytes_written = 0
         """Bytes written so far."""
+        self._write_began: float | None = None
+        self._longest_wait = 0.0
         self._fd, self._glyphs, self._gone = fd, glyphs, gone
         self._buffer: list[str] = []
         self._size = 0
@@ -87,6 +90,7 @@ class Output:
         data = memoryview("".join(self._buffer).encode("utf-8", "replace"))
         self._buffer.clear()
         self._size = 0
+        self._write_began = time.monotonic()
         while data and not self._broken:
             try:
                 count = os.write(self._fd, data)
@@ -99,6 +103,15 @@ class Output:
                 return
             self.bytes_written += count
             data = data[count:]
+        self._longest_wait = max(self._longest_wait, time.monotonic() - self._write_began)
+        self._write_began = None
+
+    def take_wait(self) -> OutputWait:
+        """How long output waits now, and the longest wait since the last call."""
+        began = self._write_began  # the writing thread may end its write any time
+        now = 0.0 if began is None else time.monotonic() - began
+        longest, self._longest_wait = max(self._longest_wait, now), 0.0
+        return OutputWait(now, longest)
 
 
 class Terminal(LinuxDriver):

@@ -18,7 +18,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 
 from tui.terminal.crash_report import EX_SOFTWARE, report_crash
-from tui.terminal.driver import Terminal, has_job_control_shell
+from tui.terminal.driver import Output, Terminal, has_job_control_shell
 from tui.terminal.key_queue import KeyQueue
 from tui.terminal.paste_detector import Confirming, is_burst
 from tui.terminal.render_cache import CachedRender
@@ -111,9 +111,9 @@ class SafeApp(App[None], inherit_bindings=False):
         return super()._background_screens if isinstance(self.screen, ModalScreen) else []
 
     @property
-    def bytes_written(self) -> int:
-        """Bytes written to the terminal so far; 0 before it is opened."""
-        return self._driver.output.bytes_written if isinstance(self._driver, Terminal) else 0
+    def output(self) -> Output | None:
+        """The output to the terminal; None before it is opened."""
+        return self._driver.output if isinstance(self._driver, Terminal) else None
 
     def send(self, control: str) -> None:
         """Write a control sequence to the terminal, outside Textual's painting."""
