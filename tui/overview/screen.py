@@ -330,7 +330,8 @@ class OverviewScreen(FreezableScreen):
 
     def _show_alerts(self, width: int) -> None:
         if not self._chosen_pane and self._alerts and self._frame.alerts:
-            self._activate(ALERTS)  # until the operator chooses a pane
+            if self._pane != ALERTS:
+                self._activate(ALERTS)  # until the operator chooses a pane
         elif not self._alerts and self._pane == ALERTS:
             self._activate(QUEUES)
         called = {live.place.name: live.name for live in self._lives}
