@@ -52,9 +52,14 @@ def diagnose_lock(
     evidence: LockEvidence, holder: ProcessStats | None = None, done: ProcessDelta | None = None
 ) -> LockDiagnosis:
     """Diagnose a lock. `holder` is the state of its first holder process, `done` what that process
-    did since the previous measurement.
+    did since the previous measurement. Evidence that contradicts itself makes no verdict sure.
     """
-    certainty, why = _JUDGES[evidence.verdict](evidence, holder, done)
+    odd = evidence.contradiction
+    judged = evidence._replace(signal_refusal="") if odd else evidence
+    certainty, why = _JUDGES[evidence.verdict](judged, holder, done)
+    if odd:
+        certainty = Certainty.LIKELY if certainty is Certainty.SURE else certainty
+        why = f"{why}; but {odd}"
     return LockDiagnosis(evidence.verdict, certainty, why)
 
 
