@@ -340,7 +340,7 @@ def heartbeat_contradiction(scene: LockScene) -> str:
     if heartbeat >= started - CLOCK_SLACK_SECONDS:
         return ""
     began, last = format_time(scene.booted + started), format_time(scene.booted + heartbeat)
-    return f"PID {scene.claim.pid} started {began}, after its last heartbeat {last}: contradiction"
+    return f"PID {scene.claim.pid} started {began}, after its last heartbeat {last}"
 
 
 def find_contradiction(scene: LockScene) -> str:

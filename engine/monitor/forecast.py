@@ -123,7 +123,7 @@ def forecast_drain(
     if not isinstance(tokens, str) and any(left.paused for left in tokens):
         return said("paused", "paused: no task is taken until the queue is resumed", None)
     if limit == inf:
-        return said("never empty", f"never empty: {bucket} is 0", None, True)
+        return said("rate limit 0", f"never empty: {bucket} is 0", None, True)
     if pace.trend is Trend.STALLED:
         return said("stalled", "stalled: tasks are due, none is processed", None, True)
     alone = f"; {format_rough_duration(limit)} at {bucket}" if bucket else ""
@@ -139,9 +139,9 @@ def forecast_drain(
         words = f"{describe_time_to_empty(limit)}: {bucket} allows no more"
         return said(f"empty in {format_rough_duration(limit)} (rate limit)", words, limit)
     if pace.seconds is None:
-        grows = pace.trend is Trend.GROWS
+        grows = pace.trend is Trend.GROWING
         how = "backlog is growing" if grows else "backlog is neither growing nor draining"
-        brief = "never empty: growing" if grows else "never empty: steady"
+        brief = "growing" if grows else "steady"
         return said(brief, f"{how} at the present rate{alone}", None, grows)
     words = f"empty in {format_rough_duration(pace.seconds)} at the present rate{alone}"
     return said(f"empty in {format_rough_duration(pace.seconds)}", words, pace.seconds)
@@ -251,8 +251,8 @@ def _unknown(
 def drain_with_rate_limit(pace: Drain, forecasts: Sequence[Forecast]) -> Drain:
     """Return the drain with the forecast's ETA, if a rate limit is slower than the present rate."""
     empty = next((each.seconds for each in forecasts if each.about is ForecastTopic.DRAIN), None)
-    decided = pace.trend in (Trend.EMPTY, Trend.GROWS, Trend.STALLED)
-    return pace if decided or not empty else Drain(Trend.DRAINS, empty)
+    decided = pace.trend in (Trend.EMPTY, Trend.GROWING, Trend.STALLED)
+    return pace if decided or not empty else Drain(Trend.DRAINING, empty)
 
 
 def as_row(forecasts: Sequence[Forecast]) -> dict[str, object]:

@@ -59,7 +59,8 @@ def diagnose_lock(
     certainty, why = _JUDGES[evidence.verdict](judged, holder, done)
     if odd:
         certainty = Certainty.LIKELY if certainty is Certainty.SURE else certainty
-        why = f"{why}; but {odd}"
+        signals = "; no process is signalled" if evidence.signal_refusal else ""
+        why = f"{why}; but {odd}{signals}"
     return LockDiagnosis(evidence.verdict, certainty, why)
 
 

@@ -39,7 +39,7 @@ AT_WORK = _STUCK._replace(
     verdict=Verdict.HELD,
     age=3.0,
     since=NOW - 3,
-    reason="PID 4711 is at work",
+    reason="PID 4711 is running",
     facts=(
         ("holder", "PID 4711: /usr/bin/python3 -m tui.cli queue work"),
         ("started", "2026-11-20 08:12:31Z: matches lock file (same process)"),
@@ -111,7 +111,7 @@ SHOTS: dict[str, Shot] = {
     "locks": Shot((*FIRST, "5", "see STUCK"), lock=a_stuck_lock(), lost=True),
     "lock": Shot((*FIRST, "U", "see STUCK"), lock=a_stuck_lock(), armed=True),
     "lock-doubt": Shot((*FIRST, "U", "see several uids"), lock=DOUBT, armed=True),
-    "lock-at-work": Shot((*FIRST, "U", "see is at work"), lock=AT_WORK, armed=True),
+    "lock-at-work": Shot((*FIRST, "U", "see is running"), lock=AT_WORK, armed=True),
     "transports": Shot((*FIRST, "6", "see postfix"), mail=True),
     "errors": Shot((*WAYS, "j", "enter", "see mx7 does not answer"), mail=True),
     "suspend": Shot((*WAYS, "j", "j", "S", "see uses curl", "see pending"), armed=True, mail=True),

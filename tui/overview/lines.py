@@ -159,7 +159,7 @@ def _eta_cell(queue: PlaceLine, now: float) -> Run:
     return queue.drain.text, _LOOKS.get(queue.drain.trend, "")
 
 
-_LOOKS = {Trend.GROWS: "warn", Trend.STALLED: "error", Trend.UNKNOWN: "unknown"}
+_LOOKS = {Trend.GROWING: "warn", Trend.STALLED: "error", Trend.UNKNOWN: "unknown"}
 
 
 def _spark_cell(queue: PlaceLine, now: float) -> Run:
@@ -436,8 +436,8 @@ def describe_place(queue: PlaceLine) -> str:
 
 
 _TREND_TEXTS = {
-    Trend.DRAINS: "draining",
-    Trend.GROWS: "growing",
+    Trend.DRAINING: "draining",
+    Trend.GROWING: "growing",
     Trend.EMPTY: "empty",
     Trend.STEADY: "steady",
     Trend.STALLED: "stalled: tasks are due, none finish",
