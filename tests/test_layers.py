@@ -235,7 +235,6 @@ LARGE_CLASSES = {
     "tui.app.Console": 47,
     "tui.cli.setup.setup.Setup": 32,
     "tui.locks.list_screen.LocksScreen": 18,
-    "tui.locks.screen.LockScreen": 27,
     "tui.log.log_widget.LogLines": 20,
     "tui.log.screen.LogScreen": 53,
     "tui.operations.control_screen.ControlScreen": 22,

@@ -188,6 +188,7 @@ def _judge_once(
         identity=_lock_identity(claim, data, state),
         holders=tuple(process.pid for process in scene.targets),
         is_proven=lock_holder.is_proven(scene, verdict),
+        limit=threshold,
         contradiction=lock_holder.find_contradiction(scene),
     )
 

@@ -36,7 +36,7 @@ EARLY = "PID 4711 started after its last heartbeat"
 AT_WORK = LockEvidence(Verdict.HELD, 7, age=3.0, reason="PID 7 is running")
 UNPROVEN = LockEvidence(Verdict.STALE, reason="it names no process", is_proven=False)
 VERDICTS: tuple[tuple[LockEvidence, ProcessStats | None, ProcessDelta | None, str, str], ...] = (
-    (STUCK, ASLEEP, STILL, "sure", "for 47 min; idle: hung"),
+    (STUCK, ASLEEP, STILL, "sure", "alive, no heartbeat for 47 min; idle: hung in do_wait"),
     (STUCK, ASLEEP, BUSY, "doubtful", "but it works: 3.20 s of CPU"),
     (STUCK, ASLEEP, None, "likely", "PID 4711 is alive, no heartbeat"),
     (STUCK, ASLEEP, ProcessDelta(5.0, 0.0, None), "likely", "no CPU used"),
@@ -62,7 +62,7 @@ VERDICTS: tuple[tuple[LockEvidence, ProcessStats | None, ProcessDelta | None, st
 
 
 def test_a_verdict_with_its_certainty() -> None:
-    """Each verdict says how sure it is, and why, in one sentence; a contradiction makes it likely."""
+    """Each verdict says how sure it is, and why; a contradiction makes it likely at most."""
     for evidence, holder, done, certainty, words in VERDICTS:
         found = diagnose_lock(evidence, holder, done)
         assert found.certainty is Certainty(certainty), words
