@@ -15,7 +15,7 @@ from tui.locks.examination import LockExaminer, LockReport
 from tui.locks.lock_plan import LockPlan
 from tui.plan.confirm_screen import ConfirmScreen
 from tui.screens.console_context import ConsoleContext
-from tui.screens.page import WIDE_COLUMNS, WIDE_LINES
+from tui.screens.two_panes import WIDE_COLUMNS, WIDE_LINES
 from tui.session.place import NO_WORKER_HINT
 from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Box
