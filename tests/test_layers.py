@@ -125,7 +125,7 @@ def test_no_module_imports_itself_through_others() -> None:
     TopologicalSorter(ours).prepare()
 
 
-SMALL = {"engine.demo", "engine.stores", "tui"}
+SMALL = {"engine.demo", "engine.stores"}
 """Packages with fewer than 4 modules."""
 
 

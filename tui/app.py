@@ -49,9 +49,6 @@ class Cancels(Protocol):
         ...
 
 
-WHEEL_LINES = 3
-"""Lines per step of the mouse wheel."""
-
 THEME_CHECK_SECONDS = 1.0
 """Seconds between two checks of the theme files."""
 
@@ -205,19 +202,25 @@ class Console(SafeApp, inherit_bindings=False):
                 self.say(live.messages.popleft())
                 return
 
+    # Mouse
+
     def on_mouse_scroll_down(self) -> None:
-        """Move as the up and down keys do."""
-        self._wheel("down")
+        """Move as the down key does."""
+        from tui import mouse
+
+        mouse.turn_wheel(self.screen, "down")
 
     def on_mouse_scroll_up(self) -> None:
-        """Move as the up and down keys do."""
-        self._wheel("up")
+        """Move as the up key does."""
+        from tui import mouse
 
-    def _wheel(self, how: str) -> None:
-        move = getattr(self.screen, "action_move", None)
-        if move is not None:
-            for _ in range(WHEEL_LINES):
-                move(how)
+        mouse.turn_wheel(self.screen, "up")
+
+    def on_click(self, event: events.Click) -> None:
+        """Select or open a row, switch to a tab, or press the key of a hint."""
+        from tui import mouse
+
+        mouse.click(self, event)
 
     # Navigation
 
