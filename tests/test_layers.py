@@ -232,7 +232,7 @@ LARGE_CLASSES = {
     "engine.stores.zgb.sidecar_database.SidecarDatabase": 19,
     "engine.stores.zgb.store.ZgbStore": 33,
     "engine.work.worker.Worker": 34,
-    "tui.app.Console": 30,
+    "tui.app.Console": 25,
     "tui.cli.setup.setup.Setup": 32,
     "tui.locks.list_screen.LocksScreen": 18,
     "tui.locks.screen.LockScreen": 27,
