@@ -82,10 +82,11 @@ def run(setup: Setup, names: Sequence[str], arguments: Namespace) -> int:
 
 def _first_screen(name: str) -> str:
     from tui.format import keys
+    from tui.screens.target import SCREEN_TARGETS
 
     screens = {"": keys.OVERVIEW, "queue": keys.LIST}
-    boards = (keys.OVERVIEW, keys.LOCKS, keys.TRANSPORTS, keys.LOG, keys.CONTROLS)
-    screens |= {word: word for word in boards}
+    boards = {target.pane for target in SCREEN_TARGETS.values()} - {keys.LIST}
+    screens |= {word: word for word in sorted(boards)}
     if name not in screens:
         fail(EX_USAGE, f"--open {safe_line(name)}: expected {', '.join(filter(None, screens))}")
     return screens[name]
