@@ -633,7 +633,7 @@ async def test_a_wall_shows_all_places(spool: Path, empty: Path) -> None:
     """
     lost = Place("/srv/lost", lambda: open_store("/srv/lost/queue"))
     places = (disk_place(spool), disk_place(empty), lost)
-    async with overview(*places, size=(200, 60)) as desk:
+    async with desks.a_desk(*places, first=keys.OVERVIEW, size=(200, 60)) as desk:
         graphs = ("mail.out, last 10m", "idle, last 10m")
         await desk.until(lambda: all(title in desk.text for title in graphs))
         assert "Log of all places" in desk.text

@@ -398,8 +398,8 @@ class OverviewScreen(FreezableScreen):
             part.show_frame(frame._replace(amount="") if self._is_past else frame)
 
     def _graph_places(self) -> list[PlaceSession]:
-        """The places with a graph on a wall: the readable ones; if too many, the one under the cursor
-        first.
+        """The places with a graph on a wall: the readable ones; that under the cursor first if they
+        are too many.
         """
         places = [live for live in self._lives if not live.inspector.latest.unavailable]
         if len(places) > MAX_GRAPHS:
