@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import platform
 import time
@@ -20,6 +19,7 @@ from engine.model import State
 from tui.format import keys, present
 from tui.format.glyphs import ASCII, Glyphs
 from tui.format.glyphs import glyphs_of_locale as glyphs_of
+from tui.format.present import Line
 from tui.format.table import short_names
 from tui.navigation import Navigator
 from tui.screens.base import BaseScreen
@@ -29,7 +29,7 @@ from tui.screens.target import CURRENT_PLACE, Target
 from tui.screens.write_mode import WriteMode
 from tui.session.place import Place
 from tui.session.place_session import PlaceSession, count_totals
-from tui.terminal.bandwidth import SAMPLE_SECONDS, BandwidthBudget
+from tui.terminal.bandwidth import SAMPLE_SECONDS, BandwidthBudget, LinkLimit, OutputWait
 from tui.terminal.driver import SIGNAL_EXIT_CODES
 from tui.terminal.paste_detector import Confirming
 from tui.terminal.safe_app import SafeApp
@@ -87,12 +87,12 @@ class Console(SafeApp, inherit_bindings=False):
         glyphs: Glyphs | None = None,
         environment: str = "",
         first: str = keys.OVERVIEW,
-        budget: float = math.inf,
+        limit: LinkLimit = LinkLimit(),  # noqa: B008 - a constant
     ) -> None:
         """Follow these places; `glyphs` default to those of the locale.
 
-        `budget` limits repaints without a key, in bytes per second to the terminal. `first` is the
-        first screen, by its name in the key table.
+        `limit` is for repaints without a key. `first` is the first screen, by its name in the key
+        table.
 
         Raises:
             BadTheme: there is no such theme.
@@ -106,7 +106,10 @@ class Console(SafeApp, inherit_bindings=False):
         self.animation_level = "none"
         arming = WriteMode(clock, read_only, start_armed)
         self.bandwidth = BandwidthBudget(
-            lambda: self.bytes_written, budget=budget, is_operating=self._is_operating
+            lambda: self.output.bytes_written if self.output else 0,
+            limit=limit,
+            is_operating=self._is_operating,
+            waited=lambda: self.output.take_wait() if self.output else OutputWait(),
         )
         self.around = ConsoleContext(
             host or platform.node(),
@@ -118,7 +121,7 @@ class Console(SafeApp, inherit_bindings=False):
             self.bandwidth.describe_rate,
             lambda: self.bandwidth.period,
             skips_repaint=lambda: self.bandwidth.skips_repaint,
-            operations_badge=self._works,
+            operations=self._works,
             totals=lambda: present.totals_line(*count_totals(self.sessions)),
         )
         names = short_names([place.name for place in places])
@@ -150,12 +153,12 @@ class Console(SafeApp, inherit_bindings=False):
         """True while an operation, a lock recovery or a test mail of this console runs."""
         return any(live.is_operating for live in self.sessions)
 
-    def _works(self) -> str:
+    def _works(self) -> Line:
         if works := [work for live in self.sessions for work in live.operations]:
-            from tui.session.running_operations import operations_badge
+            from tui.session.running_operations import operations_line
 
-            return operations_badge(works)
-        return ""
+            return operations_line(works)
+        return ()
 
     async def _follow(self, live: PlaceSession) -> None:
         await live.follow(lambda: self.bandwidth.period, HEADSTART_SECONDS)
@@ -256,7 +259,8 @@ class Console(SafeApp, inherit_bindings=False):
             self.use_theme,
             self.close_screen,
             self.send,
-            self.around.clock,
+            self.around,
+            self.current_session.inspector.states,
             tuple(live.place.name for live in self.sessions),
             self._terminal(),
         )
@@ -268,10 +272,10 @@ class Console(SafeApp, inherit_bindings=False):
         size, environ = self.size, os.environ
         signs = "ASCII" if self.glyphs == ASCII else "UTF-8"
         theme = "none (NO_COLOR)" if environ.get("NO_COLOR") else self.theme_loader.name
-        wire = self.around.bandwidth_text()
+        rate = self.around.bandwidth_text() or "not measured yet"
         return (
             f"{size.width}x{size.height}  TERM={environ.get('TERM', '')}  signs {signs}",
-            f"theme {theme}" + (f"  wire {wire}" if wire else ""),
+            f"theme {theme}  colours {self.console.color_system or 'none'}  output {rate}",
         )
 
     async def close_screen(self, face: BaseScreen, out: bool) -> None:

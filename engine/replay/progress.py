@@ -10,8 +10,8 @@ from typing import NamedTuple
 from engine.replay.scheduler import Canary, ReplayCounts, ReplayState, StopRuleState
 from engine.replay.settings import ReplayPace
 
-MAX_LINES = 50
-"""Number of latest lines kept for display."""
+MAX_PROBLEMS, MAX_LATEST = 1000, 200
+"""Results kept for display: of tasks that failed or were skipped, and the latest of the others."""
 
 
 class Phase(StrEnum):
@@ -31,16 +31,23 @@ class Phase(StrEnum):
     """Its process detached before the end: it can be continued from the journal."""
 
 
-class ProgressText(NamedTuple):
-    """One event of a replay, for display."""
+class TaskProgress(NamedTuple):
+    """What last happened to one task of a replay, for display."""
 
     when: float
     """Epoch seconds UTC."""
     id: str
     result: str
-    """A `ReplayOutcome` value, or sent, gone, failed, undone."""
+    """A `ReplayOutcome` value, or sent, gone, refused, undone."""
     detail: str
     """Safe to show."""
+    seconds: float | None = None
+    """From sending to this result; None if it was not sent."""
+
+    @property
+    def is_problem(self) -> bool:
+        """True if an operator may want to look at the task."""
+        return self.result not in ("sent", "waiting", "running", "delivered", "undone")
 
 
 _NONE: Mapping[str, int] = MappingProxyType({})
@@ -85,8 +92,8 @@ class ReplayProgress(NamedTuple):
     """Why the remaining tasks were not sent; "" if all were."""
     trouble: str = ""
     """Problems not about tasks: a log, a token bucket, the journal; "" if none."""
-    lines: tuple[ProgressText, ...] = ()
-    """The latest events, the newest last."""
+    results: tuple[TaskProgress, ...] = ()
+    """One for each task as far as kept: problems first, then the others; the latest first."""
 
     @property
     def sent(self) -> int:

@@ -29,10 +29,11 @@ from engine.operations.plans import Plan, Row
 from engine.replay.outcome_poller import OutcomePoller, OutcomeSources
 from engine.replay.outcomes import KnownOutcome, SentTask, fingerprint_of
 from engine.replay.progress import (
-    MAX_LINES,
+    MAX_LATEST,
+    MAX_PROBLEMS,
     Phase,
-    ProgressText,
     ReplayProgress,
+    TaskProgress,
     estimate_seconds_left,
 )
 from engine.replay.scheduler import (
@@ -119,7 +120,8 @@ class Replay:
         self._poller = OutcomePoller(facts or OutcomeSources(), pace.timeout)
         self._tokens = SharedTokens(buckets, root, clock)
         self._pending: int | None = None
-        self._lines: deque[ProgressText] = deque(maxlen=MAX_LINES)
+        self._problems: dict[str, TaskProgress] = {}
+        self._latest: dict[str, TaskProgress] = {}
         self._troubles: dict[str, str] = {}
         self._asked = ""
         self._report: Report | None = None
@@ -367,7 +369,8 @@ class Replay:
             self._line(ident, "sent", "")
         for ended in others:
             self._gone += ended.result is RowResult.GONE
-            self._line(ended.row.id, str(ended.result), safe_line(ended.reason))
+            result = "refused" if ended.result is RowResult.FAILED else str(ended.result)
+            self._line(ended.row.id, result, safe_line(ended.reason))
         now = self._clock()
         self._course = self._course.with_sent(len(done), len(others), now)
         if why := self._failing_reason(done, others):
@@ -406,7 +409,8 @@ class Replay:
         for change in self._poller.poll(self._store, now):
             self._course = self._course.with_change(change, now)
             if change.after.outcome is not change.before.outcome:
-                self._line(change.sent.id, str(change.after.outcome), change.after.reason)
+                took = max(0.0, now - change.sent.at)
+                self._line(change.sent.id, str(change.after.outcome), change.after.reason, took)
         if self._course.pace.stops.pending is not None:
             self._pending = self._poller.pending(now)
         self._note(now)
@@ -424,8 +428,15 @@ class Replay:
         except Unavailable as error:
             self._troubles["journal"] = str(error)
 
-    def _line(self, ident: str, result: str, detail: str) -> None:
-        self._lines.append(ProgressText(self._clock(), safe_line(ident), result, detail))
+    def _line(self, ident: str, result: str, detail: str, took: float | None = None) -> None:
+        """Keep what happened to a task in place of what was known of it."""
+        line = TaskProgress(self._clock(), safe_line(ident), result, detail, took)
+        for kept, most in ((self._problems, MAX_PROBLEMS), (self._latest, MAX_LATEST)):
+            kept.pop(ident, None)
+            if line.is_problem is (kept is self._problems):
+                kept[ident] = line
+            if len(kept) > most:
+                del kept[next(iter(kept))]
 
     def _publish(self, phase: Phase, why: str) -> None:
         course = self._course
@@ -452,5 +463,5 @@ class Replay:
             why,
             course.stopped,
             "; ".join(filter(None, troubles)),
-            tuple(self._lines),
+            (*reversed(self._problems.values()), *reversed(self._latest.values())),
         )

@@ -60,6 +60,10 @@ class Canary(NamedTuple):
     """Tasks that had a first outcome, even if it changed later."""
     delivered: int = 0
     """Number of deliveries."""
+    began: float | None = None
+    """Time of the first sending in epoch seconds UTC."""
+    ended: float | None = None
+    """Time of the last first outcome in epoch seconds UTC; None while one is missing."""
 
 
 class Send(NamedTuple):
@@ -146,13 +150,14 @@ class ReplayState(NamedTuple):
         """Add `count` sent tasks and `dropped` skipped ones."""
         course = self._replace(dropped=self.dropped + dropped, changed=now)
         for nth in range(self.total_sent, self.total_sent + count):
-            course = course._moved(nth, None, ReplayOutcome.WAITING)
+            course = course._moved(nth, None, ReplayOutcome.WAITING, now)
         return course
 
     def with_change(self, change: ObservedChange, now: float) -> ReplayState:
         """Add a change in what is known about a sent task."""
         sent, before, after, first = change
-        course = self._moved(sent.nth, before.outcome, after.outcome, first)._replace(changed=now)
+        course = self._moved(sent.nth, before.outcome, after.outcome, now, first)
+        course = course._replace(changed=now)
         if not first:
             return course
         failed = after.outcome is ReplayOutcome.FAILED
@@ -167,7 +172,7 @@ class ReplayState(NamedTuple):
 
     def with_pulled_back(self, nth: int, fate: ReplayOutcome, now: float) -> ReplayState:
         """Add a sent task that we moved back."""
-        course = self._moved(nth, fate, None)
+        course = self._moved(nth, fate, None, now)
         return course._replace(pulled=self.pulled + 1, changed=now)
 
     def with_order(self, order: str, now: float, who: str = "the operator") -> ReplayState:
@@ -198,15 +203,23 @@ class ReplayState(NamedTuple):
         nth: int,
         before: ReplayOutcome | None,
         after: ReplayOutcome | None,
+        now: float,
         first: bool = False,
     ) -> ReplayState:
         canaries, edge = list(self.canaries), 0
         for at, size in enumerate(self.pace.canary):
             edge += size
             if nth < edge:
-                tally, known, delivered = canaries[at]
+                tally, known, delivered, began, ended = canaries[at]
                 came = after is ReplayOutcome.DELIVERED
-                canaries[at] = Canary(tally.moved(before, after), known + first, delivered + came)
+                ended = now if first and known + 1 == size else ended
+                canaries[at] = Canary(
+                    tally.moved(before, after),
+                    known + first,
+                    delivered + came,
+                    now if began is None else began,
+                    ended,
+                )
                 break
         return self._replace(tally=self.tally.moved(before, after), canaries=tuple(canaries))
 
@@ -260,7 +273,7 @@ class ReplayState(NamedTuple):
         edge = 0
         for at, size in enumerate(self.pace.canary):
             edge += size
-            _, known, delivered = self.canaries[at]
+            _, known, delivered, *_ = self.canaries[at]
             whole = self.total_sent >= edge
             # A canary that has succeeded stays so, even if a failed task of it is retried.
             if not whole or (at >= self.passed and size and (known < size or not delivered)):
@@ -268,7 +281,7 @@ class ReplayState(NamedTuple):
         return None
 
     def _canary_wait(self, at: int, now: float) -> Step:
-        tally, known, _ = self.canaries[at]
+        tally, known, *_ = self.canaries[at]
         name = _name_of(self.pace, at)
         lost = tally.unknown + tally.taken
         size = self.pace.canary[at]

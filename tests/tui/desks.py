@@ -34,6 +34,11 @@ def words(lines: list[Line] | tuple[Line, ...]) -> str:
     return "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
 
 
+def key_of(action: str) -> str:
+    """The first key of an action in the key table."""
+    return next(key.keys[0] for key in keys.KEYS if key.action == action)
+
+
 class Desk:
     """A console, and the operator who uses it."""
 

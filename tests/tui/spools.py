@@ -97,7 +97,9 @@ def a_stuck_lock() -> LockEvidence:
     )
     why = "PID 4711 is alive, no heartbeat for 47 min (limit 20 min)"
     verdict = Verdict.STUCK
-    return LockEvidence(verdict, 4711, NOW - 2820, 2820, why, "", facts, "1f.00c0ffee", (4711,))
+    return LockEvidence(
+        verdict, 4711, NOW - 2820, 2820, why, "", facts, "1f.00c0ffee", (4711,), limit=1200
+    )
 
 
 def recover_command(root: str = "/var/lib/nftban") -> tuple[str, ...]:
@@ -227,7 +229,18 @@ async def until(
         await pilot.pause(every)
 
 
-BEGUN = {"filter", "log", "marks", "paint", "plan", "problems", "range", "rows by", "why"}
+BEGUN = {
+    "filter",
+    "line task",
+    "log",
+    "marks",
+    "paint",
+    "plan",
+    "problems",
+    "range",
+    "rows by",
+    "why",
+}
 """Workers, by their group, that a key begins and that end by themselves."""
 
 
@@ -239,7 +252,7 @@ def is_done(console: Console) -> bool:
     logs = [screen for screen in console.screen_stack if isinstance(screen, LogScreen)]
     begun = any(work.group in BEGUN and not work.is_finished for work in console.workers)
     loaded = all(part.loaded for part in lists if part.has_query)
-    return loaded and not begun and all(log.loaded and log._status_values().counted for log in logs)
+    return loaded and not begun and all(log.loaded and log.log_status().counted for log in logs)
 
 
 async def acted(pilot: Pilot[None]) -> None:

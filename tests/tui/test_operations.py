@@ -17,7 +17,7 @@ from engine.operations import plans
 from engine.operations.execute import RowResult
 from engine.operations.journal import Intent
 from engine.verbs import with_state
-from tests.tui.desks import Desk, a_desk
+from tests.tui.desks import Desk, a_desk, key_of
 from tests.tui.journals import (
     ANA,
     BEN,
@@ -97,18 +97,19 @@ async def test_all_operations_are_listed(place: Place, dead: list[Task]) -> None
     try:
         async with operations(place) as desk:
             await desk.sees(
-                "ben purge kind=geob~ 2 done 22h00m",
-                "ana expunge 1 done no: permanent",
-                "ana replay 1/4 interrupted 23h30m",
-                "ben hold 0/2 running no: none done",
+                "ben purge kind=geoba~ 2 DONE u undo, 22h00m",
+                "ana expunge 1 DONE no: permanent",
+                "! 09:12:08 ana replay 1/4 INTERRUPTED R, D abandon",
+                "ben hold 0/2 RUNNING Enter shows it",
             )
-            assert "running" in desk.rows.splitlines()[0]
+            assert "INTERRUPTED" in desk.rows.splitlines()[0]
+            assert "RUNNING" in desk.rows.splitlines()[1]
             for key, said in (
-                ("T", "another process is running it: undo is possible afterwards"),
+                (key_of("plan_undo"), "another process is running it: undo is possible afterwards"),
                 ("R", "nothing to resume: not interrupted"),
                 ("D", "nothing to abandon: not interrupted"),
             ):
-                await desk.press("g", key)
+                await desk.press("g", "j", key)
                 await desk.sees(said)
     finally:
         running.__exit__(None, None, None)
@@ -118,7 +119,7 @@ async def test_a_new_operation_of_another_process_is_listed(place: Place, dead: 
     """An operation of another process while the list is shown is in it a moment later."""
     async with operations(place, "no operations in the last 24 h") as desk:
         await off(carried_out, place, "retry", dead[:3])
-        await desk.sees("retry 3 done 1d00h")
+        await desk.sees("retry 3 DONE u undo, 1d00h")
 
 
 async def test_enter_opens_one_in_full(place: Place, dead: list[Task]) -> None:
@@ -157,7 +158,7 @@ async def test_news_waits_while_an_answer_is_read(place: Place) -> None:
     hands, op = Clock(0.0), await off(interrupt, place, 4, 2)
     written = Path(kept(place).folder, f"{op}.jsonl").read_bytes
     before = await off(written)
-    async with operations(place, "2/4 interrupted", read_only=True) as desk:
+    async with operations(place, "2/4 INTERRUPTED", read_only=True) as desk:
         desk.console.bandwidth = BandwidthBudget(lambda: 0, hands)
         screen = desk.console.screen
         await desk.press("R")
@@ -195,7 +196,7 @@ async def test_an_operation_is_undone_by_its_count(place: Place, dead: list[Task
     op = await off(carried_out, place, "purge", dead[:3])
     assert await off(files, place) != before
     async with operations(place, "3 done") as desk:
-        await desk.opens(PlanScreen, "T")
+        await desk.opens(PlanScreen, key_of("plan_undo"))
         await desk.sees("3 trash -> dlq", "type 3 to undo 3")
         await desk.press("u")
         await desk.sees("not applied yet: Esc discards the plan", op[-4:])
@@ -212,7 +213,7 @@ async def test_a_task_that_cannot_come_back_has_its_reason(place: Place, dead: l
     await off(carried_out, place, "retry", dead[:3])
     leave(place, "pending", dead[0])
     async with operations(place, "3 done") as desk:
-        screen = await desk.opens(PlanScreen, "T")
+        screen = await desk.opens(PlanScreen, key_of("plan_undo"))
         await desk.sees("type 2 to undo 2", "excluded: gone since: it ran, or was removed")
         await desk.press("space")
         await desk.sees("cannot be included: gone since: it ran, or was removed")
@@ -231,7 +232,7 @@ async def test_why_one_cannot_be_undone(
         leave(place, "dlq", dead[0])
     await off(carried_out, place, verb, dead[:1])
     async with operations(place, verb) as desk:
-        await desk.press("T")
+        await desk.press(key_of("plan_undo"))
         await desk.sees(said)
 
 
@@ -244,7 +245,7 @@ async def test_an_unknown_verb_is_only_shown(
     await off(carried_out, place, "retry", dead[:3], intent=newer, most=most)
     after = await off(files, place)
     async with operations(place, "port", "no: unknown") as desk:
-        await desk.press("T")
+        await desk.press(key_of("plan_undo"))
         await desk.sees("no plan: tele", "is unknown to this version")
         assert "\x1b" not in desk.text
         await desk.press("R")
@@ -277,7 +278,7 @@ async def test_an_interrupted_operation_is_settled_and_shown(place: Place) -> No
         while (alert := overview._alert) is not None and alert.kind is not AlertKind.INTERRUPTED:
             await desk.press("j")
         await desk.opens(OperationsScreen, "enter")
-        await desk.sees("3/8 interrupted")
+        await desk.sees("3/8 INTERRUPTED")
         await desk.opens(OverviewScreen, "escape")
     settled = await off(kept(place).operation, op)
     assert settled is not None
@@ -303,7 +304,7 @@ async def test_an_interrupted_operation_is_gone_on_with(place: Place) -> None:
     op = await off(interrupt, place, 8, 3)
     half, *rest = (task.id for task in (await off(seen, place, State.DEAD))[:5])
     await off(leave_half_moved, place, half)
-    async with operations(place, "3/8 interrupted", "4 not moved, 1 half moved") as desk:
+    async with operations(place, "3/8 INTERRUPTED", "4 not moved, 1 half moved") as desk:
         await desk.opens(PlanScreen, "R")
         await desk.sees("the rest of replay of 09:42:08Z by ana")
         await desk.sees("1 task is half moved: completed or rolled back first", "type 4 to retry 4")
@@ -323,7 +324,7 @@ async def test_a_half_moved_task_is_finished_where_nothing_else_is_left(place: P
     op = await off(interrupt, place, 4, 3)
     half = (await off(seen, place, State.DEAD))[0].id
     await off(leave_half_moved, place, half)
-    async with operations(place, "3/4 interrupted", "0 not moved, 1 half moved") as desk:
+    async with operations(place, "3/4 INTERRUPTED", "0 not moved, 1 half moved") as desk:
         await desk.press("R")
         await desk.sees("only 1 half-moved task left: D completes it")
         await desk.press("D")

@@ -15,14 +15,12 @@ import pytest
 
 from engine.model import State
 from engine.operations import plans
-from engine.operations.execute import Report
 from engine.operations.journal import Intent, Journal
 from engine.operations.plans import Plan, Row
 from engine.replay.progress import Phase, ReplayProgress
-from engine.replay.replay import ReplayResult
 from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules
 from tests.tui import ptys
-from tests.tui.desks import Desk, a_desk, words
+from tests.tui.desks import Desk, a_desk, key_of, words
 from tests.tui.journals import a_journaled_place, kept, seen
 from tests.tui.spools import NOW, a_task, make_spool, queue_of, some_tasks
 from tui.format import keys
@@ -34,7 +32,7 @@ from tui.queue.screen import QueueScreen
 from tui.screens.quit import QuitScreen
 from tui.screens.target import Target
 from tui.session.place import Place
-from tui.session.runners import PullBackRun, ReplayRun
+from tui.session.runners import DirectRun, PullBackRun, ReplayRun
 from tui.session.running_operations import RunningOperation
 
 off = asyncio.to_thread
@@ -98,10 +96,10 @@ async def test_a_replay_shows_how_far_it_is(place: Place) -> None:
         for size in ((120, 40), (80, 24), (60, 15)):
             await desk.pilot.resize_terminal(*size)
             await desk.until(lambda: len(desk.text.splitlines()) <= desk.console.size.height)
-            await desk.sees("WAITING", "0 of 12 0%", "canary of 1: waiting for 1 outcome")
+            await desk.sees("RUNNING 0/12 0%", "12 waiting", "canary of 1: waiting for 1 outcome")
         assert now(work).accounted == 12
         await desk.opens(QueueScreen, "space", "ctrl+c")
-        await desk.sees("op paused")
+        await desk.sees("ops 1 0% paused")
 
 
 async def test_it_goes_on_when_its_screen_is_left(place: Place) -> None:
@@ -113,15 +111,15 @@ async def test_it_goes_on_when_its_screen_is_left(place: Place) -> None:
         (Path(place.root) / "queue/dlq" / f"{dead[5].id}.task").unlink()
         await desk.opens(QueueScreen, "escape")
         queue_of(desk.console)._tick()
-        await desk.sees("op 0%")
+        await desk.sees("ops 1 0%")
         await off(deliver, place, 1)
         await desk.until(lambda: now(work).sent == 11)
         await off(deliver, place, 11)
         await desk.until(lambda: work.ended is not None)
-        await desk.sees("replay done: 11 delivered, 0 failed again; u shows it")
+        await desk.sees("replay done: 11 done + 1 skipped = 12; u shows it")
         desk.console.goto(Target(keys.RUNNING_OPERATION))
         await desk.opens(ReplayScreen)
-        await desk.sees("DONE", "delivered 11", "skipped 1", "total 12 12 planned: all accounted")
+        await desk.sees("DONE 12/12 100%", "11 done + 1 skipped = 12")
     assert work.result is not None
     assert work.result.progress.accounted == 12
 
@@ -148,8 +146,8 @@ async def test_slower_is_allowed_and_faster_is_not(place: Place) -> None:
 @pytest.mark.parametrize(
     ("rest", "ends", "count"),
     [
-        (RemainderPolicy.STAY, State.DEAD, "never sent 11"),
-        (RemainderPolicy.HOLD, State.HELD, "held 11"),
+        (RemainderPolicy.STAY, State.DEAD, "11 not sent (still in dlq)"),
+        (RemainderPolicy.HOLD, State.HELD, "11 held"),
     ],
 )
 async def test_stopping_keeps_the_rest(
@@ -167,27 +165,27 @@ async def test_stopping_keeps_the_rest(
             await desk.press("!", "s")
         await desk.until(lambda: now(work).stopped)
         await desk.press("w")
-        await desk.sees("STOPPED", "stopped by ana", count, "all accounted for")
+        await desk.sees("STOPPED", "stopped by ana", f"1 not run yet + {count} = 12")
     assert len(await off(seen, place, ends)) == 11
 
 
 async def test_waiting_tasks_are_pulled_back(place: Place) -> None:
-    """T pauses it and plans; the count stops it, and tasks that no worker ran are as before."""
+    """An undo pauses it; its count stops it, and tasks that no worker ran are as before."""
     before = sorted(path.name for path in (Path(place.root) / "queue/dlq").iterdir())
     async with replaying(place, ONE, sent=1) as (desk, _):
-        await desk.opens(PlanScreen, "T")
+        await desk.opens(PlanScreen, key_of("plan_undo"))
         await desk.sees("paused; applying this plan stops it", "y to undo")
         await desk.press("y")
         await desk.sees("1 undone", "all accounted for")
         await desk.opens(ReplayScreen, "escape")
-        await desk.sees("STOPPED", "undone 1", "never sent 11", "all accounted for")
+        await desk.sees("STOPPED", "1 undone + 11 not sent (still in dlq) = 12")
     assert sorted(path.name for path in (Path(place.root) / "queue/dlq").iterdir()) == before
 
 
 async def test_an_excluded_task_is_not_pulled_back(place: Place) -> None:
     """Excluded from the plan a task stays where it was sent; who undid it, and why, is written."""
     async with replaying(place, AT_ONCE, size=(120, 40), sent=12) as (desk, work):
-        await desk.opens(PlanScreen, "T")
+        await desk.opens(PlanScreen, key_of("plan_undo"))
         await desk.sees("type 12 to undo 12")
         await desk.press(*["space"] * 11)
         await desk.sees("y to undo")
@@ -237,9 +235,9 @@ async def test_a_replay_that_asks_says_so_on_every_screen(place: Place) -> None:
         )
         await desk.sees("type 12 to retry 12")
         await desk.opens(ReplayScreen, "1", "2")
-        await desk.sees("CONFIRM", "Space continues, s stops")
+        await desk.sees("PAUSED", "next Space continues, s stops")
         await desk.opens(QueueScreen, "ctrl+c")
-        await desk.sees("op asks", "replay asks whether to continue: u, Enter")
+        await desk.sees("ops 1 0% asks", "replay asks whether to continue: u, Enter")
         console.goto(Target(keys.RUNNING_OPERATION))
         await desk.opens(ReplayScreen, "space")
         await desk.until(lambda: now(console.current_session.operations[-1]).sent == 12)
@@ -251,10 +249,11 @@ async def test_a_plain_operation_has_the_same_screen(place: Place) -> None:
         plan = plans.freeze_plan("hold", await off(seen, place, State.PENDING), NOW)
         work = desk.console.current_session.start_plan(plan, Intent("hold", place.who))
         desk.console.goto(Target(keys.RUNNING_OPERATION))
-        await desk.sees("4 held", "4 planned, 4 in the result: all accounted for")
+        await desk.sees("HOLD 4 TASKS", "DONE 4/4 100%", "4 held = 4")
         assert work.share == 1.0
-        await desk.opens(OperationsScreen, "u")
-        await desk.sees("hold 4 done 23h59m")
+        desk.console.goto(Target(keys.OPERATIONS))
+        await desk.opens(OperationsScreen)
+        await desk.sees("hold 4 DONE u undo, 23h59m")
 
 
 async def test_a_journal_that_cannot_be_written_stops_it_before_it_begins(place: Place) -> None:
@@ -264,27 +263,32 @@ async def test_a_journal_that_cannot_be_written_stops_it_before_it_begins(place:
     await off(folder.write_text, "")
     async with replaying(place, AT_ONCE, armed=False, sent=0) as (desk, work):
         await desk.until(lambda: work.ended is not None)
-        await desk.sees("the journal in", "never sent 12")
+        await desk.sees("the journal in", "12 not sent (still in dlq) = 12")
     assert work.report is not None
     assert work.report.accounted == 12
     assert len(await off(seen, place, State.DEAD)) == 12
 
 
-def test_the_duration_fits_the_times_beside_it() -> None:
-    """From :10.9 to :11.1 is shown as one second, which is what the two times differ by."""
-    lines = view.result_lines(
-        ReplayResult(ReplayProgress(began=NOW + 2.9, now=NOW + 3.1), None), {}, 80
-    )
-    assert "09:42:10Z to 09:42:11Z (1 s)" in "".join(text for text, _ in lines[0])
+def test_a_result_has_its_true_duration() -> None:
+    """A replay that took less than a second is shown in tenths of a second, not as 0 s."""
+    now = ReplayProgress(Phase.OVER, began=NOW + 2.9, now=NOW + 3.3)
+    lines = view.head_lines(view.replay_view(now, {}), 80)
+    assert "took 0.4s" in words(lines)
+    assert "09:42:10Z to 09:42:11Z" in words(lines)
 
 
 @pytest.mark.parametrize("exact", [True, False])
-def test_a_replay_of_requests_is_shown_as_such(exact: bool) -> None:
-    """The result of a replay that only requested its changes has a line for it."""
-    report = Report(Plan("retry", (), NOW), (), (), (), is_exact=exact)
-    lines = view.result_lines(ReplayResult(ReplayProgress(), report), {}, 80)
-    shown = "sent as a request: the server decides" in words(lines)
-    assert shown is not exact
+async def test_a_replay_of_requests_is_shown_as_such(place: Place, exact: bool) -> None:
+    """The result of an operation that only requested its changes says so."""
+    async with a_desk(place, clock=clock) as desk:
+        plan = plans.freeze_plan("hold", await off(seen, place, State.PENDING), NOW)
+        work = desk.console.current_session.start_plan(plan, Intent("hold", place.who))
+        await desk.until(lambda: work.ended is not None)
+        assert isinstance(work.runner, DirectRun)
+        assert work.runner.report is not None
+        work.runner.report = work.runner.report._replace(is_exact=exact)
+        shown = words(view.head_lines(view.operation_view(work, {}, NOW), 80))
+    assert ("sent as a request: the server decides" in shown) is not exact
 
 
 async def test_leaving_asks_and_the_rest_is_offered_again(place: Place) -> None:
@@ -346,6 +350,6 @@ def test_killed_in_the_middle_nothing_is_lost(tmp_path: Path) -> None:
     with ptys.console("--open", "queue", str(tmp_path)) as terminal:
         terminal.shows("was interrupted: 23 of 24 not moved; u shows it")
         terminal.send("u")
-        terminal.shows("interrupted", "R resume")
+        terminal.shows("INTERRUPTED", "R resume")
         terminal.send("R")
         terminal.shows("the rest of replay of", "23 dlq -> pending")

@@ -514,11 +514,6 @@ def totals_line(dead: int, stuck: int, workers: int) -> Line:
     return tuple(parts)
 
 
-def badge_line(works: str) -> Line:
-    """The badge of running operations and their progress; () if none runs."""
-    return ((f" {works} ", "chip-warn"), (" ", "")) if works else ()
-
-
 def tab_line(
     names: Sequence[str],
     counts: Sequence[int | None],

@@ -195,53 +195,72 @@ class OperationColumn(NamedTuple):
     """Minimum screen width in cells."""
 
 
-OP = OperationColumn("OP", 8, least=72)
-WHEN = OperationColumn("WHEN", 5)
-WHO = OperationColumn("WHO", 8, least=72)
-ITEMS = OperationColumn("ITEMS", 9, right=True)
+WHEN = OperationColumn("WHEN", 8)
+WHO = OperationColumn("WHO", 8, least=60)
+TASKS = OperationColumn("TASKS", 9, right=True)
 STATE = OperationColumn("STATE", 11)
-LEFT = OperationColumn("UNDO", 13, least=60)
-WIDE_STATE_CELLS = 36
-"""Width of the state column on a wide screen, which includes details."""
-MARGIN = 3
+NEXT, WIDE_NEXT_CELLS = OperationColumn("NEXT", 14, least=60), 20
+"""The next step; from `WIDE_COLUMNS` on in full."""
+WIDE_COLUMNS = 90
+GAP = 2
 
 
 def operation_table(
     ones: Sequence[ListedOperation], now: float, width: int
 ) -> tuple[Line, list[Line]]:
     """Titles and one line per operation."""
-    wide = width >= 100
-    end = STATE._replace(width=WIDE_STATE_CELLS) if wide else STATE
-    before = [c for c in (OP, WHEN, WHO) if width >= c.least]
-    behind = [c for c in (ITEMS, end, LEFT) if width >= c.least]
-    fixed = MARGIN + sum(c.width + 1 for c in (*before, *behind))
-    room = max(4, width - fixed)
-    shape = [*before, OperationColumn("WHAT", room - 1), *behind]
-    titles = " ".join(present.fit_text(c.title, c.width, c.right) for c in shape)
-    head: Line = ((present.fit_text(" " * MARGIN + titles, width), "title"),)
+    before = [c for c in (WHEN, WHO) if width >= c.least]
+    end = NEXT._replace(width=WIDE_NEXT_CELLS) if width >= WIDE_COLUMNS else NEXT
+    behind = [c for c in (TASKS, STATE, end) if width >= c.least]
+    what = OperationColumn("WHAT", max(4, _free_cells([*before, *behind], width)))
+    shape = [*before, what, *behind]
+    titles = (" " * GAP).join(present.fit_text(c.title, c.width, c.right) for c in shape)
+    head: Line = ((present.fit_text(" " * present.MARGIN_CELLS + titles, width), "muted"),)
     return head, [_row(one, shape, now, width) for one in ones]
+
+
+def _free_cells(columns: Sequence[OperationColumn], width: int) -> int:
+    return width - present.MARGIN_CELLS - sum(c.width + GAP for c in columns)
+
+
+_STATE_LOOKS: Mapping[str, str] = {"done": "ok", "running": "ok", "interrupted": "error"}
 
 
 def _row(one: ListedOperation, shape: Sequence[OperationColumn], now: float, width: int) -> Line:
     operation = one.operation
-    word, look, more = operation_state(one)
-    word = f"{word}: {safe_line(more)}" if more and width >= 100 else word
-    left, left_look = undo_time_left(one, now)
+    word, look, _ = operation_state(one)
     cells: dict[str, Run] = {
-        "OP": (short_name(operation.op), "muted"),
-        "WHEN": (present.format_clock(operation.started)[:5], ""),
+        "WHEN": (present.format_clock(operation.started)[:8], "muted"),
         "WHO": (safe_line(operation.intent.who.name), ""),
         "WHAT": (describe_operation(operation), "strong"),
-        "ITEMS": (task_count(operation), ""),
-        "STATE": (word, look),
-        "UNDO": (left, left_look),
+        "TASKS": (task_count(operation), ""),
+        "STATE": (word.upper(), _STATE_LOOKS.get(word, look)),
+        "NEXT": next_words(one, now, width >= WIDE_COLUMNS),
     }
-    sign = " ! " if operation.is_interrupted and operation.open_rows else "   "
-    runs: list[Run] = [(sign, "warn")]
+    runs: list[Run] = [(" ! " if needs_decision(operation) else "   ", "error")]
     for column in shape:
         text, look = cells[column.title]
-        runs += [(present.fit_text(text, column.width, column.right), look), (" ", "")]
-    return present.cut_line(present.merge_runs(runs), width)
+        runs += [(present.fit_text(text, column.width, column.right), look), (" " * GAP, "")]
+    return present.cut_line(present.merge_runs(runs[:-1]), width)
+
+
+def needs_decision(operation: Operation) -> bool:
+    """True if an interrupted operation has tasks left: an operator resumes or abandons it."""
+    return operation.is_interrupted and operation.open_rows > 0
+
+
+def next_words(one: ListedOperation, now: float, is_wide: bool) -> Run:
+    """The next step and its key: `u undo, 23h58m`; otherwise why it cannot be undone."""
+    if needs_decision(one.operation):
+        return "R resume, D abandon" if is_wide else "R, D abandon", "warn"
+    if one.operation.is_running:
+        return "Enter shows it", ""
+    left, look = undo_time_left(one, now)
+    if left == "-":
+        return "undone", "muted"
+    if left.startswith("no: "):
+        return f"no undo: {left[4:]}" if is_wide else left, "muted"
+    return f"u undo, {left}", look
 
 
 # Details of one operation
@@ -293,8 +312,7 @@ _PAST: Mapping[RowResult, str] = {RowResult.EXCLUDED: "excluded", RowResult.GONE
 def _undo_words(one: ListedOperation, left: str) -> str:
     if left.startswith("no"):
         return left
-    words = "T shows the undo plan"
-    return f"{one.undone:,} undone" if left == "-" else f"{left} left; {words}"
+    return f"{one.undone:,} undone" if left == "-" else f"{left} left: u plans it"
 
 
 def _pace(operation: Operation) -> str:

@@ -1,39 +1,46 @@
-"""Text of a replay: progress while it runs, and the outcome of each task."""
+"""Text of a running or ended operation: state, counts, steps, results of its tasks, its queue."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from engine.model import State
+from engine.monitor.throughput import FlowSeries
+from engine.operations.execute import Report, RowResult
 from engine.policy import describe_duration
-from engine.replay.outcomes import KnownOutcome, ReplayOutcome
-from engine.replay.progress import Phase, ProgressText, ReplayProgress
-from engine.replay.replay import ReplayResult
+from engine.replay.outcomes import ReplayOutcome
+from engine.replay.progress import Phase, ReplayProgress, TaskProgress
 from engine.replay.scheduler import RATE_REASON
 from engine.replay.settings import RemainderPolicy, ReplayPace
 from engine.text.safe import safe_line
+from engine.verbs import VERBS
 from tui.format import present
-from tui.format.present import BLANK_LINE, Line, Run
+from tui.format.flow_graph import flow_graph
+from tui.format.graphs import braille_line
+from tui.format.present import Line, Run
+from tui.format.table import Choice
+from tui.operations.worker_lines import format_seconds
 from tui.plan.lines import SENT_AS_REQUEST
+from tui.session.running_operations import RunningOperation
 
-MAX_LISTED_TASKS = 1000
-"""Tasks listed one by one; the counts include all."""
+FLOW_SECONDS = 600.0
+"""Seconds for which the course of the queue is shown."""
 
-NAME_CELLS, NUMBER_CELLS = 16, 9
-"""Widths of a count's name and number in cells."""
+SPARKLINE_CELLS = 10
+"""Width of a sparkline beside its numbers."""
 
-PHASES: Mapping[Phase, Run] = {
-    Phase.STARTING: ("STARTING", "strong"),
-    Phase.SENDING: ("RUNNING", "ok"),
-    Phase.WAITING: ("WAITING", "ok"),
+GRAPH_ROWS = 10
+"""Minimum number of lines for the graphs of the queue in place of sparklines."""
+
+_PHASES: Mapping[Phase, Run] = {
     Phase.PAUSED: ("PAUSED", "chip-warn"),
-    Phase.ASKING: ("CONFIRM", "chip-warn"),
-    Phase.ENDING: ("ENDING", "ok"),
-    Phase.OVER: ("DONE", "strong"),
-    Phase.LEFT: ("INTERRUPTED", "warn"),
+    Phase.ASKING: ("PAUSED", "chip-warn"),
+    Phase.OVER: ("DONE", "ok"),
+    Phase.LEFT: ("INTERRUPTED", "chip-warn"),
 }
+"""First word of a replay in each phase; of all others RUNNING."""
 
 
 class OutcomeCount(NamedTuple):
@@ -42,249 +49,415 @@ class OutcomeCount(NamedTuple):
     name: str
     amount: int
     look: str = ""
-    about: str = ""
-    """Explanation of the count."""
     always: bool = False
     """Shown even if it is 0."""
+    is_open: bool = False
+    """True for tasks without a result: they wait, or were never sent."""
+
+
+class OperationView(NamedTuple):
+    """What the screen shows of an operation at one moment."""
+
+    state: Run
+    counts: tuple[OutcomeCount, ...]
+    """They add up to `planned`."""
+    planned: int
+    began: float
+    """Epoch seconds UTC."""
+    ended: float | None
+    """End time; None while it runs."""
+    eta: float | None = None
+    pace: ReplayPace | None = None
+    """The pace of a replay; None for an operation without one."""
+    failures: Mapping[str, int] = {}
+    """Failures by fingerprint, the most frequent first."""
+    reasons: tuple[Run, ...] = ()
+    """Why it waits, is paused or stopped, and problems apart from its tasks."""
+    tasks: tuple[TaskProgress, ...] = ()
+    """Results of its tasks, problems first."""
+
+    @property
+    def settled(self) -> int:
+        """Number of tasks with a result."""
+        return self.planned - sum(count.amount for count in self.counts if count.is_open)
+
+    @property
+    def waiting(self) -> int:
+        """Number of tasks that still get a result."""
+        return next((n for name, n, *_ in self.counts if name == "waiting"), 0)
+
+
+def operation_view(
+    work: RunningOperation, states: Mapping[State, str], now: float
+) -> OperationView:
+    """The operation now, in epoch seconds UTC."""
+    progress = work.progress
+    view = _direct_view(work, now) if progress is None else replay_view(progress, states)
+    report = work.report
+    if report is None:
+        return view
+    reasons = list(view.reasons)
+    if not report.is_exact:
+        reasons.append((SENT_AS_REQUEST, "warn"))
+    if report.trouble and progress is None:
+        reasons.append((f"! {report.trouble}", "error"))
+    return view._replace(reasons=tuple(reasons), tasks=_with_report(view.tasks, report))
+
+
+def _with_report(tasks: Sequence[TaskProgress], report: Report) -> tuple[TaskProgress, ...]:
+    """The results with those of the report that are not among them; problems first."""
+    known = {task.id for task in tasks}
+    done = VERBS[report.plan.verb].past
+    more = [
+        *(TaskProgress(0.0, i, "failed", safe_line(why)) for i, why in report.failed),
+        *(TaskProgress(0.0, i, "skipped", "changed since the plan") for i in report.gone),
+        *(TaskProgress(0.0, i, "excluded", safe_line(why)) for i, why in report.excluded),
+        *(TaskProgress(0.0, i, "" if tasks else done, "") for i in report.done),
+    ]
+    unsent = "not sent: "
+    more = [each for each in more if each.id not in known and not each.detail.startswith(unsent)]
+    listed = [*tasks, *(each for each in more if each.result)]
+    order = {"failed": 0, "refused": 0, done: 3}
+    return tuple(sorted(listed, key=lambda task: order.get(task.result, 1 + (not task.is_problem))))
+
+
+def replay_view(now: ReplayProgress, states: Mapping[State, str]) -> OperationView:
+    """A replay as of its progress."""
+    word, look = _PHASES.get(now.phase, ("RUNNING", "ok"))
+    if now.phase is not Phase.LEFT and (now.stopped or (now.is_over and now.unsent)):
+        word, look = "STOPPED", "chip-error"
+    why = now.why if now.why not in ("", RATE_REASON, now.stopped) else ""
+    reasons: list[Run] = [(now.stopped, "")] if now.stopped else []
+    reasons += [(why, "")] if why else []
+    reasons += [(f"! {now.trouble}", "error")] if now.trouble else []
+    return OperationView(
+        (word, look),
+        outcome_counts(now, states),
+        now.planned,
+        now.began,
+        now.now if now.is_over else None,
+        now.eta if now.unsent else None,
+        now.pace,
+        now.failures,
+        tuple(reasons),
+        now.results,
+    )
 
 
 def outcome_counts(now: ReplayProgress, states: Mapping[State, str]) -> tuple[OutcomeCount, ...]:
     """Counts by outcome; they add up to the planned number."""
-    tally = now.tally
-    dead = safe_line(states.get(State.DEAD, "the dead-letter queue"))
-    failures = ", ".join(
-        f"{safe_line(mark) or 'no error'} {n:,}" for mark, n in now.failures.items()
-    )
-    to_come = not now.stopped and not now.is_over
-    rest = OutcomeCount("not sent yet", now.unsent, "muted", "", True)
-    if not to_come:
-        why = safe_line(now.stopped) or "detached"
-        rest = OutcomeCount("never sent", now.unsent, "warn", f"stay in {dead}: {why}", True)
-    over = now.is_over
+    tally, ends = now.tally, bool(now.stopped) or now.is_over
+    dead = safe_line(states.get(State.DEAD, "the DLQ"))
     return (
-        OutcomeCount("delivered", tally.delivered, "ok", "", True),
-        OutcomeCount("failed again", tally.failed, "error", failures, True),
-        OutcomeCount("running", tally.running, "", "unfinished at the end" if over else ""),
-        OutcomeCount("waiting", tally.waiting, "", "not run at the end" if over else "to run"),
-        OutcomeCount("unknown", tally.unknown, "unknown", "left the queue, no result found"),
-        OutcomeCount("moved by others", tally.taken, "warn", "before they ran"),
-        OutcomeCount("undone", now.pulled_back, "", "back in their former state"),
-        OutcomeCount("skipped", now.skipped, "warn", "changed since the plan"),
-        OutcomeCount("refused", now.refused, "error", "could not be changed"),
-        OutcomeCount("excluded", now.excluded, "muted", "from the plan"),
-        OutcomeCount("held", now.held, "", f"not sent, held: {safe_line(now.stopped)}"),
-        rest,
+        OutcomeCount("done", tally.delivered, "ok", True),
+        OutcomeCount("failed", tally.failed, "error", True),
+        OutcomeCount("skipped", now.skipped, "", True),
+        OutcomeCount("refused", now.refused, "error"),
+        OutcomeCount("unknown", tally.unknown, "unknown"),
+        OutcomeCount("moved by others", tally.taken),
+        OutcomeCount("undone", now.pulled_back),
+        OutcomeCount("excluded", now.excluded),
+        OutcomeCount(
+            "not run yet" if now.is_over else "waiting",
+            tally.unsettled + (0 if ends else now.unsent),
+            "",
+            not ends,
+            is_open=True,
+        ),
+        OutcomeCount("held", now.held, is_open=True),
+        OutcomeCount(f"not sent (still in {dead})", now.unsent if ends else 0, is_open=True),
     )
 
 
-def progress_lines(
-    now: ReplayProgress, states: Mapping[State, str], at: float, width: int, height: int
-) -> list[Line]:
-    """Progress in `height` lines; `at` is the time in epoch seconds UTC."""
-    told = [*_head(now, at, width), *_counts(now, states, width, bars=True)]
-    told += [present.heading_line("stop rules", width), *_rules(now, states, width)]
-    told += [present.heading_line("latest", width)]
-    room = max(3, height - len(told))
-    return [*told, *(event_line(line, width) for line in reversed(now.lines[-room:]))]
-
-
-def _head(now: ReplayProgress, at: float, width: int) -> list[Line]:
-    word, look = PHASES[now.phase]
-    sign = f" {word} " if look == "chip-warn" else word
-    began = (
-        f"  {present.format_countdown(max(0.0, at - now.began))}   started "
-        f"{present.format_clock(now.began)}"
+def _direct_view(work: RunningOperation, now: float) -> OperationView:
+    """An operation without a pace."""
+    done, failed, skipped, excluded = (
+        work.counts[end]
+        for end in (RowResult.DONE, RowResult.FAILED, RowResult.GONE, RowResult.EXCLUDED)
     )
-    goes_on = "" if now.phase in (Phase.PAUSED, Phase.ASKING) else "   Esc: continues in background"
-    found: list[Line] = [((" ", ""), (sign, look), (began, ""), (goes_on, "muted"))]
-    found.append(progress_bar(now, width))
-    why = now.stopped if now.why in ("", RATE_REASON) else now.why
-    if why:
-        look = "warn" if now.phase in (Phase.PAUSED, Phase.ASKING) or now.stopped else "muted"
-        found += [((f"   {p}", look),) for p in _folded(why, width - 4)]
-    if now.trouble:
-        found += [((f" ! {p}", "error"),) for p in _folded(now.trouble, width - 4)]
-    found.append(_phases(now, width))
-    return [present.cut_line(line, width) for line in found]
+    counts = (
+        OutcomeCount(VERBS[work.plan.verb].past, done, "ok", True),
+        OutcomeCount("failed", failed, "error", True),
+        OutcomeCount("skipped", skipped, "", True),
+        OutcomeCount("excluded", excluded),
+        OutcomeCount(
+            "waiting",
+            work.planned - done - failed - skipped - excluded,
+            always=work.ended is None,
+            is_open=True,
+        ),
+    )
+    ends = work.ended is not None
+    state = ("STOPPED", "chip-error") if ends and work.is_stopped else ("DONE", "ok")
+    took, settled = now - work.began, sum(work.counts.values())
+    eta = took * (work.planned - settled) / settled if settled and not ends else None
+    return OperationView(
+        state if ends else ("RUNNING", "ok"), counts, work.planned, work.began, work.ended, eta
+    )
 
 
-def progress_bar(now: ReplayProgress, width: int) -> Line:
-    """Progress bar of settled tasks, and the time until all are sent."""
-    total = now.planned - now.excluded
-    handled = total - now.tally.unsettled - (0 if now.stopped else now.unsent)
-    left = f"  {describe_duration(now.eta)} to send" if now.eta and now.unsent else ""
-    share = 100 * handled // total if total else 100
-    words = f"  {handled:,} of {total:,}  {share}%{left}"
-    room = max(4, min(50, width - len(words) - 4))
-    filled = room * handled // total if total else room
-    return ((f" [{'#' * filled}{'.' * (room - filled)}]", "strong"), (words, ""))
+# Head: state, bar, counts
 
 
-def _phases(now: ReplayProgress, width: int) -> Line:
-    parts: list[Line] = []
+def head_lines(view: OperationView, width: int) -> list[Line]:
+    """State and numbers, the bar, the counts with their sum, and the reasons."""
+    lines = [_state_line(view, width), _bar(view, width), counts_line(view, width)]
+    for words, look in view.reasons:
+        lines += [((f"   {piece}", look),) for piece in _folded(words, width - 4)]
+    return lines
+
+
+def _state_line(view: OperationView, width: int) -> Line:
+    word, look = view.state
+    chip = f" {word} " if look.startswith("chip") else word
+    share = 100 * view.settled // view.planned if view.planned else 100
+    parts: list[Line] = [
+        (("  " if chip != word else "   ", ""), (chip, look)),
+        (("   ", ""), (f"{view.settled:,}", "strong"), (f"/{view.planned:,}", "muted")),
+        (("   ", ""), (f"{share}%", "ok")),
+    ]
+    if view.ended is not None:
+        times = f"{present.format_clock(view.began)} to {present.format_clock(view.ended)}"
+        seconds = view.ended - view.began
+        took = "<0.1s" if seconds < 0.05 else format_seconds(seconds)
+        parts.append((("   ", ""), ("took ", "muted"), (took, "strong"), (f"  {times}", "muted")))
+    elif view.eta is not None:
+        parts.append((("   ETA ", "muted"), (format_seconds(view.eta), "strong")))
+    if view.pace is not None and view.ended is None:
+        parts.append((("   rate ", "muted"), (format_rate(view.pace), "")))
+    failing = ", ".join(
+        f"{safe_line(mark) or 'no error'} {n:,}" for mark, n in view.failures.items()
+    )
+    if failing:
+        parts.append((("   failing ", "muted"), (failing, "accent")))
+    return present.cut_line(present.parts_that_fit(parts, width), width)
+
+
+def _bar(view: OperationView, width: int) -> Line:
+    """All tasks as one bar: done, failed, other results, and what is open."""
+    room = max(4, width - 6)
+    done = view.counts[0].amount
+    failed = sum(n for name, n, *_ in view.counts if name in ("failed", "refused"))
+    ends = [0, *accumulate((done, failed, view.settled - done - failed))]
+    total = max(1, view.planned)
+    # A part above zero shows at least one cell, so that one failure of thousands is seen.
+    edges = [-(-room * end // total) for end in ends]
+    runs: list[Run] = [("   ", "")]
+    for (start, end), (sign, look) in zip(
+        pairwise(edges),
+        (("█", "ok"), ("█", "error"), ("█", "muted")),
+        strict=True,
+    ):
+        runs.append((sign * (end - start), look))
+    return present.cut_line((*runs, ("░" * (room - edges[-1]), "line")), width)
+
+
+def counts_line(view: OperationView, width: int) -> Line:
+    """The counts and their sum: `15 done   1 failed   17 waiting   15 + 1 + 17 = 33`."""
+    shown = [count for count in view.counts if count.amount or count.always]
+    some = [count for count in shown if count.amount] or shown[:1]
+    total = sum(count.amount for count in view.counts)
+    exact = total == view.planned
+    equals = f" = {total:,}" + ("" if exact else f", NOT {view.planned:,} planned")
+    if view.ended is not None:
+        plus = [
+            (f"{' + ' if at else ''}{n.amount:,} {n.name}", n.look) for at, n in enumerate(some)
+        ]
+        return present.cut_line(
+            (("   ", ""), *plus, (equals, "strong" if exact else "error")), width
+        )
+    left: list[Run] = [("   ", "")]
+    for count in shown:
+        look = count.look if count.amount else "muted"
+        left.append((f"{count.amount:,} {count.name}   ", look))
+    figures = " + ".join(f"{count.amount:,}" for count in shown if count.amount)
+    right: Line = ((figures + equals, "muted" if exact else "error"), ("   ", ""))
+    if exact and present.width_of((*left, *right)) >= width:
+        return present.cut_line(tuple(left), width)
+    return present.join_ends(tuple(left), right, width)
+
+
+# Steps of a replay
+
+
+STEP_HEAD = (
+    f"   {'STEP':<10} {'SENT':>9}  {'STATE':<8} {'TIME':>6} {'DONE':>6} {'FAILED':>6}  STOP RULE"
+)
+
+
+class _Step(NamedTuple):
+    name: str
+    sent: int
+    size: int
+    done: int
+    failed: int
+    began: float | None
+    ended: float | None
+
+
+def step_lines(now: ReplayProgress, width: int) -> list[Line]:
+    """One line for each canary and one for the rest, with the state of the stop rules."""
+    steps = _steps(now)
+    here = next((at for at, step in enumerate(steps) if step.ended is None), len(steps) - 1)
+    rules = ", ".join(rule.why or rule.words for rule in now.rules) or "none: errors do not stop it"
+    lines: list[Line] = [((present.fit_text(STEP_HEAD, width), "muted"),)]
+    for at, step in enumerate(steps):
+        word, look, rule = ("DONE", "ok", "passed") if at < here else ("-", "muted", "")
+        if at == here:
+            word, look, rule = "RUNNING", "ok", rules
+            if now.stopped or (now.is_over and now.unsent):
+                word, look = "STOPPED", "error"
+            elif now.is_over:
+                word, rule = "DONE", "passed"
+            elif now.phase in (Phase.PAUSED, Phase.ASKING):
+                word, look = "PAUSED", "warn"
+        until = step.ended or now.now
+        time = "-" if step.began is None else format_seconds(until - step.began)
+        sent = f"{step.sent:,}/{step.size:,}"
+        runs = (
+            (f"   {at + 1} {step.name:<8} {sent:>9}  ", ""),
+            (f"{word:<8}", look),
+            (f" {time:>6}", "muted" if time == "-" else ""),
+            (f" {step.done:>6,}", "" if step.done else "muted"),
+            (f" {step.failed:>6,}", "error" if step.failed else "muted"),
+            (f"  {safe_line(rule)}", "muted"),
+        )
+        lines.append(present.cut_line(runs, width))
+    return lines
+
+
+def _steps(now: ReplayProgress) -> list[_Step]:
+    tally, included = now.tally, now.planned - now.excluded
+    steps: list[_Step] = []
     for size, canary in zip(now.pace.canary, now.canaries, strict=False):
-        if size:
-            known = f"canary of {size}: {canary.known} of {min(size, now.planned)} finished"
-            good = canary.known >= min(size, now.planned) and canary.delivered
-            parts.append(((f"   {known}", "ok" if good else ""),))
-    parts.append(((f"   then {format_rate(now.pace)}", ""),))
-    return present.parts_that_fit(parts, width)
+        its, size = canary.tally, min(size, included - sum(step.size for step in steps))
+        if size > 0:
+            name = "batch" if steps else "canary"
+            ended = canary.ended if canary.delivered else None
+            counts = (its.sent, size, its.delivered, its.failed)
+            steps.append(_Step(name, *counts, canary.began, ended))
+    size = included - sum(step.size for step in steps) - now.skipped - now.refused
+    sent = tally.sent - sum(step.sent for step in steps)
+    if size > 0 or not steps:
+        began = steps[-1].ended if steps else now.began
+        done = tally.delivered - sum(step.done for step in steps)
+        failed = tally.failed - sum(step.failed for step in steps)
+        name = "rest" if steps else "all"
+        steps.append(_Step(name, sent, max(0, size), done, failed, began, None))
+    return steps
 
 
 def format_rate(pace: ReplayPace) -> str:
-    """The rate as text: `2/s`, `one each 10 s`, `no rate limit`."""
+    """The rate as text: `2 per second`, `one each 10 s`, `no rate limit`."""
     if pace.rate is None:
         return "no rate limit"
-    return f"{pace.rate:g}/s" if pace.rate >= 1 else f"one each {describe_duration(1 / pace.rate)}"
+    if pace.rate >= 1:
+        return f"{pace.rate:g} per second"
+    return f"one each {describe_duration(1 / pace.rate)}"
 
 
-def _counts(
-    now: ReplayProgress, states: Mapping[State, str], width: int, *, bars: bool = False
-) -> list[Line]:
-    told = [count for count in outcome_counts(now, states) if count.amount or count.always]
-    most = max(1, now.planned)
-    room = min(30, max(0, width - NAME_CELLS - NUMBER_CELLS - 24)) if bars else 0
-    found = []
-    for name, amount, look, about, _ in told:
-        filled = -(-room * amount // most)
-        runs: list[Run] = [
-            (present.fit_text(f"   {name}", NAME_CELLS + 2), look if amount else "muted"),
-            (
-                present.fit_text(f"{amount:,}", NUMBER_CELLS, right=True),
-                look if amount else "muted",
-            ),
-            (f"  {'#' * filled}" + " " * (room - filled) if room else "", look),
-        ]
-        if about and amount:
-            runs.append((f"  {about}", ""))
-        found.append(present.cut_line(tuple(runs), width))
-    return found
-
-
-def _rules(now: ReplayProgress, states: Mapping[State, str], width: int) -> list[Line]:
-    found: list[Line] = []
-    for rule in now.rules:
-        look = "error" if rule.why else ""
-        found += [((f"   {piece}", look),) for piece in _folded(rule.words, width - 4)]
-    if not now.rules:
-        found.append((("   none: errors do not stop it", "warn"),))
-    dead = safe_line(states.get(State.DEAD, "the dead-letter queue"))
-    held = now.pace.stops.rest is RemainderPolicy.HOLD
-    found.append(((f"   on stop: rest {'held' if held else f'stays in {dead}'}", "muted"),))
-    return found
-
+# Results of its tasks
 
 RESULT_LOOKS: Mapping[str, str] = {
-    ReplayOutcome.DELIVERED: "ok",
+    "done": "ok",
     ReplayOutcome.FAILED: "error",
+    "refused": "error",
     ReplayOutcome.UNKNOWN: "unknown",
-    "gone": "warn",
-    ReplayOutcome.TAKEN: "warn",
 }
 
+_RESULT_WORDS: Mapping[str, str] = {
+    ReplayOutcome.DELIVERED: "done",
+    ReplayOutcome.TAKEN: "moved",
+    "gone": "skipped",
+}
+"""Results whose word on screen differs."""
 
-def event_line(line: ProgressText, width: int) -> Line:
-    """One event line."""
-    ident = present.fit_text_end(line.id, 38 if width >= 100 else 10)
-    runs = (
-        (f" {present.format_clock(line.when)}  ", "muted"),
-        (f"{ident}  ", "strong"),
-        (f"{present.fit_text(line.result, 10)}  ", RESULT_LOOKS.get(line.result, "")),
-        (safe_line(line.detail), "muted"),
+
+def task_table(tasks: Sequence[TaskProgress], past: str, width: int) -> tuple[Line, list[Choice]]:
+    """Titles and one row for each task; `past` is the word of a task that the verb changed."""
+    cells = 38 if width >= 110 else present.SHORT_ID_CELLS
+    head = f"   {'ID':<{cells}}  {'AT':<9}  {'RESULT':<9} {'TOOK':>6}  REPLY"
+    timed = any(task.when for task in tasks)
+    if not timed:
+        head = f"   {'ID':<{cells}}  {'RESULT':<9}  REASON"
+    rows = []
+    for task in tasks:
+        word = _RESULT_WORDS.get(task.result, task.result)
+        look = "ok" if word == past else RESULT_LOOKS.get(word, "muted")
+        name = task.id if cells > present.SHORT_ID_CELLS else present.short_id(task.id)
+        took = "-" if task.seconds is None else format_seconds(task.seconds)
+        when: Line = ((f"{present.format_clock(task.when)[:8]:<9}  ", "muted"),) if timed else ()
+        runs = (
+            ("   ", ""),
+            (f"{present.fit_text_end(safe_line(name), cells)}  ", "accent"),
+            *when,
+            (f"{present.fit_text(word, 9)} ", look),
+            *(((f"{took:>6} ", "muted" if took == "-" else ""),) if timed else ()),
+            (f" {safe_line(task.detail)}", ""),
+        )
+        rows.append(Choice(task.id, present.cut_line(runs, width)))
+    return ((present.fit_text(head, width), "muted"),), rows
+
+
+# The queue meanwhile
+
+
+def flow_lines(
+    series: FlowSeries,
+    before: int,
+    width: int,
+    rows: int,
+    wait_p95: tuple[float | None, float | None] = (None, None),
+) -> list[Line]:
+    """What the queue does meanwhile: in, out, backlog, each with its value before the start.
+
+    `before` is the number of steps of `series` before the start. `wait_p95`: waiting time of the
+    slowest kind in seconds, now and at the start.
+    """
+    if rows >= GRAPH_ROWS:
+        return [*flow_graph(series, width, rows)]
+    inward = _figure("in", series.inward, before, "accent", "/s")
+    out = _figure("out", series.outward, before, "ok", "/s")
+    backlog = _figure("backlog", series.backlog, before, "warn", "")
+    now, then = wait_p95
+    wait: Line = (
+        ("wait p95", "muted"),
+        (f"{format_seconds(now):>7}", "strong"),
+        (f"  {'':{SPARKLINE_CELLS}}  was {format_seconds(then)}", "muted"),
     )
-    return present.cut_line(runs, width)
+    half = (width - 3) // 2
+    pairs = ((inward, out), (backlog, () if now is None else wait))
+    return [
+        (("   ", ""), *present.cut_line(left, half), *present.cut_line(right, half))
+        for left, right in pairs
+    ]
 
 
-# Result
+def _figure(name: str, values: Sequence[float | None], before: int, look: str, unit: str) -> Line:
+    """Name, present value, sparkline, and the value before the start."""
 
+    def words(some: Sequence[float | None]) -> str:
+        last = next((value for value in reversed(some) if value is not None), None)
+        return "?" if last is None else f"{last:.1f}{unit}" if unit else f"{last:,.0f}"
 
-def result_lines(came: ReplayResult, states: Mapping[State, str], width: int) -> list[Line]:
-    """Result with all counts; says so if they do not add up."""
-    now = came.progress
-    word, look = PHASES[now.phase]
-    if now.stopped and now.phase is Phase.OVER:
-        word = "STOPPED"
-    # rounded like the times shown, so that they agree
-    took = describe_duration(int(now.now) - int(now.began))
-    times = f"  {present.format_clock(now.began)} to {present.format_clock(now.now)} ({took})"
-    found: list[Line] = [present.cut_line(((f" {word}", look), (times, "")), width)]
-    if now.stopped:
-        found += [((f"   {p}", "warn"),) for p in _folded(now.stopped, width - 4)]
-    if now.trouble:
-        found += [((f" ! {p}", "error"),) for p in _folded(now.trouble, width - 4)]
-    found += [present.heading_line("results", width), *_counts(now, states, width)]
-    found += [total_line(now)]
-    if came.report is not None and not came.report.is_exact:
-        found += [((f"   {p}", "warn"),) for p in _folded(SENT_AS_REQUEST, width - 4)]
-    found += [present.heading_line("undo", width), *_undo(came, states, width)]
-    return [*found, *_undelivered_lines(came, width)]
-
-
-def total_line(now: ReplayProgress) -> Line:
-    """The sum of the counts, compared with the planned number."""
-    name = present.fit_text("   total", NAME_CELLS + 2) + present.fit_text(
-        f"{now.accounted:,}", NUMBER_CELLS, True
+    known = [value for value in values if value is not None]
+    (spark,) = braille_line(values, min(known, default=0), max(known, default=0), 1)
+    return (
+        (f"{name:<8}", "muted"),
+        (f"{words(values[-3:]):>7}", "strong" if known else "unknown"),
+        (f"  {spark}", look),
+        (f"  was {words(values[:before])}", "muted"),
     )
-    if now.accounted == now.planned:
-        return ((name, ""), (f"  {now.planned:,} planned: all accounted for", ""))
-    return ((name, "error"), (f"  {now.planned:,} planned: NOT all accounted for", "error"))
 
 
-def _undo(came: ReplayResult, states: Mapping[State, str], width: int) -> list[Line]:
-    now, found = came.progress, []
-    waits = now.tally.waiting
-    if not now.op:
-        words = "not recorded: undo not possible"
-    elif now.phase is Phase.LEFT:
-        words = "u lists it: R there sends the rest"
-    elif now.sent - now.pulled_back <= 0:
-        words = "nothing to undo: no task is pending"
-    elif waits:
-        words = f"T undoes the {waits:,} tasks that have not run; others cannot be undone"
-    elif now.tally.failed:
-        words = "tasks that ran cannot be undone; failed ones retry by the queue's rules"
-    else:
-        words = "no task pending; tasks that ran cannot be undone"
-    found += [((f"   {piece}", ""),) for piece in _folded(words, width - 4)]
-    if now.op:
-        found.append(((f"   journal: {safe_line(now.op)}", "muted"),))
-    return [present.cut_line(line, width) for line in found]
-
-
-def _undelivered_lines(came: ReplayResult, width: int) -> list[Line]:
-    """Tasks that were not delivered, grouped by outcome and error."""
-    found: list[Line] = []
-    by: dict[tuple[str, str], list[tuple[str, KnownOutcome]]] = {}
-    for ident, known in came.known_outcomes.items():
-        mark = known.mark if known.outcome is ReplayOutcome.FAILED else ""
-        by.setdefault((str(known.outcome), mark), []).append((ident, known))
-    for (fate, mark), some in sorted(by.items(), key=lambda item: -len(item[1])):
-        words = f"{len(some):,} {fate}" + (f" with {safe_line(mark)}" if mark else "")
-        found += [BLANK_LINE, present.heading_line(words, width)]
-        found += [
-            _task_line(ident, known.reason, width) for ident, known in some[:MAX_LISTED_TASKS]
-        ]
-    report = came.report
-    if report is not None:
-        why = [(i, w) for i, w in report.failed if not w.startswith("not sent: ")]
-        found += _reasons("refused", why, width)
-        gone = [(ident, "changed since the plan") for ident in report.gone]
-        found += _reasons("skipped", gone, width) + _reasons("excluded", report.excluded, width)
-    return found
-
-
-def _task_line(ident: str, why: str, width: int) -> Line:
-    name = present.fit_text_end(safe_line(ident), 38 if width >= 100 else 20)
-    return present.cut_line(((f"   {name}  ", ""), (safe_line(why), "muted")), width)
-
-
-def _reasons(title: str, some: Sequence[tuple[str, str]], width: int) -> list[Line]:
-    if not some:
-        return []
-    reasons = Counter(why for _, why in some)
-    words = f"{len(some):,} {title}: " + ", ".join(safe_line(why) for why in reasons)
-    found = [BLANK_LINE, present.cut_line(present.heading_line(words, width), width)]
-    return [*found, *(_task_line(ident, why, width) for ident, why in some[:MAX_LISTED_TASKS])]
+def after_words(now: ReplayProgress, states: Mapping[State, str]) -> str:
+    """What comes next, and what happens to the rest if it stops."""
+    if now.is_over:
+        return ""
+    held = now.pace.stops.rest is RemainderPolicy.HOLD
+    dead = safe_line(states.get(State.DEAD, "the DLQ"))
+    rest = "held" if held else f"stays in {dead}"
+    return f"on stop: rest {rest}; continues in the background"
 
 
 def _folded(text: str, width: int) -> list[str]:

@@ -3,38 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 
 from textual import work
+from textual.app import ComposeResult
 
-from engine.model import State
-from engine.operations.execute import RowResult
+from engine.policy import format_time
 from engine.replay.progress import Phase
-from engine.replay.settings import RemainderPolicy
 from engine.store import StoreError
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
 from tui.format import keys, present
-from tui.format import progress_bar as progress_view
+from tui.format.flow_graph import graph_steps
 from tui.format.present import Line
 from tui.operations import replay_lines as view
+from tui.operations.replay_lines import FLOW_SECONDS, SPARKLINE_CELLS
+from tui.operations.replay_orders import OrderScreen
 from tui.operations.undo_plans import show_undo
-from tui.plan import lines as plan_view
-from tui.screens.base import TOO_EARLY, Copy, key_bindings
+from tui.operations.worker_lines import format_seconds
+from tui.screens.base import Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
-from tui.screens.page import ListScreen
 from tui.screens.target import Target
+from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
 from tui.session.running_operations import RunningOperation
-from tui.widgets.lines import LongText
+from tui.widgets.lines import Frame, Lines
 from tui.widgets.picker import Picker
 
-ARM_FIRST = "OBSERVE: press ! first: {what} changes more tasks"
+REPAINT_SECONDS = 1.0
+"""Seconds between two repaints while it runs, on every link."""
 
-REPAINT_SECONDS = 0.5
-"""Minimum seconds between two repaints."""
+WAIT_BEFORE_SECONDS = 5.0
+"""Seconds after the start for which the waiting time is not yet changed by the operation."""
+
+MIN_TASK_ROWS = 5
+"""Lines of the screen that the results have at least; the other panes are dropped for them."""
 
 
-class ReplayScreen(ListScreen):
+class ReplayScreen(OrderScreen):
     """Shows an operation; closing the screen does not stop it."""
 
     KIND = keys.RUNNING_OPERATION
@@ -43,11 +49,25 @@ class ReplayScreen(ListScreen):
     def __init__(self, work: RunningOperation, live: PlaceSession, around: ConsoleContext) -> None:
         super().__init__(live, around)
         self.work = work
+        self._wait_before: float | None = None
+        """Waiting time when it began, in seconds; None if the screen was opened later."""
+        self._has_moved = False
+        """True if the operator moved the cursor; until then it is on the first result."""
+
+    def compose(self) -> ComposeResult:
+        """Header, state, steps, results, the queue meanwhile, next step, hints."""
+        yield TopLine(id="top-line")
+        yield Lines(id="state", classes="pane")
+        yield Lines(id="steps", classes="pane")
+        yield Picker(id="rows")
+        yield Lines(id="flow", classes="pane")
+        yield Lines(id="word")
+        yield Lines(id="hints")
 
     def begin(self) -> None:
-        """Focus the text, and follow the operation."""
-        self.query_one(Picker).display = False
-        self.query_one(LongText).focus()
+        """Focus the results, and follow the operation."""
+        super().begin()
+        self.query_one(Picker).add_class("pane")
         self.run_worker(self._follow(), name="operation")
 
     async def _follow(self) -> None:
@@ -55,82 +75,131 @@ class ReplayScreen(ListScreen):
         while self.work.ended is None:
             await self.work.wait_for_change()
             now = loop.time()
-            if (
-                self.is_current
-                and not self.around.skips_repaint()
-                and now - painted >= REPAINT_SECONDS
-            ):
+            if self.is_current and now - painted >= REPAINT_SECONDS:
                 painted = now
                 self.paint()
         self.paint()
 
     def trail(self) -> tuple[str, ...]:
         """The place and the operation."""
-        amount = present.format_count(self.work.planned, "task")
-        return (self.live.name, f"{self.work.name} {amount}")
+        return (self.live.name, self.work.name)
+
+    # Painting
+
+    @property
+    def _view(self) -> view.OperationView:
+        return view.operation_view(self.work, self.live.inspector.states, self.around.clock())
 
     def lay_out(self, width: int) -> None:
-        """Paint progress or result."""
-        text = self.query_one(LongText)
-        text.show(self._lines(width, text.size.height))
+        """Paint state, steps, results and the queue meanwhile."""
+        now, height = self._view, self.size.height
+        border = present.frame_border(*self.size)
+        width -= present.BOX_FRAME_CELLS if border == present.BOX else 0
+        free = height - 3 - border - MIN_TASK_ROWS  # header, next step and hints
+        head = view.head_lines(now, width)
+        free -= border + len(head)
+        self.query_one("#state", Lines).show(head)
+        progress = self.work.progress
+        steps = [] if progress is None else view.step_lines(progress, width)
+        free -= self._show_pane("#steps", steps, border, free)
+        # From a large screen on, graphs take a third of it.
+        rows = height // 3 if border == present.BOX else 2
+        self._show_pane("#flow", self._flow(width, rows), border, free)
+        past = VERBS[self.work.plan.verb].past
+        title, tasks = view.task_table(now.tasks, past, width)
+        picker = self.query_one(Picker)
+        picker.show_rows(tasks, [title] if tasks else [])
+        if tasks and not self._has_moved:
+            picker.select_key(tasks[0].key)
 
-    def _lines(self, width: int, height: int) -> list[Line]:
-        work, states = self.work, self.live.inspector.states
-        now = work.progress
-        if work.result is not None:
-            return view.result_lines(work.result, states, width)
-        if now is not None:
-            return view.progress_lines(now, states, self.around.clock(), width, height)
-        if work.report is not None:
-            return plan_view.result_lines(work.report, width)
-        return self._direct_lines(width)
+    def _show_pane(self, id: str, lines: list[Line], border: int, free: int) -> int:
+        """Show a pane if it fits in `free` lines; return how many it takes."""
+        pane, fits = self.query_one(id, Lines), len(lines) + border <= free
+        pane.display = bool(lines) and fits
+        pane.show(lines)
+        return len(lines) + border if pane.display else 0
 
-    def _direct_lines(self, width: int) -> list[Line]:
-        work = self.work
-        took = max(0.0, self.around.clock() - work.began)
-        done = sum(work.counts.values())
-        bar = progress_view.bar_line(
-            progress_view.ProgressBar(done, work.planned), took, "tasks", width
+    def _flow(self, width: int, rows: int) -> list[Line]:
+        now, wide = self.around.clock(), rows >= view.GRAPH_ROWS
+        steps = graph_steps(width) if wide else 2 * SPARKLINE_CELLS
+        series = self.live.flow.series(now, FLOW_SECONDS, steps)
+        length = FLOW_SECONDS / steps
+        before = steps - 1 - int(now // length - self.work.began // length)
+        waits = [kind.wait_p95 for kind in self.live.readings.kinds or ()]
+        wait = max((seconds for seconds in waits if seconds is not None), default=None)
+        if now - self.work.began < WAIT_BEFORE_SECONDS:
+            self._wait_before = wait
+        return view.flow_lines(series, max(0, before), width, rows, (wait, self._wait_before))
+
+    def _show_frames(self) -> None:
+        """Write the frames: who started it and when, how many results, and what comes next."""
+        now, work = self._view, self.work
+        age = format_seconds(max(0.0, self.around.clock() - work.began))
+        who = safe_line(work.intent.who.name)
+        started: Line = (
+            (f"started {present.format_clock(work.began)} by {who}, {age} ago", "muted"),
         )
-        names = {
-            RowResult.DONE: VERBS[work.plan.verb].past,
-            RowResult.EXCLUDED: "excluded",
-            RowResult.GONE: "skipped",
-        }
-        rows = [(names.get(end, str(end)), f"{n:,}") for end, n in work.counts.items()]
-        return [bar, *present.labelled_lines(rows, width)]
+        title = f"{work.name.upper()} {present.format_count(work.planned, 'TASK').upper()}"
+        self.query_one("#state", Lines).show_frame(Frame(title, right=started), focused=True)
+        self.query_one("#steps", Lines).show_frame(Frame("Steps"))
+        order: Line = (("problems first", "muted"),) if len(now.tasks) > 1 else ()
+        amount = f"{len(now.tasks):,}" if now.tasks else ""
+        self.query_one(Picker).show_frame(Frame("Results", "", amount, order))
+        meanwhile = "while it runs" if work.ended is None else "while it ran"
+        last: Line = (("last 10m", "muted"),)
+        frame = Frame(f"{safe_line(self.live.name)} {meanwhile}", right=last)
+        self.query_one("#flow", Lines).show_frame(frame)
 
     def default_message(self) -> Line:
-        """How to leave the screen, or how many lines are below."""
-        below = self.query_one(LongText).below
+        """The next step, and how many tasks wait."""
+        now, work = self._view, self.work
+        acts_on = f"{now.waiting:,} waiting" if now.waiting and work.ended is None else ""
+        key, does = self._next_step(now)
+        return present.next_line(key, does, acts_on, self.size.width)
+
+    def _next_step(self, now: view.OperationView) -> tuple[str, str]:
+        progress = self.work.progress
+        if progress is not None and progress.phase is Phase.ASKING:
+            return "Space", "continues, s stops"
+        if progress is not None and progress.phase is Phase.PAUSED:
+            return "Space", "resumes, s stops"
+        if now.tasks and now.tasks[0].is_problem and now.tasks[0].result not in ("gone", "skipped"):
+            return "Enter", "shows the failed task"
+        if work_hint := self.live.worker_hint(self.work.plan.verb):
+            return "", work_hint
         if self.work.ended is None:
-            now = self.work.progress
-            if now is not None and now.phase is Phase.ASKING:
-                return ((" Space continues, s stops", "chip-warn"),)
-            return ((" Esc leaves, it continues in the background", "muted"),)
-        if hint := self.live.worker_hint(self.work.plan.verb):
-            return ((f" {hint}", "strong"),)
-        return ((f" {below} more below: PgDn" if below else "", "muted"),)
+            return "Esc", "leaves; it continues in the background"
+        if "plan_undo" not in self.without():
+            return "u", "plans the undo"
+        return "Esc", "goes back"
 
     def without(self) -> set[str]:
         """Keys that have no function now."""
         now = self.work.progress
         orders = {"pause", "faster", "slower", "stop", "leave_open"}
         if self.work.ended is not None:
-            return orders
+            return orders | (set() if self._is_undoable else {"plan_undo"})
         if now is None:
             return orders - {"stop"} | {"plan_undo"}
         if now.phase is Phase.ENDING:
             return orders - {"leave_open"}
         return {"leave_open"} | ({"stop"} if now.stopped else set())
 
-    def show_hints(self, grey: object = ()) -> None:
-        """Show the available orders; those that need write mode are grey without it."""
-        from tui.widgets.lines import Lines
+    @property
+    def _is_undoable(self) -> bool:
+        """True if a task that it changed has not run since."""
+        work = self.work
+        if not work.op or not VERBS[work.plan.verb].is_undoable:
+            return False
+        if work.progress is None:
+            return work.report is not None and bool(work.report.done)
+        return work.progress.tally.waiting > 0
 
+    def show_hints(self, grey: Collection[str] = ()) -> None:
+        """Show the available orders; those that need write mode are grey without it."""
         now, armed = self.work.progress, self.around.arming.is_armed
         stands = now is not None and now.phase in (Phase.PAUSED, Phase.ASKING)
-        refused = set() if armed else {"faster", *(("pause",) if stands else ())}
+        refused = {*grey, *(() if armed else ("faster", *(("pause",) if stands else ())))}
         words = {"arm": keys.arm_hint(armed)}
         if stands:
             words["pause"] = "resume"
@@ -138,85 +207,19 @@ class ReplayScreen(ListScreen):
         hints = tuple(sorted(hints, key=lambda hint: hint.is_minor))  # actions first
         self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width))
 
-    # Orders that slow down are always allowed; others need write mode.
+    # Keys
 
-    def _order(self, name: str, words: str) -> None:
-        if self.work.ended is not None:
-            self.say("already ended")
-            return
-        self.work.order(name)
-        self.say(words, "")
-        self.paint()
+    def action_move(self, how: str) -> None:
+        """Move through the results."""
+        self._has_moved = True
+        self.query_one(Picker).move(how)
 
-    def _may_send_more(self, what: str) -> bool:
-        arming = self.around.arming
-        if self.hasty:
-            self.say(TOO_EARLY)
-        elif arming.read_only:
-            self.say("read only: started with --read-only")
-        elif not arming.is_armed:
-            self.say(ARM_FIRST.format(what=what))
+    def action_open(self) -> None:
+        """Open the task of the result under the cursor."""
+        if ident := self.selected_key:
+            self.go(Target(keys.TASK, place=self.live.number, id=ident))
         else:
-            arming.extend()
-            return True
-        return False
-
-    def action_pause(self) -> None:
-        """Pause sending, or resume."""
-        now = self.work.progress
-        if now is None:
-            self.say("cannot be paused: s stops it")
-        elif now.phase is Phase.ASKING:
-            if self._may_send_more("resuming"):
-                self._order("go_on", "continues")
-        elif now.phase is Phase.PAUSED:
-            if self._may_send_more("resuming"):
-                self._order("resume", "resumed")
-        else:
-            self._order("pause", "paused: Space resumes")
-
-    def action_faster(self) -> None:
-        """Double the rate."""
-        now = self.work.progress
-        if now is None or now.pace.rate is None:
-            self.say("no rate limit set")
-        elif self._may_send_more("going faster"):
-            self._order("faster", "twice as fast")
-
-    def action_slower(self) -> None:
-        """Halve the rate."""
-        if self.work.progress is None:
-            self.say("cannot be slowed down: s stops it")
-        else:
-            self._order("slower", "half as fast")
-
-    def action_stop(self) -> None:
-        """Stop sending; the rest is handled by the chosen rule."""
-        now = self.work.progress
-        holds = now is not None and now.pace.stops.rest is RemainderPolicy.HOLD and now.unsent
-        if now is not None and now.stopped:
-            self.say("already stopped")
-        elif not holds or self._may_send_more("holding the rest"):
-            dead = safe_line(self.live.inspector.states.get(State.DEAD, "its state"))
-            what = "is held" if holds else f"stays in {dead}"
-            rest = "the rest is unchanged" if now is None else f"the rest {what}"
-            self._order("stop", f"stopped: {rest}")
-
-    def action_leave_open(self) -> None:
-        """End without waiting for the missing outcomes."""
-        now = self.work.progress
-        if now is None or now.phase is not Phase.ENDING:
-            self.say("still sending: s stops it")
-        else:
-            self._order("leave", "ends now")
-
-    def action_arm(self) -> None:
-        """Switch write mode."""
-        if self.hasty:
-            self.say(TOO_EARLY)
-        else:
-            self.say(self.around.arming.toggle())
-            self.paint()
+            self.say(self.no_row_reason("no results yet"))
 
     def action_plan_undo(self) -> None:
         """Open a plan to undo what has not run; a running replay is paused for it."""
@@ -248,19 +251,20 @@ class ReplayScreen(ListScreen):
             while (now := self.work.progress) is not None and now.phase in SENDING_PHASES:
                 await self.work.wait_for_change()
 
-    def action_undo(self) -> None:
-        """Open the operations with the cursor on this one."""
-        self.go(Target(keys.OPERATIONS, place=self.live.number, id=self.work.op))
-
     def copies(self) -> tuple[Copy, ...]:
-        """Its name in the journal, and the whole text."""
-        lines = self._lines(100, 100)
+        """Its name in the journal, the ids of the results, and all results as text."""
+        now = self._view
+        _, rows = view.task_table(now.tasks, VERBS[self.work.plan.verb].past, 200)
+        lines = [*view.head_lines(now, 100), *(row.line for row in rows)]
         text = "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
+        began = f"{self.work.name} {format_time(self.work.began)}"
         op = (Copy("o", "operation", self.work.op),) if self.work.op else ()
-        return (*op, Copy("t", "text", text))
-
-    def action_reread(self) -> None:
-        """Nothing to do: the screen is always current."""
+        ids = "\n".join(row.key for row in rows)
+        return (
+            *op,
+            *((Copy("i", "ids", ids),) if ids else ()),
+            Copy("t", "text", f"{began}\n{text}"),
+        )
 
 
 SENDING_PHASES = (Phase.STARTING, Phase.SENDING, Phase.WAITING)

@@ -20,9 +20,10 @@ from tui.plan.confirm_screen import ConfirmScreen
 from tui.screens.base import TOO_EARLY, Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.page import ListScreen
+from tui.session.history import operation_name
 from tui.session.place_session import PlaceSession
 from tui.session.running_operations import RunningOperation
-from tui.widgets.lines import LongText
+from tui.widgets.lines import Frame, LongText
 from tui.widgets.picker import Picker
 
 JOURNAL_READ_SECONDS = 1.0
@@ -36,6 +37,7 @@ class OperationsScreen(ListScreen):
 
     KIND = keys.OPERATIONS
     BINDINGS = key_bindings(keys.OPERATIONS)
+    DETAIL_PERCENT = 40
 
     def __init__(self, live: PlaceSession, around: ConsoleContext, op: str = "") -> None:
         """The cursor is put on `op` when it appears."""
@@ -76,20 +78,19 @@ class OperationsScreen(ListScreen):
         """One row per operation, and details of the one under the cursor."""
         now = self.around.clock()
         history = self.live.history
-        self._listed = view.list_operations(history.operations, history.half_moved)
-        head, lines = view.operation_table(self._listed, now, width)
+        listed = view.list_operations(history.operations, history.half_moved)
+        # Those that need a decision come first.
+        self._listed = tuple(sorted(listed, key=lambda one: not view.needs_decision(one.operation)))
+        head, lines = view.operation_table(self._listed, now, self.rows_width)
         picker = self.query_one(Picker)
         ops = [one.operation.op for one in self._listed]
         picker.show_rows([Choice(op, line) for op, line in zip(ops, lines, strict=True)], [head])
-        picker.styles.height = min(len(picker.rows) + 1, max(2, self.size.height // 2))
         if self._op in ops:
             picker.select_key(self._op)
             self._op = ""
         here = self.here
         self.query_one(LongText).show(
-            self._empty_lines()
-            if here is None
-            else [BLANK_LINE, *view.detail_lines(here, now, width)]
+            self._empty_lines() if here is None else view.detail_lines(here, now, self.text_width)
         )
 
     def _empty_lines(self) -> list[Line]:
@@ -103,16 +104,34 @@ class OperationsScreen(ListScreen):
             words = nothing if history.is_read else "loading ..."
         return [((f" {words}", "muted"),)]
 
+    def rows_frame(self) -> Frame:
+        """The operations of the last 24 hours."""
+        kept: Line = (("kept 24 h", "muted"),)
+        return Frame("Operations", "8", f"{len(self._listed):,}", kept)
+
+    def text_frame(self) -> Frame:
+        """The operation under the cursor."""
+        here = self.here
+        return Frame("" if here is None else view.describe_operation(here.operation))
+
     def default_message(self) -> Line:
-        """Journal errors; otherwise what can be done."""
-        history = self.live.history
-        left = len(history.interrupted)
+        """Journal errors; otherwise the next step."""
+        history, here = self.live.history, self.here
         if history.error and history.operations:
             return ((f" ! {safe_line(history.error)}", "error"),)
-        if left:
-            words = f" {present.format_count(left, 'operation')} interrupted: R resumes, D abandons"
-            return ((words, "warn"),)
-        return ((" kept for 24 h; T shows the undo plan" * bool(self._listed), "muted"),)
+        if here is None:
+            return ()
+        operation, width = here.operation, self.size.width
+        name = f"{operation_name(operation)} {view.short_name(operation.op)}"
+        if view.needs_decision(operation):
+            left = present.format_count(operation.open_rows, "task")
+            return present.next_line("R", f"resumes the other {left}; D abandons", name, width)
+        if operation.is_running or undo_plans.why_no_undo(operation):
+            return present.next_line("Enter", "shows every task of it", name, width)
+        left, _ = view.undo_time_left(here, self.around.clock())
+        if left == "-" or left.startswith("no"):
+            return present.next_line("Enter", "shows every task of it", name, width)
+        return present.next_line("u", "plans the undo; Enter shows every task", name, width)
 
     def show_hints(self, grey: object = ()) -> None:
         """Grey out keys that do not apply to the operation under the cursor."""
@@ -196,7 +215,7 @@ class OperationsScreen(ListScreen):
             (one for one in self.live.operations if one.op == op and one.ended is None), None
         )
         if ours is not None:
-            self.say("running: Enter shows it, T there undoes")
+            self.say("running: Enter shows it, u there undoes")
             return
         try:
             operation = await self.live.history.operation(op)

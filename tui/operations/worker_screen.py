@@ -14,6 +14,42 @@ from tui.screens.base import TOO_EARLY, BaseScreen, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.session.place_session import PlaceSession
 
+CHECK_SECONDS = 1.0
+"""Seconds between two checks whether a started worker has ended."""
+
+
+def show_worker_plan(face: BaseScreen, live: PlaceSession, around: ConsoleContext) -> None:
+    """Open the plan to start a worker, or to stop the one started here; or show why there is
+    none.
+    """
+    if around.arming.read_only:
+        face.say("read only: started with --read-only")
+    elif not live.place.worker_command:
+        face.say("this place has no worker command")
+    elif face.hasty:
+        face.say(TOO_EARLY)
+    else:
+        screen = WorkerScreen(live, around)
+
+        def back(_: None) -> None:
+            if screen.is_confirmed and screen.pid == live.worker.pid:
+                face.app.run_worker(_start_or_stop(face, live), name="worker", group="worker")
+
+        face.app.push_screen(screen, back)
+
+
+async def _start_or_stop(face: BaseScreen, live: PlaceSession) -> None:
+    """Run on a thread; after a start, report the end of the worker."""
+    worker = live.worker
+    if worker.pid is not None:
+        face.say(await asyncio.to_thread(worker.stop))
+        return
+    face.say(await asyncio.to_thread(worker.start))
+    while worker.pid is not None:
+        await asyncio.sleep(CHECK_SECONDS)
+        if worker.has_ended and (words := await asyncio.to_thread(worker.describe_end)):
+            live.messages.append(words)
+
 
 class WorkerScreen(ConfirmScreen):
     """The command to run, or the process to stop, as of opening."""
@@ -87,27 +123,3 @@ class WorkerScreen(ConfirmScreen):
         """Confirm; the screen below starts or stops the worker."""
         self.is_confirmed = True
         self.dismiss()
-
-
-def plan_worker(screen: BaseScreen, live: PlaceSession, around: ConsoleContext) -> None:
-    """Open the plan to start or stop a worker above a screen, or say there why it cannot be."""
-    if around.arming.read_only:
-        screen.say("read only: started with --read-only")
-        return
-    if not live.place.worker_command:
-        screen.say("this place has no worker command")
-        return
-    if screen.hasty:
-        screen.say(TOO_EARLY)
-        return
-    plan, worker = WorkerScreen(live, around), live.worker
-
-    def back(_: None) -> None:
-        if plan.is_confirmed and plan.pid == worker.pid:
-            screen.run_worker(act(), name="worker", group="worker")
-
-    async def act() -> None:
-        if words := await asyncio.to_thread(worker.start if plan.pid is None else worker.stop):
-            screen.say(words)
-
-    screen.app.push_screen(plan, back)

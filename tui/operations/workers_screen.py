@@ -8,7 +8,7 @@ from tui.format import keys, present
 from tui.format.present import Line
 from tui.format.table import Choice
 from tui.operations import worker_lines as view
-from tui.operations.worker_screen import plan_worker
+from tui.operations.worker_screen import show_worker_plan
 from tui.screens.base import TOO_EARLY, Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.page import ListScreen
@@ -145,7 +145,7 @@ class WorkersScreen(ListScreen):
         if (here := self._here) is None:
             self.say(self.no_row_reason("no place here"))
         else:
-            plan_worker(self, here[1], self.around)
+            show_worker_plan(self, here[1], self.around)
 
     def action_arm(self) -> None:
         """Switch write mode."""

@@ -57,7 +57,7 @@ class GraphPane:
         width: int,
         height: int,
         past: RecordedHistory | None = None,
-    ) -> list[Line]:
+    ) -> tuple[Line, ...]:
         """The graph in `height` lines, up to `now`; `past` is the history of a frozen time."""
         self.width, steps = width, graph_steps(width)
         if past is not None:

@@ -42,6 +42,7 @@ from tui.screens.base import Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.target import SCREEN_TARGETS, Target
 from tui.screens.top_line import TopLine
+from tui.screens.two_panes import frame_panes
 from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Across, Down
 from tui.widgets.lines import Frame, Lines, Painted
@@ -217,7 +218,7 @@ class OverviewScreen(FreezableScreen):
         self._left.styles.width = frame.left_width if frame.is_wall else "1fr"
         columns = frame.left_width + frame.middle_width
         self._main.styles.width = columns if frame.is_wide else "1fr"
-        self.frame_panes(frame.border)
+        frame_panes(self, frame.border)
 
     def lay_out(self, width: int) -> None:
         """Paint all panes."""
@@ -331,7 +332,8 @@ class OverviewScreen(FreezableScreen):
 
     def _show_alerts(self, width: int) -> None:
         if not self._chosen_pane and self._alerts and self._frame.alerts:
-            self._activate(ALERTS)  # until the operator chooses a pane
+            if self._pane != ALERTS:
+                self._activate(ALERTS)  # until the operator chooses a pane
         elif not self._alerts and self._pane == ALERTS:
             self._activate(QUEUES)
         called = {live.place.name: live.name for live in self._lives}

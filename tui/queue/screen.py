@@ -27,6 +27,7 @@ from tui.format.export import ExportTable, RowSink
 from tui.format.present import BLANK_LINE, Line
 from tui.format.progress_bar import first_scan_line
 from tui.operations.control_screen import control_refusal, pause_control, show_control_plan
+from tui.operations.worker_screen import show_worker_plan
 from tui.plan import planning
 from tui.plan.acting_screen import TASK_JUST_CHANGED, PlanningScreen
 from tui.plan.planning import VerbRequest
@@ -35,6 +36,7 @@ from tui.queue.lock_line import LockLine
 from tui.queue.panes import LogPane, MetricsPane, TaskDetails
 from tui.screens.base import TOO_EARLY, Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
+from tui.screens.palette_commands import PaletteCommand
 from tui.screens.target import Target
 from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
@@ -324,7 +326,7 @@ class QueueScreen(PlanningScreen):
         if self.state is None:
             self.say("problems have no other order")
             return
-        now, falling = self._order
+        now, _ = self._order
         options = [
             Option(key, f"{name}{' (reverse)' if order == now else ''}")
             for key, (name, order) in order_choices(self.state).items()
@@ -332,11 +334,23 @@ class QueueScreen(PlanningScreen):
 
         def pick(key: str | None) -> None:
             if key and self.state is not None:
-                _, order = order_choices(self.state)[key]
-                self._orders[self.state] = (order, order == now and not falling)
-                self._query_list(CursorPosition(id=self.list.saved_position.id))
+                self.action_sort(order_choices(self.state)[key][1])
 
         self.app.push_screen(MenuScreen("order by", options), pick)
+
+    def action_sort(self, order: str) -> None:
+        """Order by a column of the index; if it is the present one, reverse the order."""
+        if self.state is not None:
+            now, falling = self._order
+            self._orders[self.state] = (order, order == now and not falling)
+            self._query_list(CursorPosition(id=self.list.saved_position.id))
+
+    def commands(self) -> tuple[PaletteCommand, ...]:
+        """A command for each order of this tab."""
+        return tuple(
+            PaletteCommand(f"sort {name}", "order by this column", "o", action=f"sort('{order}')")
+            for name, order in (order_choices(self.state) if self.state else {}).values()
+        )
 
     @property
     def _order(self) -> tuple[str, bool]:
@@ -724,9 +738,7 @@ class QueueScreen(PlanningScreen):
 
     def action_worker(self) -> None:
         """Confirm starting a worker, or stopping the one started here."""
-        from tui.operations.worker_screen import plan_worker
-
-        plan_worker(self, self.live, self.around)
+        show_worker_plan(self, self.live, self.around)
 
     def action_reread(self) -> None:
         """Scan the place again."""

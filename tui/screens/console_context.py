@@ -27,7 +27,7 @@ class ConsoleContext(NamedTuple):
     """Returns the seconds between two repaints without a key; more on a slow line."""
     totals: Callable[[], Line] = lambda: ()
     """Returns totals of all places for the header."""
-    operations_badge: Callable[[], str] = lambda: ""
-    """Returns the progress of running operations: `op 51%`; "" if none runs."""
+    operations: Callable[[], Line] = lambda: ()
+    """Returns the progress of running operations: `ops 1 51%`; () if none runs."""
     skips_repaint: Callable[[], bool] = lambda: False
     """Returns True if this second passes without such a repaint."""

@@ -19,13 +19,13 @@ class TopLine(Lines):
             arming.seconds_left, arming.read_only, around.clock(), width < present.NARROW_COLUMNS
         )
         totals = around.totals() if width >= present.NARROW_COLUMNS else ()
-        works = present.badge_line(around.operations_badge())
+        works = around.operations()
         if (seconds := around.repaint_seconds()) > 1:
-            works = ((f"refresh {seconds:g}s ", "warn"), *works)
+            right = ((f"refresh {seconds:g}s (slow link) ", "warn"), *right)
         left = present.trail_line(around.host, around.environment, trail, width)
         room = width - present.width_of((*left, *works, *right)) - 4
         parts = present.parts_that_fit(
             [totals[at : at + 2] for at in range(0, len(totals), 2)], room
         )
-        gap: Line = (("    ", ""),) if parts else ()
-        self.show([present.join_ends((*left, *gap, *parts), (*works, *right), width)])
+        gap: Line = (("    ", ""),) if parts or works else ()
+        self.show([present.join_ends((*left, *gap, *parts, *works), right, width)])

@@ -22,6 +22,7 @@ from engine.replay.settings import ReplayPace
 from engine.replay.shared_rate import BUCKET_NAME
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
+from tui.format.present import Line
 from tui.session.place import Place
 from tui.session.runners import DirectRun, PullBackRun, ReplayRun, Runner
 
@@ -36,6 +37,8 @@ class RunningOperation:
         """`began`: epoch seconds UTC. Call it on the event loop."""
         self.plan, self.intent, self.began = plan, intent, began
         self.runner = doing
+        self.is_stopped = False
+        """True if an operator stopped it."""
         self._when_over: list[Callable[[Report], None]] = []
         self._watch = asyncio.get_running_loop().create_task(self._watch_over())
 
@@ -98,6 +101,7 @@ class RunningOperation:
     def order(self, name: str) -> None:
         """Give one of `engine.replay.scheduler.ORDERS`; an unpaced plan accepts only `stop`."""
         if self.ended is None:
+            self.is_stopped |= name == "stop"
             self.runner.order(name)
 
     async def wait_for_change(self) -> None:
@@ -203,19 +207,27 @@ def still_running(works: Sequence[RunningOperation]) -> list[RunningOperation]:
     return [work for work in works if work.ended is None]
 
 
-def operations_badge(works: Sequence[RunningOperation]) -> str:
-    """Badge of the running operations: `op 51%`, `op asks`, `2 ops`; "" if none runs."""
+def operations_line(works: Sequence[RunningOperation]) -> Line:
+    """The running operations for the header: `ops 1 51%`, `ops 2 7% paused`; () if none runs."""
     now = still_running(works)
-    asking = sum(phase_of(work) is Phase.ASKING for work in now)
-    if len(now) > 1:
-        return f"{len(now)} ops" + (f", {asking} asks" if asking else "")
-    return "".join(
-        f"op {_PHASE_WORDS.get(phase_of(one)) or f'{int(100 * one.share)}%'}" for one in now
+    if not now:
+        return ()
+    planned = sum(work.planned for work in now)
+    share = int(100 * sum(work.share * work.planned for work in now) / planned) if planned else 100
+    phases = [phase_of(work) for work in now]
+    words = next((words for phase, words in _PHASE_WORDS.items() if phase in phases), "")
+    state: Line = ((f" {words}", "warn"),) if words else ()
+    return (
+        ("ops ", "muted"),
+        (f"{len(now):,} ", "strong"),
+        (f"{share}%", "ok"),
+        *state,
+        ("  ", ""),
     )
 
 
-_PHASE_WORDS: Mapping[Phase | None, str] = {Phase.ASKING: "asks", Phase.PAUSED: "paused"}
-"""Words that replace the percentage in states that need the operator."""
+_PHASE_WORDS: Mapping[Phase, str] = {Phase.ASKING: "asks", Phase.PAUSED: "paused"}
+"""Phases that need the operator, the most urgent first."""
 
 
 def phase_of(work: RunningOperation) -> Phase | None:
@@ -235,18 +247,25 @@ def find_worker(
 
 
 def describe_result(work: RunningOperation) -> str:
-    """Result of an ended operation, in one line."""
+    """Result of an ended operation, in one line with all counts."""
     report, progress = work.report, work.progress
     assert report is not None, "it has ended"
     if work.result is not None and work.result.report is None:
         return f"{work.name}: {safe_line(report.trouble)}; u shows it"
-    if progress is None:
-        done, gone, failed = len(report.done), len(report.gone), len(report.failed)
-        words = f"{done:,} {VERBS[work.plan.verb].past}, {gone:,} gone, {failed:,} failed"
-        return f"{words}; u shows it" + (f"; {safe_line(report.trouble)}" if report.trouble else "")
-    tally = progress.tally
-    parts = [f"{tally.delivered:,} delivered", f"{tally.failed:,} failed again"]
-    unknown, rest = tally.unknown + tally.unsettled, progress.unsent + progress.held
-    parts += [f"{unknown:,} unknown"] if unknown else []
-    parts += [f"{rest:,} not sent"] if rest else []
-    return f"{work.name} done: {', '.join(parts)}; u shows it"
+    done, gone, failed = len(report.done), len(report.gone), len(report.failed)
+    past = VERBS[work.plan.verb].past
+    counts = {past: done, "skipped": gone, "failed": failed, "excluded": len(report.excluded)}
+    state = "done"
+    if progress is not None:
+        tally, rest = progress.tally, progress.unsent + progress.held
+        state = "stopped" if progress.stopped else state
+        counts = {
+            **{"done": tally.delivered, "failed": tally.failed, "skipped": progress.skipped},
+            **{"unknown": tally.unknown, "moved by others": tally.taken},
+            **{"refused": progress.refused, "undone": progress.pulled_back},
+            **{"excluded": progress.excluded, "not run yet": tally.unsettled, "not sent": rest},
+        }
+    words = " + ".join(f"{amount:,} {name}" for name, amount in counts.items() if amount)
+    trouble = f"; {safe_line(report.trouble)}" if report.trouble and progress is None else ""
+    total = sum(counts.values())
+    return f"{work.name} {state}: {words or 'nothing'} = {total:,}; u shows it{trouble}"
