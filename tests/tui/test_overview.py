@@ -23,6 +23,8 @@ from engine.index.age_table import BOUNDS_MINUTES, AgeRow, Ages
 from engine.index.schema import Query
 from engine.locks import queue_lock
 from engine.locks.token_buckets import ALL_KINDS, BucketState, TokenBuckets
+from engine.logs.log_tail import LogLine
+from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import State
 from engine.monitor.alerts import Alert, AlertKind, Goal, Level, Where
 from engine.policy import Rate
@@ -37,6 +39,7 @@ from tests.engine.test_alerts import (
     write_task,
 )
 from tests.engine.test_transports import attempt, given_up
+from tests.stores.opened import open_store
 from tests.tui import desks
 from tests.tui.desks import Desk, clock_of, words
 from tests.tui.spools import (
@@ -56,10 +59,11 @@ from tui.overview import age_lines as age_view
 from tui.overview import alert_lines as alert_view
 from tui.overview import lines as view
 from tui.overview import reads as overview_reads
+from tui.overview import side_panes
 from tui.overview.age_widget import AgeTable
 from tui.overview.division import OverviewFrame, PaneNeeds, divide_screen, share_lines
 from tui.overview.lines import PlaceLine
-from tui.overview.reads import OverviewReads
+from tui.overview.reads import EventCounts, OverviewReads, count_events
 from tui.overview.screen import AGES, ALERTS, QUEUES, OverviewScreen
 from tui.queue.screen import QueueScreen
 from tui.session.place import Place
@@ -618,3 +622,58 @@ def test_the_most_urgent_alert_is_first() -> None:
 
     assert alerts == (stuck, dead, problems)
     assert words([first]).split() == ["CRIT", "b", "stuck", "lock", "U", "unlock"]
+
+
+# Wide screens
+
+
+async def test_a_wall_shows_all_places(spool: Path, empty: Path) -> None:
+    """On the largest screens the panes are those of all places: a graph for each that can be read,
+    its lock, its worker, its task counts; the log shows lines of every level with a histogram.
+    """
+    lost = Place("/srv/lost", lambda: open_store("/srv/lost/queue"))
+    places = (disk_place(spool), disk_place(empty), lost)
+    async with desks.a_desk(*places, first=keys.OVERVIEW, size=(200, 60)) as desk:
+        graphs = ("mail.out, last 10m", "idle, last 10m")
+        await desk.until(lambda: all(title in desk.text for title in graphs))
+        assert "Log of all places" in desk.text
+        assert "lost, last 10m" not in desk.text
+        for name in ("5 Locks", "3 Workers", "8 Operations", "Places", "9 Controls", "Outlook"):
+            assert name in desk.text
+        await desk.until(lambda: "53 tasks" in desk.text and "0 tasks" in desk.text)
+        assert "cannot be read" in desk.text
+        assert len(desk.text.splitlines()) == 60
+
+
+async def test_an_idle_wall_repaints_only_the_clock(empty: Path) -> None:
+    """A second later the first line is another, and no other line is."""
+    async with overview(disk_place(empty), size=(200, 60)) as desk:
+        await desk.until(lambda: "no alerts" in desk.text and "FREE" in desk.text)
+        await desk.until(lambda: desk.cells("idle")[:1] == ["0"])
+        before = desk.text.splitlines()
+        clock_of(desk).now += 1
+        await desk.until(lambda: "09:42:09Z" in desk.text)
+
+        after = desk.text.splitlines()
+        assert [y for y, line in enumerate(before) if line != after[y]] == [0]
+
+
+def test_events_by_time() -> None:
+    """Events of the last hour are counted in equal parts, failures also by themselves."""
+    times = (NOW - 4000, NOW - 3500, NOW - 1, NOW, None)
+    kinds = (EventKind.FAILED, EventKind.STARTED, EventKind.FAILED, EventKind.QUEUED, None)
+    lines = [LogLine(when, "INFO", "", "log") for when in times]
+    events = [
+        TaskEvent(line.when, "a", "report", what or EventKind.STARTED, "", "", line)
+        for line, what in zip(lines, kinds, strict=True)
+    ]
+
+    counts = count_events(events, NOW)
+    (top, foot) = side_panes.histogram_lines([counts], 120, 2)
+
+    assert (sum(counts.all), sum(counts.failed)) == (3, 1)
+    assert sum(counts.all[-2:]) == 2
+    assert len(counts.all) == len(counts.failed)
+    assert words([foot]).count("█") + words([top]).count("█") >= 2
+    assert any(look == "warn" for _, look in foot)
+    assert side_panes.histogram_lines([EventCounts((0,), (0,))], 120, 2) == []

@@ -371,7 +371,7 @@ def kind_table(
     rows: Sequence[PlaceKind], width: int, *, places: bool, sources: bool = False
 ) -> tuple[Line, list[Line]]:
     """The titles, and a line for each kind; `places` adds a column with the place, `sources` one
-    with where the figures are from.
+    with the source of the figures.
     """
     names = [present.cells_of(safe_line(row.figures.kind)) for row in rows]
     lead = [TextColumn("KIND", max(6, min(16, max(names, default=6))))]
@@ -391,7 +391,7 @@ def kind_table(
         cells: list[Run] = [(row.place, "strong" * row.is_stalled)] if places else []
         cells += [(safe_line(one.kind), ""), *(cell(one) for _, cell in _KIND_COLUMNS)]
         cells += [(one.source or "?", "muted" if one.source else "unknown")] if sources else []
-        sign: Run = ("! " if row.is_stalled else "  ", "error")
+        sign: Run = ("! " if row.is_stalled and places else "  ", "error")
         line = present.merge_runs([(" ", ""), sign, *_fitted(columns, cells)])
         lines.append(present.cut_line(line, width))
     return _titles(columns, TABLE_MARGIN_CELLS, width), lines

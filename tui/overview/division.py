@@ -37,6 +37,8 @@ class PaneNeeds(NamedTuple):
     """Rows of the age table of a second place."""
     sides: Mapping[str, int] = {}
     """Lines of each pane at the right, from the top."""
+    graphs: int = 1
+    """Places with a graph on a wall."""
     filler: str = ""
     """The pane at the right that gets what is left; "" for the last one."""
 
@@ -129,7 +131,7 @@ def divide_screen(width: int, height: int, needs: PaneNeeds) -> OverviewFrame:
     sides = share_lines(rest, wanted, needs.filler)
     if not wall:
         return frame._replace(sides=sides, left_width=width * 5 // 8)  # at 120 cells 75 and 45
-    graphs = max(1, min(needs.queues, MAX_GRAPHS, frame.upper // MIN_GRAPH_LINES))
+    graphs = max(1, min(needs.graphs, MAX_GRAPHS, frame.upper // MIN_GRAPH_LINES))
     lines, more = divmod(frame.upper, graphs)
     return frame._replace(
         sides=sides,

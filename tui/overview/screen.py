@@ -235,12 +235,14 @@ class OverviewScreen(FreezableScreen):
         kinds_frame, kinds = side_panes.kind_pane(data, left)
         here = self._seen[self._here.number - 1]
         outlook = snapshot.outlook_lines(here, left, brief=not frame.is_wide)
+        outlook = [] if frame.is_wall else outlook  # it has a pane for all places
         other = self._other_place() if frame.is_wall else None
         needs = PaneNeeds(
             *(len(self._lives), len(self._alerts), self._age_rows(self._here), len(outlook)),
             len(kinds) - 1,
             0 if other is None else self._age_rows(other),
             self._side_lines_needed(sides, frame.is_wall),
+            len(self._graph_places()),
             "" if frame.is_wall else GRAPH,
         )
         self._divide(needs)
@@ -397,6 +399,15 @@ class OverviewScreen(FreezableScreen):
             frame = panes[name].frame(data)
             part.show_frame(frame._replace(amount="") if self._is_past else frame)
 
+    def _graph_places(self) -> list[PlaceSession]:
+        """The places with a graph on a wall: the readable ones; that under the cursor first if they
+        are too many.
+        """
+        places = [live for live in self._lives if not live.inspector.latest.unavailable]
+        if len(places) > MAX_GRAPHS:
+            places.sort(key=lambda live: live is not self._here)
+        return places or [self._here]
+
     def _show_graphs(self, width: int) -> None:
         """The graph of the place under the cursor at the right, or those of all places."""
         frame, now = self._frame, self._shown_at
@@ -405,8 +416,7 @@ class OverviewScreen(FreezableScreen):
         shown = [(self._side_lines[GRAPH], self._here, frame.sides.get(GRAPH, 0))]
         if frame.is_wall:
             width = frame.middle_width - present.BOX_FRAME_CELLS
-            first = [live for live in self._lives if live is not self._here]
-            shown = list(zip(self._graphs, [self._here, *first], frame.graphs, strict=False))
+            shown = list(zip(self._graphs, self._graph_places(), frame.graphs, strict=False))
         pane, right = self._graph_pane, (("z", "key"), (" range", "muted"))
         for part, live, lines in shown if frame.is_wide else ():
             past = None if self._frozen is None else self._frozen.histories[live.number]

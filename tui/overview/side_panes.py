@@ -26,6 +26,7 @@ from tui.format.present import Line, Run
 from tui.operations import lines as operation_lines
 from tui.operations import worker_lines
 from tui.operations.worker_lines import PlaceKind
+from tui.overview import snapshot
 from tui.overview.reads import EventCounts
 from tui.overview.snapshot import PlaceSnapshot
 from tui.session.history import operation_name
@@ -39,7 +40,7 @@ from tui.widgets.lines import Frame
 MAX_ROWS = 12
 """Maximum rows of one pane."""
 
-MAX_FAULTS = 4
+MAX_FAULTS = 8
 """Number of grouped errors of transports shown."""
 
 MAX_OPERATIONS = 5
@@ -205,17 +206,17 @@ def _worker_pane(data: OverviewData, width: int) -> list[Line]:
 
 
 def _lock_pane(data: OverviewData, width: int) -> list[Line]:
-    named = [
-        (live.name, moment, NO_LOCK_FILE if live.place.has_leases else "")
-        for live, moment in zip(data.lives, data.moments, strict=True)
-    ]
-    room = max(present.cells_of(name) for name, _, _ in named)
+    room = max(present.cells_of(live.name) for live in data.lives)
     lines = []
-    for name, moment, none in named:
+    for live, moment in zip(data.lives, data.moments, strict=True):
         lock = moment.lock
         sign: Run = ("! " if _is_alarming(lock) else "  ", "error")
-        lead: Line = (sign, (f"{present.fit_text(name, room)}  ", ""))
-        lines.append(_lock_line(lead, lock, none, data.now, width))
+        lead: Line = (sign, (f"{present.fit_text(live.name, room)}  ", ""))
+        if moment.queue.unavailable:
+            lines.append(present.cut_line((*lead, (" ?       cannot be read", "unknown")), width))
+        else:
+            none = NO_LOCK_FILE if live.place.has_leases else "no lock"
+            lines.append(_lock_line(lead, lock, none, data.now, width))
     return lines
 
 
@@ -225,8 +226,7 @@ def _is_alarming(lock: LockEvidence | None) -> bool:
 
 def _lock_line(lead: Line, lock: LockEvidence | None, none: str, now: float, width: int) -> Line:
     if lock is None:
-        words = none or "not read yet"
-        return present.cut_line((*lead, (f"-        {words}", "muted")), width)
+        return present.cut_line((*lead, (f" -       {none}", "muted")), width)
     look = present.verdict_style(lock.verdict)
     chip = f"chip-{look}" if look in ("error", "warn") else look
     word = f" {lock.verdict.upper()} "
@@ -293,28 +293,43 @@ GAUGE_CELLS = 16
 def _control_pane(data: OverviewData, width: int) -> list[Line]:
     several = len(data.lives) > 1
     lines: list[Line] = []
+    buckets: list[tuple[str, BucketState]] = []
     for live, moment in zip(data.lives, data.moments, strict=True):
-        if isinstance(moment.tokens, str):
-            if live.place.tokens is not None:
-                text = f"  {live.name}  ? {safe_line(moment.tokens)}"
-                lines.append(present.cut_line(((text, "unknown"),), width))
-            continue
-        name = f"{live.name} " if several else ""
-        lines += [_gauge_line(name, bucket, width) for bucket in moment.tokens]
+        lead = f"{live.name} " if several else ""
+        if not isinstance(moment.tokens, str):
+            named = [(safe_line(one.name) or "all kinds", one) for one in moment.tokens]
+            buckets += [(f"{lead}{name}", one) for name, one in named]
+        elif live.place.tokens is not None:
+            text = f"  {lead}? {safe_line(moment.tokens)}"
+            lines.append(present.cut_line(((text, "unknown"),), width))
+    longest = max((present.cells_of(name) for name, _ in buckets), default=0)
+    cells = max(8, min(longest, width - GAUGE_CELLS - 21))
+    lines += [_gauge_line(present.fit_text(name, cells), one, width) for name, one in buckets]
     return lines or [(("  no rate limits", "muted"),)]
 
 
-def _gauge_line(place: str, bucket: BucketState, width: int) -> Line:
-    name = safe_line(bucket.name) if bucket.name else "all kinds"
+def _gauge_line(name: str, bucket: BucketState, width: int) -> Line:
     rate = "" if bucket.per_hour is None else f", {bucket.per_hour:,}/h"
-    right: Line = ((f"{bucket.tokens} of {bucket.burst}{rate}", "" if bucket.tokens else "warn"),)
-    right = (("PAUSED", "warn"),) if bucket.paused else right
+    text = "PAUSED" if bucket.paused else f"{bucket.tokens} of {bucket.burst}{rate}"
+    look = "warn" if bucket.paused or not bucket.tokens else ""
     filled = bar(bucket.tokens / max(1, bucket.burst), GAUGE_CELLS).rstrip()
     rest = "\u2581" * (GAUGE_CELLS - len(filled))
-    room = max(8, width - GAUGE_CELLS - 4 - present.width_of(right) - 2)
-    lead = present.fit_text(f"{place}{name}", room)
-    left: Line = ((f"  {lead}  ", ""), (filled, "accent"), (rest, "line"))
-    return present.join_ends(left, right, width)
+    line: Line = ((f"  {name}  ", ""), (filled, "accent"), (f"{rest}  ", "line"), (text, look))
+    return present.cut_line(line, width)
+
+
+def _outlook_pane(data: OverviewData, width: int) -> list[Line]:
+    """The forecasts of all places, in full sentences."""
+    lines: list[Line] = []
+    room = max(present.cells_of(live.name) for live in data.lives)
+    for live, moment in zip(data.lives, data.moments, strict=True):
+        name = live.name
+        for each in moment.forecasts:
+            for text in present.fold_text(each.sentence, max(8, width - room - 4)):
+                lead = f"  {present.fit_text(name, room)}  "
+                lines.append(((lead, "strong"), (text, snapshot.forecast_style(each))))
+                name = ""
+    return [present.cut_line(line, width) for line in lines] or [(("  ?", "unknown"),)]
 
 
 def _named(name: str, key: str, right: str = "") -> Callable[[OverviewData], Frame]:
@@ -337,6 +352,7 @@ WALL_PANES: Mapping[str, SidePane] = {
     "operations": SidePane(_named("Operations", "8", "NEXT"), _operation_pane),
     "places": SidePane(_named("Places", "", "METRICS"), _place_pane),
     "controls": SidePane(_named("Controls", "9", "rate limits"), _control_pane, is_recorded=True),
+    "forecasts": SidePane(_named("Outlook", ""), _outlook_pane, is_recorded=True),
 }
 """The panes at the right of three columns."""
 
@@ -350,8 +366,6 @@ def kind_pane(data: OverviewData, width: int) -> tuple[Frame, list[Line]]:
         for one in (data.live.kinds[live.number - 1] if data.live.kinds else ())
     ]
     several = len({row.place for row in rows}) > 1
-    if not several:  # then the line of the queue says it
-        rows = [row._replace(is_stalled=False) for row in rows]
     head, lines = worker_lines.kind_table(rows[:MAX_ROWS], width, places=several)
     name = "Kinds" if data.is_wall or len(data.lives) == 1 else f"Kinds: {data.here.name}"
     frame = Frame(name, amount=f"{len(rows)}" if rows else "", right=(("last 10m", "muted"),))

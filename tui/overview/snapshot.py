@@ -151,12 +151,12 @@ def forecast_lines(forecasts: Sequence[Forecast], width: int, height: int) -> li
     if height < len(forecasts):
         parts: list[Line] = [
             (title,),
-            *(((f"{each.brief}   ", _look(each)),) for each in forecasts),
+            *(((f"{each.brief}   ", forecast_style(each)),) for each in forecasts),
         ]
         return [present.cut_line(present.parts_that_fit(parts, width), width)]
     leads = [title] + [(" " * len(title[0]), "")] * (len(forecasts) - 1)
     return [
-        present.cut_line((lead, (each.sentence, _look(each))), width)
+        present.cut_line((lead, (each.sentence, forecast_style(each))), width)
         for lead, each in zip(leads, forecasts, strict=True)
     ]
 
@@ -169,7 +169,8 @@ def outlook_lines(here: PlaceSnapshot, width: int, *, brief: bool) -> list[Line]
     return [*found, *([lines.tokens_line(here.tokens, width)] if limited else [])]
 
 
-def _look(each: Forecast) -> str:
+def forecast_style(each: Forecast) -> str:
+    """The style of a forecast: unknown, or serious."""
     return "unknown" if each.unknown else "warn" if each.is_serious else ""
 
 
