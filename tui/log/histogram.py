@@ -106,14 +106,16 @@ def histogram_lines(parts: Sequence[LineRate], width: int, height: int) -> list[
 
 
 def _cell(part: LineRate, row: int, height: int, top: int) -> Run:
-    """The sign of one cell; the one with the top of the errors belongs to them."""
-    levels = len(SPARKS) * height
-    errors, lines = (-(-number * levels // top) for number in (part.errors, part.lines))
-    for level, look in ((errors, "warn"), (lines, "muted")):
-        inside = min(level - row * len(SPARKS), len(SPARKS))
-        if inside > 0:
-            return SPARKS[inside - 1], look
-    return " ", ""
+    """The sign of one cell. A cell has one colour: the one with the top of the errors is all
+    errors at the foot, where one error is seen, and the larger part above.
+    """
+    full = len(SPARKS)
+    errors, lines = (-(-number * full * height // top) for number in (part.errors, part.lines))
+    errors, lines = (min(full, max(0, level - row * full)) for level in (errors, lines))
+    if not lines:
+        return " ", ""
+    is_error = errors > 0 if row == 0 else 2 * errors >= lines
+    return SPARKS[lines - 1], "warn" if is_error else "muted"
 
 
 def small_histogram(parts: Sequence[LineRate], begin: float, end: float, width: int) -> Line:

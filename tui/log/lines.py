@@ -255,13 +255,12 @@ def _counts(about: LogStatus) -> Line:
 
 
 def trouble_line(about: Mapping[str, str], width: int) -> Line:
-    """Logs that cannot be read, with the error and what helps; missing logs are no warning."""
-    if all(why == NO_LOG_FILE for why in about.values()):
-        return (
-            present.cut_line(((f" {describe_troubles(about)}", "muted"),), width) if about else ()
-        )
-    help = f"; {_log_help(about)}"
-    return present.cut_line(((f" ! {describe_troubles(about)}{help}", "warn"),), width)
+    """Logs that cannot be read, with the error and what helps; missing logs are no trouble."""
+    unread = {path: why for path, why in about.items() if why != NO_LOG_FILE}
+    if not unread:
+        return ()
+    text = f" ! {describe_troubles(unread)}; {_log_help(unread)}"
+    return present.cut_line(((text, "warn"),), width)
 
 
 def empty_lines(

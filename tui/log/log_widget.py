@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from textual.geometry import Region
 from textual.strip import Strip
 
 from engine.logs.log_file import FileEntry
@@ -18,6 +19,10 @@ SCROLL_DIVISOR = 3
 """At an edge the view scrolls by 1/JUMP of a page: scrolling repaints all lines, so do it
 rarely.
 """
+
+
+MAX_OTHER_LINES = 2
+"""Lines that may change while the others scroll: those that the cursor leaves and goes to."""
 
 
 class LogLines(Painted, can_focus=True):
@@ -121,12 +126,31 @@ class LogLines(Painted, can_focus=True):
     # Painting
 
     def paint(self) -> None:
-        """Repaint the cells that changed."""
-        for y in range(self.size.height):
-            line, old = self._line(y), self._painted.get(y)
+        """Repaint the cells that changed, after the terminal has scrolled lines that only moved."""
+        lines = [self._line(y) for y in range(self.size.height)]
+        if rows := scrolled_rows(self._painted, lines):
+            self._scroll(rows)
+        for y, line in enumerate(lines):
+            old = self._painted.get(y)
             if old != line:
                 self._painted[y] = line
                 self.repaint_line(y, old, line)
+
+    def _scroll(self, rows: int) -> None:
+        """Let the terminal scroll, unless lines of this widget are still to be painted."""
+        top, side = self.region.y + self.gutter.top, Region(0, 0, self.size.width, self.size.height)
+        bottom, is_whole = top + side.height - 1, self.region.width == self.app.size.width
+        scroll: Callable[[int, int, int], bool] | None = getattr(self.app, "scroll_lines", None)
+        if self._repaint_regions or not is_whole or not self.screen.is_active or scroll is None:
+            return
+        if not scroll(top, bottom, rows):
+            return
+        # What the terminal has now: its lines moved, but Textual's cache of them did not.
+        self._painted = {y - rows: line for y, line in self._painted.items() if y >= rows}
+        self._styles_cache.set_dirty(side.translate(self.content_offset))
+        for y in range(side.height - rows, side.height):
+            self._painted[y] = self._line(y)
+            self.refresh(Region(-self.gutter.left, y, self.region.width, 1))
 
     def render_line(self, y: int) -> Strip:
         """The painted line at `y`."""
@@ -146,3 +170,15 @@ class LogLines(Painted, can_focus=True):
         (text, look), *rest = line
         sign = CURSOR if row == first else " "
         return present.cursor_line(((sign, "accent"), (text[1:], look), *rest), self.size.width)
+
+
+def scrolled_rows(before: Mapping[int, Line], now: Sequence[Line]) -> int:
+    """By how many rows nearly all lines have moved up; 0 for any other change."""
+    height = len(now)
+    if len(before) < height or before[0] == now[0]:
+        return 0
+    for rows in range(1, height // 2):
+        moved = sum(before[y + rows] != now[y] for y in range(height - rows))
+        if moved <= MAX_OTHER_LINES:
+            return rows
+    return 0
