@@ -47,7 +47,9 @@ class LogHistogram(Lines):
         """
         self._newest = max([self._newest, *(entry.key[0] for entry in last)])
         is_old = now - self._newest > PERIOD_SECONDS
-        self._title, end = ("1h", self._newest + 60) if is_old else ("last 1h", now)
+        self._title, end = (
+            ("1h", self._newest + 60) if is_old else ("last 1h", max(now, self._newest + 1))
+        )
         cursor = here.key[0] if here is not None else end
         if 0 < cursor < end - PERIOD_SECONDS:
             is_inside = self._begin <= cursor < self._end
@@ -136,7 +138,8 @@ def small_histogram(parts: Sequence[LineRate], begin: float, end: float, width: 
 def axis_line(begin: float, end: float, cursor: float | None, width: int) -> str:
     """The lower border: times at both ends and in the middle, and where the cursor is."""
     cells = ["─"] * width
-    for at, when in ((0, begin), (width // 2 - 3, (begin + end) / 2), (width - 7, end)):
+    cells[:6] = f"{_clock(begin)} "  # the frame has a blank before it
+    for at, when in ((width // 2 - 3, (begin + end) / 2), (width - 7, end)):
         cells[at : at + 7] = f" {_clock(when)} "
     if cursor is not None and begin <= cursor < end:
         cells[min(width - 1, int((cursor - begin) / (end - begin) * width))] = "▲"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from textual.geometry import Region
 from textual.strip import Strip
 
 from engine.logs.log_file import FileEntry
@@ -13,6 +12,7 @@ from tui.format.glyphs import CURSOR
 from tui.format.present import BLANK_LINE, Line
 from tui.log.layout import LogLayout
 from tui.log.lines import LogStyle
+from tui.terminal.scroll import scroll_up
 from tui.widgets.lines import Painted
 
 SCROLL_DIVISOR = 3
@@ -128,29 +128,15 @@ class LogLines(Painted, can_focus=True):
     def paint(self) -> None:
         """Repaint the cells that changed, after the terminal has scrolled lines that only moved."""
         lines = [self._line(y) for y in range(self.size.height)]
-        if rows := scrolled_rows(self._painted, lines):
-            self._scroll(rows)
+        rows = scrolled_rows(self._painted, lines)
+        if rows and scroll_up(self, rows):
+            kept = {y - rows: line for y, line in self._painted.items() if y >= rows}
+            self._painted = kept | {y: lines[y] for y in range(len(lines) - rows, len(lines))}
         for y, line in enumerate(lines):
             old = self._painted.get(y)
             if old != line:
                 self._painted[y] = line
                 self.repaint_line(y, old, line)
-
-    def _scroll(self, rows: int) -> None:
-        """Let the terminal scroll, unless lines of this widget are still to be painted."""
-        top, side = self.region.y + self.gutter.top, Region(0, 0, self.size.width, self.size.height)
-        bottom, is_whole = top + side.height - 1, self.region.width == self.app.size.width
-        scroll: Callable[[int, int, int], bool] | None = getattr(self.app, "scroll_lines", None)
-        if self._repaint_regions or not is_whole or not self.screen.is_active or scroll is None:
-            return
-        if not scroll(top, bottom, rows):
-            return
-        # What the terminal has now: its lines moved, but Textual's cache of them did not.
-        self._painted = {y - rows: line for y, line in self._painted.items() if y >= rows}
-        self._styles_cache.set_dirty(side.translate(self.content_offset))
-        for y in range(side.height - rows, side.height):
-            self._painted[y] = self._line(y)
-            self.refresh(Region(-self.gutter.left, y, self.region.width, 1))
 
     def render_line(self, y: int) -> Strip:
         """The painted line at `y`."""

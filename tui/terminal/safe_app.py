@@ -113,16 +113,6 @@ class SafeApp(App[None], inherit_bindings=False):
             self._driver.write(control)
             self._driver.flush()
 
-    def scroll_lines(self, top: int, bottom: int, rows: int) -> bool:
-        """Scroll the screen lines `top` to `bottom` up by `rows` (DECSTBM); blank ones follow.
-
-        Returns False without a terminal of its own; then the caller repaints all lines.
-        """
-        if not isinstance(self._driver, Terminal):
-            return False
-        self.send(f"\x1b[0m\x1b[{top + 1};{bottom + 1}r\x1b[{bottom + 1};1H{chr(10) * rows}\x1b[r")
-        return True
-
     async def _is_bound(self, key: str, lines: Widget) -> bool:
         """Run the key's binding for the focused lines; return True if there was one.
 
