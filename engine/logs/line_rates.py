@@ -42,6 +42,12 @@ class LineRates:
         """True if all lines of the period were counted, as of the last `refresh` of the logs."""
         return all(self._settled.get(file.number) == file.size for file in self._book.files)
 
+    @property
+    def total(self) -> int:
+        """Bytes to process, as of now."""
+        offsets = self._offsets
+        return self.read + sum(f.size - offsets.get(f.number, 0) for f in self._book.files)
+
     def step(self) -> None:
         """Count on, at most 1 MiB.
 
