@@ -182,7 +182,8 @@ class OverviewScreen(FreezableScreen):
         counted = (live.inspector.latest.generation, self.around.clock())
         state, ages = self._tables.get(live.number, (State.PENDING, None))
         still = live.number in self._chosen or live.inspector.latest.counts.get(state, 0)
-        if ages is not None and still and (len(ages.rows) > 1 or live.number in self._chosen):
+        is_named = ages is not None and any(row.name for row in ages.rows)
+        if ages is not None and still and (is_named or live.number in self._chosen):
             found = await index_queries.query_ages(live, state, ages.by)
         else:
             state, found = await index_queries.first_useful_ages(live)
