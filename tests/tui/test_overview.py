@@ -325,6 +325,22 @@ async def test_a_stuck_lock_is_on_top(empty: Path) -> None:
         await asyncio.to_thread(lock.release)
 
 
+async def test_a_freed_lock_without_a_worker_is_an_alert(empty: Path) -> None:
+    """If a stuck lock is freed and no worker takes it, an alert says so and the row is STALLED."""
+    ago = later(-2820)
+    path = str(empty / "run" / "queue.lock")
+    lock = await asyncio.to_thread(queue_lock.acquire_lock, path, 1200, ago["clock"], ago["uptime"])
+    for number in range(3):
+        write_task(empty, "pending", number, age=7300)
+    async with overview(disk_place(empty, clock=time.time), clock=Going(0.0)) as desk:
+        await desk.sees("stuck lock")
+        await asyncio.to_thread(lock.release)
+        await desk.until(lambda: "stuck lock" not in desk.text)
+        clock_of(desk).now += 6  # a worker may be about to take it
+        await desk.until(lambda: "[CRIT]  idle  nothing has run for 2h" in desk.text)
+        assert "STALLED" in desk.text
+
+
 # Ages
 
 
