@@ -129,9 +129,8 @@ class LogLines(Painted, can_focus=True):
         """Repaint the cells that changed, after the terminal has scrolled lines that only moved."""
         lines = [self._line(y) for y in range(self.size.height)]
         rows = scrolled_rows(self._painted, lines)
-        if rows and scroll_up(self, rows):
-            kept = {y - rows: line for y, line in self._painted.items() if y >= rows}
-            self._painted = kept | {y: lines[y] for y in range(len(lines) - rows, len(lines))}
+        if rows:
+            scroll_up(self, rows)
         for y, line in enumerate(lines):
             old = self._painted.get(y)
             if old != line:
