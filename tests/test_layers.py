@@ -240,7 +240,7 @@ LARGE_CLASSES = {
     "tui.log.screen.LogScreen": 53,
     "tui.operations.control_screen.ControlScreen": 22,
     "tui.operations.running_screen.ReplayScreen": 21,
-    "tui.operations.screen.OperationsScreen": 23,
+    "tui.operations.screen.OperationsScreen": 25,
     "tui.overview.screen.OverviewScreen": 52,
     "tui.plan.confirm_screen.ConfirmScreen": 20,
     "tui.plan.screen.PlanScreen": 36,

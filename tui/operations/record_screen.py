@@ -15,6 +15,7 @@ from tui.screens.base import Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.page import Page
 from tui.session.place_session import PlaceSession
+from tui.widgets.lines import Frame
 
 MAX_LISTED_ROWS = 2000
 """Maximum number of rows listed; the counts include all."""
@@ -49,11 +50,16 @@ class RecordScreen(Page):
         """Paint details, events and rows for this width."""
         if not self.is_paintable or not width:
             return
-        self.show(self._title(), self._lines(width), ())
+        self.show(self._title(), self._lines(self.text_width), ())
         self.show_hints()
 
     def _title(self) -> Line:
-        return ((f" {view.describe_operation(self._one.operation)}", "strong"),)
+        trail = f" {self._live.name} > operations > "
+        return ((trail, "muted"), (view.short_name(self._one.operation.op), "strong"))
+
+    def text_frame(self) -> Frame:
+        """What was done."""
+        return Frame(view.describe_operation(self._one.operation))
 
     def _lines(self, width: int) -> list[Line]:
         operation, entries = self._one.operation, self._entries
