@@ -257,7 +257,8 @@ class Console(SafeApp, inherit_bindings=False):
             self.use_theme,
             self.close_screen,
             self.send,
-            self.around.clock,
+            self.around,
+            self.current_session.inspector.states,
             tuple(live.place.name for live in self.sessions),
             self._terminal(),
         )
@@ -269,10 +270,10 @@ class Console(SafeApp, inherit_bindings=False):
         size, environ = self.size, os.environ
         signs = "ASCII" if self.glyphs == ASCII else "UTF-8"
         theme = "none (NO_COLOR)" if environ.get("NO_COLOR") else self.theme_loader.name
-        wire = self.around.bandwidth_text()
+        rate = self.around.bandwidth_text() or "not measured yet"
         return (
             f"{size.width}x{size.height}  TERM={environ.get('TERM', '')}  signs {signs}",
-            f"theme {theme}" + (f"  wire {wire}" if wire else ""),
+            f"theme {theme}  colours {self.console.color_system or 'none'}  output {rate}",
         )
 
     async def close_screen(self, face: BaseScreen, out: bool) -> None:

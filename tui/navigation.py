@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from textual.app import App
 from textual.screen import Screen
 
-from engine.model import State
 from tui.format import keys
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
@@ -106,7 +105,9 @@ def _open_list(to: Navigator, target: Target) -> None:
 
 
 def _open_workers(to: Navigator, target: Target) -> None:
-    _open_list(to, target._replace(state=State.ACTIVE))
+    from tui.operations.workers_screen import WorkersScreen
+
+    to.show_board(WorkersScreen(to.session, to.around, to.sessions))
 
 
 def _open_locks(to: Navigator, target: Target) -> None:

@@ -93,6 +93,12 @@ class LineFilter(NamedTuple):
         return LineFilter(max(self.level, other.level), both)
 
     @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts of which a matching line contains some, in lower case."""
+        terms = (term for clauses in self.alternatives for clause in clauses for term in clause)
+        return tuple(dict.fromkeys(t.text for t in terms if t.text and not t.negated))
+
+    @property
     def matches_all(self) -> bool:
         """True if every line matches."""
         return self.level <= DEBUG and not self.alternatives

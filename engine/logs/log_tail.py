@@ -7,6 +7,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from engine.system import files
@@ -81,24 +82,32 @@ def _contract(text: str, source: str) -> LogLine | None:
     level, closed, rest = text[23:].partition("]")
     if text[20:23] != "] [" or not closed or not level.isalpha():
         return None
-    when = _local_time(text[1:20])
+    when = parse_local_time(text[1:20])
     if when is None:
         return None
     return LogLine(when, level.upper(), rest.removeprefix(" "), source)
 
 
-def _local_time(stamp: str) -> float | None:
+def parse_local_time(stamp: str) -> float | None:
     """Parse `2026-01-07 12:01:02` to epoch seconds."""
-    fields = stamp[0:4], stamp[5:7], stamp[8:10], stamp[11:13], stamp[14:16], stamp[17:19]
+    minute, second = _minute_time(stamp[:16], time.tzname), stamp[17:19]
+    if minute is None or stamp[16] != ":" or not (second.isascii() and second.isdigit()):
+        return None
+    return minute + int(second) if int(second) < 61 else None
+
+
+@lru_cache(256)  # many lines have the same minute, and `mktime` takes most of the time of a line
+def _minute_time(stamp: str, zone: tuple[str, str]) -> float | None:
+    fields = stamp[0:4], stamp[5:7], stamp[8:10], stamp[11:13], stamp[14:16]
     if not all(field.isascii() and field.isdigit() for field in fields):
         return None
-    year, month, day, hour, minute, second = map(int, fields)
-    if (stamp[4], stamp[7], stamp[10], stamp[13], stamp[16]) != ("-", "-", " ", ":", ":"):
+    year, month, day, hour, minute = map(int, fields)
+    if (stamp[4], stamp[7], stamp[10], stamp[13]) != ("-", "-", " ", ":"):
         return None
-    if not (1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second < 61):
+    if not (1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60):
         return None
     try:
-        return time.mktime((year, month, day, hour, minute, second, 0, 0, -1))
+        return time.mktime((year, month, day, hour, minute, 0, 0, 0, -1))
     except (OverflowError, ValueError):
         return None
 

@@ -15,8 +15,9 @@ from itertools import pairwise
 from pathlib import PurePath
 from typing import NamedTuple, Protocol
 
+from engine.logs.byte_search import contract_lines, count_matches, line_bytes, matching_lines
 from engine.logs.log_file import CELL_BYTES, NO_TIME, FileEntry, Key, LogFile
-from engine.logs.log_filter import ALL_LINES, DEBUG, LineFilter, lines_naming_task
+from engine.logs.log_filter import ALL_LINES, LineFilter, lines_naming_task
 from engine.logs.log_tail import LogLine, SharedLog
 from engine.system import files
 from engine.text.safe import safe_line
@@ -314,15 +315,10 @@ def _none_in(file: LogFile, sieve: LineFilter, first: int, last: int) -> bool:
     """True if certainly no line that begins in these cells matches."""
     if sieve.matches_all:
         return False
-    begin, stop = first * file.cell_size, (last + 1) * file.cell_size
-    # The kept part of a line is at most one cell long.
-    data = file.read(max(0, begin - 1), stop + file.cell_size - max(0, begin - 1))
-    at = data.find(b"\n") + 1 if begin else 0
-    if begin and (not at or begin - 1 + at >= stop):
-        return True  # no line begins here
-    # The rest of the previous line may contain a word as well: then these lines are parsed for
-    # nothing. It cannot contain a level. To cut it off would cost as much as the search.
-    return not sieve.may_match(data[at:] if sieve.level > DEBUG else data)
+    if not sieve.may_match(line_bytes(file, first, last)):
+        return True
+    lines = contract_lines(file, first) if first == last else b""
+    return bool(lines) and next(matching_lines(lines, sieve), None) is None
 
 
 class LineScan:
@@ -584,19 +580,22 @@ class LogCounts:
         cell = at // file.cell_size
         begin, stop = cell * file.cell_size, (cell + 1) * file.cell_size
         lines, kept = self._counts.get(file.number, (0, 0))
-        passed = at == begin and stop <= file.complete_bytes
-        # In a shared log, only the parsed line has the name of its database.
-        passed = passed and not isinstance(file.path, SharedLog)
-        if passed and (self._sieve.matches_all or _none_in(file, self._sieve, cell, cell)):
-            data = file.read(max(0, begin - 1), stop - 1 - max(0, begin - 1))
-            more = data.count(b"\n") + (begin == 0)
+        is_whole = at == begin and stop <= file.complete_bytes
+        if data := contract_lines(file, cell) if is_whole else b"":
+            more = data.count(b"\n")
+            let_through = more if self._sieve.matches_all else count_matches(data, self._sieve)
+        elif is_whole and not isinstance(file.path, SharedLog) and self._none_or_all(file, cell):
+            more = line_bytes(file, cell, cell).count(b"\n")
             let_through = more if self._sieve.matches_all else 0
-        else:
+        else:  # in a shared log, only the parsed line has the name of its database
             entries = [e for e in file.entries(cell) if e.key[2] >= at and not e.is_torn]
             more = sum(not e.line.is_foreign for e in entries)
             let_through = sum(_is_match(self._sieve, e) for e in entries)
         self._counts[file.number] = lines + more, kept + let_through
         self._places[file.number] = min(stop, file.complete_bytes)
+
+    def _none_or_all(self, file: LogFile, cell: int) -> bool:
+        return self._sieve.matches_all or not self._sieve.may_match(line_bytes(file, cell, cell))
 
 
 class Mentions(NamedTuple):

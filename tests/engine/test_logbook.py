@@ -15,18 +15,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.logs import log_file, log_tail
+from engine.logs.byte_search import has_only_contract_lines, matching_lines
 from engine.logs.log_file import FileEntry
 from engine.logs.log_filter import (
     ALL_LINES,
     WARN,
     BadWords,
     LineFilter,
+    level_rank,
     lines_containing,
     lines_naming_task,
     parse_line_filter,
     parse_typed_time,
 )
-from engine.logs.log_tail import LogLine, SharedLog
+from engine.logs.log_tail import LogLine, SharedLog, parse_log_line
 from engine.logs.merged_log import (
     BEGIN,
     END,
@@ -204,6 +206,43 @@ def test_a_filter_leaves_out_and_changes_nothing_else(
         tally = LogCounts(book, through, step_cells=2)
         run_to_end(tally)
         assert (tally.lines, tally.matching) == (sum(map(len, all_of)), len(expected))
+
+
+phrases = st.sampled_from(["error", "550 unk", "ERROR] x", "Unk\u00fcown", "2026-11-20", "", "a"])
+levels = st.sampled_from(["DEBUG", "INFO", "SUCCESS", "WARN", "Error", "FATAL"])
+searches = ["", "error", "unk", "550|a", "error 550 | x", "!error", "~err", "2026-11", "]"]
+others = ["x\n", "[x] [INFO] y\n", "[2026-13-07 12:01:02] [INFO] a\n", "\n"]
+
+
+@examples(200)
+@given(
+    st.lists(st.tuples(st.integers(0, 3000), levels, phrases), max_size=12),
+    st.sampled_from(searches),
+    st.integers(0, 3),
+)
+def test_a_search_in_bytes_finds_what_parsing_finds(
+    said: list[tuple[int, str, str]], words: str, level: int
+) -> None:
+    """Lines in the contract's format are matched without parsing each, with the same result."""
+    through = parse_line_filter(words, level)
+    lines = [line(at, text, name).encode() for at, name, text in said]
+    data = b"".join(lines)
+    begins = accumulate(map(len, lines), initial=0)
+    assert has_only_contract_lines(data)
+    expected = [
+        begin
+        for begin, raw in zip(begins, lines, strict=False)
+        for parsed in [parse_log_line(raw, "")]
+        if through.is_match(level_rank(parsed.level), parsed.text)
+    ]
+    assert list(matching_lines(data, through)) == expected
+
+
+@pytest.mark.parametrize("other", others)
+def test_a_line_in_another_format_is_parsed(other: str) -> None:
+    """One line without a time and a level of its own, and all lines of its cell are parsed."""
+    for text in (line(1, "a") + other + line(2, "b"), other + line(1, "a"), line(1, "a") + other):
+        assert not has_only_contract_lines(text.encode())
 
 
 def test_a_traceback_belongs_to_its_line() -> None:

@@ -112,6 +112,7 @@ SHOTS: dict[str, Shot] = {
     "task-attempts": Shot((*MAIL, *"lll", "see attempt")),
     "task-files": Shot((*MAIL, "h", "h", "see inode")),
     "problems": Shot((*QUEUE, "h", "see 0badf00d")),
+    "workers": Shot((*FIRST, "3", "see HEARTBEAT"), lock=a_stuck_lock(), lost=True),
     "locks": Shot((*FIRST, "5", "see STUCK"), lock=a_stuck_lock(), lost=True),
     "lock": Shot((*FIRST, "U", "see STUCK"), lock=a_stuck_lock(), armed=True),
     "lock-doubt": Shot((*FIRST, "U", "see several uids"), lock=DOUBT, armed=True),

@@ -227,7 +227,18 @@ async def until(
         await pilot.pause(every)
 
 
-BEGUN = {"filter", "log", "marks", "paint", "plan", "problems", "range", "rows by", "why"}
+BEGUN = {
+    "filter",
+    "line task",
+    "log",
+    "marks",
+    "paint",
+    "plan",
+    "problems",
+    "range",
+    "rows by",
+    "why",
+}
 """Workers, by their group, that a key begins and that end by themselves."""
 
 
@@ -239,7 +250,7 @@ def is_done(console: Console) -> bool:
     logs = [screen for screen in console.screen_stack if isinstance(screen, LogScreen)]
     begun = any(work.group in BEGUN and not work.is_finished for work in console.workers)
     loaded = all(part.loaded for part in lists if part.has_query)
-    return loaded and not begun and all(log.loaded and log._status_values().counted for log in logs)
+    return loaded and not begun and all(log.loaded and log.log_status().counted for log in logs)
 
 
 async def acted(pilot: Pilot[None]) -> None:

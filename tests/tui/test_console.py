@@ -549,7 +549,7 @@ async def test_the_worker_is_started_and_stopped() -> None:
         assert os.getsid(pid) == pid
 
         await desk.opens(QuitScreen, "q")
-        await desk.sees(str(pid))
+        await desk.sees("Quit with a running worker", str(pid))
         assert desk.console.screen.styles.background.a == 0
         await desk.opens(QueueScreen, "escape")
 

@@ -115,6 +115,14 @@ def test_only_capital_letters_write() -> None:
     assert not [k for k in keys.keys_on(keys.LIST) if k.action in writing and k.shown.islower()]
 
 
+def test_the_help_lists_what_moved() -> None:
+    """A former key, or its former letter, finds its present meaning under the heading Moved."""
+    for search in ("", "(was t)"):
+        said = helped(keys.OPERATIONS, search)
+        moved = said[next(at for at, line in enumerate(said) if line.startswith(" Moved -")) :]
+        assert "  u        undo plan, on an operation (was T)" in moved
+
+
 async def test_the_help_leaves_out_what_is_not_offered() -> None:
     """A console that may only read offers no verb, lock, mark or worker, in help and hints."""
     console = a_console(a_place(a_memory([])), read_only=True)

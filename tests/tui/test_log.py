@@ -23,8 +23,8 @@ from tests.tui.queues import Run, clean_environment
 from tests.tui.spools import NOW, a_memory, a_place, a_task, make_spool, some_tasks
 from tui.format import keys
 from tui.format.glyphs import UTF8
+from tui.log import base, counter, reader
 from tui.log import lines as view
-from tui.log import screen as log_module
 from tui.log.lines import LogStatus, LogStyle, LogTimeFormat
 from tui.log.log_widget import LogLines
 from tui.log.screen import LogScreen
@@ -124,8 +124,8 @@ async def a_log(
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at the logs as often as can be."""
-    monkeypatch.setattr(log_module, "IDLE_READ_SECONDS", 0.03)
-    monkeypatch.setattr(log_module, "BUSY_READ_SECONDS", 0.01)
+    monkeypatch.setattr(base, "IDLE_READ_SECONDS", 0.03)
+    monkeypatch.setattr(base, "BUSY_READ_SECONDS", 0.01)
 
 
 # Following
@@ -135,13 +135,13 @@ async def test_the_end_of_all_logs_by_time(tmp_path: Path) -> None:
     """The log opens at its end, all files merged by time, each line with its log's name."""
     async with a_log(tmp_path, line(1, "a") + line(3, "c"), line(2, "b", "WARN")) as desk:
         assert desk.shown == [
-            " 09:42:09 INFO    queue  a",
-            " 09:42:10 WARN    mail   b",
-            "▶09:42:11 INFO    queue  c",
+            "  09:42:09 I queue a",
+            "  09:42:10 W mail  b",
+            "▶ 09:42:11 I queue c",
         ]
-        assert "2 files merged by time" in desk.line("top-line")
-        assert desk.line("status").startswith(" FOLLOW  show: all")
-        assert "3 lines  wrap off" in desk.line("status")
+        assert "7 Log 2 files ─" in desk.text
+        assert "─ queue.log, mail.log ─" in desk.text
+        assert desk.line("status").split() == ["FOLLOW", "level", "all", "3", "lines"]
 
 
 async def test_what_comes_is_shown(tmp_path: Path) -> None:
@@ -154,8 +154,8 @@ async def test_what_comes_is_shown(tmp_path: Path) -> None:
         desk.add("42:10] [WARN] torn no more\n")
         await desk.until(lambda: "torn no more" in desk.shown[-1])
         assert [text for text in desk.shown if "new one" in text or "torn" in text] == [
-            " 09:42:09 INFO    new one",
-            "▶09:42:10 WARN    torn no more",
+            "  09:42:09 I new one",
+            "▶ 09:42:10 W torn no more",
         ]
 
 
@@ -167,7 +167,7 @@ async def test_scrolling_up_pauses_and_counts(tmp_path: Path) -> None:
         await desk.press("k", "k")
         before = desk.shown
         desk.add("".join(line(n, f"new {n}") for n in range(50)))
-        await desk.until(lambda: "PAUSED  50 new" in desk.line("status"))
+        await desk.until(lambda: "50 new" in desk.line("status"))
         assert desk.shown == before
 
         seen = []
@@ -204,26 +204,26 @@ async def test_a_log_that_comes_and_goes(tmp_path: Path) -> None:
     others are shown; when it is there it is followed.
     """
     async with a_log(tmp_path, line(1, "a"), None) as desk:
-        await desk.until(lambda: "1 of 2 files" in desk.line("top-line"))
+        await desk.until(lambda: "Log 1 of 2 files" in desk.text)
         assert desk.line("word").strip() == "mail.log does not exist"
 
         desk.paths[1].write_text(line(2, "b"))
-        await desk.until(lambda: "2 files merged by time" in desk.line("top-line"))
-        await desk.until(lambda: not desk.line("word").strip() and len(desk.shown) == 2)
+        await desk.until(lambda: "Log 2 files" in desk.text)
+        await desk.until(lambda: "mail" not in desk.line("word") and len(desk.shown) == 2)
 
         desk.paths[1].unlink()
         await desk.until(lambda: "! mail.log: removed" in desk.line("word"))
         assert len(desk.shown) == 2
         desk.paths[1].write_text(line(3, "again"))
         await desk.until(lambda: "again" in desk.shown[-1])
-        await desk.until(lambda: not desk.line("word").strip())
+        await desk.until(lambda: "mail" not in desk.line("word"))
 
 
 @pytest.mark.parametrize(
     ("logs", "text"),
     [
         ((), "this place has no log"),
-        ((None, None), "no readable log: queue.log and mail.log do not exist"),
+        ((None,), "no log yet: queue.log does not exist; the first operation creates it"),
         (("",), "nothing logged yet"),
     ],
 )
@@ -237,18 +237,18 @@ async def test_where_lines_are_not_counted_the_size_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Logs that are too long to be gone through have no count that grows: nothing is counted."""
-    monkeypatch.setattr(log_module, "MAX_COUNTED_BYTES", 3 << 20)
+    monkeypatch.setattr(counter, "MAX_COUNTED_BYTES", 3 << 20)
     async with a_log(tmp_path, line(1, "x" * (3 << 20))) as desk:
-        assert "3 MiB, lines not counted  wrap off" in desk.line("status")
+        assert desk.line("status").endswith("3 MiB, lines not counted")
         await desk.ask("&", "x")
-        assert "3 MiB, lines not counted  wrap off" in desk.line("status")
+        assert desk.line("status").endswith("3 MiB, lines not counted")
 
 
 # Moving
 
 MOTIONS = (
     *((["k"], 298), (["k", "j"], 299), (["G"], 299), (["g"], 0), (["g", "j", "j", "k"], 1)),
-    *((["g", "pagedown"], 20), (["pageup"], 279), (["g", "pagedown", "pageup"], 0)),
+    *((["g", "pagedown"], 18), (["pageup"], 281), (["g", "pagedown", "pageup"], 0)),
     (["g", "end"], 299),
 )
 
@@ -300,14 +300,14 @@ async def test_levels(tmp_path: Path) -> None:
     """
     async with a_log(tmp_path, some_lines()) as desk:
         await desk.press("k", "k", "k", "k", "+")
-        assert "show: info+" in desk.line("status")
+        assert "level info+" in desk.line("status")
         await desk.press("+", "+")
-        await desk.until(lambda: "50 of 300 lines" in desk.line("status"))
-        assert all("ERROR" in text for text in desk.shown)
+        await desk.until(lambda: "50 of 300" in desk.line("status"))
+        assert all(" E " in text for text in desk.shown)
         await desk.press("+")
         assert desk.line("word").strip() == "only errors are shown"
         await desk.press("-", "-", "-")
-        assert "show: all" in desk.line("status")
+        assert "level all" in desk.line("status")
         assert desk.here == "line 299.", "the nearest line that was let through"
 
 
@@ -319,23 +319,23 @@ async def test_no_line_is_shown_that_the_header_excludes(
     """
     async with a_log(tmp_path, some_lines()) as desk:
         screen, held = desk.screen, threading.Event()
-        counted, searching = screen._count, screen._lane.run
+        counted, searching = screen.counter.counts, screen.reader._thread.run
 
         async def stopped(make: Callable[[], object]) -> object:
             await searching(held.wait)
             return await searching(make)
 
-        monkeypatch.setattr(screen._lane, "run", stopped)
+        monkeypatch.setattr(screen.reader._thread, "run", stopped)
         for _ in range(3):
-            screen.action_level_up()
-        assert "show: error+" in desk.line("status")
-        assert desk.shown and all("ERROR" in text for text in desk.shown)
+            screen.action_level(1)
+        assert "level error+" in desk.line("status")
+        assert desk.shown and all(" E " in text for text in desk.shown)
 
         held.set()
         for _ in range(3):
-            screen.action_level_down()
+            screen.action_level(-1)
         await desk.rest()
-        assert screen._count is counted
+        assert screen.counter.counts is counted
         assert "300 lines" in desk.line("status")
 
 
@@ -349,17 +349,17 @@ async def test_only_lines_that_match(tmp_path: Path) -> None:
         assert desk.console.screen is question
         assert "invalid pattern" in desk.line("ask-word")
         await desk.opens(LogScreen, "escape")
-        assert "show: all" in desk.line("status")
+        assert "level all" in desk.line("status")
 
         await desk.ask("&", "7. !~line.1")
-        await desk.until(lambda: "19 of 300 lines" in desk.line("status"))
+        await desk.until(lambda: "19 of 300" in desk.line("status"))
         assert "& 7. !~line.1" in desk.line("status")
         assert [text.rpartition(" ")[2] for text in desk.shown][-2:] == ["287.", "297."]
         await desk.press("escape")
         assert "&" not in desk.line("status")
 
         await desk.ask("&", "nowhere")
-        await desk.until(lambda: "0 of 300 lines" in desk.line("status"))
+        await desk.until(lambda: "0 of 300" in desk.line("status"))
         assert desk.shown == ["   no matching lines (Esc clears, - lowers the level)"]
         await desk.press("escape")
         await desk.opens(QueueScreen, "escape")
@@ -407,12 +407,12 @@ async def test_going_to_a_time(tmp_path: Path) -> None:
 async def test_stamps_and_wrapping(tmp_path: Path) -> None:
     """`i` changes what is shown of times, `w` shows long lines in full."""
     async with a_log(tmp_path, line(1, "word " * 40)) as desk:
-        for begin in ("▶2026-11-20 09:42:09 INFO", "▶INFO", "▶09:42:09 INFO"):
+        for begin in ("▶ 2026-11-20 09:42:09 I", "▶ I", "▶ 09:42:09 I"):
             await desk.press("i")
             assert desk.shown[0].startswith(begin)
         await desk.press("w")
         assert " ".join(desk.shown).count("word") == 40
-        assert "wrap on" in desk.line("status")
+        assert desk.line("status").split()[3:5] == ["w", "wrap"]
 
 
 async def test_every_size(tmp_path: Path) -> None:
@@ -444,13 +444,13 @@ async def test_a_long_search_shows_how_far_it_is_and_can_be_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While it searches there is a bar, and Esc stops it where it is."""
-    monkeypatch.setattr(log_module, "SHOW_PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr(reader, "SHOW_PROGRESS_SECONDS", 0.0)
     async with a_log(tmp_path, line(-9999, "needle") + some_lines(20_000, -9998)) as desk:
         screen, held = desk.screen, threading.Event()
-        screen._step_cells = 1
+        screen.reader.step_cells = 1
         steps: list[int] = []
         await desk.ask("/", "nowhere")  # down from the end: nothing to go through
-        searching = screen._lane.run
+        searching = screen.reader._thread.run
 
         async def slow(make: Callable[[], object]) -> object:
             steps.append(1)
@@ -458,7 +458,7 @@ async def test_a_long_search_shows_how_far_it_is_and_can_be_stopped(
                 await searching(held.wait)
             return await searching(make)
 
-        monkeypatch.setattr(screen._lane, "run", slow)
+        monkeypatch.setattr(screen.reader._thread, "run", slow)
         await desk.pilot.press("N")
         await desk.until(lambda: "KiB" in desk.line("word"))
         assert "[" in desk.line("word")
@@ -491,7 +491,7 @@ async def test_from_a_task_to_its_lines(tmp_path: Path) -> None:
     log = some_lines(50) + line(1, f"Processing task: {TASK.id} (x)") + line(2, "other")
     async with a_log(tmp_path, log, find=TASK.id) as desk:
         (shown,) = desk.shown
-        assert f"Processing task: {TASK.id[-8:]} (x)" in shown
+        assert f"I {TASK.id[-8:]} Processing task: (x)" in shown
         assert f'& "{TASK.id[:8]}' in desk.line("status")
         await desk.opens(QueueScreen, "escape")
 
@@ -534,28 +534,28 @@ def test_quiet_gaps() -> None:
     first, later = an_entry("a", when=NOW), an_entry("b", when=NOW + 684)
     never = an_entry("c")._replace(key=(float("-inf"), 1, 0))
 
-    gap = view.quiet_line(first, later)
+    gap = view.quiet_line(first, later, 60)
     assert gap is not None
-    assert words([gap]) == "   -- 11m quiet --"
-    assert view.quiet_line(first, an_entry("b", when=NOW + 60)) is None
-    assert view.quiet_line(never, later) is None
+    assert words([gap]).split() == ["─" * 8, "quiet", "11m", "─" * 39]
+    assert view.quiet_line(first, an_entry("b", when=NOW + 59), 60) is None
+    assert view.quiet_line(never, later, 60) is None
 
 
 @each(
     ("about", "text"),
     [
-        (LogStatus(), "FOLLOW show: all 0 lines so far wrap off"),
+        (LogStatus(), "FOLLOW level all 0 lines so far"),
         (
             LogStatus(uncounted_bytes=963 << 20, kept=7, lines=8),
-            "FOLLOW show: all 963 MiB, lines not counted wrap off",
+            "FOLLOW level all 963 MiB, lines not counted",
         ),
         (
             LogStatus(False, 12, WARN, "421|lock", 118, 9204, True),
-            "PAUSED 12 new show: warn+ & 421|lock 118 of 9,204 lines wrap off",
+            "PAUSED 12 new level warn+ & 421|lock 118 of 9,204 lines",
         ),
         (
             LogStatus(True, 0, DEBUG, "x", 118, 9204, False, True, "y"),
-            "FOLLOW show: all & x / y 118 of 9,204 so far wrap on",
+            "FOLLOW level all & x / y w wrap 118 of 9,204 so far",
         ),
     ],
 )

@@ -48,12 +48,20 @@ from tests.tui.spools import (
 from tui.app import Console
 from tui.format import keys
 from tui.format.export import ExportTable, RowSink
+from tui.locks.list_screen import LocksScreen
 from tui.log.screen import LogScreen
 from tui.operations.controls_screen import ControlsScreen
 from tui.operations.screen import OperationsScreen
 from tui.overview.screen import OverviewScreen
+from tui.plan.screen import PlanScreen
 from tui.screens.help import SCREEN_TITLES, HelpScreen
 from tui.screens.palette import PaletteScreen
+from tui.screens.palette_commands import (
+    PaletteCommand,
+    PaletteScope,
+    list_commands,
+    match_commands,
+)
 from tui.screens.target import Target
 from tui.session.place import Place
 from tui.terminal.plain_text import screen_text
@@ -86,7 +94,7 @@ async def say(pilot: Pilot[None], words: str, key: str = ":") -> None:
 
 SAYS = (
     *(("clusters", "STILL?"), ("transp", "> transports"), ("and their holders", "> locks")),
-    *(("go over", "Ages:"), ("go queue", "acts on: row")),
+    *(("overview", "Ages:"), ("queue", "acts on: row")),
     *(("theme paper", "theme paper"), ("help", "Keys of the task list")),
 )
 """Words typed one after the other, and the text that is on screen then."""
@@ -135,6 +143,50 @@ async def test_the_command_line_takes_words_of_a_key() -> None:
         await shows(pilot, "filter: unknown", "4 of 12 match")
 
 
+COMMANDS = {
+    **{"dlq": "dead", "held": "held", "undo": "operations", "lo": "log", "log x": "log"},
+    **{"retry": "retry", "purge": "purge", "sort age": "sort age", "paper": "theme paper"},
+    **{"transp": "transports", "worker": "worker", "q": "quit", "their holders": "locks"},
+}
+"""What is typed into the palette of a queue, and the command that is found first."""
+
+
+@pytest.mark.parametrize("typed", COMMANDS)
+def test_the_palette_finds_names_first(typed: str) -> None:
+    """States, screens, verbs, orders and themes are found by the begin of their name, then by a
+    part of it, then by words of their description.
+    """
+    states = {state: str(state) for state in State}
+    sorts = [PaletteCommand(f"sort {name}", "") for name in ("id", "age")]
+    scope = PaletteScope(keys.LIST, (), sorts, states, (), ("night", "paper"))
+    found = match_commands(list_commands(scope), typed)
+    assert found[0].name == COMMANDS[typed]
+    if typed in ("dlq", "undo"):
+        assert len(found) == 1
+
+
+async def test_the_palette_opens_on_a_plan_and_orders_the_list() -> None:
+    """On a plan the palette leads elsewhere and never applies it; a verb without a task opens the
+    list; an order is that of the list.
+    """
+    console = a_console(a_place(a_memory(some_tasks())), start_armed=True)
+    async with console.run_test(size=(80, 24)) as pilot:
+        await loaded(pilot)
+        await say(pilot, "dlq")
+        await until(pilot, lambda: queue_of(console).state is State.DEAD)
+        await say(pilot, "sort tries")
+        await until(pilot, lambda: queue_of(console).tab_query.order == "attempts")
+        await pilot.press("R")
+        await until(pilot, lambda: isinstance(console.screen, PlanScreen))
+        await pilot.press(":", *"apply")
+        await shows(pilot, "no such command")
+        await pilot.press("escape")
+        await say(pilot, "locks")
+        await until(pilot, lambda: isinstance(console.screen, LocksScreen))
+        await say(pilot, "purge")
+        await until(pilot, lambda: console.screen is queue_of(console))
+
+
 # Help
 
 BEGIN = "begin"
@@ -142,7 +194,8 @@ BEGIN = "begin"
 
 TO: dict[str, tuple[str, ...]] = {
     **{keys.OVERVIEW: ("q",), keys.LIST: (), keys.TASK: ("enter",), keys.PROBLEMS: ("h", "enter")},
-    **{keys.CLUSTERS: ("c",), keys.LOCKS: ("q", "5"), keys.TRANSPORTS: ("q", "6")},
+    **{keys.CLUSTERS: ("c",), keys.WORKERS: ("3",), keys.LOCKS: ("q", "5")},
+    **{keys.TRANSPORTS: ("q", "6")},
     **{keys.LOG: ("q", "7"), keys.PLAN: ("4", "R"), keys.LOCK: ("U",), keys.OPERATIONS: ("u",)},
     **{
         keys.RUNNING_OPERATION: (BEGIN,),
@@ -159,8 +212,8 @@ def test_each_screen_has_a_title_in_the_help() -> None:
     """The help knows every screen that has a key for it, by a name of its own."""
     with_help = {screen for key in keys.KEYS if key.action == "help" for screen in key.screens}
     assert (
-        set(SCREEN_TITLES) == with_help == {*TO, keys.WORKER, keys.WORKERS}
-    )  # the last two need a place with a worker
+        set(SCREEN_TITLES) == with_help == {*TO, keys.WORKER}
+    )  # the last needs a place with a worker
     assert len(set(SCREEN_TITLES.values())) == len(SCREEN_TITLES)
 
 

@@ -65,11 +65,13 @@ _KEY_SETS: Mapping[str, tuple[str, ...]] = {
 _READ_ONLY = (
     "task problems clusters record failures workers locks transports log operations controls"
 )
+_CONFIRM = "plan lock drop worker control suspend trial"
 _BROWSE = f"list operation overview {_READ_ONLY}"
 _SCREEN_SETS: Mapping[str, str] = {
     "READ_ONLY": _READ_ONLY,  # on top of another screen; Esc closes them
     "BROWSE": _BROWSE,  # neither a plan nor a form: digits open screens
-    "CURSOR": f"{_BROWSE} plan lock drop worker control suspend trial",
+    "CONFIRM": _CONFIRM,
+    "CURSOR": f"{_BROWSE} {_CONFIRM}",
     "TYPING": "palette help",  # with a text input: only keys that are no letters move
     "FORMS": "pace edit",
 }
@@ -86,6 +88,7 @@ move('last') | G end | G End | - | Move | CURSOR | last line
 open | enter | Enter | open | View | overview | the queue, the cell or the alert
 open | enter d | Enter | open | View | list | the task in full; on the problem line: all problems
 open | enter | Enter | show these | View | clusters | the queue, filtered by this error
+open | enter | Enter | task | View | workers | the task of this worker
 open | enter | Enter | open | View | locks | lock details: holder, evidence, recovery
 open | enter | Enter | open | View | operations | operation details: who, why, every row
 open | enter | Enter | task | View | log | the task of this log line
@@ -109,20 +112,22 @@ part | left h right l | h l | parts | View | task +key +minor | previous, next p
 clusters | c | c | clusters | View | list | errors of these tasks, grouped into clusters
 order | o | o | order | View | list | sort by another column
 log | t | t | log | View | list task | log lines of this task
+log | t | t | - | View | log | only the log lines of this line's task
 next_place | ] | ] | - | View | list | next place
 previous_place | [ | [ | - | View | list | previous place
 follow | f | f | follow | View | log | follow new lines, or stop following
 search | / | / | search | View | log | search for text; n next match, N previous match
-search_next | n | n | - | View | log | next match
-search_previous | N | N | - | View | log | previous match
+search_again(1) | n | n | - | View | log | next match
+search_again(-1) | N | N | - | View | log | previous match
 only | & | & | filter | View | log | show only matching lines; Esc shows all
-level_up | + | + | level | View | log | raise the minimum level
-level_down | - | - | - | View | log | lower the minimum level
+level(1) | + | + | level | View | log | raise the minimum level
+level(-1) | - | - | - | View | log | lower the minimum level
 next_error | e | e | error | View | log | next error
 goto_time | @ | @ | time | View | log | go to a time: 14:00, yesterday 18:00, -2h
 wrap | w | w | wrap | View | log +minor | wrap long lines, or cut them
 stamps | i | i | stamps | View | log +minor | time stamps: with date, time only, none
-reread | r | r | re-read | View | controls list locks operations overview transports +minor | scan
+reread | r | r | re-read | View | controls list locks operations overview transports workers
+    +minor | scan
     everything again now
 freeze | p | p | freeze | View | overview +minor | freeze the screen to go back in history; again:
     live
@@ -165,16 +170,18 @@ slower | - | - | slower | Act | operation | halve the rate
 stop | s | s | stop | Act | operation | stop the replay; sent tasks stay sent
 leave_open | w | w | do not wait | Act | operation | end the replay without waiting for the missing
     outcomes
-plan_undo | T | T | undo this | Act | operation operations | plan to undo it: shows which tasks can
-    be restored, writes nothing
+plan_undo | u | u | undo | Act | operation operations record | plan to undo it: shows which tasks
+    can be restored, writes nothing
 go_on | R | R | resume | Act | operations | plan to resume an interrupted operation with its
     remaining rows
 drop | D | D | abandon | Act | operations | plan to abandon an interrupted operation: its remaining
     rows stay
-undo | u | u | undo | Act | clusters controls locks operation overview plan task +minor |
+operations | u | u | operations | Act | clusters controls locks overview plan task workers +minor |
     operations: who did what; undo
-undo | u | u | - | Act | list | operations: who did what; undo
-unlock | U | U | unlock | Act | list locks overview | lock holder, and a plan to free the lock
+operations | u | u | - | Act | failures list log problems transports | operations: who did what;
+    undo
+unlock | U | U | unlock | Act | list locks overview workers | lock holder, and a plan to free the
+    lock
 suspend | S | S | suspend | Act | transports | plan to suspend or resume this transport
 trial | M | M | test mail | Act | transports | plan one test mail via this transport only
 controls | C | C | controls | Act | list overview +minor | the whole queue: its status and its
@@ -205,8 +212,9 @@ yes | y | y | abandon | Act | drop | record the operation as abandoned
 digit | DIGITS | 0-9 | type the PID | Act | lock +key | confirm by typing the holder's PID; the last
     digit frees the lock
 rub_out | backspace | Bksp | - | Act | control lock plan | delete the last digit
-worker | W | W | worker | Act | list | plan to start or stop a worker
+worker | W | W | worker | Act | list locks workers | plan to start or stop a worker
 palette | : ctrl+p | : | command | Quit | BROWSE | command palette: actions and screens; also Ctrl-p
+palette | : ctrl+p | : | - | Quit | CONFIRM | command palette: actions and screens; also Ctrl-p
 help | ? f1 | ? | help | Quit | CURSOR | this page
 back | escape q | Esc | back | Quit | control operation trial | back; the operation continues in the
     background
@@ -241,7 +249,7 @@ back | escape | Esc | stay | Quit | quit | stay in the console
 """
 """One row for each action on some screens: action, keys, keys as shown, hint ("-": none), heading
 of the help, screens and flags, description. `+key` passes the key to the action, and `+minor` drops
-its hint first. An indented line continues the row above. The order is that of help and hints."""
+its hint first. An indented line continues the row above. The order is that of the hints."""
 
 
 def _key(row: str) -> Key:
@@ -263,10 +271,7 @@ def _key(row: str) -> Key:
 
 
 KEYS = tuple(map(_key, _TABLE.strip().replace("\n    ", " ").split("\n")))
-"""All keys, in the order of help and hints."""
-
-GROUPS = tuple(dict.fromkeys(key.group for key in KEYS))
-"""Headings of the help, in order."""
+"""All keys, in the order of the hints."""
 
 
 def keys_on(screen: str, without: Collection[str] = ()) -> Iterator[Key]:

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from engine.logs.log_file import FileEntry
-from engine.logs.log_filter import DEBUG, LEVELS
+from engine.logs.log_filter import DEBUG, ERROR, LEVELS, WARN, level_rank
 from engine.logs.merged_log import NO_LOG_FILE, describe_troubles
 from engine.text.safe import safe_line
 from tui.format import present
@@ -22,19 +22,23 @@ MAX_LINE_CHARS = 4_096
 MAX_WRAPPED_LINES = 12
 """Maximum number of screen lines of a wrapped log line."""
 
-QUIET_SECONDS = 300.0
+QUIET_SECONDS = 60.0
 """Seconds without a line from which on the gap is shown."""
+
+WIDE_CELLS = 90
+"""Width from which on the columns are two cells apart and the status has labels."""
+
+MAX_SOURCE_CELLS = 8
+"""Maximum width of a log's name."""
+
+HIT_STYLE = "heat5"
+"""Style of the search text in a line."""
 
 
 class LogTimeFormat(IntEnum):
     """Format of the time before each line."""
 
     TIME, DATE, NONE = range(3)
-
-    @property
-    def width(self) -> int:
-        """Width in cells, including the blank behind it."""
-        return (9, 20, 0)[self]
 
     @property
     def next_format(self) -> LogTimeFormat:
@@ -48,35 +52,42 @@ class LogStyle(NamedTuple):
     time_format: LogTimeFormat = LogTimeFormat.TIME
     wrap: bool = False
     """Wrap long lines."""
-    sources: bool = False
-    """Show the log's name in each line."""
+    sources: int = 0
+    """Cells for the log's name; 0 for a single log."""
+    has_milliseconds: bool = False
+    has_ids: bool = False
+    """Task ids have a column of their own."""
+    hits: tuple[str, ...] = ()
+    """Texts to mark, in lower case."""
+
+    def with_columns_for(self, entries: Sequence[FileEntry]) -> LogStyle:
+        """The same, with the columns that some of the entries need; a column stays."""
+        return self._replace(
+            has_milliseconds=self.has_milliseconds or any((e.line.when or 0) % 1 for e in entries),
+            has_ids=self.has_ids or any(labelled_ids(e.line.text) for e in entries),
+        )
 
 
 def entry_lines(entry: FileEntry, style: LogStyle, width: int) -> list[Line]:
-    """One log line as one or several screen lines; the first cell is for the cursor.
+    """One log line as one or several screen lines; the first cells are for the cursor.
 
     Lines without a time or level are indented below the line that they belong to.
     """
-    head = _head(entry, style)
-    said = entry.line.text[:MAX_LINE_CHARS].expandtabs(8)
+    text = entry.line.text[:MAX_LINE_CHARS].expandtabs(8)
     cut = entry.hidden_bytes + len(entry.line.text) - len(entry.line.text[:MAX_LINE_CHARS])
-    text, note = (
-        safe_line(said if style.wrap else present.shorten_ids(said)),
-        _cut_note(cut, entry.is_torn),
-    )
-    look = present.level_style(entry.line.level)
-    look = look if look == "muted" else ""
+    head = _head(entry, style, width)
+    look = "muted" if entry.rank <= DEBUG else ""
     room = width - present.width_of(head)
     if not style.wrap or room < 20:
-        text = _with_error(text, room)
-        body: Line = ((text, look), (note, "muted")) if note else ((text, look),)
-        if note and present.width_of(body) > room:
-            return [
-                present.cut_line(
-                    (*head, *present.join_ends(((text, look),), body[1:], room)), width
-                )
-            ]
-        return [present.cut_line((*head, *body), width)]
+        if style.has_ids:
+            text = _without_id(text)
+        text = _with_error(safe_line(present.shorten_ids(text)), room)
+        note = _cut_note(cut, entry.is_torn)
+        said: Line = ((text, look), (note, "muted")) if note else ((text, look),)
+        if note and present.width_of(said) > room:
+            said = present.join_ends(said[:1], said[1:], room)
+        return [_marked(present.cut_line((*head, *said), width), style.hits)]
+    text = safe_line(text)
     pieces = present.fold_text(text[: room * MAX_WRAPPED_LINES], room)
     more = len(text) - room * MAX_WRAPPED_LINES
     note = _cut_note(max(0, more) + cut, entry.is_torn)
@@ -84,13 +95,20 @@ def entry_lines(entry: FileEntry, style: LogStyle, width: int) -> list[Line]:
     lines: list[Line] = [(*(head if n == 0 else (blank,)), (p, look)) for n, p in enumerate(pieces)]
     if note:
         lines.append((blank, (note.strip(), "muted")))
-    return [present.cut_line(line, width) for line in lines]
+    return [_marked(present.cut_line(line, width), style.hits) for line in lines]
 
 
 _SHORT_ID = re.compile(r"\b[0-9a-f]{8}\b")
 
 _ERROR_AT, _HEAD = " last_error=", 16
 """Start of the error in a delivery line, and the minimum width of the text before it."""
+
+
+def _without_id(text: str) -> str:
+    """A line without the id that is in its own column."""
+    for id in labelled_ids(text)[:1]:
+        text = re.sub(rf"(?:\b(?:task_?id|id)[=:] ?)?\"?{re.escape(id)}\b\"? ?", "", text, count=1)
+    return text
 
 
 def _with_error(text: str, room: int) -> str:
@@ -105,29 +123,68 @@ def _with_error(text: str, room: int) -> str:
     return f"{present.fit_text(head, min(kept, present.cells_of(head)))}{found}{error}"
 
 
+def _marked(line: Line, hits: Sequence[str]) -> Line:
+    """The line with these texts marked."""
+    if not hits:
+        return line
+    pattern = re.compile("|".join(map(re.escape, hits)), re.IGNORECASE)
+    runs: list[Run] = []
+    for text, look in line:
+        at = 0
+        for found in pattern.finditer(text):
+            runs += [(text[at : found.start()], look), (found[0], HIT_STYLE)]
+            at = found.end()
+        runs.append((text[at:], look))
+    return tuple(run for run in runs if run[0])
+
+
 def _cut_note(cut: int, torn: bool) -> str:
     return (f" ... {cut:,} more bytes" if cut else "") + (" (incomplete)" if torn else "")
 
 
-def _head(entry: FileEntry, style: LogStyle) -> Line:
-    line = entry.line
-    runs: list[Run] = [(f" {format_time(line.when, style.time_format)}", "muted")]
-    level = present.fit_text(safe_line(line.level), 7) + " "
-    runs.append((level, present.level_style(line.level)) if line.level else (level, ""))
+_LEVEL_LOOKS = {ERROR: "error", WARN: "warn", DEBUG: "muted"}
+
+
+def _head(entry: FileEntry, style: LogStyle, width: int) -> Line:
+    """Time, first letter of the level, log and task id."""
+    line, gap = entry.line, "  " if width >= WIDE_CELLS else " "
+    runs: list[Run] = [(" " * (len(gap) + 1), "")]
+    if style.time_format is not LogTimeFormat.NONE:
+        stamp = format_time(line.when, style.time_format, style.has_milliseconds)
+        runs.append((stamp + gap, "muted"))
+    level = safe_line(line.level)[:1].upper()
+    look = _LEVEL_LOOKS.get(level_rank(line.level), "ok" if line.level == "SUCCESS" else "muted")
+    runs.append(((level or " ") + gap, look if level else ""))
     if style.sources:
-        runs.append((f"{present.fit_text(log_name(line.source), 6)} ", "muted"))
+        name = present.fit_text(log_name(line.source) if level else "", style.sources)
+        runs.append((name + gap, "muted"))
+    if style.has_ids:
+        name = "".join(present.short_id(id) for id in labelled_ids(line.text)[:1])
+        runs.append((present.fit_text(name, present.SHORT_ID_CELLS) + " ", "accent"))
     return tuple(runs)
 
 
-def format_time(when: float | None, stamps: LogTimeFormat) -> str:
-    """Time of a line in local time, as in the log files, with a blank behind it."""
-    if when is None or stamps is LogTimeFormat.NONE:
-        return " " * stamps.width
-    form = "%H:%M:%S " if stamps is LogTimeFormat.TIME else "%Y-%m-%d %H:%M:%S "
+def source_cells(logs: Sequence[str]) -> int:
+    """Cells for the names of some logs; 0 for one log."""
+    most = max((present.cells_of(log_name(path)) for path in logs), default=0)
+    return min(MAX_SOURCE_CELLS, most) if len(logs) > 1 else 0
+
+
+def format_time(when: float | None, stamps: LogTimeFormat, has_milliseconds: bool = False) -> str:
+    """Time of a line in local time, as in the log files; blank without a time."""
+    form, width = {
+        LogTimeFormat.TIME: ("%H:%M:%S", 8),
+        LogTimeFormat.DATE: ("%Y-%m-%d %H:%M:%S", 19),
+        LogTimeFormat.NONE: ("", 0),
+    }[stamps]
+    width += 4 if has_milliseconds else 0
+    if when is None or not form:
+        return " " * width
     try:
-        return time.strftime(form, time.localtime(when))
+        text = time.strftime(form, time.localtime(when))
     except (ValueError, OverflowError, OSError):  # outside the calendar's range
-        return f"{present.UNKNOWN_TIME:<{stamps.width}}"
+        return f"{present.UNKNOWN_TIME:<{width}}"
+    return f"{text}.{int(when % 1 * 1000):03d}" if has_milliseconds else text
 
 
 def log_name(path: str) -> str:
@@ -135,12 +192,16 @@ def log_name(path: str) -> str:
     return safe_line(PurePath(path).stem)
 
 
-def quiet_line(before: FileEntry, after: FileEntry) -> Line | None:
-    """A separator between two lines if nothing was logged for long."""
+def quiet_line(before: FileEntry, after: FileEntry, width: int) -> Line | None:
+    """A rule between two lines if nothing was logged for long."""
     apart = after.key[0] - before.key[0]
     if not QUIET_SECONDS <= apart < float("inf"):
         return None
-    return ((f"   -- {present.format_duration(apart)} quiet --", "muted"),)
+    amount = f"{apart:.0f}s" if apart < 2 * QUIET_SECONDS else present.format_duration(apart)
+    margin = 3 if width >= WIDE_CELLS else 2
+    rest = width - margin - len(amount) - 16
+    rule: Line = (("─" * 8, "line"), (f" quiet {amount} ", "muted"), ("─" * max(0, rest), "line"))
+    return present.cut_line(((" " * margin, ""), *rule), width)
 
 
 class LogStatus(NamedTuple):
@@ -164,40 +225,43 @@ class LogStatus(NamedTuple):
 
 def status_line(about: LogStatus, width: int) -> Line:
     """Status line: follow or paused, level, filter, search, number of hidden lines."""
-    runs: list[Line] = []
-    if about.following:
-        runs.append(((" FOLLOW", "ok"),))
-    else:
-        new = f"  {about.new:,} new" if about.new else ""
-        runs.append(((" PAUSED", "warn"), (new, "strong")))
-    level = LEVELS[about.level]
-    runs.append(((f"  show: {level if about.level == DEBUG else level + '+'}", ""),))
-    if about.words:
-        runs.append(((f"  & {safe_line(about.words)}", "mark"),))
+    wide = width >= WIDE_CELLS
+    chip: Line = (((" FOLLOW ", "chip-accent") if about.following else (" PAUSED ", "chip-warn")),)
+    parts: list[Line] = [((" ", ""), *chip)]
+    if about.new:
+        parts.append(((f"  {about.new:,} new", "strong"),))
+    level = LEVELS[about.level] + ("" if about.level == DEBUG else "+")
+    parts.append((("   level ", "muted"), (level, "strong"), (" + -" if wide else "", "key")))
+    if about.words or wide:
+        name = (" filter ", "muted") if wide else (" ", "")
+        parts.append((("   &", "key"), name, (safe_line(about.words) or "none", "strong")))
     if about.found:
-        runs.append(((f"  / {safe_line(about.found)}", ""),))
-    counts = _counts(about)
-    right: Line = ((f"{counts}  wrap {'on' if about.wrap else 'off'} ", "muted"),)
-    return present.join_ends(tuple(run for part in runs for run in part), right, width)
+        name = (" search ", "muted") if wide else (" ", "")
+        parts.append((("   /", "key"), name, (safe_line(about.found), "strong")))
+    if about.wrap:
+        parts.append((("   w", "key"), (" wrap", "muted")))
+    line = present.merge_runs(run for part in parts for run in part)
+    return present.join_ends(line, (*_counts(about), (" ", "")), width)
 
 
-def _counts(about: LogStatus) -> str:
+def _counts(about: LogStatus) -> Line:
     if about.uncounted_bytes:
-        return f"{about.uncounted_bytes >> 20:,} MiB, lines not counted"
+        return ((f"{about.uncounted_bytes >> 20:,} MiB, lines not counted", "muted"),)
     if about.lines == about.kept:
-        return present.format_count(about.lines, "line") + ("" if about.counted else " so far")
-    if about.counted:
-        return f"{about.kept:,} of {present.format_count(about.lines, 'line')}"
-    return f"{about.kept:,} of {about.lines:,} so far"
+        lines = present.format_count(about.lines, "line")
+        return ((lines if about.counted else f"{about.lines:,} lines so far", "muted"),)
+    of = f" of {about.lines:,}{' lines' if about.counted else ' so far'}"
+    return ((f"{about.kept:,}", "strong"), (of, "muted"))
 
 
 def trouble_line(about: Mapping[str, str], width: int) -> Line:
-    """Logs that cannot be read, with the error; missing logs are no warning."""
+    """Logs that cannot be read, with the error and what helps; missing logs are no warning."""
     if all(why == NO_LOG_FILE for why in about.values()):
         return (
             present.cut_line(((f" {describe_troubles(about)}", "muted"),), width) if about else ()
         )
-    return present.cut_line(((f" ! {describe_troubles(about)}", "warn"),), width)
+    help = f"; {_log_help(about)}"
+    return present.cut_line(((f" ! {describe_troubles(about)}{help}", "warn"),), width)
 
 
 def empty_lines(
@@ -215,13 +279,22 @@ def empty_lines(
         said = "loading ..."
     elif not paths:
         said = "this place has no log"
+    elif all(path in troubles for path in paths):
+        is_new = all(why == NO_LOG_FILE for why in troubles.values())
+        said = f"no {'log yet' if is_new else 'readable log'}: {describe_troubles(troubles)}"
+        said += f"; {_log_help(troubles)}"
     elif about.lines or about.words or about.level:
         said = "no matching lines (Esc clears, - lowers the level)"
-    elif all(path in troubles for path in paths):
-        said = f"no readable log: {describe_troubles(troubles)}"
     else:
         said = "nothing logged yet"
-    return [(), present.cut_line(((f"   {said}", "muted"),), width)]
+    pieces = present.fold_text(said, max(20, width - 6))
+    return [(), *(present.cut_line(((f"   {piece}", "muted"),), width) for piece in pieces)]
+
+
+def _log_help(troubles: Mapping[str, str]) -> str:
+    if any(why != NO_LOG_FILE for why in troubles.values()):
+        return "give this user read access, or start spooldeck as root"
+    return f"the first operation creates {'it' if len(troubles) == 1 else 'them'}"
 
 
 _LIKE_OURS = re.compile(r"\b\d{8}T\d{6}Z-\w+-[0-9a-f]{8}\b")

@@ -7,10 +7,11 @@ from textual import work
 from engine.operations.journal import Entry
 from engine.store import StoreError
 from engine.text.safe import safe_line
-from tui.format import keys
+from tui.format import keys, present
 from tui.format.present import BLANK_LINE, Line
 from tui.operations import lines as view
 from tui.operations.lines import ListedOperation
+from tui.operations.undo_plans import show_undo
 from tui.screens.base import Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.page import Page
@@ -29,7 +30,7 @@ class RecordScreen(Page):
 
     def __init__(self, one: ListedOperation, live: PlaceSession, around: ConsoleContext) -> None:
         super().__init__()
-        self._one, self._live, self._clock = one, live, around.clock
+        self._one, self._live, self._around = one, live, around
         self._entries: tuple[Entry, ...] | str = "loading ..."
 
     def on_mount(self) -> None:
@@ -50,8 +51,8 @@ class RecordScreen(Page):
         """Paint details, events and rows for this width."""
         if not self.is_paintable or not width:
             return
-        self.show(self._title(), self._lines(self.text_width), ())
-        self.show_hints()
+        self.show(self._title(), self._lines(self.text_width), self._next_line())
+        self.show_hints(without=self.without())
 
     def _title(self) -> Line:
         trail = f" {self._live.name} > operations > "
@@ -61,14 +62,31 @@ class RecordScreen(Page):
         """What was done."""
         return Frame(view.describe_operation(self._one.operation))
 
+    def _next_line(self) -> Line:
+        operation, width = self._one.operation, self.size.width
+        name = view.short_name(operation.op)
+        left, _ = view.undo_time_left(self._one, self._around.clock())
+        if left == "-" or left.startswith("no") or "plan_undo" in self.without():
+            return present.next_line("Esc", "goes back to the operations", name, width)
+        return present.next_line("u", "plans the undo", name, width)
+
     def _lines(self, width: int) -> list[Line]:
         operation, entries = self._one.operation, self._entries
-        lines = view.detail_lines(self._one, self._clock(), width)
+        lines = view.detail_lines(self._one, self._around.clock(), width)
         lines += view.note_lines(operation, width)
         if isinstance(entries, str):
             return [*lines, BLANK_LINE, ((f" {safe_line(entries)}", "muted"),)]
         states = self._live.inspector.states
         return [*lines, BLANK_LINE, *view.row_lines(entries, operation, states, width)]
+
+    def without(self) -> set[str]:
+        """Hide the undo plan if the console is read only."""
+        return {"plan_undo"} if self._around.arming.read_only else set()
+
+    @work(exclusive=True, group="plan")
+    async def action_plan_undo(self) -> None:
+        """Open a plan to undo it."""
+        await show_undo(self, self._live, self._around, self._one.operation)
 
     def copies(self) -> tuple[Copy, ...]:
         """Operation name, task ids, and the whole text."""

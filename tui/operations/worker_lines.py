@@ -4,17 +4,23 @@ commands.
 
 from __future__ import annotations
 
+import shlex
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from engine.logs.log_tail import LogLine
+from engine.model import State, Task, Verdict
 from engine.monitor.latency import KindFigures
+from engine.monitor.throughput import Trend
 from engine.policy import format_rough_duration
 from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.present import Line, Run
 from tui.format.table import TABLE_MARGIN_CELLS, UNKNOWN_RUN
 from tui.format.task_row import time_fields
-from tui.session.worker_rows import NO_WORKER, NOT_COUNTED, WorkerRow
+from tui.session.place_session import PlaceSession
+from tui.session.worker_rows import NO_WORKER, NOT_COUNTED, WorkerRow, kind_figures
 
 MANY_FAILURES = 0.1
 """Share of failed runs from which it is shown as a warning."""
@@ -150,6 +156,20 @@ def worker_table(rows: Sequence[WorkerRow], width: int) -> tuple[Line, list[Line
     return _titles(columns, TABLE_MARGIN_CELLS, width), lines
 
 
+def keyed_rows(rows: Sequence[WorkerRow]) -> dict[str, WorkerRow]:
+    """The rows by place and rank in it: `1.1` is the first row of place 1.
+
+    The tasks of a worker change all the time, so a cursor on a task would lose its row; the keys of
+    the row act on the place.
+    """
+    seen: Counter[int] = Counter()
+    found = {}
+    for row in rows:
+        seen[row.number] += 1
+        found[f"{row.number}.{seen[row.number]}"] = row
+    return found
+
+
 def worker_line(row: WorkerRow, columns: Sequence[TextColumn], width: int) -> Line:
     """A worker with its task, or the note of a place without one."""
     lead: list[Run] = [(" ", ""), ("! " if row.is_stuck else "  ", "error")]
@@ -217,6 +237,90 @@ def worker_values(row: WorkerRow, now: float) -> dict[str, object]:
     }
 
 
+def detail_rows(row: WorkerRow, live: PlaceSession, now: float) -> list[tuple[str, str]]:
+    """Names and values about a worker, its task and its place; empty values are left away."""
+    task = next((task for task in live.active if task.id == row.task), None)
+    lock, latest = live.readings.lock, live.inspector.latest
+    due = "?" if live.backlog is None else f"{live.backlog.due:,}"
+    waiting = latest.counts.get(State.PENDING, 0)
+    rows = [
+        ("place", row.place),
+        ("lock", "" if lock is None else f"{lock.verdict}: {lock.reason}"),
+        ("waiting", f"{present.format_count(waiting, 'task')}, {due} due"),
+        ("worker", "" if live.worker.pid is None else f"PID {live.worker.pid} started here"),
+    ]
+    if task is None:
+        return [(name, safe_line(text)) for name, text in rows if text]
+    most, tries = live.place.max_attempts, task.attempts
+    attempt = "?" if tries is None else f"{tries + 1}" + (f" of {most}" if most else "")
+    rows += [
+        ("task", f"{task.id}  {task.description}"),
+        ("destination", task.destination),
+        ("attempt", attempt),
+        ("time limit", _limit_words(row)),
+        ("lease", _lease_words(task, now)),
+        ("last error", task.error),
+    ]
+    return [(name, safe_line(text)) for name, text in rows if text]
+
+
+def _limit_words(row: WorkerRow) -> str:
+    if row.limit_seconds is None or row.running_seconds is None:
+        return ""
+    left = row.limit_seconds - row.running_seconds
+    limit = format_seconds(row.limit_seconds)
+    return f"{limit}, {format_seconds(abs(left))} {'left' if left >= 0 else 'over'}"
+
+
+def _lease_words(task: Task, now: float) -> str:
+    until = None if task.lease is None else task.lease.until
+    return "" if not until else f"until {present.format_time(until, now)}"
+
+
+def detail_lines(
+    row: WorkerRow, live: PlaceSession, now: float, width: int, height: int
+) -> list[Line]:
+    """Details of a worker, then the last log lines about its task, at least one, then those of its
+    place, as far as `height` lines hold.
+    """
+    lines = present.labelled_lines(detail_rows(row, live, now), width)
+    own = [event.line for event in live.events() if row.task and event.id == row.task]
+    lines += _log_lines(present.short_id(row.task), own, width, max(2, height - len(lines)))
+    return lines + _log_lines(row.name, live.readings.log, width, height - len(lines))
+
+
+def _log_lines(called: str, log: Sequence[LogLine], width: int, height: int) -> list[Line]:
+    """The last log lines under a heading; nothing if `height` has no room for one."""
+    if not log or height < 2:
+        return []
+    lines = [present.heading_line(safe_line(f"log of {called}"), width)]
+    for line in log[1 - height :]:
+        text = present.shorten_ids(line.text)
+        lines.append(present.log_line(line.when, line.level, text, width))
+    return lines
+
+
+def next_step(row: WorkerRow, live: PlaceSession) -> tuple[str, str]:
+    """The key for a row, and what it does."""
+    lock = live.readings.lock
+    if lock is not None and lock.verdict is Verdict.STUCK:
+        return "U", f"frees the lock of {row.name}; then W starts a worker"
+    if row.pid is None and row.note == NO_WORKER:
+        return "W", f"starts a worker at {row.name}"
+    if row.pid is None and row.task and row.is_stuck:
+        return "W", "starts a worker; it counts a failed attempt and requeues the task"
+    if row.task:
+        return "Enter", "opens the task" + (", which is over its limit" if row.is_stuck else "")
+    if live.inspector.latest.unavailable:
+        return "r", "reads the place again"
+    return "7", f"shows the log of {row.name}"
+
+
+def print_command(lives: Sequence[PlaceSession]) -> str:
+    """The command that prints these rows."""
+    return shlex.join(["spooldeck", "workers", *(live.place.name for live in lives)])
+
+
 # Kinds
 
 
@@ -254,6 +358,15 @@ class PlaceKind(NamedTuple):
     """True if the queue of the place is STALLED."""
 
 
+def place_kinds(lives: Sequence[PlaceSession], now: float) -> list[PlaceKind]:
+    """The kinds of some places, in the order of the places."""
+    found = []
+    for live in lives:
+        is_stalled = live.estimate_drain(now).trend is Trend.STALLED
+        found += [PlaceKind(live.name, one, is_stalled) for one in kind_figures(live, now)]
+    return found
+
+
 def kind_table(
     rows: Sequence[PlaceKind], width: int, *, places: bool, sources: bool = False
 ) -> tuple[Line, list[Line]]:
@@ -266,7 +379,8 @@ def kind_table(
         called = [present.cells_of(row.place) for row in rows]
         lead.insert(0, TextColumn("PLACE", max(5, min(12, max(called, default=5)))))
     columns = [*lead, *(column for column, _ in _KIND_COLUMNS)]
-    columns += [TextColumn("FROM", 8)] if sources else []
+    from_cells = max([4, *(present.cells_of(row.figures.source) for row in rows)])
+    columns += [TextColumn("FROM", from_cells)] if sources else []
     spare = width - TABLE_MARGIN_CELLS - sum(column.width + GAP for column in columns) + GAP
     wider = max(0, min(spare, 12))  # the names take some of it, so that numbers end at the right
     at = len(lead) - 1

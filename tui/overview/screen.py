@@ -34,6 +34,7 @@ from tui.screens.base import Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.target import SCREEN_TARGETS, Target
 from tui.screens.top_line import TopLine
+from tui.screens.two_panes import frame_panes
 from tui.session import index_queries
 from tui.session.place_session import PlaceSession
 from tui.session.recurrence_check import CheckedCluster, check_clusters
@@ -203,9 +204,8 @@ class OverviewScreen(FreezableScreen):
     # Painting
 
     def trail(self) -> tuple[str, ...]:
-        """No trail on the outermost screen; the shown time while frozen."""
-        frozen = self._frozen
-        return () if frozen is None else (f"FROZEN {present.format_clock(frozen.at)}",)
+        """No trail on the outermost screen."""
+        return ()
 
     @property
     def _here(self) -> PlaceSession:
@@ -227,8 +227,9 @@ class OverviewScreen(FreezableScreen):
             return
         self.lay_out(self.size.width)
         around = self.around
-        if self._frozen is not None:
-            around = around._replace(totals=tuple)  # they are those of now
+        if (frozen := self._frozen) is not None:  # the totals are those of now
+            chip: Line = ((f" FROZEN {present.format_clock(frozen.at)} ", "chip-accent"),)
+            around = around._replace(totals=tuple, operations=lambda: chip)
         self._top.update_line(around, self.trail())
         self._show_message_line()
         self.show_hints()
@@ -257,7 +258,7 @@ class OverviewScreen(FreezableScreen):
             part.styles.height = amount
             part.display = amount > 0
         self.query_one("#right").display = frame.wide
-        self.frame_panes(frame.border)
+        frame_panes(self, frame.border)
         self._left.styles.width = view.left_width(width) if frame.wide else "1fr"
 
     def lay_out(self, width: int) -> None:

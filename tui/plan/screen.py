@@ -334,7 +334,7 @@ class PlanScreen(ConfirmScreen):
             {"in_or_out", "reason", "pace", "export"} if self._report or self._applying else set()
         )
         paced = set() if can_be_paced(self._plan) else {"pace"}
-        return super().without() | over | paced | (set() if self._report else {"undo"})
+        return super().without() | over | paced | (set() if self._report else {"operations"})
 
     def say(self, text: str, look: str = "warn") -> None:
         """Show a message for `MESSAGE_SECONDS`, or until the next key."""
@@ -415,12 +415,12 @@ class PlanScreen(ConfirmScreen):
             return
         self.ask_reason("reason (journal)")
 
-    def action_undo(self) -> None:
+    def action_operations(self) -> None:
         """Open the operations screen, but only after the plan was applied: leaving would discard
         it.
         """
         if self._report is not None:
-            super().action_undo()
+            super().action_operations()
         elif self._applying:
             self.say("applying: u when done")
         else:

@@ -27,6 +27,7 @@ from tui.format.export import ExportTable, RowSink
 from tui.format.present import BLANK_LINE, Line
 from tui.format.progress_bar import first_scan_line
 from tui.operations.control_screen import control_refusal, pause_control, show_control_plan
+from tui.operations.worker_screen import show_worker_plan
 from tui.plan import planning
 from tui.plan.acting_screen import TASK_JUST_CHANGED, PlanningScreen
 from tui.plan.planning import VerbRequest
@@ -35,6 +36,7 @@ from tui.queue.lock_line import LockLine
 from tui.queue.panes import LogPane, MetricsPane, TaskDetails
 from tui.screens.base import TOO_EARLY, Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
+from tui.screens.palette_commands import PaletteCommand
 from tui.screens.target import Target
 from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
@@ -238,8 +240,6 @@ class QueueScreen(PlanningScreen):
 
     def _tick(self) -> None:
         now = self._clock()
-        if self.worker.has_ended:
-            self._run_on_thread(self.worker.describe_end)
         if self._said[0] and not 0 <= now - self._said[1] < MESSAGE_SECONDS:
             self._said = ("", 0.0)
             self._paint_hints()
@@ -326,7 +326,7 @@ class QueueScreen(PlanningScreen):
         if self.state is None:
             self.say("problems have no other order")
             return
-        now, falling = self._order
+        now, _ = self._order
         options = [
             Option(key, f"{name}{' (reverse)' if order == now else ''}")
             for key, (name, order) in order_choices(self.state).items()
@@ -334,11 +334,23 @@ class QueueScreen(PlanningScreen):
 
         def pick(key: str | None) -> None:
             if key and self.state is not None:
-                _, order = order_choices(self.state)[key]
-                self._orders[self.state] = (order, order == now and not falling)
-                self._query_list(CursorPosition(id=self.list.saved_position.id))
+                self.action_sort(order_choices(self.state)[key][1])
 
         self.app.push_screen(MenuScreen("order by", options), pick)
+
+    def action_sort(self, order: str) -> None:
+        """Order by a column of the index; if it is the present one, reverse the order."""
+        if self.state is not None:
+            now, falling = self._order
+            self._orders[self.state] = (order, order == now and not falling)
+            self._query_list(CursorPosition(id=self.list.saved_position.id))
+
+    def commands(self) -> tuple[PaletteCommand, ...]:
+        """A command for each order of this tab."""
+        return tuple(
+            PaletteCommand(f"sort {name}", "order by this column", "o", action=f"sort('{order}')")
+            for name, order in (order_choices(self.state) if self.state else {}).values()
+        )
 
     @property
     def _order(self) -> tuple[str, bool]:
@@ -726,33 +738,7 @@ class QueueScreen(PlanningScreen):
 
     def action_worker(self) -> None:
         """Confirm starting a worker, or stopping the one started here."""
-        if self._arming.read_only:
-            self.say("read only: started with --read-only")
-        elif not self.place.worker_command:
-            self.say("this place has no worker command")
-        elif self.hasty:
-            self.say(TOO_EARLY)
-        else:
-            self._plan_worker()
-
-    def _plan_worker(self) -> None:
-        from tui.operations.worker_screen import WorkerScreen
-
-        screen = WorkerScreen(self.live, self.around)
-
-        def back(_: None) -> None:
-            if screen.is_confirmed and screen.pid == self.worker.pid:
-                self._run_on_thread(self.worker.start if screen.pid is None else self.worker.stop)
-
-        self.app.push_screen(screen, back)
-
-    def _run_on_thread(self, act: Callable[[], str]) -> None:
-        async def run() -> None:
-            if words := await asyncio.to_thread(act):
-                self.say(words)
-            self._paint_lock()
-
-        self.run_worker(run(), name="worker", group="worker")
+        show_worker_plan(self, self.live, self.around)
 
     def action_reread(self) -> None:
         """Scan the place again."""

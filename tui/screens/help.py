@@ -42,6 +42,23 @@ SCREEN_TITLES = {
 }
 
 
+BOX_COLUMNS, BOX_LINES = 100, 30
+"""Minimum size for a frame with four sides; below, it is a titled rule."""
+
+COLUMN_CELLS = 82
+"""Minimum width of a column of keys."""
+
+GROUPS = ("Act", "View", "Mark", "Copy", "Move", "Quit")
+"""Headings of the help, in order."""
+
+MOVED = (
+    ("1-9", "screens, the same on all screens; tabs and parts: h l, Left, Right"),
+    ("Tab", "next pane; tabs and parts: h l, Left, Right"),
+    ("3", "workers; tasks in work: 2, then l"),
+    ("u", "undo plan, on an operation (was T)"),
+)
+"""Keys that had another meaning before this version, and their meaning now."""
+
 FILTER_ACTION = "filter"
 """Action whose screens also explain the filter language."""
 
@@ -60,10 +77,12 @@ def help_lines(screen: str, without: Collection[str], width: int, search: str = 
     """
     wanted = search.casefold().split()
     here = [key for key in keys.keys_on(screen, without) if _matches(key, wanted)]
-    groups = [(group, [key for key in here if key.group == group]) for group in keys.GROUPS]
+    groups = [(group, [key for key in here if key.group == group]) for group in GROUPS]
     rows = _grouped_lines(groups, width)
     typed = _filter_lines(screen, without, width, wanted)
-    both = [*rows, BLANK_LINE, *typed] if rows and typed else rows + typed
+    moved = _moved_lines(width, wanted)
+    parts = [part for part in (rows, typed, moved) if part]
+    both = [line for part in parts for line in (BLANK_LINE, *part)][1:]
     return both or _grouped_lines(_other_screens(screen, wanted), width)
 
 
@@ -75,6 +94,13 @@ def _grouped_lines(groups: Iterable[tuple[str, Sequence[keys.Key]]], width: int)
             rows.append(present.heading_line(heading, width))
             rows += [((f"  {key.shown:<9}", "key"), (key.description, "")) for key in found]
     return rows
+
+
+def _moved_lines(width: int, wanted: list[str]) -> list[Line]:
+    """The keys with another meaning than before, if they match the search."""
+    found = [row for row in MOVED if all(word in " ".join(row).casefold() for word in wanted)]
+    rows: list[Line] = [((f"  {key:<9}", "key"), (now, "")) for key, now in found]
+    return [present.heading_line("Moved", width), *rows] if rows else []
 
 
 def _filter_lines(
@@ -108,6 +134,19 @@ def _matches(key: keys.Key, wanted: list[str]) -> bool:
     return all(word in text for word in wanted)
 
 
+def _in_two_columns(lines: Sequence[Line], width: int) -> list[Line]:
+    """The lines side by side, parted at the blank line nearest to their middle."""
+    blanks = [at for at, line in enumerate(lines) if line == BLANK_LINE] or [len(lines)]
+    middle = min(blanks, key=lambda at: abs(at - len(lines) / 2))
+    right = (*lines[middle + 1 :], *[BLANK_LINE] * middle)
+    left = (*lines[:middle], *[BLANK_LINE] * len(lines))
+    amount = max(middle, len(lines) - middle - 1)
+    return [
+        (*present.cut_line(here, width), *there)
+        for here, there in zip(left[:amount], right[:amount], strict=True)
+    ]
+
+
 class HelpScreen(Page):
     """All keys of the screen it was opened from, and facts about the terminal."""
 
@@ -122,12 +161,11 @@ class HelpScreen(Page):
         self._about, self._without, self._terminal = about, without, terminal
 
     def compose(self) -> ComposeResult:
-        """A page with a search input."""
-        yield Lines(id="title")
+        """A search input, the keys in a frame, and hints."""
         with Horizontal(id="ask-line"):
             yield Lines(id="search-label")
             yield Words(compact=True, select_on_focus=False)
-        yield LongText(id="text")
+        yield LongText(id="text").add_class("pane", "-focused")
         yield Lines(id="word")
         yield Lines(id="hints", classes="-short")
 
@@ -146,17 +184,34 @@ class HelpScreen(Page):
         """Enter does nothing."""
         event.stop()
 
+    def action_move(self, how: str) -> None:
+        """Scroll the text."""
+        super().action_move(how)
+        self._paint_frame()
+
     def lay_out(self, width: int) -> None:
         """List the keys for this width."""
+        has_box = width >= BOX_COLUMNS and self.size.height >= BOX_LINES
+        self.set_class(has_box, "-boxed")
+        self.set_class(not has_box, "-ruled")
+        inside = width - 3 if has_box else width
         search = self.query_one(Input).value
-        title = (
-            (f" Keys of {SCREEN_TITLES[self._about]}", "strong"),
-            ("   type to search", "muted"),
-        )
-        found = help_lines(self._about, self._without, width, search)
+        columns = 2 if inside >= 2 * COLUMN_CELLS else 1
+        found = help_lines(self._about, self._without, inside // columns, search)
         if not search and self._terminal:
-            found += [BLANK_LINE, present.heading_line("this terminal", width)]
+            found += [BLANK_LINE, present.heading_line("This terminal", inside // columns)]
             found += [((f"  {safe_line(text)}", ""),) for text in self._terminal]
+        if columns > 1:
+            found = _in_two_columns(found, inside // columns)
         nothing: list[Line] = [BLANK_LINE, (("   no matching keys; Esc closes", "muted"),)]
-        self.show(title, found or nothing, ())
+        self.query_one(LongText).show(found or nothing)
         self.show_hints()
+        self.call_after_refresh(self._paint_frame)
+
+    def _paint_frame(self) -> None:
+        """Write the title, and how many lines are below, once the text has its size."""
+        if self.is_paintable:
+            text = self.query_one(LongText)
+            title: Line = (("? ", "key"), (f"Keys of {SCREEN_TITLES[self._about]}", "title"))
+            below = f"{present.format_count(text.below, 'more line')}: PgDn" if text.below else ""
+            text.set_frame(title, ((below, "muted"),) if below else ())

@@ -58,12 +58,14 @@ class QuitScreen(ModalScreen[str], Confirming[str]):
         for work in self._works:
             pieces = present.fold_text(describe_ending(work, self._dead), BOX_CELLS)
             rows += [*(((piece, "strong"),) for piece in pieces), ()]
-        running = "the operation and the worker (SIGTERM)" if self._pids else "the operation"
-        words = {"stop": f"stop {running} and quit"} if self._works else {}
+        what = "the operation and the worker (SIGTERM)" if self._pids else "the operation"
+        words = {"stop": f"stop {what} and quit"} if self._works else {}
         # The key that opened this dialog does nothing here: it may be pressed several times in a
         # row.
         for key in keys.keys_on(keys.QUIT, set() if self._pids else {"keep"}):
             rows.append(((f"{key.shown:<5}", "key"), (words.get(key.action, key.description), "")))
+        running = "worker" if self._pids else "operation"
+        self.query_one("#box").border_title = f"Quit with a running {running}"
         self._rows = [present.cut_line(row, BOX_CELLS) for row in rows]
         self.query_one(Lines).show(self._rows)
 

@@ -203,6 +203,8 @@ class PlaceSession:
                     raise
                 return  # closed before the call
             self._note_lock()
+            if self.worker.has_ended:
+                self.messages.append(await asyncio.to_thread(self.worker.describe_end))
             latest = self.inspector.latest
             if latest.is_complete:
                 self.count_samples.append((self.clock(), latest.counts))
@@ -561,6 +563,7 @@ def count_totals(sessions: Sequence[PlaceSession]) -> tuple[int, int, int]:
     locks = [live.readings.lock for live in sessions]
     verdicts = [lock.verdict for lock in locks if lock is not None]
     own = [live.worker.pid for live in sessions if live.place.has_leases]
-    workers = verdicts.count(Verdict.HELD) + sum(pid is not None for pid in own)
+    stuck = verdicts.count(Verdict.STUCK)
+    workers = verdicts.count(Verdict.HELD) + stuck + sum(pid is not None for pid in own)
     dead = sum(live.inspector.latest.counts.get(State.DEAD, 0) for live in sessions)
-    return dead, verdicts.count(Verdict.STUCK), workers
+    return dead, stuck, workers

@@ -45,11 +45,6 @@ class WorkerRow(NamedTuple):
     note: str = ""
     """Instead of a task: why there is none."""
 
-    @property
-    def key(self) -> str:
-        """Identity of the row, also after its values have changed."""
-        return f"{self.number} {self.task or self.pid or ''}"
-
 
 def worker_rows(live: PlaceSession, now: float) -> list[WorkerRow]:
     """Return a row for each active task of a place, or one that says why there is none."""

@@ -1,0 +1,223 @@
+"""The reading and painting part of the log screen: follows the logs and shows the lines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import PurePath
+from typing import Any, TypeAlias
+
+from textual.app import ComposeResult
+
+from engine.logs.log_filter import DEBUG, LineFilter, lines_naming_task
+from engine.logs.merged_log import STEP_CELLS
+from engine.store import Unavailable
+from engine.text.safe import safe_line
+from tui.format import keys, present
+from tui.format.present import Line
+from tui.log import lines as view
+from tui.log.counter import LogCounter
+from tui.log.histogram import LogHistogram
+from tui.log.line_task import LineTask
+from tui.log.log_widget import LogLines
+from tui.log.reader import LogReader
+from tui.screens.console_context import ConsoleContext
+from tui.screens.page import ListScreen
+from tui.screens.top_line import TopLine
+from tui.session.place_session import PlaceSession
+from tui.widgets.lines import Frame, Lines
+
+LogJob: TypeAlias = Callable[[], Coroutine[Any, Any, object]]
+"""A coroutine function that replaces the running one."""
+
+IDLE_READ_SECONDS, BUSY_READ_SECONDS = 1.0, 0.25
+"""Seconds between two reads of the logs: without and with new lines."""
+
+
+class LogBase(ListScreen):
+    """Shows the window of a reader, and keeps it up to date."""
+
+    KIND = keys.LOG
+
+    def __init__(
+        self, live: PlaceSession, around: ConsoleContext, find: str, step_cells: int = STEP_CELLS
+    ) -> None:
+        """`find` shows only lines that mention a task."""
+        super().__init__(live, around)
+        logs = live.place.logs
+        # Attributes, not queries: tasks that end after the screen closed still find them.
+        self.status, self.lines = Lines(id="status"), LogLines(id="lines")
+        self.level = DEBUG
+        self.words = self.named = f'"{find}"' if find else ""
+        self.filter = self.naming = lines_naming_task(find)
+        self.searched: tuple[str, LineFilter] = ("", LineFilter())
+        self.reader = LogReader(
+            logs, self.filter, self.show_lines, self._show_message_line, step_cells
+        )
+        self.counter = LogCounter(self.reader.book, self.filter)
+        self.bars = LogHistogram(self.reader.book)
+        self.line_task = LineTask(live)
+        self.style = view.LogStyle(sources=view.source_cells(logs))
+        self.is_following = True
+        self.is_busy = False
+        self.was_read = False
+        """True if the logs were read once."""
+        self._is_late = False
+        self._turn = 0
+
+    def compose(self) -> ComposeResult:
+        """Path, status, lines, histogram, message line, hints."""
+        yield TopLine(id="top-line")
+        yield self.status
+        yield self.lines
+        yield self.bars
+        yield Lines(id="word")
+        yield Lines(id="hints")
+
+    async def on_unmount(self) -> None:
+        """Close the logs."""
+        await self.reader.close()
+
+    @property
+    def loaded(self) -> bool:
+        """True if the lines on screen are those last requested."""
+        return self.was_read and not self.is_busy
+
+    # Reading
+
+    async def follow_logs(self, first: LogJob) -> None:
+        """Run a job, then read new lines in a loop; repaint at most as often."""
+        reader = self.reader
+        try:
+            await reader.call(reader.book.refresh)
+            self.was_read = True
+            self.counter.uncounted.set()
+            self.start_job(first)
+            while True:
+                await asyncio.sleep(IDLE_READ_SECONDS)
+                while await reader.call(reader.book.refresh) or self._is_late:
+                    await self._take_new_lines()
+                    await asyncio.sleep(BUSY_READ_SECONDS)
+        except Unavailable:
+            return  # the screen is closing
+
+    async def count_lines(self) -> None:
+        """Count all lines and the histogram in the background."""
+        try:
+            while True:
+                await self.counter.count(self.reader)
+                entries = self.reader.window.entries[-1:]
+                self.bars.set_period(self.around.clock(), entries, self.lines.here)
+                await self.bars.count(self.reader)
+                self.paint_status()
+        except (OSError, Unavailable):
+            return  # read errors are shown with the lines
+
+    async def _take_new_lines(self) -> None:
+        """New lines exist: show or count them."""
+        self._is_late = self.is_busy
+        self.counter.uncounted.set()
+        turn = self._turn
+        try:
+            if self.counter.news is not None:
+                await self.reader.run(self.counter.news)
+            elif self.is_following and not self.is_busy:
+                is_complete = await self.reader.append_new(lambda: turn == self._turn)
+                if turn != self._turn:
+                    self._is_late = True  # a newer request of the operator has priority
+                elif not is_complete:
+                    self.start_job(self.reader.read_tail)
+        except OSError as error:
+            self.say(f"log not readable: {error.strerror or error}")
+        self.paint()
+
+    def start_job(self, work: LogJob) -> None:
+        """Run this and cancel what is running."""
+        self._turn += 1
+        self.is_busy, turn = True, self._turn
+        self._clear_message()
+
+        async def alone() -> None:
+            try:
+                await work()
+            except OSError as error:
+                self.say(f"log not readable: {error.strerror or error}")
+            except Unavailable:
+                return  # the screen is closing
+            finally:
+                if turn == self._turn:
+                    self.is_busy, self.reader.job = False, None
+                    if self.reader.is_stopping:
+                        self.say("stopped: showing the results so far")
+                    self.reader.is_stopping = False
+            self.paint()
+
+        # A function, not a coroutine: Textual would warn about one cancelled before its first step.
+        self.run_worker(alone, name="log", exclusive=True, group="log")  # type: ignore[arg-type]
+
+    # Painting
+
+    def show_lines(self, cursor: int, line: int | None = None, is_searching: bool = False) -> None:
+        """Show the window with the cursor on an entry, on a screen line; None: the same lines."""
+        entries, reader = self.reader.window.entries, self.reader
+        if line is not None and len(entries) < reader.page:
+            line = min(line, cursor)
+        is_searching = is_searching or reader.job is not None
+        troubles, width = reader.book.troubles, self.lines.size.width
+        notice = view.empty_lines(
+            self.live.place.logs, self.log_status(), is_searching, width, troubles
+        )
+        self.style = self.style.with_columns_for(entries)
+        self.lines.show(entries, cursor, self.style, line, notice)
+        self.paint_status()
+
+    def lay_out(self, width: int) -> None:
+        """Repaint all that is not a line."""
+        logs, book = self.live.place.logs, self.reader.book
+        there = len({file.path for file in book.files}) if self.was_read else len(logs)
+        self.lines.show_frame(files_frame(logs, there), focused=True)
+        self.paint_status()
+
+    def paint_status(self) -> None:
+        """Repaint the status line, the histogram and the line above the hints."""
+        if not (self.is_paintable and self.size.width):
+            return
+        self.reader.page = self.lines.page
+        self.status.show([view.status_line(self.log_status(), self.size.width)])
+        if self.line_task.select(self.lines.here):
+            self.run_worker(self._look_up_task(), exclusive=True, group="line task")
+        self.bars.paint(self.lines.here, self.size)
+        self._show_message_line()
+
+    async def _look_up_task(self) -> None:
+        await self.line_task.look_up()
+        self._show_message_line()
+
+    def log_status(self) -> view.LogStatus:
+        """What the status line shows."""
+        counter, size = self.counter, self.reader.book.size
+        return view.LogStatus(
+            self.is_following,
+            counter.news.matching if counter.news else 0,
+            self.level,
+            self.words,
+            counter.counts.matching,
+            counter.counts.lines,
+            self.was_read and counter.is_complete,
+            self.style.wrap,
+            self.searched[0],
+            0 if counter.is_countable else size,
+        )
+
+    def trail(self) -> tuple[str, ...]:
+        """The place and the screen."""
+        return (self.live.name, "log")
+
+
+def files_frame(paths: Sequence[str], open_files: int) -> Frame:
+    """The frame of the lines: how many logs there are, and their names."""
+    amount = present.format_count(len(paths), "file")
+    names = ", ".join(safe_line(PurePath(path).name) for path in paths)
+    right: Line = ((present.fit_text_end(names, min(40, present.cells_of(names))), "muted"),)
+    amount = amount if open_files == len(paths) else f"{open_files} of {amount}"
+    return Frame("Log", "7", amount, right)

@@ -1,0 +1,145 @@
+"""The histogram of log lines: errors at the foot, all lines above."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from itertools import groupby
+
+from textual.geometry import Size
+
+from engine.logs.line_rates import LineRate, LineRates
+from engine.logs.log_file import FileEntry
+from engine.logs.merged_log import MergedLog
+from tui.format import present
+from tui.format.glyphs import SPARKS
+from tui.format.present import Line, Run
+from tui.log.reader import LogReader
+from tui.widgets.lines import Frame, Lines
+
+PERIOD_SECONDS = 3600.0
+"""Length of the period that is shown."""
+
+MAX_PERIOD_BYTES = 64 << 20
+"""Logs with more bytes in the period are not counted."""
+
+BAR_LINES, WALL_LINES = 4, 50
+"""Height of the bars, which is doubled on screens with so many lines."""
+
+MARGIN_CELLS = 3
+"""Blank cells before the bars, as before the lines."""
+
+
+class LogHistogram(Lines):
+    """The rates of the hour that ends at the last line, or that contains the cursor."""
+
+    def __init__(self, book: MergedLog) -> None:
+        super().__init__(id="histogram", classes="pane")
+        self._book = book
+        self._rates: LineRates | None = None
+        self._begin = self._end = self._newest = 0.0
+        self._title = ""
+
+    def set_period(self, now: float, last: Sequence[FileEntry], here: FileEntry | None) -> None:
+        """Choose the period: the last hour, or the hour around the cursor if it is earlier.
+
+        `last` may contain the last line; the period ends there if an hour without lines follows.
+        """
+        self._newest = max([self._newest, *(entry.key[0] for entry in last)])
+        is_old = now - self._newest > PERIOD_SECONDS
+        self._title, end = ("1h", self._newest + 60) if is_old else ("last 1h", now)
+        cursor = here.key[0] if here is not None else end
+        if 0 < cursor < end - PERIOD_SECONDS:
+            is_inside = self._begin <= cursor < self._end
+            self._title, end = "1h", self._end if is_inside else cursor + PERIOD_SECONDS / 2
+        self._begin, self._end = end - PERIOD_SECONDS, end
+        known = self._rates
+        if known is None or not known.begin <= self._begin < known.begin + PERIOD_SECONDS:
+            self._rates = LineRates(self._book, self._begin)
+
+    async def count(self, reader: LogReader) -> None:
+        """Count what is new, step by step; no more than `MAX_PERIOD_BYTES`.
+
+        Raises:
+            OSError: a log cannot be read.
+            Unavailable: the reader is closed.
+        """
+        rates = self._rates
+        while rates is not None and not rates.done and rates.read < MAX_PERIOD_BYTES:
+            await reader.call(rates.step)
+
+    def paint(self, here: FileEntry | None, screen: Size) -> None:
+        """Paint the bars for a screen of that size; `here` is the line under the cursor."""
+        border = present.frame_border(*screen)
+        self.display, is_box = border > 0, border == present.BOX
+        height = BAR_LINES if screen.height < WALL_LINES else 2 * BAR_LINES
+        self.styles.height = height + border if is_box else 1
+        width, begin, end = self.size.width, self._begin, self._end
+        if self._rates is None or not self._newest > 0 or not width:
+            return  # no line has a time
+        if not is_box:
+            parts = self._rates.parts(max(1, width - 32), begin, end)
+            self.show([small_histogram(parts, begin, end, width)])
+            return
+        number = max(1, width - 2 * MARGIN_CELLS)
+        parts = self._rates.parts(number, begin, end)
+        self.show(histogram_lines(parts, width, height))
+        legend: Line = (("errors", "warn"), (" all lines", "muted"))
+        if self._rates.read >= MAX_PERIOD_BYTES:
+            legend = (("? too many lines to count all", "unknown"),)
+        axis = axis_line(begin, end, here.key[0] if here is not None else None, number)
+        self.show_frame(Frame(f"Lines, {self._title}", right=legend, bottom=axis))
+
+
+def histogram_lines(parts: Sequence[LineRate], width: int, height: int) -> list[Line]:
+    """Bars of the parts in `height` lines, one cell wide."""
+    top = max((part.lines for part in parts), default=0) or 1
+    lines = []
+    for row in range(height - 1, -1, -1):
+        cells = [_cell(part, row, height, top) for part in parts]
+        runs = [
+            ("".join(sign for sign, _ in some), look)
+            for look, some in groupby(cells, key=lambda cell: cell[1])
+        ]
+        lines.append(present.cut_line(((" " * MARGIN_CELLS, ""), *runs), width))
+    return lines
+
+
+def _cell(part: LineRate, row: int, height: int, top: int) -> Run:
+    """The sign of one cell; the one with the top of the errors belongs to them."""
+    levels = len(SPARKS) * height
+    errors, lines = (-(-number * levels // top) for number in (part.errors, part.lines))
+    for level, look in ((errors, "warn"), (lines, "muted")):
+        inside = min(level - row * len(SPARKS), len(SPARKS))
+        if inside > 0:
+            return SPARKS[inside - 1], look
+    return " ", ""
+
+
+def small_histogram(parts: Sequence[LineRate], begin: float, end: float, width: int) -> Line:
+    """The bars on one line between the times; parts with errors stand out."""
+    top = max((part.lines for part in parts), default=0) or 1
+    cells = []
+    for part in parts:
+        level = -(-part.lines * len(SPARKS) // top)
+        cells.append((SPARKS[level - 1] if level else " ", "warn" if part.errors else "muted"))
+    runs = [
+        ("".join(sign for sign, _ in some), look)
+        for look, some in groupby(cells, key=lambda cell: cell[1])
+    ]
+    ends = ((f" {_clock(begin)} ", "muted"), *runs, (f" {_clock(end)}", "muted"))
+    return present.join_ends(ends, (("lines ", "muted"), ("errors ", "warn")), width)
+
+
+def axis_line(begin: float, end: float, cursor: float | None, width: int) -> str:
+    """The lower border: times at both ends and in the middle, and where the cursor is."""
+    cells = ["─"] * width
+    for at, when in ((0, begin), (width // 2 - 3, (begin + end) / 2), (width - 7, end)):
+        cells[at : at + 7] = f" {_clock(when)} "
+    if cursor is not None and begin <= cursor < end:
+        cells[min(width - 1, int((cursor - begin) / (end - begin) * width))] = "▲"
+    return "".join(cells) + "─" * (MARGIN_CELLS - 1)  # as far from the corner as the bars
+
+
+def _clock(when: float) -> str:
+    return time.strftime("%H:%M", time.localtime(when))

@@ -1,0 +1,60 @@
+"""Look up the task that a log line names, for the line above the hints."""
+
+from __future__ import annotations
+
+from engine.logs.log_file import FileEntry
+from engine.model import State, Task
+from engine.store import Unavailable
+from engine.text.error_pattern import fold_error, pattern_name
+from engine.text.safe import safe_line
+from tui.format import present
+from tui.log import lines as view
+from tui.session.place_session import PlaceSession
+
+
+class LineTask:
+    """The task of the line under the cursor, as the index has it."""
+
+    def __init__(self, live: PlaceSession) -> None:
+        self._live = live
+        self.id = ""
+        """Its id; "" if the line names none."""
+        self._task: Task | None = None
+        self._is_known = False
+
+    def select(self, entry: FileEntry | None) -> bool:
+        """Select the task that an entry names; True if that is another one than before."""
+        named = view.labelled_ids(entry.line.text)[:1] if entry is not None else ()
+        before, self.id = self.id, named[0] if named else ""
+        if self.id == before:
+            return False
+        self._task, self._is_known = None, False
+        return bool(self.id)
+
+    async def look_up(self) -> None:
+        """Read the task from the index."""
+        wanted = self.id
+        try:
+            task = await self._live.inspector.queries.task(wanted)
+        except Unavailable:
+            return  # the place cannot be read: its header says so
+        if wanted == self.id:
+            self._task, self._is_known = task, True
+
+    @property
+    def is_gone(self) -> bool:
+        """True if the queue has no such task."""
+        return self._is_known and self._task is None
+
+    def describe(self) -> str:
+        """State, attempts and cluster: `dlq, 3 attempts, cluster F-276D`; "" if unknown."""
+        task = self._task
+        if task is None:
+            return ""
+        names = self._live.inspector.states
+        parts = [safe_line(names.get(task.state, task.state.value))]
+        if task.attempts:
+            parts.append(present.format_count(task.attempts, "attempt"))
+        if task.error and task.state is State.DEAD:
+            parts.append(f"cluster {pattern_name(fold_error(task.error))}")
+        return ", ".join(parts)
