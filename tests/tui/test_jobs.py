@@ -20,6 +20,7 @@ from tests.tui.desks import Desk, a_desk, key_of
 from tests.tui.holders import wired
 from tests.tui.spools import make_spool
 from tui.format import keys
+from tui.operations.screen import OperationsScreen
 from tui.plan.screen import PlanScreen
 from tui.session.place import Place
 
@@ -149,3 +150,20 @@ async def test_a_purge_is_undone_byte_for_byte(place: Place, tmp_path: Path) -> 
         await plan(desk, key_of("plan_undo"), "type 5 to undo 5")
         await desk.sees("5 undone", "all accounted for")
     assert await off(files) == before
+
+
+async def test_a_purge_and_its_undo_take_six_keys_and_their_counts(
+    place: Place, tmp_path: Path
+) -> None:
+    """4, *, X, ! and the count purge all dead tasks; u, u and the count bring them back."""
+    before = await off(dead_in, tmp_path)
+    async with opened(place) as desk:
+        await desk.press("*")
+        await plan(desk, "X", "type 19 to purge 19")
+        await desk.sees("19 purged")
+        assert await off(dead_in, tmp_path) == []
+        await desk.opens(OperationsScreen, "u")
+        await desk.sees("purge", "DONE", "u undo")
+        await plan(desk, "u", "type 19 to undo 19")
+        await desk.sees("19 undone")
+    assert await off(dead_in, tmp_path) == before
