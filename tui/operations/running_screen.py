@@ -131,7 +131,7 @@ class ReplayScreen(OrderScreen):
             self._wait_before = wait
         return view.flow_lines(series, max(0, before), width, rows, (wait, self._wait_before))
 
-    def _show_frames(self) -> None:
+    def show_frames(self) -> None:
         """Write the frames: who started it and when, how many results, and what comes next."""
         now, work = self._view, self.work
         age = format_seconds(max(0.0, self.around.clock() - work.began))
