@@ -279,3 +279,8 @@ class LockEvidence(NamedTuple):
     """PIDs to end to free the lock, in this order, if `signal_refusal` is ""."""
     is_proven: bool = True
     """True if the verdict is based on kernel facts, not on times alone."""
+    limit: float = 0.0
+    """Seconds without a heartbeat after which the holder counts as stuck; 0 if unknown."""
+    contradiction: str = ""
+    """Two facts that exclude each other, such as a heartbeat before the process started; "" if
+    there are none. The verdict is then not sure."""

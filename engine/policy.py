@@ -435,6 +435,12 @@ def describe_time_to_empty(seconds: float) -> str:
     return f"empty in {format_rough_duration(seconds)} at best"
 
 
+def describe_limit(seconds: float) -> str:
+    """A limit from the settings, never rounded below two hours: `90 s`, `20 min`."""
+    is_exact = seconds >= 7200 or not seconds % 60
+    return describe_duration(seconds) if is_exact else f"{seconds:g} s"
+
+
 def describe_duration(seconds: float) -> str:
     """A duration for a sentence, rounded down: `12 s`, `47 min`, `2 h 13 min`, `6 d 2 h`."""
     if not 0 <= seconds < 1e9 * DAY_SECONDS:  # the clock was set back, or NaN

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import platform
 import time
@@ -30,7 +29,7 @@ from tui.screens.target import CURRENT_PLACE, Target
 from tui.screens.write_mode import WriteMode
 from tui.session.place import Place
 from tui.session.place_session import PlaceSession, count_totals
-from tui.terminal.bandwidth import SAMPLE_SECONDS, BandwidthBudget
+from tui.terminal.bandwidth import SAMPLE_SECONDS, BandwidthBudget, LinkLimit, OutputWait
 from tui.terminal.driver import SIGNAL_EXIT_CODES
 from tui.terminal.paste_detector import Confirming
 from tui.terminal.safe_app import SafeApp
@@ -88,12 +87,12 @@ class Console(SafeApp, inherit_bindings=False):
         glyphs: Glyphs | None = None,
         environment: str = "",
         first: str = keys.OVERVIEW,
-        budget: float = math.inf,
+        limit: LinkLimit = LinkLimit(),  # noqa: B008 - a constant
     ) -> None:
         """Follow these places; `glyphs` default to those of the locale.
 
-        `budget` limits repaints without a key, in bytes per second to the terminal. `first` is the
-        first screen, by its name in the key table.
+        `limit` is for repaints without a key. `first` is the first screen, by its name in the key
+        table.
 
         Raises:
             BadTheme: there is no such theme.
@@ -107,7 +106,10 @@ class Console(SafeApp, inherit_bindings=False):
         self.animation_level = "none"
         arming = WriteMode(clock, read_only, start_armed)
         self.bandwidth = BandwidthBudget(
-            lambda: self.bytes_written, budget=budget, is_operating=self._is_operating
+            lambda: self.output.bytes_written if self.output else 0,
+            limit=limit,
+            is_operating=self._is_operating,
+            waited=lambda: self.output.take_wait() if self.output else OutputWait(),
         )
         self.around = ConsoleContext(
             host or platform.node(),

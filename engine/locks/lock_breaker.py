@@ -23,6 +23,9 @@ from engine.model import LockEvidence, Verdict
 EXIT_WAIT_SECONDS = 5.0
 """Seconds to wait for the process to exit after each signal (contract, "Lock file")."""
 
+TAKE_OVER_STEP = "take over the lock, release it"
+"""The step after which no other worker can have the lock."""
+
 _MAX_ROUNDS = 10
 """How often to start over if the lock changes hands meanwhile."""
 
@@ -38,18 +41,18 @@ class UnsafeToSignal(Exception):
 def planned_steps(evidence: LockEvidence) -> tuple[str, ...]:
     """Describe the steps that `free` would take, in order; () if none."""
     if evidence.verdict is Verdict.STALE:
-        return (f"take over the lock file in place: {evidence.reason}",)
+        return (f"{TAKE_OVER_STEP}: {evidence.reason}",)
     if evidence.verdict is not Verdict.STUCK or evidence.signal_refusal:
         return ()
     steps = []
     for pid in evidence.holders:
         steps += [
-            f"send SIGTERM to PID {pid}, wait {EXIT_WAIT_SECONDS:.0f} s for its exit",
-            f"if still alive: send SIGKILL to PID {pid}, wait {EXIT_WAIT_SECONDS:.0f} s",
+            f"SIGTERM PID {pid}, wait {EXIT_WAIT_SECONDS:.0f}s",
+            f"SIGKILL PID {pid} if alive, wait {EXIT_WAIT_SECONDS:.0f}s",
         ]
     if evidence.pid in evidence.holders:
-        steps.append("also end, once, children that still hold its flock")
-    return (*steps, "take over the lock file in place, release it at the end")
+        steps.append("also kill children still holding the flock")
+    return (*steps, TAKE_OVER_STEP)
 
 
 def manual_advice(evidence: LockEvidence) -> str:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from engine.locks import lock_file
 from engine.locks.lock_file import LockClaim
 from engine.model import Verdict
-from engine.policy import describe_duration, format_time
+from engine.policy import describe_duration, describe_limit, format_time
 from engine.text.safe import safe_line
 
 CLOCK_SLACK_SECONDS = 2.0
@@ -340,7 +340,23 @@ def heartbeat_contradiction(scene: LockScene) -> str:
     if heartbeat >= started - CLOCK_SLACK_SECONDS:
         return ""
     began, last = format_time(scene.booted + started), format_time(scene.booted + heartbeat)
-    return f"PID {scene.claim.pid} started {began}, after its last heartbeat {last}: contradiction"
+    return f"PID {scene.claim.pid} started {began}, after its last heartbeat {last}"
+
+
+def find_contradiction(scene: LockScene) -> str:
+    """Describe facts about a lock that exclude each other, so that its verdict cannot be sure; ""
+    if there are none.
+    """
+    mark, named = scene.claim.mark, scene.named
+    if early := heartbeat_contradiction(scene):
+        return early
+    if mark is None or not any(p is not None and p.taker for p in (named, *scene.others)):
+        return ""
+    if mark.boot != scene.observer.boot:
+        return "the lock file is from another boot, but a process here holds the flock"
+    if named is not None and named.taker == named.pid and named.started != mark.started:
+        return f"PID {named.pid} holds the flock, but its start time does not match the lock file"
+    return ""
 
 
 def _process_refusal(process: HolderProcess, scene: LockScene) -> str:
@@ -450,7 +466,7 @@ def list_facts(scene: LockScene, age: float, threshold: float) -> tuple[tuple[st
     now = scene.latest if mark is None else scene.booted + mark.alive_at
     found += [
         ("last heartbeat", f"{format_time(now)}, {describe_duration(age)} ago"),
-        ("limit", f"{describe_duration(threshold)} without one"),
+        ("limit", f"{describe_limit(threshold)} without one"),
     ]
     if mark is None:
         found.append(("written by", "another program (PID and time only)"))

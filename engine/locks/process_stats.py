@@ -321,14 +321,15 @@ def _bytes(amount: int) -> str:
 def list_facts(vitals: ProcessStats, done: ProcessDelta | None) -> tuple[tuple[str, str], ...]:
     """Facts about a process as (name, text) pairs; untrusted text is made safe."""
     if vitals.unknown:
-        return (("it does", f"? PID {vitals.pid}: {vitals.unknown}"),)
-    rows = [("it does", describe_state(vitals)), ("lately", describe_activity(done))]
-    if (
-        isinstance(done, ProcessDelta)
-        and done.io_bytes is None
-        and isinstance(vitals.io_bytes, str)
-    ):
-        rows[1] = ("lately", f"{describe_activity(done)} ({vitals.io_bytes})")
+        return (("state", f"? PID {vitals.pid}: {vitals.unknown}"),)
+    cpu = moved = "? measuring..."
+    if done is not None:
+        over = f"in the last {done.seconds:.0f}s" if done.seconds >= 1.5 else "in the last second"
+        cpu = f"{done.cpu:.2f}s {over}"
+        moved = (
+            f"? {vitals.io_bytes}" if done.io_bytes is None else f"{_bytes(done.io_bytes)} {over}"
+        )
+    rows = [("CPU", cpu), ("IO", moved), ("state", describe_state(vitals))]
     files = vitals.files
     rows.append(("open files", f"? {files}" if isinstance(files, str) else _describe_files(files)))
     if isinstance(vitals.descendants, str):

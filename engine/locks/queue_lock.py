@@ -188,6 +188,8 @@ def _judge_once(
         identity=_lock_identity(claim, data, state),
         holders=tuple(process.pid for process in scene.targets),
         is_proven=lock_holder.is_proven(scene, verdict),
+        limit=threshold,
+        contradiction=lock_holder.find_contradiction(scene),
     )
 
 
@@ -280,7 +282,7 @@ def judge_lock(scene: LockScene, age: float, threshold: float) -> tuple[Verdict,
     else:
         who = f"PID {pid}" if there else f"a child of PID {pid}, which is gone,"
     if policy.is_stuck(age, threshold):
-        limit = policy.describe_duration(threshold)
+        limit = policy.describe_limit(threshold)
         why = f"no heartbeat for {policy.describe_duration(age)} (limit {limit})"
         return Verdict.STUCK, f"{who} is alive, {why}"
     return Verdict.HELD, f"{who} is running"

@@ -17,7 +17,7 @@ from engine.logs import task_events
 from engine.logs.log_tail import LogLine
 from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import LockEvidence, Verdict
-from engine.policy import describe_duration, format_time
+from engine.policy import describe_duration, describe_limit, format_time
 from engine.text.safe import safe_line
 
 RUN_WINDOW_SECONDS = 600.0
@@ -52,9 +52,15 @@ def diagnose_lock(
     evidence: LockEvidence, holder: ProcessStats | None = None, done: ProcessDelta | None = None
 ) -> LockDiagnosis:
     """Diagnose a lock. `holder` is the state of its first holder process, `done` what that process
-    did since the previous measurement.
+    did since the previous measurement. Evidence that contradicts itself makes no verdict sure.
     """
-    certainty, why = _JUDGES[evidence.verdict](evidence, holder, done)
+    odd = evidence.contradiction
+    judged = evidence._replace(signal_refusal="") if odd else evidence
+    certainty, why = _JUDGES[evidence.verdict](judged, holder, done)
+    if odd:
+        certainty = Certainty.LIKELY if certainty is Certainty.SURE else certainty
+        signals = "; no process is signalled" if evidence.signal_refusal else ""
+        why = f"{why}; but {odd}{signals}"
     return LockDiagnosis(evidence.verdict, certainty, why)
 
 
@@ -98,8 +104,10 @@ def _stuck(evidence: LockEvidence, holder: ProcessStats | None, done: ProcessDel
     sure = Certainty.SURE if evidence.is_proven else Certainty.LIKELY
     if holder is None or holder.unknown:
         return Certainty.LIKELY, evidence.reason
-    left = f" (left behind by PID {evidence.pid})" if evidence.pid not in (None, holder.pid) else ""
-    silent = f"no heartbeat from PID {holder.pid}{left} for {describe_duration(evidence.age)}"
+    left = f"PID {holder.pid} (left behind by PID {evidence.pid}) is "
+    who = "" if evidence.pid in (None, holder.pid) else left
+    silent = f"{who}alive, no heartbeat for {describe_duration(evidence.age)}"
+    silent += f" (limit {describe_limit(evidence.limit)})" if evidence.limit else ""
     if process_stats.is_stopped(holder):
         return sure, f"{silent}: it {process_stats.describe_state(holder)} and is idle"
     if process_stats.is_uninterruptible(holder):
@@ -111,7 +119,8 @@ def _stuck(evidence: LockEvidence, holder: ProcessStats | None, done: ProcessDel
         return Certainty.DOUBTFUL, f"{silent}, {busy}; perhaps slow, not hung"
     if done.io_bytes is None and not done.cpu:
         return Certainty.LIKELY, f"{silent}, no CPU used"
-    return sure, f"{silent}; idle: hung"
+    hung = f"hung in {safe_line(holder.waits)}" if holder.waits else "hung"
+    return sure, f"{silent}; idle: {hung}"
 
 
 _JUDGES = {

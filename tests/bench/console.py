@@ -197,7 +197,7 @@ def start(place: str, rounds: int) -> None:
         for screen, text in wanted.items():
             with showing("--open", screen, place) as console:
                 if screen == "overview":
-                    seen["opening"].append(console.until(r"opening \.\.\."))
+                    seen["opening"].append(console.until(r"opening 1 place \.\.\."))
                 seen[screen].append(console.until(text))
     floor = median(frame.cpu for frame in seen["empty app"])
     for name, walls in spent.items():

@@ -118,7 +118,7 @@ def test_a_stuck_holder_ends_at_sigterm(
         assert path.read_bytes().startswith(b"%d\n" % os.getpid())
     assert (evidence.verdict, evidence.signal_refusal) == (Verdict.STUCK, "")
     assert evidence.holders == (worker.pid,)
-    assert planned_steps(evidence)[0] == f"send SIGTERM to PID {worker.pid}, wait 5 s for its exit"
+    assert planned_steps(evidence)[0] == f"SIGTERM PID {worker.pid}, wait 5s"
     assert told == [f"SIGTERM to PID {worker.pid}", f"PID {worker.pid} has ended"]
     assert worker.wait() == -signal.SIGTERM
     assert not path.exists()

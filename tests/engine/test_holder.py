@@ -175,6 +175,26 @@ def test_one_thing_that_does_not_fit_is_a_doubt(changes: dict[str, object], why:
     assert why in signal_refusal(scene(**changes))
 
 
+ANOTHER_BOOT = HERE._replace(boot=BOOT[::-1])
+CONTRADICTIONS: list[tuple[dict[str, object], str]] = [
+    ({}, ""),
+    (THEIR_SCENE, ""),
+    ({"claim": _ours(alive_at=9_897)}, "started 2026-11-18 13:51:40Z, after its last heartbeat"),
+    ({"named": WORKER._replace(started=990_001)}, "its start time does not match the lock file"),
+    ({"observer": ANOTHER_BOOT}, "from another boot, but a process here holds the flock"),
+    ({"observer": ANOTHER_BOOT, "named": None, "others": (CHILD,)}, "from another boot"),
+    ({"observer": ANOTHER_BOOT, "named": None, "busy": False}, ""),
+]
+
+
+@each(("changes", "why"), CONTRADICTIONS)
+def test_facts_that_exclude_each_other_are_named(changes: dict[str, object], why: str) -> None:
+    """A heartbeat before the start, another start time or another boot contradicts the flock."""
+    found = lock_holder.find_contradiction(scene(**changes))
+    assert why in found
+    assert bool(found) is bool(why)
+
+
 @each(
     ("line", "program"),
     [

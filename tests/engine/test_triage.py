@@ -32,10 +32,11 @@ ASLEEP = ProcessStats(4711, 100.0, state="S", waits="do_wait", io_bytes=(0, 0))
 STILL, BUSY = ProcessDelta(5.0, 0.0, 0), ProcessDelta(5.0, 3.2, 0)
 
 
+EARLY = "PID 4711 started after its last heartbeat"
 AT_WORK = LockEvidence(Verdict.HELD, 7, age=3.0, reason="PID 7 is running")
 UNPROVEN = LockEvidence(Verdict.STALE, reason="it names no process", is_proven=False)
 VERDICTS: tuple[tuple[LockEvidence, ProcessStats | None, ProcessDelta | None, str, str], ...] = (
-    (STUCK, ASLEEP, STILL, "sure", "for 47 min; idle: hung"),
+    (STUCK, ASLEEP, STILL, "sure", "alive, no heartbeat for 47 min; idle: hung in do_wait"),
     (STUCK, ASLEEP, BUSY, "doubtful", "but it works: 3.20 s of CPU"),
     (STUCK, ASLEEP, None, "likely", "PID 4711 is alive, no heartbeat"),
     (STUCK, ASLEEP, ProcessDelta(5.0, 0.0, None), "likely", "no CPU used"),
@@ -52,13 +53,16 @@ VERDICTS: tuple[tuple[LockEvidence, ProcessStats | None, ProcessDelta | None, st
     (UNPROVEN, None, None, "likely", "it names no process"),
     (AT_WORK, ASLEEP, None, "sure", "last heartbeat 3 s ago"),
     (AT_WORK, ASLEEP._replace(pid=7, state="T"), None, "doubtful", "kill -CONT 7 resumes it"),
+    (AT_WORK._replace(contradiction=EARLY), None, None, "likely", f"3 s ago; but {EARLY}"),
+    (STUCK._replace(contradiction=EARLY, signal_refusal=EARLY), ASLEEP, STILL, "likely", EARLY),
+    (STUCK._replace(contradiction=EARLY), ASLEEP, BUSY, "doubtful", f"not hung; but {EARLY}"),
     (*(LockEvidence(Verdict.UNKNOWN, reason="Permission denied"), None, None, "doubtful"),
      "cannot read lock: Permission denied"),
 )  # fmt: skip
 
 
 def test_a_verdict_with_its_certainty() -> None:
-    """Each verdict says how sure it is, and why, in one sentence."""
+    """Each verdict says how sure it is, and why; a contradiction makes it likely at most."""
     for evidence, holder, done, certainty, words in VERDICTS:
         found = diagnose_lock(evidence, holder, done)
         assert found.certainty is Certainty(certainty), words

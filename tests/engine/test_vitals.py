@@ -115,7 +115,7 @@ def test_a_process_sleeps_is_stopped_and_ends(start: Start) -> None:
     )
     child.wait()
     assert list_facts(read_stats(child.pid), None) == (
-        ("it does", f"? PID {child.pid}: it has exited"),
+        ("state", f"? PID {child.pid}: it has exited"),
     )
 
 
@@ -177,10 +177,10 @@ def test_a_hidden_value_is_unknown_with_its_reason() -> None:
     before, now = read_stats(os.getpid(), proc=proc), read_stats(os.getpid(), proc=proc)
     told = dict(list_facts(now, stats_delta(before, now)))
     assert told["open files"] == told["children"] == "? permission denied"
-    assert "I/O unknown (permission denied)" in told["lately"]
-    assert told["it does"] in ("runs", "sleeps")
+    assert told["IO"] == "? permission denied"
+    assert told["state"] in ("runs", "sleeps")
     hidden = read_stats(os.getpid(), proc=refusing("/stat"))
-    assert list_facts(hidden, None) == (("it does", f"? PID {os.getpid()}: permission denied"),)
+    assert list_facts(hidden, None) == (("state", f"? PID {os.getpid()}: permission denied"),)
 
 
 def test_many_open_files_are_capped() -> None:

@@ -61,7 +61,7 @@ class Screen:
         for token in _TOKEN.finditer(text):
             if token["text"]:
                 self._put(token["text"])
-            elif token["final"] in ("H", "J"):
+            elif token["final"] in ("H", "J", "G"):
                 self._move(token["final"], token["args"])
             elif token["final"] in ("h", "l") and token["args"] == "?1049":
                 self._cells.clear()
@@ -73,6 +73,9 @@ class Screen:
     def _move(self, final: str, args: str) -> None:
         if final == "J":
             self._cells.clear()
+            return
+        if final == "G":
+            self._column = int(args or 1) - 1
             return
         row, _, column = args.partition(";")
         self._row, self._column = int(row or 1) - 1, int(column or 1) - 1

@@ -97,7 +97,9 @@ def a_stuck_lock() -> LockEvidence:
     )
     why = "PID 4711 is alive, no heartbeat for 47 min (limit 20 min)"
     verdict = Verdict.STUCK
-    return LockEvidence(verdict, 4711, NOW - 2820, 2820, why, "", facts, "1f.00c0ffee", (4711,))
+    return LockEvidence(
+        verdict, 4711, NOW - 2820, 2820, why, "", facts, "1f.00c0ffee", (4711,), limit=1200
+    )
 
 
 def recover_command(root: str = "/var/lib/nftban") -> tuple[str, ...]:

@@ -206,7 +206,7 @@ async def test_a_freeze_holds_what_was_on_screen(root: Path) -> None:
         assert panes() == before
 
         await desk.press("comma")
-        assert desk.text.count(" not recorded") == 4
+        assert desk.text.count(" not recorded") == 5
 
 
 async def test_a_gap_is_shown_as_one(root: Path) -> None:

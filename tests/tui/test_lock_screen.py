@@ -155,19 +155,19 @@ async def test_a_stuck_lock_is_freed_in_two_keys_and_the_pid(reports: Path, star
         await desk.sees(
             *(
                 f"PID {holder.pid}",
-                "ago; limit 20 min without one",
+                "; limit 20 min",
                 "matches lock file (same process)",
             ),
             *("250 2.0.0 Ok: queued as 4F2A", "accepted (log), a repeat would be a duplicate"),
-            *(f"queue recover --hold {accepted}", "1 due, oldest 2 h"),
-            *("1 task in work to held: accepted (log)", "acts on: PID"),
+            *(f"queue recover --hold {accepted}", "1 due task waits, oldest 2h"),
+            *("1 task in work to held: accepted (log)", "acts on PID"),
         )
         assert f"STUCK 21m  PID {holder.pid}" in desk.line("title")
         assert f"spooldeck--root{reports}" in desk.page.replace(" ", "")
         await desk.press("!", *str(holder.pid))
         await desk.sees("lock freed", "1 attempt counted")
         assert holder.wait() == -signal.SIGTERM
-        shown = re.findall(r"(?m)^  \d  (\w+)", desk.text)
+        shown = re.findall(r"(?m)^\|?  \d  (\w+)", desk.text)
         assert shown == ["done", "skipped", "skipped", "done", "done", "done"]
         await desk.until(lambda: "FREE" in desk.line("title"))
         await desk.opens(OverviewScreen, "escape")
@@ -183,8 +183,8 @@ async def test_y_frees_a_lock_whose_holder_is_gone(reports: Path, start: Starter
     (id,) = await abandoned(reports, start, 1)
     async with a_desk(await off(wired, reports), clock=time.time) as desk:
         await open_lock(desk)
-        assert desk.line("title").startswith(" lock  STALE")
-        assert "acts on: the lock; 1 in work" in desk.page
+        assert " lock  STALE" in desk.line("title")
+        assert "acts on the lock; 1 in work" in desk.page
         await desk.press("7")
         assert "no PID needed: y applies" in desk.page
         await desk.press("y")
@@ -202,7 +202,7 @@ async def test_only_the_pid_that_would_be_signalled_frees(
     trace, evidence = tmp_path / "trace", STUCK._replace(pid=9, holders=holders)
     async with a_desk(locked(lambda: evidence, leaves_a_trace(trace))) as desk:
         screen = await open_lock(desk)
-        assert f"acts on: PID {', '.join(map(str, holders))}; 1 in active" in desk.page
+        assert f"acts on PID {', '.join(map(str, holders))}; 1 in active" in desk.page
         await desk.press("4", "7", "1", "2")
         assert "4712 is not the PID: nothing done" in desk.page
         await screen._examine()
@@ -228,7 +228,7 @@ async def test_an_innocent_process_is_named_and_not_signalled(
     async with a_desk(place, clock=time.time) as desk:
         await desk.until(lambda: "! CRIT stuck" in desk.line("lock"))
         await open_lock(desk)
-        await desk.sees("no process is signalled", "acts on: nothing")
+        await desk.sees("no process is signalled", "acts on nothing")
         await desk.sees(f"ps -o pid,user,lstart,args -p {innocent.pid}")
         await desk.press(*str(innocent.pid), "y")
         assert "no process is signalled" in desk.page
@@ -270,7 +270,7 @@ async def test_a_withdrawn_plan_does_not_come_back(tmp_path: Path) -> None:
 
         evidence.append(STUCK._replace(identity="2.bb"))
         await desk.sees("plan withdrawn: the lock has another holder")
-        assert "acts on: PID" not in desk.page
+        assert "acts on PID" not in desk.page
         evidence.append(STUCK)
         await desk.until(lambda: "STUCK 47m  PID 4711" in desk.line("title"))
         await desk.press("1", "1", *str(PID), "y")
@@ -313,7 +313,7 @@ async def test_a_lock_that_needs_nothing() -> None:
             await open_lock(desk)
             await desk.sees(now.reason)
             assert why in desk.line("word")
-            assert "acts on: PID" not in desk.page
+            assert "acts on PID" not in desk.page
             assert "plan, nothing done yet" not in desk.page
             await desk.press("1", "y")
             assert why in desk.line("word")
@@ -450,8 +450,8 @@ def test_when_each_step_began() -> None:
     )
     assert [each.after for each in at] == [1.0, 2.0, None, 4.0, None, 4.0]
     text = ["".join(text for text, _ in line) for line in progress_lines(at, 80)]
-    assert text[0].startswith("  1  ignored    +1.0s   send SIGTERM to PID 4711")
-    assert text[1].startswith("  2  done       +2.0s   if still alive: send SIGKILL")
+    assert text[0].startswith("  1  ignored    +0.0s   SIGTERM PID 4711")
+    assert text[1].startswith("  2  done       +1.0s   SIGKILL PID 4711")
     assert max(map(len, text)) <= 80
 
 
@@ -462,8 +462,8 @@ def test_without_a_holder_there_are_two_steps_and_in_doubt_none() -> None:
     stale = STUCK._replace(verdict=Verdict.STALE, reason="PID 4711 is gone")
     plan = lock_steps(stale, task_steps(WORDS, 0))
     assert [step.words for step in plan] == [
-        "take over the lock file in place: PID 4711 is gone",
-        "tasks in work count one failed attempt: to pending, after the last to dlq",
+        "take over the lock, release it: PID 4711 is gone",
+        "tasks in work count one failed attempt: to pending",
     ]
     assert [
         at.progress for at in step_progress(plan, said(LOCK_TAKEN_LINE, LOCK_FREED_LINE), False)
@@ -515,18 +515,18 @@ async def test_what_matters_is_seen_first() -> None:
         await desk.pilot.resize_terminal(80, 24)
         await desk.until(lambda: len(desk.text.splitlines()) == 24)
         for words in (
-            *("STUCK (likely): PID 4711 is alive", "backlog: 40 in pending", "SIGKILL to PID 4711"),
-            *("or spooldeck", "1 task in work", "acts on: PID 4711"),
-            *("type PID 4711", "holder  PID 4711"),
+            *("47m, likely   PID 4711", "due tasks wait", "SIGKILL PID 4711 if alive"),
+            *("or spooldeck", "Tasks in work 1", "acts on PID 4711"),
+            *("type the PID 4711", "ok same process"),
         ):
             assert words in desk.text
 
         await desk.pilot.resize_terminal(40, 10)
-        await desk.until(lambda: desk.line("scope").startswith(" acts on: PID 4711; 1 in active "))
+        await desk.until(lambda: "acts on PID 4711; 1 in act" in desk.line("scope"))
         assert "STUCK 47m  PID 4711" in desk.line("title")
         await desk.until(lambda: desk.line("word") == " type the PID: [ ____ ]")
         await desk.press("G")
-        assert desk.line("scope") == " acts on: PID 4711; 1 in active"
+        assert screen.query_one("#text", LongText).below == 0
 
 
 # ---- the tasks of a worker, on disk
@@ -549,10 +549,10 @@ async def test_an_abandoned_task_goes_where_a_key_sends_it(reports: Path, start:
     wanted = dict.fromkeys(ids, (State.ACTIVE, 0))
     async with a_desk(await off(wired, reports), clock=time.time, size=(120, 40)) as desk:
         await open_lock(desk)
-        await desk.sees("STALE (sure): PID", "HOLD: accepted")
+        await desk.sees("m, sure PID", "HOLD: accepted")
         for number, key, state, past in ENDS:
             desk.picker.select_key(ids[number])
-            await desk.until(lambda: desk.line("scope").endswith(ids[number][-17:]))  # noqa: B023
+            await desk.until(lambda: ids[number][-8:] in desk.line("scope"))  # noqa: B023
             while not isinstance(desk.console.screen, PlanScreen):  # the rows moved just now
                 await desk.press(key)
                 await desk.pilot.pause(0.05)
@@ -582,7 +582,7 @@ async def test_no_task_in_work_is_touched_while_a_worker_has_the_lock(
     monkeypatch.setattr(run_plan, "run_journaled_plan", after_the_key)
     async with a_desk(await off(wired, reports), clock=time.time, size=(120, 40)) as desk:
         await open_lock(desk)
-        await desk.sees("STALE (sure): PID")
+        await desk.sees("m, sure PID")
         await desk.opens(PlanScreen, "L")
         await desk.sees(f"row {id}", "1 work -> pending")  # counted, so a key applies
         await desk.press("y")
@@ -593,7 +593,7 @@ async def test_no_task_in_work_is_touched_while_a_worker_has_the_lock(
         )
         await desk.opens(LockScreen, "escape")
 
-        await desk.sees("1 task in work, worker alive")
+        await desk.sees(f"PID {taker.pid} is running")
         for key, verb in (("H", "hold"), ("L", "release"), ("K", "kill")):
             assert f" {key} {verb}" not in desk.line("hints")
             await desk.press(key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import time
 from collections.abc import AsyncIterator
@@ -43,7 +44,7 @@ def roots(tmp_path: Path) -> list[Path]:
 
 def cells(desk: Desk, name: str) -> list[str]:
     """The words behind a name on its line."""
-    lines = [line[3:].split() for line in desk.text.splitlines()]
+    lines = [line.strip("│▶>! ").split() for line in re.sub(r"[][]", "", desk.text).splitlines()]
     return next((words[1:] for words in lines if words[:1] == [name]), [])
 
 
@@ -80,13 +81,12 @@ async def test_a_line_for_each_lock(roots: list[Path]) -> None:
     for number, age in enumerate((90, 7300, 60)):
         write_task(first, "pending", number, age=age)
     write_task(first, "pending", 9, due_in=3600)
-    async with stuck(first) as lock, opened(roots, size=(100, 40)) as desk:
-        wanted = ["PID", str(os.getpid()), "STUCK", "3", "2h01m"]
-        await desk.until(lambda: cells(desk, "first")[1:6] == wanted)
-        assert cells(desk, "first")[0].startswith("47m")
-        assert cells(desk, "LOCK")[:5] == ["LAST", "SEEN", "HOLDER", "VERDICT", "BLOCKS"]
-        await desk.until(lambda: cells(desk, "second")[:4] == ["-", "-", "FREE", "-"])
-        await desk.sees("backlog: 3 due tasks, oldest 2h01m", "by kind: report 3")
+    async with stuck(first) as lock, opened(roots, size=(100, 24)) as desk:
+        wanted = ["STUCK", "PID", str(os.getpid()), "47m", "ago", "3", "2h01m"]
+        await desk.until(lambda: cells(desk, "first")[:7] == wanted)
+        assert cells(desk, "PLACE")[:4] == ["STATE", "HOLDER", "HEARTBEAT", "WAITING"]
+        await desk.until(lambda: cells(desk, "second")[:4] == ["FREE", "-", "-", "-"])
+        await desk.sees("waiting: 3 due tasks, oldest 2h01m", "by kind: report 3")
         # This process would have to end itself: that is in doubt, and nothing is offered.
         await desk.sees(
             "flock held by PID", "limit 20 min", "no process is signalled", "ps -o pid,"
@@ -95,10 +95,10 @@ async def test_a_line_for_each_lock(roots: list[Path]) -> None:
         await desk.sees("by kind: report 4")
 
         await desk.press("j")
-        await desk.sees("none: no lock file", "nothing to free")
+        await desk.sees("no lock file", "nothing to free")
         a_stale_lock(second)
         await asyncio.to_thread(lock.release)
-        await desk.until(lambda: cells(desk, "first")[2] == "FREE")
+        await desk.until(lambda: cells(desk, "first")[0] == "FREE")
         await desk.until(lambda: "STALE" in cells(desk, "second"))
 
 
@@ -107,7 +107,7 @@ async def test_enter_opens_the_lock_under_the_cursor(roots: list[Path]) -> None:
     async with stuck(roots[1]):
         async with opened(roots) as desk:
             await desk.until(lambda: "STUCK" in cells(desk, "second"))
-            await desk.press("j")
+            await desk.press("k")  # the worst lock is the first row
             for key in ("enter", "U"):
                 await desk.opens(LockScreen, key)
                 await desk.sees(f"PID {os.getpid()}")
@@ -144,7 +144,7 @@ def test_foreign_words_are_inert() -> None:
     evidence = LockEvidence(Verdict.STUCK, 7, NOW - 9, 9, RED, RED, (("holder", RED),), "x", (7,))
     lock = PlaceLock(1, RED, evidence, BacklogSummary(NOW - 60, 2, NOW - 60))
     head, rows = view.lock_table([lock], NOW, 100)
-    text = words([head, *rows, *view.detail_lines(lock, None, ((" U", "key"),), NOW, 60)])
+    text = words([head, *rows, *view.detail_lines(lock, None, NOW, 60)])
     assert "[31mred" in text.replace("\n", "")
     assert text.replace("\n", "").isprintable()
 
@@ -154,13 +154,13 @@ def test_the_steps_are_shown_unless_the_holder_is_in_doubt() -> None:
     not proven to be who took the lock is not ended by a plan: it says why.
     """
     lock = PlaceLock(1, "a", a_stuck_lock(), BacklogSummary(NOW - 60, 0, None))
-    text = words(view.detail_lines(lock, None, ((" U", "key"), (" shows the plan", "")), NOW, 80))
-    assert "send SIGTERM to PID 4711" in text
-    assert text.endswith("U shows the plan")
-    assert "U shows" not in words(view.detail_lines(lock, None, (), NOW, 80))
+    assert "SIGTERM PID 4711" in words(view.detail_lines(lock, None, NOW, 80))
+    assert view.next_step(lock, "") == ("U", "shows the evidence and frees the lock")
+    assert view.next_step(lock, "read only") == ("", "read only")
 
     evidence = a_stuck_lock()._replace(signal_refusal="it was taken on the host mx2")
-    text = words(view.detail_lines(PlaceLock(1, "a", evidence), None, ((" U", "key"),), NOW, 80))
+    text = words(view.detail_lines(PlaceLock(1, "a", evidence), None, NOW, 80))
+    assert view.next_step(PlaceLock(1, "a", evidence), "")[1].endswith("why it stays")
     assert "no process is signalled: it was taken on the host mx2" in " ".join(text.split())
     assert "SIGTERM" not in text
     assert "ps -o pid,user,lstart,args -p 4711" in text

@@ -55,9 +55,11 @@ from tui.locks.screen import LockScreen
 from tui.overview import age_lines as age_view
 from tui.overview import alert_lines as alert_view
 from tui.overview import lines as view
-from tui.overview import screen as overview_module
+from tui.overview import reads as overview_reads
 from tui.overview.age_widget import AgeTable
+from tui.overview.division import OverviewFrame, PaneNeeds, divide_screen, share_lines
 from tui.overview.lines import PlaceLine
+from tui.overview.reads import OverviewReads
 from tui.overview.screen import AGES, ALERTS, QUEUES, OverviewScreen
 from tui.queue.screen import QueueScreen
 from tui.session.place import Place
@@ -180,7 +182,7 @@ async def test_a_screen_that_is_taken_down_paints_nothing(spool: Path) -> None:
         async def paint_on() -> None:
             nonlocal painted
             while screen.children:
-                screen._frame = view.OverviewFrame()  # as if it had to be divided again
+                screen._frame = OverviewFrame()  # as if it had to be divided again
                 screen.paint()
                 painted += 1
                 await asyncio.sleep(0)
@@ -400,10 +402,12 @@ async def test_the_cursor_stays_on_its_name(kinds: MemoryTasks) -> None:
         assert table_of(desk).current_cell == before
 
 
-async def test_a_table_older_than_its_row_shows_its_age(spool: Path) -> None:
+async def test_a_table_older_than_its_row_shows_its_age(
+    spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """If tasks were counted by age long before the row above, the heading says how old that is."""
     async with overview(disk_place(spool)) as desk:
-        screen_of(desk)._asked[1] = (-1, math.inf, math.inf)  # no table is counted from now on
+        monkeypatch.setattr(OverviewReads, "is_due", lambda reads, live: False)
         put_file(spool, a_task(1400, due=0.0))
         await desk.until(lambda: desk.cells("mail.out")[:1] == ["41"])
         assert "s old" not in desk.text
@@ -467,9 +471,9 @@ async def test_every_size(spool: Path, empty: Path, monkeypatch: pytest.MonkeyPa
     """Whatever the size, the queues are there if there is room for them, and nothing overflows; a
     terminal that became wide enough shows at the side what was not counted before.
     """
-    monkeypatch.setattr(overview_module, "UNCHANGED_READ_SECONDS", math.inf)
+    monkeypatch.setattr(overview_reads, "UNCHANGED_READ_SECONDS", math.inf)
 
-    titles = ("Clusters", "Transports", "Running 1", "last 10m")
+    titles = ("Clusters", "Transports", "3 Workers", "Kinds", "last 10m")
 
     def is_painted(width: int, height: int) -> bool:
         wanted = titles if width >= 120 else ("out",) if width >= 20 else ()
@@ -490,26 +494,46 @@ async def test_every_size(spool: Path, empty: Path, monkeypatch: pytest.MonkeyPa
 NUMBERS = st.integers(0, 40)
 
 
-@given(st.integers(1, 250), st.integers(1, 80), NUMBERS, NUMBERS, NUMBERS, st.integers(0, 4))
-def test_the_panes_fill_the_screen(
-    width: int, height: int, queues: int, alerts: int, ages: int, outlook: int
-) -> None:
-    """No pane has a negative height, and together with the header they never overflow."""
-    parts = view.divide_screen(width, height, queues, alerts, ages, outlook)
+NEEDS = st.builds(
+    PaneNeeds,
+    *(NUMBERS, NUMBERS, NUMBERS, st.integers(0, 4), NUMBERS, NUMBERS),
+    st.dictionaries(st.sampled_from("abcdefg"), NUMBERS, min_size=1),
+)
 
-    assert min(parts) >= 0
-    left = parts.queues + parts.ages + parts.outlook + parts.log
-    right = parts.graph + parts.clusters + parts.work + parts.transports
-    lines = 1 + parts.alerts + left + parts.next + parts.hints
-    assert lines <= max(height, 1)
-    assert height < 2 or lines == height
-    assert right == (left if parts.wide else 0)
+
+@given(st.integers(1, 250), st.integers(1, 80), NEEDS)
+def test_the_panes_fill_the_screen(width: int, height: int, needs: PaneNeeds) -> None:
+    """No pane has a negative height, and together with the header they never overflow; columns
+    side by side have the same height.
+    """
+    parts = divide_screen(width, height, needs)
+
+    heights = (parts.alerts, parts.upper, parts.log, parts.next, parts.hints)
+    assert min(*heights, parts.ages, parts.kinds, *parts.sides.values(), 9) >= 0
+    assert 1 + sum(heights) <= max(height, 1)
+    assert height < 2 or 1 + sum(heights) == height
+    assert sum(parts.sides.values()) == (parts.upper + parts.log if parts.is_wide else 0)
+    assert sum(parts.graphs) == (parts.upper if parts.is_wall else 0)
+    assert parts.left_width + parts.middle_width <= width
+
+
+def test_a_pane_gets_what_it_wants_if_there_is_room() -> None:
+    """Each pane has its lines and the filler the rest; without room all are cut by the same number
+    of lines, and the last ones are hidden before others are too low to show a row.
+    """
+    wanted = {"a": 10, "b": 4, "c": 6}
+
+    assert share_lines(30, wanted) == {"a": 10, "b": 4, "c": 16}
+    assert share_lines(30, wanted, "a") == {"a": 20, "b": 4, "c": 6}
+    assert share_lines(14, wanted) == {"a": 5, "b": 4, "c": 5}
+    assert share_lines(7, wanted, "a") == {"a": 4, "b": 3, "c": 0}
+    assert share_lines(2, wanted) == {"a": 0, "b": 0, "c": 0}
 
 
 def test_the_reference_screen_names_what_ages() -> None:
     """At 80x24 the age table names the two greatest, however many queues there are."""
     for queues, alerts, outlook in product(range(1, 12), range(9), range(3)):
-        parts = view.divide_screen(80, 24, queues, alerts, 9, outlook)
+        parts = divide_screen(80, 24, PaneNeeds(queues, alerts, 9, outlook))
         names = parts.inside(parts.ages) - 3  # titles, the total, how to read
         assert names >= 3
         assert parts.log >= 2  # its rule and the last warning

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -17,8 +16,7 @@ from engine.monitor.prometheus import Samples
 from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.keys import Hint
-from tui.format.line_diff import MERGE_GAP_CELLS, changed_spans
-from tui.format.present import Line, cut_line
+from tui.format.present import Line
 from tui.queue import metrics_pane
 
 NOW = 1_795_167_728.0
@@ -320,39 +318,3 @@ def test_the_facts_of_a_queue_take_few_lines(width: int) -> None:
     assert len(brief) <= 4 and all(len(text_of(line)) <= width for line in brief)
     said = "".join(map(text_of, full))
     assert all(name in said for name, _ in facts)
-
-
-WIDTH = 60
-LINES = st.lists(
-    st.tuples(st.text(alphabet="ab ▶▁…字", max_size=12), st.sampled_from(["", "error", "muted"])),
-    max_size=8,
-).map(tuple)
-
-
-def cells(line: Line) -> list[tuple[str, str]]:
-    """What each cell of a line shows; the second half of a wide character shows nothing."""
-    shown = []
-    for text, look in cut_line(line, WIDTH):
-        for char in text:
-            shown += [(char, look)] + [("", look)] * (cell_len(char) - 1)
-    return shown
-
-
-@given(old=LINES, new=LINES)
-def test_what_differs_is_painted(old: Line, new: Line) -> None:
-    """Painting the spans over the old line gives the new one, and they never overlap."""
-    screen, wanted = cells(old), cells(new)
-    spans = changed_spans(cut_line(old, WIDTH), cut_line(new, WIDTH), WIDTH)
-    for at, length in spans:
-        assert at >= 0 and length > 0 and at + length <= WIDTH
-        screen[at : at + length] = wanted[at : at + length]
-    assert screen == wanted
-    for (at, length), (following, _) in pairwise(spans):
-        assert following - (at + length) >= MERGE_GAP_CELLS - 1
-
-
-def test_only_the_cells_that_changed() -> None:
-    """Two numbers far apart are painted by themselves, near ones together, equal lines never."""
-    assert changed_spans((("ab", ""), ("c", "")), (("abc", ""),), 10) == []
-    old, new = f" 12    7{'':30}9", f" 13    8{'':30}8"
-    assert changed_spans(((old, ""),), ((new, ""),), 60) == [(2, 6), (38, 1)]

@@ -131,7 +131,7 @@ def test_the_task_of_a_killed_worker_comes_back(
     run = recover()
 
     assert (plan.returncode, unchanged, run.returncode) == (0, CLAIMED, 0)
-    assert f"take over the lock file in place: PID {worker.pid} is gone" in plan.stdout
+    assert f"take over the lock, release it: PID {worker.pid} is gone" in plan.stdout
     assert "count a failed attempt of" in plan.stdout
     assert plan.stdout.splitlines()[-1] == "nothing was changed"
     assert "Moving orphaned work task back to pending: " in run.stdout
@@ -151,7 +151,7 @@ def test_a_held_lock_is_code_2(recover: Run, worker: Child) -> None:
     assert (plan.returncode, pipe.returncode) == (0, 2)
     for out in (plan.stdout, pipe.stdout):
         assert f"held by PID {worker.pid}" in out
-        assert f"send SIGTERM to PID {worker.pid}" in out
+        assert f"SIGTERM PID {worker.pid}" in out
     assert "--yes" in pipe.stderr
     for run in other:
         assert (run.returncode, "another process took the lock" in run.stderr) == (2, True)

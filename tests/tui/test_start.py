@@ -129,7 +129,7 @@ def test_what_is_opened_is_on_screen_before_the_console(spool: str) -> None:
         before, _, after = terminal.said.partition(LEAVES)
         assert code == 64
         assert terminal.said.startswith(ENTERS)
-        assert f"{spool}  opening ...".encode() in before
+        assert b"opening 1 place ..." in before and spool.encode() in before
         assert b"theme nonesuch" in after
         assert b"high-contrast, mono, night, paper, terminal" in after
         assert LEAVES not in after
@@ -144,7 +144,7 @@ def test_a_signal_at_the_opening_restores_the_screen(number: signal.Signals, cod
     so too, and continued it paints the screen again.
     """
     with Terminal([sys.executable, "-P", "-c", PAUSED], {"TERM": "xterm", **UTF8}) as terminal:
-        terminal.shows("opening ...")
+        terminal.shows("opening 1 place ...")
         terminal.process.send_signal(signal.SIGTSTP)
         terminal.until(lambda: LEAVES in terminal.said)
         os.waitid(os.P_PID, terminal.process.pid, os.WSTOPPED | os.WNOWAIT)
@@ -199,13 +199,14 @@ def test_in_the_background_the_screen_is_not_painted() -> None:
 
 def test_names_are_shown_inert_and_all_of_them_are_counted() -> None:
     """A place's name is text for the terminal; places that have no line are counted."""
-    (said,) = splash_lines("mx1", ["a\x1b]0;x\x07b\u202ec"], 24)[2:]
+    title, _, said = splash_lines("mx1", ["a\x1b]0;x\x07b\u202ec"], 24)
     rows = splash_lines("mx1", [f"/queue/{number}" for number in range(30)], 24)
 
     assert said.isprintable()
-    assert "opening ..." in said
+    assert title == " spooldeck on mx1: opening 1 place ..."
+    assert rows[0] == " spooldeck on mx1: opening 30 places ..."
     assert len(rows) < 24
-    named = sum("opening" in row for row in rows)
+    named = sum("/queue/" in row for row in rows)
     assert rows[-1] == f"   and {30 - named} more"
 
 

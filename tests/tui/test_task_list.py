@@ -108,7 +108,7 @@ class Held:
         """The lines that are painted from now on."""
         painted: list[int] = []
 
-        def repaint(y: int, *_: object) -> None:
+        def repaint(y: int) -> None:
             painted.append(y)
 
         setattr(self.list, "repaint_line", repaint)  # noqa: B010 - a method, watched

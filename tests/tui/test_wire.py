@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import math
+import os
+import pty
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.tui.ptys import Terminal, console
 from tests.tui.spools import Clock, make_spool, some_tasks
+from tui.format.glyphs import UTF8 as UTF8_GLYPHS
 from tui.terminal.bandwidth import (
     IDLE_SAMPLES,
     PERIODS_SECONDS,
-    SSH_BUDGET,
+    SLOW_LINK_BUDGET,
+    SLOW_LINK_SECONDS,
+    SLOW_WAIT_SECONDS,
     BandwidthBudget,
-    budget_for,
+    LinkLimit,
+    OutputWait,
     choose_period,
+    limit_for,
 )
+from tui.terminal.driver import Output
 
 BUDGET = 1000.0
 """Bytes a second."""
@@ -25,10 +35,12 @@ BUDGET = 1000.0
 class Line:
     """A wire whose other end is the test: time and bytes go by as it calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, only_if_slow: bool = False) -> None:
         self.clock, self.written, self.operating = Clock(0.0), 0, False
+        self.wait = OutputWait()
+        limit = LinkLimit(BUDGET, only_if_slow)
         self.wire = BandwidthBudget(
-            lambda: self.written, self.clock, BUDGET, lambda: self.operating
+            lambda: self.written, self.clock, limit, lambda: self.operating, lambda: self.wait
         )
 
     def seconds(self, count: int, size: int, seconds: float = 1.0) -> None:
@@ -69,21 +81,47 @@ def test_a_pace_is_kept(size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("environ", "asked", "budget"),
+    ("environ", "asked", "limit"),
     [
-        ({}, 0, math.inf),
-        ({"SSH_CONNECTION": "203.0.113.4 50022 10.0.0.2 22"}, 0, SSH_BUDGET),
-        ({"SSH_TTY": "/dev/pts/3"}, 0, SSH_BUDGET),
-        ({"SSH_CONNECTION": "", "SSH_TTY": ""}, 0, math.inf),
-        ({}, 500, 500),
-        ({"SSH_TTY": "/dev/pts/3"}, 500, 500),
+        ({}, 0, LinkLimit(math.inf)),
+        ({"SSH_CONNECTION": "203.0.113.4 50022 10.0.0.2 22"}, 0, LinkLimit(SLOW_LINK_BUDGET, True)),
+        ({"SSH_TTY": "/dev/pts/3"}, 0, LinkLimit(SLOW_LINK_BUDGET, True)),
+        ({"SSH_CONNECTION": "", "SSH_TTY": ""}, 0, LinkLimit(math.inf)),
+        ({}, 500, LinkLimit(500)),
+        ({"SSH_TTY": "/dev/pts/3"}, 500, LinkLimit(500)),
     ],
 )
 def test_only_ssh_and_an_option_limit_the_bytes(
-    environ: dict[str, str], asked: float, budget: float
+    environ: dict[str, str], asked: float, limit: LinkLimit
 ) -> None:
-    """A local terminal has no limit; SSH has one; an option sets it on both."""
-    assert budget_for(environ, asked) == budget
+    """A local terminal has no limit; a slow link over SSH has one; an option sets it on both."""
+    assert limit_for(environ, asked) == limit
+
+
+def test_a_fast_link_has_no_budget() -> None:
+    """Over SSH the budget applies once output had to wait, until a minute after the last wait."""
+    line = Line(only_if_slow=True)
+    line.seconds(3 * IDLE_SAMPLES, 9000)
+    assert line.wire.period == PERIODS_SECONDS[0]
+    line.wait = OutputWait(0.0, 0.25)
+    line.seconds(1, 9000)
+    line.wait = OutputWait(0.0, 0.15)
+    line.seconds(3 * IDLE_SAMPLES, 9000)
+    assert line.wire.period == PERIODS_SECONDS[-1]
+    line.seconds(round(SLOW_LINK_SECONDS), 9000)
+    assert line.wire.period == PERIODS_SECONDS[0]
+
+
+def test_while_output_waits_no_frame_is_painted() -> None:
+    """Another frame would wait behind it, also one of a running operation."""
+    line = Line()
+    line.operating = True
+    line.wait = OutputWait(3.0, 3.0)
+    line.seconds(1, 0)
+    assert line.wire.skips_repaint
+    line.wait = OutputWait(0.0, 3.0)
+    line.seconds(1, 900)
+    assert not line.wire.skips_repaint
 
 
 def test_over_budget_it_slows_down_and_says_so() -> None:
@@ -91,7 +129,7 @@ def test_over_budget_it_slows_down_and_says_so() -> None:
     line = Line()
     assert line.wire.describe_rate() == "0.0kB/s"
     line.seconds(IDLE_SAMPLES + 2, 1400)
-    assert line.wire.describe_rate() == "1.4kB/s each 2s"
+    assert line.wire.describe_rate() == "1.4kB/s, refresh 2s"
     still = []
     for _ in range(4):
         line.paintings(1, 1400)
@@ -129,8 +167,11 @@ def test_answers_to_keys_and_time_away_slow_nothing_down() -> None:
 
 @pytest.mark.parametrize(
     ("key", "size", "most"),
-    [("j", (80, 24), 700), ("j", (120, 40), 700), ("\x1b[6~", (120, 40), 11_000)],
-    ids=["cursor 80x24", "cursor 120x40", "page 120x40"],
+    [
+        *(("j", (80, 24), 500), ("j", (120, 40), 600)),
+        *(("\x1b[6~", (80, 24), 3000), ("\x1b[6~", (120, 40), 6000)),
+    ],
+    ids=["cursor 80x24", "cursor 120x40", "page 80x24", "page 120x40"],
 )
 def test_a_key_is_answered_in_few_bytes(
     tmp_path: Path, key: str, size: tuple[int, int], most: int
@@ -157,14 +198,78 @@ def scope_line(terminal: Terminal) -> str:
 
 
 def test_what_lies_below_costs_nothing(tmp_path: Path) -> None:
-    """A screen that covers the overview sends its own clock each second, and no more for it."""
+    """A screen that covers the overview sends the changed digits of its clock each second."""
     make_spool(tmp_path, some_tasks(200))
     with console(str(tmp_path)) as terminal:
         terminal.shows("QUEUE", "PEND")
         terminal.send("2")
         terminal.shows("acts on: row 2026")
         least = min(tick(terminal) for _ in range(4))
-    assert least <= 200
+    assert least <= 30
+
+
+def test_output_that_waits_is_noticed() -> None:
+    """While nothing reads a terminal, output waits; once it is read, the longest wait is known."""
+    ours, theirs = pty.openpty()
+    try:
+        output = Output(theirs, UTF8_GLYPHS, lambda: None)
+        writer = threading.Thread(target=output.write, args=("x" * 200_000,))
+        writer.start()
+        while output.take_wait().now < SLOW_WAIT_SECONDS:
+            time.sleep(0.05)
+        while output.bytes_written < 200_000:
+            os.read(ours, 1 << 16)
+        writer.join()
+        wait = output.take_wait()
+        assert wait.now == 0.0 and wait.longest >= SLOW_WAIT_SECONDS
+        assert output.take_wait() == OutputWait()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_a_terminal_that_stops_reading_delays_nothing_later(tmp_path: Path) -> None:
+    """Over SSH, screens that were not read in time are followed by the present one; the refresh
+    stays at 1 s under the budget of a slow link.
+    """
+    make_spool(tmp_path, some_tasks(200))
+    over_ssh = {"SSH_CONNECTION": "203.0.113.4 50022 10.0.0.2 22"}
+    with console("--open", "queue", str(tmp_path), **over_ssh) as terminal:
+        terminal.shows("acts on: row 2026", " 1/200")
+        for _ in range(3):
+            terminal.send("\x0c" * 8)  # a whole screen each, unread
+            time.sleep(0.5)
+        terminal.send("j")
+        terminal.shows(" 2/200")
+        before = len(terminal.said)
+        for _ in range(3):
+            tick(terminal)
+        assert len(terminal.said) - before < 500
+        assert "refresh" not in terminal.screen.text
+
+
+@pytest.mark.deep
+def test_over_budget_the_header_shows_the_refresh(tmp_path: Path) -> None:
+    """With a budget that even the clock exceeds, the screen repaints every 2 s, then every 5 s."""
+    make_spool(tmp_path, some_tasks(200))
+    with console("--wire", "1", str(tmp_path)) as terminal:
+        terminal.shows("refresh 2s (slow link)")
+        terminal.shows("refresh 5s (slow link)")
+
+
+def test_ctrl_l_sends_the_whole_screen(tmp_path: Path) -> None:
+    """After another program has written over the screen, Ctrl-l brings it back."""
+    make_spool(tmp_path, some_tasks(200))
+    with console("--open", "queue", str(tmp_path)) as terminal:
+        terminal.shows("acts on: row 2026", " 1/200")
+
+        def rows() -> list[str]:
+            return [line[:30] for line in terminal.screen.lines[3:12]]
+
+        before = rows()
+        terminal.screen.feed("\x1b[2J\x1b[5;1HBroadcast message")
+        terminal.send("\x0c")
+        terminal.until(lambda: rows() == before and "acts on: row" in terminal.screen.text)
 
 
 def tick(terminal: Terminal) -> int:

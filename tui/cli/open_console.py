@@ -49,7 +49,7 @@ def run(setup: Setup, names: Sequence[str], arguments: Namespace) -> int:
     )
     with opening:
         from tui.app import Console
-        from tui.terminal.bandwidth import budget_for
+        from tui.terminal.bandwidth import limit_for
         from tui.widgets.theme import BadTheme
 
         first, places = _first_screen(arguments.open), make_places(setup, names)
@@ -62,9 +62,9 @@ def run(setup: Setup, names: Sequence[str], arguments: Namespace) -> int:
                 environment=setup.config.environment,
                 require_reason=setup.config.require_reason,
                 first=first,
-                budget=budget_for(os.environ, arguments.wire or setup.config.wire),
+                limit=limit_for(os.environ, arguments.wire or setup.config.wire),
             )
-            opening.hand_over_when(lambda: console.bytes_written > 0)
+            opening.hand_over_when(lambda: bool(console.output and console.output.bytes_written))
             gc.freeze()
             gc.enable()
             console.run(mouse=arguments.mouse or setup.config.mouse)

@@ -100,7 +100,8 @@ def splash_lines(host: str, places: Sequence[str], height: int) -> list[str]:
     room = max(1, height - 3)
     more = len(places) - room
     named = places[: room - 1] if more > 0 else places
-    rows = [f"   {safe_line(place)}  opening ..." for place in named]
+    rows = [f"   {safe_line(place)}" for place in named]
     if more > 0:
         rows.append(f"   and {more + 1} more")
-    return [f" {safe_line(host)}  spooldeck", "", *rows]
+    count = "1 place" if len(places) == 1 else f"{len(places)} places"
+    return [f" spooldeck on {safe_line(host)}: opening {count} ...", "", *rows]

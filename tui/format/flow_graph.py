@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import lru_cache
 
 from engine.monitor.throughput import FlowSeries
 from tui.format import present
@@ -25,14 +26,15 @@ def graph_steps(width: int) -> int:
     return 2 * max(1, width - AXIS_CELLS)
 
 
-def flow_graph(series: FlowSeries, width: int, height: int) -> list[Line]:
+@lru_cache(maxsize=4)
+def flow_graph(series: FlowSeries, width: int, height: int) -> tuple[Line, ...]:
     """The graph in `height` lines: rates above, backlog below, each with its own scale.
 
     Lower than six lines only the backlog is drawn.
     """
     rates = max(0, (height - 2) * 2 // 5)
     top: list[Line] = _rates(series, width, rates) if rates >= 2 else []
-    return [*top, *_backlog(series, width, height - len(top))]
+    return (*top, *_backlog(series, width, height - len(top)))
 
 
 def time_axis(now: float, seconds: float) -> str:

@@ -2,86 +2,182 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from engine.locks import lock_breaker, process_stats
 from engine.model import LockEvidence, State, Task, Verdict
 from engine.monitor import lock_diagnosis
-from engine.policy import describe_duration, format_deadline
+from engine.policy import describe_duration, describe_limit, format_deadline
 from engine.text.safe import safe_line
 from tui.format import present
-from tui.format.present import Line, Run
+from tui.format.present import BLANK_LINE, SHORT_ID_CELLS, Line, Run
 from tui.locks.examination import ActiveTask, LockReport
+from tui.widgets.lines import Frame
 
-NAME_CELLS = 18
+NAME_CELLS = 12
 """Width of the fact names in cells."""
 
-ORIGIN_FACTS = ("boot", "PID namespace", "host", "user")
-"""Facts joined in one line: where and by whom the lock was taken."""
+SECONDS_UP_TO = 120.0
+"""Ages below this many seconds are shown in seconds: limits are often one or two minutes."""
 
 
-def verdict_lines(case: LockReport, width: int) -> list[Line]:
-    """The verdict with its certainty and reason."""
-    finding = case.finding
-    head = f"{finding.verdict.upper()} ({finding.certainty})"
-    first, *rest = present.fold_text(safe_line(f"{head}: {finding.why}"), max(8, width - 3))
-    look = present.verdict_style(finding.verdict) or "strong"
-    line: Line = (("  ", ""), (first[: len(head)], look), (first[len(head) :], ""))
-    return [line, *(((f"  {piece}", ""),) for piece in rest)]
+def format_beat(seconds: float) -> str:
+    """The age of a heartbeat: `2s ago`, `95s ago`, `47m ago`."""
+    if 0 <= seconds < SECONDS_UP_TO:
+        return f"{int(seconds)}s ago"
+    return present.format_age(seconds)
 
 
-def backlog_lines(
-    case: LockReport, amounts: Mapping[State, str], now: float, width: int
-) -> list[Line]:
-    """Backlog behind the lock, and the rate after it is freed; `amounts` are formatted counts."""
-    words = f"backlog: {amounts[State.PENDING]}, {amounts[State.ACTIVE]}"
-    waiting = case.backlog
-    if waiting is not None and waiting.oldest_due is not None:
-        old = describe_duration(max(0.0, now - waiting.oldest_due))
-        words += f"; {waiting.due:,} due, oldest {old}"
-    lines = fold_lines(words, width)
-    if case.evidence.verdict in (Verdict.STUCK, Verdict.STALE):
-        again = lock_diagnosis.describe_drain_rate(
-            0 if waiting is None else waiting.due, case.rate_before
-        )
-        lines += fold_lines(again, width, "unknown" if again.startswith("?") else "")
-    return lines
+def verdict_chip(evidence: LockEvidence) -> Run:
+    """The verdict as a word; as a chip if it needs an operator."""
+    look = present.verdict_style(evidence.verdict)
+    chip = f"chip-{look}" if evidence.verdict in (Verdict.STUCK, Verdict.STALE) else look
+    return f" {evidence.verdict.upper()} ", chip
 
 
-def evidence_rows(case: LockReport) -> list[tuple[str, str]]:
-    """The facts behind the verdict, as pairs of name and text."""
-    facts = dict(case.evidence.facts)
-    origin = "; ".join(f"{name} {facts[name]}" for name in ORIGIN_FACTS if name in facts)
-    rows = []
-    for name, words in case.evidence.facts:
-        if name == "last heartbeat" and "limit" in facts:
-            rows.append((name, f"{words}; limit {facts['limit']}"))
-        elif name == ORIGIN_FACTS[0]:
-            rows.append(("taken", origin))
-        elif name not in ("limit", "follows", *ORIGIN_FACTS[1:]):
-            rows.append((name, words))
-    for life in case.processes:
+def verdict_lines(case: LockReport, now: float, width: int) -> list[Line]:
+    """The verdict and how sure it is, its process, the tasks behind it, and the reason."""
+    finding, evidence, waiting = case.finding, case.evidence, case.backlog
+    alarms = evidence.verdict in (Verdict.STUCK, Verdict.STALE)
+    age = f"{present.format_duration(evidence.age)}, " if alarms and evidence.since else ""
+    parts: list[Line] = [
+        (("   ", ""), verdict_chip(evidence), (f"  {age}{finding.certainty}", "strong"))
+    ]
+    if evidence.pid is not None:
+        parts.append((("   PID ", "muted"), (f"{evidence.pid}", "strong")))
+    if waiting is not None and waiting.due:
+        due = present.format_count(waiting.due, "due task")
+        waits = "waits" if waiting.due == 1 else "wait"
+        parts.append(((f"   {due} {waits}", "error" if alarms else ""),))
+        if waiting.oldest_due is not None:
+            parts.append(((f", oldest {present.format_duration(now - waiting.oldest_due)}", ""),))
+    drain = _drain_words(case) if alarms else ""
+    beside = f"   {drain}" if drain else ""
+    fits = present.width_of(tuple(run for part in parts for run in part)) + len(beside) <= width
+    head = present.parts_that_fit([*parts, *([((beside, "muted"),)] if fits else [])], width)
+    lines = [head, *fold_lines(finding.why, width, indent="   ")]
+    return [*lines, *(fold_lines(drain, width, "muted", "   ") if drain and not fits else [])]
+
+
+def _drain_words(case: LockReport) -> str:
+    due = 0 if case.backlog is None else case.backlog.due
+    return lock_diagnosis.describe_drain_rate(due, case.rate_before)
+
+
+def timeline_lines(case: LockReport, now: float, width: int) -> list[Line]:
+    """The life of a stuck holder as a bar: with heartbeats, silent, and over the limit."""
+    evidence, life = case.evidence, case.processes[0].now if case.processes else None
+    if evidence.verdict is not Verdict.STUCK or not evidence.limit or evidence.since is None:
+        return []
+    if life is None or life.unknown or not life.started:
+        return []
+    began = now - (life.when - life.started / os.sysconf("SC_CLK_TCK"))
+    over = now - evidence.since - evidence.limit
+    if began > evidence.since or over < 0:
+        return []
+    room = max(10, width - 4)
+    scale = room / (now - began)
+    late, silent = max(1, round(over * scale)), max(1, round(evidence.limit * scale))
+    alive = max(1, room - late - silent)
+    bar: Line = (("   ", ""), ("▄" * alive, "ok"), ("▄" * silent, "warn"), ("▄" * late, "error"))
+    words: Line = (
+        (f"   {present.format_clock(began)} process started   ", "muted"),
+        (f"{present.format_clock(evidence.since)} last heartbeat   ", "ok"),
+        (f"limit {describe_limit(evidence.limit)}   ", "warn"),
+        (f"over by {present.format_duration(over)}", "error"),
+    )
+    return [bar, present.cut_line(words, width)]
+
+
+class Fact(NamedTuple):
+    """A fact behind a verdict."""
+
+    name: str
+    words: str
+    mark: str = ""
+    """`ok` if it agrees with the verdict, `!` if it contradicts it, `?` if it is unknown; "" if it
+    proves nothing.
+    """
+
+
+MARK_LOOKS = {"ok": "ok", "!": "warn", "?": "unknown", "": ""}
+
+
+def list_facts(case: LockReport) -> list[Fact]:
+    """The facts behind the verdict: those that prove something, then the others."""
+    evidence, facts = case.evidence, dict(case.evidence.facts)
+    found: list[Fact] = []
+    others = [Fact("process", facts["holder"])] if "holder" in facts else []
+    if "started" in facts:
+        when, _, identity = facts["started"].partition(": ")
+        known = identity.startswith(("matches", "before"))
+        found.append(Fact("same process", identity, "ok" if known else "!"))
+        others.append(Fact("started", when))
+    if "boot" in facts:
+        found.append(_origin(facts))
+    if "last heartbeat" in facts:
+        words = f"{format_beat(evidence.age)}, at {facts['last heartbeat'].partition(',')[0]}"
+        limit = f"; limit {describe_limit(evidence.limit)}" if evidence.limit else ""
+        found.append(Fact("heartbeat", words + limit, "!" if evidence.contradiction else "ok"))
+    for number, life in enumerate(case.processes):
         told = process_stats.list_facts(life.now, life.delta)
-        if len(case.processes) > 1:
-            rows.append((f"PID {life.now.pid}", life.now.command or "?"))
-        rows += told
-    return rows
+        if number:
+            others.append(Fact(f"PID {life.now.pid}", life.now.command or "?"))
+        contradicts = evidence.verdict is Verdict.STUCK and life.delta and life.delta.is_working
+        for name, words in told:
+            proof = name in ("CPU", "IO", "state") and not number
+            mark = "?" if words.startswith("?") else "!" if contradicts else "ok"
+            (found if proof else others).append(Fact(name, words, mark if proof else ""))
+    if "flock" in facts:
+        words = facts["flock"]
+        found.append(Fact("flock", words, "?" if words.startswith("?") else "ok"))
+    names = ("user", "file system", "written by")
+    return [*found, *others, *(Fact(name, facts[name]) for name in names if name in facts)]
+
+
+def _origin(facts: Mapping[str, str]) -> Fact:
+    """Where the lock was taken: boot, host and PID namespace."""
+    boot, space, host = (facts.get(name, "?") for name in ("boot", "PID namespace", "host"))
+    same = boot == "same", host.endswith("this host"), space == "same"
+    words = (
+        "this boot" if same[0] else f"boot: {boot}",
+        "this host" if same[1] else f"host {host}",
+        "same PID namespace" if same[2] else f"PID namespace: {space}",
+    )
+    return Fact("same place", ", ".join(words), "ok" if all(same) else "!")
+
+
+def count_proofs(case: LockReport) -> str:
+    """How many facts agree with the verdict: `6 of 7`."""
+    marks = [fact.mark for fact in list_facts(case) if fact.mark]
+    return f"{marks.count('ok')} of {len(marks)}" if marks else ""
 
 
 def evidence_lines(case: LockReport, width: int) -> list[Line]:
-    """The facts as lines with a heading; none without facts."""
-    rows = [(name, safe_line(words) or "?") for name, words in evidence_rows(case)]
-    return [
-        present.heading_line("evidence", width),
-        *present.labelled_lines(rows, width, NAME_CELLS),
-    ] * bool(rows)
+    """The facts as lines; none without facts."""
+    lines: list[Line] = []
+    indent = NAME_CELLS + 6
+    for name, words, mark in list_facts(case):
+        pieces = present.fold_text(safe_line(words) or "?", max(8, width - indent - 1))
+        look = "unknown" if words.startswith("?") else ""
+        lines.append(
+            (
+                (f" {mark:<3}", MARK_LOOKS[mark]),
+                (present.fit_text(name, NAME_CELLS) + "  ", "muted"),
+                (pieces[0], look),
+            )
+        )
+        lines += [((" " * indent + piece, look),) for piece in pieces[1:]]
+    return lines
 
 
 def active_task_lines(case: LockReport, now: float, width: int) -> list[Line]:
     """Log findings for each active task, and the advice."""
     if not case.active_tasks:
         return []
-    lines = [present.heading_line("active tasks in the logs", width)]
+    lines: list[Line] = []
     for work in case.active_tasks:
         task, told = work
         lines.append(present.cut_line((("  ", ""), (safe_line(task.id), "strong")), width))
@@ -94,16 +190,15 @@ def active_task_lines(case: LockReport, now: float, width: int) -> list[Line]:
     return [*lines, ((f"  +{more:,} more", "muted"),)] if more > 0 else lines
 
 
-def head_line(case: LockReport, refused: str, width: int) -> Line:
-    """Heading of the active tasks: their number, owner and keys."""
-    amount = present.format_count(case.active_count, "task")
-    keys: tuple[Run, ...] = (
-        *(("H", "key"), (" hold  ", ""), ("L", "key"), (" release  ", "")),
-        *(("K", "key"), (" to the DLQ ", "")),
+def active_tasks_frame(case: LockReport, refused: str) -> Frame:
+    """The frame of the active tasks: their number and their keys."""
+    keys: Line = (
+        *(("H", "key"), (" hold  ", "muted"), ("L", "key"), (" release  ", "muted")),
+        *(("K", "key"), (" to the DLQ", "muted")),
     )
-    whose = "in work, no worker" if case.is_abandoned else "in work, worker alive"
-    line: Line = ((f" {amount} {whose}  ", "title"),)
-    return present.cut_line((*line, *(() if refused else keys)), width)
+    whose: Line = (("no worker" if case.is_abandoned else "worker alive", "muted"),)
+    right = whose if refused else keys
+    return Frame("Tasks in work", "", f"{case.active_count:,}", right)
 
 
 def active_task_line(work: ActiveTask, case: LockReport, now: float, width: int) -> Line:
@@ -112,16 +207,15 @@ def active_task_line(work: ActiveTask, case: LockReport, now: float, width: int)
     since = describe_duration(now - task.lease.since) if task.lease is not None else "?"
     tries = "?" if task.attempts is None else f"{task.attempts + 1}"
     cells = (
-        (present.fit_text_end(safe_line(task.id), 38 if width >= 100 else 18), "strong"),
-        (present.fit_text(safe_line(task.kind), 12), ""),
-        (present.fit_text(f"for {since}", 14), ""),
-        (present.fit_text(f"try {tries}", 6), ""),
+        (present.short_id(task.id), SHORT_ID_CELLS, "accent", 0),
+        (safe_line(task.kind), 12, "", 48),
+        (f"for {since}", 12, "", 40),
+        (f"try {tries}", 6, "muted", 70),
     )
     runs: list[Run] = [("   ", "")]
-    for cell in (
-        cells if width >= 80 else (cells[0], cells[2])[: 1 + (width >= present.NARROW_COLUMNS)]
-    ):
-        runs += [cell, (" ", "")]
+    for text, cell_width, look, least in cells:
+        if width >= least:
+            runs += [(present.fit_text(text, cell_width), look), ("  ", "")]
     if told.unknown:
         advice: Run = (f"? {told.unknown}", "unknown")
     elif told.accepted is not None:
@@ -142,7 +236,7 @@ def task_result_lines(
     """Present states of the tasks that were active before the recovery."""
     if not were:
         return []
-    lines = [present.heading_line("tasks that were in work", width)]
+    lines: list[Line] = []
     for task in were:
         words = _describe_task_result(task, now_are, states, now)
         lines += fold_lines(f"{task.id}: {words}", width, "unknown" if words[0] == "?" else "")
@@ -166,6 +260,11 @@ def _describe_task_result(
     if is_now.state is State.PENDING and is_now.due is not None:
         due = f", due {format_deadline(is_now.due, now)}" if is_now.due > now else ", due now"
     return f"to {where}{tries}{due}"
+
+
+def section(title: str, lines: Sequence[Line]) -> list[Line]:
+    """Lines with a title above, and a blank line between it and what is before."""
+    return [BLANK_LINE, ((f" {title}", "title"),), *lines]
 
 
 def fold_lines(text: str, width: int, look: str = "", indent: str = "  ") -> list[Line]:

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rich.cells import cell_len
-
 from engine.index.age_table import Ages
 from engine.index.backlog import BacklogSummary
 from engine.locks import lock_breaker
 from engine.model import LockEvidence, Verdict
 from engine.monitor import lock_diagnosis
-from engine.monitor.throughput import format_duration
 from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.human import format_count
-from tui.format.present import BLANK_LINE, Line, Run
+from tui.format.present import Line, Run
 from tui.format.table import TABLE_MARGIN_CELLS, UNKNOWN_RUN, short_names
 from tui.locks import lines as view
 from tui.locks.examination import LockReport
@@ -28,6 +25,9 @@ NO_LOCK_NOTE = "more workers may run: each task is claimed by one of them"
 
 MAX_KINDS = 6
 """Maximum number of task kinds listed."""
+
+WORST_FIRST = (Verdict.STUCK, Verdict.UNKNOWN, Verdict.STALE, Verdict.HELD, Verdict.FREE)
+"""Order of the rows; places without a lock come last."""
 
 
 class PlaceLock(NamedTuple):
@@ -58,6 +58,17 @@ def place_lock(live: PlaceSession) -> PlaceLock:
     return PlaceLock(live.number, live.place.name, *seen)
 
 
+def worst_first(locks: Sequence[PlaceLock]) -> list[PlaceLock]:
+    """The locks sorted by verdict; equal ones by the number of the place."""
+
+    def rank(lock: PlaceLock) -> tuple[int, int]:
+        known = lock.evidence is not None and not lock.why_no_lock
+        rank = WORST_FIRST.index(lock.evidence.verdict) if known and lock.evidence else 9
+        return rank, lock.number
+
+    return sorted(locks, key=rank)
+
+
 class LockColumn(NamedTuple):
     """A column of the table of locks."""
 
@@ -65,90 +76,100 @@ class LockColumn(NamedTuple):
     width: int
     right: bool = False
     least: int = 0
-    """Minimum screen width in cells."""
+    """Minimum width of the table in cells."""
 
 
 COLUMNS = (
-    LockColumn("LAST SEEN", 9, right=True),
-    LockColumn("HOLDER", 12, least=60),
-    LockColumn("VERDICT", 8),
-    LockColumn("BLOCKS", 7, right=True),
-    LockColumn("OLDEST", 6, right=True, least=60),
+    LockColumn("STATE", 9),
+    LockColumn("HOLDER", 11, least=52),
+    LockColumn("HEARTBEAT", 9, right=True),
+    LockColumn("WAITING", 7, right=True, least=40),
+    LockColumn("OLDEST", 6, right=True, least=64),
 )
 """Columns between the name and the reason."""
-HOLDER_COLUMN = 1
-"""Index of the column with the worker's PID."""
+
+MIN_REASON_CELLS = 16
+"""Minimum width of the reason in cells; with less room it has no column."""
 
 
 def _cells(lock: PlaceLock, now: float) -> list[Run]:
     evidence, waiting = lock.evidence, lock.backlog
     if lock.why_no_lock:
-        cells: list[Run] = [("-", "")] * len(COLUMNS)
-        if lock.worker is not None:
-            cells[HOLDER_COLUMN] = (f"PID {lock.worker}", "")
-        return cells
+        holder = "-" if lock.worker is None else f"PID {lock.worker}"
+        return [(" -", "muted"), (holder, ""), *([("-", "muted")] * 3)]
     if evidence is None:
-        return [UNKNOWN_RUN, ("", ""), ("?", "unknown"), UNKNOWN_RUN, ("", "")]
+        return [(" ?", "unknown"), ("", ""), UNKNOWN_RUN, UNKNOWN_RUN, ("", "")]
     free = evidence.verdict is Verdict.FREE
-    beat = "-" if free else "?" if evidence.since is None else format_duration(now - evidence.since)
-    who = "-" if free else "?" if evidence.pid is None else f"PID {evidence.pid}"
     blocks = "?" if waiting is None else format_count(waiting.due, 7)
     oldest = waiting.oldest_due if waiting is not None else None
-    return [
-        (beat, "unknown" if beat == "?" else ""),
-        (who, "unknown" if who == "?" else ""),
-        (evidence.verdict.upper(), present.verdict_style(evidence.verdict)),
-        ("-" if free else blocks, ""),
-        ("-" if free or oldest is None else present.format_duration(now - oldest), ""),
+    cells = [
+        "-" if free else "?" if evidence.pid is None else f"PID {evidence.pid}",
+        "-" if free else "?" if evidence.since is None else view.format_beat(now - evidence.since),
+        "-" if free else blocks,
+        "-" if free or oldest is None else present.format_duration(now - oldest),
     ]
+    looks = {"-": "muted", "?": "unknown"}
+    return [view.verdict_chip(evidence), *((text, looks.get(text, "")) for text in cells)]
 
 
 def lock_table(locks: Sequence[PlaceLock], now: float, width: int) -> tuple[Line, list[Line]]:
     """Titles and one line per lock, in the given order."""
     shape = [(at, column) for at, column in enumerate(COLUMNS) if width >= column.least]
     called = short_names([lock.name for lock in locks])
-    fixed = TABLE_MARGIN_CELLS + sum(column.width + 1 for _, column in shape)
-    longest = max((cell_len(name) for name in called), default=0)
-    name_width = max(4, min(longest, 24, width - fixed - 1))
-    titles = [present.fit_text("LOCK", name_width)]
+    gap = present.COLUMN_GAP
+    fixed = TABLE_MARGIN_CELLS + sum(column.width + len(gap) for _, column in shape)
+    longest = max([present.cells_of(name) for name in called], default=0)
+    name_width = max(5, min(longest, 24, width - fixed - len(gap)))
+    titles = [present.fit_text("PLACE", name_width)]
     titles += [present.fit_text(c.title, c.width, c.right) for _, c in shape]
-    rest = width - fixed - name_width - 1
-    titles += ["WHY"] if rest >= 12 else []
-    head: Line = ((present.fit_text(" " * TABLE_MARGIN_CELLS + " ".join(titles), width), "title"),)
+    rest = width - fixed - name_width - len(gap)
+    titles += ["WHY"] if rest >= MIN_REASON_CELLS else []
+    head: Line = ((present.fit_text(" " * TABLE_MARGIN_CELLS + gap.join(titles), width), "muted"),)
     rows = []
     for lock, name in zip(locks, called, strict=True):
         cells = _cells(lock, now)
         runs: list[Run] = [
-            (_sign(lock), "error"),
-            (present.fit_text_end(name, name_width) + " ", "strong"),
+            (" ! " if _alarms(lock) else " " * TABLE_MARGIN_CELLS, "error"),
+            (present.fit_text_end(name, name_width) + gap, "strong"),
         ]
         for at, column in shape:
             text, look = cells[at]
-            runs += [(present.fit_text(text, column.width, column.right), look), (" ", "")]
+            if look.startswith("chip"):  # the ground ends with the word
+                runs += [(text, look), (" " * (column.width - len(text)) + gap, "")]
+            else:
+                runs += [(present.fit_text(text, column.width, column.right) + gap, look)]
         reason = _no_lock_reason(lock) if lock.evidence is None else lock.evidence.reason
-        if rest >= 12 and reason:
+        if rest >= MIN_REASON_CELLS and reason:
             runs.append((safe_line(reason), "muted"))
         rows.append(present.cut_line(present.merge_runs(runs), width))
     return head, rows
 
 
-def _sign(lock: PlaceLock) -> str:
-    alarms = lock.evidence is not None and lock.evidence.verdict in present.ALARMING_VERDICTS
-    return " ! " if alarms else "   "
+def _alarms(lock: PlaceLock) -> bool:
+    return lock.evidence is not None and lock.evidence.verdict in present.ALARMING_VERDICTS
+
+
+def next_step(lock: PlaceLock, refusal: str) -> tuple[str, str]:
+    """The key of the next step for a lock, and what it does; `refusal`: why it cannot be freed."""
+    evidence = lock.evidence
+    if lock.lacks_worker:
+        return "", NO_WORKER_HINT
+    if evidence is None or lock.why_no_lock:
+        return "", lock.why_no_lock or "lock not examined yet"
+    if evidence.verdict not in present.ALARMING_VERDICTS:
+        return "", view.why_no_plan(evidence)
+    if refusal:
+        return "", refusal
+    does = "shows the evidence and frees the lock"
+    return "U", does if present.is_freeable(evidence) else "shows the evidence and why it stays"
 
 
 def detail_lines(
-    lock: PlaceLock,
-    kinds: Ages | None,
-    free: Line,
-    now: float,
-    width: int,
-    case: LockReport | None = None,
+    lock: PlaceLock, kinds: Ages | None, now: float, width: int, case: LockReport | None = None
 ) -> list[Line]:
     """Details of one lock: evidence, backlog, recovery.
 
-    `kinds` are the due tasks by kind; `free` is the hint for freeing it, or empty; `case` is the
-    last report, possibly of another lock.
+    `kinds` are the due tasks by kind; `case` is the last report, possibly of another lock.
     """
     if lock.why_no_lock:
         return _no_lock_lines(lock, width)
@@ -156,16 +177,12 @@ def detail_lines(
         return [present.cut_line(((" not examined yet", "muted"),), width)]
     case = matching_report(lock.evidence, case)
     lines = _fold_lines(case.finding.sentence, width)
-    lines += [*_backlog_lines(lock, kinds, now, width), BLANK_LINE]
-    none = "no lock file" if lock.evidence.verdict is Verdict.FREE else "see above"
-    lines += view.evidence_lines(case, width) or [
-        present.heading_line("evidence", width),
-        ((f" none: {none}", "muted"),),
-    ]
+    lines += _backlog_lines(lock, kinds, now, width)
+    facts = view.evidence_lines(case, width)
+    lines += view.section("evidence", facts) if facts else []
     works = view.active_task_lines(case, now, width)
-    lines += [BLANK_LINE, *works] if works else []
-    steps = _steps(lock, lock.evidence, free, width)
-    return [*lines, BLANK_LINE, present.heading_line("recovery", width), *steps]
+    lines += view.section("tasks in work, by the logs", works) if works else []
+    return [*lines, *view.section("recovery", _steps(lock, lock.evidence, width))]
 
 
 def _no_lock_reason(lock: PlaceLock) -> str:
@@ -202,12 +219,12 @@ def _same(one: LockEvidence, other: LockEvidence) -> bool:
 def _backlog_lines(lock: PlaceLock, kinds: Ages | None, now: float, width: int) -> list[Line]:
     waiting = lock.backlog
     if waiting is None:
-        return [((" backlog: ? not counted yet", "unknown"),)]
+        return [((" waiting: ? not counted yet", "unknown"),)]
     if not waiting.due:
-        return [((" backlog: no due tasks", ""),)]
-    oldest = "" if waiting.oldest_due is None else _since(now - waiting.oldest_due)
-    due = present.format_count(waiting.due, "due task")
-    lines = _fold_lines(f"backlog: {due}{oldest}", width)
+        return [((" waiting: no due tasks", ""),)]
+    oldest = waiting.oldest_due
+    old = "" if oldest is None else f", oldest {present.format_duration(now - oldest)}"
+    lines = _fold_lines(f"waiting: {present.format_count(waiting.due, 'due task')}{old}", width)
     if kinds is None or kinds.by != "kind":
         return lines
     parts = [f"{safe_line(row.name) or '(none)'} {row.total:,}" for row in kinds.rows[:MAX_KINDS]]
@@ -216,28 +233,21 @@ def _backlog_lines(lock: PlaceLock, kinds: Ages | None, now: float, width: int) 
     return [*lines, *_fold_lines("by kind: " + "   ".join(parts), width)]
 
 
-def _since(seconds: float) -> str:
-    return f", oldest {present.format_duration(seconds)}"
-
-
-def _steps(lock: PlaceLock, evidence: LockEvidence, free: Line, width: int) -> list[Line]:
+def _steps(lock: PlaceLock, evidence: LockEvidence, width: int) -> list[Line]:
     if lock.lacks_worker:
-        return _fold_lines(f"nothing to free. {NO_WORKER_HINT}", width, "warn")
+        return _fold_lines(f"nothing to free; {NO_WORKER_HINT}", width, "warn")
     if evidence.verdict in (Verdict.FREE, Verdict.HELD):
-        words = "the lock is free" if evidence.verdict is Verdict.FREE else "its holder is running"
-        return _fold_lines(f"nothing to free: {words}", width)
+        return _fold_lines(view.why_no_plan(evidence), width)
     ladder = lock_breaker.planned_steps(evidence)
-    if not ladder or not free:
+    if not ladder:
         return _fold_lines(lock_breaker.manual_advice(evidence), width, "warn")
     lines: list[Line] = []
     for number, step in enumerate(ladder, 1):
         first, *rest = present.fold_text(safe_line(step), max(8, width - 6))
         lines.append(((f"  {number:<3}", "key"), (first, "")))
         lines += [((f"     {piece}", ""),) for piece in rest]
-    return [*lines, free]
+    return lines
 
 
 def _fold_lines(text: str, width: int, look: str = "") -> list[Line]:
-    return [
-        ((f" {piece}", look),) for piece in present.fold_text(safe_line(text), max(8, width - 2))
-    ]
+    return view.fold_lines(text, width, look, " ")

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from engine.index.age_table import Ages
 from engine.store import Unavailable
-from tui.format import keys
+from tui.format import keys, present
 from tui.format.present import Line
 from tui.format.table import Choice
 from tui.locks import list_lines as view
@@ -19,7 +19,7 @@ from tui.screens.page import ListScreen
 from tui.screens.target import SCREEN_TARGETS, Target
 from tui.session import index_queries
 from tui.session.place_session import PlaceSession
-from tui.widgets.lines import LongText
+from tui.widgets.lines import Frame, LongText
 from tui.widgets.picker import Picker
 
 CHANGED_COUNT_SECONDS, UNCHANGED_COUNT_SECONDS = 2.0, 10.0
@@ -28,15 +28,13 @@ CHANGED_COUNT_SECONDS, UNCHANGED_COUNT_SECONDS = 2.0, 10.0
 COUNT_COST_FACTOR = 10
 """Minimum pause between counts, as a multiple of their duration."""
 
-PLAN_HINT: Line = ((" U", "key"), (" shows the plan (asks before it acts)", ""))
-"""Hint for freeing a lock."""
-
 
 class LocksScreen(ListScreen):
     """Kept up to date; U or Enter opens the lock screen."""
 
     KIND = keys.LOCKS
     BINDINGS = key_bindings(keys.LOCKS)
+    DETAIL_PERCENT = 50
 
     def __init__(
         self, live: PlaceSession, around: ConsoleContext, lives: Sequence[PlaceSession]
@@ -112,30 +110,41 @@ class LocksScreen(ListScreen):
     def lay_out(self, width: int) -> None:
         """One line per place, and details of the one under the cursor."""
         now = self.around.clock()
-        locks = [view.place_lock(live) for live in self._lives]
-        head, lines = view.lock_table(locks, now, width)
-        picker = self.query_one(Picker)
+        locks = view.worst_first([view.place_lock(live) for live in self._lives])
+        head, lines = view.lock_table(locks, now, self.rows_width)
         rows = [Choice(str(k.number), line) for k, line in zip(locks, lines, strict=True)]
-        picker.show_rows(rows, [head])
-        picker.styles.height = min(len(picker.rows) + 1, max(2, self.size.height // 3))
+        self.query_one(Picker).show_rows(rows, [head])
         here = self._here
         text: list[Line] = [((" no place has a lock", "muted"),)]
         if here is not None:
-            text = self._about(here, now, width)
+            text = self._about(here, now, self.text_width)
         self.query_one(LongText).show(text)
 
     def _about(self, here: PlaceSession, now: float, width: int) -> list[Line]:
-        free = PLAN_HINT if here.place.recovery_command else ()
         exam = self._exams.get(here.number)
         case = None if exam is None else exam.report
         return view.detail_lines(
-            view.place_lock(here), self._kinds.get(here.number), free, now, width, case
+            view.place_lock(here), self._kinds.get(here.number), now, width, case
         )
 
+    def rows_frame(self) -> Frame:
+        """All locks."""
+        return Frame("Locks", "5", f"{len(self._lives)}")
+
+    def text_frame(self) -> Frame:
+        """The lock under the cursor, and how many lines are below."""
+        here, below = self._here, self.query_one(LongText).below
+        more: Line = ((f"{below} more: Ctrl-d", "muted"),) if below else ()
+        return Frame("details" if here is None else here.name, right=more)
+
     def default_message(self) -> Line:
-        """Number of lines below the screen."""
-        below = self.query_one(LongText).below
-        return ((f" {below} more below: Ctrl+D" if below else "", "muted"),)
+        """The next step for the lock under the cursor, and what it acts on."""
+        here = self._here
+        if here is None:
+            return ()
+        refusal = here.place.why_no_unlock(self.around.arming.read_only)
+        key, does = view.next_step(view.place_lock(here), refusal)
+        return present.next_line(key, does, f"lock of {here.name}", self.size.width)
 
     def without(self) -> Collection[str]:
         """Actions that are hidden now."""

@@ -57,6 +57,8 @@ class RecoveryStep(NamedTuple):
     """Pattern of its last line."""
     ignored: str = ""
     """Pattern of the line that reports failure; then the next signal is sent."""
+    note: str = ""
+    """What it means, for screens with room for it."""
 
 
 class OutputLine(NamedTuple):
@@ -74,11 +76,12 @@ def task_steps(states: Mapping[State, str], held: int) -> tuple[RecoveryStep, ..
     work, waits, dead, parked = (
         states.get(state, state) for state in (State.ACTIVE, State.PENDING, State.DEAD, State.HELD)
     )
-    which = f"others in {work} count" if held else f"tasks in {work} count"
+    which = f"others in {work}" if held else f"tasks in {work}"
     back = RecoveryStep(
-        f"{which} one failed attempt: to {waits}, after the last to {dead}",
+        f"{which} count one failed attempt: to {waits}",
         LOCK_TAKEN_LINE,
         LOCK_FREED_LINE,
+        note=f"after the last attempt to {dead}",
     )
     if not held:
         return (back,)
@@ -95,17 +98,24 @@ def lock_steps(
     if not words:
         return ()
     marks: list[tuple[str, ...]] = []
+    notes: list[str] = []
     if evidence.verdict is Verdict.STUCK:
         for pid in evidence.holders:
             ended = f"PID {pid} has ended"
             term, kill = f"SIGTERM to PID {pid}", f"SIGKILL to PID {pid}"
             marks += [(term, ended, kill), (kill, ended)]
+            notes += ["asks the process to end", "ends it without cleanup"]
         if evidence.pid in evidence.holders:
             known = "|".join(map(str, evidence.holders))
             other = rf"PID (?!(?:{known})\b)\d+"
             marks.append((rf"SIG\w+ to {other}", rf"{other} has ended"))
+            notes.append("each: SIGTERM, then SIGKILL")
     marks.append(("", LOCK_TAKEN_LINE))
-    plan = [RecoveryStep(said, *mark) for said, mark in zip(words, marks, strict=True)]
+    notes.append("in place: no other worker can take it between")
+    plan = [
+        RecoveryStep(said, *mark)._replace(note=note)
+        for said, mark, note in zip(words, marks, notes, strict=True)
+    ]
     return (*plan, *returned)
 
 
@@ -172,15 +182,23 @@ def _time_of_line(words: str, said: Sequence[OutputLine]) -> float | None:
     return next((line.after for line in said if re.search(words, line.text)), None)
 
 
-def plan_lines(plan: Sequence[RecoveryStep], twin: str, width: int) -> list[Line]:
+def plan_lines(
+    plan: Sequence[RecoveryStep], twin: str, width: int, with_notes: bool = False
+) -> list[Line]:
     """The plan step by step, and the equivalent command."""
-    text = [present.heading_line("plan, nothing done yet", width)]
-    numbered = [*enumerate((step.words for step in plan), 1), ("or", twin)]
-    for number, words in numbered:
-        first, *rest = present.fold_text(safe_line(words), max(8, width - 6))
-        text.append(((f"  {number:<3}", "key"), (first, "")))
-        text += [((f"     {piece}", ""),) for piece in rest]
-    return text
+    text: list[Line] = []
+    room = max(8, width - 6)
+    for number, step in enumerate(plan, 1):
+        first, *rest = present.fold_text(safe_line(step.words), room)
+        text.append(((f"  {number:<3}", "warn"), (first, "strong")))
+        text += [((f"     {piece}", "strong"),) for piece in rest]
+        text += [((f"     {step.note}", "muted"),)] if with_notes and step.note else []
+    pieces = present.fold_text(safe_line(twin), room)
+    lead = ["  or ", *([" " * 5] * len(pieces))]
+    return [
+        *text,
+        *(((begin + piece, "muted"),) for begin, piece in zip(lead, pieces, strict=False)),
+    ]
 
 
 PROGRESS_CELLS, TIME_CELLS = 11, 8
@@ -190,9 +208,10 @@ PROGRESS_CELLS, TIME_CELLS = 11, 8
 def progress_lines(at: Sequence[StepState], width: int) -> list[Line]:
     """The steps with progress and time."""
     text: list[Line] = []
+    first_signal = min((after for _, _, after in at if after is not None), default=0.0)
     indent = 5 + PROGRESS_CELLS + TIME_CELLS
     for number, (step, how, after) in enumerate(at, 1):
-        when = "" if after is None else f"+{after:.1f}s"
+        when = "" if after is None else f"+{after - first_signal:.1f}s"
         first, *rest = present.fold_text(safe_line(step.words), max(8, width - indent - 1))
         look = "muted" if how in (RecoveryProgress.TO_DO, RecoveryProgress.SKIPPED) else ""
         text.append(

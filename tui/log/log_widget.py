@@ -126,7 +126,7 @@ class LogLines(Painted, can_focus=True):
             line, old = self._line(y), self._painted.get(y)
             if old != line:
                 self._painted[y] = line
-                self.repaint_line(y, old, line)
+                self.repaint_line(y)
 
     def render_line(self, y: int) -> Strip:
         """The painted line at `y`."""

@@ -415,7 +415,7 @@ def flow_lines(
     slowest kind in seconds, now and at the start.
     """
     if rows >= GRAPH_ROWS:
-        return flow_graph(series, width, rows)
+        return [*flow_graph(series, width, rows)]
     inward = _figure("in", series.inward, before, "accent", "/s")
     out = _figure("out", series.outward, before, "ok", "/s")
     backlog = _figure("backlog", series.backlog, before, "warn", "")

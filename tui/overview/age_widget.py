@@ -111,7 +111,7 @@ class AgeTable(Painted, can_focus=True):
             old = before[y] if y < len(before) else BLANK_LINE
             new = self._painted[y] if y < len(self._painted) else BLANK_LINE
             if old != new:
-                self.repaint_line(y, old, new)
+                self.repaint_line(y)
 
     def _lines(self) -> list[Line]:
         if self._ages is None:

@@ -12,6 +12,9 @@ from tui.format.flow_graph import RANGES, flow_graph, graph_steps
 from tui.format.present import Line
 from tui.session.place_session import PlaceSession
 
+GRAPH_LINES = 11
+"""Lines that the graph has at least, if there is room."""
+
 
 class GraphPane:
     """The range of the graph, and what was read of the recordings for it."""
@@ -54,7 +57,7 @@ class GraphPane:
         width: int,
         height: int,
         past: RecordedHistory | None = None,
-    ) -> list[Line]:
+    ) -> tuple[Line, ...]:
         """The graph in `height` lines, up to `now`; `past` is the history of a frozen time."""
         self.width, steps = width, graph_steps(width)
         if past is not None:

@@ -1,4 +1,4 @@
-"""Overview table: one line per place, columns by width, and the split of the screen into parts."""
+"""Overview table: one line per place, columns by width."""
 
 from __future__ import annotations
 
@@ -317,16 +317,18 @@ def tokens_line(tokens: Sequence[BucketState] | str, width: int) -> Line:
 
 
 def recent_warnings(
-    logs: Sequence[tuple[str, Sequence[LogLine]]], most: int
+    logs: Sequence[tuple[str, Sequence[LogLine]]], most: int, level: int = WARN
 ) -> list[tuple[str, LogLine]]:
-    """The latest `most` warnings of all logs in order of time, each with the name of its place."""
+    """The latest `most` warnings of all logs in order of time, each with the name of its place; or
+    the lines from another level on.
+    """
     found: list[tuple[float, str, LogLine]] = []
     for name, log in logs:
         when = 0.0
         some = []
         for line in log:
             when = when if line.when is None else line.when
-            if level_rank(line.level) >= WARN:
+            if level_rank(line.level) >= level:
                 some.append((when, name, line))
         found += some[-most:]
     found.sort(key=lambda item: item[0])
@@ -334,99 +336,15 @@ def recent_warnings(
 
 
 def warning_lines(
-    logs: Sequence[tuple[str, Sequence[LogLine]]], width: int, height: int
+    logs: Sequence[tuple[str, Sequence[LogLine]]], width: int, height: int, level: int = WARN
 ) -> list[Line]:
-    """The latest warnings in `height` lines."""
+    """The latest warnings in `height` lines, or the latest lines from another level on."""
     lines = []
-    for name, line in recent_warnings(logs, height):
+    for name, line in recent_warnings(logs, height, level):
         text = f"{name}  {line.text}" if len(logs) > 1 else line.text
         shown = present.shorten_ids(text)
         lines.append(present.log_line(line.when, line.level, shown, width, margin=3))
     return lines or [(("   none since the console started", "muted"),)]
-
-
-class OverviewFrame(NamedTuple):
-    """Number of lines for each pane of the overview, with its frame; 0 hides it."""
-
-    alerts: int = 0
-    queues: int = 0
-    """Includes the line of titles."""
-    ages: int = 0
-    """Includes the line of titles and the sentence below."""
-    outlook: int = 0
-    """Forecast and rate limits."""
-    log: int = 0
-    graph: int = 0
-    """This and the following are at the right of the others, on a wide screen only."""
-    clusters: int = 0
-    work: int = 0
-    transports: int = 0
-    border: int = 0
-    """Lines that the frame of a pane takes: 0 for none, 1 for a rule, 2 for a box."""
-    hints: int = 0
-    next: int = 0
-    """The line with the next step."""
-
-    @property
-    def wide(self) -> bool:
-        """True if panes stand side by side."""
-        return self.border == present.BOX
-
-    def inside(self, lines: int) -> int:
-        """Lines within the frame of a pane that takes `lines`."""
-        return max(0, lines - self.border)
-
-
-LOW_LINES, HIGH_LINES = 15, 30
-"""Heights in lines: up to LOW only queues and alerts, from HIGH on two columns of panes."""
-WIDE_CELLS = 120
-"""Minimum width in cells for two columns of panes."""
-MIN_AGE_LINES = 5
-"""Lines of the smallest age table: titles, total, two names or the others, the sentence below."""
-MAX_AGE_LINES = 12
-"""Maximum height of the age table; lines beyond it go to the log."""
-
-
-def divide_screen(
-    width: int, height: int, queues: int, alerts: int, ages: int, outlook: int
-) -> OverviewFrame:
-    """Divide the lines of the screen between its panes.
-
-    `queues` and `alerts` are the numbers of their rows, `outlook` the lines that it has to show.
-    """
-    if width <= present.NARROW_COLUMNS or height <= LOW_LINES:
-        return _divide_small_screen(height)
-    wide = width >= WIDE_CELLS and height >= HIGH_LINES
-    border = present.BOX if wide else present.RULE
-    most_alerts = 2 if height < 22 else 3 if height < HIGH_LINES else height // 8
-    shown = border + max(1, min(alerts, most_alerts))
-    rest = height - 3 - shown  # header, next step, hints
-    listed = border + 1 + min(max(queues, 1), max(1, (rest - 2 * border) // 3))
-    left = rest - listed
-    log = border + (2 if height < HIGH_LINES else 3)
-    log = log if left - log >= MIN_AGE_LINES + border else min(log, max(0, left))
-    left -= log
-    ages = min(left, border + max(MIN_AGE_LINES, min(ages + 2, MAX_AGE_LINES)))
-    ages = ages if ages >= MIN_AGE_LINES + border else 0
-    left -= ages
-    told = min(left, outlook + border) if outlook and left > border else 0
-    log += left - told  # the log always fills its lines
-    frame = OverviewFrame(shown, listed, ages, told, log, border=border, hints=1, next=1)
-    if not wide:
-        return frame
-    graph = min(rest // 3, 14)
-    clusters = min((rest - graph) // 3, 9)
-    work = min((rest - graph - clusters) // 2, 12)
-    ways = rest - graph - clusters - work
-    return frame._replace(graph=graph, clusters=clusters, work=work, transports=ways)
-
-
-def _divide_small_screen(height: int) -> OverviewFrame:
-    """Small screens: queues first, then alerts, message line and hints if they fit."""
-    rest = height - 1
-    alerts = 3 if rest >= 14 else int(rest >= 2)
-    word, hints = int(rest >= 5), int(rest >= 6)
-    return OverviewFrame(alerts, max(0, rest - alerts - word - hints), next=word, hints=hints)
 
 
 def describe_place(queue: PlaceLine) -> str:
@@ -444,11 +362,6 @@ _TREND_TEXTS = {
     Trend.STALLED: "stalled: tasks are due, none finish",
     Trend.UNKNOWN: "collecting data ...",
 }
-
-
-def left_width(width: int) -> int:
-    """Width of the left pane in cells."""
-    return width * 5 // 8  # at 120 cells 75 and 45
 
 
 def place_values(queue: PlaceLine, now: float) -> dict[str, object]:

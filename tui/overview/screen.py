@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from textual import work
 from textual.app import ComposeResult
 
-from engine.index.age_table import GROUPINGS, Ages, summarize_ages
-from engine.index.schema import Query
-from engine.logs.log_tail import LogLine
-from engine.model import State, Task
+from engine.index.age_table import summarize_ages
+from engine.logs.log_filter import WARN
 from engine.monitor.alerts import Alert
 from engine.monitor.throughput import format_rough_duration
 from engine.store import Unavailable
 from engine.text.safe import safe_line
 from tui.format import keys, present
 from tui.format.flow_graph import time_axis
-from tui.format.present import Line
+from tui.format.present import BLANK_LINE, Line
 from tui.format.progress_bar import first_scan_line
 from tui.format.table import Choice
 from tui.overview import age_lines as age_view
@@ -27,17 +25,25 @@ from tui.overview import alert_lines as alert_view
 from tui.overview import lines as view
 from tui.overview import side_panes, snapshot
 from tui.overview.age_widget import AgeTable
-from tui.overview.graph_pane import GraphPane
+from tui.overview.division import MAX_GRAPHS, OverviewFrame, PaneNeeds, divide_screen
+from tui.overview.graph_pane import GRAPH_LINES, GraphPane
 from tui.overview.pausable import FreezableScreen
+from tui.overview.reads import HISTOGRAM_SECONDS, OverviewReads, PlaceReads
+from tui.overview.side_panes import (
+    HISTOGRAM_LINES,
+    WALL_PANES,
+    WIDE_PANES,
+    LiveValues,
+    OverviewData,
+    live_values,
+)
 from tui.overview.snapshot import PlaceSnapshot
 from tui.screens.base import Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.target import SCREEN_TARGETS, Target
 from tui.screens.top_line import TopLine
 from tui.screens.two_panes import frame_panes
-from tui.session import index_queries
 from tui.session.place_session import PlaceSession
-from tui.session.recurrence_check import CheckedCluster, check_clusters
 from tui.terminal.render_cache import Across, Down
 from tui.widgets.lines import Frame, Lines, Painted
 from tui.widgets.picker import Picker
@@ -48,16 +54,14 @@ if TYPE_CHECKING:
 SHOW_AGE_SECONDS = 5.0
 """Seconds after which a table that is older than the rows above shows its age."""
 
-CHANGED_READ_SECONDS, UNCHANGED_READ_SECONDS = 2.0, 30.0
-"""Seconds until ages and clusters are read again: after a change, and without one."""
-
-READ_COST_FACTOR = 10
-"""Minimum pause between reads, as a multiple of their duration."""
-
 ALERTS, QUEUES, AGES = "alerts", "queues", "ages"
 
 LIVE_ONLY_ACTIONS = frozenset({"unlock", "rows_by", "reread"})
 """Actions that need live data; disabled while frozen."""
+
+GRAPH, OTHER_AGES, KINDS, OUTLOOK, LOG = "graph", "other-ages", "kinds", "outlook", "warnings"
+SIDES = (GRAPH, *WALL_PANES)
+"""The panes at the right, from the top."""
 
 
 class OverviewScreen(FreezableScreen):
@@ -72,42 +76,41 @@ class OverviewScreen(FreezableScreen):
         self._chosen_pane = False
         """True once the operator has chosen a pane, or moved in one."""
         self._graph_pane = GraphPane()
-        self._frame = view.OverviewFrame()
+        self._drawn: dict[Painted, tuple[int, float, int, int]] = {}
+        """Place, time, width and height of each graph as last drawn."""
+        self._frame = OverviewFrame()
         self._alerts: tuple[Alert, ...] = ()
-        self._tables: dict[int, tuple[State, Ages]] = {}
-        self._counted: dict[int, tuple[int, float]] = {}
-        """Generation and time (epoch seconds UTC) of each table."""
+        self._reads = OverviewReads(around.clock)
         self._seen: tuple[PlaceSnapshot, ...] = ()
-        self._logs: tuple[Sequence[LogLine], ...] = ()
-        """The logs of the last live snapshot, in the order of the places."""
-        self._chosen: set[int] = set()
-        self._judged: dict[int, tuple[CheckedCluster, ...]] = {}
-        self._working: dict[int, Sequence[Task]] = {}
-        self._asked: dict[int, tuple[int, float, float]] = {}
-        self._wanted = asyncio.Event()
+        self._live_values = LiveValues()
+        self._side_needs: dict[str, int] = {}
+        """Most lines that each pane at the right has had at this size: frames do not move while
+        rows come and go."""
 
     def compose(self) -> ComposeResult:
         """Alerts, queues and ages, and the optional panes around them."""
         self._top = TopLine(id="top-line")
         # A resolved alert must disappear, and no key acts on an alert.
         self._alert_list, self._queue_list = Picker(id=ALERTS, ghosts=False), Picker(id=QUEUES)
-        self._age_table, self._outlook = AgeTable(id=AGES), Lines(id="outlook")
-        self._warnings, self._graph = Lines(id="warnings"), Lines(id="graph")
-        self._clusters, self._work = Lines(id="side-clusters"), Lines(id="at-work")
-        self._ways = Lines(id="ways")
+        self._age_table = AgeTable(id=AGES)
+        self._lines = {name: Lines(id=name) for name in (OTHER_AGES, OUTLOOK, KINDS, LOG)}
+        self._side_lines = {name: Lines(id=f"side-{name}") for name in SIDES}
+        self._graphs = [Lines(id=f"graph-{live.number}") for live in self._lives[:MAX_GRAPHS]]
         yield self._top
         yield self._alert_list
         with Across(id="panes"):
-            with Down(id="left") as self._left:
-                yield self._queue_list
-                yield self._age_table
-                yield self._outlook
-                yield self._warnings
-            with Down(id="right"):
-                yield self._graph
-                yield self._clusters
-                yield self._work
-                yield self._ways
+            with Down(id="main") as self._main:
+                with Across(id="upper") as self._upper:
+                    with Down(id="left") as self._left:
+                        yield self._queue_list
+                        yield self._age_table
+                        for name in (OTHER_AGES, OUTLOOK, KINDS):
+                            yield self._lines[name]
+                    with Down(id="middle") as self._middle:
+                        yield from self._graphs
+                yield self._lines[LOG]
+            with Down(id="right") as self._right:
+                yield from self._side_lines.values()
         yield Lines(id="word")
         yield Lines(id="hints")
         for part in self._parts:
@@ -116,17 +119,18 @@ class OverviewScreen(FreezableScreen):
     @property
     def _parts(self) -> dict[Painted, int]:
         """The panes, each with its lines in the present frame."""
-        frame = self._frame
+        frame, lines = self._frame, self._lines
+        graphs = (*frame.graphs, *[0] * len(self._graphs))
         return {
             self._alert_list: frame.alerts,
             self._queue_list: frame.queues,
             self._age_table: frame.ages,
-            self._outlook: frame.outlook,
-            self._warnings: frame.log,
-            self._graph: frame.graph,
-            self._clusters: frame.clusters,
-            self._work: frame.work,
-            self._ways: frame.transports,
+            lines[OTHER_AGES]: frame.other_ages,
+            lines[OUTLOOK]: frame.outlook,
+            lines[KINDS]: frame.kinds,
+            lines[LOG]: frame.log,
+            **{part: frame.sides.get(name, 0) for name, part in self._side_lines.items()},
+            **dict(zip(self._graphs, graphs, strict=False)),
         }
 
     def begin(self) -> None:
@@ -145,61 +149,20 @@ class OverviewScreen(FreezableScreen):
                 change = await live.inspector.wait_for_change(change.generation)
             except Unavailable:
                 return  # closed: the console is being left
-            self._wanted.set()
+            self._reads.wanted.set()
             self.paint()
 
-    # Background reads
-
     async def _read_in_turn(self) -> None:
+        """Read the place under the cursor, on a wall all places, when a read is due."""
         while True:
-            live = self._here
-            if self.is_current and self._frame.ages and self._is_read_due(live):
-                began = asyncio.get_running_loop().time()
-                try:
-                    await self._read_place(live)
-                except Unavailable:
-                    self._tables.pop(live.number, None)  # its line says why
-                generation = live.inspector.latest.generation
-                ended = asyncio.get_running_loop().time()
-                earliest = ended + max(CHANGED_READ_SECONDS, READ_COST_FACTOR * (ended - began))
-                self._asked[live.number] = (generation, earliest, ended + UNCHANGED_READ_SECONDS)
-                self._tick()
-            self._wanted.clear()
-            try:
-                await asyncio.wait_for(self._wanted.wait(), 1.0)
-            except TimeoutError:
-                continue
-
-    def _is_read_due(self, live: PlaceSession) -> bool:
-        latest = live.inspector.latest
-        if not latest.is_complete or self._frozen is not None:
-            return False
-        generation, earliest, in_any_case = self._asked.get(live.number, (-1, 0.0, 0.0))
-        now = asyncio.get_running_loop().time()
-        return now >= in_any_case or (latest.generation != generation and now >= earliest)
-
-    async def _read_place(self, live: PlaceSession) -> None:
-        counted = (live.inspector.latest.generation, self.around.clock())
-        state, ages = self._tables.get(live.number, (State.PENDING, None))
-        still = live.number in self._chosen or live.inspector.latest.counts.get(state, 0)
-        if ages is not None and still and (len(ages.rows) > 1 or live.number in self._chosen):
-            found = await index_queries.query_ages(live, state, ages.by)
-        else:
-            state, found = await index_queries.first_useful_ages(live)
-        errors, tasks = self._judged.get(live.number, ()), self._working.get(live.number, ())
-        if self._frame.wide:
-            errors = await check_clusters(live, Query(State.DEAD))
-            size = max(1, self._frame.inside(self._frame.work))
-            tasks = (await live.inspector.queries.window(Query(State.ACTIVE), 0, size)).tasks
-            await self._graph_pane.read(live, self.around.clock())
-        if self._frozen is None:  # update all parts together, or none while frozen
-            self._tables[live.number] = (state, found)
-            self._judged[live.number], self._working[live.number] = errors, tasks
-            self._counted[live.number] = counted
-
-    def _request_read(self, number: int) -> None:
-        self._asked.pop(number, None)
-        self._wanted.set()
+            here = self._here
+            for live in (here, *(self._lives if self._frame.is_wall else ())):
+                is_shown = self.is_current and self._frame.ages and self._frozen is None
+                if is_shown and self._reads.is_due(live):
+                    graph = self._graph_pane if self._frame.is_wide else None
+                    await self._reads.read(live, graph, lambda: self._frozen is None)
+                    self._tick()
+            await self._reads.wait()
 
     # Painting
 
@@ -218,8 +181,8 @@ class OverviewScreen(FreezableScreen):
         return self._lives[int(key) - 1] if key else self._lives[0]
 
     @property
-    def _table(self) -> tuple[State, Ages] | None:
-        return self._tables.get(self._here.number)
+    def _table(self) -> PlaceReads | None:
+        return self._reads.of(self._here)
 
     def paint(self) -> None:
         """Divide the screen into its parts and paint them."""
@@ -234,43 +197,56 @@ class OverviewScreen(FreezableScreen):
         self._show_message_line()
         self.show_hints()
 
-    def _divide(self) -> None:
-        width, height = self.size
-        brief = height < view.HIGH_LINES
-        here = self._seen[self._here.number - 1]
-        lines = snapshot.outlook_lines(here, width, brief=brief)
-        self._alerts = alert_view.sort_alerts([alert for m in self._seen for alert in m.alerts])
-        table = self._table
-        rows = 0 if table is None else 1 + len(table[1].rows) + bool(table[1].others)
-        frame = view.divide_screen(
-            *(width, height, len(self._lives), len(self._alerts), rows, len(lines))
-        )
-        if frame == self._frame:
+    def on_resize(self) -> None:
+        """Lay out for the current size."""
+        self._side_needs.clear()
+        super().on_resize()
+
+    def _divide(self, needs: PaneNeeds) -> None:
+        frame = divide_screen(*self.size, needs)
+        before, self._frame = self._frame, frame
+        if frame == before:
             return
-        if frame.wide and not self._frame.wide:  # the panes at the right have no data yet
-            self._asked.clear()
-            self._wanted.set()
-        self._frame = frame
+        if (frame.is_wide, frame.is_wall) != (before.is_wide, before.is_wall):
+            self._reads.request()  # the panes at the right have no data yet
         if not getattr(frame, self._pane):
             self._activate(QUEUES)
         word, hints = self.query_one("#word"), self.query_one("#hints")
         for part, amount in (*self._parts.items(), (word, frame.next), (hints, frame.hints)):
             part.styles.height = amount
             part.display = amount > 0
-        self.query_one("#right").display = frame.wide
+        self._right.display, self._middle.display = frame.is_wide, frame.is_wall
+        self._upper.styles.height = frame.upper
+        self._left.styles.width = frame.left_width if frame.is_wall else "1fr"
+        columns = frame.left_width + frame.middle_width
+        self._main.styles.width = columns if frame.is_wide else "1fr"
         frame_panes(self, frame.border)
-        self._left.styles.width = view.left_width(width) if frame.wide else "1fr"
 
     def lay_out(self, width: int) -> None:
         """Paint all panes."""
-        frozen = self._frozen
-        now = self.around.clock() if frozen is None else frozen.at
-        cells = 2 * view.SPARKLINE_CELLS
+        now, cells = self._shown_at, 2 * view.SPARKLINE_CELLS
         self._seen = tuple(self._snapshot_of(live, cells) for live in self._lives)
-        self._divide()
+        if self._frozen is None:
+            self._live_values = live_values(self._lives, now)
+        self._alerts = alert_view.sort_alerts([alert for m in self._seen for alert in m.alerts])
+        frame = divide_screen(*self.size, PaneNeeds())
+        boxed = present.BOX_FRAME_CELLS if frame.is_wide else 0
+        left = frame.left_width - boxed
+        data = self._data(frame.is_wall, now)
+        sides = self._sides(data, width - frame.left_width - frame.middle_width - boxed)
+        kinds_frame, kinds = side_panes.kind_pane(data, left)
+        here = self._seen[self._here.number - 1]
+        outlook = snapshot.outlook_lines(here, left, brief=not frame.is_wide)
+        other = self._other_place() if frame.is_wall else None
+        needs = PaneNeeds(
+            *(len(self._lives), len(self._alerts), self._age_rows(self._here), len(outlook)),
+            len(kinds) - 1,
+            0 if other is None else self._age_rows(other),
+            self._side_lines_needed(sides, frame.is_wall),
+            "" if frame.is_wall else GRAPH,
+        )
+        self._divide(needs)
         frame = self._frame
-        boxed = 3 if frame.wide else 0  # the box and the cell at its right end
-        left = (view.left_width(width) if frame.wide else width) - boxed
         self._show_alerts(width - boxed)
         queues = [moment.queue for moment in self._seen]
         head, rows = view.place_table(queues, now, left)
@@ -278,40 +254,89 @@ class OverviewScreen(FreezableScreen):
         self._queue_list.show_rows(choices, [head] if frame.inside(frame.queues) > 1 else [])
         self._show_frame(self._queue_list, Frame("Queues", amount=f"{len(queues)}"), QUEUES)
         self._show_ages(left)
-        if frame.outlook:
-            here, brief = self._seen[self._here.number - 1], not frame.wide
-            lines = snapshot.outlook_lines(here, left, brief=brief)
-            self._outlook.show(lines[: frame.inside(frame.outlook)])
-            self._outlook.show_frame(Frame("Outlook"))
-        self._show_log(left, frame.inside(frame.log))
-        if frame.wide:
-            side = width - view.left_width(width) - boxed
-            self._show_sides(self._seen[self._here.number - 1], now, side)
+        if other is not None:
+            self._show_other_ages(other, left)
+        self._show_lines(OUTLOOK, Frame("Outlook"), outlook)
+        if self._is_past:
+            kinds = side_panes.not_recorded_lines()
+        self._show_lines(KINDS, kinds_frame, kinds)
+        self._show_log(frame.left_width + frame.middle_width - boxed, now)
+        self._show_sides(data, sides)
+        self._show_graphs(width - frame.left_width - boxed)
         self._report_recording()
+
+    def _data(self, is_wall: bool, now: float) -> OverviewData:
+        found = ((live.number, self._reads.of(live)) for live in self._lives)
+        clusters = {number: read.clusters for number, read in found if read is not None}
+        return OverviewData(
+            *(self._lives, self._here, self._seen, self._live_values, clusters, now, is_wall)
+        )
+
+    def _sides(self, data: OverviewData, width: int) -> dict[str, list[Line]]:
+        """The lines of the panes at the right; for a recorded time only what is recorded."""
+        if width <= 0:
+            return {}
+        return {
+            name: pane.lines(data, width)
+            if pane.is_recorded or not self._is_past
+            else side_panes.not_recorded_lines()
+            for name, pane in (WALL_PANES if data.is_wall else WIDE_PANES).items()
+        }
+
+    def _side_lines_needed(
+        self, sides: Mapping[str, Sequence[Line]], is_wall: bool
+    ) -> dict[str, int]:
+        needed = {} if is_wall or not sides else {GRAPH: GRAPH_LINES}
+        for name, lines in sides.items():
+            needed[name] = max(len(lines), self._side_needs.get(name, 0))
+        self._side_needs = needed
+        return needed
+
+    def _other_place(self) -> PlaceSession | None:
+        """The place of a wall's second age table: another one with a table, with alerts first."""
+        others = [live for live in self._lives if live is not self._here]
+        others = [live for live in others if self._age_rows(live)]
+        return min(others, key=lambda live: not self._seen[live.number - 1].alerts, default=None)
+
+    def _age_rows(self, live: PlaceSession) -> int:
+        read = self._reads.of(live)
+        if read is None or not read.ages.total.total:
+            return 0
+        return 1 + len(read.ages.rows) + bool(read.ages.others)
 
     def _show_frame(self, part: Painted, frame: Frame, pane: str) -> None:
         part.show_frame(frame, focused=pane == self._pane)
 
-    def _show_log(self, width: int, height: int) -> None:
-        self._warnings.show_frame(Frame("Recent warnings", "7"))
-        if self._is_past:
-            self._warnings.show(side_panes.not_recorded_lines())
-            return
-        if self._frozen is None:
-            self._logs = tuple(live.readings.log for live in self._lives)
-        logs = list(zip(self._names, self._logs, strict=True))
-        self._warnings.show(view.warning_lines(logs, width, height))
+    def _show_lines(self, name: str, frame: Frame, lines: Sequence[Line]) -> None:
+        part = self._lines[name]
+        room = self._frame.inside(self._parts[part])
+        part.show(lines[:room])
+        part.show_frame(frame)
 
-    @property
-    def _names(self) -> list[str]:
-        return [live.name for live in self._lives]
+    def _show_log(self, width: int, now: float) -> None:
+        """The latest warnings; on a wall all lines, and a histogram of the last hour."""
+        name, level, axis = "Recent warnings", WARN, ""
+        lines, room = side_panes.not_recorded_lines(), self._frame.inside(self._frame.log)
+        if not self._is_past:
+            below: list[Line] = []
+            if self._frame.is_wall:
+                name, level, axis = "Log of all places", 0, time_axis(now, HISTOGRAM_SECONDS)
+                reads = [read for live in self._lives if (read := self._reads.of(live)) is not None]
+                events = [read.events for read in reads]
+                below = side_panes.histogram_lines(events, width - 4, HISTOGRAM_LINES)
+            called = [live.name for live in self._lives]
+            logs = list(zip(called, self._live_values.logs, strict=True))
+            lines = view.warning_lines(logs, width, room - len(below), level)
+            lines += [BLANK_LINE] * (room - len(below) - len(lines)) + below
+        self._show_lines(LOG, Frame(name, "7", bottom=axis), lines)
 
     def _show_alerts(self, width: int) -> None:
         if not self._chosen_pane and self._alerts and self._frame.alerts:
-            self._activate(ALERTS)  # until the operator chooses a pane
+            if self._pane != ALERTS:
+                self._activate(ALERTS)  # until the operator chooses a pane
         elif not self._alerts and self._pane == ALERTS:
             self._activate(QUEUES)
-        called = dict(zip([n.place.name for n in self._lives], self._names, strict=True))
+        called = {live.place.name: live.name for live in self._lives}
         lines = alert_view.alert_lines(self._alerts, called, width)
         choices = [
             Choice(alert_view.alert_key(alert), line)
@@ -336,68 +361,71 @@ class OverviewScreen(FreezableScreen):
         )
 
     def _show_ages(self, width: int) -> None:
-        live, table = self._here, self._table
-        name = self._names[live.number - 1]
-        part = self._age_table
-        if self._is_past or (self._frozen is not None and table is None):
-            self._show_frame(part, Frame(f"Ages: {name}"), AGES)
+        live, read, part = self._here, self._table, self._age_table
+        if self._is_past or (self._frozen is not None and read is None):
+            self._show_frame(part, Frame(f"Ages: {live.name}"), AGES)
             part.show_ages(None, side_panes.not_recorded_lines()[0])
             return
         unavailable = self._seen[live.number - 1].queue.unavailable
-        if table is None or unavailable:
-            self._show_frame(part, Frame(f"Ages: {name}"), AGES)
+        if read is None or unavailable:
+            self._show_frame(part, Frame(f"Ages: {live.name}"), AGES)
             why = "cannot be read" if unavailable else "counting ..."
             part.show_ages(None, ((f"   {why}", "muted"),))
             return
-        state, ages = table
-        word = live.inspector.states.get(state, state)
-        generation, when = self._counted.get(live.number, (-1, 0.0))
-        age, is_live = self.around.clock() - when, self._frozen is None
-        is_old = is_live and generation != live.inspector.latest.generation
+        age = self.around.clock() - read.when
+        is_old = self._frozen is None and read.generation != live.inspector.latest.generation
         right: Line = (("minutes", "muted"),)
         if is_old and age >= SHOW_AGE_SECONDS:
             right = ((f"{format_rough_duration(age)} old", "warn"),)
-        heading = age_view.table_heading(ages, name, word)
-        self._show_frame(part, Frame(heading, right=right), AGES)
-        says = f"   backlog: {safe_line(summarize_ages(ages))}" if ages.total.total else ""
-        part.show_ages(ages, present.cut_line(((says, "muted"),), width))
+        self._show_frame(part, Frame(_age_title(live, read), right=right), AGES)
+        part.show_ages(read.ages, _age_sentence(read, width))
 
-    def _show_sides(self, here: PlaceSnapshot, now: float, width: int) -> None:
-        frame, live = self._frame, self._here
-        inside = frame.inside
-        name = self._names[live.number - 1]
-        if self._frozen is None or self._is_past:  # else it stays as it was painted
-            pane = self._graph_pane
-            past = None if self._frozen is None else self._frozen.histories[live.number]
-            self._graph.show(pane.lines(live, now, width, inside(frame.graph), past))
-            right: Line = (("z", "key"), (" range", "muted"))
-            title, axis = f"{name}, last {pane.range}", time_axis(now, pane.seconds)
-            self._graph.show_frame(Frame(title, right=right, bottom=axis))
-        limit = live.place.alerts.transport_failures
-        room = inside(frame.transports)
-        self._ways.show(side_panes.transport_lines(here.sending, limit, now, width, room))
-        self._ways.show_frame(Frame("Transports", "6"))
-        clusters = self._judged.get(live.number, ())
-        count = f"{len(clusters)}" if clusters and not self._is_past else ""
-        self._clusters.show_frame(Frame("Clusters", "4", count, (("STILL?", "muted"),)))
-        amount = here.queue.counts.get(State.ACTIVE, 0)
-        self._work.show_frame(Frame("Running", "3", f"{amount:,}" if amount else ""))
-        if self._is_past:
-            self._clusters.show(side_panes.not_recorded_lines())
-            self._work.show(side_panes.not_recorded_lines())
+    def _show_other_ages(self, live: PlaceSession, width: int) -> None:
+        """The second age table of a wall, without a cursor."""
+        read = self._reads.of(live)
+        if read is None or self._is_past:
+            self._show_lines(OTHER_AGES, Frame(f"Ages: {live.name}"), [])
             return
-        self._clusters.show(side_panes.cluster_lines(clusters, width, inside(frame.clusters)))
-        tasks = self._working.get(live.number, ())
-        room = inside(frame.work)
-        self._work.show(side_panes.active_task_lines(here.queue, tasks, now, width, room))
+        names = max(0, self._frame.inside(self._frame.other_ages) - 3)
+        lines = [*age_view.table_lines(read.ages, None, width, names), _age_sentence(read, width)]
+        frame = Frame(_age_title(live, read), right=(("minutes", "muted"),))
+        self._show_lines(OTHER_AGES, frame, lines)
+
+    def _show_sides(self, data: OverviewData, sides: Mapping[str, Sequence[Line]]) -> None:
+        panes = WALL_PANES if data.is_wall else WIDE_PANES
+        for name, lines in sides.items():
+            part = self._side_lines[name]
+            part.show(lines[: self._frame.inside(self._frame.sides.get(name, 0))])
+            frame = panes[name].frame(data)
+            part.show_frame(frame._replace(amount="") if self._is_past else frame)
+
+    def _show_graphs(self, width: int) -> None:
+        """The graph of the place under the cursor at the right, or those of all places."""
+        frame, now = self._frame, self._shown_at
+        shown = [(self._side_lines[GRAPH], self._here, frame.sides.get(GRAPH, 0))]
+        if frame.is_wall:
+            width = frame.middle_width - present.BOX_FRAME_CELLS
+            first = [live for live in self._lives if live is not self._here]
+            shown = list(zip(self._graphs, [self._here, *first], frame.graphs, strict=False))
+        pane, right = self._graph_pane, (("z", "key"), (" range", "muted"))
+        for part, live, lines in shown if frame.is_wide else ():
+            drawn = (live.number, now, width, lines)
+            if self._frozen is not None and self._drawn.get(part) == drawn:
+                continue  # samples that came after the freeze would change its end
+            self._drawn[part] = drawn
+            # The present course, up to the time of the freeze, is also that of a frozen screen.
+            frozen = self._frozen if self._is_past else None
+            past = None if frozen is None else frozen.histories[live.number]
+            part.show(pane.lines(live, now, width, frame.inside(lines), past))
+            title = f"{live.name}, last {pane.range}"
+            part.show_frame(Frame(title, right=right, bottom=time_axis(now, pane.seconds)))
 
     def default_message(self) -> Line:
         """The next step for the item under the cursor, and what a key acts on."""
         live = self._frozen is None
         if live and self._pane == ALERTS and (alert := self._alert) is not None:
             key, does = alert_view.next_step(alert)
-            called = self._names[self._here.number - 1]
-            return present.next_line(key, does, called, self.size.width)
+            return present.next_line(key, does, self._here.name, self.size.width)
         if self._pane == AGES:
             table, count = self._age_table, self._age_table.count
             words = (
@@ -417,7 +445,7 @@ class OverviewScreen(FreezableScreen):
         painted = (each for each in self._seen if each.queue.number == live.number)
         moment = next(painted, None) or self._snapshot_of(live, view.SPARKLINE_CELLS)
         queue, lock = moment.queue, moment.lock
-        words = f" {self._names[live.number - 1]}: {safe_line(view.describe_place(queue))}"
+        words = f" {live.name}: {safe_line(view.describe_place(queue))}"
         if not queue.unavailable and moment.worker is not None:
             return ((words, ""), (f"; worker PID {moment.worker}, started here", "muted"))
         if queue.unavailable or lock is None:
@@ -489,7 +517,7 @@ class OverviewScreen(FreezableScreen):
 
     def on_picker_cursor_moved(self) -> None:
         """Another row is under the cursor: read its ages."""
-        self._wanted.set()
+        self._reads.wanted.set()
 
     def on_age_table_cell_changed(self) -> None:
         """Describe the new cell in the message line."""
@@ -536,9 +564,8 @@ class OverviewScreen(FreezableScreen):
         if table is None or self._age_table.count is None:
             self.say("no cell to open")
             return
-        state, _ = table
         words = self._age_table.filter
-        self.go(Target(keys.LIST, place=self._here.number, state=state, filter=words))
+        self.go(Target(keys.LIST, place=self._here.number, state=table.state, filter=words))
 
     def action_screen(self, digit: str) -> None:
         """Open the screen with that digit for the place under the cursor."""
@@ -567,7 +594,7 @@ class OverviewScreen(FreezableScreen):
     def action_range(self) -> None:
         """Show the next range of the graph."""
         self._graph_pane.next_range()
-        self._request_read(self._here.number)
+        self._reads.request(self._here.number)
         self.paint()
 
     def action_rows_by(self) -> None:
@@ -576,23 +603,15 @@ class OverviewScreen(FreezableScreen):
 
     @work(exclusive=True, group="rows by")
     async def _next_age_rows(self) -> None:
-        live, table = self._here, self._table
-        if table is None or self._frozen is not None:
+        if self._table is None or self._frozen is not None:
             return
-        ways = [(state, by) for state in index_queries.AGE_TABLE_STATES for by in GROUPINGS]
-        at = ways.index((table[0], table[1].by))
-        for state, by in (*ways[at + 1 :], *ways[:at]):
-            self._counted[live.number] = (live.inspector.latest.generation, self.around.clock())
-            try:
-                ages = await index_queries.query_ages(live, state, by)
-            except Unavailable:
-                return
-            if any(row.name for row in ages.rows):
-                self._tables[live.number] = (state, ages)
-                self._chosen.add(live.number)
+        try:
+            if await self._reads.next_rows(self._here):
                 self.paint()
-                return
-        self.say("no other field has data")
+            else:
+                self.say("no other field has data")
+        except Unavailable:
+            return  # closed
 
     def action_reread(self) -> None:
         """Scan all places again."""
@@ -604,7 +623,7 @@ class OverviewScreen(FreezableScreen):
     @work(exclusive=True, group="reread")
     async def _reread(self) -> None:
         await asyncio.gather(*(live.inspector.scan_now() for live in self._lives))
-        self._request_read(self._here.number)
+        self._reads.request(self._here.number)
         self.say("all places scanned again")
 
     # Copy and export
@@ -648,3 +667,13 @@ class OverviewScreen(FreezableScreen):
             return len(values)
 
         return ExportTable("overview", tuple(values[0]), hand)
+
+
+def _age_title(live: PlaceSession, read: PlaceReads) -> str:
+    word = live.inspector.states.get(read.state, read.state)
+    return age_view.table_heading(read.ages, live.name, word)
+
+
+def _age_sentence(read: PlaceReads, width: int) -> Line:
+    says = f"   backlog: {safe_line(summarize_ages(read.ages))}" if read.ages.total.total else ""
+    return present.cut_line(((says, "muted"),), width)

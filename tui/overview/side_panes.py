@@ -1,20 +1,100 @@
-"""Panes of a wide overview: error clusters, transports, active tasks."""
+"""Panes of a wide overview, each as a function of what is known: clusters, locks, workers, kinds,
+transports, operations, places, controls.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
-from engine.model import State, Task
+from engine.locks.token_buckets import BucketState
+from engine.logs.log_tail import LogLine
+from engine.model import LockEvidence, Verdict
+from engine.monitor.latency import KindFigures
+from engine.monitor.prometheus import Samples
 from engine.monitor.recurrence import StillHappens
+from engine.monitor.throughput import Trend
 from engine.monitor.transport_health import TEN_MINUTES, Health, MailHealth
+from engine.operations.journal import Operation
+from engine.policy import format_time
 from engine.text.safe import safe_line
 from tui.format import present
-from tui.format.graphs import bar
+from tui.format.glyphs import SPARKS
+from tui.format.graphs import bar, resample
 from tui.format.human import format_count
-from tui.format.present import Line
-from tui.overview.lines import PlaceLine
+from tui.format.present import Line, Run
+from tui.operations import lines as operation_lines
+from tui.operations import worker_lines
+from tui.operations.worker_lines import PlaceKind
+from tui.overview.reads import EventCounts
+from tui.overview.snapshot import PlaceSnapshot
+from tui.session.history import operation_name
+from tui.session.place import NO_LOCK_FILE
+from tui.session.place_session import PlaceSession
 from tui.session.recurrence_check import CheckedCluster
+from tui.session.worker_rows import WorkerRow, all_worker_rows, count_workers, kind_figures
 from tui.transports import lines as ways
+from tui.widgets.lines import Frame
+
+MAX_ROWS = 12
+"""Maximum rows of one pane."""
+
+MAX_FAULTS = 4
+"""Number of grouped errors of transports shown."""
+
+MAX_OPERATIONS = 5
+"""Number of latest operations shown."""
+
+
+class LiveValues(NamedTuple):
+    """Values of all places that no history records; while frozen they stay as they were."""
+
+    logs: tuple[Sequence[LogLine], ...] = ()
+    workers: Sequence[WorkerRow] = ()
+    kinds: tuple[Sequence[KindFigures], ...] = ()
+    operations: tuple[tuple[str, Operation], ...] = ()
+    """Latest operations with their place, the latest first."""
+
+
+def live_values(lives: Sequence[PlaceSession], now: float) -> LiveValues:
+    """The present values of all places."""
+    ran = [(live.name, operation) for live in lives for operation in live.history.operations]
+    ran.sort(key=lambda one: -one[1].started)
+    return LiveValues(
+        tuple(live.readings.log for live in lives),
+        all_worker_rows(lives, now),
+        tuple(kind_figures(live, now) for live in lives),
+        tuple(ran[:MAX_OPERATIONS]),
+    )
+
+
+class OverviewData(NamedTuple):
+    """Everything that the panes show."""
+
+    lives: Sequence[PlaceSession]
+    here: PlaceSession
+    """The place under the cursor."""
+    moments: Sequence[PlaceSnapshot]
+    live: LiveValues
+    clusters: Mapping[int, Sequence[CheckedCluster]]
+    """Error clusters by number of the place."""
+    now: float
+    is_wall: bool = False
+
+    @property
+    def moment(self) -> PlaceSnapshot:
+        """The place under the cursor."""
+        return self.moments[self.here.number - 1]
+
+
+class SidePane(NamedTuple):
+    """A pane: its frame, and its lines for a width."""
+
+    frame: Callable[[OverviewData], Frame]
+    lines: Callable[[OverviewData, int], list[Line]]
+    is_recorded: bool = False
+    """True if it can be shown for a recorded time."""
+
 
 _RECURRENCE_LOOKS = {
     StillHappens.YES: "warn",
@@ -23,23 +103,60 @@ _RECURRENCE_LOOKS = {
 }
 
 
-def cluster_lines(judged: Sequence[CheckedCluster], width: int, height: int) -> list[Line]:
+def _shown_clusters(data: OverviewData) -> list[tuple[str, CheckedCluster]]:
+    """The clusters of the place under the cursor; on a wall of all places, the largest first."""
+    lives = data.lives if data.is_wall else [data.here]
+    found = [(live.name, one) for live in lives for one in data.clusters.get(live.number, ())]
+    return sorted(found, key=lambda one: -one[1].cluster.count)
+
+
+def _clusters_frame(data: OverviewData) -> Frame:
+    amount = len(_shown_clusters(data))
+    return Frame("Clusters", "4", f"{amount}" if amount else "", (("STILL?", "muted"),))
+
+
+def cluster_lines(data: OverviewData, width: int) -> list[Line]:
     """Error clusters of dead tasks, the share of each, and whether they still happen."""
     lines: list[Line] = []
-    most = max((cluster.count for cluster, _ in judged), default=1)
-    still = max((present.cells_of(now.text) for _, now in judged), default=0)
-    room = max(8, width - 19 - still)
-    for cluster, now in judged[: max(0, height)]:
+    shown = _shown_clusters(data)[:MAX_ROWS]
+    most = max((one.cluster.count for _, one in shown), default=1)
+    still = max((present.cells_of(one.now.text) for _, one in shown), default=0)
+    several = data.is_wall and len(data.lives) > 1
+    place = max((present.cells_of(name) for name, _ in shown), default=0) + 1 if several else 0
+    room = max(8, width - 19 - still - place)
+    for name, (cluster, now) in shown:
         error = present.fit_text(safe_line(cluster.pattern), room)
         runs: Line = (
             (f"  {cluster.mark:<7}", "accent"),
             (f"{format_count(cluster.count, 4):>4} ", ""),
             (bar(cluster.count / most, 3), "muted"),
+            (f" {present.fit_text(name, place - 1)}" if several else "", "muted"),
             (f" {error} ", ""),
             (f"{now.text:>{still}}", _RECURRENCE_LOOKS[now.answer]),
         )
         lines.append(present.cut_line(runs, width))
     return lines or [(("  none", "muted"),)]
+
+
+def _transport_pane(data: OverviewData, width: int) -> list[Line]:
+    limit, sending = data.here.place.alerts.transport_failures, data.moment.sending
+    lines = transport_lines(sending, limit, data.now, width, MAX_ROWS)
+    faults = [] if sending is None else [one for way in sending.transports for one in way.faults]
+    if not data.is_wall or not faults:
+        return lines
+    faults.sort(key=lambda one: -one.times)
+    most = faults[0].times
+    lines.append(present.cut_line((("  errors of the last hour, grouped", "muted"),), width))
+    for fault in faults[:MAX_FAULTS]:
+        bars = bar(fault.times / most, 3)
+        text = safe_line(fault.example)
+        runs: Line = (
+            (f"  {format_count(fault.times, 4):>4} ", ""),
+            (bars, "muted"),
+            (f" {text}", ""),
+        )
+        lines.append(present.cut_line(runs, width))
+    return lines
 
 
 def transport_lines(
@@ -53,6 +170,7 @@ def transport_lines(
     if not used:
         return [present.cut_line(ways.no_transports_line(sending), width)]
     name = min(12, max(present.cells_of(safe_line(way.name)) for way in used))
+    longest = max(len(way.health(limit).value) for way in used)
     lines: list[Line] = []
     for way in used[:height]:
         health, window = way.health(limit), way.windows[TEN_MINUTES]
@@ -62,6 +180,7 @@ def transport_lines(
         left: Line = (
             (f"  {present.fit_text(safe_line(way.name), name)} ", ""),
             (f" {health.value.upper()} ", word),
+            (" " * (longest - len(health.value)), ""),
             (f" {text}", "unknown" if tally is None else "muted"),
         )
         rate, look = ways.attempts_per_minute(window)
@@ -73,22 +192,204 @@ _CHIPS = {Health.FAILING: "chip-error", Health.SUSPENDED: "chip-warn"}
 """States that need a hand."""
 
 
-def active_task_lines(
-    queue: PlaceLine, tasks: Sequence[Task], now: float, width: int, height: int
-) -> list[Line]:
-    """Active tasks: how long they run, and the owner."""
+def _workers_frame(data: OverviewData) -> Frame:
+    workers = count_workers(data.live.workers)
+    return Frame("Workers", "3", f"{workers}" if workers else "", (("RUNNING", "muted"),))
+
+
+def _worker_pane(data: OverviewData, width: int) -> list[Line]:
+    if data.is_wall:
+        head, lines = worker_lines.worker_table(data.live.workers[:MAX_ROWS], width)
+        return [head, *lines]
+    return worker_lines.brief_worker_lines(data.live.workers, width, MAX_ROWS)
+
+
+def _lock_pane(data: OverviewData, width: int) -> list[Line]:
+    named = [
+        (live.name, moment, NO_LOCK_FILE if live.place.has_leases else "")
+        for live, moment in zip(data.lives, data.moments, strict=True)
+    ]
+    room = max(present.cells_of(name) for name, _, _ in named)
     lines = []
-    for task in tasks[: max(0, height)]:
-        lease = task.lease
-        since = "?" if lease is None else present.format_duration(now - lease.since)
-        who = "" if lease is None else safe_line(lease.owner)
+    for name, moment, none in named:
+        lock = moment.lock
+        sign: Run = ("! " if _is_alarming(lock) else "  ", "error")
+        lead: Line = (sign, (f"{present.fit_text(name, room)}  ", ""))
+        lines.append(_lock_line(lead, lock, none, data.now, width))
+    return lines
+
+
+def _is_alarming(lock: LockEvidence | None) -> bool:
+    return lock is not None and lock.verdict in present.ALARMING_VERDICTS
+
+
+def _lock_line(lead: Line, lock: LockEvidence | None, none: str, now: float, width: int) -> Line:
+    if lock is None:
+        words = none or "not read yet"
+        return present.cut_line((*lead, (f"-        {words}", "muted")), width)
+    look = present.verdict_style(lock.verdict)
+    chip = f"chip-{look}" if look in ("error", "warn") else look
+    word = f" {lock.verdict.upper()} "
+    holder = "" if lock.pid is None else f"PID {lock.pid}"
+    free = lock.verdict is Verdict.FREE
+    text = holder or ("no process holds it" if free else safe_line(lock.reason))
+    age = "" if free or lock.since is None else present.format_age(now - lock.since)
+    left: Line = (*lead, (word, chip), (" " * max(1, 9 - len(word)), ""), (text, "muted"))
+    return present.join_ends(left, ((age, look),), width)
+
+
+def _operation_pane(data: OverviewData, width: int) -> list[Line]:
+    lines = []
+    for place, operation in data.live.operations:
+        listed = operation_lines.list_operations([operation])[0]
+        state = operation_lines.operation_state(listed)
+        _, undo_look = operation_lines.undo_time_left(listed, data.now)
+        hour = format_time(operation.started)[11:16]
+        tasks = present.format_count(operation.planned, "task") if operation.planned else ""
+        what = f"{operation_name(operation)} {tasks} on {place}".replace("  ", " ")
         left: Line = (
-            (f"  {present.short_id(task.id):<9}", "accent"),
-            (f" {safe_line(task.kind)}", ""),
+            (f"  {hour} ", "muted"),
+            (f"{present.fit_text(safe_line(operation.intent.who.name), 6)} ", ""),
+            (what, ""),
         )
-        lines.append(present.join_ends(left, ((f"{who}  ", "muted"), (f"{since:>6}", "")), width))
-    running = queue.counts.get(State.ACTIVE, 0)
-    return lines or [(("  reading ..." if running else "  nothing is running", "muted"),)]
+        key: Run = ("u", "key") if not undo_look and not operation.is_running else ("8", "key")
+        step = " undo" if key[0] == "u" else " open"
+        right: Line = ((state.word.upper(), state.look), ("  ", ""), key, (step, "muted"))
+        lines.append(present.join_ends(left, right, width))
+    return lines or [(("  none in the last 24 hours", "muted"),)]
+
+
+def _place_pane(data: OverviewData, width: int) -> list[Line]:
+    lines = []
+    room = max(present.cells_of(live.name) for live in data.lives)
+    for live in data.lives:
+        latest = live.inspector.latest
+        lead: Line = ((f"  {present.fit_text(live.name, room)}  ", ""),)
+        if latest.unavailable:
+            why = safe_line(latest.unavailable)
+            lines.append(present.cut_line((*lead, (f"? {why}", "unknown")), width))
+            continue
+        tasks = present.format_count(sum(latest.counts.values()), "task")
+        rows = "row leases" if live.place.has_leases else "directory"
+        problems = present.format_count(latest.problems, "problem") if latest.problems else ""
+        left: Line = (*lead, (f"{rows:<10}  ", "muted"), (f"{tasks:>12}  ", ""), (problems, "warn"))
+        lines.append(present.join_ends(left, (_metrics_cell(live, data.now),), width))
+    return lines
+
+
+def _metrics_cell(live: PlaceSession, now: float) -> Run:
+    metrics = live.readings.queue
+    if metrics is None:
+        return "no metrics", "muted"
+    if not isinstance(metrics, Samples):
+        return "unreadable", "unknown"
+    return present.format_age(now - metrics.modified), "muted"
+
+
+GAUGE_CELLS = 16
+"""Width of the gauge of a rate limit."""
+
+
+def _control_pane(data: OverviewData, width: int) -> list[Line]:
+    several = len(data.lives) > 1
+    lines: list[Line] = []
+    for live, moment in zip(data.lives, data.moments, strict=True):
+        if isinstance(moment.tokens, str):
+            if live.place.tokens is not None:
+                text = f"  {live.name}  ? {safe_line(moment.tokens)}"
+                lines.append(present.cut_line(((text, "unknown"),), width))
+            continue
+        name = f"{live.name} " if several else ""
+        lines += [_gauge_line(name, bucket, width) for bucket in moment.tokens]
+    return lines or [(("  no rate limits", "muted"),)]
+
+
+def _gauge_line(place: str, bucket: BucketState, width: int) -> Line:
+    name = safe_line(bucket.name) if bucket.name else "all kinds"
+    rate = "" if bucket.per_hour is None else f", {bucket.per_hour:,}/h"
+    right: Line = ((f"{bucket.tokens} of {bucket.burst}{rate}", "" if bucket.tokens else "warn"),)
+    right = (("PAUSED", "warn"),) if bucket.paused else right
+    filled = bar(bucket.tokens / max(1, bucket.burst), GAUGE_CELLS).rstrip()
+    rest = "\u2581" * (GAUGE_CELLS - len(filled))
+    room = max(8, width - GAUGE_CELLS - 4 - present.width_of(right) - 2)
+    lead = present.fit_text(f"{place}{name}", room)
+    left: Line = ((f"  {lead}  ", ""), (filled, "accent"), (rest, "line"))
+    return present.join_ends(left, right, width)
+
+
+def _named(name: str, key: str, right: str = "") -> Callable[[OverviewData], Frame]:
+    edge: Line = ((right, "muted"),) if right else ()
+    return lambda data: Frame(name, key, right=edge)
+
+
+WIDE_PANES: Mapping[str, SidePane] = {
+    "clusters": SidePane(_clusters_frame, cluster_lines),
+    "workers": SidePane(_workers_frame, _worker_pane),
+    "transports": SidePane(_named("Transports", "6", "/min"), _transport_pane, is_recorded=True),
+}
+"""The panes at the right of two columns, below the graph."""
+
+WALL_PANES: Mapping[str, SidePane] = {
+    "clusters": WIDE_PANES["clusters"],
+    "locks": SidePane(_named("Locks", "5", "HEARTBEAT"), _lock_pane, is_recorded=True),
+    "workers": WIDE_PANES["workers"],
+    "transports": WIDE_PANES["transports"],
+    "operations": SidePane(_named("Operations", "8", "NEXT"), _operation_pane),
+    "places": SidePane(_named("Places", "", "METRICS"), _place_pane),
+    "controls": SidePane(_named("Controls", "9", "rate limits"), _control_pane, is_recorded=True),
+}
+"""The panes at the right of three columns."""
+
+
+def kind_pane(data: OverviewData, width: int) -> tuple[Frame, list[Line]]:
+    """The kinds of the place under the cursor, on a wall of all places; with their titles."""
+    lives = data.lives if data.is_wall else [data.here]
+    rows = [
+        PlaceKind(live.name, one, data.moments[live.number - 1].queue.drain.trend is Trend.STALLED)
+        for live in lives
+        for one in (data.live.kinds[live.number - 1] if data.live.kinds else ())
+    ]
+    several = len({row.place for row in rows}) > 1
+    if not several:  # then the line of the queue says it
+        rows = [row._replace(is_stalled=False) for row in rows]
+    head, lines = worker_lines.kind_table(rows[:MAX_ROWS], width, places=several)
+    name = "Kinds" if data.is_wall or len(data.lives) == 1 else f"Kinds: {data.here.name}"
+    frame = Frame(name, amount=f"{len(rows)}" if rows else "", right=(("last 10m", "muted"),))
+    return frame, [head, *lines] if lines else [(("   no tasks", "muted"),)]
+
+
+HISTOGRAM_LINES = 4
+"""Height of the histogram below the log of a wall."""
+
+
+def histogram_lines(counts: Sequence[EventCounts], width: int, rows: int) -> list[Line]:
+    """Log events of all places by time as blocks; those of failures at the foot, as a warning."""
+    if not counts or not any(map(any, (one.all for one in counts))):
+        return []
+    both = [
+        [sum(parts) for parts in zip(*(one[at] for one in counts), strict=True)] for at in (0, 1)
+    ]
+    width = min(width, MAX_HISTOGRAM_CELLS)
+    total, failed = ([value or 0.0 for value in resample(one, width)] for one in both)
+    top, steps = max(total), len(SPARKS) - 1
+    heights = [
+        (round(rows * steps * all_ / top), round(rows * steps * some / top))
+        for all_, some in zip(total, failed, strict=True)
+    ]
+    lines = []
+    for row in range(rows - 1, -1, -1):
+        runs: list[Run] = [("   ", "")]
+        for height, foot in heights:
+            level = min(steps, max(0, height - row * steps))
+            runs.append(
+                (SPARKS[level] if level else " ", "warn" if foot > row * steps else "muted")
+            )
+        lines.append(present.merge_runs(runs))
+    return lines
+
+
+MAX_HISTOGRAM_CELLS = 240
+"""Maximum width of the histogram."""
 
 
 def not_recorded_lines() -> list[Line]:

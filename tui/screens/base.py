@@ -12,6 +12,7 @@ from textual.screen import Screen
 from tui.format import keys
 from tui.format.present import Line
 from tui.screens.target import SCREEN_TARGETS, Target
+from tui.terminal.driver import repaint_terminal
 from tui.terminal.render_cache import CachedRender
 
 if TYPE_CHECKING:
@@ -130,4 +131,4 @@ class BaseScreen(CachedRender, Screen[None]):
 
     def action_repaint(self) -> None:
         """Repaint the whole screen."""
-        self.app.refresh(repaint=True, layout=True)
+        repaint_terminal(self.app)

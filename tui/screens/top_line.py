@@ -21,7 +21,7 @@ class TopLine(Lines):
         totals = around.totals() if width >= present.NARROW_COLUMNS else ()
         works = around.operations()
         if (seconds := around.repaint_seconds()) > 1:
-            right = ((f"refresh {seconds:g}s ", "warn"), *right)
+            right = ((f"refresh {seconds:g}s (slow link) ", "warn"), *right)
         left = present.trail_line(around.host, around.environment, trail, width)
         room = width - present.width_of((*left, *works, *right)) - 4
         parts = present.parts_that_fit(

@@ -1,8 +1,9 @@
 """Count bytes written to the terminal, and set the seconds between two repaints without a key.
 
-On a local terminal the screen repaints each second. Over SSH there is a budget in bytes per second:
-while no key is pressed and the budget is exceeded, the screen repaints every 2 s, then every 5 s,
-and the header shows it. Answers to keys are never delayed, nor is a running operation.
+On a local terminal and on a fast link the screen repaints each second. A slow link is SSH on which
+output had to wait. It has a budget in bytes per second: while no key is pressed and the budget is
+exceeded, the screen repaints every 2 s, then every 5 s, and the header shows it. Answers to keys
+are never delayed, nor is a running operation.
 """
 
 from __future__ import annotations
@@ -13,8 +14,12 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-SSH_BUDGET = 8000.0
-"""Bytes per second over SSH while no key is pressed."""
+SLOW_LINK_BUDGET = 8000.0
+"""Bytes per second over a slow link while no key is pressed."""
+SLOW_WAIT_SECONDS = 0.2
+"""A link is slow if output waits so long before the terminal takes it."""
+SLOW_LINK_SECONDS = 60.0
+"""Seconds for which a link counts as slow after output had to wait."""
 SSH_VARIABLES = ("SSH_CONNECTION", "SSH_TTY")
 """Environment variables that sshd sets; one of them is enough."""
 PERIODS_SECONDS = (1.0, 2.0, 5.0)
@@ -33,10 +38,28 @@ MAX_SAMPLE_SECONDS = 3.0
 """A longer gap between two measurements means that the console was stopped: not an idle second."""
 
 
-def budget_for(environ: Mapping[str, str], asked: float = 0.0) -> float:
-    """Budget in bytes per second: `asked` if set, else limited only over SSH."""
+class LinkLimit(NamedTuple):
+    """The budget of a link to the terminal, in bytes per second, and whether it always applies."""
+
+    budget: float = math.inf
+    only_if_slow: bool = False
+
+
+def limit_for(environ: Mapping[str, str], asked: float = 0.0) -> LinkLimit:
+    """The limit `asked` for, else one for a slow link over SSH, and none for a local terminal."""
+    if asked:
+        return LinkLimit(asked)
     over_ssh = any(environ.get(name) for name in SSH_VARIABLES)
-    return asked or (SSH_BUDGET if over_ssh else math.inf)
+    return LinkLimit(SLOW_LINK_BUDGET, only_if_slow=True) if over_ssh else LinkLimit()
+
+
+class OutputWait(NamedTuple):
+    """Seconds for which output waited until the terminal took it."""
+
+    now: float = 0.0
+    """0 if none is waiting."""
+    longest: float = 0.0
+    """Since it was last asked for."""
 
 
 def choose_period(period: float, rate: float, budget: float) -> float:
@@ -63,15 +86,18 @@ class BandwidthBudget:
         self,
         written: Callable[[], int],
         clock: Callable[[], float] = time.monotonic,
-        budget: float = math.inf,
+        limit: LinkLimit = LinkLimit(),  # noqa: B008 - a constant
         is_operating: Callable[[], bool] = lambda: False,
+        waited: Callable[[], OutputWait] = OutputWait,
     ) -> None:
         """`written` returns all bytes so far; `clock` is monotonic, in seconds.
 
-        `budget` is in bytes per second. While `is_operating`, the screen repaints each second.
+        While `is_operating`, the screen repaints each second.
         """
         self._written, self._clock = written, clock
-        self._budget, self._is_operating = budget, is_operating
+        self._limit, self._is_operating, self._waited = limit, is_operating, waited
+        self._slow_until = -math.inf
+        self._is_blocked = False
         self._before, self._size = clock(), written()
         self._last_key = self._before  # the first screen counts as an answer
         self._samples: deque[BandwidthSample] = deque(maxlen=RATE_SAMPLES)
@@ -93,6 +119,10 @@ class BandwidthBudget:
         self._before, self._size = now, size
         self._turns += 1
         self._samples.append(second)
+        wait = self._waited()
+        self._is_blocked = wait.now >= SLOW_WAIT_SECONDS
+        if wait.longest >= SLOW_WAIT_SECONDS:
+            self._slow_until = now + SLOW_LINK_SECONDS
         if at_rest:
             self._idle_samples.append(second)
         if self._is_operating():
@@ -101,7 +131,9 @@ class BandwidthBudget:
             self._adjust_period()
 
     def _adjust_period(self) -> None:
-        period = choose_period(self._period, sample_rate(self._idle_samples), self._budget)
+        is_limited = not self._limit.only_if_slow or self._clock() < self._slow_until
+        budget = self._limit.budget if is_limited else math.inf
+        period = choose_period(self._period, sample_rate(self._idle_samples), budget)
         if period != self._period:
             self._period = period
             self._idle_samples.clear()  # measured at another period
@@ -118,12 +150,15 @@ class BandwidthBudget:
 
     @property
     def skips_repaint(self) -> bool:
-        """True if this second passes without a repaint, unless a key asks for one."""
-        return self._turns % round(self.period / SAMPLE_SECONDS) != 0
+        """True if this second passes without a repaint, unless a key asks for one.
+
+        While earlier output still waits, another frame would only wait behind it.
+        """
+        return self._is_blocked or self._turns % round(self.period / SAMPLE_SECONDS) != 0
 
     def describe_rate(self) -> str:
-        """Current rate and, if longer than usual, the period: `0.7kB/s each 5s`."""
-        slow = f" each {self.period:.0f}s" if self.period > PERIODS_SECONDS[0] else ""
+        """Current rate and, if longer than usual, the period: `0.7kB/s, refresh 5s`."""
+        slow = f", refresh {self.period:.0f}s" if self.period > PERIODS_SECONDS[0] else ""
         return f"{_format_rate(sample_rate(self._samples))}{slow}"
 
 

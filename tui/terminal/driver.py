@@ -21,7 +21,9 @@ from textual.events import Key, Resize
 from textual.geometry import Size
 
 from tui.format.glyphs import UTF8, Glyphs
+from tui.terminal.bandwidth import OutputWait
 from tui.terminal.paste_detector import PasteDetector
+from tui.terminal.screen_cells import ScreenCells
 
 UNSENT_SEQUENCES: Mapping[str, str] = {
     "\x1b[?2026$p": "a query: a late answer, over a slow line, would be typed into the shell",
@@ -61,6 +63,8 @@ class Output:
         """`gone` is called, from any thread, when the terminal cannot be written any more."""
         self.bytes_written = 0
         """Bytes written so far."""
+        self._write_began: float | None = None
+        self._longest_wait = 0.0
         self._fd, self._glyphs, self._gone = fd, glyphs, gone
         self._buffer: list[str] = []
         self._size = 0
@@ -86,6 +90,7 @@ class Output:
         data = memoryview("".join(self._buffer).encode("utf-8", "replace"))
         self._buffer.clear()
         self._size = 0
+        self._write_began = time.monotonic()
         while data and not self._broken:
             try:
                 count = os.write(self._fd, data)
@@ -98,6 +103,15 @@ class Output:
                 return
             self.bytes_written += count
             data = data[count:]
+        self._longest_wait = max(self._longest_wait, time.monotonic() - self._write_began)
+        self._write_began = None
+
+    def take_wait(self) -> OutputWait:
+        """How long output waits now, and the longest wait since the last call."""
+        began = self._write_began  # the writing thread may end its write any time
+        now = 0.0 if began is None else time.monotonic() - began
+        longest, self._longest_wait = max(self._longest_wait, now), 0.0
+        return OutputWait(now, longest)
 
 
 class Terminal(LinuxDriver):
@@ -245,7 +259,7 @@ class Terminal(LinuxDriver):
         if self._writer_thread is before:  # in the background: stopped again
             self._is_suspended = True
         else:
-            self._app.refresh(layout=True)
+            repaint_terminal(self._app)
 
     def suspend_process(self) -> None:
         """Release the terminal and stop the process until SIGCONT."""
@@ -268,6 +282,13 @@ class Terminal(LinuxDriver):
         if not self._app.is_running:
             for number in (signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH):
                 loop.remove_signal_handler(number)
+
+
+def repaint_terminal(app: App[Any]) -> None:
+    """Send the whole screen again: the terminal may show anything."""
+    if isinstance(cells := getattr(app, "cells", None), ScreenCells):
+        cells.forget()
+    app.refresh(layout=True)
 
 
 def has_job_control_shell() -> bool:

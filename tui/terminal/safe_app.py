@@ -11,16 +11,18 @@ import threading
 import time
 from typing import Any
 
+from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.app import App
-from textual.events import Event, Key, Paste
+from textual.events import Event, Key, Paste, Resize
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 
 from tui.terminal.crash_report import EX_SOFTWARE, report_crash
-from tui.terminal.driver import Terminal, has_job_control_shell
+from tui.terminal.driver import Output, Terminal, has_job_control_shell
 from tui.terminal.key_queue import KeyQueue
 from tui.terminal.paste_detector import Confirming, is_burst
 from tui.terminal.render_cache import CachedRender
+from tui.terminal.screen_cells import CellUpdate, ScreenCells
 
 EXIT_TIMEOUT_SECONDS = 3.0
 """Seconds for threads to end once everything is closed."""
@@ -38,6 +40,8 @@ class SafeApp(App[None], inherit_bindings=False):
         super().__init__(driver_class=Terminal, **options)
         self.crash: BaseException | None = None
         """The first uncaught error; the caller writes a crash report of it."""
+        self.cells = ScreenCells()
+        """What the terminal shows."""
         self._typed = KeyQueue(self, self._act)
         self._hook = threading.excepthook
         self._last_resort: threading.Timer | None = None
@@ -73,6 +77,8 @@ class SafeApp(App[None], inherit_bindings=False):
 
     async def on_event(self, event: Event) -> None:
         """Queue key events; handle all other events immediately."""
+        if isinstance(event, Resize):
+            self.cells.forget()  # the terminal may have moved or cut its lines
         if isinstance(event, Key | Paste) and not event.is_forwarded:
             await self._typed.accept_key(event)
         else:
@@ -89,6 +95,8 @@ class SafeApp(App[None], inherit_bindings=False):
         await super().on_event(event)
 
     def _display(self, screen: Screen[Any], renderable: Any) -> None:
+        if isinstance(renderable, ChopsUpdate | LayoutUpdate):
+            renderable = CellUpdate(renderable, self.cells)
         super()._display(screen, renderable)
         if isinstance(screen, Confirming) and renderable is not None and screen.is_active:
             screen.guard.plan_painted(time.monotonic())
@@ -103,9 +111,9 @@ class SafeApp(App[None], inherit_bindings=False):
         return super()._background_screens if isinstance(self.screen, ModalScreen) else []
 
     @property
-    def bytes_written(self) -> int:
-        """Bytes written to the terminal so far; 0 before it is opened."""
-        return self._driver.output.bytes_written if isinstance(self._driver, Terminal) else 0
+    def output(self) -> Output | None:
+        """The output to the terminal; None before it is opened."""
+        return self._driver.output if isinstance(self._driver, Terminal) else None
 
     def send(self, control: str) -> None:
         """Write a control sequence to the terminal, outside Textual's painting."""

@@ -14,7 +14,6 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from tui.format.glyphs import UTF8, Glyphs
-from tui.format.line_diff import changed_spans
 from tui.format.present import BLANK_LINE, Line, bracket_chips, cells_of
 from tui.terminal.render_cache import CachedRender
 
@@ -106,12 +105,9 @@ class Painted(CachedRender, Widget):
         self.set_class(focused, "-focused")
         self.set_frame(frame.title(focused), frame.right, frame.bottom)
 
-    def repaint_line(self, y: int, old: Line | None = None, new: Line = BLANK_LINE) -> None:
-        """Repaint one line; of a line that was on screen only the cells that differ."""
-        width = self.size.width
-        spans = [(0, width)] if old is None else changed_spans(old, new, width)
-        if spans:
-            self.refresh(*(Region(x, y, cells, 1) for x, cells in spans))
+    def repaint_line(self, y: int) -> None:
+        """Repaint one line."""
+        self.refresh(Region(0, y, self.size.width, 1))
 
 
 class Lines(Painted):
@@ -133,9 +129,8 @@ class Lines(Painted):
             self.refresh(layout=True)
             return
         for y in range(max(len(before), len(self._lines))):
-            old, new = _line(before, y), _line(self._lines, y)
-            if old != new:
-                self.repaint_line(y, old, new)
+            if _line(before, y) != _line(self._lines, y):
+                self.repaint_line(y)
 
     def render_line(self, y: int) -> Strip:
         """One of the shown lines."""
@@ -169,9 +164,8 @@ class LongText(Lines, can_focus=True):
         self.move_to(top)
         if self._top == top:
             for y in range(self.size.height):
-                old, new = _line(before, top + y), _line(self._lines, top + y)
-                if old != new:
-                    self.repaint_line(y, old, new)
+                if _line(before, top + y) != _line(self._lines, top + y):
+                    self.repaint_line(y)
 
     def render_line(self, y: int) -> Strip:
         """A line of the text, counted from the first visible one."""

@@ -117,10 +117,10 @@ class Picker(Painted, can_focus=True):
 
     def _paint(self) -> None:
         for y in range(self.size.height):
-            line, before = self._line(y), self._painted.get(y)
-            if line != before:
+            line = self._line(y)
+            if line != self._painted.get(y):
                 self._painted[y] = line
-                self.repaint_line(y, before, line)
+                self.repaint_line(y)
 
     def render_line(self, y: int) -> Strip:
         """A line as it was last painted."""

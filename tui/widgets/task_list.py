@@ -518,10 +518,10 @@ class TaskList(Painted, can_focus=True):
         if not width or (self._has_new_result and not self._notice):
             return
         for y in ([0] if title else []) + [row + 1 for row in rows]:
-            line, before = self._line(y, width), self._painted.get(y)
-            if line != before:
+            line = self._line(y, width)
+            if line != self._painted.get(y):
                 self._painted[y] = line
-                self.repaint_line(y, before, line)
+                self.repaint_line(y)
 
     def render_line(self, y: int) -> Strip:
         """A line as it was last painted."""

@@ -102,16 +102,18 @@ async def _examined(live: PlaceSession) -> LockReport:
 
 
 def _page(looks: Sequence[LockSummary], now: float, width: int) -> list[Line]:
-    head, rows = view.lock_table([look.lock for look in looks], now, width)
+    order = view.worst_first([look.lock for look in looks])
+    head, rows = view.lock_table(order, now, width)
     lines, called = [head, *rows], short_names([look.lock.name for look in looks])
     for look, name in zip(looks, called, strict=True):
         lines += [BLANK_LINE, present.heading_line(name, width)]
-        lines += view.detail_lines(look.lock, look.kinds, _free(look), now, width, look.case)
+        lines += view.detail_lines(look.lock, look.kinds, now, width, look.case)
+        lines += [free] if (free := _free(look)) else []
     return lines
 
 
 def _free(look: LockSummary) -> Line:
-    if not look.command or look.case is None:
+    if not look.command or look.case is None or not present.is_freeable(look.case.evidence):
         return ()
     hold = [word for id in accepted_ids(look.case) for word in ("--hold", id)]
     words = shlex.join([*look.command, "queue", "recover", *hold])

@@ -1,0 +1,117 @@
+"""The plan to free a lock: what it was made for, whether it still applies, and its result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from engine.locks import lock_breaker
+from engine.model import LockEvidence, State, Task, Verdict
+from engine.store import Unavailable
+from tui.format import present
+from tui.format.present import BLANK_LINE, Line
+from tui.locks import lines as view
+from tui.locks import recovery_steps
+from tui.locks.examination import LockReport
+from tui.locks.recovery_steps import OutputLine, RecoveryStep
+from tui.session.place_session import PlaceSession
+
+
+class LockPlan:
+    """A plan for the lock as it was first seen, and the recovery that it starts."""
+
+    def __init__(self, live: PlaceSession) -> None:
+        self._live, self._recovery = live, live.recovery
+        self.planned: LockEvidence | None = None
+        """The lock that the plan is for; None until it was examined."""
+        self.withdrawn = ""
+        """Why the plan no longer applies; "" if it does."""
+        self.is_begun = live.recovery.running
+        """True once the recovery was started, here or on an earlier screen."""
+        self._steps: tuple[RecoveryStep, ...] = ()
+        self._were: tuple[Task, ...] = ()
+        self._now_are: dict[str, Task | None] = {}
+
+    def check(self, evidence: LockEvidence) -> bool:
+        """Withdraw the plan if the lock has changed; True if that happened just now."""
+        if self.planned is None:
+            self.planned = evidence
+        if self.is_begun or self.withdrawn:
+            return False
+        self.withdrawn = view.why_outdated(self.planned, evidence)
+        return bool(self.withdrawn)
+
+    @property
+    def expected_digits(self) -> str:
+        """The PID to signal first; "" if there is none."""
+        planned = self.planned
+        if planned is None or planned.verdict is not Verdict.STUCK or not planned.holders:
+            return ""
+        return str(planned.holders[0])
+
+    def why_not_applicable(self) -> str:
+        """Why there is no plan: running, done, withdrawn, or nothing to free."""
+        if self.is_begun:
+            return "already running" if self._recovery.running else "already done: Esc closes"
+        if self.withdrawn:
+            return f"plan withdrawn: {self.withdrawn}; Esc, then U again"
+        return view.why_no_plan(self.planned)
+
+    def begin(self, case: LockReport) -> list[str]:
+        """Note the tasks in work as they are now; return the ids of those to hold."""
+        self._were = tuple(work.task for work in case.active_tasks)
+        hold = view.accepted_ids(case)
+        self._steps = self._steps_for(case, hold)
+        self.is_begun = True
+        return hold
+
+    def _steps_for(self, case: LockReport, hold: list[str]) -> tuple[RecoveryStep, ...]:
+        returns = recovery_steps.task_steps(self._live.inspector.states, len(hold))
+        return recovery_steps.lock_steps(case.evidence, returns)
+
+    async def read_task_results(self) -> None:
+        """Read the present states of the tasks that were in work, once the recovery has ended."""
+        if self.is_begun and not self._recovery.running:
+            queries = self._live.inspector.queries
+            try:
+                self._now_are = {task.id: await queries.task(task.id) for task in self._were}
+            except Unavailable:
+                return  # keep the last result
+
+    # Text
+
+    def step_lines(self, case: LockReport, width: int, with_notes: bool) -> list[Line]:
+        """The steps; with progress and times once the recovery was started; or why there are
+        none.
+        """
+        if self.is_begun:
+            said = map(OutputLine, self._recovery.lines, self._recovery.line_seconds)
+            at = recovery_steps.step_progress(self._steps, [*said], self._recovery.running)
+            return recovery_steps.progress_lines(at, width)
+        if not self.why_not_applicable():
+            hold = view.accepted_ids(case)
+            twin = recovery_steps.equivalent_command(self._live.place.recovery_command, hold)
+            return recovery_steps.plan_lines(self._steps_for(case, hold), twin, width, with_notes)
+        if case.evidence.verdict in present.ALARMING_VERDICTS and not self.withdrawn:
+            return view.fold_lines(lock_breaker.manual_advice(case.evidence), width)
+        return view.fold_lines(self.why_not_applicable(), width, "muted")
+
+    def heading(self) -> tuple[str, Line]:
+        """The name of the steps, and a text at its right."""
+        took = f"{self._recovery.elapsed_seconds:.1f}s"
+        if self.is_begun:
+            state = "running" if self._recovery.running else "done after"
+            return "Steps", ((f"{state} {took}", "muted"),)
+        if self.why_not_applicable():
+            return "No plan", ()
+        last: Line = (("cannot be undone", "warn"),) if self.expected_digits else ()
+        return "Steps, in this order", last
+
+    def result_lines(self, states: Mapping[State, str], now: float, width: int) -> list[Line]:
+        """What became of the tasks in work, and the output of the recovery."""
+        became: list[Line] = []
+        if self._were and not self._recovery.running:
+            became = view.task_result_lines(self._were, self._now_are, states, now, width)
+        text = [*became, BLANK_LINE] if became else []
+        for line in self._recovery.lines:
+            text += view.fold_lines(line, width)
+        return text

@@ -1,0 +1,218 @@
+"""The panes of the lock screen: verdict, steps, tasks in work, evidence; side by side if wide."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+
+from engine.model import State
+from engine.text.safe import safe_line
+from tui.format import keys, present
+from tui.format.flow_graph import flow_graph, graph_steps, time_axis
+from tui.format.present import Line
+from tui.format.table import Choice
+from tui.locks import lines as view
+from tui.locks.examination import LockExaminer, LockReport
+from tui.locks.lock_plan import LockPlan
+from tui.plan.confirm_screen import ConfirmScreen
+from tui.screens.console_context import ConsoleContext
+from tui.screens.two_panes import WIDE_COLUMNS, WIDE_LINES
+from tui.session.place import NO_WORKER_HINT
+from tui.session.place_session import PlaceSession
+from tui.terminal.render_cache import Box
+from tui.widgets.lines import Frame, Lines, LongText
+from tui.widgets.picker import Picker
+
+MIN_TASK_LINES = 3
+"""Minimum number of active tasks on screen; a sixth of the height if that is more."""
+
+GRAPH_SECONDS, MIN_GRAPH_LINES = 600.0, 6
+"""Span of the graph in seconds, and its minimum number of lines."""
+
+
+class LockPanes(ConfirmScreen):
+    """Paints the last report on a lock, and the plan to free it."""
+
+    def __init__(self, live: PlaceSession, around: ConsoleContext) -> None:
+        super().__init__(around.arming, around.clock)
+        self._live, self._inspector, self._around = live, live.inspector, around
+        self._exam, self._plan = LockExaminer(live), LockPlan(live)
+
+    def compose(self) -> ComposeResult:
+        """The verdict; steps and tasks in work beside the evidence; question, next step, hints."""
+        yield Lines(id="title")
+        yield Lines(id="verdict", classes="pane")
+        with Box(id="body"):
+            with Box(id="left"):
+                yield Lines(id="steps", classes="pane")
+                yield Picker(id="works")
+                yield Lines(id="graph", classes="pane")
+            yield LongText(id="text")
+        yield Lines(id="word")
+        yield Lines(id="scope")
+        yield Lines(id="hints")
+
+    @property
+    def is_wide(self) -> bool:
+        """True if the evidence stands beside the steps."""
+        return self.size.width >= WIDE_COLUMNS and self.size.height >= WIDE_LINES
+
+    @property
+    def _border(self) -> int:
+        return present.frame_border(*self.size)
+
+    def _inside(self, width: int) -> int:
+        return width - (present.BOX_FRAME_CELLS if self._border == present.BOX else 0)
+
+    def text_frame(self) -> Frame | None:
+        """The evidence, or the output of the recovery."""
+        case = self._exam.report
+        below = self.query_one("#text", LongText).below
+        more: Line = ((f"{below} more below", "muted"),) if below else ()
+        if self._plan.is_begun:
+            return Frame("Output", right=more)
+        sure = "" if case is None else f"verdict: {case.finding.certainty}"
+        return Frame(
+            "Evidence", "", view.count_proofs(case) if case else "", more or ((sure, "muted"),)
+        )
+
+    def lay_out(self, width: int) -> None:
+        """Paint verdict, evidence, tasks in work, and plan or result for this width."""
+        if not self.is_paintable or not width:
+            return  # closed during the examination
+        case, now = self._exam.report, self._clock()
+        wide, trail = self.is_wide, (self._live.name, "lock")
+        left = width // 2 if wide else width
+        self.query_one("#body").styles.layout = "horizontal" if wide else "vertical"
+        self.query_one("#left").styles.width = left if wide else "100%"
+        self.query_one("#left").styles.height = "1fr" if wide else "auto"
+        title = present.trail_line(self._around.host, self._around.environment, trail, width)
+        if case is None:
+            self.show((), [((" examining the lock ...", "muted"),)], ())
+            return
+        if width < present.NARROW_COLUMNS:
+            title = ((" ", ""),)
+        self._show_verdict(case, now, width)
+        self._show_steps(case, self._inside(left))
+        self._list_active_tasks(case, now, self._inside(left))
+        self._show_graph(now, left)
+        text = self._text(case, now, self._inside(width - left if wide else width))
+        self.show((), text, self.prompt_line())
+        self.show_title((*title, ("  ", ""), present.lock_verdict(case.evidence)))
+        self.show_next()
+        arm = {"arm": keys.arm_hint(self._arming.is_armed)}
+        self.show_hints(self.disabled_actions(), self.without(), arm)
+
+    def _show_verdict(self, case: LockReport, now: float, width: int) -> None:
+        part, room = self.query_one("#verdict", Lines), self._inside(width)
+        part.display = bool(self._border)
+        lines = view.verdict_lines(case, now, room)
+        part.show([*lines, *(view.timeline_lines(case, now, room) if self.is_wide else [])])
+        nothing = "plan, nothing done yet" if self._has_plan else ""
+        name = f"UNLOCK {self._live.name}" if nothing else f"Lock of {self._live.name}"
+        part.show_frame(Frame(name, right=((nothing, "muted"),) if nothing else ()))
+
+    def _show_steps(self, case: LockReport, width: int) -> None:
+        part = self.query_one("#steps", Lines)
+        part.display = bool(self._border)
+        part.show(self._plan.step_lines(case, width, with_notes=self.is_wide))
+        name, right = self._plan.heading()
+        part.show_frame(Frame(name, right=right), focused=self._has_plan)
+
+    def _list_active_tasks(self, case: LockReport, now: float, width: int) -> None:
+        picker = self.query_one("#works", Picker)
+        rows = [
+            Choice(w.task.id, view.active_task_line(w, case, now, width)) for w in case.active_tasks
+        ]
+        shown = min(len(rows), max(MIN_TASK_LINES, self.size.height // 6))
+        picker.display = bool(rows) and self.size.height >= 15
+        picker.set_class(bool(self._border), "pane")
+        picker.styles.height = shown + self._border
+        picker.activate(case.is_abandoned)
+        before = picker.key
+        picker.show_rows(rows)
+        picker.show_frame(view.active_tasks_frame(case, self.verbs_refusal()))
+        if before not in ("", picker.key):
+            self.cursor_slipped()
+
+    def _show_graph(self, now: float, width: int) -> None:
+        part, room = self.query_one("#graph", Lines), self._inside(width)
+        part.display = self.is_wide
+        if self.is_wide:
+            course = self._live.flow.series(now, GRAPH_SECONDS, graph_steps(room))
+            part.show(flow_graph(course, room, max(MIN_GRAPH_LINES, part.size.height)))
+            part.show_frame(
+                Frame(f"{self._live.name}, last 10m", bottom=time_axis(now, GRAPH_SECONDS))
+            )
+
+    def _text(self, case: LockReport, now: float, width: int) -> list[Line]:
+        """What scrolls: evidence and logs, or the output; on small screens all of it."""
+        text: list[Line] = []
+        if not self._border:
+            text += view.verdict_lines(case, now, width)
+            text += view.section("steps", self._plan.step_lines(case, width, with_notes=False))
+        if self._plan.is_begun:
+            text += self._plan.result_lines(self._inspector.states, now, width)
+        facts, works = view.evidence_lines(case, width), view.active_task_lines(case, now, width)
+        titled = self._plan.is_begun or not self._border
+        text += view.section("evidence", facts) if titled else facts
+        return [*text, *(view.section("tasks in work, by the logs", works) if works else [])]
+
+    def show_next(self) -> None:
+        """Show the next step, and what a key acts on."""
+        case = self._exam.report
+        key, does = self._next_step()
+        on = "" if case is None else self._acts_on(case)
+        self.query_one("#scope", Lines).show([present.next_line(key, does, on, self.size.width)])
+
+    def _next_step(self) -> tuple[str, str]:
+        if self._live.recovery.running:
+            return "Esc", "leaves; the recovery continues"
+        if self._plan.is_begun:
+            return ("", NO_WORKER_HINT) if self._live.lacks_worker else ("Esc", "closes the result")
+        if self._plan.withdrawn:
+            return "Esc", "closes; then U makes a new plan"
+        if not self._has_plan:
+            return "Esc", "goes back"
+        if not self._arming.is_armed:
+            return "!", "allows writes; the plan stays open"
+        return "", "when the lock is free: W in the queue starts a worker"
+
+    def _acts_on(self, case: LockReport) -> str:
+        row = "" if self.verbs_refusal() else safe_line(self.query_one("#works", Picker).key)
+        if not self._has_plan:
+            return f"task {row}" if row else "nothing"
+        pids = ", ".join(map(str, case.evidence.holders))
+        who = f"PID {pids}" if self.expected_digits else "the lock"
+        word = self._inspector.states.get(State.ACTIVE, State.ACTIVE)
+        tasks = f"{case.active_count:,} in {safe_line(word)}"
+        return f"{who}; {tasks}" + (f"   H L K: {present.short_id(row)}" if row else "")
+
+    def prompt_line(self) -> Line:
+        """The question, the result, or why there is none."""
+        now = self._exam.report and self._exam.report.evidence
+        if self._live.recovery.running:
+            return ((" freeing the lock ...", "strong"),)
+        if self._plan.is_begun:
+            words, look = self._live.recovery.outcome
+            return ((f" {safe_line(words)}", look),)
+        if not self._has_plan:
+            alarms = now is not None and now.verdict in present.ALARMING_VERDICTS
+            look = "warn" if alarms or self._plan.withdrawn else "muted"
+            return ((f" {safe_line(self.why_not_applicable())}", look),)
+        room = self.size.width >= present.NARROW_COLUMNS
+        digits = f"type the PID {self.expected_digits} to free the lock" if room else "type the PID"
+        return self.confirm_prompt(digits, "free the lock (no process to signal)")
+
+    # Defined by the screen
+
+    @property
+    def _has_plan(self) -> bool:
+        return not self.why_not_applicable()
+
+    def verbs_refusal(self) -> str:
+        """Why active tasks cannot be changed, for any verb; "" if they can."""
+        raise NotImplementedError
+
+    def cursor_slipped(self) -> None:
+        """The task under the cursor has left."""
+        raise NotImplementedError

@@ -1,0 +1,171 @@
+"""Division of the screen between the panes of the overview, by its size and by what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tui.format import present
+
+LOW_LINES, HIGH_LINES = 15, 30
+"""Heights in lines: up to LOW only queues and alerts, from HIGH on two columns of panes."""
+WIDE_CELLS = 120
+"""Minimum width in cells for two columns of panes."""
+WALL_CELLS, WALL_LINES = 200, 60
+"""Smallest screen for three columns of panes."""
+MIN_AGE_LINES = 5
+"""Lines of the smallest age table: titles, total, two names or the others, the sentence below."""
+MAX_AGE_LINES = 12
+"""Maximum height of the age table; lines beyond it go to the log."""
+MIN_GRAPH_LINES = 10
+"""Lines of the smallest graph of a wall."""
+MAX_GRAPHS = 4
+"""Places with a graph on a wall."""
+
+
+class PaneNeeds(NamedTuple):
+    """How many rows the panes have to show."""
+
+    queues: int = 0
+    alerts: int = 0
+    ages: int = 0
+    """Rows with names, total and others."""
+    outlook: int = 0
+    """Lines of forecast and rate limits."""
+    kinds: int = 0
+    other_ages: int = 0
+    """Rows of the age table of a second place."""
+    sides: Mapping[str, int] = {}
+    """Lines of each pane at the right, from the top."""
+    filler: str = ""
+    """The pane at the right that gets what is left; "" for the last one."""
+
+
+class OverviewFrame(NamedTuple):
+    """Number of lines for each pane of the overview, with its frame; 0 hides it."""
+
+    alerts: int = 0
+    queues: int = 0
+    """Includes the line of titles."""
+    ages: int = 0
+    """Includes the line of titles and the sentence below."""
+    other_ages: int = 0
+    outlook: int = 0
+    """Forecast and rate limits."""
+    kinds: int = 0
+    """Includes the line of titles."""
+    log: int = 0
+    border: int = 0
+    """Lines that the frame of a pane takes: 0 for none, 1 for a rule, 2 for a box."""
+    hints: int = 0
+    next: int = 0
+    """The line with the next step."""
+    sides: Mapping[str, int] = {}
+    """Lines of the panes at the right, on a wide screen only."""
+    graphs: tuple[int, ...] = ()
+    """Lines of the graphs in the middle, on a wall only."""
+    left_width: int = 0
+    """Width of the left column in cells."""
+    middle_width: int = 0
+    """Width of the graphs on a wall, in cells; 0 elsewhere."""
+
+    @property
+    def is_wide(self) -> bool:
+        """True if panes stand side by side."""
+        return self.border == present.BOX
+
+    @property
+    def is_wall(self) -> bool:
+        """True if the panes are those of all places."""
+        return bool(self.middle_width)
+
+    @property
+    def upper(self) -> int:
+        """Lines of the left column above the log."""
+        return self.queues + self.ages + self.other_ages + self.outlook + self.kinds
+
+    def inside(self, lines: int) -> int:
+        """Lines within the frame of a pane that takes `lines`."""
+        return max(0, lines - self.border)
+
+
+def divide_screen(width: int, height: int, needs: PaneNeeds) -> OverviewFrame:
+    """Divide the lines of the screen between its panes."""
+    if width <= present.NARROW_COLUMNS or height <= LOW_LINES:
+        return _divide_small_screen(width, height)
+    wide = width >= WIDE_CELLS and height >= HIGH_LINES
+    wall = wide and width >= WALL_CELLS and height >= WALL_LINES
+    border = present.BOX if wide else present.RULE
+    most_alerts = 2 if height < 22 else 3 if height < HIGH_LINES else height // 8
+    shown = border + max(1, min(needs.alerts, most_alerts))
+    rest = height - 3 - shown  # header, next step, hints
+    listed = border + 1 + min(max(needs.queues, 1), max(1, (rest - 2 * border) // 3))
+    left = rest - listed
+    log = border + (12 if wall else 3 if wide else 2)
+    log = log if left - log >= MIN_AGE_LINES + border else min(log, max(0, left))
+    left -= log
+    ages = _age_lines(needs.ages, left, border)
+    left -= ages
+    kinds = other = 0
+    if wide:
+        kinds = min(left, border + 1 + max(1, needs.kinds))
+        kinds = kinds if kinds >= border + 2 else 0
+        left -= kinds
+    if wall:
+        other = _age_lines(needs.other_ages, left, border) if needs.other_ages else 0
+        left -= other
+    told = min(left, needs.outlook + border) if needs.outlook and left > border else 0
+    told = 0 if wide and told < needs.outlook + border else told
+    log += left - told  # the log always fills its lines
+    frame = OverviewFrame(
+        *(shown, listed, ages, other, told, kinds, log, border),
+        hints=1,
+        next=1,
+        left_width=width,
+    )
+    if not wide:
+        return frame
+    wanted = {name: lines + border for name, lines in needs.sides.items()}
+    sides = share_lines(rest, wanted, needs.filler)
+    if not wall:
+        return frame._replace(sides=sides, left_width=width * 5 // 8)  # at 120 cells 75 and 45
+    graphs = max(1, min(needs.queues, MAX_GRAPHS, frame.upper // MIN_GRAPH_LINES))
+    lines, more = divmod(frame.upper, graphs)
+    return frame._replace(
+        sides=sides,
+        graphs=(lines + more, *[lines] * (graphs - 1)),
+        left_width=width * 79 // 200,
+        middle_width=width * 62 // 200,
+    )
+
+
+def _age_lines(rows: int, left: int, border: int) -> int:
+    lines = min(left, border + max(MIN_AGE_LINES, min(rows + 2, MAX_AGE_LINES)))
+    return lines if lines >= MIN_AGE_LINES + border else 0
+
+
+def share_lines(total: int, wanted: Mapping[str, int], filler: str = "") -> dict[str, int]:
+    """Share lines between panes: each gets at least 3, then one after the other a line more until
+    all have what they want; the filler, else the last one, gets the rest. Without room the last
+    ones get none.
+    """
+    least = 3
+    names = [*wanted][: total // least]
+    lines = dict.fromkeys(wanted, 0) | dict.fromkeys(names, least)
+    left = total - least * len(names)
+    while left and (hungry := [name for name in names if lines[name] < wanted[name]]):
+        for name in hungry[:left]:
+            lines[name] += 1
+        left -= len(hungry[:left])
+    if names:
+        lines[filler if filler in names else names[-1]] += left
+    return lines
+
+
+def _divide_small_screen(width: int, height: int) -> OverviewFrame:
+    """Small screens: queues first, then alerts, message line and hints if they fit."""
+    rest = height - 1
+    alerts = 3 if rest >= 14 else int(rest >= 2)
+    word, hints = int(rest >= 5), int(rest >= 6)
+    queues = max(0, rest - alerts - word - hints)
+    return OverviewFrame(alerts, queues, next=word, hints=hints, left_width=width)

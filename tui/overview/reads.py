@@ -1,0 +1,178 @@
+"""Background reads of the overview: ages, clusters and graph of a place, after a change and every
+30 s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from engine.index.age_table import GROUPINGS, Ages
+from engine.index.schema import Query
+from engine.logs.task_events import EventKind, TaskEvent
+from engine.model import State
+from engine.store import Unavailable
+from tui.overview.graph_pane import GraphPane
+from tui.session import index_queries
+from tui.session.place_session import PlaceSession
+from tui.session.recurrence_check import CheckedCluster, check_clusters
+
+CHANGED_READ_SECONDS, UNCHANGED_READ_SECONDS = 2.0, 30.0
+"""Seconds until ages and clusters are read again: after a change, and without one."""
+
+READ_COST_FACTOR = 10
+"""Minimum pause between reads, as a multiple of their duration."""
+
+
+HISTOGRAM_SECONDS, HISTOGRAM_STEPS = 3600.0, 120
+"""Length of the histogram of log events, and its number of equal parts."""
+
+
+class EventCounts(NamedTuple):
+    """Task events of the logs in equal parts of the last hour, the latest part last."""
+
+    all: tuple[int, ...] = ()
+    failed: tuple[int, ...] = ()
+
+
+def count_events(events: Iterable[TaskEvent], now: float) -> EventCounts:
+    """Count events by time. Parts begin at whole multiples of their length, so that only the last
+    one changes from second to second.
+    """
+    length = HISTOGRAM_SECONDS / HISTOGRAM_STEPS
+    first = int(now // length) - HISTOGRAM_STEPS + 1
+    counts, failed = [0] * HISTOGRAM_STEPS, [0] * HISTOGRAM_STEPS
+    for event in events:
+        at = -1 if event.when is None else int(event.when // length) - first
+        if 0 <= at < HISTOGRAM_STEPS:
+            counts[at] += 1
+            failed[at] += event.what in (EventKind.FAILED, EventKind.BURIED)
+    return EventCounts(tuple(counts), tuple(failed))
+
+
+class PlaceReads(NamedTuple):
+    """What was read of one place."""
+
+    state: State
+    """State of the tasks in the age table."""
+    ages: Ages
+    generation: int
+    """Generation of the index that was read."""
+    when: float
+    """Time of the read, epoch seconds UTC."""
+    clusters: tuple[CheckedCluster, ...] = ()
+    events: EventCounts = EventCounts()
+
+
+class _Schedule(NamedTuple):
+    generation: int
+    earliest: float
+    """Next read after a change, in seconds of the event loop's clock."""
+    in_any_case: float
+    """Next read without one."""
+
+
+class OverviewReads:
+    """Reads places one after the other; the latest read of each stays."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._found: dict[int, PlaceReads] = {}
+        self._schedules: dict[int, _Schedule] = {}
+        self._chosen: set[int] = set()
+        """Places whose rows by the operator has chosen."""
+        self.wanted = asyncio.Event()
+        """Set if a read may be due."""
+
+    def of(self, live: PlaceSession) -> PlaceReads | None:
+        """What was read of a place; None before the first read, and if it cannot be read."""
+        return self._found.get(live.number)
+
+    def request(self, number: int | None = None) -> None:
+        """Read a place again soon; without a number each place."""
+        if number is None:
+            self._schedules.clear()
+        else:
+            self._schedules.pop(number, None)
+        self.wanted.set()
+
+    async def wait(self) -> None:
+        """Wait until a read may be due, at most a second."""
+        self.wanted.clear()
+        try:
+            await asyncio.wait_for(self.wanted.wait(), 1.0)
+        except TimeoutError:
+            return
+
+    def is_due(self, live: PlaceSession) -> bool:
+        """True if a place is to be read now."""
+        latest = live.inspector.latest
+        if not latest.is_complete:
+            return False
+        schedule = self._schedules.get(live.number, _Schedule(-1, 0.0, 0.0))
+        now = asyncio.get_running_loop().time()
+        has_changed = latest.generation != schedule.generation
+        return now >= schedule.in_any_case or (has_changed and now >= schedule.earliest)
+
+    async def read(
+        self, live: PlaceSession, graph: GraphPane | None, is_wanted: Callable[[], bool]
+    ) -> None:
+        """Read a place; its clusters and its graph only with `graph`. All parts change together, or
+        none if it is not wanted any more.
+        """
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            found = await self._read(live, graph)
+        except Unavailable:
+            self._found.pop(live.number, None)  # its line says why
+        else:
+            if is_wanted():
+                self._found[live.number] = found
+        ended = loop.time()
+        earliest = ended + max(CHANGED_READ_SECONDS, READ_COST_FACTOR * (ended - began))
+        generation = live.inspector.latest.generation
+        self._schedules[live.number] = _Schedule(
+            generation, earliest, ended + UNCHANGED_READ_SECONDS
+        )
+
+    async def _read(self, live: PlaceSession, graph: GraphPane | None) -> PlaceReads:
+        generation, when = live.inspector.latest.generation, self._clock()
+        before, is_chosen = self.of(live), live.number in self._chosen
+        is_kept = before is not None and (
+            is_chosen
+            or (live.inspector.latest.counts.get(before.state, 0) and len(before.ages.rows) > 1)
+        )
+        if before is not None and is_kept:
+            state = before.state
+            ages = await index_queries.query_ages(live, state, before.ages.by)
+        else:
+            state, ages = await index_queries.first_useful_ages(live)
+        clusters = () if before is None else before.clusters
+        if graph is not None:
+            clusters = await check_clusters(live, Query(State.DEAD))
+            await graph.read(live, self._clock())
+        events = await asyncio.to_thread(count_events, live.events(), when)
+        return PlaceReads(state, ages, generation, when, clusters, events)
+
+    async def next_rows(self, live: PlaceSession) -> bool:
+        """Read the age table by the next field or state that has data; False if none has.
+
+        Raises:
+            Unavailable: the place was closed.
+        """
+        if (before := self.of(live)) is None:
+            return False
+        ways = [(state, by) for state in index_queries.AGE_TABLE_STATES for by in GROUPINGS]
+        at = ways.index((before.state, before.ages.by))
+        for state, by in (*ways[at + 1 :], *ways[:at]):
+            generation, when = live.inspector.latest.generation, self._clock()
+            ages = await index_queries.query_ages(live, state, by)
+            if any(row.name for row in ages.rows):
+                self._found[live.number] = before._replace(
+                    state=state, ages=ages, generation=generation, when=when
+                )
+                self._chosen.add(live.number)
+                return True
+        return False
