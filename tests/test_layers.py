@@ -237,7 +237,6 @@ LARGE_CLASSES = {
     "tui.locks.list_screen.LocksScreen": 20,
     "tui.locks.panes.LockPanes": 19,
     "tui.operations.control_screen.ControlScreen": 22,
-    "tui.operations.running_screen.ReplayScreen": 21,
     "tui.operations.screen.OperationsScreen": 25,
     "tui.overview.screen.OverviewScreen": 57,
     "tui.plan.confirm_screen.ConfirmScreen": 20,

@@ -22,6 +22,7 @@ from tests.tui.holders import wired
 from tests.tui.spools import make_spool
 from tui.format import keys
 from tui.log.screen import LogScreen
+from tui.operations.screen import OperationsScreen
 from tui.plan.screen import PlanScreen
 from tui.session.place import Place
 
@@ -181,3 +182,20 @@ async def test_the_last_error_of_a_transport_is_its_log_line_in_three_keys(
         await desk.until(lambda: log.loaded and "\n> " in desk.text)
         (here,) = [text for text in desk.text.splitlines() if text.startswith("> ")]
         assert f" E mail  261c374b {reply} " in here
+
+
+async def test_a_purge_and_its_undo_take_six_keys_and_their_counts(
+    place: Place, tmp_path: Path
+) -> None:
+    """4, *, X, ! and the count purge all dead tasks; u, u and the count bring them back."""
+    before = await off(dead_in, tmp_path)
+    async with opened(place) as desk:
+        await desk.press("*")
+        await plan(desk, "X", "type 19 to purge 19")
+        await desk.sees("19 purged")
+        assert await off(dead_in, tmp_path) == []
+        await desk.opens(OperationsScreen, "u")
+        await desk.sees("purge", "DONE", "u undo")
+        await plan(desk, "u", "type 19 to undo 19")
+        await desk.sees("19 undone")
+    assert await off(dead_in, tmp_path) == before
