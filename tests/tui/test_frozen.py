@@ -193,7 +193,7 @@ async def test_a_freeze_holds_what_was_on_screen(root: Path) -> None:
         await desk.until(lambda: "connect_timeout" in desk.text)
         live = desk.console.sessions[0]
         await desk.until(lambda: live.recording.role is Role.RECORDS)
-        await desk.sees("oldest in pending")
+        await desk.sees("oldest in pending", "feeds_sync")  # the ages have their final height
         before = panes()
         await freeze(desk)
         assert panes() == before
