@@ -89,7 +89,8 @@ class LineRates:
     def parts(self, number: int, begin: float, end: float) -> list[LineRate]:
         """The lines in `number` equal parts of the time from `begin` to `end`."""
         lines, errors = [0] * number, [0] * number
-        for when, rate in self._seconds.items():
+        # A copy: `step` may run on another thread.
+        for when, rate in self._seconds.copy().items():
             if begin <= when < end:
                 at = min(number - 1, int((when - begin) / (end - begin) * number))
                 lines[at] += rate.lines

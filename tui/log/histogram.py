@@ -137,12 +137,15 @@ def small_histogram(parts: Sequence[LineRate], begin: float, end: float, width: 
 
 def axis_line(begin: float, end: float, cursor: float | None, width: int) -> str:
     """The lower border: times at both ends and in the middle, and where the cursor is."""
-    cells = ["─"] * width
-    cells[:6] = f"{_clock(begin)} "  # the frame has a blank before it
-    for at, when in ((width // 2 - 3, (begin + end) / 2), (width - 7, end)):
-        cells[at : at + 7] = f" {_clock(when)} "
+    cells, mark, last = ["─"] * width, -1, width - 7
     if cursor is not None and begin <= cursor < end:
-        cells[min(width - 1, int((cursor - begin) / (end - begin) * width))] = "▲"
+        mark = min(width - 1, int((cursor - begin) / (end - begin) * width))
+        last = mark - 7 if mark > last else last
+    cells[:6] = f"{_clock(begin)} "  # the frame has a blank before it
+    for at, when in ((width // 2 - 3, (begin + end) / 2), (last, end)):
+        cells[at : at + 7] = f" {_clock(when)} "
+    if mark >= 0:
+        cells[mark] = "▲"
     return "".join(cells) + "─" * (MARGIN_CELLS - 1)  # as far from the corner as the bars
 
 

@@ -107,7 +107,9 @@ _ERROR_AT = " last_error="
 def _without_id(text: str) -> str:
     """A line without the id that is in its own column."""
     for id in labelled_ids(text)[:1]:
-        text = re.sub(rf"(?:\b(?:task_?id|id)[=:] ?)?\"?{re.escape(id)}\b\"? ?", "", text, count=1)
+        text = re.sub(
+            rf"(?:\b(?:(?:task_?)?id[=:] ?|task=))?\"?{re.escape(id)}\b\"? ?", "", text, count=1
+        )
         text = text.replace(": (", " (", 1)  # `Task failed: ID (kind)`
     return text
 
