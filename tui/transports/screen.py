@@ -27,10 +27,6 @@ class TransportsScreen(ListScreen):
     BINDINGS = key_bindings(keys.TRANSPORTS)
 
     @property
-    def _limit(self) -> float:
-        return self.live.place.alerts.transport_failures
-
-    @property
     def _routes(self) -> MailRoutes | None:
         return self.live.readings.routes
 
@@ -43,24 +39,23 @@ class TransportsScreen(ListScreen):
     def lay_out(self, width: int) -> None:
         """One row per transport, and details of one."""
         sending, now = self.live.readings.sending, self.around.clock()
-        titles, listed = view.transport_rows(
-            sending, self._limit, now, self.rows_width, self._routes
-        )
+        limit = self.live.place.alerts.transport_failures
+        titles, listed = view.transport_rows(sending, limit, now, self.rows_width, self._routes)
         self.query_one(Picker).show_rows([Choice(name, line) for name, line in listed], [titles])
-        self.query_one(LongText).show(self._below(self.text_width))
-
-    def _below(self, width: int) -> list[Line]:
-        sending, now, way = self.live.readings.sending, self.around.clock(), self._here
+        way, room = self._here, self.text_width
         if way is not None:
-            return detail_lines.detail_lines(way, sending, self._limit, now, width, self._routes)
-        none = self.live.has_readings and not sending.transports
-        looked = [view.no_transports_line(sending)] if none else []
-        return [*looked, *detail_lines.source_lines(sending, now, width)]
+            text = detail_lines.detail_lines(way, sending, limit, now, room, self._routes)
+        else:
+            none = self.live.has_readings and not sending.transports
+            text = [view.no_transports_line(sending)] if none else []
+            text += detail_lines.source_lines(sending, now, room)
+        self.query_one(LongText).show(text)
+        self.call_after_refresh(self._show_frames)  # the lines below are known then
 
     def rows_frame(self) -> Frame:
         """All transports, and which one is used."""
         sending = self.live.readings.sending
-        about = view.summary_line(sending, self._limit, self._routes)
+        about = view.summary_line(sending, self.live.place.alerts.transport_failures, self._routes)
         return Frame("Transports", "6", f"{len(sending.transports)}", about)
 
     def text_frame(self) -> Frame:
@@ -85,7 +80,11 @@ class TransportsScreen(ListScreen):
         if way is None:
             return ()
         refusal = self._refusal("suspend")
-        key, does = ("", refusal) if refusal else view.next_step(way, self._limit)
+        key, does = (
+            ("", refusal)
+            if refusal
+            else view.next_step(way, self.live.place.alerts.transport_failures)
+        )
         return present.next_line(key, safe_line(does), safe_line(way.name), self.size.width)
 
     # Actions
