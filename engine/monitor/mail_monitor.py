@@ -36,6 +36,9 @@ MAX_ERROR_PATTERNS = 32
 
 OTHER_ERRORS = "(other errors)"
 
+MAX_SENDS = 500
+"""Send times kept for each transport."""
+
 MAX_FAILURES = 20
 """Single failures kept for each transport."""
 
@@ -63,6 +66,8 @@ class MailEvents(NamedTuple):
     """Name; "" if the line has none."""
     tally: DeliveryCounts
     error: str = ""
+    id: str = ""
+    """The task of the mail; "" for a mail without a task."""
 
 
 def parse_mail_event(line: LogLine) -> MailEvents | None:
@@ -72,9 +77,9 @@ def parse_mail_event(line: LogLine) -> MailEvents | None:
         return None
     name = "" if told.transport == "?" else told.transport[:_NAME]
     if told.what is EventKind.STARTED:
-        return MailEvents(name, DeliveryCounts(attempts=1))
+        return MailEvents(name, DeliveryCounts(attempts=1), id=told.id)
     if told.what is EventKind.SUCCEEDED:
-        return MailEvents(name, DeliveryCounts(success=1))
+        return MailEvents(name, DeliveryCounts(success=1), id=told.id)
     if told.what not in (EventKind.FAILED, EventKind.BURIED):
         return None
     # Only the end of a mail says by which transport; a failed attempt may be followed by another.
@@ -142,6 +147,10 @@ class _TransportLog:
         self.failures: deque[Failure] = deque(maxlen=MAX_FAILURES)
         self.spoken = False
         """True if the log has named it."""
+        self.begun: dict[str, float] = {}
+        """Times of the latest attempts, by task."""
+        self.sends: deque[tuple[float, float]] = deque(maxlen=MAX_SENDS)
+        """End and duration of the latest successful attempts, in seconds."""
         self.tried = 0
         """Failed attempts at the current mail, from the log."""
         self.last_success: float | None = None
@@ -152,6 +161,7 @@ class _TransportLog:
     def hear(self, said: MailEvents, when: float, line: str) -> None:
         self.spoken = True
         self.bins.add(when, said.tally)
+        self._time(said, when)
         if said.tally.success:
             self.last_success = max(when, self.last_success or when)
         if said.error:
@@ -160,6 +170,25 @@ class _TransportLog:
         if said.error and not (said.tally.failures and self.tried):
             self._blame(said.error, when, line)
         self.tried = self.tried + 1 if said.error and not said.tally.failures else 0
+
+    def _time(self, said: MailEvents, when: float) -> None:
+        """Note the start of an attempt, or how long a successful one took.
+
+        A mail without a task has no id, so its lines may be mixed with those of another one.
+        """
+        if not said.id:
+            return
+        if said.tally.attempts:
+            self.begun[said.id] = when
+            if len(self.begun) > MAX_SENDS:
+                del self.begun[next(iter(self.begun))]
+        elif said.tally.success and (start := self.begun.pop(said.id, None)) is not None:
+            self.sends.append((when, max(0.0, when - start)))
+
+    def send_times(self, since: float) -> tuple[float, float] | None:
+        """Median and 95th percentile of the send times from a time on; None without one."""
+        known = sorted(seconds for when, seconds in self.sends if when >= since)
+        return (known[len(known) // 2], known[len(known) * 95 // 100]) if known else None
 
     def _blame(self, error: str, when: float, line: str) -> None:
         pattern = fold_error(error)
@@ -337,7 +366,11 @@ class TransportMonitor:
             known = now - log.since
             data = f"only {format_rough_duration(known)} of data" if known >= 0 else "no data yet"
             return window._replace(reason=f"{source}: {data}")
-        return window._replace(tally=way.bins.since(now - window.seconds), source=source)
+        start = now - window.seconds
+        tally, times = way.bins.since(start), way.send_times(start)
+        return window._replace(
+            tally=tally, source=source, send_times=times if tally.success else None
+        )
 
     # Both
 

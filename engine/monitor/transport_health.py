@@ -72,6 +72,10 @@ class CountWindow(NamedTuple):
     source: Source = Source.NONE
     reason: str = ""
     """Why it is not known; "" if it is."""
+    send_times: tuple[float, float] | None = None
+    """Median and 95th percentile of the seconds from attempt to success, from the log; None if not
+    known.
+    """
 
     @property
     def rate(self) -> float | None:

@@ -95,7 +95,7 @@ FIRST = ("see Ages:", WAIT)
 """The overview, from which everything is reached."""
 QUEUE = (*FIRST, "2", "see acts on:", "see Daily report")
 DEAD = (*FIRST, "4", "see acts on:", "see 550 5.1.1")
-WAYS = (*FIRST, "6", "see suspended")
+WAYS = (*FIRST, "6", "see SUSPENDED")
 MAIL = (*DEAD, "/", *typed("abuse"), "enter", "see 2 of 14", "enter", "see last log")
 
 SHOTS: dict[str, Shot] = {

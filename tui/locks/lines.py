@@ -14,7 +14,6 @@ from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.present import BLANK_LINE, SHORT_ID_CELLS, Line, Run
 from tui.locks.examination import ActiveTask, LockReport
-from tui.widgets.lines import Frame
 
 NAME_CELLS = 12
 """Width of the fact names in cells."""
@@ -188,17 +187,6 @@ def active_task_lines(case: LockReport, now: float, width: int) -> list[Line]:
         lines += fold_lines(words, width, unknown, "    ")
     more = case.active_count - len(case.active_tasks)
     return [*lines, ((f"  +{more:,} more", "muted"),)] if more > 0 else lines
-
-
-def active_tasks_frame(case: LockReport, refused: str) -> Frame:
-    """The frame of the active tasks: their number and their keys."""
-    keys: Line = (
-        *(("H", "key"), (" hold  ", "muted"), ("L", "key"), (" release  ", "muted")),
-        *(("K", "key"), (" to the DLQ", "muted")),
-    )
-    whose: Line = (("no worker" if case.is_abandoned else "worker alive", "muted"),)
-    right = whose if refused else keys
-    return Frame("Tasks in work", "", f"{case.active_count:,}", right)
 
 
 def active_task_line(work: ActiveTask, case: LockReport, now: float, width: int) -> Line:

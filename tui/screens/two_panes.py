@@ -61,7 +61,7 @@ class TwoPanes(BaseScreen):
 
     def show_frames(self) -> None:
         """Write the frames, and give each part its place and its height."""
-        if (frame := self.rows_frame()) is None:
+        if not self.is_paintable or (frame := self.rows_frame()) is None:
             return
         picker, text, wide = self.query_one(Picker), self.query_one(LongText), self.is_wide
         for part in (picker, text):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.monitor.transport_health import Failure
 from engine.text.safe import safe_line
-from tui.format import keys
+from tui.format import keys, present
 from tui.format.present import Line
 from tui.format.table import Choice
 from tui.screens.base import Copy, key_bindings
@@ -12,8 +12,8 @@ from tui.screens.console_context import ConsoleContext
 from tui.screens.page import ListScreen
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
-from tui.transports import lines as view
-from tui.widgets.lines import LongText
+from tui.transports import detail_lines as view
+from tui.widgets.lines import Frame, LongText
 from tui.widgets.picker import Picker
 
 
@@ -53,14 +53,33 @@ class FailuresScreen(ListScreen):
         """One row per error, and the one under the cursor in full."""
         now, failures = self.around.clock(), self._failures
         picker = self.query_one(Picker)
-        rows = [Choice(key, view.failure_row(f, now, width)) for key, f in failures.items()]
-        picker.show_rows(rows, [view.failure_head(width)])
-        picker.styles.height = 1 + max(1, min(len(picker.rows), self.size.height // 2 - 2))
+        rows = [
+            Choice(key, view.failure_row(f, now, self.rows_width)) for key, f in failures.items()
+        ]
+        picker.show_rows(rows, [view.failure_head(self.rows_width)])
         here = self._here
         text: list[Line] = [((f" {self.no_row_reason('no errors known')}", "muted"),)]
         if here is not None:
-            text = view.failure_lines(here, now, width)
+            text = view.failure_lines(here, self.text_width)
         self.query_one(LongText).show(text)
+
+    def rows_frame(self) -> Frame:
+        """The errors that are kept, the latest first."""
+        amount = f"{len(self._failures)}"
+        return Frame(f"{safe_line(self._way)}: latest errors", "", amount)
+
+    def text_frame(self) -> Frame:
+        """The error under the cursor."""
+        here, now = self._here, self.around.clock()
+        when = None if here is None else here.when
+        return Frame("time unknown" if when is None else present.format_time(when, now))
+
+    def default_message(self) -> Line:
+        """The next step for the error under the cursor."""
+        here = self._here
+        known = here is not None and here.when is not None
+        key, does = ("Enter", "shows its line in the log") if known else ("", "no log line to open")
+        return present.next_line(key, does, safe_line(self._way), self.size.width)
 
     def action_open(self) -> None:
         """Open the log at the line of the error under the cursor."""

@@ -1,31 +1,25 @@
-"""Text of the transports screen: table, counts, errors, routes and sources."""
+"""Text of the transports screen: the table, the transport in use, and why the others are not."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from engine.config.mail_config import NOWHERE
 from engine.logs.task_events import NO_TRANSPORT
 from engine.monitor.transport_health import (
-    MAX_TRANSPORTS,
     TEN_MINUTES,
     CountWindow,
-    ErrorCluster,
-    Failure,
     Health,
-    MailBacklog,
     MailHealth,
     MailRoutes,
-    Source,
-    SourceReport,
     TransportHealth,
     TransportUse,
 )
 from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.human import format_count
-from tui.format.present import BLANK_LINE, Line, Run
+from tui.format.present import Line, Run
 from tui.format.table import sparkline
 from tui.transports.suspend_lines import describe_suspension
 
@@ -38,28 +32,30 @@ LOOKS = {
     Health.SUSPENDED: "warn",
 }
 
+STATE_RUNS: dict[Health, Run] = {
+    Health.OK: (" OK", "ok"),
+    Health.FAILING: (" FAILING ", "chip-error"),
+    Health.IDLE: (" idle", "muted"),
+    Health.OVER: (" over", "muted"),
+    Health.UNKNOWN: (" ?", "unknown"),
+    Health.SUSPENDED: (" SUSPENDED ", "chip-warn"),
+}
+"""The states as words; those that need an operator are chips."""
+
 UNKNOWN: Run = ("?", "unknown")
 MARGIN = 3
 """Width of cursor and sign before the first column, in cells."""
 
-BAR_CELLS = 18
-"""Width of a bar that stands for all errors, in cells."""
-
-MAX_ERROR_GROUPS = 12
-"""Maximum number of error groups listed."""
-
-MAX_LATEST_ERRORS = 4
-"""Number of latest errors shown on the overview of a transport."""
-
-USE_LOOKS = {
-    TransportUse.NOW: "ok",
-    TransportUse.READY: "",
-    TransportUse.SUSPENDED: "warn",
-    TransportUse.ABSENT: "muted",
-    TransportUse.BARRED: "muted",
-    TransportUse.FOREIGN: "muted",
-    TransportUse.UNKNOWN: "unknown",
+USES: dict[TransportUse, Run] = {
+    TransportUse.NOW: ("used now", "ok"),
+    TransportUse.READY: ("ready", "muted"),
+    TransportUse.SUSPENDED: ("-", "muted"),
+    TransportUse.ABSENT: ("absent", "muted"),
+    TransportUse.BARRED: ("disabled", "muted"),
+    TransportUse.FOREIGN: ("-", "muted"),
+    TransportUse.UNKNOWN: UNKNOWN,
 }
+"""Whether mail uses a transport, as a word."""
 
 Cell: TypeAlias = Callable[[TransportHealth, float, float], Run]
 """(transport, failure threshold, now) -> text and style"""
@@ -72,40 +68,63 @@ class TransportColumn(NamedTuple):
     width: int
     cell: Cell
     min_width: int = 0
-    """Minimum screen width in cells."""
+    """Minimum width of the table in cells."""
     left: bool = False
 
 
-def _state(way: TransportHealth, limit: float, now: float) -> Run:
-    health = way.health(limit)
-    return health.value, LOOKS[health]
+def state_run(way: TransportHealth, limit: float) -> Run:
+    """The state as a word or a chip."""
+    return STATE_RUNS[way.health(limit)]
 
 
 def _count_cell(at: int, of: str, width: int) -> Cell:
     def cell(way: TransportHealth, limit: float, now: float) -> Run:
-        tally = way.windows[at].tally
-        if tally is None:
-            return UNKNOWN
-        number = int(getattr(tally, of))
-        return format_count(number, width), "error" if of == "failures" and number else ""
+        return count_run(way.windows[at], of, width)
 
     return cell
 
 
-def failure_share(window: CountWindow) -> Run:
+def count_run(window: CountWindow, of: str, width: int) -> Run:
+    """A count of a window; a zero is muted."""
+    if window.tally is None:
+        return UNKNOWN
+    number = int(getattr(window.tally, of))
+    return format_count(number, width), "" if number else "muted"
+
+
+def failure_share(window: CountWindow, limit: float = 1.0) -> Run:
     """Share of failed mails: `8%`, `-` if none was finished, `?` if unknown."""
     if window.tally is None:
         return UNKNOWN
     if window.share is None:
-        return "-", ""
-    return f"{window.share:.0%}", "error" if window.share else ""
+        return "-", "muted"
+    return f"{window.share:.0%}", "error" if window.share >= limit else ""
+
+
+def format_send_time(seconds: float) -> str:
+    """A send time: `0.4s`, `12s`; `<1s` where the log has whole seconds."""
+    return "<1s" if not seconds else f"{seconds:.1f}s" if seconds < 10 else f"{seconds:.0f}s"
+
+
+def send_time(window: CountWindow, at: int) -> Run:
+    """The median (`at` 0) or the 95th percentile (1) of the send times; `-` if the log has none."""
+    times = window.send_times
+    return ("-", "muted") if times is None else (format_send_time(times[at]), "")
+
+
+def _both_send_times(way: TransportHealth, limit: float, now: float) -> Run:
+    times = way.windows[TEN_MINUTES].send_times or way.windows[HOUR_WINDOW].send_times
+    if times is None:
+        return "-", "muted"
+    low, high = map(format_send_time, times)
+    return (low if low == high else f"{low.removesuffix('s')}/{high}"), ""
 
 
 def attempts_per_minute(window: CountWindow) -> Run:
     """Attempts per minute."""
     if window.rate is None:
         return UNKNOWN
-    return present.format_rate(60 * window.rate), ""
+    return present.format_rate(60 * window.rate), "" if window.rate else "muted"
 
 
 def _last_sent(way: TransportHealth, limit: float, now: float) -> Run:
@@ -115,69 +134,66 @@ def _last_sent(way: TransportHealth, limit: float, now: float) -> Run:
     return ("never", "warn") if never else UNKNOWN
 
 
-def _source(way: TransportHealth, limit: float, now: float) -> Run:
-    source = way.windows[TEN_MINUTES].source
-    return (source.value, "muted") if source else UNKNOWN
+def _spark(way: TransportHealth, limit: float, now: float) -> Run:
+    return sparkline(way.spark), "accent"
+
+
+def _failed_share(at: int) -> Cell:
+    return lambda way, limit, now: failure_share(way.windows[at], limit)
 
 
 HOUR_WINDOW = TEN_MINUTES + 1
+STATE = "STATE"
 
 COLUMNS = (
-    TransportColumn("STATE", 9, _state, left=True),
-    TransportColumn("TRIED", 6, _count_cell(TEN_MINUTES, "attempts", 6), 34),
-    TransportColumn("SENT", 6, _count_cell(TEN_MINUTES, "success", 6), 70),
-    TransportColumn("FAILED", 6, _count_cell(TEN_MINUTES, "failures", 6), 44),
-    TransportColumn(
-        "FAIL%", 5, lambda way, limit, now: failure_share(way.windows[TEN_MINUTES]), 50
-    ),
+    TransportColumn(STATE, 13, lambda way, limit, now: state_run(way, limit), left=True),
+    TransportColumn("TRIED", 5, _count_cell(TEN_MINUTES, "attempts", 5), 34),
+    TransportColumn("SENT", 5, _count_cell(TEN_MINUTES, "success", 5), 70),
+    TransportColumn("FAILED", 6, _count_cell(TEN_MINUTES, "failures", 6), 90),
+    TransportColumn("FAIL%", 5, _failed_share(TEN_MINUTES), 44),
+    TransportColumn("p50/p95", 8, _both_send_times, 79),
     TransportColumn(
         "/min", 5, lambda way, limit, now: attempts_per_minute(way.windows[TEN_MINUTES]), 60
     ),
-    TransportColumn("LAST", 7, _last_sent, 60),
-    TransportColumn("1h TRIED", 8, _count_cell(HOUR_WINDOW, "attempts", 8), 110),
-    TransportColumn(
-        "1h FAIL%", 8, lambda way, limit, now: failure_share(way.windows[HOUR_WINDOW]), 100
-    ),
-    TransportColumn("FROM", 9, _source, 140, left=True),
-    TransportColumn(
-        "LAST 10m", 10, lambda way, limit, now: (sparkline(way.spark), ""), 80, left=True
-    ),
+    TransportColumn("LAST", 5, _last_sent, 60),
+    TransportColumn("LAST 10m", 10, _spark, 79, left=True),
+    TransportColumn("1h TRIED", 8, _count_cell(HOUR_WINDOW, "attempts", 8), 130),
+    TransportColumn("1h FAIL%", 8, _failed_share(HOUR_WINDOW), 110),
 )
 """Columns after the name, in order; without a span in the title they cover the last ten minutes."""
 
-LAST_ERROR_MIN_WIDTH = 120
-"""Minimum screen width in cells for a column with the last error."""
+MIN_ERROR_CELLS = 16
+"""Minimum room in cells for a column with the last error."""
 
-
-_DROPPED_COLUMN, _DROPPED_BELOW_WIDTH = "/min", 90
-"""Column dropped below this width on screens that have the USED column."""
-
-
-def _used(routes: MailRoutes) -> TransportColumn:
-    def cell(way: TransportHealth, limit: float, now: float) -> Run:
-        use = routes.use(way.name)
-        return ("-" if use is TransportUse.SUSPENDED else use.value), USE_LOOKS[use]
-
-    return TransportColumn("USED", 6, cell, left=True)
+USE_MIN_WIDTH = 100
+"""Minimum width of the table for a column that says whether a transport is used; on narrower ones
+the state says it.
+"""
 
 
 class TransportLayout(NamedTuple):
-    """Visible columns, and the widths of name and last error."""
+    """Visible columns, and the widths of name, gap and last error."""
 
     name: int
     columns: tuple[TransportColumn, ...]
+    gap: int
     error: int
 
 
 def table_layout(width: int, routes: MailRoutes | None = None) -> TransportLayout:
     """The columns that fit the width."""
     columns = tuple(column for column in COLUMNS if width >= column.min_width)
-    if routes is not None:
-        kept = (c for c in columns if c.title != _DROPPED_COLUMN or width >= _DROPPED_BELOW_WIDTH)
-        columns = (_used(routes), *kept)
-    rest = width - MARGIN - sum(column.width + 1 for column in columns)
+    if routes is not None and width >= USE_MIN_WIDTH:
+
+        def use(way: TransportHealth, limit: float, now: float) -> Run:
+            return USES[routes.use(way.name)]
+
+        columns = (columns[0], TransportColumn("USE", 8, use, left=True), *columns[1:])
+    gap = 2 if width >= USE_MIN_WIDTH else 1
+    rest = width - MARGIN - sum(column.width + gap for column in columns)
     name = max(4, min(14, rest))
-    return TransportLayout(name, columns, rest - name - 1 if width >= LAST_ERROR_MIN_WIDTH else 0)
+    error = rest - name - gap
+    return TransportLayout(name, columns, gap, error if error >= MIN_ERROR_CELLS else 0)
 
 
 def _in(text: str, column: TransportColumn) -> str:
@@ -188,9 +204,10 @@ def head_line(width: int, routes: MailRoutes | None = None) -> Line:
     """Column titles."""
     form = table_layout(width, routes)
     titles = [_in(column.title, column) for column in form.columns]
-    last = ["LAST ERROR"] if form.error > 10 else []
-    text = " " * MARGIN + " ".join([present.fit_text("TRANSPORT", form.name), *titles, *last])
-    return ((present.fit_text(text, width), "title"),)
+    last = ["LAST ERROR"] if form.error else []
+    gap = " " * form.gap
+    text = " " * MARGIN + gap.join([present.fit_text("TRANSPORT", form.name), *titles, *last])
+    return ((present.fit_text(text, width), "muted"),)
 
 
 def transport_line(
@@ -209,12 +226,19 @@ def transport_line(
             present.merge_runs([*lead, _no_transport_cell(way, failing)]), width
         )
     runs: list[Run] = []
+    used = routes is not None and routes.use(way.name) is TransportUse.NOW
     for column in form.columns:
         text, look = column.cell(way, limit, now)
-        runs += [(" ", ""), (_in(text, column), look)]
+        runs.append((" " * form.gap, ""))
+        if column.title != STATE:
+            runs.append((_in(text, column), look))
+            continue
+        now_used = " now" if used and width < USE_MIN_WIDTH else ""
+        rest = max(0, column.width - present.cells_of(text + now_used))
+        runs += [(text, look), (now_used, "ok"), (" " * rest, "")]
     latest = max(way.faults, key=lambda fault: fault.last, default=None)
-    if form.error > 10 and latest is not None:
-        runs += [(" ", ""), (safe_line(latest.example), "error")]
+    if form.error and latest is not None:
+        runs += [(" " * form.gap, ""), (safe_line(latest.example), "")]
     return present.cut_line(present.merge_runs([*lead, *runs]), width)
 
 
@@ -267,154 +291,12 @@ def no_transports_line(sending: MailHealth) -> Line:
     return ((" no transport in mail.prom, none in the last hour of mail.log", "muted"),)
 
 
-# Details of one transport
-
-
-_WIDTHS = (7, 7, 7, 6, 6)
-"""Widths of tried, sent, failed, share and rate in cells."""
-
-
-def _figures(name: str, cells: Sequence[Run], after: str, look: str = "muted") -> Line:
-    fitted = [
-        (present.fit_text(text, width, right=True) + " ", look)
-        for (text, look), width in zip(cells, _WIDTHS, strict=True)
-    ]
-    return ((f" {name:<6}", ""), *fitted, (f" {after}", look))
-
-
-def window_lines(way: TransportHealth, width: int) -> list[Line]:
-    """Counts per time window with their source, or why they are unknown."""
-    titles = [(title, "muted") for title in ("tried", "sent", "failed", "fail%", "/min")]
-    lines: list[Line] = [_figures("over", titles, "from")]
-    for window in way.windows:
-        if window.tally is None:
-            first, *rest = present.fold_text(safe_line(window.reason), max(20, width - 12))
-            lines.append(((f" {window.name:<6}", ""), ("?  ", "unknown"), (first, "muted")))
-            lines += [((f"          {more}", "muted"),) for more in rest]
-        else:
-            counts = _counts(*window.tally)
-            lines.append(
-                _figures(
-                    window.name,
-                    [*counts, failure_share(window), attempts_per_minute(window)],
-                    window.source,
-                )
-            )
-    if way.totals is not None:
-        cells = [*_counts(*way.totals), ("", ""), ("", "")]
-        lines.append(_figures("all", cells, f"{Source.METRICS}, since the counters started"))
-    return lines
-
-
-def _counts(tried: int, sent: int, failed: int) -> list[Run]:
-    bad = "error" if failed else ""
-    return [
-        (format_count(tried, 7), ""),
-        (format_count(sent, 7), ""),
-        (format_count(failed, 7), bad),
-    ]
-
-
-def last_result_lines(way: TransportHealth, now: float) -> list[Line]:
-    """Times of the last success and the last failure."""
-    never = way.totals is not None and not way.totals.success
-    lines: list[Line] = []
-    for name, when, otherwise in (
-        ("last sent", way.last_success, "never" if never else "?"),
-        ("last failed", way.last_failure, "?"),
-    ):
-        if when is None:
-            unknown: Run = (otherwise, "unknown" if otherwise == "?" else "warn")
-            seen = "  not in log or metrics" if otherwise == "?" else ""
-            lines.append(((f" {name:<12} ", "muted"), unknown, (seen, "muted")))
-        else:
-            lines.append(((f" {name:<12} ", "muted"), (present.format_time(when, now), "")))
-    return lines
-
-
-def error_group_lines(way: TransportHealth, now: float, width: int) -> list[Line]:
-    """Errors of the last hour, grouped, each with its share."""
-    lines = [present.heading_line("errors, last hour, grouped", width)]
-    if not way.faults:
-        silent = way.windows[HOUR_WINDOW].source is not Source.LOG
-        why = "not in the log" if silent else "none"
-        return [*lines, ((f" {why}", "muted"),)]
-    everything = sum(fault.times for fault in way.faults)
-    lines += [_fault(fault, everything, now, width) for fault in way.faults[:MAX_ERROR_GROUPS]]
-    more = len(way.faults) - MAX_ERROR_GROUPS
-    return [*lines, ((f"   +{more} more", "muted"),)] if more > 0 else lines
-
-
-def _fault(fault: ErrorCluster, everything: int, now: float, width: int) -> Line:
-    part = fault.times / everything
-    bar = (
-        present.fit_text("#" * max(1, round(BAR_CELLS * part)), BAR_CELLS)
-        if width >= present.NARROW_COLUMNS + 10
-        else ""
-    )
-    lead = f" {format_count(fault.times, 6):>6} {part:>4.0%}  {bar}{' ' if bar else ''}"
-    last = f" {present.format_duration(now - fault.last)} ago"
-    room = max(8, width - len(lead) - len(last))
-    return (
-        (lead, ""),
-        (present.fit_text(safe_line(fault.pattern), room), "error"),
-        (last, "muted"),
-    )
-
-
-def latest_error_lines(way: TransportHealth, now: float, width: int) -> list[Line]:
-    """The latest errors, with the server's reply if it is known."""
-    if not way.failures:
-        return []
-    lines = [present.heading_line("latest errors", width)]
-    for failure in way.failures[:MAX_LATEST_ERRORS]:
-        _, *row = failure_row(failure._replace(text=""), now, width)
-        lines.append(present.cut_line(((" ", ""), *row), width))
-        if failure.text:
-            pieces = present.fold_text(safe_line(failure.text), max(8, width - 12))
-            lines += [((f"{'':<11}{piece}", ""),) for piece in pieces[:3]]
-    more = len(way.failures) - MAX_LATEST_ERRORS
-    said = f"   +{more} more: Enter" if more > 0 else ""
-    return [*lines, ((said, "muted"),)] if said else lines
-
-
-ERROR_CELLS = 28
-"""Width of the error if its text is shown beside it, in cells."""
-
-
-def failure_head(width: int) -> Line:
-    """Titles of the list of errors."""
-    return ((present.fit_text(f"  {'WHEN':<10} {'ERROR':<{ERROR_CELLS}} REPLY", width), "title"),)
-
-
-def failure_row(failure: Failure, now: float, width: int) -> Line:
-    """The line of an error."""
-    when = (
-        "?" if failure.when is None else present.format_time(failure.when, now).partition(" (")[0]
-    )
-    word = safe_line(failure.word)
-    lead: Line = (("  ", ""), (f"{present.fit_text(when, 10)} ", "" if failure.when else "unknown"))
-    if failure.text and width >= ERROR_CELLS + 30:
-        word = present.fit_text(word, ERROR_CELLS)
-        return present.cut_line(
-            (*lead, (f"{word} ", "error"), (safe_line(failure.text), "")), width
-        )
-    return present.cut_line((*lead, (word, "error")), width)
-
-
-def failure_lines(failure: Failure, now: float, width: int) -> list[Line]:
-    """One error in full."""
-    when = "time unknown" if failure.when is None else present.format_time(failure.when, now)
-    lines = [present.heading_line(when, width)]
-    no_words = "no server reply recorded"
-    said: tuple[Run, ...] = (
-        (safe_line(failure.word), "error"),
-        (safe_line(failure.text) or no_words, "" if failure.text else "muted"),
-    )
-    for text, look in said:
-        lines += [((f" {piece}", look),) for piece in present.fold_text(text, max(8, width - 2))]
-    return lines
-
+USE_LOOKS = {
+    TransportUse.NOW: "ok",
+    TransportUse.READY: "",
+    TransportUse.SUSPENDED: "warn",
+    TransportUse.UNKNOWN: "unknown",
+}
 
 _DISABLED_TEXTS = {NOWHERE: "disabled (mail.method none)"}
 
@@ -441,112 +323,7 @@ def describe_use(name: str, routes: MailRoutes, now: float) -> Run:
         TransportUse.FOREIGN: describe_foreign(name),
         TransportUse.UNKNOWN: f"use unknown: {safe_line(routes.unknown)}",
     }
-    return words[use], USE_LOOKS[use]
-
-
-def _used_lines(name: str, routes: MailRoutes | None, now: float, width: int) -> list[Line]:
-    if routes is None:
-        return []
-    text, look = describe_use(name, routes, now)
-    return [((f" {piece}", look),) for piece in present.fold_text(text, max(8, width - 2))]
-
-
-def source_lines(sending: MailHealth, now: float, width: int) -> list[Line]:
-    """Sources of the numbers, and their age."""
-    lines = [present.heading_line("sources", width)]
-    lines += [present.cut_line(_source_line(told, now), width) for told in sending.sources]
-    lines += [present.cut_line(spool_line(sending), width)] if sending.backlog is not None else []
-    if sending.others:
-        more = f" {sending.others:,} more in mail.prom; {MAX_TRANSPORTS} shown"
-        lines.append(((more, "warn"),))
-    return lines
-
-
-def spool_line(sending: MailHealth) -> Line:
-    """Number and age of mails in the spool."""
-    found, name = sending.backlog, (" mail spool ", "muted")
-    if not isinstance(found, MailBacklog):
-        return name, ("? ", "unknown"), (safe_line(found or ""), "")
-    if not found.mails:
-        return name, ("empty", "")
-    mails = present.format_count(found.mails, "mail")
-    return name, (f"{mails}, oldest {present.format_duration(found.oldest)}", "")
-
-
-def _source_line(told: SourceReport, now: float) -> Line:
-    name: Run = (f" {told.source:<10} ", "muted")
-    if told.problem:
-        return name, ("? ", "unknown"), (safe_line(told.problem), "")
-    log = told.source is Source.LOG
-    said = "no dated line yet" if log else "not written yet"
-    if told.when is not None:
-        said = f"{'last line' if log else 'written'} {present.format_age(now - told.when)}"
-    return name, (f"{said}; {_coverage_text(told, now)}", "")
-
-
-def _coverage_text(told: SourceReport, now: float) -> str:
-    if told.since is None:
-        return "reading ..."
-    if told.since == float("inf"):
-        return "no dated lines"
-    if told.since == float("-inf"):
-        return "complete"
-    verb = "known" if told.source is Source.LOG else "watched"
-    return f"{verb} for {present.format_duration(now - told.since)}"
-
-
-def detail_lines(
-    way: TransportHealth, limit: float, now: float, width: int, routes: MailRoutes | None = None
-) -> list[Line]:
-    """Details of one transport."""
-    title = f"{safe_line(way.name)}: {way.health(limit).value}"
-    judged = way.judged
-    if judged is not None and judged.share is not None:
-        title += f", {judged.share:.0%} failed in {judged.name} (threshold {limit:.0%})"
-    lines: Sequence[Line] = (
-        present.heading_line(title, width),
-        *_used_lines(way.name, routes, now, width),
-        *window_lines(way, width),
-        *last_result_lines(way, now),
-        *error_group_lines(way, now, width),
-        *latest_error_lines(way, now, width),
-    )
-    return [present.cut_line(line, width) for line in lines]
-
-
-def page_lines(
-    sending: MailHealth, limit: float, now: float, width: int, routes: MailRoutes | None = None
-) -> list[Line]:
-    """Everything on one page, for printing."""
-    lines: list[Line] = []
-    if routes is not None and routes.unknown:
-        why, look = describe_route(routes)
-        lines += [((f" {piece}", look),) for piece in present.fold_text(why, max(8, width - 1))]
-        lines.append(BLANK_LINE)
-    if not sending.transports:
-        return [*lines, no_transports_line(sending), BLANK_LINE, *source_lines(sending, now, width)]
-    titles, listed = transport_rows(sending, limit, now, width, routes)
-    lines += [titles, *(line for _, line in listed), BLANK_LINE]
-    if routes is not None and not routes.unknown:
-        lines += [*route_lines(sending, routes, now, width), BLANK_LINE]
-    for way in sort_transports(sending, limit, routes):
-        tried = way.health(limit) is not Health.IDLE or way.faults
-        if tried and (routes is None or way.is_mentioned):
-            lines += [*detail_lines(way, limit, now, width, routes), BLANK_LINE]
-    return [*lines, *source_lines(sending, now, width)]
-
-
-def route_lines(sending: MailHealth, routes: MailRoutes, now: float, width: int) -> list[Line]:
-    """The transport in use, and why each other one is not."""
-    lines = [present.heading_line(describe_route(routes)[0], width)]
-    if routes.unknown:
-        return lines
-    for name in routes.order:
-        text, look = describe_use(name, routes, now)
-        first, *rest = present.fold_text(text, max(8, width - 13)) or [""]
-        lines.append(((f" {present.fit_text(safe_line(name), 10)} ", "strong"), (first, look)))
-        lines += [((f"{'':<12}{piece}", look),) for piece in rest]
-    return lines
+    return words[use], USE_LOOKS.get(use, "muted")
 
 
 def describe_route(routes: MailRoutes) -> Run:
@@ -565,15 +342,21 @@ def describe_route(routes: MailRoutes) -> Run:
 
 
 def summary_line(sending: MailHealth, limit: float, routes: MailRoutes | None = None) -> Line:
-    """Summary of all transports in one line."""
+    """The transport in use, and those that fail, in a few words."""
+    lead: Line = ()
     if routes is not None:
         text, look = describe_route(routes)
-        return ((f" {text};", look), *summary_line(sending, limit))
+        lead = ((f"{text}; ", look),)
     failing = [way.name for way in sending.transports if way.health(limit) is Health.FAILING]
-    many = present.format_count(
-        sum(w.name != NO_TRANSPORT for w in sending.transports), "transport"
-    )
     if failing:
-        names = ", ".join(safe_line(name) for name in failing)
-        return ((f" {many}, {len(failing)} failing: {names}", "error"),)
-    return ((f" {many}, none failing", "muted"),)
+        return (*lead, (f"failing: {', '.join(map(safe_line, failing))}", "error"))
+    return (*lead, ("none failing", "muted"))
+
+
+def next_step(way: TransportHealth, limit: float) -> tuple[str, str]:
+    """The key of the next step for a transport, and what it does."""
+    if way.suspended:
+        return "S", f"resumes {way.name}; M sends a test mail first"
+    if way.health(limit) is Health.FAILING and way.failures:
+        return "Enter", f"shows its errors; S suspends {way.name}"
+    return "M", f"sends a test mail; S suspends {way.name}"

@@ -13,9 +13,10 @@ from tui.format.table import Choice
 from tui.screens.base import TOO_EARLY, Copy, key_bindings
 from tui.screens.page import ListScreen
 from tui.screens.target import Target
+from tui.transports import detail_lines
 from tui.transports import lines as view
 from tui.transports.suspend_screen import SuspendScreen
-from tui.widgets.lines import Lines, LongText
+from tui.widgets.lines import Frame, Lines, LongText
 from tui.widgets.picker import Picker
 
 
@@ -24,10 +25,6 @@ class TransportsScreen(ListScreen):
 
     KIND = keys.TRANSPORTS
     BINDINGS = key_bindings(keys.TRANSPORTS)
-
-    @property
-    def _limit(self) -> float:
-        return self.live.place.alerts.transport_failures
 
     @property
     def _routes(self) -> MailRoutes | None:
@@ -42,24 +39,32 @@ class TransportsScreen(ListScreen):
     def lay_out(self, width: int) -> None:
         """One row per transport, and details of one."""
         sending, now = self.live.readings.sending, self.around.clock()
-        titles, listed = view.transport_rows(sending, self._limit, now, width, self._routes)
-        picker = self.query_one(Picker)
-        picker.show_rows([Choice(name, line) for name, line in listed], [titles])
-        # The table takes at most half of the screen; the details take the rest.
-        picker.styles.height = 1 + max(1, min(len(picker.rows), self.size.height // 2 - 2))
-        self.query_one(LongText).show(self._below(width))
+        limit = self.live.place.alerts.transport_failures
+        titles, listed = view.transport_rows(sending, limit, now, self.rows_width, self._routes)
+        self.query_one(Picker).show_rows([Choice(name, line) for name, line in listed], [titles])
+        way, room = self._here, self.text_width
+        if way is not None:
+            text = detail_lines.detail_lines(way, sending, limit, now, room, self._routes)
+        else:
+            none = self.live.has_readings and not sending.transports
+            text = [view.no_transports_line(sending)] if none else []
+            text += detail_lines.source_lines(sending, now, room)
+        self.query_one(LongText).show(text)
+        self.call_after_refresh(self._show_frames)  # the lines below are known then
 
-    def _below(self, width: int) -> list[Line]:
-        sending, now, way = self.live.readings.sending, self.around.clock(), self._here
-        sources = view.source_lines(sending, now, width)
+    def rows_frame(self) -> Frame:
+        """All transports, and which one is used."""
+        sending = self.live.readings.sending
+        about = view.summary_line(sending, self.live.place.alerts.transport_failures, self._routes)
+        return Frame("Transports", "6", f"{len(sending.transports)}", about)
+
+    def text_frame(self) -> Frame:
+        """The transport under the cursor, and how many lines are below."""
+        way, below = self._here, self.query_one(LongText).below
+        more: Line = ((f"PgDn {present.format_count(below, 'more line')}", "muted"),)
         if way is None:
-            looked = (
-                [view.no_transports_line(sending)]
-                if self.live.has_readings and not sending.transports
-                else []
-            )
-            return [*looked, *sources]
-        return [*view.detail_lines(way, self._limit, now, width, self._routes), *sources]
+            return Frame("details", right=more if below else ())
+        return Frame(safe_line(way.name), right=more if below else ())
 
     def action_move(self, how: str) -> None:
         """Move through the rows; page keys scroll the details."""
@@ -70,13 +75,17 @@ class TransportsScreen(ListScreen):
             super().action_move(how)
 
     def default_message(self) -> Line:
-        """Summary, and the number of lines below the screen."""
-        below = self.query_one(LongText).below
-        more: Line = (
-            ((f"   PgDn {present.format_count(below, 'more line')}", "key"),) if below else ()
+        """The next step for the transport under the cursor, and what it acts on."""
+        way = self._here
+        if way is None:
+            return ()
+        refusal = self._refusal("suspend")
+        key, does = (
+            ("", refusal)
+            if refusal
+            else view.next_step(way, self.live.place.alerts.transport_failures)
         )
-        told = view.summary_line(self.live.readings.sending, self._limit, self._routes)
-        return present.join_ends(told, more, self.size.width) if more else told
+        return present.next_line(key, safe_line(does), safe_line(way.name), self.size.width)
 
     # Actions
 

@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from engine.monitor.transport_health import MailRoutes, TransportSuspension, TransportUse
 from engine.text.safe import safe_line
 from tui.format import present
-from tui.format.present import BLANK_LINE, Line, Run
+from tui.format.present import Line
+
+LABEL_CELLS = 10
+"""Width of the labels in cells."""
 
 TASKS_WAIT = "its tasks stay pending, no attempt is counted"
 OWN_PROGRAM = "mail_send tasks run the configured program, which selects its own transport"
@@ -87,32 +90,30 @@ def plan_lines(
 
     `delivers`: tasks use these transports, not a program of their own.
     """
-    room = max(8, width - 3)
     stop = before.stopped.get(name)
-    lines: list[Line] = [present.heading_line("plan", width)]
-    sends = "no mail uses it" if delivers else "no mail of spooldeck uses it"
-    what = f"stays off until resumed (S, or `mail resume`): {sends}"
+    what = "used again in its order" if stop else "stays off until resumed (S, or `mail resume`)"
+    rows: list[tuple[str, str, str]] = [("effect", f"{safe_line(name)}: {what}", "strong")]
     if stop is not None:
-        what = "used again in its order"
-    said: list[Run] = [(f"{safe_line(name)}: {what}.", "strong")]
+        rows.insert(0, ("now", describe_suspension(stop, now), "warn"))
     if after is None:
-        said.append(("Checking the routes ...", "muted"))
+        rows.append(("mail", "checking the routes ...", "muted"))
     else:
         words = describe_effect(name, before, after, delivers)
-        look = "" if after.selected else "warn"
-        said.append((words[0].upper() + words[1:] + ".", look))
+        rows.append(("mail", words, "" if after.selected else "warn"))
         if not delivers:
-            said.append((f"{OWN_PROGRAM}.", ""))
+            rows.append(("tasks", f"not affected: {OWN_PROGRAM}", ""))
     if waiting:
         many = f"{waiting:,} tasks that send mail are"
-        said.append((f"{'1 task that sends mail is' if waiting == 1 else many} pending now.", ""))
-    for text, look in said:
-        lines += [((f"  {piece}", look),) for piece in present.fold_text(text, room)]
-    if stop is not None:
-        lines += [BLANK_LINE, present.heading_line("now", width)]
-        text = describe_suspension(stop, now)
-        lines += [((f"  {piece}", "warn"),) for piece in present.fold_text(text, room)]
-    return lines
+        pending = f"{'1 task that sends mail is' if waiting == 1 else many} pending now"
+        rows.append(("pending", pending if delivers else f"{pending}, not affected", ""))
+    return [line for row in rows for line in labelled_lines(*row, width)]
+
+
+def labelled_lines(label: str, text: str, look: str, width: int) -> list[Line]:
+    """A label and a text, folded."""
+    pieces = present.fold_text(text, max(8, width - LABEL_CELLS - 3))
+    first: Line = ((f"  {label:<{LABEL_CELLS}}", "muted"), (pieces[0], look))
+    return [first, *(((" " * (LABEL_CELLS + 2) + piece, look),) for piece in pieces[1:])]
 
 
 def describe_suspension(stop: TransportSuspension, now: float) -> str:
@@ -122,8 +123,8 @@ def describe_suspension(stop: TransportSuspension, now: float) -> str:
 
 
 def other_transport_lines(name: str, routes: MailRoutes, width: int) -> list[Line]:
-    """All other transports, and why they are not used."""
-    lines: list[Line] = [present.heading_line("other transports, in order", width)]
+    """All other transports in their order, and why they are not used."""
+    lines: list[Line] = []
     for other in routes.order:
         if other == name:
             continue
@@ -134,9 +135,11 @@ def other_transport_lines(name: str, routes: MailRoutes, width: int) -> list[Lin
             else ""
         )
         why = f"{routes.forced} is forced" if use is TransportUse.BARRED else why
-        row = (
-            f"  {present.fit_text(safe_line(other), 9)} {present.fit_text(use.value, 9)} "
-            f"{safe_line(why)}"
+        label = "" if lines else "others"
+        row: Line = (
+            (f"  {label:<{LABEL_CELLS}}", "muted"),
+            (f"{present.fit_text(safe_line(other), 9)} ", ""),
+            (f"{present.fit_text(use.value, 9)} {safe_line(why)}".rstrip(), "muted"),
         )
-        lines.append(present.cut_line(((row.rstrip(), ""),), width))
+        lines.append(present.cut_line(row, width))
     return lines

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 
 from textual import work
 
-from engine.index import filter_language
-from engine.index.schema import Query
-from engine.model import State
-from engine.monitor.transport_health import MailRoutes, TransportSuspension
 from engine.store import Unavailable
 from engine.text.safe import safe_line
 from tui.format import keys, present
@@ -21,6 +16,8 @@ from tui.screens.console_context import ConsoleContext
 from tui.session.place import PlaceMail
 from tui.session.place_session import PlaceSession
 from tui.transports import suspend_lines as view
+from tui.transports.route_plan import RoutePlan
+from tui.widgets.lines import Frame
 
 
 class SuspendScreen(ConfirmScreen):
@@ -34,24 +31,11 @@ class SuspendScreen(ConfirmScreen):
         self, name: str, live: PlaceSession, desk: PlaceMail, around: ConsoleContext
     ) -> None:
         super().__init__(around.arming, around.clock)
-        assert live.readings.routes is not None
+        self._plan = RoutePlan(name, live, desk)
         self._way, self._live, self._desk, self._around = name, live, desk, around
-        self._seen: MailRoutes = live.readings.routes
-        self._after: MailRoutes | None = None
-        self._waiting: int | None = None
-        self._unknown = ""
         self._doing = False
         self.outcome = ""
         """Result in words; "" before it was applied."""
-
-    @property
-    def _is_suspending(self) -> bool:
-        """True to suspend, False to resume."""
-        return self._way not in self._seen.stopped
-
-    @property
-    def _verb(self) -> str:
-        return "suspend" if self._is_suspending else "resume"
 
     def on_mount(self) -> None:
         """Load the effect; re-check every second whether something changed."""
@@ -60,37 +44,15 @@ class SuspendScreen(ConfirmScreen):
 
     @work(exclusive=True, group="plan")
     async def _load_effect(self) -> None:
-        stop = TransportSuspension(self._way, self._clock(), self._live.place.who.name)
-        then = view.stopped_after(self._seen, self._way, stop if self._is_suspending else None)
-        try:
-            self._after = await asyncio.to_thread(self._desk.routes, then)
-        except Unavailable as error:
-            self._unknown = str(error)
+        await self._plan.load_effect(self._clock())
         self.plan_changed()
         self.lay_out(self.size.width)
-        if not self._desk.uses_transports:
-            return
-        query = Query(State.PENDING, filter_language.parse_filter("kind=mail_send"))
-        try:
-            self._waiting = await self._live.inspector.queries.count(query)
-        except Unavailable:
-            return  # the number of waiting tasks is optional
+        await self._plan.count_waiting()
         self.lay_out(self.size.width)
 
     def _check_outdated(self) -> None:
-        if self._why_outdated() and not self._doing:
+        if self._plan.why_outdated() and not self._doing:
             self.lay_out(self.size.width)
-
-    def _why_outdated(self) -> str:
-        """Why the plan is outdated; "" if it is not."""
-        seen, now = self._seen, self._live.readings.routes
-        if now is None or now.unknown:
-            return f"transports unknown: {now.unknown if now else 'no data'}"
-        if (seen.selected, seen.stopped, set(seen.why_not)) != (
-            *(now.selected, now.stopped, set(now.why_not)),
-        ):
-            return "the transports changed"
-        return ""
 
     # Painting
 
@@ -99,42 +61,41 @@ class SuspendScreen(ConfirmScreen):
         if not self.is_paintable or not width:
             return
         now = self._clock()
-        seen = (self._seen, self._after, self._desk.uses_transports, self._waiting)
+        plan = self._plan
+        seen = (plan.seen, plan.after, self._desk.uses_transports, plan.waiting)
+        width = self.text_width
         text = view.plan_lines(self._way, *seen, now, width)
-        if self._is_suspending:
-            text += self._reason_lines(width)
-        twin = shlex.join(self._equivalent_command())
-        text += [BLANK_LINE, *view.other_transport_lines(self._way, self._seen, width), BLANK_LINE]
-        text += [present.heading_line("command line", width)]
+        if self._plan.is_suspending:
+            needed = ", required" if self._around.require_reason else ""
+            look = "" if self._reason else "muted"
+            reason = safe_line(self._reason) if self._reason else f"none{needed}: Tab"
+            text += view.labelled_lines("reason", reason, look, width)
+        twin = safe_line(shlex.join(self._plan.equivalent_command(self._reason)))
         text += [
-            ((f"  {piece}", "muted"),) for piece in present.fold_text(safe_line(twin), width - 3)
+            BLANK_LINE,
+            *view.other_transport_lines(self._way, self._plan.seen, width),
+            BLANK_LINE,
         ]
+        text += view.labelled_lines("cli", twin, "muted", width)
         self.show((), text, self._prompt_line())
-        self.show_title(((f" {self._verb} ", "title"), (safe_line(self._way), "strong")))
-        arm = {"arm": keys.arm_hint(self._arming.is_armed), "yes": self._verb}
+        around, trail = self._around, (self._live.name, keys.TRANSPORTS, plan.verb)
+        self.show_title(present.trail_line(around.host, around.environment, trail, self.size.width))
+        arm = {"arm": keys.arm_hint(self._arming.is_armed), "yes": self._plan.verb}
         self.show_hints(self.disabled_actions(), self.without(), arm)
 
-    def _reason_lines(self, width: int) -> list[Line]:
-        needed = ", required" if self._around.require_reason else ""
-        said = (safe_line(self._reason), "") if self._reason else (f"none{needed}: Tab", "muted")
-        return [
-            BLANK_LINE,
-            present.heading_line("reason", width),
-            present.cut_line((("  ", ""), said), width),
-        ]
-
-    def _equivalent_command(self) -> tuple[str, ...]:
-        reason = (self._reason,) if self._reason and self._is_suspending else ()
-        return (*self._live.place.command, "mail", self._verb, self._way, *reason)
+    def text_frame(self) -> Frame:
+        """What the plan does, and that nothing was done yet."""
+        name = f"{self._plan.verb.upper()} {safe_line(self._way)}"
+        return Frame(name, right=(("plan, nothing written yet", "muted"),))
 
     def _prompt_line(self) -> Line:
         if self._doing:
             return ((" running ...", "strong"),)
-        if withdrawn := self._why_outdated():
+        if withdrawn := self._plan.why_outdated():
             return ((f" plan outdated: {safe_line(withdrawn)}; Esc, then S again", "warn"),)
         if settled := self.why_not_applicable():
             return ((f" {safe_line(settled)}", "warn"),)
-        return self.confirm_prompt("", f"{self._verb} {safe_line(self._way)}")
+        return self.confirm_prompt("", f"{self._plan.verb} {safe_line(self._way)}")
 
     @property
     def expected_digits(self) -> str:
@@ -147,13 +108,13 @@ class SuspendScreen(ConfirmScreen):
         """
         if self._doing:
             return "already running"
-        if withdrawn := self._why_outdated():
+        if withdrawn := self._plan.why_outdated():
             return f"plan outdated: {withdrawn}; Esc, then S again"
-        if self._unknown:
-            return f"effect unknown: {self._unknown}"
-        if self._after is None:
+        if self._plan.unknown:
+            return f"effect unknown: {self._plan.unknown}"
+        if self._plan.after is None:
             return "still checking the routes"
-        if self._is_suspending and self._around.require_reason and not self._reason.strip():
+        if self._plan.is_suspending and self._around.require_reason and not self._reason.strip():
             return "reason required: Tab"
         return ""
 
@@ -161,7 +122,7 @@ class SuspendScreen(ConfirmScreen):
 
     def without(self) -> set[str]:
         """Only a suspension has a reason."""
-        over = {"reason"} if not self._is_suspending or self._doing else set()
+        over = {"reason"} if not self._plan.is_suspending or self._doing else set()
         kept = {"arm"} if self._needs_reason else set()
         return (super().without() - kept) | over
 
@@ -171,7 +132,7 @@ class SuspendScreen(ConfirmScreen):
 
     def action_reason(self) -> None:
         """Prompt for the reason, which all operators see."""
-        if self._is_suspending and not self._doing:
+        if self._plan.is_suspending and not self._doing:
             self.ask_reason("reason (visible to all)")
 
     def apply_plan(self) -> None:
@@ -182,7 +143,7 @@ class SuspendScreen(ConfirmScreen):
     @work(group="suspend")
     async def _apply(self) -> None:
         name, reason, desk = self._way, self._reason, self._desk
-        stops = self._is_suspending
+        stops = self._plan.is_suspending
         try:
             trouble = await self._live.change_routes(
                 (lambda: desk.suspend(name, reason)) if stops else (lambda: desk.resume(name))

@@ -15,6 +15,8 @@ from tui.screens.console_context import ConsoleContext
 from tui.screens.text_prompt import AskScreen
 from tui.session.place_session import PlaceSession
 from tui.session.test_mail_process import address_error
+from tui.transports.suspend_lines import labelled_lines
+from tui.widgets.lines import Frame
 
 OUTPUT_READ_SECONDS = 0.2
 """Seconds between two reads of the command's output."""
@@ -29,7 +31,7 @@ class SendTestMailScreen(ConfirmScreen):
 
     def __init__(self, name: str, live: PlaceSession, around: ConsoleContext) -> None:
         super().__init__(around.arming, around.clock)
-        self._live, self._trial = live, live.test_mail
+        self._live, self._trial, self._around = live, live.test_mail, around
         routes = live.readings.routes
         self._begun = live.test_mail.running
         self._way = live.test_mail.transport if self._begun else name
@@ -57,51 +59,58 @@ class SendTestMailScreen(ConfirmScreen):
         """Paint the plan, or output and result."""
         if not self.is_paintable or not width:
             return
+        width = self.text_width
         text = self._output_lines(width) if self._begun else self._plan_lines(width)
         self.show((), text, self._prompt_line())
-        self.show_title(((" test mail by ", "title"), (safe_line(self._way), "strong")))
+        around, trail = self._around, (self._live.name, keys.TRANSPORTS, "test mail")
+        self.show_title(present.trail_line(around.host, around.environment, trail, self.size.width))
         words = {"arm": keys.arm_hint(self._arming.is_armed)}
         self.show_hints(self.disabled_actions(), self.without(), words)
 
+    def text_frame(self) -> Frame:
+        """The transport, and how far the test mail is."""
+        took, about = f"{self._trial.elapsed_seconds:.1f}s", "plan, nothing sent yet"
+        if self._begun:
+            about = f"sending, {took}" if self._trial.running else f"result, after {took}"
+        return Frame(f"Test mail by {safe_line(self._way)}", right=((about, "muted"),))
+
     def _plan_lines(self, width: int) -> list[Line]:
-        room, name = max(8, width - 3), safe_line(self._way)
-        to = safe_line(self._to) or "none (Tab)"
+        name, to = safe_line(self._way), safe_line(self._to) or "none (Tab)"
         words = [
-            f"Test mail via {name} only. Recipient: {to}.",
-            "A separate command sends it and shows each step; it continues if this "
-            "screen is closed.",
+            ("mail", f"Test mail via {name} only. Recipient: {to}", "strong"),
+            ("shows", "each step and the server's reply; continues if this screen is closed", ""),
         ]
         routes = self._live.readings.routes
         use = TransportUse.UNKNOWN if routes is None else routes.use(self._way)
         if use is TransportUse.SUSPENDED:
-            words.append(f"{name} is suspended: this mail uses it anyway, others do not.")
+            words.append(("note", f"{name} is suspended: this mail uses it anyway", "warn"))
         elif use is TransportUse.BARRED and routes is not None:
             forced = f"{safe_line(routes.forced)} is forced"
-            words.append(f"{name} is disabled, {forced}: this mail uses it anyway.")
+            words.append(
+                ("note", f"{name} is disabled, {forced}: this mail uses it anyway", "warn")
+            )
         if routes is not None and (why := safe_line(routes.why_not.get(self._way, ""))):
-            words.append(f"Likely to fail: {why}.")
-        lines: list[Line] = [present.heading_line("plan", width)]
-        for text in words:
-            lines += [((f"  {piece}", ""),) for piece in present.fold_text(text, room)]
-        lines += [BLANK_LINE, present.heading_line("command line", width)]
-        twin = shlex.join(self._equivalent_command())
-        return [*lines, *[((f"  {p}", "muted"),) for p in present.fold_text(safe_line(twin), room)]]
+            words.append(("note", f"Likely to fail: {why}", "warn"))
+        words.append(("cli", safe_line(shlex.join(self._equivalent_command())), "muted"))
+        return [line for row in words for line in labelled_lines(*row, width)]
 
     def _equivalent_command(self) -> tuple[str, ...]:
         to = self._to or "EMAIL"
         return (*self._live.place.command, "mail", "test", "--transport", self._way, to)
 
     def _output_lines(self, width: int) -> list[Line]:
-        trial, room = self._trial, max(8, width - 3)
-        took = f"{trial.elapsed_seconds:.1f} s"
-        head = f"to {safe_line(trial.to)}, {took}" if trial.running else f"result, after {took}"
-        lines: list[Line] = [present.heading_line(head, width)]
-        for said in trial.lines:
-            lines += [((f"  {piece}", ""),) for piece in present.fold_text(said, room)]
+        trial = self._trial
+        lines = labelled_lines("to", safe_line(trial.to), "strong", width)
+        for number, said in enumerate(trial.lines):
+            lines += labelled_lines("" if number else "output", said, "", width)
         if not trial.lines:
-            nothing = "no output yet" if trial.running else "no output"
-            lines.append(((f"  {nothing}", "muted"),))
-        return lines
+            nothing = "no output yet" if trial.running else "none"
+            lines += labelled_lines("output", nothing, "muted", width)
+        if trial.running:
+            return lines
+        failed = trial.outcome[1] != "ok"
+        does = "back; Enter there shows its errors" if failed else "back; M there sends another"
+        return [*lines, BLANK_LINE, present.next_line("Esc", does, "", width)]
 
     def _prompt_line(self) -> Line:
         if self._trial.running:

@@ -17,7 +17,7 @@ from engine.text.safe import safe_line
 from tui.cli.setup.one_look import chosen_places, contains_words, print_lines, scan_once
 from tui.cli.setup.setup import Setup
 from tui.session.place_session import PlaceSession
-from tui.transports import lines as view
+from tui.transports import detail_lines as view
 
 
 def transports(setup: Setup, arguments: Namespace) -> int:

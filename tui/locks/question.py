@@ -1,0 +1,98 @@
+"""What the lock screen asks: the prompt, the next step, and what a key acts on."""
+
+from __future__ import annotations
+
+from engine.model import State
+from engine.text.safe import safe_line
+from tui.format import present
+from tui.format.present import Line
+from tui.locks.examination import LockExaminer, LockReport
+from tui.locks.lock_plan import LockPlan
+from tui.plan.confirm_screen import ConfirmScreen
+from tui.screens.console_context import ConsoleContext
+from tui.screens.two_panes import WIDE_COLUMNS, WIDE_LINES
+from tui.session.place import NO_WORKER_HINT
+from tui.session.place_session import PlaceSession
+from tui.widgets.lines import Lines
+from tui.widgets.picker import Picker
+
+
+class LockQuestion(ConfirmScreen):
+    """The plan for a lock, and the lines that ask for its confirmation."""
+
+    def __init__(self, live: PlaceSession, around: ConsoleContext) -> None:
+        super().__init__(around.arming, around.clock)
+        self._live, self._inspector, self._around = live, live.inspector, around
+        self._exam, self._plan = LockExaminer(live), LockPlan(live)
+
+    @property
+    def is_wide(self) -> bool:
+        """True if the evidence stands beside the steps."""
+        return self.size.width >= WIDE_COLUMNS and self.size.height >= WIDE_LINES
+
+    @property
+    def _border(self) -> int:
+        return present.frame_border(*self.size)
+
+    def _inside(self, width: int) -> int:
+        return width - (present.BOX_FRAME_CELLS if self._border == present.BOX else 0)
+
+    def show_next(self) -> None:
+        """Show the next step, and what a key acts on."""
+        case = self._exam.report
+        key, does = self._next_step()
+        on = "" if case is None else self._acts_on(case)
+        self.query_one("#scope", Lines).show([present.next_line(key, does, on, self.size.width)])
+
+    def _next_step(self) -> tuple[str, str]:
+        if self._live.recovery.running:
+            return "Esc", "leaves; the recovery continues"
+        if self._plan.is_begun:
+            return ("", NO_WORKER_HINT) if self._live.lacks_worker else ("Esc", "closes the result")
+        if self._plan.withdrawn:
+            return "Esc", "closes; then U makes a new plan"
+        if not self._has_plan:
+            return "Esc", "goes back"
+        if not self._arming.is_armed:
+            return "!", "allows writes; the plan stays open"
+        return "", "when the lock is free: W in the queue starts a worker"
+
+    def _acts_on(self, case: LockReport) -> str:
+        row = "" if self.verbs_refusal() else safe_line(self.query_one("#works", Picker).key)
+        if not self._has_plan:
+            return f"task {row}" if row else "nothing"
+        pids = ", ".join(map(str, case.evidence.holders))
+        who = f"PID {pids}" if self.expected_digits else "the lock"
+        word = self._inspector.states.get(State.ACTIVE, State.ACTIVE)
+        tasks = f"{case.active_count:,} in {safe_line(word)}"
+        return f"{who}; {tasks}" + (f"   H L K: {present.short_id(row)}" if row else "")
+
+    def prompt_line(self) -> Line:
+        """The question, the result, or why there is none."""
+        now = self._exam.report and self._exam.report.evidence
+        if self._live.recovery.running:
+            return ((" freeing the lock ...", "strong"),)
+        if self._plan.is_begun:
+            words, look = self._live.recovery.outcome
+            return ((f" {safe_line(words)}", look),)
+        if not self._has_plan:
+            alarms = now is not None and now.verdict in present.ALARMING_VERDICTS
+            look = "warn" if alarms or self._plan.withdrawn else "muted"
+            return ((f" {safe_line(self.why_not_applicable())}", look),)
+        room = self.size.width >= present.NARROW_COLUMNS
+        digits = f"type the PID {self.expected_digits} to free the lock" if room else "type the PID"
+        return self.confirm_prompt(digits, "free the lock (no process to signal)")
+
+    # Defined by the screen
+
+    @property
+    def _has_plan(self) -> bool:
+        return not self.why_not_applicable()
+
+    def verbs_refusal(self) -> str:
+        """Why active tasks cannot be changed, for any verb; "" if they can."""
+        raise NotImplementedError
+
+    def cursor_slipped(self) -> None:
+        """The task under the cursor has left."""
+        raise NotImplementedError

@@ -1,0 +1,323 @@
+"""Details of one transport: state and use, counts over time, errors, sources of the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.monitor.transport_health import (
+    MAX_TRANSPORTS,
+    CountWindow,
+    ErrorCluster,
+    Failure,
+    Health,
+    MailBacklog,
+    MailHealth,
+    MailRoutes,
+    Source,
+    SourceReport,
+    TransportHealth,
+)
+from engine.text.safe import safe_line
+from tui.format import present
+from tui.format.graphs import bar
+from tui.format.human import format_count
+from tui.format.present import BLANK_LINE, Line, Run
+from tui.transports import lines as table
+
+BAR_CELLS = 18
+"""Width of a bar that stands for the most frequent error, in cells."""
+
+MAX_ERROR_GROUPS = 12
+"""Maximum number of error groups listed."""
+
+MAX_LATEST_ERRORS, MAX_ERRORS_BESIDE = 4, 18
+"""Number of latest errors shown below the other details, and beside them."""
+
+LABEL_CELLS = 11
+"""Width of the labels in cells."""
+
+TWO_COLUMNS_WIDTH = 110
+"""Minimum width for two columns of details."""
+
+
+def section(title: str, lines: Sequence[Line]) -> list[Line]:
+    """Lines with a title above."""
+    return [((f" {title}", "title"),), *lines]
+
+
+def fold_lines(text: str, width: int, look: str = "", label: str = "") -> list[Line]:
+    """A label and a folded text; both are escaped here."""
+    indent = LABEL_CELLS + 2 if label else 1
+    pieces = present.fold_text(safe_line(text), max(8, width - indent - 1))
+    first: Line = ((f" {label:<{LABEL_CELLS}} ", "muted"),) if label else ((" ", ""),)
+    return [
+        (*first, (pieces[0], look)),
+        *(((" " * indent + piece, look),) for piece in pieces[1:]),
+    ]
+
+
+def about_lines(
+    way: TransportHealth, limit: float, now: float, width: int, routes: MailRoutes | None
+) -> list[Line]:
+    """State, use, and the times of the last success and the last failure."""
+    rows: list[tuple[str, Run]] = []
+    stop = routes.stopped.get(way.name) if routes is not None and way.suspended else None
+    judged, was = way.judged, way._replace(suspended=False).health(limit)
+    share = (
+        ""
+        if judged is None or judged.share is None
+        else (f", {judged.share:.0%} failed in {judged.name} (threshold {limit:.0%})")
+    )
+    if stop is not None and routes is not None:
+        instead = f"{routes.selected} is used" if routes.selected else "mail waits"
+        rows += [
+            ("since", (f"{present.format_time(stop.since, now)} by {stop.who}", "warn")),
+            ("reason", (stop.why or "none given", "" if stop.why else "muted")),
+            ("effect", (f"stays off until resumed; {instead}", "")),
+            ("figures", (f"{was.value}{share}", table.LOOKS[was])),
+        ]
+    else:
+        look = table.LOOKS[was]
+        rows.append(("state", (f"{way.health(limit).value}{share}", look)))
+        if routes is not None:
+            rows.append(("use", table.describe_use(way.name, routes, now)))
+    never = way.totals is not None and not way.totals.success
+    for name, when, otherwise in (
+        ("last sent", way.last_success, "never" if never else "?"),
+        ("last failed", way.last_failure, "?"),
+    ):
+        if when is not None:
+            rows.append((name, (present.format_time(when, now), "")))
+        elif otherwise == "?":
+            rows.append((name, ("? not in log or metrics", "unknown")))
+        else:
+            rows.append((name, (otherwise, "warn")))
+    return [line for label, run in rows for line in fold_lines(run[0], width, run[1], label)]
+
+
+_WIDTHS = (7, 7, 7, 6, 6, 6, 6)
+"""Widths of tried, sent, failed, share, p50, p95 and rate in cells."""
+
+
+def _figures(name: str, cells: Sequence[Run], after: str) -> Line:
+    fitted = [
+        (present.fit_text(text, width, right=True) + " ", look)
+        for (text, look), width in zip(cells, _WIDTHS, strict=True)
+    ]
+    return ((f" {name:<5}", "muted"), *fitted, (f" {after}", "muted"))
+
+
+def window_lines(way: TransportHealth, width: int, limit: float = 1.0) -> list[Line]:
+    """Counts per time window with their source, or why they are unknown."""
+    titles = ("TRIED", "SENT", "FAILED", "FAIL%", "p50", "p95", "/min")
+    lines: list[Line] = [_figures("OVER", [(title, "muted") for title in titles], "FROM")]
+    for window in way.windows:
+        if window.tally is None:
+            first, *rest = present.fold_text(safe_line(window.reason), max(20, width - 12))
+            lines.append(((f" {window.name:<6}", "muted"), ("?  ", "unknown"), (first, "muted")))
+            lines += [((f"          {more}", "muted"),) for more in rest]
+        else:
+            cells = [
+                *_counts(window),
+                table.failure_share(window, limit),
+                *(table.send_time(window, at) for at in (0, 1)),
+                table.attempts_per_minute(window),
+            ]
+            lines.append(_figures(window.name, cells, window.source))
+    if way.totals is not None:
+        whole = CountWindow("all", 1.0, way.totals)
+        cells = [*_counts(whole), table.failure_share(whole), *([("-", "muted")] * 3)]
+        lines.append(_figures("all", cells, Source.METRICS))
+    return lines
+
+
+def _counts(window: CountWindow) -> list[Run]:
+    return [table.count_run(window, of, 7) for of in ("attempts", "success", "failures")]
+
+
+def error_group_lines(way: TransportHealth, now: float, width: int) -> list[Line]:
+    """Errors of the last hour, grouped, each with its share."""
+    if not way.faults:
+        silent = way.windows[table.HOUR_WINDOW].source is not Source.LOG
+        return [((" not in the log" if silent else " none", "muted"),)]
+    everything = sum(fault.times for fault in way.faults)
+    most = max(fault.times for fault in way.faults)
+    shown = way.faults[:MAX_ERROR_GROUPS]
+    lines = [_fault(fault, everything, most, now, width) for fault in shown]
+    more = len(way.faults) - MAX_ERROR_GROUPS
+    return [*lines, ((f"   +{more} more", "muted"),)] if more > 0 else lines
+
+
+def _fault(fault: ErrorCluster, everything: int, most: int, now: float, width: int) -> Line:
+    cells = BAR_CELLS if width >= 70 else 8 if width >= 50 else 0
+    lead: Line = ((f" {format_count(fault.times, 6):>6}  ", "strong"),)
+    if cells:
+        lead += ((bar(fault.times / most, cells), "muted"),)
+    lead += ((f" {fault.times / everything:>4.0%}  ", ""),)
+    last = f" {present.format_duration(now - fault.last)} ago"
+    room = max(8, width - present.width_of(lead) - len(last) - 1)
+    return (*lead, (present.fit_text(safe_line(fault.pattern), room), ""), (last, "muted"))
+
+
+def latest_error_lines(way: TransportHealth, now: float, width: int, most: int) -> list[Line]:
+    """The latest errors, at most so many, with the server's reply if it is known."""
+    lines: list[Line] = []
+    for failure in way.failures[:most]:
+        _, *row = failure_row(failure._replace(text=""), now, width)
+        lines.append(present.cut_line(((" ", ""), *row), width))
+        if failure.text:
+            pieces = present.fold_text(safe_line(failure.text), max(8, width - 12))
+            lines += [((f"{'':<11}{piece}", "muted"),) for piece in pieces[:3]]
+    more = len(way.failures) - most
+    return [*lines, ((f"   +{more} more: Enter", "muted"),)] if more > 0 else lines
+
+
+ERROR_CELLS = 28
+"""Width of the error if its text is shown beside it, in cells."""
+
+
+def failure_head(width: int) -> Line:
+    """Titles of the list of errors."""
+    return ((present.fit_text(f"   {'WHEN':<9}  {'ERROR':<{ERROR_CELLS}} REPLY", width), "muted"),)
+
+
+def failure_row(failure: Failure, now: float, width: int) -> Line:
+    """The line of an error."""
+    when = (
+        "?" if failure.when is None else present.format_time(failure.when, now).partition(" (")[0]
+    )
+    word = safe_line(failure.word)
+    look = "muted" if failure.when else "unknown"
+    lead: Line = (("   ", ""), (f"{present.fit_text(when, 9)}  ", look))
+    if failure.text and width >= ERROR_CELLS + 30:
+        word = present.fit_text(word, ERROR_CELLS)
+        return present.cut_line(
+            (*lead, (f"{word} ", ""), (safe_line(failure.text), "muted")), width
+        )
+    return present.cut_line((*lead, (word, "")), width)
+
+
+def failure_lines(failure: Failure, width: int) -> list[Line]:
+    """One error in full, with the server's reply."""
+    lines = fold_lines(failure.word, width, "", "error")
+    lines += fold_lines(
+        failure.text or "no server reply recorded", width, "" if failure.text else "muted", "reply"
+    )
+    return lines + (fold_lines(failure.line, width, "muted", "log line") if failure.line else [])
+
+
+# Sources
+
+
+def source_lines(sending: MailHealth, now: float, width: int) -> list[Line]:
+    """Sources of the numbers, and their age."""
+    lines = [present.cut_line(_source_line(told, now), width) for told in sending.sources]
+    lines += [present.cut_line(spool_line(sending), width)] if sending.backlog is not None else []
+    if sending.others:
+        more = f" {sending.others:,} more in mail.prom; {MAX_TRANSPORTS} shown"
+        lines.append(((more, "warn"),))
+    return lines
+
+
+def spool_line(sending: MailHealth) -> Line:
+    """Number and age of mails in the spool."""
+    found, name = sending.backlog, (f" {'mail spool':<{LABEL_CELLS}} ", "muted")
+    if not isinstance(found, MailBacklog):
+        return name, ("? ", "unknown"), (safe_line(found or ""), "")
+    if not found.mails:
+        return name, ("empty", "")
+    mails = present.format_count(found.mails, "mail")
+    return name, (f"{mails}, oldest {present.format_duration(found.oldest)}", "")
+
+
+def _source_line(told: SourceReport, now: float) -> Line:
+    name: Run = (f" {told.source:<{LABEL_CELLS}} ", "muted")
+    if told.problem:
+        return name, ("? ", "unknown"), (safe_line(told.problem), "")
+    log = told.source is Source.LOG
+    said = "no dated line yet" if log else "not written yet"
+    if told.when is not None:
+        said = f"{'last line' if log else 'written'} {present.format_age(now - told.when)}"
+    return name, (f"{said}; {_coverage_text(told, now)}", "")
+
+
+def _coverage_text(told: SourceReport, now: float) -> str:
+    if told.since is None:
+        return "reading ..."
+    if told.since == float("inf"):
+        return "no dated lines"
+    if told.since == float("-inf"):
+        return "complete"
+    verb = "known" if told.source is Source.LOG else "watched"
+    return f"{verb} for {present.format_duration(now - told.since)}"
+
+
+# All of it
+
+
+def detail_lines(
+    way: TransportHealth,
+    sending: MailHealth,
+    limit: float,
+    now: float,
+    width: int,
+    routes: MailRoutes | None = None,
+) -> list[Line]:
+    """Details of one transport; in two columns if the width allows."""
+    wide = width >= TWO_COLUMNS_WIDTH
+    left = (width - 2) // 2 if wide else width
+    right = width - left - 2 if wide else width
+    errors = section("Errors, last hour, grouped", error_group_lines(way, now, left))
+    latest = latest_error_lines(way, now, right, MAX_ERRORS_BESIDE if wide else MAX_LATEST_ERRORS)
+    last = section("Latest errors", latest) if latest else []
+    about = about_lines(way, limit, now, left, routes)
+    windows = window_lines(way, right, limit)
+    known = source_lines(sending, now, left)
+    sources = section("Source", known) if known else []
+    if not wide:
+        parts = [*about, *windows, *errors, *last, *sources]
+        return [present.cut_line(line, width) for line in parts]
+    one = [*about, BLANK_LINE, *errors, BLANK_LINE, *sources]
+    other = [*windows, *([BLANK_LINE, *last] if last else [])]
+    height = max(len(one), len(other))
+    one += [BLANK_LINE] * (height - len(one))
+    other += [BLANK_LINE] * (height - len(other))
+    return [
+        (*present.cut_line(a, left), ("  ", ""), *present.cut_line(b, right))
+        for a, b in zip(one, other, strict=True)
+    ]
+
+
+def page_lines(
+    sending: MailHealth, limit: float, now: float, width: int, routes: MailRoutes | None = None
+) -> list[Line]:
+    """Everything on one page, for printing."""
+    lines: list[Line] = []
+    if routes is not None and routes.unknown:
+        why, look = table.describe_route(routes)
+        lines += [*fold_lines(why, width, look), BLANK_LINE]
+    sources = section("Source", source_lines(sending, now, width))
+    if not sending.transports:
+        return [*lines, table.no_transports_line(sending), BLANK_LINE, *sources]
+    titles, listed = table.transport_rows(sending, limit, now, width, routes)
+    lines += [titles, *(line for _, line in listed), BLANK_LINE]
+    if routes is not None and not routes.unknown:
+        lines += [*route_lines(routes, now, width), BLANK_LINE]
+    for way in table.sort_transports(sending, limit, routes):
+        tried = way.health(limit) is not Health.IDLE or way.faults
+        if tried and (routes is None or way.is_mentioned):
+            lines.append(present.heading_line(safe_line(way.name), width))
+            about = detail_lines(
+                way, sending._replace(sources=(), others=0, backlog=None), limit, now, width, routes
+            )
+            lines += [*about, BLANK_LINE]
+    return [*lines, *sources]
+
+
+def route_lines(routes: MailRoutes, now: float, width: int) -> list[Line]:
+    """The transport in use, and why each other one is not."""
+    lines = [present.heading_line(table.describe_route(routes)[0], width)]
+    for name in routes.order:
+        text, look = table.describe_use(name, routes, now)
+        lines += fold_lines(text, width, look, present.fit_text(safe_line(name), LABEL_CELLS))
+    return lines

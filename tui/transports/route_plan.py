@@ -1,0 +1,75 @@
+"""The plan to suspend or resume a transport: the routes before and after, and what waits."""
+
+from __future__ import annotations
+
+import asyncio
+
+from engine.index import filter_language
+from engine.index.schema import Query
+from engine.model import State
+from engine.monitor.transport_health import MailRoutes, TransportSuspension
+from engine.store import Unavailable
+from tui.session.place import PlaceMail
+from tui.session.place_session import PlaceSession
+from tui.transports import suspend_lines as view
+
+
+class RoutePlan:
+    """The effect of suspending one transport, or of resuming it, on the routes as they were."""
+
+    def __init__(self, name: str, live: PlaceSession, desk: PlaceMail) -> None:
+        assert live.readings.routes is not None
+        self._name, self._live, self._desk = name, live, desk
+        self.seen: MailRoutes = live.readings.routes
+        """The routes when the plan was made."""
+        self.after: MailRoutes | None = None
+        """The routes after it; None until they are known."""
+        self.waiting: int | None = None
+        """Pending mail tasks; None until counted."""
+        self.unknown = ""
+        """Why the effect is not known; "" if it is, or while it is loading."""
+
+    @property
+    def is_suspending(self) -> bool:
+        """True to suspend, False to resume."""
+        return self._name not in self.seen.stopped
+
+    @property
+    def verb(self) -> str:
+        """The verb of the plan and of its command."""
+        return "suspend" if self.is_suspending else "resume"
+
+    async def load_effect(self, now: float) -> None:
+        """Find the routes after the plan, on a thread."""
+        stop = TransportSuspension(self._name, now, self._live.place.who.name)
+        then = view.stopped_after(self.seen, self._name, stop if self.is_suspending else None)
+        try:
+            self.after = await asyncio.to_thread(self._desk.routes, then)
+        except Unavailable as error:
+            self.unknown = str(error)
+
+    async def count_waiting(self) -> None:
+        """Count the pending mail tasks, if they use these transports."""
+        if not self._desk.uses_transports:
+            return
+        query = Query(State.PENDING, filter_language.parse_filter("kind=mail_send"))
+        try:
+            self.waiting = await self._live.inspector.queries.count(query)
+        except Unavailable:
+            return  # the number of waiting tasks is optional
+
+    def why_outdated(self) -> str:
+        """Why the plan is outdated; "" if it is not."""
+        seen, now = self.seen, self._live.readings.routes
+        if now is None or now.unknown:
+            return f"transports unknown: {now.unknown if now else 'no data'}"
+        if (seen.selected, seen.stopped, set(seen.why_not)) != (
+            *(now.selected, now.stopped, set(now.why_not)),
+        ):
+            return "the transports changed"
+        return ""
+
+    def equivalent_command(self, reason: str) -> tuple[str, ...]:
+        """The command line that does the same."""
+        words = (reason,) if reason and self.is_suspending else ()
+        return (*self._live.place.command, "mail", self.verb, self._name, *words)
