@@ -101,7 +101,7 @@ async def test_a_cluster_is_replayed_in_four_keys_and_its_count(
         async with opened(place) as desk:
             await desk.press("c")
             await desk.sees("try again later")
-            await plan(desk, "R", "type 14 to retry 14")
+            await plan(desk, "R", "type 14 to replay 14")
             await desk.sees("14 planned: all accounted for", "delivered 14")
     assert await off(dead_in, tmp_path) == [f"{number:08x}" for number in range(100, 105)]
     (operation,) = await off(Journal(f"{tmp_path}/queue/.spooldeck/journal").operations)
@@ -119,7 +119,7 @@ async def test_a_replay_stops_when_its_error_comes_back(place: Place, tmp_path: 
     with a_worker(place):
         async with opened(place) as desk:
             await desk.press("*")
-            await plan(desk, "R", "type 19 to retry 19")
+            await plan(desk, "R", "type 19 to replay 19")
             await desk.sees("all accounted for")
             (never,) = [line for line in desk.text.splitlines() if "never sent" in line]
     assert int(never.split()[2]) > 0

@@ -68,8 +68,8 @@ class LockScreen(ConfirmScreen):
         """`free` starts the recovery: it takes what was seen of the lock, and ids of tasks to
         hold.
         """
-        super().__init__(around.arming, around.clock)
-        self._live, self._inspector, self._around = live, live.inspector, around
+        super().__init__(live, around)
+        self._inspector = live.inspector
         self._recovery, self._free = live.recovery, free
         self._exam = LockExaminer(live)
         self._planned: LockEvidence | None = None

@@ -125,7 +125,7 @@ class ReplayScreen(ListScreen):
         return {"leave_open"} | ({"stop"} if now.stopped else set())
 
     def show_hints(self, grey: object = ()) -> None:
-        """Show the available orders; those that need write mode are grey without it."""
+        """Show the available orders; those that need ARMED are grey in OBSERVE."""
         from tui.widgets.lines import Lines
 
         now, armed = self.work.progress, self.around.arming.is_armed
@@ -138,7 +138,7 @@ class ReplayScreen(ListScreen):
         hints = tuple(sorted(hints, key=lambda hint: hint.is_minor))  # actions first
         self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width))
 
-    # Orders that slow down are always allowed; others need write mode.
+    # Orders that slow down are always allowed; others need ARMED.
 
     def _order(self, name: str, words: str) -> None:
         if self.work.ended is not None:
@@ -211,7 +211,7 @@ class ReplayScreen(ListScreen):
             self._order("leave", "ends now")
 
     def action_arm(self) -> None:
-        """Switch write mode."""
+        """Arm or disarm."""
         if self.hasty:
             self.say(TOO_EARLY)
         else:

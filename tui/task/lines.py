@@ -235,18 +235,6 @@ def _last_log(scene: TaskScene, now: float) -> str:
     return when + safe_line(last.text)[:MAX_LAST_LOG_CHARS]
 
 
-def join_columns(left: Text, right: Text, left_width: int, width: int) -> Text:
-    """Join two texts side by side."""
-    room = width - left_width - 2
-    lines: Text = []
-    for at in range(max(len(left), len(right))):
-        start = present.cut_line(left[at] if at < len(left) else BLANK_LINE, left_width)
-        lines.append(
-            (*start, ("  ", ""), *present.cut_line(right[at] if at < len(right) else (), room))
-        )
-    return lines
-
-
 def wide_summary(scene: TaskScene, now: float, width: int, height: int) -> Text:
     """The summary, with attempts and the end of the log at the right."""
     left = width * 55 // 100
@@ -256,7 +244,7 @@ def wide_summary(scene: TaskScene, now: float, width: int, height: int) -> Text:
     while lines and lines[0][0][0].startswith(_CONTINUED):  # of a line that begins further up
         lines.pop(0)
     right += lines
-    return join_columns(summary_lines(scene, now, left), right, left, width)
+    return present.join_columns(summary_lines(scene, now, left), right, left, width)
 
 
 # Fields

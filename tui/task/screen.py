@@ -356,7 +356,7 @@ class TaskScreen(PlanningScreen, Page):
         self._repaint()
 
     def action_arm(self) -> None:
-        """Switch write mode."""
+        """Arm or disarm."""
         self.say(TOO_EARLY if self.hasty else self.around.arming.toggle())
 
     def action_log(self) -> None:

@@ -139,7 +139,7 @@ class TransportsScreen(ListScreen):
             self.go(Target(keys.TEST_MAIL, id=way.name))
 
     def action_arm(self) -> None:
-        """Switch write mode."""
+        """Arm or disarm."""
         self.say(TOO_EARLY if self.hasty else self.around.arming.toggle())
         self.paint()
 

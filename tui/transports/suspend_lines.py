@@ -89,7 +89,7 @@ def plan_lines(
     """
     room = max(8, width - 3)
     stop = before.stopped.get(name)
-    lines: list[Line] = [present.heading_line("plan", width)]
+    lines: list[Line] = []
     sends = "no mail uses it" if delivers else "no mail of spooldeck uses it"
     what = f"stays off until resumed (S, or `mail resume`): {sends}"
     if stop is not None:
@@ -109,7 +109,7 @@ def plan_lines(
     for text, look in said:
         lines += [((f"  {piece}", look),) for piece in present.fold_text(text, room)]
     if stop is not None:
-        lines += [BLANK_LINE, present.heading_line("now", width)]
+        lines += [BLANK_LINE, present.part_line("now")]
         text = describe_suspension(stop, now)
         lines += [((f"  {piece}", "warn"),) for piece in present.fold_text(text, room)]
     return lines
@@ -123,7 +123,7 @@ def describe_suspension(stop: TransportSuspension, now: float) -> str:
 
 def other_transport_lines(name: str, routes: MailRoutes, width: int) -> list[Line]:
     """All other transports, and why they are not used."""
-    lines: list[Line] = [present.heading_line("other transports, in order", width)]
+    lines: list[Line] = [present.part_line("other transports, in order")]
     for other in routes.order:
         if other == name:
             continue

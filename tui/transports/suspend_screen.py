@@ -33,9 +33,9 @@ class SuspendScreen(ConfirmScreen):
     def __init__(
         self, name: str, live: PlaceSession, desk: PlaceMail, around: ConsoleContext
     ) -> None:
-        super().__init__(around.arming, around.clock)
+        super().__init__(live, around)
         assert live.readings.routes is not None
-        self._way, self._live, self._desk, self._around = name, live, desk, around
+        self._way, self._desk = name, desk
         self._seen: MailRoutes = live.readings.routes
         self._after: MailRoutes | None = None
         self._waiting: int | None = None
@@ -98,30 +98,18 @@ class SuspendScreen(ConfirmScreen):
         """Paint effect, reason, other transports and the equivalent command."""
         if not self.is_paintable or not width:
             return
-        now = self._clock()
+        now, width = self._clock(), self.text_width
         seen = (self._seen, self._after, self._desk.uses_transports, self._waiting)
         text = view.plan_lines(self._way, *seen, now, width)
-        if self._is_suspending:
-            text += self._reason_lines(width)
-        twin = shlex.join(self._equivalent_command())
-        text += [BLANK_LINE, *view.other_transport_lines(self._way, self._seen, width), BLANK_LINE]
-        text += [present.heading_line("command line", width)]
-        text += [
-            ((f"  {piece}", "muted"),) for piece in present.fold_text(safe_line(twin), width - 3)
-        ]
+        rows = [("reason", self.reason_text)] if self._is_suspending else []
+        rows.append(("cli", safe_line(shlex.join(self._equivalent_command()))))
+        text += [BLANK_LINE, *present.fact_lines(rows, width), BLANK_LINE]
+        text += view.other_transport_lines(self._way, self._seen, width)
         self.show((), text, self._prompt_line())
-        self.show_title(((f" {self._verb} ", "title"), (safe_line(self._way), "strong")))
+        name = safe_line(self._way)
+        self.show_title(((self._verb, "title"), (f" {name}", "strong")), name)
         arm = {"arm": keys.arm_hint(self._arming.is_armed), "yes": self._verb}
         self.show_hints(self.disabled_actions(), self.without(), arm)
-
-    def _reason_lines(self, width: int) -> list[Line]:
-        needed = ", required" if self._around.require_reason else ""
-        said = (safe_line(self._reason), "") if self._reason else (f"none{needed}: Tab", "muted")
-        return [
-            BLANK_LINE,
-            present.heading_line("reason", width),
-            present.cut_line((("  ", ""), said), width),
-        ]
 
     def _equivalent_command(self) -> tuple[str, ...]:
         reason = (self._reason,) if self._reason and self._is_suspending else ()

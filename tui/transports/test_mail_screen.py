@@ -28,8 +28,8 @@ class SendTestMailScreen(ConfirmScreen):
     DIGITS_NAME = "count"
 
     def __init__(self, name: str, live: PlaceSession, around: ConsoleContext) -> None:
-        super().__init__(around.arming, around.clock)
-        self._live, self._trial = live, live.test_mail
+        super().__init__(live, around)
+        self._trial = live.test_mail
         routes = live.readings.routes
         self._begun = live.test_mail.running
         self._way = live.test_mail.transport if self._begun else name
@@ -57,9 +57,11 @@ class SendTestMailScreen(ConfirmScreen):
         """Paint the plan, or output and result."""
         if not self.is_paintable or not width:
             return
+        width = self.text_width
         text = self._output_lines(width) if self._begun else self._plan_lines(width)
         self.show((), text, self._prompt_line())
-        self.show_title(((" test mail by ", "title"), (safe_line(self._way), "strong")))
+        name = safe_line(self._way)
+        self.show_title((("test mail", "title"), (f" {name}", "strong")), name)
         words = {"arm": keys.arm_hint(self._arming.is_armed)}
         self.show_hints(self.disabled_actions(), self.without(), words)
 
@@ -80,12 +82,11 @@ class SendTestMailScreen(ConfirmScreen):
             words.append(f"{name} is disabled, {forced}: this mail uses it anyway.")
         if routes is not None and (why := safe_line(routes.why_not.get(self._way, ""))):
             words.append(f"Likely to fail: {why}.")
-        lines: list[Line] = [present.heading_line("plan", width)]
+        lines: list[Line] = []
         for text in words:
             lines += [((f"  {piece}", ""),) for piece in present.fold_text(text, room)]
-        lines += [BLANK_LINE, present.heading_line("command line", width)]
-        twin = shlex.join(self._equivalent_command())
-        return [*lines, *[((f"  {p}", "muted"),) for p in present.fold_text(safe_line(twin), room)]]
+        twin = safe_line(shlex.join(self._equivalent_command()))
+        return [*lines, BLANK_LINE, *present.fact_lines([("cli", twin)], width)]
 
     def _equivalent_command(self) -> tuple[str, ...]:
         to = self._to or "EMAIL"
@@ -95,7 +96,7 @@ class SendTestMailScreen(ConfirmScreen):
         trial, room = self._trial, max(8, width - 3)
         took = f"{trial.elapsed_seconds:.1f} s"
         head = f"to {safe_line(trial.to)}, {took}" if trial.running else f"result, after {took}"
-        lines: list[Line] = [present.heading_line(head, width)]
+        lines: list[Line] = [present.part_line(head)]
         for said in trial.lines:
             lines += [((f"  {piece}", ""),) for piece in present.fold_text(said, room)]
         if not trial.lines:
