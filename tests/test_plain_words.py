@@ -26,6 +26,9 @@ BANNED = {
     r"signs? of life": "heartbeat",
     r"cannot be meant": "is invalid",
     r"tells? of|told of|speaks? of": "reports, mentions, names",
+    r"is at work": "is running",
+    r"while it lasted": "in that time",
+    r"never empty: (?:growing|grows|steady)": "growing, stalled",
     r"hitherto|whereupon|thereof": "until now, then, of it",
 }
 """Each pattern of words with what to write instead; a space also matches the end of a line."""

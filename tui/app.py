@@ -10,18 +10,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from rich.style import Style
 from textual import events
 from textual.binding import Binding
-from textual.screen import Screen
 
 from engine.model import State
 from tui.format import keys, present
 from tui.format.glyphs import ASCII, Glyphs
 from tui.format.glyphs import glyphs_of_locale as glyphs_of
 from tui.format.table import short_names
+from tui.navigation import Navigator
 from tui.screens.arming import Arming
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
@@ -126,9 +126,8 @@ class Console(SafeApp, inherit_bindings=False):
             PlaceSession(place, clock, number, records=not read_only, name=name)
             for number, (place, name) in enumerate(zip(places, names, strict=True), 1)
         ]
-        self._queues: dict[int, QueueScreen] = {}
+        self.navigator = Navigator(self, self.around, self.sessions)
         self._first = first
-        self._here = 1
 
     def run(self, *, mouse: bool = False, **options: object) -> None:
         """Run the console until it is closed."""
@@ -227,152 +226,19 @@ class Console(SafeApp, inherit_bindings=False):
     @property
     def current_session(self) -> PlaceSession:
         """The place that is open now."""
-        return self.sessions[self._here - 1]
+        return self.navigator.session
 
     def queue_screen(self, place: int = CURRENT_PLACE) -> QueueScreen:
         """The queue screen of a place; it keeps its state."""
-        from tui.queue.screen import QueueScreen
-
-        number = place or self._here
-        if number not in self._queues:
-            screen = self._queues[number] = QueueScreen(self.sessions[number - 1], self.around)
-            self.install_screen(screen, f"queue {number}")  # keeps the screen when it is closed
-        return self._queues[number]
+        return self.navigator.queue_screen(place)
 
     def on_base_screen_go(self, event: BaseScreen.Go) -> None:
         """Open another screen."""
         self.goto(event.target)
 
     def goto(self, target: Target) -> None:
-        """Open a screen: close the screens above it, and open those it needs below it."""
-        self._here = target.place or self._here
-        getattr(self, f"_to_{target.pane}")(target)
-
-    def _to_overview(self, target: Target) -> None:
-        from tui.overview.screen import OverviewScreen
-
-        if not self._back_to(OverviewScreen):
-            self.push_screen(OverviewScreen(self.sessions, self.around))
-
-    def _to_list(self, target: Target) -> None:
-        screen = self.queue_screen()
-        screen.aim(target)
-        if screen in self.screen_stack:
-            self._close_above(screen)
-            return
-        for other in self._queues.values():
-            if other in self.screen_stack:
-                self._close_above(other)
-                self.switch_screen(screen)
-                return
-        self._close_boards()
-        self.push_screen(screen)
-
-    def _to_locks(self, target: Target) -> None:
-        from tui.locks.list_screen import LocksScreen
-
-        self._show_board(LocksScreen(self.current_session, self.around, self.sessions))
-
-    def _to_transports(self, target: Target) -> None:
-        from tui.transports.screen import TransportsScreen
-
-        self._show_board(TransportsScreen(self.current_session, self.around))
-
-    def _to_controls(self, target: Target) -> None:
-        from tui.operations.controls_screen import ControlsScreen
-
-        self._show_board(ControlsScreen(self.current_session, self.around))
-
-    def _to_log(self, target: Target) -> None:
-        from tui.log.screen import LogScreen
-
-        screen = LogScreen(
-            self.current_session, self.around, find=target.id, at=target.at, line=target.line
-        )
-        self._show_board(screen, keep=bool(target.id) or target.at is not None)
-
-    def _to_failures(self, target: Target) -> None:
-        from tui.transports.failures_screen import FailuresScreen
-
-        self.push_screen(FailuresScreen(self.current_session, self.around, target.id))
-
-    def _to_trial(self, target: Target) -> None:
-        from tui.transports.test_mail_screen import SendTestMailScreen
-
-        self.push_screen(SendTestMailScreen(target.id, self.current_session, self.around))
-
-    def _to_clusters(self, target: Target) -> None:
-        from tui.queue.clusters_screen import ClustersScreen
-
-        self.push_screen(
-            ClustersScreen(self.current_session, self.around, self.queue_screen().tab_query)
-        )
-
-    def _to_operations(self, target: Target) -> None:
-        from tui.operations.screen import OperationsScreen
-
-        for screen in self.screen_stack:
-            if isinstance(screen, OperationsScreen) and screen.live is self.current_session:
-                screen.aim(target.id)
-                self._close_above(screen)
-                return
-        self.push_screen(OperationsScreen(self.current_session, self.around, target.id))
-
-    def _to_operation(self, target: Target) -> None:
-        """Open the running operation with that journal id; without an id, the latest one."""
-        from tui.operations.running_screen import ReplayScreen
-        from tui.plan.screen import PlanScreen
-
-        works = [
-            work for work in self.current_session.operations if work.op == target.id
-        ] or self.current_session.operations
-        if works:
-            screen = ReplayScreen(works[-1], self.current_session, self.around)
-            plan = isinstance(self.screen, PlanScreen)
-            (self.switch_screen if plan else self.push_screen)(screen)
-
-    def _to_task(self, target: Target) -> None:
-        from tui.task.screen import TaskScreen
-
-        self.push_screen(TaskScreen(target.id, self.current_session, self.around))
-
-    def _to_lock(self, target: Target) -> None:
-        from tui.locks.screen import LockScreen
-
-        live = self.current_session
-
-        def begin(seen: str, hold: Sequence[str]) -> None:
-            freeing = live.recovery.run(seen, hold)  # started first: the screen shows its output
-
-            async def tell() -> None:
-                said = await freeing
-                faces = [screen for screen in self.screen_stack if isinstance(screen, BaseScreen)]
-                next(face for face in reversed(faces) if face.KIND != keys.LOCK).say(said)
-
-            self.run_worker(tell(), name="recovery", group="recovery")
-
-        self.push_screen(LockScreen(live, begin, self.around))
-
-    def _show_board(self, screen: BaseScreen, keep: bool = False) -> None:
-        """Open a main screen; unless `keep`, it replaces the open one."""
-        if not keep:
-            self._close_boards()
-        self.push_screen(screen)
-
-    def _close_boards(self) -> None:
-        """Close the main screens above the overview."""
-        while isinstance(self.screen, ListScreen) and self.screen.KIND != keys.OVERVIEW:
-            self.pop_screen()
-
-    def _back_to(self, kind: type[BaseScreen]) -> bool:
-        found = next((s for s in self.screen_stack if isinstance(s, kind)), None)
-        if found is not None:
-            self._close_above(found)
-        return found is not None
-
-    def _close_above(self, screen: Screen[Any]) -> None:
-        while self.screen is not screen:
-            self.pop_screen()
+        """Open the screen of a target."""
+        self.navigator.goto(target)
 
     async def on_base_screen_action_request(self, event: BaseScreen.ActionRequest) -> None:
         """Run a global action for a screen."""
@@ -390,7 +256,8 @@ class Console(SafeApp, inherit_bindings=False):
             self.use_theme,
             self.close_screen,
             self.send,
-            self.around.clock,
+            self.around,
+            self.current_session.inspector.states,
             tuple(live.place.name for live in self.sessions),
             self._terminal(),
         )

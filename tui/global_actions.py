@@ -9,16 +9,18 @@ from typing import Any, NamedTuple, TypeAlias
 
 from textual.app import App, SuspendNotSupported
 
+from engine.model import State
 from engine.store import StoreError
 from tui.format import export, keys, present
 from tui.format.export import Export, ExportRefused, ExportTable
 from tui.format.progress_bar import ProgressBar
 from tui.screens import palette_commands
 from tui.screens.base import BaseScreen
+from tui.screens.console_context import ConsoleContext
 from tui.screens.help import HelpScreen
 from tui.screens.menu import MenuScreen, Option
 from tui.screens.palette import PaletteInput, PaletteScreen
-from tui.screens.palette_commands import PaletteCommand
+from tui.screens.palette_commands import PaletteCommand, PaletteScope
 from tui.screens.progress import ProgressScreen
 from tui.screens.target import Target
 from tui.screens.text_prompt import AskScreen
@@ -36,7 +38,9 @@ class AppServices(NamedTuple):
     """Close a screen; the last one quits the console if the flag is set."""
     send: Callable[[str], None]
     """Write a control sequence to the terminal."""
-    clock: Callable[[], float]
+    around: ConsoleContext
+    states: Mapping[State, str]
+    """States of the open place, in its own words."""
     places: tuple[str, ...]
     """Names of all places, in order."""
     terminal: tuple[str, ...]
@@ -52,8 +56,16 @@ def _help(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
 
 
 async def _palette(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
-    themes = await asyncio.to_thread(theme_names)
-    offered = palette_commands.list_commands(screen.KIND, screen.without(), services.places, themes)
+    scope = PaletteScope(
+        screen.KIND,
+        screen.without(),
+        screen.commands(),
+        services.states,
+        services.places,
+        await asyncio.to_thread(theme_names),
+        services.around.arming.read_only,
+    )
+    offered = palette_commands.list_commands(scope)
 
     async def act(said: PaletteInput | None) -> None:
         if said is not None:
@@ -68,14 +80,15 @@ async def _run_command(
     """Run a command of the palette."""
     if command.action:
         await screen.run_action(command.action)
-    elif command.pane:
-        services.goto(Target(command.pane, place=command.place))
     elif command.theme:
         screen.say(await services.use_theme(command.theme))
-    elif command.name == "filter":
-        services.goto(Target(keys.LIST, filter=argument))
-    elif command.name == "log":
-        services.goto(Target(keys.LOG, id=argument))
+    elif command.target is not None:
+        target = command.target
+        if argument and target.pane == keys.LOG:
+            target = target._replace(id=argument)
+        elif argument:
+            target = target._replace(filter=argument)
+        services.goto(target)
 
 
 async def _plain(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
@@ -117,7 +130,7 @@ def _export(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
         if path:
             app.run_worker(_write_export(app, screen, sheet, path), name="export", group="export")
 
-    usual = export.default_path(sheet, services.clock())
+    usual = export.default_path(sheet, services.around.clock())
     app.push_screen(AskScreen("export to", usual, export.path_error), begin)
 
 

@@ -33,6 +33,9 @@ SELECT min(created), count(CASE WHEN {_IS_DUE} THEN 1 END),
 FROM task {{how}} WHERE state={_PENDING}"""
 _DIED = f"SELECT min(died) FROM task {{how}} WHERE state={STATE_NUMBERS[State.DEAD]}"
 _OF_KIND = f"SELECT count(*) FROM task {{how}} WHERE state={_PENDING} AND kind = ?1"
+_KINDS = f"""
+SELECT kind, count(*) FROM task {{how}} WHERE state={_PENDING}
+GROUP BY kind ORDER BY 2 DESC LIMIT ?1"""
 _AHEAD = f"""
 SELECT count(*) FROM task INDEXED BY by_id
 WHERE state={_PENDING} AND id < ?2 AND queue = ?3 AND {_IS_DUE}"""
@@ -58,6 +61,12 @@ def summarize_backlog(reader: Reader, now: float, kinds: Collection[str] = ()) -
     (died,) = ask(_DIED, "by_cluster")
     counted = {kind: ask(_OF_KIND, "by_cluster", clean_text(kind))[0] for kind in kinds}
     return BacklogSummary(oldest, due, oldest_due, died, counted)
+
+
+def count_kinds(reader: Reader, most: int) -> dict[str, int]:
+    """Count the pending tasks by kind, of the `most` largest kinds."""
+    how = "INDEXED BY by_cluster" if reader.has_index("by_cluster") else "NOT INDEXED"
+    return dict(reader.fetch(_KINDS.format(how=how), (most,)))
 
 
 def count_ahead(reader: Reader, task: Task, now: float, by: str = BY_ID) -> int:

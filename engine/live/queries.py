@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,7 +17,7 @@ from engine.index.schema import Query, Window
 from engine.live.call_thread import CLOSE_TIMEOUT_SECONDS
 from engine.live.index_sync import IndexSync
 from engine.live.query_threads import QueryThread
-from engine.model import Problem, Task
+from engine.model import Problem, State, Task
 from engine.operations import plans
 from engine.operations.plans import Plan, Row
 from engine.store import Unavailable
@@ -32,6 +32,8 @@ ANSWER_COST_FACTOR = 20
 """A cached answer serves for so many times the duration of its query."""
 MAX_CACHED_ANSWERS = 8
 """Maximum cached answers."""
+MAX_ACTIVE_TASKS, MAX_COUNTED_KINDS = 200, 50
+"""Maximum active tasks and kinds returned."""
 
 
 class IndexQueries:
@@ -215,6 +217,19 @@ class CachedQueries:
         return await self.ask(
             key, lambda r: backlog.summarize_backlog(r, now, kinds), BacklogSummary()
         )
+
+    async def count_kinds(self) -> Mapping[str, int]:
+        """Count the pending tasks of the largest kinds."""
+        nothing: Mapping[str, int] = {}
+        return await self.ask("kinds", lambda r: backlog.count_kinds(r, MAX_COUNTED_KINDS), nothing)
+
+    async def active_tasks(self) -> Sequence[Task]:
+        """The first `MAX_ACTIVE_TASKS` active tasks; unlike `IndexQueries.window`, for display of
+        no list.
+        """
+        query, nothing = Query(State.ACTIVE), tuple[Task, ...]()
+        now, size = self._clock(), MAX_ACTIVE_TASKS
+        return await self.ask("active", lambda r: r.window(query, 0, size, 0, now).tasks, nothing)
 
     async def count_ahead(self, task: Task, now: float, by: str = backlog.BY_ID) -> int:
         """Count the due tasks that run before a task, in the order `by`."""

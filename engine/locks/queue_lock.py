@@ -236,7 +236,7 @@ def _judge_without_pid(
     age = max(0.0, now - since)
     if not free:
         verdict = Verdict.STUCK if policy.is_stuck(age, threshold) else Verdict.HELD
-        reason, doubt = "a worker with unknown PID is at work", "the lock file names no process"
+        reason, doubt = "a worker with unknown PID is running", "the lock file names no process"
     elif abs(now - since) <= WRITE_SECONDS:
         verdict, reason, doubt = Verdict.HELD, "being written", "the lock file names no process"
     else:
@@ -283,7 +283,7 @@ def judge_lock(scene: LockScene, age: float, threshold: float) -> tuple[Verdict,
         limit = policy.describe_duration(threshold)
         why = f"no heartbeat for {policy.describe_duration(age)} (limit {limit})"
         return Verdict.STUCK, f"{who} is alive, {why}"
-    return Verdict.HELD, f"{who} is at work"
+    return Verdict.HELD, f"{who} is running"
 
 
 def describe_consequence(verdict: Verdict, doubt: str) -> str:

@@ -46,8 +46,8 @@ class Level(StrEnum):
 class AlertKind(StrEnum):
     """Subject of an alert, the most urgent first. The values are stored by the flight recorder."""
 
-    UNREADABLE = "unreadable"
     STUCK = "stuck lock"
+    UNREADABLE = "unreadable"
     FULL = "a full disk"
     IDLE = "nothing runs"
     STALE = "stale lock"
@@ -299,9 +299,15 @@ def lacks_worker(
     return now - runs.last > max(GRACE_SECONDS, limit)
 
 
-def is_stalled(alerts: Sequence[Alert]) -> bool:
-    """True if one of these alerts means: due tasks wait and none is processed."""
-    return any(alert.kind in (AlertKind.IDLE, AlertKind.STUCK) for alert in alerts)
+def is_stalled(due: int | None, alerts: Sequence[Alert], without_output: bool = False) -> bool:
+    """True if a queue is STALLED: due tasks wait, and its lock is stuck, or no worker runs, or none
+    ran for longer than the limit (the `alerts`), or none left the queue while it was watched
+    (`without_output`).
+
+    False if `due`, the number of due tasks, is 0 or unknown.
+    """
+    stops = any(alert.kind in (AlertKind.IDLE, AlertKind.STUCK) for alert in alerts)
+    return bool(due) and (stops or without_output)
 
 
 def _blocked(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:

@@ -22,7 +22,7 @@ from engine.monitor.throughput import (
     Trend,
     format_rough_duration,
 )
-from engine.policy import DAY_SECONDS, describe_time_to_empty, seconds_to_spend
+from engine.policy import DAY_SECONDS, describe_time_to_empty, format_deadline, seconds_to_spend
 from engine.text.safe import safe_line
 
 MIN_TREND_TASKS = 2
@@ -123,7 +123,7 @@ def forecast_drain(
     if not isinstance(tokens, str) and any(left.paused for left in tokens):
         return said("paused", "paused: no task is taken until the queue is resumed", None)
     if limit == inf:
-        return said("never empty", f"never empty: {bucket} is 0", None, True)
+        return said("rate limit 0", f"never empty: {bucket} is 0", None, True)
     if pace.trend is Trend.STALLED:
         return said("stalled", "stalled: tasks are due, none is processed", None, True)
     alone = f"; {format_rough_duration(limit)} at {bucket}" if bucket else ""
@@ -139,9 +139,9 @@ def forecast_drain(
         words = f"{describe_time_to_empty(limit)}: {bucket} allows no more"
         return said(f"empty in {format_rough_duration(limit)} (rate limit)", words, limit)
     if pace.seconds is None:
-        grows = pace.trend is Trend.GROWS
+        grows = pace.trend is Trend.GROWING
         how = "backlog is growing" if grows else "backlog is neither growing nor draining"
-        brief = "never empty: growing" if grows else "never empty: steady"
+        brief = "growing" if grows else "steady"
         return said(brief, f"{how} at the present rate{alone}", None, grows)
     words = f"empty in {format_rough_duration(pace.seconds)} at the present rate{alone}"
     return said(f"empty in {format_rough_duration(pace.seconds)}", words, pace.seconds)
@@ -248,11 +248,57 @@ def _unknown(
     return Forecast(about, brief, f"{what} unknown: {why}", None, why, False, numbers or {})
 
 
+class ExpectedStart(NamedTuple):
+    """When a waiting task runs, by the present rate of its queue."""
+
+    when: float | None
+    """Epoch seconds UTC; None if unknown."""
+    unknown: str = ""
+    """Why it is unknown; "" if it is known."""
+
+    def sentence(self, now: float) -> str:
+        """As text: `runs at about 14:31:39Z (in 35 s)`."""
+        if self.when is None:
+            return f"start unknown: {safe_line(self.unknown)}"
+        if self.when <= now:
+            return "runs next"
+        return f"runs at about {format_deadline(self.when, now)}"
+
+
+def expected_start(
+    due: float,
+    now: float,
+    ahead: int,
+    outward: float | None,
+    *,
+    obstacle: str = "",
+    token_at: float = 0.0,
+) -> ExpectedStart:
+    """Estimate when a pending task runs.
+
+    It runs when it is due, when there is a token for its kind, and when the `ahead` tasks that are
+    claimed before it have left the queue at `outward` tasks per second (None: unknown). `obstacle`:
+    why it does not run however long it waits; "" if nothing prevents it.
+    """
+    if obstacle:
+        return ExpectedStart(None, obstacle)
+    earliest = max(now, due, token_at)
+    if earliest == inf:
+        return ExpectedStart(None, "rate limit is 0")
+    if not ahead:
+        return ExpectedStart(earliest)
+    if outward is None:
+        return ExpectedStart(None, "rate of the queue not measured yet")
+    if not outward:
+        return ExpectedStart(None, f"{ahead:,} first, none finished in the last minute")
+    return ExpectedStart(max(earliest, now + ahead / outward))
+
+
 def drain_with_rate_limit(pace: Drain, forecasts: Sequence[Forecast]) -> Drain:
     """Return the drain with the forecast's ETA, if a rate limit is slower than the present rate."""
     empty = next((each.seconds for each in forecasts if each.about is ForecastTopic.DRAIN), None)
-    decided = pace.trend in (Trend.EMPTY, Trend.GROWS, Trend.STALLED)
-    return pace if decided or not empty else Drain(Trend.DRAINS, empty)
+    decided = pace.trend in (Trend.EMPTY, Trend.GROWING, Trend.STALLED)
+    return pace if decided or not empty else Drain(Trend.DRAINING, empty)
 
 
 def as_row(forecasts: Sequence[Forecast]) -> dict[str, object]:

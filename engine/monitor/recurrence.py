@@ -334,7 +334,7 @@ def _evidence(
     if idle and answer is not StillHappens.YES:
         yield f"no {kinds or 'task'} has ended since"
     if tally.failed and tally.ended:
-        yield f"while it lasted, {tally.failed:,} of {tally.ended:,} runs failed with it"
+        yield f"in that time, {tally.failed:,} of {tally.ended:,} runs failed with it"
     if answer is not StillHappens.NO and tally.succeeded:
         yield f"not sure yet: {tally.succeeded:,} of {tally.needed:,} successes needed"
     if tally.ahead:

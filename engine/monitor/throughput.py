@@ -46,8 +46,8 @@ class Rates(NamedTuple):
 class Trend(StrEnum):
     """Trend of a backlog."""
 
-    DRAINS = "drains"
-    GROWS = "grows"
+    DRAINING = "draining"
+    GROWING = "growing"
     EMPTY = "empty"
     STEADY = "steady"
     STALLED = "stalled"
@@ -177,7 +177,7 @@ class FlowHistory:
         slope = _slope([(s.when - samples[0].when, s.waiting) for s in samples])
         if abs(slope) * seconds < 1:  # less than one task in all that time
             return Drain(Trend.STEADY)
-        return Drain(Trend.GROWS) if slope > 0 else Drain(Trend.DRAINS, waiting / -slope)
+        return Drain(Trend.GROWING) if slope > 0 else Drain(Trend.DRAINING, waiting / -slope)
 
     def is_without_output(self, now: float, over: float = TREND_WINDOW_SECONDS) -> bool:
         """True if no task left during the whole window and all of it was watched."""

@@ -201,7 +201,7 @@ def _twist(name: str, path: str, worker: Actor, other: Actor) -> tuple[Actor, ..
             worker.tell("release")
             worker.hear()
     worker.end()
-    if name == "replaced":  # another process has the lock, and is at work an hour on
+    if name == "replaced":  # another process has the lock, and is running an hour on
         return (_newcomer(path),)
     if name == "number given away":  # to a process that has nothing to do with the lock
         return (_of_number(worker.pid),)

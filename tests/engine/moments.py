@@ -36,7 +36,7 @@ def a_sample(
 ) -> RecordedSample:
     """A queue at a moment."""
     counts = {State.PENDING: pending, State.ACTIVE: 1, State.HELD: 0, State.DEAD: dead}
-    lock = LockEvidence(Verdict.HELD, 4711, when - 3, 3, "PID 4711 is at work")
+    lock = LockEvidence(Verdict.HELD, 4711, when - 3, 3, "PID 4711 is running")
     sight = AlertInputs("mail.out", WORDS, counts, True, lock=lock, transports=(a_way("postfix"),))
     seen = make_sample(
         sight,

@@ -171,7 +171,7 @@ def test_a_free_lock_is_taken_and_a_holder_at_work_is_not_signalled(
         assert lock.taken_over == "PID 4194304 is gone"
     assert told == []
     worker, now = holding(start, path, PLAIN), AN_HOUR_ON["clock"]
-    with pytest.raises(LockBusy, match="is at work"):
+    with pytest.raises(LockBusy, match="is running"):
         free_lock(str(path), THRESHOLD, say=pytest.fail, **later(THRESHOLD - 100))
     with pytest.raises(UnsafeToSignal, match="a task was claimed"):
         free_lock(str(path), THRESHOLD, say=pytest.fail, begun=lambda: now() - 40, **AN_HOUR_ON)
@@ -467,7 +467,7 @@ def test_a_lock_that_names_pid_1_is_shown_and_left_alone(
     written(path, naming(1, form))
     evidence = examine_lock(str(path), THRESHOLD)
     with pytest.raises(
-        LockBusy, match=f"PID {keeper.pid}, which has just taken the flock, is at work"
+        LockBusy, match=f"PID {keeper.pid}, which has just taken the flock, is running"
     ):
         acquire_lock(str(path), THRESHOLD)
     left_alone(path, "PID 1 is never signalled")
@@ -481,7 +481,7 @@ def test_a_lock_without_flock_that_names_pid_1(path: Path) -> None:
     """In the contract's form it is respected, for that program has no flock, and left alone when
     stuck; in ours a free flock proves that PID 1 released it, and it is taken over."""
     written(path, naming(1, FORMS[0]))
-    with pytest.raises(LockBusy, match="PID 1 is at work"):
+    with pytest.raises(LockBusy, match="PID 1 is running"):
         acquire_lock(str(path), THRESHOLD)
     left_alone(path, "PID 1 is never signalled")
     told: list[str] = []
@@ -573,7 +573,7 @@ def test_a_worker_in_a_container_is_judged_by_its_flock_from_outside(path: Path)
     with in_container(WATCHED, str(path)) as worker:
         assert said(worker) == "held"
         evidence = examine_lock(str(path), THRESHOLD)
-        with pytest.raises(LockBusy, match="which has taken the flock, is at work"):
+        with pytest.raises(LockBusy, match="which has taken the flock, is running"):
             acquire_lock(str(path), THRESHOLD)
         left_alone(path, "another PID namespace")
         assert is_unharmed(worker)
@@ -619,7 +619,7 @@ def test_a_worker_outside_is_judged_by_its_flock_from_a_container(path: Path, st
     assert said(worker) == "held"
     with in_container(INSIDE, str(path), str(worker.pid)) as container:
         assert said(container) == "held"
-        busy = f"LockBusy PID {worker.pid} of another container or machine is at work"
+        busy = f"LockBusy PID {worker.pid} of another container or machine is running"
         assert said(container) == busy
         assert said(container) == "stuck"
         assert "another PID namespace" in said(container)
@@ -673,10 +673,10 @@ def test_no_change_of_the_date_moves_the_age_of_our_lock(
 
 def test_a_lock_of_ours_from_the_future_is_as_fresh_as_can_be(path: Path, start: Start) -> None:
     """A heartbeat that is later than the date and the uptime counts as one of this moment: its
-    holder is at work and not signalled; once it is gone the lock is stale."""
+    holder is running and not signalled; once it is gone the lock is stale."""
     worker, behind = holding(start, path, PLAIN), later(-3600)
     evidence = examine_lock(str(path), THRESHOLD, **behind)
-    with pytest.raises(LockBusy, match="is at work"):
+    with pytest.raises(LockBusy, match="is running"):
         free_lock(str(path), THRESHOLD, say=pytest.fail, **behind)
     worker.send_signal(signal.SIGKILL)
     worker.wait()

@@ -71,7 +71,7 @@ def test_a_queue_is_dry_and_a_state_grows() -> None:
     flow = FlowHistory()
     for second in range(121):
         flow.add(NOW + second, 0, 0, {State.PENDING: 1000 - 2 * second + 30 * (second % 10)})
-    assert flow.drain(NOW + 120).trend is Trend.DRAINS
+    assert flow.drain(NOW + 120).trend is Trend.DRAINING
 
 
 def test_a_backlog_drains_grows_or_stays() -> None:
@@ -81,8 +81,8 @@ def test_a_backlog_drains_grows_or_stays() -> None:
         (a_flow(5, 10), Trend.UNKNOWN, None, "?"),
         (a_flow(120, 0), Trend.EMPTY, None, "-"),
         (a_flow(120, 7), Trend.STEADY, None, "steady"),
-        (a_flow(120, 1204, came=9, left=7), Trend.GROWS, None, "grows"),
-        (a_flow(120, 102, came=4, left=5), Trend.DRAINS, pytest.approx(102.0, 0.01), "1m42s"),
+        (a_flow(120, 1204, came=9, left=7), Trend.GROWING, None, "growing"),
+        (a_flow(120, 102, came=4, left=5), Trend.DRAINING, pytest.approx(102.0, 0.01), "1m42s"),
     ):
         got = flow.drain(NOW)
         assert (got.trend, got.seconds, got.text) == (course, seconds, words)

@@ -26,9 +26,9 @@ from engine.text.safe import safe_line
 from tests.tables import each
 
 NOW = 1_795_167_728.0
-DRAINS = Drain(Trend.DRAINS, 90.0)
+DRAINS = Drain(Trend.DRAINING, 90.0)
 ESCAPE = "\x1b[31m"
-GROWS, STEADY, UNKNOWN = Drain(Trend.GROWS), Drain(Trend.STEADY), Drain(Trend.UNKNOWN)
+GROWS, STEADY, UNKNOWN = Drain(Trend.GROWING), Drain(Trend.STEADY), Drain(Trend.UNKNOWN)
 
 
 def a_bucket(per_hour: int, tokens: int = 0, name: str = ALL_KINDS) -> BucketState:
@@ -93,7 +93,7 @@ def test_when_nothing_waits_any_more() -> None:
 @given(st.integers(0, 10**6), st.floats(0.1, 1e7), st.integers(1, 10**6), st.integers(0, 100))
 def test_no_bucket_is_outrun(waiting: int, seconds: float, per_hour: int, tokens: int) -> None:
     """It never takes less than the bucket needs, nor less than the present pace."""
-    found = forecast_drain(waiting, Drain(Trend.DRAINS, seconds), (a_bucket(per_hour, tokens),))
+    found = forecast_drain(waiting, Drain(Trend.DRAINING, seconds), (a_bucket(per_hour, tokens),))
     assert found.seconds is not None
     if waiting:
         assert found.seconds >= seconds
@@ -161,9 +161,9 @@ def test_all_forecasts_as_data() -> None:
 @each(
     ("pace", "tokens", "drain"),
     [
-        *((DRAINS, (), DRAINS), (DRAINS, (SLOW,), Drain(Trend.DRAINS, 7200.0))),
-        *((STEADY, (SLOW,), Drain(Trend.DRAINS, 7200.0)), (STEADY, (), STEADY)),
-        *((GROWS, (SLOW,), GROWS), (UNKNOWN, (SLOW,), Drain(Trend.DRAINS, 7200.0))),
+        *((DRAINS, (), DRAINS), (DRAINS, (SLOW,), Drain(Trend.DRAINING, 7200.0))),
+        *((STEADY, (SLOW,), Drain(Trend.DRAINING, 7200.0)), (STEADY, (), STEADY)),
+        *((GROWS, (SLOW,), GROWS), (UNKNOWN, (SLOW,), Drain(Trend.DRAINING, 7200.0))),
         (UNKNOWN, (), UNKNOWN),
     ],
 )

@@ -119,7 +119,7 @@ def test_a_lock_is_held_by_one_process(path: Path, holder: Child) -> None:
     the holder is stuck, which is only reported: it keeps its lock and lives."""
     evidence = busy(path)
     assert (evidence.verdict, evidence.pid) == (Verdict.HELD, holder.pid)
-    assert evidence.reason == f"PID {holder.pid} is at work"
+    assert evidence.reason == f"PID {holder.pid} is running"
     facts = dict(examine_lock(str(path), THRESHOLD).facts)
     assert facts["holder"].startswith(f"PID {holder.pid}: {sys.executable} -c ")
     assert facts["flock"] == f"held by PID {holder.pid}"
@@ -348,7 +348,7 @@ def test_a_handler_keeps_its_dead_workers_lock(path: Path, start: Start) -> None
     worker.wait()
     evidence = busy(path)
     assert evidence.verdict is Verdict.HELD
-    assert evidence.reason == f"a child of PID {worker.pid}, which is gone, is at work"
+    assert evidence.reason == f"a child of PID {worker.pid}, which is gone, is running"
     signal.pidfd_send_signal(child, signal.SIGKILL)
     os.close(child)
     while examine_lock(str(path), THRESHOLD).verdict is not Verdict.STALE:

@@ -199,7 +199,7 @@ def test_refilling_often_brings_what_refilling_once_does(
     assert often == policy.refill_bucket(bucket, rate, bucket.stamp + sum(steps))
 
 
-HELD = LockEvidence(Verdict.HELD, 77, NOW - 5, 5, "PID 77 is at work")
+HELD = LockEvidence(Verdict.HELD, 77, NOW - 5, 5, "PID 77 is running")
 NOBODY = LockEvidence(Verdict.FREE, reason="no lock file")
 STUCK = LockEvidence(Verdict.STUCK, 77, NOW - 2820, 2820, "PID 77 is alive, ...")
 STALE = LockEvidence(Verdict.STALE, 77, NOW - 5, 5, "PID 77 is gone")

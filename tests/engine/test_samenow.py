@@ -81,7 +81,7 @@ REFUSED = (
 
 NONE_TOLD = "no log records how such tasks ended"
 UNSEEN = "neither a log nor the spool"
-LASTED = "while it lasted,"
+LASTED = "in that time,"
 SEEN_40 = "last seen 40 min ago"
 NONE_ENDED = "no mail_send has ended since"
 OTHERWISE = failed(3, TWO, "550 5.1.1 user unknown")
@@ -127,22 +127,22 @@ CASES: list[tuple[Errors, list[LogLine], str, str]] = [
      f"{SEEN_40} | 2 other errors since | {LASTED} 1 of 1"),
     # any kind counts where the cluster names none
     (Errors(kinds=()), [failed(40, ONE), *many(10, 1, "x")], "no (40m)",
-     "last | 10 new tasks succeeded | while it"),
+     "last | 10 new tasks succeeded | in that time"),
     # a mail that went another way says nothing of this one's way
     (Errors(), [*MAILED, *(line(n, SENT.format("postfix"), "mail.log") for n in range(9))], "?",
      f"{SEEN_40} | {NONE_ENDED} | {LASTED} 1 of 1"),
     (Errors(), [*MAILED, *(line(n, SENT.format("curl"), "mail.log") for n in range(10))],
-     "no (40m)", f"{SEEN_40} | 10 new mail_send succeeded since | while it lasted"),
+     "no (40m)", f"{SEEN_40} | 10 new mail_send succeeded since | in that time"),
     # clocks
     (Errors(last=NOW + 3600), [failed(5, ONE), done(-90, TWO)], "yes",
-     f"last seen 5 min ago | 1 failure | while | {DATED}"),
+     f"last seen 5 min ago | 1 failure | in that time | {DATED}"),
     (Errors(last=NOW + 3600), [], "?", f"no log records | neither | {DATED}"),
-    (Errors(), [failed(-0.5, ONE)], "yes", "last seen just now | 1 failure | while"),
+    (Errors(), [failed(-0.5, ONE)], "yes", "last seen just now | 1 failure | in that time"),
     (Errors(last=NOW - 900), [LogLine(None, "", f"Task completed: {ONE} (mail_send)", "x")], "?",
      f"{NONE_TOLD} | last seen 15 min ago"),
     # what a log says of a task is safe to show
     (Errors(kinds=(ESCAPED,)), [failed(40, ONE), failed(1, TWO, "boom", kind=ESCAPED)], "?",
-     f"{SEEN_40} | 1 other error since | while it lasted"),
+     f"{SEEN_40} | 1 other error since | in that time"),
 ]  # fmt: skip
 
 

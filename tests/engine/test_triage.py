@@ -32,7 +32,7 @@ ASLEEP = ProcessStats(4711, 100.0, state="S", waits="do_wait", io_bytes=(0, 0))
 STILL, BUSY = ProcessDelta(5.0, 0.0, 0), ProcessDelta(5.0, 3.2, 0)
 
 
-AT_WORK = LockEvidence(Verdict.HELD, 7, age=3.0, reason="PID 7 is at work")
+AT_WORK = LockEvidence(Verdict.HELD, 7, age=3.0, reason="PID 7 is running")
 UNPROVEN = LockEvidence(Verdict.STALE, reason="it names no process", is_proven=False)
 VERDICTS: tuple[tuple[LockEvidence, ProcessStats | None, ProcessDelta | None, str, str], ...] = (
     (STUCK, ASLEEP, STILL, "sure", "for 47 min; idle: hung"),

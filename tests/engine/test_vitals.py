@@ -220,7 +220,7 @@ def test_foreign_words_are_inert() -> None:
 
 
 def test_cpu_and_io_between_two_readings() -> None:
-    """A worker that waits for its busy handler is at work; what an older child did does not count,
+    """A worker that waits for its busy handler is running; what an older child did does not count,
     nor does waking up now and then. Too close to one another, or of two processes, two readings say
     nothing of what was done."""
     hz = os.sysconf("SC_CLK_TCK")

@@ -180,7 +180,7 @@ class Terminal:
 
         Before that a row may be any, and a line half read.
         """
-        counted, listed = f"[1 pending {pending}]", re.compile(rf"\d/{pending}\b")
+        counted, listed = f"[pending {pending}]", re.compile(rf"\d/{pending}\b")
         self.until(
             lambda: (
                 counted in self.screen.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager
@@ -10,7 +11,7 @@ from typing import NamedTuple
 
 from textual.pilot import Pilot
 
-from engine.model import LockEvidence, Missing, Problem, Task, Verdict
+from engine.model import LockEvidence, Missing, Problem, State, Task, Verdict
 from engine.operations.journal import Journal
 from engine.stores.memory import MemoryStore
 from tests.tui.journals import ANA
@@ -31,6 +32,7 @@ from tests.tui.spools import (
 from tui.app import Console
 from tui.format import keys
 from tui.session.place import Place
+from tui.session.place_session import PlaceSession
 from tui.terminal.plain_text import screen_text
 
 _STUCK = a_stuck_lock()
@@ -39,7 +41,7 @@ AT_WORK = _STUCK._replace(
     verdict=Verdict.HELD,
     age=3.0,
     since=NOW - 3,
-    reason="PID 4711 is at work",
+    reason="PID 4711 is running",
     facts=(
         ("holder", "PID 4711: /usr/bin/python3 -m tui.cli queue work"),
         ("started", "2026-11-20 08:12:31Z: matches lock file (same process)"),
@@ -76,6 +78,8 @@ class Shot(NamedTuple):
     whole: bool = False
     """Whether it is a mail queue in a database, which has controls."""
     slow: bool = False
+    quiet: bool = False
+    """Whether nothing is known of the time before."""
     """Whether the first scan is still running."""
 
 
@@ -104,14 +108,15 @@ SHOTS: dict[str, Shot] = {
     "nothing": Shot((*DEAD, "/", *typed("unknown age>30d"), "enter", "see without it")),
     "clusters": Shot((*DEAD, "c", "see F-")),
     "task": Shot(MAIL),
-    "task-payload": Shot((*MAIL, "3", "see Attack from")),
-    "task-attempts": Shot((*MAIL, "4", "see attempt")),
-    "task-files": Shot((*MAIL, "6", "see inode")),
-    "problems": Shot((*QUEUE, "6", "see 0badf00d")),
+    "task-payload": Shot((*MAIL, "l", "l", "see Attack from")),
+    "task-attempts": Shot((*MAIL, *"lll", "see attempt")),
+    "task-files": Shot((*MAIL, "h", "h", "see inode")),
+    "problems": Shot((*QUEUE, "h", "see 0badf00d")),
+    "workers": Shot((*FIRST, "3", "see HEARTBEAT"), lock=a_stuck_lock(), lost=True),
     "locks": Shot((*FIRST, "5", "see STUCK"), lock=a_stuck_lock(), lost=True),
     "lock": Shot((*FIRST, "U", "see STUCK"), lock=a_stuck_lock(), armed=True),
     "lock-doubt": Shot((*FIRST, "U", "see several uids"), lock=DOUBT, armed=True),
-    "lock-at-work": Shot((*FIRST, "U", "see is at work"), lock=AT_WORK, armed=True),
+    "lock-at-work": Shot((*FIRST, "U", "see is running"), lock=AT_WORK, armed=True),
     "transports": Shot((*FIRST, "6", "see postfix"), mail=True),
     "errors": Shot((*WAYS, "j", "enter", "see mx7 does not answer"), mail=True),
     "suspend": Shot((*WAYS, "j", "j", "S", "see uses curl", "see pending"), armed=True, mail=True),
@@ -174,6 +179,8 @@ async def taken(
     settings = {"start_armed": shot.armed, "first": first, **fields}
     console = a_console(*places(root, shot), **settings)  # type: ignore[arg-type]
     Slow.go_on.clear()
+    if not (shot.slow or shot.whole or shot.quiet):
+        _seed_history(console.sessions[0], shot.good)
     try:
         async with console.run_test(size=size) as pilot:
             await until(pilot, lambda: shot.slow or all(map(is_known, console.sessions)))
@@ -189,6 +196,20 @@ async def taken(
             yield console, pilot
     finally:
         Slow.go_on.set()
+
+
+def _seed_history(live: PlaceSession, good: bool) -> None:
+    """Give a place ten minutes of history, with a backlog that grows and then shrinks."""
+    came = left = dead = 0
+    pending = 90 if good else 60
+    for second in range(-600, 0, 2):
+        wave = math.sin(second / 70)
+        came += round(4 + 2 * wave + (second % 14 == 0))
+        left += round(4.2 + 1.5 * math.sin(second / 70 - 1) - 2 * (-260 < second < -200))
+        dead += second % 60 == 0 or -240 < second < -220
+        waiting = max(0, pending + came - left)
+        counts = {State.PENDING: waiting, State.ACTIVE: 1, State.DEAD: dead}
+        live.flow.add(NOW + second, came, left, counts)
 
 
 async def seen(console: Console, pilot: Pilot[None], words: str) -> None:

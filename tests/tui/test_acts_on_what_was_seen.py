@@ -41,7 +41,7 @@ ROW = re.compile(r"^([> ])([*x ])[# ]([0-9a-f]{8}) ")
 """A row: cursor, mark, and the last characters of the id, which no other task here has."""
 SCOPE = " acts on: "
 
-TABS = {"1": State.PENDING, "4": State.DEAD}
+TABS = {"2": State.PENDING, "4": State.DEAD}
 WORDS = ("again", "mail", "feeds", "unknown", "tries>1", "age>1h")
 LETTERS = "ikated"
 """Columns that every tab can be ordered by, and so pressed in the menu."""

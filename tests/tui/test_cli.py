@@ -372,7 +372,7 @@ def test_an_interrupted_worker_finishes_its_task_under_its_lock(
     os.close(opened)
 
     assert (before.returncode, after.returncode, first.returncode) == (2, 2, 0)
-    assert f"lock held: PID {first.pid} is at work" in before.stderr
+    assert f"lock held: PID {first.pid} is running" in before.stderr
     assert tasks_at(root) == []
     assert not Path(root, "run", "queue.lock").exists()
 

@@ -131,26 +131,25 @@ MOTIONS = (
     *((["G", "g"], 0), (["end", "home"], 0), (["pagedown"], 10), (["pagedown", "pageup"], 0)),
 )
 TABS = (
-    *((["tab"], State.ACTIVE), (["right"], State.ACTIVE), (["tab", "shift+tab"], State.PENDING)),
-    *((["tab", "left"], State.PENDING), (["4"], State.DEAD), (["shift+tab"], None)),
+    *((["l"], State.ACTIVE), (["right"], State.ACTIVE), (["l", "h"], State.PENDING)),
+    *((["l", "left"], State.PENDING), (["4"], State.DEAD), (["h"], None)),
+    *((["4", "2"], State.PENDING), (["3"], State.ACTIVE)),
 )
 
 
 async def test_keys_move_the_cursor_and_turn_the_tabs() -> None:
-    """The motion keys move the cursor, whose task the scope line names; Tab, arrows and digits turn
-    the tabs, one for each state with its count and one for problems; each tab keeps its cursor.
+    """The motion keys move the cursor, whose task the scope line names; h, l, arrows and digits
+    turn the tabs, one for each state with its count and one for problems; each tab keeps its
+    cursor.
     """
     async with a_list(size=(100, 24)) as desk:
         assert desk.line("tabs") == (
-            " [1 pending 40]  2 active 1   3 held 0   4 dead 12   5 done 0   6 trash 0 "
-            "  7 problems 0"
+            " [pending 40]  active 1   held 0   dead 12   done 0   trash 0   problems 0"
         )
         for pressed, state in TABS:
             await desk.press(*pressed)
             assert desk.queue.state is state, pressed
-            await desk.press("1")
-        await desk.press("9")
-        assert "no tab 9" in desk.line("hints")
+            await desk.press("2")
 
         await desk.pilot.resize_terminal(80, 24)
         for pressed, at in MOTIONS:
@@ -162,8 +161,29 @@ async def test_keys_move_the_cursor_and_turn_the_tabs() -> None:
         there = desk.list.cursor.id
         await desk.press(DEAD)
         assert desk.list.cursor.id != there
-        await desk.press("1")
+        await desk.press("2")
         assert desk.list.cursor.id == there
+
+
+DIGITS = {
+    **{"1": keys.OVERVIEW, "2": keys.LIST, "3": keys.LIST, "4": keys.LIST, "5": keys.LOCKS},
+    **{"6": keys.TRANSPORTS, "7": keys.LOG, "8": keys.OPERATIONS, "9": keys.CONTROLS},
+}
+"""The screen of each digit; 3 lists the tasks in work."""
+
+
+@pytest.mark.parametrize("there", ["1", "4", "enter", "c", "t", "5", "6", "9"])
+async def test_each_digit_leads_to_one_screen(there: str) -> None:
+    """From the overview, the list, a task, clusters, a log and other screens, a digit opens the
+    same screen; Esc closes them all in a few steps.
+    """
+    async with a_list() as desk:
+        for digit, kind in DIGITS.items():
+            await desk.press("2", there, digit)
+            await desk.until(lambda: getattr(desk.console.screen, "KIND", "") == kind)  # noqa: B023
+            assert len(desk.console.screen_stack) <= 5
+        await desk.press("2", "4")
+        assert desk.queue.state is State.DEAD
 
 
 async def test_filter_while_typing() -> None:
@@ -195,7 +215,7 @@ async def test_enter_opens_the_task_and_question_mark_the_help() -> None:
         (task,) = (t for t in desk.memory.tasks.values() if t.id == desk.list.cursor.id)
         await desk.opens(TaskScreen, "enter")
         await desk.sees("why not run", task.id, task.description)
-        await desk.press("7")
+        await desk.press("h")
         await desk.sees("as stored")
         await desk.opens(QueueScreen, "escape")
 
@@ -214,7 +234,7 @@ async def test_problems_are_counted_and_listed(tmp_path: Path) -> None:
     """
     make_spool(tmp_path, some_tasks())
     async with a_desk(disk_place(tmp_path)) as desk:
-        await desk.press("shift+tab")
+        await desk.press("h")
         hints = desk.console.screen.query_one("#hints", Lines)
         grey = [text for line in hints.lines for text, look in line if look == "muted"]
         assert "Enter details" in "".join(grey)
@@ -231,14 +251,14 @@ async def test_problems_are_counted_and_listed(tmp_path: Path) -> None:
 
 async def test_places_are_switched() -> None:
     """`]` and `[` go round the places; each keeps its tab."""
-    places = (a_place(a_memory(some_tasks())), a_place(a_memory([]), name="other"))
+    places = (a_place(a_memory(some_tasks())), a_place(a_memory([]), name="/srv/other"))
     async with a_desk(*places) as desk:
-        await desk.press("2", "]")
-        await desk.until(lambda: "other" in desk.line("top-line"))
+        await desk.press("l", "]")
+        await desk.until(lambda: "> other" in desk.line("top-line"))
         assert "(2/2)" in desk.line("top-line")
 
         await desk.press("[")
-        await desk.until(lambda: "other" not in desk.line("top-line"))
+        await desk.until(lambda: "> other" not in desk.line("top-line"))
         assert queue_of(desk.console).state is State.ACTIVE
 
 
@@ -664,10 +684,18 @@ async def test_hostile_text_is_text(tmp_path: Path) -> None:
         desk.assert_inert()
         await desk.press("escape")
         await desk.opens(TaskScreen, "enter")
-        for part, words in zip("1237", ("what", "description", "payload", "stored"), strict=True):
-            await desk.press(part)
+        for words in (
+            "what",
+            "description",
+            "payload",
+            "attempts",
+            "log",
+            "60,519 bytes",
+            "stored",
+        ):
             await desk.sees(words)
             desk.assert_inert()
+            await desk.press("l")
 
 
 async def test_any_size() -> None:
@@ -686,7 +714,7 @@ async def test_every_key_is_pressed_here() -> None:
     pressed = [
         name for key in keys.keys_on(keys.LIST) for name in key.keys if key.action not in leaves
     ]
-    for tab in ("1", DEAD, "7"):
+    for tab in ("2", DEAD, "h"):
         async with a_list() as desk:
             for key in pressed:
                 before = desk.memory.change_count

@@ -116,7 +116,7 @@ async def test_a_switch_is_set_and_the_journal_has_how_to_set_it_back(whole: Who
         await desk.press("u")
         await desk.sees(f"{PAUSE} 0", "no: set it back", "answer paused: jobs wait")
         await desk.sees(f"new control {PAUSE}, value 0, before 1")
-        await desk.press("T")
+        await desk.press("u")
         await desk.sees(f"no plan: run the control to set it back: {PAUSE} was 1 before")
 
 

@@ -172,7 +172,7 @@ async def test_nothing_of_now_is_among_the_past(root: Path) -> None:
 
         assert "[WARN]  mail.out  dlq +12 in 10m" in desk.text.splitlines()[2]
         assert desk.cells("mail.out")[6:8] == ["1.5", "2.2"]
-        assert "lock was held: PID 4711 is at work" in desk.text
+        assert "lock was held: PID 4711 is running" in desk.text
         assert "mail_send 3 of 5" in desk.text
         assert desk.text.count(" not recorded") == 2  # ages, and the logs
         for words in ("12 tasks in the dead-letter queue", "TOTAL", "Processing task"):
@@ -357,7 +357,7 @@ def test_overview_at_a_time(root: Path, spooldeck: Run) -> None:
     assert "09:41:59Z, " in ended.stdout.splitlines()[0]
     assert row_of(ended.stdout, "mail.out")[:4] == ["1,001", "1", "971", "8"]
     for words in (
-        *("[WARN]  mail.out  dlq +12 in 10m", "lock      held: PID 4711 is at work", "postfix"),
+        *("[WARN]  mail.out  dlq +12 in 10m", "lock      held: PID 4711 is running", "postfix"),
         *(
             "rate limit  mail_send 3 of 5 tokens",
             "retention deletes the oldest of dlq permanently in 5d23h",

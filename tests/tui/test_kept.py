@@ -28,7 +28,7 @@ async def test_hints_are_those_of_this_moment() -> None:
     async with console.run_test(size=(80, 24)) as pilot:
         await loaded(pilot)
         screen, seen = queue_of(console), set()
-        for pressed in ("j", "4", "j", "!", "j", "2", "7", "4", "k", "!", "k", "space"):
+        for pressed in ("j", "4", "j", "!", "j", "2", "h", "4", "k", "!", "k", "space"):
             await pilot.press(pressed)
             await pilot.pause()
             on_screen = screen._hint_rows()
@@ -64,7 +64,7 @@ async def test_kept_lines_are_those_of_now(theme: str) -> None:
         assert any(
             isinstance(w._styles_cache, CachedLines) for w in console.screen.walk_children(Widget)
         )
-        for pressed in ("j", "pagedown", "space", "4", "v", "j", "7", "1"):
+        for pressed in ("j", "pagedown", "space", "4", "v", "j", "h", "2"):
             await pilot.press(pressed)
             assert await strips_differ(pilot) == [], pressed
         for size in ((120, 40), None, (60, 15)):

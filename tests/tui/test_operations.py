@@ -104,7 +104,7 @@ async def test_all_operations_are_listed(place: Place, dead: list[Task]) -> None
             )
             assert "running" in desk.rows.splitlines()[0]
             for key, said in (
-                ("T", "another process is running it: undo is possible afterwards"),
+                ("u", "another process is running it: undo is possible afterwards"),
                 ("R", "nothing to resume: not interrupted"),
                 ("D", "nothing to abandon: not interrupted"),
             ):
@@ -188,14 +188,14 @@ async def test_news_comes_to_no_console_that_is_closing(place: Place) -> None:
 
 
 async def test_an_operation_is_undone_by_its_count(place: Place, dead: list[Task]) -> None:
-    """T shows the plan, the count applies it, the files are as they were, and the list says so. u
+    """`u` shows the plan, the count applies it, the files are as they were, and the list says so. u
     in such a plan leaves it where it is, and says how to get to the list.
     """
     before = await off(files, place)
     op = await off(carried_out, place, "purge", dead[:3])
     assert await off(files, place) != before
     async with operations(place, "3 done") as desk:
-        await desk.opens(PlanScreen, "T")
+        await desk.opens(PlanScreen, "u")
         await desk.sees("3 trash -> dlq", "type 3 to undo 3")
         await desk.press("u")
         await desk.sees("not applied yet: Esc discards the plan", op[-4:])
@@ -212,7 +212,7 @@ async def test_a_task_that_cannot_come_back_has_its_reason(place: Place, dead: l
     await off(carried_out, place, "retry", dead[:3])
     leave(place, "pending", dead[0])
     async with operations(place, "3 done") as desk:
-        screen = await desk.opens(PlanScreen, "T")
+        screen = await desk.opens(PlanScreen, "u")
         await desk.sees("type 2 to undo 2", "excluded: gone since: it ran, or was removed")
         await desk.press("space")
         await desk.sees("cannot be included: gone since: it ran, or was removed")
@@ -231,7 +231,7 @@ async def test_why_one_cannot_be_undone(
         leave(place, "dlq", dead[0])
     await off(carried_out, place, verb, dead[:1])
     async with operations(place, verb) as desk:
-        await desk.press("T")
+        await desk.press("u")
         await desk.sees(said)
 
 
@@ -244,7 +244,7 @@ async def test_an_unknown_verb_is_only_shown(
     await off(carried_out, place, "retry", dead[:3], intent=newer, most=most)
     after = await off(files, place)
     async with operations(place, "port", "no: unknown") as desk:
-        await desk.press("T")
+        await desk.press("u")
         await desk.sees("no plan: tele", "is unknown to this version")
         assert "\x1b" not in desk.text
         await desk.press("R")

@@ -118,7 +118,7 @@ class _PlanForMany(AnyPlan):
 class _Undo(AnyPlan):
     """The plan to undo an operation."""
 
-    opens, confirm, hint = "T", ("3",), "undo"
+    opens, confirm, hint = "u", ("3",), "undo"
     question, withdrawn = "type 3 to undo 3: [_]", "type 2 to undo 2"
     seen = "3 done"
 
@@ -357,7 +357,7 @@ def locked(memory: MemoryTasks, lock: object = free, journal: Journal | None = N
 
 async def on_work(desk: Desk) -> None:
     """Go to the tab of what is in work, with its task there and its lock examined."""
-    await desk.press("2")
+    await desk.press("l")
     rows = queue_of(desk.console).list
 
     def there() -> bool:

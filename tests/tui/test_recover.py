@@ -147,7 +147,7 @@ def test_a_held_lock_is_code_2(recover: Run, worker: Child) -> None:
     other = [recover("--yes", "--seen", seen, **LATER) for seen in ("1.abc", queue_lock.NO_LOCK)]
 
     assert busy.returncode == 2
-    assert "is at work, last heartbeat 20" in busy.stderr
+    assert "is running, last heartbeat 20" in busy.stderr
     assert (plan.returncode, pipe.returncode) == (0, 2)
     for out in (plan.stdout, pipe.stdout):
         assert f"held by PID {worker.pid}" in out

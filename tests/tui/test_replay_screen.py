@@ -172,10 +172,10 @@ async def test_stopping_keeps_the_rest(
 
 
 async def test_waiting_tasks_are_pulled_back(place: Place) -> None:
-    """T pauses it and plans; the count stops it, and tasks that no worker ran are as before."""
+    """`u` pauses it and plans; the count stops it, and tasks that no worker ran are as before."""
     before = sorted(path.name for path in (Path(place.root) / "queue/dlq").iterdir())
     async with replaying(place, ONE, sent=1) as (desk, _):
-        await desk.opens(PlanScreen, "T")
+        await desk.opens(PlanScreen, "u")
         await desk.sees("paused; applying this plan stops it", "y to undo")
         await desk.press("y")
         await desk.sees("1 undone", "all accounted for")
@@ -187,7 +187,7 @@ async def test_waiting_tasks_are_pulled_back(place: Place) -> None:
 async def test_an_excluded_task_is_not_pulled_back(place: Place) -> None:
     """Excluded from the plan a task stays where it was sent; who undid it, and why, is written."""
     async with replaying(place, AT_ONCE, size=(120, 40), sent=12) as (desk, work):
-        await desk.opens(PlanScreen, "T")
+        await desk.opens(PlanScreen, "u")
         await desk.sees("type 12 to undo 12")
         await desk.press(*["space"] * 11)
         await desk.sees("y to undo")
@@ -253,7 +253,7 @@ async def test_a_plain_operation_has_the_same_screen(place: Place) -> None:
         desk.console.goto(Target(keys.RUNNING_OPERATION))
         await desk.sees("4 held = 4: all accounted for")
         assert work.share == 1.0
-        await desk.opens(OperationsScreen, "u")
+        await desk.opens(OperationsScreen, "8")
         await desk.sees("hold 4 done 23h59m")
 
 
@@ -321,7 +321,7 @@ def test_killed_in_the_middle_nothing_is_lost(tmp_path: Path) -> None:
     with ptys.console("--open", "queue", str(tmp_path)) as terminal:
         terminal.shows("acts on:")
         for key, shown in (
-            ("4", ("[4 dlq 24]", "acts on: row")),
+            ("4", ("[dlq 24]", "acts on: row")),
             ("*", ("all 24 matching",)),
             ("R", ("plan",)),
             ("!", ("type 24 to replay 24",)),

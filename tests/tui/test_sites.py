@@ -37,6 +37,7 @@ from tui.cli.setup.one_look import scan_once
 from tui.cli.setup.place_formats import detect_format, setup_for
 from tui.cli.setup.places import open_places
 from tui.format import keys
+from tui.operations.worker_screen import WorkerScreen
 from tui.session import place_session
 from tui.session.place import NO_LOCK_FILE, Place, WholeQueueFigures
 from tui.session.place_session import PlaceSession
@@ -466,11 +467,11 @@ async def test_a_tab_hints_at_what_it_allows(
     """
     place = await handled({"spool": spool, "database": database}[which])
     async with a_desk(place, clock=time.time, start_armed=False) as desk:
-        names = list(desk.console.current_session.inspector.states.values())
         for width in (80, 120):
             await desk.pilot.resize_terminal(width, 24)
             for tab, offered, never in TABS[which]:
-                await desk.press(str(names.index(tab) + 1))
+                while f"[{tab} " not in desk.line("tabs"):
+                    await desk.press("l")
                 await desk.until(lambda: all(hint in desk.line("hints") for hint in offered))  # noqa: B023
                 assert not [hint for hint in never if hint in desk.line("hints")]
                 assert "? help  q back" in desk.line("hints")
@@ -510,12 +511,28 @@ async def test_the_board_of_locks_says_that_none_is_needed(database: str, tmp_pa
         worker = desk.console.sessions[0].worker
         await asyncio.to_thread(worker.start)
         pid = worker.pid
-        await desk.sees(f"worker: PID {pid}, started by this console: W on its list stops it")
+        await desk.sees(f"worker: PID {pid}, started by this console: W stops it")
         (row,) = [line for line in desk.text.splitlines() if line.split()[1:2] == ["a.db"]]
         assert row.split()[2:5] == ["-", "PID", str(pid)]
         assert row.endswith("worker started here")
         await asyncio.to_thread(worker.stop_and_wait)
         await desk.until(lambda: "PID" not in desk.text and NO_LOCK_FILE in desk.text)
+
+
+@pytest.mark.parametrize("pane", [keys.LIST, keys.LOCKS])
+async def test_a_worker_is_planned_from_each_screen(database: str, pane: str) -> None:
+    """W opens a plan that `y` confirms; when the worker ends, the screen shows how."""
+    place = (await handled(database))._replace(worker_command=SLEEPER)
+    async with a_desk(place, clock=time.time, first=pane) as desk:
+        worker = desk.console.sessions[0].worker
+        await desk.opens(WorkerScreen, "W")
+        assert worker.pid is None
+        await desk.sees("y to start a worker")
+        await desk.press("y")
+        await desk.sees("worker started, PID")
+        await asyncio.to_thread(os.kill, worker.pid or 0, signal.SIGTERM)
+        await desk.sees("was ended by SIGTERM")
+        assert worker.pid is None
 
 
 async def test_our_own_worker_is_shown_wherever_a_lock_would_be(database: str) -> None:

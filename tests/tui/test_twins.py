@@ -15,6 +15,7 @@ from textual.pilot import Pilot
 
 from engine.config import queue_config
 from engine.locks import queue_lock
+from engine.logs.log_tail import format_log_line
 from tests.engine.lockers import later
 from tests.engine.test_alerts import eleven_dead, write_task
 from tests.tui.queues import Run
@@ -216,3 +217,65 @@ async def test_the_transports_on_screen_are_those_printed(root: Path, spooldeck:
     rows = [line[3:] for line in ended.stdout.splitlines() if line[3:].startswith(NAMES)]
     assert len(rows) >= len(NAMES)
     assert set(rows) <= {line[3:] for line in shown}
+
+
+def test_the_workers(root: Path, spooldeck: Run) -> None:
+    """A place without a worker is a row that says so; a task in work has its worker, kind, times
+    and heartbeat, and with a stuck lock it needs attention.
+    """
+    idle = spooldeck("workers", str(root))
+    write_task(root, "work", 30, age=400)
+    ago = later(-2820)
+    lock = queue_lock.acquire_lock(
+        str(root / "run" / "queue.lock"), 1200, ago["clock"], ago["uptime"]
+    )
+    stuck = spooldeck("workers", str(root))
+    (told,) = json.loads(spooldeck("workers", str(root), "--json").stdout)["workers"]
+    (place,) = json.loads(spooldeck("overview", str(root), "--json").stdout)["places"]
+    status = json.loads(spooldeck("status", str(root), "--json").stdout)
+    lock.release()
+
+    assert (idle.returncode, row_of(idle.stdout, "mail.out")) == (
+        0,
+        ["-", "no", "worker", "running"],
+    )
+    assert stuck.returncode == 1
+    head, row, *more = stuck.stdout.splitlines()
+    assert head.split() == ["PLACE", "PID", "TASK", "KIND", "RUNNING", "HEARTBEAT"]
+    assert row.split()[:3] == ["!", "mail.out", str(os.getpid())]
+    assert row.split()[-2:] == ["47m", "ago"]
+    assert not more
+    assert (told["pid"], told["stuck"], told["kind"]) == (os.getpid(), True, "report")
+    assert told["heartbeat_seconds"] == pytest.approx(2820, abs=30)
+    assert told["started_at"].endswith("Z")
+    assert told["started"] == pytest.approx(time.time(), abs=60)
+    assert told["limit_seconds"] is None
+    assert (place["stalled"], status["stalled"]) == (True, True)
+    assert [worker["pid"] for worker in place["workers"]] == [os.getpid()]
+    assert [kind["kind"] for kind in place["kinds"]] == ["report"]
+
+
+def test_the_kinds(root: Path, spooldeck: Run) -> None:
+    """Rate, failures and latency of each kind in the log of the last ten minutes, and where they
+    are from; a kind without runs is listed with unknown values.
+    """
+    now = time.time()
+    id = "20261120T094121Z-mail_send-c2c41696"
+    lines = (
+        (f"Task queued: {id} (mail_send)", now - 90),
+        (f"Processing task: {id} (mail_send: {RED})", now - 50),
+        (f"Task completed: {id} (mail_send)", now - 48),
+    )
+    log = b"".join(format_log_line("INFO", text, when) for text, when in lines)
+    (root / "log" / "queue.log").write_bytes(log)
+
+    ended = spooldeck("kinds", str(root))
+    told = json.loads(spooldeck("kinds", str(root), "--json").stdout)["kinds"]
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert row_of(ended.stdout, "KIND")[:4] == ["/min", "FAIL%", "WAIT", "p50"]
+    assert row_of(ended.stdout, "mail_send") == ["0.1", "0%", "40s", "40s", "2s", "2s", "log"]
+    assert row_of(ended.stdout, "report") == ["?"] * 7
+    mail, report = told
+    assert (mail["kind"], mail["wait_p95"], mail["source"]) == ("mail_send", 40.0, "log")
+    assert (report["run_p50"], report["unknown"]) == (None, "no runs in the log in 10m")

@@ -48,12 +48,20 @@ from tests.tui.spools import (
 from tui.app import Console
 from tui.format import keys
 from tui.format.export import ExportTable, RowSink
+from tui.locks.list_screen import LocksScreen
 from tui.log.screen import LogScreen
 from tui.operations.controls_screen import ControlsScreen
 from tui.operations.screen import OperationsScreen
 from tui.overview.screen import OverviewScreen
+from tui.plan.screen import PlanScreen
 from tui.screens.help import SCREEN_TITLES, HelpScreen
 from tui.screens.palette import PaletteScreen
+from tui.screens.palette_commands import (
+    PaletteCommand,
+    PaletteScope,
+    list_commands,
+    match_commands,
+)
 from tui.screens.target import Target
 from tui.session.place import Place
 from tui.terminal.plain_text import screen_text
@@ -86,7 +94,7 @@ async def say(pilot: Pilot[None], words: str, key: str = ":") -> None:
 
 SAYS = (
     *(("clusters", "STILL?"), ("transp", "> transports"), ("and their holders", "> locks")),
-    *(("go over", "Ages:"), ("go queue", "acts on: row")),
+    *(("overview", "Ages:"), ("queue", "acts on: row")),
     *(("theme paper", "theme paper"), ("help", "Keys of the task list")),
 )
 """Words typed one after the other, and the text that is on screen then."""
@@ -135,14 +143,59 @@ async def test_the_command_line_takes_words_of_a_key() -> None:
         await shows(pilot, "filter: unknown", "4 of 12 match")
 
 
+COMMANDS = {
+    **{"dlq": "dead", "held": "held", "undo": "operations", "lo": "log", "log x": "log"},
+    **{"retry": "retry", "purge": "purge", "sort age": "sort age", "paper": "theme paper"},
+    **{"transp": "transports", "worker": "worker", "q": "quit", "their holders": "locks"},
+}
+"""What is typed into the palette of a queue, and the command that is found first."""
+
+
+@pytest.mark.parametrize("typed", COMMANDS)
+def test_the_palette_finds_names_first(typed: str) -> None:
+    """States, screens, verbs, orders and themes are found by the begin of their name, then by a
+    part of it, then by words of their description.
+    """
+    states = {state: str(state) for state in State}
+    sorts = [PaletteCommand(f"sort {name}", "") for name in ("id", "age")]
+    scope = PaletteScope(keys.LIST, (), sorts, states, (), ("night", "paper"))
+    found = match_commands(list_commands(scope), typed)
+    assert found[0].name == COMMANDS[typed]
+    if typed in ("dlq", "undo"):
+        assert len(found) == 1
+
+
+async def test_the_palette_opens_on_a_plan_and_orders_the_list() -> None:
+    """On a plan the palette leads elsewhere and never applies it; a verb without a task opens the
+    list; an order is that of the list.
+    """
+    console = a_console(a_place(a_memory(some_tasks())), start_armed=True)
+    async with console.run_test(size=(80, 24)) as pilot:
+        await loaded(pilot)
+        await say(pilot, "dlq")
+        await until(pilot, lambda: queue_of(console).state is State.DEAD)
+        await say(pilot, "sort tries")
+        await until(pilot, lambda: queue_of(console).tab_query.order == "attempts")
+        await pilot.press("R")
+        await until(pilot, lambda: isinstance(console.screen, PlanScreen))
+        await pilot.press(":", *"apply")
+        await shows(pilot, "no such command")
+        await pilot.press("escape")
+        await say(pilot, "locks")
+        await until(pilot, lambda: isinstance(console.screen, LocksScreen))
+        await say(pilot, "purge")
+        await until(pilot, lambda: console.screen is queue_of(console))
+
+
 # Help
 
 BEGIN = "begin"
 """No key: something is begun that takes a while."""
 
 TO: dict[str, tuple[str, ...]] = {
-    **{keys.OVERVIEW: ("q",), keys.LIST: (), keys.TASK: ("enter",), keys.PROBLEMS: ("6", "enter")},
-    **{keys.CLUSTERS: ("c",), keys.LOCKS: ("q", "5"), keys.TRANSPORTS: ("q", "6")},
+    **{keys.OVERVIEW: ("q",), keys.LIST: (), keys.TASK: ("enter",), keys.PROBLEMS: ("h", "enter")},
+    **{keys.CLUSTERS: ("c",), keys.WORKERS: ("3",), keys.LOCKS: ("q", "5")},
+    **{keys.TRANSPORTS: ("q", "6")},
     **{keys.LOG: ("q", "7"), keys.PLAN: ("4", "R"), keys.LOCK: ("U",), keys.OPERATIONS: ("u",)},
     **{
         keys.RUNNING_OPERATION: (BEGIN,),
@@ -189,7 +242,7 @@ async def lead(pilot: Pilot[None], console: Console, screen: str) -> None:
             live = console.current_session
             live.start_plan(Plan("retry", (), NOW), Intent("retry", live.place.who), ReplayPace())
             console.goto(Target(keys.RUNNING_OPERATION))
-        elif getattr(before, "KIND", "") == keys.LIST and key.isdigit():
+        elif getattr(before, "KIND", "") == keys.LIST and key in ("4", "h"):
             await pilot.press(key)
             await until(pilot, lambda: is_done(console))
         else:
@@ -303,11 +356,11 @@ def test_copies_reach_the_terminal(spool: Path) -> None:
         assert json.loads(copy("j"))["mark"] == mark
         assert copy("r").startswith(mark)
         go("q", row_shown)
-        go("\r", "1 summary", "Esc back")
+        go("\r", "[summary]", "Esc back")
         assert copy("i") == first
         assert first in copy("c")
         go("q", row_shown)
-        go("6", "[6 problems")
+        go("h", "[problems")
         go("\r", "problem 1 of")
         assert copy("i") == "dlq/20261120T094208Z-mail_send-0badf00d.task"
         terminal.process.terminate()
@@ -337,7 +390,7 @@ def test_the_screen_as_plain_text(spool: Path) -> None:
         there = len(terminal.said)
         terminal.send("\r")
         terminal.until(lambda: b"\x1b[?1049h" in terminal.said[there:])
-        terminal.shows("acts on: row", "[1 pending 40]")
+        terminal.shows("acts on: row", "[pending 40]")
         terminal.send("\x03\x03")
         assert terminal.end() == 0 and terminal.restored
 
@@ -474,7 +527,7 @@ async def test_a_long_first_look_is_told_of_and_stopped() -> None:
         assert queue_of(console).inspector.latest.is_stopped
         assert "Esc stops" not in screen_text(console.screen)
         await pilot.press("r")
-        await shows(pilot, "[1 pending 40]")
+        await shows(pilot, "[pending 40]")
         await until(pilot, lambda: "r goes on" not in screen_text(console.screen))
 
 

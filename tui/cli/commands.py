@@ -81,6 +81,10 @@ overview @places @filter @json | print.overview:overview | one line per place, t
     --at TIME | as recorded at TIME: 14:00, =-2h
 clusters @place @filter @state @json | print.clusters:clusters +listing | failed tasks grouped by
         error, and whether each error still happens
+workers @places @rows @json | print.workers:workers | workers and their tasks, the worst first; exit
+        0 OK, 1 needs attention, 2 unreadable
+kinds @places @rows @json | print.workers:kinds | rate, failures, wait and run of each kind of task
+        over the last 10 minutes
 locks @places @rows @json | print.locks:locks | locks, their holders and waiting tasks; exit 0 OK, 1
         needs attention, 2 unreadable
 transports @place @rows @json | print.transports:transports | state and latest errors of each mail
@@ -254,8 +258,8 @@ An operator console for mail and task queues, with its own queue engine.
   spooldeck demo                make temporary places with traffic, open the console
   spooldeck status [PLACE]      print a summary; exit 0 OK, 1 needs attention,
                                 2 unreadable
-  spooldeck overview [PLACE ...] | clusters | locks | transports | log [PLACE]
-                                print what the console's screens show (--json)
+  spooldeck overview [PLACE ...] | workers | kinds | clusters | locks | transports
+            | log [PLACE]       print what the console's screens show (--json)
   spooldeck control [NAME] [PLACE]
                                 controls of a whole queue: pause, rate;
                                 --dry-run, then --apply 1

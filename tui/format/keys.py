@@ -43,7 +43,7 @@ class Hint(NamedTuple):
 
 
 OVERVIEW, LIST, TASK, PROBLEMS, CLUSTERS = "overview", "list", "task", "problems", "clusters"
-LOCKS, LOCK, TRANSPORTS, LOG = "locks", "lock", "transports", "log"
+WORKERS, LOCKS, LOCK, TRANSPORTS, LOG = "workers", "locks", "lock", "transports", "log"
 PLAN, HELP, PALETTE, QUIT = "plan", "help", "palette", "quit"
 MENU, PROGRESS = "menu", "progress"
 OPERATIONS, RUNNING_OPERATION, RECORDED_OPERATION, PACE = (
@@ -57,23 +57,21 @@ EDIT = "edit"
 SUSPEND, TEST_MAIL, FAILURES = "suspend", "trial", "failures"
 CONTROLS, CONTROL = "controls", "control"
 
-TAB_DIGITS = tuple("123456789")
-DIGITS = tuple("0123456789")
-PANE_DIGITS = tuple("1234567")
-
 _KEY_SETS: Mapping[str, tuple[str, ...]] = {
-    "DIGITS": DIGITS,
-    "TABS": TAB_DIGITS,
-    "PANES": PANE_DIGITS,
+    "DIGITS": tuple("0123456789"),
+    "SCREENS": tuple("123456789"),
 }
 
-_MAIN = "overview locks transports log operations controls"
-_READ_ONLY = "task problems clusters record failures locks transports log operations controls"
+_READ_ONLY = (
+    "task problems clusters record failures workers locks transports log operations controls"
+)
+_CONFIRM = "plan lock drop worker control suspend trial"
+_BROWSE = f"list operation overview {_READ_ONLY}"
 _SCREEN_SETS: Mapping[str, str] = {
-    "MAIN": _MAIN,  # digit keys switch between them
     "READ_ONLY": _READ_ONLY,  # on top of another screen; Esc closes them
-    "COPY": f"list operation overview {_READ_ONLY}",  # the palette, and text to copy
-    "CURSOR": f"list operation overview plan lock drop worker control suspend trial {_READ_ONLY}",
+    "BROWSE": _BROWSE,  # neither a plan nor a form: digits open screens
+    "CONFIRM": _CONFIRM,
+    "CURSOR": f"{_BROWSE} {_CONFIRM}",
     "TYPING": "palette help",  # with a text input: only keys that are no letters move
     "FORMS": "pace edit",
 }
@@ -90,6 +88,7 @@ move('last') | G end | G End | - | Move | CURSOR | last line
 open | enter | Enter | open | View | overview | the queue, the cell or the alert
 open | enter d | Enter | open | View | list | the task in full; on the problem line: all problems
 open | enter | Enter | show these | View | clusters | the queue, filtered by this error
+open | enter | Enter | task | View | workers | the task of this worker
 open | enter | Enter | open | View | locks | lock details: holder, evidence, recovery
 open | enter | Enter | open | View | operations | operation details: who, why, every row
 open | enter | Enter | task | View | log | the task of this log line
@@ -103,16 +102,12 @@ range | z | z | range | View | overview | graph: the last 10 minutes, hour or da
 rows_by | x | x | rows by | View | overview +minor | age table: group by destination, kind or error
 age_cell(-1) | left h | h | - | View | overview | age table: younger cell
 age_cell(1) | right l | l | - | View | overview | age table: older cell
-pane | PANES | 1-7 | panes | View | MAIN +key +minor | 1 overview 2 queue 3 active 4 DLQ 5 locks 6
-    transports 7 log
 filter | / | / | filter | View | list | show only matching tasks; Enter keeps the filter, Esc clears
     it
-next_tab | tab right l | Tab | - | View | list | next tab
-previous_tab | shift+tab left h | S-Tab | - | View | list | previous tab
-tab | TABS | 1-9 | tabs | View | list +key +minor | tab by number
-part | PANES | 1-7 | parts | View | task +key +minor | part by number
-next_part | tab right l | Tab | - | View | task +minor | next part
-previous_part | shift+tab left h | S-Tab | - | View | task | previous part
+tab | left h right l | h l | tabs | View | list +key +minor | previous, next tab (state); also Left,
+    Right
+part | left h right l | h l | parts | View | task +key +minor | previous, next part; also Left,
+    Right
 clusters | c | c | clusters | View | list | errors of these tasks, grouped into clusters
 order | o | o | order | View | list | sort by another column
 log | t | t | log | View | list task | log lines of this task
@@ -129,22 +124,25 @@ next_error | e | e | error | View | log | next error
 goto_time | @ | @ | time | View | log | go to a time: 14:00, yesterday 18:00, -2h
 wrap | w | w | wrap | View | log +minor | wrap long lines, or cut them
 stamps | i | i | stamps | View | log +minor | time stamps: with date, time only, none
-reread | r | r | re-read | View | controls list locks operations overview transports +minor | scan
+reread | r | r | re-read | View | controls list locks operations overview transports workers
+    +minor | scan
     everything again now
 freeze | p | p | freeze | View | overview +minor | freeze the screen to go back in history; again:
     live
 earlier | comma | , | - | View | overview | frozen: back in history
 later | full_stop | . | - | View | overview | frozen: forward in history
 reread | r | r | re-read | View | task +minor | re-read the task
-repaint | ctrl+l | Ctrl-l | - | View | COPY | repaint the whole screen
+screen | SCREENS | 1-9 | screens | View | BROWSE +key +minor | overview tasks workers DLQ locks
+    transports log operations controls
+repaint | ctrl+l | Ctrl-l | - | View | BROWSE | repaint the whole screen
 mark | space | Space | mark | Mark | list | mark or unmark the task
 range | v | v | range | Mark | list +minor | mark a range: from here to the row of the next v
 mark_all | * | * | all | Mark | list | act on all matching tasks, not on one row
 unmark | \\ | \\ | clear marks | Mark | list +minor | unmark all tasks
-yank | y | y | copy | Copy | COPY +minor | copy the id, the row, JSON or a command
+yank | y | y | copy | Copy | BROWSE +minor | copy the id, the row, JSON or a command
 export | e | e | export | Copy | list overview plan +minor | export the shown rows to a file (CSV,
     JSON lines)
-plain | = | = | plain | Copy | COPY +minor | show this screen as plain text, to copy from
+plain | = | = | plain | Copy | BROWSE +minor | show this screen as plain text, to copy from
 plan('retry') | R | R | retry | Act | clusters list task | plan a retry; in the trash: plan a
     restore
 plan('purge') | X | X | purge | Act | clusters list task | plan a move to the trash; in the trash:
@@ -170,16 +168,18 @@ slower | - | - | slower | Act | operation | halve the rate
 stop | s | s | stop | Act | operation | stop the replay; sent tasks stay sent
 leave_open | w | w | do not wait | Act | operation | end the replay without waiting for the missing
     outcomes
-plan_undo | T | T | undo this | Act | operation operations | plan to undo it: shows which tasks can
-    be restored, writes nothing
+plan_undo | u | u | undo | Act | operation operations record | plan to undo it: shows which tasks
+    can be restored, writes nothing
 go_on | R | R | resume | Act | operations | plan to resume an interrupted operation with its
     remaining rows
 drop | D | D | abandon | Act | operations | plan to abandon an interrupted operation: its remaining
     rows stay
-undo | u | u | undo | Act | clusters controls locks operation overview plan task +minor |
+operations | u | u | operations | Act | clusters controls locks overview plan task workers +minor |
     operations: who did what; undo
-undo | u | u | - | Act | list | operations: who did what; undo
-unlock | U | U | unlock | Act | list locks overview | lock holder, and a plan to free the lock
+operations | u | u | - | Act | failures list log problems transports | operations: who did what;
+    undo
+unlock | U | U | unlock | Act | list locks overview workers | lock holder, and a plan to free the
+    lock
 suspend | S | S | suspend | Act | transports | plan to suspend or resume this transport
 trial | M | M | test mail | Act | transports | plan one test mail via this transport only
 controls | C | C | controls | Act | list overview +minor | the whole queue: its status and its
@@ -193,8 +193,9 @@ plan('release') | L | L | release | Act | lock | plan to run an active task with
 plan('kill') | K | K | kill | Act | lock | plan to mark an active task without a worker as dead
 note | # | # | note | Act | list task +minor | write a note on the task; a purge excludes tasks with
     notes
-arm | ! | ! | arm | Act | overview list task clusters lock transports plan operations operation drop
-    worker suspend trial controls control | arm writes (15 min, extends on use); again: disarm
+arm | ! | ! | arm | Act | overview list task clusters workers lock transports plan operations
+    operation drop worker suspend trial controls control | arm writes (15 min, extends on use);
+    again: disarm
 yes | y | y | apply | Act | plan | apply a plan for one task that asks for no count
 digit | DIGITS | 0-9 | type the count | Act | plan +key | confirm the plan by typing its count; the
     last digit applies it
@@ -209,8 +210,9 @@ yes | y | y | abandon | Act | drop | record the operation as abandoned
 digit | DIGITS | 0-9 | type the PID | Act | lock +key | confirm by typing the holder's PID; the last
     digit frees the lock
 rub_out | backspace | Bksp | - | Act | control lock plan | delete the last digit
-worker | W | W | worker | Act | list | plan to start or stop a worker
-palette | : ctrl+p | : | command | Quit | COPY | command palette: actions and screens; also Ctrl-p
+worker | W | W | worker | Act | list locks workers | plan to start or stop a worker
+palette | : ctrl+p | : | command | Quit | BROWSE | command palette: actions and screens; also Ctrl-p
+palette | : ctrl+p | : | - | Quit | CONFIRM | command palette: actions and screens; also Ctrl-p
 help | ? f1 | ? | help | Quit | CURSOR | this page
 back | escape q | Esc | back | Quit | control operation trial | back; the operation continues in the
     background
@@ -238,7 +240,7 @@ leave | q | q | back | Quit | list | back to the overview; there: quit
 back | escape | Esc | - | Quit | overview | stop the first scan of a queue
 app.quit | q | q | quit | Quit | overview | quit the console
 app.cancel | ctrl+c | Ctrl-c | - | Quit | list overview | cancel the input; twice: quit the console
-app.suspend_process | ctrl+z | Ctrl-z | - | Quit | COPY | suspend to the shell; fg returns
+app.suspend_process | ctrl+z | Ctrl-z | - | Quit | BROWSE | suspend to the shell; fg returns
 stop | s | s | stop | Quit | quit | stop the worker (SIGTERM) and quit
 keep | k | k | keep it | Quit | quit | quit; the worker keeps running
 back | escape | Esc | stay | Quit | quit | stay in the console
@@ -291,6 +293,11 @@ def hints_of(
         for key in keys_on(screen, without)
         if key.hint
     )
+
+
+def step_of(pressed: str) -> int:
+    """The step of a key that leads to a neighbour: -1 for Left and h, 1 for Right and l."""
+    return -1 if pressed in ("left", "h") else 1
 
 
 def arm_hint(armed: bool) -> str:

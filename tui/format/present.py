@@ -486,7 +486,7 @@ def mode_line(armed_for: float, read_only: bool, now: float, narrow: bool = Fals
         word, look = f"ARMED {format_countdown(armed_for)}", "chip-warn"
     else:
         word, look = "OBSERVE", "chip"
-    return ((f" {word} ", look),) + (() if narrow else ((f"  {format_clock(now)}", "muted"),))
+    return ((f" {word} ", look),) + (() if narrow else ((f"  {format_clock(now)} ", "muted"),))
 
 
 def trail_line(host: str, environment: str, steps: Sequence[str], width: int) -> Line:
@@ -540,7 +540,7 @@ def tab_line(
     for at, (name, amount) in enumerate(zip(names, counts, strict=True)):
         figure = "?" if amount is None else f"{amount:,}{'' if complete else '+'}"
         part = f" ({safe_line(within[at])})" if at in within and amount else ""
-        texts[at] = f"{at + 1} {safe_line(name)} {figure}{part}"
+        texts[at] = f"{safe_line(name)} {figure}{part}"
     wide = sum(map(cells_of, texts.values())) + 3 * len(texts) + 1 <= width
     gap = (" ", "") if wide else ("", "")
     empty = [at for at in texts if not counts[at] and at != current]

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from engine.model import Task
+from engine.policy import format_time
 from engine.text.safe import safe_line
 
 ROW_FIELDS = (
@@ -41,6 +42,12 @@ def task_row(task: Task, word: str) -> dict[str, object]:
         "rev": task.rev,
         **task.extra,
     }
+
+
+def time_fields(name: str, when: float | None) -> dict[str, object]:
+    """A time for JSON output: epoch seconds UTC as `name`, and RFC 3339 as `name`_at."""
+    text = None if when is None else format_time(when).replace(" ", "T")
+    return {name: None if when is None else round(when, 3), f"{name}_at": text}
 
 
 def json_line(values: Mapping[str, object]) -> str:

@@ -179,7 +179,7 @@ def _no_lock_lines(lock: PlaceLock, width: int) -> list[Line]:
     """Details of a place without a lock."""
     lines = _fold_lines(f"lock: {lock.why_no_lock}", width)
     if lock.worker is not None:
-        words = f"worker: PID {lock.worker}, started by this console: W on its list stops it"
+        words = f"worker: PID {lock.worker}, started by this console: W stops it"
         lines += [*_fold_lines(words, width), *_fold_lines(NO_LOCK_NOTE, width, "muted")]
     return lines
 

@@ -12,10 +12,11 @@ from tui.format.present import Line
 from tui.format.table import Choice
 from tui.locks import list_lines as view
 from tui.locks.examination import LockExaminer
+from tui.operations.worker_screen import show_worker_plan
 from tui.screens.base import Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.page import ListScreen
-from tui.screens.target import PANE_TARGETS, Target
+from tui.screens.target import SCREEN_TARGETS, Target
 from tui.session import index_queries
 from tui.session.place_session import PlaceSession
 from tui.widgets.lines import LongText
@@ -139,7 +140,8 @@ class LocksScreen(ListScreen):
     def without(self) -> Collection[str]:
         """Actions that are hidden now."""
         none = bool(self._lives) and all(live.place.has_leases for live in self._lives)
-        return {*super().without(), *(["unlock"] if none else [])}
+        without = {"unlock"} if none else set()
+        return without | ({"worker"} if self.around.arming.read_only else set())
 
     def on_picker_cursor_moved(self) -> None:
         """Another lock is under the cursor."""
@@ -154,10 +156,6 @@ class LocksScreen(ListScreen):
             self.query_one(LongText).move(how)
             self._show_message_line()
 
-    def action_open(self) -> None:
-        """Open the lock screen of the place under the cursor."""
-        self.action_unlock()
-
     def action_unlock(self) -> None:
         """Open the lock screen of the place under the cursor."""
         here = self._here
@@ -168,10 +166,19 @@ class LocksScreen(ListScreen):
         else:
             self.go(Target(keys.LOCK, place=here.number))
 
-    def action_pane(self, digit: str) -> None:
+    action_open = action_unlock
+
+    def action_worker(self) -> None:
+        """Plan to start or stop a worker of the place under the cursor."""
+        if (here := self._here) is None:
+            self.say("no place has a lock")
+        else:
+            show_worker_plan(self, here, self.around)
+
+    def action_screen(self, digit: str) -> None:
         """Open the screen with that digit for the place under the cursor."""
         here = self._here
-        self.go(PANE_TARGETS[digit]._replace(place=0 if here is None else here.number))
+        self.go(SCREEN_TARGETS[digit]._replace(place=0 if here is None else here.number))
 
     def copies(self) -> tuple[Copy, ...]:
         """The evidence on the lock under the cursor."""

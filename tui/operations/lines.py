@@ -293,7 +293,7 @@ _PAST: Mapping[RowResult, str] = {RowResult.EXCLUDED: "excluded", RowResult.GONE
 def _undo_words(one: ListedOperation, left: str) -> str:
     if left.startswith("no"):
         return left
-    words = "T shows the undo plan"
+    words = "u shows the undo plan"
     return f"{one.undone:,} undone" if left == "-" else f"{left} left; {words}"
 
 

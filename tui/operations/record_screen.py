@@ -11,6 +11,7 @@ from tui.format import keys
 from tui.format.present import BLANK_LINE, Line
 from tui.operations import lines as view
 from tui.operations.lines import ListedOperation
+from tui.operations.undo_plans import show_undo
 from tui.screens.base import Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.page import Page
@@ -28,7 +29,7 @@ class RecordScreen(Page):
 
     def __init__(self, one: ListedOperation, live: PlaceSession, around: ConsoleContext) -> None:
         super().__init__()
-        self._one, self._live, self._clock = one, live, around.clock
+        self._one, self._live, self._around = one, live, around
         self._entries: tuple[Entry, ...] | str = "loading ..."
 
     def on_mount(self) -> None:
@@ -50,19 +51,28 @@ class RecordScreen(Page):
         if not self.is_paintable or not width:
             return
         self.show(self._title(), self._lines(width), ())
-        self.show_hints()
+        self.show_hints(without=self.without())
 
     def _title(self) -> Line:
         return ((f" {view.describe_operation(self._one.operation)}", "strong"),)
 
     def _lines(self, width: int) -> list[Line]:
         operation, entries = self._one.operation, self._entries
-        lines = view.detail_lines(self._one, self._clock(), width)
+        lines = view.detail_lines(self._one, self._around.clock(), width)
         lines += view.note_lines(operation, width)
         if isinstance(entries, str):
             return [*lines, BLANK_LINE, ((f" {safe_line(entries)}", "muted"),)]
         states = self._live.inspector.states
         return [*lines, BLANK_LINE, *view.row_lines(entries, operation, states, width)]
+
+    def without(self) -> set[str]:
+        """Hide the undo plan if the console is read only."""
+        return {"plan_undo"} if self._around.arming.read_only else set()
+
+    @work(exclusive=True, group="plan")
+    async def action_plan_undo(self) -> None:
+        """Open a plan to undo it."""
+        await show_undo(self, self._live, self._around, self._one.operation)
 
     def copies(self) -> tuple[Copy, ...]:
         """Operation name, task ids, and the whole text."""

@@ -240,7 +240,7 @@ def _undo(came: ReplayResult, states: Mapping[State, str], width: int) -> list[L
     elif now.sent - now.pulled_back <= 0:
         words = "nothing to undo: no task is pending"
     elif waits:
-        words = f"T undoes the {waits:,} tasks that have not run; others cannot be undone"
+        words = f"u undoes the {waits:,} tasks that have not run; others cannot be undone"
     elif now.tally.failed:
         words = "tasks that ran cannot be undone; failed ones retry by the queue's rules"
     else:

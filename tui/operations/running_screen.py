@@ -22,7 +22,6 @@ from tui.plan import lines as plan_view
 from tui.screens.base import TOO_EARLY, Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.page import ListScreen
-from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.session.running_operations import RunningOperation
 from tui.widgets.lines import LongText
@@ -247,10 +246,6 @@ class ReplayScreen(ListScreen):
             self.work.order("pause")
             while (now := self.work.progress) is not None and now.phase in SENDING_PHASES:
                 await self.work.wait_for_change()
-
-    def action_undo(self) -> None:
-        """Open the operations with the cursor on this one."""
-        self.go(Target(keys.OPERATIONS, place=self.live.number, id=self.work.op))
 
     def copies(self) -> tuple[Copy, ...]:
         """Its name in the journal, and the whole text."""

@@ -112,7 +112,7 @@ class OperationsScreen(ListScreen):
         if left:
             words = f" {present.format_count(left, 'operation')} interrupted: R resumes, D abandons"
             return ((words, "warn"),)
-        return ((" kept for 24 h; T shows the undo plan" * bool(self._listed), "muted"),)
+        return ((" kept for 24 h; u shows the undo plan" * bool(self._listed), "muted"),)
 
     def show_hints(self, grey: object = ()) -> None:
         """Grey out keys that do not apply to the operation under the cursor."""
@@ -196,7 +196,7 @@ class OperationsScreen(ListScreen):
             (one for one in self.live.operations if one.op == op and one.ended is None), None
         )
         if ours is not None:
-            self.say("running: Enter shows it, T there undoes")
+            self.say("running: Enter shows it, u there undoes it")
             return
         try:
             operation = await self.live.history.operation(op)

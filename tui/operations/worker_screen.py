@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 
 from engine.model import State, Verdict
@@ -9,9 +10,45 @@ from engine.text.safe import safe_line
 from tui.format import keys, present
 from tui.format.present import Line
 from tui.plan.confirm_screen import ConfirmScreen
-from tui.screens.base import key_bindings
+from tui.screens.base import TOO_EARLY, BaseScreen, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.session.place_session import PlaceSession
+
+CHECK_SECONDS = 1.0
+"""Seconds between two checks whether a started worker has ended."""
+
+
+def show_worker_plan(face: BaseScreen, live: PlaceSession, around: ConsoleContext) -> None:
+    """Open the plan to start a worker, or to stop the one started here; or show why there is
+    none.
+    """
+    if around.arming.read_only:
+        face.say("read only: started with --read-only")
+    elif not live.place.worker_command:
+        face.say("this place has no worker command")
+    elif face.hasty:
+        face.say(TOO_EARLY)
+    else:
+        screen = WorkerScreen(live, around)
+
+        def back(_: None) -> None:
+            if screen.is_confirmed and screen.pid == live.worker.pid:
+                face.app.run_worker(_start_or_stop(face, live), name="worker", group="worker")
+
+        face.app.push_screen(screen, back)
+
+
+async def _start_or_stop(face: BaseScreen, live: PlaceSession) -> None:
+    """Run on a thread; after a start, report the end of the worker."""
+    worker = live.worker
+    if worker.pid is not None:
+        face.say(await asyncio.to_thread(worker.stop))
+        return
+    face.say(await asyncio.to_thread(worker.start))
+    while worker.pid is not None:
+        await asyncio.sleep(CHECK_SECONDS)
+        if worker.has_ended and (words := await asyncio.to_thread(worker.describe_end)):
+            live.messages.append(words)
 
 
 class WorkerScreen(ConfirmScreen):

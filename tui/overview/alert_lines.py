@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from engine.monitor.alerts import Alert, AlertKind, Goal, Level, Where
 from engine.text.safe import safe_line
 from tui.format import keys, present
-from tui.format.present import Line
+from tui.format.present import Line, Run
 from tui.screens.target import Target
 
 CHIPS = {Level.CRIT: "chip-error", Level.WARN: "chip-warn"}
@@ -49,8 +49,21 @@ def alert_lines(
         lefts.append((("   ", ""), chip, (f"  {place}  ", "strong"), (alert.text, "")))
     if not keys_shown or narrow:
         return [present.cut_line(line, width) for line in lefts]
-    rights = _key_columns(alerts, width - max(map(present.width_of, lefts), default=0))
+    room = width - max(map(present.width_of, lefts), default=0)
+    rights = _key_columns(alerts, room)
+    if room >= _SINCE_CELLS + max(map(present.width_of, rights), default=0):
+        rights = [(_since_run(alert), *right) for alert, right in zip(alerts, rights, strict=True)]
     return [present.join_ends(*ends, width) for ends in zip(lefts, rights, strict=True)]
+
+
+_SINCE_CELLS = 24
+"""Free cells from which on an alert shows since when it lasts."""
+
+
+def _since_run(alert: Alert) -> Run:
+    """Time of day in UTC at which an alert began, in a column of its own."""
+    words = "" if alert.since is None else f"since {present.format_clock(alert.since)}"
+    return f"{words:<18}", "muted"
 
 
 def _key_columns(alerts: Sequence[Alert], room: int) -> list[Line]:

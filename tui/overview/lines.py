@@ -21,6 +21,7 @@ from tui.format.graphs import braille_line
 from tui.format.human import format_count
 from tui.format.present import Line, Run
 from tui.format.table import TABLE_MARGIN_CELLS, UNKNOWN_RUN, short_names
+from tui.format.task_row import time_fields
 from tui.session.place_session import PlaceSession
 
 SPARKLINE_CELLS = 9
@@ -159,7 +160,7 @@ def _eta_cell(queue: PlaceLine, now: float) -> Run:
     return queue.drain.text, _LOOKS.get(queue.drain.trend, "")
 
 
-_LOOKS = {Trend.GROWS: "warn", Trend.STALLED: "error", Trend.UNKNOWN: "unknown"}
+_LOOKS = {Trend.GROWING: "warn", Trend.STALLED: "error", Trend.UNKNOWN: "unknown"}
 
 
 def _spark_cell(queue: PlaceLine, now: float) -> Run:
@@ -436,8 +437,8 @@ def describe_place(queue: PlaceLine) -> str:
 
 
 _TREND_TEXTS = {
-    Trend.DRAINS: "draining",
-    Trend.GROWS: "growing",
+    Trend.DRAINING: "draining",
+    Trend.GROWING: "growing",
     Trend.EMPTY: "empty",
     Trend.STEADY: "steady",
     Trend.STALLED: "stalled: tasks are due, none finish",
@@ -452,7 +453,7 @@ def left_width(width: int) -> int:
 
 def place_values(queue: PlaceLine, now: float) -> dict[str, object]:
     """A place for JSON output: times in seconds, rates per second, None for unknown."""
-    known = bool(queue.words) and not queue.unavailable
+    known, eta = bool(queue.words) and not queue.unavailable, queue.drain.seconds
     counts = queue.word_counts or {
         word: queue.counts.get(state, 0) for state, word in queue.words.items()
     }
@@ -466,5 +467,7 @@ def place_values(queue: PlaceLine, now: float) -> dict[str, object]:
         "in_per_second": None if queue.rates is None else round(queue.rates.inward, 3),
         "out_per_second": None if queue.rates is None else round(queue.rates.outward, 3),
         "course": str(queue.drain.trend),
+        "stalled": queue.drain.trend is Trend.STALLED,
         "drain_seconds": queue.drain.seconds,
+        **time_fields("drained", None if eta is None else now + eta),
     }

@@ -32,8 +32,9 @@ from tui.overview.pausable import FreezableScreen
 from tui.overview.snapshot import PlaceSnapshot
 from tui.screens.base import Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
-from tui.screens.target import PANE_TARGETS, Target
+from tui.screens.target import SCREEN_TARGETS, Target
 from tui.screens.top_line import TopLine
+from tui.screens.two_panes import frame_panes
 from tui.session import index_queries
 from tui.session.place_session import PlaceSession
 from tui.session.recurrence_check import CheckedCluster, check_clusters
@@ -257,7 +258,7 @@ class OverviewScreen(FreezableScreen):
             part.styles.height = amount
             part.display = amount > 0
         self.query_one("#right").display = frame.wide
-        self.frame_panes(frame.border)
+        frame_panes(self, frame.border)
         self._left.styles.width = view.left_width(width) if frame.wide else "1fr"
 
     def lay_out(self, width: int) -> None:
@@ -539,9 +540,9 @@ class OverviewScreen(FreezableScreen):
         words = self._age_table.filter
         self.go(Target(keys.LIST, place=self._here.number, state=state, filter=words))
 
-    def action_pane(self, digit: str) -> None:
+    def action_screen(self, digit: str) -> None:
         """Open the screen with that digit for the place under the cursor."""
-        self.go(PANE_TARGETS[digit]._replace(place=self._here.number))
+        self.go(SCREEN_TARGETS[digit]._replace(place=self._here.number))
 
     def action_unlock(self) -> None:
         """Open the lock screen of the place."""

@@ -69,7 +69,7 @@ def recorded_snapshot(
         )
     past = tape.flow_until(at)
     growth = past.growth(State.DEAD, at)
-    stalled = bool(found.due) and is_stalled(found.alerts)
+    stalled = is_stalled(found.due, found.alerts)
     pace = Drain(Trend.STALLED) if stalled else past.drain(at)
     basis = ForecastInputs(
         *(found.counts, found.words, pace, growth, found.died, found.tokens),

@@ -283,7 +283,7 @@ def expected_outcome(plan: Plan, row: Row, sight: PlanView) -> Run:
 
 
 def result_lines(
-    report: Report, width: int, back: str = "u lists it, T there undoes it"
+    report: Report, width: int, back: str = "u lists it, u there undoes it"
 ) -> list[Line]:
     """The result of a plan with every task counted; `back` says how to undo it."""
     planned, past = len(report.plan.rows), VERBS[report.plan.verb].past

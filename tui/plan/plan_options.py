@@ -74,7 +74,7 @@ class PlanOptions(ConfirmScreen):
         """Keys that have no function now."""
         over = set() if self.is_open else {"in_or_out", "reason", "pace", "export"}
         paced = set() if can_be_paced(self.facts.plan) else {"pace"}
-        undo = {"undo"} if self._run is None or self._run.ended is None else set()
+        undo = {"operations"} if self._run is None or self._run.ended is None else set()
         needs = {"arm"} if self.why_not_applicable().startswith("reason") else set()
         return (super().without() - needs) | over | paced | undo
 

@@ -206,12 +206,12 @@ class PlanScreen(PlanOptions):
         else:
             self.query_one("#text", LongText).move(how)
 
-    def action_undo(self) -> None:
+    def action_operations(self) -> None:
         """Open the operations screen, but only after the plan was applied: leaving would discard
         it.
         """
         if self.report is not None:
-            super().action_undo()
+            super().action_operations()
         elif self._run is not None:
             self.say("applying: u when done")
         else:

@@ -27,6 +27,7 @@ from tui.format.export import ExportTable, RowSink
 from tui.format.present import BLANK_LINE, Line
 from tui.format.progress_bar import first_scan_line
 from tui.operations.control_screen import control_refusal, pause_control, show_control_plan
+from tui.operations.worker_screen import show_worker_plan
 from tui.plan import planning
 from tui.plan.acting_screen import TASK_JUST_CHANGED, PlanningScreen
 from tui.plan.planning import VerbRequest
@@ -35,6 +36,7 @@ from tui.queue.lock_line import LockLine
 from tui.queue.panes import LogPane, MetricsPane, TaskDetails
 from tui.screens.base import TOO_EARLY, Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
+from tui.screens.palette_commands import PaletteCommand
 from tui.screens.target import Target
 from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
@@ -153,10 +155,12 @@ class QueueScreen(PlanningScreen):
         if target.filter is not None:
             self._filter.set_text(target.filter)
         wanted = None if target.problems else target.state or self.state or State.PENDING
-        if wanted in self._tabs:
-            self._tab = self._tabs.index(wanted)
-        self._everything = False
-        self._show_tab(CursorPosition(id=target.id))
+        if wanted not in self._tabs:
+            self.say(f"{self.place.name} has no state {wanted}")
+            wanted = self.state
+        is_aimed = bool(target.id) or target.filter is not None
+        spot = CursorPosition(id=target.id) if is_aimed else None
+        self._to_tab(self._tabs.index(wanted), spot)
 
     # Following the index
 
@@ -236,8 +240,6 @@ class QueueScreen(PlanningScreen):
 
     def _tick(self) -> None:
         now = self._clock()
-        if self.worker.has_ended:
-            self._run_on_thread(self.worker.describe_end)
         if self._said[0] and not 0 <= now - self._said[1] < MESSAGE_SECONDS:
             self._said = ("", 0.0)
             self._paint_hints()
@@ -270,29 +272,21 @@ class QueueScreen(PlanningScreen):
     def _on_problems(self) -> bool:
         return bool(self._tabs) and self.state is None
 
-    def action_tab(self, number: str) -> None:
-        """Switch to a tab by number."""
-        self._to_tab(int(number) - 1)
+    def action_tab(self, pressed: str) -> None:
+        """Switch to the previous or the next tab."""
+        if self._tabs:
+            self._to_tab((self._tab + keys.step_of(pressed)) % len(self._tabs))
 
-    def action_next_tab(self) -> None:
-        """Switch to the next tab."""
-        self._to_tab((self._tab + 1) % max(1, len(self._tabs)))
-
-    def action_previous_tab(self) -> None:
-        """Switch to the previous tab."""
-        self._to_tab((self._tab - 1) % max(1, len(self._tabs)))
-
-    def _to_tab(self, tab: int) -> None:
-        if tab >= len(self._tabs):
-            self.say(f"no tab {tab + 1}")
-            return
-        if tab == self._tab:
-            return
-        self._spots[self._tab] = self.list.saved_position
+    def _to_tab(self, tab: int, spot: CursorPosition | None = None) -> None:
+        """Switch to a tab; without `spot`, the cursor returns to its last position there."""
+        if self.list.has_query:
+            if tab == self._tab and spot is None:
+                return
+            self._spots[self._tab] = self.list.saved_position
         self._tab = tab
         self._everything = False
         self.list.end_range()
-        self._show_tab(self._spots.get(tab, CursorPosition()))
+        self._show_tab(spot or self._spots.get(tab, CursorPosition()))
 
     def _show_tab(self, spot: CursorPosition) -> None:
         self._middle.set_class(self._on_problems, "-problems")
@@ -332,7 +326,7 @@ class QueueScreen(PlanningScreen):
         if self.state is None:
             self.say("problems have no other order")
             return
-        now, falling = self._order
+        now, _ = self._order
         options = [
             Option(key, f"{name}{' (reverse)' if order == now else ''}")
             for key, (name, order) in order_choices(self.state).items()
@@ -340,11 +334,23 @@ class QueueScreen(PlanningScreen):
 
         def pick(key: str | None) -> None:
             if key and self.state is not None:
-                _, order = order_choices(self.state)[key]
-                self._orders[self.state] = (order, order == now and not falling)
-                self._query_list(CursorPosition(id=self.list.saved_position.id))
+                self.action_sort(order_choices(self.state)[key][1])
 
         self.app.push_screen(MenuScreen("order by", options), pick)
+
+    def action_sort(self, order: str) -> None:
+        """Order by a column of the index; if it is the present one, reverse the order."""
+        if self.state is not None:
+            now, falling = self._order
+            self._orders[self.state] = (order, order == now and not falling)
+            self._query_list(CursorPosition(id=self.list.saved_position.id))
+
+    def commands(self) -> tuple[PaletteCommand, ...]:
+        """A command for each order of this tab."""
+        return tuple(
+            PaletteCommand(f"sort {name}", "order by this column", "o", action=f"sort('{order}')")
+            for name, order in (order_choices(self.state) if self.state else {}).values()
+        )
 
     @property
     def _order(self) -> tuple[str, bool]:
@@ -732,33 +738,7 @@ class QueueScreen(PlanningScreen):
 
     def action_worker(self) -> None:
         """Confirm starting a worker, or stopping the one started here."""
-        if self._arming.read_only:
-            self.say("read only: started with --read-only")
-        elif not self.place.worker_command:
-            self.say("this place has no worker command")
-        elif self.hasty:
-            self.say(TOO_EARLY)
-        else:
-            self._plan_worker()
-
-    def _plan_worker(self) -> None:
-        from tui.operations.worker_screen import WorkerScreen
-
-        screen = WorkerScreen(self.live, self.around)
-
-        def back(_: None) -> None:
-            if screen.is_confirmed and screen.pid == self.worker.pid:
-                self._run_on_thread(self.worker.start if screen.pid is None else self.worker.stop)
-
-        self.app.push_screen(screen, back)
-
-    def _run_on_thread(self, act: Callable[[], str]) -> None:
-        async def run() -> None:
-            if words := await asyncio.to_thread(act):
-                self.say(words)
-            self._paint_lock()
-
-        self.run_worker(run(), name="worker", group="worker")
+        show_worker_plan(self, self.live, self.around)
 
     def action_reread(self) -> None:
         """Scan the place again."""

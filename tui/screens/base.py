@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
 from textual.binding import Binding, BindingType
@@ -11,14 +11,16 @@ from textual.screen import Screen
 
 from tui.format import keys, present
 from tui.format.present import Line
-from tui.screens.target import PANE_TARGETS, Target
+from tui.screens.target import SCREEN_TARGETS, Target
 from tui.terminal.render_cache import CachedRender
 
 if TYPE_CHECKING:
     from tui.format.export import ExportTable
+    from tui.screens.palette_commands import PaletteCommand
 
-TOO_EARLY = "pasted or typed too early: ignored"
-"""Message for refused keys: a pasted burst, or a confirming key before its plan was on screen."""
+TOO_EARLY = "pasted input ignored"
+"""Message for refused keys: a pasted burst, or a confirming key before its plan was on screen for
+300 ms."""
 
 
 def key_bindings(screen: str) -> list[BindingType]:
@@ -37,6 +39,15 @@ class Copy(NamedTuple):
     """The letter that selects it."""
     name: str
     text: str
+
+
+def _request(what: str) -> Callable[[BaseScreen], None]:
+    """An action that asks the app for a global action."""
+
+    def action(screen: BaseScreen) -> None:
+        screen.post_message(BaseScreen.ActionRequest(screen, what))
+
+    return action
 
 
 class BaseScreen(CachedRender, Screen[None]):
@@ -79,11 +90,6 @@ class BaseScreen(CachedRender, Screen[None]):
         around = getattr(self.app, "around", None)
         return () if around is None else present.badge_line(around.operations_badge())
 
-    def frame_panes(self, border: int) -> None:
-        """Draw the frames of the panes: `present.BOX`, `present.RULE`, or 0 for none."""
-        self.set_class(border == present.BOX, "-boxed")
-        self.set_class(border == present.RULE, "-ruled")
-
     def go(self, target: Target) -> None:
         """Ask the app to open another screen."""
         self.post_message(self.Go(target))
@@ -96,6 +102,10 @@ class BaseScreen(CachedRender, Screen[None]):
         """What can be copied from the screen now."""
         return ()
 
+    def commands(self) -> tuple[PaletteCommand, ...]:
+        """Commands of the palette that have no key of their own."""
+        return ()
+
     def export_table(self) -> ExportTable | None:
         """What can be exported from the screen now."""
         return None
@@ -104,33 +114,19 @@ class BaseScreen(CachedRender, Screen[None]):
         """Show a message to the operator."""
         raise NotImplementedError
 
-    def action_pane(self, digit: str) -> None:
-        """Open the main screen of that digit."""
-        self.go(PANE_TARGETS[digit])
+    def action_screen(self, digit: str) -> None:
+        """Open the screen of that digit."""
+        self.go(SCREEN_TARGETS[digit])
 
-    def action_undo(self) -> None:
+    def action_operations(self) -> None:
         """Open the list of operations, to see or undo them."""
         self.go(Target(keys.OPERATIONS))
 
-    def action_help(self) -> None:
-        """Open the help."""
-        self.post_message(self.ActionRequest(self, "help"))
-
-    def action_palette(self) -> None:
-        """Open the command palette."""
-        self.post_message(self.ActionRequest(self, "palette"))
-
-    def action_plain(self) -> None:
-        """Show this screen as plain text."""
-        self.post_message(self.ActionRequest(self, "plain"))
-
-    def action_yank(self) -> None:
-        """Copy part of what is shown."""
-        self.post_message(self.ActionRequest(self, "yank"))
-
-    def action_export(self) -> None:
-        """Export what is shown to a file."""
-        self.post_message(self.ActionRequest(self, "export"))
+    action_help = _request("help")
+    action_palette = _request("palette")
+    action_plain = _request("plain")
+    action_yank = _request("yank")
+    action_export = _request("export")
 
     def action_repaint(self) -> None:
         """Repaint the whole screen."""

@@ -23,6 +23,7 @@ SCREEN_TITLES = {
     keys.TASK: "a task",
     keys.PROBLEMS: "the problem list",
     keys.CLUSTERS: "the error clusters",
+    keys.WORKERS: "the workers",
     keys.LOCKS: "the locks",
     keys.TRANSPORTS: "the transports",
     keys.LOG: "the log",

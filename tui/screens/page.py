@@ -13,6 +13,7 @@ from tui.format.present import Line
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
 from tui.screens.top_line import TopLine
+from tui.screens.two_panes import TwoPanes, frame_panes
 from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Box
 from tui.widgets.lines import Frame, Lines, LongText
@@ -20,9 +21,6 @@ from tui.widgets.picker import Picker
 
 ROW_HAS_LEFT = "this row has left: move the cursor first"
 """Message for a key on a row whose task has left the list."""
-
-WIDE_COLUMNS, WIDE_LINES = 120, 30
-"""Smallest screen on which details stand beside the rows."""
 
 MESSAGE_SECONDS = 6.0
 """Seconds for which a message stays on screen."""
@@ -48,7 +46,7 @@ class Page(BaseScreen):
 
     def on_resize(self) -> None:
         """Lay out for the current width."""
-        self.frame_panes(present.frame_border(*self.size))
+        frame_panes(self, present.frame_border(*self.size))
         self.lay_out(self.size.width)
 
     @property
@@ -103,12 +101,8 @@ class Page(BaseScreen):
         self.dismiss()
 
 
-class ListScreen(BaseScreen):
+class ListScreen(TwoPanes):
     """A list of rows with a cursor, and details of the row under it: below, or at the right."""
-
-    DETAIL_PERCENT = 0
-    """Width of the details beside the rows, from `WIDE_COLUMNS` x `WIDE_LINES` on; 0: always below.
-    """
 
     def __init__(self, live: PlaceSession, around: ConsoleContext) -> None:
         super().__init__()
@@ -137,57 +131,8 @@ class ListScreen(BaseScreen):
 
     def on_resize(self) -> None:
         """Lay out for the current size, once the parts have theirs."""
-        self.frame_panes(present.frame_border(*self.size))
+        frame_panes(self, present.frame_border(*self.size))
         self.call_after_refresh(self.paint)
-
-    @property
-    def is_wide(self) -> bool:
-        """True if the details stand beside the rows."""
-        width, height = self.size
-        return bool(self.DETAIL_PERCENT) and width >= WIDE_COLUMNS and height >= WIDE_LINES
-
-    @property
-    def _frame_cells(self) -> int:
-        boxed = present.frame_border(*self.size) == present.BOX
-        return present.BOX_FRAME_CELLS if boxed and self.rows_frame() is not None else 0
-
-    @property
-    def text_width(self) -> int:
-        """Cells for the details inside their frame."""
-        width = self.size.width
-        outer = width * self.DETAIL_PERCENT // 100 if self.is_wide else width
-        return outer - self._frame_cells
-
-    @property
-    def rows_width(self) -> int:
-        """Cells for a row inside the frame."""
-        width = self.size.width
-        outer = width - width * self.DETAIL_PERCENT // 100 if self.is_wide else width
-        return outer - self._frame_cells
-
-    def rows_frame(self) -> Frame | None:
-        """The frame of the rows; None if the screen has no frames."""
-        return None
-
-    def text_frame(self) -> Frame:
-        """The frame of the details."""
-        return Frame(self.selected_key)
-
-    def _show_frames(self) -> None:
-        """Write the frames, and give each part its place and its height."""
-        if (frame := self.rows_frame()) is None:
-            return
-        picker, text, wide = self.query_one(Picker), self.query_one(LongText), self.is_wide
-        for part in (picker, text):
-            part.add_class("pane")
-        self.query_one("#body").styles.layout = "horizontal" if wide else "vertical"
-        border = present.frame_border(*self.size)
-        most = (self.size.height - 3) // 2
-        rows = border + 1 + max(1, len(picker.rows))  # one more for the titles of the columns
-        picker.styles.height = "1fr" if wide else min(rows, most)
-        text.styles.width = self.text_width + self._frame_cells if wide else "1fr"
-        picker.show_frame(frame, focused=True)
-        text.show_frame(self.text_frame())
 
     def on_screen_resume(self) -> None:
         """Repaint when the screen is on top again."""
@@ -207,7 +152,7 @@ class ListScreen(BaseScreen):
             return  # resumed before it has parts, or after it was removed
         self.query_one(TopLine).update_line(self.around, self.trail())
         self.lay_out(self.size.width)
-        self._show_frames()
+        self.show_frames()
         self._show_message_line()
         self.show_hints()
 

@@ -88,7 +88,7 @@ class PaletteScreen(ModalScreen[PaletteInput | None]):
         chosen = self._selected_input()
         words = "no such command; Esc closes"
         if chosen is not None:
-            more = chosen.command.argument and not chosen.argument
+            more = chosen.command.needs_argument and not chosen.argument
             words = (
                 f"then type {chosen.command.argument}"
                 if more
@@ -112,7 +112,7 @@ class PaletteScreen(ModalScreen[PaletteInput | None]):
         chosen = self._selected_input()
         if chosen is None:
             return
-        if chosen.command.argument and not chosen.argument:
+        if chosen.command.needs_argument and not chosen.argument:
             line = self.query_one(Input)
             line.value = f"{chosen.command.name} "
             line.cursor_position = len(line.value)

@@ -1,11 +1,16 @@
-"""The commands of the palette: actions of the screen, other screens, places and themes."""
+"""The commands of the palette: actions, screens, states, places and themes, and how input finds
+them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from engine.model import State
 from tui.format import keys
+from tui.screens.target import SCREEN_TARGETS, Target
 
 
 class PaletteCommand(NamedTuple):
@@ -17,81 +22,152 @@ class PaletteCommand(NamedTuple):
     """Description."""
     shown: str = ""
     """Keys with the same effect."""
+    also: str = ""
+    """Another name."""
     action: str = ""
     """Action of the screen; "" if the app runs the command itself."""
-    pane: str = ""
-    """Screen to open."""
-    place: int = 0
-    """Place to open, from 1."""
+    target: Target | None = None
+    """Screen to open; the argument is its filter or what the log is searched for."""
     theme: str = ""
     argument: str = ""
-    """What to type after the name; "" for a command without an argument."""
+    """What to type after the name, in brackets if it is optional; "" for no argument."""
+
+    @property
+    def needs_argument(self) -> bool:
+        """True if the command cannot be run without its argument."""
+        return bool(self.argument) and not self.argument.startswith("[")
 
 
-ARGUMENT_COMMANDS = (
-    PaletteCommand("filter", "show only matching tasks, in the queue", argument="TEXT"),
-    PaletteCommand("log", "log lines with these words", argument="TEXT"),
+class PaletteScope(NamedTuple):
+    """What the commands depend on."""
+
+    screen: str
+    """The screen below the palette, by its name in the key table."""
+    without: Collection[str] = ()
+    """Actions that the screen does not offer now."""
+    extra: Sequence[PaletteCommand] = ()
+    """Commands of the screen that have no key of their own."""
+    states: Mapping[State, str] = {}
+    """The states of the place, in its own words."""
+    places: Sequence[str] = ()
+    """Names of all places, in order."""
+    themes: Sequence[str] = ()
+    read_only: bool = False
+
+
+_SCREENS = (
+    PaletteCommand("overview", "all queues and their alerts", "1"),
+    PaletteCommand("tasks", "tasks of this place", "2", "queue"),
+    PaletteCommand("workers", "who works on what", "3"),
+    PaletteCommand("locks", "locks and their holders", "5"),
+    PaletteCommand("transports", "state of each mail transport", "6"),
+    PaletteCommand("log", "all logs, or only lines with a text", "7", argument="[TEXT]"),
+    PaletteCommand("operations", "who did what; undo", "8", "undo"),
+    PaletteCommand("controls", "the whole queue: its status and its controls", "9"),
 )
-"""Commands with an argument."""
+"""The screens with a digit."""
 
-_NAMED_COMMANDS = (
-    PaletteCommand("operations", "operations: who did what", "u", pane=keys.OPERATIONS),
-    PaletteCommand("undo", "operations: who did what; undo", "u", pane=keys.OPERATIONS),
+_CLUSTERS = PaletteCommand(
+    "clusters", "errors grouped into clusters", "c", target=Target(keys.CLUSTERS)
 )
-"""Screens with extra names."""
-
-_SCREEN_COMMANDS = (
-    (keys.OVERVIEW, "all queues and their alerts"),
-    (keys.LIST, "tasks of this place"),
-    (keys.CLUSTERS, "errors grouped into clusters"),
-    (keys.LOCKS, "locks and their holders"),
-    (keys.TRANSPORTS, "state of each mail transport"),
-    (keys.LOG, "all logs, merged by time"),
-    (keys.CONTROLS, "the whole queue: its status and its controls"),
+_FILTER = PaletteCommand(
+    "filter", "show only matching tasks, in the queue", target=Target(keys.LIST), argument="TEXT"
 )
+_QUIT = PaletteCommand("quit", "quit the console", action="app.quit")
+
+_UNLISTED = frozenset({"palette", "back", "yes", "operations", "controls", "app.cancel"})
+"""Actions without a command: they confirm or close, or the screen that they open is listed."""
+
+_OTHER_NAMES = {"log": "task log", "filter": "filter line"}
+"""Names of the actions whose hint is the name of a command with an argument."""
 
 
-def list_commands(
-    screen: str, without: Collection[str], places: Sequence[str], themes: Iterable[str]
-) -> tuple[PaletteCommand, ...]:
-    """All commands on a screen; `places` are the names of the places, in order."""
-    return tuple(_iterate_commands(screen, without, places, themes))
+def list_commands(scope: PaletteScope) -> tuple[PaletteCommand, ...]:
+    """All commands in that scope."""
+    return (
+        *_action_commands(scope),
+        *scope.extra,
+        *_screen_commands(scope.screen),
+        *_state_commands(scope.states),
+        *_place_commands(scope.places),
+        *(PaletteCommand(f"theme {name}", "use this theme", theme=name) for name in scope.themes),
+        *_verb_commands(scope),
+        *(() if scope.screen == keys.OVERVIEW else (_QUIT,)),
+    )
 
 
-def _iterate_commands(
-    screen: str, without: Collection[str], places: Sequence[str], themes: Iterable[str]
-) -> Iterator[PaletteCommand]:
-    for key in keys.keys_on(screen, without):
-        if not key.passes_key and key.group != "Move" and key.action not in ("palette", "back"):
-            words = key.hint or key.action.rpartition(".")[2].replace("_", " ")
-            yield PaletteCommand(words, key.description, key.shown, action=key.action)
-    for pane, about in _SCREEN_COMMANDS:
-        yield PaletteCommand(f"go {'queue' if pane == keys.LIST else pane}", about, pane=pane)
-    if len(places) > 1:
-        for number, name in enumerate(places, 1):
-            yield PaletteCommand(
-                f"place {name}", "tasks of that place", pane=keys.LIST, place=number
-            )
-    for theme in themes:
-        yield PaletteCommand(f"theme {theme}", "use this colour theme", theme=theme)
-    yield from _NAMED_COMMANDS
-    yield from ARGUMENT_COMMANDS
+def _action_commands(scope: PaletteScope) -> Iterator[PaletteCommand]:
+    for key in keys.keys_on(scope.screen, scope.without):
+        name = _OTHER_NAMES.get(key.action) or key.hint
+        name = name or key.action.rpartition(".")[2].replace("_", " ")
+        listed = not key.passes_key and key.group != "Move" and key.action not in _UNLISTED
+        if listed and "(" not in name:
+            yield PaletteCommand(name, key.description, key.shown, action=key.action)
+
+
+def _screen_commands(screen: str) -> Iterator[PaletteCommand]:
+    for command in _SCREENS:
+        target = SCREEN_TARGETS[command.shown]
+        if target.pane != screen or command.argument:
+            yield command._replace(target=target)
+    if screen not in (keys.LIST, keys.CLUSTERS):
+        yield _CLUSTERS
+    yield _FILTER
+
+
+def _state_commands(states: Mapping[State, str]) -> Iterator[PaletteCommand]:
+    digits = {target.state: digit for digit, target in SCREEN_TARGETS.items() if target.state}
+    for state, word in states.items():
+        also = "dlq" if state is State.DEAD else str(state)
+        about = f"tasks in {'the DLQ' if state is State.DEAD else word}"
+        target = Target(keys.LIST, state=state)
+        yield PaletteCommand(word, about, digits.get(state, ""), also, target=target)
+
+
+def _place_commands(places: Sequence[str]) -> Iterator[PaletteCommand]:
+    for number, name in enumerate(places, 1) if len(places) > 1 else ():
+        target = Target(keys.LIST, place=number)
+        yield PaletteCommand(f"place {name}", "tasks of that place", target=target)
+
+
+def _verb_commands(scope: PaletteScope) -> Iterator[PaletteCommand]:
+    """The verbs without a key on this screen: they need a task, so they open the tasks."""
+    here = {key.verb for key in keys.keys_on(scope.screen)}
+    for key in () if scope.read_only else keys.keys_on(keys.LIST):
+        if key.verb and key.verb not in here:
+            about = f"opens the tasks; {key.shown} there: {key.description}"
+            yield PaletteCommand(key.verb, about, target=Target(keys.LIST))
 
 
 def match_commands(commands: Sequence[PaletteCommand], typed: str) -> tuple[PaletteCommand, ...]:
-    """Commands that contain every typed word; those that begin with the input come first."""
-    wanted = typed.casefold().split()
-    start = typed.casefold().strip()
-    argued = tuple(c for c in commands if c.argument and wanted[:1] == [c.name] and wanted[1:])
-    rest = [
-        c
-        for c in commands
-        if all(word in f"{c.name} {c.description}".casefold() for word in wanted)
-    ]
-    ranked = sorted(rest, key=lambda c: (not c.name.casefold().startswith(start), bool(c.argument)))
-    return (*argued, *(command for command in ranked if command not in argued))
+    """The commands that the input finds, the best first.
+
+    A name that begins with the input, the shortest first, beats one that contains it; that beats a
+    command with words that begin with those of the input.
+    """
+    ranks = ((_rank(command, typed.casefold()), command) for command in commands)
+    found = [(rank, command) for rank, command in ranks if rank is not None]
+    return tuple(command for _, command in sorted(found, key=lambda pair: pair[0]))
+
+
+def _rank(command: PaletteCommand, typed: str) -> tuple[int, int] | None:
+    """Sort key of a command, smaller is better; None if the input does not find it."""
+    start = typed.strip()
+    names = [name.casefold() for name in (command.name, command.also) if name]
+    words = re.findall(r"\w+", f"{' '.join(names)} {command.description}".casefold())
+    if not start:
+        return 0, 0
+    if argument_of(command, typed):
+        return 0, 0
+    if begun := [len(name) for name in names if name.startswith(start)]:
+        return 1, min(begun)
+    if any(start in name for name in names):
+        return 2, 0
+    begins = all(any(word.startswith(part) for word in words) for part in start.split())
+    return (3, 0) if begins else None
 
 
 def argument_of(command: PaletteCommand, typed: str) -> str:
     """What was typed after the command's name."""
-    return typed.strip()[len(command.name) :].strip() if command.argument else ""
+    name, _, argument = typed.strip().partition(" ")
+    return argument.strip() if command.argument and name.casefold() == command.name else ""

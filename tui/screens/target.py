@@ -33,13 +33,15 @@ class Target(NamedTuple):
     """Open the list of problems instead of a state's tab."""
 
 
-PANE_TARGETS: Mapping[str, Target] = {
+SCREEN_TARGETS: Mapping[str, Target] = {
     "1": Target(keys.OVERVIEW),
-    "2": Target(keys.LIST),
-    "3": Target(keys.LIST, state=State.ACTIVE),
+    "2": Target(keys.LIST, state=State.PENDING),
+    "3": Target(keys.WORKERS),
     "4": Target(keys.LIST, state=State.DEAD),
     "5": Target(keys.LOCKS),
     "6": Target(keys.TRANSPORTS),
     "7": Target(keys.LOG),
+    "8": Target(keys.OPERATIONS),
+    "9": Target(keys.CONTROLS),
 }
-"""Target of each digit key on the main screens."""
+"""Target of each digit; it is the same on all screens where digits are not typed."""

@@ -124,6 +124,10 @@ class Place(NamedTuple):
     """Days after which a dead task is deleted; infinite if never, None if the configuration is
     unknown.
     """
+    time_limits: Mapping[str, float] = {}
+    """Seconds after which the run of a kind is ended; a kind without a limit, or with an unknown
+    one, is missing.
+    """
     vitals: Callable[[int], ProcessStats] | None = None
     """Reads CPU, IO and wait state of the lock's holder; None if impossible."""
 

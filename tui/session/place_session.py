@@ -15,7 +15,7 @@ from engine.live.call_thread import CallThread
 from engine.live.inspector import Inspector
 from engine.locks.token_buckets import ALL_KINDS
 from engine.logs.task_events import TaskEvent
-from engine.model import State, Verdict
+from engine.model import State, Task, Verdict
 from engine.monitor import recorder
 from engine.monitor.alerts import Alert, AlertInputs, find_alerts, is_stalled, lacks_worker
 from engine.monitor.forecast import Forecast, ForecastInputs, make_forecasts
@@ -129,6 +129,12 @@ class PlaceSession:
         """Times, and by how many the spooled mails exceeded the mail tasks then."""
         self.backlog: BacklogSummary | None = None
         """Backlog: due tasks and their age; None until known."""
+        self.active: Sequence[Task] = ()
+        """Active tasks, as many as any screen shows."""
+        self.waiting_kinds: Mapping[str, int] = {}
+        """Number of pending tasks by kind."""
+        self.recorded_output: float | None = None
+        """Recorded tasks per second that left in the minutes before the place was opened."""
         self.alerts: tuple[Alert, ...] = ()
         """Current alerts, most urgent first."""
         self.recording = RecorderStatus(Role.IDLE, "" if records else "read only: recorder off")
@@ -197,6 +203,8 @@ class PlaceSession:
                     raise
                 return  # closed before the call
             self._note_lock()
+            if self.worker.has_ended:
+                self.messages.append(await asyncio.to_thread(self.worker.describe_end))
             latest = self.inspector.latest
             if latest.is_complete:
                 self.count_samples.append((self.clock(), latest.counts))
@@ -229,7 +237,7 @@ class PlaceSession:
     def estimate_drain(self, now: float) -> Drain:
         """Time to drain the backlog; `STALLED` if due tasks wait and none is completed."""
         due = 0 if self.backlog is None else self.backlog.due
-        if due and (is_stalled(self.alerts) or self.flow.is_without_output(now)):
+        if is_stalled(due, self.alerts, self.flow.is_without_output(now)):
             return Drain(Trend.STALLED)
         return self.flow.drain(now)
 
@@ -261,7 +269,10 @@ class PlaceSession:
         """
         tokens = () if isinstance(self.readings.tokens, str) else self.readings.tokens
         kinds = tuple(left.name for left in tokens if left.name != ALL_KINDS)
-        self.backlog = await self.inspector.tallies.summarize_backlog(self.clock(), kinds)
+        tallies = self.inspector.tallies
+        self.backlog = await tallies.summarize_backlog(self.clock(), kinds)
+        self.active = await tallies.active_tasks()
+        self.waiting_kinds = await tallies.count_kinds()
         heap = self.readings.sending.backlog
         if isinstance(heap, MailBacklog):
             tasks = await self.inspector.queries.count(MAIL_TASKS) if heap.mails else 0
@@ -421,9 +432,9 @@ class PlaceSession:
     async def _load_recorded_flow(self) -> None:
         now = self.clock()
         try:
-            self.recorded_flow = (
-                await self.recorded_history(now - HISTORY_SECONDS, now)
-            ).flow_until(now)
+            history = await self.recorded_history(now - HISTORY_SECONDS, now)
+            self.recorded_flow = history.flow_until(now)
+            (self.recorded_output,) = history.series(now, HISTORY_SECONDS, 1).outward
         except (UnreadableRecording, Unavailable):
             return  # start without recorded data
 
@@ -552,6 +563,7 @@ def count_totals(sessions: Sequence[PlaceSession]) -> tuple[int, int, int]:
     locks = [live.readings.lock for live in sessions]
     verdicts = [lock.verdict for lock in locks if lock is not None]
     own = [live.worker.pid for live in sessions if live.place.has_leases]
-    workers = verdicts.count(Verdict.HELD) + sum(pid is not None for pid in own)
+    stuck = verdicts.count(Verdict.STUCK)
+    workers = verdicts.count(Verdict.HELD) + stuck + sum(pid is not None for pid in own)
     dead = sum(live.inspector.latest.counts.get(State.DEAD, 0) for live in sessions)
-    return dead, verdicts.count(Verdict.STUCK), workers
+    return dead, stuck, workers

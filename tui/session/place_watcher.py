@@ -18,6 +18,7 @@ from engine.logs.task_events import EventKind, parse_event
 from engine.model import LockEvidence, Verdict
 from engine.monitor import prometheus
 from engine.monitor.delivery_reader import DeliveryReader
+from engine.monitor.latency import KindFigures
 from engine.monitor.mail_monitor import NO_RECORDS, TransportMonitor
 from engine.monitor.metrics_check import LAST_RUN, MetricsReading
 from engine.monitor.throughput import RunTimes, measure_runs
@@ -65,6 +66,8 @@ class PlaceReadings(NamedTuple):
     """State of the queue as a whole."""
     runs: RunTimes | None = None
     """Worker runs in logs and metrics; None until these are read to their end."""
+    kinds: tuple[KindFigures, ...] | None = None
+    """Figures of each kind with runs in the log; None until the logs are read to their end."""
 
 
 def read_lock(place: Place) -> LockEvidence | None:
@@ -142,12 +145,14 @@ class PlaceWatcher:
         sending = self._transports.poll(mail, self._clock(), names, self._read_records())
         sending = mark_explained(sending, routes)._replace(backlog=read_mail_backlog(self._place))
         log = self._follow()
-        self.recent_events.read_new(self._clock())
+        events, now = self.recent_events, self._clock()
+        events.read_new(now)
         tokens = read_tokens(self._place)
         unread = self._read_notes()
         lock = read_lock(self._place)
         told = (sending, self._ran, tokens, self._notes, unread, routes, self._read_facts())
-        return PlaceReadings(lock, queue, mail, log, *told, self._see_runs(queue))
+        kinds = events.latency.figures(now) if events.is_read else None
+        return PlaceReadings(lock, queue, mail, log, *told, self._see_runs(queue), kinds)
 
     def _see_runs(self, queue: MetricsReading) -> RunTimes | None:
         """Worker runs, from started tasks in the logs and from the last run in the metrics."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from engine.logs import task_events
 from engine.logs.recent_lines import RecentLines
 from engine.logs.task_events import EventKind, TaskEvent
+from engine.monitor.latency import LatencyMeter
 
 MAX_EVENTS = 50_000
 """Maximum events kept: about 20 MiB, one hour of 14 tasks per second."""
@@ -28,6 +29,8 @@ class RecentTaskEvents:
         self._transports: dict[str, str] = {}
         self.starts: deque[float] = deque(maxlen=MAX_STARTS)
         """Start times of the last started tasks, epoch seconds UTC."""
+        self.latency = LatencyMeter()
+        """Waits and runs of the tasks."""
 
     def read_new(self, now: float) -> None:
         """Read new log lines; `now` in epoch seconds UTC."""
@@ -35,6 +38,7 @@ class RecentTaskEvents:
             for _ in range(POLLS_PER_READ):
                 new = list(task_events.read_events(log.poll(now), self._transports))
                 self._events.extend(new)
+                self.latency.add(new, log.since)
                 self.starts.extend(
                     e.when for e in new if e.what is EventKind.STARTED and e.when is not None
                 )

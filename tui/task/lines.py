@@ -78,12 +78,12 @@ def show_command(place: Sequence[str], task: Task, has_dlq: bool = True) -> tupl
 
 
 def tab_line(titles: Sequence[str], current: int, width: int) -> Line:
-    """The tabs with their numbers; titles are dropped if they do not fit."""
+    """The tabs; the titles of the other tabs are cut to three letters if they do not fit."""
     for gap, is_short in ((" ", False), ("", False), (" ", True)):
         line: Line = ((" ", ""),)
         for at, title in enumerate(titles):
-            text = f"{at + 1}" if is_short and at != current else f"{at + 1} {title}"
-            tab = (f"[{text}]", "tab") if at == current else (f" {text} ", "")
+            other = f" {title[:3] if is_short else title} "
+            tab = (f"[{title}]", "tab") if at == current else (other, "")
             line = (*line, tab, (gap, ""))
         if present.width_of(line) <= width + len(gap):
             break

@@ -56,7 +56,7 @@ TABS: Mapping[str, View] = {
     "files": lambda scene, opened, now, width: parts_lines.file_lines(scene.parts, now, width),
     "raw": lambda scene, opened, now, width: parts_lines.raw_lines(opened, width),
 }
-"""The tabs, in the order of their numbers."""
+"""The tabs, in their order."""
 TITLES = tuple(TABS)
 _TABS_WITH_CONTENT = {"payload", "raw"}
 """Tabs that need the content of the parts."""
@@ -336,22 +336,11 @@ class TaskScreen(PlanningScreen, Page):
 
     # Keys
 
-    def action_part(self, digit: str) -> None:
-        """Go to a tab by number."""
-        self._go_to_tab(int(digit) - 1)
-
-    def action_next_part(self) -> None:
-        """Go to the next tab."""
-        self._go_to_tab((self._at + 1) % len(TITLES))
-
-    def action_previous_part(self) -> None:
-        """Go to the previous tab."""
-        self._go_to_tab((self._at - 1) % len(TITLES))
-
-    def _go_to_tab(self, at: int) -> None:
+    def action_part(self, pressed: str) -> None:
+        """Go to the previous or the next part."""
         if self._shown_at == self._at:
             self._tops[self._at] = self.query_one(LongText).top
-        self._at = at
+        self._at = (self._at + keys.step_of(pressed)) % len(TITLES)
         self._paint_frame()
         self._repaint()
 

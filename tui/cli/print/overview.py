@@ -20,12 +20,14 @@ from tui.cli.setup.one_look import chosen_places, parse_place_filter, print_line
 from tui.cli.setup.setup import Setup
 from tui.format import present, table
 from tui.format.present import BLANK_LINE, Line
+from tui.operations import worker_lines
 from tui.overview import age_lines as age_view
 from tui.overview import alert_lines as alert_view
 from tui.overview import lines as view
 from tui.overview import snapshot
 from tui.session import index_queries
 from tui.session.place_session import PlaceSession
+from tui.session.worker_rows import kind_figures, worker_rows
 
 MAX_AGE_ROWS, MAX_WARNING_LINES = 12, 6
 """Maximum lines for an age table, and for warnings with their heading."""
@@ -118,6 +120,10 @@ def _as_row(look: OverviewReport, now: float) -> dict[str, object]:
     """Task counts per age, by upper bounds in minutes; the last count has no bound."""
     row = view.place_values(view.live_line(look.live, now, view.SPARKLINE_CELLS), now)
     row["alerts"] = [alert_view.alert_row(alert) for alert in look.live.alerts]
+    workers = worker_rows(look.live, now)
+    row["workers"] = [worker_lines.worker_values(worker, now) for worker in workers]
+    kinds = kind_figures(look.live, now)
+    row["kinds"] = [worker_lines.kind_values(look.live.place.name, one) for one in kinds]
     tokens = look.live.readings.tokens
     row["forecasts"] = forecast.as_row(look.live.forecasts())
     row["tokens"] = None if isinstance(tokens, str) else [left._asdict() for left in tokens]

@@ -177,6 +177,7 @@ def complete_place(setup: Setup, place: Place) -> Place:
         logs=(setup.log_path, f"{queue.log_dir}/mail.log", *setup.config.logs),
         recovery_command=(*place.argv, "queue", "recover", "--yes", "--seen"),
         has_handler=partial(handles_kind, setup),
+        time_limits={kind: handler.timeout for kind, handler in setup.config.handlers.items()},
         claim_obstacle=setup.mail.handler().why_closed,
         token_at=None if limits is None else limits.token_at,
         tokens=None if limits is None else limits.read_states,

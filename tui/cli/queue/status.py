@@ -1,4 +1,4 @@
-"""`status`: print a summary of a place"""
+"""`status`: print a summary of a place."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from engine.monitor.alerts import (
     Blocked,
     Unfinished,
     find_alerts,
+    is_stalled,
 )
 from engine.monitor.forecast import Forecast, ForecastInputs, as_row, make_forecasts
 from engine.monitor.throughput import HISTORY_SECONDS, FlowHistory
@@ -301,6 +302,8 @@ def _as_row(place: Place, found: PlaceStatus) -> dict[str, object]:
         "queue": place.location,
         "tasks": dict(tasks.by_word),
         "oldest_pending_age": found.age,
+        "stalled": is_stalled(sum(map(len, tasks.due_kinds.values())), found.alerts),
+        "kinds": None if readings.kinds is None else [one._asdict() for one in readings.kinds],
         "lock": None if lock is None else lock._asdict() | {"verdict": str(lock.verdict)},
         "mail": None if place.mail is None else mail,
         "facts": dict(readings.queue_figures.rows),

@@ -15,6 +15,7 @@ from tui.cli.setup.places import open_places
 from tui.cli.setup.setup import Setup
 from tui.format.glyphs import glyphs_of_locale
 from tui.format.present import Line
+from tui.format.table import short_names
 from tui.session.place import Place
 from tui.session.place_session import PlaceSession
 
@@ -37,7 +38,11 @@ def scan_once(places: Sequence[Place], ask: Callable[[Sequence[PlaceSession]], A
     """
 
     async def look() -> T:
-        lives = [PlaceSession(place, time.time, number) for number, place in enumerate(places, 1)]
+        names = short_names([place.name for place in places])
+        lives = [
+            PlaceSession(place, time.time, number, name=name)
+            for number, (place, name) in enumerate(zip(places, names, strict=True), 1)
+        ]
         following = [asyncio.create_task(live.follow()) for live in lives]
         answer = asyncio.create_task(_answer(lives, ask))
         try:

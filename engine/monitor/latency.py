@@ -1,0 +1,210 @@
+"""Latency per kind of task over the last ten minutes: wait and run p50 and p95, rate and failures.
+
+The wait is the time from due to claim, the run the time from claim to end. Both are computed from
+task events of the log. The caller passes events and clock in.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from math import ceil
+from operator import attrgetter
+from typing import NamedTuple
+
+from engine.logs.task_events import EventKind, TaskEvent
+from engine.monitor.throughput import HISTORY_SECONDS
+
+MAX_KINDS = 50
+"""Maximum kinds kept; names in logs are not under our control."""
+
+MAX_RUNS = 2_000
+"""Maximum runs kept for each kind; with more, the window is shorter than ten minutes."""
+
+MAX_OPEN_TASKS = 10_000
+"""Maximum tasks kept whose run has not begun, or not ended."""
+
+LOG, RECORDER = "log", "recorder"
+"""Where figures are from: task events of the log, or recorded counts of the queue."""
+
+NO_RUNS = "no runs in the log in 10m"
+"""Why figures are unknown if the log has no run of any kind."""
+
+
+class KindFigures(NamedTuple):
+    """Figures of one kind of task; None where unknown. Durations are in seconds."""
+
+    kind: str
+    per_minute: float | None = None
+    """Runs that ended per minute."""
+    failures_share: float | None = None
+    """Share of the ended runs that failed."""
+    wait_p50: float | None = None
+    wait_p95: float | None = None
+    run_p50: float | None = None
+    run_p95: float | None = None
+    source: str = ""
+    """`LOG` or `RECORDER`; "" if nothing is known."""
+    unknown: str = ""
+    """Why some of it is unknown; "" if all is known."""
+
+
+class _Run(NamedTuple):
+    ended: float
+    wait: float | None
+    seconds: float | None
+    failed: bool
+
+
+class _Open(NamedTuple):
+    """A task between two events."""
+
+    kind: str
+    due: float | None
+    """When it was or is due; None if no event shows it."""
+    began: float | None
+    """Start of its running attempt; None while it waits."""
+
+
+_FAILED_ENDS = (
+    *(EventKind.FAILED, EventKind.WAITS, EventKind.BURIED),
+    *(EventKind.RECOVERED, EventKind.UNSETTLED),
+)
+_RETRY_IN = re.compile(r"retry in ([0-9]{1,9})s")
+_STAMP = re.compile(r"([0-9]{8}T[0-9]{6}Z)-")
+
+
+class LatencyMeter:
+    """Follows task events and keeps the runs that ended in the last ten minutes."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, deque[_Run]] = {}
+        self._tasks: dict[str, _Open] = {}
+
+    def add(self, events: Iterable[TaskEvent], since: float | None) -> None:
+        """Add events in the order of their log; from `since` on (epoch seconds UTC) the caller has
+        read every line of it, None: unknown.
+
+        Lines about the sending of a mail are skipped: they belong to the run of a task, which has
+        its own lines.
+        """
+        for event in events:
+            if event.id and event.when is not None and not event.transport:
+                self._add(event, event.when, since)
+
+    def _add(self, event: TaskEvent, when: float, since: float | None) -> None:
+        task, what = self._tasks.pop(event.id, None), event.what
+        kind = event.kind or ("" if task is None else task.kind)
+        if what is EventKind.STARTED:
+            due = _first_due(event.id, since) if task is None else task.due
+            self._keep(event.id, _Open(kind, due, when))
+            return
+        began = None if task is None else task.began
+        if what is EventKind.QUEUED and task is not None and began is not None:
+            self._keep(event.id, task)  # claimed before its line was written
+            return
+        if what is EventKind.SUCCEEDED or what in _FAILED_ENDS:
+            is_first_line = task is None and what in (EventKind.SUCCEEDED, EventKind.FAILED)
+            if began is not None or is_first_line:
+                ended = task or _Open(kind, None, None)
+                self._end(kind, ended, when, what is not EventKind.SUCCEEDED)
+        if what is EventKind.SUCCEEDED:
+            return
+        retry = _RETRY_IN.search(event.line.text) if what is EventKind.WAITS else None
+        due = None if what is EventKind.BURIED else when + (float(retry[1]) if retry else 0.0)
+        self._keep(event.id, _Open(kind, due, None))
+
+    def _keep(self, id: str, task: _Open) -> None:
+        self._tasks[id] = task
+        if len(self._tasks) > MAX_OPEN_TASKS:
+            del self._tasks[next(iter(self._tasks))]
+
+    def _end(self, kind: str, task: _Open, when: float, failed: bool) -> None:
+        if not kind:
+            return
+        runs = self._runs.pop(kind, None)
+        runs = deque(maxlen=MAX_RUNS) if runs is None else runs
+        self._runs[kind] = runs  # the kinds are kept in the order of their last run
+        if len(self._runs) > MAX_KINDS:
+            del self._runs[next(iter(self._runs))]
+        began = task.began
+        wait = None if began is None or task.due is None else max(0.0, began - task.due)
+        runs.append(_Run(when, wait, None if began is None else max(0.0, when - began), failed))
+
+    def figures(self, now: float) -> tuple[KindFigures, ...]:
+        """Return the figures of each kind with a run in the last ten minutes, the busiest first."""
+        found = []
+        for kind, kept in self._runs.items():
+            runs = sorted(kept, key=attrgetter("ended"))  # of several logs, or after a clock change
+            runs = runs[bisect_left(runs, now - HISTORY_SECONDS, key=attrgetter("ended")) :]
+            if not runs:
+                continue
+            is_cut = len(kept) == len(runs) == MAX_RUNS
+            seconds = now - runs[0].ended if is_cut else HISTORY_SECONDS
+            waits = _mostly_known([run.wait for run in runs])
+            times = _mostly_known([run.seconds for run in runs])
+            found.append(
+                KindFigures(
+                    kind,
+                    60 * len(runs) / max(1.0, seconds),
+                    sum(run.failed for run in runs) / len(runs),
+                    *(percentile(waits, 0.5), percentile(waits, 0.95)),
+                    *(percentile(times, 0.5), percentile(times, 0.95)),
+                    LOG,
+                    "" if waits and times else "most of these tasks became due before the log",
+                )
+            )
+        return tuple(sorted(found, key=lambda one: (-(one.per_minute or 0.0), one.kind)))
+
+
+def _mostly_known(values: Sequence[float | None]) -> list[float]:
+    """The known values; none if most are unknown, because the longest are unknown first."""
+    known = [value for value in values if value is not None]
+    return known if 2 * len(known) >= len(values) else []
+
+
+def percentile(values: Sequence[float], share: float) -> float | None:
+    """Return the smallest value that at least `share` of all are not above; None without any."""
+    if not values:
+        return None
+    return sorted(values)[max(0, ceil(share * len(values)) - 1)]
+
+
+def _first_due(id: str, since: float | None) -> float | None:
+    """When a task without an earlier line was created, by the time stamp in its id.
+
+    A task that is older than the lines read may have run before, so it is not known since when it
+    was due.
+    """
+    found = _STAMP.match(id)
+    if found is None or since is None:
+        return None
+    try:
+        created = datetime.strptime(found[1], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return None  # digits that are no time
+    return created if created >= since else None
+
+
+def with_unlogged_kinds(
+    figures: Sequence[KindFigures],
+    waiting: Mapping[str, int],
+    outward: float | None,
+    finished: bool,
+) -> tuple[KindFigures, ...]:
+    """Add the kinds that wait or run and have no run in the log.
+
+    If the log has no run at all and all tasks are of one kind, its rate is `outward`, the recorded
+    tasks per second that left the queue. `finished`: the log was read to its end.
+    """
+    if not finished:
+        return tuple(KindFigures(kind, unknown="reading the log") for kind in sorted(waiting))
+    logged = {one.kind for one in figures}
+    missing = sorted(kind for kind in waiting if kind not in logged)
+    if not figures and len(missing) == 1 and outward is not None:
+        why = "the log has no runs: waits and runs unknown"
+        return (KindFigures(missing[0], 60 * outward, source=RECORDER, unknown=why),)
+    return (*figures, *(KindFigures(kind, unknown=NO_RUNS) for kind in missing))

@@ -1,0 +1,115 @@
+"""The workers' screen: who works on what at all places, and the way to free or start one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engine.model import Lease, State, Task
+from tests.tui.desks import a_desk, words
+from tests.tui.shots import AT_WORK
+from tests.tui.spools import NOW, a_memory, a_place, a_stuck_lock, a_task, free
+from tui.format import keys
+from tui.locks.screen import LockScreen
+from tui.operations import worker_lines as view
+from tui.operations.worker_screen import WorkerScreen
+from tui.operations.workers_screen import WorkersScreen
+from tui.session.worker_rows import IDLE, NO_WORKER, WorkerRow, count_workers
+from tui.task.screen import TaskScreen
+
+RED = "\x1b[31mred"
+
+
+def at_work(number: int, since: float, **fields: object) -> Task:
+    """A task that was claimed so many seconds ago."""
+    task = a_task(number, State.ACTIVE)
+    return replace(task, lease=Lease("", NOW - since), **fields)  # type: ignore[arg-type]
+
+
+async def test_the_worst_is_on_top_and_has_the_cursor() -> None:
+    """The stuck worker comes first and has the cursor, whichever place was open; the next step is
+    to free its lock, Enter opens its task, U its lock.
+    """
+    well = a_place(a_memory([at_work(1, 3)]), name="/srv/well", lock=lambda: AT_WORK)
+    ill = a_place(a_memory([at_work(2, 2820)]), name="/srv/ill", lock=a_stuck_lock)
+    ill = ill._replace(recovery_command=("true",))
+    async with a_desk(well, ill, size=(100, 30), first=keys.WORKERS) as desk:
+        await desk.opens(WorkersScreen)
+        await desk.sees("PID 4711 on ill")
+        rows = [line.split()[1:] for line in desk.text.splitlines()]
+        named = [row[0] for row in rows if row[:1] in (["ill"], ["well"])]
+        assert named[:2] == ["ill", "well"]
+        assert "next  U frees the lock of ill; then W starts a worker" in desk.line("word")
+        await desk.press("enter")
+        await desk.opens(TaskScreen)
+        await desk.press("escape", "U")
+        await desk.opens(LockScreen)
+
+
+async def test_a_place_without_a_worker_names_the_key_that_starts_one() -> None:
+    """The row says that no worker runs, W opens the plan, and nothing is started without `y`."""
+    place = a_place(a_memory([a_task(1)]), lock=free, worker_command=("true",))
+    async with a_desk(place, first=keys.WORKERS) as desk:
+        await desk.opens(WorkersScreen)
+        await desk.sees(NO_WORKER, "next W starts a worker at")
+        await desk.press("enter")
+        await desk.until(lambda: "no task here: W starts a worker" in desk.line("word"))
+        await desk.press("W")
+        await desk.opens(WorkerScreen)
+        await desk.press("escape")
+        await desk.opens(WorkersScreen)
+        assert desk.console.sessions[0].worker.pid is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "?"),
+        (0.0, "0s"),
+        (0.42, "0.4s"),
+        (2.0, "2s"),
+        (9.94, "9.9s"),
+        (41.2, "41s"),
+        (2820.0, "47m"),
+        (7980.0, "2h13m"),
+    ],
+)
+def test_short_durations(seconds: float | None, text: str) -> None:
+    """Tenths below ten seconds, one unit above, and no form is wider than a column."""
+    assert view.format_seconds(seconds) == text
+
+
+def test_columns_that_no_row_has_are_absent() -> None:
+    """Without limits and destinations their columns are absent; on a narrow screen others go, and
+    no line is wider than it.
+    """
+    row = WorkerRow("/srv/a", 1, "a", 8609, "20261120T094121Z-report-c2c41696", "report", 3.0)
+    full = row._replace(limit_seconds=60.0, destination=RED, heartbeat_seconds=2.0)
+
+    bare, _ = view.worker_table([row], 120)
+    titles, (line,) = view.worker_table([full], 120)
+    widths = {
+        sum(map(len, (text for text, _ in line)))
+        for width in (30, 50, 80)
+        for line in view.worker_table([full, row._replace(task="", note=IDLE)], width)[1]
+        if width
+    }
+
+    assert words([bare]).split() == ["PLACE", "PID", "TASK", "KIND", "RUNNING", "HEARTBEAT"]
+    assert words([titles]).split()[-3:] == ["LIMIT", "DEST", "HEARTBEAT"]
+    assert "c2c41696" in words([line])
+    assert "\x1b" not in words([line])
+    assert widths == {30, 50, 80}
+
+
+def test_a_process_counts_once() -> None:
+    """Several tasks of one process are several rows and one worker; a place without a worker is
+    none.
+    """
+    row = WorkerRow("/srv/a", 1, "a", 8609, "t1")
+
+    rows = [row, row._replace(task="t2"), row._replace(pid=None, task="", note=NO_WORKER)]
+
+    assert count_workers(rows) == 1
+    assert [*view.keyed_rows(rows)] == ["1.1", "1.2", "1.3"]

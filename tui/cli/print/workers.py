@@ -1,0 +1,84 @@
+"""`workers` and `kinds`: print who works on what, and the latency of each kind of task."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+
+from engine.store import Unavailable
+from tui.cli.queue.status import ATTENTION, OK, UNREADABLE
+from tui.cli.setup.one_look import chosen_places, contains_words, print_lines, scan_once
+from tui.cli.setup.setup import Setup
+from tui.operations import worker_lines as view
+from tui.operations.worker_lines import PlaceKind
+from tui.session.place_session import PlaceSession
+from tui.session.worker_rows import WorkerRow, all_worker_rows, kind_figures
+
+
+def workers(setup: Setup, arguments: Namespace) -> int:
+    """Print every worker with its task, the worst first; exit 0 OK, 1 one needs attention, 2 a
+    place cannot be read.
+    """
+
+    async def ask(lives: Sequence[PlaceSession]) -> tuple[list[WorkerRow], bool]:
+        known = [await _is_read(live) for live in lives]
+        return all_worker_rows(lives, time.time()), all(known)
+
+    rows, is_known = scan_once(chosen_places(setup, arguments.places), ask)
+    rows = [row for row in rows if contains_words(_words(row), arguments.filter)]
+    now = time.time()
+    if arguments.json:
+        print(json.dumps({"workers": [view.worker_values(row, now) for row in rows]}))
+    else:
+        head, lines = view.worker_table(rows, shutil.get_terminal_size((120, 24)).columns)
+        print_lines([head, *lines])
+    return UNREADABLE if not is_known else ATTENTION if any(row.is_stuck for row in rows) else OK
+
+
+def kinds(setup: Setup, arguments: Namespace) -> int:
+    """Print rate, failures, wait and run of each kind of task over the last ten minutes; exit 2 if
+    a place cannot be read.
+    """
+
+    async def ask(lives: Sequence[PlaceSession]) -> tuple[list[tuple[str, PlaceKind]], bool]:
+        known = [await _is_read(live) for live in lives]
+        found = [
+            (live.place.name, PlaceKind(live.name, one))
+            for live in lives
+            for one in kind_figures(live, live.clock())
+        ]
+        return found, all(known)
+
+    found, is_known = scan_once(chosen_places(setup, arguments.places), ask)
+    shown = [each for each in found if contains_words(each[1].figures.kind, arguments.filter)]
+    if arguments.json:
+        rows = [view.kind_values(place, kind.figures) for place, kind in shown]
+        print(json.dumps({"seconds": 600, "kinds": rows}))
+    else:
+        several = len({place for place, _ in found}) > 1
+        width = shutil.get_terminal_size((120, 24)).columns
+        head, lines = view.kind_table(
+            [kind for _, kind in shown], width, places=several, sources=True
+        )
+        print_lines([head, *lines])
+    return OK if is_known else UNREADABLE
+
+
+async def _is_read(live: PlaceSession) -> bool:
+    """Wait for the logs and query the tasks; False if the place cannot be read."""
+    while live.readings.kinds is None:
+        await live.wait_for_readings()  # reading the last hour of a long log takes several scans
+    try:
+        if not live.inspector.latest.unavailable:
+            await live.query_backlog()
+            return True
+    except Unavailable:
+        return False  # its row has the reason
+    return False
+
+
+def _words(row: WorkerRow) -> str:
+    return f"{row.place} {row.pid or ''} {row.task} {row.kind} {row.destination} {row.note}"

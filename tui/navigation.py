@@ -1,0 +1,222 @@
+"""Open the screen of a target: make it, and close the screens that it replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from textual.app import App
+from textual.screen import Screen
+
+from tui.format import keys
+from tui.screens.base import BaseScreen
+from tui.screens.console_context import ConsoleContext
+from tui.screens.target import CURRENT_PLACE, Target
+from tui.session.place_session import PlaceSession
+from tui.terminal.paste_detector import Confirming
+
+if TYPE_CHECKING:
+    from tui.queue.screen import QueueScreen
+
+S = TypeVar("S", bound=Screen[Any])
+
+KEPT_KINDS = frozenset({keys.OVERVIEW, keys.LIST, keys.TASK})
+"""Screens that stay open below a main screen; Esc leads back to them, and to plans."""
+
+
+class Navigator:
+    """The open place, its queue screens, and the stack of screens."""
+
+    def __init__(
+        self, app: App[Any], around: ConsoleContext, sessions: Sequence[PlaceSession]
+    ) -> None:
+        self.app, self.around, self.sessions = app, around, sessions
+        self.queues: dict[int, QueueScreen] = {}
+        """The queue screens made so far, by the number of their place."""
+        self._here = 1
+
+    @property
+    def session(self) -> PlaceSession:
+        """The place that is open now."""
+        return self.sessions[self._here - 1]
+
+    def queue_screen(self, place: int = CURRENT_PLACE) -> QueueScreen:
+        """The queue screen of a place; it keeps its state."""
+        from tui.queue.screen import QueueScreen
+
+        number = place or self._here
+        if number not in self.queues:
+            screen = self.queues[number] = QueueScreen(self.sessions[number - 1], self.around)
+            self.app.install_screen(screen, f"queue {number}")  # keeps the screen when it is closed
+        return self.queues[number]
+
+    def goto(self, target: Target) -> None:
+        """Open a screen: close the screens above it, and open those it needs below it."""
+        self._here = target.place or self._here
+        OPENERS[target.pane](self, target)
+
+    def push(self, screen: BaseScreen) -> None:
+        """Open a screen above the open one."""
+        self.app.push_screen(screen)
+
+    def show_board(self, screen: BaseScreen) -> None:
+        """Open a main screen in place of the open one."""
+        self.close_boards()
+        self.push(screen)
+
+    def close_boards(self) -> None:
+        """Close the screens above an overview, a queue, a task or a plan; Esc then leads there."""
+        while (
+            isinstance(screen := self.app.screen, BaseScreen)
+            and not isinstance(screen, Confirming)
+            and screen.KIND not in KEPT_KINDS
+        ):
+            self.app.pop_screen()
+
+    def find(self, kind: type[S]) -> S | None:
+        """The lowest open screen of that kind."""
+        return next((one for one in self.app.screen_stack if isinstance(one, kind)), None)
+
+    def close_above(self, screen: Screen[Any]) -> None:
+        """Close all screens above an open one."""
+        while self.app.screen is not screen:
+            self.app.pop_screen()
+
+
+def _open_overview(to: Navigator, target: Target) -> None:
+    from tui.overview.screen import OverviewScreen
+
+    if (found := to.find(OverviewScreen)) is not None:
+        to.close_above(found)
+    else:
+        to.push(OverviewScreen(to.sessions, to.around))
+
+
+def _open_list(to: Navigator, target: Target) -> None:
+    screen = to.queue_screen()
+    screen.aim(target)
+    opened = [other for other in to.queues.values() if other in to.app.screen_stack]
+    if not opened:
+        to.show_board(screen)
+        return
+    to.close_above(opened[0])
+    if opened[0] is not screen:
+        to.app.switch_screen(screen)
+
+
+def _open_workers(to: Navigator, target: Target) -> None:
+    from tui.operations.workers_screen import WorkersScreen
+
+    to.show_board(WorkersScreen(to.session, to.around, to.sessions))
+
+
+def _open_locks(to: Navigator, target: Target) -> None:
+    from tui.locks.list_screen import LocksScreen
+
+    to.show_board(LocksScreen(to.session, to.around, to.sessions))
+
+
+def _open_transports(to: Navigator, target: Target) -> None:
+    from tui.transports.screen import TransportsScreen
+
+    to.show_board(TransportsScreen(to.session, to.around))
+
+
+def _open_controls(to: Navigator, target: Target) -> None:
+    from tui.operations.controls_screen import ControlsScreen
+
+    to.show_board(ControlsScreen(to.session, to.around))
+
+
+def _open_log(to: Navigator, target: Target) -> None:
+    from tui.log.screen import LogScreen
+
+    screen = LogScreen(to.session, to.around, find=target.id, at=target.at, line=target.line)
+    if target.id or target.at is not None:
+        to.push(screen)  # Esc leads back to the task or the error
+    else:
+        to.show_board(screen)
+
+
+def _open_failures(to: Navigator, target: Target) -> None:
+    from tui.transports.failures_screen import FailuresScreen
+
+    to.push(FailuresScreen(to.session, to.around, target.id))
+
+
+def _open_test_mail(to: Navigator, target: Target) -> None:
+    from tui.transports.test_mail_screen import SendTestMailScreen
+
+    to.push(SendTestMailScreen(target.id, to.session, to.around))
+
+
+def _open_clusters(to: Navigator, target: Target) -> None:
+    from tui.queue.clusters_screen import ClustersScreen
+
+    to.push(ClustersScreen(to.session, to.around, to.queue_screen().tab_query))
+
+
+def _open_operations(to: Navigator, target: Target) -> None:
+    from tui.operations.screen import OperationsScreen
+
+    found = to.find(OperationsScreen)
+    if found is not None and found.live is to.session:
+        found.aim(target.id)
+        to.close_above(found)
+    else:
+        to.push(OperationsScreen(to.session, to.around, target.id))
+
+
+def _open_operation(to: Navigator, target: Target) -> None:
+    """Open the running operation with that journal id; without an id, the latest one."""
+    from tui.operations.running_screen import ReplayScreen
+    from tui.plan.screen import PlanScreen
+
+    operations = to.session.operations
+    if works := [work for work in operations if work.op == target.id] or operations:
+        screen = ReplayScreen(works[-1], to.session, to.around)
+        is_plan = isinstance(to.app.screen, PlanScreen)
+        (to.app.switch_screen if is_plan else to.app.push_screen)(screen)
+
+
+def _open_task(to: Navigator, target: Target) -> None:
+    from tui.task.screen import TaskScreen
+
+    to.push(TaskScreen(target.id, to.session, to.around))
+
+
+def _open_lock(to: Navigator, target: Target) -> None:
+    from tui.locks.screen import LockScreen
+
+    live = to.session
+
+    def begin(seen: str, hold: Sequence[str]) -> None:
+        freeing = live.recovery.run(seen, hold)  # started first: the screen shows its output
+
+        async def tell() -> None:
+            said = await freeing
+            faces = [screen for screen in to.app.screen_stack if isinstance(screen, BaseScreen)]
+            next(face for face in reversed(faces) if face.KIND != keys.LOCK).say(said)
+
+        to.app.run_worker(tell(), name="recovery", group="recovery")
+
+    to.push(LockScreen(live, begin, to.around))
+
+
+OPENERS: Mapping[str, Callable[[Navigator, Target], None]] = {
+    keys.OVERVIEW: _open_overview,
+    keys.LIST: _open_list,
+    keys.WORKERS: _open_workers,
+    keys.LOCKS: _open_locks,
+    keys.TRANSPORTS: _open_transports,
+    keys.CONTROLS: _open_controls,
+    keys.LOG: _open_log,
+    keys.FAILURES: _open_failures,
+    keys.TEST_MAIL: _open_test_mail,
+    keys.CLUSTERS: _open_clusters,
+    keys.OPERATIONS: _open_operations,
+    keys.RUNNING_OPERATION: _open_operation,
+    keys.TASK: _open_task,
+    keys.LOCK: _open_lock,
+}
+"""How each screen of the key table is opened."""

@@ -1,0 +1,417 @@
+"""Tables of workers and of kinds with their latency, for the workers screen, the overview and the
+commands.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from engine.logs.log_tail import LogLine
+from engine.model import State, Task, Verdict
+from engine.monitor.latency import KindFigures
+from engine.monitor.throughput import Trend
+from engine.policy import format_rough_duration
+from engine.text.safe import safe_line
+from tui.format import present
+from tui.format.present import Line, Run
+from tui.format.table import TABLE_MARGIN_CELLS, UNKNOWN_RUN
+from tui.format.task_row import time_fields
+from tui.session.place_session import PlaceSession
+from tui.session.worker_rows import NO_WORKER, NOT_COUNTED, WorkerRow, kind_figures
+
+MANY_FAILURES = 0.1
+"""Share of failed runs from which it is shown as a warning."""
+
+GAP = 2
+"""Cells between two columns."""
+
+
+def format_seconds(seconds: float | None) -> str:
+    """A duration in at most six cells, with tenths below ten seconds: `0.4s`, `2s`, `41s`, `47m`;
+    `?` if unknown.
+    """
+    if seconds is None:
+        return "?"
+    if seconds < 9.95:
+        return f"{seconds:.1f}".removesuffix(".0") + "s"
+    return format_rough_duration(seconds)
+
+
+def _time_cell(seconds: float | None) -> Run:
+    return UNKNOWN_RUN if seconds is None else (format_seconds(seconds), "")
+
+
+class TextColumn(NamedTuple):
+    """A column of one of these tables."""
+
+    title: str
+    width: int
+    is_left: bool = True
+
+
+def _fitted(columns: Sequence[TextColumn], cells: Sequence[Run]) -> list[Run]:
+    """The cells of a row, each in its column, with gaps between them."""
+    runs: list[Run] = []
+    for column, (text, look) in zip(columns, cells, strict=True):
+        runs += [(present.fit_text(text, column.width, right=not column.is_left), look)]
+        runs += [(" " * GAP, "")]
+    return runs[:-1]
+
+
+def _titles(columns: Sequence[TextColumn], margin: int, width: int) -> Line:
+    titles = _fitted(columns, [(column.title, "muted") for column in columns])
+    return present.cut_line(present.merge_runs([(" " * margin, "muted"), *titles]), width)
+
+
+# Workers
+
+
+_WorkerCell = Callable[[WorkerRow], Run]
+
+
+def _task_cell(row: WorkerRow) -> Run:
+    return safe_line(present.short_id(row.task)), "accent"
+
+
+def _pid_cell(row: WorkerRow) -> Run:
+    if row.pid is None:
+        return ("-", "muted") if row.note == NO_WORKER else UNKNOWN_RUN
+    return f"{row.pid}", ""
+
+
+def _running_cell(row: WorkerRow) -> Run:
+    text, look = _time_cell(row.running_seconds)
+    return text, "error" if row.is_stuck else look
+
+
+def _limit_cell(row: WorkerRow) -> Run:
+    return ("-", "muted") if row.limit_seconds is None else _time_cell(row.limit_seconds)
+
+
+def _heartbeat_cell(row: WorkerRow) -> Run:
+    if row.heartbeat_seconds is None:
+        return "-", "muted"
+    return f"{format_seconds(row.heartbeat_seconds)} ago", "error" if row.is_stuck else ""
+
+
+_WORKER_CELLS: Mapping[str, _WorkerCell] = {
+    "PLACE": lambda row: (row.name, "strong" if row.is_stuck else ""),
+    "PID": _pid_cell,
+    "TASK": _task_cell,
+    "KIND": lambda row: (safe_line(row.kind), ""),
+    "RUNNING": _running_cell,
+    "LIMIT": _limit_cell,
+    "DEST": lambda row: (safe_line(row.destination), "muted"),
+    "HEARTBEAT": _heartbeat_cell,
+}
+
+MIN_DEST_CELLS, MAX_DEST_CELLS = 5, 40
+"""Cells of the column that takes what the others leave."""
+
+DROPPED_WORKER_COLUMNS = ("DEST", "LIMIT", "HEARTBEAT", "PID")
+"""Columns that make room on a narrow screen, the first one first."""
+
+
+def worker_columns(rows: Sequence[WorkerRow], width: int) -> list[TextColumn]:
+    """The columns that fit the width; columns that no format here has are left away."""
+
+    def longest(title: str, least: int, most: int) -> int:
+        cells = (present.cells_of(_WORKER_CELLS[title](row)[0]) for row in rows)
+        return max(least, min(most, max(cells, default=least)))
+
+    columns = [
+        TextColumn("PLACE", longest("PLACE", 5, 16)),
+        TextColumn("PID", longest("PID", 4, 7), is_left=False),
+        TextColumn("TASK", 8),
+        TextColumn("KIND", longest("KIND", 6, 16)),
+        TextColumn("RUNNING", 7, is_left=False),
+        TextColumn("LIMIT", 5, is_left=False),
+        TextColumn("DEST", MIN_DEST_CELLS),
+        TextColumn("HEARTBEAT", 9, is_left=False),
+    ]
+    absent = {"DEST": lambda row: row.destination, "LIMIT": lambda row: row.limit_seconds}
+    unused = {name for name, value in absent.items() if not any(map(value, rows))}
+    columns = [column for column in columns if column.title not in unused]
+
+    def spare() -> int:
+        return width - TABLE_MARGIN_CELLS - sum(column.width + GAP for column in columns) + GAP
+
+    for title in DROPPED_WORKER_COLUMNS:
+        if spare() < 0:
+            columns = [column for column in columns if column.title != title]
+    more = max(0, min(spare(), MAX_DEST_CELLS - MIN_DEST_CELLS))
+    return [
+        column._replace(width=column.width + more) if column.title == "DEST" else column
+        for column in columns
+    ]
+
+
+def worker_table(rows: Sequence[WorkerRow], width: int) -> tuple[Line, list[Line]]:
+    """The titles, and a line for each row; a row without a task has its note instead."""
+    columns = worker_columns(rows, width)
+    lines = [worker_line(row, columns, width) for row in rows]
+    return _titles(columns, TABLE_MARGIN_CELLS, width), lines
+
+
+def keyed_rows(rows: Sequence[WorkerRow]) -> dict[str, WorkerRow]:
+    """The rows by place and rank in it: `1.1` is the first row of place 1.
+
+    The tasks of a worker change all the time, so a cursor on a task would lose its row; the keys of
+    the row act on the place.
+    """
+    seen: Counter[int] = Counter()
+    found = {}
+    for row in rows:
+        seen[row.number] += 1
+        found[f"{row.number}.{seen[row.number]}"] = row
+    return found
+
+
+def worker_line(row: WorkerRow, columns: Sequence[TextColumn], width: int) -> Line:
+    """A worker with its task, or the note of a place without one."""
+    lead: list[Run] = [(" ", ""), ("! " if row.is_stuck else "  ", "error")]
+    if row.task:
+        cells = [_WORKER_CELLS[column.title](row) for column in columns]
+        return present.cut_line(present.merge_runs([*lead, *_fitted(columns, cells)]), width)
+    shown = [column for column in columns if column.title in ("PLACE", "PID")]
+    cells = [_WORKER_CELLS[column.title](row) for column in shown]
+    known = row.note in (NO_WORKER, NOT_COUNTED) or row.pid is not None
+    look = "error" if row.is_stuck else "muted" if known else "unknown"
+    runs = [*lead, *_fitted(shown, cells), (" " * GAP, ""), (safe_line(row.note), look)]
+    left = present.merge_runs(runs)
+    if row.pid is None or not columns or columns[-1].title != "HEARTBEAT":
+        return present.cut_line(left, width)
+    end = TABLE_MARGIN_CELLS + sum(column.width + GAP for column in columns) - GAP
+    return present.cut_line(present.join_ends(left, (_heartbeat_cell(row),), end), width)
+
+
+def brief_worker_lines(rows: Sequence[WorkerRow], width: int, height: int) -> list[Line]:
+    """The rows for a narrow pane: PID, task, kind, place and how long it runs."""
+    busy = [row for row in rows if row.task or row.pid is not None or row.is_stuck]
+    if not busy:
+        is_read = rows and all(row.note != NOT_COUNTED for row in rows)
+        said = f"{NO_WORKER}: W starts one" if is_read else NOT_COUNTED
+        return [present.cut_line(((f"   {said}", "muted"),), width)]
+    pids = max(len(_pid_cell(row)[0]) for row in busy)
+    lines = []
+    for row in busy[: max(0, height)]:
+        sign: Run = ("! " if row.is_stuck else "  ", "error")
+        pid = f"{_pid_cell(row)[0]:>{pids}}  "
+        right: Line = ((f"{row.name} ", "muted"), (f"{_running_cell(row)[0]:>5}", _urgent(row)))
+        left: Line = (sign, (pid, ""), (f"{_task_cell(row)[0]:<8}  ", "accent"), _what(row))
+        if not row.task:
+            left, right = (sign, (pid, ""), _what(row)), ((row.name, "muted"),)
+        lines.append(present.join_ends(left, right, width))
+    return lines
+
+
+def _urgent(row: WorkerRow) -> str:
+    return "error" if row.is_stuck else ""
+
+
+def _what(row: WorkerRow) -> Run:
+    return (safe_line(row.kind), "") if row.task else (safe_line(row.note), _urgent(row) or "muted")
+
+
+def worker_values(row: WorkerRow, now: float) -> dict[str, object]:
+    """A row for JSON output: durations in seconds; None where unknown."""
+    running = row.running_seconds
+    started = None if running is None else now - running
+    return {
+        "place": row.place,
+        "pid": row.pid,
+        "task": row.task or None,
+        "kind": row.kind or None,
+        **time_fields("started", started),
+        "running_seconds": None if running is None else round(running, 1),
+        "limit_seconds": row.limit_seconds,
+        "destination": row.destination or None,
+        "heartbeat_seconds": None
+        if row.heartbeat_seconds is None
+        else round(row.heartbeat_seconds, 1),
+        "stuck": row.is_stuck,
+        "note": row.note,
+    }
+
+
+def detail_rows(row: WorkerRow, live: PlaceSession, now: float) -> list[tuple[str, str]]:
+    """Names and values about a worker, its task and its place; empty values are left away."""
+    task = next((task for task in live.active if task.id == row.task), None)
+    lock, latest = live.readings.lock, live.inspector.latest
+    due = "?" if live.backlog is None else f"{live.backlog.due:,}"
+    waiting = latest.counts.get(State.PENDING, 0)
+    rows = [
+        ("place", row.place),
+        ("lock", "" if lock is None else f"{lock.verdict}: {lock.reason}"),
+        ("waiting", f"{present.format_count(waiting, 'task')}, {due} due"),
+        ("worker", "" if live.worker.pid is None else f"PID {live.worker.pid} started here"),
+    ]
+    if task is None:
+        return [(name, safe_line(text)) for name, text in rows if text]
+    most, tries = live.place.max_attempts, task.attempts
+    attempt = "?" if tries is None else f"{tries + 1}" + (f" of {most}" if most else "")
+    rows += [
+        ("task", f"{task.id}  {task.description}"),
+        ("destination", task.destination),
+        ("attempt", attempt),
+        ("time limit", _limit_words(row)),
+        ("lease", _lease_words(task, now)),
+        ("last error", task.error),
+    ]
+    return [(name, safe_line(text)) for name, text in rows if text]
+
+
+def _limit_words(row: WorkerRow) -> str:
+    if row.limit_seconds is None or row.running_seconds is None:
+        return ""
+    left = row.limit_seconds - row.running_seconds
+    limit = format_seconds(row.limit_seconds)
+    return f"{limit}, {format_seconds(abs(left))} {'left' if left >= 0 else 'over'}"
+
+
+def _lease_words(task: Task, now: float) -> str:
+    until = None if task.lease is None else task.lease.until
+    return "" if not until else f"until {present.format_time(until, now)}"
+
+
+def detail_lines(
+    row: WorkerRow, live: PlaceSession, now: float, width: int, height: int
+) -> list[Line]:
+    """Details of a worker, then the last log lines about its task, at least one, then those of its
+    place, as far as `height` lines hold.
+    """
+    lines = present.labelled_lines(detail_rows(row, live, now), width)
+    own = [event.line for event in live.events() if row.task and event.id == row.task]
+    lines += _log_lines(present.short_id(row.task), own, width, max(2, height - len(lines)))
+    return lines + _log_lines(row.name, live.readings.log, width, height - len(lines))
+
+
+def _log_lines(called: str, log: Sequence[LogLine], width: int, height: int) -> list[Line]:
+    """The last log lines under a heading; nothing if `height` has no room for one."""
+    if not log or height < 2:
+        return []
+    lines = [present.heading_line(safe_line(f"log of {called}"), width)]
+    for line in log[1 - height :]:
+        text = present.shorten_ids(line.text)
+        lines.append(present.log_line(line.when, line.level, text, width))
+    return lines
+
+
+def next_step(row: WorkerRow, live: PlaceSession) -> tuple[str, str]:
+    """The key for a row, and what it does."""
+    lock = live.readings.lock
+    if lock is not None and lock.verdict is Verdict.STUCK:
+        return "U", f"frees the lock of {row.name}; then W starts a worker"
+    if row.pid is None and row.note == NO_WORKER:
+        return "W", f"starts a worker at {row.name}"
+    if row.pid is None and row.task and row.is_stuck:
+        return "W", "starts a worker; it counts a failed attempt and requeues the task"
+    if row.task:
+        return "Enter", "opens the task" + (", which is over its limit" if row.is_stuck else "")
+    if live.inspector.latest.unavailable:
+        return "r", "reads the place again"
+    return "7", f"shows the log of {row.name}"
+
+
+def print_command(lives: Sequence[PlaceSession]) -> str:
+    """The command that prints these rows."""
+    return shlex.join(["spooldeck", "workers", *(live.place.name for live in lives)])
+
+
+# Kinds
+
+
+def _percent_cell(one: KindFigures) -> Run:
+    if one.failures_share is None:
+        return UNKNOWN_RUN
+    look = "warn" if one.failures_share >= MANY_FAILURES else "muted" * (not one.failures_share)
+    return f"{one.failures_share:.0%}", look
+
+
+def _rate_cell(one: KindFigures) -> Run:
+    if one.per_minute is None:
+        return UNKNOWN_RUN
+    text = f"{one.per_minute:.1f}" if 0 < one.per_minute < 9.95 else f"{one.per_minute:,.0f}"
+    return text, "" if one.per_minute else "muted"
+
+
+_KIND_COLUMNS: tuple[tuple[TextColumn, Callable[[KindFigures], Run]], ...] = (
+    (TextColumn("/min", 5, is_left=False), _rate_cell),
+    (TextColumn("FAIL%", 5, is_left=False), _percent_cell),
+    (TextColumn("WAIT p50", 8, is_left=False), lambda one: _time_cell(one.wait_p50)),
+    (TextColumn("p95", 6, is_left=False), lambda one: _time_cell(one.wait_p95)),
+    (TextColumn("RUN p50", 7, is_left=False), lambda one: _time_cell(one.run_p50)),
+    (TextColumn("p95", 6, is_left=False), lambda one: _time_cell(one.run_p95)),
+)
+
+
+class PlaceKind(NamedTuple):
+    """Figures of one kind at one place."""
+
+    place: str
+    """Short name of the place."""
+    figures: KindFigures
+    is_stalled: bool = False
+    """True if the queue of the place is STALLED."""
+
+
+def place_kinds(lives: Sequence[PlaceSession], now: float) -> list[PlaceKind]:
+    """The kinds of some places, in the order of the places."""
+    found = []
+    for live in lives:
+        is_stalled = live.estimate_drain(now).trend is Trend.STALLED
+        found += [PlaceKind(live.name, one, is_stalled) for one in kind_figures(live, now)]
+    return found
+
+
+def kind_table(
+    rows: Sequence[PlaceKind], width: int, *, places: bool, sources: bool = False
+) -> tuple[Line, list[Line]]:
+    """The titles, and a line for each kind; `places` adds a column with the place, `sources` one
+    with where the figures are from.
+    """
+    names = [present.cells_of(safe_line(row.figures.kind)) for row in rows]
+    lead = [TextColumn("KIND", max(6, min(16, max(names, default=6))))]
+    if places:
+        called = [present.cells_of(row.place) for row in rows]
+        lead.insert(0, TextColumn("PLACE", max(5, min(12, max(called, default=5)))))
+    columns = [*lead, *(column for column, _ in _KIND_COLUMNS)]
+    from_cells = max([4, *(present.cells_of(row.figures.source) for row in rows)])
+    columns += [TextColumn("FROM", from_cells)] if sources else []
+    spare = width - TABLE_MARGIN_CELLS - sum(column.width + GAP for column in columns) + GAP
+    wider = max(0, min(spare, 12))  # the names take some of it, so that numbers end at the right
+    at = len(lead) - 1
+    columns[at] = columns[at]._replace(width=columns[at].width + wider)
+    lines = []
+    for row in rows:
+        one = row.figures
+        cells: list[Run] = [(row.place, "strong" * row.is_stalled)] if places else []
+        cells += [(safe_line(one.kind), ""), *(cell(one) for _, cell in _KIND_COLUMNS)]
+        cells += [(one.source or "?", "muted" if one.source else "unknown")] if sources else []
+        sign: Run = ("! " if row.is_stalled else "  ", "error")
+        line = present.merge_runs([(" ", ""), sign, *_fitted(columns, cells)])
+        lines.append(present.cut_line(line, width))
+    return _titles(columns, TABLE_MARGIN_CELLS, width), lines
+
+
+def kind_values(place: str, one: KindFigures) -> dict[str, object]:
+    """Figures of a kind for JSON output: durations in seconds; None where unknown."""
+
+    def short(value: float | None) -> float | None:
+        return None if value is None else round(value, 3)
+
+    return {
+        "place": place,
+        "kind": one.kind,
+        "per_minute": short(one.per_minute),
+        "failures_share": short(one.failures_share),
+        "wait_p50": short(one.wait_p50),
+        "wait_p95": short(one.wait_p95),
+        "run_p50": short(one.run_p50),
+        "run_p95": short(one.run_p95),
+        "source": one.source or None,
+        "unknown": one.unknown,
+    }

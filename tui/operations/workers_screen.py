@@ -1,0 +1,163 @@
+"""Screen of the workers of all places: who works on what, for how long, and what frees it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from tui.format import keys, present
+from tui.format.present import Line
+from tui.format.table import Choice
+from tui.operations import worker_lines as view
+from tui.operations.worker_screen import show_worker_plan
+from tui.screens.base import TOO_EARLY, Copy, key_bindings
+from tui.screens.console_context import ConsoleContext
+from tui.screens.page import ListScreen
+from tui.screens.target import Target
+from tui.session.place_session import PlaceSession
+from tui.session.worker_rows import WorkerRow, all_worker_rows, count_workers
+from tui.terminal.render_cache import Box
+from tui.widgets.lines import Frame, Lines, LongText
+from tui.widgets.picker import Picker
+
+MIN_KIND_LINES = 24
+"""Height of the screen in lines from which the table of kinds is shown."""
+
+
+class KindsPane(Lines):
+    """The kinds of task of some places, with rate, failures and latency."""
+
+    def show_kinds(
+        self, lives: Sequence[PlaceSession], now: float, width: int, height: int
+    ) -> None:
+        """Show as many kinds as `height` lines hold, the frame included."""
+        found = view.place_kinds(lives, now)
+        border = present.frame_border(*self.screen.size)
+        room = max(1, height - border - 1)
+        several = len({kind.place for kind in found}) > 1
+        head, lines = view.kind_table(found[:room], width, places=several, sources=True)
+        self.display = bool(lines) and self.screen.size.height >= MIN_KIND_LINES
+        self.styles.height = border + 1 + len(lines)
+        self.show([head, *lines])
+        self.show_frame(Frame("Kinds", amount=f"{len(found)}", right=(("last 10m", "muted"),)))
+
+
+class WorkersScreen(ListScreen):
+    """A row for each task in work, and for each place without a worker."""
+
+    KIND = keys.WORKERS
+    BINDINGS = key_bindings(keys.WORKERS)
+
+    def __init__(
+        self, live: PlaceSession, around: ConsoleContext, lives: Sequence[PlaceSession]
+    ) -> None:
+        """`live` is the place that the cursor starts on, if no row needs a hand."""
+        super().__init__(live, around)
+        self._lives = lives
+        self._rows: dict[str, WorkerRow] = {}
+        self._kinds = KindsPane(id="kinds", classes="pane")
+        self._has_moved = False
+        """True once the operator has moved the cursor; before, it follows what needs a hand."""
+
+    def trail(self) -> tuple[str, ...]:
+        """The workers of all places."""
+        return ("workers",)
+
+    @property
+    def _here(self) -> tuple[WorkerRow, PlaceSession] | None:
+        """The row under the cursor and its place; None if it has left."""
+        row = self._rows.get(self.selected_key)
+        return None if row is None else (row, self._lives[row.number - 1])
+
+    def lay_out(self, width: int) -> None:
+        """The rows, the worker under the cursor, and the kinds."""
+        now = self.around.clock()
+        rows = all_worker_rows(self._lives, now)
+        self._rows = view.keyed_rows(rows)
+        head, lines = view.worker_table(rows, self.rows_width)
+        choices = [Choice(key, line) for key, line in zip(self._rows, lines, strict=True)]
+        picker = self.query_one(Picker)
+        picker.show_rows(choices, [head])
+        if not self._has_moved and rows:
+            own = f"{self.live.number}.1"
+            picker.select_key(choices[0].key if rows[0].is_stuck else own)
+        here = self._here
+        text = self.query_one(LongText)
+        room = self.text_width, text.size.height
+        text.show([] if here is None else view.detail_lines(*here, now, *room))
+        if not self._kinds.is_attached:
+            self.query_one("#body", Box).mount(self._kinds)
+        self._kinds.show_kinds(self._lives, now, self.text_width, self.size.height // 3)
+
+    def rows_frame(self) -> Frame:
+        """The number of processes."""
+        workers = count_workers(self._rows.values())
+        return Frame("Workers", "3", f"{workers}" if workers else "none")
+
+    def text_frame(self) -> Frame:
+        """The worker under the cursor."""
+        if (here := self._here) is None:
+            return Frame("no worker under the cursor")
+        row, _ = here
+        return Frame(row.name if row.pid is None else f"PID {row.pid} on {row.name}")
+
+    def default_message(self) -> Line:
+        """The next step for the row under the cursor, and what a key acts on."""
+        if (here := self._here) is None:
+            return present.next_line("", "move the cursor to a worker", "", self.size.width)
+        row, live = here
+        acts_on = row.name if row.pid is None else f"PID {row.pid}"
+        return present.next_line(*view.next_step(row, live), acts_on, self.size.width)
+
+    # Actions
+
+    def action_move(self, how: str) -> None:
+        """Move through the rows; page keys scroll the details."""
+        self._has_moved = True
+        if "page" in how or "half" in how:
+            self.query_one(LongText).move(how)
+        else:
+            super().action_move(how)
+
+    def without(self) -> Collection[str]:
+        """Actions that are hidden now."""
+        hidden = {"worker", "unlock", "arm"} if self.around.arming.read_only else set()
+        has_lock = any(live.place.lock is not None for live in self._lives)
+        return {*super().without(), *hidden, *([] if has_lock else ["unlock"])}
+
+    def action_open(self) -> None:
+        """Open the task of the worker."""
+        if (here := self._here) is None or not here[0].task:
+            self.say(self.no_row_reason("no task here: W starts a worker"))
+        else:
+            self.go(Target(keys.TASK, place=here[0].number, id=here[0].task))
+
+    def action_unlock(self) -> None:
+        """Open the lock screen of the place."""
+        if (here := self._here) is None:
+            self.say(self.no_row_reason("no worker here"))
+        elif refusal := here[1].place.why_no_unlock(self.around.arming.read_only):
+            self.say(refusal)
+        else:
+            self.go(Target(keys.LOCK, place=here[1].number))
+
+    def action_worker(self) -> None:
+        """Open the plan to start a worker at the place, or to stop the one started here."""
+        if (here := self._here) is None:
+            self.say(self.no_row_reason("no place here"))
+        else:
+            show_worker_plan(self, here[1], self.around)
+
+    def action_arm(self) -> None:
+        """Switch write mode."""
+        self.say(TOO_EARLY if self.hasty else self.around.arming.toggle())
+        self.paint()
+
+    def copies(self) -> tuple[Copy, ...]:
+        """Task, PID and place of the row, and the command that prints all rows."""
+        if (here := self._here) is None:
+            return ()
+        row, _ = here
+        pid = (Copy("p", "PID", f"{row.pid}"),) if row.pid is not None else ()
+        task = (Copy("i", "task", row.task),) if row.task else ()
+        command = Copy("c", "command", view.print_command(self._lives))
+        return (*task, *pid, Copy("l", "place", row.place), command)

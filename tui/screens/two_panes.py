@@ -1,0 +1,76 @@
+"""Rows and details in two framed panes: below each other, or side by side on a wide screen."""
+
+from __future__ import annotations
+
+from textual.screen import Screen
+
+from tui.format import present
+from tui.screens.base import BaseScreen
+from tui.widgets.lines import Frame, LongText
+from tui.widgets.picker import Picker
+
+WIDE_COLUMNS, WIDE_LINES = 120, 30
+"""Smallest screen on which details stand beside the rows."""
+
+
+def frame_panes(screen: Screen[None], border: int) -> None:
+    """Draw the frames of a screen's panes: `present.BOX`, `present.RULE`, or 0 for none."""
+    screen.set_class(border == present.BOX, "-boxed")
+    screen.set_class(border == present.RULE, "-ruled")
+
+
+class TwoPanes(BaseScreen):
+    """The parts `#rows` and `#text` of `#body`, their frames, widths and heights."""
+
+    DETAIL_PERCENT = 0
+    """Width of the details beside the rows, from `WIDE_COLUMNS` x `WIDE_LINES` on; 0: always below.
+    """
+
+    @property
+    def is_wide(self) -> bool:
+        """True if the details stand beside the rows."""
+        width, height = self.size
+        return bool(self.DETAIL_PERCENT) and width >= WIDE_COLUMNS and height >= WIDE_LINES
+
+    @property
+    def _frame_cells(self) -> int:
+        boxed = present.frame_border(*self.size) == present.BOX
+        return present.BOX_FRAME_CELLS if boxed and self.rows_frame() is not None else 0
+
+    @property
+    def text_width(self) -> int:
+        """Cells for the details inside their frame."""
+        width = self.size.width
+        outer = width * self.DETAIL_PERCENT // 100 if self.is_wide else width
+        return outer - self._frame_cells
+
+    @property
+    def rows_width(self) -> int:
+        """Cells for a row inside the frame."""
+        width = self.size.width
+        outer = width - width * self.DETAIL_PERCENT // 100 if self.is_wide else width
+        return outer - self._frame_cells
+
+    def rows_frame(self) -> Frame | None:
+        """The frame of the rows; None if the screen has no frames."""
+        return None
+
+    def text_frame(self) -> Frame:
+        """The frame of the details."""
+        return Frame("")
+
+    def show_frames(self) -> None:
+        """Write the frames, and give each part its place and its height."""
+        if (frame := self.rows_frame()) is None:
+            return
+        picker, text, wide = self.query_one(Picker), self.query_one(LongText), self.is_wide
+        for part in (picker, text):
+            part.add_class("pane")
+        self.query_one("#body").styles.layout = "horizontal" if wide else "vertical"
+        border = present.frame_border(*self.size)
+        most = (self.size.height - 3) // 2
+        rows = border + 1 + max(1, len(picker.rows))  # one more for the titles of the columns
+        picker.styles.height = "1fr" if wide else min(rows, most)
+        text.styles.width = self.text_width + self._frame_cells if wide else "1fr"
+        picker.show_frame(frame, focused=True)
+        text.show_frame(self.text_frame())

@@ -1,0 +1,125 @@
+"""Workers of a place and their tasks, from its lock, its leases and its active tasks; kinds with
+their latency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from engine.model import LockEvidence, Task, Verdict
+from engine.monitor.alerts import AlertKind
+from engine.monitor.latency import KindFigures, with_unlogged_kinds
+from engine.monitor.throughput import HISTORY_SECONDS, Trend
+from engine.text.decode import parse_digits
+from tui.session.place_session import PlaceSession
+
+NO_WORKER, IDLE, NOT_COUNTED = "no worker running", "no task claimed", "reading ..."
+"""Words for a row without a task."""
+
+
+class WorkerRow(NamedTuple):
+    """A worker with one of its tasks; a place without a worker has a row without a PID.
+
+    None where unknown, or where the format has no such value.
+    """
+
+    place: str
+    """Name of the place as the operator gave it."""
+    number: int
+    """Number of the place, from 1."""
+    name: str
+    """Short name of the place."""
+    pid: int | None = None
+    task: str = ""
+    """Id of the task that runs; "" if none does."""
+    kind: str = ""
+    running_seconds: float | None = None
+    limit_seconds: float | None = None
+    """Time limit of its kind."""
+    destination: str = ""
+    heartbeat_seconds: float | None = None
+    """Seconds since the last heartbeat of the lock."""
+    is_stuck: bool = False
+    """Needs a hand: without a heartbeat, over its limit, or a task without a worker."""
+    note: str = ""
+    """Instead of a task: why there is none."""
+
+
+def worker_rows(live: PlaceSession, now: float) -> list[WorkerRow]:
+    """Return a row for each active task of a place, or one that says why there is none."""
+    bare = WorkerRow(live.place.name, live.number, live.name)
+    if unavailable := live.inspector.latest.unavailable:
+        return [bare._replace(note=unavailable)]
+    lock = live.readings.lock
+    pid = _lock_pid(lock) if lock is not None else live.worker.pid
+    since = None if lock is None or pid is None else lock.since
+    is_stuck = lock is not None and lock.verdict is Verdict.STUCK
+    bare = bare._replace(
+        pid=pid,
+        heartbeat_seconds=None if since is None else max(0.0, now - since),
+        is_stuck=is_stuck,
+    )
+    if live.active:
+        alone = any(alert.kind is AlertKind.ABANDONED for alert in live.alerts)
+        limits = live.place.time_limits
+        return [_task_row(bare, task, limits.get(task.kind), alone, now) for task in live.active]
+    if pid is not None:
+        return [bare._replace(note=IDLE)]
+    if live.backlog is None or not live.has_readings:
+        return [bare._replace(note=NOT_COUNTED)]
+    is_stalled = live.estimate_drain(now).trend is Trend.STALLED
+    return [bare._replace(note=NO_WORKER, is_stuck=is_stalled)]
+
+
+def _lock_pid(lock: LockEvidence) -> int | None:
+    return lock.pid if lock.verdict in (Verdict.HELD, Verdict.STUCK) else None
+
+
+def _task_row(
+    bare: WorkerRow, task: Task, limit: float | None, alone: bool, now: float
+) -> WorkerRow:
+    lease = task.lease
+    running = now - lease.since if lease is not None and lease.since > 0 else None
+    is_late = running is not None and limit is not None and running > limit
+    has_expired = lease is not None and lease.until is not None and 0 < lease.until <= now
+    owner = None if lease is None else parse_digits(lease.owner)
+    return bare._replace(
+        pid=owner if bare.pid is None else bare.pid,
+        task=task.id,
+        kind=task.kind,
+        running_seconds=None if running is None else max(0.0, running),
+        limit_seconds=limit,
+        destination=task.destination,
+        is_stuck=bare.is_stuck or is_late or has_expired or alone,
+    )
+
+
+def all_worker_rows(lives: Iterable[PlaceSession], now: float) -> list[WorkerRow]:
+    """Return the rows of all places, the worst first: those that need a hand, then the workers by
+    the time that they run, then places without a worker.
+    """
+    rows = [row for live in lives for row in worker_rows(live, now)]
+    return sorted(rows, key=_rank)
+
+
+def _rank(row: WorkerRow) -> tuple[bool, bool, float, int, str]:
+    running = row.running_seconds or 0.0
+    return not row.is_stuck, not row.task, -running, row.number, row.task
+
+
+def count_workers(rows: Iterable[WorkerRow]) -> int:
+    """Count the processes of some rows."""
+    return len({(row.number, row.pid) for row in rows if row.pid is not None})
+
+
+def kind_figures(live: PlaceSession, now: float) -> tuple[KindFigures, ...]:
+    """Return the figures of each kind of task with runs in the last ten minutes, or that waits or
+    runs now.
+    """
+    kinds = dict(live.waiting_kinds)
+    kinds.update((task.kind, 0) for task in live.active if task.kind not in kinds)
+    rates = live.flow.rates(now, HISTORY_SECONDS)
+    output = live.recorded_output if rates is None else rates.outward
+    logged: Sequence[KindFigures] | None = live.readings.kinds
+    return with_unlogged_kinds(logged or (), kinds, output, logged is not None)
