@@ -246,7 +246,6 @@ LARGE_CLASSES = {
     "tui.screens.page.ListScreen": 22,
     "tui.session.place_session.PlaceSession": 35,
     "tui.session.running_operations.RunningOperation": 18,
-    "tui.task.screen.TaskScreen": 32,
     "tui.terminal.driver.Terminal": 19,
     "tui.terminal.safe_app.SafeApp": 18,
     "tui.transports.suspend_screen.SuspendScreen": 17,

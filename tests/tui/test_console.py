@@ -214,7 +214,7 @@ async def test_enter_opens_the_task_and_question_mark_the_help() -> None:
         await desk.press("j")
         (task,) = (t for t in desk.memory.tasks.values() if t.id == desk.list.cursor.id)
         await desk.opens(TaskScreen, "enter")
-        await desk.sees("why not run", task.id, task.description)
+        await desk.sees("waits", task.id, task.description)
         await desk.press("h")
         await desk.sees("as stored")
         await desk.opens(QueueScreen, "escape")
