@@ -22,6 +22,7 @@ from tests.tui.spools import make_spool
 from tui.format import keys
 from tui.plan.screen import PlanScreen
 from tui.session.place import Place
+from tui.task.screen import TaskScreen
 
 GONE, STILL = "421 4.7.0 try again later", "550 5.1.1 user unknown"
 CONFIG = """\
@@ -151,3 +152,11 @@ async def test_a_purge_is_undone_byte_for_byte(place: Place, tmp_path: Path) -> 
         await plan(desk, "u", "type 5 to undo 5")
         await desk.sees("5 undone", "all accounted for")
     assert await off(files) == before
+
+
+async def test_why_a_task_does_not_run_is_one_key_away(place: Place) -> None:
+    """From its list Enter shows why a task does not run, its error, and the key that helps."""
+    async with opened(place) as desk:
+        await desk.opens(TaskScreen, "enter")
+        await desk.sees("died ", "stays here until retried (attempts reset)")
+        await desk.sees("cluster F-", "next R retries it, attempts reset")
