@@ -100,7 +100,10 @@ class PlanPage(Page):
         part.set_class(not words.is_undoable, "-warn")
         look = "title" if words.is_undoable else "warn"
         first = (verb.strip().upper() + (" " if rest else ""), look)
-        tail = ((text.lstrip() if not at else text, it) for at, (text, it) in enumerate(rest))
+        tail = (
+            (text if at else text.lstrip(), look if it == "title" else it)
+            for at, (text, it) in enumerate(rest)
+        )
         part.set_frame((first, *tail), ((words.stage, "muted"),) if words.stage else ())
         self._show_foot()
 
