@@ -192,7 +192,7 @@ class Circumstances(NamedTuple):
     pause_reason: str = ""
     """Why the whole queue is paused; "" if it is not."""
     tasks_ahead: int = 0
-    """Number of due tasks that the store claims before this one."""
+    """Number of tasks that the store claims before this one, once it is due."""
     last_run: float | None = None
     """Epoch seconds when a worker last ran; None: unknown."""
     closed_reason: str = ""
@@ -222,10 +222,10 @@ def _why_pending(task: Task, now: float, about: Circumstances) -> Iterator[str]:
     yield from hindered
     due, lock = is_due(task, now), about.lock
     refused = any(_handler_problem(task, about))
-    ahead = about.tasks_ahead if due and not refused else 0
+    ahead = 0 if refused else about.tasks_ahead
     if ahead:
         which = "older" if about.is_id_order else "other"
-        yield f"{ahead:,} {which} task{'s' if ahead > 1 else ''} first"
+        yield f"{'' if due else 'then '}{ahead:,} {which} task{'s' if ahead > 1 else ''} first"
     verdict = Verdict.FREE if lock is None else lock.verdict
     if lock is not None and verdict is Verdict.HELD and not hindered:
         yield f"{'' if ahead else 'next in line; '}lock held by {_describe_holder(lock)}"

@@ -22,11 +22,11 @@ from tui.format.glyphs import glyphs_of_locale as glyphs_of
 from tui.format.present import Line
 from tui.format.table import short_names
 from tui.navigation import Navigator
+from tui.screens.arming import Arming
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
 from tui.screens.page import ListScreen, Page
 from tui.screens.target import CURRENT_PLACE, Target
-from tui.screens.write_mode import WriteMode
 from tui.session.place import Place
 from tui.session.place_session import PlaceSession, count_totals
 from tui.terminal.bandwidth import SAMPLE_SECONDS, BandwidthBudget, LinkLimit, OutputWait
@@ -98,7 +98,7 @@ class Console(SafeApp, inherit_bindings=False):
         self.glyphs = glyphs_of(os.environ) if glyphs is None else glyphs
         self.set_class(self.glyphs == ASCII, "-ascii")
         self.animation_level = "none"
-        arming = WriteMode(clock, read_only, start_armed)
+        arming = Arming(clock, read_only, start_armed)
         self.bandwidth = BandwidthBudget(
             lambda: self.output.bytes_written if self.output else 0,
             limit=limit,

@@ -60,6 +60,8 @@ class ReplayEstimate(NamedTuple):
     """Seconds until the timer has run all of them; None if not known."""
     sentences: tuple[str, ...]
     """Sentences, the most important first."""
+    worker: str = ""
+    """The sentence about missing or slow workers; "" if they keep the rate."""
 
 
 def estimate_replay(count: int, pace: ReplayPace, working: WorkerPresence) -> ReplayEstimate:
@@ -86,10 +88,11 @@ def estimate_replay(count: int, pace: ReplayPace, working: WorkerPresence) -> Re
                 words += ": too slow for this rate"
             takes = f"it takes {runs:,} run{'s' * (runs != 1)}, {describe_duration(after)}"
             said.insert(0, f"{words}; {takes}")
+    worker = said[0] if len(said) > 1 else ""
     waits = [str(size) for size in pace.canary if size]
     if waits:
         said.append(f"first {', then '.join(waits)}; waits for results after each step")
-    return ReplayEstimate(sending, runs, after, tuple(said))
+    return ReplayEstimate(sending, runs, after, tuple(said), worker)
 
 
 def _speed(count: int, rate: float | None, seconds: float) -> str:

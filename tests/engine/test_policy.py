@@ -255,7 +255,7 @@ WHY_PENDING: tuple[tuple[float, Circumstances, str], ...] = (
     # more than one thing
     (240, Circumstances(is_handled=str.isdigit), f"{BACKOFF} | {NO_HANDLER}"),
     (240, Circumstances(HELD, token_at=NOW + 300, tasks_ahead=7),
-     f"{BACKOFF} | no token until 08:05:00Z (in 5 min)"),
+     f"{BACKOFF} | no token until 08:05:00Z (in 5 min) | then 7 older tasks first"),
     (240, Circumstances(token_at=NOW + 239), BACKOFF),
     (240, Circumstances(NOBODY, last_run=NOW - 86400),
      f"{BACKOFF} | no worker running, last run 1 d ago"),

@@ -140,7 +140,7 @@ PERIODS = {
     "tui.locks.list_follower": ("CHANGED_COUNT_SECONDS",),
     "tui.overview.reads": ("CHANGED_READ_SECONDS",),
     "tui.operations.screen": ("JOURNAL_READ_SECONDS",),
-    "tui.plan.screen": ("DRIFT_CHECK_SECONDS",),
+    "tui.plan.plan_facts": ("DRIFT_CHECK_SECONDS",),
     "tui.operations.running_screen": ("REPAINT_SECONDS",),
 }
 """Seconds between two looks at what changes by itself."""

@@ -13,7 +13,7 @@ from tui.app import Console
 
 GOLDEN = Path(__file__).parent / "golden"
 
-CHANCE = re.compile(r"(?<=revision  )[0-9a-f]+(\.[0-9a-f]+)+|(?<=  example  )\S+")
+CHANCE = re.compile(r"(?<=revision  ) *[0-9a-f]+(\.[0-9a-f]+)+|(?<=  example  )\S+")
 """What differs from one folder to the next, and which of some alike is named."""
 
 

@@ -96,7 +96,7 @@ FIRST = ("see Ages:", WAIT)
 QUEUE = (*FIRST, "2", "see acts on:", "see Daily report")
 DEAD = (*FIRST, "4", "see acts on:", "see 550 5.1.1")
 WAYS = (*FIRST, "6", "see SUSPENDED")
-MAIL = (*DEAD, "/", *typed("abuse"), "enter", "see 2 of 14", "enter", "see last log")
+MAIL = (*DEAD, "/", *typed("abuse"), "enter", "see 2 of 14", "enter", WAIT, "see died")
 
 SHOTS: dict[str, Shot] = {
     "overview": Shot(FIRST, good=True),
@@ -108,9 +108,9 @@ SHOTS: dict[str, Shot] = {
     "nothing": Shot((*DEAD, "/", *typed("unknown age>30d"), "enter", "see without it")),
     "clusters": Shot((*DEAD, "c", "see F-")),
     "task": Shot(MAIL),
-    "task-payload": Shot((*MAIL, "l", "l", "see Attack from")),
-    "task-attempts": Shot((*MAIL, *"lll", "see attempt")),
-    "task-files": Shot((*MAIL, "h", "h", "see inode")),
+    "task-payload": Shot((*MAIL, "l", "see Attack from")),
+    "task-attempts": Shot((*MAIL, "l", "l", "see will retry")),
+    "task-files": Shot((*MAIL, "h", "see inode")),
     "problems": Shot((*QUEUE, "h", "see 0badf00d")),
     "workers": Shot((*FIRST, "3", "see HEARTBEAT"), lock=a_stuck_lock(), lost=True),
     "locks": Shot((*FIRST, "5", "see STUCK"), lock=a_stuck_lock(), lost=True),

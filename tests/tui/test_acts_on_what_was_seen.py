@@ -175,7 +175,7 @@ class Night:
             await self.pilot.pause()
             assert screen._said[0], f"nothing was planned and nothing said: {before}"
             return
-        rows = {row.id for row in plan_screen._plan.rows}
+        rows = {row.id for row in plan_screen.facts.plan.rows}
         planned = frozenset(map(present.short_id, rows))
         self.planned += bool(planned)
         state = screen.state
@@ -192,10 +192,11 @@ class Night:
         """Type what it asks for, as often as what it asks for changes; not where that is a replay,
         which nobody here would run, nor where there is nothing left of it."""
         deadline = time.monotonic() + PATIENCE
-        while screen._report is None and screen.amount and screen._pace is None:
+        facts = screen.facts
+        while screen.report is None and facts.amount and facts.pace is None:
             assert self.console.is_running, "the console has crashed"  # it would take keys forever
             assert time.monotonic() < deadline, f"not applied\n{screen_text(screen)}"
-            if not screen._applying:
+            if screen.is_open:
                 await self.pilot.press(*(screen.expected_digits or "y"))
             await self.pilot.pause()
 

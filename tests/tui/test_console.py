@@ -39,9 +39,9 @@ from tui.plan.screen import PlanScreen
 from tui.queue.filter_line import FilterLine
 from tui.queue.problems_screen import ProblemsScreen
 from tui.queue.screen import QueueScreen
+from tui.screens.arming import ARMED_SECONDS
 from tui.screens.help import HelpScreen
 from tui.screens.quit import QuitScreen
-from tui.screens.write_mode import WRITE_MODE_SECONDS
 from tui.session.place import Place
 from tui.task.screen import TaskScreen
 from tui.widgets.lines import Lines, LongText
@@ -214,7 +214,7 @@ async def test_enter_opens_the_task_and_question_mark_the_help() -> None:
         await desk.press("j")
         (task,) = (t for t in desk.memory.tasks.values() if t.id == desk.list.cursor.id)
         await desk.opens(TaskScreen, "enter")
-        await desk.sees("why not run", task.id, task.description)
+        await desk.sees("waits", task.id, task.description)
         await desk.press("h")
         await desk.sees("as stored")
         await desk.opens(QueueScreen, "escape")
@@ -390,7 +390,7 @@ async def test_one_reversible_task_is_applied_by_y() -> None:
         await desk.press("!", "enter")
         assert desk.states == before
         await desk.press("y")
-        await desk.sees("1 retried", "1 planned, 1 in the result: all accounted for")
+        await desk.sees("1 retried = 1: all accounted for")
 
         assert desk.states == before | {id: State.PENDING}
 
@@ -404,7 +404,7 @@ async def test_many_are_applied_by_their_count() -> None:
         await desk.press("y", "enter", "2", "1", "3", "1", "backspace")
         assert desk.states == before
         await desk.press("1", "2")
-        await desk.sees("12 purged", "in the result")
+        await desk.sees("12 purged = 12: all accounted for")
 
         assert sum(state is State.TRASH for state in desk.states.values()) == 12
 
@@ -419,7 +419,7 @@ async def test_a_task_that_changed_is_left_alone() -> None:
             desk.memory.put(("", rival), desk.memory.tasks["", rival])
         await desk.sees("1 skipped, changed since: changed")
         await desk.press("y")
-        await desk.sees("1 retried", "1 skipped", "2 planned, 2 in the result: all accounted for")
+        await desk.sees("1 retried + 1 skipped = 2: all accounted for")
 
         assert desk.states[rival] is State.DEAD
 
@@ -439,7 +439,7 @@ async def test_a_store_that_cannot_be_opened_to_act() -> None:
         await desk.opens(PlanScreen, "X")
         closed.append(True)
         await desk.press("1", "2")
-        await desk.sees("in the result", "12 failed", "12: the disk is gone")
+        await desk.sees("12 failed = 12: all accounted for", "12: the disk is gone")
 
 
 async def test_a_grey_key_says_why() -> None:
@@ -521,7 +521,7 @@ async def test_arming_ends() -> None:
         assert "OBSERVE" in desk.line("top-line")
 
         await desk.press("!")
-        clock.now += WRITE_MODE_SECONDS
+        clock.now += ARMED_SECONDS
         await desk.until(lambda: "OBSERVE" in desk.line("top-line"))
 
 

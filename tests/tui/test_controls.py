@@ -163,7 +163,7 @@ async def test_a_control_that_cannot_be_set_back_asks_for_its_count(whole: Whole
     whole.fail_all()
     async with a_desk(whole.place()) as desk:
         await planned(desk, RETRY)
-        await desk.sees("it cannot be undone.", f"type 2 to apply {RETRY}: [ _ ]")
+        await desk.sees("it cannot be undone.", f"type 2 to apply {RETRY}: [_]")
         await desk.press("y")
         await desk.sees("type the count to confirm: 2")
         assert whole.sql("SELECT DISTINCT attempts FROM mail_queue") == [(9,)]

@@ -25,6 +25,7 @@ from tui.log.screen import LogScreen
 from tui.operations.screen import OperationsScreen
 from tui.plan.screen import PlanScreen
 from tui.session.place import Place
+from tui.task.screen import TaskScreen
 
 GONE, STILL = "421 4.7.0 try again later", "550 5.1.1 user unknown"
 CONFIG = """\
@@ -104,7 +105,7 @@ async def test_a_cluster_is_replayed_in_four_keys_and_its_count(
         async with opened(place) as desk:
             await desk.press("c")
             await desk.sees("try again later")
-            await plan(desk, "R", "type 14 to retry 14")
+            await plan(desk, "R", "type 14 to replay 14")
             await desk.sees("DONE 14/14 100%", "14 done = 14")
     assert await off(dead_in, tmp_path) == [f"{number:08x}" for number in range(100, 105)]
     (operation,) = await off(Journal(f"{tmp_path}/queue/.spooldeck/journal").operations)
@@ -122,7 +123,7 @@ async def test_a_replay_stops_when_its_error_comes_back(place: Place, tmp_path: 
     with a_worker(place):
         async with opened(place) as desk:
             await desk.press("*")
-            await plan(desk, "R", "type 19 to retry 19")
+            await plan(desk, "R", "type 19 to replay 19")
             await desk.sees("STOPPED", "not sent (still in dlq) = 19")
     assert len(await off(dead_in, tmp_path)) == 19
 
@@ -199,3 +200,11 @@ async def test_a_purge_and_its_undo_take_six_keys_and_their_counts(
         await plan(desk, "u", "type 19 to undo 19")
         await desk.sees("19 undone")
     assert await off(dead_in, tmp_path) == before
+
+
+async def test_why_a_task_does_not_run_is_one_key_away(place: Place) -> None:
+    """From its list Enter shows why a task does not run, its error, and the key that helps."""
+    async with opened(place) as desk:
+        await desk.opens(TaskScreen, "enter")
+        await desk.sees("died ", "stays here until retried (attempts reset)")
+        await desk.sees("cluster F-", "next R retries it, attempts reset")

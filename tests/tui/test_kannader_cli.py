@@ -144,7 +144,10 @@ def test_a_mail_is_shown_decoded_and_raw(place: Spool) -> None:
         stored = next(part.size for part in store.parts(task) if part.is_wire_format)
     read, raw = (
         ["".join(text for text, _ in line).strip() for line in lines]
-        for lines in (parts_lines.payload_lines(opened, 0.0, 80), parts_lines.raw_lines(opened, 80))
+        for lines in (
+            parts_lines.payload_lines(opened, 0.0, 80),
+            parts_lines.stored_lines(opened, 0.0, 80),
+        )
     )
     at = read.index("Subject: café")
     assert f"contents: mail, {stored} bytes" in "\n".join(read)

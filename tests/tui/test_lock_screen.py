@@ -524,7 +524,7 @@ async def test_what_matters_is_seen_first() -> None:
         await desk.pilot.resize_terminal(40, 10)
         await desk.until(lambda: "acts on PID 4711; 1 in act" in desk.line("scope"))
         assert "STUCK 47m  PID 4711" in desk.line("title")
-        await desk.until(lambda: desk.line("word") == " type the PID: [ ____ ]")
+        await desk.until(lambda: desk.line("word") == " type the PID: [____]")
         await desk.press("G")
         assert screen.query_one("#text", LongText).below == 0
 

@@ -202,7 +202,7 @@ async def test_an_operation_is_undone_by_its_count(place: Place, dead: list[Task
         await desk.sees("not applied yet: Esc discards the plan", op[-4:])
         assert isinstance(desk.console.screen, PlanScreen)
         await desk.press("3")
-        await desk.sees("3 undone", "3 planned, 3 in the result: all accounted for")
+        await desk.sees("3 undone", "3 undone = 3: all accounted for")
         await desk.press("escape")
         await desk.sees("3 undone", "undo of")
     assert await off(files, place) == before
@@ -307,9 +307,11 @@ async def test_an_interrupted_operation_is_gone_on_with(place: Place) -> None:
     async with operations(place, "3/8 INTERRUPTED", "4 not moved, 1 half moved") as desk:
         await desk.opens(PlanScreen, "R")
         await desk.sees("the rest of replay of 09:42:08Z by ana")
-        await desk.sees("1 task is half moved: completed or rolled back first", "type 4 to retry 4")
+        await desk.sees(
+            "1 task is half moved: completed or rolled back first", "type 4 to replay 4"
+        )
         await desk.press("p", "0", "tab", "0", "tab", "space", "enter")  # no canary, all at once
-        await desk.sees("all 4 immediately")
+        await desk.sees("all others now")
         await desk.press("4")
         await desk.until(lambda: is_over(desk, op))
     assert {*rest} <= {task.id for task in await off(seen, place, State.PENDING)}

@@ -98,7 +98,7 @@ class _PlanForMany(AnyPlan):
     """A plan that asks for its count."""
 
     opens, confirm, hint = "X", ("4", "2"), "purge"
-    question, withdrawn = "type 42 to purge 42: [ __ ]", "type 41 to purge 41"
+    question, withdrawn = "type 42 to purge 42: [__]", "type 41 to purge 41"
 
     def _make(self) -> Place:
         self.memory = a_memory([a_task(number) for number in range(42)])
@@ -119,7 +119,7 @@ class _Undo(AnyPlan):
     """The plan to undo an operation."""
 
     opens, confirm, hint = "u", ("3",), "undo"
-    question, withdrawn = "type 3 to undo 3: [ _ ]", "type 2 to undo 2"
+    question, withdrawn = "type 3 to undo 3: [_]", "type 2 to undo 2"
     seen = "3 done"
 
     def _make(self) -> Place:
@@ -187,7 +187,7 @@ class _SetControl(AnyPlan):
 class _PressControl(_SetControl):
     """The plan for a control that cannot be set back."""
 
-    confirm, question, name = ("2",), f"type 2 to apply {RETRY}: [ _ ]", RETRY
+    confirm, question, name = ("2",), f"type 2 to apply {RETRY}: [_]", RETRY
     withdrawn = ""
 
 
@@ -232,7 +232,7 @@ class _FreeLock(AnyPlan):
 
     KIND = LockScreen
     opens, confirm, hint = "U", ("4", "7", "1", "1"), "unlock"
-    question, reason = "type PID 4711 to free the lock: [ ____ ]", False
+    question, reason = "type PID 4711 to free the lock: [____]", False
     withdrawn = "plan withdrawn: "
 
     def _make(self) -> Place:
@@ -292,7 +292,7 @@ async def test_only_its_own_keys_when_armed_and_read_carry_a_plan_out(
         await plan.go(desk)
         screen = await desk.opens(plan.KIND, plan.opens)
         missing = plan.reason and not isinstance(screen, PlanScreen)
-        await desk.sees("reason required" if missing else "! allows writes")
+        await desk.sees("reason required" if missing else "! arms writes")
         if plan.reason:
             await desk.press(*plan.confirm)
             await desk.sees("reason required: Tab")
@@ -396,7 +396,7 @@ async def test_young_tasks_are_excluded_from_a_purge_unless_taken_in(
         await desk.press("space")
         await desk.sees("1 excluded: younger than 15 minutes")
         await desk.press("3")
-        await desk.sees("3 purged", "1 excluded", "4 planned, 4 in the result")
+        await desk.sees("3 purged", "1 excluded", "3 purged + 1 excluded = 4")
     assert states(memory).count(State.TRASH) == 3
     (path,) = await off(lambda: list(Path().glob("spooldeck-plan-purge-*.jsonl")))
     written = [json.loads(line)["outcome"] for line in (await off(path.read_text)).splitlines()]
@@ -413,8 +413,8 @@ async def test_a_young_task_that_was_picked_is_purged() -> None:
     async with a_desk(locked(a_memory([young, a_task(2)])), size=(100, 30)) as desk:
         screen = await desk.opens(PlanScreen, "X")
         await desk.sees("though younger than 15 minutes", "y to purge this task")
-        assert screen._tally is not None
-        words = planning.equivalent_command(screen._tally, screen._live, "why not")
+        assert screen.facts.counts is not None
+        words = planning.equivalent_command(screen.facts.counts, screen._live, "why not")
         await desk.press("y")
         await desk.sees("1 purged")
     told = f"--state pending --id {young.id} --take-in {young.id} --reason 'why not' --apply 1"
@@ -438,7 +438,7 @@ async def test_a_task_is_excluded_by_hand_and_a_reason_is_written(tmp_path: Path
         await desk.press(*"why", "enter")
         await desk.sees("reason why", "type 2 to hold 2")
         await desk.press("2")
-        await desk.sees("2 held", "3 planned, 3 in the result", "recorded as")
+        await desk.sees("2 held", "2 held + 1 excluded = 3", "recorded as")
         (operation,) = await desk.console.current_session.inspector.history.operations()
     assert [t.id for t in memory.tasks.values() if t.state is State.PENDING] == [first]
     assert (operation.intent.reason, operation.intent.verb) == ("why", "hold")
@@ -483,7 +483,7 @@ async def test_a_result_says_that_no_worker_is_running(verdict: Verdict, hint: b
     async with a_desk(locked(a_memory([a_task(1, State.DEAD)]), lambda: lock)) as desk:
         await desk.opens(PlanScreen, "4", "R")
         await desk.press("y")
-        await desk.sees("1 planned, 1 in the result")
+        await desk.sees("1 retried = 1: all accounted for")
         assert (NO_WORKER_HINT in desk.page) is hint
         news = desk.console.sessions[0].messages
         await desk.until(lambda: news)

@@ -193,7 +193,7 @@ async def test_an_excluded_task_is_not_pulled_back(place: Place) -> None:
         await desk.press("tab", *"mx7", "enter")
         await desk.sees("reason mx7")
         await desk.press("y")
-        await desk.sees("1 undone", "12 planned, 12 in the result: all accounted for")
+        await desk.sees("1 undone", "= 12: all accounted for")
         one = desk.console.current_session.operations[-1].report
     assert one is not None
     assert (len(one.done), len(one.excluded)) == (1, 11)
@@ -234,7 +234,7 @@ async def test_a_replay_that_asks_says_so_on_every_screen(place: Place) -> None:
         console.push_screen(
             PlanScreen(plan, "all", console.current_session, console.around, pace=pace)
         )
-        await desk.sees("type 12 to retry 12")
+        await desk.sees("type 12 to replay 12")
         await desk.opens(ReplayScreen, "1", "2")
         await desk.sees("PAUSED", "next Space continues, s stops")
         await desk.opens(QueueScreen, "ctrl+c")
@@ -343,7 +343,7 @@ def test_killed_in_the_middle_nothing_is_lost(tmp_path: Path) -> None:
             ("4", ("[dlq 24]", "acts on: row")),
             ("*", ("all 24 matching",)),
             ("R", ("plan",)),
-            ("!", ("type 24 to retry 24",)),
+            ("!", ("type 24 to replay 24",)),
         ):
             terminal.send(key)
             terminal.shows(*shown)

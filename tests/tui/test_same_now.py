@@ -96,7 +96,7 @@ async def test_the_screen_follows_the_log(spool: Spool) -> None:
         await desk.sees("1 failure in 10 min, 1 new task")
         await desk.press("escape")
         await desk.opens(PlanScreen, "*", "R")
-        await desk.sees(f"5 of these have an error that is still happening: {MARK}, last")
+        await desk.sees(f"5 errors that still happen: {MARK} 5")
         await desk.press("escape")
         await desk.opens(ClustersScreen, "c")
         await off(spool.succeeds, 3)

@@ -28,7 +28,6 @@ from tests.tui.ptys import (
     left,
 )
 from tests.tui.spools import a_task, make_spool, put_file, some_tasks
-from tui.task.screen import TITLES
 
 TERMS = ("xterm", "xterm-256color", "screen", "screen-256color", "tmux-256color", "linux", "vt100")
 
@@ -265,8 +264,8 @@ WALK = (
     *(("2", READY), (":", " command -"), ("\x1b", "q back")),
     *(("y", " copy -"), ("\x1b", "q back")),
     *(("c", "STILL?"), ("q", READY)),
-    *(("4", "[dlq"), ("t", "> log"), ("q", "[dlq"), ("\r", "> dlq >")),
-    *(("l", f"[{title}]") for title in TITLES[1:]),
+    *(("4", "[dlq"), ("t", "> log"), ("q", "[dlq"), ("\r", "[summary]")),
+    *(("l", f"[{title}") for title in ("payload", "log", "files")),
     *(
         ("q", "[dlq"),
         ("l", "[trash"),

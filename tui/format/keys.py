@@ -158,13 +158,13 @@ plan('edit') | E | E | edit | Act | list task +minor | plan to change descriptio
     recipient
 plan('kill') | K | K | kill | Act | list task +minor | plan to mark active tasks without a worker as
     dead
-in_or_out | space | Space | in/out | Act | plan | exclude a task from the plan, or include a
+in_or_out | space | Space | exclude | Act | plan | exclude a task from the plan, or include a
     suspicious one
 reason | tab | Tab | reason | Act | plan | give a reason (written to the journal)
 reason | tab | Tab | reason | Act | suspend | give a reason (shown to all users, written to the log)
 to | tab | Tab | to whom | Act | trial | change the recipient address
-pace | p | p | pace | Act | plan | set the rate, the canary and the stop rules
-pause | space | Space | pause | Act | operation | pause the replay; again: resume (needs write mode)
+pace | p | p | rate | Act | plan | set the rate, the canary and the stop rules
+pause | space | Space | pause | Act | operation | pause the replay; again: resume (needs ARMED)
 faster | + | + | faster | Act | operation | double the rate
 slower | - | - | slower | Act | operation | halve the rate
 stop | s | s | stop | Act | operation | stop the replay; sent tasks stay sent
@@ -300,7 +300,7 @@ def step_of(pressed: str) -> int:
 
 
 def arm_hint(armed: bool) -> str:
-    """Hint of the arming key: it toggles the write mode."""
+    """Hint of the arming key: it arms or disarms."""
     return "disarm" if armed else "arm"
 
 

@@ -46,6 +46,9 @@ DERIVED_STYLES = (
 ON_CURSOR = "@cursor"
 """Appended to a style's name: the same text on the row under the cursor."""
 
+ON_BAR = "@bar"
+"""Appended to a style's name: the same text on the bar of a confirmation."""
+
 BLANK_LINE: Line = ()
 
 SHORT_ID_CELLS = 8
@@ -476,7 +479,7 @@ def bracket_chips(line: Line) -> Line:
 
 
 def mode_line(armed_for: float, read_only: bool, now: float, narrow: bool = False) -> Line:
-    """Write mode and time, for the right end of the header; on a narrow screen only the mode."""
+    """OBSERVE or ARMED, and the time, for the right end of the header; if narrow no time."""
     if read_only:
         word, look = "READ ONLY", "chip"
     elif armed_for > 0:
@@ -652,6 +655,13 @@ def next_line(key: str, does: str, acts_on: str, width: int) -> Line:
     return join_ends(left, right, width) if right and room > 0 else cut_line(left, width)
 
 
+def bar_line(left: Line, note: str, width: int) -> Line:
+    """The bar of a confirmation, over the full width, with a note at its right end if it fits."""
+    room = width - width_of(left) - cells_of(note) - 3
+    line = join_ends(left, ((f"{note} ", ""),), width) if note and room > 0 else left
+    return tuple((text, look + ON_BAR) for text, look in cut_line(line, width))
+
+
 def hint_lines(hints: Sequence[Hint], width: int, lines: int = 1) -> list[Line]:
     """The hints on `lines` lines; if they do not fit, minor ones are dropped first.
 
@@ -734,6 +744,15 @@ def _extra_text(name: str, text: str, now: float) -> str:
     return format_time(float(text), now) if name.endswith("_since") and _is_number(text) else text
 
 
+def fact_lines(rows: Iterable[Run], width: int, names: int = 8) -> list[Line]:
+    """Names and values in two columns below a margin; long values are folded."""
+    margin = " " * MARGIN_CELLS
+    return [
+        ((margin, ""), (fit_text(label.strip(), names + 2), look), *rest)
+        for (label, look), *rest in labelled_lines(rows, width - MARGIN_CELLS, names)
+    ]
+
+
 def labelled_lines(rows: Iterable[Run], width: int, names: int = 12) -> list[Line]:
     """Names and values in two columns, `names` cells for the first; long values are folded."""
     lines: list[Line] = []
@@ -763,6 +782,23 @@ def fold_text(text: str, width: int) -> list[str]:
         while text[at : at + 1] == " ":
             at += 1
     return [*pieces, text[at:]] if at < len(text) or not pieces else pieces
+
+
+def join_columns(
+    left: Sequence[Line], right: Sequence[Line], left_width: int, width: int
+) -> list[Line]:
+    """Join two texts side by side."""
+    room = width - left_width - 2
+    lines: list[Line] = []
+    for at in range(max(len(left), len(right))):
+        start = cut_line(left[at] if at < len(left) else BLANK_LINE, left_width)
+        lines.append((*start, ("  ", ""), *cut_line(right[at] if at < len(right) else (), room)))
+    return lines
+
+
+def part_line(text: str) -> Line:
+    """The title of a part inside a frame."""
+    return ((f" {text}", "title"),)
 
 
 def heading_line(text: str, width: int) -> Line:

@@ -40,7 +40,7 @@ class LocksScreen(LocksFollower):
         if here is not None:
             text = self._about(here, now, self.text_width)
         self.query_one(LongText).show(text)
-        self.call_after_refresh(self._show_frames)  # the lines below are known then
+        self.call_after_refresh(self.show_frames)  # the lines below are known then
 
     def _about(self, here: PlaceSession, now: float, width: int) -> list[Line]:
         exam = self._exams.get(here.number)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from textual.app import ComposeResult
 
-from tui.format import keys, present
+from tui.format import keys
 from tui.format.flow_graph import flow_graph, graph_steps, time_axis
 from tui.format.present import Line
 from tui.format.table import Choice
 from tui.locks import lines as view
 from tui.locks.examination import LockReport
 from tui.locks.question import LockQuestion
+from tui.screens.top_line import TopLine
 from tui.terminal.render_cache import Box
 from tui.widgets.lines import Frame, Lines, LongText
 from tui.widgets.picker import Picker
@@ -38,7 +39,7 @@ class LockPanes(LockQuestion):
 
     def compose(self) -> ComposeResult:
         """The verdict; steps and tasks in work beside the evidence; question, next step, hints."""
-        yield Lines(id="title")
+        yield TopLine(id="title")
         yield Lines(id="verdict", classes="pane")
         with Box(id="body"):
             with Box(id="left"):
@@ -47,7 +48,7 @@ class LockPanes(LockQuestion):
                 yield Lines(id="graph", classes="pane")
             yield LongText(id="text")
         yield Lines(id="word")
-        yield Lines(id="scope")
+        yield Lines(id="next")
         yield Lines(id="hints")
 
     def text_frame(self) -> Frame | None:
@@ -67,27 +68,33 @@ class LockPanes(LockQuestion):
         if not self.is_paintable or not width:
             return  # closed during the examination
         case, now = self._exam.report, self._clock()
-        wide, trail = self.is_wide, (self._live.name, "lock")
+        wide = self.is_wide
         left = width // 2 if wide else width
         self.query_one("#body").styles.layout = "horizontal" if wide else "vertical"
         self.query_one("#left").styles.width = left if wide else "100%"
         self.query_one("#left").styles.height = "1fr" if wide else "auto"
-        title = present.trail_line(self._around.host, self._around.environment, trail, width)
         if case is None:
             self.show((), [((" examining the lock ...", "muted"),)], ())
             return
-        if width < present.NARROW_COLUMNS:
-            title = ((" ", ""),)
         self._show_verdict(case, now, width)
         self._show_steps(case, self._inside(left))
         self._list_active_tasks(case, now, self._inside(left))
         self._show_graph(now, left)
         text = self._text(case, now, self._inside(width - left if wide else width))
         self.show((), text, self.prompt_line())
-        self.show_title((*title, ("  ", ""), present.lock_verdict(case.evidence)))
-        self.show_next()
+        self.show_title((), self.scope_words(case))
         arm = {"arm": keys.arm_hint(self._arming.is_armed)}
         self.show_hints(self.disabled_actions(), self.without(), arm)
+
+    def show_title(self, title: Line, acts_on: str = "") -> None:
+        """Show the path with the verdict, and the frame of the evidence."""
+        self._acts_on, self._was_armed = acts_on, self._arming.is_armed
+        case = self._exam.report
+        step = "lock" if case is None else f"lock {case.evidence.verdict.upper()}"
+        self.query_one("#title", TopLine).update_line(self._around, (self._live.name, step))
+        if (frame := self.text_frame()) is not None:
+            self.query_one("#text", LongText).show_frame(frame)
+        self._show_foot()
 
     def _show_verdict(self, case: LockReport, now: float, width: int) -> None:
         part, room = self.query_one("#verdict", Lines), self._inside(width)

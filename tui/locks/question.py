@@ -9,11 +9,11 @@ from tui.format.present import Line
 from tui.locks.examination import LockExaminer, LockReport
 from tui.locks.lock_plan import LockPlan
 from tui.plan.confirm_screen import ConfirmScreen
+from tui.plan.plan_page import PlanWords
 from tui.screens.console_context import ConsoleContext
 from tui.screens.two_panes import WIDE_COLUMNS, WIDE_LINES
 from tui.session.place import NO_WORKER_HINT
 from tui.session.place_session import PlaceSession
-from tui.widgets.lines import Lines
 from tui.widgets.picker import Picker
 
 
@@ -21,8 +21,8 @@ class LockQuestion(ConfirmScreen):
     """The plan for a lock, and the lines that ask for its confirmation."""
 
     def __init__(self, live: PlaceSession, around: ConsoleContext) -> None:
-        super().__init__(around.arming, around.clock)
-        self._live, self._inspector, self._around = live, live.inspector, around
+        super().__init__(live, around)
+        self._inspector = live.inspector
         self._exam, self._plan = LockExaminer(live), LockPlan(live)
 
     @property
@@ -37,12 +37,10 @@ class LockQuestion(ConfirmScreen):
     def _inside(self, width: int) -> int:
         return width - (present.BOX_FRAME_CELLS if self._border == present.BOX else 0)
 
-    def show_next(self) -> None:
-        """Show the next step, and what a key acts on."""
-        case = self._exam.report
+    def describe(self) -> PlanWords:
+        """The words around the plan, with the next step."""
         key, does = self._next_step()
-        on = "" if case is None else self._acts_on(case)
-        self.query_one("#scope", Lines).show([present.next_line(key, does, on, self.size.width)])
+        return super().describe()._replace(key=key, does=does)
 
     def _next_step(self) -> tuple[str, str]:
         if self._live.recovery.running:
@@ -54,10 +52,11 @@ class LockQuestion(ConfirmScreen):
         if not self._has_plan:
             return "Esc", "goes back"
         if not self._arming.is_armed:
-            return "!", "allows writes; the plan stays open"
+            return "!", "arms writes; the plan stays open"
         return "", "when the lock is free: W in the queue starts a worker"
 
-    def _acts_on(self, case: LockReport) -> str:
+    def scope_words(self, case: LockReport) -> str:
+        """What a key acts on."""
         row = "" if self.verbs_refusal() else safe_line(self.query_one("#works", Picker).key)
         if not self._has_plan:
             return f"task {row}" if row else "nothing"

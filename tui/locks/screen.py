@@ -152,7 +152,7 @@ class LockScreen(LockFollower):
             picker.move(how)
         else:
             super().action_move(how)
-        self.show_next()
+        self.show_title((), self._acts_on)
 
     def without(self) -> set[str]:
         """Keys without a function; arming is available if there are tasks to act on."""

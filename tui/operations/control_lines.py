@@ -112,11 +112,11 @@ def preview_lines(order: Order, control: Control, foretold: str | None, width: i
     elif meant := controls.describe_value(control, order.value):
         words.append((f"New value: {meant}.", ""))
     words.append((f"Undo: {describe_undo(order.name, control)}.", ""))
-    lines: list[Line] = [present.heading_line("plan", width)]
+    lines: list[Line] = []
     for text, look in words:
         lines += _folded(text, look, width)
     if control.has_forecast:
-        lines += [BLANK_LINE, present.heading_line("effect now (from the store)", width)]
+        lines += [BLANK_LINE, present.part_line("effect now (from the store)")]
         lines += store_text_lines("loading ..." if foretold is None else foretold, width)
     return lines
 
@@ -135,7 +135,7 @@ def target_lines(problems: Sequence[Problem], width: int) -> list[Line]:
     """Problems as possible targets, each with its error."""
     if not problems:
         return []
-    lines: list[Line] = [BLANK_LINE, present.heading_line("problems", width)]
+    lines: list[Line] = [BLANK_LINE, present.part_line("problems")]
     for problem in problems[:MAX_TARGETS]:
         row = (
             ("  ", ""),
@@ -157,7 +157,7 @@ def page_lines(told: WholeQueueFigures, found: Mapping[str, Control], width: int
     for name, control in found.items():
         lines += [
             BLANK_LINE,
-            present.heading_line(safe_line(name), width),
+            present.part_line(safe_line(name)),
             *detail_lines(name, control, width),
         ]
     return lines

@@ -70,8 +70,7 @@ class ControlScreen(ConfirmScreen):
     DIGITS_NAME = "count"
 
     def __init__(self, name: str, live: PlaceSession, around: ConsoleContext) -> None:
-        super().__init__(around.arming, around.clock)
-        self._live, self._around = live, around
+        super().__init__(live, around)
         self._seen: Control = live.inspector.controls[name]
         self._order = Order(name, value=controls.suggested_value(self._seen), before=self._seen.now)
         self._foretold: Outlook | None = None
@@ -128,41 +127,32 @@ class ControlScreen(ConfirmScreen):
         """Paint preview or result, the reason, and the equivalent command."""
         if not self.is_paintable or not width:
             return
+        width = self.text_width
         text = self._result_lines(width) if self._said else self._plan_lines(width)
         self.show((), text, self._prompt_line())
-        self.show_title(((" control ", "title"), (safe_line(self._order.name), "strong")))
+        name = safe_line(self._order.name)
+        self.show_title((("control", "title"), (f" {name}", "strong")), name)
         words = {"arm": keys.arm_hint(self._arming.is_armed), "yes": "apply"}
         self.show_hints(self.disabled_actions(), self.without(), words)
 
     def _plan_lines(self, width: int) -> list[Line]:
         lines: list[Line] = []
         if self._trouble:
-            lines += [present.heading_line("not done (from the store)", width)]
+            lines += [present.part_line("not done (from the store)")]
             lines += [*view.store_text_lines(self._trouble, width, "error"), BLANK_LINE]
         foretold = None if self._foretold is None else self._foretold.words
         lines += view.preview_lines(self._order, self._seen, foretold, width)
         if self._seen.target:
             lines += view.target_lines(self._problems, width)
-        needed = ", required" if self._around.require_reason else ""
-        none = f"none{needed}: Tab"
-        said = (safe_line(self._reason), "") if self._reason else (none, "muted")
-        lines += [
-            BLANK_LINE,
-            present.heading_line("reason", width),
-            present.cut_line((("  ", ""), said), width),
-        ]
-        if controls.order_problem(self._seen, self._order) or not self._count:
-            return lines  # incomplete input gives no valid command
-        lines += [BLANK_LINE, present.heading_line("command line", width)]
-        twin = safe_line(shlex.join(self._equivalent_command()))
-        return [
-            *lines,
-            *[((f"  {p}", "muted"),) for p in present.fold_text(twin, max(8, width - 3))],
-        ]
+        rows = [("reason", self.reason_text)]
+        # Incomplete input gives no valid command.
+        if not controls.order_problem(self._seen, self._order) and self._count:
+            rows.append(("cli", safe_line(shlex.join(self._equivalent_command()))))
+        return [*lines, BLANK_LINE, *present.fact_lines(rows, width)]
 
     def _result_lines(self, width: int) -> list[Line]:
         said, trouble = self._said
-        lines: list[Line] = [present.heading_line("result (from the store)", width)]
+        lines: list[Line] = [present.part_line("result (from the store)")]
         lines += view.store_text_lines(said, width)
         if trouble:
             lines += [

@@ -130,7 +130,7 @@ class ControlsScreen(ListScreen):
         show_control_plan(self, self.live, self.around, pause_control(self.live))
 
     def action_arm(self) -> None:
-        """Switch write mode."""
+        """Arm or disarm."""
         self.say(TOO_EARLY if self.hasty else self.around.arming.toggle())
         self.paint()
 

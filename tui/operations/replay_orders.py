@@ -23,7 +23,7 @@ ARM_FIRST = "OBSERVE: press ! first: {what} changes more tasks"
 
 
 class OrderScreen(ListScreen):
-    """Orders that slow an operation down are always allowed; others need write mode."""
+    """Orders that slow an operation down are always allowed; others need ARMED."""
 
     work: RunningOperation
 
@@ -98,7 +98,7 @@ class OrderScreen(ListScreen):
             self._order("leave", "ends now")
 
     def action_arm(self) -> None:
-        """Switch write mode."""
+        """Arm or disarm."""
         if self.hasty:
             self.say(TOO_EARLY)
         else:
@@ -152,7 +152,7 @@ class OrderScreen(ListScreen):
         return work.progress.tally.waiting > 0
 
     def show_hints(self, grey: Collection[str] = ()) -> None:
-        """Show the available orders; those that need write mode are grey without it."""
+        """Show the available orders; those that need ARMED are grey in OBSERVE."""
         now, armed = self.work.progress, self.around.arming.is_armed
         stands = now is not None and now.phase in (Phase.PAUSED, Phase.ASKING)
         refused = {*grey, *(() if armed else ("faster", *(("pause",) if stands else ())))}

@@ -234,7 +234,7 @@ class OperationsScreen(ListScreen):
         self._read_again("")
 
     def action_arm(self) -> None:
-        """Switch write mode."""
+        """Arm or disarm."""
         if self.hasty:
             self.say(TOO_EARLY)
         else:
@@ -281,8 +281,8 @@ class AbandonScreen(ConfirmScreen):
     DIGITS_NAME = "count"
 
     def __init__(self, one: ListedOperation, live: PlaceSession, around: ConsoleContext) -> None:
-        super().__init__(around.arming, around.clock)
-        self._one, self._operation, self._live = one, one.operation, live
+        super().__init__(live, around)
+        self._one, self._operation = one, one.operation
         self._doing = False
 
     @property
@@ -305,11 +305,14 @@ class AbandonScreen(ConfirmScreen):
         if one.half_moved:
             half = present.format_count(one.half_moved, "task")
             words = f"{half} half moved: completed or rolled back first. {words}"
-        text: list[Line] = [present.heading_line("plan", width)]
-        text += [((f"  {piece}", ""),) for piece in present.fold_text(words, max(8, width - 3))]
+        width = self.text_width
+        text: list[Line] = [
+            ((f"  {piece}", ""),) for piece in present.fold_text(words, max(8, width - 3))
+        ]
         text += [BLANK_LINE, *view.detail_lines(one, self._clock(), width)]
         self.show((), text, self.confirm_prompt("", "abandon it"))
-        self.show_title(((f" abandon {undo_plans.operation_scope(self._operation)}", "strong"),))
+        scope = undo_plans.operation_scope(self._operation)
+        self.show_title((("abandon", "title"), (f" {scope}", "strong")), scope)
         words_ = {"arm": keys.arm_hint(self._arming.is_armed)}
         self.show_hints(self.disabled_actions(), self.without(), words_)
 

@@ -59,8 +59,7 @@ class WorkerScreen(ConfirmScreen):
     DIGITS_NAME = "count"
 
     def __init__(self, live: PlaceSession, around: ConsoleContext) -> None:
-        super().__init__(around.arming, around.clock)
-        self._live = live
+        super().__init__(live, around)
         self.pid = live.worker.pid
         """The worker to stop; None starts one."""
         self.is_confirmed = False
@@ -85,15 +84,15 @@ class WorkerScreen(ConfirmScreen):
             return
         verb = "start a worker" if self.pid is None else f"stop worker PID {self.pid}"
         words = self._start_words() if self.pid is None else self._stop_words()
-        text: list[Line] = [present.heading_line("plan", width)]
+        text: list[Line] = []
         for sentence in words:
-            text += [
-                ((f"  {piece}", ""),) for piece in present.fold_text(sentence, max(8, width - 3))
-            ]
+            pieces = present.fold_text(sentence, max(8, self.text_width - 3))
+            text += [((f"  {piece}", ""),) for piece in pieces]
         settled = self.why_not_applicable()
         ask: Line = ((f" {settled}", "warn"),) if settled else self.confirm_prompt("", verb)
         self.show((), text, ask)
-        self.show_title(((f" {verb}", "strong"), ("   plan, nothing done yet", "muted")))
+        name = safe_line(self._live.name)
+        self.show_title(((verb, "title"), (f" {name}", "strong")), name)
         words_ = {"arm": keys.arm_hint(self._arming.is_armed), "yes": verb}
         self.show_hints(self.disabled_actions(), self.without(), words_)
 

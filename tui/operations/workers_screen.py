@@ -148,7 +148,7 @@ class WorkersScreen(ListScreen):
             show_worker_plan(self, here[1], self.around)
 
     def action_arm(self) -> None:
-        """Switch write mode."""
+        """Arm or disarm."""
         self.say(TOO_EARLY if self.hasty else self.around.arming.toggle())
         self.paint()
 

@@ -597,7 +597,7 @@ class OverviewScreen(FreezableScreen):
         self.go(Target(keys.CONTROLS, place=self._here.number))
 
     def action_arm(self) -> None:
-        """Switch write mode."""
+        """Arm or disarm."""
         self.say(self.around.arming.toggle())
         self.paint()
 

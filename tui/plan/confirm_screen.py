@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from tui.format import present
 from tui.format.present import Line
+from tui.plan.plan_page import PlanPage, PlanWords
 from tui.screens.base import TOO_EARLY
-from tui.screens.page import Page
-from tui.screens.write_mode import WriteMode
 from tui.terminal.paste_detector import Confirming
-from tui.widgets.lines import Lines
 
 
-class ConfirmScreen(Page, Confirming[None]):
+class ConfirmScreen(PlanPage, Confirming[None]):
     """A plan applied by typing its count, or by `y` if nothing is lost; never by Enter.
 
-    Applying needs write mode (armed); viewing does not.
+    Applying it needs an armed console; viewing does not.
     """
 
     DIGITS_NAME = ""
     """What the typed digits are called, such as "count"."""
 
-    def __init__(self, arming: WriteMode, clock: Callable[[], float]) -> None:
-        super().__init__()
-        self._arming, self._clock = arming, clock
-        self._typed = self._reason = ""
-        self._title: Line = ()
-        self._was_armed = False
+    _typed = ""
+    """The digits typed so far."""
 
     # Defined by the subclasses
 
@@ -45,16 +38,6 @@ class ConfirmScreen(Page, Confirming[None]):
         """Apply the plan."""
         raise NotImplementedError
 
-    def ask_reason(self, title: str) -> None:
-        """Prompt for a reason; an empty answer keeps the present reason."""
-        from tui.screens.text_prompt import AskScreen
-
-        def take(answer: str | None) -> None:
-            self._reason = (answer or self._reason).strip()
-            self.lay_out(self.size.width)
-
-        self.app.push_screen(AskScreen(title, self._reason, lambda _: ""), take)
-
     def plan_changed(self) -> None:
         """Discard the typed digits: they were for the plan before the change."""
         self._typed = ""
@@ -62,27 +45,23 @@ class ConfirmScreen(Page, Confirming[None]):
 
     # Painting
 
-    def show_title(self, title: Line) -> None:
-        """Show the title, with the mode at the right end."""
-        self._title = title
-        self._was_armed = self._arming.is_armed
-        arming, width = self._arming, self.size.width
-        narrow = width < present.NARROW_COLUMNS
-        mode = present.mode_line(arming.seconds_left, arming.read_only, self._clock(), narrow)
-        self.query_one("#title", Lines).show(
-            [present.join_ends(title, (*self.badge, *mode), width)]
-        )
+    def describe(self) -> PlanWords:
+        """The words around the plan; one that `y` confirms can be undone."""
+        settled, digits = self.why_not_applicable(), self.expected_digits
+        is_open = self._arming.is_armed and not settled
+        note = "the last correct digit applies" if is_open and digits else ""
+        return PlanWords("" if settled else PlanWords().stage, not digits, note)
 
     def confirm_prompt(self, digits: str, yes: str) -> Line:
         """The prompt: the digits to type, or `y`."""
         if not self._arming.is_armed:
             whole = self.size.width >= present.NARROW_COLUMNS
-            observe = "! allows writes (the plan stays open)"
-            return ((f" OBSERVE: {observe if whole else '! allows writes'}", "warn"),)
+            stays = " (the plan stays open)" if whole else ""
+            return ((" OBSERVE: ", "warn"), ("!", "key"), (f" arms writes{stays}", "warn"))
         if not self.expected_digits:
-            return ((f" y to {yes}", "strong"),)
+            return ((" y", "key"), (f" to {yes}", "warn"))
         field = self._typed + "_" * (len(self.expected_digits) - len(self._typed))
-        return ((f" {digits}: ", "strong"), (f"[ {field} ]", "chip-warn"))
+        return ((f" {digits}: ", "warn"), (f"[{field}]", "chip-warn"))
 
     def disabled_actions(self) -> set[str]:
         """Keys that the mode disables."""
@@ -94,23 +73,10 @@ class ConfirmScreen(Page, Confirming[None]):
             return {"yes", "digit", "arm"}
         return {"yes"} if self.expected_digits else {"digit"}
 
-    def on_mount(self) -> None:
-        """Update the remaining write time every second."""
-        self.set_interval(1.0, self._tick)
-
-    def _tick(self) -> None:
-        if self._arming.is_armed is self._was_armed:
-            self.show_title(self._title)
-        else:
-            self.lay_out(self.size.width)
-
     # Keys
 
-    def clear_message(self) -> None:
-        """Clear the message line; called for every key."""
-
     def action_arm(self) -> None:
-        """Switch write mode; the plan stays open."""
+        """Arm or disarm; the plan stays open."""
         self.clear_message()
         if self.hasty:
             self.say(TOO_EARLY)
@@ -167,7 +133,7 @@ class ConfirmScreen(Page, Confirming[None]):
         if self._arming.read_only:
             return "read only: started with --read-only"
         if not self._arming.is_armed:
-            return "OBSERVE: press ! first (allows writes for 15 min)"
+            return "OBSERVE: press ! first (arms writes for 15 min)"
         return self.why_wait()
 
     def _begin(self) -> None:

@@ -15,6 +15,7 @@ from engine.verbs import VERBS
 from tui.format import present
 from tui.format.human import format_bytes
 from tui.format.present import BLANK_LINE, Line, Run
+from tui.session.recurrence_check import CheckedCluster
 
 MAX_LISTED_TASKS = 1000
 """Tasks that are listed one by one; the counts include all."""
@@ -34,14 +35,14 @@ EFFECTS: Mapping[str, str] = {
 """Effect of a verb, shown after "12 DLQ -> pending"."""
 
 UNDO_TEXTS: Mapping[str, str] = {
-    "retry": "u, for 24 h, until they run; tasks that already ran cannot be undone",
-    "release": "u, for 24 h, until they run",
+    "retry": "24 h, until they run; tasks that already ran cannot be undone",
+    "release": "24 h, until they run",
     "expunge": "none: permanent. Instead: R restores tasks from the trash; the trash expires "
     "by age; purge or hold tasks that are not in it",
 }
-"""How to undo a verb, where it differs from `DEFAULT_UNDO`."""
+"""How to undo a verb, where that is not possible for all of it."""
 
-DEFAULT_UNDO = "u, for 24 h, by any operator"
+DEFAULT_UNDO = "24 h, by any operator (u)"
 
 SENT_AS_REQUEST = "sent as a request: the server decides"
 """Shown where `Edge.exact` is False."""
@@ -55,6 +56,15 @@ class PlanSize(NamedTuple):
     bytes: int
     tasks: int
     """Tasks measured so far."""
+
+
+class StillFails(NamedTuple):
+    """An error that still happens to new tasks."""
+
+    mark: str
+    amount: int
+    """Tasks of the plan with it."""
+    checked: CheckedCluster
 
 
 class PlanView(NamedTuple):
@@ -76,6 +86,8 @@ class PlanView(NamedTuple):
     """Equivalent command line."""
     undo: str = ""
     """How to undo it, if not by the console's keys."""
+    still: Sequence[StillFails] = ()
+    """Errors that still happen, so that the tasks would fail again."""
     refused: Mapping[str, str] = {}
     """Ids of rows for which the target state has no room, each with the reason."""
 
@@ -156,19 +168,47 @@ def warn_of_whole_state(words: str, amount: int, total: int) -> tuple[str, ...]:
 
 
 def plan_lines(about: PlanCounts, sight: PlanView, width: int) -> list[Line]:
-    """What a plan would do: transitions, exclusions, warnings and facts."""
-    text: list[Line] = [present.heading_line("plan", width)]
+    """What a plan would do: transitions, exclusions, warnings and facts; numbers first."""
+    text: list[Line] = []
     for would in about.transitions:
         text += _transition_lines(about.plan, would, sight.states, width)
+    if sight.still:
+        text += _still_lines(sight.still, width)
     for why, amount in about.refused:
-        text += _fold_lines(f"{amount:,} refused: {why}", width, "error")
+        text += _count_lines(amount, f"refused: {why}", width, "error")
     for why, amount in about.excluded:
-        text += _fold_lines(f"{amount:,} excluded: {why}", width, "warn")
+        text += _count_lines(amount, f"excluded: {why}", width, "warn")
     for how, amount in about.changed:
-        text += _fold_lines(f"{amount:,} skipped, changed since: {how}", width, "warn")
+        text += _count_lines(amount, f"skipped, changed since: {how}", width, "warn")
     for warning in sight.warnings:
         text += _fold_lines(f"! {warning}", width, "warn")
-    return [*text, *present.labelled_lines(_facts(about.plan, sight), width)]
+    return [*text, *present.fact_lines(_facts(about, sight), width)]
+
+
+COUNT_CELLS = 6
+"""Cells for a sign and a number at the start of a line."""
+
+
+def _count_lines(amount: int, words: str, width: int, look: str, sign: str = " ") -> list[Line]:
+    """A number, and its meaning in columns of their own."""
+    number = f" {sign}{amount:>{COUNT_CELLS - 2},}"
+    first, *rest = present.fold_text(safe_line(words), max(8, width - len(number) - 3))
+    return [
+        ((number, look or "strong"), (f"  {first}", look)),
+        *(((f"{'':{len(number) + 2}}{piece}", look),) for piece in rest),
+    ]
+
+
+MAX_NAMED_ERRORS = 3
+"""Maximum errors that are named one by one, the most frequent first."""
+
+
+def _still_lines(still: Sequence[StillFails], width: int) -> list[Line]:
+    words = ", ".join(f"{one.mark} {one.amount:,}" for one in still[:MAX_NAMED_ERRORS])
+    more = len(still) - MAX_NAMED_ERRORS
+    words += f" and {more:,} more" if more > 0 else ""
+    amount = sum(one.amount for one in still)
+    return _count_lines(amount, f"errors that still happen: {words}", width, "warn", "!")
 
 
 def _transition_lines(
@@ -176,10 +216,10 @@ def _transition_lines(
 ) -> list[Line]:
     start, end = (states.get(s, s) if s else "nowhere" for s in would.transition)
     if would.refused:
-        words = f"{would.amount:,} {start}: refused: {would.refused}"
-        return _fold_lines(words, width, "error")
+        return _count_lines(would.amount, f"{start}: refused: {would.refused}", width, "error")
     where = f"{start} -> {end}" if start != end else f"{start}"
-    lines = _fold_lines(f"{would.amount:,} {where}: {EFFECTS.get(plan.verb, '')}", width, "")
+    effect = EFFECTS.get(plan.verb, "")
+    lines = _count_lines(would.amount, f"{where}{', ' if effect else ''}{effect}", width, "")
     if would.edge.warning:
         lines += _fold_lines(f"! {would.edge.warning}", width, "warn")
     if not would.edge.exact:
@@ -187,23 +227,24 @@ def _transition_lines(
     return lines
 
 
-def _facts(plan: Plan, sight: PlanView) -> list[Run]:
+def _facts(about: PlanCounts, sight: PlanView) -> list[Run]:
+    plan, changed = about.plan, sum(amount for _, amount in about.changed)
     rows: list[Run] = []
     if sight.scope:
         rows.append(("scope", sight.scope))
     if plan.filter and plan.filter not in sight.scope:
         rows.append(("filter", plan.filter))
-    rows.append(("size", _size_text(plan, sight)))
     rows += [(f"new {name}", _value(name, value)) for name, value in plan.values.items()]
     rows += sight.facts
     rows += [
         ("undo", sight.undo or UNDO_TEXTS.get(plan.verb, DEFAULT_UNDO)),
-        ("checked", RECHECK_NOTE),
+        ("check", f"{RECHECK_NOTE}; changed now: {changed:,}"),
     ]
     if sight.reason:
         rows.append(("reason", sight.reason))
     if sight.command:
-        rows.append(("or", sight.command))
+        rows.append(("cli", sight.command))
+    rows.append(("size", _size_text(plan, sight)))
     return [(name, safe_line(words)) for name, words in rows]
 
 
@@ -245,20 +286,22 @@ def result_lines(
     report: Report, width: int, back: str = "u lists it, u there undoes it"
 ) -> list[Line]:
     """The result of a plan with every task counted; `back` says how to undo it."""
-    planned, out = len(report.plan.rows), len(report.excluded)
-    text: list[Line] = [present.heading_line("result", width)]
-    past = VERBS[report.plan.verb].past
-    rows = (
-        (f"{len(report.done):,} {past}", "ok" if report.done else "muted", report.done),
-        (f"{len(report.gone):,} skipped: changed since the plan", "warn", report.gone),
-        (f"{len(report.failed):,} failed", "error", report.failed),
-        (f"{out:,} excluded", "muted", report.excluded),
+    planned, past = len(report.plan.rows), VERBS[report.plan.verb].past
+    counts = (
+        (len(report.done), past, "", "ok"),
+        (len(report.gone), "skipped", ": changed since the plan", "warn"),
+        (len(report.failed), "failed", "", "error"),
+        (len(report.excluded), "excluded", "", "muted"),
     )
-    for words, look, some in rows:
-        text.append((("  ", ""), (words, look if some else "muted")))
-    equal = "all accounted for" if planned == report.accounted else "NOT all accounted for"
-    look = "" if planned == report.accounted else "error"
-    text.append(((f"  {planned:,} planned, {report.accounted:,} in the result: {equal}", look),))
+    text: list[Line] = []
+    for amount, word, why, look in counts:
+        text += _count_lines(amount, word + why, width, look if amount else "muted")
+    some = " + ".join(f"{amount:,} {word}" for amount, word, *_ in counts if amount)
+    is_whole = planned == report.accounted
+    if is_whole:
+        text += _fold_lines(f"{some or '0'} = {planned:,}: all accounted for", width, "")
+    else:
+        text += _fold_lines(f"{some or '0'} of {planned:,}: NOT all accounted for", width, "error")
     if not report.is_exact:
         text += _fold_lines(SENT_AS_REQUEST, width, "warn")
     if report.trouble:
@@ -269,7 +312,7 @@ def result_lines(
     text += _reasons("failed", report.failed, width)
     text += _reasons("excluded", report.excluded, width)
     if report.gone:
-        text += [BLANK_LINE, present.heading_line("skipped", width)]
+        text += [BLANK_LINE, present.part_line("skipped")]
         text += [
             ((f"    {safe_line(ident)}", "muted"),) for ident in report.gone[:MAX_LISTED_TASKS]
         ]
@@ -279,7 +322,7 @@ def result_lines(
 def _reasons(title: str, some: Sequence[tuple[str, str]], width: int) -> list[Line]:
     if not some:
         return []
-    text: list[Line] = [BLANK_LINE, present.heading_line(title, width)]
+    text: list[Line] = [BLANK_LINE, present.part_line(title)]
     for reason, amount in Counter(reason for _, reason in some).most_common():
         text += _fold_lines(f"{amount:,}: {reason}", width, "")
         ids = [ident for ident, why in some if why == reason][:MAX_LISTED_TASKS]

@@ -10,6 +10,7 @@ from engine.index.schema import Query
 from engine.model import State, state_words
 from engine.operations.execute import RefusalCheck
 from engine.operations.plans import NO_VALUES, Plan
+from engine.policy import describe_duration
 from engine.replay import estimate
 from engine.replay.settings import ReplayPace
 from engine.verbs import VERBS
@@ -163,12 +164,17 @@ def lock_guard(live: PlaceSession, plan: Plan) -> RefusalCheck:
 
 
 def pace_facts(live: PlaceSession, plan: Plan, pace: ReplayPace | None, amount: int) -> list[Run]:
-    """The pace and its forecast as facts for the plan."""
+    """The rate with its steps and duration, and whether a worker runs what is sent."""
     if not can_be_paced(plan):
         return []
     if pace is None:
-        return [("pace", "all now, results not tracked; p: rate, canary, stop rules")]
+        return [("rate", "all now, results not tracked (p: rate, canary, stop rules)")]
     ours = live.worker.pid is not None
     known = find_worker(live.readings.lock, live.events(), live.clock(), ours=ours)
     told = estimate.estimate_replay(amount, pace, known)
-    return [("pace", "; ".join(told.sentences))]
+    steps = [f"canary {pace.canary[0]:,}"] if pace.canary and pace.canary[0] else []
+    steps += [f"{size:,}" for size in pace.canary[1:] if size]
+    steps.append("all others now" if pace.rate is None else f"{pace.rate:g} per second")
+    takes = f": about {describe_duration(told.sending)}" if told.sending else ""
+    words = f"{', then '.join(steps)}{takes} (p); waits for results after each step"
+    return [("rate", words), *([("worker", told.worker)] if told.worker else [])]

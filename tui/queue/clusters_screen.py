@@ -109,7 +109,7 @@ class ClustersScreen(PlanningScreen, ListScreen):
         return text if term in text.split() else f"{text} {term}".strip()
 
     def action_arm(self) -> None:
-        """Switch write mode."""
+        """Arm or disarm."""
         self.say(TOO_EARLY if self.hasty else self.around.arming.toggle())
         self.paint()
 

@@ -729,7 +729,7 @@ class QueueScreen(PlanningScreen):
         show_control_plan(self, self.live, self.around, pause_control(self.live))
 
     def action_arm(self) -> None:
-        """Switch write mode."""
+        """Arm or disarm."""
         if self.hasty:
             self.say(TOO_EARLY)
             return

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tui.format.present import Line
-from tui.screens.write_mode import WriteMode
+from tui.screens.arming import Arming
 
 
 class ConsoleContext(NamedTuple):
     """What a screen needs of the console around it."""
 
     host: str
-    arming: WriteMode
+    arming: Arming
     clock: Callable[[], float]
     """Epoch seconds UTC."""
     places: int = 1

@@ -1,4 +1,4 @@
-"""The top line of every screen: host, environment, path, totals, write mode and time."""
+"""The top line of every screen: host, environment, path, totals, OBSERVE or ARMED, and time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tui.widgets.lines import Lines
 
 
 class TopLine(Lines):
-    """Host, environment, path and totals on the left; write mode and time on the right."""
+    """Host, environment, path and totals on the left; OBSERVE or ARMED, and time on the right."""
 
     def update_line(self, around: ConsoleContext, trail: tuple[str, ...]) -> None:
         """Update the line; `trail` is the path, outermost first. Totals fill what room is left."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from engine.index.error_clusters import Cluster
@@ -44,24 +43,3 @@ async def check_clusters(live: PlaceSession, query: Query) -> tuple[CheckedClust
         return tuple(map(CheckedCluster, clusters, check_recurrences(clusters, events, now)))
 
     return await asyncio.to_thread(judge)
-
-
-MAX_NAMED_ERRORS = 2
-"""Maximum errors that are named one by one, the most frequent first."""
-
-
-def recurrence_warnings(found: Sequence[CheckedCluster]) -> tuple[str, ...]:
-    """Warning before a retry of tasks whose errors still happen to new tasks."""
-    same = [one for one in found if one.now.answer is StillHappens.YES]
-    if not same:
-        return ()
-    marks, more = (
-        [one.cluster.mark for one in same[:MAX_NAMED_ERRORS]],
-        len(same) - MAX_NAMED_ERRORS,
-    )
-    words = ", ".join(marks) + (f" and {more:,} more" if more > 0 else "")
-    happens = (
-        "errors that are still happening" if len(same) > 1 else "an error that is still happening"
-    )
-    seen = f", {same[0].now.evidence[0]}" if len(same) == 1 else ""
-    return (f"{sum(one.cluster.count for one in same):,} of these have {happens}: {words}{seen}",)

@@ -5,23 +5,22 @@ from __future__ import annotations
 import errno
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from engine.logs.merged_log import Mentions
 from engine.logs.task_events import Attempt, EventKind, TaskEvent
-from engine.model import Lease, Part, State, Task
+from engine.model import Part, State, Task
 from engine.operations.notes import Note
 from engine.policy import describe_duration
 from engine.text.safe import safe_line
-from tui.format import present
+from tui.format import glyphs, present
 from tui.format.present import BLANK_LINE, Line, Run
+from tui.session.recurrence_check import CheckedCluster
+from tui.task.why_waiting import NO_OUTLOOK, Outlook
 
 Text: TypeAlias = list[Line]
-
-MAX_LAST_LOG_CHARS = 160
-"""Characters of the last log line in the summary."""
 
 
 class LogFindings(NamedTuple):
@@ -47,12 +46,12 @@ class TaskScene:
     states: Mapping[State, str]
     gone: bool = False
     """True if it no longer exists."""
-    reasons: tuple[str, ...] = ()
-    """Why it is not running, most important first."""
+    outlook: Outlook = NO_OUTLOOK
+    """Why it is not running, and when it runs."""
     mark: str = ""
     """Fingerprint of its last error."""
-    same_error_count: int | None = None
-    """Number of other tasks in its state with the same fingerprint; None if unknown."""
+    cluster: CheckedCluster | None = None
+    """The tasks in its state with the same error, and whether it still happens; None if unknown."""
     max_runs: int | None = None
     """Maximum number of runs of a task here."""
     command: tuple[str, ...] = ()
@@ -63,6 +62,8 @@ class TaskScene:
     """Operators' notes, oldest first."""
     notes_error: str = ""
     """Why the notes could not be read; "" if they could."""
+    changed: str = ""
+    """The last change that was seen, with its time."""
 
     @property
     def state_word(self) -> str:
@@ -77,14 +78,39 @@ def show_command(place: Sequence[str], task: Task, has_dlq: bool = True) -> tupl
     return (*place, "queue", "list", "--json", "--filter", f"id={task.id}")
 
 
-def tab_line(titles: Sequence[str], current: int, width: int) -> Line:
-    """The tabs; the titles of the other tabs are cut to three letters if they do not fit."""
+def part_titles(scene: TaskScene | None, current: str, titles: Iterable[str]) -> Mapping[str, str]:
+    """The parts with something to show, and the open one, with their counts."""
+    counts = {"summary": ""} if scene is None else part_counts(scene)
+    return {title: counts.get(title, "") for title in titles if title in counts or title == current}
+
+
+def part_counts(scene: TaskScene) -> dict[str, str]:
+    """The parts that have something to show, with their counts; more follow as they are read."""
+    found, log = scene.findings, scene.findings.log
+    counts = {"summary": "", "payload": ""}
+    if not scene.parts:
+        del counts["payload"]
+    if found.attempts or found.history:
+        counts["attempts"] = f"{len(found.attempts):,}"
+    if found.error or (log is not None and log.lines):
+        counts["log"] = f"{len(log.lines) if log is not None else 0:,}"
+    if scene.parts:
+        counts["files"] = f"{len(scene.parts):,}"
+    return counts
+
+
+def tab_line(titles: Mapping[str, str], current: str, width: int) -> Line:
+    """The tabs with their counts; other tabs are cut to three letters if they do not fit."""
     for gap, is_short in ((" ", False), ("", False), (" ", True)):
         line: Line = ((" ", ""),)
-        for at, title in enumerate(titles):
-            other = f" {title[:3] if is_short else title} "
-            tab = (f"[{title}]", "tab") if at == current else (other, "")
-            line = (*line, tab, (gap, ""))
+        for title, count in titles.items():
+            if title == current:
+                text = f"{title} {count}" if count else title
+                line = (*line, (f"[{text}]", "tab"), (gap, ""))
+                continue
+            name = title[:3] if is_short else title
+            number = (f" {count}", "strong") if count and not is_short else ("", "")
+            line = (*line, (f" {name}", "muted"), number, (f" {gap}", ""))
         if present.width_of(line) <= width + len(gap):
             break
     return present.cut_line(line, width)
@@ -93,45 +119,109 @@ def tab_line(titles: Sequence[str], current: int, width: int) -> Line:
 # Summary
 
 
-def state_sentences(scene: TaskScene, now: float) -> tuple[str, ...]:
-    """State and last error in one or two sentences."""
-    task = scene.task
-    said = _STATE_TEXTS[task.state](task, now)
-    if task.state is State.DEAD and task.attempts:
-        is_all = scene.max_runs is None or task.attempts >= scene.max_runs
+_LABELS: Mapping[State, str] = {
+    State.PENDING: "waits",
+    State.ACTIVE: "runs",
+    State.HELD: "waits",
+    State.DEAD: "stays",
+}
+"""Label of the reasons in a state."""
+
+
+def wait_rows(scene: TaskScene, now: float) -> list[Run]:
+    """Why it is not running and when it will: the answer to look for first."""
+    task, why = scene.task, scene.outlook.reasons
+    rows: list[Run] = []
+    if scene.gone:
+        return [("gone", describe_departure(scene, now))]
+    if task.state is State.DEAD:
+        died = death_time(task)
+        when = "?" if died is None else present.format_time(died, now)
+        is_all = scene.max_runs is None or (task.attempts or 0) >= scene.max_runs
         noun = "attempt" if is_all else "counted attempt"
-        said += f": gave up after {present.format_count(task.attempts, noun)}"
-    if not task.error:
-        return (f"{said}.",)
-    kin = [scene.mark] if scene.mark else []
-    if scene.same_error_count is not None:
-        kin.append(
-            f"{scene.same_error_count:,} {'other' if scene.same_error_count == 1 else 'others'}"
-        )
-    about = f" ({', '.join(kin)})" if kin else ""
-    return f"{said}.", f"Last error: {safe_line(task.error).strip()}{about}."
+        tries = f", after {present.format_count(task.attempts, noun)}" if task.attempts else ""
+        rows.append(("died", when + tries))
+        why = tuple(reason.removeprefix("stays ") for reason in why[1:])
+    label = _LABELS.get(task.state, "state")
+    rows += [(label if not at else "", reason) for at, reason in enumerate(why)]
+    if (start := scene.outlook.start) is not None:
+        words = start.sentence(now)
+        unknown = f"? {words}" if start.when is None else words.removeprefix("runs ")
+        rows.append(("runs", unknown))
+    return rows
 
 
-def _since(words: str, when: float | None, now: float) -> str:
-    return words if when is None else f"{words} since {present.format_time(when, now)}"
+def error_rows(scene: TaskScene, now: float) -> list[Run]:
+    """The last error, how many tasks have it, and whether it still happens."""
+    if not scene.task.error:
+        return []
+    rows = [("error", safe_line(scene.task.error).strip())]
+    if scene.cluster is not None:
+        cluster, check = scene.cluster
+        others = max(0, cluster.count - 1)
+        also = f"{others:,} {'other' if others == 1 else 'others'}"
+        rows.append(("cluster", f"{scene.mark}, {also}"))
+        evidence = f", {check.evidence[0]}" if check.evidence else ""
+        rows.append(("still?", f"{check.text}{evidence}"))
+    elif scene.mark:
+        rows.append(("cluster", scene.mark))
+    return rows
 
 
-def _pending_text(task: Task, now: float) -> str:
-    if task.due is None:
-        return "Pending, due time unknown"
-    if task.due > now:
-        return f"Pending until {present.format_time(task.due, now)}"
-    created = task.created if task.created > 0 else None
-    return _since("Due", task.due or created, now)
+def fact_rows(scene: TaskScene, now: float) -> list[Run]:
+    """All fields of the task, and operators' notes."""
+    task = scene.task
+    own = {"last error", "payload", "attempts", "revision"}
+    fields = [row for row in present.task_fields(task, scene.states, now) if row[0] not in own]
+    rows: list[Run] = [
+        *fields,
+        ("lease", _lease_expiry(task, now)),
+        ("attempts", _attempts_text(scene)),
+        ("payload", _payload_words(scene)),
+        *_note_rows(scene, now),
+        ("cli", safe_line(shlex.join(scene.command))),
+        ("revision", safe_line(task.rev)),
+    ]
+    return [row for row in rows if row[1]]
 
 
-def _claim_text(lease: Lease | None, now: float) -> str:
-    """A claim; one that expires shows its owner, since the owner may have died."""
-    if lease is None or lease.until is None:
-        return _since("Running", lease.since if lease else None, now)
-    lapsed = ", lease expired" if lease.until <= now else ""
-    owner = f" by {safe_line(lease.owner)}" if lease.owner else ""
-    return _since(f"Claimed{owner}", lease.since or None, now) + lapsed
+def head_lines(scene: TaskScene, now: float, width: int) -> Text:
+    """Why it does not run, and when it will."""
+    return present.fact_lines(wait_rows(scene, now), width, NAME_CELLS)
+
+
+def error_lines(scene: TaskScene, now: float, width: int) -> Text:
+    """The last error and its cluster."""
+    return present.fact_lines(error_rows(scene, now), width, NAME_CELLS)
+
+
+def fact_lines(scene: TaskScene, now: float, width: int, without: Collection[str] = ()) -> Text:
+    """The fields of the task, except those that another pane has."""
+    rows = [row for row in fact_rows(scene, now) if row[0] not in without]
+    return present.fact_lines(rows, width, NAME_CELLS)
+
+
+NAME_CELLS = 11
+"""Width of the names of fields in cells."""
+
+
+def summary_lines(scene: TaskScene, now: float, width: int) -> Text:
+    """The most important facts first; all other fields below."""
+    last = [("changed", scene.changed or _last_event(scene))]
+    rows = [*wait_rows(scene, now), *error_rows(scene, now), *(row for row in last if row[1])]
+    return [
+        *present.fact_lines(rows, width, NAME_CELLS),
+        BLANK_LINE,
+        *fact_lines(scene, now, width),
+    ]
+
+
+def _last_event(scene: TaskScene) -> str:
+    """The last event in the logs: `14:29:29 failed, will retry`."""
+    event = scene.findings.history[-1] if scene.findings.history else None
+    if event is None or event.when is None:
+        return ""
+    return f"{present.format_clock(event.when)} {_EVENT_WORDS[event.what][0]}"
 
 
 def _lease_expiry(task: Task, now: float) -> str:
@@ -144,53 +234,10 @@ def _lease_expiry(task: Task, now: float) -> str:
     return f"{'expires' if until > now else 'expired'} at {present.format_time(until, now)}"
 
 
-_STATE_TEXTS: Mapping[State, Callable[[Task, float], str]] = {
-    State.PENDING: _pending_text,
-    State.ACTIVE: lambda task, now: _claim_text(task.lease, now),
-    State.HELD: lambda task, now: "Held until released",
-    State.DEAD: lambda task, now: _since("Dead", death_time(task), now),
-    State.DONE: lambda task, now: "Done",
-    State.TRASH: lambda task, now: "In the trash",
-}
-
-
 def death_time(task: Task) -> float | None:
     """Time of death in epoch seconds UTC; None if it is not stored."""
     text = task.extra.get("dead_since", "")
     return float(text) if text.isascii() and text.isdigit() and len(text) <= 12 else None
-
-
-def summary_lines(scene: TaskScene, now: float, width: int) -> Text:
-    """The most important facts; fits 80x24."""
-    task = scene.task
-    lines: Text = []
-    for sentence, look in zip(state_sentences(scene, now), ("strong", "error"), strict=False):
-        lines += [((f" {piece}", look),) for piece in present.fold_text(sentence, width - 2)]
-    rows: list[Run] = [
-        ("what", f"{safe_line(task.kind)}: {safe_line(task.description)}"),
-        ("to", safe_line(task.destination)),
-        ("created", present.format_time(task.created, now) if task.created > 0 else "?"),
-        ("state", scene.state_word + (f" ({safe_line(task.word)})" if task.word else "")),
-        ("lease", _lease_expiry(task, now)),
-        ("attempts", _attempts_text(scene)),
-        *_reason_rows(scene),
-        *_note_rows(scene, now),
-        ("payload", _payload_words(scene)),
-        ("last log", _last_log(scene, now)),
-        ("cli", safe_line(shlex.join(scene.command))),
-        ("revision", safe_line(task.rev)),
-    ]
-    return [*lines, BLANK_LINE, *present.labelled_lines([row for row in rows if row[1]], width)]
-
-
-def _reason_rows(scene: TaskScene) -> list[Run]:
-    """Why it is not running; a dead task's first reason is in the sentence above."""
-    said = scene.reasons[1:] if scene.task.state is State.DEAD else scene.reasons
-    label = _REASON_LABELS.get(scene.task.state, "why")
-    return [("" if at else label, why) for at, why in enumerate(() if scene.gone else said)]
-
-
-_REASON_LABELS = {State.PENDING: "why not run", State.HELD: "why not run"}
 
 
 def _note_rows(scene: TaskScene, now: float) -> list[Run]:
@@ -225,48 +272,6 @@ def _payload_words(scene: TaskScene) -> str:
     return f"{safe_line(payload)}, {found.size or 0:,} bytes"
 
 
-def _last_log(scene: TaskScene, now: float) -> str:
-    if scene.findings.error:
-        return f"? {safe_line(scene.findings.error)}"
-    if scene.findings.log is None or not scene.findings.log.lines:
-        return ""
-    last = scene.findings.log.lines[-1]
-    when = f"{present.format_time(last.when, now)}: " if last.when is not None else ""
-    return when + safe_line(last.text)[:MAX_LAST_LOG_CHARS]
-
-
-def join_columns(left: Text, right: Text, left_width: int, width: int) -> Text:
-    """Join two texts side by side."""
-    room = width - left_width - 2
-    lines: Text = []
-    for at in range(max(len(left), len(right))):
-        start = present.cut_line(left[at] if at < len(left) else BLANK_LINE, left_width)
-        lines.append(
-            (*start, ("  ", ""), *present.cut_line(right[at] if at < len(right) else (), room))
-        )
-    return lines
-
-
-def wide_summary(scene: TaskScene, now: float, width: int, height: int) -> Text:
-    """The summary, with attempts and the end of the log at the right."""
-    left = width * 55 // 100
-    room = width - left - 2
-    right = [*attempt_lines(scene, now, room), BLANK_LINE, present.heading_line("log", room)]
-    lines = log_lines(scene, room)[-max(5, height - len(right)) :]
-    while lines and lines[0][0][0].startswith(_CONTINUED):  # of a line that begins further up
-        lines.pop(0)
-    right += lines
-    return join_columns(summary_lines(scene, now, left), right, left, width)
-
-
-# Fields
-
-
-def field_lines(scene: TaskScene, now: float, width: int) -> Text:
-    """All fields from the store."""
-    return present.labelled_lines(present.task_fields(scene.task, scene.states, now), width)
-
-
 # Attempts
 
 
@@ -284,7 +289,7 @@ _ATTEMPT_RESULTS: Mapping[EventKind | None, Run] = {
 
 def attempt_lines(scene: TaskScene, now: float, width: int) -> Text:
     """The attempts and other events found in the logs."""
-    lines: Text = [present.heading_line("attempts", width)]
+    lines: Text = []
     for each in scene.findings.attempts:
         words, look = _ATTEMPT_RESULTS.get(each.outcome, ("ended", ""))
         when = each.began if each.began is not None else each.ended
@@ -300,12 +305,12 @@ def attempt_lines(scene: TaskScene, now: float, width: int) -> Text:
         lines.append(((f" {each.number:>3}  {began}  ", ""), (words, look)))
         pieces = present.fold_text(safe_line(each.error), max(8, width - 7)) if each.error else []
         lines += [(("      ", ""), (piece, "muted")) for piece in pieces]
-    lines += [
-        ((f" {piece}", "muted"),) for piece in present.fold_text(_search_coverage(scene), width - 2)
-    ]
+    coverage = _search_coverage(scene)
+    pieces = present.fold_text(coverage, width - 2) if coverage else []
+    lines += [((f" {piece}", "muted"),) for piece in pieces]
     other = [event for event in scene.findings.history if event.what in _OTHER_EVENTS]
     if other:
-        lines += [BLANK_LINE, present.heading_line("other events", width)]
+        lines += [BLANK_LINE, present.part_line("other events")]
     for event in other:
         at = present.format_time(event.when, now) if event.when is not None else "?"
         lines.append(((f" {at}  ", ""), (_OTHER_EVENTS[event.what], "")))
@@ -317,6 +322,45 @@ _OTHER_EVENTS = {
     EventKind.RETRIED: "retried from the dead-letter queue",
     EventKind.RECOVERED: "recovered, its worker had died",
 }
+
+
+_EVENT_WORDS: Mapping[EventKind, Run] = {
+    EventKind.QUEUED: ("created", "ok"),
+    EventKind.STARTED: ("started", "ok"),
+    EventKind.SUCCEEDED: ("succeeded", "ok"),
+    EventKind.FAILED: ("failed", "warn"),
+    EventKind.WAITS: ("failed, will retry", "warn"),
+    EventKind.BURIED: ("failed, moved to the DLQ", "error"),
+    EventKind.RETRIED: ("retried by an operator", "ok"),
+    EventKind.RECOVERED: ("worker died, pending again", "warn"),
+    EventKind.UNSETTLED: ("result not stored", "warn"),
+    EventKind.PUT_OFF: ("postponed", ""),
+}
+"""An event in the timeline, and the colour of its dot."""
+
+
+def timeline_lines(scene: TaskScene, now: float, width: int) -> Text:
+    """What happened to it by the logs, and what comes next."""
+    events, ends = scene.findings.history, (EventKind.WAITS, EventKind.BURIED)
+    decided = {event.when for event in events if event.what in ends}
+    rows: list[tuple[float | None, Run]] = [
+        (event.when, _EVENT_WORDS[event.what])
+        for event in events
+        if event.what is not EventKind.FAILED or event.when not in decided
+    ]
+    task, start = scene.task, scene.outlook.start
+    if not any(event.what is EventKind.QUEUED for event in events):
+        rows.insert(0, (task.created or None, _EVENT_WORDS[EventKind.QUEUED]))
+    if task.state is State.PENDING and task.due is not None and task.due > now:
+        rows.append((task.due, ("backoff ends", "line")))
+    if start is not None and start.when is not None and not scene.gone:
+        rows.append((start.when, ("runs at about this time", "line")))
+    lines: Text = []
+    for when, (words, look) in rows:
+        clock = "?" if when is None else present.format_clock(when)
+        sign, text = (".", "muted") if look == "line" else (glyphs.MARK, "")
+        lines.append(((f"   {clock:<9}", "muted"), (f" {sign} ", look), (f" {words}", text)))
+    return [present.cut_line(line, width) for line in lines]
 
 
 def _search_coverage(scene: TaskScene) -> str:
@@ -359,6 +403,14 @@ def log_lines(scene: TaskScene, width: int) -> Text:
         nothing = "no log lines yet" if scene.findings.log is not None else _search_coverage(scene)
         lines.append(((f" {nothing}", "muted"),))
     return lines
+
+
+def last_lines(lines: Text, room: int) -> Text:
+    """The last lines, without the rest of a line that begins further up."""
+    kept = lines[-room:]
+    while kept and kept[0][0][0].startswith(_CONTINUED):
+        kept.pop(0)
+    return kept
 
 
 # Outcome

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from engine.index import filter_language
-from engine.index.schema import Query
 from engine.live.inspector import Inspector
 from engine.logs import merged_log, task_events
 from engine.model import Part, Task
@@ -34,16 +32,6 @@ def search_logs(paths: Sequence[str], task: Task) -> LogFindings:
         return LogFindings(merged_log.Mentions(), error.strerror or str(error))
     history = task_events.task_history(task_events.read_events(log.lines), task.id)
     return LogFindings(log, "", history, task_events.task_attempts(history))
-
-
-async def count_same_errors(inspector: Inspector, task: Task, mark: str) -> int:
-    """Number of other tasks in its state with this error fingerprint.
-
-    Raises:
-        Unavailable: the index cannot answer now.
-    """
-    query = Query(task.state, filter_language.parse_filter(f"cluster={mark}"))
-    return max(0, await inspector.queries.count(query) - 1)
 
 
 async def read_parts(inspector: Inspector, task: Task) -> tuple[Opened, ...]:

@@ -109,7 +109,7 @@ def _envelope_lines(said: Mapping[str, str], now: float, width: int) -> list[Lin
     rest = [(key, value) for key, value in said.items() if key not in known]
     rows += [(_title(key), safe_line(value)) for key, value in rest]
     return [
-        present.heading_line("spooled mail", width),
+        present.part_line("spooled mail"),
         *present.labelled_lines(rows, width),
         BLANK_LINE,
     ]
@@ -131,22 +131,12 @@ def _marker_lines(each: Opened, now: float, width: int) -> list[Line]:
         pieces = [word, f"by {by}" if by else "", f"since {_time(since, now)}" if since else ""]
         text = " ".join(filter(None, pieces))
         text += f": {safe_line(said['WHY'])}" if said.get("WHY") else ""
-    lines: list[Line] = [present.heading_line(safe_line(each.part.name), width)]
+    lines: list[Line] = [present.part_line(safe_line(each.part.name))]
     return [
         *lines,
         *[((f"  {p}", "warn"),) for p in present.fold_text(text, width - 3)],
         BLANK_LINE,
     ]
-
-
-def raw_lines(opened: Sequence[Opened], width: int) -> list[Line]:
-    """Every part unchanged; binary data as a hex dump."""
-    lines: list[Line] = []
-    for each in opened:
-        text = render_bytes.render_verbatim(each.data, bytes_per_row(width))
-        lines += _head_lines(each, "bytes" if text.kind == "bytes" else "as stored", width)
-        lines += _text(text.lines, width)
-    return lines
 
 
 def _kind(each: Opened, text: RenderedBytes) -> str:
@@ -157,16 +147,22 @@ def _head_lines(each: Opened, kind: str, width: int) -> list[Line]:
     part, refused = each.part, each.refused or each.part.refusal
     size = "" if part.size is None else f", {present.format_count(part.size, 'byte')}"
     words = safe_line(part.name) if refused else f"{safe_line(part.name)}: {kind}{size}"
-    lines = [present.heading_line(present.fit_text_end(words, min(len(words), width - 4)), width)]
+    lines = [present.part_line(present.fit_text_end(words, min(len(words), width - 4)))]
     lines += [
         ((f"  {piece}", "muted"),) for piece in present.fold_text(safe_line(part.where), width - 3)
     ]
     if refused:
         why = f"not read: {safe_line(refused)}"
         return lines + [((f"  {piece}", "warn"),) for piece in present.fold_text(why, width - 3)]
-    if part.size is not None and part.size > len(each.data):
-        lines.append(((f"  first {len(each.data):,} bytes shown", "warn"),))
-    return lines
+    return [*lines, *_cut_note(each)]
+
+
+def _cut_note(each: Opened) -> list[Line]:
+    """That a file is longer than what was read of it."""
+    size = each.part.size
+    if size is None or size <= len(each.data) or each.refused or each.part.refusal:
+        return []
+    return [((f"  first {len(each.data):,} bytes shown", "warn"),)]
 
 
 def _text(lines: Sequence[str], width: int) -> list[Line]:
@@ -180,20 +176,33 @@ _TIMES = ("modified", "changed")
 
 def file_lines(parts: Sequence[Part], now: float, width: int) -> list[Line]:
     """Path, size, owner, mode and times of each part."""
+    lines = [line for part in parts for line in _file_facts(part, now, width)]
+    return lines or [((" no files left", "muted"),)]
+
+
+def _file_facts(part: Part, now: float, width: int) -> list[Line]:
+    name = safe_line(part.name)
+    lines = [present.part_line(present.fit_text_end(name, min(len(name), width - 4)))]
+    size = [] if part.size is None else [present.format_count(part.size, "byte")]
+    facts = [*size, *(f"{key} {safe_line(t)}" for key, t in part.facts if key not in _TIMES)]
+    times = [f"{key} {_time(text, now)}" for key, text in part.facts if key in _TIMES]
+    said = [(safe_line(part.where), "strong"), (", ".join(facts), ""), (", ".join(times), "")]
+    said.append((f"not read: {safe_line(part.refusal)}" if part.refusal else "", "warn"))
+    for text, look in said:
+        pieces = present.fold_text(text, width - 3) if text else []
+        lines += [((f"  {piece}", look),) for piece in pieces]
+    return lines
+
+
+def stored_lines(opened: Sequence[Opened], now: float, width: int) -> list[Line]:
+    """Each file as stored, below its facts; never interpreted, binary data as a hex dump."""
     lines: list[Line] = []
-    for part in parts:
-        name = safe_line(part.name)
-        lines.append(
-            present.heading_line(present.fit_text_end(name, min(len(name), width - 4)), width)
-        )
-        size = [] if part.size is None else [present.format_count(part.size, "byte")]
-        facts = [*size, *(f"{key} {safe_line(t)}" for key, t in part.facts if key not in _TIMES)]
-        times = [f"{key} {_time(text, now)}" for key, text in part.facts if key in _TIMES]
-        said = [(safe_line(part.where), "strong"), (", ".join(facts), ""), (", ".join(times), "")]
-        said.append((f"not read: {safe_line(part.refusal)}" if part.refusal else "", "warn"))
-        for text, look in said:
-            pieces = present.fold_text(text, width - 3) if text else []
-            lines += [((f"  {piece}", look),) for piece in pieces]
+    for each in opened:
+        text = render_bytes.render_verbatim(each.data, bytes_per_row(width))
+        lines += _file_facts(each.part, now, width)
+        if each.refused and not each.part.refusal:
+            lines.append(((f"  not read: {safe_line(each.refused)}", "warn"),))
+        lines += [*_cut_note(each), BLANK_LINE, *_text(text.lines, width)]
     return lines or [((" no files left", "muted"),)]
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from engine import policy
 from engine.index.backlog import BY_ID
@@ -11,11 +13,27 @@ from engine.live.inspector import Inspector
 from engine.model import LockEvidence, State, Task
 from engine.monitor import metrics_check, prometheus
 from engine.monitor.alerts import Alert, AlertKind
+from engine.monitor.forecast import ExpectedStart, expected_start
 from engine.store import StoreError
 from engine.text.safe import safe_line
+from tui.format import present
 from tui.session.place import Place
+from tui.session.place_session import PlaceSession
 from tui.session.place_watcher import read_routes
 from tui.transports.suspend_lines import describe_suspension
+
+
+class Outlook(NamedTuple):
+    """Why a task is not running, and when it runs."""
+
+    reasons: tuple[str, ...]
+    """Sentences, the most important first."""
+    start: ExpectedStart | None = None
+    """Only of a pending task."""
+
+
+NO_OUTLOOK = Outlook(())
+"""Not read yet."""
 
 
 async def why_waiting(
@@ -41,6 +59,45 @@ async def reasons(
     alerts: Iterable[Alert] = (),
 ) -> tuple[str, ...]:
     """Why a task is not running, as sentences; the most important first."""
+    about, unknown = await _circumstances(inspector, place, lock, task, now, alerts)
+    return (*unknown, *policy.why_waiting(task, now, about))
+
+
+async def outlook(live: PlaceSession, task: Task, now: float) -> Outlook:
+    """Why a task of an open place is not running, and when it runs at the present rate."""
+    found = live.inspector, live.place, live.readings.lock, task, now, live.alerts
+    about, unknown = await _circumstances(*found)
+    why = policy.why_waiting(task, now, about)
+    if task.state is not State.PENDING:
+        return Outlook((*unknown, *why))
+    obstacle = about.pause_reason or about.closed_reason
+    if about.is_handled is not None and not about.is_handled(task.kind):
+        obstacle = obstacle or "no handler configured"
+    if about.lock is not None and about.lock.verdict in present.ALARMING_VERDICTS:
+        obstacle = obstacle or f"lock is {about.lock.verdict.value.lower()}"
+    if live.lacks_worker:
+        obstacle = obstacle or "no worker running: W in the queue starts one"
+    rates = live.flow.rates(now)
+    start = expected_start(
+        task.due or 0.0,
+        now,
+        about.tasks_ahead,
+        None if rates is None else rates.outward,
+        obstacle=safe_line(obstacle),
+        token_at=about.token_at,
+    )
+    return Outlook((*unknown, *why), start)
+
+
+async def _circumstances(
+    inspector: Inspector,
+    place: Place,
+    lock: LockEvidence | None,
+    task: Task,
+    now: float,
+    alerts: Iterable[Alert],
+) -> tuple[policy.Circumstances, tuple[str, ...]]:
+    """What decides when a task runs, and what of it is unknown."""
     idle = any(alert.kind is AlertKind.IDLE for alert in alerts)
     about = policy.Circumstances(lock=lock, is_handled=place.has_handler, is_idle=idle)
     if place.claim_obstacle is not None:
@@ -48,24 +105,24 @@ async def reasons(
             closed_reason=await asyncio.to_thread(_suspension_text, place, task.kind, now)
         )
     if task.state is not State.PENDING:
-        return policy.why_waiting(task, now, about)
+        return about, ()
     paused = [name for name, control in inspector.controls.items() if control.has_paused]
     words = ", ".join(f"{name} is {inspector.controls[name].now}" for name in paused)
     last_run = await asyncio.to_thread(_last_run, place.queue_metrics)
     by, ahead = place.claim_order, 0
-    if by and policy.is_due(task, now):
-        ahead = await inspector.tallies.count_ahead(task, now, by)
+    if by and math.isfinite(task.due or 0.0):
+        claimed = max(now, task.due or 0.0)
+        ahead = await inspector.tallies.count_ahead(task, claimed, by)
     about = about._replace(
         pause_reason=words, last_run=last_run, tasks_ahead=ahead, is_id_order=by == BY_ID
     )
     if place.token_at is None:
-        return policy.why_waiting(task, now, about)
+        return about, ()
     try:
-        about = about._replace(token_at=await asyncio.to_thread(place.token_at, task.kind))
+        token_at = await asyncio.to_thread(place.token_at, task.kind)
     except (OSError, StoreError) as error:
-        unknown = f"rate limit unknown: {safe_line(str(error))}"
-        return (unknown, *policy.why_waiting(task, now, about))
-    return policy.why_waiting(task, now, about)
+        return about, (f"rate limit unknown: {safe_line(str(error))}",)
+    return about._replace(token_at=token_at), ()
 
 
 def _suspension_text(place: Place, kind: str, now: float) -> str:

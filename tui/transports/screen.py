@@ -50,7 +50,7 @@ class TransportsScreen(ListScreen):
             text = [view.no_transports_line(sending)] if none else []
             text += detail_lines.source_lines(sending, now, room)
         self.query_one(LongText).show(text)
-        self.call_after_refresh(self._show_frames)  # the lines below are known then
+        self.call_after_refresh(self.show_frames)  # the lines below are known then
 
     def rows_frame(self) -> Frame:
         """All transports, and which one is used."""
@@ -148,7 +148,7 @@ class TransportsScreen(ListScreen):
             self.go(Target(keys.TEST_MAIL, id=way.name))
 
     def action_arm(self) -> None:
-        """Switch write mode."""
+        """Arm or disarm."""
         self.say(TOO_EARLY if self.hasty else self.around.arming.toggle())
         self.paint()
 

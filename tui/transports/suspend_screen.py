@@ -8,7 +8,7 @@ from textual import work
 
 from engine.store import Unavailable
 from engine.text.safe import safe_line
-from tui.format import keys, present
+from tui.format import keys
 from tui.format.present import BLANK_LINE, Line
 from tui.plan.confirm_screen import ConfirmScreen
 from tui.screens.base import key_bindings
@@ -17,7 +17,6 @@ from tui.session.place import PlaceMail
 from tui.session.place_session import PlaceSession
 from tui.transports import suspend_lines as view
 from tui.transports.route_plan import RoutePlan
-from tui.widgets.lines import Frame
 
 
 class SuspendScreen(ConfirmScreen):
@@ -30,9 +29,9 @@ class SuspendScreen(ConfirmScreen):
     def __init__(
         self, name: str, live: PlaceSession, desk: PlaceMail, around: ConsoleContext
     ) -> None:
-        super().__init__(around.arming, around.clock)
+        super().__init__(live, around)
         self._plan = RoutePlan(name, live, desk)
-        self._way, self._live, self._desk, self._around = name, live, desk, around
+        self._way, self._desk = name, desk
         self._doing = False
         self.outcome = ""
         """Result in words; "" before it was applied."""
@@ -66,10 +65,8 @@ class SuspendScreen(ConfirmScreen):
         width = self.text_width
         text = view.plan_lines(self._way, *seen, now, width)
         if self._plan.is_suspending:
-            needed = ", required" if self._around.require_reason else ""
             look = "" if self._reason else "muted"
-            reason = safe_line(self._reason) if self._reason else f"none{needed}: Tab"
-            text += view.labelled_lines("reason", reason, look, width)
+            text += view.labelled_lines("reason", self.reason_text, look, width)
         twin = safe_line(shlex.join(self._plan.equivalent_command(self._reason)))
         text += [
             BLANK_LINE,
@@ -78,15 +75,10 @@ class SuspendScreen(ConfirmScreen):
         ]
         text += view.labelled_lines("cli", twin, "muted", width)
         self.show((), text, self._prompt_line())
-        around, trail = self._around, (self._live.name, keys.TRANSPORTS, plan.verb)
-        self.show_title(present.trail_line(around.host, around.environment, trail, self.size.width))
+        name = safe_line(self._way)
+        self.show_title(((plan.verb, "title"), (f" {name}", "strong")), name)
         arm = {"arm": keys.arm_hint(self._arming.is_armed), "yes": self._plan.verb}
         self.show_hints(self.disabled_actions(), self.without(), arm)
-
-    def text_frame(self) -> Frame:
-        """What the plan does, and that nothing was done yet."""
-        name = f"{self._plan.verb.upper()} {safe_line(self._way)}"
-        return Frame(name, right=(("plan, nothing written yet", "muted"),))
 
     def _prompt_line(self) -> Line:
         if self._doing:

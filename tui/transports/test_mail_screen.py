@@ -30,8 +30,8 @@ class SendTestMailScreen(ConfirmScreen):
     DIGITS_NAME = "count"
 
     def __init__(self, name: str, live: PlaceSession, around: ConsoleContext) -> None:
-        super().__init__(around.arming, around.clock)
-        self._live, self._trial, self._around = live, live.test_mail, around
+        super().__init__(live, around)
+        self._trial = live.test_mail
         routes = live.readings.routes
         self._begun = live.test_mail.running
         self._way = live.test_mail.transport if self._begun else name
@@ -62,8 +62,8 @@ class SendTestMailScreen(ConfirmScreen):
         width = self.text_width
         text = self._output_lines(width) if self._begun else self._plan_lines(width)
         self.show((), text, self._prompt_line())
-        around, trail = self._around, (self._live.name, keys.TRANSPORTS, "test mail")
-        self.show_title(present.trail_line(around.host, around.environment, trail, self.size.width))
+        name = safe_line(self._way)
+        self.show_title((("test mail", "title"), (f" {name}", "strong")), name)
         words = {"arm": keys.arm_hint(self._arming.is_armed)}
         self.show_hints(self.disabled_actions(), self.without(), words)
 

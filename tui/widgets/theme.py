@@ -17,7 +17,7 @@ import themes
 from engine.config import yaml_file
 from engine.system.files import open_file
 from engine.text.safe import safe_line
-from tui.format.present import DERIVED_STYLES, ON_CURSOR, TOKENS
+from tui.format.present import DERIVED_STYLES, ON_BAR, ON_CURSOR, TOKENS
 
 DEFAULT_THEME = "terminal"
 """Default theme: the terminal's own 16 colours and background, readable on every terminal."""
@@ -293,7 +293,17 @@ def theme_styles(theme: Theme) -> dict[str, Style]:
         for look in STYLE_NAMES
     }
     on_cursor = {f"{name}{ON_CURSOR}": _on_cursor(style, styles) for name, style in styles.items()}
-    return styles | on_cursor
+    bar = Style(bgcolor=styles["chip"].bgcolor)
+    on_bar = {
+        f"{name}{ON_BAR}": style if _is_filled(style, styles) else style + bar
+        for name, style in styles.items()
+    }
+    return styles | on_cursor | on_bar
+
+
+def _is_filled(style: Style, styles: Mapping[str, Style]) -> bool:
+    """True if a style has a ground of its own."""
+    return style.bgcolor not in (None, styles[""].bgcolor)
 
 
 def _on_cursor(style: Style, styles: Mapping[str, Style]) -> Style:
@@ -305,8 +315,7 @@ def _on_cursor(style: Style, styles: Mapping[str, Style]) -> Style:
     cursor = styles["cursor"]
     if cursor.reverse:
         return style.without_color + Style(reverse=not style.reverse)
-    filled = style.bgcolor not in (None, styles[""].bgcolor)
-    return style if filled else style + Style(bgcolor=cursor.bgcolor)
+    return style if _is_filled(style, styles) else style + Style(bgcolor=cursor.bgcolor)
 
 
 @cache

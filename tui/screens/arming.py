@@ -1,33 +1,33 @@
-"""The write mode: OBSERVE at the start; `!` arms writes for 15 minutes."""
+"""OBSERVE at the start; `!` arms writes for 15 minutes, and disarms."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-WRITE_MODE_SECONDS = 900.0
-"""Seconds of write mode after arming and after each write."""
+ARMED_SECONDS = 900.0
+"""Seconds for which the console stays armed, after arming and after each write."""
 
 
-class WriteMode:
-    """Write mode of one console, shared by its screens."""
+class Arming:
+    """Whether one console is armed; shared by its screens."""
 
     def __init__(
         self, clock: Callable[[], float], read_only: bool = False, armed: bool = False
     ) -> None:
         self._clock = clock
         self.read_only = read_only
-        self._until = clock() + WRITE_MODE_SECONDS if armed and not read_only else 0.0
+        self._until = clock() + ARMED_SECONDS if armed and not read_only else 0.0
 
     @property
     def seconds_left(self) -> float:
-        """Remaining seconds of write mode; 0 in OBSERVE."""
+        """Remaining seconds armed; 0 in OBSERVE."""
         left = self._until - self._clock()
-        # If the clock was set back, do not allow writes for longer than one period.
-        return left if 0 < left <= WRITE_MODE_SECONDS else 0.0
+        # If the clock was set back, do not stay armed for longer than one period.
+        return left if 0 < left <= ARMED_SECONDS else 0.0
 
     @property
     def is_armed(self) -> bool:
-        """True if writes are allowed now."""
+        """True if plans can be applied now."""
         return self.seconds_left > 0
 
     def toggle(self) -> str:
@@ -37,10 +37,10 @@ class WriteMode:
         if self.is_armed:
             self._until = 0.0
             return "OBSERVE: plans can be viewed, not applied"
-        self._until = self._clock() + WRITE_MODE_SECONDS
+        self._until = self._clock() + ARMED_SECONDS
         return "ARMED for 15 minutes: plans can be applied; ! disarms"
 
     def extend(self) -> None:
         """Restart the period after a write."""
         if self.is_armed:
-            self._until = self._clock() + WRITE_MODE_SECONDS
+            self._until = self._clock() + ARMED_SECONDS

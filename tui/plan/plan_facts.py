@@ -1,0 +1,239 @@
+"""What is known of a plan while it is on screen: counts, changed tasks, sizes, recurring errors."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from engine.index.reader import Reader
+from engine.index.schema import Query
+from engine.model import Task
+from engine.monitor.recurrence import StillHappens
+from engine.operations import plans
+from engine.operations.plans import Plan
+from engine.replay.settings import ReplayPace
+from engine.store import StoreError, Unavailable
+from engine.text import error_pattern
+from tui.format.human import format_share
+from tui.format.present import Run
+from tui.plan.lines import PlanCounts, PlanSize, PlanView, StillFails, count_plan
+from tui.plan.planning import equivalent_command, pace_facts
+from tui.session.place_session import PlaceSession
+from tui.session.recurrence_check import CheckedCluster, check_clusters
+
+DRIFT_CHECK_SECONDS = 0.5
+"""Seconds between two checks whether the tasks changed since the plan was made."""
+
+DRIFT_COST_FACTOR = 10
+"""Minimum pause between these checks, as a multiple of their duration."""
+
+MAX_INLINE_COUNT_ROWS = 2_000
+"""Plans up to this many rows are counted on the event loop; larger ones on a thread."""
+
+NOT_COUNTED = -1
+"""The plan is not counted yet."""
+
+
+class PlanFacts:
+    """A plan, and everything that is read about it until it is applied."""
+
+    def __init__(
+        self, plan: Plan, live: PlaceSession, pace: ReplayPace | None, warnings: Sequence[str]
+    ) -> None:
+        """`pace` None: all now."""
+        self.plan, self.pace = plan, pace
+        self.warnings = tuple(warnings)
+        self.counts: PlanCounts | None = None
+        """None while they are counted."""
+        self.drift: Mapping[str, str] = {}
+        self.size: PlanSize | None = None
+        self.trouble = ""
+        """Why the size is unknown."""
+        self.tasks: Mapping[str, Task] = {}
+        """The listed tasks in full, as far as they still exist."""
+        self.clusters: Mapping[str, CheckedCluster] = {}
+        """The checked errors of the tasks by their marks."""
+        self.is_closed = False
+        """True once the plan is applied: nothing is read any more."""
+        self._live = live
+        self._amount = NOT_COUNTED
+        self._has_read = False
+        """The listed tasks were read."""
+        self._in_trash: int | None = None
+        self._pace_facts: Sequence[Run] = ()
+
+    @property
+    def amount(self) -> int:
+        """Number of tasks that would be acted on."""
+        return max(0, self._amount)
+
+    # Reading; each change is passed on
+
+    def jobs(
+        self, errors: Query | None, changed: Callable[[], None], amount_changed: Callable[[], None]
+    ) -> Sequence[Coroutine[Any, Any, None]]:
+        """What reads the facts; `errors` selects the tasks whose errors are checked."""
+        checks = () if errors is None else (self._check_recurrence(errors, changed),)
+        watch = self._watch_drift(changed, amount_changed)
+        return (watch, self._measure(changed), *checks)
+
+    async def _watch_drift(
+        self, changed: Callable[[], None], amount_changed: Callable[[], None]
+    ) -> None:
+        generation, loop = -1, asyncio.get_running_loop()
+        while not self.is_closed:
+            latest, began = self._live.inspector.latest, loop.time()
+            if latest.generation != generation or self.counts is None:
+                generation = latest.generation
+                try:
+                    drift = await self._live.inspector.queries.changed_rows(self.plan)
+                except Unavailable:
+                    return  # closed: the console is being left
+                if not self.is_closed and await self._take_drift(drift):
+                    amount_changed()
+            if not self._has_read:
+                await self._read_tasks(changed)
+            self._pace_facts = pace_facts(self._live, self.plan, self.pace, self.amount)
+            changed()
+            await asyncio.sleep(max(DRIFT_CHECK_SECONDS, DRIFT_COST_FACTOR * (loop.time() - began)))
+
+    async def _take_drift(self, drift: Sequence[tuple[plans.Row, str]]) -> bool:
+        """Count again if other tasks changed; True if the number of tasks changed."""
+        # A barred task was excluded from the start and shows its reason.
+        out = {row.id for row, _ in drift if row.barred}
+        words: dict[str, str] = {
+            state: f"{word} now" for state, word in self._live.inspector.states.items()
+        }
+        known = {row.id: words.get(how, how) for row, how in drift if row.id not in out}
+        if known == self.drift and self.counts is not None:
+            return False
+        self.drift = known
+        return await self._count_large() if _is_large(self.plan) else self.recount()
+
+    def recount(self) -> bool:
+        """Count a small plan now; a large one is counted on a thread by the next check.
+
+        Returns True if the number of tasks changed.
+        """
+        if _is_large(self.plan):
+            self.counts = None
+            return True
+        return self._take(count_plan(self.plan, self._live.inspector.edges, self.drift))
+
+    async def _count_large(self) -> bool:
+        plan, edges = self.plan, self._live.inspector.edges
+        counts = await asyncio.to_thread(count_plan, plan, edges, self.drift)
+        return plan is self.plan and self._take(counts)
+
+    def _take(self, counts: PlanCounts) -> bool:
+        before, self.counts, self._amount = self._amount, counts, counts.amount
+        return before != counts.amount
+
+    async def _measure(self, changed: Callable[[], None]) -> None:
+        loop, reported = asyncio.get_running_loop(), 0.0
+
+        def take(size: PlanSize) -> None:
+            self.size = size
+            changed()
+
+        def report(size: int, amount: int) -> bool:
+            nonlocal reported
+            is_last = amount == len(self.plan.rows)
+            if is_last or time.monotonic() - reported > DRIFT_CHECK_SECONDS:
+                reported = time.monotonic()
+                loop.call_soon_threadsafe(partial(take, PlanSize(size, amount)))
+            return not self.is_closed
+
+        actions = self._live.inspector.actions
+        try:
+            if self.plan.verb == "purge" and self._live.place.trash is not None:
+                self._in_trash = await actions.trash_bytes()
+            await actions.measure_tasks(self.plan, report)
+        except StoreError as error:
+            self.trouble = f"size unknown: {error}"
+            changed()
+
+    async def _read_tasks(self, changed: Callable[[], None]) -> None:
+        """Read the tasks that are listed one by one."""
+        ids = tuple(row.id for row in self.counts.listed) if self.counts is not None else ()
+        self._has_read = bool(ids)
+
+        def read(reader: Reader) -> dict[str, Task]:
+            return {id: task for id in ids if (task := reader.task(id)) is not None}
+
+        try:
+            self.tasks = await self._live.inspector.tallies.ask(("plan", ids), read, {})
+        except Unavailable:
+            return  # closed: the console is being left
+        changed()
+
+    async def _check_recurrence(self, query: Query, changed: Callable[[], None]) -> None:
+        try:
+            found = await check_clusters(self._live, query)
+        except Unavailable:
+            return  # closed: the console is being left
+        self.clusters = {one.cluster.mark: one for one in found}
+        changed()
+
+    # As the text needs it
+
+    def mark_of(self, id: str) -> str:
+        """The mark of a listed task's error; "" without one."""
+        task = self.tasks.get(id)
+        if task is None or not task.error:
+            return ""
+        return error_pattern.pattern_name(error_pattern.fold_error(task.error))
+
+    def still_failing(self) -> tuple[StillFails, ...]:
+        """The errors that still happen and are in the plan, most frequent first."""
+        same = {
+            mark: one.cluster.count
+            for mark, one in self.clusters.items()
+            if one.now.answer is StillHappens.YES
+        }
+        if same and self.counts is not None and len(self.counts.listed) == len(self.plan.rows):
+            rows = (row for row in self.plan.rows if not self.plan.exclusion_reason(row))
+            listed = Counter(self.mark_of(row.id) for row in rows if row.id not in self.drift)
+            same = {mark: listed[mark] for mark in same if listed[mark]}
+        many = sorted(same.items(), key=lambda item: -item[1])
+        return tuple(StillFails(mark, amount, self.clusters[mark]) for mark, amount in many)
+
+    def view(
+        self, scope: str, reason: str, now: float, follows: str = "", shown_reason: str = ""
+    ) -> PlanView:
+        """Everything that the text of the plan needs; `shown_reason` says if there is none."""
+        inspector, counts = self._live.inspector, self.counts
+        command = ""
+        if counts is not None:
+            command = equivalent_command(counts, self._live, reason, self.pace, follows)
+        return PlanView(
+            inspector.states,
+            inspector.edges,
+            now,
+            scope,
+            self.drift,
+            self.size,
+            [*self._pace_facts, *self._trash_facts()],
+            self.warnings,
+            shown_reason,
+            command,
+            still=self.still_failing(),
+        )
+
+    def _trash_facts(self) -> list[Run]:
+        """Trash usage after a purge, and its retention."""
+        trash, now = self._live.place.trash, self._in_trash
+        if trash is None or now is None or self.size is None:
+            return []
+        more = self.size.bytes
+        words = f"{format_share(now + more, trash.quota)} after this; kept {trash.hours:g} h"
+        full = "; tasks beyond the quota are not purged" if now + more > trash.quota else ""
+        return [("trash", words + full)]
+
+
+def _is_large(plan: Plan) -> bool:
+    return len(plan.rows) > MAX_INLINE_COUNT_ROWS

@@ -1,0 +1,196 @@
+"""The tasks of a plan as a table; the steps of a replay, its stop rules, and recurring errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from engine.model import State, Task
+from engine.monitor.recurrence import StillHappens
+from engine.operations.plans import Row
+from engine.replay.settings import RemainderPolicy, ReplayPace, phase_sizes
+from engine.text.safe import safe_line
+from tui.format import present
+from tui.format.graphs import bar
+from tui.format.present import BLANK_LINE, COLUMN_GAP, Line, Run
+from tui.format.table import Choice
+from tui.plan.lines import PlanView, expected_outcome
+from tui.plan.plan_facts import PlanFacts
+
+MARGIN = "   "
+"""Cells before the first column."""
+
+STEP_NAMES = ("canary", "batch", "rest")
+"""Names of the steps of a replay, in order."""
+
+
+class PlanColumn(NamedTuple):
+    """A column of the table."""
+
+    title: str
+    width: int
+    cell: Callable[[Row, Task | None], Run]
+    is_right_aligned: bool = False
+
+
+def step_names(pace: ReplayPace | None, amount: int) -> list[tuple[str, int]]:
+    """The steps of a replay with their sizes, without empty ones; none for one without a pace."""
+    if pace is None:
+        return []
+    sizes = phase_sizes(pace, amount)
+    names = (*STEP_NAMES[: len(sizes) - 1][:2], *("batch",) * (len(sizes) - 3), "rest")
+    return [(name, size) for name, size in zip(names, sizes, strict=True) if size]
+
+
+def _steps_of(facts: PlanFacts) -> dict[str, str]:
+    """The step of each included task, by its id."""
+    ids = (row.id for row in facts.plan.included)
+    found: dict[str, str] = {}
+    for at, (name, size) in enumerate(step_names(facts.pace, facts.amount), 1):
+        for _, id in zip(range(size), ids, strict=False):
+            found[id] = f"{at} {name}"
+    return found
+
+
+def _columns(facts: PlanFacts, sight: PlanView, width: int) -> Iterator[PlanColumn]:
+    """The columns that have data, and fit; the last one has the rest of the width."""
+    tasks, rows = facts.tasks.values(), facts.counts.listed if facts.counts else ()
+    marks, steps = {row.id: facts.mark_of(row.id) for row in rows}, _steps_of(facts)
+    idents = [present.short_id(row.id) for row in rows]
+    cells = max(map(len, idents), default=present.SHORT_ID_CELLS)
+
+    def is_out(row: Row) -> bool:
+        return bool(facts.plan.exclusion_reason(row) or row.id in facts.drift)
+
+    def age(since: float) -> str:
+        return present.format_duration(sight.now - since) if since > 0 else "?"
+
+    def still(row: Row) -> Run:
+        one = facts.clusters.get(marks[row.id])
+        if one is None:
+            return ("?", "unknown") if facts.clusters else ("", "")
+        looks = {StillHappens.YES: "warn", StillHappens.NO: "ok"}
+        return one.now.answer.value, looks.get(one.now.answer, "unknown")
+
+    def died(task: Task) -> str:
+        text = task.extra.get("dead_since", "")
+        return age(float(text)) if text.isascii() and text.isdigit() else "?"
+
+    yield PlanColumn(
+        "ID",
+        cells,
+        lambda row, task: (present.short_id(row.id), "ghost" if is_out(row) else "accent"),
+    )
+    yield PlanColumn("AGE", 6, lambda row, task: (age(task.created) if task else "?", ""), True)
+    if any(task.state is State.DEAD for task in tasks):
+        yield PlanColumn("DIED", 6, lambda row, task: (died(task) if task else "?", ""), True)
+    if any(marks.values()):
+        yield PlanColumn("CLUSTER", 7, lambda row, task: (marks[row.id], "accent"))
+        if facts.clusters:
+            yield PlanColumn("STILL?", 6, lambda row, task: still(row))
+    if steps:
+        yield PlanColumn("STEP", 8, lambda row, task: (steps.get(row.id, "-"), "muted"))
+
+
+def _what(facts: PlanFacts, sight: PlanView, row: Row, task: Task | None) -> Run:
+    """Why a row is not acted on, or its error or description."""
+    words, look = expected_outcome(facts.plan, row, sight)
+    is_mixed = facts.counts is not None and len(facts.counts.transitions) > 1
+    if look or task is None:
+        return words, look
+    text = task.error or task.description
+    return (f"{words}: {text}" if is_mixed else text), "" if task.error else "muted"
+
+
+def task_table(facts: PlanFacts, sight: PlanView, width: int) -> tuple[Line, list[Choice]]:
+    """The title line, and a row for each listed task."""
+    columns: list[PlanColumn] = []
+    room = width - len(MARGIN)
+    for column in _columns(facts, sight, width):
+        if room - column.width - len(COLUMN_GAP) < MIN_TEXT_CELLS:
+            break
+        columns.append(column)
+        room -= column.width + len(COLUMN_GAP)
+    columns.append(PlanColumn("ERROR", room, lambda row, task: _what(facts, sight, row, task)))
+    titles = [present.fit_text(c.title, c.width, c.is_right_aligned) for c in columns]
+    rows = facts.counts.listed if facts.counts is not None else ()
+    choices = [Choice(row.id, _line(row, facts.tasks.get(row.id), columns)) for row in rows]
+    return ((present.fit_text(MARGIN + COLUMN_GAP.join(titles), width), "muted"),), choices
+
+
+MIN_TEXT_CELLS = 24
+"""Minimum width of the last column."""
+
+
+def _line(row: Row, task: Task | None, columns: Sequence[PlanColumn]) -> Line:
+    sign = "!" if row.default_exclusion or row.barred else " "
+    runs: list[Run] = [(f" {sign} ", "warn")]
+    for column in columns:
+        text, look = column.cell(row, task)
+        cell = present.fit_text(safe_line(text), column.width, column.is_right_aligned)
+        runs += [(cell, look), (COLUMN_GAP, "")]
+    return present.merge_runs(runs[:-1])
+
+
+# Beside and below the tasks
+
+BAR_CELLS = 8
+"""Width of the bar of a step."""
+
+
+def side_lines(facts: PlanFacts, width: int) -> list[Line]:
+    """The steps with their sizes, and the stop rules; nothing without a rate."""
+    pace = facts.pace
+    steps = step_names(pace, facts.amount)
+    if pace is None or not steps:
+        return []
+    lines: list[Line] = [(("STEPS", "muted"),)]
+    for at, (name, size) in enumerate(steps, 1):
+        rate = "all now" if pace.rate is None else f"{pace.rate:g} per second"
+        what = rate if name == "rest" else "waits for results"
+        share = bar(size / max(1, facts.amount), BAR_CELLS)
+        row: Line = (
+            (f"{at} {name:<7}", ""),
+            (f"{size:>4,} ", "strong"),
+            (present.fit_text(share, BAR_CELLS), "accent"),
+            (f" {what}", "muted"),
+        )
+        lines.append(present.cut_line(row, width))
+    return [*lines, BLANK_LINE, (("STOPS AT", "muted"),), *_stop_lines(facts, pace, width)]
+
+
+def _stop_lines(facts: PlanFacts, pace: ReplayPace, width: int) -> list[Line]:
+    stops, lines = pace.stops, list[Line]()
+    if stops.same is not None:
+        marks = ", ".join(one.mark for one in facts.still_failing()[:2])
+        lines.append(((f"{stops.same:,} x {marks or 'the same error'}", ""),))
+    if stops.share is not None:
+        lines.append(((f"{100 * stops.share:g} % of the last {stops.last:,} failed", ""),))
+    if stops.pending is not None:
+        lines.append(((f"more than {stops.pending:,} tasks pending", ""),))
+    rest = "are held" if stops.rest is RemainderPolicy.HOLD else "stay in DLQ"
+    lines.append(((f"not sent tasks {rest}", "muted"),))
+    return [present.cut_line(line, width) for line in lines]
+
+
+MAX_STILL_LINES = 4
+"""Errors that still happen in the pane below the tasks."""
+
+
+def still_pane_lines(facts: PlanFacts, width: int) -> list[Line]:
+    """The errors of the plan that still happen, with the evidence; nothing if none does."""
+    lines: list[Line] = []
+    for mark, amount, one in facts.still_failing()[:MAX_STILL_LINES]:
+        evidence = one.now.evidence[0] if one.now.evidence else ""
+        error = present.fit_text(safe_line(one.cluster.pattern), max(12, width - 24 - 52))
+        row: Line = (
+            (f"   {mark:<8}", "accent"),
+            (f"{amount:>4,} of {one.cluster.count:<6,}", ""),
+            (f"{error}  ", ""),
+            (evidence, "muted"),
+        )
+        lines.append(present.cut_line(row, width))
+    if lines:
+        advice = "replay them after the cause is gone, or purge them: they would fail again"
+        lines.append((((f"   {advice}"), "muted"),))
+    return lines

@@ -1,0 +1,99 @@
+"""All parts of a task at once, in panes, for screens that have the room."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from textual.app import ComposeResult
+
+from engine.text.safe import safe_line
+from tui.format import present
+from tui.format.human import format_bytes
+from tui.format.present import Line
+from tui.task import lines as view
+from tui.task import parts_lines
+from tui.task.lines import TaskScene
+from tui.task.parts_lines import Opened
+from tui.terminal.render_cache import Box
+from tui.widgets.lines import Frame, Lines
+
+MIN_COLUMNS, MIN_LINES = 120, 30
+"""Smallest screen with the board."""
+
+FILES_LINES = 50
+"""From so many lines on the facts of the files have a pane."""
+
+LOG_SHARE = 5
+"""The log has at most one in so many lines."""
+
+
+IN_OTHER_PANES = ("state", "dead since", "attempts")
+"""Fields that the other panes show."""
+
+
+class Panel(NamedTuple):
+    """The content of a pane; one without lines is hidden."""
+
+    frame: Frame
+    lines: Sequence[Line]
+
+
+def panels(
+    scene: TaskScene, opened: Sequence[Opened], now: float, width: int, height: int
+) -> Mapping[str, Panel]:
+    """The content of each pane, for a board of that size."""
+    half, task = width // 2 - present.BOX_FRAME_CELLS, scene.task
+    chip = ((f" {scene.state_word.upper()} ", "chip"),)
+    found, log = scene.findings, view.log_lines(scene, width - present.BOX_FRAME_CELLS)
+    many = len(found.log.lines) if found.log is not None else 0
+    limit = "" if scene.max_runs is None else f" of {scene.max_runs:,}"
+    size = next((part.size for part in scene.parts if part.where == task.payload), None)
+    payload = parts_lines.payload_lines(opened, now, half) if opened else []
+    files = parts_lines.file_lines(scene.parts, now, half) if height >= FILES_LINES else []
+    room = max(3, height // LOG_SHARE)
+    first = Frame(present.short_id(task.id), amount=safe_line(task.kind), right=chip)
+    return {
+        "waits": Panel(first, view.head_lines(scene, now, width - present.BOX_FRAME_CELLS)),
+        "facts": Panel(Frame("Task"), view.fact_lines(scene, now, half, IN_OTHER_PANES)),
+        "timeline": Panel(Frame("Timeline"), view.timeline_lines(scene, now, half)),
+        "error": Panel(Frame("Last error"), view.error_lines(scene, now, half)),
+        "attempts": Panel(
+            Frame("Attempts", amount=f"{len(found.attempts):,}{limit}"),
+            view.attempt_lines(scene, now, half) if found.attempts else [],
+        ),
+        "payload": Panel(
+            Frame("Payload", amount="" if size is None else format_bytes(size)),
+            payload[:height],
+        ),
+        "files": Panel(Frame("Files", amount=f"{len(scene.parts):,}"), files),
+        "mentions": Panel(
+            Frame("Log", "t", amount=f"{many:,}"), view.last_lines(log, room) if many else []
+        ),
+    }
+
+
+class TaskBoard(Box):
+    """The panes."""
+
+    def compose(self) -> ComposeResult:
+        """Why it waits above, two columns, the log below."""
+        yield Lines(id="waits", classes="pane")
+        with Box(id="columns"):
+            with Box(id="left"):
+                yield Lines(id="facts", classes="pane")
+                yield Lines(id="timeline", classes="pane")
+            with Box(id="right"):
+                yield Lines(id="error", classes="pane")
+                yield Lines(id="attempts", classes="pane")
+                yield Lines(id="files", classes="pane")
+                yield Lines(id="payload", classes="pane")
+        yield Lines(id="mentions", classes="pane")
+
+    def show(self, found: Mapping[str, Panel]) -> None:
+        """Show these panes."""
+        for id, panel in found.items():
+            pane = self.query_one(f"#{id}", Lines)
+            pane.display = bool(panel.lines)
+            pane.show(panel.lines)
+            pane.show_frame(panel.frame, focused=id == "waits")

@@ -1,0 +1,190 @@
+"""The page of a task: all parts in panes, or one part with tabs; frame, next step and hints."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from textual import work
+from textual.app import ComposeResult
+
+from engine.model import State
+from engine.monitor.recurrence import StillHappens
+from engine.text.safe import safe_line
+from tui.format import keys, present
+from tui.format.present import Line
+from tui.plan.acting_screen import PlanningScreen
+from tui.screens.base import key_bindings
+from tui.screens.console_context import ConsoleContext
+from tui.screens.page import MESSAGE_SECONDS, Page
+from tui.screens.top_line import TopLine
+from tui.session.place_session import PlaceSession
+from tui.task import board, parts_lines
+from tui.task import lines as view
+from tui.task.board import TaskBoard
+from tui.task.lines import TaskScene
+from tui.task.parts_lines import Opened
+from tui.task.reader import TaskReader
+from tui.widgets.lines import Frame, Lines, LongText
+
+View: TypeAlias = Callable[[TaskScene, tuple[Opened, ...], float, int], list[Line]]
+
+TABS: Mapping[str, View] = {
+    "summary": lambda scene, opened, now, width: view.summary_lines(scene, now, width),
+    "payload": lambda scene, opened, now, width: parts_lines.payload_lines(opened, now, width),
+    "attempts": lambda scene, opened, now, width: view.attempt_lines(scene, now, width),
+    "log": lambda scene, opened, now, width: view.log_lines(scene, width),
+    "files": lambda scene, opened, now, width: parts_lines.stored_lines(opened, now, width),
+}
+"""The parts, in their order."""
+_WITH_CONTENT = {"payload", "files"}
+"""Parts that need the content of the files."""
+WITHOUT_CLOCK = {"payload", "log"}
+"""Parts without relative times, which need no repaint each second."""
+
+NEXT_STEPS: Mapping[State, tuple[str, str]] = {
+    State.PENDING: ("O", "runs it now, before its due time"),
+    State.HELD: ("L", "releases it"),
+    State.DEAD: ("R", "retries it, attempts reset"),
+    State.TRASH: ("R", "restores it"),
+}
+"""The next step in a state: its key, and what it does."""
+
+
+class TaskPage(PlanningScreen, Page):
+    """Paints a task; the keys of its plans are in `TaskScreen`."""
+
+    KIND = keys.TASK
+    BINDINGS = key_bindings(keys.TASK)
+
+    def __init__(self, id: str, live: PlaceSession, around: ConsoleContext) -> None:
+        super().__init__()
+        self.live, self.around = live, around
+        self.reader = TaskReader(id, live, self.repaint)
+        self.part = self._shown = "summary"
+        """The part to show, and the one that is on screen."""
+        self._tops: dict[str, int] = {}
+        self._said: tuple[str, str, float] = ("", "", 0.0)
+
+    def compose(self) -> ComposeResult:
+        """Path, parts, all panes or one part, next step, hints."""
+        yield TopLine(id="top-line")
+        yield Lines(id="parts")
+        yield TaskBoard(id="board")
+        yield LongText(id="text")
+        yield Lines(id="word")
+        yield Lines(id="hints")
+
+    # Painting
+
+    def text_frame(self) -> Frame:
+        """The task's id, kind and state; or the name of the part."""
+        scene = self.reader.scene
+        if scene is None:
+            return Frame(present.short_id(self.reader.id))
+        word = "GONE" if self.reader.gone else scene.state_word.upper()
+        chip = ((f" {word} ", "chip-warn" if self.reader.gone else "chip"),)
+        kind = safe_line(scene.task.kind)
+        return Frame(present.short_id(scene.task.id), amount=kind, right=chip)
+
+    def lay_out(self, width: int) -> None:
+        """Repaint for the present size."""
+        if self.is_paintable and self.query("#hints") and self.size.width:
+            self._paint()
+
+    def repaint(self) -> None:
+        """Repaint after a change."""
+        self.lay_out(self.size.width)
+
+    @work(exclusive=True, group="paint")
+    async def _paint(self) -> None:
+        """Paint the open part, or all; the text is laid out on a thread."""
+        part, (width, height), reader = self.part, self.size, self.reader
+        is_board = part == "summary" and width >= board.MIN_COLUMNS and height >= board.MIN_LINES
+        if reader.scene is not None and (is_board or part in _WITH_CONTENT):
+            await reader.open_parts()
+        scene, opened, now = reader.scene, reader.opened, self.around.clock()
+        if scene is None or (part in _WITH_CONTENT and not opened):
+            is_board = False
+            text: list[Line] = [((f" {_empty_text(reader)}", "muted"),)]
+        elif is_board:
+            text = []
+            found = await asyncio.to_thread(board.panels, scene, opened, now, width, height)
+        else:
+            text = await asyncio.to_thread(TABS[part], scene, opened, now, self.text_width)
+        if not self.is_paintable or not self.query("#hints"):
+            return
+        pane, panes = self.query_one("#text", LongText), self.query_one(TaskBoard)
+        pane.display, panes.display = not is_board, is_board
+        if is_board:
+            panes.show(found)
+        pane.show(text)
+        pane.add_class("pane")
+        pane.show_frame(self.text_frame(), focused=True)
+        if self._shown != part:
+            self._shown = part
+            pane.move_to(self._tops.get(part, len(text) if part == "log" else 0))
+        self._paint_frame()
+
+    def _paint_frame(self) -> None:
+        """Repaint everything around the text."""
+        if not self.is_paintable or not self.query("#hints") or not self.size.width:
+            return
+        width = self.size.width
+        trail = (self.live.name, present.short_id(self.reader.id))
+        self.query_one(TopLine).update_line(self.around, trail)
+        titles = view.part_titles(self.reader.scene, self.part, TABS)
+        self.query_one("#parts", Lines).show([view.tab_line(titles, self.part, width)])
+        self.query_one("#word", Lines).show([present.cut_line(self._foot(width), width)])
+        task = None if self.reader.gone else self.selected_task()
+        state = None if task is None else task.state
+        grey = {key.action for key in keys.verb_keys() if self.verb_refusal(key.verb, state, task)}
+        self.show_hints(grey, self.without(), {"arm": keys.arm_hint(self.around.arming.is_armed)})
+
+    def _foot(self, width: int) -> Line:
+        """A message, that the task is gone or has changed, or the next step."""
+        reader, now = self.reader, self.around.clock()
+        text, look, when = self._said
+        if text and 0 <= now - when < MESSAGE_SECONDS:
+            return ((f" {safe_line(text)}", look),)
+        if reader.scene is None:
+            return ()
+        if reader.gone:
+            return ((f" {view.describe_departure(reader.scene, now)}", "warn"),)
+        task = reader.scene.task
+        if reader.changed and self.part != "summary":
+            return ((f" {reader.changed}", "warn"),)
+        key, does = NEXT_STEPS.get(task.state, ("", ""))
+        verb = next((each.verb for each in keys.verb_keys() if each.shown == key), "")
+        if not verb or self.verb_refusal(verb, task.state, task):
+            key, does = "t", "shows its log lines"
+        else:
+            check = reader.scene.cluster.now.answer if reader.scene.cluster is not None else None
+            if key == "R" and check is StillHappens.YES:
+                does += "; its error still happens"
+            does += "" if self.around.arming.is_armed else " (! arms first)"
+        return present.next_line(key, does, present.short_id(task.id), width)
+
+    def say(self, text: str, look: str = "warn") -> None:
+        """Show a message for some seconds."""
+        self._said = (text, look, self.around.clock())
+        self._paint_frame()
+
+    def action_part(self, pressed: str) -> None:
+        """Go to the previous or the next part."""
+        if self._shown == self.part:
+            self._tops[self.part] = self.query_one("#text", LongText).top
+        titles = tuple(view.part_titles(self.reader.scene, self.part, TABS))
+        self.part = titles[(titles.index(self.part) + keys.step_of(pressed)) % len(titles)]
+        self._paint_frame()
+        self.repaint()
+
+
+def _empty_text(reader: TaskReader) -> str:
+    """Why there is nothing to show."""
+    if not reader.gone:
+        return "loading ..."
+    if reader.scene is None:
+        return "task not found"
+    return "task is gone; this part was not read before"

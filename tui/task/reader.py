@@ -1,0 +1,180 @@
+"""Reads one task and everything about it: why it waits, its log lines, its parts, its cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from engine.index import filter_language
+from engine.index.schema import Query
+from engine.logs.log_tail import LogLine
+from engine.model import Task
+from engine.store import StoreError, Unavailable
+from engine.text import error_pattern
+from tui.session.place_session import PlaceSession
+from tui.session.recurrence_check import check_clusters
+from tui.task import lines as view
+from tui.task import lookup
+from tui.task.lines import TaskScene
+from tui.task.parts_lines import Opened
+from tui.task.why_waiting import outlook
+
+REASONS_SECONDS = 2.0
+"""Seconds after which the reasons for waiting are read again, even without a change."""
+
+
+class TaskReader:
+    """The facts about one task, as last read."""
+
+    def __init__(self, id: str, live: PlaceSession, changed: Callable[[], None]) -> None:
+        """`changed` is called after each change of the facts."""
+        self.id, self.live, self._notify = id, live, changed
+        self.scene: TaskScene | None = None
+        """None until the task was found."""
+        self.gone = False
+        self.changed = ""
+        """The last change that was seen, with its time."""
+        self.altered_at = float("-inf")
+        """When it was seen, in seconds of the event loop."""
+        self.opened: tuple[Opened, ...] = ()
+        self.is_fresh = False
+        """True if the parts were opened after the last change of the task."""
+        self._log_seen: tuple[LogLine, ...] = ()
+        self._asked = 0.0
+        self._counted: tuple[int, Task | None] = (-1, None)
+        """Index generation and task of the last check of the cluster."""
+
+    async def follow(self, say: Callable[[str], None]) -> None:
+        """Read the task, and again after each change; `say` gets the errors."""
+        inspector = self.live.inspector
+        while True:
+            seen = inspector.latest.generation
+            try:
+                task = await inspector.queries.task(self.id)
+                if self.scene is None or self.gone or task != self.scene.task:
+                    await self.read()
+                await self._check_cluster()
+            except Unavailable as error:
+                say(str(error))  # from the index; the next change may succeed
+            try:
+                await inspector.wait_for_change(seen)
+            except Unavailable:
+                return  # closed: the console is being left
+
+    async def read(self) -> None:
+        """Read the task, then its logs and parts."""
+        inspector = self.live.inspector
+        task = await inspector.queries.task(self.id)
+        before, states = self.scene, inspector.states
+        # During the first scan, a task not found may still appear.
+        self.gone = task is None and (before is not None or inspector.latest.is_complete)
+        if task is None:
+            self.scene = before and replace(before, gone=True)
+        else:
+            now, place = self.live.clock(), self.live.place
+            said = view.describe_changes(before.task, task, states, now) if before else ""
+            if before is not None:
+                self.altered_at = asyncio.get_running_loop().time()
+            self.changed, self.is_fresh = said or self.changed, False
+            mark = error_pattern.pattern_name(error_pattern.fold_error(task.error))
+            self.scene = replace(
+                before or TaskScene(task, states),
+                task=task,
+                states=states,
+                gone=False,
+                mark=mark if task.error else "",
+                max_runs=place.max_attempts,
+                command=view.show_command(place.command, task, place.has_dlq),
+                changed=self.changed,
+            )
+            await self._read_outlook()
+        self.take_notes()
+        self._notify()
+        if self.scene is not None:
+            await self.read_log()
+            await self._read_parts(self.scene.task)
+            self._notify()
+
+    async def _read_outlook(self) -> None:
+        if self.scene is None or self.gone:
+            return
+        task, now = self.scene.task, self.live.clock()
+        self._asked = now
+        found = await outlook(self.live, task, now)
+        if self.scene.task == task:
+            self.scene = replace(self.scene, outlook=found)
+
+    async def _check_cluster(self) -> None:
+        """Count the tasks with the same error, and check whether it still happens."""
+        scene, generation = self.scene, self.live.inspector.latest.generation
+        is_same = scene is not None and (generation, scene.task) == self._counted
+        if scene is None or self.gone or is_same or not self.live.has_readings:
+            return
+        self._counted, cluster = (generation, scene.task), None
+        if scene.mark:
+            same = filter_language.parse_filter(f"cluster={scene.mark}")
+            found = await check_clusters(self.live, Query(scene.task.state, same))
+            cluster = found[0] if found else None
+        if self.scene is not None and self.scene.task == scene.task:
+            self.scene = replace(self.scene, cluster=cluster)
+            self._notify()
+
+    async def _read_parts(self, task: Task) -> None:
+        """List the parts of the task."""
+        if self.gone:
+            return
+        try:
+            found = await self.live.inspector.actions.parts(task)
+        except StoreError:
+            return  # it moved: the next read reports that
+        if self.scene is not None and self.scene.task == task:
+            self.scene = replace(self.scene, parts=found)
+
+    async def open_parts(self) -> None:
+        """Read the content of the parts, if it may have changed."""
+        scene = self.scene
+        if scene is None or self.is_fresh or self.gone:
+            return
+        try:
+            opened = await lookup.read_parts(self.live.inspector, scene.task)
+        except StoreError:
+            return  # it moved: the next read reports that; keep the old content
+        if self.scene is not None and self.scene.task == scene.task:
+            self.opened, self.is_fresh = opened, True
+            self.scene = replace(self.scene, parts=tuple(each.part for each in opened))
+
+    async def read_log(self) -> None:
+        """Search the logs for the task."""
+        if self.scene is None:
+            return
+        self._log_seen = self.live.readings.log
+        task = self.scene.task
+        told = await asyncio.to_thread(lookup.search_logs, self.live.place.logs, task)
+        if self.scene is not None:
+            self.scene = replace(self.scene, findings=told)
+
+    async def refresh(self) -> None:
+        """Read again what changes by itself: new log lines, and the reasons."""
+        log, known = self.live.readings.log, self._log_seen
+        self._log_seen = log
+        new = set(log).difference(known) if log is not known else ()
+        is_mentioned = any(self.id in line.text for line in new)
+        if is_mentioned:
+            await self.read_log()
+        if abs(self.live.clock() - self._asked) >= REASONS_SECONDS:
+            with suppress(Unavailable):  # keep the previous answer
+                await self._read_outlook()
+                await self._check_cluster()
+        if is_mentioned:
+            self._notify()
+
+    def take_notes(self) -> bool:
+        """Take the operators' notes as last read; True if there are others."""
+        scene, signs = self.scene, self.live.readings
+        notes = signs.notes.get(self.id, ())
+        if scene is None or (notes, signs.notes_error) == (scene.notes, scene.notes_error):
+            return False
+        self.scene = replace(scene, notes=notes, notes_error=signs.notes_error)
+        return True
