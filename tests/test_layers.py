@@ -239,7 +239,7 @@ LARGE_CLASSES = {
     "tui.operations.control_screen.ControlScreen": 22,
     "tui.operations.running_screen.ReplayScreen": 21,
     "tui.operations.screen.OperationsScreen": 25,
-    "tui.overview.screen.OverviewScreen": 57,
+    "tui.overview.screen.OverviewScreen": 30,
     "tui.plan.confirm_screen.ConfirmScreen": 20,
     "tui.plan.screen.PlanScreen": 36,
     "tui.queue.screen.QueueScreen": 100,

@@ -11,9 +11,12 @@ from engine.live.inspector import Inspector
 from engine.model import LockEvidence, State, Task
 from engine.monitor import metrics_check, prometheus
 from engine.monitor.alerts import Alert, AlertKind
+from engine.monitor.forecast import ExpectedStart, expected_start
+from engine.monitor.throughput import Trend
 from engine.store import StoreError
 from engine.text.safe import safe_line
 from tui.session.place import Place
+from tui.session.place_session import PlaceSession
 from tui.session.place_watcher import read_routes
 from tui.transports.suspend_lines import describe_suspension
 
@@ -66,6 +69,41 @@ async def reasons(
         unknown = f"rate limit unknown: {safe_line(str(error))}"
         return (unknown, *policy.why_waiting(task, now, about))
     return policy.why_waiting(task, now, about)
+
+
+async def read_expected_start(live: PlaceSession, task: Task, now: float) -> ExpectedStart | None:
+    """When a pending task is expected to run; None in any other state.
+
+    Raises:
+        Unavailable: the place was closed.
+    """
+    place, due = live.place, task.due or 0.0
+    if task.state is not State.PENDING:
+        return None
+    obstacle, token_at = "", 0.0
+    if any(control.has_paused for control in live.inspector.controls.values()):
+        obstacle = "the queue is paused"
+    elif place.has_handler is not None and not place.has_handler(task.kind):
+        obstacle = f"no handler configured for {task.kind}"
+    elif live.lacks_worker:
+        obstacle = "no worker running"
+    elif live.estimate_drain(now).trend is Trend.STALLED:
+        obstacle = "queue is stalled"
+    elif place.claim_obstacle is not None:
+        obstacle = await asyncio.to_thread(place.claim_obstacle, task.kind)
+    if not obstacle and place.token_at is not None:
+        try:
+            token_at = await asyncio.to_thread(place.token_at, task.kind)
+        except (OSError, StoreError) as error:
+            obstacle = f"rate limit unknown: {error}"
+    if not place.claim_order:
+        obstacle = obstacle or "order of the queue is unknown"
+    ahead = 0
+    if not obstacle:
+        ahead = await live.inspector.tallies.count_ahead(task, max(now, due), place.claim_order)
+    rates = live.flow.rates(now)
+    outward = None if rates is None else rates.outward
+    return expected_start(due, now, ahead, outward, obstacle=obstacle, token_at=token_at)
 
 
 def _suspension_text(place: Place, kind: str, now: float) -> str:
