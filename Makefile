@@ -31,7 +31,7 @@ help:
 	@echo 'make bench        measure engine and console'
 	@echo 'make crash        kill and fail commands and plans at every system call (needs strace)'
 	@echo 'make soak         rivals on one spool, killed at random (ARGS="--minutes 10")'
-	@echo 'make screenshots  draw screenshots/ again'
+	@echo 'make screenshots  draw screenshots/ again, and record the cast'
 	@echo 'make clean        remove .venv, caches and build output'
 
 demo: $(RUN)
@@ -66,6 +66,7 @@ soak: $(DEV)
 
 screenshots: $(DEV)
 	@.venv/bin/python tests/tui/screenshots.py $(ARGS)
+	@.venv/bin/python tests/tui/record_cast.py
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build *.egg-info

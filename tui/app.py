@@ -50,12 +50,6 @@ class Cancels(Protocol):
         ...
 
 
-WHEEL_LINES = 3
-"""Lines per step of the mouse wheel."""
-
-THEME_CHECK_SECONDS = 1.0
-"""Seconds between two checks of the theme files."""
-
 HEADSTART_SECONDS = 0.1
 """Seconds between the first rows of a place and the first read of its lock, metrics and logs: those
 need more CPU than the rows, which come first.
@@ -108,7 +102,7 @@ class Console(SafeApp, inherit_bindings=False):
         self.bandwidth = BandwidthBudget(
             lambda: self.output.bytes_written if self.output else 0,
             limit=limit,
-            is_operating=self._is_operating,
+            is_operating=lambda: any(live.is_operating for live in self.sessions),
             waited=lambda: self.output.take_wait() if self.output else OutputWait(),
         )
         self.around = ConsoleContext(
@@ -121,7 +115,7 @@ class Console(SafeApp, inherit_bindings=False):
             self.bandwidth.describe_rate,
             lambda: self.bandwidth.period,
             skips_repaint=lambda: self.bandwidth.skips_repaint,
-            operations=self._works,
+            operations=lambda: _operations_line(self.sessions),
             totals=lambda: present.totals_line(*count_totals(self.sessions)),
         )
         names = short_names([place.name for place in places])
@@ -142,26 +136,13 @@ class Console(SafeApp, inherit_bindings=False):
         for number, code in SIGNAL_EXIT_CODES.items():
             loop.add_signal_handler(number, partial(self.end, code))
         for live in self.sessions:
-            self.run_worker(self._follow(live), name=f"follow {live.number}")
-        self.run_worker(self._look_after_theme(), name="theme")
+            following = live.follow(lambda: self.bandwidth.period, HEADSTART_SECONDS)
+            self.run_worker(following, name=f"follow {live.number}")
+        self.run_worker(self.theme_loader.follow_files(self.say), name="theme")
         self.set_interval(SAMPLE_SECONDS, self._turn)
         if self._first not in (keys.OVERVIEW, keys.LIST):
             self.goto(Target(keys.OVERVIEW))  # Esc closes it, so it needs a screen below
         self.goto(Target(self._first))
-
-    def _is_operating(self) -> bool:
-        """True while an operation, a lock recovery or a test mail of this console runs."""
-        return any(live.is_operating for live in self.sessions)
-
-    def _works(self) -> Line:
-        if works := [work for live in self.sessions for work in live.operations]:
-            from tui.session.running_operations import operations_line
-
-            return operations_line(works)
-        return ()
-
-    async def _follow(self, live: PlaceSession) -> None:
-        await live.follow(lambda: self.bandwidth.period, HEADSTART_SECONDS)
 
     # Bytes to the terminal
 
@@ -181,14 +162,6 @@ class Console(SafeApp, inherit_bindings=False):
     async def use_theme(self, name: str) -> str:
         """Use that theme, by name or path; return a message."""
         return await self.theme_loader.use_theme(name)
-
-    async def _look_after_theme(self) -> None:
-        if self.theme_loader.note:
-            self.say(self.theme_loader.note)
-        while True:
-            await asyncio.sleep(THEME_CHECK_SECONDS)
-            if words := await self.theme_loader.reload_if_changed():
-                self.say(words)
 
     def _turn(self) -> None:
         self.bandwidth.measure()
@@ -210,19 +183,25 @@ class Console(SafeApp, inherit_bindings=False):
                 self.say(live.messages.popleft())
                 return
 
+    # Mouse
+
     def on_mouse_scroll_down(self) -> None:
-        """Move as the up and down keys do."""
-        self._wheel("down")
+        """Move as the down key does."""
+        from tui import mouse
+
+        mouse.turn_wheel(self.screen, "down")
 
     def on_mouse_scroll_up(self) -> None:
-        """Move as the up and down keys do."""
-        self._wheel("up")
+        """Move as the up key does."""
+        from tui import mouse
 
-    def _wheel(self, how: str) -> None:
-        move = getattr(self.screen, "action_move", None)
-        if move is not None:
-            for _ in range(WHEEL_LINES):
-                move(how)
+        mouse.turn_wheel(self.screen, "up")
+
+    def on_click(self, event: events.Click) -> None:
+        """Select or open a row, switch to a tab, or press the key of a hint."""
+        from tui import mouse
+
+        mouse.click(self, event)
 
     # Navigation
 
@@ -262,20 +241,7 @@ class Console(SafeApp, inherit_bindings=False):
             self.around,
             self.current_session.inspector.states,
             tuple(live.place.name for live in self.sessions),
-            self._terminal(),
-        )
-
-    def _terminal(self) -> tuple[str, ...]:
-        """Facts about the terminal for the help: they answer most questions about colours and
-        signs.
-        """
-        size, environ = self.size, os.environ
-        signs = "ASCII" if self.glyphs == ASCII else "UTF-8"
-        theme = "none (NO_COLOR)" if environ.get("NO_COLOR") else self.theme_loader.name
-        rate = self.around.bandwidth_text() or "not measured yet"
-        return (
-            f"{size.width}x{size.height}  TERM={environ.get('TERM', '')}  signs {signs}",
-            f"theme {theme}  colours {self.console.color_system or 'none'}  output {rate}",
+            _describe_terminal(self),
         )
 
     async def close_screen(self, face: BaseScreen, out: bool) -> None:
@@ -331,3 +297,24 @@ class Console(SafeApp, inherit_bindings=False):
         for number in SIGNAL_EXIT_CODES:
             asyncio.get_running_loop().remove_signal_handler(number)
         await self._close_places(keep_worker=False)
+
+
+def _operations_line(sessions: Sequence[PlaceSession]) -> Line:
+    """Progress of the operations of all places; () if there are none."""
+    if works := [work for live in sessions for work in live.operations]:
+        from tui.session.running_operations import operations_line
+
+        return operations_line(works)
+    return ()
+
+
+def _describe_terminal(console: Console) -> tuple[str, ...]:
+    """Facts about the terminal for the help: they answer most questions about colours and signs."""
+    size, environ = console.size, os.environ
+    signs = "ASCII" if console.glyphs == ASCII else "UTF-8"
+    theme = "none (NO_COLOR)" if environ.get("NO_COLOR") else console.theme_loader.name
+    rate = console.bandwidth.describe_rate()
+    return (
+        f"{size.width}x{size.height}  TERM={environ.get('TERM', '')}  signs {signs}",
+        f"theme {theme}  colours {console.console.color_system or 'none'}  output {rate}",
+    )

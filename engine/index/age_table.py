@@ -58,6 +58,12 @@ class Ages(NamedTuple):
     """Number of further names; `rest` counts their tasks."""
 
     @property
+    def is_informative(self) -> bool:
+        """True if it has several rows, and at least half of its tasks have a name."""
+        unnamed = sum(row.total for row in self.rows if not row.name)
+        return len(self.rows) > 1 and 2 * unnamed <= self.total.total
+
+    @property
     def rest(self) -> AgeRow:
         """The tasks of the names without a row."""
         return _row("", map(sub, _figures(self.total), _sums(map(_figures, self.rows))))
@@ -238,9 +244,9 @@ def _when(counts: Sequence[int], young: int, old: int) -> str:
 def _where(ages: Ages) -> str:
     first = ages.rows[0]
     share = first.total / ages.total.total
-    if len(ages.rows) == 1 or share < DOMINANT_SHARE:
+    if not first.name or len(ages.rows) == 1 or share < DOMINANT_SHARE:
         return ""
-    return f"; {share:.0%} {first.name or f'without {ages.by}'}"
+    return f"; {share:.0%} {first.name}"
 
 
 def _span(bucket: int) -> str:

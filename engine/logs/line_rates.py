@@ -42,6 +42,12 @@ class LineRates:
         """True if all lines of the period were counted, as of the last `refresh` of the logs."""
         return all(self._settled.get(file.number) == file.size for file in self._book.files)
 
+    @property
+    def total(self) -> int:
+        """Bytes to process, as of now."""
+        offsets = self._offsets
+        return self.read + sum(f.size - offsets.get(f.number, 0) for f in self._book.files)
+
     def step(self) -> None:
         """Count on, at most 1 MiB.
 
@@ -83,7 +89,8 @@ class LineRates:
     def parts(self, number: int, begin: float, end: float) -> list[LineRate]:
         """The lines in `number` equal parts of the time from `begin` to `end`."""
         lines, errors = [0] * number, [0] * number
-        for when, rate in self._seconds.items():
+        # A copy: `step` may run on another thread.
+        for when, rate in self._seconds.copy().items():
             if begin <= when < end:
                 at = min(number - 1, int((when - begin) / (end - begin) * number))
                 lines[at] += rate.lines

@@ -246,12 +246,26 @@ def test_a_table_is_read_as_its_manual_has_it() -> None:
 
 
 def test_what_most_of_it_is_about_is_named() -> None:
-    """A row with at least half of the tasks is named; a table with one row has nothing to name."""
+    """A row with at least half of the tasks is named, if it has a name; a table with one row has
+    nothing to name.
+    """
     ten = (10,) + (0,) * 9
     assert summarize_ages(a_table(*ten, gmail_com=6, outlook_com=4)).endswith("; 60% gmail.com")
-    assert summarize_ages(a_table(*ten, **{"": 6, "a": 4})).endswith("; 60% without destination")
+    assert "%" not in summarize_ages(a_table(*ten, **{"": 6, "a": 4}))
     assert "%" not in summarize_ages(a_table(*ten, a=4, b=3, c=3))
     assert "%" not in summarize_ages(a_table(*ten, a=10))
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        *(({"a": 10}, False), ({"": 10}, False), ({"a": 6, "b": 4}, True)),
+        *(({"": 6, "a": 4}, False), ({"": 5, "a": 5}, True), ({"": 2, "a": 7, "b": 1}, True)),
+    ],
+)
+def test_a_table_of_tasks_without_a_name_says_nothing(rows: dict[str, int], expected: bool) -> None:
+    """A table is informative with several rows, of which at most half are tasks without a name."""
+    assert a_table(*(10,) + (0,) * 9, **rows).is_informative == expected
 
 
 @given(st.lists(st.integers(0, 10_000), min_size=10, max_size=10))

@@ -375,4 +375,4 @@ def test_leaving_says_where_the_places_are(
     plain = queue_config.Config()
     assert open_console.demo(setup_for(plain, "", {}), arguments) == 0
     again = f"spooldeck --config {folder}/{CONFIG_FILE} {folder}/flowing {folder}/wedged"
-    assert f"demo places kept; to open them again: {again}" in capsys.readouterr().out
+    assert f"demo places kept in {folder}; to continue: {again}" in capsys.readouterr().out

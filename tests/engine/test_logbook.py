@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from engine.logs import log_file, log_tail
 from engine.logs.byte_search import has_only_contract_lines, matching_lines
+from engine.logs.line_rates import LineRates
 from engine.logs.log_file import FileEntry
 from engine.logs.log_filter import (
     ALL_LINES,
@@ -639,3 +640,21 @@ def test_garbage_before_a_line_is_searched_only_so_far(
     file.close()
     assert found[-1].line.text == garbage.decode().strip()
     assert len(parsed) <= parsed_at_most
+
+
+@pytest.mark.parametrize("cell", [100, log_file.CELL_BYTES])
+def test_lines_are_counted_by_their_second(cell: int) -> None:
+    """Lines and errors of a period are in the part of their time; the count goes on as logs grow,
+    and a line without a newline counts once it is whole.
+    """
+    lines = [line(second, "x", "ERROR" if second % 10 == 0 else "INFO") for second in range(100)]
+    with a_book("".join(lines[:80]), line(5, "other"), cell=cell) as (book, paths):
+        rates = LineRates(book, NOON + 20)
+        run_to_end(rates)
+        assert rates.parts(4, NOON, NOON + 80) == [(0, 0), (20, 2), (20, 2), (20, 2)]
+
+        for text in ("".join(lines[80:90]) + "[2026-", "11-20 12:01:35] [ERROR] torn\n"):
+            add(paths[0], text)
+            book.refresh()
+            run_to_end(rates)
+        assert rates.parts(2, NOON + 80, NOON + 100) == [(10, 1), (1, 1)]

@@ -132,7 +132,8 @@ class Desk:
 
 
 PERIODS = {
-    "tui.app": ("THEME_CHECK_SECONDS", "SAMPLE_SECONDS"),
+    "tui.app": ("SAMPLE_SECONDS",),
+    "tui.widgets.theme_loader": ("CHECK_SECONDS",),
     "tui.session.place_session": ("JOURNAL_INTERVAL_SECONDS", "CHANGED_QUERY_SECONDS"),
     "tui.terminal.bandwidth": ("ANSWER_SECONDS", "SAMPLE_SECONDS", "MAX_SAMPLE_SECONDS"),
     "tui.locks.screen": ("EXAMINE_SECONDS", "OUTPUT_READ_SECONDS"),

@@ -55,6 +55,7 @@ class Screen:
         self.columns, self.rows = columns, rows
         self._cells: dict[tuple[int, int], str] = {}
         self._row = self._column = 0
+        self._margins = 0, rows - 1
 
     def feed(self, text: str) -> None:
         """Take in what was sent."""
@@ -67,8 +68,22 @@ class Screen:
                 self._cells.clear()
             elif token["control"] == "\r":
                 self._column = 0
+            elif token["final"] == "r" and not token["args"].startswith("?"):
+                top, _, bottom = token["args"].partition(";")
+                self._margins = int(top or 1) - 1, int(bottom or self.rows) - 1
+                self._row = self._column = 0
             elif token["control"] == "\n":
-                self._row += 1
+                self._feed_line()
+
+    def _feed_line(self) -> None:
+        """Go down; at the lower margin the lines between the margins scroll."""
+        top, bottom = self._margins
+        if self._row != bottom:
+            self._row += 1
+            return
+        kept = {at: cell for at, cell in self._cells.items() if not top <= at[0] <= bottom}
+        moved = {(y - 1, x): c for (y, x), c in self._cells.items() if top < y <= bottom}
+        self._cells = kept | moved
 
     def _move(self, final: str, args: str) -> None:
         if final == "J":

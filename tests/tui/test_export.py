@@ -128,3 +128,13 @@ def test_a_copy_beyond_the_cap_is_refused(said: str, longest: int) -> None:
     assert osc52_sequence("a" * (longest // 3 * 3), {LIMIT_VARIABLE: said})
     with pytest.raises(ClipboardTooLong, match=LIMIT_VARIABLE):
         osc52_sequence("a" * (longest + 3), {LIMIT_VARIABLE: said})
+
+
+def test_times_are_readable_and_in_seconds() -> None:
+    """An exported dead task has its times in epoch seconds and in RFC 3339, also of its death."""
+    dead = replace(a_task(1, State.DEAD), created=NOW - 60, extra={"dead_since": str(int(NOW))})
+    row = task_row.task_row(dead, "dlq")
+    assert (row["created"], row["created_at"]) == (NOW - 60, "2026-11-20T09:41:08Z")
+    assert (row["since"], row["since_at"]) == (NOW, "2026-11-20T09:42:08Z")
+    line = task_row.csv_lines([row], ("since_at", "id"))
+    assert line.strip() == f"2026-11-20T09:42:08Z,{dead.id}"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.logs.log_tail import format_log_line
 from engine.model import State, Task
 from engine.operations.execute import RowResult
 from engine.operations.journal import Journal
@@ -20,6 +21,8 @@ from tests.tui.desks import Desk, a_desk, key_of
 from tests.tui.holders import wired
 from tests.tui.spools import make_spool
 from tui.format import keys
+from tui.log.screen import LogScreen
+from tui.operations.screen import OperationsScreen
 from tui.plan.screen import PlanScreen
 from tui.session.place import Place
 
@@ -149,3 +152,50 @@ async def test_a_purge_is_undone_byte_for_byte(place: Place, tmp_path: Path) -> 
         await plan(desk, key_of("plan_undo"), "type 5 to undo 5")
         await desk.sees("5 undone", "all accounted for")
     assert await off(files) == before
+
+
+async def test_the_last_error_of_a_transport_is_its_log_line_in_three_keys(
+    place: Place, tmp_path: Path
+) -> None:
+    """From the overview by 6, Enter and Enter to the very line, with the server's reply in full."""
+    now, reply = time.time(), "550 5.1.1 user unknown u14"
+    identity = "20261120T092929Z-mail_send-261c374b"
+    said = (
+        f"MAIL_SEND_RESULT task_id={identity} status=failed transport=curl retries=1 "
+        f"last_error={{}}"
+    )
+    lines = [
+        format_log_line(
+            "INFO", f"MAIL_SEND_RESULT task_id=a status=success transport=curl n={n}", at
+        )
+        for n, at in enumerate(range(int(now) - 900, int(now) - 1))
+    ]
+    lines[500] = format_log_line("ERROR", said.format("421 too busy"), now - 400)
+    lines[600] = format_log_line("ERROR", said.format(reply), now - 300)
+    await off((tmp_path / "log/mail.log").write_bytes, b"".join(lines))
+    async with a_desk(place, start_armed=False, clock=time.time, first=keys.OVERVIEW) as desk:
+        await desk.press("6")
+        await desk.sees("curl", "550 5.1.1")
+        await desk.press("enter")
+        await desk.sees("421 too busy")
+        log = await desk.opens(LogScreen, "enter")
+        await desk.until(lambda: log.loaded and "\n> " in desk.text)
+        (here,) = [text for text in desk.text.splitlines() if text.startswith("> ")]
+        assert f" E mail  261c374b {reply} " in here
+
+
+async def test_a_purge_and_its_undo_take_six_keys_and_their_counts(
+    place: Place, tmp_path: Path
+) -> None:
+    """4, *, X, ! and the count purge all dead tasks; u, u and the count bring them back."""
+    before = await off(dead_in, tmp_path)
+    async with opened(place) as desk:
+        await desk.press("*")
+        await plan(desk, "X", "type 19 to purge 19")
+        await desk.sees("19 purged")
+        assert await off(dead_in, tmp_path) == []
+        await desk.opens(OperationsScreen, "u")
+        await desk.sees("purge", "DONE", "u undo")
+        await plan(desk, "u", "type 19 to undo 19")
+        await desk.sees("19 undone")
+    assert await off(dead_in, tmp_path) == before

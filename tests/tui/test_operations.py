@@ -97,7 +97,7 @@ async def test_all_operations_are_listed(place: Place, dead: list[Task]) -> None
     try:
         async with operations(place) as desk:
             await desk.sees(
-                "ben purge kind=geoba~ 2 DONE u undo, 22h00m",
+                "ben purge kind=geoban_apply 2 DONE u undo, 22h00m",
                 "ana expunge 1 DONE no: permanent",
                 "! 09:12:08 ana replay 1/4 INTERRUPTED R, D abandon",
                 "ben hold 0/2 RUNNING Enter shows it",

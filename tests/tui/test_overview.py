@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import re
 import shutil
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -330,6 +332,22 @@ async def test_a_stuck_lock_is_on_top(empty: Path) -> None:
         await asyncio.to_thread(lock.release)
 
 
+async def test_a_freed_lock_without_a_worker_is_an_alert(empty: Path) -> None:
+    """If a stuck lock is freed and no worker takes it, an alert says so and the row is STALLED."""
+    ago = later(-2820)
+    path = str(empty / "run" / "queue.lock")
+    lock = await asyncio.to_thread(queue_lock.acquire_lock, path, 1200, ago["clock"], ago["uptime"])
+    for number in range(3):
+        write_task(empty, "pending", number, age=7300)
+    async with overview(disk_place(empty, clock=time.time), clock=Going(0.0)) as desk:
+        await desk.sees("stuck lock")
+        await asyncio.to_thread(lock.release)
+        await desk.until(lambda: "stuck lock" not in desk.text)
+        clock_of(desk).now += 6  # a worker may be about to take it
+        await desk.until(lambda: "[CRIT]  idle  nothing has run for 2h" in desk.text)
+        assert "STALLED" in desk.text
+
+
 # Ages
 
 
@@ -405,6 +423,23 @@ async def test_the_cursor_stays_on_its_name(kinds: MemoryTasks) -> None:
         await desk.until(lambda: "late" in desk.text)
 
         assert table_of(desk).current_cell == before
+
+
+async def test_the_rows_stay_those_of_one_field(kinds: MemoryTasks) -> None:
+    """If all kinds but one have left, the rows are still kinds: only x changes what they are."""
+    async with overview(a_place(kinds, name="many")) as desk:
+        await desk.sees("Ages: many, pending by kind")
+        with kinds.condition:
+            for number, (key, task) in enumerate(list(kinds.tasks.items())):
+                if task.state is State.PENDING:
+                    error = ("421 later", "550 5.1.1 user unknown")[number % 2]
+                    kinds.put(key, replace(task, kind="late", error=error))
+        await desk.until(lambda: "late" in desk.text and "say" not in desk.text)
+        late = a_task(200, created=NOW - 60, due=0.0, kind="late")
+        with kinds.condition:
+            kinds.put(("", late.id), late)
+        await desk.until(lambda: re.search(r"TOTAL +41 ", desk.text))
+        assert "Ages: many, pending by kind" in desk.text
 
 
 async def test_a_table_older_than_its_row_shows_its_age(

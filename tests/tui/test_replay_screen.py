@@ -34,6 +34,7 @@ from tui.screens.target import Target
 from tui.session.place import Place
 from tui.session.runners import DirectRun, PullBackRun, ReplayRun
 from tui.session.running_operations import RunningOperation
+from tui.task.screen import TaskScreen
 
 off = asyncio.to_thread
 ONE = ReplayPace(None, (1,))
@@ -254,6 +255,20 @@ async def test_a_plain_operation_has_the_same_screen(place: Place) -> None:
         desk.console.goto(Target(keys.OPERATIONS))
         await desk.opens(OperationsScreen)
         await desk.sees("hold 4 DONE u undo, 23h59m")
+
+
+async def test_results_begin_with_problems_and_enter_opens_a_task(place: Place) -> None:
+    """A task that was skipped comes before those that were changed; Enter opens one of these."""
+    tasks = await off(seen, place, State.PENDING)
+    async with a_desk(place, clock=clock) as desk:
+        plan = plans.freeze_plan("hold", tasks, NOW)
+        (Path(place.root) / "queue/pending" / f"{tasks[2].id}.task").unlink()
+        desk.console.current_session.start_plan(plan, Intent("hold", place.who))
+        desk.console.goto(Target(keys.RUNNING_OPERATION))
+        await desk.sees("3 held + 1 skipped = 4", "changed since the plan")
+        assert desk.picker.rows[0].key == desk.picker.key == tasks[2].id
+        await desk.press("j")
+        await desk.opens(TaskScreen, "enter")
 
 
 async def test_a_journal_that_cannot_be_written_stops_it_before_it_begins(place: Place) -> None:

@@ -197,6 +197,37 @@ def scope_line(terminal: Terminal) -> str:
     return next((line for line in terminal.screen.lines if line.startswith(" acts on")), "")
 
 
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
+def test_a_new_log_line_costs_a_few_lines(tmp_path: Path, size: tuple[int, int]) -> None:
+    """While the log is followed the terminal scrolls, and only what is new is sent."""
+    make_spool(tmp_path, some_tasks(3))
+    log = tmp_path / "log" / "queue.log"
+
+    def add(number: int) -> None:
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
+        with log.open("a") as file:
+            file.write(f"[{stamp}] [INFO] a line like any other, number {number}.\n")
+
+    log.write_text("")
+    for number in range(60):
+        add(number)
+    with console(str(tmp_path), size=size) as terminal:
+        terminal.shows("QUEUE", "PEND")
+        terminal.send("7")
+        terminal.shows("7 Log", "number 59.", "next")
+        costs = []
+        for number in range(60, 66):
+            before = len(terminal.said)
+            add(number)
+            terminal.shows(f"number {number}.")
+            costs.append(len(terminal.said) - before)
+        shown = [line.rpartition("number ")[2] for line in terminal.screen.lines]
+    numbers = [int(text.partition(".")[0]) for text in shown if text[:1].isdigit()]
+    assert numbers == [*range(66 - len(numbers), 66)]
+    assert len(numbers) > size[1] // 2
+    assert min(costs) <= 7 * size[0], costs
+
+
 def test_what_lies_below_costs_nothing(tmp_path: Path) -> None:
     """A screen that covers the overview sends the changed digits of its clock each second."""
     make_spool(tmp_path, some_tasks(200))

@@ -58,7 +58,7 @@ _TABLE = """
 @console
     --read-only | allow no changes
     --theme NAME | colour theme
-    --mouse | use the mouse: the wheel scrolls
+    --mouse | use the mouse: rows, tabs, hints, wheel
     --wire N:count=0 | send at most N bytes a second
     --open SCREEN | the first screen
 @content

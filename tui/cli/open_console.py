@@ -82,10 +82,11 @@ def run(setup: Setup, names: Sequence[str], arguments: Namespace) -> int:
 
 def _first_screen(name: str) -> str:
     from tui.format import keys
+    from tui.screens.target import SCREEN_TARGETS
 
     screens = {"": keys.OVERVIEW, "queue": keys.LIST}
-    boards = (keys.OVERVIEW, keys.LOCKS, keys.TRANSPORTS, keys.LOG, keys.CONTROLS)
-    screens |= {word: word for word in boards}
+    boards = {target.pane for target in SCREEN_TARGETS.values()} - {keys.LIST}
+    screens |= {word: word for word in sorted(boards)}
     if name not in screens:
         fail(EX_USAGE, f"--open {safe_line(name)}: expected {', '.join(filter(None, screens))}")
     return screens[name]
@@ -130,12 +131,14 @@ def demo(setup: Setup, arguments: Namespace) -> int:
         print(f"spooldeck demo in {safe_line(show.folder)}", flush=True)
         import_module("tui.app")  # in parallel with the making of the places
         places = show.wait_for_places(lambda step: print(f"  {safe_line(step)} ...", flush=True))
+        print(f"places: {safe_line(' '.join(places))}", flush=True)
         loaded = queue_config.load_config(show.config_path, os.environ)
         settings = setup._replace(config=loaded)
         code = run(settings, places, arguments)
     if kept:
         again = shlex.join(["spooldeck", "--config", show.config_path, *places])
-        print(f"demo places kept; to open them again: {safe_line(again)}")
+        print(f"demo places kept in {safe_line(kept)}; to continue: {safe_line(again)}")
     else:
-        print(f"demo places removed: {safe_line(show.folder)}")
+        keeps = "spooldeck demo --keep FOLDER"
+        print(f"demo places removed: {safe_line(show.folder)}; to keep them: {keeps}")
     return code

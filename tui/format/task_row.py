@@ -12,8 +12,9 @@ from engine.policy import format_time
 from engine.text.safe import safe_line
 
 ROW_FIELDS = (
-    *("id", "state", "kind", "queue", "created", "due", "attempts", "priority", "description"),
-    *("destination", "error", "payload", "owner", "since", "rev"),
+    *("id", "state", "kind", "queue", "created", "created_at", "due", "due_at", "attempts"),
+    *("priority", "description", "destination", "error", "payload", "owner", "since", "since_at"),
+    "rev",
 )
 """Columns of a row; a store may add more."""
 
@@ -22,15 +23,24 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def task_row(task: Task, word: str) -> dict[str, object]:
-    """A task by field name: times in epoch seconds UTC, `state` in the store's word."""
+    """A task by field name; times are in epoch seconds UTC, and in RFC 3339 as `..._at`.
+
+    `state` is the store's word, `since` the time at which it got there, if the store records it.
+    """
     lease = task.lease
+    entered = [
+        float(text)
+        for name, text in task.extra.items()
+        if name.endswith("_since") and text.replace(".", "", 1).isdecimal()
+    ]
+    since = lease.since if lease else next(iter(entered), None)
     return {
         "id": task.id,
         "state": word,
         "kind": task.kind,
         "queue": task.queue,
-        "created": task.created or None,
-        "due": task.due,
+        **time_fields("created", task.created or None),
+        **time_fields("due", task.due),
         "attempts": task.attempts,
         "priority": task.priority,
         "description": task.description,
@@ -38,7 +48,7 @@ def task_row(task: Task, word: str) -> dict[str, object]:
         "error": task.error,
         "payload": task.payload,
         "owner": lease.owner if lease else None,
-        "since": lease.since if lease else None,
+        **time_fields("since", since),
         "rev": task.rev,
         **task.extra,
     }

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
 from textual.app import ComposeResult
 
 from engine.logs.log_filter import DEBUG, LineFilter, lines_naming_task
-from engine.logs.merged_log import STEP_CELLS
+from engine.logs.merged_log import NO_LOG_FILE, STEP_CELLS
 from engine.store import Unavailable
 from engine.text.safe import safe_line
 from tui.format import keys, present
@@ -90,7 +90,7 @@ class LogBase(ListScreen):
         reader = self.reader
         try:
             await reader.call(reader.book.refresh)
-            self.was_read = True
+            self.was_read, reader.page = True, self.lines.page
             self.counter.uncounted.set()
             self.start_job(first)
             while True:
@@ -173,10 +173,15 @@ class LogBase(ListScreen):
 
     def lay_out(self, width: int) -> None:
         """Repaint all that is not a line."""
-        logs, book = self.live.place.logs, self.reader.book
-        there = len({file.path for file in book.files}) if self.was_read else len(logs)
-        self.lines.show_frame(files_frame(logs, there), focused=True)
+        frame = files_frame(self.live.place.logs, self.reader.book.troubles)
+        self.lines.show_frame(frame, focused=True)
         self.paint_status()
+        reader = self.reader
+        if self.loaded and len(self.lines.entries) < reader.page and not reader.window.at_start:
+            # The screen got higher.
+            lines, tail = self.lines, reader.read_tail
+            is_tail = self.is_following
+            self.start_job(tail if is_tail else lambda: reader.read_more(False, lambda: lines.here))
 
     def paint_status(self) -> None:
         """Repaint the status line, the histogram and the line above the hints."""
@@ -214,10 +219,13 @@ class LogBase(ListScreen):
         return (self.live.name, "log")
 
 
-def files_frame(paths: Sequence[str], open_files: int) -> Frame:
+def files_frame(paths: Sequence[str], troubles: Mapping[str, str]) -> Frame:
     """The frame of the lines: how many logs there are, and their names."""
+    missing = [path for path in paths if troubles.get(path) == NO_LOG_FILE]
     amount = present.format_count(len(paths), "file")
-    names = ", ".join(safe_line(PurePath(path).name) for path in paths)
-    right: Line = ((present.fit_text_end(names, min(40, present.cells_of(names))), "muted"),)
-    amount = amount if open_files == len(paths) else f"{open_files} of {amount}"
+    if missing:
+        amount = f"{len(paths) - len(missing)} of {amount}"
+    names = [f"{'no ' if path in missing else ''}{PurePath(path).name}" for path in paths]
+    text = safe_line(", ".join(names))
+    right: Line = ((present.fit_text_end(text, min(40, present.cells_of(text))), "muted"),)
     return Frame("Log", "7", amount, right)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from engine.logs.log_file import CELL_BYTES
 from engine.logs.log_filter import LineFilter
 from engine.logs.merged_log import LogCounts, LogPosition, MergedLog
 from tui.log.reader import LogReader
@@ -38,8 +39,10 @@ class LogCounter:
 
     @property
     def is_complete(self) -> bool:
-        """True if all lines are counted."""
-        return self.is_countable and self.counts.done
+        """True if all lines are counted, but for the latest ones."""
+        counts = self.counts
+        is_near = counts.read > 0 and counts.total - counts.read < CELL_BYTES
+        return self.is_countable and (counts.done or is_near)
 
     def set_filter(self, sieve: LineFilter) -> None:
         """Count for another filter; counts of a recent one are reused, for example after Esc."""

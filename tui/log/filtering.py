@@ -96,7 +96,12 @@ class FilteredLog(LogBase):
         key, does = "f", f"shows {new:,} new" if new else "follows new lines"
         if here is None:
             key, does = ("Esc", "shows all lines") if self.words else ("", "")
-        elif self.line_task.id and not self.line_task.is_gone:
+        elif self.line_task.is_gone:
+            key, does = (
+                "t",
+                f"shows all lines of {present.short_id(self.line_task.id)} (task is gone)",
+            )
+        elif self.line_task.id:
             state = self.line_task.describe()
             does = f"opens task {present.short_id(self.line_task.id)}{': ' if state else ''}{state}"
             key = "Enter"

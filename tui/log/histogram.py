@@ -47,7 +47,9 @@ class LogHistogram(Lines):
         """
         self._newest = max([self._newest, *(entry.key[0] for entry in last)])
         is_old = now - self._newest > PERIOD_SECONDS
-        self._title, end = ("1h", self._newest + 60) if is_old else ("last 1h", now)
+        self._title, end = (
+            ("1h", self._newest + 60) if is_old else ("last 1h", max(now, self._newest + 1))
+        )
         cursor = here.key[0] if here is not None else end
         if 0 < cursor < end - PERIOD_SECONDS:
             is_inside = self._begin <= cursor < self._end
@@ -106,14 +108,16 @@ def histogram_lines(parts: Sequence[LineRate], width: int, height: int) -> list[
 
 
 def _cell(part: LineRate, row: int, height: int, top: int) -> Run:
-    """The sign of one cell; the one with the top of the errors belongs to them."""
-    levels = len(SPARKS) * height
-    errors, lines = (-(-number * levels // top) for number in (part.errors, part.lines))
-    for level, look in ((errors, "warn"), (lines, "muted")):
-        inside = min(level - row * len(SPARKS), len(SPARKS))
-        if inside > 0:
-            return SPARKS[inside - 1], look
-    return " ", ""
+    """The sign of one cell. A cell has one colour: the one with the top of the errors is all
+    errors at the foot, where one error is seen, and the larger part above.
+    """
+    full = len(SPARKS)
+    errors, lines = (-(-number * full * height // top) for number in (part.errors, part.lines))
+    errors, lines = (min(full, max(0, level - row * full)) for level in (errors, lines))
+    if not lines:
+        return " ", ""
+    is_error = errors > 0 if row == 0 else 2 * errors >= lines
+    return SPARKS[lines - 1], "warn" if is_error else "muted"
 
 
 def small_histogram(parts: Sequence[LineRate], begin: float, end: float, width: int) -> Line:
@@ -133,11 +137,15 @@ def small_histogram(parts: Sequence[LineRate], begin: float, end: float, width: 
 
 def axis_line(begin: float, end: float, cursor: float | None, width: int) -> str:
     """The lower border: times at both ends and in the middle, and where the cursor is."""
-    cells = ["─"] * width
-    for at, when in ((0, begin), (width // 2 - 3, (begin + end) / 2), (width - 7, end)):
-        cells[at : at + 7] = f" {_clock(when)} "
+    cells, mark, last = ["─"] * width, -1, width - 7
     if cursor is not None and begin <= cursor < end:
-        cells[min(width - 1, int((cursor - begin) / (end - begin) * width))] = "▲"
+        mark = min(width - 1, int((cursor - begin) / (end - begin) * width))
+        last = mark - 7 if mark > last else last
+    cells[:6] = f"{_clock(begin)} "  # the frame has a blank before it
+    for at, when in ((width // 2 - 3, (begin + end) / 2), (last, end)):
+        cells[at : at + 7] = f" {_clock(when)} "
+    if mark >= 0:
+        cells[mark] = "▲"
     return "".join(cells) + "─" * (MARGIN_CELLS - 1)  # as far from the corner as the bars
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -98,29 +100,24 @@ def entry_lines(entry: FileEntry, style: LogStyle, width: int) -> list[Line]:
     return [_marked(present.cut_line(line, width), style.hits) for line in lines]
 
 
-_SHORT_ID = re.compile(r"\b[0-9a-f]{8}\b")
-
-_ERROR_AT, _HEAD = " last_error=", 16
-"""Start of the error in a delivery line, and the minimum width of the text before it."""
+_ERROR_AT = " last_error="
+"""Start of the error in a delivery line."""
 
 
 def _without_id(text: str) -> str:
     """A line without the id that is in its own column."""
     for id in labelled_ids(text)[:1]:
-        text = re.sub(rf"(?:\b(?:task_?id|id)[=:] ?)?\"?{re.escape(id)}\b\"? ?", "", text, count=1)
+        text = re.sub(
+            rf"(?:\b(?:(?:task_?)?id[=:] ?|task=))?\"?{re.escape(id)}\b\"? ?", "", text, count=1
+        )
+        text = text.replace(": (", " (", 1)  # `Task failed: ID (kind)`
     return text
 
 
 def _with_error(text: str, room: int) -> str:
-    """Shorten a delivery line, but keep its id and its error."""
+    """A delivery line that does not fit, with its error first."""
     head, found, error = text.partition(_ERROR_AT)
-    if not found or present.cells_of(text) <= room:
-        return text
-    kept = max(_HEAD, room - present.cells_of(found + error))
-    named = _SHORT_ID.search(head)
-    if named is not None and named.end() > kept:
-        head = present.fit_text_end(head[: named.end()], kept)
-    return f"{present.fit_text(head, min(kept, present.cells_of(head)))}{found}{error}"
+    return text if not found or present.cells_of(text) <= room else f"{error}  {head}"
 
 
 def _marked(line: Line, hits: Sequence[str]) -> Line:
@@ -255,13 +252,12 @@ def _counts(about: LogStatus) -> Line:
 
 
 def trouble_line(about: Mapping[str, str], width: int) -> Line:
-    """Logs that cannot be read, with the error and what helps; missing logs are no warning."""
-    if all(why == NO_LOG_FILE for why in about.values()):
-        return (
-            present.cut_line(((f" {describe_troubles(about)}", "muted"),), width) if about else ()
-        )
-    help = f"; {_log_help(about)}"
-    return present.cut_line(((f" ! {describe_troubles(about)}{help}", "warn"),), width)
+    """Logs that cannot be read, with the error and what helps; missing logs are no trouble."""
+    unread = {path: why for path, why in about.items() if why != NO_LOG_FILE}
+    if not unread:
+        return ()
+    text = f" ! {describe_troubles(unread)}; {_log_help(unread)}"
+    return present.cut_line(((text, "warn"),), width)
 
 
 def empty_lines(
@@ -292,9 +288,15 @@ def empty_lines(
 
 
 def _log_help(troubles: Mapping[str, str]) -> str:
-    if any(why != NO_LOG_FILE for why in troubles.values()):
+    """What helps against these errors."""
+    if all(why == NO_LOG_FILE for why in troubles.values()):
+        return f"the first operation creates {'it' if len(troubles) == 1 else 'them'}"
+    if any(why.startswith(_DENIED) for why in troubles.values()):
         return "give this user read access, or start spooldeck as root"
-    return f"the first operation creates {'it' if len(troubles) == 1 else 'them'}"
+    return "repair the file: it is read as soon as it can be"
+
+
+_DENIED = os.strerror(errno.EACCES)
 
 
 _LIKE_OURS = re.compile(r"\b\d{8}T\d{6}Z-\w+-[0-9a-f]{8}\b")

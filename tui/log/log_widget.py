@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from textual.strip import Strip
 
@@ -12,12 +12,17 @@ from tui.format.glyphs import CURSOR
 from tui.format.present import BLANK_LINE, Line
 from tui.log.layout import LogLayout
 from tui.log.lines import LogStyle
+from tui.terminal.scroll import scroll_up
 from tui.widgets.lines import Painted
 
 SCROLL_DIVISOR = 3
 """At an edge the view scrolls by 1/JUMP of a page: scrolling repaints all lines, so do it
 rarely.
 """
+
+
+MAX_OTHER_LINES = 2
+"""Lines that may change while the others scroll: those that the cursor leaves and goes to."""
 
 
 class LogLines(Painted, can_focus=True):
@@ -121,9 +126,13 @@ class LogLines(Painted, can_focus=True):
     # Painting
 
     def paint(self) -> None:
-        """Repaint the cells that changed."""
-        for y in range(self.size.height):
-            line, old = self._line(y), self._painted.get(y)
+        """Repaint the cells that changed, after the terminal has scrolled lines that only moved."""
+        lines = [self._line(y) for y in range(self.size.height)]
+        rows = scrolled_rows(self._painted, lines)
+        if rows:
+            scroll_up(self, rows)
+        for y, line in enumerate(lines):
+            old = self._painted.get(y)
             if old != line:
                 self._painted[y] = line
                 self.repaint_line(y)
@@ -146,3 +155,15 @@ class LogLines(Painted, can_focus=True):
         (text, look), *rest = line
         sign = CURSOR if row == first else " "
         return present.cursor_line(((sign, "accent"), (text[1:], look), *rest), self.size.width)
+
+
+def scrolled_rows(before: Mapping[int, Line], now: Sequence[Line]) -> int:
+    """By how many rows nearly all lines have moved up; 0 for any other change."""
+    height = len(now)
+    if len(before) < height or before[0] == now[0]:
+        return 0
+    for rows in range(1, height // 2):
+        moved = sum(before[y + rows] != now[y] for y in range(height - rows))
+        if moved <= MAX_OTHER_LINES:
+            return rows
+    return 0

@@ -46,14 +46,22 @@ def fact_lines(told: WholeQueueFigures, width: int) -> list[Line]:
     return [*lines, *present.labelled_lines(named, width, names)]
 
 
+def pause_line(found: Mapping[str, Control]) -> Line:
+    """Whether the queue is paused, by its control; () if it has none."""
+    pause = next((control for control in found.values() if control.is_pause), None)
+    if pause is None or not pause.now:
+        return ()
+    return ((" PAUSED ", "chip-warn"),) if pause.has_paused else (("not paused", "ok"),)
+
+
 def control_table(found: Mapping[str, Control], width: int) -> tuple[Line, list[tuple[str, Line]]]:
     """Titles and one line per control; a refused control shows the reason."""
     values = (controls.describe_value(each, each.now) for each in found.values())
     widest = max((len(value) for value in values), default=0)
-    now = min(VALUE_CELLS if width >= WIDE_CELLS else NARROW_VALUE_CELLS, max(3, widest))
+    now = min(VALUE_CELLS if width >= WIDE_CELLS else NARROW_VALUE_CELLS, max(5, widest))
     names = min(NAME_CELLS, max((len(name) for name in found), default=8) + 1)
-    head = f"   {present.fit_text('CONTROL', names)} {present.fit_text('NOW', now)} EFFECT"
-    return ((present.fit_text(head, width), "title"),), [
+    head = f"   {present.fit_text('CONTROL', names)}  {present.fit_text('VALUE', now)}  EFFECT"
+    return ((present.fit_text(head, width), "muted"),), [
         (name, _row(name, control, names, now, width)) for name, control in found.items()
     ]
 
@@ -63,8 +71,8 @@ def _row(name: str, control: Control, names: int, now: int, width: int) -> Line:
     refused = control.refusal
     words: Run = (f"refused: {safe_line(refused)}", "muted") if refused else (control.summary, "")
     cells: tuple[Run, ...] = (
-        (f"   {present.fit_text(safe_line(name), names)} ", "muted" if refused else "strong"),
-        (f"{present.fit_text(value, now)} ", "muted" if refused else ""),
+        (f"   {present.fit_text(safe_line(name), names)}  ", "muted" if refused else "strong"),
+        (f"{present.fit_text(value, now)}  ", "muted" if refused else ""),
         words,
     )
     return present.cut_line(cells, width)

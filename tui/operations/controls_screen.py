@@ -20,14 +20,8 @@ from tui.operations.control_screen import (
 from tui.screens.base import TOO_EARLY, Copy, key_bindings
 from tui.screens.page import ROW_HAS_LEFT, ListScreen
 from tui.session.place import WholeQueueFigures
-from tui.widgets.lines import Lines, LongText
+from tui.widgets.lines import Frame, Lines, LongText
 from tui.widgets.picker import Picker
-
-DETAIL_LINES = 4
-"""Lines reserved for the control under the cursor; without them, the facts go below it."""
-
-FRAME_LINES = 4
-"""Lines of trail, message and hints."""
 
 
 class ControlsScreen(ListScreen):
@@ -35,6 +29,7 @@ class ControlsScreen(ListScreen):
 
     KIND = keys.CONTROLS
     BINDINGS = key_bindings(keys.CONTROLS)
+    DETAIL_PERCENT = 40
 
     @property
     def _facts(self) -> WholeQueueFigures:
@@ -49,27 +44,20 @@ class ControlsScreen(ListScreen):
 
     def lay_out(self, width: int) -> None:
         """Paint the facts, the table of controls and the details."""
-        head, listed = view.control_table(self.live.inspector.controls, width)
-        warnings, facts = (
-            view.warning_lines(self._facts, width),
-            view.fact_lines(self._facts, width),
-        )
-        told = [*warnings, *facts]
-        picker = self.query_one(Picker)
-        room = self.size.height - FRAME_LINES - DETAIL_LINES - 1
-        rows = min(len(listed), max(1, room))
-        above = [*told, BLANK_LINE] if told and len(told) < room - rows else []
-        heads = [*above, *([head] if listed else [])]
-        picker.show_rows([Choice(name, line) for name, line in listed], heads)
-        picker.styles.height = max(1, len(heads) + rows + picker.is_gone)
+        head, listed = view.control_table(self.live.inspector.controls, self.rows_width)
+        rows = [Choice(name, line) for name, line in listed]
+        self.query_one(Picker).show_rows(rows, [head] if listed else [])
+        width = self.text_width
+        warnings = view.warning_lines(self._facts, width)
+        facts = view.fact_lines(self._facts, width)
         about = self._about(width)
-        text = about if above else [*warnings, *about, *([BLANK_LINE] if facts else []), *facts]
-        self.query_one(LongText).show(text)
+        gap = [BLANK_LINE] if facts or warnings else []
+        self.query_one(LongText).show([*warnings, *facts, *gap, *about])
 
     def _about(self, width: int) -> list[Line]:
         here = self._here
         if here is not None:
-            return [BLANK_LINE, *view.detail_lines(*here, width)]
+            return view.detail_lines(*here, width)
         latest = self.live.inspector.latest
         if latest.unavailable:
             return [((f" {safe_line(latest.unavailable)}", "error"),)]
@@ -84,10 +72,30 @@ class ControlsScreen(ListScreen):
         else:
             super().action_move(how)
 
-    def default_message(self) -> Line:
-        """Number of lines below the screen."""
+    def rows_frame(self) -> Frame:
+        """The controls, and whether the queue is paused."""
+        found = self.live.inspector.controls
+        return Frame("Controls", "9", f"{len(found):,}", view.pause_line(found))
+
+    def text_frame(self) -> Frame:
+        """The queue and the control under the cursor."""
+        here = self._here
         below = self.query_one(LongText).below
-        return ((f" PgDn {present.format_count(below, 'more line')}", "key"),) if below else ()
+        more = f"PgDn {below:,} more" if below else ""
+        name = "" if here is None else safe_line(here[0])
+        return Frame("Queue", "", name, ((more, "key"),) if more else ())
+
+    def default_message(self) -> Line:
+        """The next step for the control under the cursor."""
+        here, width = self._here, self.size.width
+        if here is None:
+            return ()
+        name, control = here
+        if control.refusal:
+            return present.next_line("", f"refused: {safe_line(control.refusal)}", name, width)
+        if self.around.arming.read_only:
+            return present.next_line("", "read only: started with --read-only", name, width)
+        return present.next_line("Enter", "plans the change", name, width)
 
     # Actions
 

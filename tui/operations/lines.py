@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -169,8 +170,14 @@ def describe_operation(operation: Operation) -> str:
         named = (str(intent.values.get(key, "")) for key in ("control", "target", "value"))
         return safe_line(" ".join(filter(None, named)))
     if intent.undoes:
-        return f"{safe_line(intent.verb)} of {short_name(intent.undoes)}"
+        began = _BEGAN.match(intent.undoes)
+        when = f"{':'.join(began.groups())}Z " if began else ""
+        return f"{safe_line(intent.verb)} of {when}{short_name(intent.undoes)}"
     return safe_line(f"{operation_name(operation)} {intent.filter or intent.scope}".rstrip())
+
+
+_BEGAN = re.compile(r"[0-9]{8}T([0-9]{2})([0-9]{2})([0-9]{2})Z-")
+"""The time in the id of an operation."""
 
 
 def short_name(op: str) -> str:
@@ -209,9 +216,13 @@ def operation_table(
     ones: Sequence[ListedOperation], now: float, width: int
 ) -> tuple[Line, list[Line]]:
     """Titles and one line per operation."""
-    before = [c for c in (WHEN, WHO) if width >= c.least]
+    names = [len(safe_line(one.operation.intent.who.name)) for one in ones]
+    who = WHO._replace(width=min(WHO.width, max(3, *names, 3)))
+    amounts = [len(task_count(one.operation)) for one in ones]
+    tasks = TASKS._replace(width=min(TASKS.width, max(5, *amounts, 5)))
+    before = [c for c in (WHEN, who) if width >= c.least]
     end = NEXT._replace(width=WIDE_NEXT_CELLS) if width >= WIDE_COLUMNS else NEXT
-    behind = [c for c in (TASKS, STATE, end) if width >= c.least]
+    behind = [c for c in (tasks, STATE, end) if width >= c.least]
     what = OperationColumn("WHAT", max(4, _free_cells([*before, *behind], width)))
     shape = [*before, what, *behind]
     titles = (" " * GAP).join(present.fit_text(c.title, c.width, c.right) for c in shape)
@@ -260,7 +271,8 @@ def next_words(one: ListedOperation, now: float, is_wide: bool) -> Run:
         return "undone", "muted"
     if left.startswith("no: "):
         return f"no undo: {left[4:]}" if is_wide else left, "muted"
-    return f"u undo, {left}", look
+    is_part = left.startswith("part ")
+    return f"u {'part' if is_part else 'undo'}, {left.removeprefix('part ')}", look
 
 
 # Details of one operation

@@ -7,7 +7,7 @@ from textual import work
 from engine.operations.journal import Entry
 from engine.store import StoreError
 from engine.text.safe import safe_line
-from tui.format import keys
+from tui.format import keys, present
 from tui.format.present import BLANK_LINE, Line
 from tui.operations import lines as view
 from tui.operations.lines import ListedOperation
@@ -16,6 +16,7 @@ from tui.screens.base import Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.page import Page
 from tui.session.place_session import PlaceSession
+from tui.widgets.lines import Frame
 
 MAX_LISTED_ROWS = 2000
 """Maximum number of rows listed; the counts include all."""
@@ -50,11 +51,24 @@ class RecordScreen(Page):
         """Paint details, events and rows for this width."""
         if not self.is_paintable or not width:
             return
-        self.show(self._title(), self._lines(width), ())
+        self.show(self._title(), self._lines(self.text_width), self._next_line())
         self.show_hints(without=self.without())
 
     def _title(self) -> Line:
-        return ((f" {view.describe_operation(self._one.operation)}", "strong"),)
+        trail = f" {self._live.name} > operations > "
+        return ((trail, "muted"), (view.short_name(self._one.operation.op), "strong"))
+
+    def text_frame(self) -> Frame:
+        """What was done."""
+        return Frame(view.describe_operation(self._one.operation))
+
+    def _next_line(self) -> Line:
+        operation, width = self._one.operation, self.size.width
+        name = view.short_name(operation.op)
+        left, _ = view.undo_time_left(self._one, self._around.clock())
+        if left == "-" or left.startswith("no") or "plan_undo" in self.without():
+            return present.next_line("Esc", "goes back to the operations", name, width)
+        return present.next_line("u", "plans the undo", name, width)
 
     def _lines(self, width: int) -> list[Line]:
         operation, entries = self._one.operation, self._entries

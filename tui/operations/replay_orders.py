@@ -1,14 +1,23 @@
-"""The orders that an operator gives to a running operation: pause, rate, stop."""
+"""The orders that an operator gives to a running operation: pause, rate, stop, undo."""
 
 from __future__ import annotations
+
+from collections.abc import Collection
+
+from textual import work as in_background
 
 from engine.model import State
 from engine.replay.progress import Phase
 from engine.replay.settings import RemainderPolicy
+from engine.store import StoreError
 from engine.text.safe import safe_line
+from engine.verbs import VERBS
+from tui.format import keys, present
+from tui.operations.undo_plans import show_undo
 from tui.screens.base import TOO_EARLY
 from tui.screens.page import ListScreen
 from tui.session.running_operations import RunningOperation
+from tui.widgets.lines import Lines
 
 ARM_FIRST = "OBSERVE: press ! first: {what} changes more tasks"
 
@@ -95,3 +104,74 @@ class OrderScreen(ListScreen):
         else:
             self.say(self.around.arming.toggle())
             self.paint()
+
+    def action_plan_undo(self) -> None:
+        """Open a plan to undo what has not run; a running replay is paused for it."""
+        self._plan_undo()
+
+    @in_background(exclusive=True, group="undo")
+    async def _plan_undo(self) -> None:
+        if not self.work.op:
+            running = self.work.ended is None
+            self.say("not in the journal" + (" yet" if running else ""))
+            return
+        try:
+            await _pause_sending(self.work)
+            operation = await self.live.history.operation(self.work.op)
+        except StoreError as error:
+            self.say(f"no plan: {error}")
+            return
+        if operation is None:
+            self.say("no longer in the journal")
+            return
+        paused = "paused; applying this plan stops it" * (self.work.ended is None)
+        await show_undo(self, self.live, self.around, operation, [paused] if paused else [])
+
+    # Hints
+
+    def without(self) -> set[str]:
+        """Keys that have no function now."""
+        now = self.work.progress
+        orders = {"pause", "faster", "slower", "stop", "leave_open"}
+        if self.work.ended is not None:
+            return orders | (set() if self.is_undoable else {"plan_undo"})
+        if now is None:
+            return orders - {"stop"} | {"plan_undo"}
+        if now.phase is Phase.ENDING:
+            return orders - {"leave_open"}
+        return {"leave_open"} | ({"stop"} if now.stopped else set())
+
+    @property
+    def is_undoable(self) -> bool:
+        """True if a task that it changed has not run since."""
+        work = self.work
+        if not work.op or not VERBS[work.plan.verb].is_undoable:
+            return False
+        if work.progress is None:
+            return work.report is not None and bool(work.report.done)
+        return work.progress.tally.waiting > 0
+
+    def show_hints(self, grey: Collection[str] = ()) -> None:
+        """Show the available orders; those that need write mode are grey without it."""
+        now, armed = self.work.progress, self.around.arming.is_armed
+        stands = now is not None and now.phase in (Phase.PAUSED, Phase.ASKING)
+        refused = {*grey, *(() if armed else ("faster", *(("pause",) if stands else ())))}
+        words = {"arm": keys.arm_hint(armed)}
+        if stands:
+            words["pause"] = "resume"
+        hints = keys.hints_of(self.KIND, refused, self.without(), words)
+        hints = tuple(sorted(hints, key=lambda hint: hint.is_minor))  # actions first
+        self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width))
+
+
+async def _pause_sending(work: RunningOperation) -> None:
+    """Pause sending, so that a plan matches what it is applied to."""
+    now = work.progress
+    if work.ended is None and now is not None and now.phase is not Phase.ENDING:
+        work.order("pause")
+        while (now := work.progress) is not None and now.phase in SENDING_PHASES:
+            await work.wait_for_change()
+
+
+SENDING_PHASES = (Phase.STARTING, Phase.SENDING, Phase.WAITING)
+"""Phases in which tasks may be sent without an order."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
 
-from textual import work
 from textual.app import ComposeResult
 
 from engine.policy import format_time
 from engine.replay.progress import Phase
-from engine.store import StoreError
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
 from tui.format import keys, present
@@ -19,7 +16,6 @@ from tui.format.present import Line
 from tui.operations import replay_lines as view
 from tui.operations.replay_lines import FLOW_SECONDS, SPARKLINE_CELLS
 from tui.operations.replay_orders import OrderScreen
-from tui.operations.undo_plans import show_undo
 from tui.operations.worker_lines import format_seconds
 from tui.screens.base import Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
@@ -131,7 +127,7 @@ class ReplayScreen(OrderScreen):
             self._wait_before = wait
         return view.flow_lines(series, max(0, before), width, rows, (wait, self._wait_before))
 
-    def _show_frames(self) -> None:
+    def show_frames(self) -> None:
         """Write the frames: who started it and when, how many results, and what comes next."""
         now, work = self._view, self.work
         age = format_seconds(max(0.0, self.around.clock() - work.began))
@@ -173,40 +169,6 @@ class ReplayScreen(OrderScreen):
             return "u", "plans the undo"
         return "Esc", "goes back"
 
-    def without(self) -> set[str]:
-        """Keys that have no function now."""
-        now = self.work.progress
-        orders = {"pause", "faster", "slower", "stop", "leave_open"}
-        if self.work.ended is not None:
-            return orders | (set() if self._is_undoable else {"plan_undo"})
-        if now is None:
-            return orders - {"stop"} | {"plan_undo"}
-        if now.phase is Phase.ENDING:
-            return orders - {"leave_open"}
-        return {"leave_open"} | ({"stop"} if now.stopped else set())
-
-    @property
-    def _is_undoable(self) -> bool:
-        """True if a task that it changed has not run since."""
-        work = self.work
-        if not work.op or not VERBS[work.plan.verb].is_undoable:
-            return False
-        if work.progress is None:
-            return work.report is not None and bool(work.report.done)
-        return work.progress.tally.waiting > 0
-
-    def show_hints(self, grey: Collection[str] = ()) -> None:
-        """Show the available orders; those that need write mode are grey without it."""
-        now, armed = self.work.progress, self.around.arming.is_armed
-        stands = now is not None and now.phase in (Phase.PAUSED, Phase.ASKING)
-        refused = {*grey, *(() if armed else ("faster", *(("pause",) if stands else ())))}
-        words = {"arm": keys.arm_hint(armed)}
-        if stands:
-            words["pause"] = "resume"
-        hints = keys.hints_of(self.KIND, refused, self.without(), words)
-        hints = tuple(sorted(hints, key=lambda hint: hint.is_minor))  # actions first
-        self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width))
-
     # Keys
 
     def action_move(self, how: str) -> None:
@@ -220,36 +182,6 @@ class ReplayScreen(OrderScreen):
             self.go(Target(keys.TASK, place=self.live.number, id=ident))
         else:
             self.say(self.no_row_reason("no results yet"))
-
-    def action_plan_undo(self) -> None:
-        """Open a plan to undo what has not run; a running replay is paused for it."""
-        self._plan_undo()
-
-    @work(exclusive=True, group="undo")
-    async def _plan_undo(self) -> None:
-        if not self.work.op:
-            running = self.work.ended is None
-            self.say("not in the journal" + (" yet" if running else ""))
-            return
-        try:
-            await self._pause_sending()
-            operation = await self.live.history.operation(self.work.op)
-        except StoreError as error:
-            self.say(f"no plan: {error}")
-            return
-        if operation is None:
-            self.say("no longer in the journal")
-            return
-        paused = "paused; applying this plan stops it" * (self.work.ended is None)
-        await show_undo(self, self.live, self.around, operation, [paused] if paused else [])
-
-    async def _pause_sending(self) -> None:
-        """Pause sending, so that the plan matches what it is applied to."""
-        now = self.work.progress
-        if self.work.ended is None and now is not None and now.phase is not Phase.ENDING:
-            self.work.order("pause")
-            while (now := self.work.progress) is not None and now.phase in SENDING_PHASES:
-                await self.work.wait_for_change()
 
     def copies(self) -> tuple[Copy, ...]:
         """Its name in the journal, the ids of the results, and all results as text."""
@@ -265,7 +197,3 @@ class ReplayScreen(OrderScreen):
             *((Copy("i", "ids", ids),) if ids else ()),
             Copy("t", "text", f"{began}\n{text}"),
         )
-
-
-SENDING_PHASES = (Phase.STARTING, Phase.SENDING, Phase.WAITING)
-"""Phases in which tasks may be sent without an order."""

@@ -37,7 +37,7 @@ class OperationsScreen(ListScreen):
 
     KIND = keys.OPERATIONS
     BINDINGS = key_bindings(keys.OPERATIONS)
-    DETAIL_PERCENT = 40
+    DETAIL_PERCENT = 37
 
     def __init__(self, live: PlaceSession, around: ConsoleContext, op: str = "") -> None:
         """The cursor is put on `op` when it appears."""

@@ -142,7 +142,10 @@ class OverviewReads:
         before, is_chosen = self.of(live), live.number in self._chosen
         is_kept = before is not None and (
             is_chosen
-            or (live.inspector.latest.counts.get(before.state, 0) and len(before.ages.rows) > 1)
+            or (
+                live.inspector.latest.counts.get(before.state, 0)
+                and any(row.name for row in before.ages.rows)
+            )
         )
         if before is not None and is_kept:
             state = before.state

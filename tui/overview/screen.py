@@ -64,6 +64,8 @@ class OverviewScreen(OverviewActions):
 
     def __init__(self, lives: Sequence[PlaceSession], around: ConsoleContext) -> None:
         super().__init__(lives, around)
+        self._drawn: dict[Painted, tuple[int, float, int, int]] = {}
+        """Place, time, width and height of each graph as last drawn."""
         self._live_values = LiveValues()
         self._side_needs: dict[str, int] = {}
         """Most lines that each pane at the right has had at this size: frames do not move while
@@ -146,9 +148,8 @@ class OverviewScreen(OverviewActions):
     # Painting
 
     def trail(self) -> tuple[str, ...]:
-        """No trail on the outermost screen; the shown time while frozen."""
-        frozen = self._frozen
-        return () if frozen is None else (f"FROZEN {present.format_clock(frozen.at)}",)
+        """No trail on the outermost screen."""
+        return ()
 
     def paint(self) -> None:
         """Divide the screen into its parts and paint them."""
@@ -156,8 +157,9 @@ class OverviewScreen(OverviewActions):
             return
         self.lay_out(self.size.width)
         around = self.around
-        if self._frozen is not None:
-            around = around._replace(totals=tuple)  # they are those of now
+        if (frozen := self._frozen) is not None:  # the totals are those of now
+            chip: Line = ((f" FROZEN {present.format_clock(frozen.at)} ", "chip-accent"),)
+            around = around._replace(totals=tuple, operations=lambda: chip)
         self._top.update_line(around, self.trail())
         self._show_message_line()
         self.show_hints()
@@ -378,15 +380,19 @@ class OverviewScreen(OverviewActions):
     def _show_graphs(self, width: int) -> None:
         """The graph of the place under the cursor at the right, or those of all places."""
         frame, now = self._frame, self._shown_at
-        if self._frozen is not None and not self._is_past:
-            return  # as it was painted
         shown = [(self._side_lines[GRAPH], self._here, frame.sides.get(GRAPH, 0))]
         if frame.is_wall:
             width = frame.middle_width - present.BOX_FRAME_CELLS
             shown = list(zip(self._graphs, self._graph_places(), frame.graphs, strict=False))
         pane, right = self._graph_pane, (("z", "key"), (" range", "muted"))
         for part, live, lines in shown if frame.is_wide else ():
-            past = None if self._frozen is None else self._frozen.histories[live.number]
+            drawn = (live.number, now, width, lines)
+            if self._frozen is not None and self._drawn.get(part) == drawn:
+                continue  # samples that came after the freeze would change its end
+            self._drawn[part] = drawn
+            # The present course, up to the time of the freeze, is also that of a frozen screen.
+            frozen = self._frozen if self._is_past else None
+            past = None if frozen is None else frozen.histories[live.number]
             part.show(pane.lines(live, now, width, frame.inside(lines), past))
             title = f"{live.name}, last {pane.range}"
             part.show_frame(Frame(title, right=right, bottom=time_axis(now, pane.seconds)))

@@ -113,7 +113,7 @@ def freeze_notice(at: float, now: float, here: PlaceSnapshot, width: int) -> Lin
     """Freeze notice: time shown and recording process; the keys if they fit."""
     found = here.recorded
     when = f" at {_time(at, now)}, {format_duration(now - at)} ago"
-    lead: Line = ((" FROZEN ", "chip-warn"), (when, "strong"))
+    lead: Line = (("Alerts", "title"), (when, "strong"))
     if isinstance(found, MissingSpan):
         said: Line = (*lead, (f": {describe_gap(found, now)}", "warn"))
     else:

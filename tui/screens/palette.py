@@ -52,6 +52,7 @@ class PaletteScreen(ModalScreen[PaletteInput | None]):
         """Focus the input, without a blinking cursor."""
         self.query_one(Input).cursor_blink = False
         self.query_one(Input).focus()
+        self.query_one(Picker).can_focus = False  # a click leaves the focus on the input
         self.query_one("#palette-label", Lines).show([((" : ", "key"),)])
 
     def on_resize(self) -> None:

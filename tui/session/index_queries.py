@@ -26,7 +26,7 @@ async def query_ages(live: PlaceSession, state: State, by: str, wanted: Filter =
 
 
 async def first_useful_ages(live: PlaceSession, wanted: Filter = NO_FILTER) -> tuple[State, Ages]:
-    """The first age table with more than one named row; else the first with any.
+    """The first age table that is informative; else the first with a named row.
 
     Raises:
         Unavailable: the place was closed.
@@ -35,7 +35,7 @@ async def first_useful_ages(live: PlaceSession, wanted: Filter = NO_FILTER) -> t
     for state in AGE_TABLE_STATES:
         for by in GROUPINGS:
             found = await query_ages(live, state, by, wanted)
-            if len(found.rows) > 1:
+            if found.is_informative:
                 return state, found
             if any(row.name for row in found.rows):
                 otherwise = otherwise or (state, found)

@@ -90,6 +90,18 @@ class ScreenCells:
             self._show(y, x, self._cells(strip, system))
         return "".join(self._sent)
 
+    def scroll_up(self, top: int, bottom: int, rows: int) -> str:
+        """The text that scrolls the rows from `top` to `bottom` up; the last ones get unknown."""
+        for y in range(top, bottom + 1):
+            below = self._rows.pop(y + rows, None) if y + rows <= bottom else None
+            self._rows.pop(y, None)
+            if below is not None:
+                self._rows[y] = below
+        self._state = FIRST_NUMBER
+        newlines = "\n" * rows
+        region, cursor = f"\x1b[{top + 1};{bottom + 1}r", f"\x1b[{bottom + 1};1H"
+        return f"{RESET_SEQUENCE}{region}{cursor}{newlines}\x1b[r"
+
     def _cells(self, strip: Strip, system: ColorSystem) -> Cells:
         texts, styles = [], []
         for text, style, control in strip:

@@ -40,7 +40,8 @@ class Picker(Painted, can_focus=True):
         self._rows: tuple[Choice, ...] = ()
         self._at, self._top = 0, 0
         self._painted: dict[int, Line] = {}
-        self._active = True
+        self.is_active = True
+        """False if another pane has the cursor."""
 
     @property
     def key(self) -> str:
@@ -73,10 +74,15 @@ class Picker(Painted, can_focus=True):
         if key in keys:
             self._go(keys.index(key))
 
+    def select_line(self, y: int) -> bool:
+        """Move the cursor to the row on a line; return True if it was there before."""
+        at = self._top + y - len(self._head)
+        return len(self._head) <= y and at < len(self._rows) and not self._go(at)
+
     def activate(self, active: bool) -> None:
         """Show the cursor as active or inactive."""
-        if active != self._active:
-            self._active = active
+        if active != self.is_active:
+            self.is_active = active
             self._paint()
 
     def move(self, how: str) -> bool:
@@ -140,7 +146,7 @@ class Picker(Painted, can_focus=True):
         if self.is_gone:
             room = max(0, self.size.width - len(ROW_LEFT_SUFFIX))
             line = ((present.fit_text(" " + text[1:], room) + ROW_LEFT_SUFFIX, "ghost"),)
-        if not self._active:
+        if not self.is_active:
             return line  # the focused pane has the only cursor
         first, *rest = line or ((" ", ""),)
         return present.cursor_line(

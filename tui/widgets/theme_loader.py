@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,9 @@ from textual.app import App
 from tui.widgets import theme as themes
 from tui.widgets.lines import Painted
 from tui.widgets.theme import BadTheme, LoadedTheme
+
+CHECK_SECONDS = 1.0
+"""Seconds between two checks of the theme files."""
 
 
 class ThemeLoader:
@@ -52,6 +55,15 @@ class ThemeLoader:
         return (loaded.note or f"theme {loaded.name}") + (
             f": NO_COLOR is set, {asked} has colours" if loaded.name != asked else ""
         )
+
+    async def follow_files(self, say: Callable[[str], None]) -> None:
+        """Apply the theme again whenever its files change; `say` shows messages."""
+        if self.note:
+            say(self.note)
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            if words := await self.reload_if_changed():
+                say(words)
 
     async def reload_if_changed(self) -> str:
         """Apply the theme again if its file has changed; return a message, "" if unchanged."""

@@ -31,8 +31,7 @@ def log(setup: Setup, arguments: Namespace) -> int:
     try:
         book.refresh()
         here = book.end_position()
-        for path, why in _unread(book.troubles, len(place.logs)).items():
-            print_error(f"{safe_line(path)}: {safe_line(why)}")
+        _report_unread(book.troubles, place.logs)
         scan = LineScan(book, END, through, arguments.lines, forward=False)
         while not scan.done and (floor == NO_TIME or scan.horizon() >= floor):
             scan.step()
@@ -47,12 +46,19 @@ def log(setup: Setup, arguments: Namespace) -> int:
     return 0
 
 
-def _unread(troubles: Mapping[str, str], logs: int) -> Mapping[str, str]:
-    """The errors of unreadable logs. A missing log is no error if another exists: a queue without
-    mail has no mail.log.
+def _report_unread(troubles: Mapping[str, str], logs: Sequence[str]) -> None:
+    """Report unreadable logs. A missing log is no error if another exists: a queue without mail has
+    no mail.log.
     """
     missing = [path for path, why in troubles.items() if why == NO_LOG_FILE]
-    return {p: why for p, why in troubles.items() if p not in missing or len(missing) == logs}
+    for path, why in troubles.items():
+        if path not in missing:
+            print_error(f"{safe_line(path)}: {safe_line(why)}")
+    if not logs:
+        print_error("no log: this format writes none")
+    elif len(missing) == len(logs):
+        names = " or ".join(map(safe_line, missing))
+        print_error(f"no log yet: no {names}; the first operation creates it")
 
 
 def _line_filter(arguments: Namespace) -> LineFilter:

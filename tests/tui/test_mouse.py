@@ -1,0 +1,78 @@
+"""The mouse, as with --mouse: what a click on a part of the screen does."""
+
+from __future__ import annotations
+
+from engine.model import State
+from tests.tui.desks import Desk, a_desk
+from tests.tui.spools import a_memory, a_place, queue_of, some_tasks, task_list
+from tui.format import keys
+from tui.operations.worker_screen import WorkerScreen
+from tui.overview.screen import OverviewScreen
+from tui.plan.screen import PlanScreen
+from tui.queue.screen import QueueScreen
+from tui.screens.menu import MenuScreen
+from tui.task.screen import TITLES, TaskScreen
+
+
+async def click_on(desk: Desk, text: str) -> None:
+    """Click on the first place where the screen shows a text."""
+    lines = desk.text.splitlines()
+    y = next(at for at, line in enumerate(lines) if text in line)
+    await desk.pilot.click(offset=(lines[y].index(text), y))
+
+
+async def test_a_click_selects_a_row_and_a_second_one_opens_it() -> None:
+    """On the list and on the overview; a click on the titles or below the rows does nothing."""
+    async with a_desk(a_place(a_memory(some_tasks()))) as desk:
+        rows = task_list(desk.console)
+        before = rows.cursor.id
+        await click_on(desk, "AGE")
+        assert rows.cursor.id == before
+        await click_on(desk, "feeds_sync")
+        assert rows.cursor.at > 0
+        assert rows.cursor.id != before
+        assert isinstance(desk.console.screen, QueueScreen)
+        await click_on(desk, rows.cursor.id[-8:])
+        await desk.opens(TaskScreen)
+
+
+async def test_a_click_leads_from_the_overview() -> None:
+    """The first click goes to the clicked pane and row, the second one opens it."""
+    places = (a_place(a_memory(some_tasks())), a_place(a_memory([]), name="/srv/other"))
+    async with a_desk(*places, first=keys.OVERVIEW) as desk:
+        await desk.sees("other ", "12 tasks in the dead-letter queue")
+        await click_on(desk, "other ")
+        assert isinstance(desk.console.screen, OverviewScreen)
+        await click_on(desk, "other ")
+        await desk.opens(QueueScreen)
+        assert desk.console.current_session.place.name == "/srv/other"
+
+
+async def test_a_click_switches_tabs_and_parts() -> None:
+    """A click on the name of a tab or of a part shows it."""
+    async with a_desk(a_place(a_memory(some_tasks()))) as desk:
+        for name, state in (("dead", State.DEAD), ("problems", None), ("pending", State.PENDING)):
+            await click_on(desk, f"{name} ")
+            assert queue_of(desk.console).state is state
+        await desk.opens(TaskScreen, "enter")
+        for title in reversed(TITLES):
+            await click_on(desk, title)
+            await desk.sees(f"[{title}]")
+
+
+async def test_a_click_on_a_hint_presses_its_key() -> None:
+    """Also in a menu; a hint for several keys, or one that is refused, does nothing."""
+    async with a_desk(a_place(a_memory(some_tasks()))) as desk:
+        await click_on(desk, "o order")
+        await desk.opens(MenuScreen)
+        await click_on(desk, "k kind")
+        await desk.opens(QueueScreen)
+        await desk.until(lambda: queue_of(desk.console).tab_query.order == "kind")
+        await click_on(desk, "W worker")  # this place has none
+        assert not isinstance(desk.console.screen, WorkerScreen)
+        await click_on(desk, "! disarm")
+        await desk.sees("! arm")
+        await click_on(desk, "O promote")
+        await desk.opens(PlanScreen)
+        await click_on(desk, "discard")
+        await desk.opens(QueueScreen)

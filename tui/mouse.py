@@ -1,0 +1,134 @@
+"""Clicks: a row is selected, then opened; a tab is switched to; a hint presses its key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from textual import events
+from textual.app import App
+from textual.keys import _character_to_key
+from textual.screen import Screen
+from textual.widget import Widget
+
+from tui.format import keys
+from tui.format.present import Line, cells_of
+from tui.log.log_widget import LogLines
+from tui.widgets.lines import Lines
+from tui.widgets.picker import Picker
+from tui.widgets.task_list import TaskList
+
+WHEEL_LINES = 3
+"""Lines per step of the mouse wheel."""
+
+MAX_PANES = 9
+"""More panes than any screen has."""
+
+MAX_TABS = 20
+"""More tabs than any screen has."""
+
+TAB_ACTIONS = {"tabs": "action_tab", "parts": "action_part"}
+"""Lines with tabs, and the action that goes on to the next one."""
+
+_NAMED_KEYS = {"Space": "space", "Esc": "escape", "Enter": "enter"}
+"""Keys of hints that are not in the key table: those of a menu or an input line."""
+
+
+def turn_wheel(screen: Screen[Any], how: str) -> None:
+    """Move as the up and down keys do."""
+    if (move := getattr(screen, "action_move", None)) is not None:
+        for _ in range(WHEEL_LINES):
+            move(how)
+
+
+def click(app: App[Any], event: events.Click) -> None:
+    """Do what the clicked part of the screen offers."""
+    screen = app.screen
+    widget, _ = screen.get_widget_at(*event.screen_offset)
+    x, y = event.screen_offset - widget.content_region.offset
+    if isinstance(widget, TaskList | Picker | LogLines):
+        if _select_line(screen, widget, y):
+            press(app, "enter")
+    elif isinstance(widget, Lines) and 0 <= y < len(widget.lines):
+        if widget.id in TAB_ACTIONS:
+            _switch_tab(screen, widget, text_at(widget.lines[y], x))
+        elif shown := hint_at(widget.lines[y], x):
+            press(app, key_of(getattr(screen, "KIND", ""), shown))
+
+
+def press(app: App[Any], key: str) -> None:
+    """Let the app take a key as if it had been typed; "" is none."""
+    if len(key) == 1:
+        app.post_message(events.Key(_character_to_key(key), key))
+    elif key:
+        app.post_message(events.Key(key, None))
+
+
+def _select_line(screen: Screen[Any], widget: TaskList | Picker | LogLines, y: int) -> bool:
+    """Move the cursor to a line of the list; return True if it was there before."""
+    was_active = _activate_pane(screen, widget)
+    if isinstance(widget, Picker):
+        return widget.select_line(y) and was_active
+    if isinstance(widget, TaskList) and not 1 <= y <= widget.total - widget.cursor.top:
+        return False  # the titles, or below the last row
+    before, line = -1, _line_of_cursor(widget)
+    if line == y:
+        return was_active
+    how = "down" if line < y else "up"
+    while line != before and (line < y) == (how == "down") and line != y:
+        screen.action_move(how)  # type: ignore[attr-defined]
+        before, line = line, _line_of_cursor(widget)
+    return False
+
+
+def _line_of_cursor(widget: TaskList | LogLines) -> int:
+    if isinstance(widget, LogLines):
+        return widget.line_of_cursor
+    return widget.cursor.at - widget.cursor.top + 1  # below the titles
+
+
+def _activate_pane(screen: Screen[Any], widget: Widget) -> bool:
+    """Go on from pane to pane until the clicked one has the cursor; True if it had it before."""
+    for step in range(MAX_PANES):
+        if getattr(widget, "is_active", True):
+            return step == 0
+        if (go_on := getattr(screen, "action_next_pane", None)) is not None:
+            go_on()
+    return False
+
+
+def _switch_tab(screen: Screen[Any], widget: Lines, name: str) -> None:
+    """Go on from tab to tab until the one of that name is the current one."""
+    go_on = getattr(screen, TAB_ACTIONS[widget.id or ""])
+    for _ in range(MAX_TABS if name else 0):
+        if any(look == "tab" and text.strip(" []") == name for text, look in widget.lines[0]):
+            return
+        go_on("right")
+
+
+def text_at(line: Line, x: int) -> str:
+    """The part of a line at a column, without brackets."""
+    for text, _ in line:
+        x -= cells_of(text)
+        if x < 0:
+            return text.strip(" []")
+    return ""
+
+
+def hint_at(line: Line, x: int) -> str:
+    """The key of the hint at a column, as shown; "" if there is none, or if it is refused."""
+    shown = ""
+    for text, look in line:
+        x -= cells_of(text)
+        if look == "key":
+            shown = text.strip()
+        if x < 0:
+            return shown if look in ("key", "") and text.strip() else ""
+    return ""
+
+
+def key_of(screen: str, shown: str) -> str:
+    """The Textual name of a key that a hint shows; "" if the hint stands for several keys."""
+    for key in keys.keys_on(screen):
+        if key.shown == shown:
+            return "" if key.passes_key else key.keys[0]
+    return _NAMED_KEYS.get(shown, shown if len(shown) == 1 else "")
