@@ -64,9 +64,10 @@ from tui.overview import reads as overview_reads
 from tui.overview import side_panes
 from tui.overview.age_widget import AgeTable
 from tui.overview.division import OverviewFrame, PaneNeeds, divide_screen, share_lines
+from tui.overview.focus import AGES, ALERTS, QUEUES
 from tui.overview.lines import PlaceLine
 from tui.overview.reads import EventCounts, OverviewReads, count_events
-from tui.overview.screen import AGES, ALERTS, QUEUES, OverviewScreen
+from tui.overview.screen import OverviewScreen
 from tui.queue.screen import QueueScreen
 from tui.session.place import Place
 from tui.transports.screen import TransportsScreen

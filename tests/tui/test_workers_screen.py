@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from engine.model import Lease, State, Task
+from engine.monitor.forecast import ExpectedStart
 from tests.tui.desks import a_desk, words
 from tests.tui.shots import AT_WORK
 from tests.tui.spools import NOW, a_memory, a_place, a_stuck_lock, a_task, free
@@ -17,6 +18,7 @@ from tui.operations.worker_screen import WorkerScreen
 from tui.operations.workers_screen import WorkersScreen
 from tui.session.worker_rows import IDLE, NO_WORKER, WorkerRow, count_workers
 from tui.task.screen import TaskScreen
+from tui.task.why_waiting import outlook
 
 RED = "\x1b[31mred"
 
@@ -113,3 +115,25 @@ def test_a_process_counts_once() -> None:
 
     assert count_workers(rows) == 1
     assert [*view.keyed_rows(rows)] == ["1.1", "1.2", "1.3"]
+
+
+async def test_the_expected_start_of_a_task() -> None:
+    """A task in backoff runs when it is due; without a worker its start is unknown, with the
+    reason; a task that does not wait has none.
+    """
+    waits, dead = a_task(1, due=NOW + 25), a_task(2, State.DEAD)
+    place = a_place(a_memory([waits, dead]), lock=lambda: AT_WORK)
+    async with a_desk(place, first=keys.WORKERS) as desk:
+        (live,) = desk.console.sessions
+        await desk.until(lambda: live.has_readings)
+
+        found = (await outlook(live, waits, NOW)).start
+        none = (await outlook(live, dead, NOW)).start
+
+    assert (found, none) == (ExpectedStart(NOW + 25), None)
+    async with a_desk(place._replace(lock=free), first=keys.WORKERS) as desk:
+        (live,) = desk.console.sessions
+        await desk.until(lambda: live.lacks_worker)
+
+        start = (await outlook(live, waits, NOW)).start
+        assert start == ExpectedStart(None, "no worker running: W in the queue starts one")

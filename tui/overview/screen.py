@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from textual import work
 from textual.app import ComposeResult
 
 from engine.index.age_table import summarize_ages
 from engine.logs.log_filter import WARN
-from engine.monitor.alerts import Alert
 from engine.monitor.throughput import format_rough_duration
 from engine.store import Unavailable
 from engine.text.safe import safe_line
@@ -24,11 +21,11 @@ from tui.overview import age_lines as age_view
 from tui.overview import alert_lines as alert_view
 from tui.overview import lines as view
 from tui.overview import side_panes, snapshot
-from tui.overview.age_widget import AgeTable
-from tui.overview.division import MAX_GRAPHS, OverviewFrame, PaneNeeds, divide_screen
-from tui.overview.graph_pane import GRAPH_LINES, GraphPane
-from tui.overview.pausable import FreezableScreen
-from tui.overview.reads import HISTOGRAM_SECONDS, OverviewReads, PlaceReads
+from tui.overview.actions import OverviewActions
+from tui.overview.division import MAX_GRAPHS, PaneNeeds, divide_screen
+from tui.overview.focus import AGES, ALERTS, QUEUES
+from tui.overview.graph_pane import GRAPH_LINES
+from tui.overview.reads import HISTOGRAM_SECONDS, PlaceReads
 from tui.overview.side_panes import (
     HISTOGRAM_LINES,
     WALL_PANES,
@@ -37,24 +34,19 @@ from tui.overview.side_panes import (
     OverviewData,
     live_values,
 )
-from tui.overview.snapshot import PlaceSnapshot
-from tui.screens.base import Copy, key_bindings
+from tui.screens.base import key_bindings
 from tui.screens.console_context import ConsoleContext
-from tui.screens.target import SCREEN_TARGETS, Target
 from tui.screens.top_line import TopLine
 from tui.screens.two_panes import frame_panes
 from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Across, Down
 from tui.widgets.lines import Frame, Lines, Painted
-from tui.widgets.picker import Picker
 
 if TYPE_CHECKING:
-    from tui.format.export import ExportTable, RowSink
+    pass
 
 SHOW_AGE_SECONDS = 5.0
 """Seconds after which a table that is older than the rows above shows its age."""
-
-ALERTS, QUEUES, AGES = "alerts", "queues", "ages"
 
 LIVE_ONLY_ACTIONS = frozenset({"unlock", "rows_by", "reread"})
 """Actions that need live data; disabled while frozen."""
@@ -64,7 +56,7 @@ SIDES = (GRAPH, *WALL_PANES)
 """The panes at the right, from the top."""
 
 
-class OverviewScreen(FreezableScreen):
+class OverviewScreen(OverviewActions):
     """The first screen of the console."""
 
     KIND = keys.OVERVIEW
@@ -72,16 +64,8 @@ class OverviewScreen(FreezableScreen):
 
     def __init__(self, lives: Sequence[PlaceSession], around: ConsoleContext) -> None:
         super().__init__(lives, around)
-        self._pane = QUEUES
-        self._chosen_pane = False
-        """True once the operator has chosen a pane, or moved in one."""
-        self._graph_pane = GraphPane()
         self._drawn: dict[Painted, tuple[int, float, int, int]] = {}
         """Place, time, width and height of each graph as last drawn."""
-        self._frame = OverviewFrame()
-        self._alerts: tuple[Alert, ...] = ()
-        self._reads = OverviewReads(around.clock)
-        self._seen: tuple[PlaceSnapshot, ...] = ()
         self._live_values = LiveValues()
         self._side_needs: dict[str, int] = {}
         """Most lines that each pane at the right has had at this size: frames do not move while
@@ -90,9 +74,6 @@ class OverviewScreen(FreezableScreen):
     def compose(self) -> ComposeResult:
         """Alerts, queues and ages, and the optional panes around them."""
         self._top = TopLine(id="top-line")
-        # A resolved alert must disappear, and no key acts on an alert.
-        self._alert_list, self._queue_list = Picker(id=ALERTS, ghosts=False), Picker(id=QUEUES)
-        self._age_table = AgeTable(id=AGES)
         self._lines = {name: Lines(id=name) for name in (OTHER_AGES, OUTLOOK, KINDS, LOG)}
         self._side_lines = {name: Lines(id=f"side-{name}") for name in SIDES}
         self._graphs = [Lines(id=f"graph-{live.number}") for live in self._lives[:MAX_GRAPHS]]
@@ -169,20 +150,6 @@ class OverviewScreen(FreezableScreen):
     def trail(self) -> tuple[str, ...]:
         """No trail on the outermost screen."""
         return ()
-
-    @property
-    def _here(self) -> PlaceSession:
-        """The place under the cursor: of the alert, or in the list of queues."""
-        if self._pane == ALERTS and (alert := self._alert) is not None:
-            named = (one for one in self._lives if one.place.name == alert.target.place)
-            if (found := next(named, None)) is not None:
-                return found
-        key = self._queue_list.key
-        return self._lives[int(key) - 1] if key else self._lives[0]
-
-    @property
-    def _table(self) -> PlaceReads | None:
-        return self._reads.of(self._here)
 
     def paint(self) -> None:
         """Divide the screen into its parts and paint them."""
@@ -481,202 +448,6 @@ class OverviewScreen(FreezableScreen):
             if any(live.has_queue_figures for live in self._lives)
             else {*without, "controls"}
         )
-
-    # Moving
-
-    def _activate(self, pane: str) -> None:
-        self._pane = pane
-        for name, part in self._panes.items():
-            part.activate(name == pane)
-        self._panes[pane].focus()
-
-    @property
-    def _panes(self) -> dict[str, Picker | AgeTable]:
-        return {ALERTS: self._alert_list, QUEUES: self._queue_list, AGES: self._age_table}
-
-    def _before_freeze(self) -> None:
-        self._held = {moment.queue.number: moment for moment in self._seen}
-        if self._pane == AGES:
-            self._activate(QUEUES)
-
-    def _step(self, by: int) -> None:
-        self._chosen_pane = True
-        there = [ALERTS] * bool(self._alerts and self._frame.alerts) + [QUEUES]
-        there += [AGES] * bool(self._frame.ages and self._table and not self._frozen)
-        at = there.index(self._pane) if self._pane in there else 0
-        self._activate(there[(at + by) % len(there)])
-        self.paint()
-
-    def action_next_pane(self) -> None:
-        """Go to the next part of the screen."""
-        self._step(1)
-
-    def action_previous_pane(self) -> None:
-        """Go to the previous part."""
-        self._step(-1)
-
-    def action_move(self, how: str) -> None:
-        """Move the cursor in the focused part."""
-        self._chosen_pane = True
-        self._panes[self._pane].move(how)
-
-    def action_age_cell(self, by: int) -> None:
-        """Move to a younger or older age class."""
-        if self._pane == AGES:
-            self._age_table.shift(by)
-
-    def on_picker_cursor_moved(self) -> None:
-        """Another row is under the cursor: read its ages."""
-        self._reads.wanted.set()
-
-    def on_age_table_cell_changed(self) -> None:
-        """Describe the new cell in the message line."""
-        self._show_message_line()
-
-    # Navigation
-
-    @property
-    def _alert(self) -> Alert | None:
-        """The alert under the cursor."""
-        key = self._alert_list.key
-        return next((alert for alert in self._alerts if alert_view.alert_key(alert) == key), None)
-
-    def action_back(self) -> None:
-        """Return to live; otherwise stop the first scan of the place under the cursor."""
-        if self._frozen is not None:
-            self._go_live()
-            return
-        latest = self._here.inspector.latest
-        if latest.is_complete or latest.is_stopped:
-            self.say("nothing to stop; q quits")
-        else:
-            self._here.inspector.stop_first_scan()
-
-    def action_open(self) -> None:
-        """Open the alert, the place, or the tasks of the cell under the cursor."""
-        if self._pane == ALERTS:
-            self._open_alert()
-        elif self._pane == AGES:
-            self._open_cell()
-        else:
-            self.go(Target(keys.LIST, place=self._here.number))
-
-    def _open_alert(self) -> None:
-        alert = self._alert
-        if alert is None:
-            self.say("alert resolved")
-            return
-        number = next(n.number for n in self._lives if n.place.name == alert.target.place)
-        self.go(alert_view.alert_target(alert.target, number))
-
-    def _open_cell(self) -> None:
-        table = self._table
-        if table is None or self._age_table.count is None:
-            self.say("no cell to open")
-            return
-        words = self._age_table.filter
-        self.go(Target(keys.LIST, place=self._here.number, state=table.state, filter=words))
-
-    def action_screen(self, digit: str) -> None:
-        """Open the screen with that digit for the place under the cursor."""
-        self.go(SCREEN_TARGETS[digit]._replace(place=self._here.number))
-
-    def action_unlock(self) -> None:
-        """Open the lock screen of the place."""
-        if self._frozen is not None:
-            self.say(f"frozen at {present.format_clock(self._frozen.at)}: p goes live, then U")
-            return
-        live = self._here
-        if refusal := live.place.why_no_unlock(self.around.arming.read_only):
-            self.say(refusal)
-        else:
-            self.go(Target(keys.LOCK, place=live.number))
-
-    def action_controls(self) -> None:
-        """Open the controls of the place under the cursor."""
-        self.go(Target(keys.CONTROLS, place=self._here.number))
-
-    def action_arm(self) -> None:
-        """Arm or disarm."""
-        self.say(self.around.arming.toggle())
-        self.paint()
-
-    def action_range(self) -> None:
-        """Show the next range of the graph."""
-        self._graph_pane.next_range()
-        self._reads.request(self._here.number)
-        self.paint()
-
-    def action_rows_by(self) -> None:
-        """Show the age table by the next field or state that has data."""
-        self._next_age_rows()
-
-    @work(exclusive=True, group="rows by")
-    async def _next_age_rows(self) -> None:
-        if self._table is None or self._frozen is not None:
-            return
-        try:
-            if await self._reads.next_rows(self._here):
-                self.paint()
-            else:
-                self.say("no other field has data")
-        except Unavailable:
-            return  # closed
-
-    def action_reread(self) -> None:
-        """Scan all places again."""
-        if self._frozen is not None:
-            self.say("frozen: p goes live, then r")
-            return
-        self._reread()
-
-    @work(exclusive=True, group="reread")
-    async def _reread(self) -> None:
-        await asyncio.gather(*(live.inspector.scan_now() for live in self._lives))
-        self._reads.request(self._here.number)
-        self.say("all places scanned again")
-
-    # Copy and export
-
-    def copies(self) -> tuple[Copy, ...]:
-        """The place under the cursor, its line, and the command that prints all places."""
-        import shlex
-
-        live, now = self._here, self._shown_at
-        queue = self._snapshot_of(live, view.SPARKLINE_CELLS).queue
-        _, (line,) = view.place_table([queue], now, 100)
-        alert, names = self._alert, [n.place.name for n in self._lives]
-        return (
-            Copy("i", "place", live.place.name),
-            Copy("r", "row", "".join(text for text, _ in line).strip()),
-            *(
-                (Copy("a", "alert", alert_view.alert_text(alert, now)),)
-                if alert is not None
-                else ()
-            ),
-            Copy(
-                "c",
-                "command",
-                shlex.join(["spooldeck", "overview", *self._at_words, *names]),
-            ),
-        )
-
-    def export_table(self) -> ExportTable | None:
-        """Export: one row per place."""
-        from tui.format.export import ExportTable
-
-        now, real = self._shown_at, self.around.clock()
-        there = [self._snapshot_of(live, view.SPARKLINE_CELLS) for live in self._lives]
-        values = [view.place_values(moment.queue, now) for moment in there]
-        if self._frozen is not None:
-            past = [snapshot.recorded_values(moment, now, real) for moment in there]
-            values = [row | more for row, more in zip(values, past, strict=True)]
-
-        async def hand(take: RowSink) -> int:
-            await asyncio.to_thread(take, values, len(values), len(values))
-            return len(values)
-
-        return ExportTable("overview", tuple(values[0]), hand)
 
 
 def _age_title(live: PlaceSession, read: PlaceReads) -> str:

@@ -14,6 +14,7 @@ from engine.model import LockEvidence, State, Task
 from engine.monitor import metrics_check, prometheus
 from engine.monitor.alerts import Alert, AlertKind
 from engine.monitor.forecast import ExpectedStart, expected_start
+from engine.monitor.throughput import Trend
 from engine.store import StoreError
 from engine.text.safe import safe_line
 from tui.format import present
@@ -77,6 +78,8 @@ async def outlook(live: PlaceSession, task: Task, now: float) -> Outlook:
         obstacle = obstacle or f"lock is {about.lock.verdict.value.lower()}"
     if live.lacks_worker:
         obstacle = obstacle or "no worker running: W in the queue starts one"
+    if live.estimate_drain(now).trend is Trend.STALLED:
+        obstacle = obstacle or "queue is stalled"
     rates = live.flow.rates(now)
     start = expected_start(
         task.due or 0.0,

@@ -1,0 +1,158 @@
+"""Keys of the overview: open what is under the cursor, other rows and ranges, copies and export."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from typing import TYPE_CHECKING
+
+from textual import work
+
+from engine.store import Unavailable
+from tui.format import keys, present
+from tui.overview import alert_lines as alert_view
+from tui.overview import lines as view
+from tui.overview import snapshot
+from tui.overview.focus import AGES, ALERTS, FocusedPanes
+from tui.screens.base import Copy
+from tui.screens.target import SCREEN_TARGETS, Target
+
+if TYPE_CHECKING:
+    from tui.format.export import ExportTable, RowSink
+
+
+class OverviewActions(FocusedPanes):
+    """The actions on the place, the alert or the cell under the cursor."""
+
+    def action_back(self) -> None:
+        """Return to live; otherwise stop the first scan of the place under the cursor."""
+        if self._frozen is not None:
+            self._go_live()
+            return
+        latest = self._here.inspector.latest
+        if latest.is_complete or latest.is_stopped:
+            self.say("nothing to stop; q quits")
+        else:
+            self._here.inspector.stop_first_scan()
+
+    def action_open(self) -> None:
+        """Open the alert, the place, or the tasks of the cell under the cursor."""
+        if self._pane == ALERTS:
+            self._open_alert()
+        elif self._pane == AGES:
+            self._open_cell()
+        else:
+            self.go(Target(keys.LIST, place=self._here.number))
+
+    def _open_alert(self) -> None:
+        alert = self._alert
+        if alert is None:
+            self.say("alert resolved")
+            return
+        number = next(n.number for n in self._lives if n.place.name == alert.target.place)
+        self.go(alert_view.alert_target(alert.target, number))
+
+    def _open_cell(self) -> None:
+        table = self._table
+        if table is None or self._age_table.count is None:
+            self.say("no cell to open")
+            return
+        words = self._age_table.filter
+        self.go(Target(keys.LIST, place=self._here.number, state=table.state, filter=words))
+
+    def action_screen(self, digit: str) -> None:
+        """Open the screen with that digit for the place under the cursor."""
+        self.go(SCREEN_TARGETS[digit]._replace(place=self._here.number))
+
+    def action_unlock(self) -> None:
+        """Open the lock screen of the place."""
+        if self._frozen is not None:
+            self.say(f"frozen at {present.format_clock(self._frozen.at)}: p goes live, then U")
+            return
+        live = self._here
+        if refusal := live.place.why_no_unlock(self.around.arming.read_only):
+            self.say(refusal)
+        else:
+            self.go(Target(keys.LOCK, place=live.number))
+
+    def action_controls(self) -> None:
+        """Open the controls of the place under the cursor."""
+        self.go(Target(keys.CONTROLS, place=self._here.number))
+
+    def action_arm(self) -> None:
+        """Arm or disarm."""
+        self.say(self.around.arming.toggle())
+        self.paint()
+
+    def action_range(self) -> None:
+        """Show the next range of the graph."""
+        self._graph_pane.next_range()
+        self._reads.request(self._here.number)
+        self.paint()
+
+    def action_rows_by(self) -> None:
+        """Show the age table by the next field or state that has data."""
+        self._next_age_rows()
+
+    @work(exclusive=True, group="rows by")
+    async def _next_age_rows(self) -> None:
+        if self._table is None or self._frozen is not None:
+            return
+        try:
+            if await self._reads.next_rows(self._here):
+                self.paint()
+            else:
+                self.say("no other field has data")
+        except Unavailable:
+            return  # closed
+
+    def action_reread(self) -> None:
+        """Scan all places again."""
+        if self._frozen is not None:
+            self.say("frozen: p goes live, then r")
+            return
+        self._reread()
+
+    @work(exclusive=True, group="reread")
+    async def _reread(self) -> None:
+        await asyncio.gather(*(live.inspector.scan_now() for live in self._lives))
+        self._reads.request(self._here.number)
+        self.say("all places scanned again")
+
+    def copies(self) -> tuple[Copy, ...]:
+        """The place under the cursor, its line, and the command that prints all places."""
+        live, now = self._here, self._shown_at
+        queue = self._snapshot_of(live, view.SPARKLINE_CELLS).queue
+        _, (line,) = view.place_table([queue], now, 100)
+        alert, names = self._alert, [n.place.name for n in self._lives]
+        return (
+            Copy("i", "place", live.place.name),
+            Copy("r", "row", "".join(text for text, _ in line).strip()),
+            *(
+                (Copy("a", "alert", alert_view.alert_text(alert, now)),)
+                if alert is not None
+                else ()
+            ),
+            Copy(
+                "c",
+                "command",
+                shlex.join(["spooldeck", "overview", *self._at_words, *names]),
+            ),
+        )
+
+    def export_table(self) -> ExportTable | None:
+        """Export: one row per place."""
+        from tui.format.export import ExportTable
+
+        now, real = self._shown_at, self.around.clock()
+        there = [self._snapshot_of(live, view.SPARKLINE_CELLS) for live in self._lives]
+        values = [view.place_values(moment.queue, now) for moment in there]
+        if self._frozen is not None:
+            past = [snapshot.recorded_values(moment, now, real) for moment in there]
+            values = [row | more for row, more in zip(values, past, strict=True)]
+
+        async def hand(take: RowSink) -> int:
+            await asyncio.to_thread(take, values, len(values), len(values))
+            return len(values)
+
+        return ExportTable("overview", tuple(values[0]), hand)
