@@ -244,7 +244,6 @@ LARGE_CLASSES = {
     "tui.overview.screen.OverviewScreen": 52,
     "tui.plan.confirm_screen.ConfirmScreen": 20,
     "tui.plan.screen.PlanScreen": 36,
-    "tui.queue.screen.QueueScreen": 102,
     "tui.screens.base.BaseScreen": 16,
     "tui.screens.page.ListScreen": 22,
     "tui.session.place_session.PlaceSession": 35,

@@ -89,8 +89,8 @@ def typed(text: str) -> tuple[str, ...]:
 
 FIRST = ("see Ages:", WAIT)
 """The overview, from which everything is reached."""
-QUEUE = (*FIRST, "2", "see acts on:", "see Daily report")
-DEAD = (*FIRST, "4", "see acts on:", "see 550 5.1.1")
+QUEUE = (*FIRST, "2", "see acts on", "see Daily report")
+DEAD = (*FIRST, "4", "see acts on", "see 550 5.1.1")
 WAYS = (*FIRST, "6", "see suspended")
 MAIL = (*DEAD, "/", *typed("abuse"), "enter", "see 2 of 14", "enter", "see last log")
 
@@ -100,14 +100,14 @@ SHOTS: dict[str, Shot] = {
     "trouble": Shot((*FIRST, "see stuck lock"), lock=a_stuck_lock(), lost=True),
     "queue": Shot(QUEUE),
     "dlq": Shot((*DEAD, "o", "e", WAIT, "g", "j", "v", "j", "j", "j", "v"), armed=True),
-    "filter": Shot((*DEAD, "/", *typed("kind=mail_send tries>2"), "see match")),
+    "filter": Shot((*DEAD, "/", *typed("kind=mail_send tries>2"), "see of 14")),
     "nothing": Shot((*DEAD, "/", *typed("unknown age>30d"), "enter", "see without it")),
     "clusters": Shot((*DEAD, "c", "see F-")),
     "task": Shot(MAIL),
     "task-payload": Shot((*MAIL, "3", "see Attack from")),
     "task-attempts": Shot((*MAIL, "4", "see attempt")),
     "task-files": Shot((*MAIL, "6", "see inode")),
-    "problems": Shot((*QUEUE, "6", "see 0badf00d")),
+    "problems": Shot((*QUEUE, "h", "see 0badf00d")),
     "locks": Shot((*FIRST, "5", "see STUCK"), lock=a_stuck_lock(), lost=True),
     "lock": Shot((*FIRST, "U", "see STUCK"), lock=a_stuck_lock(), armed=True),
     "lock-doubt": Shot((*FIRST, "U", "see several uids"), lock=DOUBT, armed=True),

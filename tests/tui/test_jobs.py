@@ -74,7 +74,7 @@ async def opened(place: Place) -> AsyncIterator[Desk]:
     first = keys.OVERVIEW
     async with a_desk(place, start_armed=False, clock=time.time, first=first) as desk:
         await desk.press("4")
-        await desk.sees("[4 dlq 19]")
+        await desk.sees("[DLQ 19]")
         yield desk
 
 

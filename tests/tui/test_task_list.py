@@ -330,10 +330,10 @@ async def test_the_order_is_held_while_hands_move() -> None:
         await held.rest(pilot)
 
         assert [held.row(y)[3:13] for y in range(HEIGHT)] == before
-        assert "gone" in held.row(1)
+        assert "left: " in held.row(1)
         assert held.list.is_gone
         assert held.list.task_here is None
-        assert "new" in held.list.render_line(0).text
+        assert held.list.fresh == 1
 
         await held.hands_rest(pilot)
 

@@ -57,13 +57,11 @@ EDIT = "edit"
 SUSPEND, TEST_MAIL, FAILURES = "suspend", "trial", "failures"
 CONTROLS, CONTROL = "controls", "control"
 
-TAB_DIGITS = tuple("123456789")
 DIGITS = tuple("0123456789")
 PANE_DIGITS = tuple("1234567")
 
 _KEY_SETS: Mapping[str, tuple[str, ...]] = {
     "DIGITS": DIGITS,
-    "TABS": TAB_DIGITS,
     "PANES": PANE_DIGITS,
 }
 
@@ -103,13 +101,13 @@ range | z | z | range | View | overview | graph: the last 10 minutes, hour or da
 rows_by | x | x | rows by | View | overview +minor | age table: group by destination, kind or error
 age_cell(-1) | left h | h | - | View | overview | age table: younger cell
 age_cell(1) | right l | l | - | View | overview | age table: older cell
-pane | PANES | 1-7 | panes | View | MAIN +key +minor | 1 overview 2 queue 3 active 4 DLQ 5 locks 6
-    transports 7 log
+pane | PANES | 1-7 | panes | View | MAIN list +key +minor | 1 overview 2 queue 3 active 4 DLQ
+    5 locks 6 transports 7 log
 filter | / | / | filter | View | list | show only matching tasks; Enter keeps the filter, Esc clears
     it
-next_tab | tab right l | Tab | - | View | list | next tab
-previous_tab | shift+tab left h | S-Tab | - | View | list | previous tab
-tab | TABS | 1-9 | tabs | View | list +key +minor | tab by number
+next_tab | right l tab | h l | tabs | View | list | next tab: states, then problems
+previous_tab | left h shift+tab | h | - | View | list | previous tab
+graph_range | z | z | - | View | list | graph: the last 10 minutes, hour or day
 part | PANES | 1-7 | parts | View | task +key +minor | part by number
 next_part | tab right l | Tab | - | View | task +minor | next part
 previous_part | shift+tab left h | S-Tab | - | View | task | previous part

@@ -27,11 +27,11 @@ from tui.overview import alert_lines as alert_view
 from tui.overview import lines as view
 from tui.overview import side_panes, snapshot
 from tui.overview.age_widget import AgeTable
-from tui.overview.graph_pane import GraphPane
 from tui.overview.pausable import FreezableScreen
 from tui.overview.snapshot import PlaceSnapshot
 from tui.screens.base import Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
+from tui.screens.graph_pane import GraphPane
 from tui.screens.target import PANE_TARGETS, Target
 from tui.screens.top_line import TopLine
 from tui.session import index_queries

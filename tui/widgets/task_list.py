@@ -100,15 +100,25 @@ class TaskList(Painted, can_focus=True):
             super().__init__()
             self.id = id
 
-    def __init__(self, rows: RowSource, clock: Callable[[], float], id: str | None = None) -> None:
+    def __init__(
+        self,
+        rows: RowSource,
+        clock: Callable[[], float],
+        id: str | None = None,
+        explain: Callable[[Task, Task | None], str] = lambda before, after: "",
+        max_attempts: int | None = None,
+    ) -> None:
+        """`explain`: why a task has left, from its former and its present record."""
         super().__init__(id=id)
         self._rows = rows
         self._clock = clock
+        self._explain, self._max_attempts = explain, max_attempts
         self._query = Query()
         self._new_query = True
         self._cursor_position = CursorPosition()
         self._window = NO_ROWS
-        self._departed: frozenset[str] = frozenset()
+        self._departed: dict[str, str] = {}
+        """Ids of tasks that have left, and why."""
         self._fresh = 0
         self._matching = 0
         self._chosen = False
@@ -195,7 +205,19 @@ class TaskList(Painted, can_focus=True):
     @property
     def departed(self) -> frozenset[str]:
         """Ids of tasks that have left and whose rows stay for a while."""
-        return self._departed
+        return frozenset(self._departed)
+
+    @property
+    def fresh(self) -> int:
+        """Number of new tasks that are not shown yet, because the order is held."""
+        return self._fresh
+
+    @property
+    def row_words(self) -> str:
+        """The position of the cursor: `row 4 of 59`; "" without rows."""
+        if not self.total or self._notice:
+            return ""
+        return f"row {self._cursor_position.at + 1:,} of {self.total:,}"
 
     @property
     def has_query(self) -> bool:
@@ -457,7 +479,7 @@ class TaskList(Painted, can_focus=True):
 
     def _settle(self, window: Window, at: int, top: int, vanished: str) -> None:
         before = None if self._new_query else self.task_here
-        self._window, self._departed, self._fresh = window, frozenset(), 0
+        self._window, self._departed, self._fresh = window, {}, 0
         at = max(0, min(at, window.total - 1))
         task = self._at(at)
         if before is not None and task is not None and before.id == task.id and before != task:
@@ -485,20 +507,21 @@ class TaskList(Painted, can_focus=True):
         before = self._window
         fresh = await self._rows.window(self._query, before.start, len(before.tasks))
         known = {task.id: task for task in fresh.tasks}
-        ghosts, tasks = set(), list(before.tasks)
+        ghosts: dict[str, str] = {}
+        tasks = list(before.tasks)
         for offset, task in enumerate(before.tasks):
             now = known.get(task.id)
             if now is None and self._on_screen(before.start + offset):
                 now = await self._rows.task(task.id)
                 if now is None or now.state is not task.state:
-                    ghosts.add(task.id)
+                    ghosts[task.id] = self._explain(task, now)
                     continue
             tasks[offset] = now or task
         if self._window is before:
             self._fresh = max(0, fresh.total - before.total + len(ghosts))
             self._matching = fresh.total
             self._window = before._replace(tasks=tuple(tasks))
-            self._departed = frozenset(ghosts)
+            self._departed = ghosts
             self.paint()
             self.post_message(self.RowChanged())
         # Other changes are fetched by the first tick after the hold time.
@@ -535,12 +558,12 @@ class TaskList(Painted, can_focus=True):
             destined = any(task.destination for task in self._window.tasks)
             longest = max((cell_len(safe_line(task.id)) for task in self._window.tasks), default=0)
             worded = any(task.word for task in self._window.tasks)
-            self._shape = (
-                present.task_columns(state, width, destined, longest, worded) if state else ()
-            )
+            kinds = max((cell_len(safe_line(task.kind)) for task in self._window.tasks), default=0)
+            about = (destined, longest, worded, self._max_attempts, kinds)
+            self._shape = present.task_columns(state, width, *about) if state else ()
         if y == 0:
             order = (self._query.order, self._query.descending)
-            return present.title_line(self._shape, self._position_words(), width, order)
+            return present.title_line(self._shape, width, order)
         if self._notice:
             return (
                 present.cut_line(self._notice[y - 1], width)
@@ -548,12 +571,6 @@ class TaskList(Painted, can_focus=True):
                 else BLANK_LINE
             )
         return self._row(self._cursor_position.top + y - 1, width)
-
-    def _position_words(self) -> str:
-        if self._notice:
-            return ""  # a notice instead of rows
-        words = f"{self._cursor_position.at + 1:,}/{self.total:,}" if self.total else ""
-        return f"{self._fresh} new  {words}" if self._fresh else words
 
     def _row(self, position: int, width: int) -> Line:
         task = self._at(position)
@@ -564,6 +581,7 @@ class TaskList(Painted, can_focus=True):
             self._everything or task.id in self._marks or self._is_between(position),
             task.id in self._departed,
             task.id in self._notes,
+            self._departed.get(task.id, ""),
         )
         # Each page is painted when the key comes, and again when its rows arrive.
         wanted = task, self._shape, self._now, place, width
