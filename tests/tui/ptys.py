@@ -180,7 +180,7 @@ class Terminal:
 
         Before that a row may be any, and a line half read.
         """
-        counted, listed = f"[pending {pending}]", re.compile(rf"row \d+ of {pending}\b")
+        counted, listed = f"pending {pending}", re.compile(rf"row \d+ of {pending}\b")
         self.until(
             lambda: (
                 counted in self.screen.text

@@ -142,7 +142,8 @@ def test_cursor_mark_and_gone_need_no_colour() -> None:
         *(((), "   "), (("has_cursor",), "▶  "), (("is_marked",), " ● ")),
         *((("has_cursor", "is_marked"), "▶● "), (("is_gone",), " ✗ ")),
     ):
-        where = present.TaskContext()._replace(**dict.fromkeys(place, True))
+        named = present.TaskContext()._asdict() | dict.fromkeys(place, True)
+        where = present.TaskContext(**named)
         row = text_of(present.task_line(a_task(), shape, NOW, where, 80))
         assert row.startswith(signs) and ("left: " in row) is ("is_gone" in place)
 

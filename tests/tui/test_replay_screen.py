@@ -321,7 +321,7 @@ def test_killed_in_the_middle_nothing_is_lost(tmp_path: Path) -> None:
     with ptys.console("--open", "queue", str(tmp_path)) as terminal:
         terminal.shows("acts on:")
         for key, shown in (
-            ("4", ("[DLQ 24]", "acts on")),
+            ("4", ("4 DLQ 24", "acts on")),
             ("*", ("all 24 matching",)),
             ("R", ("plan",)),
             ("!", ("type 24 to retry 24",)),

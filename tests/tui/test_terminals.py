@@ -264,14 +264,14 @@ WALK = (
     *(("2", READY), (":", " command -"), ("\x1b", "1-7 panes")),
     *(("y", " copy -"), ("\x1b", "1-7 panes")),
     *(("c", "STILL?"), ("q", READY)),
-    *(("4", "[DLQ"), ("t", "> log"), ("q", "[DLQ"), ("\r", "> dlq >")),
+    *(("4", "4 DLQ"), ("t", "> log"), ("q", "4 DLQ"), ("\r", "> dlq >")),
     *((digit, f"[{digit} ") for digit in "234567"),
     *(
-        ("q", "[DLQ"),
-        ("h", "[pending"),
-        ("h", "[problems"),
+        ("q", "4 DLQ"),
+        ("h", "2 pending"),
+        ("h", "Problems "),
         ("\r", "problem 1 of"),
-        ("q", "[problems"),
+        ("q", "Problems "),
     ),
     *(
         ("2", READY),
@@ -317,7 +317,7 @@ def right(terminal: Terminal, columns: int, rows: int) -> bool:
     return (
         bool(re.search(r"OBSERVE", lines[0]))
         and len(lines[0]) <= columns
-        and any("[pending 40]" in line for line in lines[:3])
+        and any("pending 40" in line for line in lines[:3])
         and any("acts on" in line for line in lines[-4:])
         and max(map(len, lines)) <= columns
     )
@@ -353,7 +353,7 @@ def test_ctrl_z_leads_to_the_shell_and_back(spool: str) -> None:
     with Terminal(bash, told) as terminal:
         terminal.shows("SHELL>")
         terminal.send(f"{' '.join(PROGRAM)} --open queue {spool}\n")
-        terminal.shows(READY, "[pending 40]", "no lock file")
+        terminal.shows(READY, "pending 40", "no lock file")
         before = terminal.screen.lines[1:3]
         terminal.send("\x1a")
         terminal.shows("Stopped")
@@ -465,7 +465,7 @@ def test_input_that_is_no_key_does_nothing(spool: str, tmp_path: Path) -> None:
         for data, text in (
             (b"\x1b[200~Xyq\nq4\x1b[201~?", "Keys of"),
             (b"\x1b", READY),
-            (b"\xe4\xff\xc34", "[DLQ 12]"),
+            (b"\xe4\xff\xc34", "4 DLQ 12"),
             (b"1\x1a", "no shell with job control to return to"),
         ):
             terminal.send(data)

@@ -237,7 +237,7 @@ async def from_overview(root: Path, burst: str, slow: bool) -> tuple[str, ...]:
 
 PTY = {
     "/gmail\r": ("filter gmail", "0 of 40"),
-    "4oajj": ("[DLQ 12]", "acts on "),
+    "4oajj": ("4 DLQ 12", "acts on "),
     "/\x1b[200~Xq4\x1b[201~5\r": ("filter Xq45",),
 }
 """The keys, and the text on screen then."""

@@ -307,7 +307,7 @@ def test_copies_reach_the_terminal(spool: Path) -> None:
         assert copy("i") == first
         assert first in copy("c")
         go("q", row_shown)
-        go("h", "[problems")
+        go("h", "Problems ")
         go("\r", "problem 1 of")
         assert copy("i") == "dlq/20261120T094208Z-mail_send-0badf00d.task"
         terminal.process.terminate()
@@ -337,7 +337,7 @@ def test_the_screen_as_plain_text(spool: Path) -> None:
         there = len(terminal.said)
         terminal.send("\r")
         terminal.until(lambda: b"\x1b[?1049h" in terminal.said[there:])
-        terminal.shows("acts on", "[pending 40]")
+        terminal.shows("acts on", "pending 40")
         terminal.send("\x03\x03")
         assert terminal.end() == 0 and terminal.restored
 
@@ -474,7 +474,7 @@ async def test_a_long_first_look_is_told_of_and_stopped() -> None:
         assert queue_of(console).inspector.latest.is_stopped
         assert "Esc stops" not in screen_text(console.screen)
         await pilot.press("r")
-        await shows(pilot, "[pending 40]")
+        await shows(pilot, "pending 40")
         await until(pilot, lambda: "r goes on" not in screen_text(console.screen))
 
 

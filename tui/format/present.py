@@ -349,7 +349,7 @@ def task_columns(
     )
     if state in TIME_COLUMNS:
         title, when, order = TIME_COLUMNS[state]
-        cells = 6 if state is State.DEAD else 8
+        cells = {State.DEAD: 6, State.ACTIVE: 7}.get(state, 9)
         is_age = order != "due"
         fixed += (
             TaskColumn(title, cells, when, is_right_aligned=True, order=order, is_age=is_age),
