@@ -331,6 +331,7 @@ def task_columns(
     worded: bool = False,
     limit: int | None = None,
     kinds: int = MAX_KIND_CELLS,
+    trash: TrashFacts | None = None,
 ) -> tuple[TaskColumn, ...]:
     """The columns of the task list that fit; the error gets all the room that is left.
 
@@ -340,6 +341,8 @@ def task_columns(
     """
     if width < NARROW_COLUMNS:
         return _narrow(state, width)
+    if state is State.TRASH:
+        return trash_columns(width, longest, kinds, trash or NO_TRASH_FACTS)
     kind = max(4, min(kinds, MAX_KIND_CELLS))
     fixed: tuple[TaskColumn, ...] = (
         TaskColumn("ID", _id_width(longest), _id, order="id"),
@@ -373,6 +376,50 @@ def task_columns(
         )
     what = TaskColumn(_what_title(state), max(0, rest), _error_or_description, order="error")
     return (*fixed, what) if rest > 8 else fixed
+
+
+class TrashFacts(NamedTuple):
+    """What the list of the trash shows besides the tasks."""
+
+    purged_by: Callable[[Task], str] = lambda task: "?"
+    """Who purged a task; `?` if that is not certain."""
+    expires: Callable[[Task], float | None] = lambda task: None
+    """Until when a task can be restored, epoch seconds UTC; None if unknown."""
+
+
+NO_TRASH_FACTS = TrashFacts()
+
+
+def trash_columns(
+    width: int, longest: int, kinds: int, facts: TrashFacts
+) -> tuple[TaskColumn, ...]:
+    """The columns of the trash: when a task was purged, by whom, until when it can be restored."""
+
+    def purged(task: Task, now: float) -> Run:
+        since = task.extra.get("trash_since", "")
+        return (f"{format_duration(now - float(since))}", "") if _is_number(since) else _UNKNOWN
+
+    def purged_by(task: Task, now: float) -> Run:
+        name = facts.purged_by(task)
+        return (name, "") if name != "?" else _UNKNOWN
+
+    def expires(task: Task, now: float) -> Run:
+        end = facts.expires(task)
+        return (f"in {format_duration(end - now)}", "") if end is not None else _UNKNOWN
+
+    fixed = (
+        TaskColumn("ID", _id_width(longest), _id, order="id"),
+        TaskColumn("KIND", max(4, min(kinds, MAX_KIND_CELLS)), _kind, order="kind"),
+        TaskColumn("PURGED", 6, purged, is_right_aligned=True),
+        TaskColumn("BY", 8, purged_by),
+        TaskColumn("EXPIRES", 9, expires, is_right_aligned=True),
+    )
+    rest = width - MARGIN_CELLS - sum(column.width + len(COLUMN_GAP) for column in fixed)
+    what = TaskColumn(_what_title(State.TRASH), max(0, rest), _error_or_description, order="error")
+    return (*fixed, what) if rest > 8 else fixed
+
+
+_UNKNOWN: Run = ("?", "unknown")
 
 
 def _what_title(state: State) -> str:

@@ -10,14 +10,15 @@ from engine.index import filter_language
 from engine.index.filter_language import Filter
 from engine.index.schema import Query
 from engine.model import Problem, State, Task
+from engine.operations.trash import trashed_at
 from engine.store import Unavailable
 from engine.text.safe import safe_line
 from tui.format import keys, present
-from tui.format.present import BLANK_LINE, Line
+from tui.format.present import BLANK_LINE, Line, TrashFacts
 from tui.plan.acting_screen import PlanningScreen
 from tui.queue.filter_line import FilterLine
 from tui.queue.lock_line import LockLine
-from tui.queue.next_step import describe_departure
+from tui.queue.next_step import describe_departure, purged_by
 from tui.queue.panes import LogPane, QueueFrame
 from tui.queue.task_details import TaskFindings
 from tui.screens.console_context import ConsoleContext
@@ -72,6 +73,7 @@ class QueueView(PlanningScreen):
             id="tasks",
             explain=self._explain_departure,
             max_attempts=self.place.max_attempts,
+            trash=TrashFacts(self._purged_by, self._expires),
         )
         self._top, self._tab_line = TopLine(id="top-line"), Lines(id="tabs")
         self._lock_line = LockLine(live.place, self._arming.read_only)
@@ -109,6 +111,13 @@ class QueueView(PlanningScreen):
     def _explain_departure(self, before: Task, after: Task | None) -> str:
         operations = self.live.history.operations
         return describe_departure(before, after, self.inspector.states, operations, self._clock())
+
+    def _purged_by(self, task: Task) -> str:
+        return purged_by(trashed_at(task), self.live.history.operations)
+
+    def _expires(self, task: Task) -> float | None:
+        since, trash = trashed_at(task), self.place.trash
+        return None if since is None or trash is None else since + 3600 * trash.hours
 
     def _parsed_filter(self, text: str) -> Filter:
         known = self.inspector

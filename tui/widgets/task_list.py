@@ -29,6 +29,9 @@ HOLD_SECONDS = 5.0
 was seen.
 """
 
+GHOST_SECONDS = 10.0
+"""Seconds for which a row on screen whose task has left stays there, and the order with it."""
+
 JUMP_DIVISOR = 3
 """At its edge the view jumps by 1/`JUMP_DIVISOR` of a page: a jump repaints all lines, a step
 inside two.
@@ -107,12 +110,13 @@ class TaskList(Painted, can_focus=True):
         id: str | None = None,
         explain: Callable[[Task, Task | None], str] = lambda before, after: "",
         max_attempts: int | None = None,
+        trash: present.TrashFacts = present.NO_TRASH_FACTS,
     ) -> None:
         """`explain`: why a task has left, from its former and its present record."""
         super().__init__(id=id)
         self._rows = rows
         self._clock = clock
-        self._explain, self._max_attempts = explain, max_attempts
+        self._explain, self._max_attempts, self._trash = explain, max_attempts, trash
         self._query = Query()
         self._new_query = True
         self._cursor_position = CursorPosition()
@@ -133,6 +137,7 @@ class TaskList(Painted, can_focus=True):
         self._anchor: Anchor | None = None
         self._notice: tuple[Line, ...] = ()
         self._held_until = 0.0
+        self._ghosts_until = 0.0
         self._is_outdated = False
         self._wanted = asyncio.Event()
         self._painted: dict[int, Line] = {}
@@ -238,6 +243,7 @@ class TaskList(Painted, can_focus=True):
         self._cursor_position = self._cursor_position if spot is None else spot
         self._chosen = self._chosen and spot is None
         self._is_unpinned = self._is_unpinned if spot is None else not (spot.id or spot.at)
+        self._departed = {} if spot is not None else self._departed
         # A position in the new result has no meaning among the old rows: those stay as painted.
         self._has_new_result = self._has_new_result or spot is not None
         self._new_query = True
@@ -396,17 +402,25 @@ class TaskList(Painted, can_focus=True):
                 self.show_notice(((("", ""),), ((f"   {error}", "error"),)))
 
     async def _fetch(self) -> None:
-        if (
-            self._holding()
-            and not self._new_query
-            and self._covers(self._cursor_position.top, self._height)
-        ):
+        top, height = self._cursor_position.top, self._height
+        covered = not self._new_query and self._covers(top, height)
+        if covered and (self._holding() or self._keeps_ghosts):
             if self._is_outdated:
                 await self._keep_departed_rows()
-            elif self._near_edge(self._cursor_position.top, self._height):
+            elif self._near_edge(top, height):
                 await self._load()
-        else:
-            await self._load()
+            return
+        if covered and self._is_outdated and not (self._departed or self._is_first_scan):
+            await self._keep_departed_rows()
+            if self._keeps_ghosts:
+                return
+        await self._load()
+
+    @property
+    def _keeps_ghosts(self) -> bool:
+        """True while rows that left stay on screen; not if they are more than half of it."""
+        few = 2 * len(self._departed) <= min(self._height, len(self._window.tasks))
+        return few and asyncio.get_running_loop().time() < self._ghosts_until
 
     async def _load(self) -> None:
         """Fetch the window around the cursor's task."""
@@ -521,6 +535,8 @@ class TaskList(Painted, can_focus=True):
             self._fresh = max(0, fresh.total - before.total + len(ghosts))
             self._matching = fresh.total
             self._window = before._replace(tasks=tuple(tasks))
+            if ghosts and not self._departed:
+                self._ghosts_until = asyncio.get_running_loop().time() + GHOST_SECONDS
             self._departed = ghosts
             self.paint()
             self.post_message(self.RowChanged())
@@ -559,7 +575,7 @@ class TaskList(Painted, can_focus=True):
             longest = max((cell_len(safe_line(task.id)) for task in self._window.tasks), default=0)
             worded = any(task.word for task in self._window.tasks)
             kinds = max((cell_len(safe_line(task.kind)) for task in self._window.tasks), default=0)
-            about = (destined, longest, worded, self._max_attempts, kinds)
+            about = (destined, longest, worded, self._max_attempts, kinds, self._trash)
             self._shape = present.task_columns(state, width, *about) if state else ()
         if y == 0:
             order = (self._query.order, self._query.descending)
