@@ -92,6 +92,16 @@ def dead_in(root: Path) -> list[str]:
     return sorted(path.stem[-8:] for path in (root / "queue/dlq").iterdir())
 
 
+async def test_why_a_task_does_not_run_is_beside_its_row(place: Place) -> None:
+    """Without a key the details under the list say why it stays and whether its error still
+    happens; one key shows all of it.
+    """
+    async with opened(place) as desk:
+        await desk.sees("stays here until retried", "cluster F-", "still?")
+        await desk.press("enter")
+        await desk.sees("gave up after 1 attempt", "stays here until retried")
+
+
 @pytest.mark.deep
 async def test_a_cluster_is_replayed_in_four_keys_and_its_count(
     place: Place, tmp_path: Path

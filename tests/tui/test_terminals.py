@@ -261,8 +261,8 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
 WALK = (
     *(("5", "> locks"), ("q", "PEND"), ("6", "> transports"), ("q", "PEND")),
     *(("7", "24 lines"), ("y", " copy -"), ("\x1b", "i stamps"), ("q", "PEND")),
-    *(("2", READY), (":", " command -"), ("\x1b", "1-7 panes")),
-    *(("y", " copy -"), ("\x1b", "1-7 panes")),
+    *(("2", READY), (":", " command -"), ("\x1b", "h l tabs")),
+    *(("y", " copy -"), ("\x1b", "h l tabs")),
     *(("c", "STILL?"), ("q", READY)),
     *(("4", "4 DLQ"), ("t", "> log"), ("q", "4 DLQ"), ("\r", "> dlq >")),
     *((digit, f"[{digit} ") for digit in "234567"),

@@ -111,7 +111,7 @@ def next_step(judged: CheckedCluster, *, read_only: bool) -> tuple[str, str]:
     if read_only or answer is StillHappens.UNKNOWN:
         return "Enter", f"shows its {amount}"
     if answer is StillHappens.YES:
-        return "X", "purges them, or fix the cause first: still failing"
+        return "X", "purges them, or fix first: still failing"
     return "R", f"replays {amount}: it stopped"
 
 

@@ -38,11 +38,8 @@ READ_COST_FACTOR = 5
 """Minimum pause between reads, as a multiple of their duration."""
 
 
-class ClustersScreen(PlanningScreen, ListScreen):
-    """Updated while it is visible; Enter shows the tasks of a cluster."""
-
-    KIND = keys.CLUSTERS
-    BINDINGS = key_bindings(keys.CLUSTERS)
+class ClusterList(PlanningScreen, ListScreen):
+    """The clusters and the evidence of the one under the cursor, updated while visible."""
 
     def __init__(self, live: PlaceSession, around: ConsoleContext, query: Query) -> None:
         """`query` is the state and filter of the task list."""
@@ -100,8 +97,7 @@ class ClustersScreen(PlanningScreen, ListScreen):
         return Frame(here.cluster.mark, right=(("STILL? ", "muted"), still))
 
     def on_picker_cursor_moved(self) -> None:
-        """Show the evidence of the cluster under the cursor, then its tasks."""
-        super().on_picker_cursor_moved()
+        """Read the tasks of the cluster under the cursor."""
         self._read_tasks()
 
     @work(exclusive=True, group="tasks")
@@ -139,6 +135,21 @@ class ClustersScreen(PlanningScreen, ListScreen):
         key = self.selected_key
         return next((judged for judged in self._clusters if judged.cluster.mark == key), None)
 
+    def _parsed_filter(self, judged: CheckedCluster) -> Filter:
+        known, text = self.live.inspector, self._cluster_filter(judged)
+        return filter_language.parse_filter(text, known.states, self.around.clock(), known.words)
+
+    def _cluster_filter(self, judged: CheckedCluster) -> str:
+        text, term = self._query.filter.text, f"cluster={judged.cluster.mark}"
+        return text if term in text.split() else f"{text} {term}".strip()
+
+
+class ClustersScreen(ClusterList):
+    """The keys on a cluster: verbs, and Enter for its tasks."""
+
+    KIND = keys.CLUSTERS
+    BINDINGS = key_bindings(keys.CLUSTERS)
+
     def default_message(self) -> Line:
         """The next step for the cluster under the cursor, and what a key acts on."""
         here, width = self._here, self.size.width
@@ -157,14 +168,6 @@ class ClustersScreen(PlanningScreen, ListScreen):
         cluster = self._parsed_filter(here)
         words = f"all in this cluster: {here.cluster.pattern}"
         return VerbRequest(verb, None, self._query._replace(filter=cluster), lambda _: words)
-
-    def _parsed_filter(self, judged: CheckedCluster) -> Filter:
-        known, text = self.live.inspector, self._cluster_filter(judged)
-        return filter_language.parse_filter(text, known.states, self.around.clock(), known.words)
-
-    def _cluster_filter(self, judged: CheckedCluster) -> str:
-        text, term = self._query.filter.text, f"cluster={judged.cluster.mark}"
-        return text if term in text.split() else f"{text} {term}".strip()
 
     def action_arm(self) -> None:
         """Switch write mode."""

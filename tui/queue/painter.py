@@ -322,6 +322,7 @@ class QueuePainter(QueuePanes):
                 if not any(w in edges for w in VERBS[verb].edges if w[0] is self.state)
             }
             without = self.without() | elsewhere | (TASK_ACTIONS if self._on_problems else set())
+            without.add("pane")  # the digits are in the titles of the panes
             hints = list_hints(self._grey(), without, words)
             if self._is_typing:
                 hints = TYPING_HINTS

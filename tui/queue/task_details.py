@@ -88,7 +88,7 @@ def brief_lines(
     pieces = present.fold_text(error, width - 8)[:1] if error else []
     lines: list[Line] = [
         ((first, ""),),
-        ((safe_line(found.why), ""),),
+        *(((piece, ""),) for piece in present.fold_text(safe_line(found.why), width - 2)[:2]),
         *([((trash, ""),)] if trash else []),
         *([cluster] if cluster else []),
         *((("error ", "muted"), (piece, "")) for piece in pieces),

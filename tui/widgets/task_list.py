@@ -525,7 +525,8 @@ class TaskList(Painted, can_focus=True):
         tasks = list(before.tasks)
         for offset, task in enumerate(before.tasks):
             now = known.get(task.id)
-            if now is None and self._on_screen(before.start + offset):
+            row = before.start + offset - self._cursor_position.top
+            if now is None and 0 <= row < self._height:
                 now = await self._rows.task(task.id)
                 if now is None or now.state is not task.state:
                     ghosts[task.id] = self._explain(task, now)
@@ -542,9 +543,6 @@ class TaskList(Painted, can_focus=True):
             self.post_message(self.RowChanged())
         # Other changes are fetched by the first tick after the hold time.
         self._is_outdated = True
-
-    def _on_screen(self, position: int) -> bool:
-        return self._cursor_position.top <= position < self._cursor_position.top + self._height
 
     # Painting
 
@@ -592,9 +590,12 @@ class TaskList(Painted, can_focus=True):
         task = self._at(position)
         if task is None:
             return ((" ~", "muted"),) if position < self.total else BLANK_LINE
+        cursor = self._cursor_position.at
+        low, high = sorted((cursor if self._anchor is None else self._anchor.at, cursor))
+        in_range = self._anchor is not None and low <= position <= high
         place = present.TaskContext(
-            position == self._cursor_position.at,
-            self._everything or task.id in self._marks or self._is_between(position),
+            position == cursor,
+            self._everything or task.id in self._marks or in_range,
             task.id in self._departed,
             task.id in self._notes,
             self._departed.get(task.id, ""),
@@ -605,12 +606,6 @@ class TaskList(Painted, can_focus=True):
         if y not in self._made or self._made[y][0] != wanted:
             self._made[y] = wanted, present.task_line(*wanted)
         return self._made[y][1]
-
-    def _is_between(self, position: int) -> bool:
-        if self._anchor is None:
-            return False
-        low, high = sorted((self._anchor.at, self._cursor_position.at))
-        return low <= position <= high
 
 
 def _holds(window: Window, top: int, height: int) -> bool:
