@@ -237,7 +237,6 @@ LARGE_CLASSES = {
     "tui.operations.control_screen.ControlScreen": 22,
     "tui.operations.screen.OperationsScreen": 25,
     "tui.overview.screen.OverviewScreen": 30,
-    "tui.queue.screen.QueueScreen": 100,
     "tui.screens.page.ListScreen": 22,
     "tui.session.place_session.PlaceSession": 35,
     "tui.session.running_operations.RunningOperation": 18,

@@ -45,7 +45,7 @@ _TOKEN = re.compile(
 _TORN = re.compile(r"(?:\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b]*)?)?\Z")
 """The beginning of a sequence whose end is to come; matches at the end, if only nothing."""
 
-_UNDER_CURSOR = re.compile(r"^ acts on: row \d{8}T\d{6}Z-\w+-[0-9a-f]{8}$", re.MULTILINE)
+_UNDER_CURSOR = re.compile(r"acts on [0-9a-f]{8}$", re.MULTILINE)
 
 
 class Screen:
@@ -198,7 +198,7 @@ class Terminal:
 
         Before that a row may be any, and a line half read.
         """
-        counted, listed = f"[pending {pending}]", re.compile(rf"\d/{pending}\b")
+        counted, listed = f"pending {pending}", re.compile(rf"row \d+ of {pending}\b")
         self.until(
             lambda: (
                 counted in self.screen.text

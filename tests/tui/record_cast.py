@@ -46,7 +46,7 @@ STEPS = (
     Step("U", r"STUCK", 4.0),
     Step("\x1b", r"Alerts", 1.5),
     Step("j", r"▶ +WARN +flowing", 1.5),
-    Step("\r", r"\[dlq \d+\]", 2.0),
+    Step("\r", r"DLQ \d+", 2.0),
     Step("c", r"STILL\?(.|\n)*F-[0-9A-F]{4}", 3.0),
     Step("G", r"▶ +F-[0-9A-F]{4} .* no ", 2.0),
     Step("!", r"ARMED 1", 1.5),

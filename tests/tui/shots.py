@@ -104,7 +104,7 @@ SHOTS: dict[str, Shot] = {
     "trouble": Shot((*FIRST, "see stuck lock"), lock=a_stuck_lock(), lost=True),
     "queue": Shot(QUEUE),
     "dlq": Shot((*DEAD, "o", "e", WAIT, "g", "j", "v", "j", "j", "j", "v"), armed=True),
-    "filter": Shot((*DEAD, "/", *typed("kind=mail_send tries>2"), "see match")),
+    "filter": Shot((*DEAD, "/", *typed("kind=mail_send tries>2"), "see of 14")),
     "nothing": Shot((*DEAD, "/", *typed("unknown age>30d"), "enter", "see without it")),
     "clusters": Shot((*DEAD, "c", "see F-")),
     "task": Shot(MAIL),

@@ -37,9 +37,9 @@ from tui.terminal.safe_app import SafeApp
 SIZE = (100, 60)
 """Every row is on screen, and nothing stands beside the list."""
 
-ROW = re.compile(r"^([> ])([*x ])[# ]([0-9a-f]{8}) ")
+ROW = re.compile(r"^\|?([> ])([*x ])[# ]([0-9a-f]{8}) ")
 """A row: cursor, mark, and the last characters of the id, which no other task here has."""
-SCOPE = " acts on: "
+SCOPE = "acts on "
 
 TABS = {"2": State.PENDING, "4": State.DEAD}
 WORDS = ("again", "mail", "feeds", "unknown", "tries>1", "age>1h")
@@ -67,7 +67,7 @@ def seen(console: Console) -> Seen:
     """The list, as it is painted now."""
     lines = screen_text(console.screen).splitlines()
     rows = [found.groups() for line in lines if (found := ROW.match(line))]
-    scope = next((line.removeprefix(SCOPE) for line in lines if line.startswith(SCOPE)), "")
+    scope = next((line.partition(SCOPE)[2] for line in lines if SCOPE in line), "")
     return Seen(
         next((id for cursor, sign, id in rows if cursor == ">" and sign != "x"), ""),
         frozenset(id for _, sign, id in rows if sign == "*"),
@@ -161,7 +161,7 @@ class Night:
             await self.press(*pressed)
 
     def _has_something_to_clear(self) -> bool:
-        return "filter:" in screen_text(self.console.screen)
+        return "/ filter" in screen_text(self.console.screen)
 
     async def act(self, verb: str) -> None:
         """Press a verb, and compare the plan with what was on screen."""

@@ -77,7 +77,7 @@ class ListDesk(Desk):
     @property
     def scope(self) -> str:
         """What a key would act on."""
-        return self.line("scope").removeprefix(" acts on: ")
+        return self.line("scope").partition("acts on ")[2].rstrip()
 
     @property
     def planned(self) -> set[str]:
@@ -128,12 +128,12 @@ async def a_list(
 
 MOTIONS = (
     *((["j"], 1), (["down"], 1), (["j", "k"], 0), (["down", "up"], 0), (["G"], 39), (["end"], 39)),
-    *((["G", "g"], 0), (["end", "home"], 0), (["pagedown"], 10), (["pagedown", "pageup"], 0)),
+    *((["G", "g"], 0), (["end", "home"], 0), (["pagedown"], 12), (["pagedown", "pageup"], 0)),
 )
 TABS = (
     *((["l"], State.ACTIVE), (["right"], State.ACTIVE), (["l", "h"], State.PENDING)),
     *((["l", "left"], State.PENDING), (["4"], State.DEAD), (["h"], None)),
-    *((["4", "2"], State.PENDING), (["3"], State.ACTIVE)),
+    (["4", "2"], State.PENDING),
 )
 
 
@@ -144,7 +144,7 @@ async def test_keys_move_the_cursor_and_turn_the_tabs() -> None:
     """
     async with a_list(size=(100, 24)) as desk:
         assert desk.line("tabs") == (
-            " [pending 40]  active 1   held 0   dead 12   done 0   trash 0   problems 0"
+            " pending 40    active 1    held 0    dead 12    done 0    trash 0    problems 0"
         )
         for pressed, state in TABS:
             await desk.press(*pressed)
@@ -155,7 +155,7 @@ async def test_keys_move_the_cursor_and_turn_the_tabs() -> None:
         for pressed, at in MOTIONS:
             await desk.press("g", *pressed)
             assert desk.list.cursor.at == at, pressed
-            assert desk.scope == f"row {desk.list.cursor.id}"
+            assert desk.scope == desk.list.cursor.id[-8:]
 
         await desk.press("j", "j")
         there = desk.list.cursor.id
@@ -193,7 +193,7 @@ async def test_filter_while_typing() -> None:
     async with a_list() as desk:
         await desk.press(DEAD, "/", *"UNKNOWN")
         await desk.until(lambda: desk.list.total == 4)
-        assert "4 of 12 match" in desk.line("filter-count")
+        assert "4 of 12" in desk.line("filter-count")
         await desk.press("enter")
         assert desk.list.has_focus
         assert desk.list.total == 4
@@ -241,8 +241,8 @@ async def test_problems_are_counted_and_listed(tmp_path: Path) -> None:
 
         (tmp_path / "queue" / "dlq" / "broken.task").write_bytes(b"")
         await desk.until(lambda: "problems 1" in desk.line("tabs"))
-        await desk.until(lambda: "broken.task" in desk.line("problems"))
-        assert "interrupted" in desk.line("problems")
+        await desk.until(lambda: "broken.task" in desk.rows)
+        assert "interrupted" in desk.rows
         await desk.press("X")
         assert "problems cannot be changed here" in desk.line("hints")
         await desk.opens(ProblemsScreen, "enter")
@@ -275,7 +275,7 @@ async def test_marks_and_the_scope() -> None:
         await desk.press("*")
         assert desk.scope == "all 12 matching"
         await desk.press("\\")
-        assert desk.scope.startswith("row ")
+        assert desk.scope == desk.list.cursor.id[-8:]
 
 
 async def test_hidden_marks_are_in_no_plan() -> None:
@@ -292,7 +292,7 @@ async def test_hidden_marks_are_in_no_plan() -> None:
         assert len(desk.planned) == 1
 
         await desk.press("escape", "escape", "/", *"unknown", "enter")
-        assert desk.scope == "1 marked   2 hidden marks not included"
+        assert desk.scope == "1 marked, 2 hidden marks not included"
         await desk.opens(PlanScreen, "R")
         assert len(desk.planned) == 1
 
@@ -604,9 +604,7 @@ async def test_what_changes_on_disk_is_shown(tmp_path: Path) -> None:
     make_spool(tmp_path, some_tasks())
     async with a_desk(disk_place(tmp_path)) as desk:
         tasks = task_list(desk.console)
-        await desk.until(lambda: "written just now" in desk.line("figures"))
-        assert "WARN" not in desk.line("figures")
-        assert "sendmail 4 tried 1 sent 3 failed" in desk.line("figures")
+        assert not desk.console.screen.query_one("#figures").display
 
         new = put_file(tmp_path, a_task(99))
         await desk.until(lambda: tasks.total == 41)
@@ -617,6 +615,7 @@ async def test_what_changes_on_disk_is_shown(tmp_path: Path) -> None:
 
         with (tmp_path / "log" / "queue.log").open("a") as log:
             log.write("[2026-11-20 09:42:00] [ERROR] disk on fire\n")
+        await desk.pilot.resize_terminal(120, 40)
         await desk.until(lambda: "disk on fire" in desk.line("log"))
         assert " E disk on fire" in desk.line("log").splitlines()[-1]
 
@@ -639,9 +638,9 @@ async def test_a_place_that_comes_and_goes(tmp_path: Path, monkeypatch: pytest.M
         root.rename(tmp_path / "elsewhere")
         await is_missed()
         assert "?" in desk.line("tabs")
-        assert "1/1" not in tasks.render_line(0).text
+        assert not tasks.row_words
         (tmp_path / "elsewhere").rename(root)
-        await desk.until(lambda: "1/1" in tasks.render_line(0).text)
+        await desk.until(lambda: tasks.row_words == "row 1 of 1")
         assert "Retried every second" not in desk.text
 
 
@@ -653,7 +652,7 @@ async def test_the_lock_is_watched() -> None:
     evidence = [stuck]
     async with a_list(lock=lambda: evidence[-1]) as desk:
         lock = desk.queue.query_one("#lock")
-        for words in ("! CRIT stuck by PID 42", "47m ago", "no sign of life"):
+        for words in ("STUCK 47m", "PID 42", "no sign of life"):
             assert words in desk.line("lock")
         evidence.append(LockEvidence(Verdict.FREE))
         await desk.until(lambda: "free" in desk.line("lock"))
@@ -661,7 +660,7 @@ async def test_the_lock_is_watched() -> None:
         await desk.pilot.resize_terminal(40, 10)
         await desk.until(lambda: not lock.display)
         evidence.append(stuck)
-        await desk.until(lambda: "stuck" in desk.line("lock") and lock.size.height == 1)
+        await desk.until(lambda: "STUCK" in desk.line("lock") and lock.size.height == 1)
         assert desk.line("top-line").startswith(" nftban ")
         assert desk.list.render_line(0).text.split()[:3] == ["ID", "DUE", "ERROR"]
 

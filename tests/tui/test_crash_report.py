@@ -81,7 +81,7 @@ def test_a_crash_anywhere(spool: str, tmp_path: Path, place: str) -> None:
     told = {"TERM": "xterm", "XDG_STATE_HOME": str(tmp_path), **UTF8}
     with Terminal(argv, told) as terminal:
         if "reread" in plant:
-            terminal.shows("acts on: row")
+            terminal.shows("acts on")
             terminal.send("r")
         assert terminal.end() == crash_report.EX_SOFTWARE
         assert terminal.restored

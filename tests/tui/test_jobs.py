@@ -78,7 +78,7 @@ async def opened(place: Place) -> AsyncIterator[Desk]:
     first = keys.OVERVIEW
     async with a_desk(place, start_armed=False, clock=time.time, first=first) as desk:
         await desk.press("4")
-        await desk.sees("[dlq 19]")
+        await desk.sees("[DLQ 19]")
         yield desk
 
 
@@ -94,6 +94,16 @@ async def plan(desk: Desk, key: str, words: str) -> None:
 def dead_in(root: Path) -> list[str]:
     """The ends of the ids in the dead-letter queue."""
     return sorted(path.stem[-8:] for path in (root / "queue/dlq").iterdir())
+
+
+async def test_why_a_task_does_not_run_is_beside_its_row(place: Place) -> None:
+    """Without a key the details under the list say why it stays and whether its error still
+    happens; one key shows all of it.
+    """
+    async with opened(place) as desk:
+        await desk.sees("stays here until retried", "cluster F-", "still?")
+        await desk.press("enter")
+        await desk.sees("gave up after 1 attempt", "stays here until retried")
 
 
 @pytest.mark.deep

@@ -226,7 +226,7 @@ async def test_an_innocent_process_is_named_and_not_signalled(
     await off(lock.write_bytes, lock_file.format_claim(await off(true_claim, innocent.pid)))
     place = await off(wired, reports, seconds=SILENT_SECONDS)
     async with a_desk(place, clock=time.time) as desk:
-        await desk.until(lambda: "! CRIT stuck" in desk.line("lock"))
+        await desk.until(lambda: "STUCK" in desk.line("lock"))
         await open_lock(desk)
         await desk.sees("no process is signalled", "acts on nothing")
         await desk.sees(f"ps -o pid,user,lstart,args -p {innocent.pid}")

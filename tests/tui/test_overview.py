@@ -155,7 +155,7 @@ async def test_a_line_for_each_queue(spool: Path, empty: Path) -> None:
 
         await desk.press("tab", "j")
         await desk.opens(QueueScreen, "4")
-        await desk.until(lambda: "[dlq 0]" in desk.text)
+        await desk.until(lambda: "[DLQ 0]" in desk.text)
         assert "> idle" in desk.text
 
 
@@ -248,7 +248,7 @@ def a_failing_transport(root: Path) -> None:
 
 
 ALL: list[tuple[Callable[[Path], None], str, type, str]] = [
-    (eleven_dead, "11 tasks in the dead-letter queue (over 10)", QueueScreen, "[dlq 11]"),
+    (eleven_dead, "11 tasks in the dead-letter queue (over 10)", QueueScreen, "[DLQ 11]"),
     (a_broken_file, "1 problem", QueueScreen, "broken.task"),
     (nothing_ran, "nothing has run for 31m", QueueScreen, "[pending 1]"),
     (a_stale_lock, "stale lock: PID", LockScreen, "STALE"),
@@ -405,8 +405,8 @@ async def test_the_table_is_gone_through_and_turned(kinds: MemoryTasks) -> None:
         tasks = "1 task" if count == 1 else f"{count} tasks"
         assert f"10 to 20 min: {tasks}" in desk.text
         await desk.opens(QueueScreen, "enter")
-        await desk.until(lambda: f" 1/{count}" in desk.text)
-        assert f"filter: {text}" in desk.text
+        await desk.until(lambda: f"row 1 of {count}" in desk.text)
+        assert f"filter {text}" in desk.text
         await desk.opens(OverviewScreen, "escape", "escape")
 
 

@@ -18,6 +18,7 @@ from tui.format import present
 from tui.format.keys import Hint
 from tui.format.present import Line
 from tui.queue import metrics_pane
+from tui.queue.problems_screen import problem_rows
 
 NOW = 1_795_167_728.0
 """2026-11-20 09:42:08Z."""
@@ -139,9 +140,10 @@ def test_cursor_mark_and_gone_need_no_colour() -> None:
         *(((), "   "), (("has_cursor",), "▶  "), (("is_marked",), " ● ")),
         *((("has_cursor", "is_marked"), "▶● "), (("is_gone",), " ✗ ")),
     ):
-        where = present.TaskContext(**dict.fromkeys(place, True))
+        named = present.TaskContext()._asdict() | dict.fromkeys(place, True)
+        where = present.TaskContext(**named)
         row = text_of(present.task_line(a_task(), shape, NOW, where, 80))
-        assert row.startswith(signs) and ("gone" in row) is ("is_gone" in place)
+        assert row.startswith(signs) and ("left: " in row) is ("is_gone" in place)
 
 
 @pytest.mark.parametrize(
@@ -157,10 +159,23 @@ def test_cursor_mark_and_gone_need_no_colour() -> None:
 )
 def test_each_state_has_its_own_time(task: Task, words: str) -> None:
     """A waiting task says when it is due, a working one for how long, a dead one since when."""
-    row = present.task_line(
-        task, present.task_columns(task.state, 80), NOW, present.TaskContext(), 80
-    )
-    assert text_of(row)[42:50].strip() == words
+    shape = present.task_columns(task.state, 80)
+    row = present.task_line(task, shape, NOW, present.TaskContext(), 80)
+    assert shape[4].cell(task, NOW)[0] == words and f" {words}  " in text_of(row)
+
+
+@pytest.mark.parametrize(("limit", "words"), [(None, "2"), (3, "2/3")])
+def test_attempts_have_their_limit(limit: int | None, words: str) -> None:
+    """The attempts of a task are shown with their maximum, if that is known."""
+    shape = present.task_columns(State.DEAD, 80, limit=limit)
+    assert shape[3].cell(a_task(attempts=2), NOW)[0] == words
+
+
+def test_a_row_that_has_left_says_why() -> None:
+    """A ghost row names what was done with its task."""
+    shape, where = present.task_columns(State.DEAD, 80), present.TaskContext(is_gone=True)
+    row = present.task_line(a_task(), shape, NOW, where._replace(left="retried by ben"), 80)
+    assert "c2c41696  left: retried by ben (row kept 10s)" in text_of(row)
 
 
 def test_an_id_keeps_its_end() -> None:
@@ -174,7 +189,7 @@ def test_an_id_keeps_its_end() -> None:
 @pytest.mark.parametrize(
     ("tabs", "shown"),
     [
-        ((["pending", "dlq"], [None, None], 1, True, 80), ["pending ?", "[dlq ?]"]),
+        ((["pending", "dlq"], [None, None], 1, True, 80), ["pending ?", "[DLQ ?]"]),
         ((["pending"], [1204], 0, False, 80), ["pending 1,204+"]),
         (
             (["pending", "held"], [5, 0], 0, True, 80, {0: "2 failed"}),
@@ -186,16 +201,16 @@ def test_an_id_keeps_its_end() -> None:
                 [123456, 12, 0, 98765, 0, 7],
                 0,
                 True,
-                64,
+                60,
             ),
-            ["[pending 123,456]", "dlq 98,765", "problems 7"],
+            ["[pending 123,456]", "DLQ 98,765", "problems 7"],
         ),
     ],
     ids=["unknown", "unfinished", "finer word", "empty first"],
 )
 def test_tabs_show_counts(tabs: Any, shown: list[str]) -> None:
     """An unknown count is `?`, an unfinished one `+`; empty tabs make room for those with tasks."""
-    line = text_of(present.tab_line(*tabs))
+    line = text_of(present.bracket_chips(present.tab_line(*tabs)))
     assert all(words in line for words in shown) and "trash" not in line
 
 
@@ -203,56 +218,51 @@ def test_tabs_show_counts(tabs: Any, shown: list[str]) -> None:
 def test_tabs_are_never_cut(current: int) -> None:
     """Where tabs do not fit, whole ones are left out, and never the one that is shown."""
     names = ["pending", "work", "held", "dlq", "problems"]
-    line = text_of(present.tab_line(names, [12345] * 5, current, True, 40))
-    assert f"[{names[current]} 12,345]" in line
+    line = text_of(present.bracket_chips(present.tab_line(names, [12345] * 5, current, True, 40)))
+    assert f"[{present.state_name(names[current])} 12,345]" in line
     assert line.count("12,345") == line.count("12")
-
-
-def test_a_narrow_scope_keeps_the_end_of_an_id() -> None:
-    """Ids of one second differ at their end, so that is what a narrow scope line shows."""
-    line = text_of(present.scope_line(present.Scope(a_task().id), 40))
-    assert line.startswith(" acts on: row …")
-    assert line.rstrip().endswith(a_task().id[-12:])
 
 
 @pytest.mark.parametrize(
     ("evidence", "words"),
     [
         ((Verdict.FREE,), "free"),
-        ((Verdict.HELD, 42, NOW - 60), "held by PID 42 since 09:41:08Z (1m ago)"),
+        ((Verdict.HELD, 42, NOW - 60), "PID 42, heartbeat 1m ago"),
+        ((Verdict.HELD, 42, NOW - 2), "PID 42, heartbeat 2s ago"),
         (
             (Verdict.STUCK, 42, NOW - 7200, 7200, "older than 1200 s"),
-            "! CRIT stuck by PID 42 since 07:42:08Z (2h00m ago)  older than 1200 s",
+            "[STUCK 2h00m] PID 42, older than 1200 s",
         ),
-        (
-            (Verdict.STALE, 42, None, 0, "its owner is gone"),
-            "! WARN stale by PID 42  its owner is gone",
-        ),
-        ((Verdict.UNKNOWN, None, None, None, "EACCES\x1b[2J"), "unknown  EACCES\ufffd[2J"),
-        ((), "not examined yet"),
+        ((Verdict.STALE, 42, None, 0, "its owner is gone"), "[STALE] PID 42, its owner is gone"),
+        ((Verdict.UNKNOWN, None, None, None, "EACCES\x1b[2J"), "? EACCES\ufffd[2J"),
+        ((), "? not examined yet"),
     ],
 )
 def test_the_lock_is_said_in_words(evidence: Any, words: str) -> None:
     """The lock line has the verdict, its holder and since when, and the reason of the verdict."""
     lock = LockEvidence(*evidence) if evidence else None
-    assert text_of(present.lock_line(lock, NOW, 100)).rstrip() == f" lock  {words}"
+    line = present.bracket_chips(present.lock_line(lock, NOW, 100))
+    assert text_of(line).rstrip() == f" lock {words}"
 
 
 @pytest.mark.parametrize(
     ("about", "words"),
     [
-        (present.Scope("X", matching=318), "row X"),
+        (present.Scope("X", matching=318), "X"),
+        (present.Scope("20261120T091815Z-mail_send-a1240c23"), "a1240c23"),
         (present.Scope("X", is_gone=True), "nothing: X is gone"),
         (present.Scope("X", marked=5), "5 marked"),
-        (present.Scope("X", marked=5, hidden=3), "5 marked   3 hidden marks not included"),
-        (present.Scope("X", hidden=1), "0 marked   1 hidden mark not included"),
+        (present.Scope("X", marked=5, hidden=3), "5 marked, 3 hidden marks not included"),
+        (present.Scope("X", hidden=1), "0 marked, 1 hidden mark not included"),
         (present.Scope("X", acts_on_all=True, matching=1318), "all 1,318 matching"),
+        (present.Scope("X", ranged=4), "nothing: 4 rows in the range"),
         (present.Scope(), "nothing"),
     ],
 )
 def test_the_scope_says_what_would_be_acted_on(about: present.Scope, words: str) -> None:
-    """The scope line names exactly what a verb would act on now."""
-    assert text_of(present.scope_line(about, 80)).rstrip() == f" acts on: {words}"
+    """The line above the hints names exactly what a verb would act on now."""
+    line = text_of(present.next_line("c", "groups these errors", present.scope_words(about), 80))
+    assert line.endswith(f" acts on {words} ") and len(line) == 80
 
 
 def test_hints_that_do_not_fit_are_left_to_the_help() -> None:
@@ -273,8 +283,8 @@ def test_the_fields_of_a_task() -> None:
 
 def test_foreign_text_does_no_harm() -> None:
     """A problem names its file and reason, a log line its level, without control characters."""
-    lines = present.problem_lines(Problem("dlq/a\x1b.task", "empty"), {}, 80)
-    assert [text_of(line) for line in lines] == [" ! dlq/a\ufffd.task", "     empty"]
+    (row,), _ = problem_rows([Problem("dlq/a\x1b.task", "empty")], {}, 80)
+    assert text_of(row.line).split() == ["!", "dlq/a\ufffd.task", "empty"]
     line = present.log_line(None, "ERROR", "Task failed\x1b]0;x\x07", 80)
     assert text_of(line).rstrip() == " E Task failed\ufffd]0;x\ufffd"
     assert line[1][1] == "error"
@@ -294,27 +304,32 @@ def test_what_has_no_age_is_unknown() -> None:
     assert dict(present.task_fields(task, {}, NOW))["created"] == "?"
 
 
-NAMES = ("tasks_processed_total", "tasks_failed_total", "task_retries_total", "dlq_total")
+STATES = {State.PENDING: "pending", State.ACTIVE: "work", State.DEAD: "dlq"}
 
 
-@pytest.mark.parametrize("width", range(20, 121, 5))
-def test_no_number_is_cut(width: int) -> None:
+@pytest.mark.parametrize("width", range(24, 121, 8))
+def test_no_count_of_a_state_is_cut(width: int) -> None:
     """At no width is a part of a number shown for the number."""
-    names = [f"nftban_queue_{name}" for name in NAMES]
-    values: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
-    values |= {(name, ()): 31_753.0 for name in (*names, *GAUGES.values())}
-    states = {State.PENDING: "pending", State.ACTIVE: "work", State.DEAD: "dlq"}
-    ours = OwnCounts(states, dict.fromkeys(states, 31_753), True)
-    shown = metrics_pane.brief_lines(Samples(values, NOW), None, ours, NOW, width)
-    text = text_of(shown[1])
-    assert len(text) == width and text.count("31,753") == text.count("31")
+    ours = OwnCounts(STATES, dict.fromkeys(STATES, 31_753), True)
+    lines = [text_of(line) for line in metrics_pane.state_lines(None, ours, True, width)]
+    assert all(len(line) == width and "31,753" in line for line in lines)
 
 
-@pytest.mark.parametrize("width", [30, 40, 80, 120])
-def test_the_facts_of_a_queue_take_few_lines(width: int) -> None:
-    """Beside a list every fact has its line; below one those that fit take three."""
-    facts = [(f"fact {n}", "x" * 12) for n in range(9)]
-    brief, full = metrics_pane.brief_fact_lines(facts, width), metrics_pane.fact_lines(facts, width)
-    assert len(brief) <= 4 and all(len(text_of(line)) <= width for line in brief)
-    said = "".join(map(text_of, full))
-    assert all(name in said for name, _ in facts)
+@pytest.mark.parametrize(
+    ("pending", "words", "row"),
+    [(7, "metrics agree, 2s", ""), (5, "metrics differ", "file 5")],
+)
+def test_states_show_where_the_metrics_file_differs(pending: int, words: str, row: str) -> None:
+    """The frame says whether the metrics file agrees, and a bar gives way to its other value."""
+    ours = OwnCounts(STATES, {State.PENDING: 7}, True)
+    samples = Samples({(GAUGES[State.PENDING], ()): float(pending)}, NOW - 2)
+    first, *_ = metrics_pane.state_lines(samples, ours, True, 40)
+    assert metrics_pane.metrics_run(samples, ours, NOW)[0] == words
+    assert row in text_of(first)
+
+
+def test_the_facts_of_a_queue_take_few_lines() -> None:
+    """Below the bars are the first facts of a queue, one on a line."""
+    facts = [(f"fact {n}", "x" * 50) for n in range(9)]
+    lines = [text_of(line) for line in metrics_pane.fact_rows(facts, 30)]
+    assert len(lines) == metrics_pane.MAX_FACTS and all(len(line) == 30 for line in lines)

@@ -340,7 +340,7 @@ def test_killed_in_the_middle_nothing_is_lost(tmp_path: Path) -> None:
     with ptys.console("--open", "queue", str(tmp_path)) as terminal:
         terminal.shows("acts on:")
         for key, shown in (
-            ("4", ("[dlq 24]", "acts on: row")),
+            ("4", ("4 DLQ 24", "acts on")),
             ("*", ("all 24 matching",)),
             ("R", ("plan",)),
             ("!", ("type 24 to replay 24",)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
@@ -14,8 +15,16 @@ from engine.model import State, Task
 from tests.tui.spools import NOW, Clock, a_task
 from tui.widgets.task_list import HOLD_SECONDS, CursorPosition, TaskList
 
+pytestmark = pytest.mark.usefixtures("no_ghosts")
+
 HEIGHT = 10
 """Rows on screen, besides the titles."""
+
+
+@pytest.fixture
+def no_ghosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that leave are gone as soon as the order is not held."""
+    monkeypatch.setattr("tui.widgets.task_list.GHOST_SECONDS", 0.0)
 
 
 class Numbers:
@@ -227,7 +236,7 @@ async def test_a_cursor_whose_task_cannot_be_found_again_is_handed_on_aloud() ->
         # Wherever it is said to stand, it is never in the window that is fetched then.
         ways = [range(200, 300), range(-400, 100)]
         held.rows.numbers = ways[0]
-        held.rows.flow = (ways[(n + 1) % 2] for n in range(6))
+        held.rows.flow = (ways[n % 2] for n in range(6))
         held.list.store_changed()
         await held.hands_rest(pilot)
 
@@ -330,10 +339,10 @@ async def test_the_order_is_held_while_hands_move() -> None:
         await held.rest(pilot)
 
         assert [held.row(y)[3:13] for y in range(HEIGHT)] == before
-        assert "gone" in held.row(1)
+        assert "left: " in held.row(1)
         assert held.list.is_gone
         assert held.list.task_here is None
-        assert "new" in held.list.render_line(0).text
+        assert held.list.fresh == 10
 
         await held.hands_rest(pilot)
 
@@ -401,3 +410,26 @@ async def test_an_empty_result() -> None:
 
         assert held.list.task_here is None
         assert held.list.cursor == CursorPosition()
+
+
+async def test_a_row_that_leaves_stays_as_a_ghost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without any key too, a row on screen whose task leaves stays where it was, and the next one
+    comes under the cursor only when it goes; then no row is a ghost any more.
+    """
+    monkeypatch.setattr("tui.widgets.task_list.GHOST_SECONDS", 0.5)
+    held = Held(100)
+    async with held.app.run_test() as pilot:
+        await held.ready(pilot)
+        held.rows.numbers = [*range(2), *range(3, 100)]
+        held.list.store_changed()
+        await held.rest(pilot)
+
+        assert "left: " in held.row(2)
+        assert held.list.departed == {a_task(2).id}
+
+        await asyncio.sleep(0.5)
+        held.list.tick(held.clock.now)
+        await held.rest(pilot)
+
+        assert held.list.departed == frozenset()
+        assert held.row(2)[3:11] == a_task(3).id[-8:]

@@ -23,7 +23,7 @@ WIDTH = 100
 
 def bare(line: Line) -> str:
     """What is left of a line on a terminal without colours and without UTF-8."""
-    return "".join(text for text, _ in line).translate(ASCII).rstrip()
+    return "".join(text for text, _ in present.bracket_chips(line)).translate(ASCII).rstrip()
 
 
 def meanings() -> Iterator[tuple[str, list[Line]]]:

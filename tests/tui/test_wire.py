@@ -179,7 +179,7 @@ def test_a_key_is_answered_in_few_bytes(
     """A move of the cursor and a page cost no more of a slow line than what changes on screen."""
     make_spool(tmp_path, some_tasks(200))
     with console("--open", "queue", str(tmp_path), size=size) as terminal:
-        terminal.shows("acts on: row 2026", " 1/200")
+        terminal.shows("acts on ", "row 1 of 200")
         least = min(answer(terminal, key) for _ in range(6))  # once a second more is painted
     assert least <= most
 
@@ -194,7 +194,7 @@ def answer(terminal: Terminal, key: str) -> int:
 
 def scope_line(terminal: Terminal) -> str:
     """What the console says that an action would be for."""
-    return next((line for line in terminal.screen.lines if line.startswith(" acts on")), "")
+    return next((line for line in terminal.screen.lines if "acts on" in line), "")
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
@@ -234,7 +234,7 @@ def test_what_lies_below_costs_nothing(tmp_path: Path) -> None:
     with console(str(tmp_path)) as terminal:
         terminal.shows("QUEUE", "PEND")
         terminal.send("2")
-        terminal.shows("acts on: row 2026")
+        terminal.shows("acts on ")
         least = min(tick(terminal) for _ in range(4))
     assert least <= 30
 

@@ -94,7 +94,7 @@ async def say(pilot: Pilot[None], words: str, key: str = ":") -> None:
 
 SAYS = (
     *(("clusters", "STILL?"), ("transp", "> transports"), ("and their holders", "> locks")),
-    *(("overview", "Ages:"), ("queue", "acts on: row")),
+    *(("overview", "Ages:"), ("queue", "order: id")),
     *(("theme paper", "theme paper"), ("help", "Keys of the task list")),
 )
 """Words typed one after the other, and the text that is on screen then."""
@@ -137,10 +137,10 @@ async def test_the_command_line_takes_words_of_a_key() -> None:
 
         await say(pilot, "filt")
         await pilot.press(*"nowhere", "enter")
-        await shows(pilot, "filter: nowhere", "0 of 40")
+        await shows(pilot, "filter nowhere", "0 of 40")
         await pilot.press("4")
         await say(pilot, "filter unknown", key="ctrl+p")
-        await shows(pilot, "filter: unknown", "4 of 12 match")
+        await shows(pilot, "filter unknown", "4 of 12")
 
 
 COMMANDS = {
@@ -313,7 +313,7 @@ def copied(terminal: Terminal) -> list[str]:
 def test_copies_reach_the_terminal(spool: Path) -> None:
     """On each screen `y` and a letter send exactly that to the clipboard of a real terminal."""
     first = min(path.stem for path in (spool / "queue/pending").iterdir())
-    root, row_shown = str(spool), "acts on: row"
+    root, row_shown = str(spool), "order: id"
     with on_a_terminal(root, size=(100, 30)) as terminal:
 
         def copy(letter: str) -> str:
@@ -343,7 +343,7 @@ def test_copies_reach_the_terminal(spool: Path) -> None:
         assert "Queue processor completed in 1s" in copy("l")
         go("q", "Ages:")
 
-        go("2", row_shown, first)
+        go("2", row_shown, first[-8:])
         assert copy("i") == first
         row = json.loads(copy("j"))
         assert (row["id"], row["state"]) == (first, "pending")
@@ -360,7 +360,7 @@ def test_copies_reach_the_terminal(spool: Path) -> None:
         assert copy("i") == first
         assert first in copy("c")
         go("q", row_shown)
-        go("h", "[problems")
+        go("h", "Problems ")
         go("\r", "problem 1 of")
         assert copy("i") == "dlq/20261120T094208Z-mail_send-0badf00d.task"
         terminal.process.terminate()
@@ -374,7 +374,7 @@ def test_the_screen_as_plain_text(spool: Path) -> None:
     """`=` leaves the full screen, prints what it showed, and Enter comes back to it."""
     with on_a_terminal("--open", "queue", str(spool)) as terminal:
         terminal.opens()
-        terminal.shows("mail.prom written")
+        terminal.shows("acts on")
         ends = [id[-8:] for id in sorted(p.stem for p in (spool / "queue/pending").iterdir())[:5]]
         terminal.until(lambda: [line[3:11] for line in terminal.screen.lines[4:9]] == ends)
         shown = terminal.screen.lines[4:9]
@@ -390,7 +390,7 @@ def test_the_screen_as_plain_text(spool: Path) -> None:
         there = len(terminal.said)
         terminal.send("\r")
         terminal.until(lambda: b"\x1b[?1049h" in terminal.said[there:])
-        terminal.shows("acts on: row", "[pending 40]")
+        terminal.shows("acts on", "pending 40")
         terminal.send("\x03\x03")
         assert terminal.end() == 0 and terminal.restored
 
@@ -527,7 +527,7 @@ async def test_a_long_first_look_is_told_of_and_stopped() -> None:
         assert queue_of(console).inspector.latest.is_stopped
         assert "Esc stops" not in screen_text(console.screen)
         await pilot.press("r")
-        await shows(pilot, "[pending 40]")
+        await shows(pilot, "pending 40")
         await until(pilot, lambda: "r goes on" not in screen_text(console.screen))
 
 
@@ -553,7 +553,7 @@ async def test_a_list_is_opened_at_its_top(key: str, at: int) -> None:
     console = a_console(a_place(memory)._replace(open=lambda: Backwards(memory)))
     async with console.run_test(size=(80, 24)) as pilot:
         try:
-            await shows(pilot, "1/100", a_task(200).id[:16])
+            await shows(pilot, "row 1 of 100", a_task(200).id[-8:])
             if key:
                 await pilot.press(key)
                 await until(pilot, lambda: console.screen is not queue_of(console))
@@ -561,7 +561,7 @@ async def test_a_list_is_opened_at_its_top(key: str, at: int) -> None:
         finally:
             Backwards.gate.release(2)
         await loaded(pilot)
-        await shows(pilot, f" {at + 1}/300")
+        await shows(pilot, f"row {at + 1} of 300")
         assert task_list(console).cursor.id == a_task(at).id
 
 
@@ -573,7 +573,7 @@ ORDERS = (
     ("a", "vAGE", "^AGE", lambda task: task.created),
     ("t", "^TRI", "vTRI", lambda task: task.attempts),
     ("w", "vDIED", "^DIED", lambda task: task.extra["dead_since"]),
-    ("e", "^ERROR OR", "vERROR OR", lambda task: task.error),
+    ("e", "^ERROR", "vERROR", lambda task: task.error),
 )
 
 
@@ -602,7 +602,7 @@ async def test_a_range_is_marked() -> None:
     console = a_console(a_place(a_memory(some_tasks())))
 
     def marked() -> int:
-        return len(re.findall(r"^[> ]\* \d", screen_text(console.screen), re.MULTILINE))
+        return len(re.findall(r"^\|?[> ]\* \d", screen_text(console.screen), re.MULTILINE))
 
     async with console.run_test(size=(100, 40)) as pilot:
         await loaded(pilot)
@@ -614,9 +614,9 @@ async def test_a_range_is_marked() -> None:
         await pilot.press("R")
         await shows(pilot, "range open: v marks it, Esc cancels")
         await pilot.press("v")
-        await shows(pilot, "acts on: 3 marked")
+        await shows(pilot, "acts on 3 marked")
         await pilot.press("v", "k", "escape")
-        await shows(pilot, "acts on: 3 marked")
+        await shows(pilot, "acts on 3 marked")
         assert marked() == 3
         await pilot.press("\\")
-        await shows(pilot, "acts on: row")
+        await shows(pilot, "acts on")

@@ -109,6 +109,7 @@ tab | left h right l | h l | tabs | View | list +key +minor | previous, next tab
     Right
 part | left h right l | h l | parts | View | task +key +minor | previous, next part; also Left,
     Right
+graph_range | z | z | - | View | list | graph: the last 10 minutes, hour or day
 clusters | c | c | clusters | View | list | errors of these tasks, grouped into clusters
 order | o | o | order | View | list | sort by another column
 log | t | t | log | View | list task | log lines of this task

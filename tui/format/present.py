@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from rich.cells import cell_len, set_cell_size
 
-from engine.model import LockEvidence, Problem, State, Task, Verdict
+from engine.model import LockEvidence, State, Task, Verdict
 from engine.text.decode import YEAR_10000
 from engine.text.safe import safe_line
 from tui.format.glyphs import CURSOR, FALLING, GONE, MARK, MORE, RISING
@@ -146,6 +146,13 @@ def format_age(seconds: float) -> str:
     return "just now" if seconds < 60 else f"{format_duration(seconds)} ago"
 
 
+def format_seconds_ago(seconds: float) -> str:
+    """How long ago something was, in seconds below a minute: `2s ago`, `47m ago`."""
+    if not _is_valid_time(seconds):
+        return UNKNOWN_TIME
+    return f"{int(max(0.0, seconds))}s ago" if seconds < 60 else format_age(seconds)
+
+
 def format_countdown(seconds: float) -> str:
     """Remaining time in minutes and seconds: `14:32`; `?` if invalid."""
     if not _is_valid_time(seconds):
@@ -237,8 +244,16 @@ def _created(task: Task, now: float) -> Run:
     return (format_duration(now - task.created) if task.created > 0 else "?", "")
 
 
-def _tries(task: Task, now: float) -> Run:
-    return ("?", "unknown") if task.attempts is None else (str(task.attempts), "muted")
+@lru_cache(maxsize=16)  # equal columns have the same cell
+def _tries_cell(limit: int | None) -> Cell:
+    """The cell of the attempts, with their limit if that is known."""
+
+    def tries(task: Task, now: float) -> Run:
+        if task.attempts is None:
+            return "?", "unknown"
+        return (f"{task.attempts}" if limit is None else f"{task.attempts}/{limit}"), "muted"
+
+    return tries
 
 
 def _word(task: Task, now: float) -> Run:
@@ -264,10 +279,6 @@ def _dead(task: Task, now: float) -> Run:
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.replace(".", "", 1).isdigit()
-
-
-def _empty_cell(task: Task, now: float) -> Run:
-    return "", ""
 
 
 def _error_or_description(task: Task, now: float) -> Run:
@@ -308,6 +319,9 @@ NOTE_SIGN = "#"
 MAX_ID_CELLS = 14
 """Ids up to this length are shown in full in a list, longer ones by their last eight characters."""
 
+MAX_KIND_CELLS = 12
+"""Cells of the longest kind that a list shows in full."""
+
 COLUMN_GAP = "  "
 """Between two columns of a list."""
 
@@ -318,41 +332,102 @@ def task_columns(
     destined: bool = False,
     longest: int = 0,
     worded: bool = False,
+    limit: int | None = None,
+    kinds: int = MAX_KIND_CELLS,
+    trash: TrashFacts | None = None,
 ) -> tuple[TaskColumn, ...]:
-    """The columns of the task list that fit; wider screens add columns and move none.
+    """The columns of the task list that fit; the error gets all the room that is left.
 
     `destined`: tasks have destinations (not in every store). `longest`: cells of the longest id, 0
-    if unknown. `worded`: tasks have a word that is more exact than their state.
+    if unknown. `worded`: tasks have a word that is more exact than their state. `limit`: maximum
+    attempts of a task, None if unknown. `kinds`: cells of the longest kind.
     """
     if width < NARROW_COLUMNS:
         return _narrow(state, width)
-    title, when, order = TIME_COLUMNS.get(state, ("", _empty_cell, ""))
+    if state is State.TRASH:
+        return trash_columns(width, longest, kinds, trash or NO_TRASH_FACTS)
+    kind = max(4, min(kinds, MAX_KIND_CELLS))
     fixed: tuple[TaskColumn, ...] = (
         TaskColumn("ID", _id_width(longest), _id, order="id"),
-        TaskColumn("KIND", 12, _kind, order="kind"),
+        TaskColumn("KIND", kind, _kind, order="kind"),
         TaskColumn("AGE", 6, _created, is_right_aligned=True, order="created", is_age=True),
-        TaskColumn("TRIES", 5, _tries, is_right_aligned=True, order="attempts"),
-        TaskColumn(title, 8, when, is_right_aligned=True, order=order, is_age=order != "due"),
+        TaskColumn("TRIES", 5, _tries_cell(limit), is_right_aligned=True, order="attempts"),
     )
+    if state in TIME_COLUMNS:
+        title, when, order = TIME_COLUMNS[state]
+        cells = {State.DEAD: 6, State.ACTIVE: 7}.get(state, 9)
+        is_age = order != "due"
+        fixed += (
+            TaskColumn(title, cells, when, is_right_aligned=True, order=order, is_age=is_age),
+        )
     if worded:
         fixed = (*fixed[:2], TaskColumn("STATE", 7, _word), *fixed[2:])
     gap = len(COLUMN_GAP)
     rest = width - MARGIN_CELLS - sum(column.width + gap for column in fixed)
-    if destined and rest >= 70:
+    if destined and rest >= 90:
         fixed = (
             *fixed,
             TaskColumn("DESTINATION", 20, _destination, keeps_end=True, order="destination"),
         )
         rest -= 20 + gap
-    if rest >= 100:
-        half = rest // 2
+    if rest >= 110:
+        about = rest // 3
         return (
             *fixed,
-            TaskColumn("ERROR", rest - half, _error, order="error"),
-            TaskColumn("DESCRIPTION", half - gap, _description, order="description"),
+            TaskColumn("ERROR", rest - about, _error, order="error"),
+            TaskColumn("DESCRIPTION", about - gap, _description, order="description"),
         )
-    what = TaskColumn("ERROR OR DESCRIPTION", max(0, rest), _error_or_description, order="error")
+    what = TaskColumn(_what_title(state), max(0, rest), _error_or_description, order="error")
     return (*fixed, what) if rest > 8 else fixed
+
+
+class TrashFacts(NamedTuple):
+    """What the list of the trash shows besides the tasks."""
+
+    purged_by: Callable[[Task], str] = lambda task: "?"
+    """Who purged a task; `?` if that is not certain."""
+    expires: Callable[[Task], float | None] = lambda task: None
+    """Until when a task can be restored, epoch seconds UTC; None if unknown."""
+
+
+NO_TRASH_FACTS = TrashFacts()
+
+
+def trash_columns(
+    width: int, longest: int, kinds: int, facts: TrashFacts
+) -> tuple[TaskColumn, ...]:
+    """The columns of the trash: when a task was purged, by whom, until when it can be restored."""
+
+    def purged(task: Task, now: float) -> Run:
+        since = task.extra.get("trash_since", "")
+        return (f"{format_duration(now - float(since))}", "") if _is_number(since) else _UNKNOWN
+
+    def purged_by(task: Task, now: float) -> Run:
+        name = facts.purged_by(task)
+        return (name, "") if name != "?" else _UNKNOWN
+
+    def expires(task: Task, now: float) -> Run:
+        end = facts.expires(task)
+        return (f"in {format_duration(end - now)}", "") if end is not None else _UNKNOWN
+
+    fixed = (
+        TaskColumn("ID", _id_width(longest), _id, order="id"),
+        TaskColumn("KIND", max(4, min(kinds, MAX_KIND_CELLS)), _kind, order="kind"),
+        TaskColumn("PURGED", 6, purged, is_right_aligned=True),
+        TaskColumn("BY", 8, purged_by),
+        TaskColumn("EXPIRES", 9, expires, is_right_aligned=True),
+    )
+    rest = width - MARGIN_CELLS - sum(column.width + len(COLUMN_GAP) for column in fixed)
+    what = TaskColumn(_what_title(State.TRASH), max(0, rest), _error_or_description, order="error")
+    return (*fixed, what) if rest > 8 else fixed
+
+
+_UNKNOWN: Run = ("?", "unknown")
+
+
+def _what_title(state: State) -> str:
+    """Every task in the DLQ has an error; elsewhere its description is shown in muted."""
+    return "ERROR" if state is State.DEAD else "ERROR OR DESCRIPTION"
 
 
 def _id_width(longest: int) -> int:
@@ -366,7 +441,7 @@ def _narrow(state: State, width: int) -> tuple[TaskColumn, ...]:
         TaskColumn("ID", SHORT_ID_CELLS, _id, order="id"),
         TaskColumn(title, 8, when, is_right_aligned=True, order=order, is_age=order != "due"),
         TaskColumn(
-            "ERROR OR DESCRIPTION",
+            _what_title(state),
             max(0, width - MARGIN_CELLS - 20),
             _error_or_description,
             order="error",
@@ -375,9 +450,9 @@ def _narrow(state: State, width: int) -> tuple[TaskColumn, ...]:
 
 
 def title_line(
-    shape: Sequence[TaskColumn], note: str, width: int, order: tuple[str, bool] = ("id", False)
+    shape: Sequence[TaskColumn], width: int, order: tuple[str, bool] = ("id", False)
 ) -> Line:
-    """The title line of the list, with `note` at its right end.
+    """The title line of the list.
 
     `order` is the sort key and whether it is descending; the default order gets no sign.
     """
@@ -391,10 +466,7 @@ def title_line(
     named = COLUMN_GAP.join(
         fit_text(title(column), column.width, column.is_right_aligned) for column in shape
     )
-    text = " " * MARGIN_CELLS + named
-    if note:
-        text = fit_text(text.rstrip(), max(0, width - cells_of(note) - 1)) + " " + note
-    return ((fit_text(text, width), "muted"),)
+    return ((fit_text(" " * MARGIN_CELLS + named, width), "muted"),)
 
 
 class TaskContext(NamedTuple):
@@ -406,6 +478,8 @@ class TaskContext(NamedTuple):
     """The task has left the list; its row stays for a while and refuses actions."""
     has_note: bool = False
     """The task has a note."""
+    left: str = ""
+    """Why it has left: `retried by ben 2s ago`; "" if unknown."""
 
 
 def task_line(
@@ -417,8 +491,9 @@ def task_line(
     cells = [_cell(task, column, now) for column in shape]
     if place.is_gone:
         name = fit_text(short_id(task.id, shape[0].width), shape[0].width)
-        text = fit_text(f"{margin}{name}{COLUMN_GAP}gone: no longer in this list", width)
-        line: Line = ((text, "ghost"),)
+        why = f"left: {place.left or 'no longer here'} (row kept 10s)"
+        line: Line = ((margin, "muted"), (name, "ghost"), (f"{COLUMN_GAP}{why}", "muted"))
+        line = cut_line(line, width)
         return cursor_line(line, width) if place.has_cursor else line
     runs: list[Run] = [(margin, "mark" if place.is_marked else "warn" if place.has_note else "")]
     for text, look in cells:
@@ -517,6 +592,11 @@ def totals_line(dead: int, stuck: int, workers: int) -> Line:
     return tuple(parts)
 
 
+def state_name(word: str) -> str:
+    """A store's word for a state, as tabs and frames show it: `DLQ` is an abbreviation."""
+    return "DLQ" if word == "dlq" else safe_line(word)
+
+
 def tab_line(
     names: Sequence[str],
     counts: Sequence[int | None],
@@ -535,18 +615,20 @@ def tab_line(
     for at, (name, amount) in enumerate(zip(names, counts, strict=True)):
         figure = "?" if amount is None else f"{amount:,}{'' if complete else '+'}"
         part = f" ({safe_line(within[at])})" if at in within and amount else ""
-        texts[at] = f"{safe_line(name)} {figure}{part}"
-    wide = sum(map(cells_of, texts.values())) + 3 * len(texts) + 1 <= width
-    gap = (" ", "") if wide else ("", "")
+        texts[at] = f"{state_name(name)} {figure}{part}"
+    wide = sum(map(cells_of, texts.values())) + 4 * len(texts) <= width
+    gap = ("  ", "") if wide else ("", "")
     empty = [at for at in texts if not counts[at] and at != current]
     for at in [*reversed(empty), *(at for at in texts if at < current)]:
-        if sum(map(cells_of, texts.values())) + 2 * len(texts) + 1 <= width:
+        if sum(map(cells_of, texts.values())) + 2 * len(texts) <= width:
             break
         texts.pop(at, None)
-    parts: list[Line] = [((" ", ""),)]
+    parts: list[Line] = []
     for at, text in texts.items():
-        tab = (f"[{text}]", "tab") if at == current else (f" {text} ", "")
-        parts.append((tab, gap))
+        name, _, figure = text.partition(" ")
+        look = "strong" if counts[at] else "muted"
+        tab: Line = ((f" {name} ", "muted"), (f"{figure} ", look))
+        parts.append((((f" {text} ", "chip-accent"),) if at == current else tab) + (gap,))
     return cut_line(parts_that_fit(parts, width), width)
 
 
@@ -563,24 +645,51 @@ ALARMING_VERDICTS = frozenset({Verdict.STALE, Verdict.STUCK, Verdict.UNKNOWN})
 """Lock verdicts that are shown on every screen size."""
 
 
-def lock_line(evidence: LockEvidence | None, now: float, width: int, key: str = "") -> Line:
-    """The lock's verdict and evidence; for an alarming verdict also the key to press."""
+def lock_part(evidence: LockEvidence | None, now: float) -> Line:
+    """The lock in a few words: its holder and heartbeat, or what is wrong with it."""
     if evidence is None:
-        return cut_line(((" lock  not examined yet", "muted"),), width)
-    words = [evidence.verdict.value]
-    if evidence.pid is not None:
-        words.append(f"by PID {evidence.pid}")
-    if evidence.since is not None:
-        words.append(f"since {format_time(evidence.since, now)}")
-    text = " ".join(words)
-    sign = {Verdict.STUCK: "! CRIT ", Verdict.STALE: "! WARN "}.get(evidence.verdict, "")
-    reason = f"  {safe_line(evidence.reason)}" if evidence.reason else ""
-    look = _LOCK_LOOKS[evidence.verdict]
-    line: Line = ((" lock  ", "title"), (sign + text, look), (reason, "muted"))
-    if not key or evidence.verdict not in ALARMING_VERDICTS:
-        return cut_line(line, width)
+        return (("lock ", "muted"), ("?", "unknown"), (" not examined yet", "muted"))
+    verdict, pid = evidence.verdict, evidence.pid
+    holder = f"PID {pid}" if pid is not None else ""
+    seen = f"heartbeat {format_seconds_ago(now - evidence.since)}" if evidence.since else ""
+    if verdict is Verdict.HELD:
+        return (("lock ", "muted"), (", ".join(filter(None, [holder, seen])) or "held", ""))
+    if verdict is Verdict.FREE:
+        return (("lock ", "muted"), ("free", ""))
+    silent = f" {format_duration(now - evidence.since)}" if evidence.since else ""
+    look = "chip-error" if verdict is Verdict.STUCK else "chip-warn"
+    chip = (f" {verdict.value.upper()}{silent} ", look)
+    reason = ", ".join(filter(None, [holder, safe_line(evidence.reason)]))
+    if verdict is Verdict.UNKNOWN:
+        return (("lock ", "muted"), ("? ", "unknown"), (reason or "unknown", ""))
+    return (("lock ", "muted"), chip, (f" {reason}", ""))
+
+
+def lock_line(
+    evidence: LockEvidence | None, now: float, width: int, key: str = "", more: Sequence[Line] = ()
+) -> Line:
+    """The lock, then the parts of `more` that fit; for an alarming verdict the key to press."""
+    lead: Line = ((" ", ""), *lock_part(evidence, now))
+    alarms = evidence is not None and evidence.verdict in ALARMING_VERDICTS
+    if evidence is None or not alarms or not key:
+        return fact_line([lead, *more], width)
     what = "" if width < NARROW_COLUMNS else " unlock" if is_freeable(evidence) else " why"
-    return join_ends(line, ((f" {key}", "key"), (f"{what} ", "")), width)
+    right: Line = ((f" {key}", "key"), (f"{what} ", ""))
+    room = width - width_of(right) - 1
+    return join_ends(fact_line([lead, *more], room), right, width)
+
+
+def fact_line(parts: Sequence[Line], width: int) -> Line:
+    """Facts on one line, two cells apart; one that does not fit is left out with those behind."""
+    first, *rest = parts
+    gap: Line = (("   ", ""),)
+    line = parts_that_fit([cut_end(first, width), *((*gap, *part) for part in rest)], width)
+    return cut_line(line, width)
+
+
+def cut_end(line: Line, width: int) -> Line:
+    """The line, cut if it is wider than `width` cells, and not padded."""
+    return line if width_of(line) <= width else cut_line(line, width)
 
 
 def verdict_style(verdict: Verdict) -> StyleName:
@@ -623,36 +732,34 @@ class Scope(NamedTuple):
     """Error in the filter; until it is corrected, verbs act on nothing."""
 
 
-def scope_line(about: Scope, width: int) -> Line:
-    """The scope line, always on screen: what a verb would act on."""
-    hidden = f"   {format_count(about.hidden, 'hidden mark')} not included" if about.hidden else ""
-    lead = " acts on: "
+def scope_words(about: Scope) -> Line:
+    """What a verb would act on: `a1240c23`, `5 marked`, `all 318 matching`."""
+    hidden = f", {format_count(about.hidden, 'hidden mark')} not included" if about.hidden else ""
     if about.filter_error:
-        hidden, text, look = "", f"nothing: {safe_line(about.filter_error)}", "warn"
-    elif about.ranged:
-        rows = format_count(about.ranged, "row")
-        hidden, text, look = "", f"{rows} in the range; v marks them, Esc drops it", "mark"
-    elif about.acts_on_all:
-        text, look = f"all {about.matching:,} matching", "mark"
-    elif about.marked or about.hidden:
-        text, look = f"{about.marked:,} marked", "mark"
-    elif about.is_gone:
-        text, look = f"nothing: {safe_line(about.row)} is gone", "warn"
-    elif about.row:
-        name, room = safe_line(about.row), max(1, width - cells_of(lead) - 4)
-        text, look = f"row {fit_text_end(name, room) if cells_of(name) > room else name}", "strong"
-    else:
-        text, look = "nothing", "muted"
-    return cut_line(((lead, ""), (text, look), (hidden, "warn")), width)
+        return ((f"nothing: {safe_line(about.filter_error)}", "warn"),)
+    if about.ranged:
+        return ((f"nothing: {format_count(about.ranged, 'row')} in the range", "mark"),)
+    if about.acts_on_all:
+        return ((f"all {about.matching:,} matching", "mark"), (hidden, "warn"))
+    if about.marked or about.hidden:
+        return ((f"{about.marked:,} marked", "mark"), (hidden, "warn"))
+    if about.is_gone:
+        return ((f"nothing: {short_id(about.row)} is gone", "warn"),)
+    return (
+        ((short_id(about.row, MAX_ID_CELLS), "strong"),) if about.row else (("nothing", "muted"),)
+    )
 
 
-def next_line(key: str, does: str, acts_on: str, width: int) -> Line:
+def next_line(key: str, does: str, acts_on: str | Line, width: int) -> Line:
     """The line above the hints: the next step and its key, and what a key acts on."""
     step: Line = ((" next  ", "ok"), (key, "key"), (f" {does}" if key else does, ""))
-    right: Line = (("acts on ", "muted"), (acts_on, "strong"), (" ", "")) if acts_on else ()
+    scope: Line = ((acts_on, "strong"),) if isinstance(acts_on, str) else acts_on
+    right: Line = (("acts on ", "muted"), *scope, (" ", "")) if acts_on else ()
     left: Line = step if does else ()
     room = width - width_of(right) - 1
-    return join_ends(left, right, width) if right and room > 0 else cut_line(left, width)
+    if not right or room <= 0:
+        return cut_line(((" ", ""), *right) if right else left, width)
+    return join_ends(left, right, width)
 
 
 def bar_line(left: Line, note: str, width: int) -> Line:
@@ -804,14 +911,6 @@ def part_line(text: str) -> Line:
 def heading_line(text: str, width: int) -> Line:
     """A title followed by a rule."""
     return ((f" {text} ", "title"), ("-" * max(0, width - cells_of(text) - 2), "line"))
-
-
-def problem_lines(problem: Problem, states: Mapping[State, str], width: int) -> list[Line]:
-    """An unreadable file or row: where it is and why it cannot be read."""
-    pieces = fold_text(safe_line(problem.what), max(8, width - 6))
-    return [((" ! ", "warn"), (safe_line(problem.where), "strong"))] + [
-        (("     " + piece, ""),) for piece in pieces
-    ]
 
 
 # The log

@@ -8,11 +8,11 @@ from engine.monitor.alerts import Alert
 from tui.overview import alert_lines as alert_view
 from tui.overview.age_widget import AgeTable
 from tui.overview.division import OverviewFrame
-from tui.overview.graph_pane import GraphPane
 from tui.overview.pausable import FreezableScreen
 from tui.overview.reads import OverviewReads, PlaceReads
 from tui.overview.snapshot import PlaceSnapshot
 from tui.screens.console_context import ConsoleContext
+from tui.screens.graph_pane import GraphPane
 from tui.session.place_session import PlaceSession
 from tui.widgets.picker import Picker
 

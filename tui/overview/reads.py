@@ -13,7 +13,7 @@ from engine.index.schema import Query
 from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import State
 from engine.store import Unavailable
-from tui.overview.graph_pane import GraphPane
+from tui.screens.graph_pane import GraphPane
 from tui.session import index_queries
 from tui.session.place_session import PlaceSession
 from tui.session.recurrence_check import CheckedCluster, check_clusters

@@ -24,7 +24,6 @@ from tui.overview import side_panes, snapshot
 from tui.overview.actions import OverviewActions
 from tui.overview.division import MAX_GRAPHS, PaneNeeds, divide_screen
 from tui.overview.focus import AGES, ALERTS, QUEUES
-from tui.overview.graph_pane import GRAPH_LINES
 from tui.overview.reads import HISTOGRAM_SECONDS, PlaceReads
 from tui.overview.side_panes import (
     HISTOGRAM_LINES,
@@ -36,6 +35,7 @@ from tui.overview.side_panes import (
 )
 from tui.screens.base import key_bindings
 from tui.screens.console_context import ConsoleContext
+from tui.screens.graph_pane import GRAPH_LINES
 from tui.screens.top_line import TopLine
 from tui.screens.two_panes import frame_panes
 from tui.session.place_session import PlaceSession

@@ -5,83 +5,121 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
+from engine.model import State, Task
 from engine.monitor.recurrence import StillHappens
 from engine.text.error_pattern import reply_code
 from engine.text.safe import safe_line
 from tui.format import present
-from tui.format.present import BLANK_LINE, Line
-from tui.format.table import Choice
+from tui.format.graphs import bar
+from tui.format.present import Line
+from tui.format.table import Choice, format_amount
+from tui.queue.task_details import STILL_LOOKS
 from tui.session.recurrence_check import CheckedCluster
 
-"""Shown until the logs were read."""
+EVIDENCE_NAME_CELLS = 10
+"""Cells for the names of the evidence."""
 
-_LOOKS = {StillHappens.YES: "error", StillHappens.NO: "ok", StillHappens.UNKNOWN: "unknown"}
+SHARE_CELLS = 6
+"""Cells of the bar of a cluster's share; the largest cluster fills it."""
+
+FIXED_CELLS = 55
+"""Cells of all columns but the error, with 8 for the answer."""
 
 
 def head_line(width: int) -> Line:
     """Column titles."""
-    room = _error_cells(width)
+    error = present.fit_text("ERROR", _error_cells(width))
     if width < present.NARROW_COLUMNS:
-        return (
-            (
-                present.fit_text(f"   COUNT {present.fit_text('ERROR', room)} STILL?", width),
-                "title",
-            ),
-        )
-    titles = f"   {'CLUSTER':<7} {'COUNT':>7} {'CODE':<4} {present.fit_text('ERROR', room)} "
-    return ((present.fit_text(titles + "FIRST  LAST   STILL?", width), "title"),)
+        return ((present.fit_text(f"   COUNT  {error}  STILL?", width), "muted"),)
+    share = present.fit_text("SHARE", SHARE_CELLS + 5)
+    titles = f"   CLUSTER  COUNT  {share}  CODE  {error}  LAST   STILL?"
+    return ((present.fit_text(titles, width), "muted"),)
 
 
 def cluster_rows(clusters: Sequence[CheckedCluster], now: float, width: int) -> list[Choice]:
     """One row per cluster, largest first."""
-    return [Choice(judged.cluster.mark, cluster_line(judged, now, width)) for judged in clusters]
+    total = sum(judged.cluster.count for judged in clusters)
+    most = max((judged.cluster.count for judged in clusters), default=0)
+    return [
+        Choice(judged.cluster.mark, cluster_line(judged, now, width, total, most))
+        for judged in clusters
+    ]
 
 
-def cluster_line(judged: CheckedCluster, now: float, width: int) -> Line:
-    """The row of a cluster; the first cells are for the cursor."""
+def cluster_line(
+    judged: CheckedCluster, now: float, width: int, total: int = 0, most: int = 0
+) -> Line:
+    """The row of a cluster; the first cells are for the cursor. `total`: failed tasks of all
+    clusters, `most`: those of the largest one.
+    """
     cluster, answer = judged
     error = present.fit_text(safe_line(cluster.pattern), _error_cells(width))
-    same = (answer.text, _LOOKS[answer.answer])
+    still = (answer.text, STILL_LOOKS[answer.answer])
+    count = format_amount(cluster.count, 5)
     if width < present.NARROW_COLUMNS:
-        return present.cut_line(
-            ((f"   {cluster.count:>5,} ", ""), (f"{error} ", "error"), same), width
-        )
+        return present.cut_line(((f"   {count:>5}  ", "strong"), (f"{error}  ", ""), still), width)
+    percent = f"{100 * cluster.count / total:.0f}%" if total else ""
     return present.cut_line(
         (
             ("   ", ""),
-            (f"{cluster.mark:<7} ", "strong"),
-            (f"{cluster.count:>7,} ", ""),
-            (f"{reply_code(cluster.pattern):<4} ", ""),
-            (f"{error} ", "error"),
-            (f"{_time_or_date(cluster.first, now)}  {_time_or_date(judged.last, now)}  ", "muted"),
-            same,
+            (f"{cluster.mark:<7}", "accent"),
+            (f"  {count:>5}  ", "strong"),
+            (bar(cluster.count / most if most else 0.0, SHARE_CELLS), "muted"),
+            (f" {percent:>4}", ""),
+            (f"  {reply_code(cluster.pattern) or '-':>4}  ", "muted"),
+            (f"{error}  ", ""),
+            (f"{_time_or_date(judged.last, now)}  ", "muted"),
+            still,
         ),
         width,
     )
 
 
-def evidence_lines(judged: CheckedCluster, width: int) -> list[Line]:
-    """The evidence for "still happening", and the full error."""
+def evidence_lines(
+    judged: CheckedCluster, tasks: Sequence[Task], now: float, width: int
+) -> list[Line]:
+    """The full error, the evidence for "still happening", and some of the tasks."""
     cluster, answer = judged
-    lines = [present.heading_line(f"{cluster.mark}  still happening? {answer.text}", width)]
-    for sentence in answer.evidence:
-        lines += [((f"   {piece}", ""),) for piece in present.fold_text(sentence, width - 4)]
+    first, last = cluster.first, judged.last
+    since = "" if first is None else present.format_time(first, now)
+    lately = "" if last is None else f"last {present.format_time(last, now)}"
     about = [
         ("error", safe_line(cluster.pattern)),
+        *(("" if at else "now", sentence) for at, sentence in enumerate(answer.evidence)),
+        ("since", "; ".join(filter(None, [since, lately]))),
         ("kind", safe_line(", ".join(cluster.kinds))),
         ("example", safe_line(cluster.example)),
     ]
-    return [*lines, BLANK_LINE, *present.labelled_lines([row for row in about if row[1]], width)]
+    rows = [row for row in about if row[1]]
+    lines = present.labelled_lines(rows, width, EVIDENCE_NAME_CELLS)
+    if not tasks:
+        return lines
+    title = f" Tasks in {cluster.mark} {cluster.count:,}, newest first"
+    shape = present.task_columns(State.DEAD, width)
+    where = present.TaskContext()
+    return [
+        *lines,
+        ((title, "title"),),
+        present.title_line(shape, width),
+        *(present.task_line(task, shape, now, where, width) for task in tasks),
+    ]
+
+
+def next_step(judged: CheckedCluster, *, read_only: bool) -> tuple[str, str]:
+    """The key for the next step on a cluster, and what it does."""
+    answer, amount = judged.now.answer, present.format_count(judged.cluster.count, "task")
+    if read_only or answer is StillHappens.UNKNOWN:
+        return "Enter", f"shows its {amount}"
+    if answer is StillHappens.YES:
+        return "X", "purges them, or fix first: still failing"
+    return "R", f"replays {amount}: it stopped"
 
 
 def summary(clusters: Sequence[CheckedCluster]) -> str:
     """Number of failed tasks and clusters, and which clusters stopped."""
     tasks = sum(judged.cluster.count for judged in clusters)
     over = [judged.cluster.mark for judged in clusters if judged.now.answer is StillHappens.NO]
-    kinds = (
-        f"{present.format_count(tasks, 'task')} failed, "
-        f"{present.format_count(len(clusters), 'cluster')}"
-    )
+    kinds = f"{tasks:,} failed, {present.format_count(len(clusters), 'cluster')}"
     return f"{kinds}; stopped happening: {', '.join(over)}" if over else kinds
 
 
@@ -105,7 +143,7 @@ def cluster_values(clusters: Sequence[CheckedCluster]) -> list[Mapping[str, obje
 
 
 def _error_cells(width: int) -> int:
-    return max(8, width - (19 if width < present.NARROW_COLUMNS else 50))
+    return max(8, width - (19 if width < present.NARROW_COLUMNS else FIXED_CELLS))
 
 
 def _time_or_date(when: float | None, now: float) -> str:

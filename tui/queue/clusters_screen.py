@@ -4,39 +4,50 @@ from __future__ import annotations
 
 import asyncio
 
+from textual import work
+
 from engine.index import filter_language
+from engine.index.filter_language import Filter
 from engine.index.schema import Query
+from engine.model import Task
 from engine.store import Unavailable
-from tui.format import keys, task_row
+from engine.text.safe import safe_line
+from tui.format import keys, present, task_row
 from tui.format.export import ExportTable, RowSink
-from tui.format.present import BLANK_LINE, Line
+from tui.format.present import Line
 from tui.plan.acting_screen import PlanningScreen
 from tui.plan.planning import VerbRequest
 from tui.queue import cluster_lines as view
+from tui.queue.task_details import STILL_LOOKS
 from tui.screens.base import TOO_EARLY, Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.page import ListScreen
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.session.recurrence_check import CheckedCluster, check_clusters
-from tui.widgets.lines import LongText
+from tui.widgets.lines import Frame, LongText
 from tui.widgets.picker import Picker
+
+MAX_TASKS = 50
+"""Tasks of the cluster under the cursor that are listed."""
+
+CURSOR_REST_SECONDS = 0.15
+"""Seconds that the cursor must rest before the tasks of its cluster are read."""
 
 READ_COST_FACTOR = 5
 """Minimum pause between reads, as a multiple of their duration."""
 
 
-class ClustersScreen(PlanningScreen, ListScreen):
-    """Updated while it is visible; Enter shows the tasks of a cluster."""
-
-    KIND = keys.CLUSTERS
-    BINDINGS = key_bindings(keys.CLUSTERS)
+class ClusterList(PlanningScreen, ListScreen):
+    """The clusters and the evidence of the one under the cursor, updated while visible."""
 
     def __init__(self, live: PlaceSession, around: ConsoleContext, query: Query) -> None:
         """`query` is the state and filter of the task list."""
         super().__init__(live, around)
         self._query = query
         self._clusters: tuple[CheckedCluster, ...] = ()
+        self._tasks: tuple[str, tuple[Task, ...]] = ("", ())
+        """The mark of a cluster, and some of its tasks."""
         self._asked = False
 
     def on_mount(self) -> None:
@@ -55,6 +66,7 @@ class ClustersScreen(PlanningScreen, ListScreen):
                     return  # closed: the console is being left
                 self._asked = True
                 self.paint()
+                self._read_tasks()
                 await asyncio.sleep(READ_COST_FACTOR * (asyncio.get_running_loop().time() - began))
             await self.live.wait_for_readings()
 
@@ -67,28 +79,84 @@ class ClustersScreen(PlanningScreen, ListScreen):
         """The place and its state."""
         state = self._query.state
         word = self.live.inspector.states.get(state, "") if state else "all"
-        return (self.live.name, word, "errors")
+        return (self.live.name, word, "clusters")
+
+    def rows_frame(self) -> Frame:
+        """The frame of the clusters: how many there are, and of how many tasks."""
+        failed = sum(judged.cluster.count for judged in self._clusters)
+        amount = f"{len(self._clusters):,}, failed {failed:,}" if self._asked else "?"
+        text = self._query.filter.text
+        right: Line = ((f"filter {safe_line(text)}   ", "key"),) if text else ()
+        return Frame("Clusters", "4", amount, (*right, ("order: count", "muted")))
+
+    def text_frame(self) -> Frame:
+        """The frame of the evidence, with the answer."""
+        if (here := self._here) is None:
+            return Frame("Evidence")
+        still = (here.now.text, STILL_LOOKS[here.now.answer])
+        return Frame(here.cluster.mark, right=(("STILL? ", "muted"), still))
+
+    def on_picker_cursor_moved(self) -> None:
+        """Read the tasks of the cluster under the cursor."""
+        self._read_tasks()
+
+    @work(exclusive=True, group="tasks")
+    async def _read_tasks(self) -> None:
+        """Read the latest tasks of the cluster under the cursor."""
+        await asyncio.sleep(CURSOR_REST_SECONDS)
+        if (here := self._here) is None:
+            return
+        query = self._query._replace(
+            filter=self._parsed_filter(here), order="died", descending=True
+        )
+        try:
+            window = await self.live.inspector.queries.window(query, 0, MAX_TASKS)
+        except Unavailable:
+            return  # its line says why
+        self._tasks = here.cluster.mark, window.tasks
+        self.paint()
 
     def lay_out(self, width: int) -> None:
         """One row per cluster, and the evidence of the one under the cursor."""
-        now = self.around.clock()
+        now, width = self.around.clock(), self.rows_width
         picker = self.query_one(Picker)
         picker.show_rows(view.cluster_rows(self._clusters, now, width), [view.head_line(width)])
-        here = self._here
-        nothing = self.no_row_reason("no failed tasks") if self._asked else "loading ..."
-        text: list[Line] = [BLANK_LINE, ((f"   {nothing}", "muted"),)]
-        self.query_one(LongText).show(view.evidence_lines(here, width) if here else text)
+        here, text = self._here, self.query_one(LongText)
+        if here is None:
+            nothing = self.no_row_reason("no failed tasks") if self._asked else "loading ..."
+            text.show([((f"   {nothing}", "muted"),)])
+            return
+        mark, tasks = self._tasks
+        known = tasks if mark == here.cluster.mark else ()
+        text.show(view.evidence_lines(here, known, now, self.text_width))
 
     @property
     def _here(self) -> CheckedCluster | None:
         key = self.selected_key
         return next((judged for judged in self._clusters if judged.cluster.mark == key), None)
 
+    def _parsed_filter(self, judged: CheckedCluster) -> Filter:
+        known, text = self.live.inspector, self._cluster_filter(judged)
+        return filter_language.parse_filter(text, known.states, self.around.clock(), known.words)
+
+    def _cluster_filter(self, judged: CheckedCluster) -> str:
+        text, term = self._query.filter.text, f"cluster={judged.cluster.mark}"
+        return text if term in text.split() else f"{text} {term}".strip()
+
+
+class ClustersScreen(ClusterList):
+    """The keys on a cluster: verbs, and Enter for its tasks."""
+
+    KIND = keys.CLUSTERS
+    BINDINGS = key_bindings(keys.CLUSTERS)
+
     def default_message(self) -> Line:
-        """Totals and the filter."""
-        text = self._query.filter.text
-        lead = f"filter: {text}   " if text else ""
-        return ((f" {lead}{view.summary(self._clusters)}", ""),)
+        """The next step for the cluster under the cursor, and what a key acts on."""
+        here, width = self._here, self.size.width
+        if here is None:
+            return present.next_line("Esc", "back to the tasks", "nothing", width)
+        key, does = view.next_step(here, read_only=self.around.arming.read_only)
+        return present.next_line(key, does, f"{here.cluster.count:,} in {here.cluster.mark}", width)
 
     def requested_verb(self, verb: str) -> VerbRequest | str:
         """All tasks of the cluster under the cursor."""
@@ -97,16 +165,9 @@ class ClustersScreen(PlanningScreen, ListScreen):
             return self.no_row_reason("no cluster selected")
         if refusal := self.verb_refusal(verb, state):
             return refusal
-        known = self.live.inspector
-        cluster = filter_language.parse_filter(
-            self._cluster_filter(here), known.states, self.around.clock(), known.words
-        )
+        cluster = self._parsed_filter(here)
         words = f"all in this cluster: {here.cluster.pattern}"
         return VerbRequest(verb, None, self._query._replace(filter=cluster), lambda _: words)
-
-    def _cluster_filter(self, judged: CheckedCluster) -> str:
-        text, term = self._query.filter.text, f"cluster={judged.cluster.mark}"
-        return text if term in text.split() else f"{text} {term}".strip()
 
     def action_arm(self) -> None:
         """Arm or disarm."""

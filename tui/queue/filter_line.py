@@ -15,7 +15,7 @@ from textual.message import Message
 from textual.widgets import Input
 
 from engine.index.filter_language import NO_FILTER, BadFilter, Filter
-from tui.format.present import Line
+from tui.format.present import Line, width_of
 from tui.widgets.lines import Lines
 from tui.widgets.text_input import Words
 
@@ -52,7 +52,7 @@ class FilterLine(Horizontal):
     def on_mount(self) -> None:
         """Turn off the blinking cursor, which would send bytes all the time."""
         self.query_one(Input).cursor_blink = False
-        self.query_one("#filter-label", Lines).show([((" filter: ", "title"),)])
+        self.query_one("#filter-label", Lines).show([((" / ", "key"), ("filter ", "muted"))])
 
     @property
     def words(self) -> str:
@@ -99,15 +99,24 @@ class FilterLine(Horizontal):
         self.remove_class("-on")
         self.display = False
 
-    def show_count(self, matching: int, of: int, why: str = "") -> None:
-        """Show the number of matches and why there are none; a parse error has priority."""
-        line: Line = ((f" {matching:,} of {of:,} match", ""),)
+    def show_count(
+        self, matching: int, of: int, why: str = "", marked: int = 0, fresh: int = 0
+    ) -> None:
+        """Show the number of matches, marks and new rows, or why there is no match; a parse error
+        has priority.
+        """
+        line: Line = ((f"{matching:,}", "strong"), (f" of {of:,}", "muted"))
+        line += ((f"  marked {marked:,}", "mark"),) if marked else ()
+        line += ((f"  {fresh:,} new", "ok"),) if fresh else ()
         if why:
-            line = ((f" {matching:,} of {of:,}: {why}", "warn"),)
+            line = ((f"{matching:,} of {of:,} ({why})", "warn"),)
         if self._bad is not None:
-            line = ((f" {self._bad.message}", "warn"),)
+            line = ((self._bad.message, "warn"),)
+        line = (*line, (" ", ""))
         self.set_class(line[0][1] == "warn", "-talks")
-        self.query_one("#filter-count", Lines).show([line])
+        count = self.query_one("#filter-count", Lines)
+        room = count.size.width
+        count.show([((" " * max(0, room - width_of(line)), ""), *line)])
 
     def _parse_text(self, words: str) -> bool:
         """Parse the text; True if filter or error changed."""

@@ -1,8 +1,14 @@
-"""The lock line of the task list, with the key that opens the lock screen."""
+"""The line of facts above the task list: lock, rates, waiting and run times, rate limits."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from engine.locks.token_buckets import BucketState
 from engine.model import LockEvidence
+from engine.monitor.throughput import Rates
+from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.present import Line
 from tui.session.place import NO_LOCK_FILE, Place
@@ -12,8 +18,27 @@ LOCK_SCREEN_KEY = "U"
 """Key of the lock screen, as in the key table."""
 
 
+class Latency(NamedTuple):
+    """95th percentiles, in seconds."""
+
+    wait: float
+    """From the due time to the claim."""
+    run: float
+
+
+class QueueFacts(NamedTuple):
+    """What the line of facts shows besides the lock."""
+
+    rates: Rates | None = None
+    tokens: Sequence[BucketState] | str = ()
+    latency: Latency | None = None
+    """None if it is not known."""
+    worker: int | None = None
+    """PID of the worker started here, for a place without a lock."""
+
+
 class LockLine(Lines):
-    """Lock state of a place; the screen must keep the line visible while `alarms` is set."""
+    """Lock and facts of a place; the screen must keep the line visible while `alarms` is set."""
 
     def __init__(self, place: Place, read_only: bool) -> None:
         super().__init__(id="lock")
@@ -25,17 +50,47 @@ class LockLine(Lines):
         """Why the lock screen cannot be opened; "" if it can."""
         return self._place.why_no_unlock(self._read_only)
 
-    def show_lock(
-        self, evidence: LockEvidence | None, now: float, width: int, worker: int | None = None
+    def show_facts(
+        self, evidence: LockEvidence | None, facts: QueueFacts, now: float, width: int
     ) -> None:
-        """Show the last evidence; `now` in epoch seconds UTC.
-
-        `worker` is the PID of the worker started here, for places without a lock file.
-        """
-        none = NO_LOCK_FILE if self._place.has_leases else "none in this place"
-        none += f"; worker PID {worker}, W stops it" if worker is not None else ""
-        line: Line = ((f" lock  {none}", "muted"),)
-        if self._place.lock is not None:
-            line = present.lock_line(evidence, now, width, "" if self.refusal else LOCK_SCREEN_KEY)
+        """Show the last evidence and the facts; `now` in epoch seconds UTC."""
         self.alarms = evidence is not None and evidence.verdict in present.ALARMING_VERDICTS
+        parts = fact_parts(facts)
+        if self._place.lock is not None:
+            key = "" if self.refusal else LOCK_SCREEN_KEY
+            line = present.lock_line(evidence, now, width, key, parts)
+        else:
+            lead: Line = ((" ", ""),)
+            if self._place.has_leases:
+                lead = ((f" {NO_LOCK_FILE}", "muted"),)
+            if facts.worker is not None:
+                lead += ((f"  worker PID {facts.worker}", ""), (", W", "key"), (" stops it", ""))
+            line = present.fact_line([lead, *parts], width)
         self.show([line])
+
+
+def fact_parts(facts: QueueFacts) -> list[Line]:
+    """Rates, latency and rate limits; one that the place does not have is left out."""
+    rates = facts.rates
+    inward, outward = ("?", "?") if rates is None else map(present.format_rate, rates[:2])
+    look = "unknown" if rates is None else ""
+    unit = "" if rates is None else "/s"
+    parts: list[Line] = [
+        (
+            *(("in ", "muted"), (f"{inward}{unit}", look)),
+            *(("  out ", "muted"), (f"{outward}{unit}", look)),
+        )
+    ]
+    if facts.latency is not None:
+        wait, run = (
+            f"{seconds:.1f}s" if seconds < 10 else present.format_duration(seconds)
+            for seconds in facts.latency
+        )
+        parts.append((("wait p95 ", "muted"), (wait, ""), ("  run p95 ", "muted"), (run, "")))
+    if isinstance(facts.tokens, str):
+        return [*parts, (("rate limit ", "muted"), (f"? {safe_line(facts.tokens)}", "unknown"))]
+    for at, bucket in enumerate(facts.tokens):
+        lead = "" if at else "rate limit "
+        amount = f"{safe_line(bucket.name)} {bucket.tokens} of {bucket.burst} tokens"
+        parts.append(((lead, "muted"), (amount, "" if bucket.tokens else "warn")))
+    return parts

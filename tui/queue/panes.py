@@ -1,51 +1,61 @@
-"""Panes around the task list: task under the cursor, metrics, log."""
+"""The panes around the task list, how the screen is divided between them, and what they need."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from textual.geometry import Size
 
 from engine.logs.log_tail import LogLine
-from engine.model import State, Task
-from engine.monitor.metrics_check import OwnCounts
-from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.present import Line
-from tui.queue import metrics_pane
-from tui.session.place_watcher import PlaceReadings
+from tui.queue.task_details import BRIEF_LINES
+from tui.screens.two_panes import WIDE_COLUMNS, WIDE_LINES
 from tui.widgets.lines import Lines
 
+MIN_LOG_HEIGHT = 28
+"""Lines for list, details and log from which a narrow screen has a log."""
 
-class TaskDetails(Lines):
-    """Fields of one task, beside a wide list."""
-
-    def show_task(
-        self, task: Task | None, states: Mapping[State, str], why: str, now: float
-    ) -> None:
-        """Show a task; `why` is the reason why it waits, "" if unknown."""
-        if task is None:
-            self.show([])
-            return
-        width = self.size.width
-        rows = [row for row in present.task_fields(task, states, now) if row[0] != "revision"]
-        if why:
-            rows.insert(3, ("waits", safe_line(why)))
-        self.show([present.heading_line("task", width), *present.labelled_lines(rows, width)])
+FIXED_LINES = 5
+"""Header, tabs, facts, next step, hints."""
 
 
-class MetricsPane(Lines):
-    """Metrics files compared with the index's counts; without such files, the queue's own facts."""
+class QueueFrame(NamedTuple):
+    """Heights of the panes, with their frames; 0: not shown. The list gets the rest."""
 
-    def show_metrics(self, signs: PlaceReadings, ours: OwnCounts, now: float, beside: bool) -> None:
-        """Show all values `beside` a wide list, or a few lines below it."""
-        width = self.size.width or 40
-        if signs.queue is None and signs.queue_figures.rows:
-            told = metrics_pane.fact_lines if beside else metrics_pane.brief_fact_lines
-            self.show(told(signs.queue_figures.rows, width))
-            return
-        way = metrics_pane.side_lines if beside else metrics_pane.brief_lines
-        self.show(way(signs.queue, signs.mail, ours, now, width))
+    border: int = 0
+    wide: bool = False
+    """The details stand at the right of the list."""
+    facts: int = 1
+    log: int = 0
+    details: int = 0
+    graph: int = 0
+    states: int = 0
+    side: int = 0
+    """Cells of the panes at the right."""
+
+
+def divide_screen(
+    size: Size, states: int, filtered: bool, rows: int, alarms: bool, facts: int
+) -> QueueFrame:
+    """Divide a screen between the list, the task under its cursor, the log, graph and states.
+
+    `rows`: rows of the list. `alarms`: the lock has an alarm. `facts`: rows of the queue as a
+    whole.
+    """
+    width, height = size
+    border = present.frame_border(width, height)
+    room = height - FIXED_LINES - filtered
+    if width >= WIDE_COLUMNS and height >= WIDE_LINES:
+        few = rows + 3 <= room // 2  # then the log gets half of the screen
+        bars = states + facts + 2
+        graph = max(0, min(room - bars - 8, max(10, room * 3 // 10)))
+        log = room - room // 2 if few else max(5, (room + 1) // 4)
+        return QueueFrame(border, True, 1, log, 1, graph, bars, width // 3)
+    brief = BRIEF_LINES + border if border else 0
+    log = room // 4 if border and room >= MIN_LOG_HEIGHT else 0
+    return QueueFrame(border, False, int(alarms or height >= 12), log, brief)
 
 
 class LogPane(Lines):
@@ -62,7 +72,7 @@ class LogPane(Lines):
         self._told = log, size
         rows = [
             present.log_line(line.when, line.level, present.shorten_ids(line.text), width)
-            for line in log[-(height - 1) :]
+            for line in log[-height:]
         ]
         nothing: Line = ((" no log lines yet", "muted"),)
-        self.show([present.heading_line("log", width), *(rows or [nothing])])
+        self.show(rows or [nothing])

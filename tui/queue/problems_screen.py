@@ -11,14 +11,50 @@ from engine.text.render_bytes import hex_dump
 from engine.text.safe import safe_line
 from tui.format import keys, present
 from tui.format.present import BLANK_LINE, Line
+from tui.format.table import Choice
 from tui.screens.base import Copy, key_bindings
 from tui.screens.page import Page
 from tui.task.parts_lines import bytes_per_row
+from tui.widgets.lines import Frame
 
 MAX_PREVIEWED_PROBLEMS = 50
 """Problems whose first bytes are shown."""
 DUMP_ROWS = 16
 """Hex dump rows per problem."""
+
+
+WHERE_PERCENT = 45
+"""Share of a row that the path of a problem gets."""
+
+
+def problem_rows(
+    problems: Sequence[Problem], states: Mapping[State, str], width: int
+) -> tuple[list[Choice], Line]:
+    """One row for each problem, with its path and what is wrong, and the titles above them."""
+    where = max(8, (width - 3) * WHERE_PERCENT // 100)
+    rows = [
+        Choice(
+            problem.where,
+            present.cut_line(
+                (
+                    (" ! ", "warn"),
+                    (present.fit_text_end(safe_line(problem.where), where), "accent"),
+                    (f"  {safe_line(problem.what)}", ""),
+                ),
+                width,
+            ),
+        )
+        for problem in problems
+    ]
+    return rows, ((f"   {present.fit_text('WHERE', where)}  PROBLEM", "muted"),)
+
+
+def problem_details(problem: Problem, states: Mapping[State, str], width: int) -> list[Line]:
+    """A problem in full."""
+    about = [("where", problem.where), ("problem", problem.what)]
+    if problem.state is not None:
+        about.append(("state", states.get(problem.state, problem.state)))
+    return present.labelled_lines([(name, safe_line(text)) for name, text in about], width, 9)
 
 
 def problem_lines(
@@ -33,12 +69,9 @@ def problem_lines(
     """
     rows: list[Line] = []
     for number, problem in enumerate(problems, 1):
-        about = [("where", problem.where), ("what", problem.what)]
-        if problem.state is not None:
-            about.append(("state", states.get(problem.state, problem.state)))
         rows += [BLANK_LINE] if rows else []
-        rows.append(present.heading_line(f"problem {number} of {len(problems)}", width))
-        rows += present.labelled_lines([(name, safe_line(text)) for name, text in about], width)
+        rows.append(((f" problem {number} of {len(problems)}", "title"),))
+        rows += problem_details(problem, states, width)
         if number <= len(glimpses):
             rows += _dump_lines(glimpses[number - 1], width)
     return rows
@@ -89,8 +122,13 @@ class ProblemsScreen(Page):
         where = "\n".join(problem.where for problem in self._problems)
         return Copy("i", "paths", where), Copy("r", "rows", "\n".join(said))
 
+    def text_frame(self) -> Frame:
+        """The frame of the problems."""
+        return Frame("Problems", amount=f"{len(self._problems):,}")
+
     def lay_out(self, width: int) -> None:
         """Paint all problems for this width."""
+        width = self.text_width
         title = ((f" {present.format_count(len(self._problems), 'problem')}", "strong"),)
         self.show(title, problem_lines(self._problems, self._states, width, self._glimpses), ())
         self.show_hints()

@@ -11,6 +11,7 @@ from typing import Any
 
 from textual._styles_cache import StylesCache
 from textual.containers import Container, Horizontal, Vertical
+from textual.content import Content
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
@@ -60,3 +61,20 @@ class Across(CachedRender, Horizontal):
 
 class Down(CachedRender, Vertical):
     """Panes below each other."""
+
+
+def write_border(widget: Widget, title: Content, subtitle: Content) -> None:
+    """Set the words in a widget's border and repaint only the lines that changed.
+
+    Textual would repaint the whole widget: 2 kB when the cursor of a list moves.
+    """
+    gutter, (width, height) = widget.gutter, widget.outer_size
+    changed = []
+    if title != widget._border_title:
+        widget._border_title = title
+        changed.append(Region(-gutter.left, -gutter.top, width, 1))
+    if subtitle != widget._border_subtitle:
+        widget._border_subtitle = subtitle
+        changed.append(Region(-gutter.left, height - gutter.top - 1, width, 1))
+    if changed and width:
+        widget.refresh(*changed)

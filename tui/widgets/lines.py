@@ -15,7 +15,7 @@ from textual.widget import Widget
 
 from tui.format.glyphs import UTF8, Glyphs
 from tui.format.present import BLANK_LINE, Line, bracket_chips, cells_of
-from tui.terminal.render_cache import CachedRender
+from tui.terminal.render_cache import CachedRender, write_border
 
 
 class Frame(NamedTuple):
@@ -97,8 +97,7 @@ class Painted(CachedRender, Widget):
         text = Text.assemble(
             *((part.translate(glyphs), looks.get(look, Style.null())) for part, look in parts)
         )
-        self.border_title = Content.from_rich_text(text)
-        self.border_subtitle = Content(bottom.translate(glyphs))
+        write_border(self, Content.from_rich_text(text), Content(bottom.translate(glyphs)))
 
     def show_frame(self, frame: Frame, focused: bool = False) -> None:
         """Show these words in the frame; the focused pane stands out."""

@@ -29,6 +29,9 @@ HOLD_SECONDS = 5.0
 was seen.
 """
 
+GHOST_SECONDS = 10.0
+"""Seconds for which a row on screen whose task has left stays there, and the order with it."""
+
 JUMP_DIVISOR = 3
 """At its edge the view jumps by 1/`JUMP_DIVISOR` of a page: a jump repaints all lines, a step
 inside two.
@@ -100,15 +103,26 @@ class TaskList(Painted, can_focus=True):
             super().__init__()
             self.id = id
 
-    def __init__(self, rows: RowSource, clock: Callable[[], float], id: str | None = None) -> None:
+    def __init__(
+        self,
+        rows: RowSource,
+        clock: Callable[[], float],
+        id: str | None = None,
+        explain: Callable[[Task, Task | None], str] = lambda before, after: "",
+        max_attempts: int | None = None,
+        trash: present.TrashFacts = present.NO_TRASH_FACTS,
+    ) -> None:
+        """`explain`: why a task has left, from its former and its present record."""
         super().__init__(id=id)
         self._rows = rows
         self._clock = clock
+        self._explain, self._max_attempts, self._trash = explain, max_attempts, trash
         self._query = Query()
         self._new_query = True
         self._cursor_position = CursorPosition()
         self._window = NO_ROWS
-        self._departed: frozenset[str] = frozenset()
+        self._departed: dict[str, str] = {}
+        """Ids of tasks that have left, and why."""
         self._fresh = 0
         self._matching = 0
         self._chosen = False
@@ -123,6 +137,7 @@ class TaskList(Painted, can_focus=True):
         self._anchor: Anchor | None = None
         self._notice: tuple[Line, ...] = ()
         self._held_until = 0.0
+        self._ghosts_until = 0.0
         self._is_outdated = False
         self._wanted = asyncio.Event()
         self._painted: dict[int, Line] = {}
@@ -195,7 +210,19 @@ class TaskList(Painted, can_focus=True):
     @property
     def departed(self) -> frozenset[str]:
         """Ids of tasks that have left and whose rows stay for a while."""
-        return self._departed
+        return frozenset(self._departed)
+
+    @property
+    def fresh(self) -> int:
+        """Number of new tasks that are not shown yet, because the order is held."""
+        return self._fresh
+
+    @property
+    def row_words(self) -> str:
+        """The position of the cursor: `row 4 of 59`; "" without rows."""
+        if not self.total or self._notice:
+            return ""
+        return f"row {self._cursor_position.at + 1:,} of {self.total:,}"
 
     @property
     def has_query(self) -> bool:
@@ -216,6 +243,7 @@ class TaskList(Painted, can_focus=True):
         self._cursor_position = self._cursor_position if spot is None else spot
         self._chosen = self._chosen and spot is None
         self._is_unpinned = self._is_unpinned if spot is None else not (spot.id or spot.at)
+        self._departed = {} if spot is not None else self._departed
         # A position in the new result has no meaning among the old rows: those stay as painted.
         self._has_new_result = self._has_new_result or spot is not None
         self._new_query = True
@@ -374,17 +402,25 @@ class TaskList(Painted, can_focus=True):
                 self.show_notice(((("", ""),), ((f"   {error}", "error"),)))
 
     async def _fetch(self) -> None:
-        if (
-            self._holding()
-            and not self._new_query
-            and self._covers(self._cursor_position.top, self._height)
-        ):
+        top, height = self._cursor_position.top, self._height
+        covered = not self._new_query and self._covers(top, height)
+        if covered and (self._holding() or self._keeps_ghosts):
             if self._is_outdated:
                 await self._keep_departed_rows()
-            elif self._near_edge(self._cursor_position.top, self._height):
+            elif self._near_edge(top, height):
                 await self._load()
-        else:
-            await self._load()
+            return
+        if covered and self._is_outdated and not (self._departed or self._is_first_scan):
+            await self._keep_departed_rows()
+            if self._keeps_ghosts:
+                return
+        await self._load()
+
+    @property
+    def _keeps_ghosts(self) -> bool:
+        """True while rows that left stay on screen; not if they are more than half of it."""
+        few = 2 * len(self._departed) <= min(self._height, len(self._window.tasks))
+        return few and asyncio.get_running_loop().time() < self._ghosts_until
 
     async def _load(self) -> None:
         """Fetch the window around the cursor's task."""
@@ -457,7 +493,7 @@ class TaskList(Painted, can_focus=True):
 
     def _settle(self, window: Window, at: int, top: int, vanished: str) -> None:
         before = None if self._new_query else self.task_here
-        self._window, self._departed, self._fresh = window, frozenset(), 0
+        self._window, self._departed, self._fresh = window, {}, 0
         at = max(0, min(at, window.total - 1))
         task = self._at(at)
         if before is not None and task is not None and before.id == task.id and before != task:
@@ -485,27 +521,28 @@ class TaskList(Painted, can_focus=True):
         before = self._window
         fresh = await self._rows.window(self._query, before.start, len(before.tasks))
         known = {task.id: task for task in fresh.tasks}
-        ghosts, tasks = set(), list(before.tasks)
+        ghosts: dict[str, str] = {}
+        tasks = list(before.tasks)
         for offset, task in enumerate(before.tasks):
             now = known.get(task.id)
-            if now is None and self._on_screen(before.start + offset):
+            row = before.start + offset - self._cursor_position.top
+            if now is None and 0 <= row < self._height:
                 now = await self._rows.task(task.id)
                 if now is None or now.state is not task.state:
-                    ghosts.add(task.id)
+                    ghosts[task.id] = self._explain(task, now)
                     continue
             tasks[offset] = now or task
         if self._window is before:
             self._fresh = max(0, fresh.total - before.total + len(ghosts))
             self._matching = fresh.total
             self._window = before._replace(tasks=tuple(tasks))
-            self._departed = frozenset(ghosts)
+            if ghosts and not self._departed:
+                self._ghosts_until = asyncio.get_running_loop().time() + GHOST_SECONDS
+            self._departed = ghosts
             self.paint()
             self.post_message(self.RowChanged())
         # Other changes are fetched by the first tick after the hold time.
         self._is_outdated = True
-
-    def _on_screen(self, position: int) -> bool:
-        return self._cursor_position.top <= position < self._cursor_position.top + self._height
 
     # Painting
 
@@ -535,12 +572,12 @@ class TaskList(Painted, can_focus=True):
             destined = any(task.destination for task in self._window.tasks)
             longest = max((cell_len(safe_line(task.id)) for task in self._window.tasks), default=0)
             worded = any(task.word for task in self._window.tasks)
-            self._shape = (
-                present.task_columns(state, width, destined, longest, worded) if state else ()
-            )
+            kinds = max((cell_len(safe_line(task.kind)) for task in self._window.tasks), default=0)
+            about = (destined, longest, worded, self._max_attempts, kinds, self._trash)
+            self._shape = present.task_columns(state, width, *about) if state else ()
         if y == 0:
             order = (self._query.order, self._query.descending)
-            return present.title_line(self._shape, self._position_words(), width, order)
+            return present.title_line(self._shape, width, order)
         if self._notice:
             return (
                 present.cut_line(self._notice[y - 1], width)
@@ -549,21 +586,19 @@ class TaskList(Painted, can_focus=True):
             )
         return self._row(self._cursor_position.top + y - 1, width)
 
-    def _position_words(self) -> str:
-        if self._notice:
-            return ""  # a notice instead of rows
-        words = f"{self._cursor_position.at + 1:,}/{self.total:,}" if self.total else ""
-        return f"{self._fresh} new  {words}" if self._fresh else words
-
     def _row(self, position: int, width: int) -> Line:
         task = self._at(position)
         if task is None:
             return ((" ~", "muted"),) if position < self.total else BLANK_LINE
+        cursor = self._cursor_position.at
+        low, high = sorted((cursor if self._anchor is None else self._anchor.at, cursor))
+        in_range = self._anchor is not None and low <= position <= high
         place = present.TaskContext(
-            position == self._cursor_position.at,
-            self._everything or task.id in self._marks or self._is_between(position),
+            position == cursor,
+            self._everything or task.id in self._marks or in_range,
             task.id in self._departed,
             task.id in self._notes,
+            self._departed.get(task.id, ""),
         )
         # Each page is painted when the key comes, and again when its rows arrive.
         wanted = task, self._shape, self._now, place, width
@@ -571,12 +606,6 @@ class TaskList(Painted, can_focus=True):
         if y not in self._made or self._made[y][0] != wanted:
             self._made[y] = wanted, present.task_line(*wanted)
         return self._made[y][1]
-
-    def _is_between(self, position: int) -> bool:
-        if self._anchor is None:
-            return False
-        low, high = sorted((self._anchor.at, self._cursor_position.at))
-        return low <= position <= high
 
 
 def _holds(window: Window, top: int, height: int) -> bool:

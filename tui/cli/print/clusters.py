@@ -36,11 +36,11 @@ def clusters(setup: Setup, arguments: Namespace) -> int:
             print(task_row.json_line(values), end="")
         return 0
     width, now = shutil.get_terminal_size((100, 24)).columns, time.time()
-    print_lines(
-        [view.head_line(width), *(view.cluster_line(judged, now, width) for judged in found)]
-    )
-    for judged_one in found:
-        print_lines([(), *view.evidence_lines(judged_one, width)])
+    rows = [row.line for row in view.cluster_rows(found, now, width)]
+    print_lines([view.head_line(width), *rows])
+    for judged in found:
+        title = f" {judged.cluster.mark}  still happening? {judged.now.text}"
+        print_lines([(), ((title, "title"),), *view.evidence_lines(judged, (), now, width)])
     print(view.summary(found))
     return 0
 

@@ -1,4 +1,4 @@
-"""The graph of the overview: the course of one place, live, as recorded, or of a frozen time."""
+"""The graph of one place: its course live, as recorded, or up to a frozen time."""
 
 from __future__ import annotations
 

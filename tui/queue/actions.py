@@ -1,0 +1,147 @@
+"""Keys of the queue screen that open other screens, or act on the place as a whole."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from engine.model import Task, own_word, state_words
+from tui.format import keys, present, task_row
+from tui.format.export import ExportTable, RowSink
+from tui.operations.control_screen import pause_control, show_control_plan
+from tui.operations.worker_screen import show_worker_plan
+from tui.queue.scope import QueueScope
+from tui.screens.base import TOO_EARLY, Copy
+from tui.screens.target import Target
+
+
+class QueueLinks(QueueScope):
+    """Keys that open other screens; what can be copied and exported."""
+
+    def action_open(self) -> None:
+        """Open the task, or the problems on their tab."""
+        if self._on_problems:
+            self._open_problems()
+            return
+        task = self.list.task_here
+        if task is None:
+            self.say("no task to open")
+        else:
+            self.list.pin_cursor()
+            self.go(Target(keys.TASK, id=task.id))
+
+    def action_log(self) -> None:
+        """Open the log, filtered for the task under the cursor."""
+        self.list.pin_cursor()
+        self.go(Target(keys.LOG, id=self.list.cursor.id))
+
+    def copies(self) -> tuple[Copy, ...]:
+        """The task under the cursor, and the command that lists what is shown."""
+        task, state = self.list.task_here, self.state
+        if task is None or state is None:
+            return ()
+        shape = present.task_columns(state, 160)
+        line = present.task_line(task, shape, self._clock(), present.TaskContext(), 160)
+        known = self.inspector
+        word = own_word(task, known.states, known.words)
+        words = ",".join(state_words(state, known.states, known.words))
+        command = [*self.place.command, "queue", "list", "--state", words]
+        command += ["--filter", self._filter.filter.text] if self._filter.filter else []
+        return (
+            Copy("i", "id", task.id),
+            Copy("r", "row", "".join(text for text, _ in line).strip()),
+            Copy("j", "JSON", task_row.json_line(task_row.task_row(task, word)).strip()),
+            Copy("c", "command", shlex.join(command)),
+        )
+
+    def export_table(self) -> ExportTable | None:
+        """Export: all tasks of the tab, as of now."""
+        query, states, words = self.tab_query, self.inspector.states, self.inspector.words
+        if query.state is None:
+            return None
+
+        async def hand(take: RowSink) -> int:
+            def give(some: Sequence[Task], done: int, total: int) -> bool:
+                values = [task_row.task_row(task, own_word(task, states, words)) for task in some]
+                return take(values, done, total)
+
+            return await self.inspector.queries.export(query, give)
+
+        return ExportTable(f"{states[query.state]}", task_row.ROW_FIELDS, hand)
+
+    def action_clusters(self) -> None:
+        """Open the error clusters."""
+        self.go(Target(keys.CLUSTERS))
+
+    def _open_problems(self) -> None:
+        from tui.queue.problems_screen import ProblemsScreen
+
+        if self._problems:
+            shared = (self.inspector.states, self.inspector.actions.preview_problem)
+            self.app.push_screen(ProblemsScreen(self._problems, *shared))
+        else:
+            self.say("no problem to open")
+
+    def action_note(self) -> None:
+        """Prompt for a note on the task under the cursor."""
+        self.list.pin_cursor()
+        super().action_note()
+
+    def action_unlock(self) -> None:
+        """Open the lock screen."""
+        if refusal := self._lock_line.refusal:
+            self.say(refusal)
+        else:
+            self.go(Target(keys.LOCK))
+
+    def action_controls(self) -> None:
+        """Open the controls of this place."""
+        self.go(Target(keys.CONTROLS))
+
+    def action_pause_queue(self) -> None:
+        """Open a plan to pause or resume the whole queue."""
+        show_control_plan(self, self.live, self.around, pause_control(self.live))
+
+    def action_next_place(self) -> None:
+        """Go to the next place."""
+        self._to_place(1)
+
+    def action_previous_place(self) -> None:
+        """Go to the previous place."""
+        self._to_place(-1)
+
+    def _to_place(self, step: int) -> None:
+        if self.around.places == 1:
+            self.say("only one place open")
+        else:
+            number = (self.live.number - 1 + step) % self.around.places + 1
+            self.go(Target(keys.LIST, place=number))
+
+
+class QueueActions(QueueLinks):
+    """Keys that act on the console or the place as a whole."""
+
+    def action_arm(self) -> None:
+        """Arm or disarm."""
+        if self.hasty:
+            self.say(TOO_EARLY)
+            return
+        self.say(self._arming.toggle())
+        self._paint_header()
+
+    def action_worker(self) -> None:
+        """Confirm starting a worker, or stopping the one started here."""
+        show_worker_plan(self, self.live, self.around)
+
+    def action_reread(self) -> None:
+        """Scan the place again."""
+
+        async def run() -> None:
+            await self.inspector.scan_now()
+            self.say("scanned again")
+
+        self.run_worker(run, name="reread", exclusive=True, group="reread")  # type: ignore[arg-type]
+
+    def action_leave(self) -> None:
+        """Close this screen, or quit the console from the outermost one."""
+        self.post_message(self.ActionRequest(self, "leave"))

@@ -1,0 +1,355 @@
+"""Painting of the queue screen: panes and their frames, facts, next step, hints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.model import State
+from engine.monitor.metrics_check import OwnCounts
+from engine.operations import plans
+from engine.text.safe import safe_line
+from engine.verbs import VERBS
+from tui.format import keys, present
+from tui.format.flow_graph import time_axis
+from tui.format.present import Line
+from tui.format.progress_bar import first_scan_line
+from tui.operations.control_screen import control_refusal, pause_control
+from tui.plan import planning
+from tui.queue import metrics_pane
+from tui.queue.lock_line import QueueFacts
+from tui.queue.next_step import Situation, next_step
+from tui.queue.panes import divide_screen
+from tui.queue.problems_screen import problem_details, problem_rows
+from tui.queue.task_details import PlaceTerms, brief_lines, detail_lines
+from tui.queue.view import QueueView
+from tui.screens.two_panes import frame_panes
+from tui.widgets.lines import Frame
+
+TASK_ACTIONS = frozenset(
+    {"filter", "clusters", "order", "log", "mark", "range", "mark_all", "unmark"}
+    | {key.action for key in keys.verb_keys()}
+)
+"""Actions on tasks, hidden on the problems tab."""
+
+LOW_PRIORITY_ACTIONS = frozenset(
+    {"order", "mark_all", "unmark", "note", "unlock", "worker", "pause_queue", "tab"}
+    | {"reread", "palette", "log", "mark"}
+)
+"""Actions whose hints are dropped first on narrow screens; the help lists them."""
+
+TYPING_HINTS = (keys.Hint("Enter", "apply"), keys.Hint("Esc", "clear"))
+"""Hints while typing a filter."""
+
+FRAME_KEYS = {State.PENDING: "2", State.ACTIVE: "3", State.DEAD: "4"}
+"""Digit keys that open a state's tab, in the title of its list."""
+
+ORDER_NAMES = {"created": "age", "died": "time of death", "since": "time in work"}
+"""Orders of the index whose names on screen differ."""
+
+
+class QueuePanes(QueueView):
+    """Paints the panes: list, details, log, graph, states."""
+
+    def _lay_out(self) -> None:
+        """Divide the screen; the panes get their heights."""
+        filtered = self._filter.is_visible and self.state is not None
+        rows = len(self._problems) if self._on_problems else self.list.matching
+        facts = min(metrics_pane.MAX_FACTS, len(self.live.readings.queue_figures.rows))
+        states = len(self.inspector.states)
+        alarms = self._lock_line.alarms
+        frame = divide_screen(self.size, states, filtered, rows, alarms, facts)
+        if frame == self._frame:
+            return
+        self._frame = frame
+        frame_panes(self, frame.border)
+        self._middle.styles.layout = "horizontal" if frame.wide else "vertical"
+        self._side.styles.width = frame.side if frame.wide else "1fr"
+        self._side.styles.height = "1fr" if frame.wide else frame.details
+        self._side.display = frame.details > 0
+        self._lock_line.display = frame.facts > 0
+        for pane, height in (
+            *((self._log, frame.log), (self._graph, frame.graph), (self._states, frame.states)),
+        ):
+            pane.styles.height = height
+            pane.display = height > 0
+        self.call_after_refresh(self.paint)
+
+    def paint(self) -> None:
+        """Repaint all parts."""
+        raise NotImplementedError
+
+    def _paint_list_frame(self) -> None:
+        """The title of the list: how many match of how many, and their order."""
+        if self._on_problems:
+            self._problem_list.show_frame(
+                Frame("Problems", amount=f"{len(self._problems):,}"), focused=True
+            )
+            return
+        state = self.state
+        word = self.inspector.states.get(state, "") if state else ""
+        total = self._change.counts.get(state, 0) if state else 0
+        shown = f"{self.list.matching:,} of {total:,}" if self._filter.filter else f"{total:,}"
+        if state is None or self._change.unavailable:
+            shown = "?"
+        order, falling = self._order
+        name = ORDER_NAMES.get(order, order) + (" (reverse)" if falling else "")
+        right: Line = (("order: ", "muted"), (name, ""), ("  o", "key"))
+        if self._frame.border == present.RULE and self.list.row_words:  # it has no lower line
+            right = ((f"{self.list.row_words}   ", "muted"), *right)
+        if self.list.fresh and not self._filter.is_visible:
+            right = ((f"{self.list.fresh:,} new   ", "ok"), *right)
+        key = FRAME_KEYS.get(state, "") if state else ""
+        frame = Frame(present.state_name(word) or "Tasks", key, shown, right)
+        self.list.show_frame(frame._replace(bottom=self.list.row_words), focused=True)
+
+    def _paint_details(self) -> None:
+        frame = self._frame
+        if not frame.details or not self._details.size.height:
+            return
+        width = self._details.size.width
+        if self._on_problems:
+            key = self._problem_list.key
+            problem = next((each for each in self._problems if each.where == key), None)
+            states = self.inspector.states
+            self._details.show(problem_details(problem, states, width) if problem else [])
+            self._details.show_frame(Frame("Problem"))
+            return
+        task, now = self.list.task_here, self._clock()
+        if task is None:
+            self._details.show([])
+            self._details.show_frame(Frame("Task"))
+            return
+        trash = None if self.place.trash is None else self.place.trash.hours
+        terms = PlaceTerms(self.inspector.states, self.place.max_attempts, trash)
+        found = self._found if self._found.id == task.id else type(self._found)()
+        if frame.wide:
+            lines = detail_lines(task, found, terms, now, width)
+        else:
+            lines = brief_lines(task, found, terms, now, width)
+        self._details.show(lines)
+        right: Line = ((safe_line(task.kind), "muted"),)
+        self._details.show_frame(Frame(present.short_id(task.id), right=right))
+
+    def _paint_graph(self) -> None:
+        if not self._frame.graph or not self._graph.size.height:
+            return
+        pane, now, size = self._graph_pane, self._clock(), self._graph.size
+        self._graph.show(pane.lines(self.live, now, size.width, size.height))
+        title = f"{self.live.name}, last {pane.range}"
+        right: Line = (("z", "key"), (" range", "muted"))
+        self._graph.show_frame(Frame(title, right=right, bottom=time_axis(now, pane.seconds)))
+
+    def _index_counts(self) -> OwnCounts:
+        change = self._change
+        complete = change.is_complete and not change.unavailable
+        return OwnCounts(self.inspector.states, change.counts, complete, self.live.count_samples)
+
+    def _paint_figures(self) -> None:
+        """The states as bars; without room for them one line, where the metrics file differs."""
+        ours, now, readings = self._index_counts(), self._clock(), self.live.readings
+        warning = metrics_pane.metrics_warning(readings.queue, ours, now)
+        pane = self._states
+        if self._frame.states and pane.size.height:
+            width, reachable = pane.size.width, not self._change.unavailable
+            rows = metrics_pane.state_lines(readings.queue, ours, reachable, width)
+            pane.show([*rows, *metrics_pane.fact_rows(readings.queue_figures.rows, width)])
+            run = metrics_pane.metrics_run(readings.queue, ours, now)
+            pane.show_frame(Frame("States", right=(run,) if run[0] else ()))
+        shown = bool(warning[0]) and self.size.height >= 12
+        self._warning.display = shown
+        self._warning.show([present.cut_line(((" ", ""), warning), self.size.width)] * shown)
+
+    def _paint_log(self) -> None:
+        self._log.show_log(self.live.readings.log)
+        right: Line = ((" FOLLOW ", "chip"),)
+        self._log.show_frame(Frame(f"Log of {self.live.name}", "7", right=right))
+
+    def _paint_problems(self) -> None:
+        width = self._problem_list.size.width or self.size.width
+        rows, head = problem_rows(self._problems, self.inspector.states, width)
+        self._problem_list.show_rows(
+            rows, [head] if rows else [(("   no damaged files", "muted"),)]
+        )
+
+
+class QueuePainter(QueuePanes):
+    """Paints the lines above and below the panes."""
+
+    def paint(self) -> None:
+        """Repaint all parts."""
+        if not self.is_paintable or not self.size.width:
+            return
+        self._lay_out()
+        self.list.show_notice(self._notice())
+        self._paint_header()
+        self._paint_tabs()
+        self._paint_lock()
+        self._paint_filter()
+        if self._on_problems:
+            self._paint_problems()
+        self._paint_list_frame()
+        self._paint_details()
+        self._paint_figures()
+        self._paint_graph()
+        self._paint_log()
+        self._paint_scope()
+
+    def _paint_header(self) -> None:
+        around = self.around
+        number = f" ({self.live.number}/{around.places})" if around.places > 1 else ""
+        self._top.update_line(around, (f"{self.live.name}{number}",))
+
+    def _paint_tabs(self) -> None:
+        states, change = self.inspector.states, self._change
+        reached = not change.unavailable
+        names = [*states.values(), "problems"] if states else []
+        counts = [change.counts.get(state, 0) if reached else None for state in states]
+        counts += [change.problems if reached else None] if states else []
+        within = {
+            [*states].index(self.inspector.words[word]): f"{tasks:,} {word}"
+            for word, tasks in change.words.items()
+        }
+        complete = change.is_complete
+        line = present.tab_line(names, counts, self._tab, complete, self.size.width, within)
+        self._tab_line.show([line])
+
+    def _paint_lock(self) -> None:
+        now, readings = self._clock(), self.live.readings
+        worker = self.worker.pid if self.place.has_leases else None
+        facts = QueueFacts(self.live.flow.rates(now), readings.tokens, None, worker)
+        self._lock_line.show_facts(readings.lock, facts, now, self.size.width)
+
+    def _paint_filter(self) -> None:
+        line = self._filter
+        if line.is_visible and self.state is not None:
+            of = self._change.counts.get(self.state, 0)
+            query, why = self._explained
+            nothing = not self.list.matching and self.list.loaded
+            why = why if nothing and query == self.tab_query else ""
+            marked = len(self._marks.get(self.state, ()))
+            line.show_count(self.list.matching, of, why, marked, self.list.fresh)
+
+    def _scope(self) -> present.Scope:
+        """What a verb would act on."""
+        raise NotImplementedError
+
+    def _paint_scope(self) -> None:
+        key, does = "", ""
+        alarms = self._lock_line.alarms
+        scope, change = self._scope(), self._change
+        on_problems = self._on_problems
+        rows = len(self._problems) if on_problems else self.list.matching
+        if on_problems or self.list.loaded or change.unavailable:
+            key, does = next_step(
+                Situation(
+                    *(self.state, self.inspector.states, change.counts, rows, scope),
+                    has_filter=bool(self._filter.filter),
+                    unavailable=bool(change.unavailable),
+                    read_only=self._arming.read_only,
+                    lacks_worker=self._lacks_worker,
+                    lock_alarms=alarms,
+                    can_start_worker=bool(self.place.worker_command),
+                )
+            )
+        right = present.scope_words(scope)
+        self._scope_line.show([present.next_line(key, does, right, self.size.width)])
+        self._paint_hints()
+
+    # Hints
+
+    def without(self) -> set[str]:
+        """Actions that are hidden now."""
+        without = {"next_place", "previous_place"} if self.around.places == 1 else set()
+        if self._arming.read_only:
+            without |= {key.action for key in keys.verb_keys()} | {"arm", "worker", "unlock"}
+            without |= {"mark", "mark_all", "unmark", "note", "pause_queue"}
+        without |= set() if self.live.has_queue_figures else {"controls"}
+        without |= set() if self.inspector.controls else {"pause_queue"}
+        without |= {"unlock"} if self.place.has_leases else set()
+        return without
+
+    def verb_refusal_here(self, verb: str) -> str:
+        """Why a verb is not available now; "" if it is."""
+        if self._on_problems:
+            return "problems cannot be changed here: Enter shows them"
+        return self._filter.error or self.verb_refusal(verb, self.state, self.selected_task())
+
+    def _grey(self) -> set[str]:
+        grey = {key.action for key in keys.verb_keys() if self.verb_refusal_here(key.verb)}
+        if not self.place.worker_command:
+            grey.add("worker")
+        if self._lock_line.refusal:
+            grey.add("unlock")
+        if control_refusal(self.live, self.around, pause_control(self.live)):
+            grey.add("pause_queue")
+        if self._on_problems and not self._problems:
+            grey.add("open")
+        return grey
+
+    def _hint_input(self) -> tuple[object, ...]:
+        """Input of the hints; compared on each cursor move instead of rebuilding them."""
+        arming, change, edges = self._arming, self._change, self.inspector.edges
+        verbs = [planning.verb_in_state(key.verb, self.state) for key in keys.verb_keys()]
+        task, now = self.selected_task(), self._clock()
+        bars = [task and plans.bar_reason(edges, verb, task, now=now) for verb in verbs]
+        return (
+            *(self.size.width, self.around.places, arming.read_only, arming.is_armed),
+            *(self.worker.pid, self._on_problems, self.state, bool(change.unavailable)),
+            bool(self._problems),
+            *(edges, self._lock_line.refusal, self._is_typing, self._filter.error),
+            self.inspector.controls,
+            bars,
+        )
+
+    @property
+    def _is_typing(self) -> bool:
+        """True if keys go into the filter line."""
+        return self._filter.is_visible and self._filter.has_focus_within
+
+    def _hint_rows(self) -> list[Line]:
+        grounds = self._hint_input()
+        if self._hinted[0] != grounds:
+            words = {"arm": keys.arm_hint(self._arming.is_armed)}
+            words |= {"open": "details"} if self._on_problems else {}
+            # Verbs for other states would displace those that work here.
+            meant = {
+                key.action: planning.verb_in_state(key.verb, self.state) for key in keys.verb_keys()
+            }
+            words |= {action: verb for action, verb in meant.items() if f"'{verb}'" not in action}
+            edges = self.inspector.edges
+            elsewhere = {
+                action
+                for action, verb in meant.items()
+                if not any(w in edges for w in VERBS[verb].edges if w[0] is self.state)
+            }
+            without = self.without() | elsewhere | (TASK_ACTIONS if self._on_problems else set())
+            without.add("screen")  # the digits are in the titles of the panes
+            hints = list_hints(self._grey(), without, words)
+            if self._is_typing:
+                hints = TYPING_HINTS
+            self._hinted = grounds, present.hint_lines(hints, self.size.width)
+        return self._hinted[1].copy()
+
+    def _paint_hints(self) -> None:
+        rows = self._hint_rows()
+        change, states = self._change, self.inspector.states
+        seconds = self._clock() - self.live.opened_at
+        if far := first_scan_line(change, states, seconds, self.size.width):
+            rows[0] = present.cut_line(far, self.size.width)
+        if self._said[0]:
+            rows[0] = present.cut_line(((f" {self._said[0]}", "warn"),), self.size.width)
+        self._hints.show(rows)
+
+    def say(self, text: str, look: str = "warn") -> None:
+        """Show a message in the first hint line for some seconds."""
+        self._said = (safe_line(text), self._clock())
+        self._paint_hints()
+
+
+def list_hints(grey: set[str], without: set[str], words: dict[str, str]) -> Sequence[keys.Hint]:
+    """The hints; those that are refused now or are listed in the help are dropped first."""
+    low = {key.shown for key in keys.keys_on(keys.LIST) if key.action in LOW_PRIORITY_ACTIONS}
+    return [
+        hint._replace(is_minor=hint.is_minor or hint.is_refused or hint.shown in low)
+        for hint in keys.hints_of(keys.LIST, grey, without, words)
+    ]

@@ -1,0 +1,181 @@
+"""The task under the cursor as text: all fields beside a wide list, four lines below another."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from engine.logs.task_events import Attempt
+from engine.model import Part, State, Task
+from engine.monitor.recurrence import StillHappens
+from engine.operations.trash import trashed_at
+from engine.text.safe import safe_line
+from tui.format import present
+from tui.format.human import format_bytes
+from tui.format.present import Line, Run
+from tui.session.recurrence_check import CheckedCluster
+
+NAME_CELLS = 9
+"""Cells for the names of the fields."""
+
+BRIEF_LINES = 4
+"""Lines of the details below a small list."""
+
+MAX_ATTEMPTS = 5
+"""Latest attempts that are listed."""
+
+STILL_LOOKS = {StillHappens.YES: "warn", StillHappens.NO: "ok", StillHappens.UNKNOWN: "unknown"}
+
+
+class TaskFindings(NamedTuple):
+    """What was found out about one task after the cursor came to rest on it."""
+
+    id: str = ""
+    why: str = ""
+    """Why it waits, or what becomes of it."""
+    parts: tuple[Part, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
+    """Its attempts of the last hour, from the logs."""
+    cluster: CheckedCluster | None = None
+
+
+class PlaceTerms(NamedTuple):
+    """What the details of each task of a place are read with."""
+
+    states: Mapping[State, str]
+    max_attempts: int | None = None
+    trash_hours: float | None = None
+
+
+def detail_lines(
+    task: Task, found: TaskFindings, terms: PlaceTerms, now: float, width: int
+) -> list[Line]:
+    """All fields of a task, and why it is where it is; a field without a value is left out."""
+    rows: list[tuple[str, Line]] = [
+        ("state", _state_words(task, terms, now)),
+        ("queue", _plain(task.queue)),
+        ("group", _plain(task.group)),
+        ("to", _plain(task.destination)),
+        ("about", _plain(task.description)),
+        ("size", _plain(_size_words(found.parts))),
+        ("created", _plain(present.format_time(task.created, now) if task.created > 0 else "?")),
+        ("due", _plain(_due_words(task, now))),
+        ("error", _plain(task.error)),
+        *_cluster_rows(found.cluster, now),
+        *((name, _plain(text)) for name, text in trash_rows(task, terms.trash_hours, now)),
+        *_attempt_rows(found.attempts),
+        ("priority", _plain(str(task.priority) if task.priority else "")),
+    ]
+    lines = [line for name, runs in rows if runs for line in _field(name, runs, width)]
+    pieces = present.fold_text(safe_line(found.why), width - 1) if found.why else []
+    return [*lines, *(((f" {piece}", ""),) for piece in pieces)]
+
+
+def brief_lines(
+    task: Task, found: TaskFindings, terms: PlaceTerms, now: float, width: int
+) -> list[Line]:
+    """The details in `BRIEF_LINES` lines: what it is, why it is here, its cluster, its error."""
+    created = f"created {present.format_time(task.created, now)}" if task.created > 0 else ""
+    about = [task.destination, task.description, created, _size_words(found.parts)]
+    first = ", ".join(safe_line(words) for words in about if words)
+    error = safe_line(task.error)
+    cluster: Line = ()
+    if found.cluster is not None:
+        named, now_words = (runs for _, runs in _cluster_rows(found.cluster, now))
+        cluster = (("cluster ", "muted"), *named, ("   still? ", "muted"), *now_words)
+    trash = ", ".join(f"{name} {text}" for name, text in trash_rows(task, terms.trash_hours, now))
+    pieces = present.fold_text(error, width - 8)[:1] if error else []
+    lines: list[Line] = [
+        ((first, ""),),
+        *(((piece, ""),) for piece in present.fold_text(safe_line(found.why), width - 2)[:2]),
+        *([((trash, ""),)] if trash else []),
+        *([cluster] if cluster else []),
+        *((("error ", "muted"), (piece, "")) for piece in pieces),
+    ]
+    return [present.cut_line(((" ", ""), *line), width) for line in lines[:BRIEF_LINES]]
+
+
+def trash_rows(task: Task, hours: float | None, now: float) -> list[Run]:
+    """When a task was purged, and until when it can be restored."""
+    since = trashed_at(task)
+    if task.state is not State.TRASH or since is None:
+        return []
+    rows = [("purged", present.format_time(since, now))]
+    if hours is not None:
+        rows.append(("expires", present.format_time(since + 3600 * hours, now)))
+    return rows
+
+
+def _plain(text: str) -> Line:
+    return ((safe_line(text), "unknown" if text == "?" else ""),) if text else ()
+
+
+def _field(name: str, runs: Line, width: int) -> list[Line]:
+    """A name and its value; a value of one run is folded, another one is cut."""
+    room = max(8, width - NAME_CELLS - 1)
+    label = present.fit_text(f" {name}", NAME_CELLS + 1)
+    if len(runs) > 1:
+        return [present.cut_line(((label, "muted"), *runs), width)]
+    text, look = runs[0]
+    return [
+        ((label if not at else " " * len(label), "muted"), (piece, look))
+        for at, piece in enumerate(present.fold_text(text, room))
+    ]
+
+
+def _state_words(task: Task, terms: PlaceTerms, now: float) -> Line:
+    word = present.state_name(task.word or terms.states.get(task.state, task.state))
+    since = task.lease.since if task.lease is not None else _death_time(task)
+    words = f" {present.format_age(now - since)}" if since is not None else ""
+    if task.lease is not None:
+        words = f" for {present.format_duration(now - task.lease.since)}"
+        words += f", by {safe_line(task.lease.owner)}"
+    tries = "" if task.attempts is None else f"{task.attempts:,}"
+    limit = "" if terms.max_attempts is None else f" of {terms.max_attempts:,}"
+    return ((word, "strong"), (f"{words}, {tries or '?'}{limit} tries", ""))
+
+
+def _death_time(task: Task) -> float | None:
+    try:
+        return float(task.extra["dead_since"])
+    except (KeyError, ValueError):
+        return None
+
+
+def _due_words(task: Task, now: float) -> str:
+    if task.state not in (State.PENDING, State.HELD) or task.due is None:
+        return ""
+    return present.format_time(task.due, now) if task.due > now else "now"
+
+
+def _size_words(parts: Sequence[Part]) -> str:
+    if not parts:
+        return ""
+    known = sum(part.size or 0 for part in parts)
+    return f"{format_bytes(known)}, {present.format_count(len(parts), 'part')}"
+
+
+def _cluster_rows(judged: CheckedCluster | None, now: float) -> list[tuple[str, Line]]:
+    if judged is None:
+        return []
+    cluster, answer = judged
+    others = f", {present.format_count(cluster.count - 1, 'other')}"
+    last = f", last {present.format_clock(judged.last)}" if judged.last is not None else ""
+    if answer.answer is StillHappens.UNKNOWN and answer.evidence:
+        last = f" ({safe_line(answer.evidence[0])})"
+    return [
+        ("cluster", ((cluster.mark, "accent"), (others, ""))),
+        ("still?", ((safe_line(answer.text), STILL_LOOKS[answer.answer]), (last, ""))),
+    ]
+
+
+def _attempt_rows(attempts: Sequence[Attempt]) -> list[tuple[str, Line]]:
+    rows: list[tuple[str, Line]] = []
+    for attempt in attempts[-MAX_ATTEMPTS:]:
+        when = attempt.began if attempt.began is not None else attempt.ended
+        stamp = "?" if when is None else time.strftime("%H:%M:%S", time.gmtime(when))
+        rows.append(
+            ("" if rows else "tries", ((stamp, ""), (f"  {safe_line(attempt.error)}", "muted")))
+        )
+    return rows

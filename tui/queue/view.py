@@ -1,0 +1,196 @@
+"""The parts of the queue screen, its tabs, and the query of the tab that is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from textual.app import ComposeResult
+
+from engine.index import filter_language
+from engine.index.filter_language import Filter
+from engine.index.schema import Query
+from engine.model import Problem, State, Task
+from engine.operations.trash import trashed_at
+from engine.store import Unavailable
+from engine.text.safe import safe_line
+from tui.format import keys, present
+from tui.format.present import BLANK_LINE, Line, TrashFacts
+from tui.plan.acting_screen import PlanningScreen
+from tui.queue.filter_line import FilterLine
+from tui.queue.lock_line import LockLine
+from tui.queue.next_step import describe_departure, purged_by
+from tui.queue.panes import LogPane, QueueFrame
+from tui.queue.task_details import TaskFindings
+from tui.screens.console_context import ConsoleContext
+from tui.screens.graph_pane import GraphPane
+from tui.screens.target import Target
+from tui.screens.top_line import TopLine
+from tui.session.place_session import PlaceSession
+from tui.session.recurrence_check import CheckedCluster
+from tui.terminal.render_cache import Across, Down
+from tui.widgets.lines import Lines
+from tui.widgets.picker import Picker
+from tui.widgets.task_list import CursorPosition, TaskList
+
+
+class QueueView(PlanningScreen):
+    """Base of the queue screen: its widgets and what they show."""
+
+    KIND = keys.LIST
+
+    def __init__(self, live: PlaceSession, around: ConsoleContext) -> None:
+        super().__init__()
+        self.live, self.place = live, live.place
+        self.around, self._arming, self._clock = around, around.arming, around.clock
+        self.inspector, self.worker = live.inspector, live.worker
+        self._aim: Target | None = None
+        self._change = self.inspector.latest
+        self._tab = 0
+        self._spots: dict[int, CursorPosition] = {}
+        self._marks: dict[State, set[str]] = {}
+        self._orders: dict[State, tuple[str, bool]] = {}
+        self._hidden: frozenset[str] = frozenset()
+        self._everything = False
+        self._said: tuple[str, float] = ("", 0.0)
+        self._found = TaskFindings()
+        self._clusters: tuple[State | None, float, tuple[CheckedCluster, ...]] = (None, 0.0, ())
+        self._lacks_worker = False
+        self._recount = False
+        self._problems: tuple[Problem, ...] = ()
+        self._frame = QueueFrame()
+        self._graph_pane = GraphPane()
+        self._explained: tuple[Query, str] = (Query(), "")
+        self._hinted: tuple[tuple[object, ...], list[Line]] = ((), [])
+        self.looked = False
+        """True if lock, metrics and log are painted."""
+
+    def compose(self) -> ComposeResult:
+        """Header, tabs, facts, filter, the panes, next step, hints."""
+        live = self.live
+        self.list = TaskList(
+            self.inspector.queries,
+            self._clock,
+            id="tasks",
+            explain=self._explain_departure,
+            max_attempts=self.place.max_attempts,
+            trash=TrashFacts(self._purged_by, self._expires),
+        )
+        self._top, self._tab_line = TopLine(id="top-line"), Lines(id="tabs")
+        self._lock_line = LockLine(live.place, self._arming.read_only)
+        self._filter = FilterLine(self._parsed_filter, id="filter")
+        self._problem_list, self._log = Picker(id="problems"), LogPane(id="log")
+        self._details, self._graph = Lines(id="details"), Lines(id="graph")
+        self._states, self._warning = Lines(id="states"), Lines(id="figures")
+        self._scope_line, self._hints = Lines(id="scope"), Lines(id="hints")
+        yield self._top
+        yield self._tab_line
+        yield self._lock_line
+        yield self._filter
+        with Across(id="middle") as self._middle:
+            with Down(id="main"):
+                yield self.list
+                yield self._problem_list
+                yield self._log
+            with Down(id="side") as self._side:
+                yield self._details
+                yield self._graph
+                yield self._states
+        yield self._warning
+        yield self._scope_line
+        yield self._hints
+        for pane in self._panes:
+            pane.add_class("pane")
+
+    @property
+    def _panes(self) -> tuple[Lines | Picker | TaskList, ...]:
+        return (
+            *(self.list, self._problem_list, self._log),
+            *(self._details, self._graph, self._states),
+        )
+
+    def _explain_departure(self, before: Task, after: Task | None) -> str:
+        operations = self.live.history.operations
+        return describe_departure(before, after, self.inspector.states, operations, self._clock())
+
+    def _purged_by(self, task: Task) -> str:
+        return purged_by(trashed_at(task), self.live.history.operations)
+
+    def _expires(self, task: Task) -> float | None:
+        since, trash = trashed_at(task), self.place.trash
+        return None if since is None or trash is None else since + 3600 * trash.hours
+
+    def _parsed_filter(self, text: str) -> Filter:
+        known = self.inspector
+        return filter_language.parse_filter(text, known.states, self._clock(), known.words)
+
+    # Tabs
+
+    @property
+    def _tabs(self) -> list[State | None]:
+        """The states, and None for the problems tab behind them."""
+        return [*self.inspector.states, None] if self.inspector.states else []
+
+    @property
+    def state(self) -> State | None:
+        """The state of the current tab; None on the problems tab and before the store is open."""
+        return self._tabs[self._tab] if self._tabs else None
+
+    @property
+    def _on_problems(self) -> bool:
+        return bool(self._tabs) and self.state is None
+
+    @property
+    def _order(self) -> tuple[str, bool]:
+        """Order of this tab: column, and True for descending."""
+        return self._orders.get(self.state, ("id", False)) if self.state else ("id", False)
+
+    @property
+    def tab_query(self) -> Query:
+        """Query of this tab: state, filter, order."""
+        return Query(self.state, self._filter.filter, *self._order)
+
+    # Questions to the index
+
+    def _run_query(self, what: str, ask: Callable[[], Awaitable[None]]) -> None:
+        """Run a query in the background; it cancels an unfinished one of the same name."""
+
+        async def answer() -> None:
+            try:
+                await ask()
+            except Unavailable as error:  # for example while the console quits
+                if self.is_paintable:
+                    self.say(str(error))
+
+        # A function, not its coroutine: one that is cancelled before it starts is never awaited.
+        self.run_worker(answer, name=what, exclusive=True, group=what)  # type: ignore[arg-type]
+
+    # Text in place of the rows
+
+    def _notice(self) -> tuple[Line, ...]:
+        width = max(20, self.list.size.width - 6)
+        if self._change.unavailable:
+            why = self._change.unavailable.removeprefix(f"{self.place.name}: ")
+            return (
+                BLANK_LINE,
+                ((f"   {safe_line(self.place.name)} is unavailable:", "strong"),),
+                *(((f"   {p}", "error"),) for p in present.fold_text(safe_line(why), width)),
+                BLANK_LINE,
+                (("   Retried every second; the list returns automatically.", "muted"),),
+            )
+        if not self.inspector.states:
+            return (BLANK_LINE, (("   opening ...", "muted"),))
+        if self.state is not None and self.list.loaded and not self.list.total:
+            return (BLANK_LINE, ((f"   {self._empty_text()}", "muted"),))
+        return ()
+
+    def _empty_text(self) -> str:
+        where = present.state_name(self.inspector.states[self.state]) if self.state else ""
+        if not self._change.is_complete:
+            return f"no {where} tasks yet: first scan running"
+        amount = self._change.counts.get(self.state, 0) if self.state else 0
+        if self._filter.filter and amount:
+            return (
+                f"0 of {present.format_count(amount, 'task')} match in {where}: Esc clears the "
+                "filter"
+            )
+        return f"no tasks in {where}"
