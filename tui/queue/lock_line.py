@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from engine.locks.token_buckets import BucketState
 from engine.model import LockEvidence
+from engine.monitor.latency import KindFigures
 from engine.monitor.throughput import Rates
 from engine.text.safe import safe_line
 from tui.format import present
@@ -24,6 +25,13 @@ class Latency(NamedTuple):
     wait: float
     """From the due time to the claim."""
     run: float
+
+
+def slowest_latency(kinds: Iterable[KindFigures]) -> Latency | None:
+    """The largest waiting and running times of all kinds; None if one of them is not known."""
+    waits = [kind.wait_p95 for kind in kinds if kind.wait_p95 is not None]
+    runs = [kind.run_p95 for kind in kinds if kind.run_p95 is not None]
+    return Latency(max(waits), max(runs)) if waits and runs else None
 
 
 class QueueFacts(NamedTuple):
