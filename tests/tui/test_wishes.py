@@ -376,8 +376,8 @@ def test_the_screen_as_plain_text(spool: Path) -> None:
         terminal.opens()
         terminal.shows("acts on")
         ends = [id[-8:] for id in sorted(p.stem for p in (spool / "queue/pending").iterdir())[:5]]
-        terminal.until(lambda: [line[3:11] for line in terminal.screen.lines[4:9]] == ends)
-        shown = terminal.screen.lines[4:9]
+        terminal.until(lambda: [line[3:11] for line in terminal.screen.lines[5:10]] == ends)
+        shown = terminal.screen.lines[5:10]
         before = len(terminal.said)
         terminal.send("=")
         terminal.until(lambda: b"-- plain text; Enter returns --" in terminal.said)
