@@ -14,7 +14,7 @@ from pathlib import Path
 import resvg_py
 
 from tests.tui.scene import NAME, a_folder, make_scene
-from tests.tui.shots import SHOTS, settled, taken
+from tests.tui.shots import FIRST, SHOTS, settled, taken
 from tests.tui.spools import in_utc
 from tui.app import Console
 from tui.format.glyphs import UTF8
@@ -25,13 +25,16 @@ IN_GIT, BUILD = ROOT / "screenshots", ROOT / "build" / "screenshots"
 SIZES = ((120, 40), (80, 24))
 """The wider first: a screen that becomes wider asks for what it did not show before."""
 
+WALL = (200, 60)
+"""The size of the wall, for screens that are reached at once."""
+
 THEMES = ("night", "paper")
 
 KEPT = {
-    *("trouble-120x40-night", "overview-120x40-paper", "overview-80x24-night"),
-    *("dlq-80x24-night", "clusters-80x24-paper", "task-80x24-night", "lock-80x24-paper"),
-    *("plan-80x24-night", "pace-120x40-night", "transports-120x40-night"),
-    *("log-120x40-night", "operations-80x24-night"),
+    *("trouble-120x40-night", "trouble-200x60-night", "overview-80x24-night"),
+    *("overview-120x40-paper", "dlq-120x40-night", "task-120x40-night", "plan-120x40-night"),
+    *("lock-120x40-night", "transports-120x40-night", "log-120x40-night"),
+    *("clusters-80x24-paper", "workers-120x40-night"),
 }
 """The pictures in git, at most 12."""
 
@@ -75,8 +78,9 @@ async def draw(roots: dict[bool, Path], name: str, family: str) -> list[Path]:
     """Draw one screen in each size and theme; returns the files that were written."""
     shot, made = SHOTS[name], []
     root = roots[shot.good]
-    async with taken(root, shot, SIZES[0], glyphs=UTF8, theme=THEMES[0]) as (console, pilot):
-        for size in SIZES:
+    sizes = (WALL, *SIZES) if shot.steps[: len(FIRST)] == FIRST and len(shot.steps) == 3 else SIZES
+    async with taken(root, shot, sizes[0], glyphs=UTF8, theme=THEMES[0]) as (console, pilot):
+        for size in sizes:
             await pilot.resize_terminal(*size)
             for theme in THEMES:
                 await console.use_theme(theme)

@@ -93,8 +93,8 @@ def typed(text: str) -> tuple[str, ...]:
 
 FIRST = ("see Ages:", WAIT)
 """The overview, from which everything is reached."""
-QUEUE = (*FIRST, "2", "see acts on:", "see Daily report")
-DEAD = (*FIRST, "4", "see acts on:", "see 550 5.1.1")
+QUEUE = (*FIRST, "2", "see acts on", "see Daily report")
+DEAD = (*FIRST, "4", "see acts on", "see 550 5.1.1")
 WAYS = (*FIRST, "6", "see SUSPENDED")
 MAIL = (*DEAD, "/", *typed("abuse"), "enter", "see 2 of 14", "enter", WAIT, "see died")
 

@@ -54,7 +54,9 @@ def _rates(series: FlowSeries, width: int, rows: int) -> list[Line]:
         number = "?" if last is None else f"{last:.1f}"
         legend += ((KEY, look), (f" {name} ", "muted"), (f"{number}  ", "" if last else "muted"))
     drawn = overlay([(braille_line(values, 0, most, rows), look) for _, values, look in layers])
-    head = present.join_ends(legend, (("/s", "muted"),), width)
+    unit: Line = (("/s", "muted"),)
+    fits = present.width_of(legend) + present.width_of(unit) < width
+    head = present.join_ends(legend, unit, width) if fits else present.cut_line(legend, width)
     return [head, *_with_axis(drawn, f"{most:.1f}" if most < 10 else f"{most:,.0f}", width)]
 
 

@@ -70,11 +70,16 @@ def write_border(widget: Widget, title: Content, subtitle: Content) -> None:
     """
     gutter, (width, height) = widget.gutter, widget.outer_size
     changed = []
-    if title != widget._border_title:
+    if _parts(title) != _parts(widget._border_title):
         widget._border_title = title
         changed.append(Region(-gutter.left, -gutter.top, width, 1))
-    if subtitle != widget._border_subtitle:
+    if _parts(subtitle) != _parts(widget._border_subtitle):
         widget._border_subtitle = subtitle
         changed.append(Region(-gutter.left, height - gutter.top - 1, width, 1))
     if changed and width:
         widget.refresh(*changed)
+
+
+def _parts(text: Content | None) -> tuple[object, ...]:
+    """Text and styles: two contents are equal for Textual if their texts are."""
+    return () if text is None else (text.plain, *text.spans)

@@ -52,8 +52,13 @@ class Painted(CachedRender, Widget):
 
     def on_resize(self) -> None:
         """Write the frame again for the new width. (Textual calls this of every base class.)"""
+        self.rewrite_frame()
+
+    def rewrite_frame(self) -> None:
+        """Write the frame again, for another width or another theme."""
         title, right, bottom, *_ = self._frame
         if title:
+            self._frame = Painted._frame
             self.set_frame(title, right, bottom)
 
     @property

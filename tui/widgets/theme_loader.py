@@ -98,4 +98,5 @@ class ThemeLoader:
         self.is_colorless = themes.is_colourless(worn)
         for screen in app.screen_stack if app.is_running else ():
             for widget in screen.walk_children(Painted):
+                widget.rewrite_frame()
                 widget.refresh()
