@@ -230,15 +230,15 @@ def _when(counts: Sequence[int], young: int, old: int) -> str:
     if young >= last - 2:
         return f"older than {_span(young - 1)}: old leftovers, almost no new tasks"
     if old < last:
-        goes_on = f"no new ones for {_span(young - 1)}" if young > 1 else "continues"
-        return f"began {_span(old - 1)} to {_span(old)} ago; {goes_on}"
+        goes_on = f"; no new ones for {_span(young - 1)}" if young > 1 else " and continues"
+        return f"started {_span(old - 1)}-{_span(old)} ago{goes_on}"
     if young > 1:
-        return f"began over {_span(last - 1)} ago; no new ones for {_span(young - 1)}"
+        return f"started over {_span(last - 1)} ago; no new ones for {_span(young - 1)}"
     if leftovers >= DOMINANT_SHARE * sum(counts):
         return f"mostly older than {_span(last - 3)}: old leftovers, and some new tasks"
     if fresh >= DOMINANT_SHARE * sum(counts):
         return f"mostly new tasks; {leftovers:,} older than {_span(last - 3)}: leftovers"
-    return f"of every age: began over {_span(last - 1)} ago; continues"
+    return f"of every age: started over {_span(last - 1)} ago and continues"
 
 
 def _where(ages: Ages) -> str:

@@ -220,18 +220,18 @@ READINGS: dict[tuple[int, ...], str] = {
     (9, 0, 0, 0, 0, 0, 0, 0, 0, 0): f"younger than 5m: {BEGUN}",
     (9, 9, 0, 0, 0, 0, 0, 0, 0, 0): f"younger than 10m: {BEGUN}",
     (99, 0, 0, 0, 0, 0, 0, 0, 0, 1): f"younger than 5m: {BEGUN}",
-    (50, 50, 100, 200, 400, 0, 0, 0, 0, 0): "began 40m to 1h20m ago; continues",
-    (10, 12, 25, 60, 90, 300, 800, 0, 0, 0): "began 2h40m to 5h20m ago; continues",
-    (0, 0, 0, 10, 400, 800, 0, 0, 0, 0): f"began 1h20m to 2h40m ago; {DRAINS} 40m",
-    (0, 0, 30, 90, 0, 0, 0, 0, 0, 0): f"began 20m to 40m ago; {DRAINS} 10m",
+    (50, 50, 100, 200, 400, 0, 0, 0, 0, 0): "started 40m-1h20m ago and continues",
+    (10, 12, 25, 60, 90, 300, 800, 0, 0, 0): "started 2h40m-5h20m ago and continues",
+    (0, 0, 0, 10, 400, 800, 0, 0, 0, 0): f"started 1h20m-2h40m ago; {DRAINS} 40m",
+    (0, 0, 30, 90, 0, 0, 0, 0, 0, 0): f"started 20m-40m ago; {DRAINS} 10m",
     (0, 0, 0, 0, 0, 0, 0, 0, 3, 40): f"older than 10h40m: {LONG_AGO}",
     (0, 0, 0, 0, 0, 0, 0, 9, 0, 0): f"older than 5h20m: {LONG_AGO}",
-    (0, 0, 0, 0, 0, 0, 90, 90, 90, 90): f"began over 21h20m ago; {DRAINS} 2h40m",
+    (0, 0, 0, 0, 0, 0, 90, 90, 90, 90): f"started over 21h20m ago; {DRAINS} 2h40m",
     (9, 9, 18, 36, 72, 140, 280, 560, 1100, 2200): (
         "mostly older than 5h20m: old leftovers, and some new tasks"
     ),
     (90, 90, 9, 0, 0, 0, 0, 0, 0, 40): "mostly new tasks; 40 older than 5h20m: leftovers",
-    (30, 30, 60, 90, 90, 90, 90, 30, 30, 60): "of every age: began over 21h20m ago; continues",
+    (30, 30, 60, 90, 90, 90, 90, 30, 30, 60): "of every age: started over 21h20m ago and continues",
 }
 
 

@@ -52,7 +52,13 @@ STEPS = (
     Step("!", r"ARMED 1", 1.5),
     Step("R", CONFIRM, 4.0),
     Step(COUNT, r"DONE", 3.0),
-    Step("u", r"undo \d+ tasks", 3.0),
+    Step("\x1b", r"STILL\?", 1.0),
+    Step("g", r"▶ +F-[0-9A-F]{4}", 1.0),
+    Step("X", CONFIRM, 3.0),
+    Step(COUNT, r"\d+ purged", 2.5),
+    Step("u", r"u undo", 2.0),
+    Step("u", CONFIRM, 3.0),
+    Step(COUNT, r"\d+ undone", 3.0),
 )
 
 

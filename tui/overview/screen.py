@@ -422,13 +422,13 @@ class OverviewScreen(OverviewActions):
         painted = (each for each in self._seen if each.queue.number == live.number)
         moment = next(painted, None) or self._snapshot_of(live, view.SPARKLINE_CELLS)
         queue, lock = moment.queue, moment.lock
-        words = f" {live.name}: {safe_line(view.describe_place(queue))}"
+        words = safe_line(view.describe_place(queue))
         if not queue.unavailable and moment.worker is not None:
-            return ((words, ""), (f"; worker PID {moment.worker}, started here", "muted"))
-        if queue.unavailable or lock is None:
-            return ((words, "unknown" if queue.unavailable else ""),)
-        was = "" if self._frozen is None else "was "
-        return ((f"{words}; lock {was}{lock.verdict}: ", ""), (safe_line(lock.reason), "muted"))
+            words += f"; worker PID {moment.worker}, started here"
+        elif not queue.unavailable and lock is not None:
+            was = "" if self._frozen is None else "was "
+            words += f"; lock {was}{lock.verdict}: {safe_line(lock.reason)}"
+        return present.next_line("Enter", f"opens it: {words}", live.name, self.size.width)
 
     def show_hints(self, grey: Collection[str] = ()) -> None:
         """Show the available keys."""
@@ -456,5 +456,5 @@ def _age_title(live: PlaceSession, read: PlaceReads) -> str:
 
 
 def _age_sentence(read: PlaceReads, width: int) -> Line:
-    says = f"   backlog: {safe_line(summarize_ages(read.ages))}" if read.ages.total.total else ""
+    says = f"   Backlog {safe_line(summarize_ages(read.ages))}" if read.ages.total.total else ""
     return present.cut_line(((says, "muted"),), width)

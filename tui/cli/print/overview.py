@@ -107,7 +107,7 @@ def _ages(look: OverviewReport, name: str, width: int) -> list[Line]:
     state, ages = look.table
     word = look.live.inspector.states.get(state, state)
     table = age_view.table_lines(ages, None, width, MAX_AGE_ROWS)
-    summary = ((f" backlog: {safe_line(summarize_ages(ages))}", ""),)
+    summary = ((f" backlog {safe_line(summarize_ages(ages))}", ""),)
     return [
         BLANK_LINE,
         present.heading_line(age_view.table_heading(ages, name, word), width),
