@@ -22,9 +22,8 @@ from tui.format.glyphs import glyphs_of_locale as glyphs_of
 from tui.format.present import Line
 from tui.format.table import short_names
 from tui.navigation import Navigator
-from tui.screens.arming import Arming
 from tui.screens.base import BaseScreen
-from tui.screens.console_context import ConsoleContext
+from tui.screens.console_context import Arming, ConsoleContext
 from tui.screens.page import ListScreen, Page
 from tui.screens.target import CURRENT_PLACE, Target
 from tui.session.place import Place

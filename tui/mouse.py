@@ -29,6 +29,9 @@ MAX_TABS = 20
 TAB_ACTIONS = {"tabs": "action_tab", "parts": "action_part"}
 """Lines with tabs, and the action that goes on to the next one."""
 
+CURRENT_TAB_LOOKS = {"tab", "chip-accent"}
+"""Looks of the current tab."""
+
 _NAMED_KEYS = {"Space": "space", "Esc": "escape", "Enter": "enter"}
 """Keys of hints that are not in the key table: those of a menu or an input line."""
 
@@ -50,7 +53,7 @@ def click(app: App[Any], event: events.Click) -> None:
             press(app, "enter")
     elif isinstance(widget, Lines) and 0 <= y < len(widget.lines):
         if widget.id in TAB_ACTIONS:
-            _switch_tab(screen, widget, text_at(widget.lines[y], x))
+            _switch_tab(screen, widget, tab_at(widget.lines[y], x))
         elif shown := hint_at(widget.lines[y], x):
             press(app, key_of(getattr(screen, "KIND", ""), shown))
 
@@ -100,17 +103,21 @@ def _switch_tab(screen: Screen[Any], widget: Lines, name: str) -> None:
     """Go on from tab to tab until the one of that name is the current one."""
     go_on = getattr(screen, TAB_ACTIONS[widget.id or ""])
     for _ in range(MAX_TABS if name else 0):
-        if any(look == "tab" and text.strip(" []") == name for text, look in widget.lines[0]):
+        current = [text for text, look in widget.lines[0] if look in CURRENT_TAB_LOOKS]
+        if any(text.strip(" []").startswith(name) for text in current):
             return
         go_on("right")
 
 
-def text_at(line: Line, x: int) -> str:
-    """The part of a line at a column, without brackets."""
+def tab_at(line: Line, x: int) -> str:
+    """The name of the tab at a column, maybe cut; its count is a part of the tab."""
+    name = ""
     for text, _ in line:
+        first = text.strip(" []").partition(" ")[0]
+        name = first if first[:1].isalpha() else name
         x -= cells_of(text)
         if x < 0:
-            return text.strip(" []")
+            return name if first else ""
     return ""
 
 

@@ -52,10 +52,16 @@ class Screen:
     """What a terminal shows of what it was sent: as much of one as the console makes use of."""
 
     def __init__(self, columns: int, rows: int) -> None:
-        self.columns, self.rows = columns, rows
         self._cells: dict[tuple[int, int], str] = {}
         self._row = self._column = 0
+        self.resize(columns, rows)
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Cut what is outside of the new size; all lines scroll again."""
+        self.columns, self.rows = columns, rows
         self._margins = 0, rows - 1
+        self._row, self._column = min(self._row, rows - 1), min(self._column, columns)
+        self._cells = {(y, x): c for (y, x), c in self._cells.items() if y < rows and x < columns}
 
     def feed(self, text: str) -> None:
         """Take in what was sent."""
@@ -79,7 +85,7 @@ class Screen:
         """Go down; at the lower margin the lines between the margins scroll."""
         top, bottom = self._margins
         if self._row != bottom:
-            self._row += 1
+            self._row = min(self._row + 1, self.rows - 1)
             return
         kept = {at: cell for at, cell in self._cells.items() if not top <= at[0] <= bottom}
         moved = {(y - 1, x): c for (y, x), c in self._cells.items() if top < y <= bottom}
@@ -90,10 +96,11 @@ class Screen:
             self._cells.clear()
             return
         if final == "G":
-            self._column = int(args or 1) - 1
+            self._column = min(int(args or 1), self.columns) - 1
             return
         row, _, column = args.partition(";")
-        self._row, self._column = int(row or 1) - 1, int(column or 1) - 1
+        self._row = min(int(row or 1), self.rows) - 1
+        self._column = min(int(column or 1), self.columns) - 1
 
     def _put(self, text: str) -> None:
         for character in text:
@@ -101,6 +108,7 @@ class Screen:
             if not width and (self._row, self._column - 1) in self._cells:
                 self._cells[self._row, self._column - 1] += character
                 continue
+            self._column = max(0, min(self._column, self.columns - width))  # lines do not wrap
             for at in range(width):
                 self._cells[self._row, self._column + at] = "" if at else character
             self._column += width
@@ -165,7 +173,7 @@ class Terminal:
 
     def resize(self, columns: int, rows: int) -> None:
         """Make it another size; the program is told by the kernel."""
-        self.screen.columns, self.screen.rows = columns, rows
+        self.screen.resize(columns, rows)
         self._set_size((columns, rows))
 
     def send(self, keys: str | bytes) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.logs.log_tail import format_log_line
 from engine.model import Edge, LockEvidence, State, Task, Verdict
 from engine.store import Store, Unavailable
 from engine.stores.memory import MemoryStore, MemoryTasks
@@ -39,7 +40,7 @@ from tui.plan.screen import PlanScreen
 from tui.queue.filter_line import FilterLine
 from tui.queue.problems_screen import ProblemsScreen
 from tui.queue.screen import QueueScreen
-from tui.screens.arming import ARMED_SECONDS
+from tui.screens.console_context import ARMED_SECONDS
 from tui.screens.help import HelpScreen
 from tui.screens.quit import QuitScreen
 from tui.session.place import Place
@@ -166,10 +167,10 @@ async def test_keys_move_the_cursor_and_turn_the_tabs() -> None:
 
 
 DIGITS = {
-    **{"1": keys.OVERVIEW, "2": keys.LIST, "3": keys.LIST, "4": keys.LIST, "5": keys.LOCKS},
+    **{"1": keys.OVERVIEW, "2": keys.LIST, "3": keys.WORKERS, "4": keys.LIST, "5": keys.LOCKS},
     **{"6": keys.TRANSPORTS, "7": keys.LOG, "8": keys.OPERATIONS, "9": keys.CONTROLS},
 }
-"""The screen of each digit; 3 lists the tasks in work."""
+"""The screen of each digit."""
 
 
 @pytest.mark.parametrize("there", ["1", "4", "enter", "c", "t", "5", "6", "9"])
@@ -215,8 +216,9 @@ async def test_enter_opens_the_task_and_question_mark_the_help() -> None:
         (task,) = (t for t in desk.memory.tasks.values() if t.id == desk.list.cursor.id)
         await desk.opens(TaskScreen, "enter")
         await desk.sees("waits", task.id, task.description)
+        await desk.until(lambda: "files 1" in desk.line("parts"))
         await desk.press("h")
-        await desk.sees("as stored")
+        await desk.sees("[files 1]", f'"description": "{task.description}"')
         await desk.opens(QueueScreen, "escape")
 
         await desk.opens(HelpScreen, "?")
@@ -225,7 +227,7 @@ async def test_enter_opens_the_task_and_question_mark_the_help() -> None:
         await desk.opens(QueueScreen, "escape")
 
         await desk.press("r")
-        await desk.until(lambda: "scanned again" in desk.line("hints"))
+        await desk.until(lambda: "scanned again" in desk.line("scope"))
 
 
 async def test_problems_are_counted_and_listed(tmp_path: Path) -> None:
@@ -244,7 +246,7 @@ async def test_problems_are_counted_and_listed(tmp_path: Path) -> None:
         await desk.until(lambda: "broken.task" in desk.rows)
         assert "interrupted" in desk.rows
         await desk.press("X")
-        assert "problems cannot be changed here" in desk.line("hints")
+        assert "problems cannot be changed here" in desk.line("scope")
         await desk.opens(ProblemsScreen, "enter")
         await desk.sees("problem 1 of 1", "broken.task", "empty: a write was interrupted")
 
@@ -307,7 +309,7 @@ async def test_a_filter_in_error_widens_no_scope() -> None:
         for key in ("*", "v", "X"):
             desk.queue.say("")
             await desk.press(key)
-            assert wrong.removesuffix("…") in desk.line("hints")
+            assert wrong.removesuffix("…") in desk.line("scope")
             assert desk.scope == f"nothing: {wrong}"
         assert desk.list.range_from is None
         assert desk.console.screen is desk.queue
@@ -323,7 +325,7 @@ async def test_what_is_asked_while_the_console_is_left_ends_nothing(what: str) -
         await desk.press("space")
         await desk.queue.inspector.close()
         desk.queue._run_query(what, getattr(desk.queue, what))
-        await desk.until(lambda: "closed" in desk.line("hints"))
+        await desk.until(lambda: "closed" in desk.line("scope"))
 
 
 async def test_a_range_marks_what_was_painted() -> None:
@@ -350,7 +352,7 @@ async def test_a_plan_comes_on_no_other_screen() -> None:
         await desk.pilot.pause()
         assert not any(isinstance(s, PlanScreen) for s in desk.console.screen_stack)
         await desk.press("escape")
-        assert "no plan: another screen" in desk.line("hints")
+        assert "no plan: another screen" in desk.line("scope")
 
 
 async def test_what_leaves_is_neither_marked_nor_counted() -> None:
@@ -362,7 +364,7 @@ async def test_what_leaves_is_neither_marked_nor_counted() -> None:
         marked = desk.list.cursor.id
         await desk.press("space")
         desk.remove(marked)
-        await desk.until(lambda: "marked task gone" in desk.line("hints"))
+        await desk.until(lambda: "marked task gone" in desk.line("scope"))
         assert " marked" not in desk.scope
 
         await desk.press("j", "*")
@@ -448,7 +450,7 @@ async def test_a_grey_key_says_why() -> None:
         assert "retry" in desk.queue.verb_refusal_here("retry")
         await desk.press("R")
 
-        assert "retry: not from pending" in desk.line("hints")
+        assert "retry: not from pending" in desk.line("scope")
         assert desk.console.screen is desk.queue
 
 
@@ -470,9 +472,9 @@ async def test_a_barred_task_has_grey_keys_and_stays() -> None:
         await desk.press(DEAD, "home")
         assert "plan('hold')" in desk.queue._grey()
         await desk.press("H")
-        assert "hold: its parent runs" in desk.line("hints")
+        assert "hold: its parent runs" in desk.line("scope")
         await desk.opens(TaskScreen, "enter")
-        await desk.sees("Dead since")
+        await desk.sees("dead since")
         await desk.press("H")
         await desk.sees("hold: its parent runs")
         await desk.opens(QueueScreen, "escape")
@@ -494,7 +496,7 @@ async def test_read_only_offers_no_verb() -> None:
         for key in ("R", "X", "!", "W"):
             queue_of(desk.console).say("")
             await desk.press(key)
-            assert "read only" in desk.line("hints")
+            assert "read only" in desk.line("scope")
 
         assert "READ ONLY" in desk.line("top-line")
 
@@ -545,7 +547,7 @@ async def test_the_worker_is_started_and_stopped() -> None:
     """
     async with a_list(armed=True, worker_command=SLEEPER) as desk:
         pid = await desk.starts_worker()
-        await desk.until(lambda: "worker started" in desk.line("hints"))
+        await desk.until(lambda: "worker started" in desk.line("scope"))
         assert os.getsid(pid) == pid
 
         await desk.opens(QuitScreen, "q")
@@ -556,7 +558,7 @@ async def test_the_worker_is_started_and_stopped() -> None:
         await desk.opens(WorkerScreen, "W")
         await desk.sees(f"SIGTERM to PID {pid}")
         await desk.press("y")
-        await desk.until(lambda: "was ended by SIGTERM" in desk.line("hints"))
+        await desk.until(lambda: "was ended by SIGTERM" in desk.line("scope"))
 
 
 async def test_a_worker_that_cannot_start() -> None:
@@ -564,7 +566,7 @@ async def test_a_worker_that_cannot_start() -> None:
     async with a_list(armed=True, worker_command=("/nowhere/spooldeck",)) as desk:
         await desk.opens(WorkerScreen, "W")
         await desk.press("y")
-        await desk.until(lambda: "did not start" in desk.line("hints"))
+        await desk.until(lambda: "did not start" in desk.line("scope"))
 
 
 @pytest.mark.parametrize("key", ["s", "k"])
@@ -669,9 +671,13 @@ HOSTILE = "[/nope][@click=app.quit]x[/] \x1b[31m\x1b]0;owned\x07\x9b2J\u202e\x00
 
 
 async def test_hostile_text_is_text(tmp_path: Path) -> None:
-    """Markup, escapes and endless lines are text in the list, the log, a plan and in full."""
-    (tmp_path / "queue.log").write_bytes(HOSTILE[:1000].encode() + b"\n")
+    """Markup, escapes and endless lines are text in the list, the log, a plan and each part of the
+    task.
+    """
     task = a_task(1, State.DEAD, error=HOSTILE, description=HOSTILE, destination=HOSTILE)
+    told = (f"Processing task: {task.id} (x: x)", f"Task failed: {task.id} (x): {HOSTILE[:999]}")
+    lines = b"".join(format_log_line("ERROR", text, NOW - 9) for text in told)
+    (tmp_path / "queue.log").write_bytes(lines + HOSTILE[:1000].encode() + b"\n")
     log = str(tmp_path / "queue.log")
     async with a_list(a_memory([task]), (120, 40), logs=(log,)) as desk:
         await desk.press(DEAD)
@@ -683,16 +689,15 @@ async def test_hostile_text_is_text(tmp_path: Path) -> None:
         desk.assert_inert()
         await desk.press("escape")
         await desk.opens(TaskScreen, "enter")
-        for words in (
-            "what",
-            "description",
-            "payload",
-            "attempts",
-            "log",
-            "60,519 bytes",
-            "stored",
+        await desk.until(lambda: "attempts 1 log 2 files 1" in " ".join(desk.line("parts").split()))
+        for part, words in (
+            ("summary", "description"),
+            ("payload", "60,519 bytes"),
+            ("attempts", "failed"),
+            ("log", "Task failed"),
+            ("files", "60,519 bytes"),
         ):
-            await desk.sees(words)
+            await desk.sees(f"[{part}", words)
             desk.assert_inert()
             await desk.press("l")
 
@@ -745,7 +750,7 @@ async def test_ctrl_c_cancels_and_twice_leaves(monkeypatch: pytest.MonkeyPatch) 
         await desk.opens(QueueScreen, "ctrl+c")
 
         await desk.press("ctrl+c")
-        assert "Ctrl+C again" in desk.line("hints")
+        assert "Ctrl+C again" in desk.line("scope")
         assert desk.console.return_code is None
         await desk.pilot.press("ctrl+c")
         await desk.until(lambda: desk.console.return_code == 0)

@@ -22,7 +22,7 @@ SIZES = ((200, 60), (120, 40), (80, 24), (60, 15), (40, 12), (20, 5), (1, 1))
 """Columns and lines; below 40 columns only nothing may be drawn over the edge."""
 
 SCREENS = SHOTS | {"edit": Shot((*QUEUE, "E", "see no changes yet"), armed=True)}
-CUT = {"help", "locks", "problems", "task-attempts"}
+CUT = {"help", "locks", "nothing", "problems", "task-attempts"}
 """Those with a line that is cut at the edge of a terminal with less than 80 columns."""
 QUICK = {"plan", "lock", "control", "suspend", "test-mail", "locks", "transports"}
 """Those that are shown on each run; how all look at two sizes is compared on each run, too."""

@@ -103,7 +103,7 @@ async def test_why_a_task_does_not_run_is_beside_its_row(place: Place) -> None:
     async with opened(place) as desk:
         await desk.sees("stays here until retried", "cluster F-", "still?")
         await desk.press("enter")
-        await desk.sees("gave up after 1 attempt", "stays here until retried")
+        await desk.sees("died", "after 1 attempt", "stays here until retried")
 
 
 @pytest.mark.deep

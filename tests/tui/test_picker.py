@@ -91,7 +91,8 @@ async def test_no_plan_is_made_for_a_cluster_that_left() -> None:
                 memory.put((task.queue, task.id), None)
         await until(pilot, lambda: picker_of(pilot).is_gone)
         (line,) = (line for line in screen_text(console.screen).splitlines() if mark in line)
-        assert line.startswith(">") and line.endswith(ROW_LEFT_SUFFIX.strip())
+        row = line.strip("| ")  # inside its frame
+        assert row.startswith(">") and row.endswith(ROW_LEFT_SUFFIX.strip())
 
         await pilot.press("R")
         await until(pilot, lambda: ROW_HAS_LEFT in screen_text(console.screen))

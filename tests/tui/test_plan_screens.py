@@ -232,7 +232,7 @@ class _FreeLock(AnyPlan):
 
     KIND = LockScreen
     opens, confirm, hint = "U", ("4", "7", "1", "1"), "unlock"
-    question, reason = "type PID 4711 to free the lock: [____]", False
+    question, reason = "type the PID 4711 to free the lock: [____]", False
     withdrawn = "plan withdrawn: "
 
     def _make(self) -> Place:

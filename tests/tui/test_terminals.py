@@ -202,7 +202,7 @@ def test_wide_and_foreign_text_keeps_its_columns(foreign: str, lang: dict[str, s
         terminal.opens(5)
 
         def told() -> list[str]:
-            return [line for line in terminal.screen.lines if "<" in line and "acts on" not in line]
+            return [line for line in terminal.screen.lines if "<" in line and " ready " in line]
 
         terminal.until(lambda: len(told()) == 5)
         rows = told()
@@ -251,6 +251,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
         for text in HOSTILE:
             log.write(b"[2026-11-20 09:42:00] [ERROR] " + text.encode() + b" \xff\x9b5m\n")
             log.write(f"[2026-11-20 09:42:00] [{text}] HOSTILE\n".encode())
+            log.write(f"[2026-11-20 09:42:00] [WARN] Task {a_task(0).id}: {text}\n".encode())
     with (root / "metrics/mail.prom").open("a") as figures:
         label = HOSTILE[1] + HOSTILE[5].replace("\0", "")
         figures.write(f'nftban_mail_send_attempts_total{{transport="{label}"}} 7\n')
@@ -260,24 +261,24 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 WALK = (
     *(("5", "> locks"), ("q", "PEND"), ("6", "> transports"), ("q", "PEND")),
-    *(("7", "24 lines"), ("y", " copy -"), ("\x1b", "w wrap"), ("q", "PEND")),
+    *(("7", "33 lines"), ("y", " copy -"), ("\x1b", "w wrap"), ("q", "PEND")),
     *(("2", READY), (":", " command -"), ("\x1b", "q back")),
     *(("y", " copy -"), ("\x1b", "q back")),
     *(("c", "STILL?"), ("q", READY)),
-    *(("4", "[DLQ"), ("t", "> log"), ("q", "[DLQ"), ("\r", "[summary]")),
+    *(("4", "4 DLQ 2"), ("t", "> log"), ("q", "4 DLQ 2"), ("\r", "[summary]")),
     *(("l", f"[{title}") for title in ("payload", "log", "files")),
     *(
-        ("q", "[DLQ"),
-        ("l", "[trash"),
-        ("l", "[problems"),
+        ("q", "4 DLQ 2"),
+        ("l", "EXPIRES"),
+        ("l", "Enter shows the first bytes"),
         ("\r", "problem 1 of"),
-        ("q", "[problems"),
+        ("q", "Enter shows the first bytes"),
     ),
     *(
         ("2", READY),
         ("?", "Keys of"),
         ("\x1b", READY),
-        ("U", "backlog: 4 in pending"),
+        ("U", "4 due tasks wait"),
         ("q", READY),
     ),
 )
@@ -353,7 +354,7 @@ def test_ctrl_z_leads_to_the_shell_and_back(spool: str) -> None:
     with Terminal(bash, told) as terminal:
         terminal.shows("SHELL>")
         terminal.send(f"{' '.join(PROGRAM)} --open queue {spool}\n")
-        terminal.shows(READY, "pending 40", "no lock file")
+        terminal.shows(READY, "pending 40", "lock free   in 0.0/s")
         before = terminal.screen.lines[1:3]
         terminal.send("\x1a")
         terminal.shows("Stopped")
@@ -465,7 +466,7 @@ def test_input_that_is_no_key_does_nothing(spool: str, tmp_path: Path) -> None:
         for data, text in (
             (b"\x1b[200~Xyq\nq4\x1b[201~?", "Keys of"),
             (b"\x1b", READY),
-            (b"\xe4\xff\xc34", "[DLQ 12]"),
+            (b"\xe4\xff\xc34", "4 DLQ 12"),
             (b"2\x1a", "no shell with job control to return to"),
         ):
             terminal.send(data)

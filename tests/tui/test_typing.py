@@ -45,6 +45,7 @@ from tests.tui.spools import (
 )
 from tui.app import Console
 from tui.format import keys
+from tui.plan.screen import PlanScreen
 from tui.queue.filter_line import FilterLine
 from tui.queue.problems_screen import ProblemsScreen
 from tui.screens.base import TOO_EARLY, BaseScreen
@@ -120,9 +121,14 @@ async def at_rest(pilot: Pilot[None]) -> tuple[str, ...]:
     assert isinstance(app, Console)
     before: tuple[str, ...] = ()
     now = seen(pilot)
+
+    def is_read() -> bool:
+        plans = [screen.facts for screen in app.screen_stack if isinstance(screen, PlanScreen)]
+        return all(facts.is_closed or (facts.tasks and facts.size) for facts in plans)
+
     while before != now:
         await pilot.pause()
-        await until(pilot, lambda: is_done(app), lambda: screen_text(app.screen))
+        await until(pilot, lambda: is_done(app) and is_read(), lambda: screen_text(app.screen))
         await pilot.pause()
         before, now = now, seen(pilot)
     return now
@@ -353,9 +359,10 @@ def test_a_paste_on_a_terminal_applies_no_plan(tmp_path: Path, pasted: str) -> N
         terminal.send(pasted)
         terminal.shows("plan, nothing written yet", TOO_EARLY)
         terminal.shows("y to purge this task")
-        terminal.reads()
+        terminal.until(lambda: TOO_EARLY not in terminal.screen.text)
         terminal.send("!yyyyy")
         terminal.shows(TOO_EARLY)
+        terminal.until(lambda: TOO_EARLY not in terminal.screen.text)
         assert not trash.exists() or not list(trash.iterdir())
         terminal.shows("y to purge this task")
         terminal.send("y")

@@ -750,12 +750,18 @@ def scope_words(about: Scope) -> Line:
     )
 
 
-def next_line(key: str, does: str, acts_on: str | Line, width: int) -> Line:
-    """The line above the hints: the next step and its key, and what a key acts on."""
+def next_line(key: str, does: str, acts_on: str | Line, width: int, message: str = "") -> Line:
+    """The line above the hints: the next step and its key, and what a key acts on.
+
+    A message takes the place of the next step, and of all if it does not fit beside.
+    """
     step: Line = ((" next  ", "ok"), (key, "key"), (f" {does}" if key else does, ""))
     scope: Line = ((acts_on, "strong"),) if isinstance(acts_on, str) else acts_on
     right: Line = (("acts on ", "muted"), *scope, (" ", "")) if acts_on else ()
     left: Line = step if does else ()
+    if message:
+        left = ((f" {message}", "warn"),)
+        right = right if width_of((*left, *right)) < width else ()
     room = width - width_of(right) - 1
     if not right or room <= 0:
         return cut_line(((" ", ""), *right) if right else left, width)

@@ -422,13 +422,13 @@ def flow_lines(
     now, then = wait_p95
     wait: Line = (
         ("wait p95", "muted"),
-        (f"{format_seconds(now):>7}", "strong"),
+        (f"{format_seconds(now):>6}", "strong"),
         (f"  {'':{SPARKLINE_CELLS}}  was {format_seconds(then)}", "muted"),
     )
     half = (width - 3) // 2
     pairs = ((inward, out), (backlog, () if now is None else wait))
     return [
-        (("   ", ""), *present.cut_line(left, half), *present.cut_line(right, half))
+        (("   ", ""), *present.cut_line(left, half - 2), ("  ", ""), *present.cut_line(right, half))
         for left, right in pairs
     ]
 
@@ -444,7 +444,7 @@ def _figure(name: str, values: Sequence[float | None], before: int, look: str, u
     (spark,) = braille_line(values, min(known, default=0), max(known, default=0), 1)
     return (
         (f"{name:<8}", "muted"),
-        (f"{words(values[-3:]):>7}", "strong" if known else "unknown"),
+        (f"{words(values[-3:]):>6}", "strong" if known else "unknown"),
         (f"  {spark}", look),
         (f"  was {words(values[:before])}", "muted"),
     )

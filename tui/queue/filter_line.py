@@ -12,12 +12,22 @@ from contextlib import suppress
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.message import Message
+from textual.strip import Strip
 from textual.widgets import Input
 
 from engine.index.filter_language import NO_FILTER, BadFilter, Filter
-from tui.format.present import Line, width_of
+from tui.format.present import BLANK_LINE, Line, width_of
 from tui.widgets.lines import Lines
 from tui.widgets.text_input import Words
+
+
+class RightAligned(Lines):
+    """Lines at the right edge, padded when painted: a change of width moves them."""
+
+    def render_line(self, y: int) -> Strip:
+        """One of the shown lines, behind blanks."""
+        line = self.lines[y] if y < len(self.lines) else BLANK_LINE
+        return self.strip_of(((" " * max(0, self.size.width - width_of(line)), ""), *line))
 
 
 class FilterLine(Horizontal):
@@ -47,7 +57,7 @@ class FilterLine(Horizontal):
         """Label, input, and number of matches."""
         yield Lines(id="filter-label")
         yield Words(id="words", compact=True, select_on_focus=False)
-        yield Lines(id="filter-count")
+        yield RightAligned(id="filter-count")
 
     def on_mount(self) -> None:
         """Turn off the blinking cursor, which would send bytes all the time."""
@@ -114,9 +124,7 @@ class FilterLine(Horizontal):
             line = ((self._bad.message, "warn"),)
         line = (*line, (" ", ""))
         self.set_class(line[0][1] == "warn", "-talks")
-        count = self.query_one("#filter-count", Lines)
-        room = count.size.width
-        count.show([((" " * max(0, room - width_of(line)), ""), *line)])
+        self.query_one("#filter-count", Lines).show([line])
 
     def _parse_text(self, words: str) -> bool:
         """Parse the text; True if filter or error changed."""

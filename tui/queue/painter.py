@@ -253,7 +253,9 @@ class QueuePainter(QueuePanes):
                 )
             )
         right = present.scope_words(scope)
-        self._scope_line.show([present.next_line(key, does, right, self.size.width)])
+        width, said = self.size.width, self._said[0]
+        line = present.next_line(key, does, right, width, said)
+        self._scope_line.show([line])
         self._paint_hints()
 
     # Hints
@@ -337,14 +339,12 @@ class QueuePainter(QueuePanes):
         seconds = self._clock() - self.live.opened_at
         if far := first_scan_line(change, states, seconds, self.size.width):
             rows[0] = present.cut_line(far, self.size.width)
-        if self._said[0]:
-            rows[0] = present.cut_line(((f" {self._said[0]}", "warn"),), self.size.width)
         self._hints.show(rows)
 
     def say(self, text: str, look: str = "warn") -> None:
-        """Show a message in the first hint line for some seconds."""
+        """Show a message in place of the next step for some seconds."""
         self._said = (safe_line(text), self._clock())
-        self._paint_hints()
+        self._paint_scope()
 
 
 def list_hints(grey: set[str], without: set[str], words: dict[str, str]) -> Sequence[keys.Hint]:

@@ -301,7 +301,7 @@ class QueueScreen(QueueDetails):
         now = self._clock()
         if self._said[0] and not 0 <= now - self._said[1] < MESSAGE_SECONDS:
             self._said = ("", 0.0)
-            self._paint_hints()
+            self._paint_scope()
         if self._recount and self._marked:
             self._count_hidden()
         self._recount = False

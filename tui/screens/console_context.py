@@ -1,4 +1,7 @@
-"""State and settings of the console that all its screens share."""
+"""What all screens of the console share: its settings, and whether it is armed.
+
+It is in OBSERVE at the start; `!` arms writes for 15 minutes, and disarms.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,47 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tui.format.present import Line
-from tui.screens.arming import Arming
+
+ARMED_SECONDS = 900.0
+"""Seconds for which the console stays armed, after arming and after each write."""
+
+
+class Arming:
+    """Whether one console is armed; shared by its screens."""
+
+    def __init__(
+        self, clock: Callable[[], float], read_only: bool = False, armed: bool = False
+    ) -> None:
+        self._clock = clock
+        self.read_only = read_only
+        self._until = clock() + ARMED_SECONDS if armed and not read_only else 0.0
+
+    @property
+    def seconds_left(self) -> float:
+        """Remaining seconds armed; 0 in OBSERVE."""
+        left = self._until - self._clock()
+        # If the clock was set back, do not stay armed for longer than one period.
+        return left if 0 < left <= ARMED_SECONDS else 0.0
+
+    @property
+    def is_armed(self) -> bool:
+        """True if plans can be applied now."""
+        return self.seconds_left > 0
+
+    def toggle(self) -> str:
+        """Arm or disarm; returns a message."""
+        if self.read_only:
+            return "read only: this console was started with --read-only"
+        if self.is_armed:
+            self._until = 0.0
+            return "OBSERVE: plans can be viewed, not applied"
+        self._until = self._clock() + ARMED_SECONDS
+        return "ARMED for 15 minutes: plans can be applied; ! disarms"
+
+    def extend(self) -> None:
+        """Restart the period after a write."""
+        if self.is_armed:
+            self._until = self._clock() + ARMED_SECONDS
 
 
 class ConsoleContext(NamedTuple):

@@ -23,7 +23,7 @@ class TopLine(Lines):
         if (seconds := around.repaint_seconds()) > 1:
             right = ((f"refresh {seconds:g}s (slow link) ", "warn"), *right)
         left = present.trail_line(around.host, around.environment, trail, width)
-        room = width - present.width_of((*left, *works, *right)) - 4
+        room = width - present.width_of((*left, *works, *right)) - 5
         parts = present.parts_that_fit(
             [totals[at : at + 2] for at in range(0, len(totals), 2)], room
         )

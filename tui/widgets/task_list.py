@@ -496,8 +496,7 @@ class TaskList(Painted, can_focus=True):
         self._window, self._departed, self._fresh = window, {}, 0
         at = max(0, min(at, window.total - 1))
         task = self._at(at)
-        if before is not None and task is not None and before.id == task.id and before != task:
-            self._task_changed_at = asyncio.get_running_loop().time()
+        self._note_change(before, task)
         id = task.id if task else ""
         vanished = vanished or (self._cursor_position.id if id != self._cursor_position.id else "")
         if vanished and not self._has_new_result and not self._new_query:
@@ -514,6 +513,11 @@ class TaskList(Painted, can_focus=True):
         self.post_message(self.RowChanged())
         if said:
             self.post_message(self.Vanished(said))
+
+    def _note_change(self, before: Task | None, now: Task | None) -> None:
+        """Record the time if the task under the cursor is the same one, but has changed."""
+        if before is not None and now is not None and before.id == now.id and before != now:
+            self._task_changed_at = asyncio.get_running_loop().time()
 
     async def _keep_departed_rows(self) -> None:
         """During the hold time: update changed rows in place, and show departed ones as gone."""
@@ -535,10 +539,12 @@ class TaskList(Painted, can_focus=True):
         if self._window is before:
             self._fresh = max(0, fresh.total - before.total + len(ghosts))
             self._matching = fresh.total
+            here = self.task_here
             self._window = before._replace(tasks=tuple(tasks))
             if ghosts and not self._departed:
                 self._ghosts_until = asyncio.get_running_loop().time() + GHOST_SECONDS
             self._departed = ghosts
+            self._note_change(here, self.task_here)
             self.paint()
             self.post_message(self.RowChanged())
         # Other changes are fetched by the first tick after the hold time.
