@@ -163,7 +163,7 @@ async def test_a_stuck_lock_is_freed_in_two_keys_and_the_pid(reports: Path, star
             *("1 task in work to held: accepted (log)", "acts on PID"),
         )
         assert desk.line("title").startswith(f" mx1 > {reports.name} > lock STUCK ")
-        assert f"STUCK  21m, sure   PID {holder.pid} " in desk.line("verdict")
+        assert f"STUCK   21m, sure   PID {holder.pid} " in desk.line("verdict")
         assert f"spooldeck--root{reports}" in desk.page.replace(" ", "")
         await desk.press("!", *str(holder.pid))
         await desk.sees("lock freed", "1 attempt counted")
@@ -273,7 +273,7 @@ async def test_a_withdrawn_plan_does_not_come_back(tmp_path: Path) -> None:
         await desk.sees("plan withdrawn: the lock has another holder")
         assert "acts on PID" not in desk.page
         evidence.append(STUCK)
-        await desk.until(lambda: "STUCK  47m, likely   PID 4711 " in desk.line("verdict"))
+        await desk.until(lambda: "STUCK   47m, likely   PID 4711 " in desk.line("verdict"))
         await desk.press("1", "1", *str(PID), "y")
         assert "withdrawn" in desk.line("word")
     assert not trace.exists()

@@ -25,9 +25,6 @@ from tui.widgets.picker import Picker
 EXAMINE_SECONDS = 1.0
 """Seconds between two examinations."""
 
-MESSAGE_SECONDS = 6.0
-"""Seconds for which a message stays."""
-
 OUTPUT_READ_SECONDS = 0.2
 """Seconds between two reads of the recovery's output."""
 
@@ -49,7 +46,6 @@ class LockFollower(LockPanes):
         """
         super().__init__(live, around)
         self._free = free
-        self._said: tuple[str, float] = ("", 0.0)
         self._opened = float("-inf")
 
     def on_mount(self) -> None:
@@ -72,23 +68,10 @@ class LockFollower(LockPanes):
         withdrawn = self._plan.check(evidence)
         if is_first:
             self.plan_changed()
-        (said, when), now = self._said, self._clock()
         if withdrawn:
-            self._typed = said = ""
+            self._typed = ""
+            self.clear_message()
         self.lay_out(self.size.width)
-        if said and 0 <= now - when < MESSAGE_SECONDS:
-            self.say(said)
-            self._said = (said, when)
-
-    def lay_out(self, width: int) -> None:
-        """Paint everything again; a message on screen is gone."""
-        self._said = ("", 0.0)
-        super().lay_out(width)
-
-    def say(self, text: str, look: str = "warn") -> None:
-        """Show a message until the next key, also across repaints."""
-        super().say(text, look)
-        self._said = (text, self._clock())
 
     async def _follow(self) -> None:
         recovery, painted = self._live.recovery, None
@@ -147,6 +130,7 @@ class LockScreen(LockFollower):
 
     def action_move(self, how: str) -> None:
         """Move the cursor if several tasks are active; otherwise scroll."""
+        self.clear_message()
         picker = self.query_one("#works", Picker)
         if how in ("down", "up") and len(picker.rows) > 1:
             picker.move(how)
