@@ -170,12 +170,12 @@ class Reader:
         ]
         most, text = max(alone, key=itemgetter(0))
         if most:
-            return f"{text} leaves 0; without it {most:,}"
+            return f'"{text}" matches none; {most:,} without it'
         left = self._met(query, (), now)
         for end, clause in enumerate(clauses, 1):
             before, left = left, self._met(query, clauses[:end], now)
             if before and not left:
-                return f"{clause.text} leaves 0 of the {before:,} left by the words before it"
+                return f'"{clause.text}" matches none of the {before:,} left by the words before'
         return ""
 
     def _met(self, query: Query, clauses: tuple[Clause, ...], now: float) -> int:

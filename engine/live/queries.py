@@ -93,7 +93,7 @@ class IndexQueries:
         """If nothing matches: the part of the filter that excludes all tasks, and the count without
         it.
 
-        `age>30m leaves 0; without it 12`; "" if something matches, or the store is empty.
+        `"age>30m" matches none; 12 without it`; "" if something matches, or the store is empty.
         """
         now = self._clock()
         return await self._searches.ask(lambda reader: reader.explain(query, now), "")

@@ -234,7 +234,6 @@ WAIT_CHANNELS: tuple[tuple[str, str], ...] = (
     ("do_wait", "for a child to end"),
     ("hrtimer_nanosleep", "for a timer"),
     ("do_nanosleep", "for a timer"),
-    ("futex", "for another of its threads"),
     ("pipe_read", "for input from a pipe"),
     ("pipe_wait_readable", "for input from a pipe"),
     ("anon_pipe_read", "for input from a pipe"),
@@ -292,8 +291,9 @@ def describe_state(vitals: ProcessStats) -> str:
         return state
     symbol = safe_line(vitals.waits)
     known = [words for start, words in WAIT_CHANNELS if symbol.startswith(start)]
-    what = f"waits {known[0]} ({symbol})" if known else f"waits in the kernel ({symbol})"
-    return f"{state}, {what}" if vitals.state == "S" else f"{state} ({symbol})"
+    if vitals.state != "S":
+        return f"{state} ({symbol})"
+    return f"{state}, waits {known[0]} ({symbol})" if known else f"sleeping in {symbol}"
 
 
 def describe_activity(done: ProcessDelta | None) -> str:

@@ -25,7 +25,7 @@ class LineRate(NamedTuple):
 class LineRates:
     """The lines since some time by their second; continues when the logs grow.
 
-    The begin is found by binary search, so a log whose times are not in order may be read in part.
+    The start is found by binary search, so a log whose times are not in order may be read in part.
     """
 
     def __init__(self, book: MergedLog, begin: float, step_cells: int = STEP_CELLS) -> None:

@@ -20,7 +20,7 @@ from engine.monitor.prometheus import Samples
 from engine.monitor.throughput import RunTimes, format_rough_duration
 from engine.monitor.transport_health import Health, MailRoutes, TransportHealth
 from engine.policy import format_time
-from engine.text.safe import safe_line
+from engine.text.safe import safe_line, state_name
 
 CLOCK_SKEW_SECONDS = 60.0
 """Clock skew in seconds: how far the clock of a log or metrics file may be ahead of ours."""
@@ -246,12 +246,12 @@ def _dead(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
         return
     goal = Where.STATE, State.DEAD
     dead, grown = sight.counts.get(State.DEAD, 0), sight.dead_growth
+    word = state_name(sight.states.get(State.DEAD, "dead"))
     if dead > limits.dlq:
-        words = f"{_many(dead)} in the dead-letter queue (over {limits.dlq:,})"
+        words = f"{_many(dead)} in {word} (limit {limits.dlq:,})"
         yield Level.WARN, AlertKind.DEAD, words, None, goal
     if grown is not None and grown >= limits.dlq_growth:
-        word = safe_line(sight.states.get(State.DEAD, "dead"))
-        yield Level.WARN, AlertKind.GROWING, f"{word} +{grown:,} in 10m", now - 600, goal
+        yield Level.WARN, AlertKind.GROWING, f"{word} +{grown:,} in 10m", None, goal
 
 
 def _problems(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:

@@ -23,7 +23,7 @@ from engine.monitor.throughput import (
     format_rough_duration,
 )
 from engine.policy import DAY_SECONDS, describe_time_to_empty, format_deadline, seconds_to_spend
-from engine.text.safe import safe_line
+from engine.text.safe import safe_line, state_name
 
 MIN_TREND_TASKS = 2
 """Up to this many tasks in `TREND_WINDOW_SECONDS` seconds, a trend cannot be told from none."""
@@ -174,7 +174,7 @@ def forecast_dead_letters(
     dead: int, limit: int, growth: Growth | None, word: str = "dlq"
 ) -> Forecast:
     """Forecast when the dead-letter queue passes `limit`, the alert threshold."""
-    name = safe_line(word)
+    name = state_name(word)
     numbers: dict[str, float | str | None] = {
         "dead": dead,
         "limit": limit,
@@ -182,7 +182,7 @@ def forecast_dead_letters(
         "in_seconds": None if growth is None else growth.seconds,
     }
     if dead > limit:
-        words = f"{name} has {dead:,}, over its threshold of {limit:,}"
+        words = f"{name} has {dead:,} (limit {limit:,})"
         brief = f"{name} over {limit:,}"
         return Forecast(ForecastTopic.DEAD, brief, words, 0.0, "", True, numbers)
     if growth is None or growth.seconds < RATE_WINDOW_SECONDS:
@@ -210,7 +210,7 @@ def forecast_retention(
     undated: str = "no dead task records when it died",
 ) -> Forecast:
     """Forecast when retention deletes the oldest dead task: at the first run after that time."""
-    name = safe_line(word)
+    name = state_name(word)
     what = f"time until retention deletes the oldest of {name}"
     numbers: dict[str, float | str | None] = {"died": died, "retention_days": days}
     if not dead:

@@ -64,11 +64,11 @@ class Drain(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Text for a narrow column: `1m42s`, `grows`, `steady`, `STALLED`, `?`; `-`: backlog
+        """Text for a narrow column: `30m`, `grows`, `steady`, `STALLED`, `?`; `-`: backlog
         empty.
         """
         if self.seconds is not None:
-            return format_duration(self.seconds)
+            return format_rough_duration(self.seconds)
         return _WORDS.get(self.trend, self.trend.value)
 
 

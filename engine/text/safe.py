@@ -23,6 +23,11 @@ def safe_line(text: str) -> str:
     return "".join(c if c.isprintable() else REPLACEMENT for c in text)
 
 
+def state_name(word: str) -> str:
+    """A store's word for a state, as an operator reads it: `DLQ` is an abbreviation."""
+    return "DLQ" if word == "dlq" else safe_line(word)
+
+
 def safe_lines(data: bytes | str, limit: int = 1 << 20) -> list[str]:
     """Untrusted data as safe lines; cut at `limit` characters, with a note."""
     text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data

@@ -137,10 +137,10 @@ TABLE = [
     (a_sight(counts=tasks(dead=10)), ""),
     (
         a_sight(counts=tasks(dead=11)),
-        "WARN dead tasks: 11 tasks in the dead-letter queue (over 10) -> state dead",
+        "WARN dead tasks: 11 tasks in DLQ (limit 10) -> state dead",
     ),
     (a_sight(dead_growth=9), ""),
-    (a_sight(dead_growth=212), "WARN more dead tasks: dlq +212 in 10m -> state dead"),
+    (a_sight(dead_growth=212), "WARN more dead tasks: DLQ +212 in 10m -> state dead"),
     (a_sight(dead_growth=-212), ""),
     (a_sight(problems=1), "WARN problems: 1 problem -> problems"),
     (a_sight(problems=1204), "WARN problems: 1,204 problems -> problems"),
@@ -369,7 +369,7 @@ def a_new_task(root: Path) -> None:
 
 
 MUCH = (
-    *("1 task in work, but no worker running", "11 tasks in the dead-letter queue (over 10)"),
+    *("1 task in work, but no worker running", "11 tasks in DLQ (limit 10)"),
     *("1 problem", "stale lock: PID", "curl failed 100% of 3 mails in 10m"),
     *("no transport available for 1 mail in 10m", "queue.prom differs: pending 7, counted 0"),
 )
@@ -445,7 +445,7 @@ async def test_dead_tasks_that_come_are_noticed(tmp_path: Path) -> None:
             write_task(tmp_path, "dlq", number)
         alert = await place.until(AlertKind.GROWING)
         assert alert is not None
-        assert alert.text == "dlq +10 in 10m"
+        assert alert.text == "DLQ +10 in 10m"
         assert alert.target == Goal(str(tmp_path), Where.STATE, State.DEAD)
         assert AlertKind.DEAD not in [alert.kind for alert in place.live.alerts]
 

@@ -104,11 +104,11 @@ def test_when_the_dead_are_too_many() -> None:
     """It is over when there is one more than the threshold, as the alert has it; a minute is needed
     to tell how they grow."""
     for dead, growth, seconds, words in (
-        (11, None, 0.0, "dlq has 11, over its threshold of 10"),
-        (10, Growth(1, 60), 60.0, "dlq passes 10 in 1m: it has 10, +1 in 1m"),
-        (4, Growth(7, 600), 600.0, "dlq passes 10 in 10m: it has 4, +7 in 10m"),
-        (4, Growth(0, 600), None, "dlq does not pass 10: no growth in 10m"),
-        (4, Growth(-3, 600), None, "dlq does not pass 10: no growth in 10m"),
+        (11, None, 0.0, "DLQ has 11 (limit 10)"),
+        (10, Growth(1, 60), 60.0, "DLQ passes 10 in 1m: it has 10, +1 in 1m"),
+        (4, Growth(7, 600), 600.0, "DLQ passes 10 in 10m: it has 4, +7 in 10m"),
+        (4, Growth(0, 600), None, "DLQ does not pass 10: no growth in 10m"),
+        (4, Growth(-3, 600), None, "DLQ does not pass 10: no growth in 10m"),
     ):
         found = forecast_dead_letters(dead, 10, growth)
         assert (found.seconds, found.sentence, found.unknown) == (seconds, words, "")
@@ -121,10 +121,10 @@ def test_when_the_dead_are_too_many() -> None:
 def test_when_retention_deletes_the_oldest() -> None:
     """So many days after it died, with the first run from then on; without its date or the setting
     there is no number."""
-    deletes = "retention deletes the oldest of dlq permanently in"
-    gone = "the next run deletes the oldest of dlq permanently: dead for over 7 days"
+    deletes = "retention deletes the oldest of DLQ permanently in"
+    gone = "the next run deletes the oldest of DLQ permanently: dead for over 7 days"
     for dead, died, days, seconds, words in (
-        (0, None, 7, None, "retention deletes nothing: dlq is empty"),
+        (0, None, 7, None, "retention deletes nothing: DLQ is empty"),
         (3, NOW - 4 * DAY_SECONDS, 7, 3 * DAY_SECONDS, f"{deletes} 3d00h, 7 days after it died"),
         (3, NOW - 7 * DAY_SECONDS, 7, 0.0, gone),
         (3, NOW - 60, 0.5, DAY_SECONDS / 2 - 60, f"{deletes} 11h59m, 0.5 days after it died"),

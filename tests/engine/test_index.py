@@ -368,11 +368,11 @@ def test_nothing_left_is_explained(writer: Writer, reader: Reader) -> None:
     errors = ("late", "")
     look(writer, [a_task(n, error=errors[n % 2], attempts=2 - n % 2) for n in range(12)])
     explained = {
-        "kind=job tries>9": "tries>9 leaves 0; without it 12",
-        "late tries>=3": "tries>=3 leaves 0; without it 6",
-        "kind=job id:x": "id:x leaves 0; without it 12",
-        "kind=job none tries>9": "none leaves 0 of the 12 left by the words before it",
-        "nowhere kind=job state=work": "nowhere leaves 0 of the 12 left by the words before it",
+        "kind=job tries>9": '"tries>9" matches none; 12 without it',
+        "late tries>=3": '"tries>=3" matches none; 6 without it',
+        "kind=job id:x": '"id:x" matches none; 12 without it',
+        "kind=job none tries>9": '"none" matches none of the 12 left by the words before',
+        "nowhere kind=job state=work": '"nowhere" matches none of the 12 left by the words before',
         "kind=job": "",
         "": "",
     }

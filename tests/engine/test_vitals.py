@@ -252,7 +252,7 @@ def test_the_state_in_words() -> None:
     disk = "waits for a disk or a server, no signal can end it (io_schedule)"
     for fields, words in (
         ({}, "sleeps, waits for a child to end (do_wait)"),
-        ({"waits": "new_in_7_1"}, "sleeps, waits in the kernel (new_in_7_1)"),
+        ({"waits": "new_in_7_1"}, "sleeping in new_in_7_1"),
         ({"waits": ""}, "sleeps"),
         ({"state": "D", "waits": "io_schedule"}, disk),
         ({"state": "R"}, "runs"),

@@ -304,6 +304,7 @@ async def loaded(pilot: Pilot[None]) -> None:
     assert isinstance(console, Console)
     await until(pilot, lambda: isinstance(console.screen, QueueScreen))
     screen = queue_of(console)
+    await until(pilot, lambda: screen.is_mounted)
     await until(pilot, lambda: screen._change.is_complete and screen.list.loaded)
     await until(pilot, lambda: screen.looked)
     await until(pilot, lambda: is_done(console))

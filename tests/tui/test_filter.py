@@ -86,7 +86,7 @@ async def test_the_count_is_live(tmp_path: Path) -> None:
         assert desk.count == "4 of 13"
 
         await desk.types(" tries>9")
-        await desk.counts("0 of 13 (tries>9 leaves 0; without it 4)")
+        await desk.counts('0 of 13 ("tries>9" matches none; 4 without it)')
 
 
 async def test_what_is_not_finished_leaves_the_list_as_it_was(tmp_path: Path) -> None:

@@ -586,7 +586,7 @@ def test_a_replay_that_is_stopped_by_hand_leaves_the_rest(root: Path) -> None:
 
     assert replay.returncode == 1
     assert len(ids_at(root, "dlq")) == 5
-    assert "= 6: all accounted for" in out
+    assert "= 6" in out
     (operation,) = journal_at(root).operations()
     assert (operation.counts[RowResult.DONE], operation.counts[RowResult.EXCLUDED]) == (1, 5)
     assert not operation.is_interrupted

@@ -197,12 +197,12 @@ async def test_an_operation_is_undone_by_its_count(place: Place, dead: list[Task
     assert await off(files, place) != before
     async with operations(place, "3 done") as desk:
         await desk.opens(PlanScreen, key_of("plan_undo"))
-        await desk.sees("3 trash -> dlq", "type 3 to undo 3")
+        await desk.sees("3 trash -> DLQ", "type 3 to undo 3")
         await desk.press("u")
         await desk.sees("not applied yet: Esc discards the plan", op[-4:])
         assert isinstance(desk.console.screen, PlanScreen)
         await desk.press("3")
-        await desk.sees("3 undone", "3 undone = 3: all accounted for")
+        await desk.sees("3 undone", "3 undone = 3")
         await desk.press("escape")
         await desk.sees("3 undone", "undo of")
     assert await off(files, place) == before

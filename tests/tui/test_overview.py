@@ -218,7 +218,7 @@ async def test_a_queue_that_cannot_be_read_is_a_line_with_the_reason(spool: Path
 async def test_only_the_clock_is_painted_where_nothing_happens(spool: Path) -> None:
     """A second later the first line is another, and no other line is."""
     async with overview(disk_place(spool)) as desk:
-        await desk.until(lambda: "23h47m" in desk.text and "backlog:" in desk.text)
+        await desk.until(lambda: "23h47m" in desk.text and "Backlog" in desk.text)
         before = desk.text.splitlines()
         clock_of(desk).now += 1
         await desk.until(lambda: "09:42:09Z" in desk.text)
@@ -248,7 +248,7 @@ def a_failing_transport(root: Path) -> None:
 
 
 ALL: list[tuple[Callable[[Path], None], str, type, str]] = [
-    (eleven_dead, "11 tasks in the dead-letter queue (over 10)", QueueScreen, "[DLQ 11]"),
+    (eleven_dead, "11 tasks in DLQ (limit 10)", QueueScreen, "[DLQ 11]"),
     (a_broken_file, "1 problem", QueueScreen, "broken.task"),
     (nothing_ran, "nothing has run for 31m", QueueScreen, "[pending 1]"),
     (a_stale_lock, "stale lock: PID", LockScreen, "STALE"),

@@ -470,7 +470,7 @@ async def test_work_is_touched_only_when_no_worker_has_the_lock(
         else:
             await desk.opens(PlanScreen, key)
             await desk.press("y")
-            await desk.sees("all accounted for")
+            await desk.sees("= 1")
     assert set(states(memory)) == {end}
 
 
@@ -483,7 +483,7 @@ async def test_a_result_says_that_no_worker_is_running(verdict: Verdict, hint: b
     async with a_desk(locked(a_memory([a_task(1, State.DEAD)]), lambda: lock)) as desk:
         await desk.opens(PlanScreen, "4", "R")
         await desk.press("y")
-        await desk.sees("1 retried = 1: all accounted for")
+        await desk.sees("1 retried = 1")
         assert (NO_WORKER_HINT in desk.page) is hint
         news = desk.console.sessions[0].messages
         await desk.until(lambda: news)

@@ -171,6 +171,24 @@ def test_attempts_have_their_limit(limit: int | None, words: str) -> None:
     assert shape[3].cell(a_task(attempts=2), NOW)[0] == words
 
 
+@pytest.mark.parametrize(
+    ("state", "attempts", "reason", "runs"),
+    [
+        (State.DEAD, 3, "max_retries_exceeded", 4),
+        (State.DEAD, 4, "max_retries_exceeded", 4),
+        (State.DEAD, 1, "max_retries_exceeded", 1),
+        (State.DEAD, 3, "parked", 3),
+        (State.PENDING, 3, "", 3),
+    ],
+)
+def test_the_last_run_of_an_exhausted_task_counts(
+    state: State, attempts: int, reason: str, runs: int
+) -> None:
+    """A task that used up its retries has had all its runs, though the last one is not stored."""
+    task = a_task(state=state, attempts=attempts, extra={"dead_reason": reason})
+    assert present.count_runs(task, 4) == runs
+
+
 def test_a_row_that_has_left_says_why() -> None:
     """A ghost row names what was done with its task."""
     shape, where = present.task_columns(State.DEAD, 80), present.TaskContext(is_gone=True)
@@ -234,6 +252,7 @@ def test_tabs_are_never_cut(current: int) -> None:
             "[STUCK 2h00m] PID 42, older than 1200 s",
         ),
         ((Verdict.STALE, 42, None, 0, "its owner is gone"), "[STALE] PID 42, its owner is gone"),
+        ((Verdict.STUCK, 42, None, 0, "PID 42 is alive"), "[STUCK] PID 42 is alive"),
         ((Verdict.UNKNOWN, None, None, None, "EACCES\x1b[2J"), "? EACCES\ufffd[2J"),
         ((), "? not examined yet"),
     ],

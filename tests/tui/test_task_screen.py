@@ -135,13 +135,13 @@ async def test_the_summary_of_a_dead_task(tmp_path: Path) -> None:
             file.write('TASK_NOTE="from the night shift"\n')
         await desk.show(task)
         await desk.sees(
-            "died 07:41:08Z (2h01m ago), after 3 counted attempts",
+            "died 07:41:08Z (2h01m ago), after 4 attempts",
             "stays here until retried (attempts reset)",
             f"error {ERROR}",
             ", 3 others",
             "still? ",
             "description mail_send for feed 902",
-            "attempts 3 of 4: the final failure is not counted",
+            "attempts 4 of 4",
             f"cli spooldeck --root /q queue dlq show {task.id}",
             "revision ",
         )
@@ -164,9 +164,9 @@ async def test_a_waiting_task_says_why(tmp_path: Path) -> None:
     async with a_spool(tmp_path, task, other, max_attempts=4) as desk:
         await desk.show(task)
         await desk.sees("waits backoff until 09:52:08Z (in 10 min)")
-        await desk.sees("attempts 1 of 4", f"--filter id={task.id}")
+        await desk.sees("attempts 1 of 4", f"--filter id={task.id}", "O runs it now")
         clock_of(desk).now = NOW + 660
-        await desk.sees("waits due for 1 min")
+        await desk.sees("waits due for 1 min", "next t shows its log lines")
 
         await desk.show(other)
         await desk.until(lambda: "files" in desk.line("parts"))
@@ -287,6 +287,10 @@ async def test_attempts_come_from_the_log(tmp_path: Path) -> None:
     async with a_spool(tmp_path, task) as desk:
         for number, ago in ((1, 7500.0), (2, 7400.0)):
             desk.log("INFO", f"Processing task: {task.id} (mail_send: x)", ago)
+            sending = (
+                f"MAIL_SEND_ATTEMPT task_id={task.id} attempt={number} transport=curl to=a@b.c"
+            )
+            desk.log("INFO", sending, ago - 1)
             desk.log("ERROR", f"Task failed: {task.id} (mail_send): {ERROR}", ago - 2)
             desk.log("WARN", f"Task {task.id} failed (attempt {number}/3), retry in 60s", ago - 2)
         await desk.show(task)
@@ -297,7 +301,8 @@ async def test_attempts_come_from_the_log(tmp_path: Path) -> None:
 
         await desk.turns_to("summary")
         await desk.pilot.resize_terminal(120, 40)
-        await desk.sees("- Attempts 2 -", "- t Log 6 -", "- Timeline -", "Processing task")
+        await desk.sees("- Attempts 2 -", "- t Log 8 -", "- Timeline -", "Processing task")
+        assert desk.page.count(" started") == 2
         assert desk.line("waits").split()[0] == "died"
 
 

@@ -350,7 +350,7 @@ def test_suspended_wins_over_failing_and_the_figures_stay() -> None:
     table = words([view.transport_line(curl, 0.5, NOW, 80, routes)]).split()
     assert table[:6] == ["curl", "SUSPENDED", "20", "1", "95%", "-"]
     panel = side_panes.transport_lines(MailHealth((curl,)), 0.5, NOW, 60, 4)
-    assert "curl  SUSPENDED  19 of 20 failed" in words(panel)
+    assert "curl  SUSPENDED  19/20 failed" in words(panel)
     about = words(detail_lines.detail_lines(curl, MailHealth(), 0.5, NOW, 100, routes))
     assert "failing, 95% failed in 10m" in about
     assert "none failing" in words([view.summary_line(MailHealth((curl,)), 0.5)])
@@ -503,7 +503,7 @@ async def test_the_console_does_not_wait_for_a_test_mail(mail: Mail) -> None:
         await desk.sees("connecting", "sending ...")
         await desk.opens(TransportsScreen, "escape")
         await desk.opens(SendTestMailScreen, "j", "M")
-        await desk.sees("connecting", "Test mail by postfix")
+        await desk.sees("TEST MAIL postfix", "sending, ", "connecting")
         await desk.press("y")
         await desk.sees("a test mail is running: wait")
 

@@ -61,9 +61,9 @@ def test_overview_of_a_queue(root: Path, spooldeck: Run) -> None:
     assert "no alerts" in well.stdout
     assert row_of(well.stdout, "mail.out")[:9] == [*"30000", "13m", *"???"]
     assert row_of(well.stdout, "TOTAL")[:6] == ["3", "1", "1", "1", ".", "."]
-    assert "backlog: " in well.stdout
+    assert " backlog started 10m-20m ago and continues\n" in well.stdout
     assert ill.returncode == 1
-    assert "[WARN]  mail.out  11 tasks in the dead-letter queue (over 10)" in ill.stdout
+    assert "[WARN]  mail.out  11 tasks in DLQ (limit 10)" in ill.stdout
     assert row_of(ill.stdout, "mail.out")[3] == "11"
     assert place["place"] == str(root)
     assert (place["tasks"]["pending"], place["tasks"]["dlq"], place["due"]) == (3, 11, 3)
@@ -104,8 +104,8 @@ def test_a_place_that_cannot_be_read_is_a_line_beside_the_others(
     for ended in (other, *missing):
         assert (ended.returncode, row_of(ended.stdout, "mail.out")[0]) == (2, "3")
     assert asked.returncode == 2
-    assert row_of(asked.stdout, "mail.out")[2] == "FREE"
-    assert row_of(asked.stdout, "gone")[:3] == ["?", "?", "UNKNOWN"]
+    assert row_of(asked.stdout, "mail.out")[0] == "FREE"
+    assert row_of(asked.stdout, "gone")[:4] == ["UNKNOWN", "?", "?", "?"]
     assert f"{gone}: no such folder" in " ".join(asked.stdout.split())
 
 
@@ -120,16 +120,18 @@ def test_the_locks(root: Path, spooldeck: Run) -> None:
     (told,) = json.loads(spooldeck("locks", str(root), "--json").stdout)["locks"]
     lock.release()
 
-    assert (free.returncode, row_of(free.stdout, "mail.out")[:4]) == (0, ["-", "-", "FREE", "-"])
+    assert (free.returncode, row_of(free.stdout, "mail.out")[:4]) == (0, ["FREE", "-", "-", "-"])
     assert stuck.returncode == 1
     pid = str(os.getpid())
-    assert row_of(stuck.stdout, "mail.out")[1:6] == ["PID", pid, "STUCK", "3", "13m"]
-    assert "backlog: 3 due tasks, oldest 13m" in stuck.stdout
+    assert row_of(stuck.stdout, "mail.out")[:7] == ["STUCK", "PID", pid, "47m", "ago", "3", "13m"]
+    assert "waiting: 3 due tasks, oldest 13m" in stuck.stdout
     assert "by kind: report 3" in stuck.stdout
     assert f"held by PID {pid}" in stuck.stdout
     assert (told["verdict"], told["pid"], told["due_by_kind"]) == ("stuck", int(pid), {"report": 3})
     assert "STUCK (doubtful): " in stuck.stdout
-    assert "no process is signalled: PID" in " ".join(stuck.stdout.split())
+    words = " ".join(stuck.stdout.split())
+    assert f"; but PID {pid} started " in words
+    assert "; no process is signalled waiting:" in words
     (process,) = told["processes"]
     assert (process["pid"], process["seconds"] > 0) == (int(pid), True)
     assert "run/queue.lock" in " ".join(process["files_below"])
@@ -180,29 +182,32 @@ async def test_the_overview_on_screen_is_the_overview_printed(root: Path, spoold
             console.screen.paint()
             return screen_text(console.screen).splitlines()
 
-        await until(pilot, lambda: any("backlog:" in line for line in shown()))
+        await until(pilot, lambda: any("Backlog started" in line for line in shown()))
         await until(pilot, lambda: any("13m" in line[:60] for line in shown()))
 
-        for beginning in ("   TOTAL", "   report", " backlog:"):
+        for beginning in ("   TOTAL", "   report", " backlog started"):
             (line,) = [line.strip() for line in printed if line.startswith(beginning)]
-            assert line in [each.strip() for each in shown()]
+            said = line.replace("backlog", "Backlog")  # with a capital on screen
+            assert said in [each.strip() for each in shown()]
         assert row_of("\n".join(shown()), "mail.out")[:9] == row_of(ended.stdout, "mail.out")[:9]
 
 
 async def test_the_log_on_screen_is_the_log_printed(root: Path, spooldeck: Run) -> None:
-    """Each line is printed in the order of the screen, with its level and its words."""
+    """Each line is printed in the order of the screen, with its time, its level and its words; on
+    the screen the level is a letter and the id is in a column.
+    """
     printed = (await asyncio.to_thread(spooldeck, "log", str(root))).stdout.splitlines()
     console = await asyncio.to_thread(console_on, root)
     async with console.run_test(size=(120, 30)) as pilot:
         shown = await lines_of(console, pilot, "7", "completed in 1s")
 
     short = re.compile(r"\d{8}T\d{6}Z-\w+-(?=[0-9a-f]{8})")  # as the screen shows ids
-    lines = [short.sub("", line) for line in printed]
-    said = [line.split(None, 2)[2].removeprefix("queue: ").split() for line in lines]
-    there = [line[10:].split() for line in shown[2:]]
-    there = [[words[0], *words[2:]] if words[1:2] == ["queue"] else words for words in there]
+    lines = [short.sub("", line).replace(": ", " ").split() for line in printed]
+    said = [[time, level[0], *sorted((log, *text))] for _, time, log, level, *text in lines]
+    rows = [line.strip("│▶ ").split() for line in shown]
+    there = [[*words[:2], *sorted(words[2:])] for words in rows]
     assert len(said) == 6
-    assert [words for words in there if words in said] == said
+    assert [words for words in there if words[1:] and words[0] in {w[0] for w in said}] == said
 
 
 async def test_the_transports_on_screen_are_those_printed(root: Path, spooldeck: Run) -> None:

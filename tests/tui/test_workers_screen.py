@@ -136,4 +136,4 @@ async def test_the_expected_start_of_a_task() -> None:
         await desk.until(lambda: live.lacks_worker)
 
         start = (await outlook(live, waits, NOW)).start
-        assert start == ExpectedStart(None, "no worker running: W in the queue starts one")
+        assert start == ExpectedStart(None, "no worker running: 3, then W starts one")

@@ -9,7 +9,7 @@ from functools import lru_cache
 from engine.monitor.throughput import FlowSeries
 from tui.format import present
 from tui.format.graphs import braille_line, overlay, rounded_top
-from tui.format.present import Line
+from tui.format.present import Line, Run
 
 AXIS_CELLS = 6
 """Cells for the numbers at the left of the graph."""
@@ -48,16 +48,29 @@ def _rates(series: FlowSeries, width: int, rows: int) -> list[Line]:
     layers = [*kinds, ("out", series.outward, "ok")]
     known = [value for _, values, _ in layers for value in values if value is not None]
     most = rounded_top(max(known, default=0.0))
-    legend: Line = (("", ""),)
-    for name, values, look in (layers[1], layers[2], layers[0]):
-        last = _last(values)
-        number = "?" if last is None else f"{last:.1f}"
-        legend += ((KEY, look), (f" {name} ", "muted"), (f"{number}  ", "" if last else "muted"))
+    named = (layers[1], layers[2], layers[0])
+    legend = _rates_legend(named, KEY, "  ")
+    for key in (KEY, KEY[:1]):
+        if present.width_of(legend) > width:
+            legend = _rates_legend(named, key, " ")
     drawn = overlay([(braille_line(values, 0, most, rows), look) for _, values, look in layers])
     unit: Line = (("/s", "muted"),)
     fits = present.width_of(legend) + present.width_of(unit) < width
     head = present.join_ends(legend, unit, width) if fits else present.cut_line(legend, width)
     return [head, *_with_axis(drawn, f"{most:.1f}" if most < 10 else f"{most:,.0f}", width)]
+
+
+def _rates_legend(
+    layers: Sequence[tuple[str, Sequence[float | None], str]], key: str, gap: str
+) -> Line:
+    """The name and the last value of each line, with `gap` between them."""
+    legend: list[Run] = []
+    for name, values, look in layers:
+        last = _last(values)
+        number = "?" if last is None else f"{last:.1f}"
+        legend += [(gap if legend else "", ""), (key, look), (f" {name} ", "muted")]
+        legend.append((number, "" if last else "muted"))
+    return tuple(legend)
 
 
 def _backlog(series: FlowSeries, width: int, height: int) -> list[Line]:

@@ -18,6 +18,7 @@ from rich.cells import cell_len, set_cell_size
 from engine.model import LockEvidence, State, Task, Verdict
 from engine.text.decode import YEAR_10000
 from engine.text.safe import safe_line
+from engine.text.safe import state_name as state_name
 from tui.format.glyphs import CURSOR, FALLING, GONE, MARK, MORE, RISING
 from tui.format.keys import Hint
 
@@ -244,14 +245,26 @@ def _created(task: Task, now: float) -> Run:
     return (format_duration(now - task.created) if task.created > 0 else "?", "")
 
 
+def count_runs(task: Task, limit: int | None) -> int | None:
+    """Number of runs that have ended, as the log counts them; None if unknown.
+
+    `limit` is their maximum. A queue that counts retries does not count the last run of a task
+    that it gives up.
+    """
+    is_exhausted = task.extra.get("dead_reason") == "max_retries_exceeded"
+    if task.state is State.DEAD and is_exhausted and limit and task.attempts == limit - 1:
+        return limit
+    return task.attempts
+
+
 @lru_cache(maxsize=16)  # equal columns have the same cell
 def _tries_cell(limit: int | None) -> Cell:
     """The cell of the attempts, with their limit if that is known."""
 
     def tries(task: Task, now: float) -> Run:
-        if task.attempts is None:
+        if (runs := count_runs(task, limit)) is None:
             return "?", "unknown"
-        return (f"{task.attempts}" if limit is None else f"{task.attempts}/{limit}"), "muted"
+        return (f"{runs}" if limit is None else f"{runs}/{limit}"), "muted"
 
     return tries
 
@@ -592,11 +605,6 @@ def totals_line(dead: int, stuck: int, workers: int) -> Line:
     return tuple(parts)
 
 
-def state_name(word: str) -> str:
-    """A store's word for a state, as tabs and frames show it: `DLQ` is an abbreviation."""
-    return "DLQ" if word == "dlq" else safe_line(word)
-
-
 def tab_line(
     names: Sequence[str],
     counts: Sequence[int | None],
@@ -659,7 +667,9 @@ def lock_part(evidence: LockEvidence | None, now: float) -> Line:
     silent = f" {format_duration(now - evidence.since)}" if evidence.since else ""
     look = "chip-error" if verdict is Verdict.STUCK else "chip-warn"
     chip = (f" {verdict.value.upper()}{silent} ", look)
-    reason = ", ".join(filter(None, [holder, safe_line(evidence.reason)]))
+    reason = safe_line(evidence.reason)
+    if not holder or not reason.startswith(f"{holder} "):
+        reason = ", ".join(filter(None, [holder, reason]))
     if verdict is Verdict.UNKNOWN:
         return (("lock ", "muted"), ("? ", "unknown"), (reason or "unknown", ""))
     return (("lock ", "muted"), chip, (f" {reason}", ""))
@@ -847,10 +857,12 @@ def _due_words(task: Task, now: float) -> str:
 
 
 def _lease_words(task: Task, now: float) -> str:
-    if task.lease is None:
+    """Owner, start and end of a claim; a store that does not know a time has 0."""
+    if (lease := task.lease) is None:
         return ""
-    until = f", until {format_time(task.lease.until, now)}" if task.lease.until is not None else ""
-    return f"{task.lease.owner} since {format_time(task.lease.since, now)}{until}"
+    since = f" since {format_time(lease.since, now)}" if lease.since > 0 else ""
+    until = f", until {format_time(lease.until, now)}" if lease.until else ""
+    return f"{lease.owner or '? (owner not stored)'}{since}{until}"
 
 
 def _extra_text(name: str, text: str, now: float) -> str:

@@ -159,7 +159,8 @@ def evidence_lines(case: LockReport, width: int) -> list[Line]:
     lines: list[Line] = []
     indent = NAME_CELLS + 6
     for name, words, mark in list_facts(case):
-        pieces = present.fold_text(safe_line(words) or "?", max(8, width - indent - 1))
+        shown = words.removeprefix("? ") if mark == "?" else words
+        pieces = present.fold_text(safe_line(shown) or "?", max(8, width - indent - 1))
         look = "unknown" if words.startswith("?") else ""
         lines.append(
             (
@@ -205,7 +206,8 @@ def active_task_line(work: ActiveTask, case: LockReport, now: float, width: int)
         if width >= least:
             runs += [(present.fit_text(text, cell_width), look), ("  ", "")]
     if told.unknown:
-        advice: Run = (f"? {told.unknown}", "unknown")
+        is_absent = told.unknown.endswith("do not exist")  # none of the logs
+        advice: Run = (f"? {'not in the log' if is_absent else told.unknown}", "unknown")
     elif told.accepted is not None:
         advice = ("HOLD: accepted" if case.is_abandoned else "was accepted", "warn")
     else:

@@ -53,7 +53,7 @@ class LockQuestion(ConfirmScreen):
             return "Esc", "goes back"
         if not self._arming.is_armed:
             return "!", "arms writes; the plan stays open"
-        return "", "when the lock is free: W in the queue starts a worker"
+        return "", "then 3, W starts a worker"
 
     def scope_words(self, case: LockReport) -> str:
         """What a key acts on."""

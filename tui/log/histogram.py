@@ -108,8 +108,10 @@ def histogram_lines(parts: Sequence[LineRate], width: int, height: int) -> list[
 
 
 def _cell(part: LineRate, row: int, height: int, top: int) -> Run:
-    """The sign of one cell. A cell has one colour: the one with the top of the errors is all
-    errors at the foot, where one error is seen, and the larger part above.
+    """The sign of one cell, which has one colour.
+
+    A cell with errors and other lines has the colour of the larger part. In the lowest row any
+    error colours the cell, so that one error is seen.
     """
     full = len(SPARKS)
     errors, lines = (-(-number * full * height // top) for number in (part.errors, part.lines))

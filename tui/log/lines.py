@@ -110,7 +110,7 @@ def _without_id(text: str) -> str:
         text = re.sub(
             rf"(?:\b(?:(?:task_?)?id[=:] ?|task=))?\"?{re.escape(id)}\b\"? ?", "", text, count=1
         )
-        text = text.replace(": (", " (", 1)  # `Task failed: ID (kind)`
+        text = text.replace(": (", " (", 1).removesuffix(": ")  # `Task failed: ID (kind)`
     return text
 
 

@@ -160,7 +160,7 @@ class LogLines(Painted, can_focus=True):
 def scrolled_rows(before: Mapping[int, Line], now: Sequence[Line]) -> int:
     """By how many rows nearly all lines have moved up; 0 for any other change."""
     height = len(now)
-    if len(before) < height or before[0] == now[0]:
+    if not height or len(before) < height or before[0] == now[0]:
         return 0
     for rows in range(1, height // 2):
         moved = sum(before[y + rows] != now[y] for y in range(height - rows))

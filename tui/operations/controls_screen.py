@@ -89,7 +89,7 @@ class ControlsScreen(ListScreen):
         """The next step for the control under the cursor."""
         here, width = self._here, self.size.width
         if here is None:
-            return ()
+            return present.next_line("2", "opens the tasks; there is nothing to control", "", width)
         name, control = here
         if control.refusal:
             return present.next_line("", f"refused: {safe_line(control.refusal)}", name, width)

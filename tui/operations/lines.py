@@ -135,7 +135,7 @@ def undo_time_left(one: ListedOperation, now: float) -> Run:
         return "no: no copy", "muted"
     gone = sum(replay_results(operation).values())
     if gone + back >= done:
-        return "no: all ran", "muted"
+        return "no: ran", "muted"
     return (
         f"part {present.format_duration(left)}" if back or gone else present.format_duration(left)
     ), ""
@@ -173,7 +173,10 @@ def describe_operation(operation: Operation) -> str:
         began = _BEGAN.match(intent.undoes)
         when = f"{':'.join(began.groups())}Z " if began else ""
         return f"{safe_line(intent.verb)} of {when}{short_name(intent.undoes)}"
-    return safe_line(f"{operation_name(operation)} {intent.filter or intent.scope}".rstrip())
+    scope = intent.filter or intent.scope
+    if scope.startswith("row "):
+        scope = present.short_id(scope.removeprefix("row "))
+    return safe_line(f"{operation_name(operation)} {scope.replace('cluster=', '')}".rstrip())
 
 
 _BEGAN = re.compile(r"[0-9]{8}T([0-9]{2})([0-9]{2})([0-9]{2})Z-")

@@ -147,7 +147,7 @@ def replay_view(now: ReplayProgress, states: Mapping[State, str]) -> OperationVi
 def outcome_counts(now: ReplayProgress, states: Mapping[State, str]) -> tuple[OutcomeCount, ...]:
     """Counts by outcome; they add up to the planned number."""
     tally, ends = now.tally, bool(now.stopped) or now.is_over
-    dead = safe_line(states.get(State.DEAD, "the DLQ"))
+    dead = present.state_name(states.get(State.DEAD, "the DLQ"))
     return (
         OutcomeCount("done", tally.delivered, "ok", True),
         OutcomeCount("failed", tally.failed, "error", True),
@@ -375,7 +375,7 @@ _RESULT_WORDS: Mapping[str, str] = {
 
 def task_table(tasks: Sequence[TaskProgress], past: str, width: int) -> tuple[Line, list[Choice]]:
     """Titles and one row for each task; `past` is the word of a task that the verb changed."""
-    cells = 38 if width >= 110 else present.SHORT_ID_CELLS
+    cells = present.SHORT_ID_CELLS
     head = f"   {'ID':<{cells}}  {'AT':<9}  {'RESULT':<9} {'TOOK':>6}  REPLY"
     timed = any(task.when for task in tasks)
     if not timed:
@@ -384,7 +384,7 @@ def task_table(tasks: Sequence[TaskProgress], past: str, width: int) -> tuple[Li
     for task in tasks:
         word = _RESULT_WORDS.get(task.result, task.result)
         look = "ok" if word == past else RESULT_LOOKS.get(word, "muted")
-        name = task.id if cells > present.SHORT_ID_CELLS else present.short_id(task.id)
+        name = present.short_id(task.id)
         took = "-" if task.seconds is None else format_seconds(task.seconds)
         when: Line = ((f"{present.format_clock(task.when)[:8]:<9}  ", "muted"),) if timed else ()
         runs = (
@@ -455,7 +455,7 @@ def after_words(now: ReplayProgress, states: Mapping[State, str]) -> str:
     if now.is_over:
         return ""
     held = now.pace.stops.rest is RemainderPolicy.HOLD
-    dead = safe_line(states.get(State.DEAD, "the DLQ"))
+    dead = present.state_name(states.get(State.DEAD, "the DLQ"))
     rest = "held" if held else f"stays in {dead}"
     return f"on stop: rest {rest}; continues in the background"
 

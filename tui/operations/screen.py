@@ -112,16 +112,16 @@ class OperationsScreen(ListScreen):
     def text_frame(self) -> Frame:
         """The operation under the cursor."""
         here = self.here
-        return Frame("" if here is None else view.describe_operation(here.operation))
+        return Frame("details" if here is None else view.describe_operation(here.operation))
 
     def default_message(self) -> Line:
         """Journal errors; otherwise the next step."""
-        history, here = self.live.history, self.here
+        history, here, width = self.live.history, self.here, self.size.width
         if history.error and history.operations:
             return ((f" ! {safe_line(history.error)}", "error"),)
         if here is None:
-            return ()
-        operation, width = here.operation, self.size.width
+            return present.next_line("2", "opens the tasks; changes are listed here", "", width)
+        operation = here.operation
         name = f"{operation_name(operation)} {view.short_name(operation.op)}"
         if view.needs_decision(operation):
             left = present.format_count(operation.open_rows, "task")
@@ -149,9 +149,9 @@ class OperationsScreen(ListScreen):
         self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width))
 
     def without(self) -> set[str]:
-        """Hide the keys that write if the console is read only."""
-        read_only = self.around.arming.read_only
-        return {"plan_undo", "go_on", "drop", "arm"} if read_only else set()
+        """Hide the keys that write if the console is read only, or if nothing is listed."""
+        is_hidden = self.around.arming.read_only or not self._listed
+        return {"plan_undo", "go_on", "drop", "arm"} if is_hidden else set()
 
     def action_move(self, how: str) -> None:
         """Move through the rows; page keys scroll the details."""

@@ -116,7 +116,7 @@ DROPPED_WORKER_COLUMNS = ("DEST", "LIMIT", "HEARTBEAT", "PID")
 
 
 def worker_columns(rows: Sequence[WorkerRow], width: int) -> list[TextColumn]:
-    """The columns that fit the width; columns that no format here has are left away."""
+    """The columns that fit the width; columns that no format here has are omitted."""
 
     def longest(title: str, least: int, most: int) -> int:
         cells = (present.cells_of(_WORKER_CELLS[title](row)[0]) for row in rows)
@@ -238,7 +238,7 @@ def worker_values(row: WorkerRow, now: float) -> dict[str, object]:
 
 
 def detail_rows(row: WorkerRow, live: PlaceSession, now: float) -> list[tuple[str, str]]:
-    """Names and values about a worker, its task and its place; empty values are left away."""
+    """Names and values about a worker, its task and its place; empty values are omitted."""
     task = next((task for task in live.active if task.id == row.task), None)
     lock, latest = live.readings.lock, live.inspector.latest
     due = "?" if live.backlog is None else f"{live.backlog.due:,}"

@@ -70,10 +70,8 @@ def cell_count(row: AgeRow, column: int) -> int:
 def table_lines(ages: Ages, spot: AgeCell | None, width: int, names: int) -> list[Line]:
     """Titles, total and one line per name; the cell at `spot` is highlighted."""
     cell = 5 if width >= FOUR_DIGIT_CELLS else 4
-    room = width - 4 - (cell + 2) - (AGE_CLASSES * cell + 2)
+    room = width - 4 - sum(_cell_width(at, cell) for at in range(AGE_CLASSES + 1))
     bounds = [*map(str, BOUNDS_MINUTES), f"{BOUNDS_MINUTES[-1]}+"]
-    if cell < 5:
-        bounds[-2:] = ["21h", ">21h"]
     heads = [
         present.fit_text(text, _cell_width(at, cell), right=True)
         for at, text in enumerate(["ALL", *bounds])
@@ -92,7 +90,9 @@ def table_lines(ages: Ages, spot: AgeCell | None, width: int, names: int) -> lis
 
 
 def _cell_width(column: int, cell: int) -> int:
-    return cell + 2 if column in (0, AGE_CLASSES) else cell
+    if column in (0, AGE_CLASSES):
+        return cell + 2
+    return max(cell, 5) if column == AGE_CLASSES - 1 else cell  # its title has four digits
 
 
 def row_label(ages: Ages, spot: AgeCell, names: int) -> str:

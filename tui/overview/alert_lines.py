@@ -49,34 +49,29 @@ def alert_lines(
         lefts.append((("   ", ""), chip, (f"  {place}  ", "strong"), (alert.text, "")))
     if not keys_shown or narrow:
         return [present.cut_line(line, width) for line in lefts]
-    room = width - max(map(present.width_of, lefts), default=0)
-    rights = _key_columns(alerts, room)
-    if room >= _SINCE_CELLS + max(map(present.width_of, rights), default=0):
-        rights = [(_since_run(alert), *right) for alert, right in zip(alerts, rights, strict=True)]
-    return [present.join_ends(*ends, width) for ends in zip(lefts, rights, strict=True)]
+    hints = [next_key(alert) for alert in alerts]
+    keys_width = max((len(key) for key, _ in hints), default=0)
+    words_width = max((len(word) for _, word in hints), default=0)
+    lines: list[Line] = []
+    for alert, left, (key, word) in zip(alerts, lefts, hints, strict=True):
+        room = width - present.width_of(left) - keys_width - words_width - 3
+        right: Line = ((f"{key:>{keys_width}}", "key"), (f" {word:<{words_width}} ", "muted"))
+        if room < 0:
+            right = ((f"{key:>{keys_width}} ", "key"),)
+        elif room >= _SINCE_CELLS:
+            right = (_since_run(alert), *right)
+        lines.append(present.join_ends(left, right, width))
+    return lines
 
 
 _SINCE_CELLS = 24
-"""Free cells from which on an alert shows since when it lasts."""
+"""Cells that an alert and its key must leave free for the time since when it lasts."""
 
 
 def _since_run(alert: Alert) -> Run:
     """Time of day in UTC at which an alert began, in a column of its own."""
     words = "" if alert.since is None else f"since {present.format_clock(alert.since)}"
     return f"{words:<18}", "muted"
-
-
-def _key_columns(alerts: Sequence[Alert], room: int) -> list[Line]:
-    """The key of each alert and its word; only the keys if the words would cut an alert."""
-    hints = [next_key(alert) for alert in alerts]
-    keys_width = max((len(key) for key, _ in hints), default=0)
-    words_width = max((len(word) for _, word in hints), default=0)
-    if room < keys_width + words_width + 3:
-        return [((f"{key:>{keys_width}} ", "key"),) for key, _ in hints]
-    return [
-        ((f"{key:>{keys_width}}", "key"), (f" {word:<{words_width}} ", "muted"))
-        for key, word in hints
-    ]
 
 
 _NEXT: Mapping[Where, tuple[str, str, str]] = {

@@ -81,7 +81,7 @@ class OverviewReads:
         self._found: dict[int, PlaceReads] = {}
         self._schedules: dict[int, _Schedule] = {}
         self._chosen: set[int] = set()
-        """Places whose rows by the operator has chosen."""
+        """Places whose age-table rows the operator chose."""
         self.wanted = asyncio.Event()
         """Set if a read may be due."""
 

@@ -314,7 +314,8 @@ class OverviewScreen(OverviewActions):
         self._alert_list.show_rows(choices, [] if choices else [self._no_alerts()])
         if choices and (self._pane != ALERTS or not self._chosen_pane):
             self._alert_list.select_key(choices[0].key)  # the most urgent one, as they come in
-        count = f"{len(choices)}" if choices else ""
+        room, amount = self._frame.inside(self._frame.alerts), len(choices)
+        count = f"{room} of {amount}" if room < amount else f"{amount or ''}"
         self._show_frame(self._alert_list, Frame("Alerts", amount=count), ALERTS)
         if self._frozen is not None:
             frozen, here = self._frozen, self._seen[self._here.number - 1]
@@ -421,14 +422,22 @@ class OverviewScreen(OverviewActions):
             return far
         painted = (each for each in self._seen if each.queue.number == live.number)
         moment = next(painted, None) or self._snapshot_of(live, view.SPARKLINE_CELLS)
+        if moment.alerts and self._frozen is None:
+            key, does = alert_view.next_step(alert_view.sort_alerts(moment.alerts)[0])
+            if key != "Enter":  # here, Enter opens the queue
+                return present.next_line(key, does, live.name, self.size.width)
         queue, lock = moment.queue, moment.lock
         words = safe_line(view.describe_place(queue))
+        notes = [words]
         if not queue.unavailable and moment.worker is not None:
-            words += f"; worker PID {moment.worker}, started here"
+            notes = [f"{words}; worker PID {moment.worker}, started here"]
         elif not queue.unavailable and lock is not None:
-            was = "" if self._frozen is None else "was "
-            words += f"; lock {was}{lock.verdict}: {safe_line(lock.reason)}"
-        return present.next_line("Enter", f"opens it: {words}", live.name, self.size.width)
+            words += f"; lock {'' if self._frozen is None else 'was '}{lock.verdict}"
+            notes = [f"{words}: {safe_line(lock.reason)}", words]
+        room = self.size.width - present.cells_of(f" next  Enter  acts on {live.name} ")
+        texts = [*(f"opens the queue ({note})" for note in notes), "opens the queue"]
+        does = next((text for text in texts if present.cells_of(text) <= room), texts[-1])
+        return present.next_line("Enter", does, live.name, self.size.width)
 
     def show_hints(self, grey: Collection[str] = ()) -> None:
         """Show the available keys."""

@@ -163,13 +163,14 @@ def _transport_pane(data: OverviewData, width: int) -> list[Line]:
 def transport_lines(
     sending: MailHealth | None, limit: float, now: float, width: int, height: int
 ) -> list[Line]:
-    """Transports of a place; one is failing from a failure rate of `limit` on."""
+    """Transports of a place, the worst first; from a failure rate of `limit` on it is failing."""
     if sending is None:
         return not_recorded_lines()
     # The transports screen lists unused transports and why they are unused.
     used = [way for way in sending.transports if way.is_mentioned]
     if not used:
         return [present.cut_line(ways.no_transports_line(sending), width)]
+    used.sort(key=lambda way: _URGENCY.index(way.health(limit)))
     name = min(12, max(present.cells_of(safe_line(way.name)) for way in used))
     longest = max(len(way.health(limit).value) for way in used)
     lines: list[Line] = []
@@ -177,9 +178,10 @@ def transport_lines(
         health, window = way.health(limit), way.windows[TEN_MINUTES]
         word = _CHIPS.get(health, ways.LOOKS[health])
         tally = window.tally
-        text = "?" if tally is None else f"{tally.failures:,} of {tally.attempts:,} failed"
+        text = "?" if tally is None else f"{tally.failures:,}/{tally.attempts:,} failed"
         left: Line = (
-            (f"  {present.fit_text(safe_line(way.name), name)} ", ""),
+            ("! " if health is Health.FAILING else "  ", "error"),
+            (f"{present.fit_text(safe_line(way.name), name)} ", ""),
             (f" {health.value.upper()} ", word),
             (" " * (longest - len(health.value)), ""),
             (f" {text}", "unknown" if tally is None else "muted"),
@@ -191,6 +193,9 @@ def transport_lines(
 
 _CHIPS = {Health.FAILING: "chip-error", Health.SUSPENDED: "chip-warn"}
 """States that need a hand."""
+
+_URGENCY = tuple(map(Health, ("failing", "suspended", "unknown", "over", "ok", "idle")))
+"""The states of a transport, the most urgent first."""
 
 
 def _workers_frame(data: OverviewData) -> Frame:

@@ -50,7 +50,9 @@ class ConfirmScreen(PlanPage, Confirming[None]):
         settled, digits = self.why_not_applicable(), self.expected_digits
         is_open = self._arming.is_armed and not settled
         note = "the last correct digit applies" if is_open and digits else ""
-        return PlanWords("" if settled else PlanWords().stage, not digits, note)
+        if settled:
+            return PlanWords("", not digits, note)
+        return PlanWords(is_undoable=not digits, note=note, key="Esc", does="leaves it as it is")
 
     def confirm_prompt(self, digits: str, yes: str) -> Line:
         """The prompt: the digits to type, or `y`."""

@@ -214,7 +214,9 @@ def _still_lines(still: Sequence[StillFails], width: int) -> list[Line]:
 def _transition_lines(
     plan: Plan, would: TransitionPreview, states: Mapping[State, str], width: int
 ) -> list[Line]:
-    start, end = (states.get(s, s) if s else "nowhere" for s in would.transition)
+    start, end = (
+        present.state_name(states.get(s, s)) if s else "nowhere" for s in would.transition
+    )
     if would.refused:
         return _count_lines(would.amount, f"{start}: refused: {would.refused}", width, "error")
     where = f"{start} -> {end}" if start != end else f"{start}"
@@ -282,10 +284,8 @@ def expected_outcome(plan: Plan, row: Row, sight: PlanView) -> Run:
     return f"{past}{where}{odd}", "strong" if odd else ""
 
 
-def result_lines(
-    report: Report, width: int, back: str = "u lists it, u there undoes it"
-) -> list[Line]:
-    """The result of a plan with every task counted; `back` says how to undo it."""
+def result_lines(report: Report, width: int) -> list[Line]:
+    """The result of a plan with every task counted."""
     planned, past = len(report.plan.rows), VERBS[report.plan.verb].past
     counts = (
         (len(report.done), past, "", "ok"),
@@ -295,11 +295,11 @@ def result_lines(
     )
     text: list[Line] = []
     for amount, word, why, look in counts:
-        text += _count_lines(amount, word + why, width, look if amount else "muted")
+        text += _count_lines(amount, word + why, width, look) if amount else []
     some = " + ".join(f"{amount:,} {word}" for amount, word, *_ in counts if amount)
     is_whole = planned == report.accounted
     if is_whole:
-        text += _fold_lines(f"{some or '0'} = {planned:,}: all accounted for", width, "")
+        text += _fold_lines(f"{some or '0'} = {planned:,}", width, "")
     else:
         text += _fold_lines(f"{some or '0'} of {planned:,}: NOT all accounted for", width, "error")
     if not report.is_exact:
@@ -307,8 +307,7 @@ def result_lines(
     if report.trouble:
         text += _fold_lines(f"! {report.trouble}", width, "error")
     if report.op:
-        way = f"; {back}" if back and VERBS[report.plan.verb].is_undoable else ""
-        text += _fold_lines(f"recorded as {report.op}{way}", width, "muted")
+        text += _fold_lines(f"recorded as {report.op}", width, "muted")
     text += _reasons("failed", report.failed, width)
     text += _reasons("excluded", report.excluded, width)
     if report.gone:

@@ -27,7 +27,7 @@ class PlanWords(NamedTuple):
     stage: str = "plan, nothing written yet"
     """What has happened so far, at the right end of the frame."""
     is_undoable: bool = True
-    """Nothing of it stays once it is undone: the frame is accent, else warn."""
+    """True if it can be undone completely: the frame is accent, else warn."""
     note: str = ""
     """How the confirmation works, at the right end of the bar."""
     key: str = ""

@@ -14,6 +14,7 @@ from engine.operations.plans import Plan
 from engine.replay.progress import Phase
 from engine.replay.settings import ReplayPace
 from engine.store import StoreError
+from engine.verbs import VERBS
 from tui.format import keys, present
 from tui.format.present import Line
 from tui.plan.lines import plan_lines, result_lines
@@ -113,8 +114,10 @@ class PlanScreen(PlanOptions):
             done, planned = sum(self._run.counts.values()), len(facts.plan.rows)
             stage = "result" if self.report else f"{done:,} of {planned:,} done"
             hint = self._live.worker_hint(facts.plan.verb) if self.report else ""
-            undo = "" if hint or not self.report or not self.report.op else "u"
-            return words._replace(stage=stage, key=undo, does=hint or "lists it" * bool(undo))
+            if hint or not self.report or not self.report.op:
+                return words._replace(stage=stage, key="", does=hint)
+            undo = "; u again undoes it" if VERBS[facts.plan.verb].is_undoable else ""
+            return words._replace(stage=stage, key="u", does=f"opens it in operations{undo}")
         if not facts.amount:
             return words._replace(key="Esc", does="discards the plan")
         still = sum(one.amount for one in facts.still_failing())

@@ -76,9 +76,12 @@ def cluster_line(
 
 
 def evidence_lines(
-    judged: CheckedCluster, tasks: Sequence[Task], now: float, width: int
+    judged: CheckedCluster, tasks: Sequence[Task], now: float, width: int, limit: int | None = None
 ) -> list[Line]:
-    """The full error, the evidence for "still happening", and some of the tasks."""
+    """The full error, the evidence for "still happening", and some of the tasks.
+
+    `limit`: maximum attempts of a task, None if unknown.
+    """
     cluster, answer = judged
     first, last = cluster.first, judged.last
     since = "" if first is None else present.format_time(first, now)
@@ -95,7 +98,7 @@ def evidence_lines(
     if not tasks:
         return lines
     title = f" Tasks in {cluster.mark} {cluster.count:,}, newest first"
-    shape = present.task_columns(State.DEAD, width)
+    shape = present.task_columns(State.DEAD, width, limit=limit)
     where = present.TaskContext()
     return [
         *lines,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 
 from textual import work
 
@@ -79,7 +80,7 @@ class ClusterList(PlanningScreen, ListScreen):
         """The place and its state."""
         state = self._query.state
         word = self.live.inspector.states.get(state, "") if state else "all"
-        return (self.live.name, word, "clusters")
+        return (self.live.name, present.state_name(word), "clusters")
 
     def rows_frame(self) -> Frame:
         """The frame of the clusters: how many there are, and of how many tasks."""
@@ -128,7 +129,8 @@ class ClusterList(PlanningScreen, ListScreen):
             return
         mark, tasks = self._tasks
         known = tasks if mark == here.cluster.mark else ()
-        text.show(view.evidence_lines(here, known, now, self.text_width))
+        limit = self.live.place.max_attempts
+        text.show(view.evidence_lines(here, known, now, self.text_width, limit))
 
     @property
     def _here(self) -> CheckedCluster | None:
@@ -155,8 +157,15 @@ class ClustersScreen(ClusterList):
         here, width = self._here, self.size.width
         if here is None:
             return present.next_line("Esc", "back to the tasks", "nothing", width)
-        key, does = view.next_step(here, read_only=self.around.arming.read_only)
+        refused = self.verb_refusal("retry", self._query.state)
+        key, does = view.next_step(here, read_only=bool(refused))
         return present.next_line(key, does, f"{here.cluster.count:,} in {here.cluster.mark}", width)
+
+    def show_hints(self, grey: Collection[str] = ()) -> None:
+        """Show the hints; verbs that these tasks do not have are grey."""
+        state = self._query.state
+        refused = {key.action for key in keys.verb_keys() if self.verb_refusal(key.verb, state)}
+        super().show_hints({*grey, *refused})
 
     def requested_verb(self, verb: str) -> VerbRequest | str:
         """All tasks of the cluster under the cursor."""

@@ -253,7 +253,8 @@ class QueuePainter(QueuePanes):
                 )
             )
         right = present.scope_words(scope)
-        width, said = self.size.width, self._said[0]
+        width = self.size.width
+        said = "" if scope.filter_error else self._said[0]  # the scope shows the error
         line = present.next_line(key, does, right, width, said)
         self._scope_line.show([line])
         self._paint_hints()
@@ -348,9 +349,14 @@ class QueuePainter(QueuePanes):
 
 
 def list_hints(grey: set[str], without: set[str], words: dict[str, str]) -> Sequence[keys.Hint]:
-    """The hints; those that are refused now or are listed in the help are dropped first."""
+    """The hints; those that are refused now or are listed in the help are dropped first.
+
+    `O` applies only to pending tasks, in place of `R`.
+    """
     low = {key.shown for key in keys.keys_on(keys.LIST) if key.action in LOW_PRIORITY_ACTIONS}
     return [
-        hint._replace(is_minor=hint.is_minor or hint.is_refused or hint.shown in low)
+        hint._replace(
+            is_minor=(hint.is_minor and hint.shown != "O") or hint.is_refused or hint.shown in low
+        )
         for hint in keys.hints_of(keys.LIST, grey, without, words)
     ]

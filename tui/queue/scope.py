@@ -31,6 +31,7 @@ class QueueMarks(QueuePainter):
 
     def action_mark(self) -> None:
         """Toggle the mark of the task under the cursor and move down."""
+        self._said = ("", 0.0)  # the scope must be seen
         self.list.pin_cursor()
         task = self.list.task_here
         if task is None or self.state is None or self.list.is_unseen:
@@ -44,6 +45,7 @@ class QueueMarks(QueuePainter):
 
     def action_range(self) -> None:
         """Begin a range; the second key marks it."""
+        self._said = ("", 0.0)  # the scope must be seen
         if self._filter.error:
             self.say(self._filter.error)
         elif self.list.range_from is None:
@@ -85,6 +87,7 @@ class QueueMarks(QueuePainter):
 
     def action_mark_all(self) -> None:
         """Make verbs act on all matching tasks; again: on the cursor row."""
+        self._said = ("", 0.0)  # the scope must be seen
         if self._filter.error:
             self.say(self._filter.error)
         elif self.state is not None:
@@ -93,6 +96,7 @@ class QueueMarks(QueuePainter):
 
     def action_unmark(self) -> None:
         """Clear all marks."""
+        self._said = ("", 0.0)  # the scope must be seen
         self._everything = False
         self._marked.clear()
         self._hidden = frozenset()

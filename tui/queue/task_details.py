@@ -126,14 +126,15 @@ def _field(name: str, runs: Line, width: int) -> list[Line]:
 
 def _state_words(task: Task, terms: PlaceTerms, now: float) -> Line:
     word = present.state_name(task.word or terms.states.get(task.state, task.state))
-    since = task.lease.since if task.lease is not None else _death_time(task)
-    words = f" {present.format_age(now - since)}" if since is not None else ""
-    if task.lease is not None:
-        words = f" for {present.format_duration(now - task.lease.since)}"
-        words += f", by {safe_line(task.lease.owner)}"
-    tries = "" if task.attempts is None else f"{task.attempts:,}"
+    if (lease := task.lease) is not None:
+        words = f" for {present.format_duration(now - lease.since)}" if lease.since > 0 else ""
+        words += f", by {safe_line(lease.owner)}" if lease.owner else ""
+    else:
+        died = _death_time(task)
+        words = f" {present.format_age(now - died)}" if died is not None else ""
+    runs = present.count_runs(task, terms.max_attempts)
     limit = "" if terms.max_attempts is None else f" of {terms.max_attempts:,}"
-    return ((word, "strong"), (f"{words}, {tries or '?'}{limit} tries", ""))
+    return ((word, "strong"), (f"{words}, {'?' if runs is None else f'{runs:,}'}{limit} tries", ""))
 
 
 def _death_time(task: Task) -> float | None:

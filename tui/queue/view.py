@@ -127,7 +127,7 @@ class QueueView(PlanningScreen):
 
     @property
     def _tabs(self) -> list[State | None]:
-        """The states, and None for the problems tab behind them."""
+        """The states, and None for the problems tab after them."""
         return [*self.inspector.states, None] if self.inspector.states else []
 
     @property

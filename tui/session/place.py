@@ -18,7 +18,7 @@ from engine.store import Store
 NO_LOCK_FILE = "no lock file (row leases)"
 """Text shown instead of a lock in stores with row leases."""
 
-NO_WORKER_HINT = "no worker running: W in the queue starts one"
+NO_WORKER_HINT = "no worker running: 3, then W starts one"
 """Next step if due tasks wait for a worker."""
 
 

@@ -137,9 +137,8 @@ def wait_rows(scene: TaskScene, now: float) -> list[Run]:
     if task.state is State.DEAD:
         died = death_time(task)
         when = "?" if died is None else present.format_time(died, now)
-        is_all = scene.max_runs is None or (task.attempts or 0) >= scene.max_runs
-        noun = "attempt" if is_all else "counted attempt"
-        tries = f", after {present.format_count(task.attempts, noun)}" if task.attempts else ""
+        runs = present.count_runs(task, scene.max_runs)
+        tries = f", after {present.format_count(runs, 'attempt')}" if runs else ""
         rows.append(("died", when + tries))
         why = tuple(reason.removeprefix("stays ") for reason in why[1:])
     label = _LABELS.get(task.state, "state")
@@ -252,14 +251,10 @@ def _note_rows(scene: TaskScene, now: float) -> list[Run]:
 
 def _attempts_text(scene: TaskScene) -> str:
     task = scene.task
-    if task.attempts is None:
+    runs = present.count_runs(task, scene.max_runs)
+    if runs is None:
         return "?"
-    if scene.max_runs is None:
-        return f"{task.attempts:,}"
-    counted = f"{task.attempts:,} of {scene.max_runs:,}"
-    if task.state is State.DEAD and task.attempts == scene.max_runs - 1:
-        return f"{counted}: the final failure is not counted"
-    return counted
+    return f"{runs:,}" if scene.max_runs is None else f"{runs:,} of {scene.max_runs:,}"
 
 
 def _payload_words(scene: TaskScene) -> str:
@@ -341,7 +336,10 @@ _EVENT_WORDS: Mapping[EventKind, Run] = {
 
 def timeline_lines(scene: TaskScene, now: float, width: int) -> Text:
     """What happened to it by the logs, and what comes next."""
-    events, ends = scene.findings.history, (EventKind.WAITS, EventKind.BURIED)
+    ends = (EventKind.WAITS, EventKind.BURIED)
+    # Lines about sending a mail belong to a run, which has lines of its own.
+    told = scene.findings.history
+    events = [event for event in told if not event.transport] or told
     decided = {event.when for event in events if event.what in ends}
     rows: list[tuple[float | None, Run]] = [
         (event.when, _EVENT_WORDS[event.what])
@@ -372,7 +370,8 @@ def _search_coverage(scene: TaskScene) -> str:
     missing = os.strerror(errno.ENOENT)  # a place need not have every log
     troubles = scene.findings.log.troubles.items()
     said = [f"{safe_line(path)}: {safe_line(why)}" for path, why in troubles if why != missing]
-    counted, told = scene.task.attempts or 0, len(scene.findings.attempts)
+    counted = present.count_runs(scene.task, scene.max_runs) or 0
+    told = len(scene.findings.attempts)
     if scene.findings.log.has_more:
         said.append("older log lines were not searched")
     elif told < counted:

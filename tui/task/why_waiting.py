@@ -18,10 +18,10 @@ from engine.monitor.throughput import Trend
 from engine.store import StoreError
 from engine.text.safe import safe_line
 from tui.format import present
-from tui.session.place import Place
+from tui.session.place import NO_WORKER_HINT, Place
 from tui.session.place_session import PlaceSession
 from tui.session.place_watcher import read_routes
-from tui.transports.suspend_lines import describe_suspension
+from tui.transports.lines import describe_suspension
 
 
 class Outlook(NamedTuple):
@@ -77,7 +77,7 @@ async def outlook(live: PlaceSession, task: Task, now: float) -> Outlook:
     if about.lock is not None and about.lock.verdict in present.ALARMING_VERDICTS:
         obstacle = obstacle or f"lock is {about.lock.verdict.value.lower()}"
     if live.lacks_worker:
-        obstacle = obstacle or "no worker running: W in the queue starts one"
+        obstacle = obstacle or NO_WORKER_HINT
     if live.estimate_drain(now).trend is Trend.STALLED:
         obstacle = obstacle or "queue is stalled"
     rates = live.flow.rates(now)

@@ -98,9 +98,7 @@ class SafeApp(App[None], inherit_bindings=False):
         if isinstance(renderable, ChopsUpdate | LayoutUpdate):
             renderable = CellUpdate(renderable, self.cells)
         super()._display(screen, renderable)
-        if (
-            screen.size != self.size
-        ):  # a frame for the old size: the terminal has cut or scrolled it
+        if screen.size != self.size:  # a frame of the old size: cut or scrolled by the terminal
             self.cells.forget()
         if isinstance(screen, Confirming) and renderable is not None and screen.is_active:
             screen.guard.plan_painted(time.monotonic())

@@ -14,6 +14,7 @@ from engine.monitor.transport_health import (
     MailHealth,
     MailRoutes,
     TransportHealth,
+    TransportSuspension,
     TransportUse,
 )
 from engine.text.safe import safe_line
@@ -21,7 +22,6 @@ from tui.format import present
 from tui.format.human import format_count
 from tui.format.present import Line, Run
 from tui.format.table import sparkline
-from tui.transports.suspend_lines import describe_suspension
 
 LOOKS = {
     Health.OK: "ok",
@@ -308,6 +308,12 @@ def describe_foreign(name: str) -> str:
     return "not configured; found in log or metrics"
 
 
+def describe_suspension(stop: TransportSuspension, now: float) -> str:
+    """Who suspended it, when and why."""
+    why = f": {safe_line(stop.why)}" if stop.why else ", no reason given"
+    return f"suspended by {safe_line(stop.who)} since {present.format_time(stop.since, now)}{why}"
+
+
 def describe_use(name: str, routes: MailRoutes, now: float) -> Run:
     """Whether mail uses a transport now, or why not."""
     use = routes.use(name)
@@ -348,6 +354,8 @@ def summary_line(sending: MailHealth, limit: float, routes: MailRoutes | None = 
         text, look = describe_route(routes)
         lead = ((f"{text}; ", look),)
     failing = [way.name for way in sending.transports if way.health(limit) is Health.FAILING]
+    if {way.health(limit) for way in sending.transports} == {Health.UNKNOWN}:
+        return (*lead, ("not known", "unknown"))
     if failing:
         return (*lead, (f"failing: {', '.join(map(safe_line, failing))}", "error"))
     return (*lead, ("none failing", "muted"))

@@ -8,6 +8,7 @@ from engine.monitor.transport_health import MailRoutes, TransportSuspension, Tra
 from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.present import Line
+from tui.transports.lines import USES, describe_suspension
 
 LABEL_CELLS = 10
 """Width of the labels in cells."""
@@ -116,12 +117,6 @@ def labelled_lines(label: str, text: str, look: str, width: int) -> list[Line]:
     return [first, *(((" " * (LABEL_CELLS + 2) + piece, look),) for piece in pieces[1:])]
 
 
-def describe_suspension(stop: TransportSuspension, now: float) -> str:
-    """Who suspended it, when and why."""
-    why = f": {safe_line(stop.why)}" if stop.why else ", no reason given"
-    return f"suspended by {safe_line(stop.who)} since {present.format_time(stop.since, now)}{why}"
-
-
 def other_transport_lines(name: str, routes: MailRoutes, width: int) -> list[Line]:
     """All other transports in their order, and why they are not used."""
     lines: list[Line] = []
@@ -135,11 +130,12 @@ def other_transport_lines(name: str, routes: MailRoutes, width: int) -> list[Lin
             else ""
         )
         why = f"{routes.forced} is forced" if use is TransportUse.BARRED else why
+        word = use.value if use is TransportUse.SUSPENDED else USES[use][0]
         label = "" if lines else "others"
         row: Line = (
             (f"  {label:<{LABEL_CELLS}}", "muted"),
             (f"{present.fit_text(safe_line(other), 9)} ", ""),
-            (f"{present.fit_text(use.value, 9)} {safe_line(why)}".rstrip(), "muted"),
+            (f"{present.fit_text(word, 9)} {safe_line(why)}".rstrip(), "muted"),
         )
         lines.append(present.cut_line(row, width))
     return lines

@@ -10,13 +10,13 @@ from engine.text.safe import safe_line
 from tui.format import keys, present
 from tui.format.present import BLANK_LINE, Line
 from tui.plan.confirm_screen import ConfirmScreen
+from tui.plan.plan_page import PlanWords
 from tui.screens.base import key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.text_prompt import AskScreen
 from tui.session.place_session import PlaceSession
 from tui.session.test_mail_process import address_error
 from tui.transports.suspend_lines import labelled_lines
-from tui.widgets.lines import Frame
 
 OUTPUT_READ_SECONDS = 0.2
 """Seconds between two reads of the command's output."""
@@ -67,12 +67,13 @@ class SendTestMailScreen(ConfirmScreen):
         words = {"arm": keys.arm_hint(self._arming.is_armed)}
         self.show_hints(self.disabled_actions(), self.without(), words)
 
-    def text_frame(self) -> Frame:
-        """The transport, and how far the test mail is."""
-        took, about = f"{self._trial.elapsed_seconds:.1f}s", "plan, nothing sent yet"
-        if self._begun:
-            about = f"sending, {took}" if self._trial.running else f"result, after {took}"
-        return Frame(f"Test mail by {safe_line(self._way)}", right=((about, "muted"),))
+    def describe(self) -> PlanWords:
+        """The words around the plan, and how far the test mail is."""
+        words, took = super().describe(), f"{self._trial.elapsed_seconds:.1f}s"
+        if not self._begun:
+            return words
+        is_running = self._trial.running
+        return words._replace(stage=f"sending, {took}" if is_running else f"result, after {took}")
 
     def _plan_lines(self, width: int) -> list[Line]:
         name, to = safe_line(self._way), safe_line(self._to) or "none (Tab)"

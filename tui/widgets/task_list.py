@@ -431,7 +431,9 @@ class TaskList(Painted, can_focus=True):
         )
         top = self._cursor_position.top
         for _ in range(MAX_FETCHES):
-            window = await self._window_around(top)
+            self.loads += 1
+            page = self._height
+            window = await self._rows.window(self._query, max(0, top - page), 3 * page)
             at, vanished = await self._find_cursor(window)
             top = self._top_for(at, window.total)
             # The position may be newer than the window: then another task is there.
@@ -447,11 +449,6 @@ class TaskList(Painted, can_focus=True):
             self._anchor = None if anchored is None else self._anchor._replace(at=anchored)
         self._settle(window, at, top, vanished)
         self._is_unpinned = self._is_unpinned and filling
-
-    async def _window_around(self, top: int) -> Window:
-        self.loads += 1
-        page = self._height
-        return await self._rows.window(self._query, max(0, top - page), 3 * page)
 
     async def _find_cursor(self, window: Window) -> tuple[int, str]:
         """Position for the cursor, and the id of its former task if that has left."""
