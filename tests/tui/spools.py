@@ -209,7 +209,7 @@ def a_console(
     return Console(places, clock=clock or Clock(), **{**usual, **fields})  # type: ignore[arg-type]
 
 
-PATIENCE = 12.0
+PATIENCE = 60.0
 """Seconds after which a console counts as hanging, also on a machine that has much else to do."""
 
 

@@ -66,9 +66,10 @@ class TaskDesk(Desk):
     async def turns_to(self, title: str, *texts: str) -> None:
         """Go on to a part, and wait until it shows these."""
         await self.until(lambda: f" {title}" in self.line("parts").replace("[", " "))
-        while f"[{title}" not in self.line("parts"):
-            await self.press("l")
-            await self.pilot.pause()
+        for _ in range(MAX_PARTS):
+            if f"[{title}" not in self.line("parts"):
+                await self.press("l")
+                await self.pilot.pause()
         await self.sees(f"[{title}", *texts)
 
     def log(self, level: str, text: str, ago: float = 0.0) -> None:

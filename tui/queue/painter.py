@@ -351,12 +351,15 @@ class QueuePainter(QueuePanes):
 def list_hints(grey: set[str], without: set[str], words: dict[str, str]) -> Sequence[keys.Hint]:
     """The hints; those that are refused now or are listed in the help are dropped first.
 
-    `O` applies only to pending tasks, in place of `R`.
+    Verbs stay before what is the same in every tab.
     """
+    verbs = {key.shown for key in keys.verb_keys()}
     low = {key.shown for key in keys.keys_on(keys.LIST) if key.action in LOW_PRIORITY_ACTIONS}
     return [
         hint._replace(
-            is_minor=(hint.is_minor and hint.shown != "O") or hint.is_refused or hint.shown in low
+            is_minor=(hint.is_minor and hint.shown not in verbs)
+            or hint.is_refused
+            or hint.shown in low
         )
         for hint in keys.hints_of(keys.LIST, grey, without, words)
     ]
