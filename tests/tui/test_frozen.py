@@ -29,6 +29,7 @@ from engine.monitor.sample_codec import RecordedSample, decode_sample
 from tests.engine.moments import a_sample
 from tests.tui.desks import Desk, clock_of
 from tests.tui.queues import Run
+from tests.tui.shots import settled
 from tests.tui.spools import NOW, a_task, disk_place, make_spool, put_file, some_tasks
 from tests.tui.test_overview import overview, screen_of
 from tests.tui.test_twins import row_of
@@ -194,6 +195,7 @@ async def test_a_freeze_holds_what_was_on_screen(root: Path) -> None:
         live = desk.console.sessions[0]
         await desk.until(lambda: live.recording.role is Role.RECORDS)
         await desk.sees("oldest in pending", "feeds_sync")  # the ages have their final height
+        await settled(desk.console, desk.pilot)
         before = panes()
         await freeze(desk)
         assert panes() == before

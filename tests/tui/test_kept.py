@@ -25,7 +25,7 @@ async def test_hints_are_those_of_this_moment() -> None:
     """After each key the hints and what is grey are what they would be if made for it alone."""
     clock = Clock()
     console = a_console(a_place(a_memory(some_tasks())), clock=clock)
-    async with console.run_test(size=(80, 24)) as pilot:
+    async with console.run_test(size=(160, 24)) as pilot:
         await loaded(pilot)
         screen, seen = queue_of(console), set()
         for pressed in ("j", "4", "j", "!", "j", "2", "h", "4", "k", "!", "k", "space"):

@@ -79,6 +79,8 @@ class SafeApp(App[None], inherit_bindings=False):
         """Queue key events; handle all other events immediately."""
         if isinstance(event, Resize):
             self.cells.forget()  # the terminal may have moved or cut its lines
+            if event.size == self.size:  # it had another size in between: no new layout follows
+                self.refresh(layout=True)
         if isinstance(event, Key | Paste) and not event.is_forwarded:
             await self._typed.accept_key(event)
         else:
