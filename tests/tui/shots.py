@@ -210,6 +210,9 @@ def _seed_history(live: PlaceSession, good: bool) -> None:
         waiting = max(0, pending + came - left)
         counts = {State.PENDING: waiting, State.ACTIVE: 1, State.DEAD: dead}
         live.flow.add(NOW + second, came, left, counts)
+    # What the first scan finds: its own sample comes too soon after this one to count.
+    found = {State.PENDING: 46, State.ACTIVE: 1, State.DEAD: 5 if good else 14}
+    live.flow.add(NOW, came, left, found)
 
 
 async def seen(console: Console, pilot: Pilot[None], words: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -68,6 +67,8 @@ def json_line(values: Mapping[str, object]) -> str:
 def csv_lines(rows: Iterable[Mapping[str, object]], columns: Sequence[str]) -> str:
     """Lines of CSV (RFC 4180). A cell that a spreadsheet would run as a formula begins with `'`."""
     text = io.StringIO()
+    import csv  # loaded on demand: the overview needs only the times
+
     table = csv.writer(text)
     for values in rows:
         table.writerow([_cell(values.get(name)) for name in columns])

@@ -97,6 +97,10 @@ class SafeApp(App[None], inherit_bindings=False):
         await super().on_event(event)
 
     def _display(self, screen: Screen[Any], renderable: Any) -> None:
+        if isinstance(renderable, ChopsUpdate) and self.cells.is_forgotten and not self.is_headless:
+            # Parts of a frame do not repair what the terminal has cut.
+            stack = self._background_screens
+            renderable = screen._compositor.render_update(full=True, screen_stack=stack)
         if isinstance(renderable, ChopsUpdate | LayoutUpdate):
             renderable = CellUpdate(renderable, self.cells)
         super()._display(screen, renderable)

@@ -80,6 +80,11 @@ class ScreenCells:
         self._rows.clear()
         self._state = ""
 
+    @property
+    def is_forgotten(self) -> bool:
+        """True if no frame has followed `forget`."""
+        return not self._state
+
     def advance(self, update: ChopsUpdate | LayoutUpdate, system: ColorSystem) -> str:
         """The text that brings a frame on screen."""
         self._sent, self._place = [], (-1, -1)
