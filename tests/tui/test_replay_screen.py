@@ -367,4 +367,4 @@ def test_killed_in_the_middle_nothing_is_lost(tmp_path: Path) -> None:
         terminal.send("u")
         terminal.shows("INTERRUPTED", "R resume")
         terminal.send("R")
-        terminal.shows("the rest of replay of", "23 DLQ -> pending")
+        terminal.shows("the rest of replay of", "23  DLQ -> pending")

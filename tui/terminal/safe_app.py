@@ -14,6 +14,7 @@ from typing import Any
 from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.app import App
 from textual.events import Event, Key, Paste, Resize
+from textual.geometry import Size
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 
@@ -42,6 +43,8 @@ class SafeApp(App[None], inherit_bindings=False):
         """The first uncaught error; the caller writes a crash report of it."""
         self.cells = ScreenCells()
         """What the terminal shows."""
+        self._terminal_size: Size | None = None
+        """Size that the terminal reported last; None before the first report."""
         self._typed = KeyQueue(self, self._act)
         self._hook = threading.excepthook
         self._last_resort: threading.Timer | None = None
@@ -78,6 +81,7 @@ class SafeApp(App[None], inherit_bindings=False):
     async def on_event(self, event: Event) -> None:
         """Queue key events; handle all other events immediately."""
         if isinstance(event, Resize):
+            self._terminal_size = event.size
             self.cells.forget()  # the terminal may have moved or cut its lines
             if event.size == self.size:  # it had another size in between: no new layout follows
                 self.refresh(layout=True)
@@ -97,6 +101,8 @@ class SafeApp(App[None], inherit_bindings=False):
         await super().on_event(event)
 
     def _display(self, screen: Screen[Any], renderable: Any) -> None:
+        if self._terminal_size not in (None, screen._compositor.size) and not self.is_headless:
+            return  # a frame of a former size: the terminal would cut it; a new layout follows
         if isinstance(renderable, ChopsUpdate) and self.cells.is_forgotten and not self.is_headless:
             # Parts of a frame do not repair what the terminal has cut.
             stack = self._background_screens
@@ -104,8 +110,6 @@ class SafeApp(App[None], inherit_bindings=False):
         if isinstance(renderable, ChopsUpdate | LayoutUpdate):
             renderable = CellUpdate(renderable, self.cells)
         super()._display(screen, renderable)
-        if screen.size != self.size:  # a frame of the old size: cut or scrolled by the terminal
-            self.cells.forget()
         if isinstance(screen, Confirming) and renderable is not None and screen.is_active:
             screen.guard.plan_painted(time.monotonic())
 
