@@ -53,7 +53,7 @@ class QueuePanes(QueueView):
     def _lay_out(self) -> None:
         """Divide the screen; the panes get their heights."""
         filtered = self._filter.is_visible and self.state is not None
-        rows = len(self._problems) if self._on_problems else self.list.matching
+        rows = len(self._problems) if self._on_problems else self.rows.view.matching
         facts = min(metrics_pane.MAX_FACTS, len(self.live.readings.queue_figures.rows))
         states = len(self.inspector.states)
         alarms = self._lock_line.alarms
@@ -88,7 +88,7 @@ class QueuePanes(QueueView):
         state = self.state
         word = self.inspector.states.get(state, "") if state else ""
         total = self._change.counts.get(state, 0) if state else 0
-        shown = f"{self.list.matching:,} of {total:,}" if self._filter.filter else f"{total:,}"
+        shown = f"{self.rows.view.matching:,} of {total:,}" if self._filter.filter else f"{total:,}"
         if state is None or self._change.unavailable:
             shown = "?"
         order, falling = self._order
@@ -96,8 +96,8 @@ class QueuePanes(QueueView):
         right: Line = (("order: ", "muted"), (name, ""), ("  o", "key"))
         if self._frame.border == present.RULE and self.list.row_words:  # it has no lower line
             right = ((f"{self.list.row_words}   ", "muted"), *right)
-        if self.list.fresh and not self._filter.is_visible:
-            right = ((f"{self.list.fresh:,} new   ", "ok"), *right)
+        if self.rows.view.fresh and not self._filter.is_visible:
+            right = ((f"{self.rows.view.fresh:,} new   ", "ok"), *right)
         key = FRAME_KEYS.get(state, "") if state else ""
         frame = Frame(present.state_name(word) or "Tasks", key, shown, right)
         self.list.show_frame(frame._replace(bottom=self.list.row_words), focused=True)
@@ -114,7 +114,7 @@ class QueuePanes(QueueView):
             self._details.show(problem_details(problem, states, width) if problem else [])
             self._details.show_frame(Frame("Problem"))
             return
-        task, now = self.list.task_here, self._clock()
+        task, now = self.rows.view.task_here, self._clock()
         if task is None:
             self._details.show([])
             self._details.show_frame(Frame("Task"))
@@ -180,7 +180,7 @@ class QueuePainter(QueuePanes):
         if not self.is_paintable or not self.size.width:
             return
         self._lay_out()
-        self.list.show_notice(self._notice())
+        self.list.show_signs(self.list.signs._replace(notice=self._notice()))
         self._paint_header()
         self._paint_tabs()
         self._paint_lock()
@@ -225,10 +225,10 @@ class QueuePainter(QueuePanes):
         if line.is_visible and self.state is not None:
             of = self._change.counts.get(self.state, 0)
             query, why = self._explained
-            nothing = not self.list.matching and self.list.loaded
+            nothing = not self.rows.view.matching and self.rows.view.loaded
             why = why if nothing and query == self.tab_query else ""
             marked = len(self._marks.get(self.state, ()))
-            line.show_count(self.list.matching, of, why, marked, self.list.fresh)
+            line.show_count(self.rows.view.matching, of, why, marked, self.rows.view.fresh)
 
     def _scope(self) -> present.Scope:
         """What a verb would act on."""
@@ -239,8 +239,8 @@ class QueuePainter(QueuePanes):
         alarms = self._lock_line.alarms
         scope, change = self._scope(), self._change
         on_problems = self._on_problems
-        rows = len(self._problems) if on_problems else self.list.matching
-        if on_problems or self.list.loaded or change.unavailable:
+        rows = len(self._problems) if on_problems else self.rows.view.matching
+        if on_problems or self.rows.view.loaded or change.unavailable:
             key, does = next_step(
                 Situation(
                     *(self.state, self.inspector.states, change.counts, rows, scope),

@@ -14,7 +14,7 @@ from tui.plan.planning import VerbRequest
 from tui.screens.base import TOO_EARLY, Copy
 from tui.screens.target import Target
 from tui.task.page import WITHOUT_CLOCK, TaskPage
-from tui.widgets.task_list import SEEN_SECONDS
+from tui.widgets.task_rows import SEEN_SECONDS
 
 
 class TaskScreen(TaskPage):
