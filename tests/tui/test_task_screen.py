@@ -378,7 +378,7 @@ async def test_a_task_that_changes_is_followed(tmp_path: Path) -> None:
 
         await desk.turns_to("summary")
         await asyncio.to_thread(retry)
-        await desk.sees("moved dlq -> pending", "state pending", "waits ")
+        await desk.sees("moved DLQ -> pending", "state pending", "waits ")
 
 
 async def test_a_task_that_is_done_is_kept_on_screen(tmp_path: Path) -> None:
