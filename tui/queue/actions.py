@@ -78,7 +78,7 @@ class QueueLinks(QueueScope):
 
         if self._problems:
             shared = (self.inspector.states, self.inspector.actions.preview_problem)
-            self.app.push_screen(ProblemsScreen(self._problems, *shared))
+            self.app.push_screen(ProblemsScreen(self._problems, *shared, self._clock()))
         else:
             self.say("no problem to open")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.model import State
+from engine.model import Problem, State
 from engine.monitor.metrics_check import OwnCounts
 from engine.operations import plans
 from engine.text.safe import safe_line
@@ -102,16 +102,19 @@ class QueuePanes(QueueView):
         frame = Frame(present.state_name(word) or "Tasks", key, shown, right)
         self.list.show_frame(frame._replace(bottom=self.list.row_words), focused=True)
 
+    @property
+    def _problem_here(self) -> Problem | None:
+        key = self._problem_list.key
+        return next((each for each in self._problems if each.where == key), None)
+
     def _paint_details(self) -> None:
         frame = self._frame
         if not frame.details or not self._details.size.height:
             return
         width = self._details.size.width
         if self._on_problems:
-            key = self._problem_list.key
-            problem = next((each for each in self._problems if each.where == key), None)
-            states = self.inspector.states
-            self._details.show(problem_details(problem, states, width) if problem else [])
+            problem, about = self._problem_here, (self.inspector.states, self._clock(), width)
+            self._details.show(problem_details(problem, *about) if problem else [])
             self._details.show_frame(Frame("Problem"))
             return
         task, now = self.rows.view.task_here, self._clock()
@@ -166,7 +169,7 @@ class QueuePanes(QueueView):
 
     def _paint_problems(self) -> None:
         width = self._problem_list.size.width or self.size.width
-        rows, head = problem_rows(self._problems, self.inspector.states, width)
+        rows, head = problem_rows(self._problems, self._clock(), width)
         self._problem_list.show_rows(
             rows, [head] if rows else [(("   no damaged files", "muted"),)]
         )
@@ -250,6 +253,8 @@ class QueuePainter(QueuePanes):
                     lacks_worker=self._lacks_worker,
                     lock_alarms=alarms,
                     can_start_worker=bool(self.place.worker_command),
+                    problem=self._problem_here if on_problems else None,
+                    at=self._clock(),
                 )
             )
         right = present.scope_words(scope)
