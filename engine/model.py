@@ -142,6 +142,10 @@ class Problem(NamedTuple):
     """What is wrong, in words for the operator."""
     state: State | None = None
     """The state whose folder contains it, if any."""
+    since: float | None = None
+    """When its file last changed, in epoch seconds UTC; None if unknown."""
+    quarantined_at: float | None = None
+    """From when a worker moves it to quarantine, in epoch seconds UTC; None if none does."""
 
 
 class Part(NamedTuple):

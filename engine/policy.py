@@ -343,12 +343,10 @@ def _describe_lease(lease: Lease, ends: float, now: float) -> Iterator[str]:
 
 
 def _why_dead(task: Task, now: float, about: Circumstances) -> Iterator[str]:
-    tries = "" if task.attempts is None else f" after {task.attempts:,} attempts"
-    tries = tries.removesuffix("s") if task.attempts == 1 else tries
     since = _parse_seconds(task.extra.get("dead_since", ""))
-    ago = "" if since is None else f", {describe_duration(now - since)} ago"
+    ago = "" if since is None else f" {describe_duration(now - since)} ago"
     reason = safe_line(task.extra.get("dead_reason", ""))
-    yield f"given up{tries}{ago}{f' ({reason})' if reason else ''}"
+    yield f"given up{ago}{f' ({reason})' if reason else ''}"
     yield "stays here until retried (attempts reset)"
     yield from _handler_problem(task, about)
 

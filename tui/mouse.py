@@ -71,7 +71,10 @@ def _select_line(screen: Screen[Any], widget: TaskList | Picker | LogLines, y: i
     was_active = _activate_pane(screen, widget)
     if isinstance(widget, Picker):
         return widget.select_line(y) and was_active
-    if isinstance(widget, TaskList) and not 1 <= y <= widget.total - widget.cursor.top:
+    if (
+        isinstance(widget, TaskList)
+        and not 1 <= y <= widget.rows.view.total - widget.rows.view.cursor.top
+    ):
         return False  # the titles, or below the last row
     before, line = -1, _line_of_cursor(widget)
     if line == y:
@@ -86,7 +89,8 @@ def _select_line(screen: Screen[Any], widget: TaskList | Picker | LogLines, y: i
 def _line_of_cursor(widget: TaskList | LogLines) -> int:
     if isinstance(widget, LogLines):
         return widget.line_of_cursor
-    return widget.cursor.at - widget.cursor.top + 1  # below the titles
+    cursor = widget.rows.view.cursor
+    return cursor.at - cursor.top + 1  # below the titles
 
 
 def _activate_pane(screen: Screen[Any], widget: Widget) -> bool:

@@ -69,10 +69,8 @@ def list_problems(
 def check_dead(dead: int, mend: str) -> Finding:
     """A finding on the number of dead tasks; `mend` lists them."""
     if dead <= DLQ_ALERT_LIMIT:
-        return Finding(Grade.OK, f"no more than {DLQ_ALERT_LIMIT} tasks in the dead-letter queue")
-    return Finding(
-        Grade.WARN, f"{dead:,} tasks in the dead-letter queue (over {DLQ_ALERT_LIMIT})", mend
-    )
+        return Finding(Grade.OK, f"no more than {DLQ_ALERT_LIMIT} tasks in the DLQ")
+    return Finding(Grade.WARN, f"{dead:,} tasks in the DLQ (over {DLQ_ALERT_LIMIT})", mend)
 
 
 def check_overdue(overdue: Sequence[float], noun: str, verb: str, mend: str) -> Finding:

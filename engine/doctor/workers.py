@@ -163,7 +163,7 @@ def check_dead_letters(patient: PlaceFacts) -> Iterator[Finding]:
     """Check the size of the dead-letter queue."""
     dead = patient.view.counts[State.DEAD]
     if dead > DLQ_ALERT_LIMIT:
-        said = f"{dead:,} tasks in the dead-letter queue (over {DLQ_ALERT_LIMIT})"
+        said = f"{dead:,} tasks in the DLQ (over {DLQ_ALERT_LIMIT})"
         yield Finding(Grade.WARN, said, f"{patient.spooldeck} queue dlq list")
 
 

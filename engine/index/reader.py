@@ -215,11 +215,12 @@ class Reader:
     def problems(self) -> tuple[Problem, ...]:
         """The problems, at most `MAX_PROBLEMS`."""
         found = self._db.execute(
-            "SELECT place, what, state FROM problem ORDER BY place LIMIT ?", (MAX_PROBLEMS,)
+            "SELECT place, what, state, since, quarantined FROM problem ORDER BY place LIMIT ?",
+            (MAX_PROBLEMS,),
         )
         return tuple(
-            Problem(place, what, None if state is None else STATES[state])
-            for place, what, state in found.fetchall()
+            Problem(place, what, None if state is None else STATES[state], *times)
+            for place, what, state, *times in found.fetchall()
         )
 
     # ---- by position: one state, or all, sorted by id

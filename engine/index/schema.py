@@ -35,7 +35,9 @@ CREATE_SCHEMA = f"""
 {CREATE_TABLE}
 CREATE UNIQUE INDEX by_id ON task(state, id, queue);
 CREATE TABLE block(state INT, first TEXT, size INT, PRIMARY KEY(state, first)) WITHOUT ROWID;
-CREATE TABLE problem(place TEXT PRIMARY KEY, what TEXT, state INT, name TEXT, look INT);
+CREATE TABLE problem(
+    place TEXT PRIMARY KEY, what TEXT, state INT, since REAL, quarantined REAL, name TEXT,
+    look INT);
 CREATE INDEX problem_by_name ON problem(name);
 CREATE TABLE worded(state INT, word TEXT, tasks INT, PRIMARY KEY(state, word)) WITHOUT ROWID;
 """

@@ -52,9 +52,10 @@ UNION ALL SELECT NULL, count(*) FROM task"""
 """An id after every so many rows, with the number of rows before it; last, the total."""
 
 
-def _problem_row(problem: Problem) -> tuple[str, str, int | None]:
-    state = None if problem.state is None else STATE_NUMBERS[problem.state]
-    return clean_text(problem.where), clean_text(problem.what), state
+def _problem_row(problem: Problem) -> tuple[str | float | None, ...]:
+    where, what, state, *times = problem
+    number = None if state is None else STATE_NUMBERS[state]
+    return clean_text(where), clean_text(what), number, *times
 
 
 def _name(problem: Problem) -> str:
@@ -271,7 +272,7 @@ class Writer:
             return False
         known = self._db.execute(
             f"DELETE FROM problem WHERE {column} IN (SELECT value FROM json_each(?)) "
-            "RETURNING place, what, state",
+            "RETURNING place, what, state, since, quarantined",
             (json.dumps(list(names)),),
         ).fetchall()
         for problem in problems:
@@ -281,7 +282,7 @@ class Writer:
 
     def _insert_problem(self, problem: Problem) -> None:
         self._db.execute(
-            "INSERT OR REPLACE INTO problem(place, what, state, name, look) VALUES (?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO problem VALUES (?, ?, ?, ?, ?, ?, ?)",
             (*_problem_row(problem), _name(problem), self._look),
         )
 

@@ -186,7 +186,7 @@ def start(place: str, rounds: int) -> None:
     }
     spent: dict[str, list[float]] = {name: [] for name in floors}
     seen: dict[str, list[Frame]] = {"empty app": [], "opening": [], "overview": [], "queue": []}
-    wanted = {"overview": rf"{Path(place).name} +{TASKS}", "queue": "row 2026"}
+    wanted = {"overview": rf"{Path(place).name} +{TASKS}", "queue": "row 1 of"}
     for _ in range(rounds):
         for name, argv in floors.items():
             began = time.perf_counter()
@@ -217,7 +217,7 @@ def keys(place: str) -> None:
         cpu = median(empty.key(b"z")[0] for _ in range(15))
     print(f"key    {'unused, empty app':20} CPU {cpu:5.2f} ms")
     with showing("--open", "queue", place) as console:
-        console.until("row 2026")
+        console.until("row 1 of")
         console.settle()
         keys = ("cursor", b"j", 15), ("page", b"\x1b[6~", 8), ("unused", b"\x1b[24~", 8)
         for name, key, times in keys:
@@ -234,7 +234,7 @@ def steady(places: Sequence[Place], seconds: float) -> None:
             place.turn()
 
     roots = [str(place.root) for place in places]
-    ready = {"overview": f"{places[0].root.name} +[0-9]", "queue": "row 2026"}
+    ready = {"overview": f"{places[0].root.name} +[0-9]", "queue": "row 1 of"}
     nothing = ("idle, one queue", 1, lambda: None), ("idle", len(roots), lambda: None)
     for name, count, act in (*nothing, ("changes in each queue", len(roots), churn)):
         for screen, wanted in ready.items():

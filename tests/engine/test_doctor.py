@@ -221,7 +221,7 @@ quarantine       | staging | ok   | 0    |  |
 in years | clock | warn | 0 | 2 tasks are due in more than 7 days, the longest delay possible |
 created later    | clock   | warn | 0    | , created |
 ten dead         | dead    | ok   | 0    |  |
-eleven dead      | dead    | warn | 0    | 11 tasks in the dead-letter queue (over 10) |
+eleven dead      | dead    | warn | 0    | 11 tasks in the DLQ (over 10) |
 due              | worker  | ok   | 60   | no worker has run yet |
 due              | worker  | warn | 1000 | no worker has run yet |
 ran long ago     | worker  | warn | 1000 | the last worker ran |

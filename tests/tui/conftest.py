@@ -27,7 +27,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 UNREPAIRED = (
     *("test_replay_screen.py::test_killed_in_the_middle_nothing_is_lost",),
-    *("test_sites.py::test_a_tab_hints_at_what_it_allows",),
     *("test_terminals.py::test_every_size", "test_typing.py::test_a_burst_is_what_its_keys_are"),
     *("test_looks.py::test_looks[lock", "test_looks.py::test_looks[log"),
     *("test_looks.py::test_looks[workers",),

@@ -251,7 +251,7 @@ def is_done(console: Console) -> bool:
     lists = [part for screen in console.screen_stack for part in screen.query(TaskList)]
     logs = [screen for screen in console.screen_stack if isinstance(screen, LogScreen)]
     begun = any(work.group in BEGUN and not work.is_finished for work in console.workers)
-    loaded = all(part.loaded for part in lists if part.has_query)
+    loaded = all(part.rows.view.loaded for part in lists if part.rows.view.query.state)
     return loaded and not begun and all(log.loaded and log.log_status().counted for log in logs)
 
 
@@ -305,7 +305,7 @@ async def loaded(pilot: Pilot[None]) -> None:
     await until(pilot, lambda: isinstance(console.screen, QueueScreen))
     screen = queue_of(console)
     await until(pilot, lambda: screen.is_mounted)
-    await until(pilot, lambda: screen._change.is_complete and screen.list.loaded)
+    await until(pilot, lambda: screen._change.is_complete and screen.list.rows.view.loaded)
     await until(pilot, lambda: screen.looked)
     await until(pilot, lambda: is_done(console))
     await pilot.pause()

@@ -135,7 +135,7 @@ class Night:
 
     async def rest(self) -> None:
         """Wait until the list shows what it was asked for."""
-        await until(self.pilot, lambda: task_list(self.console).loaded)
+        await until(self.pilot, lambda: task_list(self.console).rows.view.loaded)
         await self.pilot.pause()
 
     async def work(self) -> None:

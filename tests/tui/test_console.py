@@ -155,15 +155,15 @@ async def test_keys_move_the_cursor_and_turn_the_tabs() -> None:
         await desk.pilot.resize_terminal(80, 24)
         for pressed, at in MOTIONS:
             await desk.press("g", *pressed)
-            assert desk.list.cursor.at == at, pressed
-            assert desk.scope == desk.list.cursor.id[-8:]
+            assert desk.list.rows.view.cursor.at == at, pressed
+            assert desk.scope == desk.list.rows.view.cursor.id[-8:]
 
         await desk.press("j", "j")
-        there = desk.list.cursor.id
+        there = desk.list.rows.view.cursor.id
         await desk.press(DEAD)
-        assert desk.list.cursor.id != there
+        assert desk.list.rows.view.cursor.id != there
         await desk.press("2")
-        assert desk.list.cursor.id == there
+        assert desk.list.rows.view.cursor.id == there
 
 
 DIGITS = {
@@ -193,17 +193,17 @@ async def test_filter_while_typing() -> None:
     """
     async with a_list() as desk:
         await desk.press(DEAD, "/", *"UNKNOWN")
-        await desk.until(lambda: desk.list.total == 4)
+        await desk.until(lambda: desk.list.rows.view.total == 4)
         assert "4 of 12" in desk.line("filter-count")
         await desk.press("enter")
         assert desk.list.has_focus
-        assert desk.list.total == 4
+        assert desk.list.rows.view.total == 4
         await desk.press("escape")
-        await desk.until(lambda: desk.list.total == 12)
+        await desk.until(lambda: desk.list.rows.view.total == 12)
         assert not desk.queue.query_one(FilterLine).is_visible
 
         await desk.press("/", *"nowhere")
-        await desk.until(lambda: desk.list.total == 0)
+        await desk.until(lambda: desk.list.rows.view.total == 0)
         assert "0 of 12 tasks match in dead: Esc clears the filter" in desk.list.render_line(2).text
 
 
@@ -213,7 +213,7 @@ async def test_enter_opens_the_task_and_question_mark_the_help() -> None:
     """
     async with a_list() as desk:
         await desk.press("j")
-        (task,) = (t for t in desk.memory.tasks.values() if t.id == desk.list.cursor.id)
+        (task,) = (t for t in desk.memory.tasks.values() if t.id == desk.list.rows.view.cursor.id)
         await desk.opens(TaskScreen, "enter")
         await desk.sees("waits", task.id, task.description)
         await desk.until(lambda: "files 1" in desk.line("parts"))
@@ -277,7 +277,7 @@ async def test_marks_and_the_scope() -> None:
         await desk.press("*")
         assert desk.scope == "all 12 matching"
         await desk.press("\\")
-        assert desk.scope == desk.list.cursor.id[-8:]
+        assert desk.scope == desk.list.rows.view.cursor.id[-8:]
 
 
 async def test_hidden_marks_are_in_no_plan() -> None:
@@ -311,7 +311,7 @@ async def test_a_filter_in_error_widens_no_scope() -> None:
             await desk.press(key)
             assert wrong.removesuffix("…") in desk.line("scope")
             assert desk.scope == f"nothing: {wrong}"
-        assert desk.list.range_from is None
+        assert desk.list.rows.view.anchor is None
         assert desk.console.screen is desk.queue
 
         await desk.press("escape", "*")
@@ -332,10 +332,10 @@ async def test_a_range_marks_what_was_painted() -> None:
     """A row that left while the order is held draws no row from outside into the range."""
     async with a_list() as desk:
         await desk.press("j", "v", "j", "j", "j")
-        painted = [desk.list.held_ids(1, 4)[at] for at in (1, 2, 3, 4)]
+        painted = [desk.list.rows.view.held_ids(1, 4)[at] for at in (1, 2, 3, 4)]
         victim = painted.pop(1)
         desk.remove(victim)
-        await desk.until(lambda: victim in desk.list.departed)
+        await desk.until(lambda: victim in desk.list.rows.view.departed)
         await desk.press("v")
         await desk.opens(PlanScreen, "H")
 
@@ -361,15 +361,15 @@ async def test_what_leaves_is_neither_marked_nor_counted() -> None:
     """
     async with a_list() as desk:
         await desk.press(DEAD)
-        marked = desk.list.cursor.id
+        marked = desk.list.rows.view.cursor.id
         await desk.press("space")
         desk.remove(marked)
         await desk.until(lambda: "marked task gone" in desk.line("scope"))
         assert " marked" not in desk.scope
 
         await desk.press("j", "*")
-        desk.remove(desk.list.cursor.id)
-        await desk.until(lambda: desk.list.is_gone)
+        desk.remove(desk.list.rows.view.cursor.id)
+        await desk.until(lambda: desk.list.rows.view.is_gone)
         await desk.until(lambda: desk.scope == "all 10 matching")
         await desk.opens(PlanScreen, "R")
         await desk.sees("all 10 that match")
@@ -385,7 +385,7 @@ async def test_one_reversible_task_is_applied_by_y() -> None:
     async with a_list() as desk:
         before = desk.states
         await desk.press(DEAD, "j")
-        id = desk.list.cursor.id
+        id = desk.list.rows.view.cursor.id
         await desk.opens(PlanScreen, "R")
         await desk.opens(QueueScreen, "escape")
         await desk.opens(PlanScreen, "R")
@@ -605,15 +605,15 @@ async def test_what_changes_on_disk_is_shown(tmp_path: Path) -> None:
     """
     make_spool(tmp_path, some_tasks())
     async with a_desk(disk_place(tmp_path)) as desk:
-        tasks = task_list(desk.console)
+        rows = task_list(desk.console).rows
         assert not desk.console.screen.query_one("#figures").display
 
         new = put_file(tmp_path, a_task(99))
-        await desk.until(lambda: tasks.total == 41)
+        await desk.until(lambda: rows.view.total == 41)
         warning = "! WARN queue.prom differs: pending 40, counted 41"
         await desk.until(lambda: warning in desk.line("figures"))
         new.unlink()
-        await desk.until(lambda: tasks.total == 40)
+        await desk.until(lambda: rows.view.total == 40)
 
         with (tmp_path / "log" / "queue.log").open("a") as log:
             log.write("[2026-11-20 09:42:00] [ERROR] disk on fire\n")
@@ -636,7 +636,7 @@ async def test_a_place_that_comes_and_goes(tmp_path: Path, monkeypatch: pytest.M
         await is_missed()
         await desk.press("j", "enter", "R", "space", "*", "tab")
         make_spool(root, [a_task(1)])
-        await desk.until(lambda: tasks.total == 1)
+        await desk.until(lambda: tasks.rows.view.total == 1)
         root.rename(tmp_path / "elsewhere")
         await is_missed()
         assert "?" in desk.line("tabs")
@@ -681,7 +681,7 @@ async def test_hostile_text_is_text(tmp_path: Path) -> None:
     log = str(tmp_path / "queue.log")
     async with a_list(a_memory([task]), (120, 40), logs=(log,)) as desk:
         await desk.press(DEAD)
-        await desk.until(lambda: desk.list.total == 1)
+        await desk.until(lambda: desk.list.rows.view.total == 1)
         assert "[/nope]" in desk.list.render_line(1).text
         await desk.until(lambda: "nope" in desk.line("log"))
         desk.assert_inert()
@@ -768,5 +768,5 @@ async def test_a_queue_is_opened_again() -> None:
             await desk.until(lambda: "row " in desk.text)
             assert queue_of(desk.console).state is State.DEAD
             await desk.press("j")
-            await desk.until(lambda: task_list(desk.console).cursor.id[-8:] in desk.text)
+            await desk.until(lambda: task_list(desk.console).rows.view.cursor.id[-8:] in desk.text)
             await desk.opens(OverviewScreen, "q")

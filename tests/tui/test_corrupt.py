@@ -6,11 +6,14 @@ import time
 from pathlib import Path
 
 from engine.config import queue_config
-from engine.model import State, Task
+from engine.model import Problem, State, Task
 from engine.stores.nftban import task_format
 from tests.tui.queues import Run, store_at
 from tui.cli.queue.worker_parts import worker_services
 from tui.cli.setup.place_formats import setup_for
+from tui.format.present import Scope
+from tui.queue.next_step import Situation, next_step
+from tui.queue.problems_screen import problem_rows
 
 TASK = Task("20261120T094115Z-job-00000001", "job", State.PENDING, 1_795_170_000.0)
 FILE = task_format.render_task(task_format.new_record(TASK))
@@ -20,6 +23,30 @@ REASON = "no newline at its end: a write was interrupted"
 def in_a_minute() -> float:
     """Epoch seconds when a file of now is old enough to be quarantined."""
     return time.time() + 61
+
+
+def test_a_problem_says_when_its_file_is_quarantined(root: str) -> None:
+    """A worker quarantines a broken task file that is pending, a minute after its last change; not
+    one in another folder. The screen shows since when it is broken, and the seconds that are left.
+    """
+    for word, name in (("pending", TASK.id), ("dlq", TASK.id.replace("1", "2"))):
+        Path(root, "queue", word, f"{name}.task").write_bytes(FILE[:50])
+    with store_at(root, in_a_minute) as store:
+        dead, pending = sorted({p for p in store.scan() if isinstance(p, Problem)})
+        changed = Path(root, "queue", "pending", f"{TASK.id}.task").stat().st_ctime
+        assert (pending.since, pending.quarantined_at) == (changed, changed + 60)
+        assert (dead.since is not None, dead.quarantined_at) == (True, None)
+        list(store.take(changed + 59, "me", 1))
+        assert not list(store.list_quarantined())
+
+    situation = Situation(None, {State.PENDING: "pending"}, {}, 2, Scope(), problem=pending)
+    early, late = situation._replace(at=changed + 20), situation._replace(at=changed + 61)
+    assert next_step(early) == ("", "worker moves it to quarantine in 40s")
+    assert next_step(late) == ("", "the next worker run moves it to quarantine")
+    assert next_step(early._replace(problem=dead))[0] == "Enter"
+    (row,), titles = problem_rows([pending], changed + 120, 80)
+    assert "".join(text for text, _ in titles).split() == ["WHERE", "PROBLEM", "SINCE"]
+    assert "".join(text for text, _ in row.line).endswith(" 2m")
 
 
 def test_quarantined_files_are_listed_and_put_back(root: str, spooldeck: Run) -> None:

@@ -50,8 +50,8 @@ class FilterDesk(Desk):
 
     async def left(self, total: int) -> None:
         """Wait until so many tasks are left."""
-        tasks = task_list(self.console)
-        await self.until(lambda: tasks.loaded and tasks.total == total)
+        rows = task_list(self.console).rows
+        await self.until(lambda: rows.view.loaded and rows.view.total == total)
         await self.pilot.pause()
 
     async def counts(self, text: str) -> None:
@@ -105,7 +105,7 @@ async def test_what_is_not_finished_leaves_the_list_as_it_was(tmp_path: Path) ->
         assert desk.count.startswith("expected a value after tries> at 16")
         assert desk.look == "warn"
         assert (desk.filter.words, desk.filter.filter.text) == ("code=550 tries>", "code=550")
-        assert task_list(desk.console).total == 4
+        assert task_list(desk.console).rows.view.total == 4
         await desk.types("3")
         await desk.counts("4 of 12")
         assert desk.look == "strong"
@@ -138,10 +138,10 @@ async def test_an_order_goes_with_a_filter() -> None:
     async with a_desk(a_place(memory)) as desk:
         queue_of(desk.console)._orders[State.PENDING] = ("attempts", True)
         await desk.press("slash", *"tries", "greater_than_sign", "3")
-        tasks = task_list(desk.console)
-        await desk.until(lambda: tasks.loaded and tasks.total == 5)
+        rows = task_list(desk.console).rows
+        await desk.until(lambda: rows.view.loaded and rows.view.total == 5)
 
-        ids = [tasks.held_ids(0, 4)[at] for at in range(5)]
+        ids = [rows.view.held_ids(0, 4)[at] for at in range(5)]
         assert [memory.tasks["", id].attempts for id in ids] == [8, 7, 6, 5, 4]
 
 

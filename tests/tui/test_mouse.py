@@ -24,15 +24,15 @@ async def click_on(desk: Desk, text: str) -> None:
 async def test_a_click_selects_a_row_and_a_second_one_opens_it() -> None:
     """On the list and on the overview; a click on the titles or below the rows does nothing."""
     async with a_desk(a_place(a_memory(some_tasks()))) as desk:
-        rows = task_list(desk.console)
-        before = rows.cursor.id
+        rows = task_list(desk.console).rows
+        before = rows.view.cursor.id
         await click_on(desk, "AGE")
-        assert rows.cursor.id == before
+        assert rows.view.cursor.id == before
         await click_on(desk, "feeds_sync")
-        assert rows.cursor.at > 0
-        assert rows.cursor.id != before
+        assert rows.view.cursor.at > 0
+        assert rows.view.cursor.id != before
         assert isinstance(desk.console.screen, QueueScreen)
-        await click_on(desk, rows.cursor.id[-8:])
+        await click_on(desk, rows.view.cursor.id[-8:])
         await desk.opens(TaskScreen)
 
 

@@ -40,7 +40,7 @@ async def opened(notes: Notes, **fields: Any) -> AsyncIterator[Desk]:
     async with a_desk(place, **fields) as desk:
         desk.console.goto(Target(keys.LIST, state=State.DEAD))
         await loaded(desk.pilot)
-        await desk.until(lambda: task_list(desk.console).cursor.id == DEAD[0].id)
+        await desk.until(lambda: task_list(desk.console).rows.view.cursor.id == DEAD[0].id)
         yield desk
 
 

@@ -358,11 +358,11 @@ def locked(memory: MemoryTasks, lock: object = free, journal: Journal | None = N
 async def on_work(desk: Desk) -> None:
     """Go to the tab of what is in work, with its task there and its lock examined."""
     await desk.press("l")
-    rows = queue_of(desk.console).list
+    rows = queue_of(desk.console).list.rows
 
     def there() -> bool:
-        task = rows.task_here
-        return rows.loaded and task is not None and task.state is State.ACTIVE
+        task = rows.view.task_here
+        return rows.view.loaded and task is not None and task.state is State.ACTIVE
 
     await desk.until(there)
     await desk.until(lambda: desk.console.sessions[0].readings.lock is not None)

@@ -13,7 +13,9 @@ from engine.index.filter_language import parse_filter
 from engine.index.schema import Query, Window
 from engine.model import State, Task
 from tests.tui.spools import NOW, Clock, a_task
-from tui.widgets.task_list import HOLD_SECONDS, CursorPosition, TaskList
+from tui.widgets.list_view import CursorPosition
+from tui.widgets.task_list import TaskList
+from tui.widgets.task_rows import HOLD_SECONDS
 
 pytestmark = pytest.mark.usefixtures("no_ghosts")
 
@@ -24,7 +26,7 @@ HEIGHT = 10
 @pytest.fixture
 def no_ghosts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that leave are gone as soon as the order is not held."""
-    monkeypatch.setattr("tui.widgets.task_list.GHOST_SECONDS", 0.0)
+    monkeypatch.setattr("tui.widgets.task_rows.GHOST_SECONDS", 0.0)
 
 
 class Numbers:
@@ -99,7 +101,7 @@ class Held:
 
     async def ready(self, pilot: Pilot[None]) -> None:
         """Until it shows what it was asked for."""
-        self.list.show_query(Query(State.PENDING), CursorPosition())
+        self.list.rows.show_query(Query(State.PENDING), CursorPosition())
         await self.rest(pilot)
 
     async def rest(self, pilot: Pilot[None]) -> None:
@@ -126,12 +128,12 @@ class Held:
     @property
     def number(self) -> int:
         """Which task the cursor is on."""
-        return int(self.list.cursor.id[-8:], 16)
+        return int(self.list.rows.view.cursor.id[-8:], 16)
 
     @property
     def line(self) -> int:
         """On which row of the screen the cursor is."""
-        return self.list.cursor.at - self.list.cursor.top
+        return self.list.rows.view.cursor.at - self.list.rows.view.cursor.top
 
     def row(self, y: int) -> str:
         """What stands on a row of the screen."""
@@ -157,7 +159,7 @@ async def test_moving() -> None:
             for move in ("first", *moves):
                 held.list.move(move)
                 await held.rest(pilot)
-            assert (held.list.cursor.at, held.number) == (at, at), moves
+            assert (held.list.rows.view.cursor.at, held.number) == (at, at), moves
             assert f"{at:08x}" in held.row(held.line)
 
         assert max(size for _, size in held.rows.asked) == 3 * HEIGHT
@@ -172,8 +174,8 @@ async def test_the_view_jumps_at_its_edge() -> None:
             held.list.move("down")
         await held.rest(pilot)
 
-        assert held.list.cursor.at == HEIGHT
-        assert held.list.cursor.top == HEIGHT // 3
+        assert held.list.rows.view.cursor.at == HEIGHT
+        assert held.list.rows.view.cursor.top == HEIGHT // 3
 
 
 async def test_the_cursor_is_a_task() -> None:
@@ -187,10 +189,10 @@ async def test_the_cursor_is_a_task() -> None:
         await held.hands_rest(pilot)
 
         held.rows.numbers = range(100)
-        held.list.store_changed()
+        held.list.rows.store_changed()
         await held.rest(pilot)
 
-        assert (held.number, held.list.cursor.at, held.line) == (25, 25, 5)
+        assert (held.number, held.list.rows.view.cursor.at, held.line) == (25, 25, 5)
 
 
 async def test_a_task_that_leaves_hands_the_cursor_on() -> None:
@@ -202,7 +204,7 @@ async def test_a_task_that_leaves_hands_the_cursor_on() -> None:
         await held.hands_rest(pilot)
 
         held.rows.numbers = [0, *range(2, 100)]
-        held.list.store_changed()
+        held.list.rows.store_changed()
         await held.rest(pilot)
 
         assert held.number == 2
@@ -220,7 +222,7 @@ async def test_the_cursor_stays_on_its_task_whatever_comes_between_two_questions
         await held.rest(pilot)
         held.rows.numbers = range(40, 200)
         held.rows.flow = (range(first, 200) for first in range(39, 29, -1))
-        held.list.store_changed()
+        held.list.rows.store_changed()
         await held.hands_rest(pilot)
 
         assert (held.number, held.app.said) == (105, [])
@@ -237,12 +239,12 @@ async def test_a_cursor_whose_task_cannot_be_found_again_is_handed_on_aloud() ->
         ways = [range(200, 300), range(-400, 100)]
         held.rows.numbers = ways[0]
         held.rows.flow = (ways[n % 2] for n in range(6))
-        held.list.store_changed()
+        held.list.rows.store_changed()
         await held.hands_rest(pilot)
 
         assert held.number != 1
         assert held.app.said == [a_task(1).id]
-        assert held.list.is_unseen
+        assert held.list.rows.is_unseen
 
 
 async def test_a_cursor_that_nobody_moved_goes_with_the_flow() -> None:
@@ -252,7 +254,7 @@ async def test_a_cursor_that_nobody_moved_goes_with_the_flow() -> None:
         await held.ready(pilot)
         for first in range(1, 4):
             held.rows.numbers = range(first, 100)
-            held.list.store_changed()
+            held.list.rows.store_changed()
             await held.rest(pilot)
 
         assert held.number == 3
@@ -267,39 +269,39 @@ async def test_while_the_store_is_looked_at_the_cursor_is_the_first_row() -> Non
     """
     held = Held(0)
     async with held.app.run_test() as pilot:
-        held.list.set_first_scan(True)
+        held.list.rows.is_first_scan = True
         held.rows.numbers = [199]
         await held.ready(pilot)
-        assert (held.number, held.list.is_unseen) == (199, False)
+        assert (held.number, held.list.rows.is_unseen) == (199, False)
 
         for first in (150, 30):
             held.rows.numbers = range(first, 200)
-            held.list.store_changed()
+            held.list.rows.store_changed()
             await held.rest(pilot)
-            assert (held.number, held.list.cursor.at, held.line) == (first, 0, 0)
-            assert held.list.is_unseen
-            assert held.list.saved_position == CursorPosition()
+            assert (held.number, held.list.rows.view.cursor.at, held.line) == (first, 0, 0)
+            assert held.list.rows.is_unseen
+            assert held.list.rows.view.saved_position == CursorPosition()
 
-        held.list.set_first_scan(False)
+        held.list.rows.is_first_scan = False
         held.rows.numbers = range(20, 200)
-        held.list.store_changed()
+        held.list.rows.store_changed()
         await held.rest(pilot)
-        assert (held.number, held.list.cursor.at) == (20, 0)
+        assert (held.number, held.list.rows.view.cursor.at) == (20, 0)
 
         held.rows.numbers = range(200)
-        held.list.store_changed()
+        held.list.rows.store_changed()
         await held.rest(pilot)
-        assert (held.number, held.list.cursor.at, held.app.said) == (20, 20, [])
-        assert held.list.saved_position == held.list.cursor
+        assert (held.number, held.list.rows.view.cursor.at, held.app.said) == (20, 20, [])
+        assert held.list.rows.view.saved_position == held.list.rows.view.cursor
 
 
 @pytest.mark.parametrize(
     "put",
     [
         lambda list: list.move("down"),
-        lambda list: list.pin_cursor(),
-        lambda list: list.begin_range(),
-        lambda list: list.show_query(Query(State.PENDING), CursorPosition(id=a_task(150).id)),
+        lambda list: list.rows.pin_cursor(),
+        lambda list: list.set_range(True),
+        lambda list: list.rows.show_query(Query(State.PENDING), CursorPosition(id=a_task(150).id)),
     ],
     ids=["moved", "a key meant its task", "a range begins there", "opened on it"],
 )
@@ -309,7 +311,7 @@ async def test_a_cursor_that_was_put_on_a_task_stays_there_while_more_is_found(
     """Once a task was meant the cursor is that task, also before everything is known."""
     held = Held(0)
     async with held.app.run_test() as pilot:
-        held.list.set_first_scan(True)
+        held.list.rows.is_first_scan = True
         held.rows.numbers = range(100, 200)
         await held.ready(pilot)
         put(held.list)
@@ -317,12 +319,12 @@ async def test_a_cursor_that_was_put_on_a_task_stays_there_while_more_is_found(
         meant = held.number
 
         held.rows.numbers = range(20, 200)
-        held.list.store_changed()
+        held.list.rows.store_changed()
         await held.hands_rest(pilot)
 
-        assert (held.number, held.list.cursor.at) == (meant, meant - 20)
-        assert (held.app.said, held.list.is_unseen) == ([], False)
-        assert held.list.saved_position == held.list.cursor
+        assert (held.number, held.list.rows.view.cursor.at) == (meant, meant - 20)
+        assert (held.app.said, held.list.rows.is_unseen) == ([], False)
+        assert held.list.rows.view.saved_position == held.list.rows.view.cursor
 
 
 async def test_the_order_is_held_while_hands_move() -> None:
@@ -335,19 +337,19 @@ async def test_the_order_is_held_while_hands_move() -> None:
         before = [held.row(y)[3:13] for y in range(HEIGHT)]
 
         held.rows.numbers = [*range(10), 20, *range(22, 100)]
-        held.list.store_changed()
+        held.list.rows.store_changed()
         await held.rest(pilot)
 
         assert [held.row(y)[3:13] for y in range(HEIGHT)] == before
         assert "left: " in held.row(1)
-        assert held.list.is_gone
-        assert held.list.task_here is None
-        assert held.list.fresh == 10
+        assert held.list.rows.view.is_gone
+        assert held.list.rows.view.task_here is None
+        assert held.list.rows.view.fresh == 10
 
         await held.hands_rest(pilot)
 
         assert held.number == 22
-        assert not held.list.is_gone
+        assert not held.list.rows.view.is_gone
 
 
 async def test_a_clock_that_is_set_back_holds_nothing_for_long() -> None:
@@ -358,7 +360,7 @@ async def test_a_clock_that_is_set_back_holds_nothing_for_long() -> None:
         held.list.move("down")
         held.clock.now -= 86400
         held.rows.numbers = range(2, 100)
-        held.list.store_changed()
+        held.list.rows.store_changed()
         await held.rest(pilot)
 
         assert held.number == 3 or held.number == 2
@@ -372,13 +374,13 @@ async def test_a_filter_keeps_the_cursor_if_it_can() -> None:
         for _ in range(0x15):
             held.list.move("down")
 
-        held.list.show_query(Query(State.PENDING, parse_filter("00000015")))
+        held.list.rows.show_query(Query(State.PENDING, parse_filter("00000015")))
         await held.rest(pilot)
-        assert (held.number, held.list.total) == (0x15, 1)
+        assert (held.number, held.list.rows.view.total) == (0x15, 1)
 
-        held.list.show_query(Query(State.PENDING, parse_filter("-0000002")))
+        held.list.rows.show_query(Query(State.PENDING, parse_filter("-0000002")))
         await held.rest(pilot)
-        assert (held.number, held.list.total) == (0x20, 16)
+        assert (held.number, held.list.rows.view.total) == (0x20, 16)
         assert held.app.said == []
 
 
@@ -390,7 +392,7 @@ async def test_only_rows_that_change_are_painted() -> None:
     async with held.app.run_test() as pilot:
         await held.ready(pilot)
         painted = held.watch_paint()
-        held.list.store_changed()
+        held.list.rows.store_changed()
         await held.rest(pilot)
         held.list.tick(NOW + 1)
         assert painted == []
@@ -408,28 +410,28 @@ async def test_an_empty_result() -> None:
             held.list.move(move)
         await held.rest(pilot)
 
-        assert held.list.task_here is None
-        assert held.list.cursor == CursorPosition()
+        assert held.list.rows.view.task_here is None
+        assert held.list.rows.view.cursor == CursorPosition()
 
 
 async def test_a_row_that_leaves_stays_as_a_ghost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without any key too, a row on screen whose task leaves stays where it was, and the next one
     comes under the cursor only when it goes; then no row is a ghost any more.
     """
-    monkeypatch.setattr("tui.widgets.task_list.GHOST_SECONDS", 0.5)
+    monkeypatch.setattr("tui.widgets.task_rows.GHOST_SECONDS", 0.5)
     held = Held(100)
     async with held.app.run_test() as pilot:
         await held.ready(pilot)
         held.rows.numbers = [*range(2), *range(3, 100)]
-        held.list.store_changed()
+        held.list.rows.store_changed()
         await held.rest(pilot)
 
         assert "left: " in held.row(2)
-        assert held.list.departed == {a_task(2).id}
+        assert held.list.rows.view.departed.keys() == {a_task(2).id}
 
         await asyncio.sleep(0.5)
         held.list.tick(held.clock.now)
         await held.rest(pilot)
 
-        assert held.list.departed == frozenset()
+        assert held.list.rows.view.departed == {}
         assert held.row(2)[3:11] == a_task(3).id[-8:]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import os
+import warnings
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -23,6 +25,8 @@ from tests.tui.queues import Run, store_at
 from tests.tui.spools import (
     NOW,
     Clock,
+    a_memory,
+    a_place,
     a_task,
     disk_place,
     make_spool,
@@ -378,7 +382,7 @@ async def test_a_task_that_changes_is_followed(tmp_path: Path) -> None:
 
         await desk.turns_to("summary")
         await asyncio.to_thread(retry)
-        await desk.sees("moved dlq -> pending", "state pending", "waits ")
+        await desk.sees("moved DLQ -> pending", "state pending", "waits ")
 
 
 async def test_a_task_that_is_done_is_kept_on_screen(tmp_path: Path) -> None:
@@ -492,3 +496,17 @@ async def test_a_long_payload_is_moved_through(tmp_path: Path) -> None:
         await desk.press("G")
 
         assert desk.part.top > 10_000
+
+
+async def test_a_reading_that_is_cancelled_before_it_begins_leaves_no_warning() -> None:
+    """When the console closes, or a second tick follows, the reading of a tick may never begin."""
+    async with a_desk(a_place(a_memory(some_tasks()))) as desk:
+        screen = await desk.opens(TaskScreen, "enter")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            screen._tick()
+            screen._tick()
+            await desk.press("r")
+            await desk.pilot.pause()
+            gc.collect()
+        assert [str(warning.message) for warning in caught] == []

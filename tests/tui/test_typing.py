@@ -61,7 +61,7 @@ from tui.terminal.paste_detector import (
 )
 from tui.terminal.plain_text import screen_text
 from tui.terminal.safe_app import SafeApp
-from tui.widgets import task_list
+from tui.widgets import task_rows
 from tui.widgets.lines import LongText
 from tui.widgets.task_list import TaskList
 
@@ -108,7 +108,8 @@ def seen(pilot: Pilot[None]) -> tuple[str, ...]:
         for rows in screen.query(TaskList):
             rows.paint()  # the title says which row it is when it is next painted
     screens = [type(screen).__name__ for screen in app.screen_stack]
-    lists = [widget.cursor.id for screen in app.screen_stack for widget in screen.query(TaskList)]
+    stack = app.screen_stack
+    lists = [part.rows.view.cursor.id for screen in stack for part in screen.query(TaskList)]
     words = [getattr(widget, "value", "") for widget in app.screen.query("Input")]
     faces = [s for s in app.screen_stack if isinstance(s, BaseScreen)]
     below = screen_text(faces[-1]).partition("\n")[2]  # the first line has the traffic of the wire
@@ -160,22 +161,22 @@ async def test_keys_wait_for_the_row_that_the_cursor_went_to(
     """Where it was not fetched yet, a filter behind it begins at the task, not at a line."""
     async with opened() as pilot:
         assert isinstance(pilot.app, Console)
-        rows = queue_of(pilot.app).list
-        window, come = rows._rows.window, asyncio.Event()
+        rows = queue_of(pilot.app).list.rows
+        window, come = rows._source.window, asyncio.Event()
 
         async def late(*asked: object) -> Window:
             await come.wait()
             return await window(*asked)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(rows._rows, "window", late)
+        monkeypatch.setattr(rows._source, "window", late)
         send(pilot, "G/feeds\rk")
-        await until(pilot, lambda: rows.cursor.at == rows.total - 1)
-        held = rows.loaded
+        await until(pilot, lambda: rows.view.cursor.at == rows.view.total - 1)
+        held = rows.view.loaded
         come.set()
         await at_rest(pilot)
 
         assert not held
-        assert (rows.cursor.at, rows.matching) == (0, 13)
+        assert (rows.view.cursor.at, rows.view.matching) == (0, 13)
 
 
 async def test_keys_behind_a_plan_are_the_plans() -> None:
@@ -376,15 +377,15 @@ async def test_a_key_for_a_task_that_just_changed_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A key is not for a task that changed under the cursor a moment before it was pressed."""
-    monkeypatch.setattr(task_list, "SEEN_SECONDS", 60.0)
+    monkeypatch.setattr(task_rows, "SEEN_SECONDS", 60.0)
     memory = a_memory(some_tasks())
     async with a_desk(a_place(memory)) as desk:
         screen = queue_of(desk.console)
-        task = screen.list.task_here
+        task = screen.list.rows.view.task_here
         assert task is not None and task.state is State.PENDING
         with memory.condition:
             memory.put(("", task.id), replace(task, description="another"))
-        await desk.until(lambda: screen.list.is_altered)
+        await desk.until(lambda: screen.list.rows.is_altered)
         await desk.press("X")
 
         assert desk.console.screen is screen

@@ -334,14 +334,14 @@ async def test_a_task_in_work_has_a_worker_or_is_an_orphan(
 
 
 async def test_dead_held_and_purged_tasks_have_their_reason(root: Path) -> None:
-    """Given up on: after how many attempts, how long ago, and that only a retry runs it again; held
+    """Given up on: how long ago, and that only a retry runs it again; held
     until released, with what would keep it then; purged, and can be restored.
     """
     dead = put(root, 1, State.DEAD, attempts=3, extra={"dead_since": str(int(NOW - 7980))})
     task = put(root, 2, due=NOW + 60)
     async with asking(disk_place(root)) as why:
         assert await why(dead) == (
-            "given up after 3 attempts, 2 h 13 min ago (max_retries_exceeded); "
+            "given up 2 h 13 min ago (max_retries_exceeded); "
             "stays here until retried (attempts reset)"
         )
         await off(swapped, root, dead, verbs.retry)

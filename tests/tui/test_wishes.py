@@ -222,7 +222,9 @@ async def press_on(pilot: Pilot[None], console: Console, key: str) -> None:
     before = console.screen
     while console.screen is before:
         for tasks in before.query(TaskList):
-            await until(pilot, partial(lambda each: not (each.is_unseen or each.is_altered), tasks))
+            await until(
+                pilot, partial(lambda each: not (each.is_unseen or each.is_altered), tasks.rows)
+            )
         said = getattr(before, "_message", None)
         await pilot.press(key)
 
@@ -423,7 +425,12 @@ async def test_a_queue_is_exported(
     async with console.run_test(size=(80, 24)) as pilot:
         await loaded(pilot)
         await pilot.press("4", "/", *"unknown", "enter", "o", "a")
-        await until(pilot, lambda: task_list(console).loaded and task_list(console).total == 30)
+        await until(
+            pilot,
+            lambda: (
+                task_list(console).rows.view.loaded and task_list(console).rows.view.total == 30
+            ),
+        )
         path = await export(pilot, form)
         lines = (await asyncio.to_thread(path.read_text)).splitlines()
     read = list(csv.DictReader(lines)) if form == "csv" else [json.loads(line) for line in lines]
@@ -562,7 +569,7 @@ async def test_a_list_is_opened_at_its_top(key: str, at: int) -> None:
             Backwards.gate.release(2)
         await loaded(pilot)
         await shows(pilot, f"row {at + 1} of 300")
-        assert task_list(console).cursor.id == a_task(at).id
+        assert task_list(console).rows.view.cursor.id == a_task(at).id
 
 
 # Order and range
@@ -592,8 +599,10 @@ async def test_each_order(letter: str, up: str, down: str, value: Callable[[Task
             assert bool(again) is falls
             await pilot.press(letter)
             await shows(pilot, mark)
-            await until(pilot, lambda: task_list(console).loaded)
-            values = [value(memory.tasks["", t.id]) for t in task_list(console)._window.tasks]
+            await until(pilot, lambda: task_list(console).rows.view.loaded)
+            values = [
+                value(memory.tasks["", t.id]) for t in task_list(console).rows.view.window.tasks
+            ]
             assert values == sorted(values, reverse=falls)
 
 

@@ -354,7 +354,11 @@ def row_lines(
         its = transition_of(verb, row) if verb in VERBS or row.target is not None else None
         start, goal = its or (row.state, row.state)
         ways = (states.get(s, s) if s else "nowhere" for s in (start, goal))
-        where = " -> ".join(map(safe_line, ways)) if start is not goal else safe_line(next(ways))
+        where = (
+            " -> ".join(map(present.state_name, ways))
+            if start is not goal
+            else safe_line(next(ways))
+        )
         name = _PAST.get(ended.result, str(ended.result)) if ended else "open"
         end, look = (name, _LOOKS.get(ended.result, "")) if ended else (name, "warn")
         words = ended.reason if ended else "not moved"

@@ -23,21 +23,21 @@ class QueueLinks(QueueScope):
         if self._on_problems:
             self._open_problems()
             return
-        task = self.list.task_here
+        task = self.rows.view.task_here
         if task is None:
             self.say("no task to open")
         else:
-            self.list.pin_cursor()
+            self.rows.pin_cursor()
             self.go(Target(keys.TASK, id=task.id))
 
     def action_log(self) -> None:
         """Open the log, filtered for the task under the cursor."""
-        self.list.pin_cursor()
-        self.go(Target(keys.LOG, id=self.list.cursor.id))
+        self.rows.pin_cursor()
+        self.go(Target(keys.LOG, id=self.rows.view.cursor.id))
 
     def copies(self) -> tuple[Copy, ...]:
         """The task under the cursor, and the command that lists what is shown."""
-        task, state = self.list.task_here, self.state
+        task, state = self.rows.view.task_here, self.state
         if task is None or state is None:
             return ()
         shape = present.task_columns(state, 160)
@@ -78,13 +78,13 @@ class QueueLinks(QueueScope):
 
         if self._problems:
             shared = (self.inspector.states, self.inspector.actions.preview_problem)
-            self.app.push_screen(ProblemsScreen(self._problems, *shared))
+            self.app.push_screen(ProblemsScreen(self._problems, *shared, self._clock()))
         else:
             self.say("no problem to open")
 
     def action_note(self) -> None:
         """Prompt for a note on the task under the cursor."""
-        self.list.pin_cursor()
+        self.rows.pin_cursor()
         super().action_note()
 
     def action_unlock(self) -> None:

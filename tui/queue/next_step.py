@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from engine.model import State, Task
+from engine.model import Problem, State, Task
 from engine.operations.journal import Operation
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
@@ -35,6 +35,10 @@ class Situation(NamedTuple):
     lacks_worker: bool = False
     lock_alarms: bool = False
     can_start_worker: bool = False
+    problem: Problem | None = None
+    """The problem under the cursor."""
+    at: float = 0.0
+    """Epoch seconds UTC."""
 
 
 def next_step(now: Situation) -> tuple[str, str]:
@@ -47,6 +51,11 @@ def next_step(now: Situation) -> tuple[str, str]:
         return "j", "goes on to the next row"
     if not now.rows:
         return _step_without_rows(now)
+    if now.problem is not None and now.problem.quarantined_at is not None:
+        left = now.problem.quarantined_at - now.at
+        if left <= 0:
+            return "", "the next worker run moves it to quarantine"
+        return "", f"worker moves it to quarantine in {left:.0f}s"
     if now.lock_alarms and now.state in (State.PENDING, State.ACTIVE):
         return ("5", "shows the locks") if now.read_only else ("U", "shows the evidence")
     if now.state is State.PENDING and now.lacks_worker and now.can_start_worker:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.model import State
+from engine.model import Problem, State
 from engine.monitor.metrics_check import OwnCounts
 from engine.operations import plans
 from engine.text.safe import safe_line
@@ -53,7 +53,7 @@ class QueuePanes(QueueView):
     def _lay_out(self) -> None:
         """Divide the screen; the panes get their heights."""
         filtered = self._filter.is_visible and self.state is not None
-        rows = len(self._problems) if self._on_problems else self.list.matching
+        rows = len(self._problems) if self._on_problems else self.rows.view.matching
         facts = min(metrics_pane.MAX_FACTS, len(self.live.readings.queue_figures.rows))
         states = len(self.inspector.states)
         alarms = self._lock_line.alarms
@@ -88,7 +88,7 @@ class QueuePanes(QueueView):
         state = self.state
         word = self.inspector.states.get(state, "") if state else ""
         total = self._change.counts.get(state, 0) if state else 0
-        shown = f"{self.list.matching:,} of {total:,}" if self._filter.filter else f"{total:,}"
+        shown = f"{self.rows.view.matching:,} of {total:,}" if self._filter.filter else f"{total:,}"
         if state is None or self._change.unavailable:
             shown = "?"
         order, falling = self._order
@@ -96,11 +96,16 @@ class QueuePanes(QueueView):
         right: Line = (("order: ", "muted"), (name, ""), ("  o", "key"))
         if self._frame.border == present.RULE and self.list.row_words:  # it has no lower line
             right = ((f"{self.list.row_words}   ", "muted"), *right)
-        if self.list.fresh and not self._filter.is_visible:
-            right = ((f"{self.list.fresh:,} new   ", "ok"), *right)
+        if self.rows.view.fresh and not self._filter.is_visible:
+            right = ((f"{self.rows.view.fresh:,} new   ", "ok"), *right)
         key = FRAME_KEYS.get(state, "") if state else ""
         frame = Frame(present.state_name(word) or "Tasks", key, shown, right)
         self.list.show_frame(frame._replace(bottom=self.list.row_words), focused=True)
+
+    @property
+    def _problem_here(self) -> Problem | None:
+        key = self._problem_list.key
+        return next((each for each in self._problems if each.where == key), None)
 
     def _paint_details(self) -> None:
         frame = self._frame
@@ -108,13 +113,11 @@ class QueuePanes(QueueView):
             return
         width = self._details.size.width
         if self._on_problems:
-            key = self._problem_list.key
-            problem = next((each for each in self._problems if each.where == key), None)
-            states = self.inspector.states
-            self._details.show(problem_details(problem, states, width) if problem else [])
+            problem, about = self._problem_here, (self.inspector.states, self._clock(), width)
+            self._details.show(problem_details(problem, *about) if problem else [])
             self._details.show_frame(Frame("Problem"))
             return
-        task, now = self.list.task_here, self._clock()
+        task, now = self.rows.view.task_here, self._clock()
         if task is None:
             self._details.show([])
             self._details.show_frame(Frame("Task"))
@@ -166,7 +169,7 @@ class QueuePanes(QueueView):
 
     def _paint_problems(self) -> None:
         width = self._problem_list.size.width or self.size.width
-        rows, head = problem_rows(self._problems, self.inspector.states, width)
+        rows, head = problem_rows(self._problems, self._clock(), width)
         self._problem_list.show_rows(
             rows, [head] if rows else [(("   no damaged files", "muted"),)]
         )
@@ -180,7 +183,7 @@ class QueuePainter(QueuePanes):
         if not self.is_paintable or not self.size.width:
             return
         self._lay_out()
-        self.list.show_notice(self._notice())
+        self.list.show_signs(self.list.signs._replace(notice=self._notice()))
         self._paint_header()
         self._paint_tabs()
         self._paint_lock()
@@ -225,10 +228,10 @@ class QueuePainter(QueuePanes):
         if line.is_visible and self.state is not None:
             of = self._change.counts.get(self.state, 0)
             query, why = self._explained
-            nothing = not self.list.matching and self.list.loaded
+            nothing = not self.rows.view.matching and self.rows.view.loaded
             why = why if nothing and query == self.tab_query else ""
             marked = len(self._marks.get(self.state, ()))
-            line.show_count(self.list.matching, of, why, marked, self.list.fresh)
+            line.show_count(self.rows.view.matching, of, why, marked, self.rows.view.fresh)
 
     def _scope(self) -> present.Scope:
         """What a verb would act on."""
@@ -239,8 +242,8 @@ class QueuePainter(QueuePanes):
         alarms = self._lock_line.alarms
         scope, change = self._scope(), self._change
         on_problems = self._on_problems
-        rows = len(self._problems) if on_problems else self.list.matching
-        if on_problems or self.list.loaded or change.unavailable:
+        rows = len(self._problems) if on_problems else self.rows.view.matching
+        if on_problems or self.rows.view.loaded or change.unavailable:
             key, does = next_step(
                 Situation(
                     *(self.state, self.inspector.states, change.counts, rows, scope),
@@ -250,6 +253,8 @@ class QueuePainter(QueuePanes):
                     lacks_worker=self._lacks_worker,
                     lock_alarms=alarms,
                     can_start_worker=bool(self.place.worker_command),
+                    problem=self._problem_here if on_problems else None,
+                    at=self._clock(),
                 )
             )
         right = present.scope_words(scope)

@@ -25,41 +25,44 @@ DUMP_ROWS = 16
 
 WHERE_PERCENT = 45
 """Share of a row that the path of a problem gets."""
+SINCE_CELLS = 6
 
 
-def problem_rows(
-    problems: Sequence[Problem], states: Mapping[State, str], width: int
-) -> tuple[list[Choice], Line]:
-    """One row for each problem, with its path and what is wrong, and the titles above them."""
+def problem_rows(problems: Sequence[Problem], now: float, width: int) -> tuple[list[Choice], Line]:
+    """One row for each problem: its path, what is wrong, for how long; and the titles above."""
     where = max(8, (width - 3) * WHERE_PERCENT // 100)
-    rows = [
-        Choice(
-            problem.where,
-            present.cut_line(
-                (
-                    (" ! ", "warn"),
-                    (present.fit_text_end(safe_line(problem.where), where), "accent"),
-                    (f"  {safe_line(problem.what)}", ""),
-                ),
-                width,
-            ),
+    what = max(8, width - where - SINCE_CELLS - 7)
+    rows = []
+    for problem in problems:
+        is_known = problem.since is not None
+        since = present.format_duration(now - problem.since) if problem.since is not None else "?"
+        line: Line = (
+            (" ! ", "warn"),
+            (present.fit_text_end(safe_line(problem.where), where), "accent"),
+            (f"  {present.fit_text(safe_line(problem.what), what)}", ""),
+            (f"{since:>{SINCE_CELLS + 2}}", "" if is_known else "unknown"),
         )
-        for problem in problems
-    ]
-    return rows, ((f"   {present.fit_text('WHERE', where)}  PROBLEM", "muted"),)
+        rows.append(Choice(problem.where, present.cut_line(line, width)))
+    titles = present.fit_text("WHERE", where), present.fit_text("PROBLEM", what)
+    return rows, ((f"   {'  '.join(titles)}  {'SINCE':>{SINCE_CELLS}}", "muted"),)
 
 
-def problem_details(problem: Problem, states: Mapping[State, str], width: int) -> list[Line]:
+def problem_details(
+    problem: Problem, states: Mapping[State, str], now: float, width: int
+) -> list[Line]:
     """A problem in full."""
     about = [("where", problem.where), ("problem", problem.what)]
     if problem.state is not None:
-        about.append(("state", states.get(problem.state, problem.state)))
+        about.append(("state", present.state_name(states.get(problem.state, problem.state))))
+    if problem.since is not None:
+        about.append(("since", present.format_time(problem.since, now)))
     return present.labelled_lines([(name, safe_line(text)) for name, text in about], width, 9)
 
 
 def problem_lines(
     problems: Sequence[Problem],
     states: Mapping[State, str],
+    now: float,
     width: int,
     glimpses: Sequence[bytes | str] = (),
 ) -> list[Line]:
@@ -71,7 +74,7 @@ def problem_lines(
     for number, problem in enumerate(problems, 1):
         rows += [BLANK_LINE] if rows else []
         rows.append(((f" problem {number} of {len(problems)}", "title"),))
-        rows += problem_details(problem, states, width)
+        rows += problem_details(problem, states, now, width)
         if number <= len(glimpses):
             rows += _dump_lines(glimpses[number - 1], width)
     return rows
@@ -97,10 +100,11 @@ class ProblemsScreen(Page):
         problems: Sequence[Problem],
         states: Mapping[State, str],
         glimpse: Callable[[Problem], Awaitable[bytes]],
+        now: float,
     ) -> None:
         """`glimpse` returns the first bytes of a problem, or raises a StoreError."""
         super().__init__()
-        self._problems, self._states, self._glimpse = problems, states, glimpse
+        self._problems, self._states, self._glimpse, self._now = problems, states, glimpse, now
         self._glimpses: list[bytes | str] = []
 
     def on_mount(self) -> None:
@@ -130,5 +134,6 @@ class ProblemsScreen(Page):
         """Paint all problems for this width."""
         width = self.text_width
         title = ((f" {present.format_count(len(self._problems), 'problem')}", "strong"),)
-        self.show(title, problem_lines(self._problems, self._states, width, self._glimpses), ())
+        text = problem_lines(self._problems, self._states, self._now, width, self._glimpses)
+        self.show(title, text, ())
         self.show_hints()

@@ -13,7 +13,7 @@ from tui.plan import planning
 from tui.plan.acting_screen import TASK_JUST_CHANGED
 from tui.plan.planning import VerbRequest
 from tui.queue.painter import QueuePainter
-from tui.widgets.task_list import Anchor, CursorPosition
+from tui.widgets.list_view import CursorPosition
 
 CURSOR_JUST_MOVED = "the cursor moved to another task: check it, press the key again"
 """Refusal if another task came under the cursor just before the key was pressed."""
@@ -32,10 +32,10 @@ class QueueMarks(QueuePainter):
     def action_mark(self) -> None:
         """Toggle the mark of the task under the cursor and move down."""
         self._said = ("", 0.0)  # the scope must be seen
-        self.list.pin_cursor()
-        task = self.list.task_here
-        if task is None or self.state is None or self.list.is_unseen:
-            self.say(CURSOR_JUST_MOVED if self.list.is_unseen else "no task to mark")
+        self.rows.pin_cursor()
+        task = self.rows.view.task_here
+        if task is None or self.state is None or self.rows.is_unseen:
+            self.say(CURSOR_JUST_MOVED if self.rows.is_unseen else "no task to mark")
             return
         self._everything = False
         self._marked.symmetric_difference_update({task.id})
@@ -48,21 +48,21 @@ class QueueMarks(QueuePainter):
         self._said = ("", 0.0)  # the scope must be seen
         if self._filter.error:
             self.say(self._filter.error)
-        elif self.list.range_from is None:
+        elif self.rows.view.anchor is None:
             self._everything = False
-            self.list.begin_range()
+            self.list.set_range(True)
             self._paint_scope()
         else:
-            self._close_range(self.list.range_from, self.list.cursor)
+            self._close_range(self.rows.view.anchor, self.rows.view.cursor)
 
-    def _close_range(self, begun: Anchor, cursor: CursorPosition) -> None:
+    def _close_range(self, begun: CursorPosition, cursor: CursorPosition) -> None:
         """Mark the loaded rows of the range; read them from the index if some are not loaded."""
         low, high = sorted((begun.at, cursor.at))
         if high - low >= MAX_RANGE_ROWS:
             self.say(f"range over {MAX_RANGE_ROWS:,} rows: use a filter and *")
             return
         ends = {begun.at: begun.id, cursor.at: cursor.id}
-        held = self.list.held_ids(low, high)
+        held = self.rows.view.held_ids(low, high)
         if len(held) > high - low:
             self._mark_rows(held, ends)
         else:
@@ -79,10 +79,10 @@ class QueueMarks(QueuePainter):
     def _mark_rows(self, rows: dict[int, str], seen: dict[int, str]) -> None:
         """Mark rows by position if the seen rows are unchanged; without departed ones."""
         if seen.items() <= rows.items():
-            self._marked.update(set(rows.values()) - self.list.departed)
+            self._marked.update(set(rows.values()) - self.rows.view.departed.keys())
         else:
             self.say("rows moved, nothing marked: v starts again")
-        self.list.end_range()
+        self.list.set_range(False)
         self._show_marks()
 
     def action_mark_all(self) -> None:
@@ -103,7 +103,8 @@ class QueueMarks(QueuePainter):
         self._show_marks()
 
     def _show_marks(self) -> None:
-        self.list.show_marks(frozenset(self._marked), self._everything)
+        marks, everything = frozenset(self._marked), self._everything
+        self.list.show_signs(self.list.signs._replace(marks=marks, everything=everything))
         self._paint_scope()
 
     def _count_hidden(self) -> None:
@@ -139,7 +140,7 @@ class QueueScope(QueueMarks):
 
     def requested_verb(self, verb: str) -> VerbRequest | str:
         """The scope shown on screen when the key was pressed."""
-        self.list.pin_cursor()
+        self.rows.pin_cursor()
         if refusal := self.verb_refusal_here(verb) or self._nothing_in_scope():
             return refusal
         words = partial(_describe_scope, self._scope())
@@ -148,22 +149,22 @@ class QueueScope(QueueMarks):
 
     def selected_task(self) -> Task | None:
         """The task under the cursor, if verbs act on it alone."""
-        return None if self._everything or self._marked else self.list.task_here
+        return None if self._everything or self._marked else self.rows.view.task_here
 
     def _nothing_in_scope(self) -> str:
-        if self.list.range_from is not None:
+        if self.rows.view.anchor is not None:
             return "range open: v marks it, Esc cancels"
         if self._everything:
             return ""
         if self._marked:
             return "" if self._marked - self._hidden else "the filter hides all marks"
-        if self.list.is_gone:
+        if self.rows.view.is_gone:
             return "the task under the cursor is gone"
-        if self.list.is_unseen:
+        if self.rows.is_unseen:
             return CURSOR_JUST_MOVED
-        if self.list.is_altered:
+        if self.rows.is_altered:
             return TASK_JUST_CHANGED
-        return "" if self.list.task_here is not None else "no task here"
+        return "" if self.rows.view.task_here is not None else "no task here"
 
     def _scope_ids(self) -> set[str] | None:
         """Ids of the tasks to act on; None for all that match."""
@@ -171,7 +172,7 @@ class QueueScope(QueueMarks):
             return None
         if self._marked:
             return self._marked - self._hidden
-        task = self.list.task_here
+        task = self.rows.view.task_here
         return {task.id} if task is not None else set()
 
     def _plan_query(self) -> Query:
@@ -195,15 +196,15 @@ class QueueScope(QueueMarks):
         """What a verb would act on, for the line above the hints."""
         if self._on_problems:
             return present.Scope()
-        begun = self.list.range_from
+        begun = self.rows.view.anchor
         return present.Scope(
-            self.list.cursor.id,
-            self.list.is_gone,
+            self.rows.view.cursor.id,
+            self.rows.view.is_gone,
             len(self._marked - self._hidden),
             len(self._hidden & self._marked),
             self._everything,
-            self.list.matching,
-            abs(self.list.cursor.at - begun.at) + 1 if begun else 0,
+            self.rows.view.matching,
+            abs(self.rows.view.cursor.at - begun.at) + 1 if begun else 0,
             self._filter.error,
         )
 

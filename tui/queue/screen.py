@@ -22,7 +22,8 @@ from tui.screens.palette_commands import PaletteCommand
 from tui.screens.target import Target
 from tui.session.recurrence_check import CheckedCluster, check_clusters
 from tui.task.why_waiting import why_waiting
-from tui.widgets.task_list import CursorPosition, TaskList
+from tui.widgets.list_view import CursorPosition
+from tui.widgets.task_list import TaskList
 
 MESSAGE_SECONDS = 6.0
 """Seconds for which a message stays."""
@@ -72,13 +73,13 @@ class QueueTabs(QueueActions):
 
     def _to_tab(self, tab: int, spot: CursorPosition | None = None) -> None:
         """Switch to a tab; without `spot`, the cursor returns to its last position there."""
-        if self.list.has_query:
+        if self.rows.view.query.state is not None:
             if tab == self._tab and spot is None:
                 return
-            self._spots[self._tab] = self.list.saved_position
+            self._spots[self._tab] = self.rows.view.saved_position
         self._tab = tab
         self._everything = False
-        self.list.end_range()
+        self.list.set_range(False)
         self._show_tab(spot or self._spots.get(tab, CursorPosition()))
 
     def _show_tab(self, spot: CursorPosition) -> None:
@@ -121,7 +122,7 @@ class QueueTabs(QueueActions):
         if self.state is not None:
             now, falling = self._order
             self._orders[self.state] = (order, order == now and not falling)
-            self._query_list(CursorPosition(id=self.list.saved_position.id))
+            self._query_list(CursorPosition(id=self.rows.view.saved_position.id))
 
     def commands(self) -> tuple[PaletteCommand, ...]:
         """A command for each order of this tab."""
@@ -131,7 +132,7 @@ class QueueTabs(QueueActions):
         )
 
     def _query_list(self, spot: CursorPosition | None = None) -> None:
-        self.list.show_query(self.tab_query, spot)
+        self.rows.show_query(self.tab_query, spot)
         self._show_marks()
         self._count_hidden()
 
@@ -160,8 +161,8 @@ class QueueTabs(QueueActions):
 
     def action_back(self) -> None:
         """End a range, stop the first scan or clear the filter; otherwise back to the overview."""
-        if self.list.range_from is not None:
-            self.list.end_range()
+        if self.rows.view.anchor is not None:
+            self.list.set_range(False)
             self._paint_scope()
         elif not (self._change.is_complete or self._change.is_stopped):
             self.inspector.stop_first_scan()
@@ -185,9 +186,13 @@ class QueueDetails(QueueTabs):
 
     def row_changed(self) -> None:
         """Update everything that depends on the task under the cursor."""
-        self.list.show_notice(self._notice())
+        self.list.show_signs(self.list.signs._replace(notice=self._notice()))
         self._paint_scope()
-        if not self.list.matching and self._filter.filter and self._explained[0] != self.tab_query:
+        if (
+            not self.rows.view.matching
+            and self._filter.filter
+            and self._explained[0] != self.tab_query
+        ):
             self._run_query("filter", self._explain_filter)
         self._run_query("why", self._find_details)
 
@@ -205,7 +210,7 @@ class QueueDetails(QueueTabs):
         await asyncio.sleep(CURSOR_REST_SECONDS)
         self._paint_list_frame()
         self._paint_details()
-        task = self.list.task_here
+        task = self.rows.view.task_here
         if task is None or not self._frame.details:
             return
         live, now = self.live, self._clock()
@@ -273,17 +278,17 @@ class QueueScreen(QueueDetails):
                 await asyncio.sleep(self.around.repaint_seconds())
 
     def _take_change(self, change: IndexChanged) -> None:
-        first = not self.list.has_query and bool(self.inspector.states)
+        first = self.rows.view.query.state is None and bool(self.inspector.states)
         self._change = change
         self._recount = True
-        self.list.set_first_scan(not change.is_complete)
-        self.list.show_notice(self._notice())
+        self.rows.is_first_scan = not change.is_complete
+        self.list.show_signs(self.list.signs._replace(notice=self._notice()))
         if first and self._aim is not None:
             self._show_target()
         elif first:
             self._query_list(CursorPosition())
         else:
-            self.list.store_changed()
+            self.rows.store_changed()
         if self._on_problems:
             self._fetch_problems()
         self.paint()
@@ -291,7 +296,7 @@ class QueueScreen(QueueDetails):
     async def _follow_place(self) -> None:
         while True:
             if self.is_current and self.live.has_readings:
-                self.list.show_notes(self.live.readings.notes)
+                self.list.show_signs(self.list.signs._replace(notes=self.live.readings.notes))
                 self._lacks_worker = self.live.lacks_worker
                 self.paint()
                 self.looked = True
@@ -307,7 +312,7 @@ class QueueScreen(QueueDetails):
         self._recount = False
         if self.is_current and not self.around.skips_repaint():
             if self._filter.filter.is_relative and not int(now) % int(AGE_ROUNDING_SECONDS):
-                self.list.store_changed()
+                self.rows.store_changed()
             self.list.tick(now)
             self._paint_header()
 

@@ -29,8 +29,9 @@ from tui.session.place_session import PlaceSession
 from tui.session.recurrence_check import CheckedCluster
 from tui.terminal.render_cache import Across, Down
 from tui.widgets.lines import Lines
+from tui.widgets.list_view import CursorPosition
 from tui.widgets.picker import Picker
-from tui.widgets.task_list import CursorPosition, TaskList
+from tui.widgets.task_list import TaskList
 
 
 class QueueView(PlanningScreen):
@@ -75,6 +76,7 @@ class QueueView(PlanningScreen):
             max_attempts=self.place.max_attempts,
             trash=TrashFacts(self._purged_by, self._expires),
         )
+        self.rows = self.list.rows
         self._top, self._tab_line = TopLine(id="top-line"), Lines(id="tabs")
         self._lock_line = LockLine(live.place, self._arming.read_only)
         self._filter = FilterLine(self._parsed_filter, id="filter")
@@ -179,7 +181,7 @@ class QueueView(PlanningScreen):
             )
         if not self.inspector.states:
             return (BLANK_LINE, (("   opening ...", "muted"),))
-        if self.state is not None and self.list.loaded and not self.list.total:
+        if self.state is not None and self.rows.view.loaded and not self.rows.view.total:
             return (BLANK_LINE, ((f"   {self._empty_text()}", "muted"),))
         return ()
 

@@ -314,7 +314,7 @@ def attempt_lines(scene: TaskScene, now: float, width: int) -> Text:
 
 _OTHER_EVENTS = {
     EventKind.QUEUED: "queued",
-    EventKind.RETRIED: "retried from the dead-letter queue",
+    EventKind.RETRIED: "retried from the DLQ",
     EventKind.RECOVERED: "recovered, its worker had died",
 }
 
@@ -445,7 +445,7 @@ def describe_changes(before: Task, after: Task, states: Mapping[State, str], now
         return ""
     said = []
     if before.state is not after.state:
-        words = [safe_line(states.get(task.state, task.state)) for task in (before, after)]
+        words = [present.state_name(states.get(t.state, t.state)) for t in (before, after)]
         said.append(f"moved {words[0]} -> {words[1]}")
     said += [
         f"new {name}" for name in _COMPARED_FIELDS if getattr(before, name) != getattr(after, name)

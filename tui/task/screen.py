@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+from collections.abc import Awaitable, Callable
 
 from engine.index.schema import Query
 from engine.model import Task
@@ -14,7 +15,7 @@ from tui.plan.planning import VerbRequest
 from tui.screens.base import TOO_EARLY, Copy
 from tui.screens.target import Target
 from tui.task.page import WITHOUT_CLOCK, TaskPage
-from tui.widgets.task_list import SEEN_SECONDS
+from tui.widgets.task_rows import SEEN_SECONDS
 
 
 class TaskScreen(TaskPage):
@@ -44,11 +45,15 @@ class TaskScreen(TaskPage):
     def _tick(self) -> None:
         if not self.is_current:
             return
-        self.run_worker(self.reader.refresh(), group="refresh", exclusive=True)
+        self._in_background(self.reader.refresh, "refresh")
         if self.reader.take_notes() or self.part not in WITHOUT_CLOCK:
             self.repaint()
         else:
             self._paint_frame()
+
+    def _in_background(self, read: Callable[[], Awaitable[None]], group: str) -> None:
+        # A function, not its coroutine: one that is cancelled before it starts is never awaited.
+        self.run_worker(read, group=group, exclusive=True)
 
     # Keys
 
@@ -63,7 +68,7 @@ class TaskScreen(TaskPage):
     def action_reread(self) -> None:
         """Read the task again."""
         self.reader.is_fresh = False
-        self.run_worker(self.reader.read(), group="reread", exclusive=True)
+        self._in_background(self.reader.read, "reread")
 
     def copies(self) -> tuple[Copy, ...]:
         """The task, and the command that shows it."""

@@ -276,7 +276,8 @@ class Quarantine:
             # Only the command line knows how the operator named this place.
             back = f"; repair it, then run `queue corrupt put-back {aside.name}`"
             where = f"{staging.STAGING_NAME}/{QUARANTINE_NAME}/{aside.name}"
-            yield Problem(where, aside.reason + (back if self._may_go_back(aside) else ""))
+            what = aside.reason + (back if self._may_go_back(aside) else "")
+            yield Problem(where, what, None, aside.since or None)
 
     def _may_go_back(self, aside: QuarantinedFile) -> bool:
         """True if `restore` accepts it after repair: a plain file that had the name of a task."""

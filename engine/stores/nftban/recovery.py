@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
@@ -22,6 +23,21 @@ acknowledged."""
 MIN_UNCHANGED_SECONDS = 60.0
 """Seconds without a change after which a file counts as completely written. The NFTBan program
 writes in place, which takes milliseconds."""
+
+
+def broken_file(folder: TaskFolder, state: State, name: str, what: str) -> Problem:
+    """A problem of a state's file, and when a worker quarantines it: `TaskClaims` meets task files
+    that are pending or active, `Quarantine.quarantine_files` moves them.
+    """
+    problem = Problem(f"{folder.word}/{name}", what, state)
+    try:
+        seen = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
+    except OSError:
+        return problem  # it is gone, or cannot be read
+    is_met = state in (State.PENDING, State.ACTIVE) and name.endswith(task_format.SUFFIX)
+    moves = seen.st_ctime + MIN_UNCHANGED_SECONDS
+    moved = moves if is_met and not stat.S_ISDIR(seen.st_mode) else None
+    return problem._replace(since=seen.st_ctime, quarantined_at=moved)
 
 
 class WithdrawnFile(NamedTuple):

@@ -45,7 +45,7 @@ from engine.stores.nftban import staging, task_format
 from engine.stores.nftban.claims import TaskClaims
 from engine.stores.nftban.folder import TaskFolder
 from engine.stores.nftban.hint import NextDue
-from engine.stores.nftban.recovery import DRAFT_MAX_AGE_SECONDS, StagingRecovery
+from engine.stores.nftban.recovery import DRAFT_MAX_AGE_SECONDS, StagingRecovery, broken_file
 from engine.system import files
 from engine.system.files import Refused
 from engine.text.safe import safe_line
@@ -356,7 +356,7 @@ class NftbanStore:
         except FileNotFoundError:
             return  # moved since its folder was listed; the next scan finds it
         except Refused as refusal:
-            yield Problem(f"{STATES[state]}/{name}", str(refusal), state)
+            yield broken_file(self._folders[state], state, name, str(refusal))
         except OSError as error:
             yield Problem(f"{STATES[state]}/{name}", f"cannot be read now: {error.strerror}", state)
 
@@ -393,9 +393,9 @@ class NftbanStore:
         if not name or set(name) & {"/", "\0"} or name in (".", ".."):
             return []
         return [
-            Problem(f"{word}/{name}", task_format.NOT_A_TASK_NAME, state)
-            for state, word in STATES.items()
-            if self._folders[state].has_name(name)
+            broken_file(folder, state, name, task_format.NOT_A_TASK_NAME)
+            for state, folder in self._folders.items()
+            if folder.has_name(name)
         ]
 
     def _read(self, name: str, state: State) -> Task:
