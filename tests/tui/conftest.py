@@ -25,22 +25,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--draw", action="store_true", help="draw the screens anew (tests/tui/golden)")
 
 
-UNREPAIRED = (
-    *("test_replay_screen.py::test_killed_in_the_middle_nothing_is_lost",),
-    *("test_terminals.py::test_every_size", "test_typing.py::test_a_burst_is_what_its_keys_are"),
-    *("test_looks.py::test_looks[lock", "test_looks.py::test_looks[log"),
-    *("test_looks.py::test_looks[workers",),
-)
-"""Tests that expect former looks, or pass only on an idle machine: to be repaired one by one."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Do not run what is known to be in need of repair."""
-    for item in items:
-        if item.nodeid.removeprefix("tests/tui/").startswith(UNREPAIRED):
-            item.add_marker(pytest.mark.xfail(reason="to be repaired", run=False))
-
-
 @pytest.fixture(autouse=True)
 def nothing_blocks() -> Iterator[None]:
     """Whoever of us waits for a disk, a socket or a lock on the event loop fails the test."""
