@@ -75,7 +75,7 @@ class OperationHistory:
         return await self._acting.run(lambda store: undo.plan_rest(store, journal, operation, now))
 
     async def abandon_operation(self, operation: Operation, why: str) -> None:
-        """Abandon an interrupted operation: its unchanged rows are excluded.
+        """Abandon an interrupted operation: its unchanged rows stay unapplied.
 
         Raises:
             Unavailable: the journal or the store cannot be read, or the journal cannot be written;

@@ -36,6 +36,8 @@ class RowResult(StrEnum):
     FAILED = "failed"
     """The task could not be changed."""
     EXCLUDED = "excluded"
+    UNAPPLIED = "unapplied"
+    """The run was stopped before this row."""
 
 
 class RowOutcome(NamedTuple):
@@ -53,7 +55,7 @@ class RowOutcome(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The outcome of a plan: every row is in exactly one of the four groups."""
+    """The outcome of a plan: every row is in exactly one of the five groups."""
 
     plan: Plan
     done: tuple[str, ...]
@@ -70,11 +72,13 @@ class Report(NamedTuple):
     """The id of the operation in the journal; "" without a journal."""
     is_exact: bool = True
     """False if a change was sent as a request (`Edge.exact`): then the server decides."""
+    unapplied: tuple[tuple[str, str], ...] = ()
+    """Ids of the rows that were not tried, because the run was stopped; each with the reason."""
 
     @property
     def accounted(self) -> int:
         """The number of rows in this report."""
-        return sum(map(len, (self.done, self.gone, self.failed, self.excluded)))
+        return sum(len(getattr(self, result)) for result in RowResult)
 
 
 class OutcomeWriter(Protocol):
@@ -199,10 +203,10 @@ class PlanRun:
         return tuple(ended)
 
     def finish(self, why: str) -> Report:
-        """End the run. Waiting rows are excluded for that reason; after an error, they have
+        """End the run. Waiting rows stay unapplied for that reason; after an error, they have
         failed.
         """
-        end = RowResult.FAILED if self.trouble else RowResult.EXCLUDED
+        end = RowResult.FAILED if self.trouble else RowResult.UNAPPLIED
         rest = [RowOutcome(row, end, why) for row in self._open]
         self._close(rest)
         if not self.trouble:
@@ -226,6 +230,7 @@ class PlanRun:
             self.trouble or self._remark,
             self._op,
             self._is_exact,
+            tuple((one.row.id, one.reason) for one in self._ended[RowResult.UNAPPLIED]),
         )
 
     def _close(self, ended: Iterable[RowOutcome]) -> None:
@@ -376,8 +381,8 @@ def apply_plan(
 ) -> Report:
     """Apply a whole plan; blocks until every outcome is durable and in the journal.
 
-    `told` gets the counts after each batch; once `halted` returns True, the remaining rows are
-    excluded. If the store becomes unavailable, the rows not yet applied fail with that reason.
+    `told` gets the counts after each batch; once `halted` returns True, the remaining rows stay
+    unapplied. If the store becomes unavailable, they fail with that reason.
     """
     applying = PlanRun(store, plan, now, pen, allowed=allowed, images=images, fits=fits)
     rows = iter(applying.open_rows)

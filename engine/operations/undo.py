@@ -221,7 +221,7 @@ def _settle(
         known = [one for one in seen.known if one.row in open_]
         stays, moving = (tuple(r for r in rows if r in open_) for rows in (seen.stays, seen.moving))
         over = not moving and bool(why or not stays)
-        left = [RowOutcome(row, RowResult.EXCLUDED, why) for row in stays] if over else []
+        left = [RowOutcome(row, RowResult.UNAPPLIED, why) for row in stays] if over else []
         for batch in _batches([*known, *left]):
             pen.write_outcomes(batch)
         if over:
@@ -345,7 +345,7 @@ def _outcome(
     row: Row, tasks: Sequence[Task], missing: bool, evidence: _Evidence
 ) -> RowOutcome | Row | None:
     if row.id in evidence.followed:
-        return RowOutcome(row, RowResult.EXCLUDED, REASON_CONTINUED)
+        return RowOutcome(row, RowResult.UNAPPLIED, REASON_CONTINUED)
     if any((t.state, t.rev) == (row.state, row.rev) for t in tasks):
         return row
     if not (tasks or missing) or row.id in evidence.in_work:
@@ -450,4 +450,5 @@ def _make_report(journal: Journal, operation: Operation) -> Report:
         tuple(ident for ident, _ in ended[RowResult.GONE]),
         tuple(ended[RowResult.FAILED]),
         tuple(ended[RowResult.EXCLUDED]),
+        unapplied=tuple(ended[RowResult.UNAPPLIED]),
     )

@@ -66,7 +66,7 @@ class ReplayResult(NamedTuple):
 
     progress: ReplayProgress
     report: Report | None
-    """Result of each row; unsent rows count as failed. None: the replay was detached."""
+    """Result of each row; unsent rows are unapplied. None: the replay was detached."""
     held: Report | None = None
     """Result of holding the unsent tasks."""
     known_outcomes: Mapping[str, KnownOutcome] = {}

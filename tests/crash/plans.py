@@ -96,7 +96,7 @@ class _PlanCase(Case):
         def act() -> object:
             report = run_plan.run_journaled_plan(store, journal, plan, US, lambda: NOW)
             lists = report.done, report.gone, report.failed, report.excluded
-            return [*lists, report.trouble, report.op]
+            return [*lists, report.trouble, report.op, report.is_exact, report.unapplied]
 
         return act
 

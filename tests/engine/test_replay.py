@@ -187,7 +187,7 @@ def test_the_same_error_again_stops_it(place: Place) -> None:
     assert progress.unsent > 0 and accounts(progress)
     untouched = {name: text for name, text in before.items() if place.files().get(name) == text}
     assert len(untouched) == progress.unsent
-    assert result.report is not None and len(result.report.excluded) == progress.unsent
+    assert result.report is not None and len(result.report.unapplied) == progress.unsent
     assert {known.outcome for known in result.known_outcomes.values()} == {ReplayOutcome.FAILED}
 
 
@@ -201,8 +201,8 @@ def test_the_rest_is_held_where_that_is_wanted(place: Place) -> None:
     assert result.progress.held == 9 and accounts(result.progress)
     assert place.counts() == {State.DEAD: 1, State.HELD: 9}
     assert place.operation("hold").counts[RowResult.DONE] == 9
-    ends = {RowResult.DONE: 1, RowResult.GONE: 0, RowResult.FAILED: 0, RowResult.EXCLUDED: 9}
-    assert place.operation("retry").counts == ends
+    ends = {RowResult.DONE: 1, RowResult.UNAPPLIED: 9}
+    assert place.operation("retry").counts == dict.fromkeys(RowResult, 0) | ends
 
 
 BEN = Intent("undo", Who("ben", pid=1), "mx7 is down again")
@@ -264,12 +264,8 @@ def test_only_the_rows_of_the_plan_are_pulled_back(place: Place) -> None:
     one = place.operation("undo")
     assert (one.intent.who.user, one.intent.reason) == ("ben", "mx7 is down again")
     assert one.intent.undoes == place.operation().op
-    assert one.counts == {
-        RowResult.DONE: 1,
-        RowResult.GONE: 0,
-        RowResult.FAILED: 0,
-        RowResult.EXCLUDED: 3,
-    }
+    ends = {RowResult.DONE: 1, RowResult.EXCLUDED: 3}
+    assert one.counts == dict.fromkeys(RowResult, 0) | ends
 
 
 def test_without_a_journal_nothing_is_pulled_back(place: Place) -> None:

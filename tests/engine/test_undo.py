@@ -157,12 +157,8 @@ def test_the_journal_tells_what_was_done(store: Store, journal: Journal) -> None
     intent = US._replace(verb="purge", reason="ask kim@example.net", filter="to:a.b@example.org")
     run_plan.run_journaled_plan(store, journal, plan, intent, clock)
     (operation,) = journal.operations()
-    assert operation.counts == {
-        RowResult.DONE: 2,
-        RowResult.GONE: 1,
-        RowResult.FAILED: 0,
-        RowResult.EXCLUDED: 1,
-    }
+    counts = {RowResult.DONE: 2, RowResult.GONE: 1, RowResult.EXCLUDED: 1}
+    assert operation.counts == dict.fromkeys(RowResult, 0) | counts
     assert (operation.planned, operation.open_rows, operation.ended) == (4, 0, NOW)
     assert (operation.is_running, operation.is_interrupted) == (False, False)
     assert operation.intent.who == US.who
@@ -221,7 +217,7 @@ def test_an_operation_with_a_moving_task_is_not_dropped(
     left = undo.abandon_operation(on_disk, journal, operation, "left as it is")
     (dropped,) = journal.operations()
     assert (refused.open_rows, refused.is_interrupted) == (3, True)
-    assert (left, dropped.counts[RowResult.DONE], dropped.counts[RowResult.EXCLUDED]) == (2, 1, 2)
+    assert (left, dropped.counts[RowResult.DONE], dropped.counts[RowResult.UNAPPLIED]) == (2, 1, 2)
     assert took_back(on_disk, journal, operation.op).done == (moving.id,)
 
 
@@ -242,7 +238,7 @@ def test_a_half_moved_task_is_not_in_the_way(
     assert [task.id for task in tasks_in(on_disk, State.TRASH)] == [half, *others]
     over = journal.operation(first.op)
     assert over is not None and over.ended is not None
-    assert (over.counts[RowResult.DONE], over.counts[RowResult.EXCLUDED]) == (1, 2)
+    assert (over.counts[RowResult.DONE], over.counts[RowResult.UNAPPLIED]) == (1, 2)
 
 
 def test_a_plan_finishes_its_own_half_moved_tasks(
@@ -313,7 +309,7 @@ def test_a_dropped_operation_is_settled_first(store: Store, journal: Journal) ->
     assert undo.abandon_operation(store, journal, operation, "left as it is") == 2
     (dropped,) = Journal(journal.folder).operations()
     assert dropped.damaged_lines == 1
-    assert (dropped.counts[RowResult.DONE], dropped.counts[RowResult.EXCLUDED]) == (1, 2)
+    assert (dropped.counts[RowResult.DONE], dropped.counts[RowResult.UNAPPLIED]) == (1, 2)
     assert dropped.ended is not None
 
 
@@ -328,12 +324,7 @@ def test_rows_that_another_operation_goes_on_with_are_its_own(
     undo.abandon_operation(store, journal, first, "not the reason")
     now = journal.operation(first.op)
     assert now is not None and now.ended is not None
-    assert now.counts == {
-        RowResult.DONE: 0,
-        RowResult.GONE: 0,
-        RowResult.FAILED: 0,
-        RowResult.EXCLUDED: 3,
-    }
+    assert now.counts == dict.fromkeys(RowResult, 0) | {RowResult.UNAPPLIED: 3}
     assert {words for _, words in ends(journal, first.op)} == {undo.REASON_CONTINUED}
 
 

@@ -428,11 +428,8 @@ def test_an_interrupted_operation_is_completed(root: Path, act: Command) -> None
     assert (codes, len(ids_at(root, "trash"))) == ([1, 0], 6)
     last, first = journal_at(root).operations()
     assert (last.intent.follows, last.intent.reason, last.counts[RowResult.DONE]) == (op, "old", 4)
-    assert (first.is_interrupted, first.open_rows, first.counts[RowResult.EXCLUDED]) == (
-        False,
-        0,
-        4,
-    )
+    left = first.counts[RowResult.UNAPPLIED]
+    assert (first.is_interrupted, first.open_rows, left) == (False, 0, 4)
 
 
 def test_an_interrupted_operation_is_dropped_and_undone(root: Path, act: Command) -> None:
@@ -588,7 +585,7 @@ def test_a_replay_that_is_stopped_by_hand_leaves_the_rest(root: Path) -> None:
     assert len(ids_at(root, "dlq")) == 5
     assert "= 6" in out
     (operation,) = journal_at(root).operations()
-    assert (operation.counts[RowResult.DONE], operation.counts[RowResult.EXCLUDED]) == (1, 5)
+    assert (operation.counts[RowResult.DONE], operation.counts[RowResult.UNAPPLIED]) == (1, 5)
     assert not operation.is_interrupted
 
 

@@ -20,6 +20,7 @@ from tui.format import present
 from tui.format.present import BLANK_LINE, Line, Run
 from tui.operations.replay_lines import format_rate
 from tui.session.history import operation_name
+from tui.session.running_operations import RESULT_WORDS
 
 UNDO_SECONDS = DAY_SECONDS
 """Seconds for which an operation can be undone."""
@@ -291,8 +292,9 @@ def detail_lines(one: ListedOperation, now: float, width: int) -> list[Line]:
     word, _, more = operation_state(one)
     left, _ = undo_time_left(one, now)
     ended = "" if operation.ended is None else f", ended {present.format_clock(operation.ended)}"
-    ends = [f"{counts.get(end, 0):,} {_PAST.get(end, end)}" for end in RowResult]
-    planned = f"{operation.planned:,} planned: {', '.join(ends)}, {operation.open_rows:,} open"
+    ends = [f"{counts[end]:,} {word}" for end, word in RESULT_WORDS.items() if counts.get(end)]
+    ends += [f"{operation.open_rows:,} open"] if operation.open_rows else []
+    planned = f"{operation.planned:,} planned: {', '.join(ends)}"
     new = [(name, value) for name, value in intent.values.items() if value != ""]
     rows: list[Run] = [
         ("operation", operation.op),
@@ -319,9 +321,6 @@ def detail_lines(one: ListedOperation, now: float, width: int) -> list[Line]:
     ]
     told = [(name, safe_line(" ".join(words.splitlines()))) for name, words in rows if words]
     return present.labelled_lines(told, width, 13)
-
-
-_PAST: Mapping[RowResult, str] = {RowResult.EXCLUDED: "excluded", RowResult.GONE: "skipped"}
 
 
 def _undo_words(one: ListedOperation, left: str) -> str:
@@ -359,7 +358,7 @@ def row_lines(
             if start is not goal
             else safe_line(next(ways))
         )
-        name = _PAST.get(ended.result, str(ended.result)) if ended else "open"
+        name = RESULT_WORDS[ended.result] if ended else "open"
         end, look = (name, _LOOKS.get(ended.result, "")) if ended else (name, "warn")
         words = ended.reason if ended else "not moved"
         name = present.fit_text_end(safe_line(row.id), cells)

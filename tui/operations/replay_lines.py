@@ -112,6 +112,7 @@ def _with_report(tasks: Sequence[TaskProgress], report: Report) -> tuple[TaskPro
         *(TaskProgress(0.0, i, "failed", safe_line(why)) for i, why in report.failed),
         *(TaskProgress(0.0, i, "skipped", "changed since the plan") for i in report.gone),
         *(TaskProgress(0.0, i, "excluded", safe_line(why)) for i, why in report.excluded),
+        *(TaskProgress(0.0, i, "not applied", safe_line(why)) for i, why in report.unapplied),
         *(TaskProgress(0.0, i, "" if tasks else done, "") for i in report.done),
     ]
     unsent = "not sent: "
@@ -171,18 +172,16 @@ def outcome_counts(now: ReplayProgress, states: Mapping[State, str]) -> tuple[Ou
 
 def _direct_view(work: RunningOperation, now: float) -> OperationView:
     """An operation without a pace."""
-    done, failed, skipped, excluded = (
-        work.counts[end]
-        for end in (RowResult.DONE, RowResult.FAILED, RowResult.GONE, RowResult.EXCLUDED)
-    )
+    done, skipped, failed, excluded, unapplied = (work.counts[end] for end in RowResult)
     counts = (
         OutcomeCount(VERBS[work.plan.verb].past, done, "ok", True),
         OutcomeCount("failed", failed, "error", True),
         OutcomeCount("skipped", skipped, "", True),
         OutcomeCount("excluded", excluded),
+        OutcomeCount("not applied", unapplied),
         OutcomeCount(
             "waiting",
-            work.planned - done - failed - skipped - excluded,
+            work.planned - done - failed - skipped - excluded - unapplied,
             always=work.ended is None,
             is_open=True,
         ),

@@ -292,6 +292,7 @@ def result_lines(report: Report, width: int) -> list[Line]:
         (len(report.gone), "skipped", ": changed since the plan", "warn"),
         (len(report.failed), "failed", "", "error"),
         (len(report.excluded), "excluded", "", "muted"),
+        (len(report.unapplied), "not applied", "", "warn"),
     )
     text: list[Line] = []
     for amount, word, why, look in counts:
@@ -310,6 +311,7 @@ def result_lines(report: Report, width: int) -> list[Line]:
         text += _fold_lines(f"recorded as {report.op}", width, "muted")
     text += _reasons("failed", report.failed, width)
     text += _reasons("excluded", report.excluded, width)
+    text += _reasons("not applied", report.unapplied, width)
     if report.gone:
         text += [BLANK_LINE, present.part_line("skipped")]
         text += [

@@ -145,12 +145,12 @@ class ReplayRun:
     def counts(self) -> Mapping[RowResult, int]:
         """Rows so far, by result; a sent row counts as done."""
         now = self.progress
-        left_out = now.excluded + (now.unsent + now.held if now.stopped else 0)
         return {
             RowResult.DONE: now.sent,
             RowResult.GONE: now.skipped,
             RowResult.FAILED: now.refused,
-            RowResult.EXCLUDED: left_out,
+            RowResult.EXCLUDED: now.excluded,
+            RowResult.UNAPPLIED: now.unsent + now.held if now.stopped else 0,
         }
 
     @property

@@ -29,6 +29,15 @@ from tui.session.runners import DirectRun, PullBackRun, ReplayRun, Runner
 PROGRESS_INTERVAL_SECONDS = 0.1
 """Seconds between two checks of an operation's progress."""
 
+RESULT_WORDS: Mapping[RowResult, str] = {
+    RowResult.DONE: "done",
+    RowResult.GONE: "skipped",
+    RowResult.FAILED: "failed",
+    RowResult.EXCLUDED: "excluded",
+    RowResult.UNAPPLIED: "not applied",
+}
+"""The result of a row on screen."""
+
 
 class RunningOperation:
     """One plan that is being carried out, or was."""
@@ -54,9 +63,9 @@ class RunningOperation:
 
     @property
     def handled(self) -> int:
-        """Rows processed so far, without excluded ones."""
-        counts = self.runner.counts
-        return sum(amount for end, amount in counts.items() if end is not RowResult.EXCLUDED)
+        """Rows tried so far."""
+        untried = (RowResult.EXCLUDED, RowResult.UNAPPLIED)
+        return sum(amount for end, amount in self.runner.counts.items() if end not in untried)
 
     @property
     def share(self) -> float:
@@ -252,9 +261,8 @@ def describe_result(work: RunningOperation) -> str:
     assert report is not None, "it has ended"
     if work.result is not None and work.result.report is None:
         return f"{work.name}: {safe_line(report.trouble)}; u shows it"
-    done, gone, failed = len(report.done), len(report.gone), len(report.failed)
-    past = VERBS[work.plan.verb].past
-    counts = {past: done, "skipped": gone, "failed": failed, "excluded": len(report.excluded)}
+    names = {**RESULT_WORDS, RowResult.DONE: VERBS[work.plan.verb].past}
+    counts = {names[result]: len(getattr(report, result)) for result in RowResult}
     state = "done"
     if progress is not None:
         tally, rest = progress.tally, progress.unsent + progress.held

@@ -27,6 +27,7 @@ from tui.cli.setup.setup import Setup
 from tui.format import task_row
 from tui.operations import lines as view
 from tui.session.history import operation_name
+from tui.session.running_operations import RESULT_WORDS
 
 
 def journal(setup: Setup, arguments: Namespace) -> int:
@@ -281,7 +282,7 @@ def _done(
 def operation_line(operation: Operation) -> str:
     """Describe an operation on one line."""
     intent, counts = operation.intent, operation.counts
-    parts = [f"{counts[end]:,} {end}" for end in RowResult if counts.get(end)]
+    parts = [f"{counts[end]:,} {word}" for end, word in RESULT_WORDS.items() if counts.get(end)]
     if operation.open_rows:
         parts.append(f"{operation.open_rows:,} open")
     cells = [

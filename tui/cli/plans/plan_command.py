@@ -327,6 +327,7 @@ def _accounted(report: Report) -> dict[str, Any]:
         "gone": report.gone,
         "failed": dict(report.failed),
         "excluded": dict(report.excluded),
+        "unapplied": dict(report.unapplied),
         "exact": report.is_exact,
         "trouble": report.trouble,
     }
