@@ -62,5 +62,14 @@ def query_clusters(reader: Reader, query: Query, now: float) -> tuple[Cluster, .
     )
 
 
+def count_deaths(reader: Reader, query: Query, now: float, minutes: int) -> tuple[int, ...]:
+    """How many of the tasks that match a query died in each of the last `minutes`, in order."""
+    met, values = query_condition(query, now)
+    age = f"CAST(({now:f} - died) / 60 AS INT)"
+    sql = f"SELECT {age}, count(*) FROM task WHERE {met} AND died BETWEEN ? AND ? GROUP BY 1"
+    found = dict(reader.fetch(sql, (*values, now - 60 * minutes, now)))
+    return tuple(found.get(at, 0) for at in reversed(range(minutes)))
+
+
 def _kinds(listed: str) -> tuple[str, ...]:
     return tuple(sorted(json.loads(listed)))

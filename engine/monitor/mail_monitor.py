@@ -104,11 +104,11 @@ class _Bins:
         inside = [tally for at, tally in self._bins.items() if at > first]
         return DeliveryCounts(*map(sum, zip(*inside, strict=True))) if inside else DeliveryCounts()
 
-    def attempts_by_minute(self) -> dict[int, int]:
-        minutes: dict[int, int] = {}
+    def by_minute(self) -> dict[int, DeliveryCounts]:
+        minutes: dict[int, DeliveryCounts] = {}
         for at, tally in self._bins.items():
             minute = int(at * _BIN // 60)
-            minutes[minute] = minutes.get(minute, 0) + tally.attempts
+            minutes[minute] = _sum(minutes.get(minute, DeliveryCounts()), tally)
         return minutes
 
 
@@ -382,10 +382,10 @@ class TransportMonitor:
 
     def _told_of(self, name: str, way: _TransportLog, now: float) -> TransportHealth:
         windows = tuple(self._window(name, way, CountWindow(*shape), now) for shape in WINDOWS)
-        faults, spark = way.faults(now), tuple(self._spark(way, now)) if way.spoken else ()
+        faults, minutes = way.faults(now), tuple(self._minutes(way, now)) if way.spoken else ()
         ends = way.last_success, way.last_failure
         failures = merge_failures(tuple(reversed(way.failures)), self._records.get(name, ()))
-        return TransportHealth(name, way.totals, windows, faults, *ends, spark, failures)
+        return TransportHealth(name, way.totals, windows, faults, *ends, minutes, failures)
 
     def _window(
         self, name: str, way: _TransportLog, window: CountWindow, now: float
@@ -398,13 +398,13 @@ class TransportMonitor:
             return metrics
         return window._replace(reason=f"{log.reason}; {metrics.reason}")
 
-    def _spark(self, way: _TransportLog, now: float) -> Iterator[float | None]:
+    def _minutes(self, way: _TransportLog, now: float) -> Iterator[DeliveryCounts | None]:
         log, here = self._log, int(now // 60)
         since = float("inf") if log is None or log.since is None else log.since
-        attempts = way.bins.attempts_by_minute()
-        for minute in range(here - 9, here + 1):
+        counted = way.bins.by_minute()
+        for minute in range(here - 59, here + 1):
             known = since < 60.0 * (minute + 1)
-            yield float(attempts.get(minute, 0)) if known else None
+            yield counted.get(minute, DeliveryCounts()) if known else None
 
     def _sources(self, now: float) -> Iterator[SourceReport]:
         log, mail = self._log, self._mail

@@ -105,7 +105,7 @@ def make_sample(
 
 
 def _brief(way: TransportHealth) -> TransportHealth:
-    return way._replace(name=way.name[:_NAME], faults=(), spark=())
+    return way._replace(name=way.name[:_NAME], faults=(), minutes=())
 
 
 # ---- to bytes, and back

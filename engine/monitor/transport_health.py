@@ -128,8 +128,8 @@ class TransportHealth(NamedTuple):
     last_success: float | None = None
     last_failure: float | None = None
     """Epoch seconds UTC; None if neither log nor metrics record it."""
-    spark: tuple[float | None, ...] = ()
-    """Attempts in each of the last ten minutes, the latest last; None if not known."""
+    minutes: tuple[DeliveryCounts | None, ...] = ()
+    """Counts of each minute of the last hour, the latest last; None if not known."""
     failures: tuple[Failure, ...] = ()
     """Single failures, the latest first, as many as are kept."""
     settled: bool = False
@@ -148,7 +148,7 @@ class TransportHealth(NamedTuple):
     def is_mentioned(self) -> bool:
         """True if log, metrics or records mention it; it need not have been used."""
         counted = any(window.tally is not None and any(window.tally) for window in self.windows)
-        return counted or self.totals is not None or bool(self.spark or self.failures)
+        return counted or self.totals is not None or bool(self.minutes or self.failures)
 
     def health(self, limit: float) -> Health:
         """Return its state; from a failure share of `limit` on, it is failing."""

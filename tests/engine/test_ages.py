@@ -351,6 +351,15 @@ def test_errors_that_are_alike_are_one_cluster(indexed: Indexed) -> None:
             )
 
 
+def test_the_deaths_of_a_cluster_are_counted_by_minute(indexed: Indexed) -> None:
+    """The latest minute is the last; a task without a time of death is in none of them."""
+    reader = indexed(CLUSTERED)
+
+    assert error_clusters.count_deaths(reader, Query(), NOW, 3) == (0, 1, 1)
+    assert error_clusters.count_deaths(reader, Query(), NOW - 40, 2) == (0, 2)
+    assert error_clusters.count_deaths(reader, Query(State.HELD), NOW, 2) == (0, 0)
+
+
 def test_errors_of_our_smtp_are_found_by_their_code(writer: Writer, reader: Reader) -> None:
     """A code behind our word for it is found by a filter, and separates clusters."""
     words = ("unavailable_450: 450 4.2.0 busy - RCPT", "unavailable_452: 452 4.2.0 busy - RCPT")

@@ -8,12 +8,15 @@ from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import patch
 
 from textual.pilot import Pilot
 
 from engine.model import LockEvidence, Missing, Problem, State, Task, Verdict
 from engine.operations.journal import Journal
 from engine.stores.memory import MemoryStore
+from engine.stores.nftban.folder import TaskFolder
+from engine.stores.nftban.recovery import broken_file
 from tests.tui.journals import ANA
 from tests.tui.scene import NAME, a_lost_place, a_scene_place, a_whole_place, mail_desk
 from tests.tui.spools import (
@@ -179,8 +182,11 @@ async def taken(
     settings = {"start_armed": shot.armed, "first": first, **fields}
     console = a_console(*places(root, shot), **settings)  # type: ignore[arg-type]
     Slow.go_on.clear()
+    # Only the system sets the time of a file's last change.
+    dated = patch("engine.stores.nftban.store.broken_file", _broken_this_morning)
     if not (shot.slow or shot.whole or shot.quiet):
         _seed_history(console.sessions[0], shot.good)
+    dated.start()
     try:
         async with console.run_test(size=size) as pilot:
             await until(pilot, lambda: shot.slow or all(map(is_known, console.sessions)))
@@ -195,7 +201,12 @@ async def taken(
             await settled(console, pilot)
             yield console, pilot
     finally:
+        dated.stop()
         Slow.go_on.set()
+
+
+def _broken_this_morning(folder: TaskFolder, state: State, name: str, what: str) -> Problem:
+    return broken_file(folder, state, name, what)._replace(since=NOW - 29520)
 
 
 def _seed_history(live: PlaceSession, good: bool) -> None:

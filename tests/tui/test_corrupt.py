@@ -46,7 +46,7 @@ def test_a_problem_says_when_its_file_is_quarantined(root: str) -> None:
     assert next_step(early._replace(problem=dead))[0] == "Enter"
     (row,), titles = problem_rows([pending], changed + 120, 80)
     assert "".join(text for text, _ in titles).split() == ["WHERE", "PROBLEM", "SINCE"]
-    assert "".join(text for text, _ in row.line).endswith(" 2m")
+    assert "".join(text for text, _ in row.line).endswith(" 2m ")
 
 
 def test_quarantined_files_are_listed_and_put_back(root: str, spooldeck: Run) -> None:

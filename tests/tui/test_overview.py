@@ -613,14 +613,6 @@ def test_a_count_is_whole_or_rounded_to_a_named_unit(number: int, width: int) ->
         assert abs(float(text[:-1]) * scale - number) <= unit * 0.51
 
 
-def test_a_sparkline() -> None:
-    """Nothing is the lowest sign, anything above it, the most the highest; unseen is blank."""
-    assert table.sparkline((None, None)) == "  "
-    assert table.sparkline((0, 0, 0)) == "▁▁▁"
-    assert table.sparkline((None, 0, 1, 1000)) == " ▁▂█"
-    assert table.sparkline((5, 5)) == "██"
-
-
 def test_a_store_s_own_words_and_columns() -> None:
     """A column has the store's word where it fits; what a store has not is blank, never zero.
     Places are called by the last part of their paths, unless two share it.

@@ -57,7 +57,7 @@ def _rates(series: FlowSeries, width: int, rows: int) -> list[Line]:
     unit: Line = (("/s", "muted"),)
     fits = present.width_of(legend) + present.width_of(unit) < width
     head = present.join_ends(legend, unit, width) if fits else present.cut_line(legend, width)
-    return [head, *_with_axis(drawn, f"{most:.1f}" if most < 10 else f"{most:,.0f}", width)]
+    return [head, *with_axis(drawn, f"{most:.1f}" if most < 10 else f"{most:,.0f}", width)]
 
 
 def _rates_legend(
@@ -84,7 +84,7 @@ def _backlog(series: FlowSeries, width: int, height: int) -> list[Line]:
     )
     rows = braille_line(series.backlog, 0, rounded_top(most), max(1, height - 1))
     drawn = overlay([(rows, "warn")])
-    return [head, *_with_axis(drawn, f"{rounded_top(most):,.0f}", width)][:height]
+    return [head, *with_axis(drawn, f"{rounded_top(most):,.0f}", width)][:height]
 
 
 def _last(values: Sequence[float | None]) -> float | None:
@@ -92,7 +92,7 @@ def _last(values: Sequence[float | None]) -> float | None:
     return next((value for value in reversed(values[-2:]) if value is not None), None)
 
 
-def _with_axis(rows: Sequence[Line], top: str, width: int) -> list[Line]:
+def with_axis(rows: Sequence[Line], top: str, width: int) -> list[Line]:
     """The rows with the largest value at the first and 0 at the last."""
     last = len(rows) - 1
     labels = [top if at == 0 else "0" if at == last else "" for at in range(len(rows))]

@@ -1,4 +1,4 @@
-"""Parts of tables: short place names, numbers that fit a column, sparklines, rows to choose."""
+"""Parts of tables: short place names, numbers that fit a column, rows to choose."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from engine.text.safe import safe_line
-from tui.format.glyphs import SPARKS
 from tui.format.present import Line, Run
 
 UNKNOWN_RUN: Run = ("?", "unknown")
@@ -31,20 +30,6 @@ def format_amount(number: int, width: int) -> str:
         if len(text) <= width:
             return text
     return ">" + "9" * (width - 1)
-
-
-def sparkline(values: Sequence[float | None]) -> str:
-    """A sparkline of the values, scaled to the largest; a space where a value is None."""
-    most = max((value for value in values if value is not None), default=0.0)
-    top = len(SPARKS) - 1
-
-    def sign(value: float | None) -> str:
-        if value is None:
-            return " "
-        # A value above zero gets at least the second-lowest sign.
-        return SPARKS[max(1, round(top * value / most)) if value > 0 else 0]
-
-    return "".join(map(sign, values))
 
 
 class Choice(NamedTuple):

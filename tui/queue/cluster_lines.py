@@ -10,7 +10,7 @@ from engine.monitor.recurrence import StillHappens
 from engine.text.error_pattern import reply_code
 from engine.text.safe import safe_line
 from tui.format import present
-from tui.format.graphs import bar
+from tui.format.graphs import bar, braille_line, resample
 from tui.format.present import Line
 from tui.format.table import Choice, format_amount
 from tui.queue.task_details import STILL_LOOKS
@@ -18,6 +18,9 @@ from tui.session.recurrence_check import CheckedCluster
 
 EVIDENCE_NAME_CELLS = 10
 """Cells for the names of the evidence."""
+
+DEATHS_MINUTES = 120
+"""Range of the graph of deaths."""
 
 SHARE_CELLS = 6
 """Cells of the bar of a cluster's share; the largest cluster fills it."""
@@ -76,11 +79,17 @@ def cluster_line(
 
 
 def evidence_lines(
-    judged: CheckedCluster, tasks: Sequence[Task], now: float, width: int, limit: int | None = None
+    judged: CheckedCluster,
+    tasks: Sequence[Task],
+    now: float,
+    width: int,
+    limit: int | None = None,
+    deaths: Sequence[int] = (),
 ) -> list[Line]:
     """The full error, the evidence for "still happening", and some of the tasks.
 
-    `limit`: maximum attempts of a task, None if unknown.
+    `limit`: maximum attempts of a task, None if unknown. `deaths`: their number in each of the last
+    `DEATHS_MINUTES`.
     """
     cluster, answer = judged
     first, last = cluster.first, judged.last
@@ -91,10 +100,12 @@ def evidence_lines(
         *(("" if at else "now", sentence) for at, sentence in enumerate(answer.evidence)),
         ("since", "; ".join(filter(None, [since, lately]))),
         ("kind", safe_line(", ".join(cluster.kinds))),
-        ("example", safe_line(cluster.example)),
+        ("example", "" if tasks else safe_line(cluster.example)),
     ]
     rows = [row for row in about if row[1]]
     lines = present.labelled_lines(rows, width, EVIDENCE_NAME_CELLS)
+    if any(deaths):
+        lines.append(_deaths_line(deaths, now, width))
     if not tasks:
         return lines
     title = f" Tasks in {cluster.mark} {cluster.count:,}, newest first"
@@ -106,6 +117,17 @@ def evidence_lines(
         present.title_line(shape, width),
         *(present.task_line(task, shape, now, where, width) for task in tasks),
     ]
+
+
+def _deaths_line(deaths: Sequence[int], now: float, width: int) -> Line:
+    """The deaths over time as one line of braille, with its range and the largest number."""
+    times = now - 60 * DEATHS_MINUTES, now
+    ends = "-".join(time.strftime("%H:%M", time.gmtime(when)) for when in times)
+    text: Line = ((f"  {ends}, max ", "muted"), (f"{max(deaths):,}/min", ""))
+    cells = max(8, min(60, width - EVIDENCE_NAME_CELLS - 3 - present.width_of(text)))
+    (graph,) = braille_line(resample(deaths, 2 * cells), 0, max(deaths), 1)
+    label = present.fit_text("deaths", EVIDENCE_NAME_CELLS, right=True)
+    return present.cut_line(((f"{label}  ", "muted"), (graph, "warn"), *text), width)
 
 
 def next_step(judged: CheckedCluster, *, read_only: bool) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from textual import work
 
 from engine.index import filter_language
+from engine.index.error_clusters import count_deaths
 from engine.index.filter_language import Filter
 from engine.index.schema import Query
 from engine.model import Task
@@ -47,8 +48,8 @@ class ClusterList(PlanningScreen, ListScreen):
         super().__init__(live, around)
         self._query = query
         self._clusters: tuple[CheckedCluster, ...] = ()
-        self._tasks: tuple[str, tuple[Task, ...]] = ("", ())
-        """The mark of a cluster, and some of its tasks."""
+        self._tasks: tuple[str, tuple[Task, ...], tuple[int, ...]] = ("", (), ())
+        """The mark of a cluster, some of its tasks, and its deaths over time."""
         self._asked = False
 
     def on_mount(self) -> None:
@@ -111,10 +112,16 @@ class ClusterList(PlanningScreen, ListScreen):
             filter=self._parsed_filter(here), order="died", descending=True
         )
         try:
-            window = await self.live.inspector.queries.window(query, 0, MAX_TASKS)
+            known, now = self.live.inspector, self.around.clock()
+            window = await known.queries.window(query, 0, MAX_TASKS)
+            none: tuple[int, ...] = ()
+            key = ("deaths", query, int(now // 60))
+            deaths = await known.tallies.ask(
+                key, lambda reader: count_deaths(reader, query, now, view.DEATHS_MINUTES), none
+            )
         except Unavailable:
             return  # its line says why
-        self._tasks = here.cluster.mark, window.tasks
+        self._tasks = here.cluster.mark, window.tasks, deaths
         self.paint()
 
     def lay_out(self, width: int) -> None:
@@ -127,10 +134,11 @@ class ClusterList(PlanningScreen, ListScreen):
             nothing = self.no_row_reason("no failed tasks") if self._asked else "loading ..."
             text.show([((f"   {nothing}", "muted"),)])
             return
-        mark, tasks = self._tasks
-        known = tasks if mark == here.cluster.mark else ()
+        mark, tasks, deaths = self._tasks
+        if mark != here.cluster.mark:
+            tasks, deaths = (), ()
         limit = self.live.place.max_attempts
-        text.show(view.evidence_lines(here, known, now, self.text_width, limit))
+        text.show(view.evidence_lines(here, tasks, now, self.text_width, limit, deaths))
 
     @property
     def _here(self) -> CheckedCluster | None:

@@ -31,16 +31,17 @@ SINCE_CELLS = 6
 def problem_rows(problems: Sequence[Problem], now: float, width: int) -> tuple[list[Choice], Line]:
     """One row for each problem: its path, what is wrong, for how long; and the titles above."""
     where = max(8, (width - 3) * WHERE_PERCENT // 100)
-    what = max(8, width - where - SINCE_CELLS - 7)
+    what = max(8, width - where - SINCE_CELLS - 8)
     rows = []
     for problem in problems:
-        is_known = problem.since is not None
-        since = present.format_duration(now - problem.since) if problem.since is not None else "?"
+        since = "?"
+        if problem.since is not None and problem.since <= now:  # else the clock was set back
+            since = present.format_duration(now - problem.since)
         line: Line = (
             (" ! ", "warn"),
             (present.fit_text_end(safe_line(problem.where), where), "accent"),
             (f"  {present.fit_text(safe_line(problem.what), what)}", ""),
-            (f"{since:>{SINCE_CELLS + 2}}", "" if is_known else "unknown"),
+            (f"{since:>{SINCE_CELLS + 2}} ", "unknown" if since == "?" else ""),
         )
         rows.append(Choice(problem.where, present.cut_line(line, width)))
     titles = present.fit_text("WHERE", where), present.fit_text("PROBLEM", what)

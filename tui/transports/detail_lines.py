@@ -19,7 +19,8 @@ from engine.monitor.transport_health import (
 )
 from engine.text.safe import safe_line
 from tui.format import present
-from tui.format.graphs import bar
+from tui.format.flow_graph import AXIS_CELLS, KEY, graph_steps, time_axis, with_axis
+from tui.format.graphs import bar, braille_line, overlay, resample, rounded_top
 from tui.format.human import format_count
 from tui.format.present import BLANK_LINE, Line, Run
 from tui.transports import lines as table
@@ -30,7 +31,10 @@ BAR_CELLS = 18
 MAX_ERROR_GROUPS = 12
 """Maximum number of error groups listed."""
 
-MAX_LATEST_ERRORS, MAX_ERRORS_BESIDE = 4, 18
+GRAPH_LINES, HOUR_SECONDS = 5, 3600.0
+"""Lines of the graph, and its range."""
+
+MAX_LATEST_ERRORS, MAX_ERRORS_BESIDE = 4, 9
 """Number of latest errors shown below the other details, and beside them."""
 
 LABEL_CELLS = 11
@@ -206,6 +210,30 @@ def failure_lines(failure: Failure, width: int) -> list[Line]:
     return lines + (fold_lines(failure.line, width, "muted", "log line") if failure.line else [])
 
 
+def graph_lines(way: TransportHealth, now: float, width: int) -> list[Line]:
+    """Mails sent and failed in each minute of the last hour; nothing if none is known."""
+    known = [counts for counts in way.minutes if counts is not None]
+    if not known:
+        return []
+    sent = [None if counts is None else counts.success for counts in way.minutes]
+    failed = [None if counts is None else counts.failures for counts in way.minutes]
+    most = max(max(counts.success, counts.failures) for counts in known)
+    top, dots = rounded_top(most), graph_steps(width)
+    layers = [
+        (braille_line(resample(values, dots), 0, top, GRAPH_LINES), look)
+        for values, look in ((failed, "error"), (sent, "ok"))
+    ]
+    legend: Line = (
+        *((f" {KEY}", "ok"), (" sent  ", "muted"), (KEY, "error"), (" failed", "muted")),
+    )
+    unit: Line = ((f"per minute, max {most:,}", "muted"),)
+    first, middle, last = time_axis(now, HOUR_SECONDS).split(" ── ")
+    room = width - AXIS_CELLS - len(first + last)
+    axis: Line = ((f"{'':{AXIS_CELLS}}{first}{middle:^{max(0, room)}}{last}", "muted"),)
+    rows = with_axis(overlay(layers), f"{top:,.0f}", width)
+    return [present.join_ends(legend, unit, width), *rows, axis]
+
+
 # Sources
 
 
@@ -278,7 +306,9 @@ def detail_lines(
         parts = [*about, *windows, *errors, *last, *sources]
         return [present.cut_line(line, width) for line in parts]
     one = [*about, BLANK_LINE, *errors, BLANK_LINE, *sources]
-    other = [*windows, *([BLANK_LINE, *last] if last else [])]
+    graph = graph_lines(way, now, right)
+    course = section(f"{safe_line(way.name)}, last 1h", graph) if graph else []
+    other = [line for part in (windows, course, last) if part for line in (*part, BLANK_LINE)]
     height = max(len(one), len(other))
     one += [BLANK_LINE] * (height - len(one))
     other += [BLANK_LINE] * (height - len(other))

@@ -19,9 +19,9 @@ from engine.monitor.transport_health import (
 )
 from engine.text.safe import safe_line
 from tui.format import present
+from tui.format.graphs import braille_line, resample
 from tui.format.human import format_count
 from tui.format.present import Line, Run
-from tui.format.table import sparkline
 
 LOOKS = {
     Health.OK: "ok",
@@ -135,7 +135,11 @@ def _last_sent(way: TransportHealth, limit: float, now: float) -> Run:
 
 
 def _spark(way: TransportHealth, limit: float, now: float) -> Run:
-    return sparkline(way.spark), "accent"
+    tried = [None if counts is None else counts.attempts for counts in way.minutes[-10:]]
+    known = [value for value in tried if value is not None]
+    dots = resample(tried, 20) if known else []
+    (line,) = braille_line(dots, min(known, default=0), max(known, default=0), 1)
+    return line, "muted" if way.suspended else LOOKS[way.health(limit)]
 
 
 def _failed_share(at: int) -> Cell:
