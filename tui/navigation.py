@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from textual.app import App
 from textual.screen import Screen
 
+from engine.index.schema import Query
 from tui.format import keys
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
@@ -153,7 +154,8 @@ def _open_test_mail(to: Navigator, target: Target) -> None:
 def _open_clusters(to: Navigator, target: Target) -> None:
     from tui.queue.clusters_screen import ClustersScreen
 
-    to.push(ClustersScreen(to.session, to.around, to.queue_screen().tab_query))
+    query = to.queue_screen().tab_query if target.state is None else Query(target.state)
+    to.push(ClustersScreen(to.session, to.around, query))
 
 
 def _open_operations(to: Navigator, target: Target) -> None:

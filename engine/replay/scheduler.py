@@ -306,7 +306,8 @@ class ReplayState(NamedTuple):
         return Wait(until, f"all sent; waiting for {_outcomes(unsettled)}")
 
     def _tripped(self, pending: int | None) -> str:
-        return next((rule.why for rule in check_stop_rules(self, pending) if rule.why), "")
+        tripped = (rule.why for rule in check_stop_rules(self, pending) if rule.why)
+        return next((f"stop rule: {why}" for why in tripped), "")
 
 
 def _name_of(pace: ReplayPace, at: int) -> str:
@@ -335,8 +336,8 @@ def check_stop_rules(course: ReplayState, pending: int | None = None) -> tuple[S
     if stops.same is not None:
         mark, times = max(course.repeated_errors.items(), key=lambda pair: pair[1], default=("", 0))
         words = f"{mark or 'the same error'} {times} of {stops.same}"
-        why = f"{mark} failed again {times} times" if mark and times >= stops.same else ""
-        found.append(StopRuleState("same", words, why.replace("1 times", "once")))
+        again = f"{mark} came back" + (f" {times} times" if times > 1 else "")
+        found.append(StopRuleState("same", words, again if mark and times >= stops.same else ""))
     if stops.share is not None:
         found.append(_share(course, stops.share, stops.last))
     if stops.pending is not None:

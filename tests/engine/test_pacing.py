@@ -158,7 +158,7 @@ def test_the_same_error_twice_stops_it() -> None:
     twice = became(once, 14, ReplayOutcome.FAILED, "F-1")
     assert isinstance(once.next_step(NOW, PLENTY), Send)
     assert again.repeated_errors == {"F-1": 1}
-    assert twice.next_step(NOW, PLENTY) == StopReason("F-1 failed again 2 times")
+    assert twice.next_step(NOW, PLENTY) == StopReason("stop rule: F-1 came back 2 times")
     assert [rule.words for rule in check_stop_rules(twice)] == ["F-1 2 of 2"]
 
 
@@ -197,7 +197,7 @@ def test_a_stopped_replay_sends_nothing() -> None:
     assert past_canaries(13).with_sent(0, 2, NOW).next_step(NOW, 0) == ReplayEnd()
     assert begun(0).next_step(NOW, 0) == ReplayEnd()
     course = begun(canary=(), stops=StopRules(None, None, pending=500))
-    assert course.next_step(NOW, PLENTY, pending=501) == StopReason("501 tasks pending, limit 500")
+    assert course.next_step(NOW, PLENTY, pending=501) == StopReason("stop rule: 501 tasks pending, limit 500")
     assert course.next_step(NOW, PLENTY, pending=500) == course.next_step(NOW, PLENTY) == Send(100)
 
 

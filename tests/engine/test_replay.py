@@ -182,7 +182,7 @@ def test_the_same_error_again_stops_it(place: Place) -> None:
     before = place.files()
     result = place.replay(tasks, ReplayPace(1.0, (1,), 60)).run()
     progress = result.progress
-    assert progress.stopped == f"{fingerprint_of(OLD)} failed again 2 times"
+    assert progress.stopped == f"stop rule: {fingerprint_of(OLD)} came back 2 times"
     assert progress.failures == {fingerprint_of(OLD): 2}
     assert progress.unsent > 0 and accounts(progress)
     untouched = {name: text for name, text in before.items() if place.files().get(name) == text}

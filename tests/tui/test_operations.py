@@ -139,7 +139,7 @@ async def test_enter_opens_one_in_full(place: Place, dead: list[Task]) -> None:
     assert told["ids"].split() == [task.id for task in dead[:3]]
     assert "3 planned: 2 done, 1 skipped" in told["text"]
     assert told["text"].count("DLQ -> pending") == 3
-    assert "skipped   DLQ -> pending     changed since the plan" in told["text"]
+    assert "skipped     DLQ -> pending     changed since the plan" in told["text"]
 
 
 async def test_a_journal_that_cannot_be_read_is_said(place: Place) -> None:

@@ -111,6 +111,7 @@ part | left h right l | h l | parts | View | task +key +minor | previous, next p
     Right
 graph_range | z | z | - | View | list | graph: the last 10 minutes, hour or day
 clusters | c | c | clusters | View | list | errors of these tasks, grouped into clusters
+clusters | c | c | clusters | View | operation | errors of the DLQ, grouped into clusters
 order | o | o | order | View | list | sort by another column
 log | t | t | log | View | list task | log lines of this task
 log | t | t | - | View | log | only the log lines of this line's task

@@ -364,7 +364,7 @@ def row_lines(
         name = present.fit_text_end(safe_line(row.id), cells)
         runs = (
             (f"   {name}  ", ""),
-            (f"{present.fit_text(end, 9)} ", look),
+            (f"{present.fit_text(end, 11)} ", look),
             (f"{present.fit_text(where, 18)} ", "muted"),
             (safe_line(words), "muted"),
         )

@@ -375,10 +375,10 @@ _RESULT_WORDS: Mapping[str, str] = {
 def task_table(tasks: Sequence[TaskProgress], past: str, width: int) -> tuple[Line, list[Choice]]:
     """Titles and one row for each task; `past` is the word of a task that the verb changed."""
     cells = present.SHORT_ID_CELLS
-    head = f"   {'ID':<{cells}}  {'AT':<9}  {'RESULT':<9} {'TOOK':>6}  REPLY"
+    head = f"   {'ID':<{cells}}  {'AT':<9}  {'RESULT':<11} {'TOOK':>6}  REPLY"
     timed = any(task.when for task in tasks)
     if not timed:
-        head = f"   {'ID':<{cells}}  {'RESULT':<9}  REASON"
+        head = f"   {'ID':<{cells}}  {'RESULT':<11}  REASON"
     rows = []
     for task in tasks:
         word = _RESULT_WORDS.get(task.result, task.result)
@@ -390,7 +390,7 @@ def task_table(tasks: Sequence[TaskProgress], past: str, width: int) -> tuple[Li
             ("   ", ""),
             (f"{present.fit_text_end(safe_line(name), cells)}  ", "accent"),
             *when,
-            (f"{present.fit_text(word, 9)} ", look),
+            (f"{present.fit_text(word, 11)} ", look),
             *(((f"{took:>6} ", "muted" if took == "-" else ""),) if timed else ()),
             (f" {safe_line(task.detail)}", ""),
         )

@@ -133,10 +133,11 @@ class OrderScreen(ListScreen):
         """Keys that have no function now."""
         now = self.work.progress
         orders = {"pause", "faster", "slower", "stop", "leave_open"}
+        other = {"clusters"} if now is None else set()  # only a replay is of the DLQ
         if self.work.ended is not None:
-            return orders | (set() if self.is_undoable else {"plan_undo"})
+            return orders | other | (set() if self.is_undoable else {"plan_undo"})
         if now is None:
-            return orders - {"stop"} | {"plan_undo"}
+            return orders - {"stop"} | other | {"plan_undo"}
         if now.phase is Phase.ENDING:
             return orders - {"leave_open"}
         return {"leave_open"} | ({"stop"} if now.stopped else set())

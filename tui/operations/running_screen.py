@@ -6,6 +6,7 @@ import asyncio
 
 from textual.app import ComposeResult
 
+from engine.model import State
 from engine.policy import format_time
 from engine.replay.progress import Phase
 from engine.text.safe import safe_line
@@ -160,7 +161,8 @@ class ReplayScreen(OrderScreen):
         if progress is not None and progress.phase is Phase.PAUSED:
             return "Space", "resumes, s stops"
         if now.tasks and now.tasks[0].is_problem and now.tasks[0].result not in ("gone", "skipped"):
-            return "Enter", "shows the failed task"
+            others = "" if "clusters" in self.without() else "; c shows other clusters"
+            return "Enter", f"shows the failed task{others}"
         if work_hint := self.live.worker_hint(self.work.plan.verb):
             return "", work_hint
         if self.work.ended is None:
@@ -182,6 +184,10 @@ class ReplayScreen(OrderScreen):
             self.go(Target(keys.TASK, place=self.live.number, id=ident))
         else:
             self.say(self.no_row_reason("no results yet"))
+
+    def action_clusters(self) -> None:
+        """Open the error clusters of the DLQ."""
+        self.go(Target(keys.CLUSTERS, place=self.live.number, state=State.DEAD))
 
     def copies(self) -> tuple[Copy, ...]:
         """Its name in the journal, the ids of the results, and all results as text."""
