@@ -16,7 +16,7 @@ from textual import events
 from textual.binding import Binding
 
 from engine.model import State
-from tui.format import keys, present
+from tui.format import keys
 from tui.format.glyphs import ASCII, Glyphs
 from tui.format.glyphs import glyphs_of_locale as glyphs_of
 from tui.format.present import Line
@@ -115,7 +115,7 @@ class Console(SafeApp, inherit_bindings=False):
             lambda: self.bandwidth.period,
             skips_repaint=lambda: self.bandwidth.skips_repaint,
             operations=lambda: _operations_line(self.sessions),
-            totals=lambda: present.totals_line(*count_totals(self.sessions)),
+            totals=lambda: count_totals(self.sessions, clock()),
         )
         names = short_names([place.name for place in places])
         self.sessions = [

@@ -197,7 +197,9 @@ def test_a_stopped_replay_sends_nothing() -> None:
     assert past_canaries(13).with_sent(0, 2, NOW).next_step(NOW, 0) == ReplayEnd()
     assert begun(0).next_step(NOW, 0) == ReplayEnd()
     course = begun(canary=(), stops=StopRules(None, None, pending=500))
-    assert course.next_step(NOW, PLENTY, pending=501) == StopReason("stop rule: 501 tasks pending, limit 500")
+    assert course.next_step(NOW, PLENTY, pending=501) == StopReason(
+        "stop rule: 501 tasks pending, limit 500"
+    )
     assert course.next_step(NOW, PLENTY, pending=500) == course.next_step(NOW, PLENTY) == Send(100)
 
 

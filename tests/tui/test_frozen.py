@@ -197,8 +197,10 @@ async def test_a_freeze_holds_what_was_on_screen(root: Path) -> None:
         await desk.sees("oldest in pending", "feeds_sync")  # the ages have their final height
         await settled(desk.console, desk.pilot)
         before = panes()
+        assert "dead 12" in desk.text.splitlines()[0]
         await freeze(desk)
         assert panes() == before
+        assert "dead 12" in desk.text.splitlines()[0]
 
         put_file(root, a_task(1400, due=0.0))
         with (root / "log" / "queue.log").open("a") as log:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
-from engine.monitor.throughput import FlowSeries
+from engine.monitor.throughput import FlowSeries, Rates
 from tui.format import present
 from tui.format.graphs import braille_line, overlay, rounded_top
 from tui.format.present import Line, Run
@@ -26,15 +27,28 @@ def graph_steps(width: int) -> int:
     return 2 * max(1, width - AXIS_CELLS)
 
 
+class LatestFlow(NamedTuple):
+    """The figures printed beside the lines; None for the last value of the line."""
+
+    rates: Rates | None = None
+    """The rates of the table of queues, over a longer time than one step of the graph."""
+    backlog: int | None = None
+
+
+LAST_OF_LINES = LatestFlow()
+
+
 @lru_cache(maxsize=4)
-def flow_graph(series: FlowSeries, width: int, height: int) -> tuple[Line, ...]:
+def flow_graph(
+    series: FlowSeries, width: int, height: int, latest: LatestFlow = LAST_OF_LINES
+) -> tuple[Line, ...]:
     """The graph in `height` lines: rates above, backlog below, each with its own scale.
 
     Lower than six lines only the backlog is drawn.
     """
     rates = max(0, (height - 2) * 2 // 5)
-    top: list[Line] = _rates(series, width, rates) if rates >= 2 else []
-    return (*top, *_backlog(series, width, height - len(top)))
+    top: list[Line] = _rates(series, width, rates, latest.rates) if rates >= 2 else []
+    return (*top, *_backlog(series, width, height - len(top), latest.backlog))
 
 
 def time_axis(now: float, seconds: float) -> str:
@@ -43,12 +57,15 @@ def time_axis(now: float, seconds: float) -> str:
     return " ── ".join(time.strftime("%H:%M", time.gmtime(when)) for when in moments)
 
 
-def _rates(series: FlowSeries, width: int, rows: int) -> list[Line]:
+def _rates(series: FlowSeries, width: int, rows: int, now: Rates | None) -> list[Line]:
     kinds = (("failed", series.dead, "error"), ("in", series.inward, "accent"))
     layers = [*kinds, ("out", series.outward, "ok")]
     known = [value for _, values, _ in layers for value in values if value is not None]
     most = rounded_top(max(known, default=0.0))
-    named = (layers[1], layers[2], layers[0])
+    failed, inward, outward = (_last(values) for _, values, _ in layers)
+    if now is not None:
+        inward, outward = now
+    named = (("in", inward, "accent"), ("out", outward, "ok"), ("failed", failed, "error"))
     legend = _rates_legend(named, KEY, "  ")
     for key in (KEY, KEY[:1]):
         if present.width_of(legend) > width:
@@ -60,22 +77,19 @@ def _rates(series: FlowSeries, width: int, rows: int) -> list[Line]:
     return [head, *with_axis(drawn, f"{most:.1f}" if most < 10 else f"{most:,.0f}", width)]
 
 
-def _rates_legend(
-    layers: Sequence[tuple[str, Sequence[float | None], str]], key: str, gap: str
-) -> Line:
+def _rates_legend(layers: Sequence[tuple[str, float | None, str]], key: str, gap: str) -> Line:
     """The name and the last value of each line, with `gap` between them."""
     legend: list[Run] = []
-    for name, values, look in layers:
-        last = _last(values)
+    for name, last, look in layers:
         number = "?" if last is None else f"{last:.1f}"
         legend += [(gap if legend else "", ""), (key, look), (f" {name} ", "muted")]
         legend.append((number, "" if last else "muted"))
     return tuple(legend)
 
 
-def _backlog(series: FlowSeries, width: int, height: int) -> list[Line]:
+def _backlog(series: FlowSeries, width: int, height: int, now: int | None) -> list[Line]:
     known = [value for value in series.backlog if value is not None]
-    most, last = max(known, default=0.0), _last(series.backlog)
+    most, last = max(known, default=0.0), _last(series.backlog) if now is None else now
     number = "?" if last is None else f"{last:,.0f}"
     head = present.join_ends(
         ((KEY, "warn"), (" backlog ", "muted"), (number, "strong")),

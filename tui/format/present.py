@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeAlias
 from rich.cells import cell_len, set_cell_size
 
 from engine.model import LockEvidence, State, Task, Verdict
+from engine.monitor.throughput import Rates
 from engine.text.decode import YEAR_10000
 from engine.text.safe import safe_line
 from engine.text.safe import state_name as state_name
@@ -319,6 +320,9 @@ def frame_border(width: int, height: int) -> int:
     return RULE if width >= NARROW_COLUMNS and height > 15 else 0
 
 
+WALL_COLUMNS = 200
+"""Screens with so many columns show all places at once."""
+
 NARROW_COLUMNS = 60
 """Screens with fewer columns than this are narrow and show fewer columns of data."""
 
@@ -595,14 +599,38 @@ def trail_line(host: str, environment: str, steps: Sequence[str], width: int) ->
     return (*lead, (before + arrow, "muted"), (last, "strong")) if names else lead
 
 
-def totals_line(dead: int, stuck: int, workers: int) -> Line:
-    """Totals of all places for the header; nothing for what there is none of."""
-    known = (("dead", dead, ""), ("stuck", stuck, "error"), ("workers", workers, ""))
-    parts: list[Run] = []
-    for name, number, look in known:
-        if number:
-            parts += [(f"{name} ", look or "muted"), (f"{number:,}  ", look or "strong")]
-    return tuple(parts)
+class Totals(NamedTuple):
+    """Totals of all places."""
+
+    dead: int
+    """Tasks in the DLQ."""
+    stuck: int
+    """Stuck locks."""
+    workers: int
+    """Running workers; 0 if unknown."""
+    places: int
+    pending: int
+    rates: Rates | None
+    """Tasks per second; None if unknown for a place."""
+
+
+def totals_parts(totals: Totals, width: int) -> list[Line]:
+    """The totals for the header, the most important first; nothing for what there is none of.
+    Only a wall also has the totals that make no alarm.
+    """
+    counts = [("dead", totals.dead, ""), ("stuck", totals.stuck, "error")]
+    counts += [("workers", totals.workers, "")]
+    if is_wall := width >= WALL_COLUMNS:
+        counts += [("places", totals.places, ""), ("pending", totals.pending, "")]
+    parts: list[Line] = [
+        ((f"{name} ", look or "muted"), (f"{number:,}  ", look or "strong"))
+        for name, number, look in counts
+        if number
+    ]
+    if is_wall and totals.rates is not None:
+        for name, rate in (("in", totals.rates.inward), ("out", totals.rates.outward)):
+            parts.append(((f"{name} ", "muted"), (f"{format_rate(rate)}/s  ", "strong")))
+    return parts
 
 
 def tab_line(

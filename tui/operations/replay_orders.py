@@ -16,6 +16,7 @@ from tui.format import keys, present
 from tui.operations.undo_plans import show_undo
 from tui.screens.base import TOO_EARLY
 from tui.screens.page import ListScreen
+from tui.screens.target import Target
 from tui.session.running_operations import RunningOperation
 from tui.widgets.lines import Lines
 
@@ -126,6 +127,10 @@ class OrderScreen(ListScreen):
             return
         paused = "paused; applying this plan stops it" * (self.work.ended is None)
         await show_undo(self, self.live, self.around, operation, [paused] if paused else [])
+
+    def action_clusters(self) -> None:
+        """Open the error clusters of the DLQ."""
+        self.go(Target(keys.CLUSTERS, place=self.live.number, state=State.DEAD))
 
     # Hints
 

@@ -6,7 +6,6 @@ import asyncio
 
 from textual.app import ComposeResult
 
-from engine.model import State
 from engine.policy import format_time
 from engine.replay.progress import Phase
 from engine.text.safe import safe_line
@@ -184,10 +183,6 @@ class ReplayScreen(OrderScreen):
             self.go(Target(keys.TASK, place=self.live.number, id=ident))
         else:
             self.say(self.no_row_reason("no results yet"))
-
-    def action_clusters(self) -> None:
-        """Open the error clusters of the DLQ."""
-        self.go(Target(keys.CLUSTERS, place=self.live.number, state=State.DEAD))
 
     def copies(self) -> tuple[Copy, ...]:
         """Its name in the journal, the ids of the results, and all results as text."""

@@ -11,8 +11,8 @@ LOW_LINES, HIGH_LINES = 15, 30
 """Heights in lines: up to LOW only queues and alerts, from HIGH on two columns of panes."""
 WIDE_CELLS = 120
 """Minimum width in cells for two columns of panes."""
-WALL_CELLS, WALL_LINES = 200, 60
-"""Smallest screen for three columns of panes."""
+WALL_LINES = 60
+"""Smallest height for three columns of panes, from `present.WALL_COLUMNS` on."""
 MIN_AGE_LINES = 5
 """Lines of the smallest age table: titles, total, two names or the others, the sentence below."""
 MAX_AGE_LINES = 12
@@ -96,7 +96,7 @@ def divide_screen(width: int, height: int, needs: PaneNeeds) -> OverviewFrame:
     if width <= present.NARROW_COLUMNS or height <= LOW_LINES:
         return _divide_small_screen(width, height)
     wide = width >= WIDE_CELLS and height >= HIGH_LINES
-    wall = wide and width >= WALL_CELLS and height >= WALL_LINES
+    wall = wide and width >= present.WALL_COLUMNS and height >= WALL_LINES
     border = present.BOX if wide else present.RULE
     most_alerts = 2 if height < 22 else 3 if height < HIGH_LINES else height // 8
     shown = border + max(1, min(needs.alerts, most_alerts))

@@ -45,7 +45,7 @@ from tui.widgets.lines import Frame, Lines, Painted
 if TYPE_CHECKING:
     pass
 
-SHOW_AGE_SECONDS = 5.0
+SHOW_AGE_SECONDS = 1.0
 """Seconds after which a table that is older than the rows above shows its age."""
 
 LIVE_ONLY_ACTIONS = frozenset({"unlock", "rows_by", "reread"})
@@ -157,9 +157,10 @@ class OverviewScreen(OverviewActions):
             return
         self.lay_out(self.size.width)
         around = self.around
-        if (frozen := self._frozen) is not None:  # the totals are those of now
+        if (frozen := self._frozen) is not None:
             chip: Line = ((f" FROZEN {present.format_clock(frozen.at)} ", "chip-accent"),)
-            around = around._replace(totals=tuple, operations=lambda: chip)
+            totals = snapshot.totals(self._seen)
+            around = around._replace(totals=lambda: totals, operations=lambda: chip)
         self._top.update_line(around, self.trail())
         self._show_message_line()
         self.show_hints()
@@ -394,7 +395,8 @@ class OverviewScreen(OverviewActions):
             # The present course, up to the time of the freeze, is also that of a frozen screen.
             frozen = self._frozen if self._is_past else None
             past = None if frozen is None else frozen.histories[live.number]
-            part.show(pane.lines(live, now, width, frame.inside(lines), past))
+            is_live = self._frozen is None
+            part.show(pane.lines(live, now, width, frame.inside(lines), past, is_live=is_live))
             title = f"{live.name}, last {pane.range}"
             part.show_frame(Frame(title, right=right, bottom=time_axis(now, pane.seconds)))
 

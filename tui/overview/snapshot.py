@@ -18,11 +18,11 @@ from engine.monitor.throughput import Drain, Trend, format_duration
 from engine.monitor.transport_health import MailHealth
 from engine.text.safe import safe_line
 from tui.format import present
-from tui.format.present import Line
+from tui.format.present import Line, Totals
 from tui.overview import lines
 from tui.overview.lines import PlaceLine
 from tui.session.place import Place
-from tui.session.place_session import PlaceSession
+from tui.session.place_session import PlaceSession, sum_totals
 
 NOTHING_RECORDED = "nothing recorded"
 
@@ -101,6 +101,16 @@ def recorded_snapshot(
         forecasts if known else (),
         found,
     )
+
+
+def totals(seen: Sequence[PlaceSnapshot]) -> Totals | None:
+    """The totals of what is shown; None where a place was not recorded."""
+    queues = [moment.queue for moment in seen]
+    if any(isinstance(moment.recorded, MissingSpan) for moment in seen):
+        return None
+    counts, locks = [queue.counts for queue in queues], [moment.lock for moment in seen]
+    rates = [queue.rates for queue in queues]
+    return sum_totals(counts, locks, rates, [moment.worker for moment in seen])
 
 
 # As lines

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tui.format.present import Line
+from tui.format.present import Line, Totals
 
 ARMED_SECONDS = 900.0
 """Seconds for which the console stays armed, after arming and after each write."""
@@ -68,8 +68,8 @@ class ConsoleContext(NamedTuple):
     """Returns the current rate to the terminal: `0.7kB/s`."""
     repaint_seconds: Callable[[], float] = lambda: 1.0
     """Returns the seconds between two repaints without a key; more on a slow line."""
-    totals: Callable[[], Line] = lambda: ()
-    """Returns totals of all places for the header."""
+    totals: Callable[[], Totals | None] = lambda: None
+    """Returns totals of all places for the header; None to show none."""
     operations: Callable[[], Line] = lambda: ()
     """Returns the progress of running operations: `ops 1 51%`; () if none runs."""
     skips_repaint: Callable[[], bool] = lambda: False

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
+from engine.model import State
 from engine.monitor.recorded_history import RecordedHistory
 from engine.monitor.recorder import UnreadableRecording
 from engine.monitor.throughput import HISTORY_SECONDS, FlowSeries
-from tui.format.flow_graph import RANGES, flow_graph, graph_steps
+from tui.format.flow_graph import LAST_OF_LINES, RANGES, LatestFlow, flow_graph, graph_steps
 from tui.format.present import Line
 from tui.session.place_session import PlaceSession
 
@@ -57,8 +58,12 @@ class GraphPane:
         width: int,
         height: int,
         past: RecordedHistory | None = None,
+        *,
+        is_live: bool = True,
     ) -> tuple[Line, ...]:
-        """The graph in `height` lines, up to `now`; `past` is the history of a frozen time."""
+        """The graph in `height` lines, up to `now`; `past` is the history of a frozen time. A live
+        one prints the figures that the tables show.
+        """
         self.width, steps = width, graph_steps(width)
         if past is not None:
             course = past.series(now, self.seconds, steps)
@@ -69,4 +74,8 @@ class GraphPane:
         if len(course.backlog) != steps:
             blank = (None,) * steps
             course = FlowSeries(blank, blank, blank, blank)
-        return flow_graph(course, width, height)
+        latest = LAST_OF_LINES
+        if is_live and live.inspector.latest.is_complete:
+            waiting = live.inspector.latest.counts.get(State.PENDING, 0)
+            latest = LatestFlow(live.flow.rates(now), waiting)
+        return flow_graph(course, width, height, latest)

@@ -18,14 +18,13 @@ class TopLine(Lines):
         right = present.mode_line(
             arming.seconds_left, arming.read_only, around.clock(), width < present.NARROW_COLUMNS
         )
-        totals = around.totals() if width >= present.NARROW_COLUMNS else ()
+        totals = around.totals() if width >= present.NARROW_COLUMNS else None
         works = around.operations()
         if (seconds := around.repaint_seconds()) > 1:
             right = ((f"refresh {seconds:g}s (slow link) ", "warn"), *right)
         left = present.trail_line(around.host, around.environment, trail, width)
         room = width - present.width_of((*left, *works, *right)) - 5
-        parts = present.parts_that_fit(
-            [totals[at : at + 2] for at in range(0, len(totals), 2)], room
-        )
+        known = [] if totals is None else present.totals_parts(totals, width)
+        parts = present.parts_that_fit(known, room)
         gap: Line = (("    ", ""),) if parts or works else ()
         self.show([present.join_ends((*left, *gap, *parts, *works), right, width)])

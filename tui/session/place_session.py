@@ -15,7 +15,7 @@ from engine.live.call_thread import CallThread
 from engine.live.inspector import Inspector
 from engine.locks.token_buckets import ALL_KINDS
 from engine.logs.task_events import TaskEvent
-from engine.model import State, Task, Verdict
+from engine.model import LockEvidence, State, Task, Verdict
 from engine.monitor import recorder
 from engine.monitor.alerts import Alert, AlertInputs, find_alerts, is_stalled, lacks_worker
 from engine.monitor.forecast import Forecast, ForecastInputs, make_forecasts
@@ -27,6 +27,7 @@ from engine.monitor.throughput import (
     RATE_WINDOW_SECONDS,
     Drain,
     FlowHistory,
+    Rates,
     Trend,
 )
 from engine.monitor.transport_health import MailBacklog, MailRoutes, mark_explained
@@ -38,6 +39,7 @@ from engine.policy import format_time
 from engine.replay.settings import ReplayPace
 from engine.store import Unavailable
 from engine.text.safe import safe_line
+from tui.format.present import Totals
 from tui.session.history import History, alert_input, operation_name
 from tui.session.place import NO_WORKER_HINT, Place
 from tui.session.place_watcher import PlaceReadings, PlaceWatcher, read_routes
@@ -558,12 +560,30 @@ class PlaceSession:
         await self._watch_thread.close(CLOSE_TIMEOUT_SECONDS)
 
 
-def count_totals(sessions: Sequence[PlaceSession]) -> tuple[int, int, int]:
-    """Dead tasks, stuck locks and running workers of several places."""
-    locks = [live.readings.lock for live in sessions]
-    verdicts = [lock.verdict for lock in locks if lock is not None]
+def count_totals(sessions: Sequence[PlaceSession], now: float) -> Totals:
+    """The totals of several places at `now` (epoch seconds UTC)."""
     own = [live.worker.pid for live in sessions if live.place.has_leases]
+    locks = [live.readings.lock for live in sessions]
+    counts = [live.inspector.latest.counts for live in sessions]
+    return sum_totals(counts, locks, [live.flow.rates(now) for live in sessions], own)
+
+
+def sum_totals(
+    counts: Sequence[Mapping[State, int]],
+    locks: Sequence[LockEvidence | None],
+    rates: Sequence[Rates | None],
+    own_workers: Sequence[int | None],
+) -> Totals:
+    """The totals from one value of each place; `own_workers`: PIDs of workers without a lock."""
+    verdicts = [lock.verdict for lock in locks if lock is not None]
     stuck = verdicts.count(Verdict.STUCK)
-    workers = verdicts.count(Verdict.HELD) + stuck + sum(pid is not None for pid in own)
-    dead = sum(live.inspector.latest.counts.get(State.DEAD, 0) for live in sessions)
-    return dead, stuck, workers
+    workers = verdicts.count(Verdict.HELD) + stuck + sum(pid is not None for pid in own_workers)
+    known = [each for each in rates if each is not None]
+    return Totals(
+        sum(each.get(State.DEAD, 0) for each in counts),
+        stuck,
+        workers,
+        len(counts),
+        sum(each.get(State.PENDING, 0) for each in counts),
+        Rates(*map(sum, zip(*known, strict=True))) if len(known) == len(rates) > 0 else None,
+    )
