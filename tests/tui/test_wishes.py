@@ -165,6 +165,20 @@ def test_the_palette_finds_names_first(typed: str) -> None:
         assert len(found) == 1
 
 
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        *(("suspend", "suspend"), ("resume", "suspend"), ("test", "test mail")),
+        *(("sort", "order"), ("unlock", "unlock"), ("worker", "worker")),
+    ],
+)
+def test_the_palette_of_the_overview_leads_to_every_action(typed: str, name: str) -> None:
+    """What needs a row of another screen opens that screen; nothing is listed twice."""
+    offered = list_commands(PaletteScope(keys.OVERVIEW, (), (), {}, (), ("night",)))
+    assert match_commands(offered, typed)[0].name == name
+    assert len({command.name for command in offered}) == len(offered)
+
+
 async def test_the_palette_opens_on_a_plan_and_orders_the_list() -> None:
     """On a plan the palette leads elsewhere and never applies it; a verb without a task opens the
     list; an order is that of the list.

@@ -81,6 +81,20 @@ _UNLISTED = frozenset({"palette", "back", "yes", "operations", "controls", "app.
 _OTHER_NAMES = {"log": "task log", "filter": "filter line"}
 """Names of the actions whose hint is the name of a command with an argument."""
 
+_ELSEWHERE: Mapping[str, tuple[str, Collection[str]]] = {
+    keys.LIST: (
+        "the tasks",
+        {"order", "note", *(key.action for key in keys.keys_on(keys.LIST) if key.verb)},
+    ),
+    keys.TRANSPORTS: ("the transports", {"suspend", "trial"}),
+    keys.LOCKS: ("the locks", {"unlock", "worker"}),
+}
+"""Actions that the palette has on every screen: the screen where their key works, what it shows,
+and the names of the actions."""
+
+_MORE_NAMES = {"order": "sort", "suspend": "resume", "unlock": "free lock"}
+"""Other names of those actions."""
+
 
 def list_commands(scope: PaletteScope) -> tuple[PaletteCommand, ...]:
     """All commands in that scope."""
@@ -91,7 +105,7 @@ def list_commands(scope: PaletteScope) -> tuple[PaletteCommand, ...]:
         *_state_commands(scope.states),
         *_place_commands(scope.places),
         *(PaletteCommand(f"theme {name}", "use this theme", theme=name) for name in scope.themes),
-        *_verb_commands(scope),
+        *_elsewhere_commands(scope),
         *(() if scope.screen == keys.OVERVIEW else (_QUIT,)),
     )
 
@@ -130,13 +144,16 @@ def _place_commands(places: Sequence[str]) -> Iterator[PaletteCommand]:
         yield PaletteCommand(f"place {name}", "tasks of that place", target=target)
 
 
-def _verb_commands(scope: PaletteScope) -> Iterator[PaletteCommand]:
-    """The verbs without a key on this screen: they need a task, so they open the tasks."""
-    here = {key.verb for key in keys.keys_on(scope.screen)}
-    for key in () if scope.read_only else keys.keys_on(keys.LIST):
-        if key.verb and key.verb not in here:
-            about = f"opens the tasks; {key.shown} there: {key.description}"
-            yield PaletteCommand(key.verb, about, target=Target(keys.LIST))
+def _elsewhere_commands(scope: PaletteScope) -> Iterator[PaletteCommand]:
+    """The actions without a key on this screen: they need a row of another, so they open that."""
+    here = {key.action for key in keys.keys_on(scope.screen)}
+    for screen, (called, actions) in _ELSEWHERE.items():
+        for key in keys.keys_on(screen):
+            refused = key.action in here or (scope.read_only and key.group == "Act")
+            if key.action in actions and not refused:
+                about = f"opens {called}; {key.shown} there: {key.description}"
+                also = _MORE_NAMES.get(key.action, "")
+                yield PaletteCommand(key.verb or key.hint, about, "", also, target=Target(screen))
 
 
 def match_commands(commands: Sequence[PaletteCommand], typed: str) -> tuple[PaletteCommand, ...]:
