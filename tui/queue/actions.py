@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
 from engine.model import Task, own_word, state_words
-from tui.format import keys, present, task_row
+from tui.format import keys, task_row
 from tui.format.export import ExportTable, RowSink
 from tui.operations.control_screen import pause_control, show_control_plan
 from tui.operations.worker_screen import show_worker_plan
 from tui.queue.scope import QueueScope
 from tui.screens.base import TOO_EARLY, Copy
 from tui.screens.target import Target
+from tui.task.screen import task_copies
 
 
 class QueueLinks(QueueScope):
@@ -40,19 +40,12 @@ class QueueLinks(QueueScope):
         task, state = self.rows.view.task_here, self.state
         if task is None or state is None:
             return ()
-        shape = present.task_columns(state, 160)
-        line = present.task_line(task, shape, self._clock(), present.TaskContext(), 160)
         known = self.inspector
         word = own_word(task, known.states, known.words)
         words = ",".join(state_words(state, known.states, known.words))
         command = [*self.place.command, "queue", "list", "--state", words]
         command += ["--filter", self._filter.filter.text] if self._filter.filter else []
-        return (
-            Copy("i", "id", task.id),
-            Copy("r", "row", "".join(text for text, _ in line).strip()),
-            Copy("j", "JSON", task_row.json_line(task_row.task_row(task, word)).strip()),
-            Copy("c", "command", shlex.join(command)),
-        )
+        return task_copies(task, word, command, self._clock())
 
     def export_table(self) -> ExportTable | None:
         """Export: all tasks of the tab, as of now."""

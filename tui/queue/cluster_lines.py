@@ -41,12 +41,9 @@ def head_line(width: int) -> Line:
 
 def cluster_rows(clusters: Sequence[CheckedCluster], now: float, width: int) -> list[Choice]:
     """One row per cluster, largest first."""
-    total = sum(judged.cluster.count for judged in clusters)
-    most = max((judged.cluster.count for judged in clusters), default=0)
-    return [
-        Choice(judged.cluster.mark, cluster_line(judged, now, width, total, most))
-        for judged in clusters
-    ]
+    counts = [each.cluster.count for each in clusters]
+    about = now, width, sum(counts), max(counts, default=0)
+    return [Choice(each.cluster.mark, cluster_line(each, *about)) for each in clusters]
 
 
 def cluster_line(

@@ -108,9 +108,8 @@ class ClusterList(PlanningScreen, ListScreen):
         await asyncio.sleep(CURSOR_REST_SECONDS)
         if (here := self._here) is None:
             return
-        query = self._query._replace(
-            filter=self._parsed_filter(here), order="died", descending=True
-        )
+        filter = self._parsed_filter(here)
+        query = self._query._replace(filter=filter, order="died", descending=True)
         try:
             known, now = self.live.inspector, self.around.clock()
             window = await known.queries.window(query, 0, MAX_TASKS)
@@ -205,9 +204,8 @@ class ClustersScreen(ClusterList):
         if here is None:
             return ()
         (values,) = view.cluster_values([here])
-        line = "".join(
-            text for text, _ in view.cluster_line(here, self.around.clock(), 160)
-        ).strip()
+        row = view.cluster_line(here, self.around.clock(), 160)
+        line = "".join(text for text, _ in row).strip()
         return (
             Copy("i", "mark", here.cluster.mark),
             Copy("r", "row", line),

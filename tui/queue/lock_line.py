@@ -15,9 +15,6 @@ from tui.format.present import Line
 from tui.session.place import NO_LOCK_FILE, Place
 from tui.widgets.lines import Lines
 
-LOCK_SCREEN_KEY = "U"
-"""Key of the lock screen, as in the key table."""
-
 
 class Latency(NamedTuple):
     """95th percentiles, in seconds."""
@@ -65,7 +62,7 @@ class LockLine(Lines):
         self.alarms = evidence is not None and evidence.verdict in present.ALARMING_VERDICTS
         parts = fact_parts(facts)
         if self._place.lock is not None:
-            key = "" if self.refusal else LOCK_SCREEN_KEY
+            key = "" if self.refusal else "U"
             line = present.lock_line(evidence, now, width, key, parts)
         else:
             lead: Line = ((" ", ""),)
@@ -83,12 +80,8 @@ def fact_parts(facts: QueueFacts) -> list[Line]:
     inward, outward = ("?", "?") if rates is None else map(present.format_rate, rates[:2])
     look = "unknown" if rates is None else ""
     unit = "" if rates is None else "/s"
-    parts: list[Line] = [
-        (
-            *(("in ", "muted"), (f"{inward}{unit}", look)),
-            *(("  out ", "muted"), (f"{outward}{unit}", look)),
-        )
-    ]
+    came: Line = (("in ", "muted"), (f"{inward}{unit}", look))
+    parts: list[Line] = [(*came, ("  out ", "muted"), (f"{outward}{unit}", look))]
     if facts.latency is not None:
         wait, run = (
             f"{seconds:.1f}s" if seconds < 10 else present.format_duration(seconds)

@@ -51,16 +51,9 @@ def state_lines(queue: MetricsReading, ours: OwnCounts, reachable: bool, width: 
 
 def fact_rows(facts: Sequence[tuple[str, str]], width: int) -> list[Line]:
     """What a queue reports about itself as a whole."""
-    return [
-        present.cut_line(
-            (
-                (present.fit_text(f" {safe_line(name)} ", NAME_CELLS), "muted"),
-                (safe_line(text), ""),
-            ),
-            width,
-        )
-        for name, text in facts[:MAX_FACTS]
-    ]
+    named = [(present.fit_text(f" {safe_line(name)} ", NAME_CELLS), text) for name, text in facts]
+    rows: list[Line] = [((name, "muted"), (safe_line(text), "")) for name, text in named]
+    return [present.cut_line(row, width) for row in rows[:MAX_FACTS]]
 
 
 def metrics_run(queue: MetricsReading, ours: OwnCounts, now: float) -> Run:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from engine.model import Problem, State, Task
@@ -84,16 +84,12 @@ _READ_ONLY_STEPS: Mapping[State | None, tuple[str, str]] = {
 def _step_without_rows(now: Situation) -> tuple[str, str]:
     if now.has_filter:
         return "Esc", "clears the filter"
-    others = [s for s in (State.DEAD, State.PENDING, State.ACTIVE) if now.counts.get(s)]
-    for state in others:
-        if state is not now.state:
+    for state in (State.DEAD, State.PENDING, State.ACTIVE):
+        if now.counts.get(state) and state is not now.state:
             amount = present.format_count(now.counts[state], "task")
-            return STATE_DIGITS[state], f"shows {amount} in {_name(now.states, state)}"
+            name = present.state_name(now.states.get(state, state))
+            return STATE_DIGITS[state], f"shows {amount} in {name}"
     return "1", "back to the overview"
-
-
-def _name(states: Mapping[State, str], state: State) -> str:
-    return present.state_name(states.get(state, state))
 
 
 def describe_departure(
@@ -109,15 +105,12 @@ def describe_departure(
         verb = operation.intent.verb
         if verb not in VERBS or (ended is not None and not 0 <= now - ended < RECENT_SECONDS):
             continue
-        if _leads_to(verb, before.state, None if after is None else after.state):
+        if (before.state, None if after is None else after.state) in VERBS[verb].edges:
             when = present.format_seconds_ago(now - ended) if ended is not None else "just now"
             return f"{VERBS[verb].past} by {safe_line(operation.intent.who.name)} {when}"
-    return "no longer exists" if after is None else f"now in {_name(states, after.state)}"
-
-
-def _leads_to(verb: str, start: State, end: State | None) -> bool:
-    edges: Sequence[tuple[State | None, State | None]] = VERBS[verb].edges
-    return (start, end) in edges
+    if after is None:
+        return "no longer exists"
+    return f"now in {present.state_name(states.get(after.state, after.state))}"
 
 
 def purged_by(task_since: float | None, operations: Iterable[Operation]) -> str:

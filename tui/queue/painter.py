@@ -360,11 +360,8 @@ def list_hints(grey: set[str], without: set[str], words: dict[str, str]) -> Sequ
     """
     verbs = {key.shown for key in keys.verb_keys()}
     low = {key.shown for key in keys.keys_on(keys.LIST) if key.action in LOW_PRIORITY_ACTIONS}
-    return [
-        hint._replace(
-            is_minor=(hint.is_minor and hint.shown not in verbs)
-            or hint.is_refused
-            or hint.shown in low
-        )
-        for hint in keys.hints_of(keys.LIST, grey, without, words)
-    ]
+    hints = []
+    for hint in keys.hints_of(keys.LIST, grey, without, words):
+        is_same = hint.is_minor and hint.shown not in verbs
+        hints.append(hint._replace(is_minor=is_same or hint.is_refused or hint.shown in low))
+    return hints

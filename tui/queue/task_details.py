@@ -15,6 +15,7 @@ from tui.format import present
 from tui.format.human import format_bytes
 from tui.format.present import Line, Run
 from tui.session.recurrence_check import CheckedCluster
+from tui.task.lines import death_time
 
 NAME_CELLS = 9
 """Cells for the names of the fields."""
@@ -130,18 +131,13 @@ def _state_words(task: Task, terms: PlaceTerms, now: float) -> Line:
         words = f" for {present.format_duration(now - lease.since)}" if lease.since > 0 else ""
         words += f", by {safe_line(lease.owner)}" if lease.owner else ""
     else:
-        died = _death_time(task)
+        died = death_time(task)
         words = f" {present.format_age(now - died)}" if died is not None else ""
     runs = present.count_runs(task, terms.max_attempts)
     limit = "" if terms.max_attempts is None else f" of {terms.max_attempts:,}"
-    return ((word, "strong"), (f"{words}, {'?' if runs is None else f'{runs:,}'}{limit} tries", ""))
-
-
-def _death_time(task: Task) -> float | None:
-    try:
-        return float(task.extra["dead_since"])
-    except (KeyError, ValueError):
-        return None
+    tries = "?" if runs is None else f"{runs:,}"
+    noun = "try" if tries == "1" and not limit else "tries"
+    return ((word, "strong"), (f"{words}, {tries}{limit} {noun}", ""))
 
 
 def _due_words(task: Task, now: float) -> str:
@@ -176,7 +172,6 @@ def _attempt_rows(attempts: Sequence[Attempt]) -> list[tuple[str, Line]]:
     for attempt in attempts[-MAX_ATTEMPTS:]:
         when = attempt.began if attempt.began is not None else attempt.ended
         stamp = "?" if when is None else time.strftime("%H:%M:%S", time.gmtime(when))
-        rows.append(
-            ("" if rows else "tries", ((stamp, ""), (f"  {safe_line(attempt.error)}", "muted")))
-        )
+        line: Line = ((stamp, ""), (f"  {safe_line(attempt.error)}", "muted"))
+        rows.append(("" if rows else "tries", line))
     return rows

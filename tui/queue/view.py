@@ -100,15 +100,9 @@ class QueueView(PlanningScreen):
         yield self._warning
         yield self._scope_line
         yield self._hints
-        for pane in self._panes:
+        lists = (self.list, self._problem_list, self._log)
+        for pane in (*lists, self._details, self._graph, self._states):
             pane.add_class("pane")
-
-    @property
-    def _panes(self) -> tuple[Lines | Picker | TaskList, ...]:
-        return (
-            *(self.list, self._problem_list, self._log),
-            *(self._details, self._graph, self._states),
-        )
 
     def _explain_departure(self, before: Task, after: Task | None) -> str:
         operations = self.live.history.operations
@@ -191,8 +185,6 @@ class QueueView(PlanningScreen):
             return f"no {where} tasks yet: first scan running"
         amount = self._change.counts.get(self.state, 0) if self.state else 0
         if self._filter.filter and amount:
-            return (
-                f"0 of {present.format_count(amount, 'task')} match in {where}: Esc clears the "
-                "filter"
-            )
+            tasks = present.format_count(amount, "task")
+            return f"0 of {tasks} match in {where}: Esc clears the filter"
         return f"no tasks in {where}"

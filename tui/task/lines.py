@@ -35,7 +35,6 @@ class LogFindings(NamedTuple):
 
 
 NOT_SEARCHED = LogFindings()
-"""The logs were not searched yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +86,7 @@ def part_titles(scene: TaskScene | None, current: str, titles: Iterable[str]) ->
 def part_counts(scene: TaskScene) -> dict[str, str]:
     """The parts that have something to show, with their counts; more follow as they are read."""
     found, log = scene.findings, scene.findings.log
-    counts = {"summary": "", "payload": ""}
-    if not scene.parts:
-        del counts["payload"]
+    counts = {"summary": ""} | ({"payload": ""} if scene.parts else {})
     if found.attempts or found.history:
         counts["attempts"] = f"{len(found.attempts):,}"
     if found.error or (log is not None and log.lines):
@@ -290,11 +287,9 @@ def attempt_lines(scene: TaskScene, now: float, width: int) -> Text:
         when = each.began if each.began is not None else each.ended
         began = present.format_time(when, now) if when is not None else "?"
         began = began if width >= 72 else began.partition(" (")[0]
-        took = (
-            f" after {describe_duration(each.ended - each.began)}"
-            if each.began is not None and each.ended is not None
-            else ""
-        )
+        took = ""
+        if each.began is not None and each.ended is not None:
+            took = f" after {describe_duration(each.ended - each.began)}"
         result, comma, after = words.partition(",")
         words = f"{result}{took}{comma}{after}"
         lines.append(((f" {each.number:>3}  {began}  ", ""), (words, look)))
@@ -303,20 +298,14 @@ def attempt_lines(scene: TaskScene, now: float, width: int) -> Text:
     coverage = _search_coverage(scene)
     pieces = present.fold_text(coverage, width - 2) if coverage else []
     lines += [((f" {piece}", "muted"),) for piece in pieces]
-    other = [event for event in scene.findings.history if event.what in _OTHER_EVENTS]
+    kinds = (EventKind.QUEUED, EventKind.RETRIED, EventKind.RECOVERED)
+    other = [event for event in scene.findings.history if event.what in kinds]
     if other:
         lines += [BLANK_LINE, present.part_line("other events")]
     for event in other:
         at = present.format_time(event.when, now) if event.when is not None else "?"
-        lines.append(((f" {at}  ", ""), (_OTHER_EVENTS[event.what], "")))
+        lines.append(((f" {at}  ", ""), (_EVENT_WORDS[event.what][0], "")))
     return lines
-
-
-_OTHER_EVENTS = {
-    EventKind.QUEUED: "queued",
-    EventKind.RETRIED: "retried from the DLQ",
-    EventKind.RECOVERED: "recovered, its worker had died",
-}
 
 
 _EVENT_WORDS: Mapping[EventKind, Run] = {
@@ -414,26 +403,15 @@ def last_lines(lines: Text, room: int) -> Text:
 
 # Outcome
 
-TASK_GONE = "task is gone"
-
-_LAST_EVENTS = {
-    EventKind.SUCCEEDED: "log: succeeded",
-    EventKind.BURIED: "log: failed, no more retries",
-    EventKind.WAITS: "log: failed, will retry",
-    EventKind.FAILED: "log: failed",
-    EventKind.RETRIED: "log: retried",
-    EventKind.PUT_OFF: "log: postponed",
-    EventKind.UNSETTLED: "log: result not stored",
-}
-
 
 def describe_departure(scene: TaskScene, now: float) -> str:
     """That the task is gone, with its last event in the log."""
     last = scene.findings.history[-1] if scene.findings.history else None
-    if last is None or last.what not in _LAST_EVENTS:
-        return f"{TASK_GONE}; last known values"
+    beginnings = (EventKind.QUEUED, EventKind.STARTED, EventKind.RECOVERED)
+    if last is None or last.what in beginnings:
+        return "task is gone; last known values"
     at = f" at {present.format_clock(last.when)}" if last.when is not None else ""
-    return f"{TASK_GONE}: {_LAST_EVENTS[last.what]}{at}"
+    return f"task is gone: log: {_EVENT_WORDS[last.what][0]}{at}"
 
 
 _COMPARED_FIELDS = ("attempts", "due", "error", "description", "destination", "payload", "priority")

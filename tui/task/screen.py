@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from engine.index.schema import Query
 from engine.model import Task
@@ -75,12 +75,17 @@ class TaskScreen(TaskPage):
         scene = self.reader.scene
         if scene is None:
             return ()
-        task, word = scene.task, scene.states.get(scene.task.state, "")
-        shape = present.task_columns(task.state, 160)
-        line = present.task_line(task, shape, self.around.clock(), present.TaskContext(), 160)
-        return (
-            Copy("i", "id", task.id),
-            Copy("r", "row", "".join(text for text, _ in line).strip()),
-            Copy("j", "JSON", task_row.json_line(task_row.task_row(task, word)).strip()),
-            Copy("c", "command", shlex.join(scene.command)),
-        )
+        word = scene.states.get(scene.task.state, "")
+        return task_copies(scene.task, word, scene.command, self.around.clock())
+
+
+def task_copies(task: Task, word: str, command: Sequence[str], now: float) -> tuple[Copy, ...]:
+    """What can be copied of a task; `word` is its state, `command` shows it."""
+    shape = present.task_columns(task.state, 160)
+    line = present.task_line(task, shape, now, present.TaskContext(), 160)
+    return (
+        Copy("i", "id", task.id),
+        Copy("r", "row", "".join(text for text, _ in line).strip()),
+        Copy("j", "JSON", task_row.json_line(task_row.task_row(task, word)).strip()),
+        Copy("c", "command", shlex.join(command)),
+    )

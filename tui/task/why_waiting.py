@@ -34,7 +34,6 @@ class Outlook(NamedTuple):
 
 
 NO_OUTLOOK = Outlook(())
-"""Not read yet."""
 
 
 async def why_waiting(

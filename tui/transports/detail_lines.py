@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from engine.monitor.transport_health import (
     MAX_TRANSPORTS,
@@ -54,10 +55,8 @@ def fold_lines(text: str, width: int, look: str = "", label: str = "") -> list[L
     indent = LABEL_CELLS + 2 if label else 1
     pieces = present.fold_text(safe_line(text), max(8, width - indent - 1))
     first: Line = ((f" {label:<{LABEL_CELLS}} ", "muted"),) if label else ((" ", ""),)
-    return [
-        (*first, (pieces[0], look)),
-        *(((" " * indent + piece, look),) for piece in pieces[1:]),
-    ]
+    rest = [((" " * indent + piece, look),) for piece in pieces[1:]]
+    return [(*first, (pieces[0], look)), *rest]
 
 
 def about_lines(
@@ -67,11 +66,9 @@ def about_lines(
     rows: list[tuple[str, Run]] = []
     stop = routes.stopped.get(way.name) if routes is not None and way.suspended else None
     judged, was = way.judged, way._replace(suspended=False).health(limit)
-    share = (
-        ""
-        if judged is None or judged.share is None
-        else (f", {judged.share:.0%} failed in {judged.name} (threshold {limit:.0%})")
-    )
+    share = ""
+    if judged is not None and judged.share is not None:
+        share = f", {judged.share:.0%} failed in {judged.name} (threshold {limit:.0%})"
     if stop is not None and routes is not None:
         instead = f"{routes.selected} is used" if routes.selected else "mail waits"
         rows += [
@@ -86,16 +83,12 @@ def about_lines(
         if routes is not None:
             rows.append(("use", table.describe_use(way.name, routes, now)))
     never = way.totals is not None and not way.totals.success
+    unknown: Run = ("? not in log or metrics", "unknown")
     for name, when, otherwise in (
-        ("last sent", way.last_success, "never" if never else "?"),
-        ("last failed", way.last_failure, "?"),
+        ("last sent", way.last_success, ("never", "warn") if never else unknown),
+        ("last failed", way.last_failure, unknown),
     ):
-        if when is not None:
-            rows.append((name, (present.format_time(when, now), "")))
-        elif otherwise == "?":
-            rows.append((name, ("? not in log or metrics", "unknown")))
-        else:
-            rows.append((name, (otherwise, "warn")))
+        rows.append((name, otherwise if when is None else (present.format_time(when, now), "")))
     return [line for label, run in rows for line in fold_lines(run[0], width, run[1], label)]
 
 
@@ -203,11 +196,11 @@ def failure_row(failure: Failure, now: float, width: int) -> Line:
 
 def failure_lines(failure: Failure, width: int) -> list[Line]:
     """One error in full, with the server's reply."""
-    lines = fold_lines(failure.word, width, "", "error")
-    lines += fold_lines(
-        failure.text or "no server reply recorded", width, "" if failure.text else "muted", "reply"
-    )
-    return lines + (fold_lines(failure.line, width, "muted", "log line") if failure.line else [])
+    reply = (failure.text, "") if failure.text else ("no server reply recorded", "muted")
+    rows = [("error", failure.word, ""), ("reply", *reply), ("log line", failure.line, "muted")]
+    return [
+        line for name, text, look in rows if text for line in fold_lines(text, width, look, name)
+    ]
 
 
 def graph_lines(way: TransportHealth, now: float, width: int) -> list[Line]:
@@ -309,12 +302,9 @@ def detail_lines(
     graph = graph_lines(way, now, right)
     course = section(f"{safe_line(way.name)}, last 1h", graph) if graph else []
     other = [line for part in (windows, course, last) if part for line in (*part, BLANK_LINE)]
-    height = max(len(one), len(other))
-    one += [BLANK_LINE] * (height - len(one))
-    other += [BLANK_LINE] * (height - len(other))
     return [
         (*present.cut_line(a, left), ("  ", ""), *present.cut_line(b, right))
-        for a, b in zip(one, other, strict=True)
+        for a, b in zip_longest(one, other, fillvalue=BLANK_LINE)
     ]
 
 

@@ -62,9 +62,8 @@ class TransportsScreen(ListScreen):
         """The transport under the cursor, and how many lines are below."""
         way, below = self._here, self.query_one(LongText).below
         more: Line = ((f"PgDn {present.format_count(below, 'more line')}", "muted"),)
-        if way is None:
-            return Frame("details", right=more if below else ())
-        return Frame(safe_line(way.name), right=more if below else ())
+        name = "details" if way is None else safe_line(way.name)
+        return Frame(name, right=more if below else ())
 
     def action_move(self, how: str) -> None:
         """Move through the rows; page keys scroll the details."""
@@ -80,11 +79,9 @@ class TransportsScreen(ListScreen):
         if way is None:
             return ()
         refusal = self._refusal("suspend")
-        key, does = (
-            ("", refusal)
-            if refusal
-            else view.next_step(way, self.live.place.alerts.transport_failures)
-        )
+        key, does = view.next_step(way, self.live.place.alerts.transport_failures)
+        if refusal:
+            key, does = "", refusal
         return present.next_line(key, safe_line(does), safe_line(way.name), self.size.width)
 
     # Actions
@@ -173,10 +170,5 @@ class TransportsScreen(ListScreen):
         if self.without() or self._refusal("suspend"):
             return (Copy("n", "name", way.name), *errors, *words)
         verb = "resume" if self._routes and way.name in self._routes.stopped else "suspend"
-        command = shlex.join((*self.live.place.command, "mail", verb, way.name))
-        return (
-            Copy("n", "name", way.name),
-            *errors,
-            *words,
-            Copy("c", "command", safe_line(command)),
-        )
+        command = safe_line(shlex.join((*self.live.place.command, "mail", verb, way.name)))
+        return (Copy("n", "name", way.name), *errors, *words, Copy("c", "command", command))

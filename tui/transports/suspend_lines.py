@@ -8,10 +8,8 @@ from engine.monitor.transport_health import MailRoutes, TransportSuspension, Tra
 from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.present import Line
+from tui.transports.detail_lines import LABEL_CELLS, fold_lines
 from tui.transports.lines import USES, describe_suspension
-
-LABEL_CELLS = 10
-"""Width of the labels in cells."""
 
 TASKS_WAIT = "its tasks stay pending, no attempt is counted"
 OWN_PROGRAM = "mail_send tasks run the configured program, which selects its own transport"
@@ -112,9 +110,7 @@ def plan_lines(
 
 def labelled_lines(label: str, text: str, look: str, width: int) -> list[Line]:
     """A label and a text, folded."""
-    pieces = present.fold_text(text, max(8, width - LABEL_CELLS - 3))
-    first: Line = ((f"  {label:<{LABEL_CELLS}}", "muted"), (pieces[0], look))
-    return [first, *(((" " * (LABEL_CELLS + 2) + piece, look),) for piece in pieces[1:])]
+    return fold_lines(text, width, look, label or " ")
 
 
 def other_transport_lines(name: str, routes: MailRoutes, width: int) -> list[Line]:
@@ -133,7 +129,7 @@ def other_transport_lines(name: str, routes: MailRoutes, width: int) -> list[Lin
         word = use.value if use is TransportUse.SUSPENDED else USES[use][0]
         label = "" if lines else "others"
         row: Line = (
-            (f"  {label:<{LABEL_CELLS}}", "muted"),
+            (f" {label:<{LABEL_CELLS}} ", "muted"),
             (f"{present.fit_text(safe_line(other), 9)} ", ""),
             (f"{present.fit_text(word, 9)} {safe_line(why)}".rstrip(), "muted"),
         )
