@@ -139,6 +139,6 @@ def demo(setup: Setup, arguments: Namespace) -> int:
         again = shlex.join(["spooldeck", "--config", show.config_path, *places])
         print(f"demo places kept in {safe_line(kept)}; to continue: {safe_line(again)}")
     else:
-        keeps = "spooldeck demo --keep FOLDER"
+        keeps = "spooldeck demo --keep DIR"
         print(f"demo places removed: {safe_line(show.folder)}; to keep them: {keeps}")
     return code

@@ -115,8 +115,13 @@ DROPPED_WORKER_COLUMNS = ("DEST", "LIMIT", "HEARTBEAT", "PID")
 """Columns that make room on a narrow screen, the first one first."""
 
 
-def worker_columns(rows: Sequence[WorkerRow], width: int) -> list[TextColumn]:
-    """The columns that fit the width; columns that no format here has are omitted."""
+def worker_columns(
+    rows: Sequence[WorkerRow], width: int, *, has_destinations: bool = False
+) -> list[TextColumn]:
+    """The columns that fit the width; columns that no format here has are omitted.
+
+    `has_destinations`: keep their column although no row has one at the moment.
+    """
 
     def longest(title: str, least: int, most: int) -> int:
         cells = (present.cells_of(_WORKER_CELLS[title](row)[0]) for row in rows)
@@ -132,9 +137,11 @@ def worker_columns(rows: Sequence[WorkerRow], width: int) -> list[TextColumn]:
         TextColumn("DEST", MIN_DEST_CELLS),
         TextColumn("HEARTBEAT", 9, is_left=False),
     ]
-    absent = {"DEST": lambda row: row.destination, "LIMIT": lambda row: row.limit_seconds}
-    unused = {name for name, value in absent.items() if not any(map(value, rows))}
-    columns = [column for column in columns if column.title not in unused]
+    used = {
+        "DEST": has_destinations or any(row.destination for row in rows),
+        "LIMIT": any(row.has_limits or row.limit_seconds for row in rows),
+    }
+    columns = [column for column in columns if used.get(column.title, True)]
 
     def spare() -> int:
         return width - TABLE_MARGIN_CELLS - sum(column.width + GAP for column in columns) + GAP
@@ -149,9 +156,11 @@ def worker_columns(rows: Sequence[WorkerRow], width: int) -> list[TextColumn]:
     ]
 
 
-def worker_table(rows: Sequence[WorkerRow], width: int) -> tuple[Line, list[Line]]:
+def worker_table(
+    rows: Sequence[WorkerRow], width: int, *, has_destinations: bool = False
+) -> tuple[Line, list[Line]]:
     """The titles, and a line for each row; a row without a task has its note instead."""
-    columns = worker_columns(rows, width)
+    columns = worker_columns(rows, width, has_destinations=has_destinations)
     lines = [worker_line(row, columns, width) for row in rows]
     return _titles(columns, TABLE_MARGIN_CELLS, width), lines
 

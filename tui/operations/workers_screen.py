@@ -54,6 +54,8 @@ class WorkersScreen(ListScreen):
         super().__init__(live, around)
         self._lives = lives
         self._rows: dict[str, WorkerRow] = {}
+        self._has_destinations = False
+        """True once a task had one: the column stays."""
         self._kinds = KindsPane(id="kinds", classes="pane")
         self._has_moved = False
         """True once the operator has moved the cursor; before, it follows what needs a hand."""
@@ -73,7 +75,10 @@ class WorkersScreen(ListScreen):
         now = self.around.clock()
         rows = all_worker_rows(self._lives, now)
         self._rows = view.keyed_rows(rows)
-        head, lines = view.worker_table(rows, self.rows_width)
+        self._has_destinations |= any(row.destination for row in rows)
+        head, lines = view.worker_table(
+            rows, self.rows_width, has_destinations=self._has_destinations
+        )
         choices = [Choice(key, line) for key, line in zip(self._rows, lines, strict=True)]
         picker = self.query_one(Picker)
         picker.show_rows(choices, [head])
@@ -89,9 +94,11 @@ class WorkersScreen(ListScreen):
         self._kinds.show_kinds(self._lives, now, self.text_width, self.size.height // 3)
 
     def rows_frame(self) -> Frame:
-        """The number of processes."""
+        """The number of processes, and of the tasks that they run."""
         workers = count_workers(self._rows.values())
-        return Frame("Workers", "3", f"{workers}" if workers else "none")
+        tasks = sum(bool(row.task) for row in self._rows.values())
+        running: Line = ((f"running {present.format_count(tasks, 'task')}", "muted"),)
+        return Frame("Workers", "3", f"{workers}" if workers else "none", running if tasks else ())
 
     def text_frame(self) -> Frame:
         """The worker under the cursor."""

@@ -37,6 +37,8 @@ class WorkerRow(NamedTuple):
     running_seconds: float | None = None
     limit_seconds: float | None = None
     """Time limit of its kind."""
+    has_limits: bool = False
+    """True if any kind of the place has a time limit."""
     destination: str = ""
     heartbeat_seconds: float | None = None
     """Seconds since the last heartbeat of the lock."""
@@ -59,6 +61,7 @@ def worker_rows(live: PlaceSession, now: float) -> list[WorkerRow]:
         pid=pid,
         heartbeat_seconds=None if since is None else max(0.0, now - since),
         is_stuck=is_stuck,
+        has_limits=bool(live.place.time_limits),
     )
     if live.active:
         alone = any(alert.kind is AlertKind.ABANDONED for alert in live.alerts)
