@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from engine.text.safe import safe_line
+from tui.format import present
 from tui.format.present import Line, Run
 
 UNKNOWN_RUN: Run = ("?", "unknown")
@@ -30,6 +31,63 @@ def format_amount(number: int, width: int) -> str:
         if len(text) <= width:
             return text
     return ">" + "9" * (width - 1)
+
+
+class Column(NamedTuple):
+    """A column of a table."""
+
+    title: str
+    width: int
+    right: bool = False
+    """Align the cells to the right."""
+    least: int = 0
+    """Minimum width of the table in cells; a narrower one lacks the column."""
+    keeps_end: bool = False
+    """Cut a long text at its front, not at its end."""
+
+
+COLUMN_GAP_CELLS = 2
+
+
+def free_cells(columns: Sequence[Column], width: int, gap: int = COLUMN_GAP_CELLS) -> int:
+    """The cells that a table of that width has for one more column."""
+    return width - TABLE_MARGIN_CELLS - sum(column.width + gap for column in columns)
+
+
+def fitted_cells(
+    columns: Sequence[Column], cells: Sequence[Run], gap: int = COLUMN_GAP_CELLS
+) -> list[Run]:
+    """The cells of a row, each in its column, with gaps between them."""
+    runs: list[Run] = []
+    for column, (text, look) in zip(columns, cells, strict=True):
+        if look.startswith("chip"):  # its ground ends with the word
+            runs += [(text, look), (" " * max(0, column.width - present.cells_of(text)), "")]
+        elif column.keeps_end:
+            runs.append((present.fit_text_end(text, column.width), look))
+        else:
+            runs.append((present.fit_text(text, column.width, column.right), look))
+        runs.append((" " * gap, ""))
+    return runs[:-1]
+
+
+def table_line(
+    sign: Run,
+    columns: Sequence[Column],
+    cells: Sequence[Run],
+    width: int,
+    gap: int = COLUMN_GAP_CELLS,
+) -> Line:
+    """A row: the sign of an alert in the margin, then its cells; the first cell is the cursor's."""
+    text, look = sign
+    lead = (f" {text:<{TABLE_MARGIN_CELLS - 1}}", look)
+    return present.cut_line(present.merge_runs([lead, *fitted_cells(columns, cells, gap)]), width)
+
+
+def title_line(columns: Sequence[Column], width: int, gap: int = COLUMN_GAP_CELLS) -> Line:
+    """The titles of a table, in its full width."""
+    titles = fitted_cells(columns, [(column.title, "") for column in columns], gap)
+    text = " " * TABLE_MARGIN_CELLS + "".join(title for title, _ in titles)
+    return ((present.fit_text(text, width), "muted"),)
 
 
 class Choice(NamedTuple):

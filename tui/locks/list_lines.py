@@ -14,7 +14,15 @@ from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.human import format_count
 from tui.format.present import Line, Run
-from tui.format.table import TABLE_MARGIN_CELLS, UNKNOWN_RUN, short_names
+from tui.format.table import (
+    COLUMN_GAP_CELLS,
+    UNKNOWN_RUN,
+    Column,
+    free_cells,
+    short_names,
+    table_line,
+    title_line,
+)
 from tui.locks import lines as view
 from tui.locks.examination import LockReport
 from tui.session.place import NO_LOCK_FILE, NO_WORKER_HINT
@@ -69,22 +77,12 @@ def worst_first(locks: Sequence[PlaceLock]) -> list[PlaceLock]:
     return sorted(locks, key=rank)
 
 
-class LockColumn(NamedTuple):
-    """A column of the table of locks."""
-
-    title: str
-    width: int
-    right: bool = False
-    least: int = 0
-    """Minimum width of the table in cells."""
-
-
 COLUMNS = (
-    LockColumn("STATE", 9),
-    LockColumn("HOLDER", 11, least=52),
-    LockColumn("HEARTBEAT", 9, right=True),
-    LockColumn("WAITING", 7, right=True, least=40),
-    LockColumn("OLDEST", 6, right=True, least=64),
+    Column("STATE", 9),
+    Column("HOLDER", 11, least=52),
+    Column("HEARTBEAT", 9, right=True),
+    Column("WAITING", 7, right=True, least=40),
+    Column("OLDEST", 6, right=True, least=64),
 )
 """Columns between the name and the reason."""
 
@@ -114,35 +112,23 @@ def _cells(lock: PlaceLock, now: float) -> list[Run]:
 
 def lock_table(locks: Sequence[PlaceLock], now: float, width: int) -> tuple[Line, list[Line]]:
     """Titles and one line per lock, in the given order."""
-    shape = [(at, column) for at, column in enumerate(COLUMNS) if width >= column.least]
+    shown = [at for at, column in enumerate(COLUMNS) if width >= column.least]
+    shape = [COLUMNS[at] for at in shown]
     called = short_names([lock.name for lock in locks])
-    gap = present.COLUMN_GAP
-    fixed = TABLE_MARGIN_CELLS + sum(column.width + len(gap) for _, column in shape)
-    longest = max([present.cells_of(name) for name in called], default=0)
-    name_width = max(5, min(longest, 24, width - fixed - len(gap)))
-    titles = [present.fit_text("PLACE", name_width)]
-    titles += [present.fit_text(c.title, c.width, c.right) for _, c in shape]
-    rest = width - fixed - name_width - len(gap)
-    titles += ["WHY"] if rest >= MIN_REASON_CELLS else []
-    head: Line = ((present.fit_text(" " * TABLE_MARGIN_CELLS + gap.join(titles), width), "muted"),)
-    rows = []
-    for lock, name in zip(locks, called, strict=True):
+    rest = free_cells(shape, width)
+    longest = max(map(present.cells_of, called), default=0)
+    name = Column("PLACE", max(5, min(longest, 24, rest - COLUMN_GAP_CELLS)), keeps_end=True)
+    shape, rest = [name, *shape], rest - name.width - COLUMN_GAP_CELLS
+    if rest >= MIN_REASON_CELLS:
+        shape.append(Column("WHY", rest))
+    lines = []
+    for lock, place in zip(locks, called, strict=True):
         cells = _cells(lock, now)
-        runs: list[Run] = [
-            (" ! " if _alarms(lock) else " " * TABLE_MARGIN_CELLS, "error"),
-            (present.fit_text_end(name, name_width) + gap, "strong"),
-        ]
-        for at, column in shape:
-            text, look = cells[at]
-            if look.startswith("chip"):  # the ground ends with the word
-                runs += [(text, look), (" " * (column.width - len(text)) + gap, "")]
-            else:
-                runs += [(present.fit_text(text, column.width, column.right) + gap, look)]
-        reason = _no_lock_reason(lock) if lock.evidence is None else lock.evidence.reason
-        if rest >= MIN_REASON_CELLS and reason:
-            runs.append((safe_line(reason), "muted"))
-        rows.append(present.cut_line(present.merge_runs(runs), width))
-    return head, rows
+        why = _no_lock_reason(lock) if lock.evidence is None else lock.evidence.reason
+        runs = [(place, "strong"), *(cells[at] for at in shown), (safe_line(why), "muted")]
+        sign = ("!" if _alarms(lock) else "", "error")
+        lines.append(table_line(sign, shape, runs[: len(shape)], width))
+    return title_line(shape, width), lines
 
 
 def _alarms(lock: PlaceLock) -> bool:

@@ -18,6 +18,7 @@ from engine.text.safe import safe_line
 from engine.verbs import VERBS
 from tui.format import present
 from tui.format.present import BLANK_LINE, Line, Run
+from tui.format.table import Column, free_cells, table_line, title_line
 from tui.operations.replay_lines import format_rate
 from tui.session.history import operation_name
 from tui.session.running_operations import RESULT_WORDS
@@ -196,24 +197,13 @@ def task_count(operation: Operation) -> str:
     return f"{done:,}" if done == planned else f"{done:,}/{planned:,}"
 
 
-class OperationColumn(NamedTuple):
-    """A column of the table of operations."""
-
-    title: str
-    width: int
-    right: bool = False
-    least: int = 0
-    """Minimum screen width in cells."""
-
-
-WHEN = OperationColumn("WHEN", 8)
-WHO = OperationColumn("WHO", 8, least=60)
-TASKS = OperationColumn("TASKS", 9, right=True)
-STATE = OperationColumn("STATE", 11)
-NEXT, WIDE_NEXT_CELLS = OperationColumn("NEXT", 14, least=60), 20
+WHEN = Column("WHEN", 8)
+WHO = Column("WHO", 8, least=60)
+TASKS = Column("TASKS", 9, right=True)
+STATE = Column("STATE", 11)
+NEXT, WIDE_NEXT_CELLS = Column("NEXT", 14, least=60), 20
 """The next step; from `WIDE_COLUMNS` on in full."""
 WIDE_COLUMNS = 90
-GAP = 2
 
 
 def operation_table(
@@ -227,21 +217,15 @@ def operation_table(
     before = [c for c in (WHEN, who) if width >= c.least]
     end = NEXT._replace(width=WIDE_NEXT_CELLS) if width >= WIDE_COLUMNS else NEXT
     behind = [c for c in (tasks, STATE, end) if width >= c.least]
-    what = OperationColumn("WHAT", max(4, _free_cells([*before, *behind], width)))
+    what = Column("WHAT", max(4, free_cells([*before, *behind], width)))
     shape = [*before, what, *behind]
-    titles = (" " * GAP).join(present.fit_text(c.title, c.width, c.right) for c in shape)
-    head: Line = ((present.fit_text(" " * present.MARGIN_CELLS + titles, width), "muted"),)
-    return head, [_row(one, shape, now, width) for one in ones]
-
-
-def _free_cells(columns: Sequence[OperationColumn], width: int) -> int:
-    return width - present.MARGIN_CELLS - sum(c.width + GAP for c in columns)
+    return title_line(shape, width), [_row(one, shape, now, width) for one in ones]
 
 
 _STATE_LOOKS: Mapping[str, str] = {"done": "ok", "running": "ok", "interrupted": "error"}
 
 
-def _row(one: ListedOperation, shape: Sequence[OperationColumn], now: float, width: int) -> Line:
+def _row(one: ListedOperation, shape: Sequence[Column], now: float, width: int) -> Line:
     operation = one.operation
     word, look, _ = operation_state(one)
     cells: dict[str, Run] = {
@@ -252,11 +236,8 @@ def _row(one: ListedOperation, shape: Sequence[OperationColumn], now: float, wid
         "STATE": (word.upper(), _STATE_LOOKS.get(word, look)),
         "NEXT": next_words(one, now, width >= WIDE_COLUMNS),
     }
-    runs: list[Run] = [(" ! " if needs_decision(operation) else "   ", "error")]
-    for column in shape:
-        text, look = cells[column.title]
-        runs += [(present.fit_text(text, column.width, column.right), look), (" " * GAP, "")]
-    return present.cut_line(present.merge_runs(runs[:-1]), width)
+    sign = ("!" if needs_decision(operation) else "", "error")
+    return table_line(sign, shape, [cells[column.title] for column in shape], width)
 
 
 def needs_decision(operation: Operation) -> bool:

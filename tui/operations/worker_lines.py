@@ -17,16 +17,20 @@ from engine.policy import format_rough_duration
 from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.present import Line, Run
-from tui.format.table import TABLE_MARGIN_CELLS, UNKNOWN_RUN
+from tui.format.table import (
+    COLUMN_GAP_CELLS,
+    UNKNOWN_RUN,
+    Column,
+    fitted_cells,
+    free_cells,
+    title_line,
+)
 from tui.format.task_row import time_fields
 from tui.session.place_session import PlaceSession
 from tui.session.worker_rows import NO_WORKER, NOT_COUNTED, WorkerRow, kind_figures
 
 MANY_FAILURES = 0.1
 """Share of failed runs from which it is shown as a warning."""
-
-GAP = 2
-"""Cells between two columns."""
 
 
 def format_seconds(seconds: float | None) -> str:
@@ -42,28 +46,6 @@ def format_seconds(seconds: float | None) -> str:
 
 def _time_cell(seconds: float | None) -> Run:
     return UNKNOWN_RUN if seconds is None else (format_seconds(seconds), "")
-
-
-class TextColumn(NamedTuple):
-    """A column of one of these tables."""
-
-    title: str
-    width: int
-    is_left: bool = True
-
-
-def _fitted(columns: Sequence[TextColumn], cells: Sequence[Run]) -> list[Run]:
-    """The cells of a row, each in its column, with gaps between them."""
-    runs: list[Run] = []
-    for column, (text, look) in zip(columns, cells, strict=True):
-        runs += [(present.fit_text(text, column.width, right=not column.is_left), look)]
-        runs += [(" " * GAP, "")]
-    return runs[:-1]
-
-
-def _titles(columns: Sequence[TextColumn], margin: int, width: int) -> Line:
-    titles = _fitted(columns, [(column.title, "muted") for column in columns])
-    return present.cut_line(present.merge_runs([(" " * margin, "muted"), *titles]), width)
 
 
 # Workers
@@ -117,7 +99,7 @@ DROPPED_WORKER_COLUMNS = ("DEST", "LIMIT", "HEARTBEAT", "PID")
 
 def worker_columns(
     rows: Sequence[WorkerRow], width: int, *, has_destinations: bool = False
-) -> list[TextColumn]:
+) -> list[Column]:
     """The columns that fit the width; columns that no format here has are omitted.
 
     `has_destinations`: keep their column although no row has one at the moment.
@@ -128,14 +110,14 @@ def worker_columns(
         return max(least, min(most, max(cells, default=least)))
 
     columns = [
-        TextColumn("PLACE", longest("PLACE", 5, 16)),
-        TextColumn("PID", longest("PID", 4, 7), is_left=False),
-        TextColumn("TASK", 8),
-        TextColumn("KIND", longest("KIND", 6, 16)),
-        TextColumn("RUNNING", 7, is_left=False),
-        TextColumn("LIMIT", 5, is_left=False),
-        TextColumn("DEST", MIN_DEST_CELLS),
-        TextColumn("HEARTBEAT", 9, is_left=False),
+        Column("PLACE", longest("PLACE", 5, 16)),
+        Column("PID", longest("PID", 4, 7), right=True),
+        Column("TASK", 8),
+        Column("KIND", longest("KIND", 6, 16)),
+        Column("RUNNING", 7, right=True),
+        Column("LIMIT", 5, right=True),
+        Column("DEST", MIN_DEST_CELLS),
+        Column("HEARTBEAT", 9, right=True),
     ]
     used = {
         "DEST": has_destinations or any(row.destination for row in rows),
@@ -144,7 +126,7 @@ def worker_columns(
     columns = [column for column in columns if used.get(column.title, True)]
 
     def spare() -> int:
-        return width - TABLE_MARGIN_CELLS - sum(column.width + GAP for column in columns) + GAP
+        return free_cells(columns, width) + COLUMN_GAP_CELLS
 
     for title in DROPPED_WORKER_COLUMNS:
         if spare() < 0:
@@ -162,7 +144,7 @@ def worker_table(
     """The titles, and a line for each row; a row without a task has its note instead."""
     columns = worker_columns(rows, width, has_destinations=has_destinations)
     lines = [worker_line(row, columns, width) for row in rows]
-    return _titles(columns, TABLE_MARGIN_CELLS, width), lines
+    return title_line(columns, width), lines
 
 
 def keyed_rows(rows: Sequence[WorkerRow]) -> dict[str, WorkerRow]:
@@ -179,21 +161,22 @@ def keyed_rows(rows: Sequence[WorkerRow]) -> dict[str, WorkerRow]:
     return found
 
 
-def worker_line(row: WorkerRow, columns: Sequence[TextColumn], width: int) -> Line:
+def worker_line(row: WorkerRow, columns: Sequence[Column], width: int) -> Line:
     """A worker with its task, or the note of a place without one."""
     lead: list[Run] = [(" ", ""), ("! " if row.is_stuck else "  ", "error")]
     if row.task:
         cells = [_WORKER_CELLS[column.title](row) for column in columns]
-        return present.cut_line(present.merge_runs([*lead, *_fitted(columns, cells)]), width)
+        return present.cut_line(present.merge_runs([*lead, *fitted_cells(columns, cells)]), width)
     shown = [column for column in columns if column.title in ("PLACE", "PID")]
     cells = [_WORKER_CELLS[column.title](row) for column in shown]
     known = row.note in (NO_WORKER, NOT_COUNTED) or row.pid is not None
     look = "error" if row.is_stuck else "muted" if known else "unknown"
-    runs = [*lead, *_fitted(shown, cells), (" " * GAP, ""), (safe_line(row.note), look)]
+    note: Run = (" " * COLUMN_GAP_CELLS + safe_line(row.note), look)
+    runs = [*lead, *fitted_cells(shown, cells), note]
     left = present.merge_runs(runs)
     if row.pid is None or not columns or columns[-1].title != "HEARTBEAT":
         return present.cut_line(left, width)
-    end = TABLE_MARGIN_CELLS + sum(column.width + GAP for column in columns) - GAP
+    end = width - free_cells(columns, width) - COLUMN_GAP_CELLS
     return present.cut_line(present.join_ends(left, (_heartbeat_cell(row),), end), width)
 
 
@@ -347,13 +330,13 @@ def _rate_cell(one: KindFigures) -> Run:
     return text, "" if one.per_minute else "muted"
 
 
-_KIND_COLUMNS: tuple[tuple[TextColumn, Callable[[KindFigures], Run]], ...] = (
-    (TextColumn("/min", 5, is_left=False), _rate_cell),
-    (TextColumn("FAIL%", 5, is_left=False), _percent_cell),
-    (TextColumn("WAIT p50", 8, is_left=False), lambda one: _time_cell(one.wait_p50)),
-    (TextColumn("p95", 6, is_left=False), lambda one: _time_cell(one.wait_p95)),
-    (TextColumn("RUN p50", 7, is_left=False), lambda one: _time_cell(one.run_p50)),
-    (TextColumn("p95", 6, is_left=False), lambda one: _time_cell(one.run_p95)),
+_KIND_COLUMNS: tuple[tuple[Column, Callable[[KindFigures], Run]], ...] = (
+    (Column("/min", 5, right=True), _rate_cell),
+    (Column("FAIL%", 5, right=True), _percent_cell),
+    (Column("WAIT p50", 8, right=True), lambda one: _time_cell(one.wait_p50)),
+    (Column("p95", 6, right=True), lambda one: _time_cell(one.wait_p95)),
+    (Column("RUN p50", 7, right=True), lambda one: _time_cell(one.run_p50)),
+    (Column("p95", 6, right=True), lambda one: _time_cell(one.run_p95)),
 )
 
 
@@ -383,14 +366,14 @@ def kind_table(
     with the source of the figures.
     """
     names = [present.cells_of(safe_line(row.figures.kind)) for row in rows]
-    lead = [TextColumn("KIND", max(6, min(16, max(names, default=6))))]
+    lead = [Column("KIND", max(6, min(16, max(names, default=6))))]
     if places:
         called = [present.cells_of(row.place) for row in rows]
-        lead.insert(0, TextColumn("PLACE", max(5, min(12, max(called, default=5)))))
+        lead.insert(0, Column("PLACE", max(5, min(12, max(called, default=5)))))
     columns = [*lead, *(column for column, _ in _KIND_COLUMNS)]
     from_cells = max([4, *(present.cells_of(row.figures.source) for row in rows)])
-    columns += [TextColumn("FROM", from_cells)] if sources else []
-    spare = width - TABLE_MARGIN_CELLS - sum(column.width + GAP for column in columns) + GAP
+    columns += [Column("FROM", from_cells)] if sources else []
+    spare = free_cells(columns, width) + COLUMN_GAP_CELLS
     wider = max(0, min(spare, 12))  # the names take some of it, so that numbers end at the right
     at = len(lead) - 1
     columns[at] = columns[at]._replace(width=columns[at].width + wider)
@@ -401,9 +384,9 @@ def kind_table(
         cells += [(safe_line(one.kind), ""), *(cell(one) for _, cell in _KIND_COLUMNS)]
         cells += [(one.source or "?", "muted" if one.source else "unknown")] if sources else []
         sign: Run = ("! " if row.is_stalled and places else "  ", "error")
-        line = present.merge_runs([(" ", ""), sign, *_fitted(columns, cells)])
+        line = present.merge_runs([(" ", ""), sign, *fitted_cells(columns, cells)])
         lines.append(present.cut_line(line, width))
-    return _titles(columns, TABLE_MARGIN_CELLS, width), lines
+    return title_line(columns, width), lines
 
 
 def kind_values(place: str, one: KindFigures) -> dict[str, object]:

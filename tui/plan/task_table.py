@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 from engine.model import State, Task
 from engine.monitor.recurrence import StillHappens
@@ -12,25 +12,16 @@ from engine.replay.settings import RemainderPolicy, ReplayPace, phase_sizes
 from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.graphs import bar
-from tui.format.present import BLANK_LINE, COLUMN_GAP, Line, Run
-from tui.format.table import Choice
+from tui.format.present import BLANK_LINE, Line, Run
+from tui.format.table import Choice, Column, free_cells, table_line, title_line
 from tui.plan.lines import PlanView, expected_outcome
 from tui.plan.plan_facts import PlanFacts
-
-MARGIN = "   "
-"""Cells before the first column."""
 
 STEP_NAMES = ("canary", "batch", "rest")
 """Names of the steps of a replay, in order."""
 
 
-class PlanColumn(NamedTuple):
-    """A column of the table."""
-
-    title: str
-    width: int
-    cell: Callable[[Row, Task | None], Run]
-    is_right_aligned: bool = False
+PlanCell: TypeAlias = Callable[[Row, Task | None], Run]
 
 
 def step_names(pace: ReplayPace | None, amount: int) -> list[tuple[str, int]]:
@@ -52,7 +43,7 @@ def _steps_of(facts: PlanFacts) -> dict[str, str]:
     return found
 
 
-def _columns(facts: PlanFacts, sight: PlanView, width: int) -> Iterator[PlanColumn]:
+def _columns(facts: PlanFacts, sight: PlanView, width: int) -> Iterator[tuple[Column, PlanCell]]:
     """The columns that have data, and fit; the last one has the rest of the width."""
     tasks, rows = facts.tasks.values(), facts.counts.listed if facts.counts else ()
     marks, steps = {row.id: facts.mark_of(row.id) for row in rows}, _steps_of(facts)
@@ -76,20 +67,19 @@ def _columns(facts: PlanFacts, sight: PlanView, width: int) -> Iterator[PlanColu
         text = task.extra.get("dead_since", "")
         return age(float(text)) if text.isascii() and text.isdigit() else "?"
 
-    yield PlanColumn(
-        "ID",
-        cells,
-        lambda row, task: (present.short_id(row.id), "ghost" if is_out(row) else "accent"),
-    )
-    yield PlanColumn("AGE", 6, lambda row, task: (age(task.created) if task else "?", ""), True)
+    def name(row: Row, task: Task | None) -> Run:
+        return present.short_id(row.id), "ghost" if is_out(row) else "accent"
+
+    yield Column("ID", cells), name
+    yield Column("AGE", 6, right=True), lambda row, task: (age(task.created) if task else "?", "")
     if any(task.state is State.DEAD for task in tasks):
-        yield PlanColumn("DIED", 6, lambda row, task: (died(task) if task else "?", ""), True)
+        yield Column("DIED", 6, right=True), lambda row, task: (died(task) if task else "?", "")
     if any(marks.values()):
-        yield PlanColumn("CLUSTER", 7, lambda row, task: (marks[row.id], "accent"))
+        yield Column("CLUSTER", 7), lambda row, task: (marks[row.id], "accent")
         if facts.clusters:
-            yield PlanColumn("STILL?", 6, lambda row, task: still(row))
+            yield Column("STILL?", 6), lambda row, task: still(row)
     if steps:
-        yield PlanColumn("STEP", 8, lambda row, task: (steps.get(row.id, "-"), "muted"))
+        yield Column("STEP", 8), lambda row, task: (steps.get(row.id, "-"), "muted")
 
 
 def _what(facts: PlanFacts, sight: PlanView, row: Row, task: Task | None) -> Run:
@@ -104,32 +94,26 @@ def _what(facts: PlanFacts, sight: PlanView, row: Row, task: Task | None) -> Run
 
 def task_table(facts: PlanFacts, sight: PlanView, width: int) -> tuple[Line, list[Choice]]:
     """The title line, and a row for each listed task."""
-    columns: list[PlanColumn] = []
-    room = width - len(MARGIN)
-    for column in _columns(facts, sight, width):
-        if room - column.width - len(COLUMN_GAP) < MIN_TEXT_CELLS:
+    columns: list[Column] = []
+    found: list[PlanCell] = []
+    for column, cell in _columns(facts, sight, width):
+        if free_cells([*columns, column], width) < MIN_TEXT_CELLS:
             break
         columns.append(column)
-        room -= column.width + len(COLUMN_GAP)
-    columns.append(PlanColumn("ERROR", room, lambda row, task: _what(facts, sight, row, task)))
-    titles = [present.fit_text(c.title, c.width, c.is_right_aligned) for c in columns]
-    rows = facts.counts.listed if facts.counts is not None else ()
-    choices = [Choice(row.id, _line(row, facts.tasks.get(row.id), columns)) for row in rows]
-    return ((present.fit_text(MARGIN + COLUMN_GAP.join(titles), width), "muted"),), choices
+        found.append(cell)
+    columns.append(Column("ERROR", free_cells(columns, width)))
+    found.append(lambda row, task: _what(facts, sight, row, task))
+    choices = []
+    for row in facts.counts.listed if facts.counts is not None else ():
+        cells = [cell(row, facts.tasks.get(row.id)) for cell in found]
+        texts = [(safe_line(text), look) for text, look in cells]
+        sign = ("!" if row.default_exclusion or row.barred else "", "warn")
+        choices.append(Choice(row.id, table_line(sign, columns, texts, width)))
+    return title_line(columns, width), choices
 
 
 MIN_TEXT_CELLS = 24
 """Minimum width of the last column."""
-
-
-def _line(row: Row, task: Task | None, columns: Sequence[PlanColumn]) -> Line:
-    sign = "!" if row.default_exclusion or row.barred else " "
-    runs: list[Run] = [(f" {sign} ", "warn")]
-    for column in columns:
-        text, look = column.cell(row, task)
-        cell = present.fit_text(safe_line(text), column.width, column.is_right_aligned)
-        runs += [(cell, look), (COLUMN_GAP, "")]
-    return present.merge_runs(runs[:-1])
 
 
 # Beside and below the tasks

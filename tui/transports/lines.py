@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from engine.config.mail_config import NOWHERE
@@ -22,6 +22,7 @@ from tui.format import present
 from tui.format.graphs import braille_line, resample
 from tui.format.human import format_count
 from tui.format.present import Line, Run
+from tui.format.table import Column, fitted_cells, free_cells, title_line
 
 LOOKS = {
     Health.OK: "ok",
@@ -59,17 +60,6 @@ USES: dict[TransportUse, Run] = {
 
 Cell: TypeAlias = Callable[[TransportHealth, float, float], Run]
 """(transport, failure threshold, now) -> text and style"""
-
-
-class TransportColumn(NamedTuple):
-    """A column of the table of transports."""
-
-    title: str
-    width: int
-    cell: Cell
-    min_width: int = 0
-    """Minimum width of the table in cells."""
-    left: bool = False
 
 
 def state_run(way: TransportHealth, limit: float) -> Run:
@@ -149,21 +139,19 @@ def _failed_share(at: int) -> Cell:
 HOUR_WINDOW = TEN_MINUTES + 1
 STATE = "STATE"
 
-COLUMNS = (
-    TransportColumn(STATE, 13, lambda way, limit, now: state_run(way, limit), left=True),
-    TransportColumn("TRIED", 5, _count_cell(TEN_MINUTES, "attempts", 5), 34),
-    TransportColumn("SENT", 5, _count_cell(TEN_MINUTES, "success", 5), 70),
-    TransportColumn("FAILED", 6, _count_cell(TEN_MINUTES, "failures", 6), 90),
-    TransportColumn("FAIL%", 5, _failed_share(TEN_MINUTES), 44),
-    TransportColumn("p50/p95", 8, _both_send_times, 79),
-    TransportColumn(
-        "/min", 5, lambda way, limit, now: attempts_per_minute(way.windows[TEN_MINUTES]), 60
-    ),
-    TransportColumn("LAST", 5, _last_sent, 60),
-    TransportColumn("LAST 10m", 10, _spark, 79, left=True),
-    TransportColumn("1h TRIED", 8, _count_cell(HOUR_WINDOW, "attempts", 8), 130),
-    TransportColumn("1h FAIL%", 8, _failed_share(HOUR_WINDOW), 110),
-)
+COLUMNS: Mapping[Column, Cell] = {
+    Column(STATE, 13): lambda way, limit, now: state_run(way, limit),
+    Column("TRIED", 5, True, 34): _count_cell(TEN_MINUTES, "attempts", 5),
+    Column("SENT", 5, True, 70): _count_cell(TEN_MINUTES, "success", 5),
+    Column("FAILED", 6, True, 90): _count_cell(TEN_MINUTES, "failures", 6),
+    Column("FAIL%", 5, True, 44): _failed_share(TEN_MINUTES),
+    Column("p50/p95", 8, True, 79): _both_send_times,
+    Column("/min", 5, True, 60): lambda way, *_: attempts_per_minute(way.windows[TEN_MINUTES]),
+    Column("LAST", 5, True, 60): _last_sent,
+    Column("LAST 10m", 10, False, 79): _spark,
+    Column("1h TRIED", 8, True, 130): _count_cell(HOUR_WINDOW, "attempts", 8),
+    Column("1h FAIL%", 8, True, 110): _failed_share(HOUR_WINDOW),
+}
 """Columns after the name, in order; without a span in the title they cover the last ten minutes."""
 
 MIN_ERROR_CELLS = 16
@@ -179,39 +167,30 @@ class TransportLayout(NamedTuple):
     """Visible columns, and the widths of name, gap and last error."""
 
     name: int
-    columns: tuple[TransportColumn, ...]
+    columns: Mapping[Column, Cell]
     gap: int
     error: int
 
 
 def table_layout(width: int, routes: MailRoutes | None = None) -> TransportLayout:
     """The columns that fit the width."""
-    columns = tuple(column for column in COLUMNS if width >= column.min_width)
+    columns = {column: cell for column, cell in COLUMNS.items() if width >= column.least}
     if routes is not None and width >= USE_MIN_WIDTH:
-
-        def use(way: TransportHealth, limit: float, now: float) -> Run:
-            return USES[routes.use(way.name)]
-
-        columns = (columns[0], TransportColumn("USE", 8, use, left=True), *columns[1:])
+        state, *others = columns.items()
+        columns = dict([state, (Column("USE", 8), lambda way, *_: USES[routes.use(way.name)])])
+        columns |= dict(others)
     gap = 2 if width >= USE_MIN_WIDTH else 1
-    rest = width - MARGIN - sum(column.width + gap for column in columns)
+    rest = free_cells([*columns], width, gap)
     name = max(4, min(14, rest))
     error = rest - name - gap
     return TransportLayout(name, columns, gap, error if error >= MIN_ERROR_CELLS else 0)
 
 
-def _in(text: str, column: TransportColumn) -> str:
-    return present.fit_text(text, column.width, right=not column.left)
-
-
 def head_line(width: int, routes: MailRoutes | None = None) -> Line:
     """Column titles."""
     form = table_layout(width, routes)
-    titles = [_in(column.title, column) for column in form.columns]
-    last = ["LAST ERROR"] if form.error else []
-    gap = " " * form.gap
-    text = " " * MARGIN + gap.join([present.fit_text("TRANSPORT", form.name), *titles, *last])
-    return ((present.fit_text(text, width), "muted"),)
+    last = [Column("LAST ERROR", form.error)] if form.error else []
+    return title_line([Column("TRANSPORT", form.name), *form.columns, *last], width, form.gap)
 
 
 def transport_line(
@@ -231,11 +210,11 @@ def transport_line(
         )
     runs: list[Run] = []
     used = routes is not None and routes.use(way.name) is TransportUse.NOW
-    for column in form.columns:
-        text, look = column.cell(way, limit, now)
+    for column, cell in form.columns.items():
+        text, look = cell(way, limit, now)
         runs.append((" " * form.gap, ""))
         if column.title != STATE:
-            runs.append((_in(text, column), look))
+            runs += fitted_cells([column], [(text, look)])
             continue
         now_used = " now" if used and width < USE_MIN_WIDTH else ""
         rest = max(0, column.width - present.cells_of(text + now_used))
