@@ -48,6 +48,7 @@ from tui.locks.recovery_steps import (
     task_steps,
 )
 from tui.locks.screen import LockScreen
+from tui.operations.worker_screen import WorkerScreen
 from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
 from tui.session.place import Place
@@ -171,6 +172,9 @@ async def test_a_stuck_lock_is_freed_in_two_keys_and_the_pid(reports: Path, star
         shown = re.findall(r"(?m)^\|?  \d  (\w+)", desk.text)
         assert shown == ["done", "skipped", "skipped", "done", "done", "done"]
         await desk.until(lambda: "FREE" in desk.line("title"))
+        await desk.sees("W starts a worker: none is running")
+        await desk.opens(WorkerScreen, "W")
+        await desk.opens(LockScreen, "escape")
         await desk.opens(OverviewScreen, "escape")
     assert not (reports / "run" / "queue.lock").exists()
     left = await left_in(reports)

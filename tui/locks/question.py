@@ -12,7 +12,6 @@ from tui.plan.confirm_screen import ConfirmScreen
 from tui.plan.plan_page import PlanWords
 from tui.screens.console_context import ConsoleContext
 from tui.screens.two_panes import WIDE_COLUMNS, WIDE_LINES
-from tui.session.place import NO_WORKER_HINT
 from tui.session.place_session import PlaceSession
 from tui.widgets.picker import Picker
 
@@ -46,14 +45,18 @@ class LockQuestion(ConfirmScreen):
         if self._live.recovery.running:
             return "Esc", "leaves; the recovery continues"
         if self._plan.is_begun:
-            return ("", NO_WORKER_HINT) if self._live.lacks_worker else ("Esc", "closes the result")
+            return (
+                ("W", "starts a worker: none is running")
+                if self._live.lacks_worker
+                else ("Esc", "closes the result")
+            )
         if self._plan.withdrawn:
             return "Esc", "closes; then U makes a new plan"
         if not self._has_plan:
             return "Esc", "goes back"
         if not self._arming.is_armed:
             return "!", "arms writes; the plan stays open"
-        return "", "then 3, W starts a worker"
+        return "", "then W starts a worker"
 
     def scope_words(self, case: LockReport) -> str:
         """What a key acts on."""

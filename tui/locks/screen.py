@@ -14,6 +14,7 @@ from engine.verbs import VERBS
 from tui.format import keys
 from tui.locks.examination import READING_LOGS
 from tui.locks.panes import LockPanes
+from tui.operations.worker_screen import show_worker_plan
 from tui.plan import planning
 from tui.screens.base import TOO_EARLY, key_bindings
 from tui.screens.console_context import ConsoleContext
@@ -140,7 +141,7 @@ class LockScreen(LockFollower):
 
     def without(self) -> set[str]:
         """Keys without a function; arming is available if there are tasks to act on."""
-        without = super().without()
+        without = super().without() | (set() if self._live.lacks_worker else {"worker"})
         verbs = {key.action for key in keys.keys_on(keys.LOCK) if key.verb}
         if self.verbs_refusal():
             return without | verbs
@@ -156,6 +157,10 @@ class LockScreen(LockFollower):
         if self._live.recovery.running:
             return "freeing the lock: wait for the result"
         return why_not_abandoned(case.evidence) or ("" if case.active_tasks else "no active task")
+
+    def action_worker(self) -> None:
+        """Plan to start a worker, once the lock is free."""
+        show_worker_plan(self, self._live, self._around)
 
     def action_plan(self, verb: str) -> None:
         """Open a plan for the active task under the cursor."""

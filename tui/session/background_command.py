@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from engine.text.safe import safe_lines
 
-POLL_INTERVAL_SECONDS = 0.2
-"""Seconds between two reads of the child's output."""
+POLL_INTERVAL_SECONDS = 0.05
+"""Seconds between two reads of the child's output: its lines get their times by them."""
 
 MAX_OUTPUT_BYTES = 65536
 """Bytes of the child's output that are shown; our commands print about a dozen lines."""
