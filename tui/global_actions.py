@@ -109,7 +109,7 @@ def _yank(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
             screen.say(_copy_text(services, copies[key].name, copies[key].text))
 
     options = [Option(copy.key, copy.name) for copy in copies.values()]
-    app.push_screen(MenuScreen("copy", options), copy)
+    app.push_screen(MenuScreen("Copy", options), copy)
 
 
 def _copy_text(services: AppServices, name: str, text: str) -> str:
@@ -140,7 +140,7 @@ async def _write_export(app: App[Any], screen: BaseScreen, sheet: ExportTable, p
     def stop() -> None:
         file.is_stopped = True
 
-    progress = ProgressScreen("export", "rows", lambda: ProgressBar(file.done, file.total), stop)
+    progress = ProgressScreen("Export", "rows", lambda: ProgressBar(file.done, file.total), stop)
     app.push_screen(progress)
     try:
         amount = await sheet.pass_rows(file.write_rows)

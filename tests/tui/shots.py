@@ -130,7 +130,7 @@ SHOTS: dict[str, Shot] = {
     "test-mail": Shot((*WAYS, "j", "j", "M", "see Test mail via"), armed=True, mail=True),
     "log": Shot((*FIRST, "7", "see Processing task")),
     "log-only": Shot((*FIRST, "7", "see Processing task", "&", *typed("failed"), "enter")),
-    "pace": Shot((*DEAD, "*", "R", "see 14", "p", "see replay settings"), armed=True),
+    "pace": Shot((*DEAD, "*", "R", "see 14", "p", "see Replay settings"), armed=True),
     "operations": Shot((*FIRST, "u", "see 08:15:", "see mx7 is back"), armed=True, past=True),
     "record": Shot((*FIRST, "u", "see mx7 is back", "enter", "see 9 rows"), past=True),
     "plan": Shot((*DEAD, "*", "R", "see 14"), armed=True),

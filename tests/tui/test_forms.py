@@ -178,7 +178,7 @@ def fields(desk: Desk) -> list[str | None]:
 async def test_both_fields_are_answered_by_enter() -> None:
     """Tab goes to the other field; Enter hands both on, and nothing while something is wrong."""
     async with edit_form() as (desk, answers):
-        await desk.sees(f"edit {TASK.id}", "no changes yet", "unchanged, 09:52:08Z (in 10m)")
+        await desk.sees(f"Edit {TASK.id}", "no changes yet", "unchanged, 09:52:08Z (in 10m)")
         await desk.press("enter", "!")
         await desk.sees("stored as: Daily report_")
         await desk.press("tab", *"14", "enter")
@@ -196,7 +196,7 @@ async def test_both_fields_are_answered_by_enter() -> None:
 async def test_it_is_closed_without_an_answer(key: str) -> None:
     """Esc and Ctrl-c leave the form, and not the console."""
     async with edit_form(None) as (desk, answers):
-        await desk.sees("edit several tasks", "empty: unchanged")
+        await desk.sees("Edit several tasks", "empty: unchanged")
         await desk.press("x", key)
         await desk.until(lambda: answers)
         assert answers == [None]
@@ -319,7 +319,7 @@ async def pace_form(desk: Desk) -> list[ReplayPace | None]:
     desk.console.push_screen(
         PaceScreen(ReplayPace(), 179, desk.console.current_session), answers.append
     )
-    await desk.sees("replay settings")
+    await desk.sees("Replay settings")
     return answers
 
 

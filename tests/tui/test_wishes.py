@@ -608,7 +608,7 @@ async def test_each_order(letter: str, up: str, down: str, value: Callable[[Task
         await pilot.press("4")
         for mark, falls in ((up, False), (down, True)):
             await pilot.press("o")
-            await shows(pilot, "order by")
+            await shows(pilot, "Order by")
             again = re.search(rf" {letter} [a-z ]+\(reverse\)", screen_text(console.screen))
             assert bool(again) is falls
             await pilot.press(letter)

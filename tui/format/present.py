@@ -955,8 +955,8 @@ def part_line(text: str) -> Line:
 
 
 def heading_line(text: str, width: int) -> Line:
-    """A title followed by a rule."""
-    return ((f" {text} ", "title"), ("-" * max(0, width - cells_of(text) - 2), "line"))
+    """A title in a rule, as the frames of panes on small screens."""
+    return (("─ ", "line"), (text, "title"), (" " + "─" * (width - cells_of(text) - 3), "line"))
 
 
 # The log

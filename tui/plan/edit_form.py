@@ -64,7 +64,7 @@ class EditScreen(ModalScreen[Mapping[str, object]]):
     def on_resize(self) -> None:
         """Redraw for this width."""
         what = safe_line(self._edited.id) if self._edited else "several tasks"
-        title = present.heading_line(f"edit {what}", self.size.width)
+        title = present.heading_line(f"Edit {what}", self.size.width)
         self.query_one("#edit-title", Lines).show([title])
         self._show_preview()
 

@@ -204,7 +204,7 @@ def form_lines(
     words = {"pending": "pending", "dead": "the dead-letter queue"}
     for state, name in ((State.PENDING, "pending"), (State.DEAD, "dead")):
         words[name] = safe_line(states.get(state, words[name]))
-    found = [present.heading_line("replay settings", width)]
+    found = [present.heading_line("Replay settings", width)]
     found += [present.cut_line(_line(form, fields, words), width) for fields in FIELDS]
     found.append(BLANK_LINE)
     for sentence in sentences:

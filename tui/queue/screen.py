@@ -115,7 +115,7 @@ class QueueTabs(QueueActions):
             if key and self.state is not None:
                 self.action_sort(order_choices(self.state)[key][1])
 
-        self.app.push_screen(MenuScreen("order by", options), pick)
+        self.app.push_screen(MenuScreen("Order by", options), pick)
 
     def action_sort(self, order: str) -> None:
         """Order by a column of the index; if it is the present one, reverse the order."""

@@ -70,7 +70,7 @@ class PaletteScreen(ModalScreen[PaletteInput | None]):
 
     def _update_matches(self) -> None:
         width = self.size.width
-        self.query_one("#palette-title", Lines).show([present.heading_line("command", width)])
+        self.query_one("#palette-title", Lines).show([present.heading_line("Command", width)])
         rows = [
             Choice(str(at), _command_line(self._offered[at], width))
             for at in self._matching_indexes()
