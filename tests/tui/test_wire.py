@@ -234,7 +234,7 @@ def test_what_lies_below_costs_nothing(tmp_path: Path) -> None:
     with console(str(tmp_path)) as terminal:
         terminal.shows("QUEUE", "PEND")
         terminal.send("2")
-        terminal.shows("acts on ")
+        terminal.shows("row 1 of")
         least = min(tick(terminal) for _ in range(4))
     assert least <= 30
 

@@ -20,11 +20,15 @@ class QueueLinks(QueueScope):
 
     def action_open(self) -> None:
         """Open the task, or the problems on their tab."""
-        if self._on_problems:
-            self._open_problems()
-            return
         task = self.rows.view.task_here
-        if task is None:
+        if self._on_problems and self._problems:
+            from tui.queue.problems_screen import ProblemsScreen
+
+            shared = (self.inspector.states, self.inspector.actions.preview_problem, self._clock())
+            self.app.push_screen(ProblemsScreen(self._problems, *shared))
+        elif self._on_problems:
+            self.say("no problem to open")
+        elif task is None:
             self.say("no task to open")
         else:
             self.rows.pin_cursor()
@@ -65,15 +69,6 @@ class QueueLinks(QueueScope):
     def action_clusters(self) -> None:
         """Open the error clusters."""
         self.go(Target(keys.CLUSTERS))
-
-    def _open_problems(self) -> None:
-        from tui.queue.problems_screen import ProblemsScreen
-
-        if self._problems:
-            shared = (self.inspector.states, self.inspector.actions.preview_problem)
-            self.app.push_screen(ProblemsScreen(self._problems, *shared, self._clock()))
-        else:
-            self.say("no problem to open")
 
     def action_note(self) -> None:
         """Prompt for a note on the task under the cursor."""

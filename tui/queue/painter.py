@@ -81,9 +81,8 @@ class QueuePanes(QueueView):
     def _paint_list_frame(self) -> None:
         """The title of the list: how many match of how many, and their order."""
         if self._on_problems:
-            self._problem_list.show_frame(
-                Frame("Problems", amount=f"{len(self._problems):,}"), focused=True
-            )
+            title = Frame("Problems", amount=f"{len(self._problems):,}")
+            self._problem_list.show_frame(title, focused=True)
             return
         state = self.state
         word = self.inspector.states.get(state, "") if state else ""
@@ -125,11 +124,8 @@ class QueuePanes(QueueView):
         trash = None if self.place.trash is None else self.place.trash.hours
         terms = PlaceTerms(self.inspector.states, self.place.max_attempts, trash)
         found = self._found if self._found.id == task.id else type(self._found)()
-        if frame.wide:
-            lines = detail_lines(task, found, terms, now, width)
-        else:
-            lines = brief_lines(task, found, terms, now, width)
-        self._details.show(lines)
+        show = detail_lines if frame.wide else brief_lines
+        self._details.show(show(task, found, terms, now, width))
         right: Line = ((safe_line(task.kind), "muted"),)
         self._details.show_frame(Frame(present.short_id(task.id), right=right))
 
@@ -142,14 +138,12 @@ class QueuePanes(QueueView):
         right: Line = (("z", "key"), (" range", "muted"))
         self._graph.show_frame(Frame(title, right=right, bottom=time_axis(now, pane.seconds)))
 
-    def _index_counts(self) -> OwnCounts:
-        change = self._change
-        complete = change.is_complete and not change.unavailable
-        return OwnCounts(self.inspector.states, change.counts, complete, self.live.count_samples)
-
     def _paint_figures(self) -> None:
         """The states as bars; without room for them one line, where the metrics file differs."""
-        ours, now, readings = self._index_counts(), self._clock(), self.live.readings
+        change, now, readings = self._change, self._clock(), self.live.readings
+        complete = change.is_complete and not change.unavailable
+        samples = self.live.count_samples
+        ours = OwnCounts(self.inspector.states, change.counts, complete, samples)
         warning = metrics_pane.metrics_warning(readings.queue, ours, now)
         pane = self._states
         if self._frame.states and pane.size.height:
@@ -306,8 +300,7 @@ class QueuePainter(QueuePanes):
             *(self.worker.pid, self._on_problems, self.state, bool(change.unavailable)),
             bool(self._problems),
             *(edges, self._lock_line.refusal, self._is_typing, self._filter.error),
-            self.inspector.controls,
-            bars,
+            *(self.inspector.controls, bars),
         )
 
     @property

@@ -117,11 +117,9 @@ class QueueMarks(QueuePainter):
         """Find marks that the filter hides, and drop marks of tasks that are gone."""
         state, query, marks = self.state, self.tab_query, set(self._marked)
         out = marks - await self.inspector.queries.matching_ids(query, marks)
-        hidden = (
-            await self.inspector.queries.matching_ids(Query(state), out)
-            if query.filter
-            else frozenset()
-        )
+        hidden: frozenset[str] = frozenset()
+        if query.filter:
+            hidden = await self.inspector.queries.matching_ids(Query(state), out)
         left = out - hidden
         if state is self.state and query == self.tab_query:
             self._hidden = hidden

@@ -46,7 +46,7 @@ class QueueTabs(QueueActions):
 
     def aim(self, target: Target) -> None:
         """Show the target's state, filter or task, as soon as the states are known."""
-        if target.state is None and target.filter is None and not target.id and not target.problems:
+        if (target.state, target.filter) == (None, None) and not (target.id or target.problems):
             return
         self._aim = target
         if self.is_paintable and self._tabs:

@@ -281,8 +281,6 @@ USE_LOOKS = {
     TransportUse.UNKNOWN: "unknown",
 }
 
-_DISABLED_TEXTS = {NOWHERE: "disabled (mail.method none)"}
-
 
 def describe_foreign(name: str) -> str:
     """Explain a row that is not a configured transport."""
@@ -301,14 +299,14 @@ def describe_use(name: str, routes: MailRoutes, now: float) -> Run:
     """Whether mail uses a transport now, or why not."""
     use = routes.use(name)
     stop, why = routes.stopped.get(name), safe_line(routes.why_not.get(name, ""))
+    is_off = routes.forced == NOWHERE
+    forced = " (mail.method none)" if is_off else f": {safe_line(routes.forced)} is forced"
     words = {
         TransportUse.NOW: "in use",
         TransportUse.READY: f"not used: {safe_line(routes.selected)} comes first",
         TransportUse.SUSPENDED: "" if stop is None else describe_suspension(stop, now),
         TransportUse.ABSENT: f"not used: {why}",
-        TransportUse.BARRED: _DISABLED_TEXTS.get(
-            routes.forced, f"disabled: {safe_line(routes.forced)} is forced"
-        ),
+        TransportUse.BARRED: f"disabled{forced}",
         TransportUse.FOREIGN: describe_foreign(name),
         TransportUse.UNKNOWN: f"use unknown: {safe_line(routes.unknown)}",
     }

@@ -63,11 +63,8 @@ class RoutePlan:
         seen, now = self.seen, self._live.readings.routes
         if now is None or now.unknown:
             return f"transports unknown: {now.unknown if now else 'no data'}"
-        if (seen.selected, seen.stopped, set(seen.why_not)) != (
-            *(now.selected, now.stopped, set(now.why_not)),
-        ):
-            return "the transports changed"
-        return ""
+        before, after = ((r.selected, r.stopped, set(r.why_not)) for r in (seen, now))
+        return "" if before == after else "the transports changed"
 
     def equivalent_command(self, reason: str) -> tuple[str, ...]:
         """The command line that does the same."""

@@ -119,13 +119,11 @@ def other_transport_lines(name: str, routes: MailRoutes, width: int) -> list[Lin
     for other in routes.order:
         if other == name:
             continue
-        use = routes.use(other)
-        why = (
-            routes.why_not.get(other, "")
-            if use in (TransportUse.ABSENT, TransportUse.SUSPENDED)
-            else ""
-        )
-        why = f"{routes.forced} is forced" if use is TransportUse.BARRED else why
+        use, why = routes.use(other), ""
+        if use in (TransportUse.ABSENT, TransportUse.SUSPENDED):
+            why = routes.why_not.get(other, "")
+        elif use is TransportUse.BARRED:
+            why = f"{routes.forced} is forced"
         word = use.value if use is TransportUse.SUSPENDED else USES[use][0]
         label = "" if lines else "others"
         row: Line = (

@@ -68,11 +68,8 @@ class SuspendScreen(ConfirmScreen):
             look = "" if self._reason else "muted"
             text += view.labelled_lines("reason", self.reason_text, look, width)
         twin = safe_line(shlex.join(self._plan.equivalent_command(self._reason)))
-        text += [
-            BLANK_LINE,
-            *view.other_transport_lines(self._way, self._plan.seen, width),
-            BLANK_LINE,
-        ]
+        others = view.other_transport_lines(self._way, self._plan.seen, width)
+        text += [BLANK_LINE, *others, BLANK_LINE]
         text += view.labelled_lines("cli", twin, "muted", width)
         self.show((), text, self._prompt_line())
         name = safe_line(self._way)
@@ -115,12 +112,9 @@ class SuspendScreen(ConfirmScreen):
     def without(self) -> set[str]:
         """Only a suspension has a reason."""
         over = {"reason"} if not self._plan.is_suspending or self._doing else set()
-        kept = {"arm"} if self._needs_reason else set()
+        needs_reason = self.why_not_applicable().startswith("reason required")
+        kept = {"arm"} if needs_reason else set()
         return (super().without() - kept) | over
-
-    @property
-    def _needs_reason(self) -> bool:
-        return self.why_not_applicable().startswith("reason required")
 
     def action_reason(self) -> None:
         """Prompt for the reason, which all operators see."""

@@ -87,17 +87,14 @@ class SendTestMailScreen(ConfirmScreen):
             words.append(("note", f"{name} is suspended: this mail uses it anyway", "warn"))
         elif use is TransportUse.BARRED and routes is not None:
             forced = f"{safe_line(routes.forced)} is forced"
-            words.append(
-                ("note", f"{name} is disabled, {forced}: this mail uses it anyway", "warn")
-            )
+            note = f"{name} is disabled, {forced}: this mail uses it anyway"
+            words.append(("note", note, "warn"))
         if routes is not None and (why := safe_line(routes.why_not.get(self._way, ""))):
             words.append(("note", f"Likely to fail: {why}", "warn"))
-        words.append(("cli", safe_line(shlex.join(self._equivalent_command())), "muted"))
+        command = self._live.place.command
+        argv = (*command, "mail", "test", "--transport", self._way, self._to or "EMAIL")
+        words.append(("cli", safe_line(shlex.join(argv)), "muted"))
         return [line for row in words for line in labelled_lines(*row, width)]
-
-    def _equivalent_command(self) -> tuple[str, ...]:
-        to = self._to or "EMAIL"
-        return (*self._live.place.command, "mail", "test", "--transport", self._way, to)
 
     def _output_lines(self, width: int) -> list[Line]:
         trial = self._trial
@@ -157,9 +154,8 @@ class SendTestMailScreen(ConfirmScreen):
     def apply_plan(self) -> None:
         """Run the command; its result is shown on whichever screen is open then."""
         self._begun = True
-        sending = self._trial.run(
-            self._way, self._to
-        )  # started now, because the screen shows its output
+        # Started now, because the screen shows its output.
+        sending = self._trial.run(self._way, self._to)
         news = self._live.messages
 
         async def tell() -> None:
