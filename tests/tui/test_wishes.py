@@ -335,7 +335,7 @@ def test_copies_reach_the_terminal(spool: Path) -> None:
         def copy(letter: str) -> str:
             before = len(copied(terminal))
             terminal.send("y")
-            terminal.shows(" copy -")
+            terminal.shows(" Copy ")
             terminal.send(letter)
             terminal.until(lambda: len(copied(terminal)) > before)
             terminal.shows("sent to the clipboard")
