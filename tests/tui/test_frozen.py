@@ -33,7 +33,7 @@ from tests.tui.shots import settled
 from tests.tui.spools import NOW, a_task, disk_place, make_spool, put_file, some_tasks
 from tests.tui.test_overview import overview, screen_of
 from tests.tui.test_twins import row_of
-from tui.overview.paused_time import FrozenTime
+from tui.overview.pausable import FrozenTime
 from tui.overview.screen import OverviewScreen
 from tui.session.place import Place
 

@@ -189,7 +189,7 @@ async def test_a_screen_that_is_taken_down_paints_nothing(spool: Path) -> None:
         async def paint_on() -> None:
             nonlocal painted
             while screen.children:
-                screen._frame = OverviewFrame()  # as if it had to be divided again
+                screen._pane_set.frame = OverviewFrame()  # as if it had to be divided again
                 screen.paint()
                 painted += 1
                 await asyncio.sleep(0)

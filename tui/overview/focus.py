@@ -8,6 +8,7 @@ from engine.monitor.alerts import Alert
 from tui.overview import alert_lines as alert_view
 from tui.overview.age_widget import AgeTable
 from tui.overview.division import OverviewFrame
+from tui.overview.panes import OverviewPanes
 from tui.overview.pausable import FreezableScreen
 from tui.overview.reads import OverviewReads, PlaceReads
 from tui.overview.snapshot import PlaceSnapshot
@@ -27,7 +28,6 @@ class FocusedPanes(FreezableScreen):
         self._pane = QUEUES
         self._chosen_pane = False
         """True once the operator has chosen a pane, or moved in one."""
-        self._frame = OverviewFrame()
         self._graph_pane = GraphPane()
         self._alerts: tuple[Alert, ...] = ()
         self._seen: tuple[PlaceSnapshot, ...] = ()
@@ -35,6 +35,12 @@ class FocusedPanes(FreezableScreen):
         # A resolved alert must disappear, and no key acts on an alert.
         self._alert_list, self._queue_list = Picker(id=ALERTS, ghosts=False), Picker(id=QUEUES)
         self._age_table = AgeTable(id=AGES)
+        panes_with_cursor = (self._alert_list, self._queue_list, self._age_table)
+        self._pane_set = OverviewPanes(lives, *panes_with_cursor)
+
+    @property
+    def _frame(self) -> OverviewFrame:
+        return self._pane_set.frame
 
     @property
     def _here(self) -> PlaceSession:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
 
 from textual.app import ComposeResult
 
 from engine.index.age_table import summarize_ages
 from engine.logs.log_filter import WARN
-from engine.monitor.throughput import format_rough_duration
 from engine.store import Unavailable
 from engine.text.safe import safe_line
 from tui.format import keys, present
@@ -24,36 +22,26 @@ from tui.overview import side_panes, snapshot
 from tui.overview.actions import OverviewActions
 from tui.overview.division import MAX_GRAPHS, PaneNeeds, divide_screen
 from tui.overview.focus import AGES, ALERTS, QUEUES
-from tui.overview.reads import HISTOGRAM_SECONDS, PlaceReads
+from tui.overview.panes import GRAPH, KINDS, LOG, OTHER_AGES, OUTLOOK, ages_right, inner_width
+from tui.overview.reads import HISTOGRAM_SECONDS, OverviewReads, PlaceReads
 from tui.overview.side_panes import (
     HISTOGRAM_LINES,
-    WALL_PANES,
-    WIDE_PANES,
     LiveValues,
     OverviewData,
     live_values,
 )
+from tui.overview.snapshot import PlaceSnapshot
 from tui.screens.base import key_bindings
 from tui.screens.console_context import ConsoleContext
-from tui.screens.graph_pane import GRAPH_LINES
 from tui.screens.top_line import TopLine
-from tui.screens.two_panes import frame_panes
 from tui.session.place_session import PlaceSession
-from tui.terminal.render_cache import Across, Down
 from tui.widgets.lines import Frame, Lines, Painted
-
-if TYPE_CHECKING:
-    pass
 
 SHOW_AGE_SECONDS = 1.0
 """Seconds after which a table that is older than the rows above shows its age."""
 
 LIVE_ONLY_ACTIONS = frozenset({"unlock", "rows_by", "reread"})
 """Actions that need live data; disabled while frozen."""
-
-GRAPH, OTHER_AGES, KINDS, OUTLOOK, LOG = "graph", "other-ages", "kinds", "outlook", "warnings"
-SIDES = (GRAPH, *WALL_PANES)
-"""The panes at the right, from the top."""
 
 
 class OverviewScreen(OverviewActions):
@@ -67,52 +55,14 @@ class OverviewScreen(OverviewActions):
         self._drawn: dict[Painted, tuple[int, float, int, int]] = {}
         """Place, time, width and height of each graph as last drawn."""
         self._live_values = LiveValues()
-        self._side_needs: dict[str, int] = {}
-        """Most lines that each pane at the right has had at this size: frames do not move while
-        rows come and go."""
 
     def compose(self) -> ComposeResult:
-        """Alerts, queues and ages, and the optional panes around them."""
+        """Header, panes, next step and hints."""
         self._top = TopLine(id="top-line")
-        self._lines = {name: Lines(id=name) for name in (OTHER_AGES, OUTLOOK, KINDS, LOG)}
-        self._side_lines = {name: Lines(id=f"side-{name}") for name in SIDES}
-        self._graphs = [Lines(id=f"graph-{live.number}") for live in self._lives[:MAX_GRAPHS]]
         yield self._top
-        yield self._alert_list
-        with Across(id="panes"):
-            with Down(id="main") as self._main:
-                with Across(id="upper") as self._upper:
-                    with Down(id="left") as self._left:
-                        yield self._queue_list
-                        yield self._age_table
-                        for name in (OTHER_AGES, OUTLOOK, KINDS):
-                            yield self._lines[name]
-                    with Down(id="middle") as self._middle:
-                        yield from self._graphs
-                yield self._lines[LOG]
-            with Down(id="right") as self._right:
-                yield from self._side_lines.values()
+        yield from self._pane_set.compose()
         yield Lines(id="word")
         yield Lines(id="hints")
-        for part in self._parts:
-            part.add_class("pane")
-
-    @property
-    def _parts(self) -> dict[Painted, int]:
-        """The panes, each with its lines in the present frame."""
-        frame, lines = self._frame, self._lines
-        graphs = (*frame.graphs, *[0] * len(self._graphs))
-        return {
-            self._alert_list: frame.alerts,
-            self._queue_list: frame.queues,
-            self._age_table: frame.ages,
-            lines[OTHER_AGES]: frame.other_ages,
-            lines[OUTLOOK]: frame.outlook,
-            lines[KINDS]: frame.kinds,
-            lines[LOG]: frame.log,
-            **{part: frame.sides.get(name, 0) for name, part in self._side_lines.items()},
-            **dict(zip(self._graphs, graphs, strict=False)),
-        }
 
     def begin(self) -> None:
         """Focus the first alert, else the queues, and start the background reads."""
@@ -167,28 +117,18 @@ class OverviewScreen(OverviewActions):
 
     def on_resize(self) -> None:
         """Lay out for the current size."""
-        self._side_needs.clear()
+        self._pane_set.needed.clear()
         super().on_resize()
 
     def _divide(self, needs: PaneNeeds) -> None:
-        frame = divide_screen(*self.size, needs)
-        before, self._frame = self._frame, frame
+        frame, before = divide_screen(*self.size, needs), self._frame
         if frame == before:
             return
         if (frame.is_wide, frame.is_wall) != (before.is_wide, before.is_wall):
             self._reads.request()  # the panes at the right have no data yet
         if not getattr(frame, self._pane):
             self._activate(QUEUES)
-        word, hints = self.query_one("#word"), self.query_one("#hints")
-        for part, amount in (*self._parts.items(), (word, frame.next), (hints, frame.hints)):
-            part.styles.height = amount
-            part.display = amount > 0
-        self._right.display, self._middle.display = frame.is_wide, frame.is_wall
-        self._upper.styles.height = frame.upper
-        self._left.styles.width = frame.left_width if frame.is_wall else "1fr"
-        columns = frame.left_width + frame.middle_width
-        self._main.styles.width = columns if frame.is_wide else "1fr"
-        frame_panes(self, frame.border)
+        self._pane_set.divide(frame, self)
 
     def lay_out(self, width: int) -> None:
         """Paint all panes."""
@@ -198,21 +138,30 @@ class OverviewScreen(OverviewActions):
             self._live_values = live_values(self._lives, now)
         self._alerts = alert_view.sort_alerts([alert for m in self._seen for alert in m.alerts])
         frame = divide_screen(*self.size, PaneNeeds())
-        boxed = present.BOX_FRAME_CELLS if frame.is_wide else 0
-        left = frame.left_width - boxed
-        data = self._data(frame.is_wall, now)
-        sides = self._sides(data, width - frame.left_width - frame.middle_width - boxed)
+        left = inner_width(frame)
+        boxed = frame.left_width - left
+        clusters = {
+            live.number: read.clusters
+            for live in self._lives
+            if (read := self._reads.of(live)) is not None
+        }
+        data = OverviewData(
+            *(self._lives, self._here, self._seen, self._live_values, clusters, now, frame.is_wall)
+        )
+        sides = side_panes.side_lines(
+            data, width - frame.left_width - frame.middle_width - boxed, is_past=self._is_past
+        )
         kinds_frame, kinds = side_panes.kind_pane(data, left)
         here = self._seen[self._here.number - 1]
         outlook = snapshot.outlook_lines(here, left, brief=not frame.is_wide)
         outlook = [] if frame.is_wall else outlook  # it has a pane for all places
-        other = self._other_place() if frame.is_wall else None
+        other = other_place(self._lives, self._reads, data) if frame.is_wall else None
         needs = PaneNeeds(
-            *(len(self._lives), len(self._alerts), self._age_rows(self._here), len(outlook)),
+            *(len(self._lives), len(self._alerts), age_rows(self._table), len(outlook)),
             len(kinds) - 1,
-            0 if other is None else self._age_rows(other),
-            self._side_lines_needed(sides, frame.is_wall),
-            len(self._graph_places()),
+            0 if other is None else age_rows(self._reads.of(other)),
+            self._pane_set.lines_needed(sides, is_wall=frame.is_wall),
+            len(graph_places(self._lives, self._here)),
             "" if frame.is_wall else GRAPH,
         )
         self._divide(needs)
@@ -222,66 +171,20 @@ class OverviewScreen(OverviewActions):
         head, rows = view.place_table(queues, now, left)
         choices = [Choice(str(q.number), line) for q, line in zip(queues, rows, strict=True)]
         self._queue_list.show_rows(choices, [head] if frame.inside(frame.queues) > 1 else [])
-        self._show_frame(self._queue_list, Frame("Queues", amount=f"{len(queues)}"), QUEUES)
+        self._queue_list.show_frame(
+            Frame("Queues", amount=f"{len(queues)}"), focused=self._pane == QUEUES
+        )
         self._show_ages(left)
         if other is not None:
             self._show_other_ages(other, left)
-        self._show_lines(OUTLOOK, Frame("Outlook"), outlook)
+        self._pane_set.show(OUTLOOK, Frame("Outlook"), outlook)
         if self._is_past:
             kinds = side_panes.not_recorded_lines()
-        self._show_lines(KINDS, kinds_frame, kinds)
+        self._pane_set.show(KINDS, kinds_frame, kinds)
         self._show_log(frame.left_width + frame.middle_width - boxed, now)
-        self._show_sides(data, sides)
+        self._pane_set.show_sides(data, sides, counted=not self._is_past)
         self._show_graphs(width - frame.left_width - boxed)
         self._report_recording()
-
-    def _data(self, is_wall: bool, now: float) -> OverviewData:
-        found = ((live.number, self._reads.of(live)) for live in self._lives)
-        clusters = {number: read.clusters for number, read in found if read is not None}
-        return OverviewData(
-            *(self._lives, self._here, self._seen, self._live_values, clusters, now, is_wall)
-        )
-
-    def _sides(self, data: OverviewData, width: int) -> dict[str, list[Line]]:
-        """The lines of the panes at the right; for a recorded time only what is recorded."""
-        if width <= 0:
-            return {}
-        return {
-            name: pane.lines(data, width)
-            if pane.is_recorded or not self._is_past
-            else side_panes.not_recorded_lines()
-            for name, pane in (WALL_PANES if data.is_wall else WIDE_PANES).items()
-        }
-
-    def _side_lines_needed(
-        self, sides: Mapping[str, Sequence[Line]], is_wall: bool
-    ) -> dict[str, int]:
-        needed = {} if is_wall or not sides else {GRAPH: GRAPH_LINES}
-        for name, lines in sides.items():
-            needed[name] = max(len(lines), self._side_needs.get(name, 0))
-        self._side_needs = needed
-        return needed
-
-    def _other_place(self) -> PlaceSession | None:
-        """The place of a wall's second age table: another one with a table, with alerts first."""
-        others = [live for live in self._lives if live is not self._here]
-        others = [live for live in others if self._age_rows(live)]
-        return min(others, key=lambda live: not self._seen[live.number - 1].alerts, default=None)
-
-    def _age_rows(self, live: PlaceSession) -> int:
-        read = self._reads.of(live)
-        if read is None or not read.ages.total.total:
-            return 0
-        return 1 + len(read.ages.rows) + bool(read.ages.others)
-
-    def _show_frame(self, part: Painted, frame: Frame, pane: str) -> None:
-        part.show_frame(frame, focused=pane == self._pane)
-
-    def _show_lines(self, name: str, frame: Frame, lines: Sequence[Line]) -> None:
-        part = self._lines[name]
-        room = self._frame.inside(self._parts[part])
-        part.show(lines[:room])
-        part.show_frame(frame)
 
     def _show_log(self, width: int, now: float) -> None:
         """The latest warnings; on a wall all lines, and a histogram of the last hour."""
@@ -298,7 +201,7 @@ class OverviewScreen(OverviewActions):
             logs = list(zip(called, self._live_values.logs, strict=True))
             lines = view.warning_lines(logs, width, room - len(below), level)
             lines += [BLANK_LINE] * (room - len(below) - len(lines)) + below
-        self._show_lines(LOG, Frame(name, "7", bottom=axis), lines)
+        self._pane_set.show(LOG, Frame(name, "7", bottom=axis), lines)
 
     def _show_alerts(self, width: int) -> None:
         if not self._chosen_pane and self._alerts and self._frame.alerts:
@@ -312,80 +215,59 @@ class OverviewScreen(OverviewActions):
             Choice(alert_view.alert_key(alert), line)
             for alert, line in zip(self._alerts, lines, strict=True)
         ]
-        self._alert_list.show_rows(choices, [] if choices else [self._no_alerts()])
+        known = all(n.has_readings and n.inspector.latest.is_complete for n in self._lives)
+        none = alert_view.no_alerts_line(known)
+        if self._frozen is not None and not all(moment.queue.complete for moment in self._seen):
+            none = ((" not recorded", "muted"),)
+        self._alert_list.show_rows(choices, [] if choices else [none])
         if choices and (self._pane != ALERTS or not self._chosen_pane):
             self._alert_list.select_key(choices[0].key)  # the most urgent one, as they come in
         room, amount = self._frame.inside(self._frame.alerts), len(choices)
         count = f"{room} of {amount}" if room < amount else f"{amount or ''}"
-        self._show_frame(self._alert_list, Frame("Alerts", amount=count), ALERTS)
+        self._alert_list.show_frame(Frame("Alerts", amount=count), focused=self._pane == ALERTS)
         if self._frozen is not None:
             frozen, here = self._frozen, self._seen[self._here.number - 1]
             now = self.around.clock()
             self._alert_list.set_frame(snapshot.freeze_notice(frozen.at, now, here, width - 4))
 
-    def _no_alerts(self) -> Line:
-        if self._frozen is not None:
-            known = all(moment.queue.complete for moment in self._seen)
-            return alert_view.no_alerts_line(True) if known else ((" not recorded", "muted"),)
-        return alert_view.no_alerts_line(
-            all(n.has_readings and n.inspector.latest.is_complete for n in self._lives)
-        )
-
     def _show_ages(self, width: int) -> None:
         live, read, part = self._here, self._table, self._age_table
+        focused = self._pane == AGES
         if self._is_past or (self._frozen is not None and read is None):
-            self._show_frame(part, Frame(f"Ages: {live.name}"), AGES)
+            part.show_frame(Frame(f"Ages: {live.name}"), focused=focused)
             part.show_ages(None, side_panes.not_recorded_lines()[0])
             return
         unavailable = self._seen[live.number - 1].queue.unavailable
         if read is None or unavailable:
-            self._show_frame(part, Frame(f"Ages: {live.name}"), AGES)
+            part.show_frame(Frame(f"Ages: {live.name}"), focused=focused)
             why = "cannot be read" if unavailable else "counting ..."
             part.show_ages(None, ((f"   {why}", "muted"),))
             return
         age = self.around.clock() - read.when
         is_old = self._frozen is None and read.generation != live.inspector.latest.generation
-        right: Line = (("minutes", "muted"),)
-        if is_old and age >= SHOW_AGE_SECONDS:
-            right = ((f"{format_rough_duration(age)} old", "warn"),)
-        self._show_frame(part, Frame(_age_title(live, read), right=right), AGES)
+        right = ages_right(age if is_old and age >= SHOW_AGE_SECONDS else None)
+        part.show_frame(Frame(_age_title(live, read), right=right), focused=focused)
         part.show_ages(read.ages, _age_sentence(read, width))
 
     def _show_other_ages(self, live: PlaceSession, width: int) -> None:
         """The second age table of a wall, without a cursor."""
         read = self._reads.of(live)
         if read is None or self._is_past:
-            self._show_lines(OTHER_AGES, Frame(f"Ages: {live.name}"), [])
+            self._pane_set.show(OTHER_AGES, Frame(f"Ages: {live.name}"), [])
             return
         names = max(0, self._frame.inside(self._frame.other_ages) - 3)
         lines = [*age_view.table_lines(read.ages, None, width, names), _age_sentence(read, width)]
-        frame = Frame(_age_title(live, read), right=(("minutes", "muted"),))
-        self._show_lines(OTHER_AGES, frame, lines)
-
-    def _show_sides(self, data: OverviewData, sides: Mapping[str, Sequence[Line]]) -> None:
-        panes = WALL_PANES if data.is_wall else WIDE_PANES
-        for name, lines in sides.items():
-            part = self._side_lines[name]
-            part.show(lines[: self._frame.inside(self._frame.sides.get(name, 0))])
-            frame = panes[name].frame(data)
-            part.show_frame(frame._replace(amount="") if self._is_past else frame)
-
-    def _graph_places(self) -> list[PlaceSession]:
-        """The places with a graph on a wall: the readable ones; that under the cursor first if they
-        are too many.
-        """
-        places = [live for live in self._lives if not live.inspector.latest.unavailable]
-        if len(places) > MAX_GRAPHS:
-            places.sort(key=lambda live: live is not self._here)
-        return places or [self._here]
+        frame = Frame(_age_title(live, read), right=ages_right(None))
+        self._pane_set.show(OTHER_AGES, frame, lines)
 
     def _show_graphs(self, width: int) -> None:
         """The graph of the place under the cursor at the right, or those of all places."""
         frame, now = self._frame, self._shown_at
-        shown = [(self._side_lines[GRAPH], self._here, frame.sides.get(GRAPH, 0))]
+        shown = [(self._pane_set.sides[GRAPH], self._here, frame.sides.get(GRAPH, 0))]
         if frame.is_wall:
             width = frame.middle_width - present.BOX_FRAME_CELLS
-            shown = list(zip(self._graphs, self._graph_places(), frame.graphs, strict=False))
+            places = graph_places(self._lives, self._here)
+            shown = list(zip(self._pane_set.graphs, places, frame.graphs, strict=False))
         pane, right = self._graph_pane, (("z", "key"), (" range", "muted"))
         for part, live, lines in shown if frame.is_wide else ():
             drawn = (live.number, now, width, lines)
@@ -412,34 +294,9 @@ class OverviewScreen(OverviewActions):
                 "" if count is None else f"{table.cell_text}: {present.format_count(count, 'task')}"
             )
             return ((f" {safe_line(words)}", ""),)
-        return self._place_message()
-
-    def _place_message(self) -> Line:
-        live, now = self._here, self.around.clock()
-        inspector = live.inspector
-        far = first_scan_line(
-            inspector.latest, inspector.states, now - live.opened_at, self.size.width
-        )
-        if far and self._frozen is None:
-            return far
-        painted = (each for each in self._seen if each.queue.number == live.number)
-        moment = next(painted, None) or self._snapshot_of(live, view.SPARKLINE_CELLS)
-        if moment.alerts and self._frozen is None:
-            key, does = alert_view.next_step(alert_view.sort_alerts(moment.alerts)[0])
-            if key != "Enter":  # here, Enter opens the queue
-                return present.next_line(key, does, live.name, self.size.width)
-        queue, lock = moment.queue, moment.lock
-        words = safe_line(view.describe_place(queue))
-        notes = [words]
-        if not queue.unavailable and moment.worker is not None:
-            notes = [f"{words}; worker PID {moment.worker}, started here"]
-        elif not queue.unavailable and lock is not None:
-            words += f"; lock {'' if self._frozen is None else 'was '}{lock.verdict}"
-            notes = [f"{words}: {safe_line(lock.reason)}", words]
-        room = self.size.width - present.cells_of(f" next  Enter  acts on {live.name} ")
-        texts = [*(f"opens the queue ({note})" for note in notes), "opens the queue"]
-        does = next((text for text in texts if present.cells_of(text) <= room), texts[-1])
-        return present.next_line("Enter", does, live.name, self.size.width)
+        shown = (each for each in self._seen if each.queue.number == self._here.number)
+        moment = next(shown, None) or self._snapshot_of(self._here, view.SPARKLINE_CELLS)
+        return place_message(moment, self._here, self.around.clock(), self.size.width, is_live=live)
 
     def show_hints(self, grey: Collection[str] = ()) -> None:
         """Show the available keys."""
@@ -459,6 +316,57 @@ class OverviewScreen(OverviewActions):
             if any(live.has_queue_figures for live in self._lives)
             else {*without, "controls"}
         )
+
+
+def age_rows(read: PlaceReads | None) -> int:
+    """The rows of an age table; 0 if it has no task, or was not read."""
+    if read is None or not read.ages.total.total:
+        return 0
+    return 1 + len(read.ages.rows) + bool(read.ages.others)
+
+
+def other_place(
+    lives: Sequence[PlaceSession], reads: OverviewReads, data: OverviewData
+) -> PlaceSession | None:
+    """The place of a wall's second age table: another one with a table, with alerts first."""
+    others = [live for live in lives if live is not data.here and age_rows(reads.of(live))]
+    return min(others, key=lambda live: not data.moments[live.number - 1].alerts, default=None)
+
+
+def graph_places(lives: Sequence[PlaceSession], here: PlaceSession) -> list[PlaceSession]:
+    """The places with a graph on a wall: the readable ones; that under the cursor first if they
+    are too many.
+    """
+    places = [live for live in lives if not live.inspector.latest.unavailable]
+    if len(places) > MAX_GRAPHS:
+        places.sort(key=lambda live: live is not here)
+    return places or [here]
+
+
+def place_message(
+    moment: PlaceSnapshot, live: PlaceSession, now: float, width: int, *, is_live: bool
+) -> Line:
+    """The next step for a place: the first scan, the key of its worst alert, or Enter."""
+    latest, states = live.inspector.latest, live.inspector.states
+    far = first_scan_line(latest, states, now - live.opened_at, width)
+    if far and is_live:
+        return far
+    if moment.alerts and is_live:
+        key, does = alert_view.next_step(alert_view.sort_alerts(moment.alerts)[0])
+        if key != "Enter":  # here, Enter opens the queue
+            return present.next_line(key, does, live.name, width)
+    queue, lock = moment.queue, moment.lock
+    words = safe_line(view.describe_place(queue))
+    notes = [words]
+    if not queue.unavailable and moment.worker is not None:
+        notes = [f"{words}; worker PID {moment.worker}, started here"]
+    elif not queue.unavailable and lock is not None:
+        words += f"; lock {'' if is_live else 'was '}{lock.verdict}"
+        notes = [f"{words}: {safe_line(lock.reason)}", words]
+    room = width - present.cells_of(f" next  Enter  acts on {live.name} ")
+    texts = [*(f"opens the queue ({note})" for note in notes), "opens the queue"]
+    does = next((text for text in texts if present.cells_of(text) <= room), texts[-1])
+    return present.next_line("Enter", does, live.name, width)
 
 
 def _age_title(live: PlaceSession, read: PlaceReads) -> str:

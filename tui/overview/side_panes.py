@@ -414,3 +414,13 @@ MAX_HISTOGRAM_CELLS = 240
 def not_recorded_lines() -> list[Line]:
     """A pane of which no history is recorded."""
     return [(("  not recorded", "muted"),)]
+
+
+def side_lines(data: OverviewData, width: int, *, is_past: bool) -> dict[str, list[Line]]:
+    """The lines of the panes at the right; for a recorded time only what is recorded."""
+    if width <= 0:
+        return {}
+    return {
+        name: pane.lines(data, width) if pane.is_recorded or not is_past else not_recorded_lines()
+        for name, pane in (WALL_PANES if data.is_wall else WIDE_PANES).items()
+    }
