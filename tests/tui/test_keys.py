@@ -93,7 +93,7 @@ def test_a_search_says_where_else_there_is_such_a_key() -> None:
     does it here, the others are not told.
     """
     elsewhere = helped(keys.OVERVIEW, "filter")
-    assert elsewhere[0].startswith(" not here, but in the task list -")
+    assert elsewhere[0].startswith("─ not here, but in the task list ─")
     (key,) = (key for key in keys.keys_on(keys.LIST) if key.action == FILTER_ACTION)
     assert elsewhere.count(f"  {key.shown:<9}{key.description}") == 1
     assert not any("not here" in line for line in helped(keys.LIST, "filter"))
@@ -119,7 +119,7 @@ def test_the_help_lists_what_moved() -> None:
     """A former key, or its former letter, finds its present meaning under the heading Moved."""
     for search in ("", "(was t)"):
         said = helped(keys.OPERATIONS, search)
-        moved = said[next(at for at, line in enumerate(said) if line.startswith(" Moved -")) :]
+        moved = said[next(at for at, line in enumerate(said) if line.startswith("─ Moved ─")) :]
         assert "  u        undo plan, on an operation (was T)" in moved
 
 

@@ -262,7 +262,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
 WALK = (
     *(("5", "> locks"), ("q", "PEND"), ("6", "> transports"), ("q", "PEND")),
     *(("7", "33 lines"), ("y", " Copy "), ("\x1b", "w wrap"), ("q", "PEND")),
-    *(("2", READY), (":", " command -"), ("\x1b", "q back")),
+    *(("2", READY), (":", " Command "), ("\x1b", "q back")),
     *(("y", " Copy "), ("\x1b", "q back")),
     *(("c", "STILL?"), ("q", READY)),
     *(("4", "4 DLQ 2"), ("t", "> log"), ("q", "4 DLQ 2"), ("\r", "[summary]")),
