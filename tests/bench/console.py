@@ -186,7 +186,8 @@ def start(place: str, rounds: int) -> None:
     }
     spent: dict[str, list[float]] = {name: [] for name in floors}
     seen: dict[str, list[Frame]] = {"empty app": [], "opening": [], "overview": [], "queue": []}
-    wanted = {"overview": rf"{Path(place).name} +{TASKS}", "queue": "row 1 of"}
+    # Only cells that change are sent: the count comes without the name before it.
+    wanted = {"overview": rf"\D{TASKS}\D", "queue": "row 1 of"}
     for _ in range(rounds):
         for name, argv in floors.items():
             began = time.perf_counter()
