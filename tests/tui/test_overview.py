@@ -44,6 +44,7 @@ from tests.engine.test_transports import attempt, given_up
 from tests.stores.opened import open_store
 from tests.tui import desks
 from tests.tui.desks import Desk, clock_of, words
+from tests.tui.shots import settled
 from tests.tui.spools import (
     NOW,
     Clock,
@@ -384,6 +385,18 @@ async def test_each_cell_is_the_filter_that_it_opens(kinds: MemoryTasks) -> None
                     wrong.append((text, age_view.cell_count(counted, column), found))
 
         assert wrong == []
+
+
+async def test_a_pane_without_room_for_its_rows_counts_those_it_shows(kinds: MemoryTasks) -> None:
+    """The title of the kinds has the number shown and that of all."""
+    async with overview(a_place(kinds, name="many"), size=(120, 32)) as desk:
+        await desk.until(lambda: re.search(r"Kinds \d+", desk.text))
+        await settled(desk.console, desk.pilot)
+        (title,) = re.findall(r"Kinds (\d+) of (\d+)", desk.text)
+        lines = desk.text.splitlines()
+        top = next(at for at, line in enumerate(lines) if "Kinds" in line)
+        end = next(at for at in range(top + 1, len(lines)) if lines[at].startswith("+-"))
+        assert int(title[0]) == end - top - 2 < int(title[1])
 
 
 async def test_the_table_is_gone_through_and_turned(kinds: MemoryTasks) -> None:

@@ -180,6 +180,9 @@ class OverviewScreen(OverviewActions):
         self._pane_set.show(OUTLOOK, Frame("Outlook"), outlook)
         if self._is_past:
             kinds = side_panes.not_recorded_lines()
+        room, amount = frame.inside(frame.kinds) - 1, kinds_frame.amount  # below the titles
+        if amount and room < int(amount):
+            kinds_frame = kinds_frame._replace(amount=f"{room} of {amount}")
         self._pane_set.show(KINDS, kinds_frame, kinds)
         self._show_log(frame.left_width + frame.middle_width - boxed, now)
         self._pane_set.show_sides(data, sides, counted=not self._is_past)
