@@ -225,23 +225,9 @@ class Console(SafeApp, inherit_bindings=False):
         """Run a global action for a screen."""
         from tui.global_actions import GLOBAL_ACTIONS
 
-        answer = GLOBAL_ACTIONS[event.what](self, event.face, self._ways())
+        answer = GLOBAL_ACTIONS[event.what](self, event.face, _services(self))
         if answer is not None:
             await answer
-
-    def _ways(self) -> AppServices:
-        from tui.global_actions import AppServices
-
-        return AppServices(
-            self.goto,
-            self.use_theme,
-            self.close_screen,
-            self.send,
-            self.around,
-            self.current_session.inspector.states,
-            tuple(live.place.name for live in self.sessions),
-            _describe_terminal(self),
-        )
 
     async def close_screen(self, face: BaseScreen, out: bool) -> None:
         """Close a screen; the last one quits the console if `out`."""
@@ -283,11 +269,8 @@ class Console(SafeApp, inherit_bindings=False):
         self.run_worker(self._close(keep_worker=False, code=code), name="end")
 
     async def _close(self, keep_worker: bool, code: int) -> None:
-        await self._close_places(keep_worker)
-        self.exit(return_code=code)
-
-    async def _close_places(self, keep_worker: bool) -> None:
         await asyncio.gather(*(live.close(keep_worker) for live in self.sessions))
+        self.exit(return_code=code)
 
     async def on_unmount(self) -> None:
         """Close the places, so that their threads and temporary files are gone however the app
@@ -295,7 +278,7 @@ class Console(SafeApp, inherit_bindings=False):
         """
         for number in SIGNAL_EXIT_CODES:
             asyncio.get_running_loop().remove_signal_handler(number)
-        await self._close_places(keep_worker=False)
+        await asyncio.gather(*(live.close(keep_worker=False) for live in self.sessions))
 
 
 def _operations_line(sessions: Sequence[PlaceSession]) -> Line:
@@ -305,6 +288,21 @@ def _operations_line(sessions: Sequence[PlaceSession]) -> Line:
 
         return operations_line(works)
     return ()
+
+
+def _services(console: Console) -> AppServices:
+    from tui.global_actions import AppServices
+
+    return AppServices(
+        console.goto,
+        console.use_theme,
+        console.close_screen,
+        console.send,
+        console.around,
+        console.current_session.inspector.states,
+        tuple(live.place.name for live in console.sessions),
+        _describe_terminal(console),
+    )
 
 
 def _describe_terminal(console: Console) -> tuple[str, ...]:

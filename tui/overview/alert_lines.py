@@ -56,8 +56,9 @@ def alert_lines(
     for alert, left, (key, word) in zip(alerts, lefts, hints, strict=True):
         room = width - present.width_of(left) - keys_width - words_width - 3
         right: Line = ((f"{key:>{keys_width}}", "key"), (f" {word:<{words_width}} ", "muted"))
-        if room < 0:
-            right = ((f"{key:>{keys_width}} ", "key"),)
+        if room < 0:  # out of line with the others, or without its word
+            fits = present.width_of(left) + len(f" {key} {word} ") <= width
+            right = ((f" {key}", "key"), (f" {word} " if fits else " ", "muted"))
         elif room >= _SINCE_CELLS:
             right = (_since_run(alert), *right)
         lines.append(present.join_ends(left, right, width))
