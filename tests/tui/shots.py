@@ -117,7 +117,7 @@ SHOTS: dict[str, Shot] = {
     "problems": Shot((*QUEUE, "h", "see 0badf00d")),
     "workers": Shot((*FIRST, "3", "see HEARTBEAT"), lock=a_stuck_lock(), lost=True),
     "locks": Shot((*FIRST, "5", "see STUCK"), lock=a_stuck_lock(), lost=True),
-    "lock": Shot((*FIRST, "U", "see would drain"), lock=a_stuck_lock(), armed=True),
+    "lock": Shot((*FIRST, "U", "see 47m, sure"), lock=a_stuck_lock(), armed=True),
     "lock-doubt": Shot((*FIRST, "U", "see several uids"), lock=DOUBT, armed=True),
     "lock-at-work": Shot((*FIRST, "U", "see is running"), lock=AT_WORK, armed=True),
     "transports": Shot((*FIRST, "6", "see postfix"), mail=True),

@@ -25,6 +25,7 @@ async def test_a_click_selects_a_row_and_a_second_one_opens_it() -> None:
     """On the list and on the overview; a click on the titles or below the rows does nothing."""
     async with a_desk(a_place(a_memory(some_tasks()))) as desk:
         rows = task_list(desk.console).rows
+        await desk.until(lambda: rows.view.cursor.id)
         before = rows.view.cursor.id
         await click_on(desk, "AGE")
         assert rows.view.cursor.id == before

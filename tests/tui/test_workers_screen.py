@@ -38,7 +38,7 @@ async def test_the_worst_is_on_top_and_has_the_cursor() -> None:
     ill = ill._replace(recovery_command=("true",))
     async with a_desk(well, ill, size=(100, 30), first=keys.WORKERS) as desk:
         await desk.opens(WorkersScreen)
-        await desk.sees("PID 4711 on ill")
+        await desk.sees("PID 4711 on ill", "1 00000001", "1 00000002")
         rows = [line.split()[1:] for line in desk.text.splitlines()]
         named = [row[0] for row in rows if row[:1] in (["ill"], ["well"])]
         assert named[:2] == ["ill", "well"]

@@ -85,6 +85,7 @@ class LockPanes(LockQuestion):
         self.show_title((), self.scope_words(case))
         arm = {"arm": keys.arm_hint(self._arming.is_armed)}
         self.show_hints(self.disabled_actions(), self.without(), arm)
+        self.call_after_refresh(self._frame_text)  # the lines below are known then
 
     def show_title(self, title: Line, acts_on: str = "") -> None:
         """Show the path with the verdict, and the frame of the evidence."""
@@ -92,9 +93,12 @@ class LockPanes(LockQuestion):
         case = self._exam.report
         step = "lock" if case is None else f"lock {case.evidence.verdict.upper()}"
         self.query_one("#title", TopLine).update_line(self._around, (self._live.name, step))
-        if (frame := self.text_frame()) is not None:
-            self.query_one("#text", LongText).show_frame(frame)
+        self._frame_text()
         self._show_foot()
+
+    def _frame_text(self) -> None:
+        if self.is_paintable and (frame := self.text_frame()) is not None:
+            self.query_one("#text", LongText).show_frame(frame)
 
     def _show_verdict(self, case: LockReport, now: float, width: int) -> None:
         part, room = self.query_one("#verdict", Lines), self._inside(width)

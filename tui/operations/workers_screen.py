@@ -92,6 +92,12 @@ class WorkersScreen(ListScreen):
         if not self._kinds.is_attached:
             self.query_one("#body", Box).mount(self._kinds)
         self._kinds.show_kinds(self._lives, now, self.text_width, self.size.height // 3)
+        self.call_after_refresh(self._fill_room, text.size.height)
+
+    def _fill_room(self, height: int) -> None:
+        """Paint again if the text has got another height than it was painted for."""
+        if self.is_paintable and self.query_one(LongText).size.height != height:
+            self.paint()
 
     def rows_frame(self) -> Frame:
         """The number of processes, and of the tasks that they run."""
@@ -134,7 +140,8 @@ class WorkersScreen(ListScreen):
     def action_open(self) -> None:
         """Open the task of the worker."""
         if (here := self._here) is None or not here[0].task:
-            self.say(self.no_row_reason("no task here: W starts a worker"))
+            idle = here is not None and here[0].pid is None
+            self.say(self.no_row_reason("no task here" + (": W starts a worker" if idle else "")))
         else:
             self.go(Target(keys.TASK, place=here[0].number, id=here[0].task))
 
