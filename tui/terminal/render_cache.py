@@ -50,6 +50,16 @@ class CachedRender:
         super().__init__(*children, **options)
         self._styles_cache = CachedLines()
 
+    def refresh_height(self) -> None:
+        """Lay out the screen again for another number of lines.
+
+        A layout between an earlier `refresh(layout=True)` and its handling would leave its height
+        in Textual's cache, which `refresh` does not clear then.
+        """
+        assert isinstance(self, Widget)
+        self._box_model_cache.clear()
+        self.refresh(layout=True)
+
 
 class Box(CachedRender, Container):
     """Panes in the layout that its style names."""

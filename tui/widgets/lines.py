@@ -130,10 +130,7 @@ class Lines(Painted):
         """Show these lines; unchanged ones are not repainted."""
         before, self._lines = self._lines, tuple(lines)
         if len(before) != len(self._lines) and self.styles.is_auto_height:
-            # If a layout ran between an earlier `refresh` and its handling, Textual would take the
-            # height of that layout from this cache.
-            self._box_model_cache.clear()
-            self.refresh(layout=True)
+            self.refresh_height()
             return
         for y in range(max(len(before), len(self._lines))):
             if _line(before, y) != _line(self._lines, y):
