@@ -131,7 +131,9 @@ async def test_the_command_line_follows_the_log(spool: Spool, spooldeck: Run) ->
 
     argv = ("clusters", str(spool.root), "--state", "dlq")
     printed = (await off(lambda: spooldeck(*argv, COLUMNS="97"))).stdout.splitlines()
+    agreed = [line.strip() for line in printed[:3]]
     async with clusters(spool, glyphs={}) as desk:
-        shown = [line.strip("│▶ ") for line in desk.text.splitlines()]
-    assert [line.strip() for line in printed[:3]] == shown[2:5]
+        await desk.until(
+            lambda: [line.strip("│▶ ") for line in desk.text.splitlines()][2:5] == agreed
+        )
     assert printed[-1].startswith("8 failed, 2 clusters")
