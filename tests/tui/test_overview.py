@@ -426,6 +426,7 @@ async def test_the_table_is_gone_through_and_turned(kinds: MemoryTasks) -> None:
 async def test_the_cursor_stays_on_its_name(kinds: MemoryTasks) -> None:
     """Rows change places when their numbers do; the cursor goes along with the name."""
     async with overview(a_place(kinds, name="many")) as desk:
+        await desk.sees("Ages: many, pending by kind")
         await desk.press("tab", "tab", "j", "j", "l")
         before = table_of(desk).current_cell
         assert before.name
