@@ -239,7 +239,6 @@ LARGE_CLASSES = {
     "tui.overview.screen.OverviewScreen": 18,
     "tui.screens.page.ListScreen": 22,
     "tui.session.place_session.PlaceSession": 35,
-    "tui.session.running_operations.RunningOperation": 18,
     "tui.terminal.driver.Terminal": 19,
     "tui.terminal.safe_app.SafeApp": 18,
 }

@@ -32,8 +32,7 @@ from tui.queue.screen import QueueScreen
 from tui.screens.quit import QuitScreen
 from tui.screens.target import Target
 from tui.session.place import Place
-from tui.session.runners import DirectRun, PullBackRun, ReplayRun
-from tui.session.running_operations import RunningOperation
+from tui.session.runners import DirectRun, PullBackRun, ReplayRun, RunningOperation
 from tui.task.screen import TaskScreen
 
 off = asyncio.to_thread
@@ -213,12 +212,12 @@ async def test_a_replay_that_is_over_takes_nothing_back(place: Place) -> None:
         await desk.sees("w do not wait")
         await desk.press("w")
         await desk.until(lambda: work.ended is not None)
-        assert isinstance(work.runner, ReplayRun)
+        assert isinstance(work, ReplayRun)
         rows = (
             Row("a", State.PENDING, "1", target=State.DEAD),
             Row("b", State.PENDING, "1", "odd"),
         )
-        back = PullBackRun(work.runner, Plan("undo", rows, NOW), Intent("undo", place.who), clock)
+        back = PullBackRun(work, Plan("undo", rows, NOW), Intent("undo", place.who), clock)
         assert back.report is not None
         assert back.report.failed == (("a", "the replay had already ended"),)
         assert back.report.excluded == (("b", "odd"),)
@@ -301,9 +300,9 @@ async def test_a_replay_of_requests_is_shown_as_such(place: Place, exact: bool) 
         plan = plans.freeze_plan("hold", await off(seen, place, State.PENDING), NOW)
         work = desk.console.current_session.start_plan(plan, Intent("hold", place.who))
         await desk.until(lambda: work.ended is not None)
-        assert isinstance(work.runner, DirectRun)
-        assert work.runner.report is not None
-        work.runner.report = work.runner.report._replace(is_exact=exact)
+        assert isinstance(work, DirectRun)
+        assert work.report is not None
+        work.report = work.report._replace(is_exact=exact)
         shown = words(view.head_lines(view.operation_view(work, {}, NOW), 80))
     assert ("sent as a request: the server decides" in shown) is not exact
 

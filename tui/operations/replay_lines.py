@@ -23,7 +23,7 @@ from tui.format.present import Line, Run
 from tui.format.table import Choice
 from tui.operations.worker_lines import format_seconds
 from tui.plan.lines import SENT_AS_REQUEST
-from tui.session.running_operations import RunningOperation
+from tui.session.runners import RunningOperation
 
 FLOW_SECONDS = 600.0
 """Seconds for which the course of the queue is shown."""

@@ -17,7 +17,7 @@ from tui.operations.undo_plans import show_undo
 from tui.screens.base import TOO_EARLY
 from tui.screens.page import ListScreen
 from tui.screens.target import Target
-from tui.session.running_operations import RunningOperation
+from tui.session.runners import RunningOperation
 from tui.widgets.lines import Lines
 
 ARM_FIRST = "OBSERVE: press ! first: {what} changes more tasks"

@@ -22,7 +22,7 @@ from tui.screens.console_context import ConsoleContext
 from tui.screens.target import Target
 from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
-from tui.session.running_operations import RunningOperation
+from tui.session.runners import RunningOperation
 from tui.widgets.lines import Frame, Lines
 from tui.widgets.picker import Picker
 

@@ -22,7 +22,7 @@ from tui.screens.console_context import ConsoleContext
 from tui.screens.page import ListScreen
 from tui.session.history import operation_name
 from tui.session.place_session import PlaceSession
-from tui.session.running_operations import RunningOperation
+from tui.session.runners import RunningOperation
 from tui.widgets.lines import Frame, LongText
 from tui.widgets.picker import Picker
 

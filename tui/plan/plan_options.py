@@ -18,7 +18,7 @@ from tui.plan.planning import can_be_paced, why_not_now
 from tui.screens.base import key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.session.place_session import PlaceSession
-from tui.session.running_operations import RunningOperation
+from tui.session.runners import RunningOperation
 from tui.widgets.picker import Picker
 
 EXPORT_CHUNK_ROWS = 500

@@ -34,7 +34,8 @@ from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
-from tui.session.running_operations import RunningOperation, describe_result, phase_of
+from tui.session.runners import RunningOperation
+from tui.session.running_operations import describe_result, phase_of
 from tui.widgets.lines import Frame, Lines, LongText
 from tui.widgets.picker import Picker
 

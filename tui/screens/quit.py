@@ -12,7 +12,7 @@ from engine.text.safe import safe_line
 from tui.format import keys, present
 from tui.format.present import Line
 from tui.screens.base import TOO_EARLY, key_bindings
-from tui.session.running_operations import RunningOperation
+from tui.session.runners import RunningOperation
 from tui.terminal.paste_detector import Confirming
 from tui.widgets.lines import Lines
 

@@ -48,7 +48,7 @@ from tui.session.test_mail_process import MailTestProcess
 from tui.session.worker_process import WorkerProcess
 
 if TYPE_CHECKING:  # imported late: not needed when the console opens
-    from tui.session.running_operations import RunningOperation
+    from tui.session.runners import RunningOperation
 
 TO_PENDING = frozenset({"retry", "promote", "release"})
 """Verbs after which tasks wait for a worker."""

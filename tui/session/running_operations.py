@@ -1,33 +1,29 @@
-"""Operations that this console runs in the background, independent of the screen."""
+"""Start an operation in the background, and name its progress and its result."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 
 from engine.live.inspector import Inspector
 from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import LockEvidence, State, Verdict
-from engine.operations.execute import RefusalCheck, Report, RowResult, always_allowed
+from engine.operations.execute import RefusalCheck, RowResult, always_allowed
 from engine.operations.journal import Intent
 from engine.operations.plans import Plan
 from engine.replay import estimate
 from engine.replay.estimate import WorkerPresence
 from engine.replay.log_event_reader import LogEventReader, make_processed_reader
 from engine.replay.outcome_poller import OutcomeSources
-from engine.replay.progress import Phase, ReplayProgress
-from engine.replay.replay import Replay, ReplayResult
+from engine.replay.progress import Phase
+from engine.replay.replay import Replay
 from engine.replay.settings import ReplayPace
 from engine.replay.shared_rate import BUCKET_NAME
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
 from tui.format.present import Line
 from tui.session.place import Place
-from tui.session.runners import DirectRun, PullBackRun, ReplayRun, Runner
-
-PROGRESS_INTERVAL_SECONDS = 0.1
-"""Seconds between two checks of an operation's progress."""
+from tui.session.runners import DirectRun, PullBackRun, ReplayRun, RunningOperation
 
 RESULT_WORDS: Mapping[RowResult, str] = {
     RowResult.DONE: "done",
@@ -37,109 +33,6 @@ RESULT_WORDS: Mapping[RowResult, str] = {
     RowResult.UNAPPLIED: "not applied",
 }
 """The result of a row on screen."""
-
-
-class RunningOperation:
-    """One plan that is being carried out, or was."""
-
-    def __init__(self, doing: Runner, plan: Plan, intent: Intent, began: float) -> None:
-        """`began`: epoch seconds UTC. Call it on the event loop."""
-        self.plan, self.intent, self.began = plan, intent, began
-        self.runner = doing
-        self.is_stopped = False
-        """True if an operator stopped it."""
-        self._when_over: list[Callable[[Report], None]] = []
-        self._watch = asyncio.get_running_loop().create_task(self._watch_over())
-
-    @property
-    def name(self) -> str:
-        """Display name: its verb, or `replay`."""
-        return self.plan.verb if self.runner.progress is None else "replay"
-
-    @property
-    def planned(self) -> int:
-        """All rows, including excluded ones."""
-        return len(self.plan.rows)
-
-    @property
-    def handled(self) -> int:
-        """Rows tried so far."""
-        untried = (RowResult.EXCLUDED, RowResult.UNAPPLIED)
-        return sum(amount for end, amount in self.runner.counts.items() if end not in untried)
-
-    @property
-    def share(self) -> float:
-        """Progress from 0 to 1."""
-        over = self.runner.ended is not None or not self.planned
-        return 1.0 if over else self.runner.settled / self.planned
-
-    @property
-    def counts(self) -> Mapping[RowResult, int]:
-        """Rows so far, by result."""
-        return self.runner.counts
-
-    @property
-    def progress(self) -> ReplayProgress | None:
-        """Progress of a paced plan; None for others."""
-        return self.runner.progress
-
-    @property
-    def report(self) -> Report | None:
-        """Results of all rows; None while it runs."""
-        return self.runner.report
-
-    @property
-    def result(self) -> ReplayResult | None:
-        """Real outcomes of the tasks of a paced plan; None while it runs."""
-        return self.runner.result
-
-    @property
-    def op(self) -> str:
-        """Id of the operation in the journal; "" if none or not known yet."""
-        return self.runner.op
-
-    @property
-    def ended(self) -> float | None:
-        """End time, epoch seconds UTC; None while it runs."""
-        return self.runner.ended
-
-    def stop(self) -> None:
-        """Stop after the current batch; the other rows stay, or follow their remainder policy."""
-        self.order("stop")
-
-    def order(self, name: str) -> None:
-        """Give one of `engine.replay.scheduler.ORDERS`; an unpaced plan accepts only `stop`."""
-        if self.ended is None:
-            self.is_stopped |= name == "stop"
-            self.runner.order(name)
-
-    async def wait_for_change(self) -> None:
-        """Wait until something may have changed; return immediately if it has ended."""
-        if self.ended is None:
-            await asyncio.sleep(PROGRESS_INTERVAL_SECONDS)
-
-    def call_at_end(self, call: Callable[[Report], None]) -> None:
-        """Call a function with the report, on the event loop, once it has ended."""
-        self._when_over.append(call)
-        if self.ended is not None:
-            self._call_back()
-
-    async def detach(self) -> None:
-        """Finish the current batch and detach; the console is quitting."""
-        self._watch.cancel()
-        if self.ended is None:
-            await self.runner.detach()
-
-    async def _watch_over(self) -> None:
-        while self.ended is None:
-            await self.wait_for_change()
-        self._call_back()
-
-    def _call_back(self) -> None:
-        calls, self._when_over = self._when_over, []
-        if self.report is not None:
-            for call in calls:
-                call(self.report)
 
 
 def start_plan(
@@ -155,11 +48,8 @@ def start_plan(
 
     Call it on the event loop.
     """
-    began = clock()
     if pace is None:
-        return RunningOperation(
-            DirectRun(inspector, plan, intent, clock, allowed), plan, intent, began
-        )
+        return DirectRun(inspector, plan, intent, clock, allowed)
     hearing = LogEventReader(place.logs, clock)
     facts = OutcomeSources(
         hearing,
@@ -182,8 +72,7 @@ def start_plan(
         allowed=allowed,
         clock=clock,
     )
-    replay.start()
-    return RunningOperation(ReplayRun(replay), plan, intent, began)
+    return ReplayRun(replay, intent, clock)
 
 
 def start_pull_back(
@@ -199,9 +88,8 @@ def start_pull_back(
     """
     for one in running:
         if plan.verb == "undo" and one.op and one.op == plan.undoes:
-            assert isinstance(one.runner, ReplayRun)
-            doing = PullBackRun(one.runner, plan, intent, clock, allowed)
-            return RunningOperation(doing, plan, intent, clock())
+            assert isinstance(one, ReplayRun)
+            return PullBackRun(one, plan, intent, clock, allowed)
     return None
 
 
