@@ -1,11 +1,10 @@
 """Data types shared by all formats: Task, State, Lease, Problem, Edge, Move, LockEvidence.
 
-All are immutable. Task is a slotted dataclass; the small types are named tuples, because defining
-one takes a tenth of the time and every command pays for it at start-up.
+All are named tuples, so they cannot be changed. Dataclasses could be frozen too, but their module
+takes 12 ms to import, more than Python itself, and a frozen one five times as long to construct.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -51,9 +50,8 @@ class Lease(NamedTuple):
     token: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One unit of work, as it was scanned. To change it, `replace` fields and `swap` it in its
+class Task(NamedTuple):
+    """One unit of work, as it was scanned. To change it, `_replace` fields and `swap` it in its
     store.
 
     Times are epoch seconds UTC. A field that a store does not have keeps its default. `None` in
@@ -86,8 +84,12 @@ class Task:
     lease: Lease | None = None
     rev: str = ""
     """Revision: changes with every change of the stored task; "" if it is not stored yet."""
-    extra: Mapping[str, str] = field(default=EMPTY, hash=False)
+    extra: Mapping[str, str] = EMPTY
     """Other values to show. A dead task may have `dead_since` (epoch seconds) and `dead_reason`."""
+
+    def __hash__(self) -> int:
+        """Of the fields before `extra`: a mapping has none."""
+        return hash(self[:-1])
 
 
 def own_word(task: Task, states: Mapping[State, str], words: Mapping[str, State] = {}) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 ROOT_STATE_FOLDER = "/var/lib/spooldeck"
 """Our folder for the state of root's programs (Filesystem Hierarchy Standard, /var/lib)."""
@@ -20,14 +20,17 @@ class BadAddress(ValueError):
     """A URL cannot be used; the text says what was expected and has no password."""
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(NamedTuple):
     """Where a place is."""
 
     text: str
     """An absolute path, or a URL without its password: safe to show, log and pass on."""
-    password: str = field(default="", repr=False)
+    password: str = ""
     """The password of the URL; only the code that connects reads it."""
+
+    def __repr__(self) -> str:
+        """Without the password."""
+        return f"Address({self.text!r})"
 
     @property
     def is_url(self) -> bool:

@@ -25,7 +25,6 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from engine import verbs
@@ -523,7 +522,7 @@ def _failed(task: Task) -> Task:
     words = task.description.rstrip("0123456789")
     (error,) = (s.error for s in TASK_TYPES if s.description.partition("{n}")[0] == words)
     return verbs.give_up_task(
-        replace(task, attempts=3), error.format(n=task.description[len(words) :])
+        task._replace(attempts=3), error.format(n=task.description[len(words) :])
     )
 
 

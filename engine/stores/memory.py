@@ -7,7 +7,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from itertools import islice
 from operator import attrgetter
 from typing import Any, TypeAlias
@@ -70,7 +69,7 @@ class MemoryTasks:
             return ""
         rev = f"{self.change_count:x}"
         lease = task.lease if task.state is State.ACTIVE else None
-        self.tasks[key] = replace(task, rev=rev, lease=lease)
+        self.tasks[key] = task._replace(rev=rev, lease=lease)
         return rev
 
 
@@ -178,7 +177,7 @@ class MemoryStore:
             was = json.loads(image)
             if was["id"] != task.id:
                 raise Unsupported(f"the image is not of {task.id}")
-            return replace(task, **was, state=state, lease=None)
+            return task._replace(**was, state=state, lease=None)
         except (ValueError, KeyError, TypeError) as error:
             raise Unsupported(f"not the image of a task: {error}") from error
 
@@ -204,8 +203,8 @@ class MemoryStore:
                 if waiting and wants(task.kind, task.group):
                     until = None if self._lease_seconds is None else now + self._lease_seconds
                     lease = Lease(owner, now, until)
-                    claimed = replace(task, state=State.ACTIVE, lease=lease)
-                    return replace(claimed, rev=self._memory.put(key, claimed))
+                    claimed = task._replace(state=State.ACTIVE, lease=lease)
+                    return claimed._replace(rev=self._memory.put(key, claimed))
         return None
 
     def renew(self, tasks: Iterable[Task], until: float) -> Iterator[Outcome]:
@@ -219,9 +218,9 @@ class MemoryStore:
                     lease = self._require_unchanged(task).lease
                     if lease is None:
                         raise Gone(f"{task.id} is not claimed")
-                    renewed = replace(task, lease=lease._replace(until=until))
+                    renewed = task._replace(lease=lease._replace(until=until))
                     rev = self._memory.put((task.queue, task.id), renewed)
-                yield Outcome(Move(task, replace(renewed, rev=rev)), rev)
+                yield Outcome(Move(task, renewed._replace(rev=rev)), rev)
             except Gone as error:
                 yield Outcome(Move(task, task), error=error)
 

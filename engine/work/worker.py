@@ -10,7 +10,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import NamedTuple, Protocol
 
@@ -321,7 +320,7 @@ class Worker:
             if new.state is self._end:
                 self._services.log("ERROR", self._exhausted(old))
                 self._buried(new)
-                self._sweep(replace(new, rev=outcome.rev))
+                self._sweep(new._replace(rev=outcome.rev))
             else:
                 word = self._store.states[new.state]
                 self._services.log("WARN", f"Moving orphaned work task back to {word}: {old.id}")
@@ -690,7 +689,7 @@ class Worker:
 
     def _swap(self, owed: _Owed) -> None:
         claim, task = owed.claim, owed.claim.task
-        new = None if owed.new is None else replace(owed.new, rev=task.rev)
+        new = None if owed.new is None else owed.new._replace(rev=task.rev)
         try:
             if claim.is_lost:
                 raise Gone(task.id)
@@ -707,7 +706,7 @@ class Worker:
         if owed.then is not None:
             owed.then()
         if new is not None:
-            self._sweep(replace(new, rev=rev))
+            self._sweep(new._replace(rev=rev))
 
 
 def _words(failure: Exception) -> str:

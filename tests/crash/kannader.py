@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 from engine import verbs
@@ -196,7 +195,7 @@ def _first_of(store: KannaderStore) -> Task:
 
 
 def _moved(task: Task, state: State) -> Task:
-    return replace(task, state=state, lease=None)
+    return task._replace(state=state, lease=None)
 
 
 def _changed(change: Callable[[Task], Task | None]) -> Act:
@@ -209,10 +208,10 @@ def _to(state: State) -> Act:
 
 _delete = _changed(lambda task: None)
 _give_up = _changed(
-    lambda task: replace(task, state=State.DONE, attempts=1, error="gave up", lease=None)
+    lambda task: task._replace(state=State.DONE, attempts=1, error="gave up", lease=None)
 )
 _nack = _changed(lambda task: verbs.nack(task, NOW + 60, "failed"))
-_readdress = _changed(lambda task: replace(task, destination="x@y.org"))
+_readdress = _changed(lambda task: task._replace(destination="x@y.org"))
 
 
 def send(store: KannaderStore, _: Task = ADDED) -> None:
@@ -446,7 +445,7 @@ CASES: Mapping[str, Case] = {
     "give up": _Verb(A, _give_up, None),
     "put back": _Verb(P, recalled(_NOTED), (P, 0, "after!", "b0@h0.org")),
     "readdress": _Verb(P, _readdress, _readdressed(P)),
-    "postpone": _Verb(P, _changed(lambda task: replace(task, due=NOW + 60)), P),
+    "postpone": _Verb(P, _changed(lambda task: task._replace(due=NOW + 60)), P),
     "hold": _Verb(P, _to(H), H),
     "release": _Verb(H, _to(P), P),
     "purge": _Verb(P, _to(T), T),

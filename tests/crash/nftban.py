@@ -11,7 +11,6 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -175,7 +174,7 @@ def _lead(store: NftbanStore, ident: str, way: tuple[State, ...]) -> None:
             continue
         (seen,) = (item for item in store.scan({ident}) if isinstance(item, Task))
         store.swap(
-            seen, verbs.give_up_task(seen, "it broke") if state is D else replace(seen, state=state)
+            seen, verbs.give_up_task(seen, "it broke") if state is D else seen._replace(state=state)
         )
 
 
@@ -380,12 +379,12 @@ VERBS: Mapping[str, Verb] = {
     "bury": Verb(A, _each(lambda task: verbs.give_up_task(task, "failed", 1))),
     "retry": Verb(D, _each(lambda task: verbs.retry(task, NOW))),
     "retry, 3 together": Verb(D, _together(lambda task: verbs.retry(task, NOW)), tasks=3),
-    "edit": Verb(P, _each(lambda task: replace(task, description="after"))),
+    "edit": Verb(P, _each(lambda task: task._replace(description="after"))),
     "hold": Verb(P, _hold),
     "hold, no desk yet": Verb(P, _hold, foreign=True),
     "release": Verb(H, _each(lambda task: verbs.release(task, NOW))),
     "purge": Verb(D, _each(lambda task: verbs.purge(task, NOW))),
-    "restore": Verb(T, _each(lambda task: replace(task, state=D))),
+    "restore": Verb(T, _each(lambda task: task._replace(state=D))),
     "expunge": Verb(D, _each(lambda task: None)),
     "recover, forward": Verb(P, _RECOVER, prepare=_interrupt(H, fits=True)),
     "recover, back": Verb(P, _RECOVER, prepare=_interrupt(H, fits=False)),

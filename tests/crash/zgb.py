@@ -7,7 +7,6 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -128,7 +127,7 @@ class _Verb(Case):
                 if state is not A and not orphans:
                     store.swap(
                         _one(store, ident),
-                        replace(_one(store, ident), state=P if state is H else H),
+                        _one(store, ident)._replace(state=P if state is H else H),
                     )
                     task, image = _one(store, ident), content[ident][1]
                     (back,) = store.swap_all(
@@ -236,7 +235,7 @@ def _together(change: Callable[[Task], Task | None]) -> Act:
 
 
 def _to(state: State) -> Act:
-    return _together(lambda task: replace(task, state=state, lease=None))
+    return _together(lambda task: task._replace(state=state, lease=None))
 
 
 def _pressed(name: str, value: str = "") -> Act:
@@ -262,7 +261,7 @@ def undoing(start: State, end: State, first: Act | None = None) -> _Verb:
 
 
 def _delayed(task: Task) -> Task:
-    return replace(task, due=NOW + 60)
+    return task._replace(due=NOW + 60)
 
 
 def _retried(store: ZgbStore, tasks: list[Task]) -> None:

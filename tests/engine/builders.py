@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from engine import verbs
@@ -36,13 +35,13 @@ class Clock:
 def a_task(number: int = 1, **changes: object) -> Task:
     """A pending task, an hour old; numbers go by the order of ids."""
     task = Task(f"20261120T094115Z-job-{number:08x}", "job", State.PENDING, NOW - 3600)
-    return replace(task, **{"description": f"job {number}", **changes})  # type: ignore[arg-type]
+    return task._replace(**{"description": f"job {number}", **changes})  # type: ignore[arg-type]
 
 
 def a_row(number: int = 1, **changes: object) -> Task:
     """A pending task with a short id and a revision, as an index gets it from a store."""
     task = Task(f"task-{number:06}", "job", State.PENDING, NOW, rev=f"r{number}")
-    return replace(task, **changes)  # type: ignore[arg-type]
+    return task._replace(**changes)  # type: ignore[arg-type]
 
 
 def new_spool(root: Path | str, mail_spool: str = "") -> SpoolFolders:

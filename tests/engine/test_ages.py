@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -79,7 +78,7 @@ def test_rows_are_by_what_was_asked(indexed: Indexed) -> None:
         {"destination": "b.example", "kind": "mail", "error": "timeout after 31 s"},
         {"destination": "b.example", "kind": "feed", "error": ""},
     ]
-    reader = indexed([replace(a_task(n), **f) for n, f in enumerate(fields)])
+    reader = indexed([a_task(n)._replace(**f) for n, f in enumerate(fields)])
     wanted = {
         "destination": [("b.example", 2), ("a.example", 1)],
         "kind": [("mail", 2), ("feed", 1)],
@@ -110,7 +109,7 @@ def test_what_has_no_age_is_counted_apart(indexed: Indexed, text: str) -> None:
     """A task of unknown age is in no bucket, but in the total and the rest; it is never the
     oldest."""
     tasks = [a_task(n, 7, destination=f"{n % 3}.example") for n in range(6)]
-    tasks += [replace(a_task(9), created=0.0, destination="0.example")]
+    tasks += [a_task(9)._replace(created=0.0, destination="0.example")]
     reader = indexed(tasks)
     table = age_table.query_ages(reader, Query(filter=parse_filter(text)), "destination", NOW)
     assert (table.total.counts, table.total.unknown) == ((0, 6, *[0] * 8), 1)

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -42,7 +41,7 @@ def a_sent(number: int = 1, mark: str = MARK) -> SentTask:
 def a_task(state: State, number: int = 1, **fields: Any) -> Task:
     """It, as it is seen now."""
     task = Task(ident(number), "mail_send", state, NOW - 3600, rev="r2")
-    return replace(task, **fields)
+    return task._replace(**fields)
 
 
 def said(*texts: str, number: int = 1, when: float | None = NOW + 1) -> list[TaskEvent]:

@@ -6,7 +6,6 @@ import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from itertools import count
 from operator import attrgetter
 from typing import Any
@@ -47,8 +46,7 @@ def matches(text: str, task: Task, now: float = NOW) -> bool:
     return list(select_matching([task], parse_filter(text, STATES, NOW), now)) == [task]
 
 
-TASK = replace(
-    a_row(),
+TASK = a_row()._replace(
     kind="mail_send",
     state=State.DEAD,
     created=NOW - 3 * HOUR,

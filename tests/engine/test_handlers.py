@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -66,7 +65,7 @@ def test_it_starts_where_nothing_leads_elsewhere(
     (tmp_path / "spool").mkdir()
     (tmp_path / "spool" / "meta.sh").touch()
     (tmp_path / "link").symlink_to("spool")
-    task, started = replace(TASK, payload=payload and f"{tmp_path}/{payload}"), list[Task]()
+    task, started = TASK._replace(payload=payload and f"{tmp_path}/{payload}"), list[Task]()
     below = f"{tmp_path}/{'link' if payload.startswith('link') else 'spool'}"
     handler = guard_payload(lambda task, context: started.append(task), below, str(tmp_path))
     with pytest.raises(Failed, match=refused) if refused else nullcontext() as failed:

@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -210,7 +209,7 @@ class IndexFollowsStore(RuleBasedStateMachine):
             elif what == "gone" and task is not None:
                 self.memory.put(("", ident), None)
             elif goal and task is not None:
-                self.memory.put(("", ident), replace(task, state=goal))
+                self.memory.put(("", ident), task._replace(state=goal))
             else:
                 return
         self.rung.add(ident)

@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -663,7 +662,7 @@ async def test_what_is_on_the_screen_is_looked_at_again(monkeypatch: pytest.Monk
     async with inspecting(silent) as inspector:
         await until(inspector, counts(pending=1))
         (seen,) = await all_of(inspector)
-        rival.swap(seen, replace(seen, due=NOW + 60))
+        rival.swap(seen, seen._replace(due=NOW + 60))
         generation = inspector.latest.generation
         while (await all_of(inspector))[0].due != NOW + 60:
             generation = (await inspector.wait_for_change(generation)).generation

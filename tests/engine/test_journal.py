@@ -3,7 +3,6 @@
 import json
 import os
 import socket
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -329,7 +328,7 @@ def test_no_address_and_no_content_in_the_journal(journal: Journal) -> None:
     assert {text: mask_addresses(text) for text in MASKED} == MASKED
     store = MemoryStore()
     task = Task("a", "job", State.PENDING, NOW, description=f"for {SECRET}", payload="/a/mail")
-    store.swap(None, replace(task, error="the body of a mail"))
+    store.swap(None, task._replace(error="the body of a mail"))
     (seen,) = (found for found in store.scan() if isinstance(found, Task))
     values = {"description": f"now for {SECRET}"}
     plan = plans.freeze_plan("edit", [seen], NOW, filter=f"to:{SECRET}")._replace(values=values)

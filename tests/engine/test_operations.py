@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -56,7 +55,7 @@ def test_only_a_task_that_is_as_it_was_seen_is_moved(open_store: Callable[[], St
     store.swap(left, None)
     trashed = verbs.purge(back, NOW)
     rev = store.swap(back, trashed)
-    store.swap(replace(trashed, rev=rev), replace(trashed, state=State.DEAD, rev=rev))
+    store.swap(trashed._replace(rev=rev), trashed._replace(state=State.DEAD, rev=rev))
     report = execute.apply_plan(store, plan, clock)
     assert (report.done, report.failed) == ((same.id,), ())
     assert set(report.gone) == {moved.id, left.id, back.id}
@@ -216,7 +215,7 @@ def test_an_undo_among_rivals_takes_nothing_from_them(store: NftbanStore, journa
     operation = journal.operation(first.op)
     assert operation is not None
     edited, parked, ran, *_ = tasks_in(store)
-    store.swap(edited, replace(edited, description="by somebody else"))
+    store.swap(edited, edited._replace(description="by somebody else"))
     back = undo.plan_undo(store, journal, operation, NOW, 7.0).plan
     store.swap(parked, verbs.hold(parked, NOW))
     (taken,) = (t for t in store.take(NOW, "a worker", 2) if t.id == ran.id)

@@ -1,6 +1,5 @@
 """Retry waits, due times, token buckets, and the sentences that say why a task waits."""
 
-from dataclasses import replace
 from math import inf, nan
 
 import pytest
@@ -79,7 +78,7 @@ def test_a_clock_that_jumped_parks_no_task() -> None:
     ):
         assert policy.limit_due(due, written, NOW) == trusted
     for moment, is_due in ((None, True), (0.0, True), (NOW, True), (NOW + 0.1, False)):
-        assert policy.is_due(replace(a_task(), due=moment), NOW) is is_due
+        assert policy.is_due(a_task()._replace(due=moment), NOW) is is_due
 
 
 def test_a_threshold_is_not_beyond_itself() -> None:
@@ -278,11 +277,11 @@ def test_a_pending_task_is_told_what_keeps_it() -> None:
 
 def a_dead_task(attempts: int | None, **extra: str) -> Task:
     """A task that was given up."""
-    return replace(a_task(State.DEAD), attempts=attempts, extra=extra)
+    return a_task(State.DEAD)._replace(attempts=attempts, extra=extra)
 
 
-TAKEN = replace(a_task(State.ACTIVE), lease=Lease("worker \x1b7", NOW - 90, NOW - 30))
-CLAIMED = replace(a_task(State.ACTIVE), lease=Lease("", NOW - 90))
+TAKEN = a_task(State.ACTIVE)._replace(lease=Lease("worker \x1b7", NOW - 90, NOW - 30))
+CLAIMED = a_task(State.ACTIVE)._replace(lease=Lease("", NOW - 90))
 RETRY = "stays here until retried (attempts reset)"
 GIVEN_BACK = "the next worker counts an attempt and requeues it"
 BACK = "the next worker counts a failed attempt and requeues it"
@@ -301,13 +300,13 @@ WHY_OTHERS: tuple[tuple[Task, Circumstances, str], ...] = (
     (a_task(State.ACTIVE), Circumstances(), "being processed"),
     (TAKEN, Circumstances(),
      f"its lease expired 30 s ago: {GIVEN_BACK} | claimed 1 min ago by worker \ufffd7"),
-    (replace(TAKEN, lease=Lease("worker \x1b7", NOW - 90, NOW + 30)), Circumstances(),
+    (TAKEN._replace(lease=Lease("worker \x1b7", NOW - 90, NOW + 30)), Circumstances(),
      f"claimed 1 min ago by worker \ufffd7 | {LAPSES}"),
-    (replace(TAKEN, lease=AN_END), Circumstances(),
+    (TAKEN._replace(lease=AN_END), Circumstances(),
      f"claimed 1 min ago, owner unknown | {LAPSES}"),
-    (replace(TAKEN, lease=Lease("", 0.0, 0.0)), Circumstances(),
+    (TAKEN._replace(lease=Lease("", 0.0, 0.0)), Circumstances(),
      f"its lease expired: {GIVEN_BACK}"),
-    (replace(TAKEN, lease=AN_END), Circumstances(lock=HELD), "being processed by PID 77 for 1 min"),
+    (TAKEN._replace(lease=AN_END), Circumstances(lock=HELD), "being processed by PID 77 for 1 min"),
     (CLAIMED, Circumstances(lock=NOBODY),
      f"orphaned: lock is free, claimed 1 min ago | {BACK}"),
     (CLAIMED, Circumstances(lock=STALE),
@@ -321,7 +320,7 @@ WHY_OTHERS: tuple[tuple[Task, Circumstances, str], ...] = (
     (a_dead_task(1), Circumstances(), f"given up | {RETRY}"),
     (a_dead_task(None, dead_since="soon"), Circumstances(is_handled=str.isdigit),
      f"given up | {RETRY} | {NO_HANDLER}"),
-    (replace(a_task(due=NOW + 60), error=NO_TOKEN), Circumstances(lock=HELD),
+    (a_task(due=NOW + 60)._replace(error=NO_TOKEN), Circumstances(lock=HELD),
      f"{NO_TOKEN} until 08:01:00Z (in 1 min)"),
     (a_task(State.DONE), Circumstances(), "done; its store deletes it later"),
     (a_task(State.TRASH), Circumstances(),

@@ -3,7 +3,6 @@
 import os
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -209,7 +208,7 @@ def test_age_ends_the_tries(spool: KannaderStore, clock: Clock, age: float, left
     assert len(tasks_in(spool)) == left
     task = Task("1", "mail", State.ACTIVE, 0.0, attempts=3)
     assert POLICY.retry_delay(task, clock.now) == 7_200
-    assert POLICY.retry_delay(replace(task, created=clock.now - 6 * DAY), clock.now) is None
+    assert POLICY.retry_delay(task._replace(created=clock.now - 6 * DAY), clock.now) is None
 
 
 def test_only_a_lapsed_claim_is_rescued(spool: KannaderStore, clock: Clock) -> None:
@@ -241,5 +240,5 @@ def test_the_edges_say_where_a_task_ends(spool: KannaderStore, store: MemoryStor
     assert verbs.given_up_state(spool.edges) is State.DONE
     assert verbs.given_up_state(store.edges) is State.DEAD
     held = Task("1", "mail", State.ACTIVE, 1.0, due=7.0, lease=Lease("me", 0.0))
-    end = replace(held, state=State.DONE, attempts=1, error="no", lease=None)
+    end = held._replace(state=State.DONE, attempts=1, error="no", lease=None)
     assert verbs.give_up_task(held, "no", 1, State.DONE) == end

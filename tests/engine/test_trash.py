@@ -2,7 +2,6 @@
 
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,7 +55,7 @@ def filled(store: Store, payload: str = "") -> None:
     for number in range(6):
         ident = f"20261120T094115Z-job-{number:08x}"
         task = Task(ident, "job", State.PENDING, NOW - DAY, description=f"job {number}")
-        store.swap(None, replace(task, payload=payload))
+        store.swap(None, task._replace(payload=payload))
     for task in list(store.take(NOW, "a worker", 2)):
         store.swap(task, verbs.give_up_task(task, "421 try again later", 3))
     for task in tasks_in(store, State.PENDING)[:2]:
@@ -117,7 +116,7 @@ def test_without_a_journal_a_task_says_itself_that_it_was_dead(store: Store) -> 
             extra = {"dead_since": str(int(NOW))}
             store.swap(task, None)
             with store._memory.condition:
-                store._memory.put((task.queue, task.id), replace(task, extra=extra))
+                store._memory.put((task.queue, task.id), task._replace(extra=extra))
     dead = {task.id for task in tasks_in(store, State.DEAD)}
     purged(store, None, *EVERYWHERE)
     came = trash.find_origins(None, tuple(trash.trashed_tasks(store)))

@@ -5,7 +5,6 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -67,7 +66,7 @@ class WorkQueue:
     def add(self, kind: str = "job", number: int = 1, **changes: object) -> Task:
         """A pending task, as it is seen."""
         task = Task(f"20261120T094115Z-{kind}-{number:08x}", kind, State.PENDING, NOW)
-        task = replace(task, description=f"{kind} {number}", **changes)  # type: ignore[arg-type]
+        task = task._replace(description=f"{kind} {number}", **changes)  # type: ignore[arg-type]
         self.store.swap(None, task)
         return self.now(task)
 
@@ -345,12 +344,12 @@ def test_a_token_lost_to_a_rival_costs_no_attempt(queue: WorkQueue) -> None:
     task = queue.add()
     handled = {"job": fails(Failed("ran"))}
     run = queue.worker(handled, limits=Contested()).process_all(until_idle=True)
-    assert replace(queue.now(task), rev=task.rev) == task
+    assert queue.now(task)._replace(rev=task.rev) == task
     assert (run.done, run.failed) == (0, 0)
     full = Contested(OSError(28, "No space left on device"))
     with pytest.raises(OSError, match="No space left"):
         queue.worker(handled, limits=full).process_next()
-    assert replace(queue.now(task), rev=task.rev) == task
+    assert queue.now(task)._replace(rev=task.rev) == task
 
 
 def test_the_error_of_an_attempt_is_not_lost_by_waiting(queue: WorkQueue) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -189,7 +188,7 @@ def test_an_unmarked_mail_is_not_tried(queue: MailQueue, monkeypatch: pytest.Mon
 def test_a_transport_suspended_after_the_claim_returns_the_task(queue: MailQueue) -> None:
     """A transport suspended after the claim is not used, and no attempt counts."""
     queue.office.suspend("sendmail")
-    task = replace(queue.add(spooled(queue.office.root)), attempts=2)
+    task = queue.add(spooled(queue.office.root))._replace(attempts=2)
     with pytest.raises(Postponed, match="suspended") as later:
         MailSend(queue.post)(task, Context())
     assert later.value.due == NOW + 60

@@ -14,7 +14,6 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -92,7 +91,7 @@ BACK: Mapping[State, Callable[[Task], Task]] = {
     State.PENDING: lambda task: verbs.promote(task, 0),
     State.HELD: lambda task: verbs.release(task, 0),
     State.DEAD: lambda task: verbs.retry(task, 0),
-    State.TRASH: lambda task: replace(task, state=State.PENDING),
+    State.TRASH: lambda task: task._replace(state=State.PENDING),
 }
 """How each task becomes pending in the end."""
 

@@ -9,7 +9,6 @@ import random
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 from engine import verbs
 from engine.model import Move, State, Task
@@ -87,7 +86,7 @@ class Rival:
             list(self.store.swap_all(Move(task, None) for task in some))
         elif verb == "restore":
             back = (State.PENDING, State.HELD, State.DEAD)
-            moves = [Move(task, replace(task, state=self.rng.choice(back))) for task in some]
+            moves = [Move(task, task._replace(state=self.rng.choice(back))) for task in some]
             list(self.store.swap_all(moves))
         else:
             now = time.time()

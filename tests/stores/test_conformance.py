@@ -5,7 +5,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -70,7 +69,7 @@ _tasks_of_our_own = Shape(
     description=lambda number, kind: "a job",
     kinds=("a", "b", "c"),
     kind="job",
-    told=lambda task: replace(task, description="all of it", attempts=2, error="it broke"),
+    told=lambda task: task._replace(description="all of it", attempts=2, error="it broke"),
     in_line=_by_id,
 )
 
@@ -89,7 +88,7 @@ SHAPES: Mapping[str, Shape] = {
         description=lambda number, kind: f"{kind} mail of registration {1000 + number}",
         kinds=("user", "organizer"),
         kind="user",
-        told=lambda task: replace(task, error="all of it", attempts=3),
+        told=lambda task: task._replace(error="all of it", attempts=3),
         in_line=list,
         has_payload=False,
         renews=True,
@@ -118,7 +117,7 @@ def factory(shape: Shape) -> Factory:
             description=shape.description(number, kind),
             destination=shape.destination,
         )
-        return replace(task, **changes)  # type: ignore[arg-type]
+        return task._replace(**changes)  # type: ignore[arg-type]
 
     return a_task
 
@@ -145,7 +144,7 @@ def put(store: Store, task: Task, state: State = State.PENDING) -> Task:
     steps: dict[State, Callable[[Task], Task]] = {
         State.HELD: lambda seen: verbs.hold(seen, NOW),
         State.DEAD: lambda seen: verbs.give_up_task(seen, "gave up", 1),
-        State.DONE: lambda seen: replace(seen, state=State.DONE, lease=None),
+        State.DONE: lambda seen: seen._replace(state=State.DONE, lease=None),
         State.TRASH: lambda seen: verbs.purge(seen, NOW),
     }
     if state in steps:
@@ -157,7 +156,7 @@ def moved(seen: Task, end: State | None, **changes: object) -> Task | None:
     """What a task becomes by going somewhere else, and by nothing but that."""
     if end is None:
         return None
-    return replace(seen, state=end, lease=None, **changes)  # type: ignore[arg-type]
+    return seen._replace(state=end, lease=None, **changes)  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -249,12 +248,12 @@ def test_a_swap_outside_of_the_edges_is_refused(open_store: Opener, a_task: Fact
             here = start if start is not None and start in store.states else State.PENDING
             seen = put(store, a_task(), here)
             before = tasks_in(store)
-            old = None if start is None else replace(seen, state=start)
+            old = None if start is None else seen._replace(state=start)
             for end in PLACES:
                 if (start, end) not in store.edges:
                     stays = a_task(2) if old is None else seen
                     with pytest.raises(Unsupported):
-                        store.swap(old, None if end is None else replace(stays, state=end))
+                        store.swap(old, None if end is None else stays._replace(state=end))
                 elif start is not None and end is not None:
                     for name in sorted(set(GUARDED_FIELDS) - store.edges[start, end].fields):
                         with pytest.raises(Unsupported, match=name):
@@ -286,7 +285,7 @@ def test_the_edges_of_a_store_are_sound(open_store: Opener) -> None:
     store = open_store()
     entered = {end for _, end in store.edges} | {State.ACTIVE}  # claimed by take, not by swap
     assert set(store.states) <= entered & {start for start, _ in store.edges}
-    known = {field.name for field in fields(Task)} & set(GUARDED_FIELDS)
+    known = set(Task._fields) & set(GUARDED_FIELDS)
     edges = store.edges.values()
     assert all(isinstance(e, Edge) and e.fields <= known and not e.refusal for e in edges)
     assert "no such thing" not in store.controls
@@ -305,7 +304,7 @@ def test_what_is_added_can_be_seen(
     rev = store.swap(None, task)
     seen = tasks_in(open_store())
     said = {name: getattr(seen[task.id], name) for name in shape.own}
-    assert seen == {task.id: replace(task, rev=rev, **said)}
+    assert seen == {task.id: task._replace(rev=rev, **said)}
     assert rev
 
 
@@ -346,10 +345,10 @@ def test_a_stale_revision_is_gone(open_store: Opener, a_task: Factory) -> None:
     """A task in the same state, but changed since it was seen, is gone, and stays as it is."""
     store = open_store()
     seen = put(store, a_task())
-    store.swap(seen, replace(seen, due=NOW + 9))
+    store.swap(seen, seen._replace(due=NOW + 9))
     before = tasks_in(store)
     with pytest.raises(Gone):
-        store.swap(seen, replace(seen, due=NOW + 8))
+        store.swap(seen, seen._replace(due=NOW + 8))
     with pytest.raises(Gone):
         store.read(seen)
     assert tasks_in(store) == before
@@ -368,7 +367,7 @@ def test_an_outcome_needs_the_claim(open_store: Opener, a_task: Factory) -> None
     (claimed,) = theirs.take(NOW, "they", 1)
     for end in (end for start, end in ways_of(ours) if start is State.ACTIVE):
         with pytest.raises(Gone):
-            ours.swap(replace(mine, rev="0"), moved(mine, end))
+            ours.swap(mine._replace(rev="0"), moved(mine, end))
     assert found(ours, mine.id).rev == claimed.rev
     theirs.swap(claimed, None)
 
@@ -382,7 +381,7 @@ def test_what_is_taken_is_claimed(open_store: Opener, a_task: Factory, shape: Sh
     assert task.lease is not None
     assert (task.lease.owner, task.lease.since) == ("me", NOW)
     assert set(task.extra) - set(waiting.extra) <= {"attempt"}, "the number of the one under way"
-    assert replace(task, state=State.PENDING, lease=None, rev=waiting.rev, extra=waiting.extra) == (
+    assert task._replace(state=State.PENDING, lease=None, rev=waiting.rev, extra=waiting.extra) == (
         waiting
     )
     assert found(open_store(), task.id).rev == task.rev
@@ -563,12 +562,12 @@ def test_many_moves_answer_one_by_one(open_store: Opener, a_task: Factory) -> No
     held = put(store, a_task(1), State.HELD)
     stale = put(store, a_task(2))
     current = put(open_store(), a_task(3))
-    store.swap(stale, replace(stale, due=NOW + 9))
+    store.swap(stale, stale._replace(due=NOW + 9))
     moves = [
         Move(None, a_task(4)),
         Move(held, verbs.release(held, NOW)),
         Move(stale, verbs.hold(stale, NOW)),
-        Move(current, replace(current, state=State.ACTIVE)),
+        Move(current, current._replace(state=State.ACTIVE)),
         Move(None, a_task(3)),
         Move(current, verbs.purge(current, NOW)),
         Move(current, verbs.hold(current, NOW)),
@@ -702,8 +701,8 @@ def test_what_was_purged_comes_back_as_it_was(
             before = put(store, shape.told(a_task(due=0.0)), state)
             store.swap(before, verbs.purge(before, NOW))
             trashed = found(store, before.id)
-            rev = store.swap(trashed, replace(trashed, state=state))
-            assert found(open_store(), before.id) == replace(before, rev=rev)
+            rev = store.swap(trashed, trashed._replace(state=state))
+            assert found(open_store(), before.id) == before._replace(rev=rev)
 
 
 @pytest.mark.parametrize("open_store", IN_USE, indirect=True)
@@ -736,7 +735,7 @@ def test_a_task_is_read_by_its_parts(open_store: Opener, a_task: Factory, shape:
 
     assert len({part.name for part in (first, *others)}) == 1 + len(others), "named twice"
     assert (store.read(task, first.name), first.size, first.refusal) == (data, len(data), "")
-    store.swap(task, replace(task, state=State.HELD))
+    store.swap(task, task._replace(state=State.HELD))
     now = found(store, task.id)
     assert store.size(now) == sum(part.size or 0 for part in store.parts(now)) > 0
     for name in ("payload", "mail/x", "nonsense", "../task"):
@@ -754,7 +753,7 @@ def test_a_task_that_has_moved_cannot_be_read(open_store: Opener, a_task: Factor
     for state in (State.PENDING, State.HELD, State.DEAD):
         for ask in (store.read, store.size, lambda seen: list(store.parts(seen))):
             with pytest.raises(Gone):
-                ask(replace(seen, state=state))
+                ask(seen._replace(state=state))
 
 
 def test_the_doorbell_says_where_to_look(open_store: Opener, a_task: Factory) -> None:

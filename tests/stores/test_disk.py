@@ -14,7 +14,6 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -173,7 +172,7 @@ def test_no_error_of_the_disk_is_raw(
             closing(NftbanStore(spool._replace(durable=True), lambda: NOW)) as store,
         ):
             task = put(store, state)
-            trashed = replace(task, state=State.TRASH)
+            trashed = task._replace(state=State.TRASH)
             new = verbs.give_up_task(task, "no", 1) if state is State.ACTIVE else trashed
             acts: list[Callable[[], object]] = [
                 partial(store.swap, None, a_task(2)),
@@ -290,7 +289,7 @@ def test_an_interrupted_change_is_finished_by_the_same_worker(
 CHANGES: dict[str, tuple[State | None, Callable[[Task], Task]]] = {
     "enqueue": (None, lambda task: task),
     "nack": (State.ACTIVE, lambda task: verbs.nack(task, NOW + 60, "failed")),
-    "edit": (State.PENDING, lambda task: replace(task, description="after")),
+    "edit": (State.PENDING, lambda task: task._replace(description="after")),
     "hold": (State.PENDING, lambda task: verbs.hold(task, NOW)),
 }
 """The state of the task before, and what it becomes."""

@@ -9,7 +9,6 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -88,7 +87,7 @@ def test_a_spool_is_the_four_folders_of_kannader(kannader: Path) -> None:
     with closing(open_place(str(kannader), lambda: NOW)) as store:
         store.swap(None, Task("x", "mail", State.PENDING, NOW, destination=TO[0]))
         assert names(kannader / "queue") == {"x"}
-        store.swap(found(store, "x"), replace(found(store, "x"), state=State.TRASH))
+        store.swap(found(store, "x"), found(store, "x")._replace(state=State.TRASH))
         store.swap(found(store, "x"), None)
 
     for word in FOLDERS:
@@ -169,7 +168,7 @@ def test_a_mail_that_the_format_cannot_hold_is_refused(
     )
     acts: list[Callable[[], object]] = [
         *(partial(store.enqueue, sender, to, [TEXT]) for sender, to in mails),
-        *(partial(store.swap, None, replace(task, **given)) for given in fields),
+        *(partial(store.swap, None, task._replace(**given)) for given in fields),
     ]
     for act in acts:
         with naming(act):
@@ -261,11 +260,11 @@ def test_what_is_not_changed_stays_byte_for_byte(kannader: Path, open_kannader: 
 
     for state in (State.HELD, State.TRASH, State.HELD, State.PENDING):
         seen = found(store, task.id)
-        store.swap(seen, replace(seen, state=state))
+        store.swap(seen, seen._replace(state=state))
     (claimed,) = store.take(NOW, "me", 1)
     store.swap(claimed, verbs.unclaim(claimed))
     seen = found(store, task.id)
-    store.swap(seen, replace(seen))
+    store.swap(seen, seen._replace())
 
     assert ((dest / "schedule").read_bytes(), (dest / "metadata").read_bytes()) == (
         *(schedule, metadata),
@@ -282,7 +281,7 @@ def test_a_change_is_undone_byte_for_byte(kannader: Path, open_kannader: Opener)
     )
     task = found(store, task.id)
     image = store.read(task)
-    store.swap(task, replace(task, due=NOW + 60, destination="x@y.org"))
+    store.swap(task, task._replace(due=NOW + 60, destination="x@y.org"))
     (claimed,) = store.take(NOW + 60, "me", 1)
     store.swap(claimed, verbs.nack(claimed, NOW + 120, "no"))
     seen = found(store, task.id)
@@ -293,9 +292,9 @@ def test_a_change_is_undone_byte_for_byte(kannader: Path, open_kannader: Opener)
     assert outcome.error is None
     after = found(store, task.id)
     assert store.read(after) == image
-    assert replace(after, state=task.state, rev="", extra={}) == replace(task, rev="", extra={})
+    assert after._replace(state=task.state, rev="", extra={}) == task._replace(rev="", extra={})
     for wrong, data in (
-        *((after, image[:-5]), (replace(after, id="another"), image)),
+        *((after, image[:-5]), (after._replace(id="another"), image)),
         (after, b"id " + b"9" * 5000 + b"\n"),
     ):
         with pytest.raises(Unsupported):
@@ -335,7 +334,7 @@ def test_a_foreign_file_in_a_mail_is_not_erased(kannader: Path, open_kannader: O
     task = send(store)
     dest = (kannader / "queue" / task.id).resolve()
     (dest / "README").write_text("precious")
-    store.swap(task, replace(task, state=State.DONE))
+    store.swap(task, task._replace(state=State.DONE))
     with pytest.raises(Unavailable, match="README"):
         store.swap(found(store, task.id), None)
     assert names(dest) == {"README", "schedule", "metadata"}
@@ -380,7 +379,7 @@ def test_a_lost_race_against_the_daemon_changes_nothing(
 
     monkeypatch.setattr(files, "rename", lost)
     with pytest.raises(Gone):
-        store.swap(held, replace(held, state=State.PENDING, due=NOW + 60))
+        store.swap(held, held._replace(state=State.PENDING, due=NOW + 60))
     assert (dest / "schedule").read_bytes() == before
     assert names(dest) == {"schedule", "metadata"}
 
@@ -489,7 +488,7 @@ def test_no_kannader_sends_a_held_mail(
     for state in (State.HELD, State.TRASH, State.HELD):
         seen = found(store, task.id)
         assert not store.edges[seen.state, state].warning
-        store.swap(seen, replace(seen, state=state))
+        store.swap(seen, seen._replace(state=state))
         assert asked(daemon, task.id) == "vanished\n"
         assert not set().union(*(names(kannader / word) for word in FOLDERS[1:]))
     seen = found(store, task.id)
@@ -865,7 +864,7 @@ def test_a_mended_mail_is_restored_from_quarantine(
     assert problems_in(store)[where] == "quarantined link: repaired; put it back, or discard it"
     assert store.control("put-back", where) == f"{where}: put back as {word}/{task.id}"
 
-    assert replace(found(store, task.id), rev="") == replace(before, rev="")
+    assert found(store, task.id)._replace(rev="") == before._replace(rev="")
     assert problems_in(store) == {} and store.recover() == []
     with pytest.raises(Unsupported, match="no such quarantined link"):
         store.control("put-back", where)

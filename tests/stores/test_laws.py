@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -36,9 +35,9 @@ ACTS: Mapping[str, Act] = {
     "nack": lambda task, now: verbs.nack(task, now + 60, f"failed at {now:.0f}"),
     "unclaim": lambda task, now: verbs.unclaim(task),
     "bury": lambda task, now: verbs.give_up_task(task, "given up: on it", 1),
-    "describe": lambda task, now: replace(task, description=f"seen at {now:.0f}"),
-    "delay": lambda task, now: replace(task, due=now + 30),
-    "restore": lambda task, now: replace(task, state=State.PENDING),
+    "describe": lambda task, now: task._replace(description=f"seen at {now:.0f}"),
+    "delay": lambda task, now: task._replace(due=now + 30),
+    "restore": lambda task, now: task._replace(state=State.PENDING),
 } | {name: verb.function for name, verb in verbs.VERBS.items()}
 """Whatever can be tried on a task, in whatever state it is: where no edge leads, it is refused."""
 

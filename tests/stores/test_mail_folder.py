@@ -6,7 +6,6 @@ import itertools
 import os
 from collections.abc import Callable, Collection
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,7 +58,7 @@ def put(
         return task
     store.swap(task, verbs.give_up_task(task, "no such user", 1))
     if state is State.TRASH:
-        store.swap(found(store, IDENT), replace(found(store, IDENT), state=State.TRASH))
+        store.swap(found(store, IDENT), found(store, IDENT)._replace(state=State.TRASH))
     return found(store, IDENT)
 
 
@@ -196,7 +195,7 @@ def test_a_mail_stays_for_the_other_task_that_names_it(tmp_path: Path, many: boo
 
             mail = a_mail(spool, sent=False)
             first, second = put(spool, store, mail / "meta.sh", state), add(store, mail / "meta.sh")
-            store.swap(second, replace(second, state=State.TRASH))
+            store.swap(second, second._replace(state=State.TRASH))
             leave(store, first, found(store, second.id))
             assert not mail.exists()
 
@@ -226,7 +225,7 @@ def test_a_task_that_moves_while_it_is_looked_for_is_found(
     """Put into a folder that had been listed, from one that was not yet, it is found there."""
     store, rival = open_spool(), open_spool()
     task = add(store, unsent / "meta.sh")
-    rival.swap(task, replace(task, state=State.TRASH))
+    rival.swap(task, task._replace(state=State.TRASH))
     (trashed,) = tasks_in(store, State.TRASH)
     other = add(store, "", 3)
     opened = files.open_guarded
@@ -234,7 +233,7 @@ def test_a_task_that_moves_while_it_is_looked_for_is_found(
     def moved(name: str, dir_fd: int) -> int:
         monkeypatch.setattr(files, "open_guarded", opened)
         assert name == f"{other.id}.task", "pending/ comes first"
-        rival.swap(trashed, replace(trashed, state=State.PENDING))
+        rival.swap(trashed, trashed._replace(state=State.PENDING))
         return opened(name, dir_fd)
 
     monkeypatch.setattr(files, "open_guarded", moved)
@@ -277,7 +276,7 @@ def test_many_payloads_are_searched_for_in_one_scan(
             payload.write_text("m")
             add(store, payload, number)
         waiting = tasks_in(store, State.PENDING)
-        outcomes = store.swap_all([Move(t, replace(t, state=State.TRASH)) for t in waiting])
+        outcomes = store.swap_all([Move(t, t._replace(state=State.TRASH)) for t in waiting])
         assert not any(outcome.error for outcome in outcomes)
         return tasks_in(store, State.TRASH)
 

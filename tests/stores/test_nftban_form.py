@@ -5,7 +5,6 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -97,7 +96,7 @@ def test_enqueue_writes_the_golden_file(
     # The golden file's mail is stored in the real program's folder, and not here.
     with closing(NftbanStore(spool._replace(mail_spool=""))) as store:
         rev = store.swap(None, task)
-        assert store.read(replace(task, rev=rev)) == golden(f"pending-new.{name}.task")
+        assert store.read(task._replace(rev=rev)) == golden(f"pending-new.{name}.task")
 
 
 def test_a_tasks_life_in_golden_files(open_spool: Callable[..., NftbanStore]) -> None:
@@ -267,7 +266,7 @@ def test_shells_read_what_we_write(shell: str, tmp_path: Path) -> None:
         )
         record = task_format.new_record(task)._replace(extra_fields=(("TASK_MORE", text),))
         dead = task_format.change_record(
-            record, task, replace(task, state=State.DEAD, error=f"!{text}"), 7e8
+            record, task, task._replace(state=State.DEAD, error=f"!{text}"), 7e8
         )
         for name, version in ((f"{number:04}a", record), (f"{number:04}b", dead)):
             (tmp_path / f"{name}.task").write_bytes(render_task(version))
@@ -317,7 +316,7 @@ def test_from_the_trash_comes_the_same_file(tmp_path: Path) -> None:
             if state is State.HELD:
                 store.swap(there(store), verbs.hold(there(store), 0.0))
             store.swap(there(store), verbs.purge(there(store), 0.0))
-            store.swap(there(store), replace(there(store), state=state))
+            store.swap(there(store), there(store)._replace(state=state))
             assert there(store).state is state
             assert store.read(there(store)) == data
 
@@ -440,7 +439,7 @@ def test_what_a_file_may_not_hold_is_not_added(open_spool: Callable[..., NftbanS
     ):
         for value in values:
             with pytest.raises(Unsupported, match=reason):
-                store.swap(None, replace(task, **{field: value}))  # type: ignore[arg-type]
+                store.swap(None, task._replace(**{field: value}))  # type: ignore[arg-type]
     assert list(store.scan()) == []
 
 

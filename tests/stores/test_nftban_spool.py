@@ -9,7 +9,6 @@ import time
 import zlib
 from collections.abc import Callable
 from contextlib import closing, nullcontext
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -67,7 +66,7 @@ def test_tasks_come_in_the_order_of_file_names(open_spool: Opener) -> None:
     stamps = ("15Z-a-00000001", "15Z-b-00000000", "15Z-b-0000000a", "15Z-b_c-00000000")
     order = [*(f"20261120T0941{end}" for end in (*stamps, "16Z-a-00000000")), "Z", "a_b"]
     for ident in reversed(order):
-        store.swap(None, replace(a_task(), id=ident))
+        store.swap(None, a_task()._replace(id=ident))
     assert taken(store) == order
 
 
@@ -298,7 +297,7 @@ def test_a_file_rewritten_in_place_is_gone(
     path = Path(spool.work if state is State.ACTIVE else spool.pending, NAME)
     path.write_bytes(written := text_of(a_task(description="theirs")))
     with pytest.raises(Gone):
-        store.swap(seen, None if end is None else replace(seen, state=end))
+        store.swap(seen, None if end is None else seen._replace(state=end))
     assert (path.read_bytes(), under_way(spool)) == (written, [])
 
 
@@ -355,7 +354,7 @@ def test_where_a_file_stands_already_the_other_is_set_aside(
     double = text_of(a_task(description="the double"), int(NOW))
     Path(spool.dlq, NAME).write_bytes(double)
     with pytest.raises(Gone, match="duplicate id"):
-        store.swap(seen, replace(seen, state=State.DEAD))
+        store.swap(seen, seen._replace(state=State.DEAD))
     assert Path(spool.dlq, NAME).read_bytes() == double
     (aside,) = names(f"{spool.staging_dir}/twice")
     assert b'TASK_DESCRIPTION="a job"' in Path(spool.staging_dir, "twice", aside).read_bytes()
@@ -400,7 +399,7 @@ def test_nothing_comes_back_beside_another_of_its_id(
             else:
                 other.write_bytes(double)
             with pytest.raises(Gone, match=f"a task with this id is in {word} already"):
-                store.swap(seen, replace(seen, state=end))
+                store.swap(seen, seen._replace(state=end))
             assert ((folder / NAME).read_bytes(), other.read_bytes()) == (FILE, double)
             assert under_way(spool) == []
 
@@ -409,7 +408,7 @@ def test_nothing_comes_back_beside_another_of_its_id(
         held = put(store, State.HELD)
         before_placing(store, monkeypatch, lambda: Path(spool.work, NAME).write_bytes(double))
         with pytest.raises(Gone, match="duplicate id"):
-            store.swap(held, replace(held, state=State.PENDING, due=NOW + 60))
+            store.swap(held, held._replace(state=State.PENDING, due=NOW + 60))
     (aside,) = names(f"{spool.staging_dir}/twice")
     assert Path(spool.staging_dir, "twice", aside).read_bytes() == text_of(a_task(due=NOW + 60))
     assert (names(spool.pending), names(spool.work)) == ([], [NAME])
@@ -647,7 +646,7 @@ def test_a_payload_stays_as_long_as_its_task(tmp_path: Path) -> None:
             if lost:
                 store.swap(seen, verbs.unclaim(seen))
             with pytest.raises(Gone) if lost else nullcontext():
-                store.swap(seen, None if end is None else replace(seen, state=end, lease=None))
+                store.swap(seen, None if end is None else seen._replace(state=end, lease=None))
         assert payload.exists() is (lost or end is not None), (start, end)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -105,7 +104,7 @@ def test_an_older_task_with_a_local_stamp_is_taken_first(tmp_path: Path, hours: 
         for age, offset in ages.items():
             task = verbs.enqueue("report", NOW - age, f"{age:08x}")
             named = verbs.enqueue("report", NOW - age + offset, f"{age:08x}")
-            store.swap(None, replace(task, id=named.id))
+            store.swap(None, task._replace(id=named.id))
             os.utime(queue / "pending" / f"{named.id}.task", (NOW - age, NOW - age))
         assert [int(NOW - task.created) for task in store.take(NOW, "test", 9)] == list(ages)
 

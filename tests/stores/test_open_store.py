@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,9 +47,9 @@ def test_a_data_folder_has_a_mail_spool(
     payload = tmp_path / "data" / "mailspool" / "meta.sh"
     payload.write_text("")
     store = opened(tmp_path / "data")
-    store.swap(None, replace(TASK, payload=str(payload)))
+    store.swap(None, TASK._replace(payload=str(payload)))
     (task,) = store.take(NOW, "me", 1)
-    store.swap(task, replace(task, state=State.DEAD, lease=None))
+    store.swap(task, task._replace(state=State.DEAD, lease=None))
     dead = found(store, TASK.id)
     assert dead.extra["dead_since"] == str(int(NOW))
     store.swap(dead, None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Callable, Collection
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -54,10 +53,10 @@ def test_what_changed_in_either_database_is_named(open_queue: Opener) -> None:
 
     other.swap(there(other), verbs.purge(there(other), NOW))
     assert jobs() == {USER}
-    other.swap(there(other), replace(there(other), state=State.HELD))
+    other.swap(there(other), there(other)._replace(state=State.HELD))
     assert jobs() == {USER}
     held = there(other)
-    other.swap(held, replace(held, due=NOW + 9))
+    other.swap(held, held._replace(due=NOW + 9))
     assert jobs() == {USER}
     other.swap(there(other), verbs.release(there(other), NOW))
     assert jobs() == {USER}

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from datetime import UTC
 from pathlib import Path
 from typing import Any
@@ -70,7 +69,7 @@ def test_the_documented_columns_are_enough(foreign: Builder) -> None:
     (task,) = store.take(NOW, "me", 9)  # a bucket that is new has one token
     store.swap(task, verbs.nack(task, NOW + 60, "no"))
     for state in (State.HELD, State.TRASH, State.PENDING):
-        store.swap(there(store, "7-user"), replace(there(store, "7-user"), state=state))
+        store.swap(there(store, "7-user"), there(store, "7-user")._replace(state=state))
     (task,) = store.take(NOW + 90, "me", 9)
     assert task.id == "7-organizer"
     store.swap(task, None)
@@ -104,7 +103,7 @@ def test_foreign_columns_are_kept(foreign: Builder) -> None:
     (task,) = store.take(NOW, "me", 1)
     store.swap(task, verbs.give_up_task(task, "no", 1))
     for state in (State.HELD, State.DEAD, State.TRASH, State.PENDING):
-        store.swap(there(store, "7-user"), replace(there(store, "7-user"), state=state))
+        store.swap(there(store, "7-user"), there(store, "7-user")._replace(state=state))
     data = store.read(there(store, "7-user"))
     assert b'"hex": "00ff"' in data
     assert b'odd \\"name' in data
@@ -381,7 +380,7 @@ def test_a_trigger_of_theirs_is_heeded(both_jobs: ZgbStore, sql: Sql) -> None:
     rule += " BEGIN SELECT RAISE({}, 'users stay'); END"
     sql(rule.format("UPDATE", "ROLLBACK"))
     before = tasks_in(store)
-    moves = [Move(task, replace(task, due=NOW + 5)) for task in before.values()]
+    moves = [Move(task, task._replace(due=NOW + 5)) for task in before.values()]
     outcomes = list(store.swap_all(moves))
     assert [type(outcome.error) for outcome in outcomes] == [Unavailable] * 2
     assert tasks_in(store) == before

@@ -12,7 +12,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +86,7 @@ def all_that_can_be_done(store: ZgbStore) -> None:
         assert list(store.verify([(item.id, item.state, item.rev)])) != []
         tried(lambda task=item, image=image: store.restore_image(task, image, State.PENDING))  # type: ignore[misc]
         for state in State:
-            tried(lambda task=item, to=state: store.swap(task, replace(task, state=to)))  # type: ignore[misc]
+            tried(lambda task=item, to=state: store.swap(task, task._replace(state=to)))  # type: ignore[misc]
     for task in takes(NOW):
         tried(lambda task=task: store.swap(task, verbs.nack(task, NOW + 60, "no")))  # type: ignore[misc]
     store.figures(NOW)
@@ -447,13 +446,13 @@ def test_a_statement_without_end_is_ended(
     sql(f"CREATE TRIGGER slow BEFORE UPDATE ON mail_queue BEGIN {counting}; END")
 
     with pytest.raises(Unavailable, match=r"took more than 0\.02 s: an endless view or trigger"):
-        store.swap(job, replace(job, due=NOW + 9))
+        store.swap(job, job._replace(due=NOW + 9))
     with pytest.raises(Unavailable, match=r"took more than 0\.02 s"):
         list(store.scan({job.id}))
 
     monkeypatch.setattr(connection, "PAUSE_SECONDS", 0.0)
     sql("DROP TRIGGER slow")
-    store.swap(job, replace(job, due=NOW + 9))
+    store.swap(job, job._replace(due=NOW + 9))
     sql("ALTER TABLE registrations RENAME TO old")
     sql(f"CREATE VIEW registrations AS SELECT -x AS number, 0 AS created_at FROM ({ENDLESS})")
     with pytest.raises(Unavailable, match="took more than"):

@@ -1,7 +1,6 @@
 """The mail queue at work: claims, tokens, waits, orphans, switches, and our own database."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -120,7 +119,7 @@ def test_what_a_row_cannot_hold_is_refused(open_queue: Opener, sql: Sql) -> None
         *({"due": None}, {"due": -1.0}, {"due": 1e18}),
     ):
         with naming(change):
-            task = replace(Task(USER, "user", State.PENDING, NOW), **change)
+            task = Task(USER, "user", State.PENDING, NOW)._replace(**change)
             with pytest.raises(Unsupported):
                 open_queue().swap(None, task)
             assert sql("SELECT count(*) FROM mail_queue") == [(0,)]
@@ -439,14 +438,14 @@ def test_a_held_or_trashed_job_leaves_their_table(
     before = sql(f"SELECT {names} FROM mail_queue")
     store = open_queue()
 
-    store.swap(there(store), replace(there(store), state=state))
+    store.swap(there(store), there(store)._replace(state=state))
 
     assert sql("SELECT count(*) FROM mail_queue") == [(0,)]
     assert Path(place.sidecar_path).stat().st_mode & 0o777 == 0o600
     aside = there(open_queue())
     since = {"trash_since": str(int(NOW))} if state is State.TRASH else {}
     assert (aside.state, aside.extra) == (state, since)
-    store.swap(aside, replace(aside, state=State.PENDING))
+    store.swap(aside, aside._replace(state=State.PENDING))
     assert sql(f"SELECT {names} FROM mail_queue") == before
     assert sql("SELECT count(*) FROM config WHERE key LIKE 'spooldeck%'") == [(1,)]
 
@@ -470,7 +469,7 @@ def test_an_old_job_of_a_reused_number_stays_in_the_trash(both_jobs: ZgbStore, s
         sql(statement)
         if why:
             with pytest.raises(Unsupported, match=why):
-                store.swap(trashed, replace(trashed, state=State.PENDING))
+                store.swap(trashed, trashed._replace(state=State.PENDING))
 
     assert there(store).state is State.TRASH
     said = problems_in(store)[ORGANIZER]

@@ -10,7 +10,6 @@ import shutil
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from tempfile import mkdtemp
@@ -104,7 +103,7 @@ def make_scene(root: Path, trouble: bool = True) -> list[Task]:
     tasks = tasks_of(trouble)
     abuse = (t for t in tasks if t.state is State.DEAD and "abuse" in t.description)
     mail = min(abuse, key=lambda task: task.id)
-    tasks = [replace(t, payload=_mail(root, t)) if t is mail else t for t in tasks]
+    tasks = [t._replace(payload=_mail(root, t)) if t is mail else t for t in tasks]
     for task in tasks:
         path = put_file(root, task)
         path.chmod(0o640)
@@ -274,7 +273,7 @@ def _opened(root: Path) -> Store:
             if isinstance(found, Task) and found.lease is not None:
                 path = root / "queue" / "work" / f"{found.id}.task"
                 since = path.stat().st_mtime
-                yield replace(found, lease=found.lease._replace(since=since))
+                yield found._replace(lease=found.lease._replace(since=since))
             else:
                 yield found
 

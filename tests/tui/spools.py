@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from textual.pilot import Pilot
@@ -57,7 +56,7 @@ def a_task(number: int, state: State = State.PENDING, **fields: object) -> Task:
         lease=Lease("4711", NOW - 90) if state is State.ACTIVE else None,
         extra={"dead_since": str(int(NOW - 7200 - number * 60))} if state is State.DEAD else {},
     )
-    return replace(task, **fields)  # type: ignore[arg-type]
+    return task._replace(**fields)  # type: ignore[arg-type]
 
 
 def some_tasks(pending: int = 40, active: int = 1, dead: int = 12) -> list[Task]:

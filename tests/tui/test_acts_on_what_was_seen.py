@@ -6,7 +6,6 @@ import random
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -117,12 +116,12 @@ class Night:
         task = self._any()
         state = State.DEAD if task.state is State.PENDING else State.PENDING
         extra = {"dead_since": "1795160000"} if state is State.DEAD else {}
-        self._put(replace(task, state=state, extra=extra), task.id)
+        self._put(task._replace(state=state, extra=extra), task.id)
 
     def _change(self) -> None:
         task = self._any()
         words = self.chance.choice(("421 again", "user unknown", "mail", "feeds"))
-        self._put(replace(task, error=words, attempts=(task.attempts or 0) + 1), task.id)
+        self._put(task._replace(error=words, attempts=(task.attempts or 0) + 1), task.id)
 
     # What the operator does
 

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -485,7 +484,7 @@ def test_init_makes_what_is_missing_and_leaves_the_rest(spooldeck: Run, tmp_path
     due = time.time() + 3600
 
     def written(token: str) -> float:
-        task = replace(verbs.enqueue("report", time.time(), token), due=due)
+        task = verbs.enqueue("report", time.time(), token)._replace(due=due)
         with store_at(root) as store:
             store.swap(None, task)
         return (root / f"queue/pending/{task.id}.task").stat().st_mtime

@@ -6,7 +6,6 @@ import base64
 import csv
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -96,7 +95,7 @@ def test_paths(tmp_path: Path) -> None:
 
 def test_what_has_no_age_is_null() -> None:
     """A task of unknown creation has none for a program either."""
-    told = task_row.task_row(replace(a_task(1), created=0.0), "pending")
+    told = task_row.task_row(a_task(1)._replace(created=0.0), "pending")
     assert told["created"] is None
     assert task_row.csv_lines([told], ["id", "created"]).strip().endswith(",")
 
@@ -132,7 +131,7 @@ def test_a_copy_beyond_the_cap_is_refused(said: str, longest: int) -> None:
 
 def test_times_are_readable_and_in_seconds() -> None:
     """An exported dead task has its times in epoch seconds and in RFC 3339, also of its death."""
-    dead = replace(a_task(1, State.DEAD), created=NOW - 60, extra={"dead_since": str(int(NOW))})
+    dead = a_task(1, State.DEAD)._replace(created=NOW - 60, extra={"dead_since": str(int(NOW))})
     row = task_row.task_row(dead, "dlq")
     assert (row["created"], row["created_at"]) == (NOW - 60, "2026-11-20T09:41:08Z")
     assert (row["since"], row["since_at"]) == (NOW, "2026-11-20T09:42:08Z")

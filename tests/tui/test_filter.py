@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -135,7 +134,7 @@ async def test_words_stay_as_they_were_typed(tmp_path: Path) -> None:
 
 async def test_an_order_goes_with_a_filter() -> None:
     """What is filtered is ordered as the tab is."""
-    memory = a_memory([replace(task, attempts=n) for n, task in enumerate(some_tasks(9, 0, 0))])
+    memory = a_memory([task._replace(attempts=n) for n, task in enumerate(some_tasks(9, 0, 0))])
     async with a_desk(a_place(memory)) as desk:
         queue_of(desk.console)._orders[State.PENDING] = ("attempts", True)
         await desk.press("slash", *"tries", "greater_than_sign", "3")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,7 +30,7 @@ from tui.plan.screen import PlanScreen
 from tui.widgets.text_input import Words
 
 TASK = a_task(2, description="Daily report", due=NOW + 600)
-MAIL = replace(TASK, description="a@x.org to b@y.org", destination="b@y.org")
+MAIL = TASK._replace(description="a@x.org to b@y.org", destination="b@y.org")
 STAYS = (State.PENDING, State.PENDING)
 CONTRACT, MAILS, JOBS = OF_THE_CONTRACT[STAYS], OF_MAILS[STAYS], OF_JOBS[STAYS]
 MIDNIGHT = NOW - 34928
@@ -64,7 +63,7 @@ UNDERSTOOD: tuple[tuple[Task | None, Edge, dict[str, str], Mapping[str, object]]
     (TASK, CONTRACT, {"description": "Daily report", "due": "+2h"}, {"due": NOW + 7200}),
     (TASK, CONTRACT, {"description": "Daily report", "due": "+10m"}, {}),
     (TASK, CONTRACT, {"description": "", "due": "tomorrow 06:00"}, {"due": MIDNIGHT + 30 * 3600}),
-    (replace(TASK, description="\x1b[2J"), CONTRACT, {"description": "\ufffd[2J"}, {}),
+    (TASK._replace(description="\x1b[2J"), CONTRACT, {"description": "\ufffd[2J"}, {}),
     (TASK, JOBS, {"description": " ", "due": ""}, {}),
     (MAIL, MAILS, {"destination": "b@y.org"}, {}),
     (MAIL, MAILS, {"destination": " "}, {}),

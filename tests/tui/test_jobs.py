@@ -8,7 +8,6 @@ import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,7 +47,7 @@ def dead_tasks(many: int, word: str, error: str, first: int) -> Iterator[Task]:
     for number in range(first, first + many):
         task = Task(f"{stamp}-job-{number:08x}", "job", State.DEAD, float(int(died - 600)))
         extra = {"dead_since": str(int(died))}
-        yield replace(task, attempts=1, description=f"{word} {number}", error=error, extra=extra)
+        yield task._replace(attempts=1, description=f"{word} {number}", error=error, extra=extra)
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -550,7 +549,7 @@ def test_doctor_counts_overdue_mails(place: Spool) -> None:
         (ident,) = place.enqueue(address)
         with closing(place.store()) as store:
             (task,) = [each for each in store.scan({ident}) if isinstance(each, Task)]
-            store.swap(task, replace(task, due=1000.0))
+            store.swap(task, task._replace(due=1000.0))
         code, lines = place.doctor()
         assert (code, any("spooldeck's worker cannot send" in line for line in lines)) == (1, True)
         assert [line.split(maxsplit=2)[2] for line in lines if "overdue, the" in line] == [words]
@@ -723,7 +722,7 @@ def test_a_wrong_setting_is_refused(key: str, value: object) -> None:
 def waits(policy: RetryPolicy, failures: int) -> list[float | None]:
     """The waits of a new mail after each of so many failures."""
     fresh = Task("x", "mail", State.ACTIVE, 0.0)
-    return [policy.retry_delay(replace(fresh, attempts=count), 0.0) for count in range(failures)]
+    return [policy.retry_delay(fresh._replace(attempts=count), 0.0) for count in range(failures)]
 
 
 def test_waits_double_from_a_quarter_of_an_hour_to_four_hours() -> None:

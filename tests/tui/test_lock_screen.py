@@ -10,7 +10,6 @@ import shlex
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,8 +106,8 @@ def reports(tmp_path: Path) -> Path:
     for number in range(3):
         created = time.time() - 7200 + number
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(created))
-        task = replace(a_task(number), id=f"{stamp}-report-{number:08x}", created=created)
-        put_file(root, replace(task, kind="report", due=0.0, error="", attempts=0))
+        task = a_task(number)._replace(id=f"{stamp}-report-{number:08x}", created=created)
+        put_file(root, task._replace(kind="report", due=0.0, error="", attempts=0))
     return root
 
 

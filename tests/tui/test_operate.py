@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -68,7 +67,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for number in range(6, 9):
             later = 0.0 if number == 6 else time.time() + HOUR
             task = verbs.enqueue("report", LONG_AGO + number, f"{number:08x}")
-            store.swap(None, replace(task, due=float(int(later))))
+            store.swap(None, task._replace(due=float(int(later))))
     return data
 
 

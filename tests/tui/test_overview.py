@@ -10,7 +10,6 @@ import shutil
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -447,7 +446,7 @@ async def test_the_rows_stay_those_of_one_field(kinds: MemoryTasks) -> None:
             for number, (key, task) in enumerate(list(kinds.tasks.items())):
                 if task.state is State.PENDING:
                     error = ("421 later", "550 5.1.1 user unknown")[number % 2]
-                    kinds.put(key, replace(task, kind="late", error=error))
+                    kinds.put(key, task._replace(kind="late", error=error))
         await desk.until(lambda: "late" in desk.text and "say" not in desk.text)
         late = a_task(200, created=NOW - 60, due=0.0, kind="late")
         with kinds.condition:

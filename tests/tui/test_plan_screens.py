@@ -7,7 +7,6 @@ import json
 import re
 import shlex
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,7 +86,7 @@ class AnyPlan:
         """Let another process change its subject."""
         with self.memory.condition:
             (task,) = self.memory.tasks.values()
-            self.memory.put(("", task.id), replace(task, description="another"))
+            self.memory.put(("", task.id), task._replace(description="another"))
 
     async def done(self, desk: Desk) -> bool:
         """Return whether it was carried out."""
@@ -380,7 +379,7 @@ async def test_young_tasks_are_excluded_from_a_purge_unless_taken_in(
     one in, and the count says so. The plan can be exported, with what becomes of each task.
     """
     monkeypatch.chdir(tmp_path)
-    young = [replace(a_task(number), created=NOW - 60) for number in (2, 3)]
+    young = [a_task(number)._replace(created=NOW - 60) for number in (2, 3)]
     memory = a_memory([a_task(0), a_task(1), *young])
     async with a_desk(locked(memory), size=(100, 30)) as desk:
         screen = await desk.opens(PlanScreen, "*", "X")
@@ -409,7 +408,7 @@ async def test_a_young_task_that_was_picked_is_purged() -> None:
     """One young task under the cursor is purged by y, and the screen says that it is young; the
     command that does the same names it, too.
     """
-    young = replace(a_task(1), created=NOW - 60)
+    young = a_task(1)._replace(created=NOW - 60)
     async with a_desk(locked(a_memory([young, a_task(2)])), size=(100, 30)) as desk:
         screen = await desk.opens(PlanScreen, "X")
         await desk.sees("though younger than 15 minutes", "y to purge this task")

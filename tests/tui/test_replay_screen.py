@@ -8,7 +8,6 @@ import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -334,7 +333,7 @@ def test_killed_in_the_middle_nothing_is_lost(tmp_path: Path) -> None:
     start = time.time()
     extra = {"dead_since": str(int(start - 3600))}
     dead = [
-        replace(a_task(number, State.DEAD), created=start - 7200 + number, extra=extra)
+        a_task(number, State.DEAD)._replace(created=start - 7200 + number, extra=extra)
         for number in range(24)
     ]
     make_spool(tmp_path, dead)

@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -419,7 +418,7 @@ def test_the_summary_describes_the_lease() -> None:
     )
     for lease, said in table:
         assert lease is not None
-        scene = TaskScene(replace(LEASED, lease=lease), {State.ACTIVE: "inflight"})
+        scene = TaskScene(LEASED._replace(lease=lease), {State.ACTIVE: "inflight"})
         text = words(summary_lines(scene, NOW, 100))
 
         assert [part for part in said if part not in text] == []

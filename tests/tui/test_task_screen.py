@@ -9,7 +9,6 @@ import os
 import warnings
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -376,7 +375,7 @@ async def test_a_task_that_changes_is_followed(tmp_path: Path) -> None:
         await desk.show(task)
         await desk.turns_to("files", "TASK_ID")
         await desk.press("j", "j")
-        put_file(tmp_path, replace(task, error="421 4.7.0 try later")).chmod(0o640)
+        put_file(tmp_path, task._replace(error="421 4.7.0 try later")).chmod(0o640)
         await desk.sees("09:42:08Z new error", '="421 4.7.0 try later"')
         assert desk.part.top == 2
 

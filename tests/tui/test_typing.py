@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
@@ -384,7 +383,7 @@ async def test_a_key_for_a_task_that_just_changed_is_refused(
         task = screen.list.rows.view.task_here
         assert task is not None and task.state is State.PENDING
         with memory.condition:
-            memory.put(("", task.id), replace(task, description="another"))
+            memory.put(("", task.id), task._replace(description="another"))
         await desk.until(lambda: screen.list.rows.is_altered)
         await desk.press("X")
 

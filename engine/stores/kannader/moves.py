@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import NamedTuple
 
 from engine.model import Lease, State, Task
@@ -134,7 +133,7 @@ class MailMover:
             except (FileNotFoundError, Refused):
                 return None
         lease = Lease(owner, now, seen.st_ctime + INFLIGHT_CHECK_SECONDS)
-        return replace(task, state=State.ACTIVE, rev=files.file_revision(seen), lease=lease)
+        return task._replace(state=State.ACTIVE, rev=files.file_revision(seen), lease=lease)
 
     # ---- changing
 

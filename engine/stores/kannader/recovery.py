@@ -11,7 +11,6 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 
 from engine.model import State
 from engine.store import Gone, StoreError, Unavailable, Unsupported
@@ -222,8 +221,8 @@ class SpoolRecovery:
                 continue
             try:
                 attempts = (task.attempts or 0) + 1
-                back = replace(
-                    task, state=State.PENDING, attempts=attempts, due=0.0, error=ABANDONED_ERROR
+                back = task._replace(
+                    state=State.PENDING, attempts=attempts, due=0.0, error=ABANDONED_ERROR
                 )
                 _, folders = self._mover.apply_move(MailMove(task, back), now)
                 for folder in folders:

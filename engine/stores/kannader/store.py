@@ -6,7 +6,6 @@ import errno
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from itertools import islice
 from typing import BinaryIO
 
@@ -349,8 +348,7 @@ class KannaderStore:
             envelope = mail_format.parse_metadata(was.metadata)
         except Refused as refusal:
             raise Unsupported(f"{task.id}: {refusal}") from refusal
-        return replace(
-            task,
+        return task._replace(
             state=state,
             kind=was.note.kind or MAIL_KIND,
             group=envelope.host,

@@ -9,7 +9,6 @@ import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from heapq import heapify, heappop
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -411,7 +410,7 @@ class NftbanStore:
         lease = Lease("", seen.st_ctime) if state is State.ACTIVE else None
         task = task_format.task_from_record(record, state, seen, lease, self._clock())
         if state is State.TRASH:
-            task = replace(task, extra={**task.extra, TRASHED_SINCE: repr(seen.st_ctime)})
+            task = task._replace(extra={**task.extra, TRASHED_SINCE: repr(seen.st_ctime)})
         return task
 
     def _record(self, name: str, state: State) -> tuple[task_format.Record, os.stat_result]:

@@ -6,7 +6,6 @@ through the strict parser. Where both accept a file, they agree.
 """
 
 import os
-from dataclasses import replace
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -291,8 +290,7 @@ def task_from_image(record: Record, task: Task, state: State) -> Task:
     extra = dict(record.extra_fields)
     if record.dead_since is not None:
         extra |= {"dead_since": str(record.dead_since), "dead_reason": record.dead_reason}
-    return replace(
-        task,
+    return task._replace(
         kind=record.kind,
         state=state,
         created=float(record.created),

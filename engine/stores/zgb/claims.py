@@ -4,7 +4,6 @@ bucket, select a due job, spend a token.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 from engine import policy
@@ -261,7 +260,7 @@ class ClaimRun:
             **updated_at(self._database, self._now),
         )
         task = task_of(fetch_row(db, self._database, row.key), self._now, self._place)
-        return replace(task, lease=Lease(self._owner, self._now, float(until), task.rev))
+        return task._replace(lease=Lease(self._owner, self._now, float(until), task.rev))
 
     def _next_due(self, db: Connection, current: Bucket, rate: Rate) -> float | None:
         """When to try again: a token becomes available, a job comes due, or a lease expires."""

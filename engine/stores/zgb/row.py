@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from engine.model import ATTEMPT_KEY, EMPTY, Lease, State, Task
@@ -219,7 +218,7 @@ def sidecar_task(
     """Build the task of a row in the sidecar database; `since`: when it came there."""
     there = task_of(row, now, place)
     extra = {"trash_since": str(int(since))} if state is State.TRASH else EMPTY
-    return replace(there, state=state, rev=rev, extra=extra)
+    return there._replace(state=state, rev=rev, extra=extra)
 
 
 def new_values(task: Task, shape: TableShape, now: float) -> dict[str, Cell]:

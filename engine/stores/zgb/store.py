@@ -6,7 +6,6 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from itertools import groupby, islice
 from typing import NamedTuple
 
@@ -255,7 +254,7 @@ class ZgbStore:
         if state in row_moves.SIDECAR_STATES:
             return sidecar_task(row, state, now, task.rev, now, self.place)
         there = task_of(row, now, self.place)
-        return replace(there, rev=task.rev)
+        return there._replace(rev=task.rev)
 
     def preview_problem(self, problem: Problem) -> bytes:
         """Return the columns of an invalid row."""
@@ -325,7 +324,7 @@ class ZgbStore:
         claims.update_row(db, self._database, row, locked_until=form.format(until, now))
         rev = claims.fetch_row(db, self._database, row.key).rev
         lease = task.lease._replace(until=until, token=rev)
-        return Outcome(Move(task, replace(task, rev=rev, lease=lease)), rev)
+        return Outcome(Move(task, task._replace(rev=rev, lease=lease)), rev)
 
     # ---- changing
 

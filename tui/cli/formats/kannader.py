@@ -10,7 +10,6 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from typing import BinaryIO
@@ -390,7 +389,7 @@ def bounce_handler(
         if task.id in returned:
             return
         try:
-            _require_readable(store, replace(task, state=State.ACTIVE))
+            _require_readable(store, task._replace(state=State.ACTIVE))
         except Gone:
             return  # the store reports it
         if bounces:
@@ -413,7 +412,7 @@ def _return(store: KannaderStore, task: Task, host: Host, now: float) -> tuple[s
     Raises:
         Unavailable: the disk refused; try again later.
     """
-    claimed = replace(task, state=State.ACTIVE)
+    claimed = task._replace(state=State.ACTIVE)
     try:
         envelope = store.envelope(claimed)
         sender = smtp_path(envelope.sender)[1:-1]
