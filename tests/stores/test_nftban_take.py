@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import verbs
+from engine.model import State
 from engine.stores.nftban import NftbanStore, SpoolFolders, make_spool
-from engine.stores.nftban.hint import NextDue, file_state
+from engine.stores.nftban.hint import FileState, Hint, NextDue, file_state
 from engine.stores.nftban.pending_line import PendingLine, kind_of
 
 NOW = 1_795_239_223.0
@@ -85,11 +86,30 @@ def test_a_folder_where_nothing_is_due_is_remembered(
     assert taken(spool, NOW + 60) == [waiting.stem]
 
 
+def test_what_waits_is_counted_by_the_hint(spool: SpoolFolders, waiting: Path) -> None:
+    """Where nothing is due, the number that waits comes from the hint: nothing is listed."""
+    hint = Path(spool.staging_dir, "next-due")
+    checksum, due, written, total, folder = hint.read_text().split(maxsplit=4)
+    assert total == "1"
+    hint.write_text(f"{checksum} {due} {written} 7 {folder}")
+    with closing(opened(spool, NOW + 1)) as fresh:
+        assert fresh.count_with_age(NOW + 1)[0][State.PENDING] == 1
+        assert list(fresh.take(NOW + 1, "test", 1)) == []
+        counts, age = fresh.count_with_age(NOW + 1)
+        assert (counts[State.PENDING], age) == (7, 1.0)
+        waiting.rename(waiting.with_suffix(".x"))
+        assert fresh.count_with_age(NOW + 1)[0][State.PENDING] == 0
+
+
 def test_a_task_rewritten_in_place_is_found(spool: SpoolFolders, waiting: Path) -> None:
-    """A task whose due time an operator edits in its file is taken by the next process."""
+    """A task whose due time an operator edits in its file is taken within five minutes, at once if
+    the editor replaces the file, as most do.
+    """
     text = waiting.read_text()
     waiting.write_text(text.replace(str(int(NOW) + 60), str(int(NOW) - 60)))
     os.utime(waiting, (NOW - 30, NOW - 30))
+    assert taken(spool, NOW + 1) == []
+    os.utime(waiting.parent)
     assert taken(spool, NOW + 1) == [waiting.stem]
 
 
@@ -112,22 +132,35 @@ def test_an_older_task_with_a_local_stamp_is_taken_first(tmp_path: Path, hours: 
 def test_a_hint_in_doubt_is_no_hint(tmp_path: Path) -> None:
     """A hint that is torn, from the future, past or for other files is ignored."""
     (tmp_path / "a.task").touch()
-    path = tmp_path / "hint"
-    good = f"{hash(file_state((tmp_path / 'a.task').stat()))} {NOW + 999:.0f} {NOW:.0f}"
-    files, later, now = good.split()
+    path, later = tmp_path / "hint", int(NOW + 999)
+    state = file_state((tmp_path / "a.task").stat())
     folder = os.open(tmp_path, os.O_RDONLY)
-    for text, at, due in (
-        (good, NOW, NOW + 999),
-        (good, NOW - 1, None),
-        (f"{files} {now} {now}", NOW, None),
-        (f"1 {later} {now}", NOW, None),
-        ("1 2", NOW, None),
-        ("garbage", NOW, None),
-        ("", NOW, None),
+    path.touch()
+    there = file_state(os.fstat(folder))
+    hint = NextDue(str(path))
+
+    def good(files: int = hash(state), due: int = later, folder: FileState = there) -> str:
+        return " ".join(map(str, (files, due, int(NOW), 1, *folder, "a.task")))
+
+    for text, at, is_valid in (
+        (good(), NOW, True),
+        (good(1), NOW, True),  # the folder is unchanged: the files are not looked at
+        (good(1), NOW + 301, False),
+        (good(folder=(1, 1, 1)), NOW, True),  # the files are
+        (good(1, folder=(1, 1, 1)), NOW, False),
+        (good(), NOW - 1, False),
+        (good(due=int(NOW)), NOW, False),
+        (good()[:-7], NOW, False),
+        ("1 2", NOW, False),
+        ("garbage", NOW, False),
+        ("", NOW, False),
     ):
         path.write_text(text)
 
-        assert NextDue(str(path)).read(folder, at) == due, (text, at)
+        found = hint.read(folder, at)
+
+        assert found == (Hint(later, 1, "a.task", found.folder) if is_valid and found else None)
+        assert bool(found) is is_valid, (text, at)
     os.close(folder)
 
 

@@ -10,7 +10,7 @@ from engine.model import Lease, State, Task
 from engine.store import ClaimFilter, Unavailable
 from engine.stores.nftban import task_format
 from engine.stores.nftban.folder import TaskFolder
-from engine.stores.nftban.hint import FileState, NextDue, file_state
+from engine.stores.nftban.hint import FileState, Hint, NextDue, file_state
 from engine.stores.nftban.pending_line import PendingLine
 from engine.stores.nftban.staging import StagingDir
 from engine.system import files
@@ -65,6 +65,8 @@ class TaskClaims:
         self._validated = 0.0
         self.due: float | None = None
         """When the next waiting task is due, as of the last take."""
+        self.hint: Hint | None = None
+        """The hint that the last take found valid; None: it listed the folder."""
 
     def take(self, now: float, owner: str, limit: int, wants: ClaimFilter) -> Iterator[Task]:
         """Yield due tasks, oldest first; each is claimed by a rename when the caller asks for it.
@@ -79,9 +81,11 @@ class TaskClaims:
         self._folders[State.ACTIVE].reopen_if_replaced()
         # The hint helps a fresh process; a running worker remembers more.
         is_first = not self._validated
-        self.due = self._hint.read(pending.fd, now) if is_first else None
-        if self.due is not None:
+        self.hint = self._hint.read(pending.fd, now) if is_first else None
+        if self.hint is not None:
+            self.due = self.hint.due
             return
+        folder = file_state(os.fstat(pending.fd))
         try:
             self._return_failed_claims()
             line = PendingLine(self._candidates(pending, now))
@@ -114,7 +118,8 @@ class TaskClaims:
         self.due = min((waiting.due for waiting in self._waiting.values()), default=None)
         nothing_is_due = not claimed + passed_over + len(line)
         if is_first and self.due is not None and nothing_is_due:
-            self._hint.write((waiting.state for waiting in self._waiting.values()), self.due, now)
+            states = {name: waiting.state for name, waiting in self._waiting.items()}
+            self._hint.write(states, self.due, now, folder)
 
     def _candidates(self, pending: TaskFolder, now: float) -> list[tuple[str, int]]:
         """Return names and inodes of pending files that may be due, oldest first."""

@@ -1,12 +1,14 @@
 """Cache the next due time of the pending folder in a file, so that a timer run reads no task.
 
-The hint means: no file with these inodes, modification times and sizes is due before D. It is
-checked with one stat of each file; a new or rewritten task invalidates it.
+The hint means: no file with these inodes, modification times and sizes is due before D. Our own
+changes and those of the NFTBan program add or remove a name, which changes the folder's
+modification time. While that is as it was, the hint holds for `MAX_AGE_SECONDS` without a look at
+the files; then one stat of each confirms it, and finds a file that an editor rewrote in place.
 """
 
 import os
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from engine.stores.nftban import task_format
 from engine.system import files
@@ -14,8 +16,25 @@ from engine.system import files
 RACY_NANOSECONDS = 20_000_000
 """Nanoseconds. A file changed less than this before may change again within the same clock tick."""
 
+MAX_AGE_SECONDS = 300.0
+"""Seconds for which an unchanged folder is enough: a task that an editor rewrote in place waits no
+longer than this."""
+
 FileState: TypeAlias = tuple[int, int, int]
 """Inode, modification time in nanoseconds, size."""
+
+
+class Hint(NamedTuple):
+    """What is known of a pending folder in which nothing is due."""
+
+    due: float
+    """Epoch seconds UTC when the next task is due."""
+    total: int
+    """Number of task files."""
+    first: str
+    """Name of the first task file in queue order."""
+    folder: FileState
+    """The folder at that time."""
 
 
 def file_state(seen: os.stat_result) -> FileState:
@@ -29,44 +48,59 @@ class NextDue:
     def __init__(self, path: str) -> None:
         self._path = path
 
-    def read(self, pending: int, now: float) -> float | None:
-        """Return when the next task is due; None if unknown. `pending` is the folder's descriptor.
-
-        Only a time after `now` is returned; it means that no task is due.
-        """
+    def read(self, pending: int, now: float) -> Hint | None:
+        """Return the hint if it holds; None: a task may be due. `pending` is the folder's
+        descriptor."""
         try:
             fd = files.open_file(self._path, os.O_NOFOLLOW)
         except OSError:
             return None
         try:
-            checksum, due, written = map(int, os.read(fd, 200).split())
-            if not written <= now < due or checksum != _checksum(_list_states(pending)):
-                return None
+            *numbers, first = os.read(fd, 1000).decode().split()
+            checksum, due, written, total, inode, changed, size = map(int, numbers)
         except (ValueError, OSError):
             return None  # incomplete or invalid: same as no hint
         finally:
             os.close(fd)
-        return float(due)
-
-    def write(self, states: Iterable[FileState], due: float, now: float) -> None:
-        """Store the result of a take that read all files, each in the state given here."""
-        states = list(states)
-        if any(abs(now * 1e9 - changed) < RACY_NANOSECONDS for _, changed, _ in states):
-            return
+        if not written <= now < due:
+            return None
+        folder = file_state(os.fstat(pending))
+        if folder == (inode, changed, size) and now - written < MAX_AGE_SECONDS:
+            return Hint(float(due), total, first, folder)
         try:
-            text = b"%d %d %d\n" % (_checksum(states), int(due), int(now))
-            files.replace_file(self._path, text, files.FILE_MODE)
+            states = _list_states(pending)
+        except OSError:
+            return None
+        if checksum != _checksum(states.values()):
+            return None
+        self.write(states, due, now, folder)
+        return Hint(float(due), total, first, folder)
+
+    def write(
+        self, states: dict[str, FileState], due: float, now: float, folder: FileState
+    ) -> None:
+        """Store the result of a take that read all files: the state of each by its name, and of
+        the folder before it was listed."""
+        tick = now * 1e9
+        if any(abs(tick - changed) < RACY_NANOSECONDS for _, changed, _ in states.values()):
+            return
+        if abs(tick - folder[1]) < RACY_NANOSECONDS:
+            folder = (0, 0, 0)  # a name may come within the same clock tick
+        numbers = _checksum(states.values()), int(due), int(now), len(states), *folder
+        try:
+            text = f"{' '.join(map(str, numbers))} {min(states)}\n"
+            files.replace_file(self._path, text.encode(), files.FILE_MODE)
         except OSError:
             return  # without a hint only the next take is slower
 
 
-def _list_states(folder: int) -> list[FileState]:
+def _list_states(folder: int) -> dict[str, FileState]:
     with os.scandir(folder) as entries:
-        return [
-            file_state(entry.stat(follow_symlinks=False))
+        return {
+            entry.name: file_state(entry.stat(follow_symlinks=False))
             for entry in entries
             if entry.name.endswith(task_format.SUFFIX)
-        ]
+        }
 
 
 def _checksum(states: Iterable[FileState]) -> int:

@@ -43,7 +43,7 @@ from engine.store import (
 from engine.stores.nftban import staging, task_format
 from engine.stores.nftban.claims import TaskClaims
 from engine.stores.nftban.folder import TaskFolder
-from engine.stores.nftban.hint import NextDue
+from engine.stores.nftban.hint import NextDue, file_state
 from engine.stores.nftban.recovery import DRAFT_MAX_AGE_SECONDS, StagingRecovery, broken_file
 from engine.system import files
 from engine.system.files import Refused
@@ -805,9 +805,15 @@ class NftbanStore:
 
         The age is 0 if none is pending.
         """
-        pending = self._list_tasks(State.PENDING)
+        # Where nothing is due, a timer run does not list what waits.
+        hint, folder = self._claims.hint, self._folders[State.PENDING]
+        if hint is not None and hint.folder == file_state(os.fstat(folder.fd)):
+            pending, waiting = [hint.first], hint.total
+        else:
+            pending = self._list_tasks(State.PENDING)
+            waiting = len(pending)
         counts = {
-            state: len(pending if state is State.PENDING else self._list_tasks(state))
+            state: waiting if state is State.PENDING else len(self._list_tasks(state))
             for state in STATES
         }
         heapify(pending)
