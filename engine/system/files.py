@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from os import stat_result
 
+from engine.system.fd_cache import FdCache
+
 rename = os.rename
 unlink = os.unlink
 write = os.write
@@ -538,6 +540,19 @@ def open_dir_path(
     Raises:
         OSError: a component is missing, cannot be created, is not a folder, or is a symbolic link.
     """
+    key = "folder", path, root
+    fd = _cache.get(key, path) if path.startswith("/") else -1
+    if fd < 0:
+        fd = _open_dir_path(path, root, make, owner)
+        if path.startswith("/"):
+            _cache.keep(key, fd)
+    return fd
+
+
+_cache = FdCache()
+
+
+def _open_dir_path(path: str, root: str, make: bool, owner: tuple[int, int] | None) -> int:
     parts = _below(path, root)
     if parts is None:
         if make:
@@ -704,12 +719,17 @@ def append(path: str, data: bytes, mode: int = FILE_MODE, root: str = "") -> Non
     Raises:
         OSError: not a regular file, or it could not be written.
     """
-    folder, name = os.path.split(path)
-    dir_fd = open_dir_path(folder or ".", root)
-    try:
-        fd = open_shared(name, dir_fd, os.O_WRONLY | os.O_APPEND, mode)
-    finally:
-        os.close(dir_fd)
+    key = "append", path, root
+    fd = _cache.get(key, path) if path.startswith("/") else -1
+    if fd < 0:
+        folder, name = os.path.split(path)
+        dir_fd = open_dir_path(folder or ".", root)
+        try:
+            fd = open_shared(name, dir_fd, os.O_WRONLY | os.O_APPEND, mode)
+        finally:
+            os.close(dir_fd)
+        if path.startswith("/"):
+            _cache.keep(key, fd)
     try:
         write_all(fd, data)
     finally:

@@ -12,6 +12,7 @@ from engine.locks.token_buckets import TokenBuckets
 from engine.monitor.prometheus import CounterFiles
 from engine.policy import Rate
 from engine.system import files
+from engine.system.fd_cache import MAX_OPEN
 from engine.system.files import Refused
 from tests.engine.builders import GOLDEN
 from tests.tables import each
@@ -184,6 +185,49 @@ def test_a_new_file_is_new(tmp_path: Path, here: int) -> None:
     for _ in range(2):
         files.unlink_quietly("x", here)
     assert not (tmp_path / "x").exists()
+
+
+def test_a_kept_file_is_checked_again_when_its_path_leads_elsewhere(tmp_path: Path) -> None:
+    """A rotated log, a replaced folder, a link in the place of either and a second hard link: the
+    next line goes where the path leads, or is refused, and never into the file kept open.
+    """
+    root, folder, log = str(tmp_path), tmp_path / "logs", tmp_path / "logs" / "log"
+    folder.mkdir()
+
+    def append(text: bytes) -> bytes:
+        files.append(str(log), text, root=root)
+        return log.read_bytes()
+
+    assert (append(b"1\n"), append(b"2\n")) == (b"1\n", b"1\n2\n")
+    log.rename(folder / "log.1")
+    assert append(b"3\n") == b"3\n"
+    folder.rename(tmp_path / "before")
+    folder.mkdir()
+    assert append(b"4\n") == b"4\n"
+    os.link(log, folder / "twice")
+    with pytest.raises(OSError, match="second hard link"):
+        append(b"5\n")
+    (folder / "twice").unlink()
+    assert append(b"6\n") == b"4\n6\n"
+    log.rename(tmp_path / "other")
+    log.symlink_to(tmp_path / "other")
+    with pytest.raises(OSError, match="symbolic link"):
+        append(b"7\n")
+    log.unlink()
+    folder.rmdir()
+    folder.symlink_to(tmp_path / "before")
+    with pytest.raises(OSError, match="symbolic link"):
+        append(b"8\n")
+    assert (tmp_path / "before" / "log").read_bytes() == b"3\n"
+    assert (tmp_path / "other").read_bytes() == b"4\n6\n"
+
+
+def test_kept_descriptors_do_not_add_up(tmp_path: Path) -> None:
+    """However many logs a process writes, it keeps few of them open."""
+    for number in range(3 * MAX_OPEN):
+        files.append(str(tmp_path / f"{number}"), b"x")
+    kept = [p.readlink() for p in Path("/proc/self/fd").iterdir() if p.is_symlink()]
+    assert 0 < sum(path.parent == tmp_path for path in kept) <= MAX_OPEN
 
 
 def test_lines_are_added_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,53 @@
+"""Keep descriptors of checked folders and files open, so that a path is not walked at each use.
+
+A log line of a mail took a dozen system calls only to find its file again. The path is compared
+with the open descriptor at each use: one stat finds a rotated log, a replaced folder, and a change
+of owner or mode, and the path is then walked and checked again.
+"""
+
+import os
+from _thread import allocate_lock
+from os import stat_result
+
+MAX_OPEN = 32
+"""Descriptors kept open; the one opened first is closed for the next."""
+
+
+class FdCache:
+    """Open descriptors by a key, each with the path that leads to it. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, ...], tuple[int, tuple[int, ...]]] = {}
+        self._lock = allocate_lock()  # else one thread could close what another duplicates
+
+    def get(self, key: tuple[str, ...], path: str) -> int:
+        """Return a duplicate of the kept descriptor; -1 if there is none, or if the path leads
+        elsewhere now."""
+        with self._lock:
+            kept = self._kept.get(key)
+            if kept is None:
+                return -1
+            try:
+                if kept[1] == _identity(os.stat(path, follow_symlinks=False)):
+                    return os.dup(kept[0])
+            except OSError:
+                pass  # gone: opening it again reports why
+            del self._kept[key]
+            os.close(kept[0])
+            return -1
+
+    def keep(self, key: tuple[str, ...], fd: int) -> None:
+        """Keep a duplicate of a descriptor that was opened and checked."""
+        with self._lock:
+            before = self._kept.pop(key, None)
+            if before is None and len(self._kept) >= MAX_OPEN:
+                before = self._kept.pop(next(iter(self._kept)))
+            if before is not None:
+                os.close(before[0])
+            self._kept[key] = os.dup(fd), _identity(os.fstat(fd))
+
+
+def _identity(seen: stat_result) -> tuple[int, ...]:
+    """What a check of a folder or file depends on."""
+    hard_links = 1 if seen.st_nlink == 1 else 2  # a folder gets and loses some
+    return seen.st_dev, seen.st_ino, seen.st_mode, seen.st_uid, seen.st_gid, hard_links
