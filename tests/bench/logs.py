@@ -1,0 +1,122 @@
+"""The rows of the log screen, on a log of 1 GiB, beside grep."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from tests.bench.measure import (
+    CLEAN,
+    Bench,
+    Figure,
+    Figures,
+    compare,
+    cpu_of,
+    fill_spool,
+    interleave,
+    memory_folder,
+    scratch,
+)
+from tests.bench.terminal import Screen, console, running
+
+LAST_LINE = "the last line of this log"
+LEVELS = ("INFO", "INFO", "SUCCESS", "DEBUG", "WARN", "ERROR")
+MINUTE = b"2026-01-01 00:00"
+MIB = 1 << 20
+
+
+def _write_log(path: str, size: int) -> None:
+    """Lines of the contract, their times increasing: a minute for each MiB."""
+    lines, length, number = [], 0, 0
+    while length < MIB:
+        line = (
+            f"[{MINUTE.decode()}:{number * 60 // 11_000 % 60:02}] [{LEVELS[number % 6]}] "
+            f"Task 20260101T000000Z-report-{number:08x} failed, retry in {number % 900}s\n"
+        )
+        lines.append(line)
+        length, number = length + len(line), number + 1
+    block = "".join(lines).encode()
+    with open(path, "wb") as file:
+        for minute in range(size // MIB):
+            when = time.strftime("%Y-%m-%d %H:%M", time.gmtime(1_767_225_600 + 60 * minute))
+            file.write(block.replace(MINUTE, when.encode()))
+        file.write(f"[{when}:59] [ERROR] {LAST_LINE}\n".encode())
+
+
+@contextmanager
+def _place(size: int) -> Iterator[str]:
+    """A place whose log has this size; yields the path of the log."""
+    with scratch(memory_folder(size // 5000)) as folder:
+        fill_spool(f"{folder}/place", 10)
+        path = f"{folder}/place/log/queue.log"
+        _write_log(path, size)
+        yield path
+
+
+def _sizes(bench: Bench) -> tuple[int, str]:
+    return (64 * MIB, "64 MiB") if bench.quick else (1024 * MIB, "1 GiB")
+
+
+def _open(path: str) -> list[str]:
+    return console("--open", "log", path.removesuffix("/log/queue.log"))
+
+
+def first_screen(bench: Bench) -> Figures:
+    """CPU until the last line is on the screen, beside that of a small log."""
+    size, name = _sizes(bench)
+
+    def until_shown(path: str) -> float:
+        with running(_open(path)) as screen:
+            return screen.until(LAST_LINE).all
+
+    with _place(MIB) as small, _place(size) as large:
+        ways: dict[str, Callable[[], float]] = {
+            "small": partial(until_shown, small),
+            "large": partial(until_shown, large),
+        }
+        costs = interleave(ways, bench.rounds)
+    what = f"first screen of {name}"
+    yield compare(what, "ms CPU", costs["large"], costs["small"], "the same of 1 MiB", 1.2)
+
+
+def _grep() -> str:
+    done = subprocess.run(["grep", "-V"], env=CLEAN, capture_output=True, text=True, check=True)
+    return f"grep -F {done.stdout.splitlines()[0].split()[-1]}"
+
+
+def _beside_grep(bench: Bench, what: str, word: str, keys: list[str], limit: float) -> Figures:
+    """CPU from the first key until the screen is idle, beside grep for a word."""
+    size, name = _sizes(bench)
+    with _place(size) as path:
+        argv = ["grep", "-c", "-F", word, path]
+        cpu_of(argv, ok=(0, 1))
+        grep = min(cpu_of(argv, ok=(0, 1)) for _ in range(3))
+        with running(_open(path)) as screen:
+            screen.until(LAST_LINE)
+            screen.idle()
+            spent = _press(screen, keys)
+            yield Figure(f"{what} in {name}", spent, "ms CPU", limit, grep, _grep())
+
+
+def _press(screen: Screen, keys: list[str]) -> float:
+    """Press keys; return the milliseconds of CPU until the last one's work is done."""
+    for key in keys[:-1]:
+        screen.send(key)
+        screen.idle()
+    before = screen.spent()
+    screen.send(keys[-1])
+    return screen.idle().since(before).all
+
+
+def search(bench: Bench) -> Figures:
+    """Search for a word that does not occur."""
+    yield from _beside_grep(bench, "search for an absent word", "zebra", ["/", "zebra", "\r"], 1.5)
+
+
+def level(bench: Bench) -> Figures:
+    """Raise the minimum level from all lines to warnings."""
+    yield from _beside_grep(bench, "warnings and errors only", "[ERROR]", ["+", "+", "+"], 3.0)
