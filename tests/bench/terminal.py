@@ -20,8 +20,8 @@ from typing import NamedTuple
 from tests.bench.measure import CLEAN, ROOT, SPOOLDECK
 
 SIZE = (120, 40)
-QUIET_SECONDS = 0.04
-"""Without output and processor time for so long, a key has been answered."""
+QUIET_SECONDS, CALM_MS = 0.04, 0.3
+"""Without output, and with less processor time than this in so long, a key has been answered."""
 IDLE_SECONDS, IDLE_MS = 0.5, 15.0
 """A program that uses less processor time than this for so long only repaints its clock."""
 END_SECONDS = 30.0
@@ -115,17 +115,15 @@ class Screen:
     def key(self, key: str) -> Spent:
         """Press a key and return what its answer cost."""
         self.read(0)
-        before, size = self.spent(), self.mark
+        before, size, calm = self.spent(), self.mark, 0
         self.send(key)
-        deadline, last = time.perf_counter() + 5, before
-        while time.perf_counter() < deadline:
-            end = time.perf_counter() + QUIET_SECONDS
-            is_quiet = True
+        last = before
+        while calm < (1 if self.mark > size else 5):
+            is_quiet, end = True, time.perf_counter() + QUIET_SECONDS
             while (left := end - time.perf_counter()) > 0:
                 is_quiet = not self.read(left) and is_quiet
             now = self.spent()
-            if is_quiet and self.mark > size and now.all - last.all < 0.3:
-                break
+            calm = calm + 1 if is_quiet and now.all - last.all < CALM_MS else 0
             last = now
         return last.since(before)
 
