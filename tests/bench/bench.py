@@ -1,9 +1,9 @@
 """`make bench`: each target of speed and size, beside a floor or peer measured in the same run.
 
 Read the ratios: the speed of the machine cancels out of them. Floor, peers and ours take turns
-round by round, and medians are printed. `CPU` is processor time of all threads and children (it
-counts what the program does, also on a busy machine), `wall` is time by the clock (where the disk or
-the network is waited for).
+round by round, and medians are printed. `CPU` is processor time of all threads and children: it
+counts what a program does, also on a busy machine. `wall` is time by the clock: it counts the disk
+and the network.
 """
 
 from __future__ import annotations
@@ -137,7 +137,9 @@ def main() -> None:
     budget = options.budget or (30.0 if options.quick else 90.0)
     print(f"{describe_machine()}; at the start {describe_load()}", end="\n\n")
     if options.markdown:
-        print("| row | what | ours | floor or peer | ratio | limit | |\n|---|---|---|---|---|---|---|")
+        print(
+            "| row | what | ours | floor or peer | ratio | limit | |\n|---|---|---|---|---|---|---|"
+        )
     with ExitStack() as keep:
         bench = Bench(quick=options.quick, rounds=rounds, budget=budget, keep=keep)
         for row in rows:

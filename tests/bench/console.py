@@ -7,17 +7,18 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.metadata import version
 from statistics import median
 
 from tests.bench import index
-from tests.bench.measure import (
+from tests.bench.measure import (  # fmt: skip
     Bench,
     Figure,
     Figures,
+    Ways,
     compare,
     interleave,
     memory_folder,
@@ -46,7 +47,7 @@ def start(bench: Bench) -> Figures:
             frames[number].append(screen.until(FIRST_FRAME).all)
             return screen.until(FIRST_ROWS).all
 
-    ways: dict[str, Callable[[], float]] = {"empty": empty}
+    ways: Ways = {"empty": empty}
     ways |= {str(number): partial(rows, number) for number in bench.sizes}
     costs = interleave(ways, bench.rounds)
     beside = f"empty Textual {version('textual')} app"
@@ -63,8 +64,8 @@ def start(bench: Bench) -> Figures:
 def at_rest(bench: Bench, number: int) -> Iterator[Screen]:
     """The console on a place of so many tasks, its index complete.
 
-    The last one stays open for the next row, unless this block fails: to fill the index of a million
-    tasks takes longer than most rows.
+    The last one stays open for the next row, unless this block fails: filling the index of a
+    million tasks takes longer than most rows.
     """
     screen = bench.open_consoles.get(number)
     if screen is None:
@@ -113,7 +114,9 @@ def filter_keys(bench: Bench) -> Figures:
             screen.idle()
             screen.send(ESCAPE)
             screen.idle()
-        ui, others = (median(part) for part in zip(*((c.main, c.others) for c in costs), strict=True))
+        ui, others = (
+            median(part) for part in zip(*((c.main, c.others) for c in costs), strict=True)
+        )
         what = f"a letter of a filter, {number:,}"
         if number == 10_000:
             yield Figure(what, ui + others, "ms CPU", 20.0)

@@ -7,12 +7,12 @@ import os
 import re
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 from engine.live.inspector import Inspector
 from engine.stores.nftban import NftbanStore, SpoolFolders
-from tests.bench.measure import (
+from tests.bench.measure import (  # fmt: skip
     PYTHON,
     SPOOLDECK,
     Bench,
@@ -61,8 +61,9 @@ def _fill_index(root: str) -> None:
         inspector = Inspector(lambda: _open_store(root))
         await inspector.start()
         try:
+            generation = -1
             while not inspector.latest.is_complete:
-                await asyncio.sleep(0.02)
+                generation = (await inspector.wait_for_change(generation)).generation
         finally:
             await inspector.close()
 
@@ -74,7 +75,7 @@ def scan(bench: Bench) -> Figures:
     grown: dict[str, list[float]] = {"scan": [], "index": []}
     for number in (1_000, 10_000) if bench.quick else (10_000, 100_000, 1_000_000):
         root = bench.spool(number)
-        ways: dict[str, Callable[[], float]] = {
+        ways = {
             "bare": partial(cpu_seconds, partial(_bare_scan, f"{root}/queue/pending")),
             "scan": partial(cpu_seconds, partial(_scan, root)),
             "index": partial(cpu_seconds, partial(_fill_index, root)),
@@ -98,7 +99,13 @@ def bare_select(number: int) -> float:
 
     def rows() -> Iterator[tuple[str, int, str, float, str]]:
         for n in range(number):
-            yield f"20261121T053343Z-feeds_sync-{n:08x}", 0, f"{n:x}.18ea177b.15c", 1.0 + n, "x" * 200
+            yield (
+                f"20261121T053343Z-feeds_sync-{n:08x}",
+                0,
+                f"{n:x}.18ea177b.15c",
+                1.0 + n,
+                "x" * 200,
+            )
 
     with scratch(memory_folder(number // 10)) as folder:
         database = sqlite3.connect(f"{folder}/rows", isolation_level=None)

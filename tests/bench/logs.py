@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from tests.bench.measure import (
-    CLEAN,
+from tests.bench.measure import (  # fmt: skip
     Bench,
     Figure,
     Figures,
+    command,
     compare,
     cpu_of,
     fill_spool,
@@ -74,18 +72,10 @@ def first_screen(bench: Bench) -> Figures:
             return screen.until(LAST_LINE).all
 
     with _place(MIB) as small, _place(size) as large:
-        ways: dict[str, Callable[[], float]] = {
-            "small": partial(until_shown, small),
-            "large": partial(until_shown, large),
-        }
+        ways = {"small": partial(until_shown, small), "large": partial(until_shown, large)}
         costs = interleave(ways, bench.rounds)
     what = f"first screen of {name}"
     yield compare(what, "ms CPU", costs["large"], costs["small"], "the same of 1 MiB", 1.2)
-
-
-def _grep() -> str:
-    done = subprocess.run(["grep", "-V"], env=CLEAN, capture_output=True, text=True, check=True)
-    return f"grep -F {done.stdout.splitlines()[0].split()[-1]}"
 
 
 def _beside_grep(bench: Bench, what: str, word: str, keys: list[str], limit: float) -> Figures:
@@ -99,7 +89,8 @@ def _beside_grep(bench: Bench, what: str, word: str, keys: list[str], limit: flo
             screen.until(LAST_LINE)
             screen.idle()
             spent = _press(screen, keys)
-            yield Figure(f"{what} in {name}", spent, "ms CPU", limit, grep, _grep())
+        beside = f"grep -F {command('grep', '-V').splitlines()[0].split()[-1]}"
+        yield Figure(f"{what} in {name}", spent, "ms CPU", limit, grep, beside)
 
 
 def _press(screen: Screen, keys: list[str]) -> float:

@@ -8,15 +8,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
 
-from tests.bench.measure import (
+from tests.bench.measure import (  # fmt: skip
     CLEAN,
     PYTHON,
     SPOOLDECK,
     Bench,
+    Cost,
     Figures,
     Unmeasurable,
+    command,
     compare,
     cpu_and_wall,
     cpu_of,
@@ -25,6 +26,7 @@ from tests.bench.measure import (
 )
 
 HOST, SENDER, RECIPIENT = "127.0.0.1", "queue@example.org", "ops@example.com"
+MAIL = f"From: {SENDER}\nTo: {RECIPIENT}\nSubject: bench\n\n" + "A line of a short mail.\n" * 20
 
 SERVER = """\
 import asyncio
@@ -62,21 +64,12 @@ def send(name):
 with ThreadPoolExecutor(threads) as pool:
     list(pool.map(send, sorted(os.listdir(queue))))
 """
-"""The floor: for each mail a rename, a connection, an unlink, and two fsyncs, as our worker does."""
-
-MAIL = "Subject: bench\n\n" + "A line of a short mail.\n" * 20
-
-
-class Cost(NamedTuple):
-    """Milliseconds a mail."""
-
-    cpu: float
-    wall: float
+"""The floor: for each mail a rename, a connection, an unlink and two fsyncs, as in our worker."""
 
 
 @contextmanager
 def _server() -> Iterator[int]:
-    """A server of its own; yields its port."""
+    """The server; yields its port."""
     argv = [sys.executable, "-c", SERVER]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=CLEAN) as process:
         assert process.stdout is not None
@@ -89,42 +82,38 @@ def _server() -> Iterator[int]:
             process.kill()
 
 
-def _config(folder: str, port: int) -> str:
-    path = f"{folder}/config.yaml"
-    with open(path, "w") as file:
+def _prepare(folder: str, port: int) -> None:
+    """Write the mail and the configuration, and make the folders of both places."""
+    with open(f"{folder}/mail", "w") as file:
+        file.write(MAIL)
+    with open(f"{folder}/config.yaml", "w") as file:
         file.write(
             f"stores: {{kannader: {{host: {HOST}, port: {port}, tls: none}}}}\n"
             f"mail: {{method: curl, relay: {{host: {HOST}, port: {port}}},"
             f" plain_hosts: [{HOST}], sender: {SENDER}}}\n"
         )
-    return path
+    command(SPOOLDECK, "kannader", "init", f"{folder}/spool")
+    command(SPOOLDECK, "init", f"{folder}/place")
 
 
 def _ours(port: int, number: int, jobs: int) -> Cost:
-    """The worker on a spool with so many mails, without the cost of its start."""
+    """Milliseconds a mail of the worker, without its start."""
     with scratch() as folder:
-        config = _config(folder, port)
-        with open(f"{folder}/mail", "w") as file:
-            file.write(MAIL)
-        subprocess.run(
-            [SPOOLDECK, "kannader", "init", f"{folder}/spool"],
-            check=True,
-            env=CLEAN,
-            capture_output=True,
-        )
-        words = ["--until-idle", "--concurrency", str(jobs)]
-        work = [SPOOLDECK, "--config", config, "kannader", "work", f"{folder}/spool", *words]
+        _prepare(folder, port)
+        words = ["kannader", "work", f"{folder}/spool", "--until-idle", "--concurrency", str(jobs)]
+        work = [SPOOLDECK, "--config", f"{folder}/config.yaml", *words]
         idle = cpu_and_wall(work, ok=(0, 1))
         to = [word for n in range(number) for word in ("--to", f"user{n}@example.com")]
-        add = [SPOOLDECK, "kannader", "enqueue", "--from", SENDER, *to]
-        cpu_of([*add, f"{folder}/mail", f"{folder}/spool"])
+        words = ["kannader", "enqueue", "--from", SENDER, *to]
+        command(SPOOLDECK, *words, f"{folder}/mail", f"{folder}/spool")
         busy = cpu_and_wall(work)
         left = len(os.listdir(f"{folder}/spool/queue"))
         assert not left, f"the worker left {left} of {number} mails"
-    return Cost(*((b - a) / number for a, b in zip(idle, busy, strict=True)))
+    return Cost((busy.cpu - idle.cpu) / number, (busy.wall - idle.wall) / number)
 
 
 def _bare(port: int, number: int, jobs: int) -> Cost:
+    """Milliseconds a mail of the floor, without its start."""
     with scratch() as folder:
         for name in ("queue", "inflight"):
             os.mkdir(f"{folder}/{name}")
@@ -135,7 +124,7 @@ def _bare(port: int, number: int, jobs: int) -> Cost:
         for n in range(number):
             os.symlink(f"{folder}/mail", f"{folder}/queue/user{n}")
         busy = cpu_and_wall(work)
-    return Cost(*((b - a) / number for a, b in zip(idle, busy, strict=True)))
+    return Cost((busy.cpu - idle.cpu) / number, (busy.wall - idle.wall) / number)
 
 
 def kannader(bench: Bench) -> Figures:
@@ -143,36 +132,29 @@ def kannader(bench: Bench) -> Figures:
     number = 40 if bench.quick else 150
     with _server() as port:
         for jobs in (1, 4):
-            costs: dict[str, list[Cost]] = {"ours": [], "bare": []}
-
-            def run(name: str, jobs: int = jobs, costs: dict[str, list[Cost]] = costs) -> float:
-                way = _ours if name == "ours" else _bare
-                costs[name].append(way(port, number, jobs))
-                return 0.0
-
-            interleave({name: partial(run, name) for name in costs}, min(bench.rounds, 3))
-            beside = f"smtplib, {PYTHON}"
+            ways = {name: partial(way, port, number, jobs) for name, way in WAYS.items()}
+            costs = interleave(ways, min(bench.rounds, 3))
             for part, unit in enumerate(("ms CPU", "ms wall")):
-                ours, bare = ([cost[part] for cost in costs[name]] for name in costs)
-                yield compare(f"concurrency {jobs}, a mail", unit, ours, bare, beside, 1.5)
+                ours, bare = ([cost[part] for cost in costs[name]] for name in WAYS)
+                what, beside = f"concurrency {jobs}, a mail", f"smtplib, {PYTHON}"
+                yield compare(what, unit, ours, bare, beside, 1.5)
+
+
+WAYS = {"ours": _ours, "bare": _bare}
 
 
 def send(bench: Bench) -> Figures:
     """CPU of one mail by the command, and by curl alone."""
     with _server() as port, scratch() as folder:
-        config = _config(folder, port)
-        with open(f"{folder}/mail", "w") as file:
-            file.write(f"From: {SENDER}\nTo: {RECIPIENT}\n{MAIL}")
-        subprocess.run(
-            [SPOOLDECK, "init", f"{folder}/place"], check=True, env=CLEAN, capture_output=True
-        )
-        words = ["--root", f"{folder}/place", "--config", config, "mail", "send", "hello there"]
+        _prepare(folder, port)
+        words = ["--root", f"{folder}/place", "--config", f"{folder}/config.yaml", "mail", "send"]
+        ours = [SPOOLDECK, *words, "hello there", RECIPIENT]
         url = [f"smtp://{HOST}:{port}", "--mail-from", SENDER, "--mail-rcpt", RECIPIENT]
+        bare = ["curl", "-sS", *url, "-T", f"{folder}/mail"]
         ways = {
-            "ours": partial(cpu_of, [SPOOLDECK, *words, RECIPIENT], NFTBAN_MAIL_METHOD="curl"),
-            "curl": partial(cpu_of, ["curl", "-sS", *url, "-T", f"{folder}/mail"]),
+            "ours": partial(cpu_of, ours, NFTBAN_MAIL_METHOD="curl"),
+            "curl": partial(cpu_of, bare),
         }
         costs = interleave(ways, bench.rounds)
-        done = subprocess.run(["curl", "-V"], env=CLEAN, capture_output=True, text=True, check=True)
-    beside = " ".join(done.stdout.split()[:2])
+    beside = " ".join(command("curl", "-V").split()[:2])
     yield compare("one mail", "ms CPU", costs["ours"], costs["curl"], beside, 5.0)

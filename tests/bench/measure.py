@@ -1,4 +1,4 @@
-"""What all rows of the bench share: figures, interleaved rounds, processor time, folders, spools."""
+"""What the rows share: figures, interleaved rounds, processor time, folders, spools."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from tests.bench.terminal import Screen
@@ -29,7 +29,6 @@ CLEAN = {
 }
 """The environment of a command that no setting of this machine reaches."""
 
-TASK_BYTES = 400
 KINDS = ("feeds_sync", "geoban_apply", "mail_send")
 ERRORS = ("421 4.7.0 try again later", "550 5.1.1 user unknown", "connect_timeout mx7 25")
 SHARED_MEMORY = "/dev/shm"
@@ -75,18 +74,19 @@ class Figure(NamedTuple):
 
 
 Figures: TypeAlias = Iterator[Figure]
-Costs: TypeAlias = Mapping[str, list[float]]
+T = TypeVar("T")
+Ways: TypeAlias = dict[str, Callable[[], float]]
 
 
-def interleave(ways: Mapping[str, Callable[[], float]], rounds: int) -> Costs:
+def interleave(ways: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
     """Call each way once per round, in turning order; return what each call returned.
 
     There are fewer rounds if the row's time does not suffice for all of them.
     """
-    costs: dict[str, list[float]] = {name: [] for name in ways}
+    costs: dict[str, list[T]] = {name: [] for name in ways}
     for turn in range(rounds):
         began = time.monotonic()
-        for name in sorted(ways, key=list(ways).index, reverse=turn % 2 == 1):
+        for name in list(ways)[:: -1 if turn % 2 else 1]:
             costs[name].append(ways[name]())
         left = signal.getitimer(signal.ITIMER_REAL)[0]
         if left and left < 1.5 * (time.monotonic() - began):
@@ -95,7 +95,12 @@ def interleave(ways: Mapping[str, Callable[[], float]], rounds: int) -> Costs:
 
 
 def compare(
-    what: str, unit: str, ours: Sequence[float], floor: Sequence[float], beside: str, limit: float | None
+    what: str,
+    unit: str,
+    ours: Sequence[float],
+    floor: Sequence[float],
+    beside: str,
+    limit: float | None,
 ) -> Figure:
     """The medians of paired rounds, and the median of their ratios."""
     paired = median(a / (b or 1e-9) for a, b in zip(ours, floor, strict=True))
@@ -105,29 +110,39 @@ def compare(
 # ---- processor time
 
 
-def cpu_of(argv: Sequence[str], ok: Sequence[int] = (0,), **more: str) -> float:
-    """Milliseconds of processor time of a command and of the children that it waited for."""
-    return cpu_and_wall(argv, ok, **more)[0]
+class Cost(NamedTuple):
+    """Milliseconds of processor time, and by the clock."""
+
+    cpu: float
+    wall: float
 
 
-def cpu_and_wall(
-    argv: Sequence[str], ok: Sequence[int] = (0,), **more: str
-) -> tuple[float, float]:
-    """Milliseconds of processor time, and by the clock, of a command with its children.
+def cpu_and_wall(argv: Sequence[str], ok: Sequence[int] = (0,), **more: str) -> Cost:
+    """The cost of a command and of the children that it waited for.
 
     Raises:
         Unmeasurable: it ended with another exit code than `ok`.
     """
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    done = subprocess.run(
-        argv, env=CLEAN | more, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, check=False
-    )
+    command(*argv, ok=ok, **more)
     wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Cost(1000 * cpu, 1000 * wall)
+
+
+def command(*argv: str, ok: Sequence[int] = (0,), **more: str) -> str:
+    """Run a command and return its output."""
+    null, env = subprocess.DEVNULL, CLEAN | more
+    done = subprocess.run(argv, env=env, cwd="/", stdin=null, capture_output=True, check=False)
     if done.returncode not in ok:
         last = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()[-1:]
         raise Unmeasurable(f"{' '.join(argv)[:80]}: exit {done.returncode} {' '.join(last)}")
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return 1000 * cpu, 1000 * wall
+    return done.stdout.decode(errors="replace")
+
+
+def cpu_of(argv: Sequence[str], ok: Sequence[int] = (0,), **more: str) -> float:
+    """Milliseconds of processor time of a command and of the children that it waited for."""
+    return cpu_and_wall(argv, ok, **more).cpu
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:
@@ -180,9 +195,7 @@ def task_text(name: str, kind: str, created: int, due: int, number: int) -> byte
 
 def fill_spool(root: str, number: int) -> None:
     """Make a place declared exclusive, with so many pending tasks, none due for a day."""
-    subprocess.run(
-        [SPOOLDECK, "init", root, "--exclusive"], check=True, env=CLEAN, capture_output=True
-    )
+    command(SPOOLDECK, "init", root, "--exclusive")
     now = int(time.time())
     first, due = now - 86400 * 20, now + 86400
     folder = os.open(f"{root}/queue/pending", os.O_RDONLY | os.O_DIRECTORY)

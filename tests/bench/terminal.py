@@ -63,7 +63,7 @@ class Screen:
         if not self.pid:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", SIZE[1], SIZE[0], 0, 0))
             os.chdir(ROOT)
-            os.execve(argv[0], argv, told)
+            os.execve(argv[0], list(argv), told)
         self._output = bytearray()
         self.rest_mib = 0.0
         """Its memory once it was idle for the first time."""
