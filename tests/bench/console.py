@@ -14,7 +14,7 @@ from importlib.metadata import version
 from statistics import median
 
 from tests.bench import index
-from tests.bench.measure import (  # fmt: skip
+from tests.bench.measure import (
     Bench,
     Figure,
     Figures,
@@ -148,9 +148,15 @@ def memory(bench: Bench) -> Figures:
     with running(empty_app()) as empty:
         empty.until("all is well")
         yield Figure("an empty app", empty.memory(), "MiB")
-    for number in reversed(bench.sizes):
-        with at_rest(bench, number) as screen:
-            yield Figure(f"{number:,} tasks", screen.rest_mib, "MiB", LARGEST_MIB[number])
+    for number in bench.sizes:
+        if number < bench.large:
+            with running(console("--open", "queue", bench.spool(number))) as screen:
+                screen.until(FIRST_ROWS)
+                screen.idle()
+        else:
+            with at_rest(bench, number) as screen:
+                pass
+        yield Figure(f"{number:,} tasks", screen.rest_mib, "MiB", LARGEST_MIB[number])
 
 
 CHANGES = """\

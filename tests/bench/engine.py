@@ -23,7 +23,7 @@ from engine.work.handlers import Context
 from engine.work.worker import Worker
 from tests.bench import cycles
 from tests.bench.cycles import PEERS, Cost, Opener, Peer
-from tests.bench.measure import (  # fmt: skip
+from tests.bench.measure import (
     PYTHON,
     SPOOLDECK,
     Bench,

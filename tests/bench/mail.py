@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from tests.bench.measure import (  # fmt: skip
+from tests.bench.measure import (
     CLEAN,
     PYTHON,
     SPOOLDECK,
