@@ -14,14 +14,13 @@ import platform
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.bench.measure import PYTHON, Bench, Figure, Figures, OverBudget, Unmeasurable, time_limit
+from tests.bench.measure import PYTHON, Bench, Figure, Figures, time_limit
 
 TABLE = """
 engine.cycle        | enqueue + take + ack, not durable: <= 2.0 x floor, < dirq; <= 14 system calls
@@ -123,7 +122,7 @@ def run(rows: list[Row], bench: Bench, *, markdown: bool) -> None:
             with time_limit(bench.budget):
                 for figure in row.measure(bench):
                     show(cells_of(row, figure), markdown=markdown)
-        except (Unmeasurable, OverBudget, OSError, AssertionError) as error:
+        except Exception as error:  # any failure of one row leaves the others
             why = f"not measured: {' '.join(str(error).split())[:120] or type(error).__name__}"
             show((row.name, why, "", "", "", "", ""), markdown=markdown)
     print(f"\n{describe_load()} at the end")
@@ -146,9 +145,11 @@ def main() -> None:
         return
     rounds = options.rounds or (3 if options.quick else 5)
     budget = options.budget or (30.0 if options.quick else 90.0)
-    with ExitStack() as keep:
-        bench = Bench(quick=options.quick, rounds=rounds, budget=budget, keep=keep)
+    bench = Bench(quick=options.quick, rounds=rounds, budget=budget)
+    try:
         run(rows, bench, markdown=options.markdown)
+    finally:
+        bench.clear()
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from tests.bench.measure import (
     Figure,
     Figures,
     Ways,
+    command,
     compare,
     interleave,
     memory_folder,
@@ -254,16 +255,15 @@ def _change(folder: str, ending: str, word: str) -> float:
 def places(bench: Bench) -> Figures:
     """Memory and idle CPU of a console that follows 20 places."""
     number = 500 if bench.quick else 50_000
-    first = bench.spool(number)
-    with bench.outside_budget(IDLE_LIMIT_SECONDS):
-        bench.close_consoles()
-        with scratch(memory_folder(20 * number)) as folder:
-            roots = [f"{folder}/place{n:02}" for n in range(20)]
-            for root in roots:
-                subprocess.run(["cp", "-a", first, root], check=True)
-            with running(console("--open", "overview", *roots)) as screen:
-                screen.until("OBSERVE")
-                screen.idle()
-                yield Figure(f"20 places of {number:,}", screen.memory(), "MiB", 120.0)
-                seconds = 6.0 if bench.quick else 30.0
-                yield Figure(f"idle for {seconds:.0f} s", screen.watch(seconds), "% CPU", 1.0)
+    bench.clear()
+    first, limit = bench.spool(number), bench.outside_budget(IDLE_LIMIT_SECONDS)
+    with limit, scratch(memory_folder(20 * number)) as folder:
+        roots = [f"{folder}/place{n:02}" for n in range(20)]
+        for root in roots:
+            command("cp", "-a", first, root)
+        with running(console("--open", "overview", *roots)) as screen:
+            screen.until(FIRST_FRAME)
+            screen.idle()
+            yield Figure(f"20 places of {number:,}", screen.memory(), "MiB", 120.0)
+            seconds = 6.0 if bench.quick else 30.0
+            yield Figure(f"idle for {seconds:.0f} s", screen.watch(seconds), "% CPU", 1.0)

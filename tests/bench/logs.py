@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -78,36 +78,39 @@ def first_screen(bench: Bench) -> Figures:
     yield compare(what, "ms CPU", costs["large"], costs["small"], "the same of 1 MiB", 1.2)
 
 
-def _beside_grep(bench: Bench, what: str, word: str, keys: list[str], limit: float) -> Figures:
-    """CPU from the first key until the screen is idle, beside grep for a word."""
+def _beside_grep(
+    bench: Bench, word: str, steps: Sequence[tuple[str, tuple[str, ...], float | None]]
+) -> Figures:
+    """For each step, its name, keys and limit: the CPU of the keys, beside grep for a word."""
     size, name = _sizes(bench)
+    beside = f"grep -F {command('grep', '-V').splitlines()[0].split()[-1]}"
     with _place(size) as path:
         argv = ["grep", "-c", "-F", word, path]
-        cpu_of(argv, ok=(0, 1))
-        grep = min(cpu_of(argv, ok=(0, 1)) for _ in range(3))
+        grep = min(cpu_of(argv, ok=(0, 1)) for _ in range(4))
         with running(_open(path)) as screen:
             screen.until(LAST_LINE)
             screen.idle()
-            spent = _press(screen, keys)
-        beside = f"grep -F {command('grep', '-V').splitlines()[0].split()[-1]}"
-        yield Figure(f"{what} in {name}", spent, "ms CPU", limit, grep, beside)
+            for what, keys, limit in steps:
+                spent = sum(_press(screen, key) for key in keys)
+                yield Figure(f"{what} in {name}", spent, "ms CPU", limit, grep, beside)
 
 
-def _press(screen: Screen, keys: list[str]) -> float:
-    """Press keys; return the milliseconds of CPU until the last one's work is done."""
-    for key in keys[:-1]:
-        screen.send(key)
-        screen.idle()
+def _press(screen: Screen, key: str) -> float:
+    """Press a key; return the milliseconds of CPU until its work is done."""
     before = screen.spent()
-    screen.send(keys[-1])
+    screen.send(key)
     return screen.idle().since(before).all
 
 
 def search(bench: Bench) -> Figures:
-    """Search for a word that does not occur."""
-    yield from _beside_grep(bench, "search for an absent word", "zebra", ["/", "zebra", "\r"], 1.5)
+    """Search upwards from the end for a word that does not occur, then show only its lines."""
+    steps = (
+        ("search for an absent word", ("/", "zebra", "\r", "N"), 1.5),
+        ("only lines with an absent word", ("&", "zebra", "\r"), None),
+    )
+    yield from _beside_grep(bench, "zebra", steps)
 
 
 def level(bench: Bench) -> Figures:
     """Raise the minimum level from all lines to warnings."""
-    yield from _beside_grep(bench, "warnings and errors only", "[ERROR]", ["+", "+", "+"], 3.0)
+    yield from _beside_grep(bench, "[ERROR]", (("warnings and errors", ("+", "+"), 3.0),))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -158,10 +157,11 @@ def cpu_seconds(work: Callable[[], object]) -> float:
 def memory_folder(number: int) -> str:
     """The parent folder for so many small files: in memory if that has room, else on the disk."""
     if os.path.isdir(SHARED_MEMORY):
-        free = shutil.disk_usage(SHARED_MEMORY).free
+        there = os.statvfs(SHARED_MEMORY)
+        free = there.f_bavail * there.f_frsize
         with open("/proc/meminfo") as lines:
             usable = next(int(x.split()[1]) << 10 for x in lines if x.startswith("MemAvailable"))
-        if min(free, usable) > 2 * number * BYTES_PER_TASK:
+        if min(free, usable) > 2 * number * BYTES_PER_TASK and there.f_favail > 1.2 * number:
             return SHARED_MEMORY
     return "/var/tmp"
 
@@ -215,13 +215,12 @@ def fill_spool(root: str, number: int) -> None:
 class Bench:
     """The sizes of this run, and the places and consoles that several rows use."""
 
-    def __init__(self, *, quick: bool, rounds: int, budget: float, keep: ExitStack) -> None:
+    def __init__(self, *, quick: bool, rounds: int, budget: float) -> None:
         self.quick, self.rounds, self.budget = quick, rounds, budget
-        self._keep = keep
+        self._keep = ExitStack()
         self._spools: dict[int, str] = {}
         self.open_consoles: dict[int, Screen] = {}
         """The console that the last row left open, by the size of its place."""
-        keep.callback(self.close_consoles)
 
     @property
     def large(self) -> int:
@@ -246,6 +245,13 @@ class Bench:
                 fill_spool(root, number)
             self._spools[number] = root
         return self._spools[number]
+
+    def clear(self) -> None:
+        """End the console and remove the places: the row needs the room."""
+        with self.outside_budget(PREPARE_SECONDS):
+            self.close_consoles()
+            self._spools.clear()
+            self._keep.close()
 
     @contextmanager
     def outside_budget(self, seconds: float) -> Iterator[None]:
