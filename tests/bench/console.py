@@ -105,25 +105,16 @@ def filter_keys(bench: Bench) -> Figures:
     """CPU of each letter of a filter, until the console is idle again."""
     for number in dict.fromkeys((10_000, bench.large)):
         with at_rest(bench, number) as screen:
-            screen.key("/")
-            costs = []
-            for letter in "host7":
-                before = screen.spent()
-                screen.send(letter)
-                costs.append(screen.idle().since(before))
-            screen.send(ESCAPE)
-            screen.idle()
-            screen.send(ESCAPE)
-            screen.idle()
-        ui, others = (
-            median(part) for part in zip(*((c.main, c.others) for c in costs), strict=True)
-        )
-        what = f"a letter of a filter, {number:,}"
+            screen.work("/")
+            costs = [screen.work(letter) for letter in "host7"]
+            screen.work(ESCAPE)
+            screen.work(ESCAPE)
+        what, cost = f"a letter of a filter, {number:,}", median(cost.all for cost in costs)
         if number == 10_000:
-            yield Figure(what, ui + others, "ms CPU", 20.0)
+            yield Figure(what, cost, "ms CPU", 20.0)
         else:
-            yield Figure(f"{what}, UI thread", ui, "ms CPU")
-            yield Figure(f"{what}, other threads", others, "ms CPU", 100.0)
+            yield Figure(f"{what}, UI", median(cost.main for cost in costs), "ms CPU")
+            yield Figure(f"{what}, others", median(c.others for c in costs), "ms CPU", 100.0)
 
 
 def plan(bench: Bench) -> Figures:
@@ -131,14 +122,12 @@ def plan(bench: Bench) -> Figures:
     number = bench.large
     select, beside = index.bare_select(number), f"SELECT by sqlite3 {index.SQLITE}"
     with at_rest(bench, number) as screen:
-        screen.send("*")
-        screen.idle()
+        screen.work("*")
         held, before, mark = screen.memory(), screen.spent(), screen.mark
         screen.send("X")
         frozen = screen.until(rf"{number:,} TASKS", mark).since(before).all
         yield Figure(f"freeze {number:,} rows", frozen, "ms CPU", 1.5, select, beside)
-        dry = screen.idle().since(before).all - frozen
-        what = "dry run: sizes, refusals, changes"
+        what, dry = "dry run: sizes, refusals, changes", screen.work("").all
         yield Figure(what, dry, "ms CPU", 3.0, select, beside)
         yield Figure("memory more", screen.memory() - held, "MiB", 30.0)
     bench.close_consoles()  # this one has marks now

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import pty
 import re
@@ -23,7 +24,8 @@ SIZE = (120, 40)
 QUIET_SECONDS, CALM_MS = 0.04, 0.3
 """Without output, and with less processor time than this in so long, a key has been answered."""
 IDLE_SECONDS, IDLE_MS = 0.5, 15.0
-"""A program that uses less processor time than this for so long only repaints its clock."""
+"""A program that uses less processor time than this in so long only repaints its clock."""
+REST_SECONDS = 3
 END_SECONDS = 30.0
 
 EMPTY_APP = (
@@ -66,7 +68,8 @@ class Screen:
             os.execve(argv[0], list(argv), told)
         self._output = bytearray()
         self.rest_mib = 0.0
-        """Its memory once it was idle for the first time."""
+        self.rest_ms: Spent | None = None
+        """Memory, and processor time a second, once it was idle for the first time."""
 
     def read(self, seconds: float) -> bool:
         """Take in the output of so many seconds, at most until the first; whether there was any."""
@@ -127,18 +130,31 @@ class Screen:
             last = now
         return last.since(before)
 
-    def idle(self) -> Spent:
-        """Wait until it is idle; return its processor time at the end of its last work."""
+    def idle(self) -> None:
+        """Wait until it is idle; the first time, measure its memory and the cost of its clock."""
         before = self.spent()
         while True:
-            end = time.perf_counter() + IDLE_SECONDS
-            while (left := end - time.perf_counter()) > 0:
-                self.read(left)
+            self.watch(IDLE_SECONDS)
             now = self.spent()
-            if now.all - before.all < IDLE_MS:
-                self.rest_mib = self.rest_mib or self.memory()
-                return before
+            if now.since(before).all < IDLE_MS:
+                break
             before = now
+        if self.rest_ms is None:
+            self.rest_mib = self.memory()
+            before = self.spent()
+            self.watch(REST_SECONDS)
+            spent = self.spent().since(before)
+            self.rest_ms = Spent(spent.all / REST_SECONDS, spent.main / REST_SECONDS)
+
+    def work(self, keys: str) -> Spent:
+        """Press keys, wait until it is idle, and return what that cost without its clock."""
+        before, began = self.spent(), time.perf_counter()
+        self.send(keys)
+        self.idle()
+        seconds = math.ceil(time.perf_counter() - began)
+        self.watch(began + seconds - time.perf_counter())
+        spent, rest = self.spent().since(before), self.rest_ms or Spent(0.0, 0.0)
+        return Spent(*(max(0.0, spent[n] - seconds * rest[n]) for n in range(2)))
 
     def watch(self, seconds: float) -> float:
         """Percent of a processor for so many seconds."""
