@@ -144,7 +144,7 @@ def main() -> None:
         print("\n".join(f"{row.group:8} {row.name:13} {row.target}" for row in rows))
         return
     rounds = options.rounds or (3 if options.quick else 5)
-    budget = options.budget or (30.0 if options.quick else 90.0)
+    budget = options.budget or (30.0 if options.quick else 150.0)
     bench = Bench(quick=options.quick, rounds=rounds, budget=budget)
     try:
         run(rows, bench, markdown=options.markdown)

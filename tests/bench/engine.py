@@ -5,16 +5,11 @@ from __future__ import annotations
 import gc
 import os
 import shutil
-import subprocess
 import sys
 import time
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import TypeAlias
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from engine import verbs
 from engine.model import Task
@@ -25,6 +20,7 @@ from tests.bench import cycles
 from tests.bench.cycles import PEERS, Cost, Opener, Peer
 from tests.bench.measure import (
     PYTHON,
+    ROOT,
     SPOOLDECK,
     Bench,
     Figure,
@@ -90,8 +86,9 @@ def _system_calls(name: str, batch: int) -> float:
 
 def _count_calls(name: str, number: int, batch: int) -> int:
     with scratch() as folder:
-        child = [sys.executable, __file__, name, folder, str(number), str(batch)]
-        subprocess.run(["strace", "-f", "-c", "-o", f"{folder}/calls", *child], check=True)
+        python = f"run_cycle({name}, {folder!r}, {number}, {batch})"
+        child = [sys.executable, "-c", f"from tests.bench.cycles import *; {python}"]
+        command("strace", "-f", "-c", "-o", f"{folder}/calls", *child, PYTHONPATH=str(ROOT))
         with open(f"{folder}/calls") as lines:
             (total,) = (line.split() for line in lines if line.rstrip().endswith("total"))
     return int(total[3] if len(total) > 4 else total[2])
@@ -99,24 +96,23 @@ def _count_calls(name: str, number: int, batch: int) -> int:
 
 def durable(bench: Bench) -> Figures:
     """Wall time on the disk: what is waited for is the disk."""
-    number = 200 if bench.quick else 500
+    number = 100 if bench.quick else 200
     peers = _installed(durable=True)
     ways: Cycles = {"floor": (cycles.floor, number, 1), "one": (cycles.ours, number, 1)}
     ways |= {"batches": (cycles.ours, 2 * number, 100)}
     ways |= {peer.name: (peer.opener, number, 1) for peer in peers}
-    costs = _costs(ways, "/var/tmp", bench.rounds)
+    costs = _costs(ways, "/var/tmp", 2 * bench.rounds)
     adds = {name: [cost.enqueue for cost in of] for name, of in costs.items()}
-    least = "2 fsyncs a task"
-    yield compare("enqueue, one by one", "us wall", adds["one"], adds["floor"], least, 1.25)
-    yield compare("enqueue, batches of 100", "us wall", adds["batches"], adds["floor"], least, 0.5)
     whole = {name: [cost.whole for cost in of] for name, of in costs.items()}
-    best = min(whole.keys() & {peer.name for peer in peers}, key=lambda name: median(whole[name]))
     cpu = {name: [cost.whole_cpu for cost in of] for name, of in costs.items()}
-    what = "enqueue + drain, one by one"
-    yield compare(what, "us CPU", cpu["one"], cpu["floor"], least, None)
-    yield compare(what, "us wall", whole["one"], whole[best], best, None)
-    what = "enqueue + drain, batches of 100"
-    yield compare(what, "us wall", whole["batches"], whole[best], best, 1 / 1.8)
+    best = min((peer.name for peer in peers), key=lambda name: median(whole[name]))
+    for way, limit, least in (("one", 1.25, None), ("batches", 0.5, 1 / 1.8)):
+        what = "one by one" if way == "one" else "batches of 100"
+        beside = "2 fsyncs a task"
+        yield compare(f"enqueue, {what}", "us wall", adds[way], adds["floor"], beside, limit)
+        what = f"enqueue + drain, {what}"
+        yield compare(what, "us CPU", cpu[way], cpu["floor"], beside, None)
+        yield compare(what, "us wall", whole[way], whole[best], best, least)
 
 
 def process_next(bench: Bench) -> Figures:
@@ -200,9 +196,3 @@ def in_process(bench: Bench) -> Figures:
     costs = interleave(ways, bench.rounds)
     what = f"{number:,} no-ops, a task"
     yield compare(what, "us CPU", costs["worker"], costs["bare"], "take + ack", 1.5)
-
-
-if __name__ == "__main__":
-    _name, _folder, _number, _batch = sys.argv[1:]
-    _opener = {"floor": cycles.floor, "ours": cycles.ours}[_name]
-    cycles.run_cycle(_opener, _folder, int(_number), int(_batch))

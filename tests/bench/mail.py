@@ -50,14 +50,14 @@ asyncio.run(main())
 BARE = """\
 import os, smtplib, sys
 from concurrent.futures import ThreadPoolExecutor
-port, folder, threads = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+port, folder, threads, mail = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
 queue, inflight = (os.open(f"{folder}/{name}", os.O_RDONLY) for name in ("queue", "inflight"))
 
 def send(name):
     os.rename(name, name, src_dir_fd=queue, dst_dir_fd=inflight)
     os.fsync(inflight)
-    with open(f"{folder}/mail", "rb") as file, smtplib.SMTP("127.0.0.1", port) as server:
-        server.sendmail("queue@example.org", f"{name}@example.com", file.read())
+    with open(mail, "rb") as file, smtplib.SMTP("127.0.0.1", port) as server:
+        server.sendmail("queue@example.org", "ops@example.com", file.read())
     os.unlink(name, dir_fd=inflight)
     os.fsync(inflight)
 
@@ -96,51 +96,38 @@ def _prepare(folder: str, port: int) -> None:
     command(SPOOLDECK, "init", f"{folder}/place")
 
 
-def _ours(port: int, number: int, jobs: int) -> Cost:
-    """Milliseconds a mail of the worker, without its start."""
+def _work(port: int, number: int, jobs: int, *, is_bare: bool) -> Cost:
+    """Milliseconds a mail of the worker or of the floor, without its start."""
     with scratch() as folder:
         _prepare(folder, port)
-        words = ["kannader", "work", f"{folder}/spool", "--until-idle", "--concurrency", str(jobs)]
+        spool = f"{folder}/spool"
+        words = ["kannader", "work", spool, "--until-idle", "--concurrency", str(jobs)]
         work = [SPOOLDECK, "--config", f"{folder}/config.yaml", *words]
+        if is_bare:
+            work = [sys.executable, "-c", BARE, str(port), spool, str(jobs), f"{folder}/mail"]
         idle = cpu_and_wall(work, ok=(0, 1))
         to = [word for n in range(number) for word in ("--to", f"user{n}@example.com")]
-        words = ["kannader", "enqueue", "--from", SENDER, *to]
-        command(SPOOLDECK, *words, f"{folder}/mail", f"{folder}/spool")
+        command(SPOOLDECK, "kannader", "enqueue", "--from", SENDER, *to, f"{folder}/mail", spool)
         busy = cpu_and_wall(work)
-        left = len(os.listdir(f"{folder}/spool/queue"))
-        assert not left, f"the worker left {left} of {number} mails"
-    return Cost((busy.cpu - idle.cpu) / number, (busy.wall - idle.wall) / number)
-
-
-def _bare(port: int, number: int, jobs: int) -> Cost:
-    """Milliseconds a mail of the floor, without its start."""
-    with scratch() as folder:
-        for name in ("queue", "inflight"):
-            os.mkdir(f"{folder}/{name}")
-        with open(f"{folder}/mail", "w") as file:
-            file.write(MAIL)
-        work = [sys.executable, "-c", BARE, str(port), folder, str(jobs)]
-        idle = cpu_and_wall(work)
-        for n in range(number):
-            os.symlink(f"{folder}/mail", f"{folder}/queue/user{n}")
-        busy = cpu_and_wall(work)
+        left = len(os.listdir(f"{spool}/queue"))
+        assert not left, f"{left} of {number} mails left"
     return Cost((busy.cpu - idle.cpu) / number, (busy.wall - idle.wall) / number)
 
 
 def kannader(bench: Bench) -> Figures:
     """CPU and wall time of a mail: the wall time includes the server's, and shows any delay."""
-    number = 40 if bench.quick else 150
+    number = 20 if bench.quick else 100
     with _server() as port:
         for jobs in (1, 4):
-            ways = {name: partial(way, port, number, jobs) for name, way in WAYS.items()}
+            ways = {
+                name: partial(_work, port, number, jobs, is_bare=name == "bare")
+                for name in ("ours", "bare")
+            }
             costs = interleave(ways, min(bench.rounds, 3))
             for part, unit in enumerate(("ms CPU", "ms wall")):
-                ours, bare = ([cost[part] for cost in costs[name]] for name in WAYS)
+                ours, bare = ([cost[part] for cost in costs[name]] for name in ways)
                 what, beside = f"concurrency {jobs}, a mail", f"smtplib, {PYTHON}"
                 yield compare(what, unit, ours, bare, beside, 1.5)
-
-
-WAYS = {"ours": _ours, "bare": _bare}
 
 
 def send(bench: Bench) -> Figures:
