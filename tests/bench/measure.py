@@ -182,7 +182,7 @@ def scratch(parent: str = "/var/tmp") -> Iterator[str]:
 
 
 def task_text(name: str, kind: str, created: int, due: int, number: int) -> bytes:
-    """A task file of the contract, about 400 bytes."""
+    """A task file of the contract, about 270 bytes."""
     error = ERRORS[number % 3] if number % 5 < 2 else ""
     text = (
         f'TASK_ID="{name}"\nTASK_TYPE="{kind}"\n'
