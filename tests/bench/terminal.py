@@ -130,13 +130,13 @@ class Screen:
             last = now
         return last.since(before)
 
-    def idle(self) -> None:
+    def idle(self, most_ms: float = IDLE_MS) -> None:
         """Wait until it is idle; the first time, measure its memory and the cost of its clock."""
         before = self.spent()
         while True:
             self.watch(IDLE_SECONDS)
             now = self.spent()
-            if now.since(before).all < IDLE_MS:
+            if now.since(before).all < most_ms:
                 break
             before = now
         if self.rest_ms is None:
