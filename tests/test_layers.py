@@ -232,7 +232,6 @@ LARGE_CLASSES = {
     "engine.stores.zgb.sidecar_database.SidecarDatabase": 19,
     "engine.stores.zgb.store.ZgbStore": 33,
     "engine.work.worker.Worker": 34,
-    "tui.app.Console": 23,
     "tui.cli.setup.setup.Setup": 32,
     "tui.operations.control_screen.ControlScreen": 22,
     "tui.operations.screen.OperationsScreen": 25,

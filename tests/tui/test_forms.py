@@ -316,7 +316,7 @@ async def pace_form(desk: Desk) -> list[ReplayPace | None]:
     """Open the form; where its answer will be."""
     answers: list[ReplayPace | None] = []
     desk.console.push_screen(
-        PaceScreen(ReplayPace(), 179, desk.console.current_session), answers.append
+        PaceScreen(ReplayPace(), 179, desk.console.navigator.session), answers.append
     )
     await desk.sees("Replay settings")
     return answers

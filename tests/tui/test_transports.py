@@ -91,7 +91,7 @@ class Mail:
             place = place._replace(mail=self.room.desk(says))
         async with a_desk(place, clock=self.clock, **fields) as desk:
             await desk.until(lambda: desk.console.sessions[0].has_readings)
-            desk.console.goto(Target(keys.TRANSPORTS))
+            desk.console.navigator.goto(Target(keys.TRANSPORTS))
             screen = await desk.opens(TransportsScreen)
             await desk.until(lambda: screen.query(LongText) and screen.query_one(LongText).lines)
             if on:
@@ -396,11 +396,11 @@ async def test_without_another_mail_waits(mail: Mail) -> None:
         await desk.press("y")
         await desk.sees("postfix is suspended: mail waits")
         clock_of(desk).now += 7200
-        desk.console.goto(Target(keys.OVERVIEW))
+        desk.console.navigator.goto(Target(keys.OVERVIEW))
         await desk.opens(OverviewScreen)
         said = "postfix suspended by ana for 2h00m, mail waits"
         await desk.until(
-            lambda: said in [alert.text for alert in desk.console.current_session.alerts]
+            lambda: said in [alert.text for alert in desk.console.navigator.session.alerts]
         )
 
 
