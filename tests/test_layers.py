@@ -235,7 +235,6 @@ LARGE_CLASSES = {
     "tui.cli.setup.setup.Setup": 32,
     "tui.operations.control_screen.ControlScreen": 22,
     "tui.operations.screen.OperationsScreen": 25,
-    "tui.overview.screen.OverviewScreen": 18,
     "tui.screens.page.ListScreen": 22,
     "tui.session.place_session.PlaceSession": 35,
     "tui.terminal.driver.Terminal": 19,
