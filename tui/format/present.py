@@ -718,7 +718,7 @@ def lock_line(
 
 
 def fact_line(parts: Sequence[Line], width: int) -> Line:
-    """Facts on one line, two cells apart; one that does not fit is left out with those behind."""
+    """Facts on one line, two cells apart; omit the first that does not fit, and all after it."""
     first, *rest = parts
     gap: Line = (("   ", ""),)
     line = parts_that_fit([cut_end(first, width), *((*gap, *part) for part in rest)], width)

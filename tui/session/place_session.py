@@ -119,7 +119,7 @@ class PlaceSession:
         self.history = History(place, self.inspector, clock, settles=records)
         """Operations of all operators, from the journal."""
         self.messages: deque[str] = deque()
-        """Messages for the operator, on whatever screen."""
+        """Messages for the operator, shown on the open screen."""
         self.readings = PlaceReadings()
         self.count_samples: deque[tuple[float, Mapping[State, int]]] = deque(
             maxlen=MAX_COUNT_SAMPLES

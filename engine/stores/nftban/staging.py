@@ -47,7 +47,7 @@ class StagedChange(NamedTuple):
     """The revision in which it was read."""
     rewrite: Callable[[task_format.Record], task_format.Record]
     image: bytes = b""
-    """The new content, byte for byte, that `rewrite` stands for; empty if it is rendered."""
+    """The new content, byte for byte, that `rewrite` means; empty if it is rendered."""
 
 
 class _OpenTask(NamedTuple):
