@@ -364,10 +364,11 @@ class PlaceSession:
             return  # closed
         for operation in new:
             who = safe_line(operation.intent.who.name)
-            left = f"{operation.open_rows:,} of {operation.planned:,} not moved; u shows it"
+            left = f"{operation.open_rows:,} of {operation.planned:,} not moved"
             began = format_time(operation.started)[11:16]
             self.messages.append(
-                f"{operation_name(operation)} of {began} by {who} was interrupted: {left}"
+                f"{self.name}: {operation_name(operation)} of {began} by {who} "
+                f"interrupted, {left}; u there shows it"
             )
         if new or always:  # else the next read evaluates the rules
             self.evaluate_alerts()
