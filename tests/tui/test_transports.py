@@ -480,8 +480,8 @@ async def test_a_test_mail_shows_what_its_command_says(mail: Mail) -> None:
 
 
 async def test_another_address_is_named(mail: Mail) -> None:
-    """Without a configured recipient it is asked for; what is no address is not taken. An exit
-    code decides how it ended, and what the command said is inert.
+    """Without a configured recipient it is asked for, and used again for the next mail; what is no
+    address is not taken. An exit code decides how it ended, and what the command said is inert.
     """
     mail.room.recipient = ""
     async with mail.screen("M", on="postfix", says=FAILS) as desk:
@@ -493,6 +493,8 @@ async def test_another_address_is_named(mail: Mail) -> None:
         await desk.sees(said, "\ufffd[31mconnect_refused")
         await desk.press("escape")
         await desk.sees("test mail: not sent by postfix")
+        await desk.opens(SendTestMailScreen, "M")
+        await desk.sees("Recipient: eva@x.example")
 
 
 async def test_the_console_does_not_wait_for_a_test_mail(mail: Mail) -> None:
