@@ -113,6 +113,20 @@ class MailFolder:
         except OSError as error:
             raise Unavailable(f"{self.path}: {error.strerror}") from error
 
+    def count_links(self) -> int:
+        """The number of symbolic links, by the type in the folder's own entries (d_type).
+
+        Raises:
+            Unavailable: it cannot be read.
+        """
+        if not self.exists():
+            return 0
+        try:
+            with os.scandir(self.fd) as entries:
+                return sum(entry.is_symlink() for entry in entries)
+        except OSError as error:
+            raise Unavailable(f"{self.path}: {error.strerror}") from error
+
     def sync(self) -> None:
         """fsync the folder, so that renames in it are durable."""
         files.fsync(self.fd)

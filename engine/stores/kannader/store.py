@@ -32,7 +32,6 @@ from engine.store import (
     Unavailable,
     Unsupported,
     accept_all,
-    count_by_scan,
     keep_leases,
     require_edge,
 )
@@ -170,7 +169,10 @@ class KannaderStore:
 
     # ---- scanning
 
-    count_tasks = count_by_scan
+    def count_tasks(self) -> dict[State, int]:
+        """Return the number of links in each state, without reading one."""
+        self._spool.check()
+        return {state: folder.count_links() for state, folder in self._spool.states.items()}
 
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """Scan all folders, or only the named ids and state folders.
