@@ -212,6 +212,9 @@ class Worker:
         self._clock = clock
         self._events: SimpleQueue[_FinishedTask | None] = SimpleQueue()
         self._running: Counter[str] = Counter()
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        """Handlers to run on the next free of our threads; None ends one."""
+        self._threads = 0
         self._stopping = self._cancelled = False
         self._done = self._failed = self._gone = 0
         self._last_failure = ""
@@ -279,6 +282,11 @@ class Worker:
         except queue_lock.LockLost as loss:
             lost = str(loss)
             self._services.log("ALERT", f"{lost}; stopping, nothing touched")
+        finally:
+            for _ in range(self._threads):
+                self._calls.put(None)
+            # A hanging handler keeps its thread and its queue.
+            self._calls, self._threads = SimpleQueue(), 0
         dues = [
             due for due in (self._store.changes.next_due, self._put_off_until) if due is not None
         ]
@@ -552,7 +560,11 @@ class Worker:
                 failure = error
             self._events.put(_FinishedTask(claim, failure))
 
-        threading.Thread(target=run, name=f"handler {task.kind}", daemon=True).start()
+        self._calls.put(run)
+        if self._running.total() > self._threads:
+            self._threads += 1
+            calls = (self._calls,)
+            threading.Thread(target=_run_calls, args=calls, name="handler", daemon=True).start()
         return 1
 
     def _latest(self, claim: _Claim) -> Task:
@@ -707,6 +719,12 @@ class Worker:
             owed.then()
         if new is not None:
             self._sweep(new._replace(rev=rev))
+
+
+def _run_calls(calls: SimpleQueue[Callable[[], None] | None]) -> None:
+    """Run handlers on this thread, one after the other: to start one costs more than a task."""
+    while (call := calls.get()) is not None:
+        call()
 
 
 def _words(failure: Exception) -> str:

@@ -107,6 +107,17 @@ def fails(error: Exception) -> Handler:
 # ---- how a task ends
 
 
+def test_handlers_use_as_many_threads_as_run_at_a_time(queue: WorkQueue) -> None:
+    """A handler that starts after another has ended runs on the same thread, in each run."""
+    for _ in range(2):
+        used = []
+        for number in range(3):
+            queue.add(number=number)
+        worker = queue.worker({"job": lambda task, context: used.append(threading.get_ident())})  # noqa: B023
+        assert worker.process_all(until_idle=True).done == 3
+        assert len(used) == 3 and len(set(used)) == 1
+
+
 def test_a_task_that_succeeds_leaves_the_queue(queue: WorkQueue) -> None:
     """The handler gets the task as it was claimed; after it returned the task is gone, counted, and
     logged in the contract's words."""

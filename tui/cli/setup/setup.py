@@ -330,12 +330,10 @@ class Setup(NamedTuple):
 
     def current_user(self) -> Who:
         """Our user, host and process, for the journal."""
-        import platform
-
         from engine.operations import journal
 
         user = users.sudo_user(os.geteuid())
-        return journal.identify_operator(os.environ, user, platform.node(), os.getpid())
+        return journal.identify_operator(os.environ, user, os.uname().nodename, os.getpid())
 
     def handler_account(self, kind: str, spool: os.stat_result | None = None) -> Account | None:
         """The user that runs a kind's program: `run_as`, or the owner of the spool of the task.
