@@ -62,6 +62,21 @@ async def test_a_place_without_a_worker_names_the_key_that_starts_one() -> None:
         assert desk.console.sessions[0].worker.pid is None
 
 
+async def test_a_worker_that_ends_a_stuck_holder_needs_its_pid() -> None:
+    """A signal to the stuck holder needs its PID; `y` alone starts nothing."""
+    place = a_place(a_memory([a_task(1)]), lock=a_stuck_lock, worker_command=("true",))
+    async with a_desk(place, first=keys.WORKERS) as desk:
+        (live,) = desk.console.sessions
+        await desk.until(lambda: live.has_readings)
+        await desk.opens(WorkerScreen, "W")
+        await desk.sees("the worker ends its holder, PID 4711", "type the PID 4711", "[____]")
+        assert "start a worker, end PID 4711" in desk.line("title")
+        await desk.press("y")
+        await desk.opens(WorkerScreen)
+        await desk.press(*"4711")
+        await desk.opens(WorkersScreen)
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
