@@ -77,6 +77,19 @@ async def test_a_worker_that_ends_a_stuck_holder_needs_its_pid() -> None:
         await desk.opens(WorkersScreen)
 
 
+async def test_no_second_worker_is_started_while_one_holds_the_lock() -> None:
+    """The plan is refused with the PID of the worker that already runs."""
+    place = a_place(a_memory([a_task(1)]), lock=lambda: AT_WORK, worker_command=("true",))
+    async with a_desk(place, first=keys.WORKERS) as desk:
+        (live,) = desk.console.sessions
+        await desk.until(lambda: live.has_readings)
+        await desk.opens(WorkerScreen, "W")
+        await desk.sees("a worker already runs here, PID 4711")
+        await desk.press("y")
+        await desk.opens(WorkerScreen)
+        assert live.worker.pid is None
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [

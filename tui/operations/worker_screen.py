@@ -79,11 +79,14 @@ class WorkerScreen(ConfirmScreen):
         return None if lock.signal_refusal else lock.pid
 
     def why_not_applicable(self) -> str:
-        """Refuse if worker or stuck holder changed, or the plan was confirmed."""
+        """Refuse if worker or stuck holder changed, the plan was confirmed or a worker runs."""
         if self.is_confirmed:
             return "already running"
         if self._live.worker.pid != self.pid:
             return "the worker changed: Esc, then W again"
+        lock = self._live.readings.lock
+        if self.pid is None and lock is not None and lock.verdict is Verdict.HELD:
+            return f"a worker already runs here, PID {lock.pid}"
         if self._pid_to_end() != self._ended_pid:
             return "the lock changed: Esc, then W again"
         return ""
@@ -123,8 +126,6 @@ class WorkerScreen(ConfirmScreen):
                 else f"the worker ends its holder, PID {lock.pid}"
             )
             words.append(f"the lock is stuck: {safe_line(ends)}")
-        elif lock is not None and lock.verdict is Verdict.HELD:
-            words.append(f"lock held by PID {lock.pid}: a second worker exits without work")
         return words
 
     def _stop_words(self) -> list[str]:
