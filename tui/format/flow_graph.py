@@ -88,8 +88,9 @@ def _rates_legend(layers: Sequence[tuple[str, float | None, str]], key: str, gap
 
 
 def _backlog(series: FlowSeries, width: int, height: int, now: int | None) -> list[Line]:
-    known = [value for value in series.backlog if value is not None]
-    most, last = max(known, default=0.0), _last(series.backlog) if now is None else now
+    last = _last(series.backlog) if now is None else now
+    known = [value for value in (*series.backlog, last) if value is not None]
+    most = max(known, default=0.0)
     number = "?" if last is None else f"{last:,.0f}"
     head = present.join_ends(
         ((KEY, "warn"), (" backlog ", "muted"), (number, "strong")),
