@@ -8,7 +8,7 @@ from contextlib import suppress
 from engine.model import State
 from engine.monitor.recorded_history import RecordedHistory
 from engine.monitor.recorder import UnreadableRecording
-from engine.monitor.throughput import HISTORY_SECONDS, FlowSeries
+from engine.monitor.throughput import HISTORY_SECONDS, RATE_WINDOW_SECONDS, FlowSeries
 from tui.format.flow_graph import LAST_OF_LINES, RANGES, LatestFlow, flow_graph, graph_steps
 from tui.format.present import Line
 from tui.session.place_session import PlaceSession
@@ -77,5 +77,7 @@ class GraphPane:
         latest = LAST_OF_LINES
         if is_live and live.inspector.latest.is_complete:
             waiting = live.inspector.latest.counts.get(State.PENDING, 0)
-            latest = LatestFlow(live.flow.rates(now), waiting)
+            grown = live.flow.growth(State.DEAD, now, RATE_WINDOW_SECONDS)
+            died = max(0, grown.tasks) / grown.seconds if grown and grown.seconds else None
+            latest = LatestFlow(live.flow.rates(now), died, waiting)
         return flow_graph(course, width, height, latest)
