@@ -17,6 +17,18 @@ GRAPH_LINES = 11
 """Lines that the graph has at least, if there is room."""
 
 
+def latest_flow(live: PlaceSession, now: float) -> LatestFlow:
+    """The figures of a place that every table and graph prints; those of the lines until the first
+    scan has ended.
+    """
+    if not live.inspector.latest.is_complete:
+        return LAST_OF_LINES
+    grown = live.flow.growth(State.DEAD, now, RATE_WINDOW_SECONDS)
+    died = max(0, grown.tasks) / grown.seconds if grown and grown.seconds else None
+    waiting = live.inspector.latest.counts.get(State.PENDING, 0)
+    return LatestFlow(live.flow.rates(now), died, waiting)
+
+
 class GraphPane:
     """The range of the graph, and what was read of the recordings for it."""
 
@@ -74,10 +86,5 @@ class GraphPane:
         if len(course.backlog) != steps:
             blank = (None,) * steps
             course = FlowSeries(blank, blank, blank, blank)
-        latest = LAST_OF_LINES
-        if is_live and live.inspector.latest.is_complete:
-            waiting = live.inspector.latest.counts.get(State.PENDING, 0)
-            grown = live.flow.growth(State.DEAD, now, RATE_WINDOW_SECONDS)
-            died = max(0, grown.tasks) / grown.seconds if grown and grown.seconds else None
-            latest = LatestFlow(live.flow.rates(now), died, waiting)
+        latest = latest_flow(live, now) if is_live else LAST_OF_LINES
         return flow_graph(course, width, height, latest)
