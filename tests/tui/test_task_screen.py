@@ -360,6 +360,15 @@ def test_the_command_shows_the_task(tmp_path: Path, state: State, spooldeck: Run
 # While it is looked at
 
 
+async def test_the_hints_of_a_task_in_the_trash_are_those_of_the_list() -> None:
+    """In the trash R restores and X expunges, on the task screen as in the list."""
+    task = a_task(1, State.TRASH)
+    async with a_desk(a_place(a_memory([task])), size=(120, 40)) as desk:
+        desk.console.navigator.goto(Target(keys.TASK, id=task.id))
+        await desk.opens(TaskScreen)
+        await desk.sees("R restore X expunge")
+
+
 async def test_a_task_that_changes_is_followed(tmp_path: Path) -> None:
     """What became another is said, and the text stays where it was; a task that is retried goes
     from dlq to pending on screen.
