@@ -33,8 +33,12 @@ SEPARATE_STATES = (State.HELD, State.TRASH)
 """States outside the contract's folders: other programs may have added a task with the same id."""
 
 RECHECK_SECONDS = 1.0
-"""Seconds for which `add` does not check the folders again. A moved folder is detected after
-placing anyway, so this only avoids a detour."""
+"""Seconds for which `add` does not check the folders again: a moved one is detected after placing
+anyway, so this only avoids a detour."""
+
+LISTED_GROUP = 10
+"""New tasks in one group commit from which on a folder with few names is listed to find their ids,
+not asked for each."""
 
 
 class StagedChange(NamedTuple):
@@ -154,8 +158,9 @@ class StagingDir:
             return [error] * len(records)
         try:
             with self.placing_lock():
+                taken = self._find_names([record.id + task_format.SUFFIX for record in records])
                 answers = [
-                    self._place_new(record.id, draft, pending)
+                    self._place_new(record.id, draft, pending, taken)
                     for record, draft in zip(records, drafts, strict=True)
                 ]
         except (OSError, Unavailable) as error:
@@ -198,13 +203,15 @@ class StagingDir:
     ) -> tuple[str, int]:
         """Write a complete draft and lock it; it is not durable yet.
 
-        A draft that replaces the file `seen` gets its owner and mode.
+        A draft that replaces the file `seen` gets its owner and mode. A new task's draft is locked
+        only if it waits for the disk: else it is placed long before recovery may remove it.
         """
         self._count += 1
         name = f"T.{ident}.{self._token}-{self._count}"
         fd = files.create_file(name, self.folder.fd, like.owner)
         try:
-            files.claim_flock(fd)
+            if self._durable or seen is not None:
+                files.claim_flock(fd)
             if seen is not None:
                 files.copy_mode(fd, seen)
             files.write_all(fd, data)
@@ -232,21 +239,45 @@ class StagingDir:
             except OSError as error:
                 drafts[at] = self._remove_draft(where.path, draft, error)
 
+    def _find_names(self, names: list[str]) -> set[str]:
+        """Return those of the names that exist in any state; perhaps some more.
+
+        The caller holds `placing_lock`. pending/ is asked first: a claim moves a task from there.
+        """
+        folders = list(self._folders.items())
+        # Without a folder in it, a folder has two links; so held/ and trash/ do not exist.
+        if os.fstat(self.folder.fd).st_nlink == 2:
+            folders = [each for each in folders if each[0] not in SEPARATE_STATES]
+        found: set[str] = set()
+        for state, folder in folders:
+            few = None
+            if len(names) >= LISTED_GROUP and state is not State.PENDING:
+                few = folder.list_few(2 * len(names))
+            found.update(filter(folder.has_name, names) if few is None else few)
+        return found
+
     def _place_new(
-        self, ident: str, draft: tuple[str, int] | Exception, pending: TaskFolder
+        self,
+        ident: str,
+        draft: tuple[str, int] | Exception,
+        pending: TaskFolder,
+        taken: set[str],
     ) -> str | Exception:
+        """Rename a draft into pending/, unless its name is in `taken`, to which it is added."""
         if isinstance(draft, Exception):
             return draft
         name, fd = draft
         try:
-            if self.has_task(ident):
+            target = ident + task_format.SUFFIX
+            if target in taken:
                 return self._remove_draft(ident, draft, Gone(f"{ident} is there already"))
-            self._move(name, ident + task_format.SUFFIX, pending)
+            self._move(name, target, pending)
+            taken.add(target)
             rev = self._placed_revision(name, ident, pending, fd)
             if not rev:
                 # The open folder was replaced by another one.
                 pending.reopen_if_replaced()
-                self._move(name, ident + task_format.SUFFIX, pending)
+                self._move(name, target, pending)
                 rev = self._placed_revision(name, ident, pending, fd)
         except (OSError, Unavailable) as error:
             return self._remove_draft(pending.path, draft, error)
