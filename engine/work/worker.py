@@ -1,7 +1,7 @@
 """The worker: claim due tasks, run their handlers, store each outcome with compare-and-swap.
 
-Only the worker's own thread uses the store. Handlers run on other threads, which are reused, so that
-the queue lock and the leases of the tasks are renewed while they run.
+Only the worker's own thread uses the store. Handlers run on other threads, which are reused, so
+that the queue lock and the leases of the tasks are renewed while they run.
 """
 
 import math
@@ -31,6 +31,10 @@ RESCUE_INTERVAL_SECONDS = 60.0
 
 METRICS_INTERVAL_SECONDS = 5.0
 """Seconds between two writes of the metrics while there is always work."""
+
+COUNTS_INTERVAL_SECONDS = 1.0
+"""Seconds between two writes of the counters while there is always work: a killed worker loses no
+more."""
 
 RESCAN_INTERVAL_SECONDS = 5.0
 """Seconds after which `take` is restarted, so that older tasks that came due meanwhile are not
@@ -80,6 +84,12 @@ class WorkerServices(NamedTuple):
     """Sends an alert to the operator when a task goes to the dead-letter queue."""
     add_count: Callable[[str], None] = lambda name: None
     """Adds 1 to one of the counters processed, failed, retries, dlq (`_total`)."""
+    write_log: Callable[[], None] = lambda: None
+    """Writes the lines that `log` kept back; called before a handler starts, before the worker
+    waits, and at the end."""
+    write_counts: Callable[[], None] = lambda: None
+    """Writes the counts that `add_count` kept back; called when the worker is idle, at the end, and
+    every `COUNTS_INTERVAL_SECONDS`."""
     publish: Callable[[], None] = lambda: None
     """Writes the metrics."""
     apply_retention: Callable[[], None] = lambda: None
@@ -298,6 +308,8 @@ class Worker:
             for _ in range(self._threads):
                 self._jobs.put(None)
             self._threads = 0
+            self._services.write_log()
+            self._services.write_counts()
         dues = [
             due for due in (self._store.changes.next_due, self._put_off_until) if due is not None
         ]
@@ -365,7 +377,7 @@ class Worker:
             self._services.log("ERROR", f"{task.id} is finished, but still there: {error}")
 
     def _work(self, *, limit: int | None, until_idle: bool) -> None:
-        retired = published = self._clock()
+        retired = published = counted = self._clock()
         claimed = self._put_off = 0
         self._put_off_why, self._put_off_until = {}, None
         while True:
@@ -386,12 +398,16 @@ class Worker:
             if idle and until_idle and not began:
                 self._settle_owed(stays=False, last=True)
                 return
+            if idle or now - counted >= COUNTS_INTERVAL_SECONDS:
+                self._services.write_counts()
+                counted = now
             if limit is None and (idle or now - published >= METRICS_INTERVAL_SECONDS):
                 self._services.publish()
                 published = now
             if limit is None and now - retired >= RETENTION_INTERVAL_SECONDS:
                 self._services.apply_retention()
                 retired = now
+            self._services.write_log()
             self._await(self._patience(now, looking=looking))
 
     def _patience(self, now: float, *, looking: bool) -> float:
@@ -562,19 +578,11 @@ class Worker:
         )
         if self._busy > self._threads:
             self._threads += 1
-            threading.Thread(target=self._run_jobs, name="handlers", daemon=True).start()
+            queues = self._jobs, self._events
+            threading.Thread(target=_run_jobs, args=queues, name="handlers", daemon=True).start()
+        self._services.write_log()
         self._jobs.put(_Job(handler, claim, context))
         return 1
-
-    def _run_jobs(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            failure: Exception | None = None
-            try:
-                job.handler(job.claim.task, job.context)
-            except Exception as error:
-                # Any exception of a handler fails its task, never the worker.
-                failure = error
-            self._events.put(_FinishedTask(job.claim, failure))
 
     def _latest(self, claim: _Claim) -> Task:
         with self._renewing:
@@ -733,6 +741,19 @@ class Worker:
             owed.then()
         if new is not None:
             self._sweep(new._replace(rev=rev))
+
+
+def _run_jobs(
+    jobs: "SimpleQueue[_Job | None]", finished: "SimpleQueue[_FinishedTask | None]"
+) -> None:
+    while (job := jobs.get()) is not None:
+        failure: Exception | None = None
+        try:
+            job.handler(job.claim.task, job.context)
+        except Exception as error:
+            # Any exception of a handler fails its task, never the worker.
+            failure = error
+        finished.put(_FinishedTask(job.claim, failure))
 
 
 def _words(failure: Exception) -> str:

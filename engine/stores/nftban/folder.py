@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import stat
-from itertools import islice
 from os import stat_result
 
 from engine.model import Problem
@@ -77,18 +76,6 @@ class TaskFolder:
         True for any other folder: opening it raises if it is missing.
         """
         return self._fd >= 0 or not self._make or files.is_folder(self.path)
-
-    def list_few(self, limit: int) -> set[str] | None:
-        """Return the names in it; None if there are more than `limit`.
-
-        Raises:
-            OSError: it cannot be listed.
-        """
-        if not self.exists():
-            return set()
-        with os.scandir(self.fd) as entries:
-            names = {entry.name for entry in islice(entries, limit + 1)}
-        return names if len(names) <= limit else None
 
     def problem(self) -> Problem | None:
         """A file or link in the place of a folder made on demand; None if there is none."""

@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 from engine.model import State
@@ -158,7 +159,8 @@ class StagingDir:
             return [error] * len(records)
         try:
             with self.placing_lock():
-                taken = self._find_names([record.id + task_format.SUFFIX for record in records])
+                names = [record.id + task_format.SUFFIX for record in records]
+                taken = _find_names(names, self._folders, self.folder.fd)
                 answers = [
                     self._place_new(record.id, draft, pending, taken)
                     for record, draft in zip(records, drafts, strict=True)
@@ -238,23 +240,6 @@ class StagingDir:
                 files.fsync(draft[1])
             except OSError as error:
                 drafts[at] = self._remove_draft(where.path, draft, error)
-
-    def _find_names(self, names: list[str]) -> set[str]:
-        """Return those of the names that exist in any state; perhaps some more.
-
-        The caller holds `placing_lock`. pending/ is asked first: a claim moves a task from there.
-        """
-        folders = list(self._folders.items())
-        # Without a folder in it, a folder has two links; so held/ and trash/ do not exist.
-        if os.fstat(self.folder.fd).st_nlink == 2:
-            folders = [each for each in folders if each[0] not in SEPARATE_STATES]
-        found: set[str] = set()
-        for state, folder in folders:
-            few = None
-            if len(names) >= LISTED_GROUP and state is not State.PENDING:
-                few = folder.list_few(2 * len(names))
-            found.update(filter(folder.has_name, names) if few is None else few)
-        return found
 
     def _place_new(
         self,
@@ -665,6 +650,33 @@ class StagingDir:
             if not name_exists(name, pending.fd):
                 work = self._folders[State.ACTIVE]
                 files.rename(name, name, src_dir_fd=work.fd, dst_dir_fd=pending.fd)
+
+
+def _find_names(names: list[str], folders: Mapping[State, TaskFolder], staging_fd: int) -> set[str]:
+    """Return those of the names that exist in any state; perhaps some more.
+
+    The caller holds `placing_lock`. pending/ is asked first: a claim moves a task from there.
+    """
+    # Without a folder in it, a folder has two links; so held/ and trash/ do not exist.
+    absent = SEPARATE_STATES if os.fstat(staging_fd).st_nlink == 2 else ()
+    found: set[str] = set()
+    for state, folder in folders.items():
+        if state in absent:
+            continue
+        few = None
+        if len(names) >= LISTED_GROUP and state is not State.PENDING:
+            few = _list_few(folder, 2 * len(names))
+        found.update(filter(folder.has_name, names) if few is None else few)
+    return found
+
+
+def _list_few(folder: TaskFolder, limit: int) -> set[str] | None:
+    """Return the names in a folder; None if there are more than `limit`."""
+    if not folder.exists():
+        return set()
+    with os.scandir(folder.fd) as entries:
+        names = {entry.name for entry in islice(entries, limit + 1)}
+    return names if len(names) <= limit else None
 
 
 def name_exists(name: str, dir_fd: int) -> bool:
