@@ -50,7 +50,7 @@ class SortedNames:
         query = "SELECT name FROM name WHERE state = ? ORDER BY name"
         cursor = self._db.execute(query, (_STATES.index(state),))
         while page := cursor.fetchmany(_PAGE):
-            yield from (str(row[0]) for row in page)
+            yield from (name for (name,) in page)
 
     def duplicates(self) -> list[tuple[str, list[State]]]:
         """Names that were added more than once, each with its states."""
