@@ -9,7 +9,7 @@ thread. The store is the authority: an index is never repaired, but deleted and 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
@@ -272,6 +272,22 @@ def bind_values(values: Iterable[Value], now: float) -> tuple[str | int | float 
         if isinstance(value, State)
         else value
         for value in values
+    )
+
+
+def task_source(query: Query, ids: Collection[str] | None, now: float) -> Condition:
+    """The table and the WHERE condition of the tasks of a plan: all that match a query, or those of
+    them with these ids.
+    """
+    met, values = query_condition(query, now)
+    if ids is None:
+        # Sorted already: reading by the index is faster than sorting.
+        is_sorted = query.state is not None and query.order == "id" and not query.filter
+        return f"main.task {'INDEXED BY by_id' if is_sorted else 'NOT INDEXED'} WHERE {met}", values
+    return (
+        f"main.task INDEXED BY by_id WHERE state IN ({ALL_STATE_NUMBERS}) AND {met} "
+        "AND id IN (SELECT value FROM json_each(?))",
+        (*values, json.dumps([clean_text(ident) for ident in ids])),
     )
 
 
