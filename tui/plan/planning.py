@@ -63,7 +63,7 @@ def plan_warnings(live: PlaceSession, plan: Plan, asked: VerbRequest) -> tuple[s
     """Warnings for a plan that acts on all tasks of a state, with alternatives."""
     if not VERBS[plan.verb].excludes_suspicious or asked.ids is not None or plan.filter:
         return ()
-    states = {row.state for row in plan.rows}
+    states = plan.states
     words = " and ".join(live.inspector.states.get(state, state) for state in states)
     return warn_of_whole_state(words, len(plan.rows), sum(live.inspector.latest.counts.values()))
 
@@ -165,7 +165,7 @@ def why_not_now(live: PlaceSession, states: Collection[State]) -> str:
 def lock_guard(live: PlaceSession, plan: Plan) -> RefusalCheck:
     """A callback that re-reads the lock and returns `why_not_now`; it blocks."""
     place = live.place
-    if place.has_leases or all(row.state is not State.ACTIVE for row in plan.rows):
+    if place.has_leases or State.ACTIVE not in plan.states:
         return lambda: ""
     return lambda: why_not_abandoned(read_lock(place), place.find_lingering_worker)
 
