@@ -75,6 +75,7 @@ demo | open_console:demo | make temporary places with traffic and open the conso
     @console
 status @place @json | queue.status:status | print a summary of a place; exit 0 OK, 1 needs
         attention, 2 unreadable
+    --exact | read every task; else of more than 5,000 only a sample, and count the others
 overview @places @filter @json | print.overview:overview | one line per place, then the alerts; exit
         0 OK, 1 needs attention, 2 unreadable
     --over SECONDS:count=0 | watch for SECONDS before printing
