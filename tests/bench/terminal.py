@@ -25,7 +25,7 @@ QUIET_SECONDS, CALM_MS = 0.04, 0.3
 """Without output, and with less processor time than this in so long, a key has been answered."""
 IDLE_SECONDS, IDLE_MS = 0.5, 15.0
 """A program that uses less processor time than this in so long only repaints its clock."""
-REST_SECONDS = 3
+REST_SECONDS = 2
 END_SECONDS = 30.0
 
 EMPTY_APP = (
