@@ -145,7 +145,7 @@ def main() -> None:
         print("\n".join(f"{row.group:8} {row.name:13} {row.target}" for row in rows))
         return
     rounds = options.rounds or (3 if options.quick else 5)
-    budget = options.budget or (30.0 if options.quick else 150.0)
+    budget = options.budget or (30.0 if options.quick else 120.0)
     bench = Bench(quick=options.quick, rounds=rounds, budget=budget)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as Ctrl-C: remove the places
     try:
