@@ -86,6 +86,21 @@ def test_a_folder_where_nothing_is_due_is_remembered(
     assert taken(spool, NOW + 60) == [waiting.stem]
 
 
+def test_few_waiting_among_many_due_are_not_claimed(
+    spool: SpoolFolders, store: NftbanStore
+) -> None:
+    """Where no file of a sample waits, all due tasks are claimed and no other."""
+    for number in range(100):
+        add(store, token=f"{number:08x}")
+    first, second = store.take(NOW, "test", 2)
+    store.swap(first, verbs.unclaim(first))
+    store.swap(second, verbs.nack(second, NOW + 60, "no use"))
+    with closing(opened(spool)) as fresh:
+        due = [task.id for task in fresh.take(NOW, "test", 100)]
+        assert fresh.changes.next_due == NOW + 60
+    assert (len(due), due[0], second.id in due) == (99, first.id, False)
+
+
 def test_what_waits_is_counted_by_the_hint(spool: SpoolFolders, waiting: Path) -> None:
     """Where nothing is due, the number that waits comes from the hint: nothing is listed."""
     hint = Path(spool.staging_dir, "next-due")

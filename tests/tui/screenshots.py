@@ -83,7 +83,7 @@ async def draw(roots: dict[bool, Path], name: str, family: str) -> list[Path]:
         for size in sizes:
             await pilot.resize_terminal(*size)
             for theme in THEMES:
-                await console.use_theme(theme)
+                await console.theme_loader.use_theme(theme)
                 await settled(console, pilot)
                 stem = f"{name}-{size[0]}x{size[1]}-{theme}"
                 picture = png(drawn(console, root, name), family)

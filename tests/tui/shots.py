@@ -94,6 +94,7 @@ def typed(text: str) -> tuple[str, ...]:
     return tuple(_NAMES.get(letter, letter) for letter in text)
 
 
+HISTOGRAM = "see 08:42"  # the time at its left end
 FIRST = ("see Ages:", WAIT)
 """The overview, from which everything is reached."""
 QUEUE = (*FIRST, "2", "see acts on", "see Daily report")
@@ -128,8 +129,10 @@ SHOTS: dict[str, Shot] = {
         (*FIRST, "C", "see mailQueueEnabled", "enter", "see y to apply"), armed=True, whole=True
     ),
     "test-mail": Shot((*WAYS, "j", "j", "M", "see Test mail via"), armed=True, mail=True),
-    "log": Shot((*FIRST, "7", "see Processing task")),
-    "log-only": Shot((*FIRST, "7", "see Processing task", "&", *typed("failed"), "enter")),
+    "log": Shot((*FIRST, "7", "see Processing task", HISTOGRAM)),
+    "log-only": Shot(
+        (*FIRST, "7", "see Processing task", HISTOGRAM, "&", *typed("failed"), "enter")
+    ),
     "pace": Shot((*DEAD, "*", "R", "see 14", "p", "see Replay settings"), armed=True),
     "operations": Shot((*FIRST, "u", "see 08:15:", "see mx7 is back"), armed=True, past=True),
     "record": Shot((*FIRST, "u", "see mx7 is back", "enter", "see 9 rows"), past=True),

@@ -45,7 +45,7 @@ def anew(request: pytest.FixtureRequest) -> bool:
 
 async def _drawn(console: Console, pilot: Pilot[None], root: Path, theme: str) -> tuple[str, str]:
     """Text and styles in a theme."""
-    await console.use_theme(theme)
+    await console.theme_loader.use_theme(theme)
     await settled(console, pilot, 3)
     text, styles = looks.drawn(console)
     return "\n".join(text).replace(str(root), NAME), "\n".join(styles)

@@ -493,6 +493,29 @@ async def test_tab_goes_round_and_the_last_warnings_are_shown(spool: Path) -> No
         desk.assert_inert()
 
 
+def test_a_failed_attempt_is_one_warning() -> None:
+    """Its error comes first, with what follows for the task; a line of another place, of another
+    task or without an error stays as it is.
+    """
+    lines = [
+        ("a", "ERROR", "Task failed: t1 (mail_send): 550 unknown"),
+        ("a", "ERROR", "Task failed: t2 (mail_send): 421 later"),
+        ("b", "WARN", "Task t1 failed (attempt 1/3), retry in 60s"),
+        ("a", "WARN", "Task t2 failed (attempt 1/3), retry in 60s"),
+        ("a", "ERROR", "Task t1 exhausted retries (3/3), moving to DLQ"),
+        ("a", "WARN", "queue.prom: not writable"),
+    ]
+
+    joined = view.join_failures((name, LogLine(1.0, lv, text, "q")) for name, lv, text in lines)
+
+    assert [(name, line.level, line.text) for name, line in joined] == [
+        ("a", "ERROR", "t1 DLQ: 550 unknown"),
+        ("a", "WARN", "t2 retry: 421 later"),
+        ("b", "WARN", "Task t1 failed (attempt 1/3), retry in 60s"),
+        ("a", "WARN", "queue.prom: not writable"),
+    ]
+
+
 async def test_tokens_are_shown(empty: Path) -> None:
     """What may be sent now is a line, and less after something was; also while it is paused."""
     clock = Clock(NOW)

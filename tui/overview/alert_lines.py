@@ -32,7 +32,7 @@ def alert_lines(
     *,
     keys_shown: bool = True,
 ) -> list[Line]:
-    """One line per alert: level, place, text, and the key that leads on.
+    """One line per alert: level, place, text, and the key of the next step.
 
     `names` maps the place given by the operator to its display name.
     """
@@ -88,13 +88,13 @@ _NEXT: Mapping[Where, tuple[str, str, str]] = {
 
 
 def next_key(alert: Alert) -> tuple[str, str]:
-    """The key that leads on from an alert, and a word for it."""
+    """The key of the next step for an alert, and a word for it."""
     key, word, _ = _NEXT[alert.target.where]
     return key, word
 
 
 def next_step(alert: Alert) -> tuple[str, str]:
-    """The key that leads on from an alert, and what it does."""
+    """The key of the next step for an alert, and what it does."""
     key, _, does = _NEXT[alert.target.where]
     return key, does
 

@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from textual.app import ComposeResult
 from textual.screen import Screen
 
+from engine.index.age_table import summarize_ages
+from engine.logs.log_filter import WARN
+from engine.logs.log_tail import LogLine
+from engine.monitor.recorded_history import RecordedHistory
 from engine.monitor.throughput import format_rough_duration
+from engine.text.safe import safe_line
 from tui.format import present
-from tui.format.present import Line
+from tui.format.flow_graph import time_axis
+from tui.format.present import BLANK_LINE, Line
+from tui.overview import age_lines as age_view
+from tui.overview import lines as view
 from tui.overview.age_widget import AgeTable
 from tui.overview.division import MAX_GRAPHS, OverviewFrame
-from tui.overview.side_panes import WALL_PANES, WIDE_PANES, OverviewData
-from tui.screens.graph_pane import GRAPH_LINES
+from tui.overview.reads import HISTOGRAM_SECONDS, EventCounts, PlaceReads
+from tui.overview.side_panes import (
+    HISTOGRAM_LINES,
+    WALL_PANES,
+    WIDE_PANES,
+    OverviewData,
+    histogram_lines,
+    not_recorded_lines,
+)
+from tui.screens.graph_pane import GRAPH_LINES, GraphPane
 from tui.screens.two_panes import frame_panes
 from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Across, Down
@@ -23,6 +40,28 @@ from tui.widgets.picker import Picker
 GRAPH, OTHER_AGES, KINDS, OUTLOOK, LOG = "graph", "other-ages", "kinds", "outlook", "warnings"
 SIDES = (GRAPH, *WALL_PANES)
 """The panes at the right, from the top."""
+
+
+class LogLines(NamedTuple):
+    """What the pane of the log shows."""
+
+    recent: Sequence[tuple[str, Sequence[LogLine]]]
+    """The latest lines, by name of the place."""
+    last_hour: Sequence[EventCounts]
+    """The events of each place by time."""
+    now: float
+    """Epoch seconds UTC."""
+
+
+class GraphTime(NamedTuple):
+    """What time a graph shows."""
+
+    now: float
+    """Epoch seconds UTC at its right end."""
+    is_frozen: bool
+    past: Mapping[int, RecordedHistory] | None
+    """Recorded history by number of the place, for a time before the freeze; None for the course
+    that the console itself has seen."""
 
 
 class OverviewPanes:
@@ -43,6 +82,8 @@ class OverviewPanes:
         """Most lines that each pane at the right has had at this size: frames do not move while
         rows come and go."""
         self._alerts, self._queues, self._ages = alerts, queues, ages
+        self._drawn: dict[Painted, tuple[int, float, int, int]] = {}
+        """Place, time, width and height of each graph as last drawn."""
 
     def compose(self) -> ComposeResult:
         """Alerts, queues and ages, and the optional panes around them."""
@@ -118,6 +159,64 @@ class OverviewPanes:
             part.show(lines[: self.frame.inside(self.frame.sides.get(name, 0))])
             words = panes[name].frame(data)
             part.show_frame(words if counted else words._replace(amount=""))
+
+    def show_log(self, log: LogLines | None, width: int) -> None:
+        """The latest warnings; on a wall all lines, and a histogram of the last hour.
+
+        None: a time before the freeze, whose lines are not recorded.
+        """
+        name, level, axis = "Recent warnings", WARN, ""
+        lines, room = not_recorded_lines(), self.frame.inside(self.frame.log)
+        if log is not None:
+            below: list[Line] = []
+            if self.frame.is_wall:
+                name, level, axis = "Log of all places", 0, time_axis(log.now, HISTOGRAM_SECONDS)
+                below = histogram_lines(log.last_hour, width - 4, HISTOGRAM_LINES)
+            lines = view.warning_lines(log.recent, width, room - len(below), level)
+            lines += [BLANK_LINE] * (room - len(below) - len(lines)) + below
+        self.show(LOG, Frame(name, "7", bottom=axis), lines)
+
+    def show_other_ages(self, live: PlaceSession, read: PlaceReads | None, width: int) -> None:
+        """The second age table of a wall, without a cursor; empty while nothing is read."""
+        if read is None:
+            self.show(OTHER_AGES, Frame(f"Ages: {live.name}"), [])
+            return
+        names = max(0, self.frame.inside(self.frame.other_ages) - 3)
+        lines = [*age_view.table_lines(read.ages, None, width, names), age_sentence(read, width)]
+        self.show(OTHER_AGES, Frame(age_title(live, read), right=ages_right(None)), lines)
+
+    def show_graphs(
+        self, graph: GraphPane, places: Sequence[PlaceSession], time: GraphTime, width: int
+    ) -> None:
+        """The graph of one place at the right; on a wall, those of all places."""
+        frame, right = self.frame, (("z", "key"), (" range", "muted"))
+        shown: Sequence[tuple[Lines, int]] = [(self.sides[GRAPH], frame.sides.get(GRAPH, 0))]
+        if frame.is_wall:
+            width = frame.middle_width - present.BOX_FRAME_CELLS
+            shown = list(zip(self.graphs, frame.graphs, strict=False))
+        for (part, lines), live in zip(shown, places, strict=False):
+            drawn = (live.number, time.now, width, lines)
+            if time.is_frozen and self._drawn.get(part) == drawn:
+                continue  # samples that came after the freeze would change its end
+            self._drawn[part] = drawn
+            past = None if time.past is None else time.past[live.number]
+            height, is_live = frame.inside(lines), not time.is_frozen
+            part.show(graph.lines(live, time.now, width, height, past, is_live=is_live))
+            axis = time_axis(time.now, graph.seconds)
+            title = f"{live.name}, last {graph.range}"
+            part.show_frame(Frame(title, right=right, bottom=axis))
+
+
+def age_title(live: PlaceSession, read: PlaceReads) -> str:
+    """The title of an age table: its place, state and rows."""
+    word = live.inspector.states.get(read.state, read.state)
+    return age_view.table_heading(read.ages, live.name, word)
+
+
+def age_sentence(read: PlaceReads, width: int) -> Line:
+    """Since when tasks wait, and whether they become fewer."""
+    says = f"   Backlog {safe_line(summarize_ages(read.ages))}" if read.ages.total.total else ""
+    return present.cut_line(((says, "muted"),), width)
 
 
 def ages_right(age: float | None) -> Line:

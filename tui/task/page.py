@@ -14,6 +14,7 @@ from engine.monitor.recurrence import StillHappens
 from engine.text.safe import safe_line
 from tui.format import keys, present
 from tui.format.present import Line
+from tui.plan import planning
 from tui.plan.acting_screen import PlanningScreen
 from tui.screens.base import key_bindings
 from tui.screens.console_context import ConsoleContext
@@ -140,7 +141,8 @@ class TaskPage(PlanningScreen, Page):
         task = None if self.reader.gone else self.selected_task()
         state = None if task is None else task.state
         grey = {key.action for key in keys.verb_keys() if self.verb_refusal(key.verb, state, task)}
-        self.show_hints(grey, self.without(), {"arm": keys.arm_hint(self.around.arming.is_armed)})
+        words = {"arm": keys.arm_hint(self.around.arming.is_armed)} | planning.hint_words(state)
+        self.show_hints(grey, self.without(), words)
 
     def _foot(self, width: int) -> Line:
         """A message, that the task is gone or has changed, or the next step."""

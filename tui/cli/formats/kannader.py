@@ -285,10 +285,11 @@ def spool_facts(setup: Setup) -> WholeQueueFigures:
     """
     settings = _settings(setup)
     with closing(_store(setup)) as store:
-        pids = ", ".join(map(str, store.kannaders))
-        left = describe_orphans(setup, store)
+        kannaders = store.kannaders
+        left, abandoned = describe_orphans(setup, store)
     why, to = settings.work_refusal, f"{settings.host}, port {settings.port}"
-    there = lease_worker.describe_workers(setup)
+    workers = lease_worker.find_workers(setup)
+    there, pids = lease_worker.describe_workers(workers), ", ".join(map(str, kannaders))
     return WholeQueueFigures(
         (
             ("Kannader", f"running (PID {pids})" if pids else "not running (as far as visible)"),
@@ -296,12 +297,14 @@ def spool_facts(setup: Setup) -> WholeQueueFigures:
             ("retries", _retries(settings)),
         ),
         left,
+        workers=(*kannaders, *(() if isinstance(workers, str) else workers)),
+        abandoned=abandoned,
     )
 
 
-def describe_orphans(setup: Setup, store: KannaderStore) -> tuple[str, ...]:
-    """Describe the mails in inflight that no process is sending: of killed workers, and others.
-    Empty if there are none, or if that is unknown.
+def describe_orphans(setup: Setup, store: KannaderStore) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Describe the mails in inflight that no process is sending, of killed workers and others; and
+    return their ids. Both are empty if there are none, or if that is unknown.
 
     Raises:
         Unavailable: the spool cannot be read.
@@ -310,7 +313,7 @@ def describe_orphans(setup: Setup, store: KannaderStore) -> tuple[str, ...]:
         hands = lease_worker.find_killed_claims(setup, claimed := _in_flight(store))
         others = [] if lease_worker.running_pids(setup) or store.find_kannaders() != () else claimed
     except OSError:
-        return ()  # reported with the running workers
+        return (), frozenset()  # reported with the running workers
     killed = [task for tasks in hands.values() for task in tasks]
     # Read again: a sender that ended since the first scan has finished its mails.
     still = {(task.id, task.rev) for task in _in_flight(store)} if others else set()
@@ -324,7 +327,7 @@ def describe_orphans(setup: Setup, store: KannaderStore) -> tuple[str, ...]:
     if others:
         are = "1 mail is" if len(others) == 1 else f"{len(others):,} mails are"
         found.append(f"no sender is running, but {are} in inflight{_may_have_arrived(others)}")
-    return tuple(found)
+    return tuple(found), frozenset(task.id for task in (*killed, *others))
 
 
 def _in_flight(store: KannaderStore) -> list[Task]:
