@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -146,6 +147,7 @@ def main() -> None:
     rounds = options.rounds or (3 if options.quick else 5)
     budget = options.budget or (30.0 if options.quick else 150.0)
     bench = Bench(quick=options.quick, rounds=rounds, budget=budget)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as Ctrl-C: remove the places
     try:
         run(rows, bench, markdown=options.markdown)
     finally:

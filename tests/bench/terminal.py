@@ -130,10 +130,10 @@ class Screen:
             last = now
         return last.since(before)
 
-    def idle(self, most_ms: float = IDLE_MS) -> None:
+    def idle(self, most_ms: float = IDLE_MS, seconds: float = math.inf) -> None:
         """Wait until it is idle; the first time, measure its memory and the cost of its clock."""
-        before = self.spent()
-        while True:
+        before, deadline = self.spent(), time.perf_counter() + seconds
+        while time.perf_counter() < deadline:
             self.watch(IDLE_SECONDS)
             now = self.spent()
             if now.since(before).all < most_ms:
