@@ -161,7 +161,12 @@ def _eta_cell(queue: PlaceLine, now: float) -> Run:
     return queue.drain.text, _LOOKS.get(queue.drain.trend, "")
 
 
-_LOOKS = {Trend.GROWING: "warn", Trend.STALLED: "error", Trend.UNKNOWN: "unknown"}
+_LOOKS = {
+    Trend.GROWING: "warn",
+    Trend.STALLED: "error",
+    Trend.UNKNOWN: "unknown",
+    Trend.IDLE: "unknown",
+}
 
 
 def _spark_cell(queue: PlaceLine, now: float) -> Run:
@@ -383,7 +388,7 @@ _TREND_TEXTS = {
     Trend.DRAINING: "draining",
     Trend.GROWING: "growing",
     Trend.EMPTY: "empty",
-    Trend.STEADY: "steady",
+    Trend.IDLE: "ETA unknown: nothing moved in the last minute",
     Trend.STALLED: "stalled: tasks are due, none finish",
     Trend.UNKNOWN: "collecting data ...",
 }
