@@ -120,7 +120,9 @@ def _open_locks(to: Navigator, target: Target) -> None:
 def _open_transports(to: Navigator, target: Target) -> None:
     from tui.transports.screen import TransportsScreen
 
-    to.show_board(TransportsScreen(to.session, to.around))
+    screen = TransportsScreen(to.session, to.around)
+    screen.aim = target.id
+    to.show_board(screen)
 
 
 def _open_controls(to: Navigator, target: Target) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from textual.screen import Screen
 
 from engine.index import filter_language
 from engine.index.age_table import BOUNDS_MINUTES, AgeRow, Ages
@@ -57,6 +58,7 @@ from tests.tui.spools import (
 )
 from tui.format import human, keys, table
 from tui.locks.screen import LockScreen
+from tui.log.screen import LogScreen
 from tui.overview import age_lines as age_view
 from tui.overview import alert_lines as alert_view
 from tui.overview import lines as view
@@ -64,12 +66,13 @@ from tui.overview import reads as overview_reads
 from tui.overview import side_panes
 from tui.overview.age_widget import AgeTable
 from tui.overview.division import OverviewFrame, PaneNeeds, divide_screen, share_lines
-from tui.overview.focus import AGES, ALERTS, QUEUES
 from tui.overview.lines import PlaceLine
+from tui.overview.panes import AGES, ALERTS, KINDS, LOG, QUEUES
 from tui.overview.reads import EventCounts, OverviewReads, count_events
 from tui.overview.screen import OverviewScreen
 from tui.queue.screen import QueueScreen
 from tui.session.place import Place
+from tui.task.screen import TaskScreen
 from tui.transports.screen import TransportsScreen
 from tui.widgets.picker import Picker
 
@@ -473,16 +476,16 @@ async def test_a_table_older_than_its_row_shows_its_age(
 
 
 async def test_tab_goes_round_and_the_last_warnings_are_shown(spool: Path) -> None:
-    """Tab leads from the alerts to the queues, to the ages and back. Of the logs only warnings are
-    shown, the latest last, and what is foreign in it does nothing.
+    """Tab leads from the alerts to the queues, the ages, the log and back. Of the logs only
+    warnings are shown, the latest last, and what is foreign in it does nothing.
     """
     async with overview(disk_place(spool)) as desk:
         await desk.until(lambda: "[WARN]  mail.out  " in desk.text)
         panes = []
-        for _ in range(4):
+        for _ in range(5):
             panes.append(screen_of(desk)._pane)
             await desk.press("tab")
-        assert panes == [ALERTS, QUEUES, AGES, ALERTS]
+        assert panes == [ALERTS, QUEUES, AGES, LOG, ALERTS]
 
         await desk.until(lambda: "moving to DLQ" in desk.text)
         assert "[INFO]" not in desk.text
@@ -491,6 +494,45 @@ async def test_tab_goes_round_and_the_last_warnings_are_shown(spool: Path) -> No
             log.write(f"[2026-11-20 09:42:00] [ERROR] {RED} is what it said\n")
         await desk.until(lambda: "is what it said" in desk.text)
         desk.assert_inert()
+
+
+@pytest.mark.parametrize(
+    ("pane", "kind", "texts"),
+    [
+        (KINDS, QueueScreen, ("filter kind=mail_send", "[pending 40]")),
+        (LOG, LogScreen, ("log line of this error", "moving to DLQ")),
+        ("clusters", QueueScreen, ("filter cluster=F-", "[DLQ 12]")),
+        ("workers", TaskScreen, ("0000000c feeds_sync", "[WORK]")),
+        ("transports", TransportsScreen, (">  {key}",)),
+    ],
+)
+async def test_enter_opens_the_row_of_a_pane(
+    spool: Path, pane: str, kind: type[Screen[Any]], texts: tuple[str, ...]
+) -> None:
+    """Tab leads to each pane with rows; its cursor moves in the room that it has, and Enter opens
+    what the row is about.
+    """
+    async with overview(disk_place(spool), size=(120, 40)) as desk:
+        screen = screen_of(desk)
+        await desk.until(lambda: screen._can_focus("clusters") and screen._can_focus("transports"))
+        while screen._pane != pane:
+            await desk.press("tab")
+        await desk.press("G")
+        key = screen._pane_set.rows[pane].key
+        await desk.opens(kind, "enter")
+        await desk.sees(*(text.format(key=key) for text in texts))
+
+
+async def test_rows_beyond_the_room_of_a_pane_scroll(spool: Path) -> None:
+    """Of more warnings than its pane has lines the last one is shown, and k leads to the first."""
+    with (spool / "log" / "queue.log").open("a") as log:
+        log.writelines(f"[2026-11-20 09:42:{n:02}] [WARN] warning {n}\n" for n in range(30))
+    async with overview(disk_place(spool), size=(80, 24)) as desk:
+        await desk.until(lambda: "warning 29" in desk.text)
+        assert "warning 5\n" not in desk.text
+        await desk.press("shift+tab", *"k" * 24)
+        assert "warning 5\n" in desk.text
+        assert "warning 29" not in desk.text
 
 
 async def test_tokens_are_shown(empty: Path) -> None:

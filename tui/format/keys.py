@@ -97,8 +97,8 @@ open | enter | Enter | errors | View | transports | latest errors one by one, wi
 open | enter | Enter | task | View | operation | the task of this result
 open | enter | Enter | log | View | failures | the log at the time of this error
 open | enter | Enter | plan | View | controls | plan this control: shows its effect, writes nothing
-next_pane | tab | Tab | pane | View | overview | next pane of the screen
-previous_pane | shift+tab | S-Tab | - | View | overview | previous pane
+pane(1) | tab | Tab | pane | View | overview | next pane of the screen
+pane(-1) | shift+tab | S-Tab | - | View | overview | previous pane
 range | z | z | range | View | overview | graph: the last 10 minutes, hour or day
 rows_by | x | x | rows by | View | overview +minor | age table: group by destination, kind or error
 age_cell(-1) | left h | h | - | View | overview | age table: younger cell

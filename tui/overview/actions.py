@@ -13,8 +13,10 @@ from tui.format import keys, present
 from tui.overview import alert_lines as alert_view
 from tui.overview import lines as view
 from tui.overview import snapshot
-from tui.overview.focus import AGES, ALERTS, FocusedPanes
+from tui.overview.focus import FocusedPanes
+from tui.overview.panes import AGES, ALERTS
 from tui.screens.base import Copy
+from tui.screens.page import ROW_HAS_LEFT
 from tui.screens.target import SCREEN_TARGETS, Target
 
 if TYPE_CHECKING:
@@ -36,21 +38,13 @@ class OverviewActions(FocusedPanes):
             self._here.inspector.stop_first_scan()
 
     def action_open(self) -> None:
-        """Open the alert, the place, or the tasks of the cell under the cursor."""
-        if self._pane == ALERTS:
-            self._open_alert()
-        elif self._pane == AGES:
+        """Open what the row under the cursor is about, or the tasks of the cell."""
+        if self._pane == AGES:
             self._open_cell()
+        elif (target := self._target) is None:
+            self.say("alert resolved" if self._pane == ALERTS else ROW_HAS_LEFT)
         else:
-            self.go(Target(keys.LIST, place=self._here.number))
-
-    def _open_alert(self) -> None:
-        alert = self._alert
-        if alert is None:
-            self.say("alert resolved")
-            return
-        number = next(n.number for n in self._lives if n.place.name == alert.target.place)
-        self.go(alert_view.alert_target(alert.target, number))
+            self.go(target)
 
     def _open_cell(self) -> None:
         table = self._table

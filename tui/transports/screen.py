@@ -26,6 +26,9 @@ class TransportsScreen(ListScreen):
     KIND = keys.TRANSPORTS
     BINDINGS = key_bindings(keys.TRANSPORTS)
 
+    aim = ""
+    """Transport on which the cursor is put when it appears."""
+
     @property
     def _routes(self) -> MailRoutes | None:
         return self.live.readings.routes
@@ -41,7 +44,11 @@ class TransportsScreen(ListScreen):
         sending, now = self.live.readings.sending, self.around.clock()
         limit = self.live.place.alerts.transport_failures
         titles, listed = view.transport_rows(sending, limit, now, self.rows_width, self._routes)
-        self.query_one(Picker).show_rows([Choice(name, line) for name, line in listed], [titles])
+        picker = self.query_one(Picker)
+        picker.show_rows([Choice(name, line) for name, line in listed], [titles])
+        if self.aim in [name for name, _ in listed]:
+            picker.select_key(self.aim)
+            self.aim = ""
         way, room = self._here, self.text_width
         if way is not None:
             text = detail_lines.detail_lines(way, sending, limit, now, room, self._routes)
