@@ -503,7 +503,7 @@ async def test_tab_goes_round_and_the_last_warnings_are_shown(spool: Path) -> No
         (LOG, LogScreen, ("log line of this error", "moving to DLQ")),
         ("clusters", QueueScreen, ("filter cluster=F-", "[DLQ 12]")),
         ("workers", TaskScreen, ("0000000c feeds_sync", "[WORK]")),
-        ("transports", TransportsScreen, (">  {key}",)),
+        ("transports", TransportsScreen, ("> {key}",)),
     ],
 )
 async def test_enter_opens_the_row_of_a_pane(

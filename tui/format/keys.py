@@ -74,6 +74,7 @@ _SCREEN_SETS: Mapping[str, str] = {
     "CURSOR": f"{_BROWSE} {_CONFIRM}",
     "TYPING": "palette help",  # with a text input: only keys that are no letters move
     "FORMS": "pace edit",
+    "PANES": "clusters list locks operations transports workers",  # rows, and details of one
 }
 
 _TABLE = """
@@ -99,6 +100,8 @@ open | enter | Enter | log | View | failures | the log at the time of this error
 open | enter | Enter | plan | View | controls | plan this control: shows its effect, writes nothing
 pane(1) | tab | Tab | pane | View | overview | next pane of the screen
 pane(-1) | shift+tab | S-Tab | - | View | overview | previous pane
+pane(1) | tab shift+tab | Tab | pane | View | PANES +minor | scroll the details; again:
+    to the rows
 range | z | z | range | View | overview | graph: the last 10 minutes, hour or day
 rows_by | x | x | rows by | View | overview +minor | age table: group by destination, kind or error
 age_cell(-1) | left h | h | - | View | overview | age table: younger cell

@@ -22,6 +22,7 @@ class LocksScreen(LocksFollower):
 
     KIND = keys.LOCKS
     BINDINGS = key_bindings(keys.LOCKS)
+    PAGE_KEYS_SCROLL = True
     DETAIL_PERCENT = 50
 
     def trail(self) -> tuple[str, ...]:
@@ -73,14 +74,6 @@ class LocksScreen(LocksFollower):
         none = bool(self._lives) and all(live.place.has_leases for live in self._lives)
         without = {"unlock"} if none else set()
         return without | ({"worker"} if self.around.arming.read_only else set())
-
-    def action_move(self, how: str) -> None:
-        """Move the cursor; page and half-page keys scroll the details."""
-        if how in ("down", "up", "first", "last"):
-            self.query_one(Picker).move(how)
-        else:
-            self.query_one(LongText).move(how)
-            self._show_message_line()
 
     def action_unlock(self) -> None:
         """Open the lock screen of the place under the cursor."""

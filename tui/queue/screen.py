@@ -330,9 +330,19 @@ class QueueScreen(QueueDetails):
             self.say(QUIT_AGAIN)
         return again
 
+    def action_pane(self, by: int) -> None:
+        """Move the focus to the details, or back to the rows."""
+        if self._frame.details and not self._details.has_focus:
+            self._details.focus()
+        else:
+            (self._problem_list if self._on_problems else self.list).focus()
+        self.call_after_refresh(self.paint)
+
     def action_move(self, how: str) -> None:
-        """Move the cursor."""
-        if self._on_problems:
+        """Move the cursor, or scroll the details."""
+        if self._details.has_focus:
+            self._details.move(how)
+        elif self._on_problems:
             self._problem_list.move(how)
         else:
             self.list.move(how)

@@ -25,6 +25,7 @@ class TransportsScreen(ListScreen):
 
     KIND = keys.TRANSPORTS
     BINDINGS = key_bindings(keys.TRANSPORTS)
+    PAGE_KEYS_SCROLL = True
 
     aim = ""
     """Transport on which the cursor is put when it appears."""
@@ -71,14 +72,6 @@ class TransportsScreen(ListScreen):
         more: Line = ((f"PgDn {present.format_count(below, 'more line')}", "muted"),)
         name = "details" if way is None else safe_line(way.name)
         return Frame(name, right=more if below else ())
-
-    def action_move(self, how: str) -> None:
-        """Move through the rows; page keys scroll the details."""
-        if "page" in how or "half" in how:
-            self.query_one(LongText).move(how)
-            self.paint()
-        else:
-            super().action_move(how)
 
     def default_message(self) -> Line:
         """The next step for the transport under the cursor, and what it acts on."""
