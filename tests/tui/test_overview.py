@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
 import re
 import shutil
 import time
@@ -59,6 +58,7 @@ from tests.tui.spools import (
 from tui.format import human, keys, table
 from tui.locks.screen import LockScreen
 from tui.log.screen import LogScreen
+from tui.operations.worker_screen import WorkerScreen
 from tui.overview import age_lines as age_view
 from tui.overview import alert_lines as alert_view
 from tui.overview import lines as view
@@ -70,6 +70,7 @@ from tui.overview.lines import PlaceLine
 from tui.overview.panes import AGES, ALERTS, KINDS, LOG, QUEUES
 from tui.overview.reads import EventCounts, OverviewReads, count_events
 from tui.overview.screen import OverviewScreen
+from tui.queue.clusters_screen import ClustersScreen
 from tui.queue.screen import QueueScreen
 from tui.session.place import Place
 from tui.task.screen import TaskScreen
@@ -251,7 +252,7 @@ def a_failing_transport(root: Path) -> None:
 
 
 ALL: list[tuple[Callable[[Path], None], str, type, str]] = [
-    (eleven_dead, "11 tasks in DLQ (limit 10)", QueueScreen, "[DLQ 11]"),
+    (eleven_dead, "11 dead", QueueScreen, "[DLQ 11]"),
     (a_broken_file, "1 problem", QueueScreen, "broken.task"),
     (nothing_ran, "nothing has run for 31m", QueueScreen, "[pending 1]"),
     (a_stale_lock, "stale lock: PID", LockScreen, "STALE"),
@@ -326,7 +327,7 @@ async def test_a_stuck_lock_is_on_top(empty: Path) -> None:
     write_task(empty, "pending", 1, age=7300)
     try:
         async with overview(disk_place(empty, clock=time.time), clock=Going(0.0)) as desk:
-            wanted = f"[CRIT]  idle  stuck lock: no heartbeat from PID {os.getpid()} for 4"
+            wanted = "[CRIT]  idle  lock STUCK 4"
             await desk.until(lambda: wanted in desk.text.splitlines()[2])
             await desk.until(
                 lambda: "Alerts 2 " in desk.text and "stuck 1" in desk.line("top-line")
@@ -343,9 +344,9 @@ async def test_a_freed_lock_without_a_worker_is_an_alert(empty: Path) -> None:
     for number in range(3):
         write_task(empty, "pending", number, age=7300)
     async with overview(disk_place(empty, clock=time.time), clock=Going(0.0)) as desk:
-        await desk.sees("stuck lock")
+        await desk.sees("lock STUCK")
         await asyncio.to_thread(lock.release)
-        await desk.until(lambda: "stuck lock" not in desk.text)
+        await desk.until(lambda: "lock STUCK" not in desk.text)
         clock_of(desk).now += 6  # a worker may be about to take it
         await desk.until(lambda: "[CRIT]  idle  nothing has run for 2h" in desk.text)
         assert "STALLED" in desk.text
@@ -494,6 +495,33 @@ async def test_tab_goes_round_and_the_last_warnings_are_shown(spool: Path) -> No
             log.write(f"[2026-11-20 09:42:00] [ERROR] {RED} is what it said\n")
         await desk.until(lambda: "is what it said" in desk.text)
         desk.assert_inert()
+
+
+async def test_an_alert_of_dead_tasks_leads_to_their_clusters(spool: Path) -> None:
+    """The alert names the number of clusters once they are counted; `c` opens them."""
+    async with overview(disk_place(spool)) as desk:
+        await desk.until(lambda: "12 dead in 3 clusters" in desk.text)
+        line = next(line for line in desk.text.splitlines() if "12 dead in" in line)
+        assert line.split()[-2:] == ["c", "clusters"]
+        await desk.opens(ClustersScreen, "c")
+        await desk.sees("Clusters 3, failed 12")
+
+
+async def test_a_place_without_a_worker_is_started_from_its_alert(empty: Path) -> None:
+    """The alert of due tasks without a worker has the key `W`, which opens the plan to start one
+    at its place; where the console cannot start one, Enter leads to the workers.
+    """
+    write_task(empty, "pending", 1, age=60)
+    place = disk_place(empty, clock=time.time)
+    for command, step in ((("true",), "W start worker"), ((), "Enter workers")):
+        async with overview(
+            place._replace(worker_command=command), size=(100, 24), clock=Going(0.0)
+        ) as desk:
+            await desk.until(lambda: "no worker running, 1 task is due" in desk.text)
+            await desk.sees(step)
+            if command:
+                await desk.opens(WorkerScreen, "W")
+                await desk.sees("idle")
 
 
 @pytest.mark.parametrize(

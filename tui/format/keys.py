@@ -113,7 +113,7 @@ tab | left h right l | h l | tabs | View | list +key +minor | previous, next tab
 part | left h right l | h l | parts | View | task +key +minor | previous, next part; also Left,
     Right
 graph_range | z | z | - | View | list | graph: the last 10 minutes, hour or day
-clusters | c | c | clusters | View | list | errors of these tasks, grouped into clusters
+clusters | c | c | clusters | View | list overview | errors of these tasks, grouped into clusters
 clusters | c | c | clusters | View | operation | errors of the DLQ, grouped into clusters
 order | o | o | order | View | list | sort by another column
 log | t | t | log | View | list task | log lines of this task
@@ -217,7 +217,7 @@ yes | y | y | abandon | Act | drop | record the operation as abandoned
 digit | DIGITS | 0-9 | type the PID | Act | lock +key | confirm by typing the holder's PID; the last
     digit frees the lock
 rub_out | backspace | Bksp | - | Act | control lock plan | delete the last digit
-worker | W | W | worker | Act | list lock locks workers | plan to start or stop a worker
+worker | W | W | worker | Act | list lock locks overview workers | plan to start or stop a worker
 palette | : ctrl+p | : | command | Quit | BROWSE | command palette: actions and screens; also Ctrl-p
 palette | : ctrl+p | : | - | Quit | CONFIRM | command palette: actions and screens; also Ctrl-p
 help | ? f1 | ? | help | Quit | CURSOR | this page

@@ -45,7 +45,7 @@ from tui.widgets.lines import Frame, Lines
 SHOW_AGE_SECONDS = 1.0
 """Seconds after which a table that is older than the rows above shows its age."""
 
-LIVE_ONLY_ACTIONS = frozenset({"unlock", "rows_by", "reread"})
+LIVE_ONLY_ACTIONS = frozenset({"unlock", "rows_by", "reread", "worker"})
 """Actions that need live data; disabled while frozen."""
 
 
@@ -214,7 +214,8 @@ class OverviewScreen(OverviewActions):
         elif not self._alerts and self._pane == ALERTS:
             self._activate(QUEUES)
         called = {live.place.name: live.name for live in self._lives}
-        lines = alert_view.alert_lines(self._alerts, called, width)
+        startable = {live.place.name for live in self._lives if self.can_start_worker(live)}
+        lines = alert_view.alert_lines(self._alerts, called, width, startable=startable)
         choices = [
             Choice(alert_view.alert_key(alert), line)
             for alert, line in zip(self._alerts, lines, strict=True)
@@ -262,7 +263,8 @@ class OverviewScreen(OverviewActions):
         """The next step for the item under the cursor, and what a key acts on."""
         live = self._frozen is None
         if live and self._pane == ALERTS and (alert := self._alert) is not None:
-            key, does = alert_view.next_step(alert)
+            can_start = self.can_start_worker(self._here)
+            key, _, does = alert_view.next_step(alert, can_start=can_start)
             return present.next_line(key, does, self._here.name, self.size.width)
         if self._pane not in (ALERTS, QUEUES, AGES) and (target := self._target) is not None:
             does = side_panes.TARGET_STEPS[target.pane]
@@ -275,7 +277,9 @@ class OverviewScreen(OverviewActions):
             return ((f" {safe_line(words)}", ""),)
         shown = (each for each in self._seen if each.queue.number == self._here.number)
         moment = next(shown, None) or self._snapshot_of(self._here, view.SPARKLINE_CELLS)
-        return place_message(moment, self._here, self.around.clock(), self.size.width, is_live=live)
+        can_start = self.can_start_worker(self._here)
+        about = (moment, self._here, self.around.clock(), self.size.width)
+        return place_message(*about, is_live=live, can_start=can_start)
 
     def show_hints(self, grey: Collection[str] = ()) -> None:
         """Show the available keys."""
@@ -288,7 +292,7 @@ class OverviewScreen(OverviewActions):
 
     def without(self) -> Collection[str]:
         """Actions that are hidden now."""
-        without = {"arm", "unlock"} if self.around.arming.read_only else set()
+        without = {"arm", "unlock", "worker"} if self.around.arming.read_only else set()
         without |= {"unlock"} if all(live.place.has_leases for live in self._lives) else set()
         return (
             without
@@ -323,7 +327,13 @@ def graph_places(lives: Sequence[PlaceSession], here: PlaceSession) -> list[Plac
 
 
 def place_message(
-    moment: PlaceSnapshot, live: PlaceSession, now: float, width: int, *, is_live: bool
+    moment: PlaceSnapshot,
+    live: PlaceSession,
+    now: float,
+    width: int,
+    *,
+    is_live: bool,
+    can_start: bool,
 ) -> Line:
     """The next step for a place: the first scan, the key of its worst alert, or Enter."""
     latest, states = live.inspector.latest, live.inspector.states
@@ -331,7 +341,8 @@ def place_message(
     if far and is_live:
         return far
     if moment.alerts and is_live:
-        key, does = alert_view.next_step(alert_view.sort_alerts(moment.alerts)[0])
+        worst = alert_view.sort_alerts(moment.alerts)[0]
+        key, _, does = alert_view.next_step(worst, can_start=can_start)
         if key != "Enter":  # here, Enter opens the queue
             return present.next_line(key, does, live.name, width)
     queue, lock = moment.queue, moment.lock
