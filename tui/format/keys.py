@@ -118,6 +118,8 @@ clusters | c | c | clusters | View | operation | errors of the DLQ, grouped into
 order | o | o | order | View | list | sort by another column
 log | t | t | log | View | list task | log lines of this task
 log | t | t | - | View | log | only the log lines of this line's task
+neighbor(1) | ] | [ ] | rows | View | task lock +minor | next row of the list
+neighbor(-1) | [ | [ | - | View | task lock | previous row of the list
 next_place | ] | ] | - | View | list | next place
 previous_place | [ | [ | - | View | list | previous place
 follow | f | f | follow | View | log | follow new lines, or stop following

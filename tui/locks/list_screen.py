@@ -75,6 +75,20 @@ class LocksScreen(LocksFollower):
         without = {"unlock"} if none else set()
         return without | ({"worker"} if self.around.arming.read_only else set())
 
+    def neighbor(self, by: int) -> Target | None:
+        """Move to the next lock that can be examined."""
+        read_only = self.around.arming.read_only
+        while self.query_one(Picker).move("down" if by > 0 else "up"):
+            if (here := self._here) is not None and not here.place.why_no_unlock(read_only):
+                return Target(keys.LOCK, place=here.number)
+        return None
+
+    def row_words(self, target: Target) -> str:
+        """The position of a lock under the cursor."""
+        rows = [row.key for row in self.query_one(Picker).rows]
+        key = f"{target.place}"
+        return f"row {rows.index(key) + 1} of {len(rows)}" if key == self.selected_key else ""
+
     def action_unlock(self) -> None:
         """Open the lock screen of the place under the cursor."""
         here = self._here
