@@ -135,7 +135,8 @@ class TaskPage(PlanningScreen, Page):
             return
         width = self.size.width
         below, here = opened_from(self), Target(keys.TASK, id=self.reader.id)
-        row = f"  {words}" if below is not None and (words := below.row_words(here)) else ""
+        position = "" if below is None else below.row_words(here)
+        row = f"  {position}" if position else ""
         trail = (self.live.name, f"{present.short_id(self.reader.id)}{row}")
         self.query_one(TopLine).update_line(self.around, trail)
         titles = view.part_titles(self.reader.scene, self.part, TABS)
