@@ -234,7 +234,7 @@ LARGE_CLASSES = {
     "engine.work.worker.Worker": 34,
     "tui.cli.setup.setup.Setup": 32,
     "tui.operations.control_screen.ControlScreen": 22,
-    "tui.operations.screen.OperationsScreen": 25,
+    "tui.operations.screen.OperationsScreen": 24,
     "tui.screens.page.ListScreen": 22,
     "tui.session.place_session.PlaceSession": 35,
     "tui.terminal.driver.Terminal": 19,

@@ -479,7 +479,7 @@ def _break_a_task(root: str) -> None:
 NOTED: dict[str, Callable[[str], object]] = {
     "problem   pending/broken.task: ": _break_a_task,
     ".task: is in pending and dlq at the same time": _copy_a_task,
-    "11 tasks in DLQ (limit 10)": lambda root: [bury_one(root) for _ in range(11)],
+    "11 dead (limit 10)": lambda root: [bury_one(root) for _ in range(11)],
     "1 feeds_sync due for 43m: no handler": lambda root: _add_and_run(root, "feeds_sync"),
     "1 mail_send due for 43m: no transport": lambda root: _add_and_run(root, "mail_send"),
 }

@@ -161,7 +161,12 @@ def _eta_cell(queue: PlaceLine, now: float) -> Run:
     return queue.drain.text, _LOOKS.get(queue.drain.trend, "")
 
 
-_LOOKS = {Trend.GROWING: "warn", Trend.STALLED: "error", Trend.UNKNOWN: "unknown"}
+_LOOKS = {
+    Trend.GROWING: "warn",
+    Trend.STALLED: "error",
+    Trend.UNKNOWN: "unknown",
+    Trend.IDLE: "unknown",
+}
 
 
 def _spark_cell(queue: PlaceLine, now: float) -> Run:
@@ -364,12 +369,21 @@ def warning_lines(
     logs: Sequence[tuple[str, Sequence[LogLine]]], width: int, height: int, level: int = WARN
 ) -> list[Line]:
     """The latest warnings in `height` lines, or the latest lines from another level on."""
-    lines = []
-    for name, line in recent_warnings(logs, height, level):
-        text = f"{name}  {line.text}" if len(logs) > 1 else line.text
-        shown = present.shorten_ids(text)
-        lines.append(present.log_line(line.when, line.level, shown, width, margin=3))
-    return lines or [(("   none since the console started", "muted"),)]
+    several = len(logs) > 1
+    lines = [
+        warning_line(name if several else "", line, width)
+        for name, line in recent_warnings(logs, height, level)
+    ]
+    return lines or [NO_WARNINGS_LINE]
+
+
+NO_WARNINGS_LINE: Line = (("   none since the console started", "muted"),)
+
+
+def warning_line(name: str, line: LogLine, width: int) -> Line:
+    """A line of a log; `name` of its place, "" if there is only one."""
+    text = present.shorten_ids(f"{name}  {line.text}" if name else line.text)
+    return present.log_line(line.when, line.level, text, width, margin=3)
 
 
 def describe_place(queue: PlaceLine) -> str:
@@ -383,7 +397,7 @@ _TREND_TEXTS = {
     Trend.DRAINING: "draining",
     Trend.GROWING: "growing",
     Trend.EMPTY: "empty",
-    Trend.STEADY: "steady",
+    Trend.IDLE: "ETA unknown: nothing moved in the last minute",
     Trend.STALLED: "stalled: tasks are due, none finish",
     Trend.UNKNOWN: "collecting data ...",
 }

@@ -64,6 +64,9 @@ MAIL_GRACE_SECONDS = 30.0
 task is queued, and both are removed after sending.
 """
 
+MAX_CLUSTERS_AGE_SECONDS = 120.0
+"""Age from which a number of error clusters counts as unknown."""
+
 ACTIVE_SECONDS = 5.0
 """Seconds for which a task must be active to count: at the start and end of a run its task is
 active while the lock is free.
@@ -124,6 +127,10 @@ class PlaceSession:
         self.count_samples: deque[tuple[float, Mapping[State, int]]] = deque(
             maxlen=MAX_COUNT_SAMPLES
         )
+        self.dead_clusters: tuple[int | None, float] = (None, 0.0)
+        """Number of different errors of the dead tasks, and when they were counted, epoch seconds
+        UTC.
+        """
         self.flow = FlowHistory()
         self.unsent_samples: deque[tuple[float, int]] = deque(
             [(clock(), 0)], maxlen=MAX_COUNT_SAMPLES
@@ -465,6 +472,7 @@ class PlaceSession:
     def alert_inputs(self) -> AlertInputs:
         """Inputs of the alert rules."""
         latest, signs, now = self.inspector.latest, self.readings, self.clock()
+        clusters, counted = self.dead_clusters
         waiting = self.backlog or BacklogSummary()
         lately = [
             counts for when, counts in self.count_samples if abs(now - when) <= ACTIVE_SECONDS
@@ -492,6 +500,7 @@ class PlaceSession:
             signs.routes,
             self._lost_mails(now),
             signs.queue_figures.warnings,
+            dead_clusters=None if now - counted > MAX_CLUSTERS_AGE_SECONDS else clusters,
         )
 
     @property

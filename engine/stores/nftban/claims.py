@@ -10,7 +10,7 @@ from engine.model import Lease, State, Task
 from engine.store import ClaimFilter, Unavailable
 from engine.stores.nftban import task_format
 from engine.stores.nftban.folder import TaskFolder
-from engine.stores.nftban.hint import FileState, Hint, NextDue, file_state
+from engine.stores.nftban.hint import FileState, Hint, NextDue, file_state, is_racy
 from engine.stores.nftban.pending_line import PendingLine
 from engine.stores.nftban.staging import StagingDir
 from engine.system import files
@@ -67,6 +67,8 @@ class TaskClaims:
         self.skipped_files: dict[str, str] = {}
         """File names of pending tasks that could not be claimed, and the system's error."""
         self._validated = 0.0
+        self._idle: tuple[FileState, FileState] | None = None
+        """The folders pending/ and work/ before they were listed, if then nothing was due."""
         self.due: float | None = None
         """When the next waiting task is due, as of the last take."""
         self.hint: Hint | None = None
@@ -89,7 +91,11 @@ class TaskClaims:
         if self.hint is not None:
             self.due = self.hint.due
             return
-        folder = file_state(os.fstat(pending.fd))
+        work = self._folders[State.ACTIVE]
+        states = file_state(os.fstat(pending.fd)), file_state(os.fstat(work.fd))
+        if self._idle == states and self._is_still_idle(now):
+            return
+        self._idle = None
         try:
             self._return_failed_claims()
             line = PendingLine(self._candidates(pending, now))
@@ -121,9 +127,16 @@ class TaskClaims:
             raise failure
         self.due = min((waiting.due for waiting in self._waiting.values()), default=None)
         nothing_is_due = not claimed + passed_over + len(line)
+        if nothing_is_due and not is_racy(states[0], now):
+            self._idle = states
         if is_first and self.due is not None and nothing_is_due:
-            states = {name: waiting.state for name, waiting in self._waiting.items()}
-            self._hint.write(states, self.due, now, folder)
+            found = {name: waiting.state for name, waiting in self._waiting.items()}
+            self._hint.write(found, self.due, now, states[0])
+
+    def _is_still_idle(self, now: float) -> bool:
+        """True if none of the tasks found waiting has come due, and they need no other look."""
+        is_due = self.due is not None and self.due <= now
+        return not is_due and 0 <= now - self._validated < REVALIDATE_SECONDS
 
     def _candidates(self, pending: TaskFolder, now: float) -> list[tuple[str, int]]:
         """Return names and inodes of pending files that may be due, oldest first."""

@@ -37,7 +37,7 @@ RECHECK_SECONDS = 1.0
 """Seconds for which `add` does not check the folders again: a moved one is detected after placing
 anyway, so this only avoids a detour."""
 
-LISTED_GROUP = 10
+LISTED_GROUP = 3
 """New tasks in one group commit from which on a folder with few names is listed to find their ids,
 not asked for each."""
 

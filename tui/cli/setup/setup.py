@@ -416,10 +416,12 @@ class Setup(NamedTuple):
         """
         self.log_lines([(level, text, time.time())], if_allowed=True)
 
-    def log_queued(self, task: Task) -> None:
-        """Log a new task in the words of the contract, with its stored description."""
-        text = f"{task.kind}: {contract_text(task.description)}"
-        self.log_if_allowed("INFO", f"Task queued: {task.id} ({text})")
+    def log_queued(self, *tasks: Task) -> None:
+        """Log new tasks in the words of the contract, with their stored descriptions."""
+        now = time.time()
+        texts = (f"{t.id} ({t.kind}: {contract_text(t.description)})" for t in tasks)
+        lines = [("INFO", f"Task queued: {text}", now) for text in texts]
+        self.log_lines(lines, if_allowed=True)
 
     def alert(self, text: str) -> None:
         """Send an alert to syslog only."""
