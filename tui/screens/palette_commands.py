@@ -124,7 +124,7 @@ def _screen_commands(screen: str) -> Iterator[PaletteCommand]:
         target = SCREEN_TARGETS[command.shown]
         if target.pane != screen or command.argument:
             yield command._replace(target=target)
-    if screen not in (keys.LIST, keys.CLUSTERS):
+    if screen not in (keys.LIST, keys.CLUSTERS, keys.OVERVIEW):
         yield _CLUSTERS
     yield _FILTER
 

@@ -87,7 +87,7 @@ def worker_services(
 
     return WorkerServices(
         log=records.log,
-        alert=setup.alert,
+        alert=records.alert,
         add_count=records.add_count,
         write_log=records.write_log,
         write_counts=records.write_counts,
@@ -112,6 +112,11 @@ class RunRecords:
     def log(self, level: str, text: str) -> None:
         """Keep a line with the present time."""
         self._lines.append((level, text, time.time()))
+
+    def alert(self, text: str) -> None:
+        """Send an alert to syslog, after the lines before it."""
+        self.write_log()
+        self._setup.alert(text)
 
     def add_count(self, name: str) -> None:
         """Add 1 to a counter."""
