@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from engine.model import Task, own_word, state_words
 from tui.format import keys, task_row
 from tui.format.export import ExportTable, RowSink
-from tui.operations.control_screen import pause_control, show_control_plan
-from tui.operations.worker_screen import show_worker_plan
+from tui.plan.acting_screen import pause_control
 from tui.queue.scope import QueueScope
 from tui.screens.base import TOO_EARLY, Copy
 from tui.screens.target import Target
-from tui.task.screen import task_copies
 
 
 class QueueLinks(QueueScope):
@@ -41,6 +39,8 @@ class QueueLinks(QueueScope):
 
     def copies(self) -> tuple[Copy, ...]:
         """The task under the cursor, and the command that lists what is shown."""
+        from tui.task.screen import task_copies
+
         task, state = self.rows.view.task_here, self.state
         if task is None or state is None:
             return ()
@@ -88,6 +88,8 @@ class QueueLinks(QueueScope):
 
     def action_pause_queue(self) -> None:
         """Open a plan to pause or resume the whole queue."""
+        from tui.operations.control_screen import show_control_plan
+
         show_control_plan(self, self.live, self.around, pause_control(self.live))
 
     def action_next_place(self) -> None:
@@ -119,6 +121,8 @@ class QueueActions(QueueLinks):
 
     def action_worker(self) -> None:
         """Confirm starting a worker, or stopping the one started here."""
+        from tui.operations.worker_screen import show_worker_plan
+
         show_worker_plan(self, self.live, self.around)
 
     def action_reread(self) -> None:
