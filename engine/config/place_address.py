@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import NamedTuple
+
+from engine.values import NamedTuple
 
 ROOT_STATE_FOLDER = "/var/lib/spooldeck"
 """Our folder for the state of root's programs (Filesystem Hierarchy Standard, /var/lib)."""

@@ -17,11 +17,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from engine.model import State
 from engine.text import safe_regex, time_expressions
 from engine.text.time_expressions import Clock, RelativeTime
+from engine.values import NamedTuple
 
 MAX_FILTER_CHARS, MAX_FILTER_TERMS = 1_000, 100
 """Maximum characters of a filter, and maximum words and comparisons."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+
+from engine.values import NamedTuple
 
 BLOCK_ROWS = 512
 """Rows of a block after a split; it is split again at twice as many.

@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from contextlib import closing
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from engine.model import ChangeSource
 from engine.store import ReadableStore, Unavailable
 from engine.system import files
+from engine.values import NamedTuple
 
 if TYPE_CHECKING:
     from engine.live.folder_events import FolderEvents, FolderEventSource

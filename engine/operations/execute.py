@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from engine.model import Move, State, Task
 from engine.operations import plans
 from engine.operations.plans import Plan, Row
 from engine.store import ChangeableStore, Gone, ReadableStore, StoreError, Unavailable, Unsupported
+from engine.values import NamedTuple
 from engine.verbs import VERBS, keep_error, with_state
 
 JOURNAL_BATCH_ROWS = 500

@@ -10,10 +10,11 @@ import weakref
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple, overload
+from typing import overload
 
 from engine.model import State
 from engine.store import Unavailable
+from engine.values import NamedTuple
 
 REASON_RECENT, REASON_NOTED = "younger than 15 minutes", "has a note"
 """Why a row is excluded from a purge unless the operator includes it."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import NamedTuple
+
+from engine.values import NamedTuple
 
 
 class Key(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine.index.schema import Query
 from engine.model import State, state_words
@@ -12,6 +12,7 @@ from engine.operations.execute import RefusalCheck
 from engine.operations.plans import NO_VALUES, Plan
 from engine.policy import describe_duration
 from engine.replay.settings import ReplayPace
+from engine.values import NamedTuple
 from engine.verbs import VERBS
 from tui.format import keys
 from tui.format.present import Run

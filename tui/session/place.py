@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple
 
 from engine.config.queue_config import Thresholds, Trash
 from engine.locks.process_stats import ProcessStats
@@ -14,6 +13,7 @@ from engine.monitor.transport_health import MailBacklog, MailRoutes, TransportSu
 from engine.operations.journal import Journal, Who
 from engine.operations.notes import Notes
 from engine.store import Store
+from engine.values import NamedTuple
 
 NO_LOCK_FILE = "no lock file (row leases)"
 """Text shown instead of a lock in stores with row leases."""

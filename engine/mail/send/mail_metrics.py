@@ -1,7 +1,8 @@
 """Render `mail.prom`: the mail metrics for Prometheus, with the names of the real program."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+
+from engine.values import NamedTuple
 
 METRIC_TRANSPORTS = ("sendmail", "postfix", "curl", "msmtp", "mailx", "exim")
 """The transports in the metrics of the real program, in its order, installed or not."""

@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
-from typing import NamedTuple
 
 from engine.model import State
 from engine.store import Gone, StoreError, Unavailable
@@ -30,6 +29,7 @@ from engine.stores.kannader.moves import MailMover
 from engine.stores.kannader.spool import KannaderSpool
 from engine.system import files
 from engine.system.files import Refused
+from engine.values import NamedTuple
 
 FILE_MODE = 0o600
 """Mode of files (Kannader spool, section 1)."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from heapq import heapify, heappop
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from engine import policy
 from engine.model import (
@@ -48,6 +48,7 @@ from engine.stores.nftban.recovery import DRAFT_MAX_AGE_SECONDS, StagingRecovery
 from engine.system import files
 from engine.system.files import Refused
 from engine.text.safe import safe_line
+from engine.values import NamedTuple
 
 if TYPE_CHECKING:
     from engine.stores.nftban.quarantine import Quarantine, QuarantinedFile
