@@ -20,6 +20,7 @@ from engine.model import Missing, Move, Problem, State, Task
 from engine.store import Full, Gone, Unavailable, Unsupported
 from engine.stores.nftban import NftbanStore, SpoolFolders, make_spool, task_format
 from engine.stores.nftban.claims import REVALIDATE_SECONDS
+from engine.stores.nftban.full_scan import first_names
 from engine.stores.nftban.store import EXCLUSIVE_MARKER
 from tests.stores.nobody import by_nobody, nobodys_folder
 from tests.stores.opened import open_store
@@ -285,6 +286,17 @@ def test_one_id_in_two_places_is_a_problem(spool: SpoolFolders, open_spool: Open
     assert [type(item) for item in store.scan({IDENT})] == [Task, Task, Problem]
     assert taken(store) == []
     assert names(spool.work) == [NAME]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_first_names_are_found_in_any_listing(turned: bool) -> None:
+    """Among more names than are compared at once, in either order, and of names too few."""
+    names = [f"{number * 7919 % 12_007:05}" for number in range(12_007)]
+    names.sort(reverse=turned)
+    assert first_names(names, 3) == ["00000", "00001", "00002"]
+    assert first_names(names[::2] + names[1::2], 2) == ["00000", "00001"]
+    assert first_names(names[:2], 5) == sorted(names[:2])
+    assert first_names(names, 0) == []
 
 
 @pytest.mark.parametrize("word", ["pending", "work", "held", "dlq", "trash"])
