@@ -4,12 +4,8 @@ suspicious), so that a plan of a million tasks takes no memory: all that use it 
 from __future__ import annotations
 
 import json
-import sqlite3
-import threading
-import weakref
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import overload
 
 from engine.model import State
@@ -59,6 +55,11 @@ class RowTable(Sequence[Row]):
 
         The file is unlinked immediately: it is gone when the plan is, also after a crash.
         """
+        import sqlite3  # only of a large plan
+        import threading
+        import weakref
+        from pathlib import Path
+
         self._lock = threading.Lock()
         try:
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -154,6 +155,8 @@ class RowTable(Sequence[Row]):
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
+        import sqlite3
+
         with self._lock:
             try:
                 yield
