@@ -7,6 +7,7 @@ from tests.tui.desks import a_desk
 from tests.tui.spools import a_memory, a_place, a_stuck_lock, a_task, some_tasks
 from tui.format import keys
 from tui.locks.screen import LockScreen
+from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.two_panes import TwoPanes
 from tui.task.screen import TaskScreen
@@ -21,6 +22,7 @@ async def test_tab_goes_to_the_details_and_back() -> None:
     async with a_desk(*places, first=keys.OVERVIEW, size=(80, 16)) as desk:
         board = await desk.opens(TwoPanes, "5")
         await desk.until(lambda: board.query_one(LongText).below)
+        await desk.press("g")
         at = desk.picker.key
 
         await desk.press("tab", "j")
@@ -81,3 +83,23 @@ async def test_the_next_lock_is_opened_from_a_lock() -> None:
         await desk.sees("one > lock STUCK row 1 of 2")
         await desk.press("right_square_bracket")
         await desk.sees("two > lock STUCK row 2 of 2")
+
+
+async def test_a_plan_at_80x24_has_its_stop_rule_and_eight_tasks() -> None:
+    """A replay plan shows the stop rule beside its rate, its command on one line, the next step,
+    and at least eight tasks; plain text has the whole command.
+    """
+    dead = [a_task(number, State.DEAD) for number in range(12)]
+    place = a_place(a_memory(dead), command=("spooldeck", "--root", "/a/rather/long/path" * 3))
+    async with a_desk(place) as desk:
+        queue = await desk.opens(QueueScreen, "4")
+        await desk.until(lambda: queue.state is State.DEAD and queue.rows.view.task_here)
+        plan = await desk.opens(PlanScreen, "asterisk", "R")
+        await desk.sees(
+            "then 2 per second: 6s; stop at 2 x one error (p)", "next type 12 applies it"
+        )
+        lines = desk.text.splitlines()
+        assert sum(" canary  " in line or " batch  " in line for line in lines) >= 8
+        assert sum("--apply" in line or "/a/rather" in line for line in lines) == 1
+        (copy,) = plan.copies()
+        assert copy.text.endswith("--apply 12")

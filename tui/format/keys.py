@@ -151,7 +151,7 @@ unmark | \\ | \\ | clear marks | Mark | list +minor | unmark all tasks
 yank | y | y | copy | Copy | BROWSE +minor | copy the id, the row, JSON or a command
 export | e | e | export | Copy | list overview plan +minor | export the shown rows to a file (CSV,
     JSON lines)
-plain | = | = | plain | Copy | BROWSE +minor | show this screen as plain text, to copy from
+plain | = | = | plain | Copy | BROWSE plan +minor | show this screen as plain text, to copy from
 plan('retry') | R | R | retry | Act | clusters list task | plan a retry; in the trash: plan a
     restore
 plan('purge') | X | X | purge | Act | clusters list task | plan a move to the trash; in the trash:
