@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from engine.model import State
 from tests.tui.desks import a_desk
-from tests.tui.spools import a_memory, a_place, a_stuck_lock, a_task, some_tasks
+from tests.tui.spools import (
+    a_memory,
+    a_place,
+    a_stuck_lock,
+    a_task,
+    disk_place,
+    make_spool,
+    some_tasks,
+)
 from tui.format import keys
 from tui.locks.screen import LockScreen
+from tui.log.screen import LogScreen
 from tui.plan.screen import PlanScreen
+from tui.queue.clusters_screen import ClustersScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.two_panes import TwoPanes
 from tui.task.screen import TaskScreen
@@ -103,3 +115,35 @@ async def test_a_plan_at_80x24_has_its_stop_rule_and_eight_tasks() -> None:
         assert sum("--apply" in line or "/a/rather" in line for line in lines) == 1
         (copy,) = plan.copies()
         assert copy.text.endswith("--apply 12")
+
+
+async def test_full_ids_and_a_wide_error_column() -> None:
+    """`i` shows whole ids, `w` gives the error the room of the other columns; again: as before."""
+    task = a_task(1, State.DEAD)._replace(error="550 5.1.1 " + "no such user " * 3 + "END")
+    async with a_desk(a_place(a_memory([task]))) as desk:
+        queue = await desk.opens(QueueScreen, "4")
+        await desk.until(lambda: queue.state is State.DEAD and queue.rows.view.task_here)
+
+        def listed() -> str:
+            return next(line for line in desk.text.splitlines() if line.startswith(">"))
+
+        before = listed()
+        assert task.id not in before
+        await desk.press("i")
+        assert task.id in listed()
+        await desk.press("i", "w")
+        assert listed().rstrip().endswith("END")
+        await desk.press("w")
+        assert listed() == before
+
+
+async def test_t_on_a_transport_and_c_in_the_log(tmp_path: Path) -> None:
+    """`t` on a transport opens the log lines with its name; `c` there the clusters of its place."""
+    make_spool(tmp_path, some_tasks())
+    async with a_desk(disk_place(tmp_path), first=keys.TRANSPORTS) as desk:
+        await desk.until(lambda: desk.picker.key)
+        name = desk.picker.key
+        await desk.opens(LogScreen, "t")
+        await desk.sees(f'"{name}"')
+        await desk.opens(ClustersScreen, "c")
+        await desk.sees("failed 12")
