@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.screen import Screen
 
 from engine.model import State
 from tests.tui.desks import a_desk
@@ -147,3 +151,21 @@ async def test_t_on_a_transport_and_c_in_the_log(tmp_path: Path) -> None:
         await desk.sees(f'"{name}"')
         await desk.opens(ClustersScreen, "c")
         await desk.sees("failed 12")
+
+
+@pytest.mark.parametrize(
+    ("typed", "kind", "seen"),
+    [("sort age", QueueScreen, "order: age"), ("purge", PlanScreen, "PURGE 1 TASK")],
+)
+async def test_the_palette_acts_on_tasks_from_the_overview(
+    typed: str, kind: type[Screen[Any]], seen: str
+) -> None:
+    """`:sort age` on the overview opens the list in that order, `:purge` the plan for the row
+    under its cursor.
+    """
+    place = a_place(a_memory([a_task(number, State.PENDING) for number in range(3)]))
+    async with a_desk(place, first=keys.OVERVIEW) as desk:
+        await desk.press(":")
+        await desk.types(typed)
+        await desk.opens(kind, "enter")
+        await desk.sees(seen)
