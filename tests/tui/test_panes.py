@@ -9,7 +9,8 @@ import pytest
 from textual.screen import Screen
 
 from engine.model import State
-from tests.tui.desks import a_desk
+from engine.replay.progress import Phase, ReplayProgress
+from tests.tui.desks import a_desk, words
 from tests.tui.spools import (
     a_memory,
     a_place,
@@ -22,9 +23,11 @@ from tests.tui.spools import (
 from tui.format import keys
 from tui.locks.screen import LockScreen
 from tui.log.screen import LogScreen
+from tui.operations.replay_lines import step_lines
 from tui.plan.screen import PlanScreen
 from tui.queue.clusters_screen import ClustersScreen
 from tui.queue.screen import QueueScreen
+from tui.screens.target import Target
 from tui.screens.two_panes import TwoPanes
 from tui.task.screen import TaskScreen
 from tui.widgets.lines import LongText
@@ -169,3 +172,24 @@ async def test_the_palette_acts_on_tasks_from_the_overview(
         await desk.types(typed)
         await desk.opens(kind, "enter")
         await desk.sees(seen)
+
+
+async def test_clusters_open_on_the_one_that_stopped_a_replay() -> None:
+    """A target with the name of a cluster puts the cursor on it once the clusters are read."""
+    place = a_place(a_memory(some_tasks()))
+    async with a_desk(place, first=keys.OVERVIEW) as desk:
+        await desk.opens(ClustersScreen, "c")
+        await desk.until(lambda: len(desk.picker.rows) == 3)
+        last = desk.picker.rows[-1].key
+        await desk.press("escape")
+        desk.console.navigator.goto(Target(keys.CLUSTERS, state=State.DEAD, id=last))
+        await desk.opens(ClustersScreen)
+        await desk.until(lambda: desk.picker.key == last)
+
+
+def test_skipped_tasks_have_a_column_of_their_own() -> None:
+    """The steps of a replay count the tasks that were skipped beside those done and failed."""
+    now = ReplayProgress(Phase.OVER, planned=12, skipped=3)
+    head, *_, last = step_lines(now, 80)
+    at = words([head]).index("SKIPPED") + len("SKIPPED")
+    assert words([last])[:at].split()[-1] == "3"
