@@ -256,11 +256,11 @@ async def test_a_target_is_asked_for_and_the_store_foretells(
 
 async def test_a_warning_is_an_alert_that_leads_here(whole: Whole) -> None:
     """A warning of the queue is on the overview, and Enter on it shows the controls."""
-    whole.facts = whole.facts._replace(warnings=("cron was silent for 3 min",))
+    whole.facts = whole.facts._replace(warnings=("cron was silent for 3m",))
     async with a_desk(whole.place(), first=keys.OVERVIEW) as desk:
-        await desk.sees("WARN", "cron was silent for 3 min")
+        await desk.sees("WARN", "cron was silent for 3m")
         await desk.opens(ControlsScreen, "enter")
-        await desk.sees("! cron was silent for 3 min", "tokens 3 of 5")
+        await desk.sees("! cron was silent for 3m", "tokens 3 of 5")
         whole.facts = whole.facts._replace(warnings=())
         await desk.until(lambda: "cron" not in desk.page)
         await desk.until(lambda: not desk.console.sessions[0].alerts)

@@ -368,7 +368,7 @@ async def test_an_empty_bucket_keeps_due_tasks(database: str, tmp_path: Path) ->
     assert re.fullmatch(r"no token until (\S+ )?[0-9:]{8}Z \(in .+\)", empty)
     assert paused[0] == "the queue is paused: mailQueueEnabled is 0"
     assert paused[1].startswith("no token until ")
-    assert filled == ("due for 1 min, no worker running",)
+    assert filled == ("due for 1m, no worker running",)
     assert unknown[0].startswith("rate limit unknown: ")
 
 
@@ -381,7 +381,7 @@ async def test_tasks_that_came_due_earlier_are_first(database: str) -> None:
     assert (await why(place, "16-user"))[0] == "3 other tasks first"
     assert (await why(place, "11-user"))[0] == "1 other task first"
     unordered = await why(place._replace(claim_order=""), "16-user")
-    assert unordered == ("due for 20 s, no worker running",)
+    assert unordered == ("due for 20s, no worker running",)
 
 
 async def test_a_claim_without_a_worker_lapses(spool: str, left: Path) -> None:
@@ -391,12 +391,12 @@ async def test_a_claim_without_a_worker_lapses(spool: str, left: Path) -> None:
     fresh = await why(place, left.name, taken + 90)
     late = await why(place, left.name, taken + HOUR + 120)
 
-    assert fresh[0] == "claimed 1 min ago, owner unknown"
+    assert fresh[0] == "claimed 1m ago, owner unknown"
     assert fresh[1].startswith("its lease expires at ")
-    assert fresh[1].endswith(" (in 58 min)")
+    assert fresh[1].endswith(" (in 58m)")
     assert late == (
-        "its lease expired 2 min ago: the next worker counts an attempt and requeues it",
-        "claimed 1 h 2 min ago",
+        "its lease expired 2m ago: the next worker counts an attempt and requeues it",
+        "claimed 1h02m ago",
     )
 
 

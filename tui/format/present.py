@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from rich.cells import cell_len, set_cell_size
 
+from engine.locks.token_buckets import BucketState
 from engine.model import LockEvidence, State, Task, Verdict
 from engine.monitor.throughput import Rates
 from engine.text.decode import YEAR_10000
@@ -186,6 +187,14 @@ def format_time(when: float, now: float) -> str:
 def format_count(number: int, noun: str) -> str:
     """`1 task`, `1,204 tasks`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def describe_bucket(bucket: BucketState) -> str:
+    """The tokens of a rate limit and its rate: `0 of 5 tokens, 720/h`."""
+    if bucket.paused:
+        return "PAUSED"
+    rate = "" if bucket.per_hour is None else f", {bucket.per_hour:,}/h"
+    return f"{bucket.tokens:,} of {bucket.burst:,} tokens{rate}"
 
 
 def format_rate(per_second: float) -> str:
