@@ -301,7 +301,7 @@ async def test_mail_without_a_worker_says_what_is_missing(mails: Path) -> None:
         assert len(window.tasks) == 2
         for task in window.tasks:
             said = await reasons(inspector, place, None, task, NOW, found)
-            assert list(said) == ["due for 2 d, no worker running"]
+            assert list(said) == ["due for 2d00h, no worker running"]
 
 
 async def test_a_task_in_work_has_a_worker_or_is_an_orphan(

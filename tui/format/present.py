@@ -259,10 +259,11 @@ def count_runs(task: Task, limit: int | None) -> int | None:
     """Number of runs that have ended, as the log counts them; None if unknown.
 
     `limit` is their maximum. A queue that counts retries does not count the last run of a task
-    that it gives up.
+    that it gives up, and a purge keeps its count.
     """
+    has_died = task.state in (State.DEAD, State.TRASH)
     is_exhausted = task.extra.get("dead_reason") == "max_retries_exceeded"
-    if task.state is State.DEAD and is_exhausted and limit and task.attempts == limit - 1:
+    if has_died and is_exhausted and limit and task.attempts == limit - 1:
         return limit
     return task.attempts
 
