@@ -38,7 +38,7 @@ from tui.cli.setup.places import open_places
 from tui.format import keys
 from tui.operations.worker_screen import WorkerScreen
 from tui.session import place_session
-from tui.session.place import NO_LOCK_FILE, Place, WholeQueueFigures
+from tui.session.place import Place, WholeQueueFigures
 from tui.session.place_session import PlaceSession
 from tui.task.lines import TaskScene, show_command, summary_lines
 from tui.task.why_waiting import reasons
@@ -80,6 +80,9 @@ def places(spool: str, database: str, tmp_path: Path) -> list[str]:
     """A Kannader spool, a ZGB database and a queue of the contract, each with something in it."""
     make_queue(tmp_path / "mail.out", some_tasks())
     return [spool, database, str(tmp_path / "mail.out")]
+
+
+NO_LOCK_FILE = "no lock file (row leases)"
 
 
 def places_at(*paths: str) -> list[Place]:
@@ -498,6 +501,12 @@ async def test_no_lock_is_offered_to_be_freed(database: str, pane: str) -> None:
 
         await desk.press("U")
         await desk.sees(NO_LOCK_FILE)
+
+
+def test_what_each_format_has_instead_of_a_lock(places: list[str]) -> None:
+    """A spool of links is claimed by renames, a database by leases of its rows."""
+    spool, database, _ = places_at(*places)
+    assert (spool.no_lock, database.no_lock) == ("no lock file (link renames)", NO_LOCK_FILE)
 
 
 async def test_the_board_of_locks_says_that_none_is_needed(database: str, tmp_path: Path) -> None:

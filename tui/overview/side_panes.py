@@ -30,7 +30,6 @@ from tui.overview import snapshot
 from tui.overview.reads import EventCounts
 from tui.overview.snapshot import PlaceSnapshot
 from tui.session.history import operation_name
-from tui.session.place import NO_LOCK_FILE
 from tui.session.place_session import PlaceSession
 from tui.session.recurrence_check import CheckedCluster
 from tui.session.worker_rows import WorkerRow, all_worker_rows, count_workers, kind_figures
@@ -220,7 +219,7 @@ def _lock_pane(data: OverviewData, width: int) -> list[Line]:
         if moment.queue.unavailable:
             lines.append(present.cut_line((*lead, (" ?       cannot be read", "unknown")), width))
         else:
-            none = NO_LOCK_FILE if live.place.has_leases else "no lock"
+            none = live.place.no_lock if live.place.has_leases else "no lock"
             lines.append(_lock_line(lead, lock, none, data.now, width))
     return lines
 
@@ -275,9 +274,13 @@ def _place_pane(data: OverviewData, width: int) -> list[Line]:
             lines.append(present.cut_line((*lead, (f"? {why}", "unknown")), width))
             continue
         tasks = present.format_count(sum(latest.counts.values()), "task")
-        rows = "row leases" if live.place.has_leases else "directory"
         problems = present.format_count(latest.problems, "problem") if latest.problems else ""
-        left: Line = (*lead, (f"{rows:<10}  ", "muted"), (f"{tasks:>12}  ", ""), (problems, "warn"))
+        left: Line = (
+            *lead,
+            (f"{live.place.claims:<12}  ", "muted"),
+            (f"{tasks:>12}  ", ""),
+            (problems, "warn"),
+        )
         lines.append(present.join_ends(left, (_metrics_cell(live, data.now),), width))
     return lines
 
