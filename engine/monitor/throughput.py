@@ -118,7 +118,9 @@ class Sample(NamedTuple):
 class FlowHistory:
     """History of one queue, at most one sample per half second."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_flow: bool = True) -> None:
+        """`has_flow`: tasks added and removed are counted; a recording has only the states."""
+        self._has_flow = has_flow
         self._samples: list[Sample] = []
         self._seen = (0, 0)
         self._means: dict[tuple[float, int], float | None] = {}  # of complete cells
@@ -181,18 +183,21 @@ class FlowHistory:
         seconds = samples[-1].when - samples[0].when
         if seconds < MIN_TREND_SECONDS:
             return Drain(Trend.UNKNOWN)
-        rates, grown = self.rates(now), self.growth(State.DEAD, now, RATE_WINDOW_SECONDS)
-        if rates is None or grown is None:
-            return Drain(Trend.UNKNOWN)
-        outward = rates.outward + max(0, grown.tasks) / grown.seconds
-        if max(rates.inward, outward) < MIN_FLOW:
-            return Drain(Trend.IDLE)
         slope = _slope([(s.when - samples[0].when, s.waiting) for s in samples])
-        if rates.inward >= outward or slope * seconds >= 1:
+        is_flat = abs(slope) * seconds < 1  # less than one task in all that time is noise
+        if not self._has_flow:
+            inward, outward, is_idle = 0.0, max(0.0, -slope), is_flat
+        else:
+            rates, grown = self.rates(now), self.growth(State.DEAD, now, RATE_WINDOW_SECONDS)
+            if rates is None or grown is None:
+                return Drain(Trend.UNKNOWN)
+            inward, outward = rates.inward, rates.outward + max(0, grown.tasks) / grown.seconds
+            is_idle = max(inward, outward) < MIN_FLOW
+        if is_idle:
+            return Drain(Trend.IDLE)
+        if inward >= outward or (slope > 0 and not is_flat):
             return Drain(Trend.GROWING)
-        # A slope of less than one task in all that time is noise.
-        net = -slope if slope * seconds <= -1 else outward - rates.inward
-        return Drain(Trend.DRAINING, waiting / net)
+        return Drain(Trend.DRAINING, waiting / (outward - inward if is_flat else -slope))
 
     def is_without_output(self, now: float, over: float = TREND_WINDOW_SECONDS) -> bool:
         """True if no task left during the whole window and all of it was watched."""

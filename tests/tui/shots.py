@@ -48,7 +48,7 @@ AT_WORK = _STUCK._replace(
     facts=(
         ("holder", "PID 4711: /usr/bin/python3 -m tui.cli queue work"),
         ("started", "2026-11-20 08:12:31Z: matches lock file (same process)"),
-        ("last heartbeat", "2026-11-20 09:42:05Z, 3 s ago"),
+        ("last heartbeat", "2026-11-20 09:42:05Z, 3s ago"),
         ("flock", "held by PID 4711"),
     ),
 )

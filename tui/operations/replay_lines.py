@@ -9,7 +9,7 @@ from typing import NamedTuple
 from engine.model import State
 from engine.monitor.throughput import FlowSeries
 from engine.operations.execute import Report, RowResult
-from engine.policy import describe_duration
+from engine.policy import format_rough_duration
 from engine.replay.outcomes import ReplayOutcome
 from engine.replay.progress import Phase, ReplayProgress, TaskProgress
 from engine.replay.scheduler import RATE_REASON
@@ -352,7 +352,7 @@ def format_rate(pace: ReplayPace) -> str:
         return "no rate limit"
     if pace.rate >= 1:
         return f"{pace.rate:g} per second"
-    return f"one each {describe_duration(1 / pace.rate)}"
+    return f"one each {format_rough_duration(1 / pace.rate)}"
 
 
 # Results of its tasks

@@ -24,6 +24,7 @@ from tui.screens.target import Target
 from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
 from tui.session.runners import RunningOperation
+from tui.session.running_operations import describe_result
 from tui.widgets.lines import Frame, Lines
 from tui.widgets.picker import Picker
 
@@ -155,6 +156,11 @@ class ReplayScreen(OrderScreen):
         acts_on = f"{now.waiting:,} waiting" if now.waiting and work.ended is None else ""
         key, does = self._next_step(now)
         return present.next_line(key, does, acts_on, self.size.width)
+
+    def say(self, text: str, look: str = "warn") -> None:
+        """Show a message; the result of this operation is on the screen, with its next step."""
+        if self.work.ended is None or text != describe_result(self.work):
+            super().say(text, look)
 
     def _next_step(self, now: view.OperationView) -> tuple[str, str]:
         progress = self.work.progress

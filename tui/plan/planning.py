@@ -10,7 +10,7 @@ from engine.index.schema import Query
 from engine.model import State, state_words
 from engine.operations.execute import RefusalCheck
 from engine.operations.plans import NO_VALUES, Plan
-from engine.policy import describe_duration
+from engine.policy import format_rough_duration
 from engine.replay import estimate
 from engine.replay.settings import ReplayPace
 from engine.verbs import VERBS
@@ -182,6 +182,6 @@ def pace_facts(live: PlaceSession, plan: Plan, pace: ReplayPace | None, amount: 
     steps = [f"canary {pace.canary[0]:,}"] if pace.canary and pace.canary[0] else []
     steps += [f"{size:,}" for size in pace.canary[1:] if size]
     steps.append("all others now" if pace.rate is None else f"{pace.rate:g} per second")
-    takes = f": about {describe_duration(told.sending)}" if told.sending else ""
+    takes = f": about {format_rough_duration(told.sending)}" if told.sending else ""
     words = f"{', then '.join(steps)}{takes} (p); waits for results after each step"
     return [("rate", words), *([("worker", told.worker)] if told.worker else [])]
