@@ -114,9 +114,11 @@ part | left h right l | h l | parts | View | task +key +minor | previous, next p
     Right
 graph_range | z | z | - | View | list | graph: the last 10 minutes, hour or day
 clusters | c | c | clusters | View | list overview | errors of these tasks, grouped into clusters
+clusters | c | c | - | View | log | error clusters of the DLQ of this place
 clusters | c | c | clusters | View | operation | errors of the DLQ, grouped into clusters
 order | o | o | order | View | list | sort by another column
 log | t | t | log | View | list task | log lines of this task
+log | t | t | log | View | failures transports +minor | log lines of this transport
 log | t | t | - | View | log | only the log lines of this line's task
 neighbor(1) | ] | [ ] | rows | View | task lock +minor | next row of the list
 neighbor(-1) | [ | [ | - | View | task lock | previous row of the list
@@ -132,6 +134,8 @@ level(-1) | - | - | - | View | log | lower the minimum level
 next_error | e | e | error | View | log | next error
 goto_time | @ | @ | time | View | log | go to a time: 14:00, yesterday 18:00, -2h
 wrap | w | w | wrap | View | log +minor | wrap long lines, or cut them
+show('wide') | w | w | wide | View | list +minor | error column with the room of the others, or not
+show('ids') | i | i | full ids | View | list +minor | full ids, or their last 8 characters
 stamps | i | i | stamps | View | log +minor | time stamps: with date, time only, none
 reread | r | r | re-read | View | controls list locks operations overview transports workers
     +minor | scan
@@ -151,7 +155,7 @@ unmark | \\ | \\ | clear marks | Mark | list +minor | unmark all tasks
 yank | y | y | copy | Copy | BROWSE +minor | copy the id, the row, JSON or a command
 export | e | e | export | Copy | list overview plan +minor | export the shown rows to a file (CSV,
     JSON lines)
-plain | = | = | plain | Copy | BROWSE +minor | show this screen as plain text, to copy from
+plain | = | = | plain | Copy | BROWSE plan +minor | show this screen as plain text, to copy from
 plan('retry') | R | R | retry | Act | clusters list task | plan a retry; in the trash: plan a
     restore
 plan('purge') | X | X | purge | Act | clusters list task | plan a move to the trash; in the trash:

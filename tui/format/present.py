@@ -412,6 +412,26 @@ def task_columns(
     return (*fixed, what) if rest > 8 else fixed
 
 
+def resize_columns(
+    columns: Sequence[TaskColumn], width: int, id_cells: int, *, is_wide: bool
+) -> tuple[TaskColumn, ...]:
+    """Give ids `id_cells`, if they need more; `is_wide`: the error has the room of all columns but
+    id and time. The last column gets what is left, at least 8 cells; for that the columns after
+    the id make room.
+    """
+    if not columns or not (id_cells or is_wide):
+        return tuple(columns)
+    first, *middle, last = columns
+    middle = [column for column in middle if not is_wide or column.is_age or column.order == "due"]
+    middle = middle[-1:] if is_wide else middle
+    gap = len(COLUMN_GAP)
+    room = width - MARGIN_CELLS - sum(column.width + gap for column in middle) - gap
+    while middle and room < id_cells + 8:
+        room += middle.pop(0).width + gap
+    ids = max(SHORT_ID_CELLS, min(max(first.width, id_cells), room - 8))
+    return (first._replace(width=ids), *middle, last._replace(width=max(0, room - ids)))
+
+
 class TrashFacts(NamedTuple):
     """What the list of the trash shows besides the tasks."""
 

@@ -342,7 +342,12 @@ def _place_pane(data: OverviewData, width: int) -> PaneRows:
         else:
             tasks = present.format_count(sum(latest.counts.values()), "task")
             wrong = present.format_count(latest.problems, "problem") if latest.problems else ""
-            left = (*lead, (f"{live.place.claims:<12}  ", "muted"), (f"{tasks:>12}  ", ""), (wrong, "warn"))
+            left = (
+                *lead,
+                (f"{live.place.claims:<12}  ", "muted"),
+                (f"{tasks:>12}  ", ""),
+                (wrong, "warn"),
+            )
             line = present.join_ends(left, (_metrics_cell(live, data.now),), width)
         rows.append(PaneRow(f"{live.number}", line, Target(keys.LIST, live.number)))
     return PaneRows(rows)
