@@ -138,7 +138,7 @@ def hint_at(line: Line, x: int) -> str:
 
 
 def key_of(screen: str, shown: str) -> str:
-    """The Textual name of a key that a hint shows; "" if the hint stands for several keys."""
+    """The Textual name of a key that a hint shows; "" if the hint names several keys."""
     for key in keys.keys_on(screen):
         if key.shown == shown:
             return "" if key.passes_key else key.keys[0]

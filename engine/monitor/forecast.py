@@ -131,18 +131,15 @@ def forecast_drain(
         why = "not enough data yet"
         return _unknown(ForecastTopic.DRAIN, "ETA", why, numbers)
     slower = pace.seconds is not None and limit > pace.seconds
-    # A low rate limit makes the backlog look steady although it does drain.
-    unseen = (
-        pace.trend is Trend.STEADY and limit >= waiting * TREND_WINDOW_SECONDS / MIN_TREND_TASKS
-    )
+    # A low rate limit makes the backlog look idle although it does drain.
+    unseen = pace.trend is Trend.IDLE and limit >= waiting * TREND_WINDOW_SECONDS / MIN_TREND_TASKS
     if pace.trend is Trend.UNKNOWN or slower or unseen:
         words = f"{describe_time_to_empty(limit)}: {bucket} allows no more"
         return said(f"empty in {format_rough_duration(limit)} (rate limit)", words, limit)
+    if pace.trend is Trend.IDLE:
+        return _unknown(ForecastTopic.DRAIN, "ETA", "nothing moved in the last minute", numbers)
     if pace.seconds is None:
-        grows = pace.trend is Trend.GROWING
-        how = "backlog is growing" if grows else "backlog is neither growing nor draining"
-        brief = "growing" if grows else "steady"
-        return said(brief, f"{how} at the present rate{alone}", None, grows)
+        return said("growing", f"backlog is growing at the present rate{alone}", None, True)
     words = f"empty in {format_rough_duration(pace.seconds)} at the present rate{alone}"
     return said(f"empty in {format_rough_duration(pace.seconds)}", words, pace.seconds)
 
@@ -257,7 +254,7 @@ class ExpectedStart(NamedTuple):
     """Why it is unknown; "" if it is known."""
 
     def sentence(self, now: float) -> str:
-        """As text: `runs at about 14:31:39Z (in 35 s)`."""
+        """As text: `runs at about 14:31:39Z (in 35s)`."""
         if self.when is None:
             return f"start unknown: {safe_line(self.unknown)}"
         if self.when <= now:

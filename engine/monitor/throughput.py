@@ -29,6 +29,9 @@ TREND_WINDOW_SECONDS = 120.0
 MIN_RATE_SECONDS = 3.0
 """Minimum seconds of history for rates: one task in the first second would look like a burst."""
 
+MIN_FLOW = 0.05
+"""Tasks per second below which a rate is shown as 0.0."""
+
 MIN_TREND_SECONDS = 10.0
 """Minimum seconds of history for the backlog trend."""
 
@@ -49,7 +52,8 @@ class Trend(StrEnum):
     DRAINING = "draining"
     GROWING = "growing"
     EMPTY = "empty"
-    STEADY = "steady"
+    IDLE = "idle"
+    """Tasks wait, and in the last minute next to none came or left."""
     STALLED = "stalled"
     """Due tasks wait, none is processed."""
     UNKNOWN = "unknown"
@@ -64,7 +68,7 @@ class Drain(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Text for a narrow column: `30m`, `grows`, `steady`, `STALLED`, `?`; `-`: backlog
+        """Text for a narrow column: `30m`, `growing`, `STALLED`, `?`; `-`: backlog
         empty.
         """
         if self.seconds is not None:
@@ -72,7 +76,7 @@ class Drain(NamedTuple):
         return _WORDS.get(self.trend, self.trend.value)
 
 
-_WORDS = {Trend.EMPTY: "-", Trend.UNKNOWN: "?", Trend.STALLED: "STALLED"}
+_WORDS = {Trend.EMPTY: "-", Trend.UNKNOWN: "?", Trend.IDLE: "?", Trend.STALLED: "STALLED"}
 
 
 class Growth(NamedTuple):
@@ -114,7 +118,9 @@ class Sample(NamedTuple):
 class FlowHistory:
     """History of one queue, at most one sample per half second."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_flow: bool = True) -> None:
+        """`has_flow`: tasks added and removed are counted; a recording has only the states."""
+        self._has_flow = has_flow
         self._samples: list[Sample] = []
         self._seen = (0, 0)
         self._means: dict[tuple[float, int], float | None] = {}  # of complete cells
@@ -164,7 +170,10 @@ class FlowHistory:
         return Rates((last.came - first.came) / seconds, (last.left - first.left) / seconds)
 
     def drain(self, now: float, over: float = TREND_WINDOW_SECONDS) -> Drain:
-        """Estimate the time until the backlog is empty from its slope over a window."""
+        """Estimate the time until the backlog is empty from its slope over a window.
+
+        It grows if no more tasks leave it in a minute than come, with any slope before.
+        """
         samples = self._since(now - over)
         if not self._fresh(now, over):
             return Drain(Trend.UNKNOWN)
@@ -175,9 +184,20 @@ class FlowHistory:
         if seconds < MIN_TREND_SECONDS:
             return Drain(Trend.UNKNOWN)
         slope = _slope([(s.when - samples[0].when, s.waiting) for s in samples])
-        if abs(slope) * seconds < 1:  # less than one task in all that time
-            return Drain(Trend.STEADY)
-        return Drain(Trend.GROWING) if slope > 0 else Drain(Trend.DRAINING, waiting / -slope)
+        is_flat = abs(slope) * seconds < 1  # less than one task in all that time is noise
+        if not self._has_flow:
+            inward, outward, is_idle = 0.0, max(0.0, -slope), is_flat
+        else:
+            rates, grown = self.rates(now), self.growth(State.DEAD, now, RATE_WINDOW_SECONDS)
+            if rates is None or grown is None:
+                return Drain(Trend.UNKNOWN)
+            inward, outward = rates.inward, rates.outward + max(0, grown.tasks) / grown.seconds
+            is_idle = max(inward, outward) < MIN_FLOW
+        if is_idle:
+            return Drain(Trend.IDLE)
+        if inward >= outward or (slope > 0 and not is_flat):
+            return Drain(Trend.GROWING)
+        return Drain(Trend.DRAINING, waiting / (outward - inward if is_flat else -slope))
 
     def is_without_output(self, now: float, over: float = TREND_WINDOW_SECONDS) -> bool:
         """True if no task left during the whole window and all of it was watched."""

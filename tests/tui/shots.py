@@ -48,7 +48,7 @@ AT_WORK = _STUCK._replace(
     facts=(
         ("holder", "PID 4711: /usr/bin/python3 -m tui.cli queue work"),
         ("started", "2026-11-20 08:12:31Z: matches lock file (same process)"),
-        ("last heartbeat", "2026-11-20 09:42:05Z, 3 s ago"),
+        ("last heartbeat", "2026-11-20 09:42:05Z, 3s ago"),
         ("flock", "held by PID 4711"),
     ),
 )
@@ -84,6 +84,11 @@ class Shot(NamedTuple):
     quiet: bool = False
     """Whether nothing is known of the time before."""
     """Whether the first scan is still running."""
+
+    @property
+    def day(self) -> str:
+        """The day of the scene: stuck where the lock is."""
+        return "good" if self.good else "stuck" if self.lock.verdict is Verdict.STUCK else "bad"
 
 
 _NAMES = {" ": "space", ">": "greater_than_sign", "=": "equals_sign", ":": "colon"}
@@ -188,7 +193,7 @@ async def taken(
     # Only the system sets the time of a file's last change.
     dated = patch("engine.stores.nftban.store.broken_file", _broken_this_morning)
     if not (shot.slow or shot.whole or shot.quiet):
-        _seed_history(console.sessions[0], shot.good)
+        _seed_history(console.sessions[0], shot.day)
     dated.start()
     try:
         async with console.run_test(size=size) as pilot:
@@ -212,11 +217,18 @@ def _broken_this_morning(folder: TaskFolder, state: State, name: str, what: str)
     return broken_file(folder, state, name, what)._replace(since=NOW - 29520)
 
 
-def _seed_history(live: PlaceSession, good: bool) -> None:
-    """Give a place ten minutes of history, with a backlog that grows and then shrinks."""
-    came = left = dead = 0
-    pending = 90 if good else 60
+def _seed_history(live: PlaceSession, day: str) -> None:
+    """Give a place ten minutes of history, with a backlog that grows and then shrinks; on a stuck
+    day tasks only arrive.
+    """
+    came = left = 0
+    dead, good = (14 if day == "stuck" else 0), day == "good"
+    pending = {"good": 90, "bad": 60, "stuck": 41}[day]
     for second in range(-600, 0, 2):
+        if day == "stuck":
+            came += second % 120 == 0
+            live.flow.add(NOW + second, came, 0, {State.PENDING: pending + came, State.DEAD: dead})
+            continue
         wave = math.sin(second / 70)
         came += round(4 + 2 * wave + (second % 14 == 0))
         left += round(4.2 + 1.5 * math.sin(second / 70 - 1) - 2 * (-260 < second < -200))

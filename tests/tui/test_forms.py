@@ -128,7 +128,7 @@ def test_it_says_how_a_value_would_be_stored() -> None:
         "due": "08:42:08Z (1h00m ago), so now",
     }
     beside = parse_fields(TASK, JOBS, {"description": "x", "due": "now"}, NOW)
-    assert beside.previews == {"due": "09:42:08Z (just now), so now"}
+    assert beside.previews == {"due": "09:42:08Z (0s ago), so now"}
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -335,7 +335,7 @@ async def test_the_pace_is_filled_in_by_keys() -> None:
         await desk.press("tab", "space", "tab", "7", "shift+tab", "down", "tab", "space")
         await desk.sees(
             "no worker running: sent tasks wait for the next worker",
-            "one every 2 s: 179 in 5 min",
+            "one every 2s: 179 in 5m",
         )
         await desk.press("enter")
         await desk.until(lambda: answers)

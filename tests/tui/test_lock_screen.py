@@ -156,7 +156,7 @@ async def test_a_stuck_lock_is_freed_in_two_keys_and_the_pid(reports: Path, star
         await desk.sees(
             *(
                 f"PID {holder.pid}",
-                "; limit 20 min",
+                "; limit 20m",
                 "matches lock file (same process)",
             ),
             *("250 2.0.0 Ok: queued as 4F2A", "accepted (log), a repeat would be a duplicate"),

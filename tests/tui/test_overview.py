@@ -419,7 +419,7 @@ async def test_the_table_is_gone_through_and_turned(kinds: MemoryTasks) -> None:
         assert count
         assert text.endswith("age>=10m age<20m")
         tasks = "1 task" if count == 1 else f"{count} tasks"
-        assert f"10 to 20 min: {tasks}" in desk.text
+        assert f"10 to 20m: {tasks}" in desk.text
         await desk.opens(QueueScreen, "enter")
         await desk.until(lambda: f"row 1 of {count}" in desk.text)
         assert f"filter {text}" in desk.text
@@ -495,6 +495,29 @@ async def test_tab_goes_round_and_the_last_warnings_are_shown(spool: Path) -> No
             log.write(f"[2026-11-20 09:42:00] [ERROR] {RED} is what it said\n")
         await desk.until(lambda: "is what it said" in desk.text)
         desk.assert_inert()
+
+
+def test_a_failed_attempt_is_one_warning() -> None:
+    """Its error comes first, with what follows for the task; a line of another place, of another
+    task or without an error stays as it is.
+    """
+    lines = [
+        ("a", "ERROR", "Task failed: t1 (mail_send): 550 unknown"),
+        ("a", "ERROR", "Task failed: t2 (mail_send): 421 later"),
+        ("b", "WARN", "Task t1 failed (attempt 1/3), retry in 60s"),
+        ("a", "WARN", "Task t2 failed (attempt 1/3), retry in 60s"),
+        ("a", "ERROR", "Task t1 exhausted retries (3/3), moving to DLQ"),
+        ("a", "WARN", "queue.prom: not writable"),
+    ]
+
+    joined = view.join_failures((name, LogLine(1.0, lv, text, "q")) for name, lv, text in lines)
+
+    assert [(name, line.level, line.text) for name, line in joined] == [
+        ("a", "ERROR", "t1 DLQ: 550 unknown"),
+        ("a", "WARN", "t2 retry: 421 later"),
+        ("b", "WARN", "Task t1 failed (attempt 1/3), retry in 60s"),
+        ("a", "WARN", "queue.prom: not writable"),
+    ]
 
 
 async def test_an_alert_of_dead_tasks_leads_to_their_clusters(spool: Path) -> None:

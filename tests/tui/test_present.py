@@ -175,6 +175,8 @@ def test_attempts_have_their_limit(limit: int | None, words: str) -> None:
     [
         (State.DEAD, 3, "max_retries_exceeded", 4),
         (State.DEAD, 4, "max_retries_exceeded", 4),
+        (State.TRASH, 3, "max_retries_exceeded", 4),
+        (State.TRASH, 3, "", 3),
         (State.DEAD, 1, "max_retries_exceeded", 1),
         (State.DEAD, 3, "parked", 3),
         (State.PENDING, 3, "", 3),
@@ -312,6 +314,20 @@ def test_foreign_text_does_no_harm() -> None:
 def test_a_short_id_is_shown_in_full(longest: int, cells: int) -> None:
     """Of one too long for a narrow screen its end tells it apart; one that fits has the room."""
     assert present.task_columns(State.PENDING, 80, longest=longest)[0].width == cells
+
+
+@pytest.mark.parametrize(
+    ("ident", "shown"),
+    [
+        ("20261120T094115Z-mail_send-261c374b", "261c374b"),
+        ("86ff9428-1d6e-4e0a-abcd-e182d06de09f", "d06de09f"),
+        ("13-organizer", "13-organizer"),
+    ],
+)
+def test_an_id_is_shortened_where_its_end_tells_it_apart(ident: str, shown: str) -> None:
+    """Ids that end in hexadecimal digits are shortened in lists and in log lines; names are not."""
+    assert present.short_id(ident) == shown
+    assert present.shorten_ids(f"Task {ident} failed") == f"Task {shown} failed"
 
 
 def test_what_has_no_age_is_unknown() -> None:

@@ -23,10 +23,12 @@ from engine.monitor.transport_health import (
     MailRoutes,
     TransportHealth,
     TransportSuspension,
+    TransportUse,
     mark_explained,
 )
 from tests.engine.test_transports import attempt, given_up, missed, prom, sent
 from tests.tui.desks import Desk, a_desk, clock_of, words
+from tests.tui.holders import wired
 from tests.tui.mailrooms import SAYS, Mailroom
 from tests.tui.queues import Run
 from tests.tui.spools import Clock, a_task, disk_place, make_spool
@@ -144,7 +146,7 @@ async def test_each_transport_is_a_row_with_a_detail(unrouted: Mail) -> None:
         await desk.until(lambda: "state       ok" in below(desk))
         assert " 10m        2       2       0     0%      -      -    0.2  mail.log" in below(desk)
         assert " all      120     118       2" in below(desk)
-        assert "last sent   09:39:40Z (just now)" in below(desk)
+        assert "last sent   09:39:40Z (20s ago)" in below(desk)
 
         unrouted.say(attempt(0, "alpha"), given_up(0, "550 no", "alpha"))
         await desk.until(lambda: "alpha" in desk.rows)
@@ -372,7 +374,7 @@ async def test_it_is_suspended_with_a_reason_and_resumed(mail: Mail) -> None:
         assert mail.room.noted == ["suspended postfix: relay moves"]
         await desk.sees("postfix is suspended: mail uses curl", "S resume")
         assert "postfix        SUSPENDED" in desk.rows
-        await desk.sees("09:40:00Z (just now) by ana", "relay moves")
+        await desk.sees("09:40:00Z (0s ago) by ana", "relay moves")
 
         await desk.opens(SuspendScreen, "S")
         await desk.sees("mail uses it again", "by ana since", "y to resume postfix")
@@ -480,8 +482,8 @@ async def test_a_test_mail_shows_what_its_command_says(mail: Mail) -> None:
 
 
 async def test_another_address_is_named(mail: Mail) -> None:
-    """Without a configured recipient it is asked for; what is no address is not taken. An exit
-    code decides how it ended, and what the command said is inert.
+    """Without a configured recipient it is asked for, and used again for the next mail; what is no
+    address is not taken. An exit code decides how it ended, and what the command said is inert.
     """
     mail.room.recipient = ""
     async with mail.screen("M", on="postfix", says=FAILS) as desk:
@@ -493,6 +495,8 @@ async def test_another_address_is_named(mail: Mail) -> None:
         await desk.sees(said, "\ufffd[31mconnect_refused")
         await desk.press("escape")
         await desk.sees("test mail: not sent by postfix")
+        await desk.opens(SendTestMailScreen, "M")
+        await desk.sees("Recipient: eva@x.example")
 
 
 async def test_the_console_does_not_wait_for_a_test_mail(mail: Mail) -> None:
@@ -579,3 +583,30 @@ def test_the_plain_twin_says_by_which_transport_mail_goes(tmp_path: Path, spoold
         plain = spooldeck("transports", str(mail.root))
         assert plain.returncode == 1
         assert plain.stdout.startswith(" transport unknown:")
+
+
+def test_where_a_handler_sends_no_transport_is_disabled() -> None:
+    """A transport that mail.method excludes, or the suspension of the forced one, says nothing
+    about mail that a handler sends.
+    """
+    stop = {"sendmail": TransportSuspension("sendmail", NOW, "ana")}
+    routes = MailRoutes(("sendmail", "curl"), "", {}, stop, "sendmail", by_handler=True)
+    assert routes.use("curl") is TransportUse.HANDLER
+    assert routes.use("sendmail") is TransportUse.SUSPENDED
+    assert not routes.is_waiting
+    assert routes._replace(by_handler=False).is_waiting
+    assert view.describe_route(routes) == ("mail tasks are sent by a handler", "ok")
+
+
+HANDLED = "handlers: {mail_send: {command: [/bin/true]}}\n"
+
+
+@pytest.mark.parametrize(("handlers", "by_handler"), [("{}\n", False), (HANDLED, True)])
+def test_a_handler_for_mail_is_in_the_routes(
+    tmp_path: Path, handlers: str, by_handler: bool
+) -> None:
+    """A handler with a command for `mail_send` sends the mail tasks of a spool."""
+    make_spool(tmp_path, [])
+    place = wired(tmp_path, handlers)
+    assert place.mail is not None
+    assert place.mail.routes({}).by_handler is by_handler

@@ -224,7 +224,9 @@ yes | y | y | do it | Act | worker | start or stop the worker
 yes | y | y | abandon | Act | drop | record the operation as abandoned
 digit | DIGITS | 0-9 | type the PID | Act | lock +key | confirm by typing the holder's PID; the last
     digit frees the lock
-rub_out | backspace | Bksp | - | Act | control lock plan | delete the last digit
+digit | DIGITS | 0-9 | type the PID | Act | worker +key | confirm a worker that ends a stuck holder:
+    type the PID of the holder
+rub_out | backspace | Bksp | - | Act | control lock plan worker | delete the last digit
 worker | W | W | - | Act | overview | plan to start or stop a worker of the place under the cursor
 worker | W | W | worker | Act | list lock locks workers | plan to start or stop a worker
 palette | : ctrl+p | : | command | Quit | BROWSE | command palette: actions and screens; also Ctrl-p

@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from rich.cells import cell_len, set_cell_size
 
+from engine.locks.token_buckets import BucketState
 from engine.model import LockEvidence, State, Task, Verdict
 from engine.monitor.throughput import Rates
 from engine.text.decode import YEAR_10000
@@ -55,6 +56,11 @@ BLANK_LINE: Line = ()
 
 SHORT_ID_CELLS = 8
 """Characters of a long id in a list."""
+
+MAX_NAME_CELLS = 16
+"""Characters of an id that stays whole where it has room, such as `13-organizer`."""
+
+_HEX = frozenset("0123456789abcdef")
 
 
 def cells_of(text: str) -> int:
@@ -142,17 +148,10 @@ def format_duration(seconds: float) -> str:
 
 
 def format_age(seconds: float) -> str:
-    """Age for a sentence: "just now", "47m ago"; `?` as in `span`."""
+    """How long ago something was, in seconds below a minute: `2s ago`, `47m ago`; else `?`."""
     if not _is_valid_time(seconds):
         return UNKNOWN_TIME
-    return "just now" if seconds < 60 else f"{format_duration(seconds)} ago"
-
-
-def format_seconds_ago(seconds: float) -> str:
-    """How long ago something was, in seconds below a minute: `2s ago`, `47m ago`."""
-    if not _is_valid_time(seconds):
-        return UNKNOWN_TIME
-    return f"{int(max(0.0, seconds))}s ago" if seconds < 60 else format_age(seconds)
+    return f"{int(max(0.0, seconds))}s ago" if seconds < 60 else f"{format_duration(seconds)} ago"
 
 
 def format_countdown(seconds: float) -> str:
@@ -188,6 +187,14 @@ def format_count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def describe_bucket(bucket: BucketState) -> str:
+    """The tokens of a rate limit and its rate: `0 of 5 tokens, 720/h`."""
+    if bucket.paused:
+        return "PAUSED"
+    rate = "" if bucket.per_hour is None else f", {bucket.per_hour:,}/h"
+    return f"{bucket.tokens:,} of {bucket.burst:,} tokens{rate}"
+
+
 def format_rate(per_second: float) -> str:
     """Events per second: `0.0`, `9.4`, `412`; `?` if invalid."""
     if not _is_valid_time(per_second):
@@ -221,9 +228,15 @@ def _id(task: Task, now: float) -> Run:
 
 
 def short_id(ident: str, cells: int = SHORT_ID_CELLS) -> str:
-    """An id of more than `cells` characters as its last eight, by which tasks differ; made safe."""
+    """An id of more than `cells` characters as its last eight, by which tasks differ; made safe.
+
+    Up to `MAX_NAME_CELLS` it stays whole unless it ends in eight hexadecimal digits: it may be a
+    number and a name.
+    """
     text = safe_line(ident)
-    return text if len(text) <= cells else text[-SHORT_ID_CELLS:]
+    end = text[-SHORT_ID_CELLS:]
+    is_name = len(text) <= MAX_NAME_CELLS and not _HEX.issuperset(end)
+    return text if len(text) <= cells or is_name else end
 
 
 def _kind(task: Task, now: float) -> Run:
@@ -250,10 +263,11 @@ def count_runs(task: Task, limit: int | None) -> int | None:
     """Number of runs that have ended, as the log counts them; None if unknown.
 
     `limit` is their maximum. A queue that counts retries does not count the last run of a task
-    that it gives up.
+    that it gives up, and a purge keeps its count.
     """
+    has_died = task.state in (State.DEAD, State.TRASH)
     is_exhausted = task.extra.get("dead_reason") == "max_retries_exceeded"
-    if task.state is State.DEAD and is_exhausted and limit and task.attempts == limit - 1:
+    if has_died and is_exhausted and limit and task.attempts == limit - 1:
         return limit
     return task.attempts
 
@@ -707,7 +721,7 @@ def lock_part(evidence: LockEvidence | None, now: float) -> Line:
         return (("lock ", "muted"), ("?", "unknown"), (" not examined yet", "muted"))
     verdict, pid = evidence.verdict, evidence.pid
     holder = f"PID {pid}" if pid is not None else ""
-    seen = f"heartbeat {format_seconds_ago(now - evidence.since)}" if evidence.since else ""
+    seen = f"heartbeat {format_age(now - evidence.since)}" if evidence.since else ""
     if verdict is Verdict.HELD:
         return (("lock ", "muted"), (", ".join(filter(None, [holder, seen])) or "held", ""))
     if verdict is Verdict.FREE:
@@ -738,7 +752,7 @@ def lock_line(
 
 
 def fact_line(parts: Sequence[Line], width: int) -> Line:
-    """Facts on one line, two cells apart; one that does not fit is left out with those behind."""
+    """Facts on one line, two cells apart; omit the first that does not fit, and all after it."""
     first, *rest = parts
     gap: Line = (("   ", ""),)
     line = parts_that_fit([cut_end(first, width), *((*gap, *part) for part in rest)], width)
@@ -996,7 +1010,10 @@ def level_style(level: str) -> str:
     return _LEVELS.get(level.upper(), "")
 
 
-_IDS = re.compile(r"\b[0-9]{8}T[0-9]{6}Z-[\w.]+-([0-9a-f]{8})\b")
+_IDS = re.compile(
+    r"\b(?:[0-9]{8}T[0-9]{6}Z-[\w.]+-|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{4})([0-9a-f]{8})\b"
+)
+"""Ids of NFTBan tasks, and UUIDs."""
 
 
 def shorten_ids(text: str) -> str:

@@ -12,6 +12,7 @@ from tui.locks import lines as view
 from tui.locks.examination import LockReport
 from tui.locks.question import LockQuestion
 from tui.screens.base import opened_from
+from tui.screens.graph_pane import latest_flow
 from tui.screens.target import Target
 from tui.screens.top_line import TopLine
 from tui.terminal.render_cache import Box
@@ -142,7 +143,8 @@ class LockPanes(LockQuestion):
         part.display = self.is_wide
         if self.is_wide:
             course = self._live.flow.series(now, GRAPH_SECONDS, graph_steps(room))
-            part.show(flow_graph(course, room, max(MIN_GRAPH_LINES, part.size.height)))
+            height = max(MIN_GRAPH_LINES, part.size.height)
+            part.show(flow_graph(course, room, height, latest_flow(self._live, now)))
             part.show_frame(
                 Frame(f"{self._live.name}, last 10m", bottom=time_axis(now, GRAPH_SECONDS))
             )

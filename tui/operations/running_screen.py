@@ -19,10 +19,12 @@ from tui.operations.replay_orders import OrderScreen
 from tui.operations.worker_lines import format_seconds
 from tui.screens.base import Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
+from tui.screens.graph_pane import latest_flow
 from tui.screens.target import Target
 from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
 from tui.session.runners import RunningOperation
+from tui.session.running_operations import describe_result
 from tui.widgets.lines import Frame, Lines
 from tui.widgets.picker import Picker
 
@@ -125,7 +127,9 @@ class ReplayScreen(OrderScreen):
         wait = max((seconds for seconds in waits if seconds is not None), default=None)
         if now - self.work.began < WAIT_BEFORE_SECONDS:
             self._wait_before = wait
-        return view.flow_lines(series, max(0, before), width, rows, (wait, self._wait_before))
+        latest = latest_flow(self.live, now)
+        compared = wait, self._wait_before
+        return view.flow_lines(series, max(0, before), width, rows, compared, latest)
 
     def show_frames(self) -> None:
         """Write the frames: who started it and when, how many results, and what comes next."""
@@ -152,6 +156,11 @@ class ReplayScreen(OrderScreen):
         acts_on = f"{now.waiting:,} waiting" if now.waiting and work.ended is None else ""
         key, does = self._next_step(now)
         return present.next_line(key, does, acts_on, self.size.width)
+
+    def say(self, text: str, look: str = "warn") -> None:
+        """Show a message; the result of this operation is on the screen, with its next step."""
+        if self.work.ended is None or text != describe_result(self.work):
+            super().say(text, look)
 
     def _next_step(self, now: view.OperationView) -> tuple[str, str]:
         progress = self.work.progress

@@ -59,6 +59,8 @@ def _task_cell(row: WorkerRow) -> Run:
 
 
 def _pid_cell(row: WorkerRow) -> Run:
+    if row.is_abandoned:
+        return "no worker", "warn"
     if row.pid is None:
         return ("-", "muted") if row.note == NO_WORKER else UNKNOWN_RUN
     return f"{row.pid}", ""
@@ -111,7 +113,7 @@ def worker_columns(
 
     columns = [
         Column("PLACE", longest("PLACE", 5, 16)),
-        Column("PID", longest("PID", 4, 7), right=True),
+        Column("PID", longest("PID", 4, 9), right=True),
         Column("TASK", 8),
         Column("KIND", longest("KIND", 6, 16)),
         Column("RUNNING", 7, right=True),
@@ -304,7 +306,11 @@ def next_step(row: WorkerRow, live: PlaceSession) -> tuple[str, str]:
         return "U", f"frees the lock of {row.name}; then W starts a worker"
     if row.pid is None and row.note == NO_WORKER:
         return "W", f"starts a worker at {row.name}"
-    if row.pid is None and row.task and row.is_stuck:
+    if row.is_abandoned and live.place.has_leases:
+        edges = live.inspector.edges
+        releases = (State.ACTIVE, State.PENDING) in edges
+        return "Enter", "opens the task" + ("; L there releases it" if releases else "")
+    if row.is_abandoned:
         return "W", "starts a worker; it counts a failed attempt and requeues the task"
     if row.task:
         return "Enter", "opens the task" + (", which is over its limit" if row.is_stuck else "")

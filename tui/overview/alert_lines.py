@@ -33,7 +33,7 @@ def alert_lines(
     keys_shown: bool = True,
     startable: Collection[str] = (),
 ) -> list[Line]:
-    """One line per alert: level, place, text, and the key that leads on.
+    """One line per alert: level, place, text, and the key of the next step.
 
     `names` maps the place given by the operator to its display name. `startable`: the places at
     which the console can start a worker.
@@ -102,7 +102,7 @@ _WORKERS = ("Enter", "workers", "opens the workers")
 
 
 def next_step(alert: Alert, *, can_start: bool = True) -> tuple[str, str, str]:
-    """The key that leads on from an alert, a word for it, and what it does; `can_start`: the
+    """The key of the next step for an alert, a word for it, and what it does; `can_start`: the
     console can start a worker at its place.
     """
     if alert.target.where is Where.WORKERS and not can_start:

@@ -91,10 +91,12 @@ class PlanFacts:
                 generation = latest.generation
                 try:
                     drift = await self._live.inspector.queries.changed_rows(self.plan)
-                except Unavailable:
-                    return  # closed: the console is being left
-                if not self.is_closed and await self._take_drift(drift):
-                    amount_changed()
+                    if not self.is_closed and await self._take_drift(drift):
+                        amount_changed()
+                except Unavailable as error:  # or closed: the console is being left
+                    self.trouble = f"plan not checked: {error}"
+                    changed()
+                    return
             if not self._has_read:
                 await self._read_tasks(changed)
             self._pace_facts = pace_facts(self._live, self.plan, self.pace, self.amount)

@@ -14,6 +14,7 @@ from engine.policy import format_rough_duration
 from engine.replay import estimate
 from engine.replay.settings import ReplayPace
 from engine.verbs import VERBS
+from tui.format import keys
 from tui.format.present import Run
 from tui.plan.lines import PlanCounts, warn_of_whole_state
 from tui.session.place_session import PlaceSession
@@ -25,6 +26,12 @@ VERB_IN_STATE: Mapping[tuple[str, State | None], str] = {
     ("purge", State.TRASH): "expunge",
 }
 """Verbs that a key means instead in some states."""
+
+
+def hint_words(state: State | None) -> dict[str, str]:
+    """The hints of the keys that mean another verb in a state, by action."""
+    words = {key.action: VERB_IN_STATE.get((key.verb, state), "") for key in keys.verb_keys()}
+    return {action: verb for action, verb in words.items() if verb}
 
 
 class VerbRequest(NamedTuple):
@@ -56,7 +63,7 @@ def plan_warnings(live: PlaceSession, plan: Plan, asked: VerbRequest) -> tuple[s
     """Warnings for a plan that acts on all tasks of a state, with alternatives."""
     if not VERBS[plan.verb].excludes_suspicious or asked.ids is not None or plan.filter:
         return ()
-    states = {row.state for row in plan.rows}
+    states = plan.states
     words = " and ".join(live.inspector.states.get(state, state) for state in states)
     return warn_of_whole_state(words, len(plan.rows), sum(live.inspector.latest.counts.values()))
 
@@ -158,7 +165,7 @@ def why_not_now(live: PlaceSession, states: Collection[State]) -> str:
 def lock_guard(live: PlaceSession, plan: Plan) -> RefusalCheck:
     """A callback that re-reads the lock and returns `why_not_now`; it blocks."""
     place = live.place
-    if place.has_leases or all(row.state is not State.ACTIVE for row in plan.rows):
+    if place.has_leases or State.ACTIVE not in plan.states:
         return lambda: ""
     return lambda: why_not_abandoned(read_lock(place), place.find_lingering_worker)
 

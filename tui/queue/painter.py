@@ -330,7 +330,7 @@ class QueuePainter(QueuePanes):
             meant = {
                 key.action: planning.verb_in_state(key.verb, self.state) for key in keys.verb_keys()
             }
-            words |= {action: verb for action, verb in meant.items() if f"'{verb}'" not in action}
+            words |= planning.hint_words(self.state)
             edges = self.inspector.edges
             elsewhere = {
                 action

@@ -10,7 +10,7 @@ from tui.widgets.lines import Frame, LongText
 from tui.widgets.picker import Picker
 
 WIDE_COLUMNS, WIDE_LINES = 120, 30
-"""Smallest screen on which details stand beside the rows."""
+"""Smallest screen on which details are beside the rows."""
 
 
 def frame_panes(screen: Screen[None], border: int) -> None:
@@ -45,7 +45,7 @@ class TwoPanes(BaseScreen):
 
     @property
     def is_wide(self) -> bool:
-        """True if the details stand beside the rows."""
+        """True if the details are beside the rows."""
         width, height = self.size
         return bool(self.DETAIL_PERCENT) and width >= WIDE_COLUMNS and height >= WIDE_LINES
 

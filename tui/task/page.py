@@ -14,6 +14,7 @@ from engine.monitor.recurrence import StillHappens
 from engine.text.safe import safe_line
 from tui.format import keys, present
 from tui.format.present import Line
+from tui.plan import planning
 from tui.plan.acting_screen import PlanningScreen
 from tui.screens.base import key_bindings, opened_from
 from tui.screens.console_context import ConsoleContext
@@ -134,7 +135,8 @@ class TaskPage(PlanningScreen, Page):
             return
         width = self.size.width
         below, here = opened_from(self), Target(keys.TASK, id=self.reader.id)
-        row = f"  {words}" if below is not None and (words := below.row_words(here)) else ""
+        position = "" if below is None else below.row_words(here)
+        row = f"  {position}" if position else ""
         trail = (self.live.name, f"{present.short_id(self.reader.id)}{row}")
         self.query_one(TopLine).update_line(self.around, trail)
         titles = view.part_titles(self.reader.scene, self.part, TABS)
@@ -143,7 +145,8 @@ class TaskPage(PlanningScreen, Page):
         task = None if self.reader.gone else self.selected_task()
         state = None if task is None else task.state
         grey = {key.action for key in keys.verb_keys() if self.verb_refusal(key.verb, state, task)}
-        self.show_hints(grey, self.without(), {"arm": keys.arm_hint(self.around.arming.is_armed)})
+        words = {"arm": keys.arm_hint(self.around.arming.is_armed)} | planning.hint_words(state)
+        self.show_hints(grey, self.without(), words)
 
     def _foot(self, width: int) -> Line:
         """A message, that the task is gone or has changed, or the next step."""
@@ -155,13 +158,18 @@ class TaskPage(PlanningScreen, Page):
             return ()
         if reader.gone:
             gone: Line = ((f" {view.describe_departure(reader.scene, now)}", "warn"),)
-            step: Line = (("next ", "muted"), ("t", "key"), (" shows its log lines ", ""))
-            return present.join_ends(gone, step, width)
+            log: Line = (("next ", "muted"), ("t", "key"), (" shows its log lines ", ""))
+            return present.join_ends(gone, log, width)
         task = reader.scene.task
         if reader.changed and self.part != "summary":
             return ((f" {reader.changed}", "warn"),)
-        if obstacle := self._obstacle_step(reader.scene):
-            return present.next_line(*obstacle, present.short_id(task.id), width)
+        if (
+            task.state is State.PENDING
+            and self.live.lacks_worker
+            and self.live.place.worker_command
+        ):
+            step = "3", "opens the workers: W there starts one"
+            return present.next_line(*step, present.short_id(task.id), width)
         key, does = NEXT_STEPS.get(task.state, ("", ""))
         if task.state is State.PENDING and (task.due or 0.0) <= now:
             key = ""  # it is due already
@@ -174,15 +182,6 @@ class TaskPage(PlanningScreen, Page):
                 does += "; its error still happens"
             does += "" if self.around.arming.is_armed else " (! arms first)"
         return present.next_line(key, does, present.short_id(task.id), width)
-
-    def _obstacle_step(self, scene: TaskScene) -> tuple[str, str] | None:
-        """The key for what a pending task waits for besides its due time; None if there is none."""
-        if scene.task.state is not State.PENDING:
-            return None
-        if self.live.lacks_worker and self.live.place.worker_command:
-            return "3", "opens the workers: W there starts one"
-        has_no_token = any(reason.startswith("no token") for reason in scene.outlook.reasons)
-        return ("1", "shows the rate limit") if has_no_token else None
 
     def say(self, text: str, look: str = "warn") -> None:
         """Show a message for some seconds."""
