@@ -146,7 +146,7 @@ class OpenRows:
         Raises:
             Unavailable: the plan's table cannot be read.
         """
-        self._read.update(dict.fromkeys(islice(self._unread, limit - len(self._read))))
+        self._read.update(dict.fromkeys(islice(self._unread, max(0, limit - len(self._read)))))
         return tuple(islice(self._read, limit))
 
     def __contains__(self, row: object) -> bool:
