@@ -15,17 +15,17 @@ from rich.style import Style
 from textual import events
 from textual.binding import Binding
 
-from engine.model import State
 from tui.format import keys
 from tui.format.glyphs import ASCII, Glyphs
 from tui.format.glyphs import glyphs_of_locale as glyphs_of
 from tui.format.present import Line
 from tui.format.table import short_names
+from tui.leaving import ConsoleExit
 from tui.navigation import Navigator
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import Arming, ConsoleContext
 from tui.screens.page import ListScreen, Page
-from tui.screens.target import CURRENT_PLACE, Target
+from tui.screens.target import Target
 from tui.session.place import Place
 from tui.session.place_session import PlaceSession, count_totals
 from tui.terminal.bandwidth import SAMPLE_SECONDS, BandwidthBudget, LinkLimit, OutputWait
@@ -37,7 +37,6 @@ from tui.widgets.theme_loader import ThemeLoader
 
 if TYPE_CHECKING:
     from tui.global_actions import AppServices
-    from tui.queue.screen import QueueScreen
 
 
 @runtime_checkable
@@ -123,6 +122,7 @@ class Console(SafeApp, inherit_bindings=False):
             for number, (place, name) in enumerate(zip(places, names, strict=True), 1)
         ]
         self.navigator = Navigator(self, self.around, self.sessions)
+        self.leaving = ConsoleExit(self, self.sessions)
         self._first = first
 
     def run(self, *, mouse: bool = False, **options: object) -> None:
@@ -138,10 +138,10 @@ class Console(SafeApp, inherit_bindings=False):
             following = live.follow(lambda: self.bandwidth.period, HEADSTART_SECONDS)
             self.run_worker(following, name=f"follow {live.number}")
         self.run_worker(self.theme_loader.follow_files(self.say), name="theme")
-        self.set_interval(SAMPLE_SECONDS, self._turn)
+        self.set_interval(SAMPLE_SECONDS, self._sample)
         if self._first not in (keys.OVERVIEW, keys.LIST):
-            self.goto(Target(keys.OVERVIEW))  # Esc closes it, so it needs a screen below
-        self.goto(Target(self._first))
+            self.navigator.goto(Target(keys.OVERVIEW))  # Esc closes it, so it needs a screen below
+        self.navigator.goto(Target(self._first))
 
     # Bytes to the terminal
 
@@ -158,29 +158,10 @@ class Console(SafeApp, inherit_bindings=False):
         """Style of each style name."""
         return self.theme_loader.looks
 
-    async def use_theme(self, name: str) -> str:
-        """Use that theme, by name or path; return a message."""
-        return await self.theme_loader.use_theme(name)
-
-    def _turn(self) -> None:
+    def _sample(self) -> None:
+        """Measure the output, then show the result of a background operation."""
         self.bandwidth.measure()
-        self._tell_news()
-
-    def _tell_news(self) -> None:
-        """Show the results of background operations on the current screen.
-
-        Wait while the answer to a key may still be being read, because the result would replace it,
-        and while a plan is open, because it would look like that plan's result. A closing console
-        has no screen.
-        """
-        if not self.screen_stack:  # the console is closing
-            return
-        if self.bandwidth.is_answering or isinstance(self.screen, Confirming):
-            return
-        for live in self.sessions:
-            if live.messages and isinstance(self.screen, BaseScreen) and self.screen.is_mounted:
-                self.say(live.messages.popleft())
-                return
+        show_result(self)
 
     # Mouse
 
@@ -204,22 +185,9 @@ class Console(SafeApp, inherit_bindings=False):
 
     # Navigation
 
-    @property
-    def current_session(self) -> PlaceSession:
-        """The place that is open now."""
-        return self.navigator.session
-
-    def queue_screen(self, place: int = CURRENT_PLACE) -> QueueScreen:
-        """The queue screen of a place; it keeps its state."""
-        return self.navigator.queue_screen(place)
-
     def on_base_screen_go(self, event: BaseScreen.Go) -> None:
         """Open another screen."""
-        self.goto(event.target)
-
-    def goto(self, target: Target) -> None:
-        """Open the screen of a target."""
-        self.navigator.goto(target)
+        self.navigator.goto(event.target)
 
     async def on_base_screen_action_request(self, event: BaseScreen.ActionRequest) -> None:
         """Run a global action for a screen."""
@@ -229,26 +197,9 @@ class Console(SafeApp, inherit_bindings=False):
         if answer is not None:
             await answer
 
-    async def close_screen(self, face: BaseScreen, out: bool) -> None:
-        """Close a screen; the last one quits the console if `out`."""
-        if len(self.screen_stack) > 2:  # the first is Textual's empty screen
-            self.pop_screen()
-        elif out:
-            await self.action_quit()
-        else:
-            face.say("no screen to go back to; q quits the console")
-
     async def action_quit(self) -> None:
         """Quit; ask first if a worker or an operation of this console is running."""
-        pids = tuple(live.worker.pid for live in self.sessions if live.worker.pid is not None)
-        works = [work for live in self.sessions for work in live.operations if work.ended is None]
-        if not pids and not works:
-            self._leave("stop")
-            return
-        from tui.screens.quit import QuitScreen
-
-        dead = self.current_session.inspector.states.get(State.DEAD, "their state")
-        self.push_screen(QuitScreen(pids, works, dead), self._leave)
+        self.leaving.quit(self.navigator.session)
 
     async def action_cancel(self) -> None:
         """Cancel an input or a dialog; on the list Ctrl-c must be pressed twice to quit."""
@@ -261,16 +212,8 @@ class Console(SafeApp, inherit_bindings=False):
         else:
             await screen.run_action("back")
 
-    def _leave(self, answer: str | None) -> None:
-        if answer:
-            self.run_worker(self._close(keep_worker=answer == "keep", code=0), name="leave")
-
     def _end(self, code: int) -> None:
-        self.run_worker(self._close(keep_worker=False, code=code), name="end")
-
-    async def _close(self, keep_worker: bool, code: int) -> None:
-        await asyncio.gather(*(live.close(keep_worker) for live in self.sessions))
-        self.exit(return_code=code)
+        self.leaving.end(code)
 
     async def on_unmount(self) -> None:
         """Close the places, so that their threads and temporary files are gone however the app
@@ -278,7 +221,24 @@ class Console(SafeApp, inherit_bindings=False):
         """
         for number in SIGNAL_EXIT_CODES:
             asyncio.get_running_loop().remove_signal_handler(number)
-        await asyncio.gather(*(live.close(keep_worker=False) for live in self.sessions))
+        await self.leaving.close_places(keep_worker=False)
+
+
+def show_result(console: Console) -> None:
+    """Show the result of a background operation on the current screen.
+
+    Wait while the operator may still read the answer to a key, which the result would replace, and
+    while a plan is open, because it would look like the result of that plan. A closing console
+    has no screen.
+    """
+    if not console.screen_stack:
+        return
+    if console.bandwidth.is_answering or isinstance(console.screen, Confirming):
+        return
+    for live in console.sessions:
+        if live.messages and isinstance(console.screen, BaseScreen) and console.screen.is_mounted:
+            console.say(live.messages.popleft())
+            return
 
 
 def _operations_line(sessions: Sequence[PlaceSession]) -> Line:
@@ -294,12 +254,12 @@ def _services(console: Console) -> AppServices:
     from tui.global_actions import AppServices
 
     return AppServices(
-        console.goto,
-        console.use_theme,
-        console.close_screen,
+        console.navigator.goto,
+        console.theme_loader.use_theme,
+        console.leaving.close_screen,
         console.send,
         console.around,
-        console.current_session.inspector.states,
+        console.navigator.session.inspector.states,
         tuple(live.place.name for live in console.sessions),
         _describe_terminal(console),
     )

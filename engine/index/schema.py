@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from engine.index.filter_language import NO_FILTER, Filter, Value
 from engine.model import EMPTY, Lease, State, Task, counted_attempts
+from engine.policy import died_at
 from engine.text import error_pattern
 from engine.text.time_expressions import RelativeTime
 
@@ -181,15 +182,6 @@ def _known_error(error: str) -> _KnownErrors:
 def domain_of(destination: str) -> str:
     """The domain of an address, or the whole destination if it is no address."""
     return destination.rpartition("@")[2]
-
-
-def died_at(task: Task) -> float | None:
-    """When a task died, epoch seconds UTC; None if it is not dead, or has no time of death."""
-    try:
-        died = float(task.extra.get("dead_since", ""))
-    except ValueError:
-        return None
-    return died if 0 < died < _LARGEST else None
 
 
 def row_of(task: Task) -> Values:

@@ -131,18 +131,15 @@ def forecast_drain(
         why = "not enough data yet"
         return _unknown(ForecastTopic.DRAIN, "ETA", why, numbers)
     slower = pace.seconds is not None and limit > pace.seconds
-    # A low rate limit makes the backlog look steady although it does drain.
-    unseen = (
-        pace.trend is Trend.STEADY and limit >= waiting * TREND_WINDOW_SECONDS / MIN_TREND_TASKS
-    )
+    # A low rate limit makes the backlog look idle although it does drain.
+    unseen = pace.trend is Trend.IDLE and limit >= waiting * TREND_WINDOW_SECONDS / MIN_TREND_TASKS
     if pace.trend is Trend.UNKNOWN or slower or unseen:
         words = f"{describe_time_to_empty(limit)}: {bucket} allows no more"
         return said(f"empty in {format_rough_duration(limit)} (rate limit)", words, limit)
+    if pace.trend is Trend.IDLE:
+        return _unknown(ForecastTopic.DRAIN, "ETA", "nothing moved in the last minute", numbers)
     if pace.seconds is None:
-        grows = pace.trend is Trend.GROWING
-        how = "backlog is growing" if grows else "backlog is neither growing nor draining"
-        brief = "growing" if grows else "steady"
-        return said(brief, f"{how} at the present rate{alone}", None, grows)
+        return said("growing", f"backlog is growing at the present rate{alone}", None, True)
     words = f"empty in {format_rough_duration(pace.seconds)} at the present rate{alone}"
     return said(f"empty in {format_rough_duration(pace.seconds)}", words, pace.seconds)
 

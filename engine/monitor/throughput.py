@@ -29,6 +29,9 @@ TREND_WINDOW_SECONDS = 120.0
 MIN_RATE_SECONDS = 3.0
 """Minimum seconds of history for rates: one task in the first second would look like a burst."""
 
+MIN_FLOW = 0.05
+"""Tasks per second below which a rate is shown as 0.0."""
+
 MIN_TREND_SECONDS = 10.0
 """Minimum seconds of history for the backlog trend."""
 
@@ -49,7 +52,8 @@ class Trend(StrEnum):
     DRAINING = "draining"
     GROWING = "growing"
     EMPTY = "empty"
-    STEADY = "steady"
+    IDLE = "idle"
+    """Tasks wait, and in the last minute next to none came or left."""
     STALLED = "stalled"
     """Due tasks wait, none is processed."""
     UNKNOWN = "unknown"
@@ -64,7 +68,7 @@ class Drain(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Text for a narrow column: `30m`, `grows`, `steady`, `STALLED`, `?`; `-`: backlog
+        """Text for a narrow column: `30m`, `growing`, `STALLED`, `?`; `-`: backlog
         empty.
         """
         if self.seconds is not None:
@@ -72,7 +76,7 @@ class Drain(NamedTuple):
         return _WORDS.get(self.trend, self.trend.value)
 
 
-_WORDS = {Trend.EMPTY: "-", Trend.UNKNOWN: "?", Trend.STALLED: "STALLED"}
+_WORDS = {Trend.EMPTY: "-", Trend.UNKNOWN: "?", Trend.IDLE: "?", Trend.STALLED: "STALLED"}
 
 
 class Growth(NamedTuple):
@@ -164,7 +168,10 @@ class FlowHistory:
         return Rates((last.came - first.came) / seconds, (last.left - first.left) / seconds)
 
     def drain(self, now: float, over: float = TREND_WINDOW_SECONDS) -> Drain:
-        """Estimate the time until the backlog is empty from its slope over a window."""
+        """Estimate the time until the backlog is empty from its slope over a window.
+
+        It grows if no more tasks leave it in a minute than come, whatever its slope was before.
+        """
         samples = self._since(now - over)
         if not self._fresh(now, over):
             return Drain(Trend.UNKNOWN)
@@ -174,10 +181,18 @@ class FlowHistory:
         seconds = samples[-1].when - samples[0].when
         if seconds < MIN_TREND_SECONDS:
             return Drain(Trend.UNKNOWN)
+        rates, grown = self.rates(now), self.growth(State.DEAD, now, RATE_WINDOW_SECONDS)
+        if rates is None or grown is None:
+            return Drain(Trend.UNKNOWN)
+        outward = rates.outward + max(0, grown.tasks) / grown.seconds
+        if max(rates.inward, outward) < MIN_FLOW:
+            return Drain(Trend.IDLE)
         slope = _slope([(s.when - samples[0].when, s.waiting) for s in samples])
-        if abs(slope) * seconds < 1:  # less than one task in all that time
-            return Drain(Trend.STEADY)
-        return Drain(Trend.GROWING) if slope > 0 else Drain(Trend.DRAINING, waiting / -slope)
+        if rates.inward >= outward or slope * seconds >= 1:
+            return Drain(Trend.GROWING)
+        # A slope of less than one task in all that time is noise.
+        net = -slope if slope * seconds <= -1 else outward - rates.inward
+        return Drain(Trend.DRAINING, waiting / net)
 
     def is_without_output(self, now: float, over: float = TREND_WINDOW_SECONDS) -> bool:
         """True if no task left during the whole window and all of it was watched."""

@@ -744,13 +744,16 @@ def unlink_quietly(name: str, dir_fd: int) -> None:
         return
 
 
-def regular_files(fd: int) -> Iterator[tuple[str, stat_result]]:
-    """Yield name and lstat of each regular file directly in an open folder.
+def regular_files(
+    fd: int, wants: Callable[[str], object] | None = None
+) -> Iterator[tuple[str, stat_result]]:
+    """Yield name and lstat of each regular file directly in an open folder, whose name `wants`
+    accepts.
 
     Raises:
         OSError: the folder cannot be listed.
     """
-    for name in sorted(os.listdir(fd)):
+    for name in sorted(filter(wants, os.listdir(fd))):
         try:
             seen = os.stat(name, dir_fd=fd, follow_symlinks=False)
         except FileNotFoundError:

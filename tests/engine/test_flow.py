@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from engine.model import State
 from engine.monitor.throughput import (
     HISTORY_SECONDS,
+    Drain,
     FlowHistory,
     Rates,
     Trend,
@@ -70,7 +71,8 @@ def test_a_queue_is_dry_and_a_state_grows() -> None:
     assert a_flow(900, dead=1).grown(State.DEAD, NOW) == 600
     flow = FlowHistory()
     for second in range(121):
-        flow.add(NOW + second, 0, 0, {State.PENDING: 1000 - 2 * second + 30 * (second % 10)})
+        backlog = 1000 - 2 * second + 30 * (second % 10)
+        flow.add(NOW + second, 0, 2 * second, {State.PENDING: backlog})
     assert flow.drain(NOW + 120).trend is Trend.DRAINING
 
 
@@ -80,12 +82,30 @@ def test_a_backlog_drains_grows_or_stays() -> None:
         (FlowHistory(), Trend.UNKNOWN, None, "?"),
         (a_flow(5, 10), Trend.UNKNOWN, None, "?"),
         (a_flow(120, 0), Trend.EMPTY, None, "-"),
-        (a_flow(120, 7), Trend.STEADY, None, "steady"),
+        (a_flow(120, 7), Trend.IDLE, None, "?"),
+        (a_flow(120, 70, came=1, left=1), Trend.GROWING, None, "growing"),
+        (a_flow(120, 70, came=2, left=1, dead=1), Trend.GROWING, None, "growing"),
+        (a_flow(240, 61, left=0.5), Trend.DRAINING, pytest.approx(122.0, 0.01), "2m"),
         (a_flow(120, 1204, came=9, left=7), Trend.GROWING, None, "growing"),
         (a_flow(120, 102, came=4, left=5), Trend.DRAINING, pytest.approx(102.0, 0.01), "1m"),
     ):
         got = flow.drain(NOW)
         assert (got.trend, got.seconds, got.text) == (course, seconds, words)
+
+
+def test_a_backlog_that_has_begun_to_grow_has_no_time() -> None:
+    """Once as many tasks come in a minute as leave it, the backlog grows, although over the longer
+    window of its slope it became smaller; tasks that die leave it, too.
+    """
+    flow, dying = FlowHistory(), FlowHistory()
+    for second in range(121):
+        left = 5 * min(second, 50) + max(0, second - 50)
+        came = 2 * max(0, second - 50)
+        flow.add(NOW + second, came, left, {State.PENDING: 1000 + came - left})
+        counts = {State.PENDING: 1000 - second, State.DEAD: 2 * second}
+        dying.add(NOW + second, second, 0, counts)
+    assert flow.drain(NOW + 120) == Drain(Trend.GROWING)
+    assert dying.drain(NOW + 120).seconds == pytest.approx(880.0, 0.01)
 
 
 def test_the_sparkline_holds_still() -> None:

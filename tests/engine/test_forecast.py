@@ -28,7 +28,7 @@ from tests.tables import each
 NOW = 1_795_167_728.0
 DRAINS = Drain(Trend.DRAINING, 90.0)
 ESCAPE = "\x1b[31m"
-GROWS, STEADY, UNKNOWN = Drain(Trend.GROWING), Drain(Trend.STEADY), Drain(Trend.UNKNOWN)
+GROWS, IDLE, UNKNOWN = Drain(Trend.GROWING), Drain(Trend.IDLE), Drain(Trend.UNKNOWN)
 
 
 def a_bucket(per_hour: int, tokens: int = 0, name: str = ALL_KINDS) -> BucketState:
@@ -43,7 +43,6 @@ FAST = a_bucket(36_000)
 WHOLE_ALONE = "at the rate limit of all kinds"
 AT_BEST = "at best: the rate limit of all kinds allows no more"
 AT_PRESENT = "at the present rate"
-NEITHER = f"backlog is neither growing nor draining {AT_PRESENT}"
 DRAINED: tuple[tuple[int, Drain, tuple[BucketState, ...], float | None, str], ...] = (
     (0, DRAINS, (), 0.0, "nothing waits"),
     (0, UNKNOWN, (SLOW,), 0.0, "nothing waits"),
@@ -56,9 +55,7 @@ DRAINED: tuple[tuple[int, Drain, tuple[BucketState, ...], float | None, str], ..
     (120, UNKNOWN, (SLOW,), 7200.0, f"empty in 2h00m {AT_BEST}"),
     (120, GROWS, (), None, f"backlog is growing {AT_PRESENT}"),
     (120, GROWS, (SLOW,), None, f"backlog is growing {AT_PRESENT}; 2h00m {WHOLE_ALONE}"),
-    (120, STEADY, (), None, NEITHER),
-    (20, STEADY, (a_bucket(40),), 1800.0, f"empty in 30m {AT_BEST}"),
-    (120, STEADY, (FAST,), None, f"{NEITHER}; 12s {WHOLE_ALONE}"),
+    (20, IDLE, (a_bucket(40),), 1800.0, f"empty in 30m {AT_BEST}"),
     (
         *(120, DRAINS, (a_bucket(0),), None),
         "never empty: the rate limit of all kinds is 0",
@@ -77,6 +74,8 @@ def test_when_nothing_waits_any_more() -> None:
     escape: tuple[BucketState, ...] = (a_bucket(60, name=ESCAPE),)
     for found, why in (
         (forecast_drain(120, UNKNOWN, ()), "not enough data yet"),
+        (forecast_drain(120, IDLE, ()), "nothing moved in the last minute"),
+        (forecast_drain(120, IDLE, (FAST,)), "nothing moved in the last minute"),
         (forecast_drain(120, DRAINS, "No such"), "rate limits cannot be read: No such"),
         (forecast_drain(120, DRAINS, escape), f"backlog of {safe_line(ESCAPE)} not counted yet"),
     ):
@@ -162,7 +161,7 @@ def test_all_forecasts_as_data() -> None:
     ("pace", "tokens", "drain"),
     [
         *((DRAINS, (), DRAINS), (DRAINS, (SLOW,), Drain(Trend.DRAINING, 7200.0))),
-        *((STEADY, (SLOW,), Drain(Trend.DRAINING, 7200.0)), (STEADY, (), STEADY)),
+        *((IDLE, (SLOW,), Drain(Trend.DRAINING, 7200.0)), (IDLE, (), IDLE)),
         *((GROWS, (SLOW,), GROWS), (UNKNOWN, (SLOW,), Drain(Trend.DRAINING, 7200.0))),
         (UNKNOWN, (), UNKNOWN),
     ],

@@ -9,7 +9,7 @@ import random
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 from tempfile import mkdtemp
@@ -45,8 +45,14 @@ SORTS = (
 LEFT = (BucketState("mail_send", 3, 5, NOW + 21), BucketState("feeds_sync", 12, 12, None))
 """What the buckets hold."""
 
-CLAIMED = 2850.0
-"""Seconds since the task in work was claimed on a bad day: before the lock's last heartbeat."""
+DAYS = ("good", "bad", "stuck")
+"""Days of the scene; on the last one the worker hangs."""
+
+CLAIMED = {"good": 40.0, "bad": 2850.0, "stuck": 2850.0}
+"""Seconds since the task in work was claimed; on a stuck day before the lock's last heartbeat."""
+
+SILENT = {"good": 20.0, "bad": 20.0, "stuck": 2820.0}
+"""Seconds since the worker wrote to its logs and metrics for the last time."""
 
 WAYS = ("postfix", "msmtp", "curl")
 """The transports; of the last one nothing comes through."""
@@ -63,17 +69,31 @@ def a_folder() -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def tasks_of(trouble: bool = True) -> list[Task]:
-    """The tasks of a day, good or bad; the same each time."""
+@contextmanager
+def scenes() -> Iterator[dict[str, Path]]:
+    """The spool of each day."""
+    with ExitStack() as folders:
+        made = {day: folders.enter_context(a_folder()) for day in DAYS}
+        for day, root in made.items():
+            make_scene(root, day)
+        yield made
+
+
+def tasks_of(day: str = "bad") -> list[Task]:
+    """The tasks of a day; the same each time. No attempt is later than the worker's last line."""
     chance = random.Random(5)
     good, failing = SORTS[:4], SORTS[4:]
+    trouble = day != "good"
+    hung = CLAIMED[day] if day == "stuck" else 0.0
 
     def some(state: State, amount: int, hours: float) -> Iterator[Task]:
         for _ in range(amount):
             age = 60 + 3600 * hours * chance.random() ** 3
-            age += CLAIMED if trouble and state is State.ACTIVE else 0.0
             fails = state is State.DEAD or (state is State.PENDING and chance.random() < 0.25)
             kind, words, error = chance.choice(failing if fails else good)
+            died = NOW - hung - age / 3
+            age += CLAIMED[day] if trouble and state is State.ACTIVE else 0.0
+            age += hung + 60 if hung and fails else 0.0
             number, created = chance.randrange(10, 99), int(NOW - age)
             stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(created))
             yield Task(
@@ -81,11 +101,11 @@ def tasks_of(trouble: bool = True) -> list[Task]:
                 kind,
                 state,
                 float(created),
-                due=NOW + chance.randrange(30, 900) if fails and state is State.PENDING else 0.0,
+                due=_due(chance, created, hung) if fails and state is State.PENDING else 0.0,
                 attempts=(3 if state is State.DEAD else 1) if fails else 0,
                 description=words.format(n=number),
                 error=error.format(n=number),
-                extra={"dead_since": str(int(NOW - age / 3))} if state is State.DEAD else {},
+                extra={"dead_since": str(int(died))} if state is State.DEAD else {},
             )
 
     return [
@@ -95,19 +115,26 @@ def tasks_of(trouble: bool = True) -> list[Task]:
     ]
 
 
-def make_scene(root: Path, trouble: bool = True) -> list[Task]:
-    """Make the spool of a bad day, or of a good one; answers with its tasks."""
+def _due(chance: random.Random, created: float, hung: float) -> float:
+    """The end of a backoff: of the first attempt if the worker has hung since."""
+    wait = chance.randrange(30, 900)
+    return created + 180.0 if hung else NOW + wait
+
+
+def make_scene(root: Path, day: str = "bad") -> list[Task]:
+    """Make the spool of a day; answers with its tasks."""
+    trouble = day != "good"
     for name in ("queue/pending", "queue/work", "queue/dlq", "metrics", "log", "run", "mailspool"):
         (root / name).mkdir(parents=True, exist_ok=True)
         (root / name).chmod(0o750)
-    tasks = tasks_of(trouble)
+    tasks = tasks_of(day)
     abuse = (t for t in tasks if t.state is State.DEAD and "abuse" in t.description)
     mail = min(abuse, key=lambda task: task.id)
     tasks = [t._replace(payload=_mail(root, t)) if t is mail else t for t in tasks]
     for task in tasks:
         path = put_file(root, task)
         path.chmod(0o640)
-        _dated(path, _claimed(trouble) if task.state is State.ACTIVE else task.created)
+        _dated(path, NOW - CLAIMED[day] if task.state is State.ACTIVE else task.created)
     if trouble:
         broken = root / "queue" / "dlq" / "20261120T013000Z-mail_send-0badf00d.task"
         broken.write_bytes(b'TASK_ID="20261120T013000Z-mail_send-0badf00d"\nTASK_TYPE="mail_')
@@ -116,13 +143,9 @@ def make_scene(root: Path, trouble: bool = True) -> list[Task]:
     Whole(root).in_earnest()
     halted = ("msmtp", NOW - 7080, "ben", "its relay is moved to mx9")
     Mailroom(root, lambda: NOW).suspensions.suspend(*halted)
-    _write_metrics(root, tasks)
-    _write_logs(root, tasks, trouble)
+    _write_metrics(root, [task for task in tasks if task.created <= NOW - SILENT[day]], day)
+    _write_logs(root, tasks, day)
     return tasks
-
-
-def _claimed(trouble: bool) -> float:
-    return NOW - (CLAIMED if trouble else 40.0)
 
 
 def _dated(path: Path, when: float) -> None:
@@ -154,36 +177,37 @@ def _mail(root: Path, task: Task) -> str:
     return str(folder / "meta.sh")
 
 
-def _write_metrics(root: Path, tasks: list[Task]) -> None:
+def _write_metrics(root: Path, tasks: list[Task], day: str) -> None:
+    now = NOW - SILENT[day]
     pending = sum(task.state is State.PENDING for task in tasks)
     active = sum(task.state is State.ACTIVE for task in tasks)
-    oldest = NOW - min(task.created for task in tasks if task.state is State.PENDING)
+    oldest = now - min(task.created for task in tasks if task.state is State.PENDING)
     dead = len(tasks) - pending - active
     totals = {"processed_total": 318, "failed_total": 61, "retries_total": 49, "dlq_total": dead}
     queue = root / "metrics" / "queue.prom"
-    queue.write_bytes(
-        render_queue(QueueGauges(pending, active, dead, int(oldest)), totals, NOW - 20)
-    )
-    _dated(queue, NOW - 20)
+    queue.write_bytes(render_queue(QueueGauges(pending, active, dead, int(oldest)), totals, now))
+    _dated(queue, now)
 
 
-def _write_logs(root: Path, tasks: list[Task], trouble: bool) -> None:
+def _write_logs(root: Path, tasks: list[Task], day: str) -> None:
+    trouble, now = day != "good", NOW - SILENT[day]
     said: list[tuple[float, str, str]] = []
     for task in tasks:
-        _tell(said, task, _claimed(trouble))
+        _tell(said, task, NOW - CLAIMED[day])
     for minute in range(58, 0, -2):  # what went well is not there any more
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(NOW - 60 * minute - 9))
         id = f"{stamp}-report-{minute:08x}"
         said.append((NOW - 60 * minute, "INFO", f"Processing task: {id} (report)"))
         said.append((NOW - 60 * minute + 2, "SUCCESS", f"Task completed: {id} (report)"))
-    said.append((NOW - 20, "INFO", "Queue processor completed: 3 processed, 1 failed"))
-    _append(root / "log" / "queue.log", said)
+    if day != "stuck":
+        said.append((now, "INFO", "Queue processor completed: 3 processed, 1 failed"))
+    _append(root / "log" / "queue.log", said, now)
 
     mails: list[tuple[float, str, str]] = []
     counted = {way: [0, 0, 0] for way in WAYS}
     for number in range(57, 0, -1):
         way = WAYS[number % 3 if trouble else number % 2]
-        when, fails = NOW - 62 * number, way == "curl" or (way == "msmtp" and number % 7 == 0)
+        when, fails = now + 20 - 62 * number, way == "curl" or (way == "msmtp" and number % 7 == 0)
         counted[way][0] += 1
         counted[way][2 if fails else 1] += 1
         head = f"task_id=inline attempt=1 transport={way} to=admin@..."
@@ -194,7 +218,7 @@ def _write_logs(root: Path, tasks: list[Task], trouble: bool) -> None:
             end = f"status=success transport={way} attempt=1"
         level = "ERROR" if fails else "INFO"
         mails.append((when + 3, level, f"MAIL_SEND_RESULT task_id=inline {end}"))
-    _append(root / "log" / "mail.log", mails)
+    _append(root / "log" / "mail.log", mails, now)
     _append_records(root / "log" / "delivery.jsonl", mails)
     text = ""
     for at, name in enumerate(("attempts", "success", "failures")):
@@ -202,8 +226,8 @@ def _write_logs(root: Path, tasks: list[Task], trouble: bool) -> None:
         text += f"# TYPE {metric} counter\n"
         text += "".join(f'{metric}{{transport="{w}"}} {n[at]}\n' for w, n in counted.items())
     mail = root / "metrics" / "mail.prom"
-    mail.write_text(f"{text}nftban_mail_last_success_timestamp {NOW - 59:.0f}\n")
-    _dated(mail, NOW - 20)
+    mail.write_text(f"{text}nftban_mail_last_success_timestamp {now - 39:.0f}\n")
+    _dated(mail, now)
 
 
 def _append_records(path: Path, mails: list[tuple[float, str, str]]) -> None:
@@ -239,10 +263,10 @@ def _tell(said: list[tuple[float, str, str]], task: Task, claimed: float) -> Non
         said.append((when + 4, level, f"Task {id} {end}"))
 
 
-def _append(path: Path, said: list[tuple[float, str, str]]) -> None:
-    there = sorted((line for line in said if line[0] <= NOW), key=lambda line: line[0])
+def _append(path: Path, said: list[tuple[float, str, str]], now: float) -> None:
+    there = sorted((line for line in said if line[0] <= now), key=lambda line: line[0])
     path.write_bytes(b"".join(format_log_line(level, text, when) for when, level, text in there))
-    _dated(path, NOW - 20)
+    _dated(path, now)
 
 
 def a_scene_place(root: Path, **fields: object) -> Place:

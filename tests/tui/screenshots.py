@@ -13,7 +13,7 @@ from pathlib import Path
 
 import resvg_py
 
-from tests.tui.scene import NAME, a_folder, make_scene
+from tests.tui.scene import NAME, scenes
 from tests.tui.shots import FIRST, SHOTS, settled, taken
 from tests.tui.spools import in_utc
 from tui.app import Console
@@ -74,16 +74,16 @@ def png(svg: str, family: str) -> bytes:
     return bytes(resvg_py.svg_to_bytes(svg_string=named, font_family=family, zoom=ZOOM))
 
 
-async def draw(roots: dict[bool, Path], name: str, family: str) -> list[Path]:
+async def draw(roots: dict[str, Path], name: str, family: str) -> list[Path]:
     """Draw one screen in each size and theme; returns the files that were written."""
     shot, made = SHOTS[name], []
-    root = roots[shot.good]
+    root = roots[shot.day]
     sizes = (WALL, *SIZES) if shot.steps[: len(FIRST)] == FIRST and len(shot.steps) == 3 else SIZES
     async with taken(root, shot, sizes[0], glyphs=UTF8, theme=THEMES[0]) as (console, pilot):
         for size in sizes:
             await pilot.resize_terminal(*size)
             for theme in THEMES:
-                await console.use_theme(theme)
+                await console.theme_loader.use_theme(theme)
                 await settled(console, pilot)
                 stem = f"{name}-{size[0]}x{size[1]}-{theme}"
                 picture = png(drawn(console, root, name), family)
@@ -101,11 +101,9 @@ def main(*names: str) -> int:
         return 1
     BUILD.mkdir(parents=True, exist_ok=True)
     made: set[Path] = set()
-    with in_utc(), a_folder() as good, a_folder() as bad:
-        make_scene(good, trouble=False)
-        make_scene(bad)
+    with in_utc(), scenes() as days:
         for name in names or [name for name in SHOTS if name not in LEFT_OUT]:
-            made.update(asyncio.run(draw({True: good, False: bad}, name, family)))
+            made.update(asyncio.run(draw(days, name, family)))
             print(name)
     if not names:
         for path in {*BUILD.iterdir(), *IN_GIT.iterdir()} - made:

@@ -85,6 +85,11 @@ class Shot(NamedTuple):
     """Whether nothing is known of the time before."""
     """Whether the first scan is still running."""
 
+    @property
+    def day(self) -> str:
+        """The day of the scene: stuck where the lock is."""
+        return "good" if self.good else "stuck" if self.lock.verdict is Verdict.STUCK else "bad"
+
 
 _NAMES = {" ": "space", ">": "greater_than_sign", "=": "equals_sign", ":": "colon"}
 
@@ -94,6 +99,7 @@ def typed(text: str) -> tuple[str, ...]:
     return tuple(_NAMES.get(letter, letter) for letter in text)
 
 
+HISTOGRAM = "see 08:42"  # the time at its left end
 FIRST = ("see Ages:", WAIT)
 """The overview, from which everything is reached."""
 QUEUE = (*FIRST, "2", "see acts on", "see Daily report")
@@ -104,7 +110,7 @@ MAIL = (*DEAD, "/", *typed("abuse"), "enter", "see 2 of 14", "enter", WAIT, "see
 SHOTS: dict[str, Shot] = {
     "overview": Shot(FIRST, good=True),
     "frozen": Shot((*FIRST, "p", "see FROZEN", WAIT), good=True),
-    "trouble": Shot((*FIRST, "see stuck lock"), lock=a_stuck_lock(), lost=True),
+    "trouble": Shot((*FIRST, "see lock STUCK"), lock=a_stuck_lock(), lost=True),
     "queue": Shot(QUEUE),
     "dlq": Shot((*DEAD, "o", "e", WAIT, "g", "j", "v", "j", "j", "j", "v"), armed=True),
     "filter": Shot((*DEAD, "/", *typed("kind=mail_send tries>2"), "see of 14")),
@@ -128,8 +134,10 @@ SHOTS: dict[str, Shot] = {
         (*FIRST, "C", "see mailQueueEnabled", "enter", "see y to apply"), armed=True, whole=True
     ),
     "test-mail": Shot((*WAYS, "j", "j", "M", "see Test mail via"), armed=True, mail=True),
-    "log": Shot((*FIRST, "7", "see Processing task")),
-    "log-only": Shot((*FIRST, "7", "see Processing task", "&", *typed("failed"), "enter")),
+    "log": Shot((*FIRST, "7", "see Processing task", HISTOGRAM)),
+    "log-only": Shot(
+        (*FIRST, "7", "see Processing task", HISTOGRAM, "&", *typed("failed"), "enter")
+    ),
     "pace": Shot((*DEAD, "*", "R", "see 14", "p", "see Replay settings"), armed=True),
     "operations": Shot((*FIRST, "u", "see 08:15:", "see mx7 is back"), armed=True, past=True),
     "record": Shot((*FIRST, "u", "see mx7 is back", "enter", "see 9 rows"), past=True),
@@ -185,7 +193,7 @@ async def taken(
     # Only the system sets the time of a file's last change.
     dated = patch("engine.stores.nftban.store.broken_file", _broken_this_morning)
     if not (shot.slow or shot.whole or shot.quiet):
-        _seed_history(console.sessions[0], shot.good)
+        _seed_history(console.sessions[0], shot.day)
     dated.start()
     try:
         async with console.run_test(size=size) as pilot:
@@ -209,11 +217,18 @@ def _broken_this_morning(folder: TaskFolder, state: State, name: str, what: str)
     return broken_file(folder, state, name, what)._replace(since=NOW - 29520)
 
 
-def _seed_history(live: PlaceSession, good: bool) -> None:
-    """Give a place ten minutes of history, with a backlog that grows and then shrinks."""
-    came = left = dead = 0
-    pending = 90 if good else 60
+def _seed_history(live: PlaceSession, day: str) -> None:
+    """Give a place ten minutes of history, with a backlog that grows and then shrinks; on a stuck
+    day tasks only arrive.
+    """
+    came = left = 0
+    dead, good = (14 if day == "stuck" else 0), day == "good"
+    pending = {"good": 90, "bad": 60, "stuck": 41}[day]
     for second in range(-600, 0, 2):
+        if day == "stuck":
+            came += second % 120 == 0
+            live.flow.add(NOW + second, came, 0, {State.PENDING: pending + came, State.DEAD: dead})
+            continue
         wave = math.sin(second / 70)
         came += round(4 + 2 * wave + (second % 14 == 0))
         left += round(4.2 + 1.5 * math.sin(second / 70 - 1) - 2 * (-260 < second < -200))

@@ -628,7 +628,7 @@ async def test_a_place_that_comes_and_goes(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.setattr(f"engine.live.{module}.RETRY_SECONDS", 0.1)
     root = tmp_path / "spool"
     async with a_desk(disk_place(root), early=True) as desk:
-        tasks = desk.console.queue_screen(1).list
+        tasks = desk.console.navigator.queue_screen(1).list
 
         async def is_missed() -> None:
             await desk.until(lambda: "Retried every second" in desk.text)
@@ -733,7 +733,7 @@ def test_a_console_needs_no_place_on_disk(tmp_path: Path) -> None:
     """A console is made without looking at its places: what is wrong with one is shown in it."""
     place = Place(str(tmp_path / "none"), lambda: 1 / 0)  # type: ignore[arg-type, return-value]
 
-    assert a_console(place).queue_screen(1).place is place
+    assert a_console(place).navigator.queue_screen(1).place is place
 
 
 async def test_ctrl_c_cancels_and_twice_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -757,7 +757,7 @@ async def test_ctrl_c_cancels_and_twice_leaves(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr("tui.terminal.bandwidth.ANSWER_SECONDS", 0.0)
     assert not desk.console.screen_stack
-    desk.console._turn()
+    desk.console._sample()
 
 
 async def test_a_queue_is_opened_again() -> None:

@@ -169,7 +169,7 @@ async def test_a_control_that_cannot_be_set_back_asks_for_its_count(whole: Whole
         assert whole.sql("SELECT DISTINCT attempts FROM mail_queue") == [(9,)]
         await desk.press("2")
         await desk.sees("2 jobs failed or parked: due now")
-        inspector = desk.console.current_session.inspector
+        inspector = desk.console.navigator.session.inspector
         await desk.until(lambda: not inspector.latest.counts.get(State.DEAD))
 
 
@@ -217,7 +217,7 @@ async def test_where_nothing_pauses_the_key_is_grey_and_says_so() -> None:
         await desk.press("P")
         await desk.sees("this queue cannot be paused")
 
-        desk.console.goto(Target(keys.LIST, place=2))
+        desk.console.navigator.goto(Target(keys.LIST, place=2))
         await desk.until(lambda: queue_of(desk.console) is not first)
         await loaded(desk.pilot)
         assert {"pause_queue", "controls"} <= queue_of(desk.console).without()

@@ -10,7 +10,7 @@ from textual.widget import Widget
 
 from tests.examples import deep_but
 from tests.tui.desks import Desk
-from tests.tui.scene import a_folder, make_scene
+from tests.tui.scene import scenes
 from tests.tui.shots import QUEUE, SHOTS, Shot, taken
 from tests.tui.spools import in_utc
 from tui.format.present import Line, width_of
@@ -29,12 +29,10 @@ QUICK = {"plan", "lock", "control", "suspend", "test-mail", "locks", "transports
 
 
 @pytest.fixture(scope="module")
-def days() -> Iterator[dict[bool, Path]]:
-    """A spool on a good day, and one on a bad day; nothing here changes them."""
-    with in_utc(), a_folder() as good, a_folder() as bad:
-        make_scene(good, trouble=False)
-        make_scene(bad)
-        yield {True: good, False: bad}
+def days() -> Iterator[dict[str, Path]]:
+    """The spool of each day; nothing here changes them."""
+    with in_utc(), scenes() as made:
+        yield made
 
 
 def over_the_edge(desk: Desk, width: int) -> list[str]:
@@ -52,10 +50,10 @@ def over_the_edge(desk: Desk, width: int) -> list[str]:
 
 
 @pytest.mark.parametrize("name", deep_but(QUICK, SCREENS))
-async def test_every_screen_fits_every_size(days: dict[bool, Path], name: str) -> None:
+async def test_every_screen_fits_every_size(days: dict[str, Path], name: str) -> None:
     """No line is longer than the terminal is wide, and a plan's question is always on screen."""
     shot = SCREENS[name]
-    async with taken(days[shot.good], shot, SIZES[0]) as (console, pilot):
+    async with taken(days[shot.day], shot, SIZES[0]) as (console, pilot):
         desk = Desk(console, pilot)
         for size in SIZES:
             width, height = size

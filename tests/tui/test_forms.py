@@ -128,7 +128,7 @@ def test_it_says_how_a_value_would_be_stored() -> None:
         "due": "08:42:08Z (1h00m ago), so now",
     }
     beside = parse_fields(TASK, JOBS, {"description": "x", "due": "now"}, NOW)
-    assert beside.previews == {"due": "09:42:08Z (just now), so now"}
+    assert beside.previews == {"due": "09:42:08Z (0s ago), so now"}
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -316,7 +316,7 @@ async def pace_form(desk: Desk) -> list[ReplayPace | None]:
     """Open the form; where its answer will be."""
     answers: list[ReplayPace | None] = []
     desk.console.push_screen(
-        PaceScreen(ReplayPace(), 179, desk.console.current_session), answers.append
+        PaceScreen(ReplayPace(), 179, desk.console.navigator.session), answers.append
     )
     await desk.sees("Replay settings")
     return answers

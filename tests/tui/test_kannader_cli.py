@@ -424,6 +424,8 @@ def test_mails_of_a_killed_worker_are_a_warning(place: Spool) -> None:
             worker.kill()
             worker.wait()
 
+    in_flight = {task.id for task in place.tasks() if task.state is State.ACTIVE}
+    assert spool_facts(place.setup()).abandoned == in_flight
     killed, other = warnings_of(place)
     assert other.startswith("no sender is running, but 1 mail is in inflight, and may have arrived")
     hand = rf"2 mails were claimed when a spooldeck worker \(PID {worker.pid}\) was killed"

@@ -68,5 +68,5 @@ async def test_kept_lines_are_those_of_now(theme: str) -> None:
             await pilot.press(pressed)
             assert await strips_differ(pilot) == [], pressed
         for size in ((120, 40), None, (60, 15)):
-            await (pilot.resize_terminal(*size) if size else console.use_theme(theme))
+            await (pilot.resize_terminal(*size) if size else console.theme_loader.use_theme(theme))
             assert await strips_differ(pilot) == []

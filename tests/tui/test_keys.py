@@ -127,7 +127,7 @@ async def test_the_help_leaves_out_what_is_not_offered() -> None:
     """A console that may only read offers no verb, lock, mark or worker, in help and hints."""
     console = a_console(a_place(a_memory([])), read_only=True)
     async with console.run_test():
-        without = console.queue_screen(1).without()
+        without = console.navigator.queue_screen(1).without()
     hints = {hint.text for hint in keys.hints_of(keys.LIST, without=without)}
     assert not hints & {"retry", "purge", "arm", "worker", "unlock", "mark", "all"}
 

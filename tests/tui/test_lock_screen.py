@@ -501,7 +501,9 @@ async def test_the_list_names_the_key() -> None:
                 (STUCK._replace(signal_refusal="PID 4711 is this process"), why),
             ):
                 evidence.append(now)
-                await desk.until(lambda: desk.console.current_session.readings.lock == evidence[-1])
+                await desk.until(
+                    lambda: desk.console.navigator.session.readings.lock == evidence[-1]
+                )
                 await desk.until(lambda: now.verdict.upper() in desk.line("lock"))  # noqa: B023
                 await desk.until(lambda: desk.line("lock").endswith(key))  # noqa: B023
                 assert len(desk.line("lock")) <= size[0]

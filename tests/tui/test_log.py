@@ -115,7 +115,7 @@ async def a_log(
     async with a_desk(place, size=size, glyphs=UTF8, start_armed=False) as made:
         desk = LogDesk(made.console, made.pilot)
         desk.paths = paths
-        desk.console.goto(Target(keys.LOG, place=1, id=find))
+        desk.console.navigator.goto(Target(keys.LOG, place=1, id=find))
         desk.screen = await desk.opens(LogScreen)
         await desk.rest()
         await desk.counted()

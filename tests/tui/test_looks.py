@@ -9,9 +9,9 @@ import pytest
 from textual.pilot import Pilot
 
 from tests.tui import looks
-from tests.tui.scene import NAME, a_folder, make_scene
+from tests.tui.scene import NAME, scenes, tasks_of
 from tests.tui.shots import DEAD, FIRST, SHOTS, Shot, settled, taken
-from tests.tui.spools import in_utc
+from tests.tui.spools import a_stuck_lock, in_utc
 from tui.app import Console
 from tui.widgets import theme as themes
 
@@ -29,12 +29,10 @@ THEMES = themes.theme_names({})
 
 
 @pytest.fixture(scope="module")
-def days() -> Iterator[dict[bool, Path]]:
-    """A spool on a good day, and one on a bad day; nothing here changes them."""
-    with in_utc(), a_folder() as good, a_folder() as bad:
-        make_scene(good, trouble=False)
-        make_scene(bad)
-        yield {True: good, False: bad}
+def days() -> Iterator[dict[str, Path]]:
+    """The spool of each day; nothing here changes them."""
+    with in_utc(), scenes() as made:
+        yield made
 
 
 @pytest.fixture
@@ -45,17 +43,17 @@ def anew(request: pytest.FixtureRequest) -> bool:
 
 async def _drawn(console: Console, pilot: Pilot[None], root: Path, theme: str) -> tuple[str, str]:
     """Text and styles in a theme."""
-    await console.use_theme(theme)
+    await console.theme_loader.use_theme(theme)
     await settled(console, pilot, 3)
     text, styles = looks.drawn(console)
     return "\n".join(text).replace(str(root), NAME), "\n".join(styles)
 
 
 @pytest.mark.parametrize("name", STEADY)
-async def test_looks(days: dict[bool, Path], name: str, anew: bool) -> None:
+async def test_looks(days: dict[str, Path], name: str, anew: bool) -> None:
     """Each screen looks as agreed at each size, some without colours too."""
     shot = SHOTS[name]
-    root = days[shot.good]
+    root = days[shot.day]
     sizes = (WIDEST, *SIZES) if shot.steps[-1] in FIRST else SIZES
     differs = []
 
@@ -75,13 +73,13 @@ async def test_looks(days: dict[bool, Path], name: str, anew: bool) -> None:
     assert not any(differs), "\n".join(differs)
 
 
-async def test_themes(days: dict[bool, Path], anew: bool) -> None:
+async def test_themes(days: dict[str, Path], anew: bool) -> None:
     """Each theme shows cursor, mark, tab, error, and an armed console apart from the rest."""
     shot = Shot((*DEAD, "space", "j"), armed=True)
     differs = []
-    async with taken(days[False], shot, (80, 24)) as (console, pilot):
+    async with taken(days["bad"], shot, (80, 24)) as (console, pilot):
         for theme in THEMES:
-            text, styles = await _drawn(console, pilot, days[False], theme)
+            text, styles = await _drawn(console, pilot, days["bad"], theme)
             differs.append(looks.compare(f"theme-{theme}", f"{text}\n{styles}\n", anew=anew))
     assert not any(differs), "\n".join(differs)
 
@@ -93,3 +91,13 @@ def test_nothing_is_agreed_on_that_is_not_drawn() -> None:
     drawn |= {f"{name}-200x60" for name, shot in SHOTS.items() if shot.steps[-1] in FIRST}
     drawn |= {f"theme-{theme}" for theme in THEMES}
     assert {path.stem for path in looks.GOLDEN.glob("*.txt")} == drawn
+
+
+def test_a_stuck_worker_leaves_no_trace_after_its_last_heartbeat(days: dict[str, Path]) -> None:
+    """On the stuck day no log line, metric or death is later than the heartbeat of the lock."""
+    heartbeat, root = a_stuck_lock().since or 0.0, days["stuck"]
+    written = [path for name in ("log", "metrics") for path in (root / name).iterdir()]
+    died = [float(task.extra["dead_since"]) for task in tasks_of("stuck") if task.extra]
+    assert written and died
+    assert max(path.stat().st_mtime for path in written if path.suffix != ".jsonl") <= heartbeat
+    assert max(died) <= heartbeat

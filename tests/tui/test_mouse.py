@@ -46,7 +46,7 @@ async def test_a_click_leads_from_the_overview() -> None:
         assert isinstance(desk.console.screen, OverviewScreen)
         await click_on(desk, "other ")
         await desk.opens(QueueScreen)
-        assert desk.console.current_session.place.name == "/srv/other"
+        assert desk.console.navigator.session.place.name == "/srv/other"
 
 
 async def test_a_click_switches_tabs_and_parts() -> None:

@@ -38,7 +38,7 @@ async def opened(notes: Notes, **fields: Any) -> AsyncIterator[Desk]:
     """A console on the dead-letter queue."""
     place = disk_place(Path(notes.folder).parents[2], "here")._replace(notes=notes, who=Who("ana"))
     async with a_desk(place, **fields) as desk:
-        desk.console.goto(Target(keys.LIST, state=State.DEAD))
+        desk.console.navigator.goto(Target(keys.LIST, state=State.DEAD))
         await loaded(desk.pilot)
         await desk.until(lambda: task_list(desk.console).rows.view.cursor.id == DEAD[0].id)
         yield desk
@@ -62,7 +62,7 @@ async def test_a_note_is_written_shown_and_removed(notes: Notes) -> None:
         )
         (written,) = await off(notes.of_task, DEAD[0].id)
         await desk.opens(TaskScreen, "enter")
-        await desk.sees("note ask ...@x.net (ana, 09:42:08Z (just now))")
+        await desk.sees("note ask ...@x.net (ana, 09:42:08Z (0s ago))")
         await note(desk, "-")
         await desk.sees("notes deleted")
         await desk.until(lambda: "note ask" not in desk.page)
@@ -91,7 +91,7 @@ async def test_notes_of_others_are_inert_and_exclude_from_a_purge(notes: Notes) 
     async with opened(notes) as desk:
         text, who = "\x1b]52;c;evil\x07[bold]\u202e", "b\x1b[2Job"
         await off(notes.add, DEAD[0].id, text, who)
-        await desk.until(lambda: desk.console.current_session.noted_ids == {DEAD[0].id})
+        await desk.until(lambda: desk.console.navigator.session.noted_ids == {DEAD[0].id})
         await desk.opens(PlanScreen, "*", "X")
         await desk.sees("1 excluded: has a note", "type 2 to purge 2")
         await desk.press("escape")

@@ -28,6 +28,7 @@ from tests.tui.journals import (
     seen,
 )
 from tests.tui.spools import NOW, Clock, make_spool, some_tasks
+from tui.app import show_result
 from tui.format import keys
 from tui.operations.record_screen import RecordScreen
 from tui.operations.screen import AbandonScreen, OperationsScreen
@@ -76,7 +77,7 @@ async def operations(place: Place, *texts: str, **fields: Any) -> AsyncIterator[
     """The console on a place, with its operations on screen, once these texts are."""
     async with a_desk(place, clock=None, **fields) as desk:
         await desk.opens(OperationsScreen, "u")
-        await desk.until(lambda: desk.console.current_session.history.is_read)
+        await desk.until(lambda: desk.console.navigator.session.history.is_read)
         await desk.sees(*texts)
         yield desk
 
@@ -164,11 +165,11 @@ async def test_news_waits_while_an_answer_is_read(place: Place) -> None:
         await desk.press("R")
         await desk.sees("read only")
         assert desk.console.screen is screen
-        desk.console.current_session.messages.append("the replay is over")
-        desk.console._tell_news()
-        assert desk.console.current_session.messages
+        desk.console.navigator.session.messages.append("the replay is over")
+        show_result(desk.console)
+        assert desk.console.navigator.session.messages
         hands.now += ANSWER_SECONDS
-        desk.console._tell_news()
+        show_result(desk.console)
         await desk.sees("the replay is over")
     assert await off(written) == before
 
@@ -176,12 +177,12 @@ async def test_news_waits_while_an_answer_is_read(place: Place) -> None:
 async def test_news_comes_to_no_console_that_is_closing(place: Place) -> None:
     """A console whose last screen is closed already keeps its news, and ends without an error."""
     async with operations(place) as desk:
-        news = desk.console.current_session.messages
+        news = desk.console.navigator.session.messages
     news.append("the replay is over")
     desk.console.bandwidth = BandwidthBudget(lambda: 0, hands := Clock(0.0))
     hands.now += ANSWER_SECONDS
     assert not desk.console.screen_stack
-    desk.console._tell_news()
+    show_result(desk.console)
     assert [*news] == ["the replay is over"]
 
 
@@ -272,7 +273,7 @@ async def test_an_interrupted_operation_is_settled_and_shown(place: Place) -> No
     await off(journal.write_text, "".join(line for line in lines if '"line": "ends"' not in line))
     async with a_desk(place, early=True, clock=None, first=keys.OVERVIEW) as desk:
         words = "replay of 09:42 by ana interrupted: 5 of 8 not moved"
-        await desk.sees(words, "was interrupted: 5 of 8 not moved; u shows it")
+        await desk.sees(words, "interrupted, 5 of 8 not moved; u there shows it")
         overview = await desk.opens(OverviewScreen)
         await desk.press("g")
         while (alert := overview._alert) is not None and alert.kind is not AlertKind.INTERRUPTED:
@@ -293,7 +294,7 @@ def leave_half_moved(place: Place, id: str) -> None:
 
 def is_over(desk: Desk, op: str) -> bool:
     """Return whether the journal has the end of an operation."""
-    ones = {one.op: one for one in desk.console.current_session.history.operations}
+    ones = {one.op: one for one in desk.console.navigator.session.history.operations}
     return op in ones and ones[op].ended is not None
 
 

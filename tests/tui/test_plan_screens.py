@@ -32,6 +32,7 @@ from tests.tui.spools import (
     some_tasks,
 )
 from tests.tui.wholes import PAUSE, RETRY, Whole
+from tui.app import show_result
 from tui.format import keys
 from tui.locks.screen import LockScreen
 from tui.operations.control_screen import ControlScreen
@@ -177,7 +178,7 @@ class _SetControl(AnyPlan):
 
     async def change(self, desk: Desk) -> None:
         await off(lambda: self.whole.settle(**{PAUSE: "0"}))
-        await desk.console.current_session.inspector.scan_now()
+        await desk.console.navigator.session.inspector.scan_now()
 
     async def done(self, desk: Desk) -> bool:
         return bool(await off(self.whole.journal.operations))
@@ -203,7 +204,7 @@ class _Suspend(AnyPlan):
         return disk_place(self.root, "here", self.clock)._replace(mail=self.room.desk())
 
     async def go(self, desk: Desk) -> None:
-        desk.console.goto(Target(keys.TRANSPORTS))
+        desk.console.navigator.goto(Target(keys.TRANSPORTS))
         await desk.opens(TransportsScreen)
         await desk.until(lambda: "curl" in desk.rows)
         desk.picker.select_key("postfix")
@@ -438,7 +439,7 @@ async def test_a_task_is_excluded_by_hand_and_a_reason_is_written(tmp_path: Path
         await desk.sees("reason why", "type 2 to hold 2")
         await desk.press("2")
         await desk.sees("2 held", "2 held + 1 excluded = 3", "recorded as")
-        (operation,) = await desk.console.current_session.inspector.history.operations()
+        (operation,) = await desk.console.navigator.session.inspector.history.operations()
     assert [t.id for t in memory.tasks.values() if t.state is State.PENDING] == [first]
     assert (operation.intent.reason, operation.intent.verb) == ("why", "hold")
 
@@ -498,9 +499,9 @@ async def test_a_plan_shows_no_result_of_another_operation() -> None:
         await desk.opens(PlanScreen, "X")
         desk.console.sessions[0].messages.append("1 purged, 0 gone, 0 failed; u shows it")
         hands.now += ANSWER_SECONDS
-        desk.console._tell_news()
+        show_result(desk.console)
         assert "1 purged" not in desk.page
         await desk.press("escape")
         hands.now += ANSWER_SECONDS
-        desk.console._tell_news()
+        show_result(desk.console)
         await desk.sees("1 purged, 0 gone, 0 failed; u shows it")

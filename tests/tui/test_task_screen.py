@@ -56,7 +56,7 @@ class TaskDesk(Desk):
         """Open the screen of a task."""
         if isinstance(self.console.screen, TaskScreen):
             await self.opens(QueueScreen, "escape")
-        self.console.goto(Target(keys.TASK, id=task.id))
+        self.console.navigator.goto(Target(keys.TASK, id=task.id))
         screen = await self.opens(TaskScreen)
         lines = screen.query(Lines)
         await self.until(lambda: sum(len(pane.lines) for pane in lines) > 7)
@@ -333,7 +333,7 @@ async def test_arrows_turn_the_parts(tmp_path: Path) -> None:
         await desk.turns_to("files", "TASK_ID")
         await desk.until(lambda: desk.part.top == 3)
 
-        desk.console.goto = asked.append  # type: ignore[method-assign, assignment]
+        desk.console.navigator.goto = asked.append  # type: ignore[method-assign, assignment]
         await desk.press("t")
         assert asked == [Target(keys.LOG, id=task.id)]
 
@@ -358,6 +358,15 @@ def test_the_command_shows_the_task(tmp_path: Path, state: State, spooldeck: Run
 
 
 # While it is looked at
+
+
+async def test_the_hints_of_a_task_in_the_trash_are_those_of_the_list() -> None:
+    """In the trash R restores and X expunges, on the task screen as in the list."""
+    task = a_task(1, State.TRASH)
+    async with a_desk(a_place(a_memory([task])), size=(120, 40)) as desk:
+        desk.console.navigator.goto(Target(keys.TASK, id=task.id))
+        await desk.opens(TaskScreen)
+        await desk.sees("R restore X expunge")
 
 
 async def test_a_task_that_changes_is_followed(tmp_path: Path) -> None:
@@ -398,7 +407,7 @@ async def test_a_task_that_is_done_is_kept_on_screen(tmp_path: Path) -> None:
         assert task.kind in desk.page
 
         await desk.opens(QueueScreen, "escape")
-        desk.console.goto(Target(keys.TASK, id="20261120T094115Z-job-ffffffff"))
+        desk.console.navigator.goto(Target(keys.TASK, id="20261120T094115Z-job-ffffffff"))
         screen = await desk.opens(TaskScreen)
         await desk.sees("task not found")
         assert screen.copies() == ()

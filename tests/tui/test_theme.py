@@ -259,10 +259,10 @@ async def test_another_theme_is_put_on(own: Path, monkeypatch: pytest.MonkeyPatc
     console = a_dressed("night")
     async with console.run_test() as pilot:
         await loaded(pilot)
-        assert await console.use_theme("paper") == "theme paper"
+        assert await console.theme_loader.use_theme("paper") == "theme paper"
         await pilot.pause()
         assert colour_of_cursor(console) == ("#d9e6f2", "#faf9f5")
-        words = await console.use_theme("nowhere")
+        words = await console.theme_loader.use_theme("nowhere")
         assert words.startswith("theme nowhere: no such theme; available: high-contrast")
         assert words.endswith("; paper unchanged")
         assert colour_of_cursor(console) == ("#d9e6f2", "#faf9f5")
@@ -271,7 +271,7 @@ async def test_another_theme_is_put_on(own: Path, monkeypatch: pytest.MonkeyPatc
     console = a_dressed("night")
     async with console.run_test() as pilot:
         await loaded(pilot)
-        assert "NO_COLOR is set" in await console.use_theme("paper")
+        assert "NO_COLOR is set" in await console.theme_loader.use_theme("paper")
         assert console.theme_loader.name == "mono"
 
 

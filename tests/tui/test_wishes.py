@@ -120,7 +120,7 @@ async def test_the_command_line_goes_everywhere(tmp_path: Path) -> None:
         await until(pilot, lambda: "Task completed" not in screen_text(console.screen))
 
         await say(pilot, "place other")
-        await until(pilot, lambda: console.current_session.place.name == "/srv/other")
+        await until(pilot, lambda: console.navigator.session.place.name == "/srv/other")
 
 
 async def test_the_command_line_takes_words_of_a_key() -> None:
@@ -255,9 +255,9 @@ async def lead(pilot: Pilot[None], console: Console, screen: str) -> None:
     for key in TO[screen]:
         before = console.screen
         if key == BEGIN:  # nothing is sent, and its outcome awaited, as without a worker
-            live = console.current_session
+            live = console.navigator.session
             live.start_plan(Plan("retry", (), NOW), Intent("retry", live.place.who), ReplayPace())
-            console.goto(Target(keys.RUNNING_OPERATION))
+            console.navigator.goto(Target(keys.RUNNING_OPERATION))
         elif getattr(before, "KIND", "") == keys.LIST and key in ("4", "h"):
             await pilot.press(key)
             await until(pilot, lambda: is_done(console))

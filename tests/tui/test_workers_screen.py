@@ -14,6 +14,7 @@ from tui.locks.screen import LockScreen
 from tui.operations import worker_lines as view
 from tui.operations.worker_screen import WorkerScreen
 from tui.operations.workers_screen import WorkersScreen
+from tui.session.place import WholeQueueFigures
 from tui.session.worker_rows import IDLE, NO_WORKER, WorkerRow, count_workers
 from tui.task.screen import TaskScreen
 from tui.task.why_waiting import outlook
@@ -60,6 +61,66 @@ async def test_a_place_without_a_worker_names_the_key_that_starts_one() -> None:
         await desk.press("escape")
         await desk.opens(WorkersScreen)
         assert desk.console.sessions[0].worker.pid is None
+
+
+async def test_a_worker_that_ends_a_stuck_holder_needs_its_pid() -> None:
+    """A signal to the stuck holder needs its PID; `y` alone starts nothing."""
+    place = a_place(a_memory([a_task(1)]), lock=a_stuck_lock, worker_command=("true",))
+    async with a_desk(place, first=keys.WORKERS) as desk:
+        (live,) = desk.console.sessions
+        await desk.until(lambda: live.has_readings)
+        await desk.opens(WorkerScreen, "W")
+        await desk.sees("the worker ends its holder, PID 4711", "type the PID 4711", "[____]")
+        assert "start a worker, end PID 4711" in desk.line("title")
+        await desk.press("y")
+        await desk.opens(WorkerScreen)
+        await desk.press(*"4711")
+        await desk.opens(WorkersScreen)
+
+
+async def test_no_second_worker_is_started_while_one_holds_the_lock() -> None:
+    """The plan is refused with the PID of the worker that already runs."""
+    place = a_place(a_memory([a_task(1)]), lock=lambda: AT_WORK, worker_command=("true",))
+    async with a_desk(place, first=keys.WORKERS) as desk:
+        (live,) = desk.console.sessions
+        await desk.until(lambda: live.has_readings)
+        await desk.opens(WorkerScreen, "W")
+        await desk.sees("a worker already runs here, PID 4711")
+        await desk.press("y")
+        await desk.opens(WorkerScreen)
+        assert live.worker.pid is None
+
+
+@pytest.mark.parametrize("tasks", [[], [at_work(1, 3)]], ids=["idle", "busy"])
+async def test_workers_of_a_place_without_a_lock_have_their_pid(tasks: list[Task]) -> None:
+    """The PID of a worker that the store knows is in its row, with or without a task, and the
+    worker counts in the totals.
+    """
+    figures = WholeQueueFigures(workers=(8609,))
+    place = a_place(a_memory(tasks), lock=None, has_leases=True, queue_figures=lambda: figures)
+    async with a_desk(place, first=keys.WORKERS) as desk:
+        await desk.opens(WorkersScreen)
+        shown = "00000001" if tasks else IDLE
+        await desk.until(lambda: f" 8609  {shown}" in desk.rows)
+        (row,) = desk.rows.splitlines()
+        assert NO_WORKER not in row
+        assert "workers 1" in desk.text
+
+
+async def test_a_task_whose_worker_has_ended_is_marked() -> None:
+    """The row has `!` and `no worker` instead of a PID, also while another worker runs, and the
+    next step releases the task.
+    """
+    tasks = [at_work(1, 960), at_work(2, 3)]
+    figures = WholeQueueFigures(workers=(8609,), abandoned=frozenset({tasks[0].id}))
+    place = a_place(a_memory(tasks), lock=None, has_leases=True, queue_figures=lambda: figures)
+    async with a_desk(place, first=keys.WORKERS) as desk:
+        await desk.opens(WorkersScreen)
+        await desk.until(lambda: " 8609  00000002" in desk.rows)
+        first, second = desk.rows.splitlines()
+        assert first.split()[:5] == ["!", "nftban", "no", "worker", "00000001"]
+        assert not second.startswith(" !")
+        await desk.sees("Enter opens the task; L there releases it")
 
 
 @pytest.mark.parametrize(

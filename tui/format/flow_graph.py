@@ -1,4 +1,4 @@
-"""The graph of a queue's course: tasks in, out and to the DLQ per second, and the backlog."""
+"""The graph of a queue's course: tasks in, out and died per second, and the backlog."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ class LatestFlow(NamedTuple):
 
     rates: Rates | None = None
     """The rates of the table of queues, over a longer time than one step of the graph."""
+    died: float | None = None
+    """Growth of the dead-letter queue in tasks per second, over the time of the rates."""
     backlog: int | None = None
 
 
@@ -47,7 +49,7 @@ def flow_graph(
     Lower than six lines only the backlog is drawn.
     """
     rates = max(0, (height - 2) * 2 // 5)
-    top: list[Line] = _rates(series, width, rates, latest.rates) if rates >= 2 else []
+    top: list[Line] = _rates(series, width, rates, latest) if rates >= 2 else []
     return (*top, *_backlog(series, width, height - len(top), latest.backlog))
 
 
@@ -57,20 +59,19 @@ def time_axis(now: float, seconds: float) -> str:
     return " ── ".join(time.strftime("%H:%M", time.gmtime(when)) for when in moments)
 
 
-def _rates(series: FlowSeries, width: int, rows: int, now: Rates | None) -> list[Line]:
-    kinds = (("failed", series.dead, "error"), ("in", series.inward, "accent"))
-    layers = [*kinds, ("out", series.outward, "ok")]
-    known = [value for _, values, _ in layers for value in values if value is not None]
-    most = rounded_top(max(known, default=0.0))
-    failed, inward, outward = (_last(values) for _, values, _ in layers)
-    if now is not None:
-        inward, outward = now
-    named = (("in", inward, "accent"), ("out", outward, "ok"), ("failed", failed, "error"))
+def _rates(series: FlowSeries, width: int, rows: int, now: LatestFlow) -> list[Line]:
+    layers = ((series.dead, "error"), (series.inward, "accent"), (series.outward, "ok"))
+    died, inward, outward = (_last(values) for values, _ in layers)
+    if now.rates is not None:
+        (inward, outward), died = now.rates, now.died
+    shown = (inward, outward, died, *(value for values, _ in layers for value in values))
+    most = rounded_top(max((value for value in shown if value is not None), default=0.0))
+    named = (("in", inward, "accent"), ("out", outward, "ok"), ("died", died, "error"))
     legend = _rates_legend(named, KEY, "  ")
     for key in (KEY, KEY[:1]):
         if present.width_of(legend) > width:
             legend = _rates_legend(named, key, " ")
-    drawn = overlay([(braille_line(values, 0, most, rows), look) for _, values, look in layers])
+    drawn = overlay([(braille_line(values, 0, most, rows), look) for values, look in layers])
     unit: Line = (("/s", "muted"),)
     fits = present.width_of(legend) + present.width_of(unit) < width
     head = present.join_ends(legend, unit, width) if fits else present.cut_line(legend, width)
@@ -88,8 +89,9 @@ def _rates_legend(layers: Sequence[tuple[str, float | None, str]], key: str, gap
 
 
 def _backlog(series: FlowSeries, width: int, height: int, now: int | None) -> list[Line]:
-    known = [value for value in series.backlog if value is not None]
-    most, last = max(known, default=0.0), _last(series.backlog) if now is None else now
+    last = _last(series.backlog) if now is None else now
+    known = [value for value in (*series.backlog, last) if value is not None]
+    most = max(known, default=0.0)
     number = "?" if last is None else f"{last:,.0f}"
     head = present.join_ends(
         ((KEY, "warn"), (" backlog ", "muted"), (number, "strong")),

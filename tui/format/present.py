@@ -56,6 +56,11 @@ BLANK_LINE: Line = ()
 SHORT_ID_CELLS = 8
 """Characters of a long id in a list."""
 
+MAX_NAME_CELLS = 16
+"""Characters of an id that stays whole where it has room, such as `13-organizer`."""
+
+_HEX = frozenset("0123456789abcdef")
+
 
 def cells_of(text: str) -> int:
     """Width of a text in terminal cells."""
@@ -142,17 +147,10 @@ def format_duration(seconds: float) -> str:
 
 
 def format_age(seconds: float) -> str:
-    """Age for a sentence: "just now", "47m ago"; `?` as in `span`."""
+    """How long ago something was, in seconds below a minute: `2s ago`, `47m ago`; else `?`."""
     if not _is_valid_time(seconds):
         return UNKNOWN_TIME
-    return "just now" if seconds < 60 else f"{format_duration(seconds)} ago"
-
-
-def format_seconds_ago(seconds: float) -> str:
-    """How long ago something was, in seconds below a minute: `2s ago`, `47m ago`."""
-    if not _is_valid_time(seconds):
-        return UNKNOWN_TIME
-    return f"{int(max(0.0, seconds))}s ago" if seconds < 60 else format_age(seconds)
+    return f"{int(max(0.0, seconds))}s ago" if seconds < 60 else f"{format_duration(seconds)} ago"
 
 
 def format_countdown(seconds: float) -> str:
@@ -221,9 +219,15 @@ def _id(task: Task, now: float) -> Run:
 
 
 def short_id(ident: str, cells: int = SHORT_ID_CELLS) -> str:
-    """An id of more than `cells` characters as its last eight, by which tasks differ; made safe."""
+    """An id of more than `cells` characters as its last eight, by which tasks differ; made safe.
+
+    Up to `MAX_NAME_CELLS` it stays whole unless it ends in eight hexadecimal digits: it may be a
+    number and a name.
+    """
     text = safe_line(ident)
-    return text if len(text) <= cells else text[-SHORT_ID_CELLS:]
+    end = text[-SHORT_ID_CELLS:]
+    is_name = len(text) <= MAX_NAME_CELLS and not _HEX.issuperset(end)
+    return text if len(text) <= cells or is_name else end
 
 
 def _kind(task: Task, now: float) -> Run:
@@ -687,7 +691,7 @@ def lock_part(evidence: LockEvidence | None, now: float) -> Line:
         return (("lock ", "muted"), ("?", "unknown"), (" not examined yet", "muted"))
     verdict, pid = evidence.verdict, evidence.pid
     holder = f"PID {pid}" if pid is not None else ""
-    seen = f"heartbeat {format_seconds_ago(now - evidence.since)}" if evidence.since else ""
+    seen = f"heartbeat {format_age(now - evidence.since)}" if evidence.since else ""
     if verdict is Verdict.HELD:
         return (("lock ", "muted"), (", ".join(filter(None, [holder, seen])) or "held", ""))
     if verdict is Verdict.FREE:
@@ -718,7 +722,7 @@ def lock_line(
 
 
 def fact_line(parts: Sequence[Line], width: int) -> Line:
-    """Facts on one line, two cells apart; one that does not fit is left out with those behind."""
+    """Facts on one line, two cells apart; omit the first that does not fit, and all after it."""
     first, *rest = parts
     gap: Line = (("   ", ""),)
     line = parts_that_fit([cut_end(first, width), *((*gap, *part) for part in rest)], width)
@@ -976,7 +980,10 @@ def level_style(level: str) -> str:
     return _LEVELS.get(level.upper(), "")
 
 
-_IDS = re.compile(r"\b[0-9]{8}T[0-9]{6}Z-[\w.]+-([0-9a-f]{8})\b")
+_IDS = re.compile(
+    r"\b(?:[0-9]{8}T[0-9]{6}Z-[\w.]+-|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{4})([0-9a-f]{8})\b"
+)
+"""Ids of NFTBan tasks, and UUIDs."""
 
 
 def shorten_ids(text: str) -> str:

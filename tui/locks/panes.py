@@ -11,6 +11,9 @@ from tui.format.table import Choice
 from tui.locks import lines as view
 from tui.locks.examination import LockReport
 from tui.locks.question import LockQuestion
+from tui.screens.base import opened_from
+from tui.screens.graph_pane import latest_flow
+from tui.screens.target import Target
 from tui.screens.top_line import TopLine
 from tui.terminal.render_cache import Box
 from tui.widgets.lines import Frame, Lines, LongText
@@ -92,6 +95,9 @@ class LockPanes(LockQuestion):
         self._acts_on, self._was_armed = acts_on, self._arming.is_armed
         case = self._exam.report
         step = "lock" if case is None else f"lock {case.evidence.verdict.upper()}"
+        below, here = opened_from(self), Target(keys.LOCK, place=self._live.number)
+        if below is not None and (words := below.row_words(here)):
+            step = f"{step}  {words}"
         self.query_one("#title", TopLine).update_line(self._around, (self._live.name, step))
         self._frame_text()
         self._show_foot()
@@ -137,7 +143,8 @@ class LockPanes(LockQuestion):
         part.display = self.is_wide
         if self.is_wide:
             course = self._live.flow.series(now, GRAPH_SECONDS, graph_steps(room))
-            part.show(flow_graph(course, room, max(MIN_GRAPH_LINES, part.size.height)))
+            height = max(MIN_GRAPH_LINES, part.size.height)
+            part.show(flow_graph(course, room, height, latest_flow(self._live, now)))
             part.show_frame(
                 Frame(f"{self._live.name}, last 10m", bottom=time_axis(now, GRAPH_SECONDS))
             )

@@ -17,7 +17,7 @@ from engine.replay.settings import RemainderPolicy, ReplayPace
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
 from tui.format import present
-from tui.format.flow_graph import flow_graph
+from tui.format.flow_graph import LAST_OF_LINES, LatestFlow, flow_graph
 from tui.format.graphs import braille_line
 from tui.format.present import Line, Run
 from tui.format.table import Choice
@@ -407,17 +407,19 @@ def flow_lines(
     width: int,
     rows: int,
     wait_p95: tuple[float | None, float | None] = (None, None),
+    latest: LatestFlow = LAST_OF_LINES,
 ) -> list[Line]:
     """What the queue does meanwhile: in, out, backlog, each with its value before the start.
 
     `before` is the number of steps of `series` before the start. `wait_p95`: waiting time of the
-    slowest kind in seconds, now and at the start.
+    slowest kind in seconds, now and at the start. `latest`: the present values.
     """
     if rows >= GRAPH_ROWS:
-        return [*flow_graph(series, width, rows)]
-    inward = _figure("in", series.inward, before, "accent", "/s")
-    out = _figure("out", series.outward, before, "ok", "/s")
-    backlog = _figure("backlog", series.backlog, before, "warn", "")
+        return [*flow_graph(series, width, rows, latest)]
+    came, left = latest.rates or (None, None)
+    inward = _figure("in", series.inward, came, before, "accent", "/s")
+    out = _figure("out", series.outward, left, before, "ok", "/s")
+    backlog = _figure("backlog", series.backlog, latest.backlog, before, "warn", "")
     now, then = wait_p95
     wait: Line = (
         ("wait p95", "muted"),
@@ -432,7 +434,14 @@ def flow_lines(
     ]
 
 
-def _figure(name: str, values: Sequence[float | None], before: int, look: str, unit: str) -> Line:
+def _figure(
+    name: str,
+    values: Sequence[float | None],
+    latest: float | None,
+    before: int,
+    look: str,
+    unit: str,
+) -> Line:
     """Name, present value, sparkline, and the value before the start."""
 
     def words(some: Sequence[float | None]) -> str:
@@ -440,10 +449,11 @@ def _figure(name: str, values: Sequence[float | None], before: int, look: str, u
         return "?" if last is None else f"{last:.1f}{unit}" if unit else f"{last:,.0f}"
 
     known = [value for value in values if value is not None]
+    now = words(values[-3:]) if latest is None else words((latest,))
     (spark,) = braille_line(values, min(known, default=0), max(known, default=0), 1)
     return (
         (f"{name:<8}", "muted"),
-        (f"{words(values[-3:]):>6}", "strong" if known else "unknown"),
+        (f"{now:>6}", "strong" if known else "unknown"),
         (f"  {spark}", look),
         (f"  was {words(values[:before])}", "muted"),
     )

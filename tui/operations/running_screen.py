@@ -19,6 +19,7 @@ from tui.operations.replay_orders import OrderScreen
 from tui.operations.worker_lines import format_seconds
 from tui.screens.base import Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
+from tui.screens.graph_pane import latest_flow
 from tui.screens.target import Target
 from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
@@ -125,7 +126,9 @@ class ReplayScreen(OrderScreen):
         wait = max((seconds for seconds in waits if seconds is not None), default=None)
         if now - self.work.began < WAIT_BEFORE_SECONDS:
             self._wait_before = wait
-        return view.flow_lines(series, max(0, before), width, rows, (wait, self._wait_before))
+        latest = latest_flow(self.live, now)
+        compared = wait, self._wait_before
+        return view.flow_lines(series, max(0, before), width, rows, compared, latest)
 
     def show_frames(self) -> None:
         """Write the frames: who started it and when, how many results, and what comes next."""

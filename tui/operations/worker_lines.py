@@ -59,6 +59,8 @@ def _task_cell(row: WorkerRow) -> Run:
 
 
 def _pid_cell(row: WorkerRow) -> Run:
+    if row.is_abandoned:
+        return "no worker", "warn"
     if row.pid is None:
         return ("-", "muted") if row.note == NO_WORKER else UNKNOWN_RUN
     return f"{row.pid}", ""
@@ -111,7 +113,7 @@ def worker_columns(
 
     columns = [
         Column("PLACE", longest("PLACE", 5, 16)),
-        Column("PID", longest("PID", 4, 7), right=True),
+        Column("PID", longest("PID", 4, 9), right=True),
         Column("TASK", 8),
         Column("KIND", longest("KIND", 6, 16)),
         Column("RUNNING", 7, right=True),
@@ -180,9 +182,14 @@ def worker_line(row: WorkerRow, columns: Sequence[Column], width: int) -> Line:
     return present.cut_line(present.join_ends(left, (_heartbeat_cell(row),), end), width)
 
 
+def is_busy(row: WorkerRow) -> bool:
+    """True for a process, a task in work, or what needs a hand."""
+    return bool(row.task or row.pid is not None or row.is_stuck)
+
+
 def brief_worker_lines(rows: Sequence[WorkerRow], width: int, height: int) -> list[Line]:
     """The rows for a narrow pane: PID, task, kind, place and how long it runs."""
-    busy = [row for row in rows if row.task or row.pid is not None or row.is_stuck]
+    busy = [row for row in rows if is_busy(row)]
     if not busy:
         is_read = rows and all(row.note != NOT_COUNTED for row in rows)
         said = f"{NO_WORKER}: W starts one" if is_read else NOT_COUNTED
@@ -299,7 +306,11 @@ def next_step(row: WorkerRow, live: PlaceSession) -> tuple[str, str]:
         return "U", f"frees the lock of {row.name}; then W starts a worker"
     if row.pid is None and row.note == NO_WORKER:
         return "W", f"starts a worker at {row.name}"
-    if row.pid is None and row.task and row.is_stuck:
+    if row.is_abandoned and live.place.has_leases:
+        edges = live.inspector.edges
+        releases = (State.ACTIVE, State.PENDING) in edges
+        return "Enter", "opens the task" + ("; L there releases it" if releases else "")
+    if row.is_abandoned:
         return "W", "starts a worker; it counts a failed attempt and requeues the task"
     if row.task:
         return "Enter", "opens the task" + (", which is over its limit" if row.is_stuck else "")

@@ -56,26 +56,39 @@ class WorkerScreen(ConfirmScreen):
 
     KIND = keys.WORKER
     BINDINGS = key_bindings(keys.WORKER)
-    DIGITS_NAME = "count"
+    DIGITS_NAME = "PID"
 
     def __init__(self, live: PlaceSession, around: ConsoleContext) -> None:
         super().__init__(live, around)
         self.pid = live.worker.pid
+        self._ended_pid = self._pid_to_end()
         """The worker to stop; None starts one."""
         self.is_confirmed = False
         """True if the operator confirmed."""
 
     @property
     def expected_digits(self) -> str:
-        """Start and stop undo each other, so `y` is enough."""
-        return ""
+        """The PID of the stuck holder that a started worker ends; else `y` is enough."""
+        return "" if self._ended_pid is None else f"{self._ended_pid}"
+
+    def _pid_to_end(self) -> int | None:
+        """The stuck lock holder that a started worker signals; None if there is none."""
+        lock = self._live.readings.lock
+        if self.pid is not None or lock is None or lock.verdict is not Verdict.STUCK:
+            return None
+        return None if lock.signal_refusal else lock.pid
 
     def why_not_applicable(self) -> str:
-        """Refuse if the worker changed or the plan was confirmed."""
+        """Refuse if worker or stuck holder changed, the plan was confirmed or a worker runs."""
         if self.is_confirmed:
             return "already running"
         if self._live.worker.pid != self.pid:
             return "the worker changed: Esc, then W again"
+        lock = self._live.readings.lock
+        if self.pid is None and lock is not None and lock.verdict is Verdict.HELD:
+            return f"a worker already runs here, PID {lock.pid}"
+        if self._pid_to_end() != self._ended_pid:
+            return "the lock changed: Esc, then W again"
         return ""
 
     def lay_out(self, width: int) -> None:
@@ -89,10 +102,12 @@ class WorkerScreen(ConfirmScreen):
             pieces = present.fold_text(sentence, max(8, self.text_width - 3))
             text += [((f"  {piece}", ""),) for piece in pieces]
         settled = self.why_not_applicable()
-        ask: Line = ((f" {settled}", "warn"),) if settled else self.confirm_prompt("", verb)
+        ends = "" if self._ended_pid is None else f", end PID {self._ended_pid}"
+        prompt = f"type the PID {self._ended_pid} to {verb}"
+        ask: Line = ((f" {settled}", "warn"),) if settled else self.confirm_prompt(prompt, verb)
         self.show((), text, ask)
         name = safe_line(self._live.name)
-        self.show_title(((verb, "title"), (f" {name}", "strong")), name)
+        self.show_title(((verb + ends, "title"), (f" {name}", "strong")), name)
         words_ = {"arm": keys.arm_hint(self._arming.is_armed), "yes": verb}
         self.show_hints(self.disabled_actions(), self.without(), words_)
 
@@ -111,8 +126,6 @@ class WorkerScreen(ConfirmScreen):
                 else f"the worker ends its holder, PID {lock.pid}"
             )
             words.append(f"the lock is stuck: {safe_line(ends)}")
-        elif lock is not None and lock.verdict is Verdict.HELD:
-            words.append(f"lock held by PID {lock.pid}: a second worker exits without work")
         return words
 
     def _stop_words(self) -> list[str]:

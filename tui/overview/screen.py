@@ -6,41 +6,46 @@ from collections.abc import Collection, Sequence
 
 from textual.app import ComposeResult
 
-from engine.index.age_table import summarize_ages
-from engine.logs.log_filter import WARN
 from engine.store import Unavailable
 from engine.text.safe import safe_line
 from tui.format import keys, present
-from tui.format.flow_graph import time_axis
-from tui.format.present import BLANK_LINE, Line
+from tui.format.present import Line
 from tui.format.progress_bar import first_scan_line
 from tui.format.table import Choice
-from tui.overview import age_lines as age_view
 from tui.overview import alert_lines as alert_view
 from tui.overview import lines as view
 from tui.overview import side_panes, snapshot
 from tui.overview.actions import OverviewActions
 from tui.overview.division import MAX_GRAPHS, PaneNeeds, divide_screen
-from tui.overview.focus import AGES, ALERTS, QUEUES
-from tui.overview.panes import GRAPH, KINDS, LOG, OTHER_AGES, OUTLOOK, ages_right, inner_width
-from tui.overview.reads import HISTOGRAM_SECONDS, OverviewReads, PlaceReads
-from tui.overview.side_panes import (
-    HISTOGRAM_LINES,
-    LiveValues,
-    OverviewData,
-    live_values,
+from tui.overview.panes import (
+    AGES,
+    ALERTS,
+    GRAPH,
+    KINDS,
+    LOG,
+    OUTLOOK,
+    QUEUES,
+    GraphTime,
+    LogLines,
+    age_sentence,
+    age_title,
+    ages_right,
+    inner_width,
 )
+from tui.overview.reads import OverviewReads, PlaceReads
+from tui.overview.side_panes import LiveValues, OverviewData, PaneRows, live_values
 from tui.overview.snapshot import PlaceSnapshot
 from tui.screens.base import key_bindings
 from tui.screens.console_context import ConsoleContext
+from tui.screens.target import Target
 from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
-from tui.widgets.lines import Frame, Lines, Painted
+from tui.widgets.lines import Frame, Lines
 
 SHOW_AGE_SECONDS = 1.0
 """Seconds after which a table that is older than the rows above shows its age."""
 
-LIVE_ONLY_ACTIONS = frozenset({"unlock", "rows_by", "reread"})
+LIVE_ONLY_ACTIONS = frozenset({"unlock", "rows_by", "reread", "worker"})
 """Actions that need live data; disabled while frozen."""
 
 
@@ -52,8 +57,6 @@ class OverviewScreen(OverviewActions):
 
     def __init__(self, lives: Sequence[PlaceSession], around: ConsoleContext) -> None:
         super().__init__(lives, around)
-        self._drawn: dict[Painted, tuple[int, float, int, int]] = {}
-        """Place, time, width and height of each graph as last drawn."""
         self._live_values = LiveValues()
 
     def compose(self) -> ComposeResult:
@@ -126,13 +129,11 @@ class OverviewScreen(OverviewActions):
             return
         if (frame.is_wide, frame.is_wall) != (before.is_wide, before.is_wall):
             self._reads.request()  # the panes at the right have no data yet
-        if not getattr(frame, self._pane):
-            self._activate(QUEUES)
         self._pane_set.divide(frame, self)
 
     def lay_out(self, width: int) -> None:
         """Paint all panes."""
-        now, cells = self._shown_at, 2 * view.SPARKLINE_CELLS
+        now, cells, frozen = self._shown_at, 2 * view.SPARKLINE_CELLS, self._frozen
         self._seen = tuple(self._snapshot_of(live, cells) for live in self._lives)
         if self._frozen is None:
             self._live_values = live_values(self._lives, now)
@@ -148,7 +149,7 @@ class OverviewScreen(OverviewActions):
         data = OverviewData(
             *(self._lives, self._here, self._seen, self._live_values, clusters, now, frame.is_wall)
         )
-        sides = side_panes.side_lines(
+        sides = side_panes.side_rows(
             data, width - frame.left_width - frame.middle_width - boxed, is_past=self._is_past
         )
         kinds_frame, kinds = side_panes.kind_pane(data, left)
@@ -158,7 +159,7 @@ class OverviewScreen(OverviewActions):
         other = other_place(self._lives, self._reads, data) if frame.is_wall else None
         needs = PaneNeeds(
             *(len(self._lives), len(self._alerts), age_rows(self._table), len(outlook)),
-            len(kinds) - 1,
+            min(len(kinds.rows), side_panes.MAX_ROWS),
             0 if other is None else age_rows(self._reads.of(other)),
             self._pane_set.lines_needed(sides, is_wall=frame.is_wall),
             len(graph_places(self._lives, self._here)),
@@ -171,40 +172,40 @@ class OverviewScreen(OverviewActions):
         head, rows = view.place_table(queues, now, left)
         choices = [Choice(str(q.number), line) for q, line in zip(queues, rows, strict=True)]
         self._queue_list.show_rows(choices, [head] if frame.inside(frame.queues) > 1 else [])
+        self._pane_set.targets[QUEUES] = {
+            f"{q.number}": Target(keys.LIST, place=q.number) for q in queues
+        }
         self._queue_list.show_frame(
             Frame("Queues", amount=f"{len(queues)}"), focused=self._pane == QUEUES
         )
         self._show_ages(left)
         if other is not None:
-            self._show_other_ages(other, left)
+            read = None if self._is_past else self._reads.of(other)
+            self._pane_set.show_other_ages(other, read, left)
         self._pane_set.show(OUTLOOK, Frame("Outlook"), outlook)
         if self._is_past:
-            kinds = side_panes.not_recorded_lines()
+            kinds = PaneRows(head=side_panes.not_recorded_lines())
         room, amount = frame.inside(frame.kinds) - 1, kinds_frame.amount  # below the titles
         if amount and room < int(amount):
             kinds_frame = kinds_frame._replace(amount=f"{room} of {amount}")
-        self._pane_set.show(KINDS, kinds_frame, kinds)
-        self._show_log(frame.left_width + frame.middle_width - boxed, now)
-        self._pane_set.show_sides(data, sides, counted=not self._is_past)
-        self._show_graphs(width - frame.left_width - boxed)
+        self._pane_set.show_rows(KINDS, kinds_frame, kinds, focused=self._pane == KINDS)
+        called = [live.name for live in self._lives]
+        logs = list(zip(called, self._live_values.logs, strict=True))
+        events = [read.events for live in self._lives if (read := self._reads.of(live)) is not None]
+        log_width = frame.left_width + frame.middle_width - boxed
+        log = None if self._is_past else LogLines(logs, events, now)
+        self._pane_set.show_log(log, log_width, focused=self._pane == LOG)
+        self._pane_set.show_sides(data, sides, self._pane, counted=not self._is_past)
+        if frame.is_wide:
+            places = graph_places(self._lives, self._here) if frame.is_wall else [self._here]
+            # The present course, up to the time of the freeze, is also that of a frozen screen.
+            past = None if frozen is None or not self._is_past else frozen.histories
+            time = GraphTime(now, frozen is not None, past)
+            graph_width = width - frame.left_width - boxed
+            self._pane_set.show_graphs(self._graph_pane, places, time, graph_width)
+        if not self._can_focus(self._pane) and self._pane != QUEUES:
+            self._activate(QUEUES)
         self._report_recording()
-
-    def _show_log(self, width: int, now: float) -> None:
-        """The latest warnings; on a wall all lines, and a histogram of the last hour."""
-        name, level, axis = "Recent warnings", WARN, ""
-        lines, room = side_panes.not_recorded_lines(), self._frame.inside(self._frame.log)
-        if not self._is_past:
-            below: list[Line] = []
-            if self._frame.is_wall:
-                name, level, axis = "Log of all places", 0, time_axis(now, HISTOGRAM_SECONDS)
-                reads = [read for live in self._lives if (read := self._reads.of(live)) is not None]
-                events = [read.events for read in reads]
-                below = side_panes.histogram_lines(events, width - 4, HISTOGRAM_LINES)
-            called = [live.name for live in self._lives]
-            logs = list(zip(called, self._live_values.logs, strict=True))
-            lines = view.warning_lines(logs, width, room - len(below), level)
-            lines += [BLANK_LINE] * (room - len(below) - len(lines)) + below
-        self._pane_set.show(LOG, Frame(name, "7", bottom=axis), lines)
 
     def _show_alerts(self, width: int) -> None:
         if not self._chosen_pane and self._alerts and self._frame.alerts:
@@ -213,11 +214,17 @@ class OverviewScreen(OverviewActions):
         elif not self._alerts and self._pane == ALERTS:
             self._activate(QUEUES)
         called = {live.place.name: live.name for live in self._lives}
-        lines = alert_view.alert_lines(self._alerts, called, width)
+        startable = {live.place.name for live in self._lives if self.can_start_worker(live)}
+        lines = alert_view.alert_lines(self._alerts, called, width, startable=startable)
         choices = [
             Choice(alert_view.alert_key(alert), line)
             for alert, line in zip(self._alerts, lines, strict=True)
         ]
+        numbers = {live.place.name: live.number for live in self._lives}
+        self._pane_set.targets[ALERTS] = {
+            alert_view.alert_key(a): alert_view.alert_target(a.target, numbers[a.target.place])
+            for a in self._alerts
+        }
         known = all(n.has_readings and n.inspector.latest.is_complete for n in self._lives)
         none = alert_view.no_alerts_line(known)
         if self._frozen is not None and not all(moment.queue.complete for moment in self._seen):
@@ -249,48 +256,19 @@ class OverviewScreen(OverviewActions):
         age = self.around.clock() - read.when
         is_old = self._frozen is None and read.generation != live.inspector.latest.generation
         right = ages_right(age if is_old and age >= SHOW_AGE_SECONDS else None)
-        part.show_frame(Frame(_age_title(live, read), right=right), focused=focused)
-        part.show_ages(read.ages, _age_sentence(read, width))
-
-    def _show_other_ages(self, live: PlaceSession, width: int) -> None:
-        """The second age table of a wall, without a cursor."""
-        read = self._reads.of(live)
-        if read is None or self._is_past:
-            self._pane_set.show(OTHER_AGES, Frame(f"Ages: {live.name}"), [])
-            return
-        names = max(0, self._frame.inside(self._frame.other_ages) - 3)
-        lines = [*age_view.table_lines(read.ages, None, width, names), _age_sentence(read, width)]
-        frame = Frame(_age_title(live, read), right=ages_right(None))
-        self._pane_set.show(OTHER_AGES, frame, lines)
-
-    def _show_graphs(self, width: int) -> None:
-        """The graph of the place under the cursor at the right, or those of all places."""
-        frame, now = self._frame, self._shown_at
-        shown = [(self._pane_set.sides[GRAPH], self._here, frame.sides.get(GRAPH, 0))]
-        if frame.is_wall:
-            width = frame.middle_width - present.BOX_FRAME_CELLS
-            places = graph_places(self._lives, self._here)
-            shown = list(zip(self._pane_set.graphs, places, frame.graphs, strict=False))
-        pane, right = self._graph_pane, (("z", "key"), (" range", "muted"))
-        for part, live, lines in shown if frame.is_wide else ():
-            drawn = (live.number, now, width, lines)
-            if self._frozen is not None and self._drawn.get(part) == drawn:
-                continue  # samples that came after the freeze would change its end
-            self._drawn[part] = drawn
-            # The present course, up to the time of the freeze, is also that of a frozen screen.
-            frozen = self._frozen if self._is_past else None
-            past = None if frozen is None else frozen.histories[live.number]
-            is_live = self._frozen is None
-            part.show(pane.lines(live, now, width, frame.inside(lines), past, is_live=is_live))
-            title = f"{live.name}, last {pane.range}"
-            part.show_frame(Frame(title, right=right, bottom=time_axis(now, pane.seconds)))
+        part.show_frame(Frame(age_title(live, read), right=right), focused=focused)
+        part.show_ages(read.ages, age_sentence(read, width))
 
     def default_message(self) -> Line:
         """The next step for the item under the cursor, and what a key acts on."""
         live = self._frozen is None
         if live and self._pane == ALERTS and (alert := self._alert) is not None:
-            key, does = alert_view.next_step(alert)
+            can_start = self.can_start_worker(self._here)
+            key, _, does = alert_view.next_step(alert, can_start=can_start)
             return present.next_line(key, does, self._here.name, self.size.width)
+        if self._pane not in (ALERTS, QUEUES, AGES) and (target := self._target) is not None:
+            does = side_panes.TARGET_STEPS[target.pane]
+            return present.next_line("Enter", does, self._here.name, self.size.width)
         if self._pane == AGES:
             table, count = self._age_table, self._age_table.count
             words = (
@@ -299,7 +277,9 @@ class OverviewScreen(OverviewActions):
             return ((f" {safe_line(words)}", ""),)
         shown = (each for each in self._seen if each.queue.number == self._here.number)
         moment = next(shown, None) or self._snapshot_of(self._here, view.SPARKLINE_CELLS)
-        return place_message(moment, self._here, self.around.clock(), self.size.width, is_live=live)
+        can_start = self.can_start_worker(self._here)
+        about = (moment, self._here, self.around.clock(), self.size.width)
+        return place_message(*about, is_live=live, can_start=can_start)
 
     def show_hints(self, grey: Collection[str] = ()) -> None:
         """Show the available keys."""
@@ -312,7 +292,7 @@ class OverviewScreen(OverviewActions):
 
     def without(self) -> Collection[str]:
         """Actions that are hidden now."""
-        without = {"arm", "unlock"} if self.around.arming.read_only else set()
+        without = {"arm", "unlock", "worker"} if self.around.arming.read_only else set()
         without |= {"unlock"} if all(live.place.has_leases for live in self._lives) else set()
         return (
             without
@@ -347,7 +327,13 @@ def graph_places(lives: Sequence[PlaceSession], here: PlaceSession) -> list[Plac
 
 
 def place_message(
-    moment: PlaceSnapshot, live: PlaceSession, now: float, width: int, *, is_live: bool
+    moment: PlaceSnapshot,
+    live: PlaceSession,
+    now: float,
+    width: int,
+    *,
+    is_live: bool,
+    can_start: bool,
 ) -> Line:
     """The next step for a place: the first scan, the key of its worst alert, or Enter."""
     latest, states = live.inspector.latest, live.inspector.states
@@ -355,7 +341,8 @@ def place_message(
     if far and is_live:
         return far
     if moment.alerts and is_live:
-        key, does = alert_view.next_step(alert_view.sort_alerts(moment.alerts)[0])
+        worst = alert_view.sort_alerts(moment.alerts)[0]
+        key, _, does = alert_view.next_step(worst, can_start=can_start)
         if key != "Enter":  # here, Enter opens the queue
             return present.next_line(key, does, live.name, width)
     queue, lock = moment.queue, moment.lock
@@ -370,13 +357,3 @@ def place_message(
     texts = [*(f"opens the queue ({note})" for note in notes), "opens the queue"]
     does = next((text for text in texts if present.cells_of(text) <= room), texts[-1])
     return present.next_line("Enter", does, live.name, width)
-
-
-def _age_title(live: PlaceSession, read: PlaceReads) -> str:
-    word = live.inspector.states.get(read.state, read.state)
-    return age_view.table_heading(read.ages, live.name, word)
-
-
-def _age_sentence(read: PlaceReads, width: int) -> Line:
-    says = f"   Backlog {safe_line(summarize_ages(read.ages))}" if read.ages.total.total else ""
-    return present.cut_line(((says, "muted"),), width)

@@ -22,7 +22,7 @@ from tui.format.present import Line, Totals
 from tui.overview import lines
 from tui.overview.lines import PlaceLine
 from tui.session.place import Place
-from tui.session.place_session import PlaceSession, sum_totals
+from tui.session.place_session import PlaceSession, lease_workers, sum_totals
 
 NOTHING_RECORDED = "nothing recorded"
 
@@ -41,6 +41,8 @@ class PlaceSnapshot(NamedTuple):
     """The recorded sample; None if live."""
     worker: int | None = None
     """PID of the worker started here, for places without a lock file."""
+    lease_workers: int = 0
+    """Number of workers of a place without a lock file."""
 
 
 def live_snapshot(live: PlaceSession, now: float, cells: int) -> PlaceSnapshot:
@@ -55,6 +57,7 @@ def live_snapshot(live: PlaceSession, now: float, cells: int) -> PlaceSnapshot:
         signs.tokens,
         live.forecasts(),
         worker=live.worker.pid if live.place.has_leases else None,
+        lease_workers=len(lease_workers(live)) if live.place.has_leases else 0,
     )
 
 
@@ -110,7 +113,7 @@ def totals(seen: Sequence[PlaceSnapshot]) -> Totals | None:
         return None
     counts, locks = [queue.counts for queue in queues], [moment.lock for moment in seen]
     rates = [queue.rates for queue in queues]
-    return sum_totals(counts, locks, rates, [moment.worker for moment in seen])
+    return sum_totals(counts, locks, rates, sum(moment.lease_workers for moment in seen))
 
 
 # As lines

@@ -14,6 +14,7 @@ from engine.policy import describe_duration
 from engine.replay import estimate
 from engine.replay.settings import ReplayPace
 from engine.verbs import VERBS
+from tui.format import keys
 from tui.format.present import Run
 from tui.plan.lines import PlanCounts, warn_of_whole_state
 from tui.session.place_session import PlaceSession
@@ -25,6 +26,12 @@ VERB_IN_STATE: Mapping[tuple[str, State | None], str] = {
     ("purge", State.TRASH): "expunge",
 }
 """Verbs that a key means instead in some states."""
+
+
+def hint_words(state: State | None) -> dict[str, str]:
+    """The hints of the keys that mean another verb in a state, by action."""
+    words = {key.action: VERB_IN_STATE.get((key.verb, state), "") for key in keys.verb_keys()}
+    return {action: verb for action, verb in words.items() if verb}
 
 
 class VerbRequest(NamedTuple):

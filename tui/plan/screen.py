@@ -49,7 +49,7 @@ PROGRESS_SECONDS = 0.1
 """Seconds between two progress updates."""
 
 SIDE_COLUMNS, SIDE_CELLS = 110, 42
-"""From so many columns on the steps of a replay stand beside the facts, in so many cells."""
+"""From so many columns on the steps of a replay are beside the facts, in so many cells."""
 
 
 class PlanScreen(PlanOptions):

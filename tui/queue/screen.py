@@ -22,7 +22,7 @@ from tui.screens.palette_commands import PaletteCommand
 from tui.screens.target import Target
 from tui.session.recurrence_check import CheckedCluster, check_clusters
 from tui.task.why_waiting import why_waiting
-from tui.widgets.list_view import CursorPosition
+from tui.widgets.list_view import CursorPosition, task_at
 from tui.widgets.task_list import TaskList
 
 MESSAGE_SECONDS = 6.0
@@ -330,13 +330,36 @@ class QueueScreen(QueueDetails):
             self.say(QUIT_AGAIN)
         return again
 
+    def action_pane(self, by: int) -> None:
+        """Move the focus to the details, or back to the rows."""
+        if self._frame.details and not self._details.has_focus:
+            self._details.focus()
+        else:
+            (self._problem_list if self._on_problems else self.list).focus()
+        self.call_after_refresh(self.paint)
+
     def action_move(self, how: str) -> None:
-        """Move the cursor."""
-        if self._on_problems:
+        """Move the cursor, or scroll the details."""
+        if self._details.has_focus:
+            self._details.move(how)
+        elif self._on_problems:
             self._problem_list.move(how)
         else:
             self.list.move(how)
             self.row_changed()
+
+    def neighbor(self, by: int) -> Target | None:
+        """Move to the next task of the list; None at its end, and until its rows are read."""
+        view = self.rows.view
+        if self._on_problems or task_at(view.window, view.cursor.at + by) is None:
+            return None
+        self.list.move("down" if by > 0 else "up")
+        task = self.rows.view.task_here
+        return None if task is None else Target(keys.TASK, id=task.id)
+
+    def row_words(self, target: Target) -> str:
+        """The position of a task under the cursor."""
+        return self.list.row_words if target.id == self.rows.view.cursor.id else ""
 
     def on_resize(self) -> None:
         """Choose the layout for this size and repaint."""

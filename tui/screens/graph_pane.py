@@ -8,13 +8,25 @@ from contextlib import suppress
 from engine.model import State
 from engine.monitor.recorded_history import RecordedHistory
 from engine.monitor.recorder import UnreadableRecording
-from engine.monitor.throughput import HISTORY_SECONDS, FlowSeries
+from engine.monitor.throughput import HISTORY_SECONDS, RATE_WINDOW_SECONDS, FlowSeries
 from tui.format.flow_graph import LAST_OF_LINES, RANGES, LatestFlow, flow_graph, graph_steps
 from tui.format.present import Line
 from tui.session.place_session import PlaceSession
 
 GRAPH_LINES = 11
 """Lines that the graph has at least, if there is room."""
+
+
+def latest_flow(live: PlaceSession, now: float) -> LatestFlow:
+    """The figures of a place that every table and graph prints; those of the lines until the first
+    scan has ended.
+    """
+    if not live.inspector.latest.is_complete:
+        return LAST_OF_LINES
+    grown = live.flow.growth(State.DEAD, now, RATE_WINDOW_SECONDS)
+    died = max(0, grown.tasks) / grown.seconds if grown and grown.seconds else None
+    waiting = live.inspector.latest.counts.get(State.PENDING, 0)
+    return LatestFlow(live.flow.rates(now), died, waiting)
 
 
 class GraphPane:
@@ -74,8 +86,5 @@ class GraphPane:
         if len(course.backlog) != steps:
             blank = (None,) * steps
             course = FlowSeries(blank, blank, blank, blank)
-        latest = LAST_OF_LINES
-        if is_live and live.inspector.latest.is_complete:
-            waiting = live.inspector.latest.counts.get(State.PENDING, 0)
-            latest = LatestFlow(live.flow.rates(now), waiting)
+        latest = latest_flow(live, now) if is_live else LAST_OF_LINES
         return flow_graph(course, width, height, latest)

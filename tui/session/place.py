@@ -63,6 +63,10 @@ class WholeQueueFigures(NamedTuple):
     """Warnings; each becomes an alert."""
     unknown: str = ""
     """Why the state is unknown now; "" if known."""
+    workers: tuple[int, ...] = ()
+    """PIDs of the running workers, as far as known; only for a place without a lock."""
+    abandoned: frozenset[str] = frozenset()
+    """Ids of claimed tasks whose worker has ended, as far as known; only without a lock."""
 
 
 class Place(NamedTuple):

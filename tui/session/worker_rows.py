@@ -12,7 +12,7 @@ from engine.monitor.alerts import AlertKind
 from engine.monitor.latency import KindFigures, with_unlogged_kinds
 from engine.monitor.throughput import HISTORY_SECONDS, Trend
 from engine.text.decode import parse_digits
-from tui.session.place_session import PlaceSession
+from tui.session.place_session import PlaceSession, lease_workers
 
 NO_WORKER, IDLE, NOT_COUNTED = "no worker running", "no task claimed", "reading ..."
 """Words for a row without a task."""
@@ -44,17 +44,22 @@ class WorkerRow(NamedTuple):
     """Seconds since the last heartbeat of the lock."""
     is_stuck: bool = False
     """Needs a hand: without a heartbeat, over its limit, or a task without a worker."""
+    is_abandoned: bool = False
+    """True if the worker that claimed the task has ended."""
     note: str = ""
     """Instead of a task: why there is none."""
 
 
 def worker_rows(live: PlaceSession, now: float) -> list[WorkerRow]:
-    """Return a row for each active task of a place, or one that says why there is none."""
+    """Return a row for each active task of a place, or for each idle worker, or one that says why
+    there is none.
+    """
     bare = WorkerRow(live.place.name, live.number, live.name)
     if unavailable := live.inspector.latest.unavailable:
         return [bare._replace(note=unavailable)]
     lock = live.readings.lock
-    pid = _lock_pid(lock) if lock is not None else live.worker.pid
+    pids = lease_workers(live) if lock is None else _lock_pid(lock)
+    pid = pids[0] if len(pids) == 1 else None
     since = None if lock is None or pid is None else lock.since
     is_stuck = lock is not None and lock.verdict is Verdict.STUCK
     bare = bare._replace(
@@ -65,22 +70,26 @@ def worker_rows(live: PlaceSession, now: float) -> list[WorkerRow]:
     )
     if live.active:
         alone = any(alert.kind is AlertKind.ABANDONED for alert in live.alerts)
-        limits = live.place.time_limits
-        return [_task_row(bare, task, limits.get(task.kind), alone, now) for task in live.active]
-    if pid is not None:
-        return [bare._replace(note=IDLE)]
+        abandoned, limits = live.readings.queue_figures.abandoned, live.place.time_limits
+        return [
+            _task_row(bare, task, limits.get(task.kind), alone or task.id in abandoned, now)
+            for task in live.active
+        ]
+    if pids:
+        return [bare._replace(pid=pid, note=IDLE) for pid in pids]
     if live.backlog is None or not live.has_readings:
         return [bare._replace(note=NOT_COUNTED)]
     is_stalled = live.estimate_drain(now).trend is Trend.STALLED
     return [bare._replace(note=NO_WORKER, is_stuck=is_stalled)]
 
 
-def _lock_pid(lock: LockEvidence) -> int | None:
-    return lock.pid if lock.verdict in (Verdict.HELD, Verdict.STUCK) else None
+def _lock_pid(lock: LockEvidence) -> tuple[int, ...]:
+    holds = lock.verdict in (Verdict.HELD, Verdict.STUCK)
+    return (lock.pid,) if holds and lock.pid is not None else ()
 
 
 def _task_row(
-    bare: WorkerRow, task: Task, limit: float | None, alone: bool, now: float
+    bare: WorkerRow, task: Task, limit: float | None, is_abandoned: bool, now: float
 ) -> WorkerRow:
     lease = task.lease
     running = now - lease.since if lease is not None and lease.since > 0 else None
@@ -88,13 +97,14 @@ def _task_row(
     has_expired = lease is not None and lease.until is not None and 0 < lease.until <= now
     owner = None if lease is None else parse_digits(lease.owner)
     return bare._replace(
-        pid=owner if bare.pid is None else bare.pid,
+        pid=None if is_abandoned else owner if bare.pid is None else bare.pid,
         task=task.id,
         kind=task.kind,
         running_seconds=None if running is None else max(0.0, running),
         limit_seconds=limit,
         destination=task.destination,
-        is_stuck=bare.is_stuck or is_late or has_expired or alone,
+        is_stuck=bare.is_stuck or is_late or has_expired or is_abandoned,
+        is_abandoned=is_abandoned,
     )
 
 

@@ -36,7 +36,7 @@ class SendTestMailScreen(ConfirmScreen):
         self._begun = live.test_mail.running
         self._way = live.test_mail.transport if self._begun else name
         default = routes.recipient if routes is not None else ""
-        self._to = live.test_mail.to if self._begun else default
+        self._to = live.test_mail.to if self._begun else default or live.test_mail.to
 
     def on_mount(self) -> None:
         """Follow the output; prompt for a recipient if none is configured."""

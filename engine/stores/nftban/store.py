@@ -702,7 +702,8 @@ class NftbanStore:
 
     def _new_record(self, task: Task) -> task_format.Record:
         record = task_format.new_record(task)
-        self.has_payload(task.payload)
+        if task.payload:
+            self.has_payload(task.payload)
         return record
 
     def _remove_payloads(self, left: list[Task]) -> list[str]:

@@ -279,22 +279,22 @@ def task_from_record(
     rev: str = "",
 ) -> Task:
     """Return the task in a file; `seen` is the file's stat, `rev` its revision if known."""
+    ident, kind, description, created, retries, due, error, payload, dead_since, _, more = record
     extra = EMPTY
-    if record.dead_since is not None:
-        extra = {"dead_since": str(record.dead_since), "dead_reason": record.dead_reason}
-        extra.update(record.extra_fields)
-    elif record.extra_fields:
-        extra = dict(record.extra_fields)
+    if dead_since is not None:
+        extra = {"dead_since": str(dead_since), "dead_reason": record.dead_reason, **dict(more)}
+    elif more:
+        extra = dict(more)
     return Task(
-        record.id,
-        record.kind,
+        ident,
+        kind,
         state,
-        float(record.created),
-        due=trusted_due(record, seen, now) if record.due else 0.0,
-        attempts=record.retries,
-        description=record.description,
-        payload=record.payload,
-        error=record.error,
+        float(created),
+        due=trusted_due(record, seen, now) if due else 0.0,
+        attempts=retries,
+        description=description,
+        payload=payload,
+        error=error,
         lease=lease,
         rev=rev or file_revision(seen),
         extra=extra,
@@ -331,15 +331,16 @@ def new_record(task: Task) -> Record:
     if not is_id(task.id):
         raise Refused(f"task id {task.id[:40]!r}: expected letters, digits, _ : -")
     _require_short("description", task.description)
-    require_plain_path(task.payload)
+    if task.payload:
+        require_plain_path(task.payload)
     return Record(
         task.id,
         task.kind,
         contract_text(task.description),
         int(task.created),
         task.attempts or 0,
-        whole_seconds(task.due),
-        contract_error(task.error),
+        whole_seconds(task.due) if task.due else 0,
+        contract_error(task.error) if task.error else "",
         task.payload,
     )
 

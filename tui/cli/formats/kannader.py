@@ -261,10 +261,11 @@ def message_opener(store: KannaderStore) -> Callable[[Task], WireMessage]:
     def open_letter(task: Task) -> WireMessage:
         try:
             with turn:
-                envelope = store.envelope(task)
-                if not envelope.is_known_format:
-                    raise UnreadableMessage(_UNKNOWN)
-                return WireMessage(envelope.sender, envelope.recipient, store.contents(task))
+                envelope, contents = store.open_message(task)
+                if envelope.is_known_format:
+                    return WireMessage(envelope.sender, envelope.recipient, contents)
+                contents.close()
+                raise UnreadableMessage(_UNKNOWN)
         except StoreError as error:
             raise UnreadableMessage(f"cannot be read: {error}") from error
 
@@ -284,10 +285,11 @@ def spool_facts(setup: Setup) -> WholeQueueFigures:
     """
     settings = _settings(setup)
     with closing(_store(setup)) as store:
-        pids = ", ".join(map(str, store.kannaders))
-        left = describe_orphans(setup, store)
+        kannaders = store.kannaders
+        left, abandoned = describe_orphans(setup, store)
     why, to = settings.work_refusal, f"{settings.host}, port {settings.port}"
-    there = lease_worker.describe_workers(setup)
+    workers = lease_worker.find_workers(setup)
+    there, pids = lease_worker.describe_workers(workers), ", ".join(map(str, kannaders))
     return WholeQueueFigures(
         (
             ("Kannader", f"running (PID {pids})" if pids else "not running (as far as visible)"),
@@ -295,12 +297,14 @@ def spool_facts(setup: Setup) -> WholeQueueFigures:
             ("retries", _retries(settings)),
         ),
         left,
+        workers=(*kannaders, *(() if isinstance(workers, str) else workers)),
+        abandoned=abandoned,
     )
 
 
-def describe_orphans(setup: Setup, store: KannaderStore) -> tuple[str, ...]:
-    """Describe the mails in inflight that no process is sending: of killed workers, and others.
-    Empty if there are none, or if that is unknown.
+def describe_orphans(setup: Setup, store: KannaderStore) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Describe the mails in inflight that no process is sending, of killed workers and others; and
+    return their ids. Both are empty if there are none, or if that is unknown.
 
     Raises:
         Unavailable: the spool cannot be read.
@@ -309,7 +313,7 @@ def describe_orphans(setup: Setup, store: KannaderStore) -> tuple[str, ...]:
         hands = lease_worker.find_killed_claims(setup, claimed := _in_flight(store))
         others = [] if lease_worker.running_pids(setup) or store.find_kannaders() != () else claimed
     except OSError:
-        return ()  # reported with the running workers
+        return (), frozenset()  # reported with the running workers
     killed = [task for tasks in hands.values() for task in tasks]
     # Read again: a sender that ended since the first scan has finished its mails.
     still = {(task.id, task.rev) for task in _in_flight(store)} if others else set()
@@ -323,7 +327,7 @@ def describe_orphans(setup: Setup, store: KannaderStore) -> tuple[str, ...]:
     if others:
         are = "1 mail is" if len(others) == 1 else f"{len(others):,} mails are"
         found.append(f"no sender is running, but {are} in inflight{_may_have_arrived(others)}")
-    return tuple(found)
+    return tuple(found), frozenset(task.id for task in (*killed, *others))
 
 
 def _in_flight(store: KannaderStore) -> list[Task]:
@@ -401,9 +405,10 @@ def bounce_handler(
 
 def _require_readable(store: KannaderStore, task: Task) -> None:
     store.require_no_kannader(task)
-    if not store.envelope(task).is_known_format:
+    envelope, contents = store.open_message(task)
+    contents.close()
+    if not envelope.is_known_format:
         raise Unsupported(_UNKNOWN)
-    store.contents(task).close()
 
 
 def _return(store: KannaderStore, task: Task, host: Host, now: float) -> tuple[str, str]:
@@ -414,7 +419,9 @@ def _return(store: KannaderStore, task: Task, host: Host, now: float) -> tuple[s
     """
     claimed = task._replace(state=State.ACTIVE)
     try:
-        envelope = store.envelope(claimed)
+        envelope, contents = store.open_message(claimed)
+        with contents:
+            headers = wire_format.read_headers(contents)
         sender = smtp_path(envelope.sender)[1:-1]
         mail = Undelivered(
             task.id,
@@ -422,7 +429,7 @@ def _return(store: KannaderStore, task: Task, host: Host, now: float) -> tuple[s
             envelope.recipient,
             task.created,
             task.error,
-            _headers(store, claimed),
+            headers,
         )
         made = bounce.compose_bounce(mail, host, now)
         if made is None:
@@ -433,8 +440,3 @@ def _return(store: KannaderStore, task: Task, host: Host, now: float) -> tuple[s
     except (BadMail, Unsupported) as error:
         return "ERROR", f"Task {task.id} cannot be returned: {error}"
     return "WARN", f"Task {task.id} was returned to its sender: {ident}"
-
-
-def _headers(store: KannaderStore, task: Task) -> bytes:
-    with store.contents(task) as contents:
-        return wire_format.read_headers(contents)

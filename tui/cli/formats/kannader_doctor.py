@@ -97,7 +97,7 @@ def _inflight(setup: Setup, store: KannaderStore, tasks: Sequence[Task]) -> Iter
         what = f"{mails} being sent when {whose} sender ended, and may have arrived"
         yield Finding(Grade.WARN, what, _command(setup, "kannader", "recover", "--dry-run"))
         return
-    left = describe_orphans(setup, store)
+    left, _ = describe_orphans(setup, store)
     release = _command(setup, "release", "--state", "inflight", "--dry-run")
     yield from (Finding(Grade.WARN, words, release) for words in left)
     if active and not left:

@@ -140,12 +140,17 @@ def queue_facts(setup: Setup) -> WholeQueueFigures:
         columns = store.columns()
     rows, warnings = describe_state(seen)
     sends, kept = _our_worker(desk, seen, columns)
+    workers = lease_worker.find_workers(setup)
     sends = (
         sends
         if desk.zgb_settings.work_refusal
-        else f"{lease_worker.describe_workers(setup)}; {sends}"
+        else f"{lease_worker.describe_workers(workers)}; {sends}"
     )
-    return WholeQueueFigures((*rows, ("worker", sends)), (*warnings, *kept))
+    return WholeQueueFigures(
+        (*rows, ("worker", sends)),
+        (*warnings, *kept),
+        workers=() if isinstance(workers, str) else workers,
+    )
 
 
 def _our_worker(

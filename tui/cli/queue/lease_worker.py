@@ -277,12 +277,18 @@ def _is_running(name: str, folder: int) -> bool:
         os.close(fd)
 
 
-def describe_workers(setup: Setup) -> str:
-    """Describe whether workers of ours run at a place, with their PIDs."""
+def find_workers(setup: Setup) -> tuple[int, ...] | str:
+    """PIDs of our workers at a place, or why they are unknown."""
     try:
-        pids = running_pids(setup)
+        return running_pids(setup)
     except OSError as error:
         return f"running workers unknown: {error.strerror}"
+
+
+def describe_workers(pids: tuple[int, ...] | str) -> str:
+    """Describe whether workers of ours run at a place, with their PIDs."""
+    if isinstance(pids, str):
+        return pids
     return f"running (PID {', '.join(map(str, pids))})" if pids else "not running"
 
 

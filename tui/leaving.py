@@ -1,0 +1,58 @@
+"""Close the top screen, or quit the console: ask first if something of it is still running."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from engine.model import State
+from tui.screens.base import BaseScreen
+from tui.session.place_session import PlaceSession
+from tui.terminal.safe_app import SafeApp
+
+
+class ConsoleExit:
+    """The ways out of the console. Each closes all places first, on their threads."""
+
+    def __init__(self, app: SafeApp, sessions: Sequence[PlaceSession]) -> None:
+        self._app, self._sessions = app, sessions
+
+    async def close_screen(self, screen: BaseScreen, out: bool) -> None:
+        """Close a screen; the last one quits the console if `out`."""
+        if len(self._app.screen_stack) > 2:  # the first is Textual's empty screen
+            self._app.pop_screen()
+        elif out:
+            await self._app.action_quit()
+        else:
+            screen.say("no screen to go back to; q quits the console")
+
+    def quit(self, here: PlaceSession) -> None:
+        """Quit; ask first if a worker or an operation of this console is running."""
+        pids = tuple(live.worker.pid for live in self._sessions if live.worker.pid is not None)
+        works = [work for live in self._sessions for work in live.operations if work.ended is None]
+        if not pids and not works:
+            self._leave("stop")
+            return
+        from tui.screens.quit import QuitScreen
+
+        dead = here.inspector.states.get(State.DEAD, "their state")
+        self._app.push_screen(QuitScreen(pids, works, dead), self._leave)
+
+    def end(self, code: int) -> None:
+        """Quit with that exit code without asking: a signal arrived."""
+        self._close(keep_worker=False, code=code)
+
+    async def close_places(self, keep_worker: bool) -> None:
+        """Close the places: their threads and temporary files are gone afterwards."""
+        await asyncio.gather(*(live.close(keep_worker) for live in self._sessions))
+
+    def _leave(self, answer: str | None) -> None:
+        if answer:
+            self._close(keep_worker=answer == "keep", code=0)
+
+    def _close(self, keep_worker: bool, code: int) -> None:
+        async def close() -> None:
+            await self.close_places(keep_worker)
+            self._app.exit(return_code=code)
+
+        self._app.run_worker(close(), name="leave")
