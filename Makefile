@@ -9,6 +9,7 @@ PYTHON ?= python3
 ARGS ?=
 RUN := .venv/.ready
 DEV := .venv/.ready-dev
+BENCH := .venv/.ready-bench
 # Paths of tests stay short: a socket's path has at most 107 bytes.
 PYTEST = temporary=$$(mktemp -d /tmp/sd.XXXX); trap 'rm -rf "$$temporary"' EXIT; \
 	.venv/bin/python -m pytest --basetemp="$$temporary/t"
@@ -28,7 +29,7 @@ help:
 	@echo 'make test-all     all tests, in parallel'
 	@echo 'make deep         planted faults, every crash point, fuzz, soak, long property tests'
 	@echo 'make lint         ruff and mypy'
-	@echo 'make bench        measure engine and console'
+	@echo 'make bench        measure each target beside floors and peers (ARGS="--quick"; --list)'
 	@echo 'make crash        kill and fail commands and plans at every system call (needs strace)'
 	@echo 'make soak         rivals on one spool, killed at random (ARGS="--minutes 10")'
 	@echo 'make screenshots  draw screenshots/ again, and record the cast'
@@ -55,7 +56,7 @@ lint: $(DEV)
 	@.venv/bin/python -m ruff format --check .
 	@.venv/bin/python -m mypy
 
-bench: $(DEV)
+bench: $(BENCH)
 	@.venv/bin/python tests/bench/bench.py $(ARGS)
 
 crash: $(DEV)
@@ -117,3 +118,7 @@ $(RUN): pyproject.toml
 $(DEV): pyproject.toml
 	@STAMP=$@ WHAT='.[dev]' sh -euc "$$SETUP"
 	@touch $(RUN)
+
+$(BENCH): pyproject.toml
+	@STAMP=$@ WHAT='.[dev,bench]' sh -euc "$$SETUP"
+	@touch $(RUN) $(DEV)

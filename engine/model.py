@@ -37,6 +37,9 @@ class State(StrEnum):
     TRASH = "trash"
     """Purged; can still be restored."""
 
+    __hash__ = str.__hash__
+    """As its text, which it equals; that of an Enum is Python code, called for each edge."""
+
 
 class Lease(NamedTuple):
     """A claim on a task: its owner and its end."""

@@ -98,6 +98,19 @@ def limit_due(due: float, written: float, now: float) -> float:
     return written + MAX_WAIT_SECONDS if written <= now else now
 
 
+_LATEST_TIME = (1 << 63) - 1
+"""Epoch seconds: a later time is no time."""
+
+
+def died_at(task: Task) -> float | None:
+    """When a task died, epoch seconds UTC; None if it is not dead, or has no time of death."""
+    try:
+        died = float(task.extra.get("dead_since", ""))
+    except ValueError:
+        return None
+    return died if 0 < died < _LATEST_TIME else None
+
+
 def is_due(task: Task, now: float) -> bool:
     """True if the due time of a pending task has passed."""
     return (task.due or 0.0) <= now

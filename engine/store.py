@@ -300,6 +300,12 @@ GUARDED_FIELDS = (
 _guarded_values = attrgetter(*GUARDED_FIELDS)
 
 
+def enqueue_all(store: ChangeableStore, tasks: Iterable[Task]) -> Iterator[Outcome]:
+    """Add many new tasks in group commits (in a spool one fsync of the folder for each 100); yield
+    each outcome when it is durable."""
+    return store.swap_all(Move(None, task) for task in tasks)
+
+
 def require_edge(
     edges: Edges, old: Task | None, new: Task | None, now: float, *, whole: bool = False
 ) -> Edge:

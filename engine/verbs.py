@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from engine.model import Edges, State, Task
@@ -17,15 +18,20 @@ def enqueue(kind: str, now: float, token: str, description: str = "", payload: s
     Its id is `<UTC stamp>-<kind>-<token>`; the token, 8 random hex digits, separates tasks of one
     second. The description defaults to the kind.
     """
-    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
+    second = int(now)
     return Task(
-        id=f"{stamp}-{kind}-{token}",
+        id=f"{_stamp(second)}-{kind}-{token}",
         kind=kind,
         state=State.PENDING,
-        created=float(int(now)),
+        created=float(second),
         description=description or kind,
         payload=payload,
     )
+
+
+@lru_cache(maxsize=4)
+def _stamp(second: int) -> str:
+    return time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(second))
 
 
 def nack(task: Task, due: float, error: str) -> Task:

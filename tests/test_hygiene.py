@@ -27,33 +27,49 @@ sys.exit(code)
 """
 
 
-def test_nothing_due_loads_nothing_that_is_not_needed(tmp_path: Path) -> None:
-    """A timer that finds no work pays for no console, no YAML, no JSON and no database."""
-    queue = tmp_path / "queue"
-    make_spool(SpoolFolders(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq"))
+def loaded_by(folder: Path, *words: str) -> tuple[int, set[str]]:
+    """The exit code of a command, and the modules that it loads."""
     clean = {key: os.environ[key] for key in ("PATH", "LANG") if key in os.environ}
     bare = subprocess.run(
         [sys.executable, "-c", "import sys; print('\\n'.join(sys.modules))"],
         capture_output=True,
         text=True,
         check=True,
-        cwd=tmp_path,
+        cwd=folder,
         env=clean,
     )
-
+    report = REPORT.format(before=set(bare.stdout.split()))
     run = subprocess.run(
-        [
-            *(sys.executable, "-c", REPORT.format(before=set(bare.stdout.split()))),
-            *("--root", str(tmp_path), "queue", "process-next"),
-        ],
+        [sys.executable, "-c", report, *words],
         capture_output=True,
         text=True,
         check=False,
-        cwd=tmp_path,
+        cwd=folder,
         env=clean,
     )
+    return run.returncode, set(run.stdout.split())
 
-    assert run.returncode == 1, run.stderr
-    loaded = set(run.stdout.split())
+
+def test_nothing_due_loads_nothing_that_is_not_needed(tmp_path: Path) -> None:
+    """A timer that finds no work pays for no console, no YAML, no JSON and no database."""
+    queue = tmp_path / "queue"
+    make_spool(SpoolFolders(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq"))
+    code, loaded = loaded_by(tmp_path, "--root", str(tmp_path), "queue", "process-next")
+    assert code == 1
     assert "engine.work.worker" in loaded
     assert loaded & KEPT_OUT == set()
+
+
+def test_the_version_and_the_status_load_little(tmp_path: Path) -> None:
+    """The version is printed without the metadata of packages; a summary of a quiet queue is read
+    without an event loop, TLS or the library for metrics files."""
+    queue = tmp_path / "queue"
+    make_spool(SpoolFolders(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq"))
+    code, loaded = loaded_by(tmp_path, "--version")
+    assert code == 0
+    assert loaded & {"importlib.metadata", "email", "zipfile", "textual"} == set()
+    loaded_by(tmp_path, "--root", str(tmp_path), "queue", "process-next")  # writes metrics
+    code, loaded = loaded_by(tmp_path, "status", str(tmp_path))
+    assert code == 0
+    kept_out = {"asyncio", "ssl", "prometheus_client", "logging", "textual", "http", "platform"}
+    assert loaded & kept_out == set()

@@ -25,7 +25,12 @@ BANNED = {
     r"as if new": "attempts reset",
     r"signs? of life": "heartbeat",
     r"cannot be meant": "is invalid",
-    r"tells? of|told of|speaks? of": "reports, mentions, names",
+    r"tells? (?:of|nothing)|told of|speaks? of": "reports, mentions, names",
+    r"left out": "omitted, excluded, skipped",
+    r"whatever": "any",
+    r"(?:stands?|stood) (?:in|beside|for|at|on|there)": "is in, is beside, means",
+    r"let(?:ting)? be": "abandoned",
+    r"leads on": "is the next step",
     r"is at work": "is running",
     r"while it lasted": "in that time",
     r"never empty: (?:growing|grows|steady)": "growing, stalled",
@@ -35,7 +40,7 @@ BANNED = {
 
 WORDS = re.compile(rf"\b(?:{'|'.join(BANNED)})\b".replace(" ", r"[\s#]+"), re.IGNORECASE)
 
-DOCUMENTS = ("README.md", "MANUAL.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
+DOCUMENTS = ("README.md", "MANUAL.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
 MODULES = sorted(p for folder in ("engine", "tui") for p in (ROOT / folder).rglob("*.py"))
 UNITS = sorted(p for p in (ROOT / "tui/cli/texts").iterdir() if p.is_file())
 

@@ -227,8 +227,8 @@ class Console(SafeApp, inherit_bindings=False):
 def show_result(console: Console) -> None:
     """Show the result of a background operation on the current screen.
 
-    Wait while the answer to a key may still be being read, because the result would replace it,
-    and while a plan is open, because it would look like that plan's result. A closing console
+    Wait while the operator may still read the answer to a key, which the result would replace, and
+    while a plan is open, because it would look like the result of that plan. A closing console
     has no screen.
     """
     if not console.screen_stack:

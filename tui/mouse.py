@@ -20,7 +20,7 @@ from tui.widgets.task_list import TaskList
 WHEEL_LINES = 3
 """Lines per step of the mouse wheel."""
 
-MAX_PANES = 9
+MAX_PANES = 16
 """More panes than any screen has."""
 
 MAX_TABS = 20
@@ -98,8 +98,8 @@ def _activate_pane(screen: Screen[Any], widget: Widget) -> bool:
     for step in range(MAX_PANES):
         if getattr(widget, "is_active", True):
             return step == 0
-        if (go_on := getattr(screen, "action_next_pane", None)) is not None:
-            go_on()
+        if (go_on := getattr(screen, "action_pane", None)) is not None:
+            go_on(1)
     return False
 
 
@@ -138,7 +138,7 @@ def hint_at(line: Line, x: int) -> str:
 
 
 def key_of(screen: str, shown: str) -> str:
-    """The Textual name of a key that a hint shows; "" if the hint stands for several keys."""
+    """The Textual name of a key that a hint shows; "" if the hint names several keys."""
     for key in keys.keys_on(screen):
         if key.shown == shown:
             return "" if key.passes_key else key.keys[0]

@@ -60,6 +60,13 @@ class Navigator:
         """Open a screen above the open one."""
         self.app.push_screen(screen)
 
+    def push_or_switch(self, screen: BaseScreen) -> None:
+        """Open a screen above the open one, or in place of another one of its kind."""
+        if type(self.app.screen) is type(screen):
+            self.app.switch_screen(screen)
+        else:
+            self.push(screen)
+
     def show_board(self, screen: BaseScreen) -> None:
         """Open a main screen in place of the open one."""
         self.close_boards()
@@ -120,7 +127,9 @@ def _open_locks(to: Navigator, target: Target) -> None:
 def _open_transports(to: Navigator, target: Target) -> None:
     from tui.transports.screen import TransportsScreen
 
-    to.show_board(TransportsScreen(to.session, to.around))
+    screen = TransportsScreen(to.session, to.around)
+    screen.aim = target.id
+    to.show_board(screen)
 
 
 def _open_controls(to: Navigator, target: Target) -> None:
@@ -155,7 +164,9 @@ def _open_clusters(to: Navigator, target: Target) -> None:
     from tui.queue.clusters_screen import ClustersScreen
 
     query = to.queue_screen().tab_query if target.state is None else Query(target.state)
-    to.push(ClustersScreen(to.session, to.around, query))
+    screen = ClustersScreen(to.session, to.around, query)
+    screen.aim = target.id
+    to.push(screen)
 
 
 def _open_operations(to: Navigator, target: Target) -> None:
@@ -184,7 +195,7 @@ def _open_operation(to: Navigator, target: Target) -> None:
 def _open_task(to: Navigator, target: Target) -> None:
     from tui.task.screen import TaskScreen
 
-    to.push(TaskScreen(target.id, to.session, to.around))
+    to.push_or_switch(TaskScreen(target.id, to.session, to.around))
 
 
 def _open_lock(to: Navigator, target: Target) -> None:
@@ -202,7 +213,7 @@ def _open_lock(to: Navigator, target: Target) -> None:
 
         to.app.run_worker(tell(), name="recovery", group="recovery")
 
-    to.push(LockScreen(live, begin, to.around))
+    to.push_or_switch(LockScreen(live, begin, to.around))
 
 
 OPENERS: Mapping[str, Callable[[Navigator, Target], None]] = {

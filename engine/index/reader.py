@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -28,9 +27,10 @@ from engine.index.schema import (
     order_clause,
     query_condition,
     task_of,
+    task_source,
 )
 from engine.model import Problem, State, Task
-from engine.operations.plans import Row
+from engine.operations.plan_rows import Row
 
 _in_order = itemgetter(0, 4, 2)
 _BEFORE = """
@@ -51,6 +51,7 @@ class Reader:
         self._db = sqlite3.connect(
             f"file:{quote(path)}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
         )
+        self.path = path
         self._db.execute("PRAGMA cache_size=-4096")
         self._db.execute("PRAGMA temp_store=FILE")
         self._matcher = Matcher()
@@ -122,15 +123,7 @@ class Reader:
         """The fields for a plan: id, state, revision, creation time, and the result of `bar`; None
         bars no task, and builds none.
         """
-        met, values = query_condition(query, now)
-        if ids is None:
-            source = f"task NOT INDEXED WHERE {met}"
-        else:
-            source = (
-                f"task INDEXED BY by_id WHERE state IN ({ALL_STATE_NUMBERS}) AND {met} "
-                "AND id IN (SELECT value FROM json_each(?))"
-            )
-            values = (*values, json.dumps([clean_text(ident) for ident in ids]))
+        source, values = task_source(query, ids, now)
         wanted = "id, state, rev, created" if bar is None else TASK_COLUMNS
         with self._matcher.query():
             found = self._db.execute(f"SELECT {wanted} FROM {source} {order_clause(query)}", values)

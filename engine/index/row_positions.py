@@ -7,9 +7,8 @@ delete changes one number. The index stores the blocks beside its rows, in the s
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 BLOCK_ROWS = 512
@@ -34,20 +33,27 @@ class Block(NamedTuple):
 class RowPositions:
     """The blocks of one list; the first block begins at the empty name."""
 
-    def __init__(self, fences: Sequence[tuple[str, int]] = ()) -> None:
-        """`fences` describe an existing list: some names, each with the number of rows before it.
-
-        The last entry holds no name, but the total number of rows.
-        """
-        befores = [0, *(before for _, before in fences)]
-        self._firsts = ["", *(name for name, _ in fences[:-1])]
-        self._sizes = [after - before for before, after in pairwise(befores)] or [0]
-        self._touched = set(self._firsts)
-        self.total = befores[-1]
+    def __init__(self, total: int = 0) -> None:
+        """`total` rows exist; the next `take_changes` splits them."""
+        self._firsts, self._sizes = [""], [total]
+        self._touched = {""}
+        self.total = total
 
     def add(self, name: str, count: int) -> None:
         """Add `count` rows with this name; a negative number removes rows."""
-        at = bisect_right(self._firsts, name) - 1
+        self._add(bisect_right(self._firsts, name) - 1, count)
+
+    def add_sorted(self, names: Sequence[str]) -> None:
+        """Add a row for each of these names, which are sorted."""
+        start = 0
+        while start < len(names):
+            at = bisect_right(self._firsts, names[start]) - 1
+            is_last = at + 1 == len(self._firsts)
+            end = len(names) if is_last else bisect_left(names, self._firsts[at + 1], start)
+            self._add(at, end - start)
+            start = end
+
+    def _add(self, at: int, count: int) -> None:
         self._sizes[at] += count
         self._touched.add(self._firsts[at])
         self.total += count

@@ -9,12 +9,13 @@ thread. The store is the authority: an index is never repaired, but deleted and 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from engine.index.filter_language import NO_FILTER, Filter, Value
 from engine.model import EMPTY, Lease, State, Task, counted_attempts
+from engine.policy import died_at
 from engine.text import error_pattern
 from engine.text.time_expressions import RelativeTime
 
@@ -25,11 +26,11 @@ ALL_STATES = -1
 
 CREATE_TABLE = """
 CREATE TABLE task(
-    n INTEGER PRIMARY KEY, id TEXT NOT NULL, state INT NOT NULL, queue TEXT NOT NULL,
-    kind TEXT, created REAL, due REAL, attempts INT, priority INT, description TEXT,
-    destination TEXT, domain TEXT, error TEXT, cluster TEXT, owner TEXT, since REAL, until REAL,
-    token TEXT, rev TEXT, grp TEXT, word TEXT, payload TEXT, extra TEXT, mark TEXT, code INT,
-    died REAL);
+    n INTEGER PRIMARY KEY, id TEXT NOT NULL, state INT NOT NULL, kind TEXT, created REAL, due REAL,
+    attempts INT, description TEXT, payload TEXT, error TEXT, rev TEXT, cluster TEXT, mark TEXT,
+    code INT, queue TEXT NOT NULL DEFAULT '', grp TEXT DEFAULT '', word TEXT DEFAULT '',
+    priority INT DEFAULT 0, destination TEXT DEFAULT '', domain TEXT DEFAULT '', owner TEXT,
+    since REAL, until REAL, token TEXT, extra TEXT DEFAULT '', died REAL);
 """
 CREATE_SCHEMA = f"""
 {CREATE_TABLE}
@@ -126,11 +127,28 @@ _COLUMNS = (
 """The fields of a task in its own order, to build one from a row quickly."""
 TASK_COLUMNS = ", ".join(_COLUMNS)
 """The columns that `task_of` needs, as SQL."""
-ROW_COLUMNS = (*_COLUMNS, "domain", "cluster", "mark", "code", "died")
+PLAIN_COLUMNS = (
+    *("id", "kind", "state", "created", "due", "attempts", "description", "payload", "error"),
+    *("rev", "cluster", "mark", "code"),
+)
+"""The columns that most tasks have."""
+RARE_COLUMNS = (
+    *("queue", "grp", "word", "priority", "destination", "domain"),
+    *("owner", "since", "until", "token", "extra", "died"),
+)
+NO_RARE_VALUES: Values = ("", "", "", 0, "", "", None, None, None, None, "", None)
+"""The values of the rare columns in a row without them, as the table has them by default."""
+ROW_COLUMNS = (*PLAIN_COLUMNS, *RARE_COLUMNS)
 """The columns that `row_of` returns."""
-_marks = ", ".join("?" * (len(ROW_COLUMNS) + 1))
-INSERT_TASK = f"INSERT INTO task({', '.join(ROW_COLUMNS)}, n) VALUES ({_marks})"
-"""Insert a row with its number."""
+
+
+def _insert(columns: Sequence[str]) -> str:
+    marks = ", ".join("?" * (len(columns) + 1))
+    return f"INSERT INTO task({', '.join(columns)}, n) VALUES ({marks})"
+
+
+INSERT_TASK, INSERT_PLAIN_TASK = _insert(ROW_COLUMNS), _insert(PLAIN_COLUMNS)
+"""Insert a row with its number; a plain one a quarter faster without the rare columns."""
 STATE_NUMBERS: Mapping[State, int] = {state: at for at, state in enumerate(STATES)}
 """The number of each state."""
 ALL_STATE_NUMBERS = ", ".join(str(at) for at in range(len(STATES)))
@@ -166,38 +184,24 @@ def domain_of(destination: str) -> str:
     return destination.rpartition("@")[2]
 
 
-def died_at(task: Task) -> float | None:
-    """When a task died, epoch seconds UTC; None if it is not dead, or has no time of death."""
-    try:
-        died = float(task.extra.get("dead_since", ""))
-    except ValueError:
-        return None
-    return died if 0 < died < _LARGEST else None
-
-
 def row_of(task: Task) -> Values:
     """Convert a task to a row of `ROW_COLUMNS`."""
+    # fmt: off
+    (ident, kind, state, created, queue, group, word, due, attempts, priority, description,
+     destination, payload, error, lease, rev, extra) = task
+    # fmt: on
+    told, died = "", None
+    if extra:
+        told, died, attempts = json.dumps(dict(extra)), died_at(task), counted_attempts(task)
     return (
-        task.id,
-        task.kind,
-        STATE_NUMBERS[task.state],
-        task.created or None,  # an unknown time (NULL) is neither older nor younger
-        task.queue,
-        task.group,
-        task.word,
-        task.due,
-        counted_attempts(task) if task.extra else task.attempts,
-        task.priority,
-        task.description,
-        task.destination,
-        task.payload,
-        task.error,
-        *(task.lease or _NO_LEASE),
-        task.rev,
-        json.dumps(dict(task.extra)) if task.extra else "",
-        domain_of(task.destination),
-        *(_known_error(task.error) if task.error else _NO_ERROR),
-        died_at(task) if task.extra else None,
+        *(ident, kind, STATE_NUMBERS[state]),
+        created or None,  # an unknown time (NULL) is neither older nor younger
+        *(due, attempts, description, payload, error, rev),
+        *(_known_error(error) if error else _NO_ERROR),
+        *(queue, group, word, priority, destination),
+        domain_of(destination) if destination else "",
+        *(lease or _NO_LEASE),
+        *(told, died),
     )
 
 
@@ -260,6 +264,22 @@ def bind_values(values: Iterable[Value], now: float) -> tuple[str | int | float 
         if isinstance(value, State)
         else value
         for value in values
+    )
+
+
+def task_source(query: Query, ids: Collection[str] | None, now: float) -> Condition:
+    """The table and the WHERE condition of the tasks of a plan: all that match a query, or those of
+    them with these ids.
+    """
+    met, values = query_condition(query, now)
+    if ids is None:
+        # Sorted already: reading by the index is faster than sorting.
+        is_sorted = query.state is not None and query.order == "id" and not query.filter
+        return f"main.task {'INDEXED BY by_id' if is_sorted else 'NOT INDEXED'} WHERE {met}", values
+    return (
+        f"main.task INDEXED BY by_id WHERE state IN ({ALL_STATE_NUMBERS}) AND {met} "
+        "AND id IN (SELECT value FROM json_each(?))",
+        (*values, json.dumps([clean_text(ident) for ident in ids])),
     )
 
 

@@ -7,18 +7,21 @@ import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import islice
+from itertools import groupby, islice
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
-from engine.index.row_positions import BLOCK_ROWS, RowPositions
+from engine.index.row_positions import RowPositions
 from engine.index.schema import (
     ALL_STATE_NUMBERS,
     ALL_STATES,
     CHUNK_ROWS,
     CREATE_SCHEMA,
     DEFERRED_INDEXES,
+    INSERT_PLAIN_TASK,
     INSERT_TASK,
+    NO_RARE_VALUES,
+    PLAIN_COLUMNS,
     ROW_COLUMNS,
     SORTED_ROWS,
     STATE_NUMBERS,
@@ -34,7 +37,8 @@ from engine.model import Missing, Problem, State, Task
 Key: TypeAlias = tuple[int, str, str]
 """State, id and queue: what tells rows apart."""
 
-_key = itemgetter(2, 0, 4)
+_key = itemgetter(*map(ROW_COLUMNS.index, ("state", "id", "queue")))
+_PLAIN = len(PLAIN_COLUMNS)
 _REV = ROW_COLUMNS.index("rev")
 _CHANGED = ", ".join(
     f"{name}=?{at}"
@@ -42,14 +46,6 @@ _CHANGED = ", ".join(
     if name not in ("id", "state", "queue")
 )
 _UPDATE = f"UPDATE task SET {_CHANGED} WHERE n=?{len(ROW_COLUMNS) + 1}"
-_FENCES = """
-SELECT id, min(before) FROM (
-    SELECT id, rank() OVER (ORDER BY id) - 1 AS before,
-           row_number() OVER (ORDER BY id, queue) AS place
-    FROM task INDEXED BY by_name)
-WHERE place % ? = 0 GROUP BY id
-UNION ALL SELECT NULL, count(*) FROM task"""
-"""An id after every so many rows, with the number of rows before it; last, the total."""
 
 
 def _problem_row(problem: Problem) -> tuple[str | float | None, ...]:
@@ -77,6 +73,9 @@ class IndexDelta(NamedTuple):
     changed: bool = False
     """True if the index has changed."""
 
+
+MAX_EARLY_ROWS = 5000
+"""Rows at the beginning of the first scan that may be of the store's sample, and come again."""
 
 FREE, UNSEEN, SEEN = b"\0\1\2"
 
@@ -107,6 +106,8 @@ class Writer:
         self._free: list[int] = []
         self._look = 0
         self._filled = False
+        self._early: set[Key] = set()
+        """In the first scan, rows that it may yet show: of the store's sample, and of lookups."""
         self.problems = 0
         """Number of problems in the store."""
 
@@ -143,6 +144,7 @@ class Writer:
         """Start a full scan: from now on, remember which rows are seen."""
         self._look += 1
         self._filled = self.total > 0
+        self._early.clear()
         self._marks = self._marks.replace(bytes([SEEN]), bytes([UNSEEN]))
 
     def add_scanned(self, seen: Collection[Task | Missing | Problem]) -> IndexDelta:
@@ -156,8 +158,20 @@ class Writer:
 
     def _add_scanned(self, values: list[Values], problems: list[Problem]) -> IndexDelta:
         rows = {_key(row): row for row in values}
+        if not self._filled:
+            try:
+                return self._put_scanned(rows, self._known(self._early & rows.keys()), problems)
+            except sqlite3.IntegrityError:
+                pass  # the store has shown a row twice
+        return self._put_scanned(rows, self._known(rows), problems)
+
+    def _put_scanned(
+        self,
+        rows: Mapping[Key, Values],
+        known: Mapping[Key, tuple[int, str]],
+        problems: list[Problem],
+    ) -> IndexDelta:
         with self._transaction():
-            known = self._known(rows)
             came = {key[1] for key in rows if key not in known}
             moved: dict[Key, int] = {}
             if self._filled and came:
@@ -170,6 +184,8 @@ class Writer:
                     if self._marks[n] == UNSEEN and key not in rows
                 }
             changed = self._put(rows, known)
+            if self.total < MAX_EARLY_ROWS:
+                self._early.update(rows)
             self._remove(moved)
             places = {clean_text(problem.where) for problem in problems}
             changed |= self._replace_problems(places, "place", problems)
@@ -195,6 +211,7 @@ class Writer:
 
     def end_scan(self) -> bool:
         """Delete the problems that the scan has not seen again; True if there were any."""
+        self._filled, self._early = True, set()
         with self._transaction():
             gone = self._db.execute("DELETE FROM problem WHERE look < ?", (self._look,)).rowcount
             self._count_problems()
@@ -206,9 +223,7 @@ class Writer:
             self._db.execute(statement)
             if ALL_STATES not in self._ranks:
                 with self._transaction():
-                    self._ranks[ALL_STATES] = RowPositions(
-                        self._db.execute(_FENCES, (BLOCK_ROWS,)).fetchall()
-                    )
+                    self._ranks[ALL_STATES] = RowPositions(self.total)
             yield
 
     # ---- a lookup of some names
@@ -248,6 +263,8 @@ class Writer:
                 if key not in rows and (key[1] in ids or key[1] in gone or key[:2] in unreadable)
             }
             changed = self._put(rows, there)
+            if not self._filled:
+                self._early.update(rows)
             self._remove(moved)
             names = asked | {_name(problem) for problem in problems}
             changed |= self._replace_problems(names, "name", problems)
@@ -291,7 +308,7 @@ class Writer:
 
     # ---- rows
 
-    def _known(self, rows: Mapping[Key, Values]) -> dict[Key, tuple[int, str]]:
+    def _known(self, rows: Collection[Key]) -> dict[Key, tuple[int, str]]:
         """The number and revision of those of these rows that exist."""
         known = {}
         for state in {key[0] for key in rows}:
@@ -329,12 +346,22 @@ class Writer:
             for key, row in rows.items()
             if key in known and (not row[_REV] or row[_REV] != known[key][1])
         ]
-        inserts = ((*rows[key], n) for n, key in zip(numbers, new, strict=True))
-        self._db.executemany(INSERT_TASK, inserts)
+        plain, full = [], []
+        for n, key in zip(numbers, new, strict=True):
+            row = rows[key]
+            if row[_PLAIN:] == NO_RARE_VALUES:
+                plain.append((*row[:_PLAIN], n))
+            else:
+                full.append((*row, n))
+        self._db.executemany(INSERT_PLAIN_TASK, plain)
+        self._db.executemany(INSERT_TASK, full)
         self._db.executemany(_UPDATE, altered)
         # Only after the inserts: a value that cannot be stored must change no count.
-        for key in new:
-            self._count(key, 1)
+        for state, keys in groupby(new, itemgetter(0)):
+            names = [key[1] for key in keys]
+            for each in (state, ALL_STATES):
+                if each in self._ranks:
+                    self._ranks[each].add_sorted(names)
         for n in numbers:
             self._marks[n] = SEEN
         for key, (n, _) in known.items():
@@ -347,7 +374,9 @@ class Writer:
         for key, n in rows.items():
             self._marks[n] = FREE
             self._free.append(n)
-            self._count(key, -1)
+            for state in (key[0], ALL_STATES):
+                if state in self._ranks:
+                    self._ranks[state].add(key[1], -1)
 
     def _numbers(self, count: int) -> list[int]:
         """Allocate row numbers, free ones first."""
@@ -357,11 +386,6 @@ class Writer:
         numbers += range(len(self._marks), len(self._marks) + more)
         self._marks += bytes([FREE]) * more
         return numbers
-
-    def _count(self, key: Key, count: int) -> None:
-        for state in (key[0], ALL_STATES):
-            if state in self._ranks:
-                self._ranks[state].add(key[1], count)
 
     # ---- transactions
 

@@ -326,17 +326,18 @@ class IndexSync:
         assert self._looked_up_in_scan is not None
         some: list[Task | Missing | Problem] = []
         rows, shown, whole = 0, time.monotonic(), False
+        enough, looked_up = FIRST_BATCH_ROWS, self._looked_up_in_scan
         for item in wide.scan():
             if self._stopping or self._halted:
                 break
-            if isinstance(item, Task) and item.id in self._looked_up_in_scan:
+            if looked_up and isinstance(item, Task) and item.id in looked_up:
                 # A lookup has read it since, and this may be older.
                 self._names.add(item.id)
                 continue
             some.append(item)
-            rows += 1
-            enough = FIRST_BATCH_ROWS if rows <= SMALL_BATCH_ROWS else CHUNK_ROWS
             if len(some) >= enough or time.monotonic() - shown > MAX_BATCH_SECONDS:
+                rows += len(some)
+                enough = FIRST_BATCH_ROWS if rows < SMALL_BATCH_ROWS else CHUNK_ROWS
                 self._publish_expected(wide.expected_tasks)
                 self._count_changes(index.add_scanned(some))
                 some = []

@@ -6,14 +6,16 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from engine.index import age_table, backlog, error_clusters
 from engine.index.age_table import NO_AGES, Ages
 from engine.index.backlog import BacklogSummary
 from engine.index.error_clusters import Cluster
+from engine.index.freeze_plan import differing_rows, freeze_rows
 from engine.index.reader import Reader
-from engine.index.schema import Query, Window
+from engine.index.schema import CHUNK_ROWS, Query, Window
 from engine.live.call_thread import CLOSE_TIMEOUT_SECONDS
 from engine.live.index_sync import IndexSync
 from engine.live.query_threads import QueryThread
@@ -21,6 +23,7 @@ from engine.model import Problem, State, Task
 from engine.operations import plans
 from engine.operations.plans import Plan, Row
 from engine.store import Unavailable
+from engine.verbs import VERBS
 
 T = TypeVar("T")
 
@@ -32,6 +35,8 @@ ANSWER_COST_FACTOR = 20
 """A cached answer serves for so many times the duration of its query."""
 MAX_CACHED_ANSWERS = 8
 """Maximum cached answers."""
+MAX_ROWS_IN_MEMORY = 2000
+"""Maximum rows of a plan in memory; those of a larger one stay in a temporary table."""
 MAX_ACTIVE_TASKS, MAX_COUNTED_KINDS = 200, 50
 """Maximum active tasks and kinds returned."""
 
@@ -136,11 +141,18 @@ class IndexQueries:
         """
         now = self._clock()
 
+        edges, careful = self._sync.edges, VERBS[verb].excludes_suspicious
+
         def freeze(reader: Reader) -> Plan:
-            edges = self._sync.edges
-            bar = partial(plans.bar_reason, edges, verb, now=now)
-            seen = reader.plan_rows(query, ids, now, bar if plans.has_bars(edges, verb) else None)
-            return plans.freeze_rows(verb, seen, now, filter=query.filter.text, noted=noted)
+            filter = query.filter.text
+            if plans.has_bars(edges, verb):
+                bar = partial(plans.bar_reason, edges, verb, now=now)
+                seen = reader.plan_rows(query, ids, now, bar)
+                return plans.freeze_rows(verb, seen, now, filter=filter, noted=noted)
+            recent = now - plans.RECENT_SECONDS if careful else float("inf")
+            table = freeze_rows(reader, query, ids, now, recent, noted if careful else ())
+            rows = table if len(table) > MAX_ROWS_IN_MEMORY else tuple(table)
+            return Plan(verb, rows, now, filter, oldest=table.oldest, newest=table.newest)
 
         return await self._searches.ask(freeze, Plan(verb, (), now))
 
@@ -148,8 +160,14 @@ class IndexQueries:
         """The rows of a plan whose task has changed, each with its present state or the change."""
 
         def differing(reader: Reader) -> tuple[tuple[Row, str], ...]:
-            there = {row.id: row for row in reader.rows(Query(), {row.id for row in plan.rows})}
-            return tuple(plans.changed_rows(plan, there))
+            found: list[tuple[Row, str]] = []
+            rows = iter(plan.rows)
+            while some := list(islice(rows, CHUNK_ROWS)):
+                if other := differing_rows(reader, some):
+                    ids = {row.id for row in other}
+                    there = {row.id: row for row in reader.rows(Query(), ids)}
+                    found += plans.changed_rows(other, there)
+            return tuple(found)
 
         return await self._searches.ask(differing, ())
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from engine.live.call_thread import CLOSE_TIMEOUT_SECONDS, CallThread
-from engine.live.index_sync import IndexSync
+from engine.live.index_sync import MAX_CHANGED_NAMES, IndexSync
 from engine.model import Part, Problem, Task
 from engine.operations import controls, execute, run_plan, sizes, trash
 from engine.operations.controls import ControlResult, Order
@@ -159,7 +159,10 @@ class StoreActions:
             return await thread.run(run)
         finally:
             self._threads.discard(thread)
-            self._sync.request_lookup(row.id for row in plan.rows)
+            if len(plan.rows) > MAX_CHANGED_NAMES:
+                self._sync.request_scan()
+            else:
+                self._sync.request_lookup(row.id for row in plan.rows)
             await thread.close(CLOSE_TIMEOUT_SECONDS)
 
     async def run_control(self, order: Order, intent: Intent | None = None) -> ControlResult:

@@ -1,7 +1,7 @@
 """The queue lock, a PID file with flock(2): examine it, take it, renew its heartbeat, release it.
 
 The file names its holder (format: `engine.locks.lock_file`). The holder also keeps the flock of the
-file and passes it to its handlers. If the flock is free, no process of ours is running, whatever
+file and passes it to its handlers. If the flock is free, no process of ours is running, with any
 the
 file contains; a program that does not use flock is judged by its PID.
 
@@ -194,7 +194,7 @@ def _judge_once(
 
 
 def _file_problem(path: str, fd: int, state: os.stat_result, folder: os.stat_result) -> str:
-    """Why a file is not accepted as a lock, whatever it contains; "" if it is.
+    """Why a file is not accepted as a lock with any content; "" if it is.
 
     The folder's owner could hard-link another user's file into it, to make us write to that file.
     """
@@ -262,7 +262,7 @@ def _lock_identity(claim: LockClaim | None, data: bytes, state: os.stat_result) 
 def judge_lock(scene: LockScene, age: float, threshold: float) -> tuple[Verdict, str]:
     """Verdict and reason for a lock that names a process; uses only the given values."""
     pid, there = scene.claim.pid, scene.holder is not None
-    # On a shared file system, flock and PID tell nothing about processes on other machines.
+    # On a shared file system, flock and PID say nothing about processes on other machines.
     far = bool(scene.remote) and (scene.claim.mark is None or scene.is_elsewhere)
     if not scene.busy and not far:
         if scene.claim.mark is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from engine.logs.log_tail import parse_log_line
@@ -103,41 +104,47 @@ class LineFilter(NamedTuple):
         """True if every line matches."""
         return self.level <= DEBUG and not self.alternatives
 
-    def may_match(self, data: bytes) -> bool:
-        """False if certainly no line in these bytes matches; they begin with the beginning of a
-        line.
+    def may_match(self, data: bytes, begin: int = 0) -> bool:
+        """False if certainly no line in these bytes matches; a line begins at `begin`.
 
         Most of a long log is skipped this way without parsing its lines.
         """
-        if b"\0" in data or (b"{" in data and (data.startswith(b"{") or b"\n{" in data)):
+        if b"\0" in data or (b"{" in data and (data.startswith(b"{", begin) or b"\n{" in data)):
             return True  # escapes in the line may hide a matching text
         if self.level <= DEBUG and not self.alternatives:
             return True
-        small = data.lower()
-        if self.level > INFO and not _HAS_LEVEL[self.level](small) and _says_level(data):
+        # Words first: they are rarer than levels.
+        if self.alternatives and not any(
+            all(_possible(c, data) for c in clauses) for clauses in self.alternatives
+        ):
             return False
-        if not self.alternatives:
+        if self.level <= INFO:
             return True
-        return any(all(_possible(c, small) for c in clauses) for clauses in self.alternatives)
+        marks = safe_regex.compile_bytes_pattern(rb"\] \[(?:%s)" % level_names(self.level))
+        return marks.search(data) is not None or not _says_level(data[begin : begin + 200])
 
 
-_HAS_LEVEL = {
-    rank: re.compile(
-        rb"\] \[(?:%s)" % b"|".join(n.lower().encode() for n, r in LEVEL_RANKS.items() if r >= rank)
-    ).search
-    for rank in (WARN, ERROR)
-}
+def level_names(lowest: int, highest: int = ERROR) -> bytes:
+    """The names of the levels of a range of severities, as alternatives of a pattern."""
+    names = (name for name, rank in LEVEL_RANKS.items() if lowest <= rank <= highest)
+    return "|".join(names).encode()
 
 
 def _says_level(data: bytes) -> bool:
     # A line without a level has that of the line before, which may be before these bytes.
-    return bool(parse_log_line(data[:200].partition(b"\n")[0], "").level)
+    return bool(parse_log_line(data.partition(b"\n")[0], "").level)
 
 
-def _possible(clause: Clause, small: bytes) -> bool:
+def _possible(clause: Clause, data: bytes) -> bool:
+    pattern = _clause_pattern(clause)
+    return pattern is None or pattern.search(data) is not None
+
+
+@lru_cache(64)
+def _clause_pattern(clause: Clause) -> safe_regex.BytesPattern | None:
     if any(term.negated or not term.text or not term.text.isascii() for term in clause):
-        return True
-    return any(term.text.encode() in small for term in clause)
+        return None
+    return safe_regex.any_of_literals(term.text.encode() for term in clause)
 
 
 ALL_LINES = LineFilter()

@@ -15,7 +15,13 @@ from itertools import pairwise
 from pathlib import PurePath
 from typing import NamedTuple, Protocol
 
-from engine.logs.byte_search import contract_lines, count_matches, line_bytes, matching_lines
+from engine.logs.byte_search import (
+    contract_lines,
+    count_matches,
+    line_bytes,
+    matching_lines,
+    may_match_cells,
+)
 from engine.logs.log_file import CELL_BYTES, NO_TIME, FileEntry, Key, LogFile
 from engine.logs.log_filter import ALL_LINES, LineFilter, lines_naming_task
 from engine.logs.log_tail import LogLine, SharedLog
@@ -315,7 +321,7 @@ def _none_in(file: LogFile, sieve: LineFilter, first: int, last: int) -> bool:
     """True if certainly no line that begins in these cells matches."""
     if sieve.matches_all:
         return False
-    if not sieve.may_match(line_bytes(file, first, last)):
+    if not may_match_cells(file, first, last, sieve):
         return True
     lines = contract_lines(file, first) if first == last else b""
     return bool(lines) and next(matching_lines(lines, sieve), None) is None
@@ -595,7 +601,7 @@ class LogCounts:
         self._places[file.number] = min(stop, file.complete_bytes)
 
     def _none_or_all(self, file: LogFile, cell: int) -> bool:
-        return self._sieve.matches_all or not self._sieve.may_match(line_bytes(file, cell, cell))
+        return self._sieve.matches_all or not may_match_cells(file, cell, cell, self._sieve)
 
 
 class Mentions(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from engine.mail.model import NotSent, Reason
@@ -20,16 +21,20 @@ if TYPE_CHECKING:
 AUTH_CODES = frozenset({432, 530, 534, 535, 538})
 """Reply codes about our login, not about the mail (RFC 4954, section 6)."""
 
+# The patterns are compiled at their first use: most mails are sent without an error to classify.
+
 # How programs quote a server's reply: after certain words, or with its enhanced code (RFC 3463).
-_reply = re.compile(
+_find_replies = partial(
+    re.finditer,
     r"(?i)\b(?:server message|said|reply|replied|response|failed|SMTP error[^\n]*?): ([45]\d\d)\b"
-    r"|\b([45]\d\d)[ -][45]\.\d{1,3}\.\d{1,3}\b"
+    r"|\b([45]\d\d)[ -][45]\.\d{1,3}\.\d{1,3}\b",
 )
-_at_login = re.compile(r"(?i)authenticat|login denied|\bAUTH\b").search
-_at_start = re.compile(
-    r"(?i)initial OK message|unexpected smtp-server response|remote access denied|\b[EH]+LO\b"
-).search
-_at_starttls = re.compile(r"(?i)STARTTLS").search
+_at_login = partial(re.search, r"(?i)authenticat|login denied|\bAUTH\b")
+_at_start = partial(
+    re.search,
+    r"(?i)initial OK message|unexpected smtp-server response|remote access denied|\b[EH]+LO\b",
+)
+_at_starttls = partial(re.search, r"(?i)STARTTLS")
 
 _PHRASES: Mapping[str, str] = {
     "connect_refused": "connection refused",
@@ -59,7 +64,7 @@ _PHRASES: Mapping[str, str] = {
 }
 """The phrases that programs print for each reason; in one line, the first match counts."""
 
-_PHRASE_SEARCHES = {word: re.compile(f"(?i){phrase}").search for word, phrase in _PHRASES.items()}
+_PHRASE_SEARCHES = {word: partial(re.search, f"(?i){phrase}") for word, phrase in _PHRASES.items()}
 
 _SYSEXITS: Mapping[int, str] = {
     64: "unavailable_usage",
@@ -80,11 +85,12 @@ _SYSEXITS: Mapping[int, str] = {
 }
 """Exit statuses of sysexits.h, used by sendmail and its replacements."""
 
-_is_noise = re.compile(
+_is_noise = partial(
+    re.fullmatch,
     r"msmtp: could not send mail \(.*|Can't send mail: sendmail process failed with error code \d+"
     r"|More details here: .*|curl failed to verify the legitimacy .*|establish a secure .*"
-    r"|how to fix it, please visit .*"
-).fullmatch
+    r"|how to fix it, please visit .*",
+)
 """Lines that only refer to another message."""
 
 
@@ -146,14 +152,14 @@ _REFUSAL_STATUSES = frozenset({8, 9, 55, 67})
 _CONNECT_STATUSES = frozenset({7, 28})
 """Exit statuses where only curl's message shows whether a server was reached."""
 
-_find_reply_codes = re.compile(r"(?m)^([2-5]\d\d)(?: .*)?\r?$").findall
-_find_curl_messages = re.compile(r"(?m)^curl: \(\d+\) (.*?)(?: \(errno: \d+\))?$").findall
+_find_reply_codes = partial(re.findall, r"(?m)^([2-5]\d\d)(?: .*)?\r?$")
+_find_curl_messages = partial(re.findall, r"(?m)^curl: \(\d+\) (.*?)(?: \(errno: \d+\))?$")
 
 UPLOADED_PREFIX = "spooldeck uploaded"
 """The prefix of the line in which curl prints the number of uploaded bytes (`--write-out`)."""
 
-_find_no_upload = re.compile(rf"(?m)^{UPLOADED_PREFIX} 0\r?$").search
-_find_data_reply = re.compile(r"(?m)^354").search
+_find_no_upload = partial(re.search, rf"(?m)^{UPLOADED_PREFIX} 0\r?$")
+_find_data_reply = partial(re.search, r"(?m)^354")
 
 _TLS_HINT = "(TLS is required unless the host is in mail.plain_hosts)"
 
@@ -196,7 +202,7 @@ def _last_refusal(text: str) -> int:
 
 
 def _classify_output(text: str) -> str:
-    refused = list(_reply.finditer(text))
+    refused = list(_find_replies(text))
     if not refused:
         return _classify_phrases(text)
     # The program's words before the quoted reply name the stage; the server's own text may be about
@@ -243,10 +249,10 @@ def _append_text(why: str, text: str) -> str:
 
 # Text for operators.
 
-_address = re.compile(r"[^\s<>\"'(),;:=|@]+@[^\s<>\"'(),;:|@]+").sub
-_said_login = re.compile(r"(?i)\b(AUTH [A-Z0-9-]+) +\S+").sub
-_login_in_url = re.compile(r"(?<=://)[^\s/@]*@").sub
-_said_password = re.compile(r"(?i)\b(pass(?:word|wd)?\s*[=:]\s*)\S+").sub
+_address = partial(re.sub, r"[^\s<>\"'(),;:=|@]+@[^\s<>\"'(),;:|@]+")
+_said_login = partial(re.sub, r"(?i)\b(AUTH [A-Z0-9-]+) +\S+")
+_login_in_url = partial(re.sub, r"(?<=://)[^\s/@]*@")
+_said_password = partial(re.sub, r"(?i)\b(pass(?:word|wd)?\s*[=:]\s*)\S+")
 
 
 def redact_text(text: str, secrets: Collection[str] = ()) -> str:

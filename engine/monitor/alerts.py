@@ -20,7 +20,7 @@ from engine.monitor.prometheus import Samples
 from engine.monitor.throughput import RunTimes, format_rough_duration
 from engine.monitor.transport_health import Health, MailRoutes, TransportHealth
 from engine.policy import format_time
-from engine.text.safe import safe_line, state_name
+from engine.text.safe import safe_line
 
 CLOCK_SKEW_SECONDS = 60.0
 """Clock skew in seconds: how far the clock of a log or metrics file may be ahead of ours."""
@@ -78,6 +78,7 @@ class Where(StrEnum):
     TRANSPORTS = "transports"
     OPERATIONS = "operations"
     CONTROLS = "controls"
+    WORKERS = "workers"
 
 
 class Goal(NamedTuple):
@@ -179,6 +180,8 @@ class AlertInputs(NamedTuple):
     warnings: tuple[str, ...] = ()
     """Warnings of the queue itself that need an operator."""
     blocked: Sequence[Blocked] = ()
+    dead_clusters: int | None = None
+    """Number of different errors of the dead tasks; None if not counted."""
     free_tasks: int | None = None
     """How many more tasks fit on the disk; None if not known."""
 
@@ -212,7 +215,9 @@ def _lock(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
         return  # _unreadable reports it already
     who = "its holder" if lock.pid is None else f"PID {lock.pid}"
     if lock.verdict is Verdict.STUCK:
-        words = f"stuck lock: no heartbeat from {who} for {format_rough_duration(lock.age)}"
+        words = f"lock STUCK {format_rough_duration(lock.age)}, {who}"
+        if sight.due:
+            words += "; 1 due task waits" if sight.due == 1 else f"; {sight.due:,} due tasks wait"
         yield Level.CRIT, AlertKind.STUCK, words, lock.since, (Where.LOCK,)
     elif lock.verdict is Verdict.STALE:
         yield Level.WARN, AlertKind.STALE, f"stale lock: {who} is gone", lock.since, (Where.LOCK,)
@@ -244,14 +249,15 @@ def _interrupted(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
 def _dead(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
     if sight.unavailable:
         return
-    goal = Where.STATE, State.DEAD
-    dead, grown = sight.counts.get(State.DEAD, 0), sight.dead_growth
-    word = state_name(sight.states.get(State.DEAD, "dead"))
-    if dead > limits.dlq:
-        words = f"{_many(dead)} in {word} (limit {limits.dlq:,})"
-        yield Level.WARN, AlertKind.DEAD, words, None, goal
-    if grown is not None and grown >= limits.dlq_growth:
-        yield Level.WARN, AlertKind.GROWING, f"{word} +{grown:,} in 10m", None, goal
+    dead, grown, sorts = sight.counts.get(State.DEAD, 0), sight.dead_growth, sight.dead_clusters
+    is_growing = grown is not None and grown >= limits.dlq_growth
+    if dead <= limits.dlq and not is_growing:
+        return
+    clusters = "" if not sorts else " in 1 cluster" if sorts == 1 else f" in {sorts:,} clusters"
+    more = f", +{grown:,} in 10m" if grown is not None and grown > 0 else ""
+    words = f"{dead:,} dead{clusters}{more or f' (limit {limits.dlq:,})'}"
+    kind = AlertKind.DEAD if dead > limits.dlq else AlertKind.GROWING
+    yield Level.WARN, kind, words, None, (Where.STATE, State.DEAD)
 
 
 def _problems(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
@@ -279,7 +285,7 @@ def _idle(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
         yield Level.CRIT, AlertKind.IDLE, words, since, goal
     elif sight.due and lacks_worker(sight, now, limits):
         words = f"no worker running, {due}"
-        yield Level.CRIT, AlertKind.IDLE, words, sight.free_since, goal
+        yield Level.CRIT, AlertKind.IDLE, words, sight.free_since, (Where.WORKERS,)
 
 
 def lacks_worker(

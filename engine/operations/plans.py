@@ -7,36 +7,21 @@ was seen; a task that has changed when the plan is applied is skipped, as gone
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from engine.model import Edge, Edges, State, Task, bar_no_task
+from engine.operations.plan_rows import REASON_NOTED, REASON_RECENT, RowTable
+from engine.operations.plan_rows import Row as Row
 from engine.verbs import VERBS
 
 RECENT_SECONDS = 900.0
 """Seconds: a younger task is excluded from a purge by default, because it may be in use."""
 
-REASON_RECENT, REASON_NOTED = "younger than 15 minutes", "has a note"
-"""Why a row is excluded from a purge unless the operator includes it."""
-
 NO_VALUES: Mapping[str, Any] = MappingProxyType({})
 
 NO_EDGES: Edges = MappingProxyType({})
-
-
-class Row(NamedTuple):
-    """One task of a plan, as the operator saw it."""
-
-    id: str
-    state: State
-    rev: str
-    default_exclusion: str = ""
-    """Why it is excluded unless the operator includes it; "" if it is not."""
-    target: State | None = None
-    """The target state, if the verb does not decide it: for undo and restore."""
-    barred: str = ""
-    """Why this task cannot be changed so: it is excluded, and no operator can include it."""
 
 
 class Plan(NamedTuple):
@@ -44,8 +29,8 @@ class Plan(NamedTuple):
 
     verb: str
     """A key of `VERBS`."""
-    rows: tuple[Row, ...]
-    """All rows, also the excluded ones."""
+    rows: Sequence[Row]
+    """All rows, also the excluded ones. Those of a large plan are in a `RowTable`."""
     made_at: float
     """When the plan was made, epoch seconds UTC."""
     filter: str = ""
@@ -71,14 +56,44 @@ class Plan(NamedTuple):
         return "" if row.id in self.included_ids else row.default_exclusion
 
     @property
-    def included(self) -> tuple[Row, ...]:
+    def included(self) -> Iterator[Row]:
         """The rows to act on."""
-        return tuple(row for row in self.rows if not self.exclusion_reason(row))
+        return (row for row in self.rows if not self.exclusion_reason(row))
 
     @property
-    def excluded(self) -> tuple[tuple[Row, str], ...]:
+    def excluded(self) -> Iterator[tuple[Row, str]]:
         """The excluded rows, each with the reason."""
-        return tuple((row, why) for row in self.rows if (why := self.exclusion_reason(row)))
+        return ((row, why) for row in self.rows if (why := self.exclusion_reason(row)))
+
+    @property
+    def amount(self) -> int:
+        """The number of rows to act on."""
+        named = self.included_ids | self.excluded_ids
+        groups = self.group_rows(named)
+        return sum(count for row, count in groups if not self.exclusion_reason(row))
+
+    @property
+    def states(self) -> frozenset[State]:
+        """The states of its tasks."""
+        rows = self.rows
+        return rows.states if isinstance(rows, RowTable) else frozenset(row.state for row in rows)
+
+    def group_rows(self, without: Collection[str]) -> Iterable[tuple[Row, int]]:
+        """The rows, each with its number; equal rows of a large plan are counted together, and have
+        no id. `without` are ids of rows that are not equal to others.
+        """
+        if isinstance(self.rows, RowTable):
+            return self.rows.group(without)
+        return ((row, 1) for row in self.rows)
+
+    def first_rows(self, limit: int) -> tuple[Row, ...]:
+        """Up to `limit` rows: suspicious and barred ones first, because the operator has to decide
+        about them.
+        """
+        if isinstance(self.rows, RowTable):
+            odd = self.rows.first(limit, is_suspicious=True)
+            return (*odd, *self.rows.first(limit - len(odd), is_suspicious=False))
+        return tuple(sorted(self.rows, key=lambda r: not (r.barred or r.default_exclusion)))[:limit]
 
 
 Transition: TypeAlias = tuple[State | None, State | None]
@@ -208,13 +223,13 @@ def _preview_transition(verb: str, row: Row, amount: int, edges: Edges) -> Trans
     )
 
 
-def changed_rows(plan: Plan, there: Mapping[str, Row]) -> Iterator[tuple[Row, str]]:
+def changed_rows(rows: Iterable[Row], there: Mapping[str, Row]) -> Iterator[tuple[Row, str]]:
     """The rows whose task has changed since the plan was made, each with its present state or the
     change.
 
     `there` are the present rows by id.
     """
-    for row in plan.rows:
+    for row in rows:
         now = there.get(row.id)
         if now is None:
             yield row, "gone: it ran, or was removed"

@@ -116,7 +116,7 @@ class Replay:
         self._orders: deque[str | PullBack] = deque()
         self._detached = False
         self._thread: threading.Thread | None = None
-        self._course = ReplayState.begin(pace, len(plan.included), clock())
+        self._course = ReplayState.begin(pace, plan.amount, clock())
         self._poller = OutcomePoller(facts or OutcomeSources(), pace.timeout)
         self._tokens = SharedTokens(buckets, root, clock)
         self._pending: int | None = None
@@ -132,9 +132,7 @@ class Replay:
         self._applying: PlanRun
         self._rows: deque[Row]
         self._unreached: float | None = None
-        self._progress = ReplayProgress(
-            planned=len(plan.rows), unsent=len(plan.included), pace=pace
-        )
+        self._progress = ReplayProgress(planned=len(plan.rows), unsent=plan.amount, pace=pace)
 
     # ---- from any thread
 

@@ -44,7 +44,7 @@ class ReplayCounts(NamedTuple):
         return self.waiting + self.running
 
     def moved(self, before: ReplayOutcome | None, after: ReplayOutcome | None) -> ReplayCounts:
-        """Return the counts with one task moved; None stands for "not sent"."""
+        """Return the counts with one task moved; None means "not sent"."""
         by = self._asdict()
         for fate, step in ((before, -1), (after, 1)):
             if fate is not None:

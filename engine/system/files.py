@@ -36,7 +36,7 @@ FILE_MODE = 0o640
 FOLDER_MODE = 0o750
 """Contract, "Security Notes": queue directories are 750."""
 
-_GUARDED = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+GUARDED_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -247,7 +247,7 @@ def open_guarded(name: str, dir_fd: int) -> int:
         OSError: the system cannot open it now; the file itself may be fine.
     """
     try:
-        return os.open(name, _GUARDED, dir_fd=dir_fd)
+        return os.open(name, GUARDED_FLAGS, dir_fd=dir_fd)
     except OSError as error:
         if error.errno not in _FILE_ERRORS:
             raise
@@ -613,7 +613,7 @@ def open_shared(name: str, dir_fd: int, flags: int, mode: int = FILE_MODE) -> in
     Raises:
         OSError: not a regular file, a second hard link, or it cannot be opened or created.
     """
-    flags |= _GUARDED
+    flags |= GUARDED_FLAGS
     try:
         fd = _open_plain(name, dir_fd, flags)
     except FileNotFoundError:
@@ -631,7 +631,7 @@ def open_plain(name: str, dir_fd: int, flags: int = os.O_RDONLY) -> int:
     Raises:
         OSError: it is not a regular file or cannot be opened.
     """
-    return _open_plain(name, dir_fd, _GUARDED | flags)
+    return _open_plain(name, dir_fd, GUARDED_FLAGS | flags)
 
 
 def _open_plain(name: str, dir_fd: int, flags: int) -> int:
@@ -744,13 +744,16 @@ def unlink_quietly(name: str, dir_fd: int) -> None:
         return
 
 
-def regular_files(fd: int) -> Iterator[tuple[str, stat_result]]:
-    """Yield name and lstat of each regular file directly in an open folder.
+def regular_files(
+    fd: int, wants: Callable[[str], object] | None = None
+) -> Iterator[tuple[str, stat_result]]:
+    """Yield name and lstat of each regular file directly in an open folder, whose name `wants`
+    accepts.
 
     Raises:
         OSError: the folder cannot be listed.
     """
-    for name in sorted(os.listdir(fd)):
+    for name in sorted(filter(wants, os.listdir(fd))):
         try:
             seen = os.stat(name, dir_fd=fd, follow_symlinks=False)
         except FileNotFoundError:

@@ -24,6 +24,7 @@ class SortedNames:
         # An empty file name means a private temporary database on disk.
         self._db = sqlite3.connect("", check_same_thread=False)
         self._db.execute("CREATE TABLE name(name TEXT, state INT)")
+        self._counts: dict[State, int] = {}
 
     def __enter__(self) -> SortedNames:
         return self
@@ -35,11 +36,13 @@ class SortedNames:
 
     def add(self, state: State, names: Iterable[str]) -> int:
         """Add the names of one state, in any order; return their number."""
-        number, count = _STATES.index(state), 0
-        rows = ((utf8_name(name), number) for name in names)
-        while page := list(islice(rows, _PAGE)):
-            self._db.executemany("INSERT INTO name VALUES (?, ?)", page)
+        insert = f"INSERT INTO name VALUES (?, {_STATES.index(state)})"
+        waiting, count = iter(names), 0
+        while page := list(islice(waiting, _PAGE)):
+            valid = page if "".join(page).isascii() else map(utf8_name, page)
+            self._db.executemany(insert, zip(valid, strict=True))
             count += len(page)
+        self._counts[state] = self._counts.get(state, 0) + count
         return count
 
     def names_in(self, state: State) -> Iterator[str]:
@@ -47,11 +50,26 @@ class SortedNames:
         query = "SELECT name FROM name WHERE state = ? ORDER BY name"
         cursor = self._db.execute(query, (_STATES.index(state),))
         while page := cursor.fetchmany(_PAGE):
-            yield from (str(row[0]) for row in page)
+            yield from (name for (name,) in page)
 
     def duplicates(self) -> list[tuple[str, list[State]]]:
-        """Names that exist in several states, with these states."""
-        query = "SELECT name, group_concat(state) FROM name GROUP BY name HAVING count(*) > 1"
+        """Names that were added more than once, each with its states."""
+        return self._group("1")
+
+    def in_several_states(self) -> list[tuple[str, list[State]]]:
+        """Names that exist in several states, with these states; a state has each name once.
+
+        Faster than `duplicates`: the names that only the largest state has are not sorted again.
+        """
+        largest = max(self._counts, key=self._counts.__getitem__, default=State.PENDING)
+        rest = f"SELECT name FROM name WHERE state <> {_STATES.index(largest)}"
+        return self._group(f"name IN ({rest})")
+
+    def _group(self, condition: str) -> list[tuple[str, list[State]]]:
+        query = (
+            f"SELECT name, group_concat(state) FROM name WHERE {condition} "
+            "GROUP BY name HAVING count(*) > 1"
+        )
         return [
             (name, [_STATES[int(n)] for n in sorted(numbers.split(","))])
             for name, numbers in self._db.execute(query)

@@ -37,6 +37,7 @@ class SmtpSend:
         self._open, self._destination = open_letter, destination
         self._clock, self._warn = clock, warn
         self._abandoned = (WORKER_ENDED, abandoned)
+        self._watcher = smtp_client.AttemptWatcher()
 
     def __call__(self, task: Task, context: Context) -> None:
         """Make one attempt.
@@ -52,7 +53,7 @@ class SmtpSend:
             if task.error.startswith(self._abandoned) or f": {IN_DOUBT_PREFIX}" in task.error:
                 again = "an earlier attempt ended without a result, the mail may arrive twice"
                 self._warn(f"MAIL_SEND_IN_DOUBT task_id={task.id}: {again}")
-            smtp_client.send(letter, self._destination, context.is_cancelled)
+            smtp_client.send(letter, self._destination, context.is_cancelled, self._watcher)
         except UnreadableMessage as failure:
             raise Postponed(self._clock() + UNREADABLE_RETRY_SECONDS, str(failure)) from failure
         except BadMail as error:

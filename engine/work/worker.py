@@ -1,7 +1,7 @@
 """The worker: claim due tasks, run their handlers, store each outcome with compare-and-swap.
 
-Only the worker's own thread uses the store. Handlers run on threads of their own, so that the queue
-lock and the leases of the tasks are renewed while they run.
+Only the worker's own thread uses the store. Handlers run on other threads, which are reused, so
+that the queue lock and the leases of the tasks are renewed while they run.
 """
 
 import math
@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import NamedTuple, Protocol
 
@@ -30,6 +31,10 @@ RESCUE_INTERVAL_SECONDS = 60.0
 
 METRICS_INTERVAL_SECONDS = 5.0
 """Seconds between two writes of the metrics while there is always work."""
+
+COUNTS_INTERVAL_SECONDS = 1.0
+"""Seconds between two writes of the counters while there is always work: a killed worker loses no
+more."""
 
 RESCAN_INTERVAL_SECONDS = 5.0
 """Seconds after which `take` is restarted, so that older tasks that came due meanwhile are not
@@ -79,6 +84,12 @@ class WorkerServices(NamedTuple):
     """Sends an alert to the operator when a task goes to the dead-letter queue."""
     add_count: Callable[[str], None] = lambda name: None
     """Adds 1 to one of the counters processed, failed, retries, dlq (`_total`)."""
+    write_log: Callable[[], None] = lambda: None
+    """Writes the lines that `log` kept back; called before a handler starts, before the worker
+    waits, and at the end."""
+    write_counts: Callable[[], None] = lambda: None
+    """Writes the counts that `add_count` kept back; called when the worker is idle, at the end, and
+    every `COUNTS_INTERVAL_SECONDS`."""
     publish: Callable[[], None] = lambda: None
     """Writes the metrics."""
     apply_retention: Callable[[], None] = lambda: None
@@ -151,6 +162,14 @@ class _FinishedTask(NamedTuple):
     failure: Exception | None
 
 
+class _Job(NamedTuple):
+    """A handler to run, and what it gets."""
+
+    handler: Handler
+    claim: _Claim
+    context: Context
+
+
 class _RetryDelay(NamedTuple):
     """Pause before a refused store operation is tried again."""
 
@@ -211,7 +230,13 @@ class Worker:
         self._end = verbs.given_up_state(store.edges)
         self._clock = clock
         self._events: SimpleQueue[_FinishedTask | None] = SimpleQueue()
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._threads = 0
+        """Threads that wait for a job or run one, each until it gets None."""
         self._running: Counter[str] = Counter()
+        """Running handlers by kind."""
+        self._busy = 0
+        """Running handlers."""
         self._stopping = self._cancelled = False
         self._done = self._failed = self._gone = 0
         self._last_failure = ""
@@ -255,7 +280,7 @@ class Worker:
     @property
     def is_busy(self) -> bool:
         """True while a handler is running."""
-        return self._running.total() > 0
+        return self._busy > 0
 
     # ---- running
 
@@ -279,6 +304,13 @@ class Worker:
         except queue_lock.LockLost as loss:
             lost = str(loss)
             self._services.log("ALERT", f"{lost}; stopping, nothing touched")
+        finally:
+            for _ in range(self._threads):
+                self._jobs.put(None)
+            # A hanging handler keeps its thread and its queue.
+            self._jobs, self._threads = SimpleQueue(), 0
+            self._services.write_log()
+            self._services.write_counts()
         dues = [
             due for due in (self._store.changes.next_due, self._put_off_until) if due is not None
         ]
@@ -346,33 +378,37 @@ class Worker:
             self._services.log("ERROR", f"{task.id} is finished, but still there: {error}")
 
     def _work(self, *, limit: int | None, until_idle: bool) -> None:
-        retired = published = self._clock()
+        retired = published = counted = self._clock()
         claimed = self._put_off = 0
         self._put_off_why, self._put_off_until = {}, None
         while True:
-            room = self._concurrency - self._running.total()
+            room = self._concurrency - self._busy
             if limit is not None:
                 room = min(room, limit - (claimed - self._put_off))
             looking = room > 0 and not self._stopping
             self._settle_owed(stays=limit is None)
             # A run that would end for lack of work scans even during the pause.
-            rests = not until_idle or bool(self._running.total())
+            rests = not until_idle or self._busy > 0
             began = self._try_claim(room, patient=limit is None, rests=rests) if looking else 0
             claimed += began
             # A task given back does not count: the run is for another one.
-            if not self._running.total() and (self._stopping or claimed - self._put_off == limit):
+            if not self._busy and (self._stopping or claimed - self._put_off == limit):
                 return
             now = self._clock()
-            idle = not self._running.total()
+            idle = not self._busy
             if idle and until_idle and not began:
                 self._settle_owed(stays=False, last=True)
                 return
+            if idle or now - counted >= COUNTS_INTERVAL_SECONDS:
+                self._services.write_counts()
+                counted = now
             if limit is None and (idle or now - published >= METRICS_INTERVAL_SECONDS):
                 self._services.publish()
                 published = now
             if limit is None and now - retired >= RETENTION_INTERVAL_SECONDS:
                 self._services.apply_retention()
                 retired = now
+            self._services.write_log()
             self._await(self._patience(now, looking=looking))
 
     def _patience(self, now: float, *, looking: bool) -> float:
@@ -393,14 +429,10 @@ class Worker:
 
     def _await(self, seconds: float) -> None:
         """Wait for an event, and settle all tasks finished by then."""
-        try:
-            event = self._events.get(timeout=seconds)
-            while True:
-                if event is not None:
-                    self._settle(event)
-                event = self._events.get_nowait()
-        except Empty:
-            pass
+        with suppress(Empty):
+            self._settle(self._events.get(timeout=seconds))
+            while not self._events.empty():  # an exception a task would cost more
+                self._settle(self._events.get_nowait())
         # Renew the lock's heartbeat only while no handler exceeds its deadline: otherwise the lock
         # must age, so that others see this worker as stuck.
         now = self._clock()
@@ -413,6 +445,8 @@ class Worker:
         cancels its handler.
         """
         due = [claim for claim in self._claims if claim.renew_at <= now]
+        if not due:
+            return
         for claim in due:
             claim.renew_at = now + claim.lease_seconds / 3
         alive = [claim for claim in due if now <= claim.deadline]
@@ -535,6 +569,7 @@ class Worker:
         if task.kind in self._handled:
             log("INFO", f"Executing: {_EXECUTING.get(task.kind, task.description)}")
         self._running[task.kind] += 1
+        self._busy += 1
         timeout = self._services.timeouts.get(task.kind, math.inf)
         claim.deadline = now + timeout + HANDLER_GRACE_SECONDS
         handler = self._handled.get(task.kind, handlers.fail_unknown_kind)
@@ -542,27 +577,25 @@ class Worker:
         context = Context(
             inherit, lambda: self._cancelled or claim.is_lost, lambda _: self._latest(claim)
         )
-
-        def run() -> None:
-            failure: Exception | None = None
-            try:
-                handler(task, context)
-            except Exception as error:
-                # Any exception of a handler fails its task, never the worker.
-                failure = error
-            self._events.put(_FinishedTask(claim, failure))
-
-        threading.Thread(target=run, name=f"handler {task.kind}", daemon=True).start()
+        if self._busy > self._threads:
+            self._threads += 1
+            queues = self._jobs, self._events
+            threading.Thread(target=_run_jobs, args=queues, name="handlers", daemon=True).start()
+        self._services.write_log()
+        self._jobs.put(_Job(handler, claim, context))
         return 1
 
     def _latest(self, claim: _Claim) -> Task:
         with self._renewing:
             return claim.task
 
-    def _settle(self, finished: _FinishedTask) -> None:
+    def _settle(self, finished: _FinishedTask | None) -> None:
+        if finished is None:
+            return  # only a wake-up
         claim, failure = finished
         task = claim.task
         self._running[task.kind] -= 1
+        self._busy -= 1
         claim.deadline = math.inf
         log = self._services.log
         if self._lock is not None:
@@ -671,6 +704,8 @@ class Worker:
         others. With `stays`, failures are logged with the next try; with `last`, before the worker
         ends, all are tried.
         """
+        if not self._owed:
+            return
         owed, self._owed = self._owed, []
         for one in owed:
             if self._lock is not None:
@@ -707,6 +742,19 @@ class Worker:
             owed.then()
         if new is not None:
             self._sweep(new._replace(rev=rev))
+
+
+def _run_jobs(
+    jobs: "SimpleQueue[_Job | None]", finished: "SimpleQueue[_FinishedTask | None]"
+) -> None:
+    while (job := jobs.get()) is not None:
+        failure: Exception | None = None
+        try:
+            job.handler(job.claim.task, job.context)
+        except Exception as error:
+            # Any exception of a handler fails its task, never the worker.
+            failure = error
+        finished.put(_FinishedTask(job.claim, failure))
 
 
 def _words(failure: Exception) -> str:

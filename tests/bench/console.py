@@ -1,261 +1,260 @@
-"""The cost of the console: the real program on a pseudo terminal, measured from outside.
-
-Bytes are exact. Processor time is that of all its threads, as the kernel counts it, in
-milliseconds; the machine's speed is in it, so floors are measured beside it. Wall-clock times mean
-something only where nothing else runs: the load is printed with them.
-"""
+"""The console's rows: the real program on a pseudo terminal of 120x40."""
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
 import re
-import select
-import signal
-import struct
 import subprocess
 import sys
-import tempfile
-import termios
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from importlib.metadata import version
 from statistics import median
-from typing import NamedTuple
 
-from engine.model import State
-from tests.tui.spools import a_task, make_spool, put_file
-
-ROOT = Path(__file__).resolve().parents[2]
-
-SIZE = (80, 24)
-QUIET = 0.06
-"""Seconds without a byte after which a key has been answered."""
-PATIENCE = 60.0
-PLACES, TASKS = 4, 300
-"""Queues on the overview, and tasks waiting in each."""
-
-EMPTY = (
-    "from textual.app import App; from textual.widgets import Static\n"
-    "class Empty(App):\n"
-    "    ENABLE_COMMAND_PALETTE = False\n"
-    "    def compose(self): yield Static('all is well ' * 40)\n"
-    "Empty().run(mouse=False)"
+from tests.bench import index
+from tests.bench.measure import (
+    Bench,
+    Figure,
+    Figures,
+    Ways,
+    command,
+    compare,
+    interleave,
+    memory_folder,
+    scratch,
+    task_text,
 )
-"""A program of the terminal library that does nothing but paint once: no console is cheaper."""
+from tests.bench.terminal import Screen, console, empty_app, running
 
-_ESCAPES = re.compile(rb"\x1b\[[0-9;?>]*[ -/]*[@-~]")
-
-
-class Frame(NamedTuple):
-    """When something was on screen: wall-clock ms, CPU ms, and bytes written until then."""
-
-    wall: float
-    cpu: float
-    size: int
+FIRST_FRAME, FIRST_ROWS = r"OBSERVE", r"row 1 of"
+IDLE_LIMIT_SECONDS = 300.0
+DOWN, UP, PAGE, ESCAPE, CURSOR = "j", "k", "\x1b[6~", "\x1b", "▶"
+KEY_SECONDS, EVENT_SECONDS = 3.0, 5.0
+PLACES_IDLE_MS, PLACES_SECONDS = 75.0, 150.0
+"""20 places count as scanned below this CPU in half a second, or after this time."""
+LARGEST_MIB = {300: 50.0, 10_000: 60.0, 100_000: 60.0, 1_000_000: 100.0}
 
 
-class Screen:
-    """A program on a pseudo terminal."""
+def start(bench: Bench) -> Figures:
+    """CPU until the first frame and until the first rows, beside an empty app."""
+    frames: dict[int, list[float]] = {number: [] for number in bench.sizes}
 
-    def __init__(self, argv: list[str], size: tuple[int, int] = SIZE) -> None:
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("NFTBAN_", "PYTHON"))}
-        told = {**clean, "TERM": "xterm-256color", "LANG": "C.UTF-8", "COLORTERM": "truecolor"}
-        told.pop("LC_ALL", None)
-        self._began = time.perf_counter()
-        self.pid, self._fd = pty.fork()
-        if not self.pid:
-            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
-            os.chdir(ROOT)
-            os.execve(argv[0], argv, told)
-        self.said = bytearray()
+    def empty() -> float:
+        with running(empty_app()) as screen:
+            return screen.until("all is well").all
 
-    def read(self, seconds: float) -> bool:
-        """Take in what comes within so many seconds; whether anything did."""
-        if not select.select([self._fd], [], [], max(0.0, seconds))[0]:
-            return False
-        self.said += os.read(self._fd, 1 << 16)
-        return True
+    def rows(number: int) -> float:
+        with running(console("--open", "queue", bench.spool(number))) as screen:
+            frames[number].append(screen.until(FIRST_FRAME).all)
+            return screen.until(FIRST_ROWS).all
 
-    def until(self, wanted: str) -> Frame:
-        """Read until it has written this."""
-        pattern, deadline = re.compile(wanted.encode()), time.perf_counter() + PATIENCE
-        while not pattern.search(_ESCAPES.sub(b"", bytes(self.said))):
-            assert time.perf_counter() < deadline, bytes(self.said[-2000:])
-            self.read(0.2)
-        wall = (time.perf_counter() - self._began) * 1000
-        return Frame(wall, self.cpu(), len(self.said))
-
-    def settle(self, seconds: float = 1.5) -> None:
-        """Let it come to rest: nothing for so long, or nothing but what it does each second."""
-        deadline = time.perf_counter() + 2 * seconds
-        while self.read(seconds) and time.perf_counter() < deadline:
-            pass
-
-    def cpu(self) -> float:
-        """Milliseconds on a processor so far, of all threads that live."""
-        spent = 0
-        for thread in Path(f"/proc/{self.pid}/task").iterdir():
-            try:
-                spent += int((thread / "schedstat").read_text().split()[0])
-            except FileNotFoundError:
-                continue  # ended just now
-        return spent / 1e6
-
-    def key(self, key: bytes) -> tuple[float, int]:
-        """Press a key: CPU ms and bytes of its answer."""
-        self.read(0)
-        cpu, size = self.cpu(), len(self.said)
-        os.write(self._fd, key)
-        while self.read(QUIET):
-            pass
-        return self.cpu() - cpu, len(self.said) - size
-
-    def rest(self, seconds: float, act: Callable[[], object] = lambda: None) -> tuple[float, float]:
-        """Bytes a second, and percent of a processor, while `act` is done once a second."""
-        cpu, size, began = self.cpu(), len(self.said), time.perf_counter()
-        for turn in range(round(seconds)):
-            act()
-            while (rest := began + turn + 1 - time.perf_counter()) > 0:
-                self.read(rest)
-        took = time.perf_counter() - began
-        return (len(self.said) - size) / took, (self.cpu() - cpu) / took / 10
-
-    def close(self) -> None:
-        """End it."""
-        os.kill(self.pid, signal.SIGTERM)
-        deadline = time.perf_counter() + PATIENCE
-        while os.waitpid(self.pid, os.WNOHANG) == (0, 0):
-            assert time.perf_counter() < deadline
-            try:
-                self.read(0.05)
-            except OSError:
-                time.sleep(0.01)  # it has closed the terminal, and is about to end
-        os.close(self._fd)
+    ways: Ways = {"empty": empty}
+    ways |= {str(number): partial(rows, number) for number in bench.sizes}
+    costs = interleave(ways, bench.rounds)
+    beside = f"empty Textual {version('textual')} app"
+    for number in bench.sizes:
+        name, bare = f"{number:,} tasks", costs["empty"]
+        yield compare(f"first frame, {name}", "ms CPU", frames[number], bare, beside, 1.4)
+        yield compare(f"first rows, {name}", "ms CPU", costs[str(number)], bare, beside, 1.6)
+    few, many = bench.sizes[0], bench.sizes[-1]
+    what = f"first rows, {many:,} against {few:,}"
+    yield compare(what, "ms CPU", costs[str(many)], costs[str(few)], "itself", 1.2)
 
 
 @contextmanager
-def running(argv: Sequence[str], size: tuple[int, int] = SIZE) -> Iterator[Screen]:
-    """A Python program on a pseudo terminal."""
-    screen = Screen([sys.executable, *argv], size)
+def at_rest(bench: Bench, number: int) -> Iterator[Screen]:
+    """The console on a place of so many tasks, its index complete.
+
+    The last one stays open for the next row, unless this block fails: filling the index of a
+    million tasks takes longer than most rows.
+    """
+    screen = bench.open_consoles.get(number)
+    if screen is None:
+        bench.close_consoles()
+        root = bench.spool(number)
+        with bench.outside_budget(IDLE_LIMIT_SECONDS):
+            screen = Screen(console("--open", "queue", root))
+            bench.open_consoles[number] = screen
+            try:
+                screen.until(FIRST_ROWS)
+                screen.idle()
+            except BaseException:
+                bench.open_consoles.pop(number).close()
+                raise
     try:
         yield screen
-    finally:
-        screen.close()
+    except BaseException:
+        bench.open_consoles.pop(number).close()
+        raise
 
 
-def showing(*words: str) -> AbstractContextManager[Screen]:
-    """The console with these words on its command line, on the screen that they open."""
-    return running(["-P", "-m", "tui.cli", *words])
-
-
-@contextmanager
-def empty_app() -> Iterator[Screen]:
-    """The empty program, once it has painted."""
-    with running(["-c", EMPTY]) as empty:
+def keys(bench: Bench) -> Figures:
+    """CPU of a key and of a page, beside a key that an empty app ignores."""
+    with running(empty_app()) as empty:
         empty.until("all is well")
-        yield empty
+        empty.idle()
+        ignored = median(empty.key("z").all for _ in range(15))
+    yield Figure("a key that an empty app ignores", ignored, "ms CPU")
+    with at_rest(bench, 10_000) as screen:
+        for name, key, limit in (("a key", DOWN, 3.0), ("a page", PAGE, 8.0)):
+            cost = median(screen.key(key).all for _ in range(15))
+            yield Figure(f"{name} in a list of 10,000", cost, "ms CPU", limit)
 
 
-class Place:
-    """A spool in which tasks go their way."""
-
-    def __init__(self, root: Path) -> None:
-        make_spool(root, [a_task(n) for n in range(TASKS)])
-        self.root = root
-        self._queue = root / "queue"
-        self._number = TASKS
-
-    def turn(self) -> None:
-        """One comes, one is taken, one that was taken dies, one dead is retried."""
-        self._number += 1
-        put_file(self.root, a_task(self._number, State.PENDING))
-        for source, goal in (("dlq", "pending"), ("work", "dlq"), ("pending", "work")):
-            first = min((self._queue / source).iterdir(), default=None)
-            if first:
-                first.rename(self._queue / goal / first.name)
+def filter_keys(bench: Bench) -> Figures:
+    """CPU of each letter of a filter, until the console is idle again."""
+    for number in dict.fromkeys((10_000, bench.large)):
+        with at_rest(bench, number) as screen:
+            screen.work("/")
+            costs = [screen.work(letter) for letter in "host7"]
+            screen.work(ESCAPE)
+            screen.work(ESCAPE)
+        what, cost = f"a letter of a filter, {number:,}", median(cost.all for cost in costs)
+        if number == 10_000:
+            yield Figure(what, cost, "ms CPU", 20.0)
+        else:
+            yield Figure(f"{what}, UI", median(cost.main for cost in costs), "ms CPU")
+            yield Figure(f"{what}, others", median(c.others for c in costs), "ms CPU", 100.0)
 
 
-def start(place: str, rounds: int) -> None:
-    """What it takes until something is on screen, beside what can be had for no less."""
-    floors = {
-        "python -c pass": [sys.executable, "-c", "pass"],
-        "import textual.app": [sys.executable, "-c", "import textual.app"],
-    }
-    spent: dict[str, list[float]] = {name: [] for name in floors}
-    seen: dict[str, list[Frame]] = {"empty app": [], "opening": [], "overview": [], "queue": []}
-    # Only cells that change are sent: the count comes without the name before it.
-    wanted = {"overview": rf"\D{TASKS}\D", "queue": "row 1 of"}
-    for _ in range(rounds):
-        for name, argv in floors.items():
-            began = time.perf_counter()
-            subprocess.run(argv, check=True, cwd=ROOT)
-            spent[name].append((time.perf_counter() - began) * 1000)
-        with running(["-c", EMPTY]) as empty:
-            seen["empty app"].append(empty.until("all is well"))
-        for screen, text in wanted.items():
-            with showing("--open", screen, place) as console:
-                if screen == "overview":
-                    seen["opening"].append(console.until(r"opening 1 place \.\.\."))
-                seen[screen].append(console.until(text))
-    floor = median(frame.cpu for frame in seen["empty app"])
-    for name, walls in spent.items():
-        print(f"start  {name:20} {median(walls):6.0f} ms")
-    for name, frames in seen.items():
-        wall, cpu, size = (median(values) for values in zip(*frames, strict=True))
-        print(
-            f"start  {name:20} {wall:6.0f} ms, CPU {cpu:4.0f} ms (x{cpu / floor:.2f} of the empty"
-            f" app), {size:,.0f} bytes; load {os.getloadavg()[0]:.1f}"
-        )
+def plan(bench: Bench) -> Figures:
+    """CPU of a purge plan of all tasks: until it shows its count, and until it is worked out."""
+    number = bench.large
+    select, beside = index.bare_select(number), f"SELECT by sqlite3 {index.SQLITE}"
+    with at_rest(bench, number) as screen:
+        screen.work("*")
+        held, before, mark = screen.memory(), screen.spent(), screen.mark
+        screen.send("X")
+        frozen = screen.until(rf"{number:,} TASKS", mark).since(before).all
+        yield Figure(f"freeze {number:,} rows", frozen, "ms CPU", 1.5, select, beside)
+        what, dry = "dry run: sizes, refusals, changes", screen.work("").all
+        yield Figure(what, dry, "ms CPU", 3.0, select, beside)
+        yield Figure("memory more", screen.memory() - held, "MiB", 30.0)
+    bench.close_consoles()  # this one has marks now
 
 
-def keys(place: str) -> None:
-    """Print the cost of a key in the list, beside one that the library throws away."""
-    with empty_app() as empty:
-        empty.settle()
-        cpu = median(empty.key(b"z")[0] for _ in range(15))
-    print(f"key    {'unused, empty app':20} CPU {cpu:5.2f} ms")
-    with showing("--open", "queue", place) as console:
-        console.until("row 1 of")
-        console.settle()
-        keys = ("cursor", b"j", 15), ("page", b"\x1b[6~", 8), ("unused", b"\x1b[24~", 8)
-        for name, key, times in keys:
-            answers = [console.key(key) for _ in range(times)]
-            cpu, size = (median(values) for values in zip(*answers, strict=True))
-            print(f"key    {name:20} CPU {cpu:5.2f} ms, {size:6,.0f} bytes")
+def memory(bench: Bench) -> Figures:
+    """Resident memory once the index is complete and the console is idle."""
+    with running(empty_app()) as empty:
+        empty.until("all is well")
+        yield Figure("an empty app", empty.memory(), "MiB")
+    for number in bench.sizes:
+        if number < bench.large:
+            with running(console("--open", "queue", bench.spool(number))) as screen:
+                screen.until(FIRST_ROWS)
+                screen.idle()
+        else:
+            with at_rest(bench, number) as screen:
+                pass
+        yield Figure(f"{number:,} tasks", screen.rest_mib, "MiB", LARGEST_MIB[number])
 
 
-def steady(places: Sequence[Place], seconds: float) -> None:
-    """What goes to the terminal while nobody touches a key."""
+CHANGES = """\
+import os, sys, time
+folder, seconds = sys.argv[1], float(sys.argv[2])
+began, n, names = time.time(), 0, []
+while (now := time.time() - began) < seconds:
+    while n < now * 1000:
+        if n % 2:
+            os.unlink(names.pop(0))
+        else:
+            name = f"20260101T000000Z-report-{n:08x}"
+            with open(f"{folder}/../{n}", "w") as file:
+                file.write(sys.argv[3].replace("NAME", name))
+            names.append(f"{folder}/{name}.task")
+            os.rename(f"{folder}/../{n}", names[-1])
+        n += 1
+    time.sleep(0.01)
+for name in names:
+    os.unlink(name)
+print(n)
+"""
+"""A program that makes and removes 1,000 files a second."""
 
-    def churn() -> None:
-        for place in places:
-            place.turn()
 
-    roots = [str(place.root) for place in places]
-    ready = {"overview": f"{places[0].root.name} +[0-9]", "queue": "row 1 of"}
-    nothing = ("idle, one queue", 1, lambda: None), ("idle", len(roots), lambda: None)
-    for name, count, act in (*nothing, ("changes in each queue", len(roots), churn)):
-        for screen, wanted in ready.items():
-            with showing("--open", screen, *roots[:count]) as console:
-                console.until(wanted)
-                console.settle()
-                size, cpu = console.rest(seconds, act)
-            print(f"rest   {screen:8} {name:24} {size:6,.0f} B/s, {cpu:.2f} % CPU")
-    with empty_app() as empty:
-        empty.settle()
-        size, cpu = empty.rest(seconds)
-    print(f"rest   {'empty app':33} {size:6,.0f} B/s, {cpu:.2f} % CPU")
+def changes(bench: Bench) -> Figures:
+    """CPU while another program changes 1,000 files a second and a key is pressed each 300 ms."""
+    seconds = 6.0 if bench.quick else 12.0
+    text = task_text("NAME", "report", 1_767_225_600, int(time.time()) + 86400, 3).decode()
+    with at_rest(bench, bench.large) as screen:
+        folder = f"{bench.spool(bench.large)}/queue/pending"
+        argv = [sys.executable, "-c", CHANGES, folder, str(seconds), text]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as program:
+            assert program.stdout is not None
+            pressed, waits = 0, []
+            before, began = screen.spent(), time.perf_counter()
+            while program.poll() is None:
+                mark, sent = screen.mark, time.perf_counter()
+                screen.send(DOWN if pressed % 2 == 0 else UP)
+                pressed += 1
+                with suppress(AssertionError):
+                    screen.until(CURSOR, mark, KEY_SECONDS)
+                    waits.append(1000 * (time.perf_counter() - sent))
+                while (left := sent + 0.3 - time.perf_counter()) > 0:
+                    screen.read(left)
+            share = screen.spent().since(before).all / (time.perf_counter() - began) / 10
+            done = int(program.stdout.read())
+        screen.idle()
+    rate = f"{done / seconds:,.0f} changes/s at {bench.large:,}"
+    yield Figure(rate, share, "% CPU", 30.0)
+    missed = f"keys of {pressed} unanswered after {KEY_SECONDS:g} s"
+    yield Figure(missed, pressed - len(waits), "keys", 0.0)
+    yield Figure("key to cursor, median", median(waits or [1e3 * KEY_SECONDS]), "ms wall")
 
 
-def measure(rounds: int, seconds: float) -> None:
-    """Print every line; `seconds` is how long each rest is watched."""
-    load = os.getloadavg()[0]
-    print(f"console at {SIZE[0]}x{SIZE[1]}: {PLACES} queues of {TASKS} tasks; load {load:.1f}")
-    with tempfile.TemporaryDirectory(prefix="spooldeck-bench-") as folder:
-        places = [Place(Path(folder, f"queue{n}")) for n in range(PLACES)]
-        start(str(places[0].root), rounds)
-        keys(str(places[0].root))
-        steady(places, seconds)
+def events(bench: Bench) -> Figures:
+    """Wall time from the rename of a changed task to its new text on the screen."""
+    bench.close_consoles()  # the cursor of a new one is on the oldest task, also sorted by age
+    folder = f"{bench.spool(10_000)}/queue/pending"
+    with at_rest(bench, 10_000) as screen:
+        for order, keys in (("by id", ""), ("sorted by age", "oa")):
+            for key in keys:
+                screen.send(key)
+                screen.idle()
+            waits, missed, turns = [], 0, 10 if bench.quick else 25
+            for turn in range(turns):
+                mark, word = screen.mark, chr(ord("a") + turn) * 9
+                began = _change(folder, "00000000", word)
+                try:
+                    screen.until(word, mark, EVENT_SECONDS)
+                    waits.append(1000 * (time.perf_counter() - began))
+                except AssertionError:
+                    missed += 1
+                screen.watch(0.2)
+            shown = median(waits or [1e3 * EVENT_SECONDS])
+            yield Figure(f"event to screen, 10,000 {order}", shown, "ms wall", 30.0)
+            what = f"events of {turns} not shown after {EVENT_SECONDS:g} s"
+            yield Figure(what, missed, "events", 0.0)
+
+
+def _change(folder: str, ending: str, word: str) -> float:
+    """Replace a task by one with another description; return when."""
+    (name,) = (name for name in os.listdir(folder) if name.endswith(f"-{ending}.task"))
+    draft = f"{folder}/../{name}"
+    with open(f"{folder}/{name}", "rb") as file:
+        data = re.sub(rb'(?<=DESCRIPTION=")[^"]*', word.encode(), file.read())
+    data = re.sub(rb'(?<=ERROR=")[^"]*', b"", data)
+    with open(draft, "wb") as file:
+        file.write(data)
+    began = time.perf_counter()
+    os.rename(draft, f"{folder}/{name}")
+    return began
+
+
+def places(bench: Bench) -> Figures:
+    """Memory and idle CPU of a console that follows 20 places."""
+    number = 500 if bench.quick else 50_000
+    bench.clear()
+    first, limit = bench.spool(number), bench.outside_budget(IDLE_LIMIT_SECONDS)
+    with limit, scratch(memory_folder(20 * number)) as folder:
+        roots = [f"{folder}/place{n:02}" for n in range(20)]
+        for root in roots:
+            command("cp", "-a", first, root)
+        with running(console("--open", "overview", *roots)) as screen:
+            screen.until(FIRST_FRAME)
+            screen.idle(PLACES_IDLE_MS, PLACES_SECONDS)
+            yield Figure(f"20 places of {number:,}", screen.memory(), "MiB", 120.0)
+            seconds = 6.0 if bench.quick else 30.0
+            yield Figure(f"idle for {seconds:.0f} s", screen.watch(seconds), "% CPU", 1.0)

@@ -120,7 +120,7 @@ class _Verb(Case):
             found = {t.id if t.id in (*IDS, ADDED.id) else "adopted": seen_as(t) for t in tasks}
             assert len(found) == len(tasks), tasks
             for task in tasks:
-                with store.contents(task) as contents:
+                with store.open_message(task)[1] as contents:
                     text = mail_format.encode_wire(b"" if self._act is _add else TEXT)
                     assert contents.read() == text, f"{task.id} is not whole"
         return found

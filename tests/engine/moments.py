@@ -25,7 +25,7 @@ def a_way(name: str, failed: int = 0) -> TransportHealth:
     )
 
 
-def an_alert(words: str = "DLQ +12 in 10m") -> Alert:
+def an_alert(words: str = "12 dead, +12 in 10m") -> Alert:
     """Something that deserves a look."""
     goal = Goal("mail.out", Where.STATE, State.DEAD)
     return Alert(Level.WARN, AlertKind.GROWING, words, NOW - 600, goal)

@@ -440,6 +440,22 @@ def test_a_plan_is_made_of_what_matches(writer: Writer, reader: Reader) -> None:
         assert reader.rows(query, [one.id, two.id, "absent"]) == rows
 
 
+@pytest.mark.parametrize("early", [0, 5000])
+def test_a_row_that_the_first_scan_shows_twice_is_one_row(
+    early: int, writer: Writer, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task of the sample, or one that a lookup read before, comes again: its row is replaced."""
+    monkeypatch.setattr("engine.index.writer.MAX_EARLY_ROWS", early)
+    writer.begin_scan()
+    writer.add_scanned([a_task(1, rev="sample"), a_task(3, rev="sample")])
+    writer.apply_lookup([a_task(2).id], [a_task(2, rev="lookup")])
+    writer.add_scanned([a_task(n, rev="scan") for n in range(4)])
+    assert not writer.unseen_ids()
+    writer.end_scan()
+    assert writer.count(State.PENDING) == 4
+    assert {row.rev for row in reader.rows(Query(State.PENDING))} == {"scan"}
+
+
 def test_questions_leave_no_snapshot_open(writer: Writer, reader: Reader, index_path: str) -> None:
     """After a question the reader has no snapshot: the whole WAL can be removed."""
     writer.add_scanned([a_task(n) for n in range(200)])
@@ -469,9 +485,13 @@ def test_blocks_know_every_place(names: list[int], gone: list[int]) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(row_positions, "BLOCK_ROWS", 8)
-        for name in sorted(f"{n:03}" for n in names):
+        half = len(names) // 2
+        for name in sorted(f"{n:03}" for n in names[:half]):
             rows.append(name)
             listed.add(name, 1)
+        blocks.update(listed.take_changes(split))
+        listed.add_sorted(sorted(f"{n:03}" for n in names[half:]))
+        rows = sorted(f"{n:03}" for n in names)
         blocks.update(listed.take_changes(split))
         for name in (f"{n:03}" for n in gone):
             if name in rows:

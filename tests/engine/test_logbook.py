@@ -209,10 +209,24 @@ def test_a_filter_leaves_out_and_changes_nothing_else(
         assert (tally.lines, tally.matching) == (sum(map(len, all_of)), len(expected))
 
 
-phrases = st.sampled_from(["error", "550 unk", "ERROR] x", "Unk\u00fcown", "2026-11-20", "", "a"])
+phrases = st.sampled_from(
+    ["] [ERROR] ", "error", "550 unk", "ERROR] x", "Unk\u00fcown", "2026-11-20", "", "a"]
+)
 levels = st.sampled_from(["DEBUG", "INFO", "SUCCESS", "WARN", "Error", "FATAL"])
 searches = ["", "error", "unk", "550|a", "error 550 | x", "!error", "~err", "2026-11", "]"]
-others = ["x\n", "[x] [INFO] y\n", "[2026-13-07 12:01:02] [INFO] a\n", "\n"]
+others = [
+    *(
+        "x\n",
+        "\n",
+        "[x] [INFO] y\n",
+        "[2026-01-07 12:01:02] INFO\n",
+        "[2026-01-07 12:01:02] [] a\n",
+    ),
+    *(f"[{time}] [INFO] a\n" for time in ("2026-13-07 12:01:02", "2026-00-07 12:01:02")),
+    *(f"[{time}] [INFO] a\n" for time in ("2026-01-32 12:01:02", "1026-01-07 12:01:02")),
+    *(f"[{time}] [INFO] a\n" for time in ("2026-01-07 24:01:02", "2026-01-07 12:60:02")),
+    *("[2026-01-07 12:01:61] [INFO] a\n", "[2026-01-07 12:01:02] [IN-FO] a\n"),
+]
 
 
 @examples(200)

@@ -101,6 +101,22 @@ REFUSED: dict[str | bytes, str] = {
 }
 
 
+def test_simple_samples_have_the_values_of_the_library(
+    said: Callable[[str | bytes], Samples], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Samples with plain numbers and at most one label are read without the library, to the same
+    values; any other line is read by it."""
+    text = 'a_total 3\nb{way="curl"} 1.25\nb{way="ü {}"} 0\nb{way="curl"} 2\nbig 123456789012345\n'
+    ours = said(text).values
+    by_library = dict(said(f"{text}odd +Inf\n").values)
+    assert by_library.pop(("odd", ())) == math.inf
+    assert ours == by_library
+    monkeypatch.setitem(sys.modules, "prometheus_client.parser", None)
+    assert said(text).values == ours
+    with pytest.raises(ImportError):
+        said("a 1e400\n")
+
+
 def test_a_file_without_metrics_is_refused(
     said: Callable[[str | bytes], Samples], tmp_path: Path
 ) -> None:

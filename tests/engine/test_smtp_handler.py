@@ -485,3 +485,28 @@ def test_contents_that_shrink_are_broken_off() -> None:
         SmtpSend(lambda task: letter, Destination(HOST, server.port))(TASK, Context())
     assert server.mails == server.refused == []
     assert letter.contents.closed
+
+
+def test_one_thread_watches_all_attempts_of_a_handler() -> None:
+    """Attempts that run at the same time are checked for cancellation on one thread, and end."""
+    asked: set[int] = set()
+    failures: list[Failed] = []
+
+    def cancelled() -> bool:
+        asked.add(threading.get_ident())
+        return server.connections == 2
+
+    def attempt() -> None:
+        with pytest.raises(Failed, match="stopped") as caught:
+            handler(TASK, Context(is_cancelled=cancelled))
+        failures.append(caught.value)
+
+    with Server(greeting=STALL) as server:
+        to = Destination(HOST, server.port)
+        handler = SmtpSend(lambda task: WireMessage(SENDER, RECIPIENT, io.BytesIO(MAIL)), to)
+        threads = [threading.Thread(target=attempt) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(failures) == 2 and len(asked) == 1

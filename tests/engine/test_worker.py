@@ -65,7 +65,7 @@ class WorkQueue:
 
     def add(self, kind: str = "job", number: int = 1, **changes: object) -> Task:
         """A pending task, as it is seen."""
-        task = Task(f"20261120T094115Z-{kind}-{number:08x}", kind, State.PENDING, NOW)
+        task = Task(queue_id(number, kind), kind, State.PENDING, NOW)
         task = task._replace(description=f"{kind} {number}", **changes)  # type: ignore[arg-type]
         self.store.swap(None, task)
         return self.now(task)
@@ -83,6 +83,11 @@ class WorkQueue:
     def logged(self, text: str) -> list[str]:
         """The lines of the log that contain a text."""
         return [line for _, line in self.log if text in line]
+
+
+def queue_id(number: int, kind: str = "job") -> str:
+    """The id of a task that `WorkQueue.add` adds."""
+    return f"20261120T094115Z-{kind}-{number:08x}"
 
 
 @pytest.fixture
@@ -105,6 +110,17 @@ def fails(error: Exception) -> Handler:
 
 
 # ---- how a task ends
+
+
+def test_handlers_use_as_many_threads_as_run_at_a_time(queue: WorkQueue) -> None:
+    """A handler that starts after another has ended runs on the same thread, in each run."""
+    for _ in range(2):
+        used = []
+        for number in range(3):
+            queue.add(number=number)
+        worker = queue.worker({"job": lambda task, context: used.append(threading.get_ident())})  # noqa: B023
+        assert worker.process_all(until_idle=True).done == 3
+        assert len(used) == 3 and len(set(used)) == 1
 
 
 def test_a_task_that_succeeds_leaves_the_queue(queue: WorkQueue) -> None:
@@ -293,6 +309,50 @@ def test_no_more_run_than_there_is_room_for() -> None:
         worker = queue.worker({"job": handler}, concurrency=concurrency, slots=slots)
         run = worker.process_all(until_idle=True)
         assert (run.done, run.failed, handler.most) == (3 * room, 0, {"job": room})
+
+
+def test_threads_are_reused_and_end_with_the_run(queue: WorkQueue) -> None:
+    """As many threads are started as tasks run side by side; when the run ends, they end."""
+    seen = set()
+    together = threading.Barrier(2)
+
+    def handler(task: Task, context: Context) -> None:
+        seen.add(threading.current_thread())
+        together.wait(PATIENCE)
+
+    for number in range(6):
+        queue.add(number=number)
+    assert queue.worker({"job": handler}, concurrency=2).process_all(until_idle=True).done == 6
+    assert len(seen) == 2
+    for thread in seen:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def test_log_lines_are_written_before_the_handler_starts(queue: WorkQueue) -> None:
+    """Lines and counts that are kept back are written before each handler, and at the end."""
+    kept: list[str] = []
+    written: list[str] = []
+
+    def write() -> None:
+        written.extend(kept)
+        kept.clear()
+
+    def handler(task: Task, context: Context) -> None:
+        assert written[-1] == f"Executing: {task.description}"
+
+    for number in (1, 2):
+        queue.add(number=number)
+    counts = list[str]()
+    services = WorkerServices(
+        log=lambda level, text: kept.append(text),
+        write_log=write,
+        write_counts=lambda: counts.append(written[-1]),
+    )
+    worker = Worker(queue.store, {"job": handler}, contract_retries(), services=services)
+    assert worker.process_all(until_idle=True).done == 2
+    assert (written[-1], kept) == (f"Task completed: {queue_id(2)} (job)", [])
+    assert counts[-1] == written[-1]
 
 
 # ---- tokens, and what is not begun

@@ -324,6 +324,23 @@ def test_an_id_is_given_only_once(open_store: Opener, a_task: Factory) -> None:
     assert found(store, a_task().id).due == NOW + 9
 
 
+def test_an_id_is_given_only_once_in_a_group(open_store: Opener, a_task: Factory) -> None:
+    """Of many tasks added together, each whose id is there, in any state or earlier in the group,
+    is Gone; all others are added."""
+    store = open_store()
+    for state in states_of(store, *(s for s in State if s is not State.DONE)):
+        with case(store, state):
+            put(store, a_task(), state)
+            before = tasks_in(store)
+            group = [a_task(), *(a_task(number) for number in (*range(11, 31), 11, 30))]
+            errors = [o.error for o in open_store().swap_all(Move(None, task) for task in group)]
+            assert [at for at, why in enumerate(errors) if why] == [0, 21, 22]
+            assert all(isinstance(why, Gone) for why in errors if why)
+            after = tasks_in(store)
+            assert {ident: after[ident] for ident in before} == before
+            assert len(after) == len(before) + 20
+
+
 @also_in_use
 def test_of_two_rivals_one_wins(open_store: Opener, a_task: Factory) -> None:
     """A swap of a task that another process has moved raises Gone and changes nothing."""

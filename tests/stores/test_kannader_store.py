@@ -384,6 +384,40 @@ def test_a_lost_race_against_the_daemon_changes_nothing(
     assert names(dest) == {"schedule", "metadata"}
 
 
+def test_a_mail_rescheduled_just_before_its_claim_waits(
+    kannader: Path, open_kannader: Opener
+) -> None:
+    """A schedule that is replaced after the mail was read is seen under the lock: no claim."""
+    store = open_kannader()
+    task = send(store)
+    schedule = (kannader / "queue" / task.id / "schedule").resolve()
+
+    def postponed(kind: str, group: str) -> bool:
+        later = schedule.with_name("later")
+        later.write_bytes(schedule.read_bytes())
+        later.rename(schedule)
+        return True
+
+    assert not list(store.take(NOW, "me", 1, postponed))
+    assert [t.id for t in store.take(NOW, "me", 1)] == [task.id]
+
+
+def test_a_sent_mail_behind_a_foreign_link_is_not_erased(
+    kannader: Path, open_kannader: Opener, tmp_path: Path
+) -> None:
+    """If the recipient's folder of a mail in flight becomes a symbolic link, its end is refused."""
+    store = open_kannader()
+    send(store)
+    (task,) = store.take(NOW, "me", 1)
+    dest = (kannader / "inflight" / task.id).resolve()
+    dest.rename(tmp_path / "moved")
+    dest.symlink_to(tmp_path / "moved")
+    with pytest.raises(Gone, match="not a folder"):
+        store.swap(task, None)
+    assert names(kannader / "inflight") == {task.id}
+    assert names(tmp_path / "moved") == {"schedule", "metadata"}
+
+
 DAEMON = """
 import os, sys
 flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
@@ -957,11 +991,12 @@ def test_the_contents_are_sent_in_wire_form(open_kannader: Opener) -> None:
     """The text that is sent is the wire form, to the byte; decoded, it is what was enqueued."""
     store = open_kannader()
     task = send(store)
-    with store.contents(task) as contents:
+    envelope, contents = store.open_message(task)
+    with contents:
         sent = contents.read()
     assert sent == mail_format.encode_wire(TEXT) == store.read(task, "contents")
     assert unwired(sent) == TEXT.replace(b"\n", b"\r\n")
-    assert store.envelope(task).recipient == TO[0]
+    assert envelope.recipient == TO[0]
 
 
 def test_a_full_scan_orders_links_of_any_name(open_kannader: Opener, kannader: Path) -> None:

@@ -287,6 +287,46 @@ def test_one_id_in_two_places_is_a_problem(spool: SpoolFolders, open_spool: Open
     assert names(spool.work) == [NAME]
 
 
+@pytest.mark.parametrize("word", ["pending", "work", "held", "dlq", "trash"])
+def test_a_full_scan_reads_a_file_as_a_scan_by_name_does(
+    word: str, spool: SpoolFolders, open_spool: Opener
+) -> None:
+    """Plain and unusual files, alone and together: both scans return equal tasks and problems."""
+    folder = Path(spool.staging_dir if word in ("held", "trash") else Path(spool.pending).parent)
+    folder = folder / word
+    folder.mkdir(parents=True, exist_ok=True)
+    dead = FILE + b'TASK_DLQ_EPOCH="1795167690"\nTASK_DLQ_REASON="max_retries_exceeded"\n'
+    due = b'TASK_NEXT_ATTEMPT_EPOCH="0"'
+    kinds = {
+        "plain": FILE,
+        "dead": dead,
+        "extra": dead + b'TASK_COLOUR="green"\n',
+        "far": FILE.replace(due, b'TASK_NEXT_ATTEMPT_EPOCH="99999999999"'),
+        "soon": FILE.replace(due, b'TASK_NEXT_ATTEMPT_EPOCH="1795167999"'),
+        "zero": FILE.replace(due, b'TASK_NEXT_ATTEMPT_EPOCH="007"'),
+        "lines": FILE.replace(b"\nTASK_RETRIES", b"\n\nTASK_RETRIES"),
+        "empty": b"",
+        "torn": FILE[:100],
+        "long": FILE + b"#" * 65536,
+        "writable": FILE,
+        "linked": FILE,
+    }
+    assert len(set(kinds.values())) == len(kinds) - 2
+    for kind, data in kinds.items():
+        path = folder / f"{IDENT}{kind}.task"
+        path.write_bytes(data.replace(IDENT.encode(), f"{IDENT}{kind}".encode()))
+        path.chmod(0o660 if kind == "writable" else 0o640)
+    os.link(folder / f"{IDENT}linked.task", folder / f"{IDENT}second.task")
+    (folder / f"{IDENT}wrong.task").write_bytes(FILE)
+    (folder / f"{IDENT}symlink.task").symlink_to(f"{IDENT}plain.task")
+    (folder / f"{IDENT}folder.task").mkdir()
+    os.mkfifo(folder / f"{IDENT}fifo.task")
+    store = open_spool()
+    wide, near = list(store.scan()), list(store.scan(names(str(folder))))
+    assert sum(isinstance(item, Task) for item in near) == 6
+    assert sorted(set(wide), key=str) == sorted(near, key=str)
+
+
 @pytest.mark.parametrize(("state", "end"), [(State.ACTIVE, None), (State.PENDING, State.HELD)])
 def test_a_file_rewritten_in_place_is_gone(
     spool: SpoolFolders, open_spool: Opener, state: State, end: State | None

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -84,6 +85,50 @@ def test_a_folder_where_nothing_is_due_is_remembered(
     (ident,) = taken(spool, NOW + 1)
     assert ident.endswith("0b0b0b0b")
     assert taken(spool, NOW + 60) == [waiting.stem]
+
+
+def test_an_idle_take_lists_no_unchanged_folder(
+    spool: SpoolFolders, store: NftbanStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that found nothing due lists the folders again only after one has changed, when a
+    task is due, or after a minute."""
+    add(store)
+    (task,) = store.take(NOW, "test", 1)
+    store.swap(task, verbs.nack(task, NOW + 30, "no use"))
+    listed: list[int] = []
+    scandir = os.scandir
+
+    def list_folder(fd: int) -> Any:
+        listed.append(fd)
+        return scandir(fd)
+
+    monkeypatch.setattr(os, "scandir", list_folder)
+
+    def take(seconds: float) -> int:
+        listed.clear()
+        return len(list(store.take(NOW + seconds, "test", 9)))
+
+    assert (take(1), listed == []) == (0, False)
+    assert (take(2), listed) == (0, [])
+    add(store, token="0b0b0b0b")
+    assert (take(3), take(4), take(29), listed) == (1, 0, 0, [])
+    assert (take(30), take(31), take(32), listed) == (1, 0, 0, [])
+    assert (take(92), listed == []) == (0, False)
+
+
+def test_few_waiting_among_many_due_are_not_claimed(
+    spool: SpoolFolders, store: NftbanStore
+) -> None:
+    """Where no file of a sample waits, all due tasks are claimed and no other."""
+    for number in range(100):
+        add(store, token=f"{number:08x}")
+    first, second = store.take(NOW, "test", 2)
+    store.swap(first, verbs.unclaim(first))
+    store.swap(second, verbs.nack(second, NOW + 60, "no use"))
+    with closing(opened(spool)) as fresh:
+        due = [task.id for task in fresh.take(NOW, "test", 100)]
+        assert fresh.changes.next_due == NOW + 60
+    assert (len(due), due[0], second.id in due) == (99, first.id, False)
 
 
 def test_what_waits_is_counted_by_the_hint(spool: SpoolFolders, waiting: Path) -> None:

@@ -110,7 +110,7 @@ MAIL = (*DEAD, "/", *typed("abuse"), "enter", "see 2 of 14", "enter", WAIT, "see
 SHOTS: dict[str, Shot] = {
     "overview": Shot(FIRST, good=True),
     "frozen": Shot((*FIRST, "p", "see FROZEN", WAIT), good=True),
-    "trouble": Shot((*FIRST, "see stuck lock"), lock=a_stuck_lock(), lost=True),
+    "trouble": Shot((*FIRST, "see lock STUCK"), lock=a_stuck_lock(), lost=True),
     "queue": Shot(QUEUE),
     "dlq": Shot((*DEAD, "o", "e", WAIT, "g", "j", "v", "j", "j", "j", "v"), armed=True),
     "filter": Shot((*DEAD, "/", *typed("kind=mail_send tries>2"), "see of 14")),

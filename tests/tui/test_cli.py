@@ -435,6 +435,32 @@ def test_status_of_a_quiet_queue(
     assert "attention disk full: room for no task: see `doctor`" in out
 
 
+def test_status_of_many_tasks_reads_a_sample(
+    root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of more tasks than the limit a sample is read: counts are exact, the text and JSON say what
+    was read, and the first task in id order is in it; with --exact all are read."""
+
+    def status(*words: str) -> str:
+        capsys.readouterr()
+        cli.main(["status", root, *words])
+        return capsys.readouterr().out
+
+    for age in range(260):
+        add_task(root, "feeds_sync", time.time() - 60 * age)
+    bury_one(root)
+    whole = json.loads(status("--json"))
+    monkeypatch.setattr("tui.cli.queue.status.MAX_READ_TASKS", 250)
+    monkeypatch.setattr("tui.cli.queue.status.ORDERED_SAMPLE_TASKS", 5)
+    found = json.loads(status("--json"))
+    assert found["tasks"] == whole["tasks"] and found["tasks"]["pending"] == 260
+    assert whole["sampled"] is None and 200 < found["sampled"] < 261
+    assert found["mail"]["without_task"] is None
+    assert found["oldest_pending_age"] == pytest.approx(whole["oldest_pending_age"], abs=60)
+    assert f"sampled   {found['sampled']} of 261 tasks read" in status()
+    assert "sampled" not in status("--exact")
+
+
 def _copy_a_task(root: str) -> None:
     file = Path(root, "queue", "dlq", f"{bury_one(root).id}.task")
     Path(root, "queue", "pending", file.name).write_bytes(file.read_bytes())
@@ -453,7 +479,7 @@ def _break_a_task(root: str) -> None:
 NOTED: dict[str, Callable[[str], object]] = {
     "problem   pending/broken.task: ": _break_a_task,
     ".task: is in pending and dlq at the same time": _copy_a_task,
-    "11 tasks in DLQ (limit 10)": lambda root: [bury_one(root) for _ in range(11)],
+    "11 dead (limit 10)": lambda root: [bury_one(root) for _ in range(11)],
     "1 feeds_sync due for 43m: no handler": lambda root: _add_and_run(root, "feeds_sync"),
     "1 mail_send due for 43m: no transport": lambda root: _add_and_run(root, "mail_send"),
 }

@@ -90,6 +90,7 @@ def test_a_worker_logs_and_counts_quarantined_files(root: str) -> None:
             list(store.take(in_a_minute(), "me", 1))
             services.quarantine()
             services.publish()
+        services.write_log()
 
     lines = Path(setup.log_path).read_text().splitlines()
     assert [line.partition(" [WARN] ")[2].partition(";")[0] for line in lines] == [

@@ -128,7 +128,7 @@ def test_it_says_how_a_value_would_be_stored() -> None:
         "due": "08:42:08Z (1h00m ago), so now",
     }
     beside = parse_fields(TASK, JOBS, {"description": "x", "due": "now"}, NOW)
-    assert beside.previews == {"due": "09:42:08Z (just now), so now"}
+    assert beside.previews == {"due": "09:42:08Z (0s ago), so now"}
 
 
 @pytest.mark.parametrize("name", FIELDS)

@@ -171,12 +171,12 @@ async def test_nothing_of_now_is_among_the_past(root: Path) -> None:
     async with frozen(root, recorded_place(root)._replace(tokens=lambda: ())) as desk:
         await desk.press("comma")
 
-        assert "[WARN]  mail.out  DLQ +12 in 10m" in desk.text.splitlines()[2]
+        assert "[WARN]  mail.out  12 dead, +12 in 10m" in desk.text.splitlines()[2]
         assert desk.cells("mail.out")[6:8] == ["1.5", "2.2"]
         assert "lock was held)" in desk.text
         assert "mail_send 3 of 5" in desk.text
         assert desk.text.count(" not recorded") == 2  # ages, and the logs
-        for words in ("12 tasks in DLQ", "TOTAL", "Processing task"):
+        for words in ("12 dead in", "TOTAL", "Processing task"):
             assert words not in desk.text
 
 
@@ -361,7 +361,11 @@ def test_overview_at_a_time(root: Path, spooldeck: Run) -> None:
     assert "09:41:59Z, " in ended.stdout.splitlines()[0]
     assert row_of(ended.stdout, "mail.out")[:4] == ["1,001", "1", "971", "8"]
     for words in (
-        *("[WARN]  mail.out  DLQ +12 in 10m", "lock      held: PID 4711 is running", "postfix"),
+        *(
+            "[WARN]  mail.out  12 dead, +12 in 10m",
+            "lock      held: PID 4711 is running",
+            "postfix",
+        ),
         *(
             "rate limit  mail_send 3 of 5 tokens",
             "retention deletes the oldest of DLQ permanently in 5d23h",

@@ -48,6 +48,7 @@ from tui.locks.recovery_steps import (
 )
 from tui.locks.screen import LockScreen
 from tui.operations.worker_screen import WorkerScreen
+from tui.operations.workers_screen import WorkersScreen
 from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
 from tui.session.place import Place
@@ -193,6 +194,8 @@ async def test_y_frees_a_lock_whose_holder_is_gone(reports: Path, start: Starter
         assert "no PID needed: y applies" in desk.page
         await desk.press("y")
         await desk.sees("lock freed")
+        await desk.until(lambda: not queue_of(desk.console).live.recovery.running)
+        await desk.opens(WorkersScreen, "3")  # digits open screens again
     assert (await left_in(reports))[id] == (State.PENDING, 1)
 
 
@@ -356,7 +359,7 @@ async def test_output_and_exit_code_of_the_command_are_shown(tmp_path: Path) -> 
             assert outcome in desk.line("word")
             assert said in desk.page
             assert desk.page.isprintable()
-            await desk.press("1", "y")
+            await desk.press("y")
             assert "already done: Esc closes" in desk.page
             await desk.press("escape")
             assert f"unlock: {outcome}" in desk.line("scope")

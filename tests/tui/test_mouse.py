@@ -41,7 +41,7 @@ async def test_a_click_leads_from_the_overview() -> None:
     """The first click goes to the clicked pane and row, the second one opens it."""
     places = (a_place(a_memory(some_tasks())), a_place(a_memory([]), name="/srv/other"))
     async with a_desk(*places, first=keys.OVERVIEW) as desk:
-        await desk.sees("other ", "Alerts 3 of 4", "12 tasks in dead")
+        await desk.sees("other ", "Alerts 3 of 4", "12 dead in 3 clusters")
         await click_on(desk, "other ")
         assert isinstance(desk.console.screen, OverviewScreen)
         await click_on(desk, "other ")

@@ -62,7 +62,7 @@ async def test_a_note_is_written_shown_and_removed(notes: Notes) -> None:
         )
         (written,) = await off(notes.of_task, DEAD[0].id)
         await desk.opens(TaskScreen, "enter")
-        await desk.sees("note ask ...@x.net (ana, 09:42:08Z (just now))")
+        await desk.sees("note ask ...@x.net (ana, 09:42:08Z (0s ago))")
         await note(desk, "-")
         await desk.sees("notes deleted")
         await desk.until(lambda: "note ask" not in desk.page)

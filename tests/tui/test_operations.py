@@ -273,7 +273,7 @@ async def test_an_interrupted_operation_is_settled_and_shown(place: Place) -> No
     await off(journal.write_text, "".join(line for line in lines if '"line": "ends"' not in line))
     async with a_desk(place, early=True, clock=None, first=keys.OVERVIEW) as desk:
         words = "replay of 09:42 by ana interrupted: 5 of 8 not moved"
-        await desk.sees(words, "was interrupted: 5 of 8 not moved; u shows it")
+        await desk.sees(words, "interrupted, 5 of 8 not moved; u there shows it")
         overview = await desk.opens(OverviewScreen)
         await desk.press("g")
         while (alert := overview._alert) is not None and alert.kind is not AlertKind.INTERRUPTED:

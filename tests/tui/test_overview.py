@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
 import re
 import shutil
 import time
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from textual.screen import Screen
 
 from engine.index import filter_language
 from engine.index.age_table import BOUNDS_MINUTES, AgeRow, Ages
@@ -57,6 +57,8 @@ from tests.tui.spools import (
 )
 from tui.format import human, keys, table
 from tui.locks.screen import LockScreen
+from tui.log.screen import LogScreen
+from tui.operations.worker_screen import WorkerScreen
 from tui.overview import age_lines as age_view
 from tui.overview import alert_lines as alert_view
 from tui.overview import lines as view
@@ -64,12 +66,14 @@ from tui.overview import reads as overview_reads
 from tui.overview import side_panes
 from tui.overview.age_widget import AgeTable
 from tui.overview.division import OverviewFrame, PaneNeeds, divide_screen, share_lines
-from tui.overview.focus import AGES, ALERTS, QUEUES
 from tui.overview.lines import PlaceLine
+from tui.overview.panes import AGES, ALERTS, KINDS, LOG, QUEUES
 from tui.overview.reads import EventCounts, OverviewReads, count_events
 from tui.overview.screen import OverviewScreen
+from tui.queue.clusters_screen import ClustersScreen
 from tui.queue.screen import QueueScreen
 from tui.session.place import Place
+from tui.task.screen import TaskScreen
 from tui.transports.screen import TransportsScreen
 from tui.widgets.picker import Picker
 
@@ -248,7 +252,7 @@ def a_failing_transport(root: Path) -> None:
 
 
 ALL: list[tuple[Callable[[Path], None], str, type, str]] = [
-    (eleven_dead, "11 tasks in DLQ (limit 10)", QueueScreen, "[DLQ 11]"),
+    (eleven_dead, "11 dead", QueueScreen, "[DLQ 11]"),
     (a_broken_file, "1 problem", QueueScreen, "broken.task"),
     (nothing_ran, "nothing has run for 31m", QueueScreen, "[pending 1]"),
     (a_stale_lock, "stale lock: PID", LockScreen, "STALE"),
@@ -323,7 +327,7 @@ async def test_a_stuck_lock_is_on_top(empty: Path) -> None:
     write_task(empty, "pending", 1, age=7300)
     try:
         async with overview(disk_place(empty, clock=time.time), clock=Going(0.0)) as desk:
-            wanted = f"[CRIT]  idle  stuck lock: no heartbeat from PID {os.getpid()} for 4"
+            wanted = "[CRIT]  idle  lock STUCK 4"
             await desk.until(lambda: wanted in desk.text.splitlines()[2])
             await desk.until(
                 lambda: "Alerts 2 " in desk.text and "stuck 1" in desk.line("top-line")
@@ -340,9 +344,9 @@ async def test_a_freed_lock_without_a_worker_is_an_alert(empty: Path) -> None:
     for number in range(3):
         write_task(empty, "pending", number, age=7300)
     async with overview(disk_place(empty, clock=time.time), clock=Going(0.0)) as desk:
-        await desk.sees("stuck lock")
+        await desk.sees("lock STUCK")
         await asyncio.to_thread(lock.release)
-        await desk.until(lambda: "stuck lock" not in desk.text)
+        await desk.until(lambda: "lock STUCK" not in desk.text)
         clock_of(desk).now += 6  # a worker may be about to take it
         await desk.until(lambda: "[CRIT]  idle  nothing has run for 2h" in desk.text)
         assert "STALLED" in desk.text
@@ -415,7 +419,7 @@ async def test_the_table_is_gone_through_and_turned(kinds: MemoryTasks) -> None:
         assert count
         assert text.endswith("age>=10m age<20m")
         tasks = "1 task" if count == 1 else f"{count} tasks"
-        assert f"10 to 20m: {tasks}" in desk.text
+        assert f"10 to 20 min: {tasks}" in desk.text
         await desk.opens(QueueScreen, "enter")
         await desk.until(lambda: f"row 1 of {count}" in desk.text)
         assert f"filter {text}" in desk.text
@@ -473,16 +477,16 @@ async def test_a_table_older_than_its_row_shows_its_age(
 
 
 async def test_tab_goes_round_and_the_last_warnings_are_shown(spool: Path) -> None:
-    """Tab leads from the alerts to the queues, to the ages and back. Of the logs only warnings are
-    shown, the latest last, and what is foreign in it does nothing.
+    """Tab leads from the alerts to the queues, the ages, the log and back. Of the logs only
+    warnings are shown, the latest last, and what is foreign in it does nothing.
     """
     async with overview(disk_place(spool)) as desk:
         await desk.until(lambda: "[WARN]  mail.out  " in desk.text)
         panes = []
-        for _ in range(4):
+        for _ in range(5):
             panes.append(screen_of(desk)._pane)
             await desk.press("tab")
-        assert panes == [ALERTS, QUEUES, AGES, ALERTS]
+        assert panes == [ALERTS, QUEUES, AGES, LOG, ALERTS]
 
         await desk.until(lambda: "moving to DLQ" in desk.text)
         assert "[INFO]" not in desk.text
@@ -491,6 +495,95 @@ async def test_tab_goes_round_and_the_last_warnings_are_shown(spool: Path) -> No
             log.write(f"[2026-11-20 09:42:00] [ERROR] {RED} is what it said\n")
         await desk.until(lambda: "is what it said" in desk.text)
         desk.assert_inert()
+
+
+def test_a_failed_attempt_is_one_warning() -> None:
+    """Its error comes first, with what follows for the task; a line of another place, of another
+    task or without an error stays as it is.
+    """
+    lines = [
+        ("a", "ERROR", "Task failed: t1 (mail_send): 550 unknown"),
+        ("a", "ERROR", "Task failed: t2 (mail_send): 421 later"),
+        ("b", "WARN", "Task t1 failed (attempt 1/3), retry in 60s"),
+        ("a", "WARN", "Task t2 failed (attempt 1/3), retry in 60s"),
+        ("a", "ERROR", "Task t1 exhausted retries (3/3), moving to DLQ"),
+        ("a", "WARN", "queue.prom: not writable"),
+    ]
+
+    joined = view.join_failures((name, LogLine(1.0, lv, text, "q")) for name, lv, text in lines)
+
+    assert [(name, line.level, line.text) for name, line in joined] == [
+        ("a", "ERROR", "t1 DLQ: 550 unknown"),
+        ("a", "WARN", "t2 retry: 421 later"),
+        ("b", "WARN", "Task t1 failed (attempt 1/3), retry in 60s"),
+        ("a", "WARN", "queue.prom: not writable"),
+    ]
+
+
+async def test_an_alert_of_dead_tasks_leads_to_their_clusters(spool: Path) -> None:
+    """The alert names the number of clusters once they are counted; `c` opens them."""
+    async with overview(disk_place(spool)) as desk:
+        await desk.until(lambda: "12 dead in 3 clusters" in desk.text)
+        line = next(line for line in desk.text.splitlines() if "12 dead in" in line)
+        assert line.split()[-2:] == ["c", "clusters"]
+        await desk.opens(ClustersScreen, "c")
+        await desk.sees("Clusters 3, failed 12")
+
+
+async def test_a_place_without_a_worker_is_started_from_its_alert(empty: Path) -> None:
+    """The alert of due tasks without a worker has the key `W`, which opens the plan to start one
+    at its place; where the console cannot start one, Enter leads to the workers.
+    """
+    write_task(empty, "pending", 1, age=60)
+    place = disk_place(empty, clock=time.time)
+    for command, step in ((("true",), "W start worker"), ((), "Enter workers")):
+        async with overview(
+            place._replace(worker_command=command), size=(100, 24), clock=Going(0.0)
+        ) as desk:
+            await desk.until(lambda: "no worker running, 1 task is due" in desk.text)
+            await desk.sees(step)
+            if command:
+                await desk.opens(WorkerScreen, "W")
+                await desk.sees("idle")
+
+
+@pytest.mark.parametrize(
+    ("pane", "kind", "texts"),
+    [
+        (KINDS, QueueScreen, ("filter kind=mail_send", "[pending 40]")),
+        (LOG, LogScreen, ("log line of this error", "moving to DLQ")),
+        ("clusters", QueueScreen, ("filter cluster=F-", "[DLQ 12]")),
+        ("workers", TaskScreen, ("0000000c feeds_sync", "[WORK]")),
+        ("transports", TransportsScreen, ("> {key}",)),
+    ],
+)
+async def test_enter_opens_the_row_of_a_pane(
+    spool: Path, pane: str, kind: type[Screen[Any]], texts: tuple[str, ...]
+) -> None:
+    """Tab leads to each pane with rows; its cursor moves in the room that it has, and Enter opens
+    what the row is about.
+    """
+    async with overview(disk_place(spool), size=(120, 40)) as desk:
+        screen = screen_of(desk)
+        await desk.until(lambda: screen._can_focus("clusters") and screen._can_focus("transports"))
+        while screen._pane != pane:
+            await desk.press("tab")
+        await desk.press("G")
+        key = screen._pane_set.rows[pane].key
+        await desk.opens(kind, "enter")
+        await desk.sees(*(text.format(key=key) for text in texts))
+
+
+async def test_rows_beyond_the_room_of_a_pane_scroll(spool: Path) -> None:
+    """Of more warnings than its pane has lines the last one is shown, and k leads to the first."""
+    with (spool / "log" / "queue.log").open("a") as log:
+        log.writelines(f"[2026-11-20 09:42:{n:02}] [WARN] warning {n}\n" for n in range(30))
+    async with overview(disk_place(spool), size=(80, 24)) as desk:
+        await desk.until(lambda: "warning 29" in desk.text)
+        assert "warning 5\n" not in desk.text
+        await desk.press("shift+tab", *"k" * 24)
+        assert "warning 5\n" in desk.text
+        assert "warning 29" not in desk.text
 
 
 async def test_tokens_are_shown(empty: Path) -> None:

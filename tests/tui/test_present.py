@@ -316,6 +316,20 @@ def test_a_short_id_is_shown_in_full(longest: int, cells: int) -> None:
     assert present.task_columns(State.PENDING, 80, longest=longest)[0].width == cells
 
 
+@pytest.mark.parametrize(
+    ("ident", "shown"),
+    [
+        ("20261120T094115Z-mail_send-261c374b", "261c374b"),
+        ("86ff9428-1d6e-4e0a-abcd-e182d06de09f", "d06de09f"),
+        ("13-organizer", "13-organizer"),
+    ],
+)
+def test_an_id_is_shortened_where_its_end_tells_it_apart(ident: str, shown: str) -> None:
+    """Ids that end in hexadecimal digits are shortened in lists and in log lines; names are not."""
+    assert present.short_id(ident) == shown
+    assert present.shorten_ids(f"Task {ident} failed") == f"Task {shown} failed"
+
+
 def test_what_has_no_age_is_unknown() -> None:
     """The age of a task of unknown creation is `?` wherever it is shown."""
     task, shape = a_task(created=0.0), present.task_columns(State.PENDING, 80)

@@ -63,7 +63,7 @@ def test_overview_of_a_queue(root: Path, spooldeck: Run) -> None:
     assert row_of(well.stdout, "TOTAL")[:6] == ["3", "1", "1", "1", ".", "."]
     assert " backlog started 10m-20m ago and continues\n" in well.stdout
     assert ill.returncode == 1
-    assert "[WARN]  mail.out  11 tasks in DLQ (limit 10)" in ill.stdout
+    assert "[WARN]  mail.out  11 dead (limit 10)" in ill.stdout
     assert row_of(ill.stdout, "mail.out")[3] == "11"
     assert place["place"] == str(root)
     assert (place["tasks"]["pending"], place["tasks"]["dlq"], place["due"]) == (3, 11, 3)

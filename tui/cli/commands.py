@@ -75,6 +75,7 @@ demo | open_console:demo | make temporary places with traffic and open the conso
     @console
 status @place @json | queue.status:status | print a summary of a place; exit 0 OK, 1 needs
         attention, 2 unreadable
+    --exact | read every task; else of more than 5,000 only a sample, and count the others
 overview @places @filter @json | print.overview:overview | one line per place, then the alerts; exit
         0 OK, 1 needs attention, 2 unreadable
     --over SECONDS:count=0 | watch for SECONDS before printing
@@ -215,9 +216,10 @@ zgb doctor @place | formats.zgb_doctor:doctor | why mails do not arrive, and the
         1 needs attention
 queue | - | commands for the queue at --root
 queue add | queue.queue:add | add a task and print its id
-    kind TYPE
+    kind [TYPE]
     description [DESCRIPTION]
     payload [PAYLOAD]
+    --batch | one task for each input line TYPE, DESCRIPTION, PAYLOAD, separated by tabs
 queue process-next | queue.work:process_next | run the next due task, if any
     --quiet | print nothing if the exit code is 1 or 2
     --timer | for a timer: exit codes 1 to 3 become 0; the log has the reason

@@ -13,6 +13,7 @@ from importlib import import_module
 
 from engine.config import queue_config
 from engine.text.safe import safe_line
+from engine.version import VERSION
 from tui.cli.setup.errors import EX_USAGE, fail, program_command
 from tui.cli.setup.places import make_places, place_names
 from tui.cli.setup.setup import Setup
@@ -26,9 +27,7 @@ DEMO_MODULE = "tui.cli.demo_formats"
 def open_console(setup: Setup, arguments: Namespace) -> int:
     """Open the console on each place; if there is none, say what to do."""
     if arguments.version:
-        from importlib.metadata import version
-
-        print(f"spooldeck {version('spooldeck')}")
+        print(f"spooldeck {VERSION}")
         return 0
     root = getattr(arguments, "root", "")
     names = [*([root] if root else []), *arguments.places]

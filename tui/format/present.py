@@ -57,6 +57,11 @@ BLANK_LINE: Line = ()
 SHORT_ID_CELLS = 8
 """Characters of a long id in a list."""
 
+MAX_NAME_CELLS = 16
+"""Characters of an id that stays whole where it has room, such as `13-organizer`."""
+
+_HEX = frozenset("0123456789abcdef")
+
 
 def cells_of(text: str) -> int:
     """Width of a text in terminal cells."""
@@ -143,17 +148,10 @@ def format_duration(seconds: float) -> str:
 
 
 def format_age(seconds: float) -> str:
-    """Age for a sentence: "just now", "47m ago"; `?` as in `span`."""
+    """How long ago something was, in seconds below a minute: `2s ago`, `47m ago`; else `?`."""
     if not _is_valid_time(seconds):
         return UNKNOWN_TIME
-    return "just now" if seconds < 60 else f"{format_duration(seconds)} ago"
-
-
-def format_seconds_ago(seconds: float) -> str:
-    """How long ago something was, in seconds below a minute: `2s ago`, `47m ago`."""
-    if not _is_valid_time(seconds):
-        return UNKNOWN_TIME
-    return f"{int(max(0.0, seconds))}s ago" if seconds < 60 else format_age(seconds)
+    return f"{int(max(0.0, seconds))}s ago" if seconds < 60 else f"{format_duration(seconds)} ago"
 
 
 def format_countdown(seconds: float) -> str:
@@ -230,9 +228,15 @@ def _id(task: Task, now: float) -> Run:
 
 
 def short_id(ident: str, cells: int = SHORT_ID_CELLS) -> str:
-    """An id of more than `cells` characters as its last eight, by which tasks differ; made safe."""
+    """An id of more than `cells` characters as its last eight, by which tasks differ; made safe.
+
+    Up to `MAX_NAME_CELLS` it stays whole unless it ends in eight hexadecimal digits: it may be a
+    number and a name.
+    """
     text = safe_line(ident)
-    return text if len(text) <= cells else text[-SHORT_ID_CELLS:]
+    end = text[-SHORT_ID_CELLS:]
+    is_name = len(text) <= MAX_NAME_CELLS and not _HEX.issuperset(end)
+    return text if len(text) <= cells or is_name else end
 
 
 def _kind(task: Task, now: float) -> Run:
@@ -406,6 +410,26 @@ def task_columns(
         )
     what = TaskColumn(_what_title(state), max(0, rest), _error_or_description, order="error")
     return (*fixed, what) if rest > 8 else fixed
+
+
+def resize_columns(
+    columns: Sequence[TaskColumn], width: int, id_cells: int, *, is_wide: bool
+) -> tuple[TaskColumn, ...]:
+    """Give ids `id_cells`, if they need more; `is_wide`: the error has the room of all columns but
+    id and time. The last column gets what is left, at least 8 cells; for that the columns after
+    the id make room.
+    """
+    if not columns or not (id_cells or is_wide):
+        return tuple(columns)
+    first, *middle, last = columns
+    middle = [column for column in middle if not is_wide or column.is_age or column.order == "due"]
+    middle = middle[-1:] if is_wide else middle
+    gap = len(COLUMN_GAP)
+    room = width - MARGIN_CELLS - sum(column.width + gap for column in middle) - gap
+    while middle and room < id_cells + 8:
+        room += middle.pop(0).width + gap
+    ids = max(SHORT_ID_CELLS, min(max(first.width, id_cells), room - 8))
+    return (first._replace(width=ids), *middle, last._replace(width=max(0, room - ids)))
 
 
 class TrashFacts(NamedTuple):
@@ -697,7 +721,7 @@ def lock_part(evidence: LockEvidence | None, now: float) -> Line:
         return (("lock ", "muted"), ("?", "unknown"), (" not examined yet", "muted"))
     verdict, pid = evidence.verdict, evidence.pid
     holder = f"PID {pid}" if pid is not None else ""
-    seen = f"heartbeat {format_seconds_ago(now - evidence.since)}" if evidence.since else ""
+    seen = f"heartbeat {format_age(now - evidence.since)}" if evidence.since else ""
     if verdict is Verdict.HELD:
         return (("lock ", "muted"), (", ".join(filter(None, [holder, seen])) or "held", ""))
     if verdict is Verdict.FREE:
@@ -728,7 +752,7 @@ def lock_line(
 
 
 def fact_line(parts: Sequence[Line], width: int) -> Line:
-    """Facts on one line, two cells apart; one that does not fit is left out with those behind."""
+    """Facts on one line, two cells apart; omit the first that does not fit, and all after it."""
     first, *rest = parts
     gap: Line = (("   ", ""),)
     line = parts_that_fit([cut_end(first, width), *((*gap, *part) for part in rest)], width)
@@ -986,7 +1010,10 @@ def level_style(level: str) -> str:
     return _LEVELS.get(level.upper(), "")
 
 
-_IDS = re.compile(r"\b[0-9]{8}T[0-9]{6}Z-[\w.]+-([0-9a-f]{8})\b")
+_IDS = re.compile(
+    r"\b(?:[0-9]{8}T[0-9]{6}Z-[\w.]+-|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{4})([0-9a-f]{8})\b"
+)
+"""Ids of NFTBan tasks, and UUIDs."""
 
 
 def shorten_ids(text: str) -> str:

@@ -40,6 +40,7 @@ def task_row(task: Task, word: str) -> dict[str, object]:
         "queue": task.queue,
         **time_fields("created", task.created or None),
         **time_fields("due", task.due),
+        **({} if task.due else {"due_at": None}),  # 0: due since ever, at no time
         "attempts": task.attempts,
         "priority": task.priority,
         "description": task.description,

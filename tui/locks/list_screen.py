@@ -22,6 +22,7 @@ class LocksScreen(LocksFollower):
 
     KIND = keys.LOCKS
     BINDINGS = key_bindings(keys.LOCKS)
+    PAGE_KEYS_SCROLL = True
     DETAIL_PERCENT = 50
 
     def trail(self) -> tuple[str, ...]:
@@ -74,13 +75,19 @@ class LocksScreen(LocksFollower):
         without = {"unlock"} if none else set()
         return without | ({"worker"} if self.around.arming.read_only else set())
 
-    def action_move(self, how: str) -> None:
-        """Move the cursor; page and half-page keys scroll the details."""
-        if how in ("down", "up", "first", "last"):
-            self.query_one(Picker).move(how)
-        else:
-            self.query_one(LongText).move(how)
-            self._show_message_line()
+    def neighbor(self, by: int) -> Target | None:
+        """Move to the next lock that can be examined."""
+        read_only = self.around.arming.read_only
+        while self.query_one(Picker).move("down" if by > 0 else "up"):
+            if (here := self._here) is not None and not here.place.why_no_unlock(read_only):
+                return Target(keys.LOCK, place=here.number)
+        return None
+
+    def row_words(self, target: Target) -> str:
+        """The position of a lock under the cursor."""
+        rows = [row.key for row in self.query_one(Picker).rows]
+        key = f"{target.place}"
+        return f"row {rows.index(key) + 1} of {len(rows)}" if key == self.selected_key else ""
 
     def action_unlock(self) -> None:
         """Open the lock screen of the place under the cursor."""

@@ -11,7 +11,9 @@ from tui.format.table import Choice
 from tui.locks import lines as view
 from tui.locks.examination import LockReport
 from tui.locks.question import LockQuestion
+from tui.screens.base import opened_from
 from tui.screens.graph_pane import latest_flow
+from tui.screens.target import Target
 from tui.screens.top_line import TopLine
 from tui.terminal.render_cache import Box
 from tui.widgets.lines import Frame, Lines, LongText
@@ -93,6 +95,9 @@ class LockPanes(LockQuestion):
         self._acts_on, self._was_armed = acts_on, self._arming.is_armed
         case = self._exam.report
         step = "lock" if case is None else f"lock {case.evidence.verdict.upper()}"
+        below, here = opened_from(self), Target(keys.LOCK, place=self._live.number)
+        if below is not None and (words := below.row_words(here)):
+            step = f"{step}  {words}"
         self.query_one("#title", TopLine).update_line(self._around, (self._live.name, step))
         self._frame_text()
         self._show_foot()

@@ -26,7 +26,7 @@ class LockQuestion(ConfirmScreen):
 
     @property
     def is_wide(self) -> bool:
-        """True if the evidence stands beside the steps."""
+        """True if the evidence is beside the steps."""
         return self.size.width >= WIDE_COLUMNS and self.size.height >= WIDE_LINES
 
     @property

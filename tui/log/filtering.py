@@ -12,6 +12,7 @@ from engine.logs.log_filter import (
     parse_line_filter,
 )
 from engine.logs.merged_log import LogPosition
+from engine.model import State
 from tui.format import keys, present
 from tui.format.present import Line
 from tui.format.progress_bar import ProgressBar, bar_line
@@ -140,6 +141,10 @@ class FilteredLog(LogBase):
             self.apply_filter()
         else:
             self.dismiss()
+
+    def action_clusters(self) -> None:
+        """Open the error clusters of the place."""
+        self.go(Target(keys.CLUSTERS, place=self.live.number, state=State.DEAD))
 
     def action_wrap(self) -> None:
         """Wrap or cut long lines."""

@@ -37,6 +37,7 @@ class OperationsScreen(ListScreen):
 
     KIND = keys.OPERATIONS
     BINDINGS = key_bindings(keys.OPERATIONS)
+    PAGE_KEYS_SCROLL = True
     DETAIL_PERCENT = 37
 
     def __init__(self, live: PlaceSession, around: ConsoleContext, op: str = "") -> None:
@@ -152,13 +153,6 @@ class OperationsScreen(ListScreen):
         """Hide the keys that write if the console is read only, or if nothing is listed."""
         is_hidden = self.around.arming.read_only or not self._listed
         return {"plan_undo", "go_on", "drop", "arm"} if is_hidden else set()
-
-    def action_move(self, how: str) -> None:
-        """Move through the rows; page keys scroll the details."""
-        if "page" in how or "half" in how:
-            self.query_one(LongText).move(how)
-        else:
-            super().action_move(how)
 
     # Actions
 

@@ -182,9 +182,14 @@ def worker_line(row: WorkerRow, columns: Sequence[Column], width: int) -> Line:
     return present.cut_line(present.join_ends(left, (_heartbeat_cell(row),), end), width)
 
 
+def is_busy(row: WorkerRow) -> bool:
+    """True for a process, a task in work, or what needs a hand."""
+    return bool(row.task or row.pid is not None or row.is_stuck)
+
+
 def brief_worker_lines(rows: Sequence[WorkerRow], width: int, height: int) -> list[Line]:
     """The rows for a narrow pane: PID, task, kind, place and how long it runs."""
-    busy = [row for row in rows if row.task or row.pid is not None or row.is_stuck]
+    busy = [row for row in rows if is_busy(row)]
     if not busy:
         is_read = rows and all(row.note != NOT_COUNTED for row in rows)
         said = f"{NO_WORKER}: W starts one" if is_read else NOT_COUNTED

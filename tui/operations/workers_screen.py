@@ -46,6 +46,7 @@ class WorkersScreen(ListScreen):
 
     KIND = keys.WORKERS
     BINDINGS = key_bindings(keys.WORKERS)
+    PAGE_KEYS_SCROLL = True
 
     def __init__(
         self, live: PlaceSession, around: ConsoleContext, lives: Sequence[PlaceSession]
@@ -124,12 +125,9 @@ class WorkersScreen(ListScreen):
     # Actions
 
     def action_move(self, how: str) -> None:
-        """Move through the rows; page keys scroll the details."""
+        """Move through the rows, or scroll the details."""
         self._has_moved = True
-        if "page" in how or "half" in how:
-            self.query_one(LongText).move(how)
-        else:
-            super().action_move(how)
+        super().action_move(how)
 
     def without(self) -> Collection[str]:
         """Actions that are hidden now."""

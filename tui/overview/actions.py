@@ -8,49 +8,35 @@ from typing import TYPE_CHECKING
 
 from textual import work
 
+from engine.model import State
 from engine.store import Unavailable
 from tui.format import keys, present
+from tui.operations.worker_screen import show_worker_plan
 from tui.overview import alert_lines as alert_view
 from tui.overview import lines as view
 from tui.overview import snapshot
-from tui.overview.focus import AGES, ALERTS, FocusedPanes
+from tui.overview.focus import FocusedPanes
+from tui.overview.panes import AGES, ALERTS
 from tui.screens.base import Copy
+from tui.screens.page import ROW_HAS_LEFT
 from tui.screens.target import SCREEN_TARGETS, Target
+from tui.session.place_session import PlaceSession
 
 if TYPE_CHECKING:
     from tui.format.export import ExportTable, RowSink
 
 
-class OverviewActions(FocusedPanes):
-    """The actions on the place, the alert or the cell under the cursor."""
-
-    def action_back(self) -> None:
-        """Return to live; otherwise stop the first scan of the place under the cursor."""
-        if self._frozen is not None:
-            self._go_live()
-            return
-        latest = self._here.inspector.latest
-        if latest.is_complete or latest.is_stopped:
-            self.say("nothing to stop; q quits")
-        else:
-            self._here.inspector.stop_first_scan()
+class OverviewLinks(FocusedPanes):
+    """Keys that open what is under the cursor, and the screens and plans of its place."""
 
     def action_open(self) -> None:
-        """Open the alert, the place, or the tasks of the cell under the cursor."""
-        if self._pane == ALERTS:
-            self._open_alert()
-        elif self._pane == AGES:
+        """Open what the row under the cursor is about, or the tasks of the cell."""
+        if self._pane == AGES:
             self._open_cell()
+        elif (target := self._target) is None:
+            self.say("alert resolved" if self._pane == ALERTS else ROW_HAS_LEFT)
         else:
-            self.go(Target(keys.LIST, place=self._here.number))
-
-    def _open_alert(self) -> None:
-        alert = self._alert
-        if alert is None:
-            self.say("alert resolved")
-            return
-        number = next(n.number for n in self._lives if n.place.name == alert.target.place)
-        self.go(alert_view.alert_target(alert.target, number))
+            self.go(target)
 
     def _open_cell(self) -> None:
         table = self._table
@@ -78,6 +64,36 @@ class OverviewActions(FocusedPanes):
     def action_controls(self) -> None:
         """Open the controls of the place under the cursor."""
         self.go(Target(keys.CONTROLS, place=self._here.number))
+
+    def action_clusters(self) -> None:
+        """Open the error clusters of the place."""
+        self.go(Target(keys.CLUSTERS, place=self._here.number, state=State.DEAD))
+
+    def can_start_worker(self, live: PlaceSession) -> bool:
+        """True if a worker of a place can be started from here."""
+        return bool(live.place.worker_command) and not self.around.arming.read_only
+
+    def action_worker(self) -> None:
+        """Open the plan to start a worker of the place, or to stop the one started here."""
+        if self._frozen is not None:
+            self.say(f"frozen at {present.format_clock(self._frozen.at)}: p goes live, then W")
+        else:
+            show_worker_plan(self, self._here, self.around)
+
+
+class OverviewActions(OverviewLinks):
+    """Modes, ranges, rows, copies and export."""
+
+    def action_back(self) -> None:
+        """Return to live; otherwise stop the first scan of the place under the cursor."""
+        if self._frozen is not None:
+            self._go_live()
+            return
+        latest = self._here.inspector.latest
+        if latest.is_complete or latest.is_stopped:
+            self.say("nothing to stop; q quits")
+        else:
+            self._here.inspector.stop_first_scan()
 
     def action_arm(self) -> None:
         """Arm or disarm."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from engine.monitor.alerts import Alert, AlertKind, Goal, Level, Where
 from engine.text.safe import safe_line
@@ -31,10 +31,12 @@ def alert_lines(
     width: int,
     *,
     keys_shown: bool = True,
+    startable: Collection[str] = (),
 ) -> list[Line]:
-    """One line per alert: level, place, text, and the key that leads on.
+    """One line per alert: level, place, text, and the key of the next step.
 
-    `names` maps the place given by the operator to its display name.
+    `names` maps the place given by the operator to its display name. `startable`: the places at
+    which the console can start a worker.
     """
     called = [names.get(one.target.place, safe_line(one.target.place)) for one in alerts]
     narrow = width < present.NARROW_COLUMNS
@@ -49,7 +51,8 @@ def alert_lines(
         lefts.append((("   ", ""), chip, (f"  {place}  ", "strong"), (alert.text, "")))
     if not keys_shown or narrow:
         return [present.cut_line(line, width) for line in lefts]
-    hints = [next_key(alert) for alert in alerts]
+    steps = [next_step(one, can_start=one.target.place in startable) for one in alerts]
+    hints = [(key, word) for key, word, _ in steps]
     keys_width = max((len(key) for key, _ in hints), default=0)
     words_width = max((len(word) for _, word in hints), default=0)
     lines: list[Line] = []
@@ -82,21 +85,29 @@ _NEXT: Mapping[Where, tuple[str, str, str]] = {
     Where.CONTROLS: ("C", "controls", "shows the controls of the whole queue"),
     Where.PROBLEMS: ("Enter", "problems", "shows each file and what is wrong with it"),
     Where.STATE: ("Enter", "tasks", "lists these tasks; c there groups their errors"),
+    Where.WORKERS: ("W", "start worker", "plans to start a worker"),
     Where.QUEUE: ("Enter", "queue", "opens the queue"),
 }
 """For each goal of an alert its key, a word, and what the key does."""
 
+_BY_ERROR = ("c", "clusters", "groups these tasks by error, still happening or not")
+_NEXT_OF_KIND: Mapping[AlertKind, tuple[str, str, str]] = {
+    AlertKind.DEAD: _BY_ERROR,
+    AlertKind.GROWING: _BY_ERROR,
+}
+"""The same for alerts that have a better key than their goal."""
 
-def next_key(alert: Alert) -> tuple[str, str]:
-    """The key that leads on from an alert, and a word for it."""
-    key, word, _ = _NEXT[alert.target.where]
-    return key, word
+_WORKERS = ("Enter", "workers", "opens the workers")
+"""The same where no worker can be started here."""
 
 
-def next_step(alert: Alert) -> tuple[str, str]:
-    """The key that leads on from an alert, and what it does."""
-    key, _, does = _NEXT[alert.target.where]
-    return key, does
+def next_step(alert: Alert, *, can_start: bool = True) -> tuple[str, str, str]:
+    """The key of the next step for an alert, a word for it, and what it does; `can_start`: the
+    console can start a worker at its place.
+    """
+    if alert.target.where is Where.WORKERS and not can_start:
+        return _WORKERS
+    return _NEXT_OF_KIND.get(alert.kind) or _NEXT[alert.target.where]
 
 
 def no_alerts_line(known: bool) -> Line:
@@ -118,6 +129,8 @@ def alert_target(goal: Goal, number: int) -> Target:
         return Target(keys.TRANSPORTS, place=number, id=goal.name)
     if goal.where is Where.OPERATIONS:
         return Target(keys.OPERATIONS, place=number, id=goal.name)
+    if goal.where is Where.WORKERS:
+        return Target(keys.WORKERS, place=number)
     if goal.where is Where.CONTROLS:
         return Target(keys.CONTROLS, place=number)
     if goal.where is Where.PROBLEMS:

@@ -6,22 +6,20 @@ from collections.abc import Sequence
 
 from engine.monitor.alerts import Alert
 from tui.overview import alert_lines as alert_view
-from tui.overview.age_widget import AgeTable
 from tui.overview.division import OverviewFrame
-from tui.overview.panes import OverviewPanes
+from tui.overview.panes import AGES, QUEUES, OverviewPanes
 from tui.overview.pausable import FreezableScreen
 from tui.overview.reads import OverviewReads, PlaceReads
 from tui.overview.snapshot import PlaceSnapshot
 from tui.screens.console_context import ConsoleContext
 from tui.screens.graph_pane import GraphPane
+from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.widgets.picker import Picker
 
-ALERTS, QUEUES, AGES = "alerts", "queues", "ages"
-
 
 class FocusedPanes(FreezableScreen):
-    """One of the panes alerts, queues and ages has the cursor."""
+    """One of the panes has the cursor."""
 
     def __init__(self, lives: Sequence[PlaceSession], around: ConsoleContext) -> None:
         super().__init__(lives, around)
@@ -32,23 +30,29 @@ class FocusedPanes(FreezableScreen):
         self._alerts: tuple[Alert, ...] = ()
         self._seen: tuple[PlaceSnapshot, ...] = ()
         self._reads = OverviewReads(around.clock)
-        # A resolved alert must disappear, and no key acts on an alert.
-        self._alert_list, self._queue_list = Picker(id=ALERTS, ghosts=False), Picker(id=QUEUES)
-        self._age_table = AgeTable(id=AGES)
-        panes_with_cursor = (self._alert_list, self._queue_list, self._age_table)
-        self._pane_set = OverviewPanes(lives, *panes_with_cursor)
+        self._pane_set = OverviewPanes(lives)
+        self._alert_list, self._queue_list = self._pane_set.alerts, self._pane_set.queues
+        self._age_table = self._pane_set.ages
 
     @property
     def _frame(self) -> OverviewFrame:
         return self._pane_set.frame
 
     @property
+    def _target(self) -> Target | None:
+        """Where Enter leads from the row under the cursor; None in the age table, and from a row
+        that has left.
+        """
+        part = self._pane_set.focusable[self._pane]
+        if not isinstance(part, Picker):
+            return None
+        return self._pane_set.targets.get(self._pane, {}).get(part.key)
+
+    @property
     def _here(self) -> PlaceSession:
-        """The place under the cursor: of the alert, or in the list of queues."""
-        if self._pane == ALERTS and (alert := self._alert) is not None:
-            named = (one for one in self._lives if one.place.name == alert.target.place)
-            if (found := next(named, None)) is not None:
-                return found
+        """The place under the cursor: of the row, or in the list of queues."""
+        if (target := self._target) is not None:
+            return self._lives[target.place - 1]
         key = self._queue_list.key
         return self._lives[int(key) - 1] if key else self._lives[0]
 
@@ -64,34 +68,28 @@ class FocusedPanes(FreezableScreen):
 
     def _activate(self, pane: str) -> None:
         self._pane = pane
-        for name, part in self._panes.items():
+        for name, part in self._pane_set.focusable.items():
             part.activate(name == pane)
-        self._panes[pane].focus()
+        self._pane_set.focusable[pane].focus()
 
-    @property
-    def _panes(self) -> dict[str, Picker | AgeTable]:
-        return {ALERTS: self._alert_list, QUEUES: self._queue_list, AGES: self._age_table}
+    def _can_focus(self, pane: str) -> bool:
+        """True if a pane is on screen and has rows."""
+        part = self._pane_set.focusable[pane]
+        has_rows = part.rows if isinstance(part, Picker) else self._table and not self._frozen
+        return part.display and bool(has_rows)
 
-    def _step(self, by: int) -> None:
+    def action_pane(self, by: int) -> None:
+        """Go to the next part of the screen, or with -1 to the previous one."""
         self._chosen_pane = True
-        there = [ALERTS] * bool(self._alerts and self._frame.alerts) + [QUEUES]
-        there += [AGES] * bool(self._frame.ages and self._table and not self._frozen)
+        there = [pane for pane in self._pane_set.focusable if self._can_focus(pane)] or [QUEUES]
         at = there.index(self._pane) if self._pane in there else 0
         self._activate(there[(at + by) % len(there)])
         self.paint()
 
-    def action_next_pane(self) -> None:
-        """Go to the next part of the screen."""
-        self._step(1)
-
-    def action_previous_pane(self) -> None:
-        """Go to the previous part."""
-        self._step(-1)
-
     def action_move(self, how: str) -> None:
         """Move the cursor in the focused part."""
         self._chosen_pane = True
-        self._panes[self._pane].move(how)
+        self._pane_set.focusable[self._pane].move(how)
 
     def action_age_cell(self, by: int) -> None:
         """Move to a younger or older age class."""
@@ -108,5 +106,3 @@ class FocusedPanes(FreezableScreen):
 
     def _before_freeze(self) -> None:
         self._held = {moment.queue.number: moment for moment in self._seen}
-        if self._pane == AGES:
-            self._activate(QUEUES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from rich.cells import cell_len
@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from engine.locks.token_buckets import BucketState
 from engine.logs.log_filter import WARN, level_rank
 from engine.logs.log_tail import LogLine
+from engine.logs.task_events import EventKind, parse_event
 from engine.model import State, count_by_words
 from engine.monitor.alerts import Level
 from engine.monitor.forecast import drain_with_rate_limit
@@ -335,21 +336,54 @@ def recent_warnings(
             when = when if line.when is None else line.when
             if level_rank(line.level) >= level:
                 some.append((when, name, line))
-        found += some[-most:]
+        found += some[-2 * most :]
     found.sort(key=lambda item: item[0])
-    return [(name, line) for _, name, line in found[-most:]] if most else []
+    return join_failures((name, line) for _, name, line in found)[-most:] if most else []
+
+
+_AFTER_FAILURE = {EventKind.WAITS: "retry", EventKind.BURIED: "DLQ"}
+
+
+def join_failures(lines: Iterable[tuple[str, LogLine]]) -> list[tuple[str, LogLine]]:
+    """Join the two lines of a failed attempt, with the error first: `ID retry: 421 try later`,
+    `ID DLQ: 550 user unknown`. Other lines stay as they are.
+    """
+    joined: list[tuple[str, LogLine]] = []
+    open_failures: dict[tuple[str, str], tuple[int, str]] = {}
+    for name, line in lines:
+        event = parse_event(line)
+        key = (name, "" if event is None else event.id)
+        if event is not None and event.what is EventKind.FAILED and event.id and event.error:
+            open_failures[key] = len(joined), event.error
+            joined.append((name, line._replace(text=f"{event.id} {event.error}")))
+        elif event is not None and event.what in _AFTER_FAILURE and key in open_failures:
+            at, error = open_failures.pop(key)
+            text = f"{event.id} {_AFTER_FAILURE[event.what]}: {error}"
+            joined[at] = name, line._replace(text=text)
+        else:
+            joined.append((name, line))
+    return joined
 
 
 def warning_lines(
     logs: Sequence[tuple[str, Sequence[LogLine]]], width: int, height: int, level: int = WARN
 ) -> list[Line]:
     """The latest warnings in `height` lines, or the latest lines from another level on."""
-    lines = []
-    for name, line in recent_warnings(logs, height, level):
-        text = f"{name}  {line.text}" if len(logs) > 1 else line.text
-        shown = present.shorten_ids(text)
-        lines.append(present.log_line(line.when, line.level, shown, width, margin=3))
-    return lines or [(("   none since the console started", "muted"),)]
+    several = len(logs) > 1
+    lines = [
+        warning_line(name if several else "", line, width)
+        for name, line in recent_warnings(logs, height, level)
+    ]
+    return lines or [NO_WARNINGS_LINE]
+
+
+NO_WARNINGS_LINE: Line = (("   none since the console started", "muted"),)
+
+
+def warning_line(name: str, line: LogLine, width: int) -> Line:
+    """A line of a log; `name` of its place, "" if there is only one."""
+    text = present.shorten_ids(f"{name}  {line.text}" if name else line.text)
+    return present.log_line(line.when, line.level, text, width, margin=3)
 
 
 def describe_place(queue: PlaceLine) -> str:

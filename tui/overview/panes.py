@@ -16,21 +16,25 @@ from engine.monitor.throughput import format_rough_duration
 from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.flow_graph import time_axis
-from tui.format.present import BLANK_LINE, Line
+from tui.format.present import Line
+from tui.format.table import Choice
 from tui.overview import age_lines as age_view
-from tui.overview import lines as view
 from tui.overview.age_widget import AgeTable
 from tui.overview.division import MAX_GRAPHS, OverviewFrame
 from tui.overview.reads import HISTOGRAM_SECONDS, EventCounts, PlaceReads
 from tui.overview.side_panes import (
     HISTOGRAM_LINES,
+    MAX_PANE_ROWS,
     WALL_PANES,
     WIDE_PANES,
     OverviewData,
+    PaneRows,
     histogram_lines,
+    log_rows,
     not_recorded_lines,
 )
 from tui.screens.graph_pane import GRAPH_LINES, GraphPane
+from tui.screens.target import Target
 from tui.screens.two_panes import frame_panes
 from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Across, Down
@@ -38,8 +42,9 @@ from tui.widgets.lines import Frame, Lines, Painted
 from tui.widgets.picker import Picker
 
 GRAPH, OTHER_AGES, KINDS, OUTLOOK, LOG = "graph", "other-ages", "kinds", "outlook", "warnings"
-SIDES = (GRAPH, *WALL_PANES)
-"""The panes at the right, from the top."""
+ALERTS, QUEUES, AGES = "alerts", "queues", "ages"
+ROW_PANES = (KINDS, LOG, *WALL_PANES)
+"""The panes of rows below and beside alerts, queues and ages, in the order of Tab."""
 
 
 class LogLines(NamedTuple):
@@ -65,67 +70,73 @@ class GraphTime(NamedTuple):
 
 
 class OverviewPanes:
-    """Makes the widgets, gives them the lines of a frame, and shows lines in those without a
-    cursor.
-    """
+    """Makes the widgets, gives them the lines of a frame, and shows what they hold."""
 
-    def __init__(
-        self, lives: Sequence[PlaceSession], alerts: Picker, queues: Picker, ages: AgeTable
-    ) -> None:
-        """`alerts`, `queues` and `ages` are the panes with a cursor."""
+    def __init__(self, lives: Sequence[PlaceSession]) -> None:
         self.frame = OverviewFrame()
         """The present division of the screen."""
-        self.lines = {name: Lines(id=name) for name in (OTHER_AGES, OUTLOOK, KINDS, LOG)}
-        self.sides = {name: Lines(id=f"side-{name}") for name in SIDES}
+        # A resolved alert must disappear, and no key acts on an alert.
+        self.alerts, self.queues = Picker(id=ALERTS, ghosts=False), Picker(id=QUEUES)
+        self.ages = AgeTable(id=AGES)
+        rows = {name: Picker(id=name) for name in ROW_PANES}
+        self.focusable: dict[str, Picker | AgeTable] = {
+            **{ALERTS: self.alerts, QUEUES: self.queues, AGES: self.ages},
+            **rows,
+        }
+        """The panes that take the focus, in the order of Tab."""
+        self.rows = rows
+        """The panes of rows but alerts and queues."""
+        self.targets: dict[str, Mapping[str, Target]] = {}
+        """Where Enter leads from each row, by the pane."""
+        self.lines = {name: Lines(id=name) for name in (OTHER_AGES, OUTLOOK, GRAPH)}
         self.graphs = [Lines(id=f"graph-{live.number}") for live in lives[:MAX_GRAPHS]]
         self.needed: dict[str, int] = {}
         """Most lines that each pane at the right has had at this size: frames do not move while
         rows come and go."""
-        self._alerts, self._queues, self._ages = alerts, queues, ages
         self._drawn: dict[Painted, tuple[int, float, int, int]] = {}
         """Place, time, width and height of each graph as last drawn."""
 
     def compose(self) -> ComposeResult:
         """Alerts, queues and ages, and the optional panes around them."""
-        yield self._alerts
+        yield self.alerts
         with Across(id="panes"):
             with Down(id="main") as self._main:
                 with Across(id="upper") as self._upper:
                     with Down(id="left") as self._left:
-                        yield self._queues
-                        yield self._ages
-                        for name in (OTHER_AGES, OUTLOOK, KINDS):
-                            yield self.lines[name]
+                        yield from (self.queues, self.ages)
+                        yield from (self.lines[OTHER_AGES], self.lines[OUTLOOK], self.rows[KINDS])
                     with Down(id="middle") as self._middle:
                         yield from self.graphs
-                yield self.lines[LOG]
+                yield self.rows[LOG]
             with Down(id="right") as self._right:
-                yield from self.sides.values()
+                yield self.lines[GRAPH]
+                yield from (self.rows[name] for name in WALL_PANES)
         for part in self._heights:
             part.add_class("pane")
 
     @property
     def _heights(self) -> dict[Painted, int]:
         """The panes, each with its lines in the present frame."""
-        frame, lines = self.frame, self.lines
+        frame, lines, rows = self.frame, self.lines, self.rows
         graphs = (*frame.graphs, *[0] * len(self.graphs))
         return {
-            self._alerts: frame.alerts,
-            self._queues: frame.queues,
-            self._ages: frame.ages,
+            self.alerts: frame.alerts,
+            self.queues: frame.queues,
+            self.ages: frame.ages,
             lines[OTHER_AGES]: frame.other_ages,
             lines[OUTLOOK]: frame.outlook,
-            lines[KINDS]: frame.kinds,
-            lines[LOG]: frame.log,
-            **{part: frame.sides.get(name, 0) for name, part in self.sides.items()},
+            rows[KINDS]: frame.kinds,
+            rows[LOG]: frame.log,
+            lines[GRAPH]: frame.sides.get(GRAPH, 0),
+            **{rows[name]: frame.sides.get(name, 0) for name in WALL_PANES},
             **dict(zip(self.graphs, graphs, strict=False)),
         }
 
-    def lines_needed(self, sides: Mapping[str, Sequence[Line]], *, is_wall: bool) -> dict[str, int]:
+    def lines_needed(self, sides: Mapping[str, PaneRows], *, is_wall: bool) -> dict[str, int]:
         """The lines that each pane at the right needs."""
         needed = {} if is_wall or not sides else {GRAPH: GRAPH_LINES}
-        for name, lines in sides.items():
-            needed[name] = max(len(lines), self.needed.get(name, 0))
+        for name, shown in sides.items():
+            needed[name] = max(shown.height, self.needed.get(name, 0))
         self.needed = needed
         return needed
 
@@ -144,37 +155,48 @@ class OverviewPanes:
         frame_panes(screen, frame.border)
 
     def show(self, name: str, words: Frame, lines: Sequence[Line]) -> None:
-        """Show lines in a pane of the left columns, as far as it has room."""
+        """Show lines in a pane without a cursor, as far as it has room."""
         part = self.lines[name]
         part.show(lines[: self.frame.inside(self._heights[part])])
         part.show_frame(words)
 
+    def show_rows(self, name: str, words: Frame, shown: PaneRows, *, focused: bool) -> None:
+        """Show rows in a pane; one without rows loses the cursor."""
+        part = self.rows[name]
+        if not shown.rows:
+            part.activate(False)
+        part.show_rows([Choice(row.key, row.line) for row in shown.rows], shown.head, shown.foot)
+        part.show_frame(words, focused=focused)
+        self.targets[name] = {row.key: row.target for row in shown.rows}
+
     def show_sides(
-        self, data: OverviewData, sides: Mapping[str, Sequence[Line]], *, counted: bool
+        self, data: OverviewData, sides: Mapping[str, PaneRows], focused: str, *, counted: bool
     ) -> None:
         """Show the panes at the right; `counted`: with the counts of now in their titles."""
         panes = WALL_PANES if data.is_wall else WIDE_PANES
-        for name, lines in sides.items():
-            part = self.sides[name]
-            part.show(lines[: self.frame.inside(self.frame.sides.get(name, 0))])
+        for name, shown in sides.items():
             words = panes[name].frame(data)
-            part.show_frame(words if counted else words._replace(amount=""))
+            words = words if counted else words._replace(amount="")
+            self.show_rows(name, words, shown, focused=name == focused)
 
-    def show_log(self, log: LogLines | None, width: int) -> None:
+    def show_log(self, log: LogLines | None, width: int, *, focused: bool) -> None:
         """The latest warnings; on a wall all lines, and a histogram of the last hour.
 
-        None: a time before the freeze, whose lines are not recorded.
+        Without the focus, the newest lines. None: a time before the freeze, whose lines are not
+        recorded.
         """
         name, level, axis = "Recent warnings", WARN, ""
-        lines, room = not_recorded_lines(), self.frame.inside(self.frame.log)
+        shown, room = PaneRows(head=not_recorded_lines()), self.frame.inside(self.frame.log)
         if log is not None:
-            below: list[Line] = []
+            foot: list[Line] = []
             if self.frame.is_wall:
                 name, level, axis = "Log of all places", 0, time_axis(log.now, HISTOGRAM_SECONDS)
-                below = histogram_lines(log.last_hour, width - 4, HISTOGRAM_LINES)
-            lines = view.warning_lines(log.recent, width, room - len(below), level)
-            lines += [BLANK_LINE] * (room - len(below) - len(lines)) + below
-        self.show(LOG, Frame(name, "7", bottom=axis), lines)
+                foot = histogram_lines(log.last_hour, width - 4, HISTOGRAM_LINES)
+            most = MAX_PANE_ROWS if focused else room - len(foot)
+            shown = log_rows(log.recent, width, most, level)._replace(foot=foot)
+        self.show_rows(LOG, Frame(name, "7", bottom=axis), shown, focused=focused)
+        if shown.rows and not focused:
+            self.rows[LOG].select_key(shown.rows[-1].key)
 
     def show_other_ages(self, live: PlaceSession, read: PlaceReads | None, width: int) -> None:
         """The second age table of a wall, without a cursor; empty while nothing is read."""
@@ -190,7 +212,7 @@ class OverviewPanes:
     ) -> None:
         """The graph of one place at the right; on a wall, those of all places."""
         frame, right = self.frame, (("z", "key"), (" range", "muted"))
-        shown: Sequence[tuple[Lines, int]] = [(self.sides[GRAPH], frame.sides.get(GRAPH, 0))]
+        shown: Sequence[tuple[Lines, int]] = [(self.lines[GRAPH], frame.sides.get(GRAPH, 0))]
         if frame.is_wall:
             width = frame.middle_width - present.BOX_FRAME_CELLS
             shown = list(zip(self.graphs, frame.graphs, strict=False))

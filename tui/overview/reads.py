@@ -118,8 +118,8 @@ class OverviewReads:
     async def read(
         self, live: PlaceSession, graph: GraphPane | None, is_wanted: Callable[[], bool]
     ) -> None:
-        """Read a place; its clusters and its graph only with `graph`. All parts change together, or
-        none if it is not wanted any more.
+        """Read a place; its graph only with `graph`, its clusters with it or for an alert. All
+        parts change together, or none if it is not wanted any more.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -153,8 +153,10 @@ class OverviewReads:
         else:
             state, ages = await index_queries.first_useful_ages(live)
         clusters = () if before is None else before.clusters
-        if graph is not None:
+        is_alarming = live.inspector.latest.counts.get(State.DEAD, 0) > live.place.alerts.dlq
+        if graph is not None or is_alarming:  # the alert says how many
             clusters = await check_clusters(live, Query(State.DEAD))
+        if graph is not None:
             await graph.read(live, self._clock())
         events = await asyncio.to_thread(count_events, live.events(), when)
         return PlaceReads(state, ages, generation, when, clusters, events)

@@ -17,11 +17,14 @@ from tui.overview import lines as view
 from tui.overview import side_panes, snapshot
 from tui.overview.actions import OverviewActions
 from tui.overview.division import MAX_GRAPHS, PaneNeeds, divide_screen
-from tui.overview.focus import AGES, ALERTS, QUEUES
 from tui.overview.panes import (
+    AGES,
+    ALERTS,
     GRAPH,
     KINDS,
+    LOG,
     OUTLOOK,
+    QUEUES,
     GraphTime,
     LogLines,
     age_sentence,
@@ -30,14 +33,11 @@ from tui.overview.panes import (
     inner_width,
 )
 from tui.overview.reads import OverviewReads, PlaceReads
-from tui.overview.side_panes import (
-    LiveValues,
-    OverviewData,
-    live_values,
-)
+from tui.overview.side_panes import LiveValues, OverviewData, PaneRows, live_values
 from tui.overview.snapshot import PlaceSnapshot
 from tui.screens.base import key_bindings
 from tui.screens.console_context import ConsoleContext
+from tui.screens.target import Target
 from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
 from tui.widgets.lines import Frame, Lines
@@ -45,7 +45,7 @@ from tui.widgets.lines import Frame, Lines
 SHOW_AGE_SECONDS = 1.0
 """Seconds after which a table that is older than the rows above shows its age."""
 
-LIVE_ONLY_ACTIONS = frozenset({"unlock", "rows_by", "reread"})
+LIVE_ONLY_ACTIONS = frozenset({"unlock", "rows_by", "reread", "worker"})
 """Actions that need live data; disabled while frozen."""
 
 
@@ -129,8 +129,6 @@ class OverviewScreen(OverviewActions):
             return
         if (frame.is_wide, frame.is_wall) != (before.is_wide, before.is_wall):
             self._reads.request()  # the panes at the right have no data yet
-        if not getattr(frame, self._pane):
-            self._activate(QUEUES)
         self._pane_set.divide(frame, self)
 
     def lay_out(self, width: int) -> None:
@@ -151,7 +149,7 @@ class OverviewScreen(OverviewActions):
         data = OverviewData(
             *(self._lives, self._here, self._seen, self._live_values, clusters, now, frame.is_wall)
         )
-        sides = side_panes.side_lines(
+        sides = side_panes.side_rows(
             data, width - frame.left_width - frame.middle_width - boxed, is_past=self._is_past
         )
         kinds_frame, kinds = side_panes.kind_pane(data, left)
@@ -161,7 +159,7 @@ class OverviewScreen(OverviewActions):
         other = other_place(self._lives, self._reads, data) if frame.is_wall else None
         needs = PaneNeeds(
             *(len(self._lives), len(self._alerts), age_rows(self._table), len(outlook)),
-            len(kinds) - 1,
+            min(len(kinds.rows), side_panes.MAX_ROWS),
             0 if other is None else age_rows(self._reads.of(other)),
             self._pane_set.lines_needed(sides, is_wall=frame.is_wall),
             len(graph_places(self._lives, self._here)),
@@ -174,6 +172,9 @@ class OverviewScreen(OverviewActions):
         head, rows = view.place_table(queues, now, left)
         choices = [Choice(str(q.number), line) for q, line in zip(queues, rows, strict=True)]
         self._queue_list.show_rows(choices, [head] if frame.inside(frame.queues) > 1 else [])
+        self._pane_set.targets[QUEUES] = {
+            f"{q.number}": Target(keys.LIST, place=q.number) for q in queues
+        }
         self._queue_list.show_frame(
             Frame("Queues", amount=f"{len(queues)}"), focused=self._pane == QUEUES
         )
@@ -183,17 +184,18 @@ class OverviewScreen(OverviewActions):
             self._pane_set.show_other_ages(other, read, left)
         self._pane_set.show(OUTLOOK, Frame("Outlook"), outlook)
         if self._is_past:
-            kinds = side_panes.not_recorded_lines()
+            kinds = PaneRows(head=side_panes.not_recorded_lines())
         room, amount = frame.inside(frame.kinds) - 1, kinds_frame.amount  # below the titles
         if amount and room < int(amount):
             kinds_frame = kinds_frame._replace(amount=f"{room} of {amount}")
-        self._pane_set.show(KINDS, kinds_frame, kinds)
+        self._pane_set.show_rows(KINDS, kinds_frame, kinds, focused=self._pane == KINDS)
         called = [live.name for live in self._lives]
         logs = list(zip(called, self._live_values.logs, strict=True))
         events = [read.events for live in self._lives if (read := self._reads.of(live)) is not None]
         log_width = frame.left_width + frame.middle_width - boxed
-        self._pane_set.show_log(None if self._is_past else LogLines(logs, events, now), log_width)
-        self._pane_set.show_sides(data, sides, counted=not self._is_past)
+        log = None if self._is_past else LogLines(logs, events, now)
+        self._pane_set.show_log(log, log_width, focused=self._pane == LOG)
+        self._pane_set.show_sides(data, sides, self._pane, counted=not self._is_past)
         if frame.is_wide:
             places = graph_places(self._lives, self._here) if frame.is_wall else [self._here]
             # The present course, up to the time of the freeze, is also that of a frozen screen.
@@ -201,6 +203,8 @@ class OverviewScreen(OverviewActions):
             time = GraphTime(now, frozen is not None, past)
             graph_width = width - frame.left_width - boxed
             self._pane_set.show_graphs(self._graph_pane, places, time, graph_width)
+        if not self._can_focus(self._pane) and self._pane != QUEUES:
+            self._activate(QUEUES)
         self._report_recording()
 
     def _show_alerts(self, width: int) -> None:
@@ -210,11 +214,17 @@ class OverviewScreen(OverviewActions):
         elif not self._alerts and self._pane == ALERTS:
             self._activate(QUEUES)
         called = {live.place.name: live.name for live in self._lives}
-        lines = alert_view.alert_lines(self._alerts, called, width)
+        startable = {live.place.name for live in self._lives if self.can_start_worker(live)}
+        lines = alert_view.alert_lines(self._alerts, called, width, startable=startable)
         choices = [
             Choice(alert_view.alert_key(alert), line)
             for alert, line in zip(self._alerts, lines, strict=True)
         ]
+        numbers = {live.place.name: live.number for live in self._lives}
+        self._pane_set.targets[ALERTS] = {
+            alert_view.alert_key(a): alert_view.alert_target(a.target, numbers[a.target.place])
+            for a in self._alerts
+        }
         known = all(n.has_readings and n.inspector.latest.is_complete for n in self._lives)
         none = alert_view.no_alerts_line(known)
         if self._frozen is not None and not all(moment.queue.complete for moment in self._seen):
@@ -253,8 +263,12 @@ class OverviewScreen(OverviewActions):
         """The next step for the item under the cursor, and what a key acts on."""
         live = self._frozen is None
         if live and self._pane == ALERTS and (alert := self._alert) is not None:
-            key, does = alert_view.next_step(alert)
+            can_start = self.can_start_worker(self._here)
+            key, _, does = alert_view.next_step(alert, can_start=can_start)
             return present.next_line(key, does, self._here.name, self.size.width)
+        if self._pane not in (ALERTS, QUEUES, AGES) and (target := self._target) is not None:
+            does = side_panes.TARGET_STEPS[target.pane]
+            return present.next_line("Enter", does, self._here.name, self.size.width)
         if self._pane == AGES:
             table, count = self._age_table, self._age_table.count
             words = (
@@ -263,7 +277,9 @@ class OverviewScreen(OverviewActions):
             return ((f" {safe_line(words)}", ""),)
         shown = (each for each in self._seen if each.queue.number == self._here.number)
         moment = next(shown, None) or self._snapshot_of(self._here, view.SPARKLINE_CELLS)
-        return place_message(moment, self._here, self.around.clock(), self.size.width, is_live=live)
+        can_start = self.can_start_worker(self._here)
+        about = (moment, self._here, self.around.clock(), self.size.width)
+        return place_message(*about, is_live=live, can_start=can_start)
 
     def show_hints(self, grey: Collection[str] = ()) -> None:
         """Show the available keys."""
@@ -276,7 +292,7 @@ class OverviewScreen(OverviewActions):
 
     def without(self) -> Collection[str]:
         """Actions that are hidden now."""
-        without = {"arm", "unlock"} if self.around.arming.read_only else set()
+        without = {"arm", "unlock", "worker"} if self.around.arming.read_only else set()
         without |= {"unlock"} if all(live.place.has_leases for live in self._lives) else set()
         return (
             without
@@ -311,7 +327,13 @@ def graph_places(lives: Sequence[PlaceSession], here: PlaceSession) -> list[Plac
 
 
 def place_message(
-    moment: PlaceSnapshot, live: PlaceSession, now: float, width: int, *, is_live: bool
+    moment: PlaceSnapshot,
+    live: PlaceSession,
+    now: float,
+    width: int,
+    *,
+    is_live: bool,
+    can_start: bool,
 ) -> Line:
     """The next step for a place: the first scan, the key of its worst alert, or Enter."""
     latest, states = live.inspector.latest, live.inspector.states
@@ -319,7 +341,8 @@ def place_message(
     if far and is_live:
         return far
     if moment.alerts and is_live:
-        key, does = alert_view.next_step(alert_view.sort_alerts(moment.alerts)[0])
+        worst = alert_view.sort_alerts(moment.alerts)[0]
+        key, _, does = alert_view.next_step(worst, can_start=can_start)
         if key != "Enter":  # here, Enter opens the queue
             return present.next_line(key, does, live.name, width)
     queue, lock = moment.queue, moment.lock

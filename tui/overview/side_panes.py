@@ -4,21 +4,23 @@ transports, operations, places, controls.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from engine.index import filter_language
 from engine.locks.token_buckets import BucketState
 from engine.logs.log_tail import LogLine
-from engine.model import LockEvidence, Verdict
+from engine.model import LockEvidence, State, Verdict
 from engine.monitor.latency import KindFigures
 from engine.monitor.prometheus import Samples
 from engine.monitor.recurrence import StillHappens
 from engine.monitor.throughput import Trend
-from engine.monitor.transport_health import TEN_MINUTES, Health, MailHealth
+from engine.monitor.transport_health import TEN_MINUTES, Health, MailHealth, TransportHealth
 from engine.operations.journal import Operation
 from engine.policy import format_time
 from engine.text.safe import safe_line
-from tui.format import present
+from tui.format import keys, present
 from tui.format.glyphs import SPARKS
 from tui.format.graphs import bar, resample
 from tui.format.human import format_count
@@ -26,9 +28,11 @@ from tui.format.present import Line, Run
 from tui.operations import lines as operation_lines
 from tui.operations import worker_lines
 from tui.operations.worker_lines import PlaceKind
+from tui.overview import lines as lines_view
 from tui.overview import snapshot
 from tui.overview.reads import EventCounts
 from tui.overview.snapshot import PlaceSnapshot
+from tui.screens.target import Target
 from tui.session.history import operation_name
 from tui.session.place_session import PlaceSession
 from tui.session.recurrence_check import CheckedCluster
@@ -37,6 +41,9 @@ from tui.transports import lines as ways
 from tui.widgets.lines import Frame
 
 MAX_ROWS = 12
+"""Rows for which a pane asks room; those beyond scroll."""
+
+MAX_PANE_ROWS = 100
 """Maximum rows of one pane."""
 
 MAX_FAULTS = 8
@@ -87,11 +94,46 @@ class OverviewData(NamedTuple):
         return self.moments[self.here.number - 1]
 
 
+class PaneRow(NamedTuple):
+    """A row of a pane, and where Enter leads from it."""
+
+    key: str
+    """Identity of the row while it lasts."""
+    line: Line
+    target: Target
+
+
+class PaneRows(NamedTuple):
+    """What a pane shows: rows for the cursor, and lines above and below that do not scroll."""
+
+    rows: Sequence[PaneRow] = ()
+    head: Sequence[Line] = ()
+    foot: Sequence[Line] = ()
+
+    @property
+    def height(self) -> int:
+        """The lines that it asks for."""
+        return len(self.head) + min(len(self.rows), MAX_ROWS) + len(self.foot)
+
+
+TARGET_STEPS: Mapping[str, str] = {
+    keys.LIST: "lists these tasks",
+    keys.TASK: "opens the task",
+    keys.WORKERS: "opens the workers",
+    keys.TRANSPORTS: "opens this transport",
+    keys.LOG: "opens the log at this line",
+    keys.LOCK: "shows the evidence of the lock",
+    keys.OPERATIONS: "opens this operation",
+    keys.CONTROLS: "opens the controls of the queue",
+}
+"""What Enter does on a row of a pane, by the screen that it leads to."""
+
+
 class SidePane(NamedTuple):
-    """A pane: its frame, and its lines for a width."""
+    """A pane: its frame, and its rows for a width."""
 
     frame: Callable[[OverviewData], Frame]
-    lines: Callable[[OverviewData, int], list[Line]]
+    rows: Callable[[OverviewData, int], PaneRows]
     is_recorded: bool = False
     """True if it can be shown for a recorded time."""
 
@@ -103,10 +145,10 @@ _RECURRENCE_LOOKS = {
 }
 
 
-def _shown_clusters(data: OverviewData) -> list[tuple[str, CheckedCluster]]:
+def _shown_clusters(data: OverviewData) -> list[tuple[PlaceSession, CheckedCluster]]:
     """The clusters of the place under the cursor; on a wall of all places, the largest first."""
     lives = data.lives if data.is_wall else [data.here]
-    found = [(live.name, one) for live in lives for one in data.clusters.get(live.number, ())]
+    found = [(live, one) for live in lives for one in data.clusters.get(live.number, ())]
     return sorted(found, key=lambda one: -one[1].cluster.count)
 
 
@@ -115,48 +157,61 @@ def _clusters_frame(data: OverviewData) -> Frame:
     return Frame("Clusters", "4", f"{amount}" if amount else "", (("STILL?", "muted"),))
 
 
-def cluster_lines(data: OverviewData, width: int) -> list[Line]:
+def _cluster_pane(data: OverviewData, width: int) -> PaneRows:
     """Error clusters of dead tasks, the share of each, and whether they still happen."""
-    lines: list[Line] = []
-    shown = _shown_clusters(data)[:MAX_ROWS]
+    rows: list[PaneRow] = []
+    shown = _shown_clusters(data)[:MAX_PANE_ROWS]
     most = max((one.cluster.count for _, one in shown), default=1)
     still = max((present.cells_of(one.now.text) for _, one in shown), default=0)
     several = data.is_wall and len(data.lives) > 1
-    place = max((present.cells_of(name) for name, _ in shown), default=0) + 1 if several else 0
-    room = max(8, width - 19 - still - place)
-    for name, (cluster, now) in shown:
+    place = max((present.cells_of(live.name) for live, _ in shown), default=0) + several
+    room = max(8, width - 19 - still - place * several)
+    for live, (cluster, now) in shown:
         error = present.fit_text(safe_line(cluster.pattern), room)
         runs: Line = (
             (f"  {cluster.mark:<7}", "accent"),
             (f"{format_count(cluster.count, 4):>4} ", ""),
             (bar(cluster.count / most, 3), "muted"),
-            (f" {present.fit_text(name, place - 1)}" if several else "", "muted"),
+            (f" {present.fit_text(live.name, place - 1)}" if several else "", "muted"),
             (f" {error} ", ""),
             (f"{now.text:>{still}}", _RECURRENCE_LOOKS[now.answer]),
         )
-        lines.append(present.cut_line(runs, width))
-    return lines or [(("  none", "muted"),)]
+        words = filter_language.format_term("cluster", "=", cluster.mark)
+        target = Target(keys.LIST, live.number, State.DEAD, words)
+        rows.append(PaneRow(f"{live.number} {cluster.mark}", present.cut_line(runs, width), target))
+    return PaneRows(rows, () if rows else [(("  none", "muted"),)])
 
 
-def _transport_pane(data: OverviewData, width: int) -> list[Line]:
+def _transport_pane(data: OverviewData, width: int) -> PaneRows:
     limit, sending = data.here.place.alerts.transport_failures, data.moment.sending
-    lines = transport_lines(sending, limit, data.now, width, MAX_ROWS)
+    lines = transport_lines(sending, limit, data.now, width, MAX_PANE_ROWS)
+    used = used_transports(sending, limit)
+    target = Target(keys.TRANSPORTS, data.here.number)
+    rows = [
+        PaneRow(way.name, line, target._replace(id=way.name))
+        for way, line in zip(used, lines, strict=False)
+    ]
+    foot: list[Line] = []
     faults = [] if sending is None else [one for way in sending.transports for one in way.faults]
-    if not data.is_wall or not faults:
-        return lines
-    faults.sort(key=lambda one: -one.times)
-    most = faults[0].times
-    lines.append(present.cut_line((("  errors of the last hour, grouped", "muted"),), width))
-    for fault in faults[:MAX_FAULTS]:
-        bars = bar(fault.times / most, 3)
-        text = safe_line(fault.example)
-        runs: Line = (
-            (f"  {format_count(fault.times, 4):>4} ", ""),
-            (bars, "muted"),
-            (f" {text}", ""),
-        )
-        lines.append(present.cut_line(runs, width))
-    return lines
+    if data.is_wall and faults:
+        faults.sort(key=lambda one: -one.times)
+        most = faults[0].times
+        foot.append(present.cut_line((("  errors of the last hour, grouped", "muted"),), width))
+        for fault in faults[:MAX_FAULTS]:
+            runs: Line = (
+                (f"  {format_count(fault.times, 4):>4} ", ""),
+                (bar(fault.times / most, 3), "muted"),
+                (f" {safe_line(fault.example)}", ""),
+            )
+            foot.append(present.cut_line(runs, width))
+    return PaneRows(rows, () if rows else lines, foot)
+
+
+def used_transports(sending: MailHealth | None, limit: float) -> list[TransportHealth]:
+    """The transports that the logs mention, the most urgent first."""
+    # The transports screen lists unused transports and why they are unused.
+    used = [way for way in sending.transports if way.is_mentioned] if sending else []
+    return sorted(used, key=lambda way: _URGENCY.index(way.health(limit)))
 
 
 def transport_lines(
@@ -165,11 +220,8 @@ def transport_lines(
     """Transports of a place, the worst first; from a failure rate of `limit` on it is failing."""
     if sending is None:
         return not_recorded_lines()
-    # The transports screen lists unused transports and why they are unused.
-    used = [way for way in sending.transports if way.is_mentioned]
-    if not used:
+    if not (used := used_transports(sending, limit)):
         return [present.cut_line(ways.no_transports_line(sending), width)]
-    used.sort(key=lambda way: _URGENCY.index(way.health(limit)))
     name = min(12, max(present.cells_of(safe_line(way.name)) for way in used))
     longest = max(len(way.health(limit).value) for way in used)
     lines: list[Line] = []
@@ -202,26 +254,39 @@ def _workers_frame(data: OverviewData) -> Frame:
     return Frame("Workers", "3", f"{workers}" if workers else "", (("RUNNING", "muted"),))
 
 
-def _worker_pane(data: OverviewData, width: int) -> list[Line]:
+def _worker_pane(data: OverviewData, width: int) -> PaneRows:
+    shown = worker_lines.keyed_rows(data.live.workers[:MAX_PANE_ROWS])
+    head: Sequence[Line] = ()
     if data.is_wall:
-        head, lines = worker_lines.worker_table(data.live.workers[:MAX_ROWS], width)
-        return [head, *lines]
-    return worker_lines.brief_worker_lines(data.live.workers, width, MAX_ROWS)
+        title, lines = worker_lines.worker_table([*shown.values()], width)
+        head = [title]
+    else:
+        shown = {key: row for key, row in shown.items() if worker_lines.is_busy(row)}
+        lines = worker_lines.brief_worker_lines([*data.live.workers], width, MAX_PANE_ROWS)
+        if not shown:
+            return PaneRows(head=lines)
+    rows = [
+        PaneRow(key, line, Target(keys.TASK if row.task else keys.WORKERS, row.number, id=row.task))
+        for (key, row), line in zip(shown.items(), lines, strict=False)
+    ]
+    return PaneRows(rows, head)
 
 
-def _lock_pane(data: OverviewData, width: int) -> list[Line]:
+def _lock_pane(data: OverviewData, width: int) -> PaneRows:
     room = max(present.cells_of(live.name) for live in data.lives)
-    lines = []
+    rows = []
     for live, moment in zip(data.lives, data.moments, strict=True):
         lock = moment.lock
         sign: Run = ("! " if _is_alarming(lock) else "  ", "error")
         lead: Line = (sign, (f"{present.fit_text(live.name, room)}  ", ""))
         if moment.queue.unavailable:
-            lines.append(present.cut_line((*lead, (" ?       cannot be read", "unknown")), width))
+            line = present.cut_line((*lead, (" ?       cannot be read", "unknown")), width)
         else:
             none = live.place.no_lock if live.place.has_leases else "no lock"
-            lines.append(_lock_line(lead, lock, none, data.now, width))
-    return lines
+            line = _lock_line(lead, lock, none, data.now, width)
+        pane = keys.LOCKS if live.place.has_leases else keys.LOCK
+        rows.append(PaneRow(f"{live.number}", line, Target(pane, live.number)))
+    return PaneRows(rows)
 
 
 def _is_alarming(lock: LockEvidence | None) -> bool:
@@ -242,8 +307,9 @@ def _lock_line(lead: Line, lock: LockEvidence | None, none: str, now: float, wid
     return present.join_ends(left, ((age, look),), width)
 
 
-def _operation_pane(data: OverviewData, width: int) -> list[Line]:
-    lines = []
+def _operation_pane(data: OverviewData, width: int) -> PaneRows:
+    numbers = {live.name: live.number for live in data.lives}
+    rows = []
     for place, operation in data.live.operations:
         listed = operation_lines.list_operations([operation])[0]
         state = operation_lines.operation_state(listed)
@@ -259,30 +325,32 @@ def _operation_pane(data: OverviewData, width: int) -> list[Line]:
         key: Run = ("u", "key") if not undo_look and not operation.is_running else ("8", "key")
         step = " undo" if key[0] == "u" else " open"
         right: Line = ((state.word.upper(), state.look), ("  ", ""), key, (step, "muted"))
-        lines.append(present.join_ends(left, right, width))
-    return lines or [(("  none in the last 24 hours", "muted"),)]
+        target = Target(keys.OPERATIONS, numbers[place], id=operation.op)
+        rows.append(PaneRow(operation.op, present.join_ends(left, right, width), target))
+    return PaneRows(rows, () if rows else [(("  none in the last 24 hours", "muted"),)])
 
 
-def _place_pane(data: OverviewData, width: int) -> list[Line]:
-    lines = []
+def _place_pane(data: OverviewData, width: int) -> PaneRows:
+    rows = []
     room = max(present.cells_of(live.name) for live in data.lives)
     for live in data.lives:
         latest = live.inspector.latest
         lead: Line = ((f"  {present.fit_text(live.name, room)}  ", ""),)
         if latest.unavailable:
             why = safe_line(latest.unavailable)
-            lines.append(present.cut_line((*lead, (f"? {why}", "unknown")), width))
-            continue
-        tasks = present.format_count(sum(latest.counts.values()), "task")
-        problems = present.format_count(latest.problems, "problem") if latest.problems else ""
-        left: Line = (
-            *lead,
-            (f"{live.place.claims:<12}  ", "muted"),
-            (f"{tasks:>12}  ", ""),
-            (problems, "warn"),
-        )
-        lines.append(present.join_ends(left, (_metrics_cell(live, data.now),), width))
-    return lines
+            line = present.cut_line((*lead, (f"? {why}", "unknown")), width)
+        else:
+            tasks = present.format_count(sum(latest.counts.values()), "task")
+            wrong = present.format_count(latest.problems, "problem") if latest.problems else ""
+            left = (
+                *lead,
+                (f"{live.place.claims:<12}  ", "muted"),
+                (f"{tasks:>12}  ", ""),
+                (wrong, "warn"),
+            )
+            line = present.join_ends(left, (_metrics_cell(live, data.now),), width)
+        rows.append(PaneRow(f"{live.number}", line, Target(keys.LIST, live.number)))
+    return PaneRows(rows)
 
 
 def _metrics_cell(live: PlaceSession, now: float) -> Run:
@@ -298,22 +366,29 @@ GAUGE_CELLS = 16
 """Width of the gauge of a rate limit."""
 
 
-def _control_pane(data: OverviewData, width: int) -> list[Line]:
+def _control_pane(data: OverviewData, width: int) -> PaneRows:
     several = len(data.lives) > 1
-    lines: list[Line] = []
-    buckets: list[tuple[str, BucketState]] = []
+    rows: list[PaneRow] = []
+    buckets: list[tuple[int, str, BucketState]] = []
     for live, moment in zip(data.lives, data.moments, strict=True):
-        lead = f"{live.name} " if several else ""
+        lead, number = f"{live.name} " if several else "", live.number
         if not isinstance(moment.tokens, str):
-            named = [(safe_line(one.name) or "all kinds", one) for one in moment.tokens]
-            buckets += [(f"{lead}{name}", one) for name, one in named]
+            named = [(number, safe_line(one.name) or "all kinds", one) for one in moment.tokens]
+            buckets += [(number, f"{lead}{name}", one) for number, name, one in named]
         elif live.place.tokens is not None:
-            text = f"  {lead}? {safe_line(moment.tokens)}"
-            lines.append(present.cut_line(((text, "unknown"),), width))
-    longest = max((present.cells_of(name) for name, _ in buckets), default=0)
+            line = present.cut_line(((f"  {lead}? {safe_line(moment.tokens)}", "unknown"),), width)
+            rows.append(PaneRow(f"{number} ?", line, Target(keys.CONTROLS, number)))
+    longest = max((present.cells_of(name) for _, name, _ in buckets), default=0)
     cells = max(8, min(longest, width - GAUGE_CELLS - 21))
-    lines += [_gauge_line(present.fit_text(name, cells), one, width) for name, one in buckets]
-    return lines or [(("  no rate limits", "muted"),)]
+    rows += [
+        PaneRow(
+            f"{number} {name}",
+            _gauge_line(present.fit_text(name, cells), one, width),
+            Target(keys.CONTROLS, number),
+        )
+        for number, name, one in buckets
+    ]
+    return PaneRows(rows, () if rows else [(("  no rate limits", "muted"),)])
 
 
 def _gauge_line(name: str, bucket: BucketState, width: int) -> Line:
@@ -326,7 +401,7 @@ def _gauge_line(name: str, bucket: BucketState, width: int) -> Line:
     return present.cut_line(line, width)
 
 
-def _outlook_pane(data: OverviewData, width: int) -> list[Line]:
+def _outlook_pane(data: OverviewData, width: int) -> PaneRows:
     """The forecasts of all places, in full sentences."""
     lines: list[Line] = []
     room = max(present.cells_of(live.name) for live in data.lives)
@@ -337,7 +412,9 @@ def _outlook_pane(data: OverviewData, width: int) -> list[Line]:
                 lead = f"  {present.fit_text(name, room)}  "
                 lines.append(((lead, "strong"), (text, snapshot.forecast_style(each))))
                 name = ""
-    return [present.cut_line(line, width) for line in lines] or [(("  ?", "unknown"),)]
+    return PaneRows(
+        head=[present.cut_line(line, width) for line in lines] or [(("  ?", "unknown"),)]
+    )
 
 
 def _named(name: str, key: str, right: str = "") -> Callable[[OverviewData], Frame]:
@@ -346,7 +423,7 @@ def _named(name: str, key: str, right: str = "") -> Callable[[OverviewData], Fra
 
 
 WIDE_PANES: Mapping[str, SidePane] = {
-    "clusters": SidePane(_clusters_frame, cluster_lines),
+    "clusters": SidePane(_clusters_frame, _cluster_pane),
     "workers": SidePane(_workers_frame, _worker_pane),
     "transports": SidePane(_named("Transports", "6", "/min"), _transport_pane, is_recorded=True),
 }
@@ -365,19 +442,46 @@ WALL_PANES: Mapping[str, SidePane] = {
 """The panes at the right of three columns."""
 
 
-def kind_pane(data: OverviewData, width: int) -> tuple[Frame, list[Line]]:
+def kind_pane(data: OverviewData, width: int) -> tuple[Frame, PaneRows]:
     """The kinds of the place under the cursor, on a wall of all places; with their titles."""
     lives = data.lives if data.is_wall else [data.here]
-    rows = [
-        PlaceKind(live.name, one, data.moments[live.number - 1].queue.drain.trend is Trend.STALLED)
+    found = [
+        (live, PlaceKind(live.name, one, _is_stalled(data.moments[live.number - 1])))
         for live in lives
         for one in (data.live.kinds[live.number - 1] if data.live.kinds else ())
-    ]
-    several = len({row.place for row in rows}) > 1
-    head, lines = worker_lines.kind_table(rows[:MAX_ROWS], width, places=several)
+    ][:MAX_PANE_ROWS]
+    kinds = [kind for _, kind in found]
+    several = len({kind.place for kind in kinds}) > 1
+    head, lines = worker_lines.kind_table(kinds, width, places=several)
+    rows = []
+    for (live, kind), line in zip(found, lines, strict=True):
+        words = filter_language.format_term("kind", "=", kind.figures.kind)
+        target = Target(keys.LIST, live.number, State.PENDING, words)
+        rows.append(PaneRow(f"{live.number} {kind.figures.kind}", line, target))
     name = "Kinds" if data.is_wall or len(data.lives) == 1 else f"Kinds: {data.here.name}"
     frame = Frame(name, amount=f"{len(rows)}" if rows else "", right=(("last 10m", "muted"),))
-    return frame, [head, *lines] if lines else [(("   no tasks", "muted"),)]
+    return frame, PaneRows(rows, [head] if rows else [(("   no tasks", "muted"),)])
+
+
+def _is_stalled(moment: PlaceSnapshot) -> bool:
+    return moment.queue.drain.trend is Trend.STALLED
+
+
+def log_rows(
+    logs: Sequence[tuple[str, Sequence[LogLine]]], width: int, most: int, level: int
+) -> PaneRows:
+    """The latest lines of all logs from a level on, the newest last."""
+    lines = lines_view.recent_warnings(logs, most, level)
+    numbers = {name: number for number, (name, _) in enumerate(logs, 1)}
+    times: Counter[tuple[str, LogLine]] = Counter()
+    rows, when = [], None
+    for name, line in lines:
+        when = when if line.when is None else line.when
+        times[name, line] += 1
+        target = Target(keys.LOG, numbers[name], at=when, line=line.text)
+        shown = lines_view.warning_line(name if len(logs) > 1 else "", line, width)
+        rows.append(PaneRow(f"{name} {when} {times[name, line]} {line.text}", shown, target))
+    return PaneRows(rows, () if rows else [lines_view.NO_WARNINGS_LINE])
 
 
 HISTOGRAM_LINES = 4
@@ -419,11 +523,12 @@ def not_recorded_lines() -> list[Line]:
     return [(("  not recorded", "muted"),)]
 
 
-def side_lines(data: OverviewData, width: int, *, is_past: bool) -> dict[str, list[Line]]:
-    """The lines of the panes at the right; for a recorded time only what is recorded."""
+def side_rows(data: OverviewData, width: int, *, is_past: bool) -> dict[str, PaneRows]:
+    """The rows of the panes at the right; for a recorded time only what is recorded."""
     if width <= 0:
         return {}
+    none = PaneRows(head=not_recorded_lines())
     return {
-        name: pane.lines(data, width) if pane.is_recorded or not is_past else not_recorded_lines()
+        name: pane.rows(data, width) if pane.is_recorded or not is_past else none
         for name, pane in (WALL_PANES if data.is_wall else WIDE_PANES).items()
     }

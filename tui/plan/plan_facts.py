@@ -21,7 +21,7 @@ from engine.text import error_pattern
 from tui.format.human import format_share
 from tui.format.present import Run
 from tui.plan.lines import PlanCounts, PlanSize, PlanView, StillFails, count_plan
-from tui.plan.planning import equivalent_command, pace_facts
+from tui.plan.planning import equivalent_command, pace_facts, stop_words
 from tui.session.place_session import PlaceSession
 from tui.session.recurrence_check import CheckedCluster, check_clusters
 
@@ -91,10 +91,12 @@ class PlanFacts:
                 generation = latest.generation
                 try:
                     drift = await self._live.inspector.queries.changed_rows(self.plan)
-                except Unavailable:
-                    return  # closed: the console is being left
-                if not self.is_closed and await self._take_drift(drift):
-                    amount_changed()
+                    if not self.is_closed and await self._take_drift(drift):
+                        amount_changed()
+                except Unavailable as error:  # or closed: the console is being left
+                    self.trouble = f"plan not checked: {error}"
+                    changed()
+                    return
             if not self._has_read:
                 await self._read_tasks(changed)
             self._pace_facts = pace_facts(self._live, self.plan, self.pace, self.amount)
@@ -210,6 +212,11 @@ class PlanFacts:
         command = ""
         if counts is not None:
             command = equivalent_command(counts, self._live, reason, self.pace, follows)
+        still, paced = self.still_failing(), self._pace_facts
+        if self.pace is not None and paced:
+            (name, words), *more = paced
+            stop = stop_words(self.pace, [one.mark for one in still])
+            paced = [(name, f"{words}; {stop} (p)"), *more]
         return PlanView(
             inspector.states,
             inspector.edges,
@@ -217,11 +224,11 @@ class PlanFacts:
             scope,
             self.drift,
             self.size,
-            [*self._pace_facts, *self._trash_facts()],
+            [*paced, *self._trash_facts()],
             self.warnings,
             shown_reason,
             command,
-            still=self.still_failing(),
+            still=still,
         )
 
     def _trash_facts(self) -> list[Run]:
@@ -237,3 +244,11 @@ class PlanFacts:
 
 def _is_large(plan: Plan) -> bool:
     return len(plan.rows) > MAX_INLINE_COUNT_ROWS
+
+
+def last_failure(facts: PlanFacts) -> float | None:
+    """When the errors of a retry stopped, epoch seconds UTC; None if one may still happen."""
+    known = [*facts.clusters.values()]
+    if not known or any(one.now.answer is not StillHappens.NO for one in known):
+        return None
+    return max((one.last for one in known if one.last is not None), default=None)

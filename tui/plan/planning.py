@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from engine.index.schema import Query
@@ -63,7 +63,7 @@ def plan_warnings(live: PlaceSession, plan: Plan, asked: VerbRequest) -> tuple[s
     """Warnings for a plan that acts on all tasks of a state, with alternatives."""
     if not VERBS[plan.verb].excludes_suspicious or asked.ids is not None or plan.filter:
         return ()
-    states = {row.state for row in plan.rows}
+    states = plan.states
     words = " and ".join(live.inspector.states.get(state, state) for state in states)
     return warn_of_whole_state(words, len(plan.rows), sum(live.inspector.latest.counts.values()))
 
@@ -165,7 +165,7 @@ def why_not_now(live: PlaceSession, states: Collection[State]) -> str:
 def lock_guard(live: PlaceSession, plan: Plan) -> RefusalCheck:
     """A callback that re-reads the lock and returns `why_not_now`; it blocks."""
     place = live.place
-    if place.has_leases or all(row.state is not State.ACTIVE for row in plan.rows):
+    if place.has_leases or State.ACTIVE not in plan.states:
         return lambda: ""
     return lambda: why_not_abandoned(read_lock(place), place.find_lingering_worker)
 
@@ -182,6 +182,16 @@ def pace_facts(live: PlaceSession, plan: Plan, pace: ReplayPace | None, amount: 
     steps = [f"canary {pace.canary[0]:,}"] if pace.canary and pace.canary[0] else []
     steps += [f"{size:,}" for size in pace.canary[1:] if size]
     steps.append("all others now" if pace.rate is None else f"{pace.rate:g} per second")
-    takes = f": about {format_rough_duration(told.sending)}" if told.sending else ""
-    words = f"{', then '.join(steps)}{takes} (p); waits for results after each step"
+    takes = f": {format_rough_duration(told.sending)}" if told.sending else ""
+    words = f"{', then '.join(steps)}{takes}"
     return [("rate", words), *([("worker", told.worker)] if told.worker else [])]
+
+
+def stop_words(pace: ReplayPace, marks: Sequence[str]) -> str:
+    """The first stop rule of a pace: `stop at 2 x F-276D`; `marks` are errors that still happen."""
+    stops = pace.stops
+    if stops.same is not None:
+        return f"stop at {stops.same:,} x {marks[0] if marks else 'one error'}"
+    if stops.share is not None:
+        return f"stop at {100 * stops.share:g} % of {stops.last:,} failed"
+    return "no stop rule" if stops.pending is None else f"stop at {stops.pending:,} pending"

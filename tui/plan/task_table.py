@@ -34,12 +34,14 @@ def step_names(pace: ReplayPace | None, amount: int) -> list[tuple[str, int]]:
 
 
 def _steps_of(facts: PlanFacts) -> dict[str, str]:
-    """The step of each included task, by its id."""
-    ids = (row.id for row in facts.plan.included)
+    """The step of each listed task that is included, by its id."""
+    steps = step_names(facts.pace, facts.amount)
+    listed = facts.counts.listed if steps and facts.counts else ()
+    ids = [row.id for row in listed if not facts.plan.exclusion_reason(row)]
     found: dict[str, str] = {}
-    for at, (name, size) in enumerate(step_names(facts.pace, facts.amount), 1):
-        for _, id in zip(range(size), ids, strict=False):
-            found[id] = f"{at} {name}"
+    for at, (name, size) in enumerate(steps, 1):
+        found |= dict.fromkeys(ids[:size], f"{at} {name}")
+        del ids[:size]
     return found
 
 

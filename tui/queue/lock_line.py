@@ -75,7 +75,7 @@ class LockLine(Lines):
 
 
 def fact_parts(facts: QueueFacts) -> list[Line]:
-    """Rates, latency and rate limits; one that the place does not have is left out."""
+    """Rates, latency and rate limits; one that the place does not have is omitted."""
     rates = facts.rates
     inward, outward = ("?", "?") if rates is None else map(present.format_rate, rates[:2])
     look = "unknown" if rates is None else ""

@@ -65,7 +65,7 @@ def metrics_run(queue: MetricsReading, ours: OwnCounts, now: float) -> Run:
     age = now - queue.modified
     if find_differences(queue, ours):
         return "metrics differ", "warn"
-    old = present.format_seconds_ago(age).removesuffix(" ago")
+    old = present.format_age(age).removesuffix(" ago")
     return f"metrics agree, {old}", "warn" if age > STALE_SECONDS else "muted"
 
 

@@ -106,7 +106,7 @@ def describe_departure(
         if verb not in VERBS or (ended is not None and not 0 <= now - ended < RECENT_SECONDS):
             continue
         if (before.state, None if after is None else after.state) in VERBS[verb].edges:
-            when = present.format_seconds_ago(now - ended) if ended is not None else "just now"
+            when = present.format_age(now - ended) if ended is not None else "now"
             return f"{VERBS[verb].past} by {safe_line(operation.intent.who.name)} {when}"
     if after is None:
         return "no longer exists"

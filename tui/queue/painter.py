@@ -26,14 +26,25 @@ from tui.screens.two_panes import frame_panes
 from tui.widgets.lines import Frame
 
 TASK_ACTIONS = frozenset(
-    {"filter", "clusters", "order", "log", "mark", "range", "mark_all", "unmark"}
+    {
+        "show('ids')",
+        "show('wide')",
+        "filter",
+        "clusters",
+        "order",
+        "log",
+        "mark",
+        "range",
+        "mark_all",
+        "unmark",
+    }
     | {key.action for key in keys.verb_keys()}
 )
 """Actions on tasks, hidden on the problems tab."""
 
 LOW_PRIORITY_ACTIONS = frozenset(
     {"order", "mark_all", "unmark", "note", "unlock", "worker", "pause_queue", "tab"}
-    | {"reread", "palette", "log", "mark"}
+    | {"reread", "palette", "log", "mark", "pane(1)", "show('ids')", "show('wide')"}
 )
 """Actions whose hints are dropped first on narrow screens; the help lists them."""
 
@@ -82,7 +93,7 @@ class QueuePanes(QueueView):
         """The title of the list: how many match of how many, and their order."""
         if self._on_problems:
             title = Frame("Problems", amount=f"{len(self._problems):,}")
-            self._problem_list.show_frame(title, focused=True)
+            self._problem_list.show_frame(title, focused=not self._details.has_focus)
             return
         state = self.state
         word = self.inspector.states.get(state, "") if state else ""
@@ -99,7 +110,8 @@ class QueuePanes(QueueView):
             right = ((f"{self.rows.view.fresh:,} new   ", "ok"), *right)
         key = FRAME_KEYS.get(state, "") if state else ""
         frame = Frame(present.state_name(word) or "Tasks", key, shown, right)
-        self.list.show_frame(frame._replace(bottom=self.list.row_words), focused=True)
+        frame = frame._replace(bottom=self.list.row_words)
+        self.list.show_frame(frame, focused=not self._details.has_focus)
 
     @property
     def _problem_here(self) -> Problem | None:
@@ -107,14 +119,14 @@ class QueuePanes(QueueView):
         return next((each for each in self._problems if each.where == key), None)
 
     def _paint_details(self) -> None:
-        frame = self._frame
-        if not frame.details or not self._details.size.height:
+        wide = self._frame.wide
+        if not self._frame.details or not self._details.size.height:
             return
         width = self._details.size.width
         if self._on_problems:
             problem, about = self._problem_here, (self.inspector.states, self._clock(), width)
             self._details.show(problem_details(problem, *about) if problem else [])
-            self._details.show_frame(Frame("Problem"))
+            self._details.show_frame(Frame("Problem"), focused=self._details.has_focus)
             return
         task, now = self.rows.view.task_here, self._clock()
         if task is None:
@@ -124,10 +136,11 @@ class QueuePanes(QueueView):
         trash = None if self.place.trash is None else self.place.trash.hours
         terms = PlaceTerms(self.inspector.states, self.place.max_attempts, trash)
         found = self._found if self._found.id == task.id else type(self._found)()
-        show = detail_lines if frame.wide else brief_lines
+        show = detail_lines if wide else brief_lines
         self._details.show(show(task, found, terms, now, width))
         right: Line = ((safe_line(task.kind), "muted"),)
-        self._details.show_frame(Frame(present.short_id(task.id), right=right))
+        frame = Frame(present.short_id(task.id), right=right)
+        self._details.show_frame(frame, focused=self._details.has_focus)
 
     def _paint_graph(self) -> None:
         if not self._frame.graph or not self._graph.size.height:

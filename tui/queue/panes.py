@@ -26,7 +26,7 @@ class QueueFrame(NamedTuple):
 
     border: int = 0
     wide: bool = False
-    """The details stand at the right of the list."""
+    """True if the details are at the right of the list."""
     facts: int = 1
     log: int = 0
     details: int = 0

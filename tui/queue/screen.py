@@ -22,7 +22,7 @@ from tui.screens.palette_commands import PaletteCommand
 from tui.screens.target import Target
 from tui.session.recurrence_check import CheckedCluster, check_clusters
 from tui.task.why_waiting import why_waiting
-from tui.widgets.list_view import CursorPosition
+from tui.widgets.list_view import CursorPosition, task_at
 from tui.widgets.task_list import TaskList
 
 MESSAGE_SECONDS = 6.0
@@ -44,8 +44,14 @@ GRAPH_READ_SECONDS = 10.0
 class QueueTabs(QueueActions):
     """The keys of the tabs, the order and the filter."""
 
+    _then = ""
+    """Action to run once the rows are read."""
+
     def aim(self, target: Target) -> None:
-        """Show the target's state, filter or task, as soon as the states are known."""
+        """Show the target's state, filter or task, as soon as the states are known; run its action
+        once the rows are read.
+        """
+        self._then = target.action
         if (target.state, target.filter) == (None, None) and not (target.id or target.problems):
             return
         self._aim = target
@@ -177,6 +183,12 @@ class QueueTabs(QueueActions):
 class QueueDetails(QueueTabs):
     """What is looked up about the task under the cursor, once that rests."""
 
+    def run_then(self) -> None:
+        """Run the action for which the screen was opened, if its rows are read."""
+        if self._then and self.is_current and self.rows.view.loaded:
+            action, self._then = self._then, ""
+            self.call_later(self.run_action, action)
+
     def on_task_list_row_changed(self) -> None:
         """The list has fetched rows."""
         self._lay_out()
@@ -195,6 +207,7 @@ class QueueDetails(QueueTabs):
         ):
             self._run_query("filter", self._explain_filter)
         self._run_query("why", self._find_details)
+        self.run_then()
 
     async def _explain_filter(self) -> None:
         query = self.tab_query
@@ -330,13 +343,36 @@ class QueueScreen(QueueDetails):
             self.say(QUIT_AGAIN)
         return again
 
+    def action_pane(self, by: int) -> None:
+        """Move the focus to the details, or back to the rows."""
+        if self._frame.details and not self._details.has_focus:
+            self._details.focus()
+        else:
+            (self._problem_list if self._on_problems else self.list).focus()
+        self.call_after_refresh(self.paint)
+
     def action_move(self, how: str) -> None:
-        """Move the cursor."""
-        if self._on_problems:
+        """Move the cursor, or scroll the details."""
+        if self._details.has_focus:
+            self._details.move(how)
+        elif self._on_problems:
             self._problem_list.move(how)
         else:
             self.list.move(how)
             self.row_changed()
+
+    def neighbor(self, by: int) -> Target | None:
+        """Move to the next task of the list; None at its end, and until its rows are read."""
+        view = self.rows.view
+        if self._on_problems or task_at(view.window, view.cursor.at + by) is None:
+            return None
+        self.list.move("down" if by > 0 else "up")
+        task = self.rows.view.task_here
+        return None if task is None else Target(keys.TASK, id=task.id)
+
+    def row_words(self, target: Target) -> str:
+        """The position of a task under the cursor."""
+        return self.list.row_words if target.id == self.rows.view.cursor.id else ""
 
     def on_resize(self) -> None:
         """Choose the layout for this size and repaint."""
@@ -353,6 +389,7 @@ class QueueScreen(QueueDetails):
         if self.is_paintable:
             self.list.tick(self._clock())
             self.paint()
+            self.run_then()
 
 
 def order_choices(state: State) -> dict[str, tuple[str, str]]:

@@ -52,7 +52,7 @@ class PlaceTerms(NamedTuple):
 def detail_lines(
     task: Task, found: TaskFindings, terms: PlaceTerms, now: float, width: int
 ) -> list[Line]:
-    """All fields of a task, and why it is where it is; a field without a value is left out."""
+    """All fields of a task, and why it is where it is; a field without a value is omitted."""
     rows: list[tuple[str, Line]] = [
         ("state", _state_words(task, terms, now)),
         ("queue", _plain(task.queue)),

@@ -28,7 +28,7 @@ from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
 from tui.session.recurrence_check import CheckedCluster
 from tui.terminal.render_cache import Across, Down
-from tui.widgets.lines import Lines
+from tui.widgets.lines import Lines, LongText
 from tui.widgets.list_view import CursorPosition
 from tui.widgets.picker import Picker
 from tui.widgets.task_list import TaskList
@@ -81,7 +81,7 @@ class QueueView(PlanningScreen):
         self._lock_line = LockLine(live.place, self._arming.read_only)
         self._filter = FilterLine(self._parsed_filter, id="filter")
         self._problem_list, self._log = Picker(id="problems"), LogPane(id="log")
-        self._details, self._graph = Lines(id="details"), Lines(id="graph")
+        self._details, self._graph = LongText(id="details"), Lines(id="graph")
         self._states, self._warning = Lines(id="states"), Lines(id="figures")
         self._scope_line, self._hints = Lines(id="scope"), Lines(id="hints")
         yield self._top

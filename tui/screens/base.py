@@ -115,6 +115,24 @@ class BaseScreen(CachedRender, Screen[None]):
         """Show a message to the operator."""
         raise NotImplementedError
 
+    def neighbor(self, by: int) -> Target | None:
+        """Move the cursor to the next row, or with -1 to the previous one; return what Enter opens
+        there, None at the end of the rows and for screens without any.
+        """
+        return None
+
+    def row_words(self, target: Target) -> str:
+        """The position of an opened row: `row 12 of 75`; "" if the cursor is on another one."""
+        return ""
+
+    def action_neighbor(self, by: int) -> None:
+        """Open the next row of the list below, or with -1 the previous one."""
+        below = opened_from(self)
+        if (target := below.neighbor(by) if below is not None else None) is not None:
+            self.go(target)
+        else:
+            self.say("no next row in the list" if by > 0 else "no previous row in the list")
+
     def action_screen(self, digit: str) -> None:
         """Open the screen of that digit."""
         self.go(SCREEN_TARGETS[digit])
@@ -132,3 +150,11 @@ class BaseScreen(CachedRender, Screen[None]):
     def action_repaint(self) -> None:
         """Repaint the whole screen."""
         repaint_terminal(self.app)
+
+
+def opened_from(screen: BaseScreen) -> BaseScreen | None:
+    """The screen below another one."""
+    screens = screen.app.screen_stack
+    at = screens.index(screen) if screen in screens else 0
+    below = screens[at - 1] if at else None
+    return below if isinstance(below, BaseScreen) else None

@@ -208,12 +208,13 @@ class ListScreen(TwoPanes):
             word.show([present.cut_line(line, self.size.width)])
 
     def action_move(self, how: str) -> None:
-        """Move the cursor; if there are no rows, scroll the text."""
+        """Move the cursor, or scroll the details; without rows there is only the text."""
         picker = self.query_one(Picker)
-        if picker.rows:
+        if picker.rows and not self.scrolls_details(how):
             picker.move(how)
         else:
             self.query_one(LongText).move(how)
+            self.show_frames()  # they count the lines below
 
     def action_reread(self) -> None:
         """Scan everything again."""

@@ -10,7 +10,7 @@ from tui.widgets.lines import Frame, LongText
 from tui.widgets.picker import Picker
 
 WIDE_COLUMNS, WIDE_LINES = 120, 30
-"""Smallest screen on which details stand beside the rows."""
+"""Smallest screen on which details are beside the rows."""
 
 
 def frame_panes(screen: Screen[None], border: int) -> None:
@@ -26,9 +26,26 @@ class TwoPanes(BaseScreen):
     """Width of the details beside the rows, from `WIDE_COLUMNS` x `WIDE_LINES` on; 0: always below.
     """
 
+    PAGE_KEYS_SCROLL = False
+    """Page keys scroll the details while the rows have the focus."""
+
+    in_details = False
+    """The details have the focus: all keys that move scroll them."""
+
+    def action_pane(self, by: int) -> None:
+        """Move the focus to the details, or back to the rows; the cursor stays on its row."""
+        self.in_details = not self.in_details
+        self.query_one(LongText if self.in_details else Picker).focus()
+        self.show_frames()
+
+    def scrolls_details(self, how: str) -> bool:
+        """True if a motion of the key table scrolls the details."""
+        is_page = "page" in how or "half" in how
+        return self.in_details or (self.PAGE_KEYS_SCROLL and is_page)
+
     @property
     def is_wide(self) -> bool:
-        """True if the details stand beside the rows."""
+        """True if the details are beside the rows."""
         width, height = self.size
         return bool(self.DETAIL_PERCENT) and width >= WIDE_COLUMNS and height >= WIDE_LINES
 
@@ -72,5 +89,5 @@ class TwoPanes(BaseScreen):
         rows = border + 1 + max(1, len(picker.rows))  # one more for the titles of the columns
         picker.styles.height = "1fr" if wide else min(rows, most)
         text.styles.width = self.text_width + self._frame_cells if wide else "1fr"
-        picker.show_frame(frame, focused=True)
-        text.show_frame(self.text_frame())
+        picker.show_frame(frame, focused=not self.in_details)
+        text.show_frame(self.text_frame(), focused=self.in_details)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from engine.live.inspector import Inspector
 from engine.monitor.alerts import Unfinished
 from engine.operations.journal import Operation
 from engine.policy import DAY_SECONDS
 from engine.store import Unavailable
 from engine.text.safe import safe_line
 from tui.session.place import Place
+
+if TYPE_CHECKING:
+    from engine.live.inspector import Inspector  # with asyncio and sqlite3, which `status` spares
 
 SETTLE_RETRY_SECONDS = 30.0
 """Seconds until the outcome of tasks that were still being moved is checked again."""
@@ -88,7 +90,9 @@ class History:
         if journal is None:
             self.is_read = True
             return ()
-        stamp = await asyncio.to_thread(_folder_mtime, journal.folder)
+        from asyncio import to_thread
+
+        stamp = await to_thread(_folder_mtime, journal.folder)
         open_ = any(operation.ended is None for operation in self.operations)
         # Read once more after a change: two changes within one clock tick have the same mtime.
         if self.is_read and not always and not open_ and self._stamps == (stamp, stamp):

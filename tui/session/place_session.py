@@ -64,6 +64,9 @@ MAIL_GRACE_SECONDS = 30.0
 task is queued, and both are removed after sending.
 """
 
+MAX_CLUSTERS_AGE_SECONDS = 120.0
+"""Age from which a number of error clusters counts as unknown."""
+
 ACTIVE_SECONDS = 5.0
 """Seconds for which a task must be active to count: at the start and end of a run its task is
 active while the lock is free.
@@ -119,11 +122,15 @@ class PlaceSession:
         self.history = History(place, self.inspector, clock, settles=records)
         """Operations of all operators, from the journal."""
         self.messages: deque[str] = deque()
-        """Messages for the operator, on whatever screen."""
+        """Messages for the operator, shown on the open screen."""
         self.readings = PlaceReadings()
         self.count_samples: deque[tuple[float, Mapping[State, int]]] = deque(
             maxlen=MAX_COUNT_SAMPLES
         )
+        self.dead_clusters: tuple[int | None, float] = (None, 0.0)
+        """Number of different errors of the dead tasks, and when they were counted, epoch seconds
+        UTC.
+        """
         self.flow = FlowHistory()
         self.unsent_samples: deque[tuple[float, int]] = deque(
             [(clock(), 0)], maxlen=MAX_COUNT_SAMPLES
@@ -365,10 +372,11 @@ class PlaceSession:
             return  # closed
         for operation in new:
             who = safe_line(operation.intent.who.name)
-            left = f"{operation.open_rows:,} of {operation.planned:,} not moved; u shows it"
+            left = f"{operation.open_rows:,} of {operation.planned:,} not moved"
             began = format_time(operation.started)[11:16]
             self.messages.append(
-                f"{operation_name(operation)} of {began} by {who} was interrupted: {left}"
+                f"{self.name}: {operation_name(operation)} of {began} by {who} "
+                f"interrupted, {left}; u there shows it"
             )
         if new or always:  # else the next read evaluates the rules
             self.evaluate_alerts()
@@ -465,6 +473,7 @@ class PlaceSession:
     def alert_inputs(self) -> AlertInputs:
         """Inputs of the alert rules."""
         latest, signs, now = self.inspector.latest, self.readings, self.clock()
+        clusters, counted = self.dead_clusters
         waiting = self.backlog or BacklogSummary()
         lately = [
             counts for when, counts in self.count_samples if abs(now - when) <= ACTIVE_SECONDS
@@ -492,6 +501,7 @@ class PlaceSession:
             signs.routes,
             self._lost_mails(now),
             signs.queue_figures.warnings,
+            dead_clusters=None if now - counted > MAX_CLUSTERS_AGE_SECONDS else clusters,
         )
 
     @property

@@ -216,7 +216,7 @@ def is_run_line(line: LogLine) -> bool:
     if line.text.startswith("Queue processor "):
         return True
     found = parse_event(line)
-    # Mail sent without the queue tells nothing about a worker.
+    # Mail sent without the queue does not prove that a worker runs.
     return found is not None and not found.transport and found.what not in _BY_OTHERS
 
 

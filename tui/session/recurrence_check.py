@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from engine.index.error_clusters import Cluster
 from engine.index.schema import Query
+from engine.model import State
 from engine.monitor.recurrence import Recurrence, StillHappens, check_recurrences
 from tui.session.place_session import PlaceSession
 
@@ -38,6 +39,8 @@ async def check_clusters(live: PlaceSession, query: Query) -> tuple[CheckedClust
         await live.wait_for_readings()  # the logs must have been read once
     clusters = await live.inspector.tallies.clusters(query)
     events, now = live.events(), live.clock()
+    if query == Query(State.DEAD):
+        live.dead_clusters = len(clusters), now
 
     def judge() -> tuple[CheckedCluster, ...]:
         return tuple(map(CheckedCluster, clusters, check_recurrences(clusters, events, now)))

@@ -16,9 +16,10 @@ from tui.format import keys, present
 from tui.format.present import Line
 from tui.plan import planning
 from tui.plan.acting_screen import PlanningScreen
-from tui.screens.base import key_bindings
+from tui.screens.base import key_bindings, opened_from
 from tui.screens.console_context import ConsoleContext
 from tui.screens.page import MESSAGE_SECONDS, Page
+from tui.screens.target import Target
 from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
 from tui.task import board, parts_lines
@@ -133,7 +134,10 @@ class TaskPage(PlanningScreen, Page):
         if not self.is_paintable or not self.query("#hints") or not self.size.width:
             return
         width = self.size.width
-        trail = (self.live.name, present.short_id(self.reader.id))
+        below, here = opened_from(self), Target(keys.TASK, id=self.reader.id)
+        position = "" if below is None else below.row_words(here)
+        row = f"  {position}" if position else ""
+        trail = (self.live.name, f"{present.short_id(self.reader.id)}{row}")
         self.query_one(TopLine).update_line(self.around, trail)
         titles = view.part_titles(self.reader.scene, self.part, TABS)
         self.query_one("#parts", Lines).show([view.tab_line(titles, self.part, width)])

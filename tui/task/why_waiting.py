@@ -157,8 +157,8 @@ def _suspension_text(place: Place, kind: str, now: float) -> str:
 
 
 def _last_run(path: str) -> float | None:
-    """Time of the last run from the metrics file; None if missing or unreadable."""
+    """Time of the last run from the metrics file; None if missing, unreadable or 0 (never)."""
     try:
-        return prometheus.read_metrics(path).get(metrics_check.LAST_RUN) if path else None
+        return (prometheus.read_metrics(path).get(metrics_check.LAST_RUN) or None) if path else None
     except (OSError, prometheus.BadMetrics):
         return None

@@ -188,7 +188,7 @@ class Terminal(LinuxDriver):
     def run_input_thread(self) -> None:
         """Read keys until the terminal is closed or released."""
         parser = XTermParser(self._debug)
-        # Invalid UTF-8, whatever the locale, must not end the console.
+        # Invalid UTF-8 must not end the console in any locale.
         decode = getincrementaldecoder("utf-8")("replace").decode
         ready = select.poll()
         ready.register(self.fileno, select.POLLIN)

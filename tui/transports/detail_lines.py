@@ -27,7 +27,7 @@ from tui.format.present import BLANK_LINE, Line, Run
 from tui.transports import lines as table
 
 BAR_CELLS = 18
-"""Width of a bar that stands for the most frequent error, in cells."""
+"""Width in cells of the bar of the most frequent error."""
 
 MAX_ERROR_GROUPS = 12
 """Maximum number of error groups listed."""

@@ -25,6 +25,10 @@ class TransportsScreen(ListScreen):
 
     KIND = keys.TRANSPORTS
     BINDINGS = key_bindings(keys.TRANSPORTS)
+    PAGE_KEYS_SCROLL = True
+
+    aim = ""
+    """Transport on which the cursor is put when it appears."""
 
     @property
     def _routes(self) -> MailRoutes | None:
@@ -41,7 +45,11 @@ class TransportsScreen(ListScreen):
         sending, now = self.live.readings.sending, self.around.clock()
         limit = self.live.place.alerts.transport_failures
         titles, listed = view.transport_rows(sending, limit, now, self.rows_width, self._routes)
-        self.query_one(Picker).show_rows([Choice(name, line) for name, line in listed], [titles])
+        picker = self.query_one(Picker)
+        picker.show_rows([Choice(name, line) for name, line in listed], [titles])
+        if self.aim in [name for name, _ in listed]:
+            picker.select_key(self.aim)
+            self.aim = ""
         way, room = self._here, self.text_width
         if way is not None:
             text = detail_lines.detail_lines(way, sending, limit, now, room, self._routes)
@@ -64,14 +72,6 @@ class TransportsScreen(ListScreen):
         more: Line = ((f"PgDn {present.format_count(below, 'more line')}", "muted"),)
         name = "details" if way is None else safe_line(way.name)
         return Frame(name, right=more if below else ())
-
-    def action_move(self, how: str) -> None:
-        """Move through the rows; page keys scroll the details."""
-        if "page" in how or "half" in how:
-            self.query_one(LongText).move(how)
-            self.paint()
-        else:
-            super().action_move(how)
 
     def default_message(self) -> Line:
         """The next step for the transport under the cursor, and what it acts on."""
@@ -143,6 +143,13 @@ class TransportsScreen(ListScreen):
             self.say(refusal)
         else:
             self.go(Target(keys.TEST_MAIL, id=way.name))
+
+    def action_log(self) -> None:
+        """Open the log lines of the transport under the cursor."""
+        if (way := self._here) is None:
+            self.say(self.no_row_reason("no transport here"))
+        else:
+            self.go(Target(keys.LOG, id=way.name))
 
     def action_arm(self) -> None:
         """Arm or disarm."""

@@ -29,14 +29,15 @@ class Picker(Painted, can_focus=True):
         """The cursor is on another row."""
 
     def __init__(self, id: str | None = None, ghosts: bool = True) -> None:
-        """`ghosts`: a row that leaves stays under the cursor; otherwise the next row gets the
-        cursor.
+        """`ghosts`: a row that leaves stays under the cursor while this list is the active one;
+        otherwise the next row gets the cursor.
         """
         super().__init__(id=id)
         self._ghosts = ghosts
         self.is_gone = False
         """The row under the cursor has left: there is nothing to act on."""
         self._head: tuple[Line, ...] = ()
+        self._foot: tuple[Line, ...] = ()
         self._rows: tuple[Choice, ...] = ()
         self._at, self._top = 0, 0
         self._painted: dict[int, Line] = {}
@@ -53,13 +54,15 @@ class Picker(Painted, can_focus=True):
         """The rows in order, including a departed one."""
         return self._rows
 
-    def show_rows(self, rows: Sequence[Choice], head: Sequence[Line] = ()) -> None:
-        """Show these rows, below head lines that do not scroll."""
+    def show_rows(
+        self, rows: Sequence[Choice], head: Sequence[Line] = (), foot: Sequence[Line] = ()
+    ) -> None:
+        """Show these rows, between lines that do not scroll."""
         before, here = self.key, self._rows[self._at : self._at + 1]
-        self._head, self._rows = tuple(head), tuple(rows)
+        self._head, self._rows, self._foot = tuple(head), tuple(rows), tuple(foot)
         keys = [row.key for row in self._rows]
         at = keys.index(here[0].key) if here and here[0].key in keys else -1
-        self.is_gone = self._ghosts and bool(here) and at < 0
+        self.is_gone = self._ghosts and self.is_active and bool(here) and at < 0
         self._at = max(0, min(self._at if at < 0 else at, len(keys) - (not self.is_gone)))
         if self.is_gone:
             self._rows = (*self._rows[: self._at], *here, *self._rows[self._at :])
@@ -77,7 +80,8 @@ class Picker(Painted, can_focus=True):
     def select_line(self, y: int) -> bool:
         """Move the cursor to the row on a line; return True if it was there before."""
         at = self._top + y - len(self._head)
-        return len(self._head) <= y and at < len(self._rows) and not self._go(at)
+        is_row = len(self._head) <= y < self.size.height - len(self._foot)
+        return is_row and at < len(self._rows) and not self._go(at)
 
     def activate(self, active: bool) -> None:
         """Show the cursor as active or inactive."""
@@ -110,7 +114,7 @@ class Picker(Painted, can_focus=True):
 
     @property
     def _height(self) -> int:
-        return max(0, self.size.height - len(self._head))
+        return max(0, self.size.height - len(self._head) - len(self._foot))
 
     def _scroll_to_cursor(self) -> None:
         lowest, most = self._at - self._height + 1, len(self._rows) - self._height
@@ -136,6 +140,8 @@ class Picker(Painted, can_focus=True):
     def _line(self, y: int) -> Line:
         if y < len(self._head):
             return self._head[y]
+        if y >= (foot := max(len(self._head), self.size.height - len(self._foot))):
+            return self._foot[y - foot]
         at = self._top + y - len(self._head)
         if at >= len(self._rows):
             return BLANK_LINE
@@ -149,6 +155,5 @@ class Picker(Painted, can_focus=True):
         if not self.is_active:
             return line  # the focused pane has the only cursor
         first, *rest = line or ((" ", ""),)
-        return present.cursor_line(
-            ((CURSOR, "accent"), (first[0][1:], first[1]), *rest), self.size.width
-        )
+        marked = (first[0].replace(" ", "", 1), first[1])  # the cursor takes a blank, not a sign
+        return present.cursor_line(((CURSOR, "accent"), marked, *rest), self.size.width)

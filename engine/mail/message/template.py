@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from engine.config.mail_config import MailSettings
 from engine.system import files
 from engine.text.safe import safe_line
+from engine.version import VERSION
 
 HEADER_FILE, FOOTER_FILE = "header_default.html", "footer_default.html"
 
@@ -136,12 +137,7 @@ def load_page_template(settings: MailSettings) -> Template:
 
 def version_text() -> str:
     """Return our name and version, as this mail does not come from the firewall."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return f"spooldeck {version('spooldeck')}"
-    except PackageNotFoundError:
-        return "spooldeck"  # run from a folder, not installed
+    return f"spooldeck {VERSION}"
 
 
 def _load_part(path: str, ours: str) -> tuple[str, str]:

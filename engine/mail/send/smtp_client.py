@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import errno
 import ipaddress
+import math
 import re
 import smtplib
 import socket
@@ -149,11 +150,15 @@ def smtp_path(address: str) -> str:
 
 
 def send(
-    message: WireMessage, to: Destination, cancelled: Callable[[], bool] = lambda: False
+    message: WireMessage,
+    to: Destination,
+    cancelled: Callable[[], bool] = lambda: False,
+    watcher: AttemptWatcher | None = None,
 ) -> None:
     """Send a mail; the server has accepted it when this returns. Closes its contents.
 
-    `cancelled` is called every 0.5 seconds; True ends the attempt.
+    `cancelled` is called every 0.5 seconds, on the thread of `watcher` (else on one of its own);
+    True ends the attempt.
 
     Raises:
         BadMail: the mail can never be sent, or not to this server.
@@ -173,7 +178,7 @@ def send(
         if why := to.fault:
             raise NotSent(Reason.UNAVAILABLE, "unavailable_configuration", why)
         watch = _AttemptDeadline(time.monotonic() + to.max_time, cancelled)
-        with watch:
+        with (watcher or AttemptWatcher()).watching(watch):
             _SmtpSession(to, watch).send_mail(paths, contents, facts)
 
 
@@ -182,24 +187,19 @@ def _unreadable(error: OSError) -> UnreadableMessage:
 
 
 class _AttemptDeadline:
-    """A thread that shuts the connection down on timeout or cancellation."""
+    """Shuts the connection of one attempt down on timeout or cancellation."""
 
     def __init__(self, deadline: float, cancelled: Callable[[], bool]) -> None:
         self._deadline, self._cancelled = deadline, cancelled
-        self._over = threading.Event()
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self.abort_word = ""
         """The reason for the shutdown, as one word; "" before it."""
 
-    def __enter__(self) -> None:
-        self._thread = threading.Thread(target=self._watch, name="smtp watch", daemon=True)
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-        self._close_connection()
+    def close(self) -> None:
+        """Close the duplicate of the connection; the attempt has ended."""
+        with self._lock:
+            self._close_connection()
 
     @property
     def seconds_left(self) -> float:
@@ -219,19 +219,62 @@ class _AttemptDeadline:
             self._socket.close()
             self._socket = None
 
-    def _watch(self) -> None:
-        while not self._over.wait(min(_CHECK_INTERVAL_SECONDS, self.seconds_left)):
-            late = time.monotonic() >= self._deadline
-            if late or self._cancelled():
-                with self._lock:
-                    self.abort_word = "timeout" if late else "unavailable_stopped"
-                    self._shut_down()
-                return
+    def check(self) -> None:
+        """Shut the connection down if the time is over or the attempt was cancelled."""
+        if self.abort_word:
+            return
+        late = time.monotonic() >= self._deadline
+        if late or self._cancelled():
+            with self._lock:
+                self.abort_word = "timeout" if late else "unavailable_stopped"
+                self._shut_down()
 
     def _shut_down(self) -> None:
         if self.abort_word and self._socket is not None:
             with suppress(OSError):  # already disconnected
                 self._socket.shutdown(socket.SHUT_RDWR)
+
+
+class AttemptWatcher:
+    """One thread that checks the running attempts of several threads every 0.5 seconds; it ends
+    when none has run since its last check."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._attempts: set[_AttemptDeadline] = set()
+        self._wake_at = -math.inf
+        """When the thread checks next, in seconds of the monotonic clock; -inf without a thread."""
+
+    @contextmanager
+    def watching(self, attempt: _AttemptDeadline) -> Iterator[None]:
+        """Check an attempt while in the block."""
+        with self._changed:
+            self._attempts.add(attempt)
+            if self._wake_at == -math.inf:
+                self._wake_at = time.monotonic()
+                threading.Thread(target=self._watch, name="smtp watch", daemon=True).start()
+            elif time.monotonic() + attempt.seconds_left < self._wake_at:
+                self._changed.notify()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._attempts.discard(attempt)
+            attempt.close()
+
+    def _watch(self) -> None:
+        while True:
+            with self._changed:
+                lefts = [one.seconds_left for one in self._attempts if not one.abort_word]
+                wait = min([_CHECK_INTERVAL_SECONDS, *lefts])
+                self._wake_at = time.monotonic() + wait
+                self._changed.wait(wait)
+                running = list(self._attempts)
+                if not running:
+                    self._wake_at = -math.inf
+                    return
+            for attempt in running:
+                attempt.check()
 
 
 class _Client(smtplib.SMTP):

@@ -439,8 +439,8 @@ def find_drafts(spool: KannaderSpool, now: float) -> Iterator[tuple[LinkTarget, 
             target = LinkTarget(mail, dest)
             try:
                 with spool.open_dest(target) as fd:
-                    for name, seen in files.regular_files(fd):
-                        if mail_format.is_draft(name) and now - seen.st_mtime > STALE_SECONDS:
+                    for name, seen in files.regular_files(fd, mail_format.is_draft):
+                        if now - seen.st_mtime > STALE_SECONDS:
                             yield target, name
             except (Refused, OSError):
                 continue  # reported with the orphans

@@ -24,6 +24,8 @@ class MailFolder:
         self.path, self.word = path, word
         self._spool = spool
         self._fd = -1
+        self._identity = (0, 0)
+        """Device and inode behind the descriptor."""
 
     @property
     def fd(self) -> int:
@@ -39,6 +41,8 @@ class MailFolder:
                 self._fd = files.open_folder(self.path)
             except OSError as error:
                 raise Unavailable(f"{self.path}: {error.strerror}") from error
+            seen = os.fstat(self._fd)
+            self._identity = seen.st_dev, seen.st_ino
         return self._fd
 
     @property
@@ -82,7 +86,6 @@ class MailFolder:
             Unavailable: it is missing or cannot be opened.
         """
         if self._fd >= 0:
-            held = os.fstat(self._fd)
             try:
                 there = os.stat(self.path, follow_symlinks=False)
             except FileNotFoundError:
@@ -90,7 +93,7 @@ class MailFolder:
             except OSError as error:
                 raise Unavailable(f"{self.path}: {error.strerror}") from error
             else:
-                if (held.st_dev, held.st_ino) != (there.st_dev, there.st_ino):
+                if self._identity != (there.st_dev, there.st_ino):
                     self.close()
         if self._spool is None:
             _ = self.fd
@@ -107,6 +110,20 @@ class MailFolder:
             with os.scandir(self.fd) as entries:
                 for entry in entries:
                     yield entry.name
+        except OSError as error:
+            raise Unavailable(f"{self.path}: {error.strerror}") from error
+
+    def count_links(self) -> int:
+        """The number of symbolic links, by the type in the folder's own entries (d_type).
+
+        Raises:
+            Unavailable: it cannot be read.
+        """
+        if not self.exists():
+            return 0
+        try:
+            with os.scandir(self.fd) as entries:
+                return sum(entry.is_symlink() for entry in entries)
         except OSError as error:
             raise Unavailable(f"{self.path}: {error.strerror}") from error
 

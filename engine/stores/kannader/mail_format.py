@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from engine.system.files import Refused
@@ -37,6 +38,10 @@ _match_time = re.compile(
 
 ID_LIMIT_BYTES = 255
 """Bytes of a file name; an id is one."""
+
+
+_PARSED_FILES = 64
+"""Parsed files that are kept: a mail is parsed when it is claimed and again when it is sent."""
 
 
 def new_uuid() -> str:
@@ -217,6 +222,7 @@ def to_nanoseconds(seconds: float) -> int:
     return round(seconds * 1_000_000) * 1000
 
 
+@lru_cache(_PARSED_FILES)
 def parse_schedule(data: bytes) -> Schedule:
     """Parse a schedule in any form that Kannader reads.
 
@@ -263,6 +269,7 @@ class Envelope(NamedTuple):
     """False if an address has an unknown form; such a file is never rewritten."""
 
 
+@lru_cache(_PARSED_FILES)
 def parse_metadata(data: bytes) -> Envelope:
     """Parse the envelope in a metadata file.
 

@@ -121,16 +121,13 @@ class MailMover:
         inflight = self._spool.states[State.ACTIVE]
         with self.locked():
             try:
-                if (
-                    self._spool.read_mail(self._spool.find_link(link.id, link.state)).rev
-                    != mail.rev
-                ):
+                if not self._spool.is_current(mail):
                     return None
                 if inflight.contains(link.id):
                     return None  # same id in both folders: a rename would delete the other link
                 self._rename_link(link, inflight)
-                seen = self._spool.find_link(link.id, State.ACTIVE).seen
-            except (FileNotFoundError, Refused):
+                seen = os.stat(link.id, dir_fd=inflight.fd, follow_symlinks=False)
+            except (FileNotFoundError, NotADirectoryError, Refused):
                 return None
         lease = Lease(owner, now, seen.st_ctime + INFLIGHT_CHECK_SECONDS)
         return task._replace(state=State.ACTIVE, rev=files.file_revision(seen), lease=lease)
@@ -178,14 +175,15 @@ class MailMover:
             Refused: a value that the format cannot hold; nothing changed.
             OSError: the disk refused; the link is in its old folder, unless it was to be erased.
         """
-        mail = self._read_unchanged(change.old)
-        link, end = mail.link, None if change.new is None else change.new.state
+        end = None if change.new is None else change.new.state
+        mail = None if end is None else _read_unchanged(self._spool, change.old)
+        link = _find_unchanged(self._spool, change.old) if mail is None else mail.link
         start = self._spool.states[link.state]
         target = self._spool.states[State.DONE if end is None else end]
         if target is not start and target.contains(link.id):
             raise Gone(f"{link.id}: is in {target.word} already")
         self.settle_note(link)
-        if end is None:
+        if mail is None or end is None:
             return self._move_and_erase(link, start, target)
         draft = self._build_changes(mail, change, now)
         if target is start:
@@ -193,17 +191,6 @@ class MailMover:
         else:
             self._write_and_move(mail, draft, target)
         return self._spool.read_mail(self._spool.find_link(link.id, end)).rev, [start, target]
-
-    def _read_unchanged(self, old: Task) -> MailEntry:
-        try:
-            mail = self._spool.read_mail(self._spool.find_link(old.id, old.state))
-        except (FileNotFoundError, KeyError):
-            raise Gone(old.id) from None
-        except Refused as refusal:
-            raise Gone(f"{old.id}: {refusal}") from refusal
-        if mail.rev != old.rev:
-            raise Gone(old.id)
-        return mail
 
     def settle_note(self, link: SpoolLink) -> None:
         """Rename a staged note to its final name if it is in effect, else delete it; under
@@ -327,6 +314,37 @@ class MailMover:
                 yield drafts
             finally:
                 drafts.discard()
+
+
+def _read_unchanged(spool: KannaderSpool, old: Task) -> MailEntry:
+    try:
+        mail = spool.read_mail(spool.find_link(old.id, old.state))
+    except (FileNotFoundError, KeyError):
+        raise Gone(old.id) from None
+    except Refused as refusal:
+        raise Gone(f"{old.id}: {refusal}") from refusal
+    if mail.rev != old.rev:
+        raise Gone(old.id)
+    return mail
+
+
+def _find_unchanged(spool: KannaderSpool, old: Task) -> SpoolLink:
+    """The link of a task that is to be erased. In flight the link alone is the revision: the files
+    are not read again, only the folders above them are checked.
+    """
+    if old.state is not State.ACTIVE:
+        return _read_unchanged(spool, old).link
+    try:
+        link = spool.find_link(old.id, old.state)
+        with spool.open_dest(link.target):
+            pass
+    except FileNotFoundError:
+        raise Gone(old.id) from None
+    except Refused as refusal:
+        raise Gone(f"{old.id}: {refusal}") from refusal
+    if files.file_revision(link.seen) != old.rev:
+        raise Gone(old.id)
+    return link
 
 
 class FileDrafts:

@@ -185,10 +185,10 @@ class SpoolRecovery:
                 yield f"{where}: left-over draft: deleted"
 
     def _unplanned_links(self) -> list[SpoolLink]:
-        return [link for link in self._spool.iter_links() if link.where not in self._planned]
+        return self._links_in(*STATES)
 
-    def _links_in(self, state: State) -> list[SpoolLink]:
-        found = (link for link in self._unplanned_links() if link.state is state)
+    def _links_in(self, *states: State) -> list[SpoolLink]:
+        found = (link for link in self._spool.iter_links(states) if link.where not in self._planned)
         return sorted(found, key=lambda link: link.id)
 
     def _resume_erasing(self, now: float, dry: bool) -> Iterator[str]:
@@ -205,8 +205,9 @@ class SpoolRecovery:
 
     def _requeue(self, now: float, dry: bool) -> Iterator[str]:
         # If one of two links could not be quarantined, the other must not be moved.
-        leading = Counter(link.target for link in self._unplanned_links())
-        for link in self._links_in(State.ACTIVE):
+        active = self._links_in(State.ACTIVE)
+        leading = Counter(link.target for link in (self._unplanned_links() if active else ()))
+        for link in active:
             if leading[link.target] > 1 or now - link.seen.st_ctime <= INFLIGHT_CHECK_SECONDS:
                 continue
             try:

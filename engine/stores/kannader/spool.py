@@ -188,6 +188,21 @@ class KannaderSpool:
             link.seen
         )
 
+    def is_current(self, mail: MailEntry) -> bool:
+        """True if neither the link nor a file behind it was replaced since they were read: lstat(2)
+        instead of reading them again.
+
+        Raises:
+            OSError: that cannot be determined now.
+        """
+        link = mail.link
+        for name, file in ((SCHEDULE, mail.schedule), (METADATA, mail.metadata)):
+            path = f"{link.target.path}/{name}"
+            if SpoolFile(seen=stat_if_exists(path, self.data.fd)).version != file.version:
+                return False
+        noted = self.read_note(link)[0]
+        return noted.version == mail.note_file.version and self.is_unchanged(link)
+
     def iter_links(self, states: Iterable[State] = STATES) -> Iterator[SpoolLink]:
         """Yield every valid link in the folders of some states; skip anything else."""
         for state in states:

@@ -32,7 +32,6 @@ from engine.store import (
     Unavailable,
     Unsupported,
     accept_all,
-    count_by_scan,
     keep_leases,
     require_edge,
 )
@@ -74,6 +73,9 @@ NOTHING_TO_RECOVER = "nothing to recover"
 
 RECHECK_SECONDS = 1.0
 """Seconds for which the list of running Kannader processes is cached."""
+
+
+_CONTENTS_BUFFER_BYTES = 1 << 16
 
 
 def make_spool(place: str) -> list[str]:
@@ -159,13 +161,18 @@ class KannaderStore:
 
     def _permit(self, move: Move) -> None:
         old, new, image = move
-        foreign = old is not None and old.state is State.ACTIVE and old.id not in self._claimed_ids
-        self._refresh(force=foreign)
+        in_flight = old is not None and old.state is State.ACTIVE
+        # A running Kannader bars no mail that this instance has claimed, so /proc is not scanned.
+        if not (in_flight and old is not None and old.id in self._claimed_ids):
+            self._refresh(force=in_flight)
         require_edge(self.edges, old, new, self._clock(), whole=bool(image))
 
     # ---- scanning
 
-    count_tasks = count_by_scan
+    def count_tasks(self) -> dict[State, int]:
+        """Return the number of links in each state, without reading one."""
+        self._spool.check()
+        return {state: folder.count_links() for state, folder in self._spool.states.items()}
 
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """Scan all folders, or only the named ids and state folders.
@@ -408,7 +415,6 @@ class KannaderStore:
 
         Afterwards `doorbell.due` is the time when the next waiting mail is due.
         """
-        self._refresh()
         if why := permissions.write_refusal(self._spool):
             raise Unavailable(why)
         for task in self._claims.take(now, owner, limit, wants):
@@ -564,27 +570,20 @@ class KannaderStore:
         if why := self.edges[State.ACTIVE, State.DONE].bars(task, self._clock()):
             raise Unsupported(why)
 
-    def envelope(self, task: Task) -> mail_format.Envelope:
-        """Return the current sender and recipient of a mail.
+    def open_message(self, task: Task) -> tuple[mail_format.Envelope, BinaryIO]:
+        """The present envelope of a mail, and its contents opened for reading, in wire form.
 
         Raises:
             Gone: the mail has changed or moved.
+            Unsupported: the contents are not a plain file.
             Unavailable: it cannot be read now.
         """
+        mail = self._read_unchanged(task)
         try:
-            return mail_format.parse_metadata(self._read_unchanged(task).metadata.data)
+            envelope = mail_format.parse_metadata(mail.metadata.data)
         except Refused as refusal:
             raise Unavailable(f"{task.id}: {refusal}") from refusal
-
-    def contents(self, task: Task) -> BinaryIO:
-        """Open the contents of a mail for reading, in wire form, as they are to be sent.
-
-        Raises:
-            Gone: the mail has changed or moved.
-            Unsupported: they are not a plain file.
-            Unavailable: they cannot be opened now.
-        """
-        return os.fdopen(self._open(self._read_unchanged(task)), "rb")
+        return envelope, os.fdopen(self._open(mail), "rb", _CONTENTS_BUFFER_BYTES)
 
     def recover(self, *, dry: bool = False, anyway: bool = False) -> list[str]:
         """Complete or roll back interrupted work, repair what is safe; return one line per action.

@@ -10,7 +10,7 @@ from engine.model import Lease, State, Task
 from engine.store import ClaimFilter, Unavailable
 from engine.stores.nftban import task_format
 from engine.stores.nftban.folder import TaskFolder
-from engine.stores.nftban.hint import FileState, Hint, NextDue, file_state
+from engine.stores.nftban.hint import FileState, Hint, NextDue, file_state, is_racy
 from engine.stores.nftban.pending_line import PendingLine
 from engine.stores.nftban.staging import StagingDir
 from engine.system import files
@@ -25,6 +25,10 @@ between time zones is larger."""
 
 MAX_CONSECUTIVE_ERRORS = 10
 """Read errors in a row after which `take` fails, as the system is at fault and not a file."""
+
+
+SAMPLE_SIZE = 16
+"""Files of which the modification time is read before that of all is."""
 
 
 class WaitingTasks(NamedTuple):
@@ -63,6 +67,8 @@ class TaskClaims:
         self.skipped_files: dict[str, str] = {}
         """File names of pending tasks that could not be claimed, and the system's error."""
         self._validated = 0.0
+        self._idle: tuple[FileState, FileState] | None = None
+        """The folders pending/ and work/ before they were listed, if then nothing was due."""
         self.due: float | None = None
         """When the next waiting task is due, as of the last take."""
         self.hint: Hint | None = None
@@ -85,7 +91,11 @@ class TaskClaims:
         if self.hint is not None:
             self.due = self.hint.due
             return
-        folder = file_state(os.fstat(pending.fd))
+        work = self._folders[State.ACTIVE]
+        states = file_state(os.fstat(pending.fd)), file_state(os.fstat(work.fd))
+        if self._idle == states and self._is_still_idle(now):
+            return
+        self._idle = None
         try:
             self._return_failed_claims()
             line = PendingLine(self._candidates(pending, now))
@@ -117,9 +127,16 @@ class TaskClaims:
             raise failure
         self.due = min((waiting.due for waiting in self._waiting.values()), default=None)
         nothing_is_due = not claimed + passed_over + len(line)
+        if nothing_is_due and not is_racy(states[0], now):
+            self._idle = states
         if is_first and self.due is not None and nothing_is_due:
-            states = {name: waiting.state for name, waiting in self._waiting.items()}
-            self._hint.write(states, self.due, now, folder)
+            found = {name: waiting.state for name, waiting in self._waiting.items()}
+            self._hint.write(found, self.due, now, states[0])
+
+    def _is_still_idle(self, now: float) -> bool:
+        """True if none of the tasks found waiting has come due, and they need no other look."""
+        is_due = self.due is not None and self.due <= now
+        return not is_due and 0 <= now - self._validated < REVALIDATE_SECONDS
 
     def _candidates(self, pending: TaskFolder, now: float) -> list[tuple[str, int]]:
         """Return names and inodes of pending files that may be due, oldest first."""
@@ -146,10 +163,10 @@ class TaskClaims:
             before = known.get(name)
             if before is not None and before.state[0] == inode and before.due > now:
                 waiting[name] = before
-            elif self._due_in_mtime and (found := _waiting_by_mtime(name, pending.fd, now)):
-                waiting[name] = found
             elif name not in in_hand:
                 candidates.append(candidate)
+        if self._due_in_mtime:
+            candidates = _drop_waiting(candidates, waiting, pending.fd, now)
         self._waiting = waiting
         # In a spool without the NFTBan program all names have UTC times, so they sort by creation.
         return candidates if self._due_in_mtime else self._oldest_first(candidates, now)
@@ -218,9 +235,7 @@ class TaskClaims:
     ) -> Task | None:
         pending, work = self._folders[State.PENDING], self._folders[State.ACTIVE]
         try:
-            ident = task_format.id_in_name(name)
-            if ident is None:
-                raise Refused(task_format.NOT_A_TASK_NAME)
+            ident = name.removesuffix(task_format.SUFFIX)  # parsing checks that it is an id
             self._require_same_owner(pending)
             data, seen = pending.read(name)
             record = task_format.parse_task(data, ident)
@@ -277,6 +292,26 @@ class TaskClaims:
             with suppress(FileNotFoundError):  # not in work/ any more
                 self._desk.return_to_pending(self._failed_claims[0])
             del self._failed_claims[0]
+
+
+def _drop_waiting(
+    candidates: list[tuple[str, int]], waiting: dict[str, WaitingTasks], pending: int, now: float
+) -> list[tuple[str, int]]:
+    """Return the candidates that may be due by their modification time; add the others to
+    `waiting`.
+
+    If none of a sample waits, most are due, and a claim finds out without this stat.
+    """
+    sample = candidates[:: len(candidates) // SAMPLE_SIZE + 1]
+    if not any(_waiting_by_mtime(name, pending, now) for name, _ in sample):
+        return candidates
+    due = []
+    for candidate in candidates:
+        if found := _waiting_by_mtime(candidate[0], pending, now):
+            waiting[candidate[0]] = found
+        else:
+            due.append(candidate)
+    return due
 
 
 def _waiting_by_mtime(name: str, pending: int, now: float) -> WaitingTasks | None:

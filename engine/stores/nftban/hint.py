@@ -42,6 +42,11 @@ def file_state(seen: os.stat_result) -> FileState:
     return seen.st_ino, seen.st_mtime_ns, seen.st_size
 
 
+def is_racy(state: FileState, now: float) -> bool:
+    """True if a file or folder may change again without a change of its state."""
+    return abs(now * 1e9 - state[1]) < RACY_NANOSECONDS
+
+
 class NextDue:
     """The hint file of one spool."""
 
@@ -81,10 +86,9 @@ class NextDue:
     ) -> None:
         """Store the result of a take that read all files: the state of each by its name, and of
         the folder before it was listed."""
-        tick = now * 1e9
-        if any(abs(tick - changed) < RACY_NANOSECONDS for _, changed, _ in states.values()):
+        if any(is_racy(state, now) for state in states.values()):
             return
-        if abs(tick - folder[1]) < RACY_NANOSECONDS:
+        if is_racy(folder, now):
             folder = (0, 0, 0)  # a name may come within the same clock tick
         numbers = _checksum(states.values()), int(due), int(now), len(states), *folder
         try:

@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 from engine.model import State
@@ -33,8 +34,12 @@ SEPARATE_STATES = (State.HELD, State.TRASH)
 """States outside the contract's folders: other programs may have added a task with the same id."""
 
 RECHECK_SECONDS = 1.0
-"""Seconds for which `add` does not check the folders again. A moved folder is detected after
-placing anyway, so this only avoids a detour."""
+"""Seconds for which `add` does not check the folders again: a moved one is detected after placing
+anyway, so this only avoids a detour."""
+
+LISTED_GROUP = 3
+"""New tasks in one group commit from which on a folder with few names is listed to find their ids,
+not asked for each."""
 
 
 class StagedChange(NamedTuple):
@@ -47,7 +52,7 @@ class StagedChange(NamedTuple):
     """The revision in which it was read."""
     rewrite: Callable[[task_format.Record], task_format.Record]
     image: bytes = b""
-    """The new content, byte for byte, that `rewrite` stands for; empty if it is rendered."""
+    """The new content, byte for byte, that `rewrite` means; empty if it is rendered."""
 
 
 class _OpenTask(NamedTuple):
@@ -154,8 +159,10 @@ class StagingDir:
             return [error] * len(records)
         try:
             with self.placing_lock():
+                names = [record.id + task_format.SUFFIX for record in records]
+                taken = _find_names(names, self._folders, self.folder.fd)
                 answers = [
-                    self._place_new(record.id, draft, pending)
+                    self._place_new(record.id, draft, pending, taken)
                     for record, draft in zip(records, drafts, strict=True)
                 ]
         except (OSError, Unavailable) as error:
@@ -198,13 +205,15 @@ class StagingDir:
     ) -> tuple[str, int]:
         """Write a complete draft and lock it; it is not durable yet.
 
-        A draft that replaces the file `seen` gets its owner and mode.
+        A draft that replaces the file `seen` gets its owner and mode. A new task's draft is locked
+        only if it waits for the disk: else it is placed long before recovery may remove it.
         """
         self._count += 1
         name = f"T.{ident}.{self._token}-{self._count}"
         fd = files.create_file(name, self.folder.fd, like.owner)
         try:
-            files.claim_flock(fd)
+            if self._durable or seen is not None:
+                files.claim_flock(fd)
             if seen is not None:
                 files.copy_mode(fd, seen)
             files.write_all(fd, data)
@@ -233,20 +242,27 @@ class StagingDir:
                 drafts[at] = self._remove_draft(where.path, draft, error)
 
     def _place_new(
-        self, ident: str, draft: tuple[str, int] | Exception, pending: TaskFolder
+        self,
+        ident: str,
+        draft: tuple[str, int] | Exception,
+        pending: TaskFolder,
+        taken: set[str],
     ) -> str | Exception:
+        """Rename a draft into pending/, unless its name is in `taken`, to which it is added."""
         if isinstance(draft, Exception):
             return draft
         name, fd = draft
         try:
-            if self.has_task(ident):
+            target = ident + task_format.SUFFIX
+            if target in taken:
                 return self._remove_draft(ident, draft, Gone(f"{ident} is there already"))
-            self._move(name, ident + task_format.SUFFIX, pending)
+            self._move(name, target, pending)
+            taken.add(target)
             rev = self._placed_revision(name, ident, pending, fd)
             if not rev:
                 # The open folder was replaced by another one.
                 pending.reopen_if_replaced()
-                self._move(name, ident + task_format.SUFFIX, pending)
+                self._move(name, target, pending)
                 rev = self._placed_revision(name, ident, pending, fd)
         except (OSError, Unavailable) as error:
             return self._remove_draft(pending.path, draft, error)
@@ -634,6 +650,33 @@ class StagingDir:
             if not name_exists(name, pending.fd):
                 work = self._folders[State.ACTIVE]
                 files.rename(name, name, src_dir_fd=work.fd, dst_dir_fd=pending.fd)
+
+
+def _find_names(names: list[str], folders: Mapping[State, TaskFolder], staging_fd: int) -> set[str]:
+    """Return those of the names that exist in any state; perhaps some more.
+
+    The caller holds `placing_lock`. pending/ is asked first: a claim moves a task from there.
+    """
+    # Without a folder in it, a folder has two links; so held/ and trash/ do not exist.
+    absent = SEPARATE_STATES if os.fstat(staging_fd).st_nlink == 2 else ()
+    found: set[str] = set()
+    for state, folder in folders.items():
+        if state in absent:
+            continue
+        few = None
+        if len(names) >= LISTED_GROUP and state is not State.PENDING:
+            few = _list_few(folder, 2 * len(names))
+        found.update(filter(folder.has_name, names) if few is None else few)
+    return found
+
+
+def _list_few(folder: TaskFolder, limit: int) -> set[str] | None:
+    """Return the names in a folder; None if there are more than `limit`."""
+    if not folder.exists():
+        return set()
+    with os.scandir(folder.fd) as entries:
+        names = {entry.name for entry in islice(entries, limit + 1)}
+    return names if len(names) <= limit else None
 
 
 def name_exists(name: str, dir_fd: int) -> bool:

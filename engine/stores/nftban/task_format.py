@@ -6,6 +6,7 @@ through the strict parser. Where both accept a file, they agree.
 """
 
 import os
+from functools import lru_cache
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -19,6 +20,9 @@ MAX_TEXT_LENGTH = 4096
 """Maximum characters of a description or path of a new task."""
 
 NOT_A_TASK_NAME = "not named like a task: expected ID.task"
+
+TRASHED_SINCE = "trash_since"
+"""Key in the `extra` of a task in the trash: when it was moved there, epoch seconds UTC."""
 
 DEAD_REASON = "max_retries_exceeded"
 """The only reason in the contract."""
@@ -150,30 +154,42 @@ _LIVE_KEYS, _DEAD_KEYS = (*_KEYS[:8], "\n"), (*_KEYS, "\n")
 
 def parse_canonical(data: bytes) -> Record | None:
     """Parse a file of exactly the contract's form; None for any other. Fast."""
+    values = canonical_values(data)
+    if values is None or not is_id(values[0]):
+        return None
+    ident, kind, text, created, retries, due, error, payload, *dead = values
+    live = ident, kind, text, int(created), int(retries), int(due), error, payload
+    return Record(*live, int(dead[0]), dead[1]) if dead else Record(*live)
+
+
+def canonical_values(data: bytes) -> list[str] | None:
+    """The texts between the quotes of a file of exactly the contract's form; None for any other.
+
+    All are checked but the id.
+    """
     if data.translate(None, _CANONICAL):
         return None
     pieces = data.decode("ascii").split('"')
     keys, values = tuple(pieces[::2]), pieces[1::2]
-    if keys != _LIVE_KEYS and keys != _DEAD_KEYS:
+    # Each key has one newline, so with as many lines as keys no value has one.
+    if keys not in (_LIVE_KEYS, _DEAD_KEYS) or data.count(b"\n") != len(values):
         return None
-    ident, kind, text, created, retries, due, error, payload, *dead = values
-    numbers = created, retries, due, *dead[:1]
-    if not (is_id(ident) and is_kind(kind) and all(map(is_number, numbers))):
+    if not (
+        _is_known_kind(values[1])
+        and _is_ascii_number(values[3])
+        and _is_ascii_number(values[4])
+        and _is_ascii_number(values[5])
+        and (len(values) == 8 or _is_ascii_number(values[8]))
+    ):
         return None
-    if "\n" in text or "\n" in error or "\n" in payload or (dead and "\n" in dead[1]):
-        return None
-    return Record(
-        ident,
-        kind,
-        text,
-        int(created),
-        int(retries),
-        int(due),
-        error,
-        payload,
-        int(dead[0]) if dead else None,
-        dead[1] if dead else "",
-    )
+    return values
+
+
+def _is_ascii_number(text: str) -> bool:
+    return text.isdigit() and len(text) <= 12 and (text[0] != "0" or text == "0")
+
+
+_is_known_kind = lru_cache(256)(is_kind)
 
 
 _CANONICAL = _SAFE + b'\n"'
@@ -263,22 +279,22 @@ def task_from_record(
     rev: str = "",
 ) -> Task:
     """Return the task in a file; `seen` is the file's stat, `rev` its revision if known."""
+    ident, kind, description, created, retries, due, error, payload, dead_since, _, more = record
     extra = EMPTY
-    if record.dead_since is not None:
-        extra = {"dead_since": str(record.dead_since), "dead_reason": record.dead_reason}
-        extra.update(record.extra_fields)
-    elif record.extra_fields:
-        extra = dict(record.extra_fields)
+    if dead_since is not None:
+        extra = {"dead_since": str(dead_since), "dead_reason": record.dead_reason, **dict(more)}
+    elif more:
+        extra = dict(more)
     return Task(
-        record.id,
-        record.kind,
+        ident,
+        kind,
         state,
-        float(record.created),
-        due=trusted_due(record, seen, now) if record.due else 0.0,
-        attempts=record.retries,
-        description=record.description,
-        payload=record.payload,
-        error=record.error,
+        float(created),
+        due=trusted_due(record, seen, now) if due else 0.0,
+        attempts=retries,
+        description=description,
+        payload=payload,
+        error=error,
         lease=lease,
         rev=rev or file_revision(seen),
         extra=extra,
@@ -315,15 +331,16 @@ def new_record(task: Task) -> Record:
     if not is_id(task.id):
         raise Refused(f"task id {task.id[:40]!r}: expected letters, digits, _ : -")
     _require_short("description", task.description)
-    require_plain_path(task.payload)
+    if task.payload:
+        require_plain_path(task.payload)
     return Record(
         task.id,
         task.kind,
         contract_text(task.description),
         int(task.created),
         task.attempts or 0,
-        whole_seconds(task.due),
-        contract_error(task.error),
+        whole_seconds(task.due) if task.due else 0,
+        contract_error(task.error) if task.error else "",
         task.payload,
     )
 

@@ -119,7 +119,7 @@ class ClaimedJob(NamedTuple):
     """The row of its registration by column name; empty if there is none."""
     redirection: queue_config.RedirectDecision
     is_test: bool
-    """True if the test mode is switched on for it, whatever the guard decides."""
+    """True if the test mode is switched on for it; the guard cannot change that."""
 
 
 class ZgbStore:

@@ -261,10 +261,11 @@ def message_opener(store: KannaderStore) -> Callable[[Task], WireMessage]:
     def open_letter(task: Task) -> WireMessage:
         try:
             with turn:
-                envelope = store.envelope(task)
-                if not envelope.is_known_format:
-                    raise UnreadableMessage(_UNKNOWN)
-                return WireMessage(envelope.sender, envelope.recipient, store.contents(task))
+                envelope, contents = store.open_message(task)
+                if envelope.is_known_format:
+                    return WireMessage(envelope.sender, envelope.recipient, contents)
+                contents.close()
+                raise UnreadableMessage(_UNKNOWN)
         except StoreError as error:
             raise UnreadableMessage(f"cannot be read: {error}") from error
 
@@ -403,9 +404,10 @@ def bounce_handler(
 
 def _require_readable(store: KannaderStore, task: Task) -> None:
     store.require_no_kannader(task)
-    if not store.envelope(task).is_known_format:
+    envelope, contents = store.open_message(task)
+    contents.close()
+    if not envelope.is_known_format:
         raise Unsupported(_UNKNOWN)
-    store.contents(task).close()
 
 
 def _return(store: KannaderStore, task: Task, host: Host, now: float) -> tuple[str, str]:
@@ -416,7 +418,9 @@ def _return(store: KannaderStore, task: Task, host: Host, now: float) -> tuple[s
     """
     claimed = task._replace(state=State.ACTIVE)
     try:
-        envelope = store.envelope(claimed)
+        envelope, contents = store.open_message(claimed)
+        with contents:
+            headers = wire_format.read_headers(contents)
         sender = smtp_path(envelope.sender)[1:-1]
         mail = Undelivered(
             task.id,
@@ -424,7 +428,7 @@ def _return(store: KannaderStore, task: Task, host: Host, now: float) -> tuple[s
             envelope.recipient,
             task.created,
             task.error,
-            _headers(store, claimed),
+            headers,
         )
         made = bounce.compose_bounce(mail, host, now)
         if made is None:
@@ -435,8 +439,3 @@ def _return(store: KannaderStore, task: Task, host: Host, now: float) -> tuple[s
     except (BadMail, Unsupported) as error:
         return "ERROR", f"Task {task.id} cannot be returned: {error}"
     return "WARN", f"Task {task.id} was returned to its sender: {ident}"
-
-
-def _headers(store: KannaderStore, task: Task) -> bytes:
-    with store.contents(task) as contents:
-        return wire_format.read_headers(contents)

@@ -23,8 +23,6 @@ from engine.policy import format_rough_duration, format_time
 from engine.store import StoreError
 from engine.system import files
 from engine.text.safe import safe_line
-from tui.cli.queue.spool import make_queue, open_spool
-from tui.cli.setup import suspend
 from tui.cli.setup.errors import EX_IOERR, EX_USAGE, CommandError, fail, print_error, print_result
 from tui.cli.setup.mail_parts import MAIL_SEND_KIND, describe_no_transport
 from tui.cli.setup.setup import Setup
@@ -157,6 +155,8 @@ def enqueue(setup: Setup, description: str, payload: str) -> str:
         StoreError: the queue refuses it or does not exist.
         OSError: it could not be written.
     """
+    from tui.cli.queue.spool import make_queue, open_spool  # not for a mail that is sent
+
     task = verbs.enqueue(MAIL_SEND_KIND, time.time(), os.urandom(4).hex(), description, payload)
     try:
         make_queue(setup)
@@ -309,6 +309,8 @@ def test(setup: Setup, arguments: Namespace) -> int:
     settings = setup.mail.settings()
     name = arguments.transport
     if name:
+        from tui.cli.setup import suspend  # loads the journal
+
         suspend.require_name(name)
         settings = settings._replace(method=name)
     return send_test(setup, settings, arguments.email, anyway=bool(name), dry=arguments.dry_run)
@@ -330,6 +332,8 @@ def send_test(
         return _step("recipient", str(error), NOT_SENT)
     _step("recipient", recipient)
     ways = setup.mail.registry(settings)
+    from tui.cli.setup import suspend
+
     suspended = suspend.read_suspended(setup)
     choice = ways.choose(() if anyway else suspended)
     if choice.transport is None:
@@ -426,6 +430,8 @@ COUNTERS = {"attempts": "mail_attempts", "success": "mail_success", "failures": 
 
 def _look(setup: Setup) -> _TransportReport:
     settings = setup.mail.settings()
+    from tui.cli.setup import suspend
+
     suspended = suspend.read_suspended(setup)
     ways = setup.mail.registry(settings)
     choice = ways.choose(suspended)
@@ -536,6 +542,8 @@ def _as_text(look: _TransportReport) -> list[str]:
 
 def _standing(look: _TransportReport, name: str) -> str:
     """Why a transport is used or not."""
+    from tui.cli.setup import suspend
+
     if name in look.suspended:
         return suspend.describe_suspension(look.suspended[name])
     if name == look.chosen:

@@ -53,7 +53,7 @@ class ShownPlan(NamedTuple):
     facts: Sequence[tuple[str, str]] = ()
     warnings: Sequence[str] = ()
     closed: str = ""
-    """Why no row may be applied, whatever the count; "" if some may."""
+    """Why no row may be applied with any count; "" if some may."""
 
     @property
     def amount(self) -> int:

@@ -107,7 +107,7 @@ def _row_refusals(store: ReadableStore, plan: Plan) -> set[str]:
     """Why the store refuses rows of a plan; "" for those that it allows. Barred rows count only if
     there are no others.
     """
-    rows = plan.included or [row for row in plan.rows if row.barred]
+    rows = [*plan.included] or [row for row in plan.rows if row.barred]
     return {row.barred or plans.row_refusal(store.edges, plan.verb, row) for row in rows}
 
 

@@ -60,22 +60,31 @@ def init(setup: Setup, arguments: Namespace) -> int:
 
 
 def add(setup: Setup, arguments: Namespace) -> int:
-    """Add a task and print its id; exit 0 means that it is on the disk (fsync)."""
+    """Add a task, or with --batch those of standard input; print the id of each.
+
+    Exit 0 means that they are on the disk (fsync).
+    """
+    if bool(arguments.kind) is arguments.batch:
+        fail(EX_USAGE, "expected either TYPE, or --batch and the tasks on standard input")
     setup.require_format(FORMAT, TITLE)
     setup.require_writable()
     make_queue(setup)
-    task = verbs.enqueue(
-        arguments.kind,
-        time.time(),
-        os.urandom(4).hex(),
-        arguments.description,
-        arguments.payload,  # unchanged: a cleaned or absolute path could name another file
-    )
     store = open_spool(setup)
     refused = store.edges[None, State.PENDING].refusal
     if refused:
         fail(EX_NOPERM, refused)
     try:
+        if arguments.batch:
+            from tui.cli.queue.add_batch import add_batch
+
+            return add_batch(setup, store)
+        task = verbs.enqueue(
+            arguments.kind,
+            time.time(),
+            os.urandom(4).hex(),
+            arguments.description,
+            arguments.payload,  # unchanged: a cleaned or absolute path could name another file
+        )
         if not store.has_payload(task.payload):
             where = f"expected the absolute path of a file below {setup.queue.mail_spool}"
             fail(EX_USAGE, f"payload path {task.payload!r}: no such file, {where}")
@@ -86,7 +95,8 @@ def add(setup: Setup, arguments: Namespace) -> int:
         # The contract's text, which callers search for.
         print("ERROR: Queue full", file=sys.stderr)
         most = f"{setup.queue.max_pending} tasks"
-        setup.log_if_allowed("ERROR", f"Queue at capacity ({most}). Rejecting task: {task.kind}")
+        what = arguments.kind or "the rest of a batch"
+        setup.log_if_allowed("ERROR", f"Queue at capacity ({most}). Rejecting task: {what}")
         return QUEUE_FULL
     finally:
         store.close()

@@ -239,7 +239,9 @@ def take_stuck_lock(
             _write_marker(told, evidence.identity)
         raise
     forget_alert(setup)
-    worker_services(setup, store).add_count("lock_recoveries_total")
+    services = worker_services(setup, store)
+    services.add_count("lock_recoveries_total")
+    services.write_counts()
     setup.log("INFO", "Lock auto-recovery completed")
     return lock
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import NamedTuple
 
-from engine.index.schema import died_at
 from engine.model import Problem, State, Task, count_by_words
 from engine.monitor.alerts import (
     Alert,
@@ -25,6 +24,7 @@ from engine.monitor.alerts import (
 from engine.monitor.forecast import Forecast, ForecastInputs, as_row, make_forecasts
 from engine.monitor.throughput import HISTORY_SECONDS, FlowHistory
 from engine.monitor.transport_health import MailBacklog, TransportSuspension, describe_suspension
+from engine.policy import died_at
 from engine.store import Store, Unavailable
 from engine.text.safe import safe_line
 from tui.cli.setup.errors import print_error
@@ -41,8 +41,15 @@ OK, ATTENTION, UNREADABLE = 0, 1, 2
 SHOWN_PROBLEMS = 10
 
 
+MAX_READ_TASKS = 5_000
+"""Tasks up to which all are read; of more, only a sample and the first ones in id order."""
+
+ORDERED_SAMPLE_TASKS = 200
+"""Tasks in id order that are read after the sample of each state, with which a scan begins."""
+
+
 class TaskSummary(NamedTuple):
-    """What one scan of all tasks found."""
+    """What one scan found: of all tasks, or of a sample."""
 
     counts: Mapping[State, int]
     by_word: Mapping[str, int]
@@ -60,6 +67,8 @@ class TaskSummary(NamedTuple):
     problems: Sequence[Problem]
     folders: Sequence[str]
     """Folders that change with the tasks."""
+    read: int | None = None
+    """Tasks that were read, if not all were: everything but the counts is about these."""
 
 
 class PlaceStatus(NamedTuple):
@@ -79,7 +88,7 @@ def status(setup: Setup, arguments: Namespace) -> int:
     """Print a summary of a place; exit 0 OK, 1 needs attention, 2 unreadable."""
     place = make_place(setup, setup.place, setup.words)
     try:
-        found = read_status(place, time.time())
+        found = read_status(place, time.time(), exact=arguments.exact)
     except Unavailable as error:
         print_error(safe_line(str(error)))
         return UNREADABLE
@@ -90,17 +99,24 @@ def status(setup: Setup, arguments: Namespace) -> int:
     return ATTENTION if found.alerts else OK
 
 
-def read_status(place: Place, now: float) -> PlaceStatus:
+def read_status(place: Place, now: float, *, exact: bool = False) -> PlaceStatus:
     """Scan a place once, with its lock, metrics, logs and mail, as the console does.
+
+    Of more than `MAX_READ_TASKS` tasks only a sample is read, unless `exact`.
 
     Raises:
         Unavailable: it cannot be reached.
     """
     with closing(place.open()) as store:
-        tasks = _scan(store, now)
+        tasks = _scan(store, now, exact)
     readings = _read(place)
     heap, lost = readings.sending.backlog, 0
-    if place.mail and isinstance(heap, MailBacklog) and heap.mails > len(tasks.payloads):
+    if (
+        tasks.read is None
+        and place.mail
+        and isinstance(heap, MailBacklog)
+        and heap.mails > len(tasks.payloads)
+    ):
         lost = place.mail.find_unqueued(tasks.payloads, now)
     due = [created for times in tasks.due_kinds.values() for created in times]
     inputs = AlertInputs(
@@ -139,7 +155,7 @@ def read_status(place: Place, now: float) -> PlaceStatus:
     )
 
 
-def _scan(store: Store, now: float) -> TaskSummary:
+def _scan(store: Store, now: float, exact: bool) -> TaskSummary:
     counts: dict[State, int] = dict.fromkeys(store.states, 0)
     words: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
@@ -149,7 +165,13 @@ def _scan(store: Store, now: float) -> TaskSummary:
     payloads: set[str] = set()
     problems: dict[str, Problem] = {}
     seen: set[tuple[str, State]] = set()
+    ordered, is_sample = 0, False
     for found in store.scan():
+        # A store whose own words are finer than its states counts these by reading every task.
+        ordered += store.expected_tasks > MAX_READ_TASKS
+        is_sample = not exact and not store.words and ordered > ORDERED_SAMPLE_TASKS
+        if is_sample:
+            break
         if isinstance(found, Problem):
             problems[found.where] = found
         if not isinstance(found, Task) or (found.id, found.state) in seen:
@@ -166,11 +188,15 @@ def _scan(store: Store, now: float) -> TaskSummary:
                 due_kinds.setdefault(found.kind, []).append(found.created)
         elif found.state is State.DEAD and (when := died_at(found)) is not None:
             died.append(when)
+    read = len(seen) if is_sample else None
+    if is_sample:
+        counts |= store.count_tasks()
+        words = Counter({store.states[state]: number for state, number in counts.items()})
     return TaskSummary(
         counts,
         count_by_words(counts, words, store.states, store.words),
         *(store.states, oldest, due_kinds, kinds, min(died, default=None)),
-        *(frozenset(payloads), list(problems.values()), tuple(store.changes.paths)),
+        *(frozenset(payloads), list(problems.values()), tuple(store.changes.paths), read),
     )
 
 
@@ -245,6 +271,9 @@ def _as_text(place: Place, found: PlaceStatus) -> list[str]:
     tasks, readings = found.tasks, found.readings
     counts = "  ".join(f"{word} {number:,}" for word, number in tasks.by_word.items())
     lines = [f"queue     {safe_line(place.location)}", f"tasks     {counts}"]
+    if tasks.read is not None:
+        text = "read: ages and due tasks are at least these; --exact reads all"
+        lines.append(f"sampled   {tasks.read:,} of {sum(tasks.counts.values()):,} tasks {text}")
     if found.age is not None:
         lines.append(f"oldest    {format_duration(found.age)} waiting")
     rows = readings.queue_figures.rows
@@ -295,12 +324,13 @@ def _as_row(place: Place, found: PlaceStatus) -> dict[str, object]:
     mail = {
         "spooled": None if spooled is None else spooled.mails,
         "oldest_age": spooled.oldest if spooled and spooled.mails else None,
-        "without_task": found.lost,
+        "without_task": None if tasks.read is not None else found.lost,
         "suspended": [stop._asdict() for stop in _stopped(readings)],
     }
     return {
         "queue": place.location,
         "tasks": dict(tasks.by_word),
+        "sampled": tasks.read,
         "oldest_pending_age": found.age,
         "stalled": is_stalled(sum(map(len, tasks.due_kinds.values())), found.alerts),
         "kinds": None if readings.kinds is None else [one._asdict() for one in readings.kinds],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,10 @@ from tui.cli.setup.setup import Setup
 
 if TYPE_CHECKING:
     from tui.cli.setup.mail_parts import MailHandler
+
+
+MAIL_CHECK_PAUSE_SECONDS = 1.0
+"""Minimum seconds between two questions whether a check for spooled mail is due."""
 
 
 def handlers(
@@ -54,10 +59,11 @@ def worker_services(
     ran: float | None = None,
 ) -> WorkerServices:
     """The services of a worker on this queue; `ran`: time of the last run, if this is none."""
-    counters = setup.counters()
+    records = RunRecords(setup)
     mailing = mailing or setup.mail.handler()
 
     def publish() -> None:
+        records.write_counts()
         try:
             text = render_metrics(setup, store, time.time(), ran)
             files.replace_file(setup.queue.queue_metrics, text, root=setup.queue.root)
@@ -66,22 +72,25 @@ def worker_services(
         if setup.mail.has_files():
             mailing.publish_metrics()
 
-    def tally(name: str) -> None:
-        try:
-            counters.add(name, 1)
-        except OSError as error:
-            print_error(f"{setup.queue.counters}/{name}: {error.strerror}; not counted")
+    asked = float("-inf")
 
     def tidy() -> None:
-        for line in store.quarantine_broken(lambda: tally("corrupt_total")):
-            setup.log("WARN", f"Skipped: {line}")
+        nonlocal asked
+        for line in store.quarantine_broken(lambda: records.add_count("corrupt_total")):
+            records.log("WARN", f"Skipped: {line}")
+        now = time.monotonic()
+        if now - asked < MAIL_CHECK_PAUSE_SECONDS:
+            return  # without a mail spool the check walks a path each time
+        asked = now
         for line in queue_spooled_mail(setup, store):
-            setup.log("WARN", line)
+            records.log("WARN", line)
 
     return WorkerServices(
-        log=setup.log,
-        alert=setup.alert,
-        add_count=tally,
+        log=records.log,
+        alert=records.alert,
+        add_count=records.add_count,
+        write_log=records.write_log,
+        write_counts=records.write_counts,
         publish=publish,
         apply_retention=lambda: apply_retention(setup, store),
         quarantine=tidy,
@@ -90,6 +99,44 @@ def worker_services(
         timeouts={kind: h.timeout for kind, h in setup.config.handlers.items()},
         gate=mailing.claim_gate,
     )
+
+
+class RunRecords:
+    """Log lines and counts of a worker, kept back to be written many at a time."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self._lines: list[tuple[str, str, float]] = []
+        self._counts: Counter[str] = Counter()
+
+    def log(self, level: str, text: str) -> None:
+        """Keep a line with the present time."""
+        self._lines.append((level, text, time.time()))
+
+    def alert(self, text: str) -> None:
+        """Send an alert to syslog, after the lines before it."""
+        self.write_log()
+        self._setup.alert(text)
+
+    def add_count(self, name: str) -> None:
+        """Add 1 to a counter."""
+        self._counts[name] += 1
+
+    def write_log(self) -> None:
+        """Append the lines to the queue's log."""
+        if self._lines:
+            lines, self._lines = self._lines, []
+            self._setup.log_lines(lines)
+
+    def write_counts(self) -> None:
+        """Add the counts to the counter files; an error is only reported."""
+        counts, self._counts = self._counts, Counter()
+        for name, number in counts.items():
+            try:
+                self._setup.counters().add(name, number)
+            except OSError as error:
+                path = f"{self._setup.queue.counters}/{name}"
+                print_error(f"{path}: {error.strerror}; {number} not counted")
 
 
 def apply_retention(setup: Setup, store: NftbanStore) -> None:

@@ -102,7 +102,7 @@ FORMATS: dict[str, Format] = {
         commands="zgb",
         parse_settings=_zgb_settings,
         arrange=_zgb_folders,
-        # One folder per database, whatever link leads to it: its workers share a lock there.
+        # One folder per database, found by each link to it: its workers share a lock there.
         state_folder=lambda at, queue: f"{files.real_path(at.text)}.spooldeck.d",
         work_command=("zgb", "work", "--loop"),
         why_unworkable=lambda settings: settings.work_refusal,

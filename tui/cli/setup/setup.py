@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -332,12 +332,10 @@ class Setup(NamedTuple):
 
     def current_user(self) -> Who:
         """Our user, host and process, for the journal."""
-        import platform
-
         from engine.operations import journal
 
         user = users.sudo_user(os.geteuid())
-        return journal.identify_operator(os.environ, user, platform.node(), os.getpid())
+        return journal.identify_operator(os.environ, user, os.uname().nodename, os.getpid())
 
     def handler_account(self, kind: str, spool: os.stat_result | None = None) -> Account | None:
         """The user that runs a kind's program: `run_as`, or the owner of the spool of the task.
@@ -392,37 +390,40 @@ class Setup(NamedTuple):
 
     def log(self, level: str, text: str) -> None:
         """Append a line to the queue's log; an error is only reported."""
+        self.log_lines([(level, text, time.time())])
+
+    def log_lines(
+        self, lines: Sequence[tuple[str, str, float]], *, if_allowed: bool = False
+    ) -> None:
+        """Append lines of level, text and time (epoch seconds UTC) with one write.
+
+        An error is only reported; a lack of permission is not, with `if_allowed`.
+        """
         try:
-            self._write_log(level, text)
+            if if_allowed:
+                self.make_folder(self.queue.log_dir)
+            for level, text, now in lines:
+                if level in ("ERROR", "ALERT"):
+                    self._send_syslog(level, text, now)
+            data = b"".join(format_log_line(*line) for line in lines)
+            files.append(self.log_path, data, root=self.queue.root)
         except OSError as error:
-            print_error(
-                f"{safe_line(self.log_path)}: {error.strerror}; not logged: {safe_line(text)}"
-            )
+            if not (if_allowed and isinstance(error, PermissionError)):
+                texts = "; ".join(safe_line(text) for _, text, _ in lines)
+                print_error(f"{safe_line(self.log_path)}: {error.strerror}; not logged: {texts}")
 
     def log_if_allowed(self, level: str, text: str) -> None:
         """Append a line to the queue's log if we may: an operator may lack the permission for the
         log.
         """
-        try:
-            self.make_folder(self.queue.log_dir)
-            self._write_log(level, text)
-        except PermissionError:
-            return
-        except OSError as error:
-            print_error(
-                f"{safe_line(self.log_path)}: {error.strerror}; not logged: {safe_line(text)}"
-            )
+        self.log_lines([(level, text, time.time())], if_allowed=True)
 
-    def log_queued(self, task: Task) -> None:
-        """Log a new task in the words of the contract, with its stored description."""
-        text = f"{task.kind}: {contract_text(task.description)}"
-        self.log_if_allowed("INFO", f"Task queued: {task.id} ({text})")
-
-    def _write_log(self, level: str, text: str) -> None:
+    def log_queued(self, *tasks: Task) -> None:
+        """Log new tasks in the words of the contract, with their stored descriptions."""
         now = time.time()
-        if level in ("ERROR", "ALERT"):
-            self._send_syslog(level, text, now)
-        files.append(self.log_path, format_log_line(level, text, now), root=self.queue.root)
+        texts = (f"{t.id} ({t.kind}: {contract_text(t.description)})" for t in tasks)
+        lines = [("INFO", f"Task queued: {text}", now) for text in texts]
+        self.log_lines(lines, if_allowed=True)
 
     def alert(self, text: str) -> None:
         """Send an alert to syslog only."""

@@ -1,0 +1,75 @@
+"""Copy the tasks of a plan from the index to a table of its own, and compare them later."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from engine.index.reader import Reader
+from engine.index.schema import STATE_NUMBERS, Query, clean_text, order_clause, task_source
+from engine.operations.plan_rows import CREATE_ROWS, Row, RowTable
+
+
+def freeze_rows(
+    reader: Reader,
+    query: Query,
+    ids: Collection[str] | None,
+    now: float,
+    recent: float,
+    noted: Collection[str],
+) -> RowTable:
+    """Copy the tasks of a plan to a temporary table beside the index, within SQLite.
+
+    Those with a note (`noted`), or created after `recent`, are suspicious. An id has one row.
+
+    Raises:
+        sqlite3.Error: the disk is full, or the index is gone.
+    """
+    source, values = task_source(query, ids, now)
+    file, path = tempfile.mkstemp(prefix="plan-", dir=os.path.dirname(reader.path))
+    os.close(file)
+    reader.fetch("ATTACH ? AS plan", (path,))
+    try:
+        for pragma in ("page_size=8192", "journal_mode=OFF", "synchronous=OFF"):
+            reader.fetch(f"PRAGMA plan.{pragma}")
+        reader.fetch(CREATE_ROWS.format(schema="plan"))
+        reader.fetch(
+            "INSERT INTO plan.planned(id, state, rev, suspicious, created) "
+            "SELECT id, state, rev, coalesce(created, 0) > ?, created "
+            f"FROM {source} {order_clause(query)}",
+            (recent, *values),
+        )
+        if noted:
+            reader.fetch(
+                f"UPDATE plan.planned SET suspicious=2 WHERE {_AMONG}", (json.dumps([*noted]),)
+            )
+        if twice := reader.fetch("SELECT id FROM main.task GROUP BY id HAVING count(*) > 1"):
+            reader.fetch(
+                f"DELETE FROM plan.planned WHERE {_AMONG} AND place NOT IN "
+                f"(SELECT min(place) FROM plan.planned WHERE {_AMONG} GROUP BY id)",
+                (json.dumps([ident for (ident,) in twice]),),
+            )
+    except BaseException:
+        os.unlink(path)
+        raise
+    finally:
+        reader.fetch("DETACH plan")
+    return RowTable(path)
+
+
+_AMONG = "id IN (SELECT value FROM json_each(?1))"
+
+
+def differing_rows(reader: Reader, rows: Sequence[Row]) -> list[Row]:
+    """Those of some rows whose task is not in the index with the same state and revision."""
+    there: set[tuple[Any, ...]] = set()
+    for state in {row.state for row in rows}:
+        ids = [clean_text(row.id) for row in rows if row.state is state]
+        marks = ", ".join("?" * len(ids))
+        sql = f"SELECT id, rev FROM task INDEXED BY by_id WHERE state=? AND id IN ({marks})"
+        found = reader.fetch(sql, (STATE_NUMBERS[state], *ids))
+        there.update((ident, state, rev) for ident, rev in found)
+    return [row for row in rows if (clean_text(row.id), row.state, row.rev) not in there]

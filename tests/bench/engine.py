@@ -1,0 +1,198 @@
+"""The engine's rows: library, fresh process and worker, beside floors and peers."""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+import sys
+import time
+from functools import partial
+from statistics import median
+from typing import TypeAlias
+
+from engine import verbs
+from engine.model import Task
+from engine.policy import contract_retries
+from engine.work.handlers import Context
+from engine.work.worker import Worker
+from tests.bench import cycles
+from tests.bench.cycles import PEERS, Cost, Opener, Peer
+from tests.bench.measure import (
+    PYTHON,
+    ROOT,
+    SPOOLDECK,
+    Bench,
+    Figure,
+    Figures,
+    Unmeasurable,
+    Ways,
+    command,
+    compare,
+    cpu_of,
+    interleave,
+    memory_folder,
+    scratch,
+)
+
+NOTHING_TO_DO = 1
+Cycles: TypeAlias = dict[str, tuple[Opener, int, int]]
+"""Name -> opener, number of tasks, batch."""
+
+
+def _costs(ways: Cycles, parent: str, rounds: int) -> dict[str, list[Cost]]:
+    """Interleaved rounds of cycles, each in a new folder."""
+
+    def run(opener: Opener, number: int, batch: int) -> Cost:
+        gc.collect()
+        with scratch(parent) as folder:
+            return cycles.run_cycle(opener, folder, number, batch)
+
+    return interleave({name: partial(run, *way) for name, way in ways.items()}, rounds)
+
+
+def _installed(*, durable: bool) -> list[Peer]:
+    peers = [peer for peer in PEERS if peer.is_durable is durable and peer.version]
+    if not peers:
+        raise Unmeasurable("no peer is installed: make bench installs them")
+    return peers
+
+
+def cycle(bench: Bench) -> Figures:
+    """CPU of the whole cycle in memory, and its system calls."""
+    number = 2_000 if bench.quick else 10_000
+    peers = _installed(durable=False)
+    ways: Cycles = {"floor": (cycles.floor, number, 0), "ours": (cycles.ours, number, 0)}
+    ways |= {peer.name: (peer.opener, min(number, peer.most), 0) for peer in peers}
+    costs = _costs(ways, memory_folder(number), bench.rounds)
+    cpu = {name: [cost.whole_cpu for cost in of] for name, of in costs.items()}
+    what = f"cycle of {number:,}, a task"
+    yield compare(what, "us CPU", cpu["ours"], cpu["floor"], "9 system calls", 2.0)
+    for peer in peers:
+        limit = 1.0 if peer.package == "dirq" else None
+        yield compare("the same", "us CPU", cpu["ours"], cpu[peer.name], peer.name, limit)
+    for batch, word, limit in ((0, "not durable", 14.0), (1, "durable", None)):
+        calls, least = (_system_calls(name, batch) for name in ("ours", "floor"))
+        yield Figure(f"system calls a task, {word}", calls, "calls", limit)
+        yield Figure(f"system calls a task, {word}, floor", least, "calls")
+
+
+def _system_calls(name: str, batch: int) -> float:
+    """Calls of one task: strace of a child with 1 and with 501."""
+    if shutil.which("strace") is None:
+        raise Unmeasurable("system calls: strace is not installed")
+    return (_count_calls(name, 501, batch) - _count_calls(name, 1, batch)) / 500
+
+
+def _count_calls(name: str, number: int, batch: int) -> int:
+    with scratch() as folder:
+        python = f"run_cycle({name}, {folder!r}, {number}, {batch})"
+        child = [sys.executable, "-c", f"from tests.bench.cycles import *; {python}"]
+        command("strace", "-f", "-c", "-o", f"{folder}/calls", *child, PYTHONPATH=str(ROOT))
+        with open(f"{folder}/calls") as lines:
+            (total,) = (line.split() for line in lines if line.rstrip().endswith("total"))
+    return int(total[3] if len(total) > 4 else total[2])
+
+
+def durable(bench: Bench) -> Figures:
+    """Wall time on the disk: what is waited for is the disk."""
+    number = 100 if bench.quick else 200
+    peers = _installed(durable=True)
+    ways: Cycles = {"floor": (cycles.floor, number, 1), "one": (cycles.ours, number, 1)}
+    ways |= {"batches": (cycles.ours, 2 * number, 100)}
+    ways |= {peer.name: (peer.opener, number, 1) for peer in peers}
+    costs = _costs(ways, "/var/tmp", 2 * bench.rounds)
+    adds = {name: [cost.enqueue for cost in of] for name, of in costs.items()}
+    whole = {name: [cost.whole for cost in of] for name, of in costs.items()}
+    cpu = {name: [cost.whole_cpu for cost in of] for name, of in costs.items()}
+    best = min((peer.name for peer in peers), key=lambda name: median(whole[name]))
+    for way, limit, least in (("one", 1.25, None), ("batches", 0.5, 1 / 1.8)):
+        what = "one by one" if way == "one" else "batches of 100"
+        beside = "2 fsyncs a task"
+        yield compare(f"enqueue, {what}", "us wall", adds[way], adds["floor"], beside, limit)
+        what = f"enqueue + drain, {what}"
+        yield compare(what, "us CPU", cpu[way], cpu["floor"], beside, None)
+        yield compare(what, "us wall", whole[way], whole[best], best, least)
+
+
+def process_next(bench: Bench) -> Figures:
+    """CPU of a fresh process with nothing due, once it has left its hint."""
+    ways: Ways = {"python": partial(cpu_of, [sys.executable, "-c", "pass"])}
+    sizes = (300, 10_000) if bench.quick else (10_000, 100_000, 1_000_000)
+    for number in sizes:
+        argv = [SPOOLDECK, "--root", bench.spool(number), "queue", "process-next"]
+        ways[f"{number:,}"] = partial(cpu_of, argv, ok=(NOTHING_TO_DO,))
+        yield Figure(f"{number:,} waiting, without the hint", ways[f"{number:,}"](), "ms CPU")
+    costs = interleave(ways, 2 * bench.rounds)
+    few, *_, many = (costs[f"{number:,}"] for number in sizes)
+    for number in sizes:
+        ours, beside = costs[f"{number:,}"], f"python -c pass, {PYTHON}"
+        yield compare(f"{number:,} waiting", "ms CPU", ours, costs["python"], beside, 5.0)
+    what = f"{sizes[-1]:,} against {sizes[0]:,}"
+    yield compare(what, "ms CPU", many, few, "itself", 1.2)
+
+
+def worker(bench: Bench) -> Figures:
+    """CPU of `queue work`, without its start, for tasks whose handler is `true`."""
+    number = 100 if bench.quick else 400
+    for jobs, limit in ((1, 1.3), (8, 1.0)):
+
+        def xargs(jobs: int = jobs) -> float:
+            line = f"seq {number} | xargs -n 1 -P {jobs} /bin/true"
+            return cpu_of(["/bin/sh", "-c", line]) * 1000 / number
+
+        def ours(jobs: int = jobs) -> float:
+            with scratch(memory_folder(number)) as root:
+                idle, busy = (_work(f"{root}/{n}", n, jobs) for n in (0, number))
+                return (busy - idle) * 1000 / number
+
+        costs = interleave({"xargs": xargs, "ours": ours}, bench.rounds)
+        what, beside = f"concurrency {jobs}, a task", f"xargs -P {jobs} true"
+        yield compare(what, "us CPU", costs["ours"], costs["xargs"], beside, limit)
+
+
+def _work(root: str, number: int, jobs: int) -> float:
+    """Milliseconds of CPU of a worker that runs so many tasks."""
+    command(SPOOLDECK, "init", root)
+    with open(f"{root}/config.yaml", "w") as file:
+        file.write("handlers: {report: {command: [/bin/true], concurrency: 8}}\n")
+    for n in range(number):
+        name = verbs.enqueue("report", time.time() - 60, f"{n:08x}").id
+        with open(f"{root}/queue/pending/{name}.task", "x") as file:
+            file.write(cycles.TEXT.format(id=name, kind="report"))
+    words = ["--root", root, "--config", f"{root}/config.yaml", "queue", "work", "--until-idle"]
+    spent = cpu_of([SPOOLDECK, *words, "--concurrency", str(jobs)], ok=(0, NOTHING_TO_DO))
+    left = len(os.listdir(f"{root}/queue/pending")) + len(os.listdir(f"{root}/queue/dlq"))
+    assert not left, f"the worker left {left} of {number} tasks"
+    return spent
+
+
+def in_process(bench: Bench) -> Figures:
+    """CPU of the worker in this process, its handler a function that does nothing."""
+    number = 1_000 if bench.quick else 5_000
+
+    def noop(task: Task, context: Context) -> None:
+        pass
+
+    def cost(*, with_worker: bool) -> float:
+        gc.collect()
+        with scratch(memory_folder(number)) as folder:
+            store = cycles.open_queue(folder, durable=False)
+            for n in range(number):
+                store.swap(None, verbs.enqueue("report", time.time(), f"{n:08x}"))
+            began = time.process_time()
+            if with_worker:
+                worker = Worker(store, {"report": noop}, contract_retries())
+                done = worker.process_all(until_idle=True).done
+                assert done == number, f"{done} of {number} tasks done"
+            else:
+                for task in store.take(time.time(), "bench", number):
+                    store.swap(task, None)
+            spent = time.process_time() - began
+            store.close()
+        return spent / number * 1e6
+
+    ways = {"worker": partial(cost, with_worker=True), "bare": partial(cost, with_worker=False)}
+    costs = interleave(ways, bench.rounds)
+    what = f"{number:,} no-ops, a task"
+    yield compare(what, "us CPU", costs["worker"], costs["bare"], "take + ack", 1.5)

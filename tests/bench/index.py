@@ -1,0 +1,143 @@
+"""The rows of scan and index: ours beside the same system calls, or the same SELECT, alone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sqlite3
+import sys
+from collections.abc import Iterator
+from functools import partial
+from statistics import median
+
+from engine.live.inspector import Inspector
+from engine.stores.nftban import NftbanStore, SpoolFolders
+from tests.bench.measure import (
+    PYTHON,
+    SPOOLDECK,
+    Bench,
+    Figure,
+    Figures,
+    Ways,
+    compare,
+    cpu_of,
+    cpu_seconds,
+    interleave,
+    memory_folder,
+    scratch,
+)
+
+SQLITE = sqlite3.sqlite_version
+_LINES = re.compile(rb'([A-Z_]+)="([^"\n]*)"\n')
+
+
+def _bare_scan(folder: str) -> None:
+    """scandir, open, fstat, read, close and one regular expression for each file."""
+    found = 0
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            fd = os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            os.fstat(fd)
+            data = os.read(fd, 65537)
+            os.close(fd)
+            found += len(_LINES.findall(data))
+
+
+def _open_store(root: str) -> NftbanStore:
+    queue = f"{root}/queue"
+    return NftbanStore(SpoolFolders(f"{queue}/pending", f"{queue}/work", f"{queue}/dlq"))
+
+
+def _scan(root: str) -> None:
+    store = _open_store(root)
+    for _ in store.scan():
+        pass
+    store.close()
+
+
+def _fill_index(root: str) -> None:
+    """Follow the store until its first full scan has ended."""
+
+    async def follow() -> None:
+        inspector = Inspector(lambda: _open_store(root))
+        await inspector.start()
+        try:
+            generation = -1
+            while not inspector.latest.is_complete:
+                generation = (await inspector.wait_for_change(generation)).generation
+        finally:
+            await inspector.close()
+
+    asyncio.run(follow())
+
+
+def scan(bench: Bench) -> Figures:
+    """CPU of a full scan, and of one into an index, a task."""
+    grown: dict[str, list[float]] = {"full scan": [], "scan with index": []}
+    for number in (1_000, 10_000) if bench.quick else (10_000, 100_000, 1_000_000):
+        root = bench.spool(number)
+        bare = partial(cpu_seconds, partial(_bare_scan, f"{root}/queue/pending"))
+        if number > 10_000:  # once is enough, and takes seconds
+            bare = partial(float, bare())
+        for name, work in (("full scan", _scan), ("scan with index", _fill_index)):
+            ways: Ways = {"bare": bare, "ours": partial(cpu_seconds, partial(work, root))}
+            costs = interleave(ways, bench.rounds if number <= 10_000 else 1)
+            a_task = {way: [1e6 * spent / number for spent in of] for way, of in costs.items()}
+            what, limit = f"{name}, {number:,}, a task", 2.5 if work is _scan else 3.5
+            yield compare(what, "us CPU", a_task["ours"], a_task["bare"], "bare scan", limit)
+            grown[name].append(median(a_task["ours"]))
+    for name, (first, *_, last) in grown.items():
+        yield Figure(f"growth of the {name}", last, "us CPU", 1.2, first, "itself, smallest")
+
+
+def bare_select(number: int) -> float:
+    """Milliseconds of CPU to read so many rows of the size of an index row, in the order of ids."""
+
+    def rows() -> Iterator[tuple[str, int, str, float, str]]:
+        for n in range(number):
+            yield (
+                f"20261121T053343Z-feeds_sync-{n:08x}",
+                0,
+                f"{n:x}.18ea177b.15c",
+                1.0 + n,
+                "x" * 200,
+            )
+
+    with scratch(memory_folder(number // 10)) as folder:
+        database = sqlite3.connect(f"{folder}/rows", isolation_level=None)
+        database.execute("PRAGMA synchronous=OFF")
+        database.execute("PRAGMA page_size=8192")
+        database.execute("CREATE TABLE task(id TEXT, state INT, rev TEXT, created REAL, rest TEXT)")
+        database.execute("BEGIN")
+        database.executemany("INSERT INTO task VALUES (?, ?, ?, ?, ?)", rows())
+        database.execute("CREATE UNIQUE INDEX by_id ON task(state, id)")
+        database.execute("COMMIT")
+
+        def select() -> None:
+            found = database.execute(
+                "SELECT id, state, rev, created FROM task WHERE state = 0 ORDER BY id"
+            )
+            while found.fetchmany(500):
+                pass
+
+        spent = min(cpu_seconds(select) for _ in range(3))
+        database.close()
+    return 1000 * spent
+
+
+LISTING = "import os, sys; [os.listdir(sys.argv[1] + name) for name in ('pending', 'work', 'dlq')]"
+
+
+def status(bench: Bench) -> Figures:
+    """CPU of `status`, beside a Python that lists the three folders."""
+    for number in (300, 10_000) if bench.quick else (300, 100_000):
+        root = bench.spool(number)
+        ways = {
+            "ours": partial(cpu_of, [SPOOLDECK, "status", root], ok=(0, 1)),
+            "bare": partial(cpu_of, [sys.executable, "-c", LISTING, f"{root}/queue/"]),
+        }
+        costs = interleave(ways, bench.rounds)
+        limit = 1.5 if number > 300 else None
+        beside = f"listing by {PYTHON}"
+        yield compare(f"status, {number:,}", "ms CPU", costs["ours"], costs["bare"], beside, limit)

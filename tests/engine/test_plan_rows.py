@@ -1,0 +1,120 @@
+"""The rows of a large plan in a temporary table: frozen, counted, read in windows, torn."""
+
+import os
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from engine.index.filter_language import parse_filter
+from engine.index.freeze_plan import differing_rows, freeze_rows
+from engine.index.reader import Reader
+from engine.index.schema import Query
+from engine.index.writer import Writer
+from engine.model import Missing, State
+from engine.operations import plans
+from engine.operations.plan_rows import RowTable
+from engine.operations.plans import Plan
+from engine.store import Unavailable
+from tests.engine.builders import NOW, a_task
+
+TASKS = [
+    *(a_task(n, rev=f"r{n}", created=NOW - 400 * n) for n in range(6)),
+    a_task(6, rev="dead", state=State.DEAD, created=0.0),
+    a_task(4, rev="other", state=State.DEAD),
+    a_task(7, rev="seven", queue="a"),
+    a_task(7, rev="seven too", queue="b"),
+]
+NOTED = frozenset({a_task(3).id, a_task(6).id})
+
+
+@pytest.fixture(autouse=True)
+def _filled(writer: Writer) -> None:
+    """An index of `TASKS`."""
+    writer.begin_scan()
+    writer.add_scanned(TASKS)
+    writer.end_scan()
+    list(writer.build_indexes())
+
+
+def tear_plans() -> None:
+    """Cut off the files that the rows of plans are in."""
+    for link in Path("/proc/self/fd").iterdir():
+        if os.path.lexists(link) and "/plan-" in str(link.readlink()):
+            os.truncate(link, 0)
+
+
+def frozen(reader: Reader, verb: str, query: Query) -> tuple[Plan, Plan]:
+    """The same plan in memory and in a table."""
+    seen = reader.plan_rows(query, None, NOW)
+    small = plans.freeze_rows(verb, seen, NOW, noted=NOTED)
+    careful = verb == "purge"
+    recent = NOW - plans.RECENT_SECONDS if careful else float("inf")
+    table = freeze_rows(reader, query, None, NOW, recent, NOTED if careful else ())
+    large = Plan(verb, table, NOW, oldest=table.oldest, newest=table.newest)
+    return small, large
+
+
+@pytest.mark.parametrize("verb", ["purge", "hold"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        Query(),
+        Query(State.PENDING),
+        Query(State.PENDING, descending=True),
+        Query(filter=parse_filter("job"), order="created"),
+        Query(State.HELD),
+    ],
+)
+def test_a_plan_in_a_table_is_the_plan_in_memory(
+    reader: Reader, verb: str, query: Query, tmp_path: Path
+) -> None:
+    """Equal rows in the same order, one for an id, with the same reasons, times and counts; its
+    file has no name any more."""
+    small, large = frozen(reader, verb, query)
+    assert tuple(large.rows) == small.rows
+    assert (len(large.rows), large.states) == (len(small.rows), small.states)
+    assert (large.oldest, large.newest) == (small.oldest, small.newest)
+    assert large.first_rows(4) == small.first_rows(4)
+    assert large.rows[1:3] == small.rows[1:3]
+    assert [large.rows[at] for at in range(-len(small.rows), len(small.rows))] == [
+        small.rows[at] for at in range(-len(small.rows), len(small.rows))
+    ]
+    with pytest.raises(IndexError):
+        _ = large.rows[len(small.rows)]
+    for taken_in, left_out in (((), ()), (range(4), (5,)), ((3,), (1, 2, 3))):
+        included, excluded = ({a_task(n).id for n in some} for some in (taken_in, left_out))
+        one, two = (
+            plan._replace(included_ids=frozenset(included), excluded_ids=frozenset(excluded))
+            for plan in (small, large)
+        )
+        assert one.amount == two.amount == len(tuple(two.included))
+        assert list(one.excluded) == list(two.excluded)
+    assert [path.name for path in tmp_path.iterdir() if "plan" in path.name] == []
+
+
+def test_rows_that_differ_from_the_index_are_found(reader: Reader, writer: Writer) -> None:
+    """A task that is gone, has moved or has another revision differs from its row; others do
+    not."""
+    _, plan = frozen(reader, "hold", Query(State.PENDING))
+    assert differing_rows(reader, plan.rows) == []
+    changed = [TASKS[1]._replace(rev="new"), TASKS[2]._replace(state=State.HELD)]
+    writer.apply_lookup([a_task(n).id for n in (1, 2, 3)], [*changed, Missing(a_task(3).id)])
+    found = differing_rows(reader, plan.rows)
+    assert [row.id for row in found] == [a_task(n).id for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    "use", [list, lambda rows: rows[0], lambda rows: rows.first(3, is_suspicious=False)]
+)
+def test_a_torn_table_is_unavailable(
+    reader: Reader, writer: Writer, use: Callable[[RowTable], object]
+) -> None:
+    """Rows that cannot be read are an error in words, not fewer rows."""
+    writer.add_scanned([a_task(n) for n in range(30_000)])
+    table = freeze_rows(reader, Query(State.PENDING), None, NOW, NOW, ())
+    assert len(list(islice(table, 3))) == 3
+    tear_plans()
+    with pytest.raises(Unavailable, match="rows of the plan"):
+        use(table)

@@ -1,0 +1,86 @@
+"""`queue add --batch`: many tasks from standard input, each durable before its id is printed."""
+
+import io
+from pathlib import Path
+
+import pytest
+
+from tests.tui.queues import add_task, ids_at, tasks_at
+from tui import cli
+
+
+def add_batch(root: str, text: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Run the command with this standard input; return its exit code."""
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    return cli.main(["--root", root, "queue", "add", "--batch"])
+
+
+def test_a_batch_adds_a_task_for_each_line(
+    root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each line is a type, a description and a payload; the ids are printed in the order of the
+    lines, and logged."""
+    lines = ["report\tdaily", "sync", *(f"job\tnumber {n}" for n in range(250))]
+
+    code = add_batch(root, "\n".join(lines), monkeypatch)
+
+    printed = capsys.readouterr().out.split()
+    added = {task.id: task for task in tasks_at(root, "pending")}
+    assert code == 0
+    assert [f"{added[i].kind}\t{added[i].description}" for i in printed] == [
+        "report\tdaily",
+        "sync\tsync",
+        *lines[2:],
+    ]
+    log = Path(root, "log", "queue.log").read_text()
+    assert [line.split("Task queued: ")[1].split()[0] for line in log.splitlines()] == printed
+
+
+def test_a_refused_line_of_a_batch_is_named(
+    root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A refused line is reported with its number, and the others are added."""
+    text = "job\nBad Kind\njob\ta\t/etc/passwd\na\tb\tc\td\njob\n"
+
+    code = add_batch(root, text, monkeypatch)
+
+    said = capsys.readouterr()
+    assert code == 64
+    assert sorted(line.split(": ")[1] for line in said.err.splitlines()) == [
+        "line 2",
+        "line 3",
+        "line 4",
+    ]
+    assert set(said.out.split()) == ids_at(root, "pending")
+    assert len(said.out.split()) == 2
+
+
+def test_a_batch_ends_when_the_queue_is_full(
+    root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What has room is added and printed; then the exit code is 1 and no more lines are read."""
+    monkeypatch.setenv("NFTBAN_QUEUE_MAX_PENDING", "150")
+    before = add_task(root)
+
+    code = add_batch(root, "job\n" * 500, monkeypatch)
+
+    said = capsys.readouterr()
+    assert (code, said.err) == (1, "ERROR: Queue full\n")
+    ids = ids_at(root, "pending")
+    assert {*said.out.split(), before.id} == ids
+    assert len(ids) == 150
+    log = Path(root, "log", "queue.log").read_text()
+    assert "Queue at capacity (150 tasks). Rejecting task: the rest of a batch" in log
+
+
+def test_a_batch_and_a_type_are_not_added_together(
+    root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """TYPE beside --batch, or neither, adds nothing and is exit code 64."""
+    monkeypatch.setattr("sys.stdin", io.StringIO("job\n"))
+
+    for words in (["job", "--batch"], []):
+        assert cli.main(["--root", root, "queue", "add", *words]) == 64
+        assert "expected either TYPE, or --batch" in capsys.readouterr().err
+
+    assert tasks_at(root) == []
