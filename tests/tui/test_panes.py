@@ -193,3 +193,18 @@ def test_skipped_tasks_have_a_column_of_their_own() -> None:
     head, *_, last = step_lines(now, 80)
     at = words([head]).index("SKIPPED") + len("SKIPPED")
     assert words([last])[:at].split()[-1] == "3"
+
+
+async def test_an_empty_log_and_a_task_that_is_gone_name_the_next_step(tmp_path: Path) -> None:
+    """Also where there is nothing to act on, the line above the keys has a next step."""
+    make_spool(tmp_path, some_tasks(dead=2))
+    (tmp_path / "log" / "queue.log").write_text("")
+    async with a_desk(disk_place(tmp_path)) as desk:
+        queue = await desk.opens(QueueScreen, "4")
+        await desk.until(lambda: queue.state is State.DEAD and queue.rows.view.task_here)
+        await desk.opens(TaskScreen, "enter")
+        for path in (tmp_path / "queue" / "dlq").iterdir():
+            path.unlink()
+        await desk.sees("task is gone", "next t shows its log lines")
+        await desk.opens(LogScreen, "7")
+        await desk.sees("nothing logged yet", "next Esc goes back; new lines appear here")

@@ -96,7 +96,12 @@ class FilteredLog(LogBase):
         new = self.counter.news.matching if self.counter.news else 0
         key, does = "f", f"shows {new:,} new" if new else "follows new lines"
         if here is None:
-            key, does = ("Esc", "shows all lines") if self.words else ("", "")
+            key, does = (
+                "Esc",
+                "shows all lines" if self.words else "goes back; new lines appear here",
+            )
+            if self.level > DEBUG and not self.words:
+                key, does = "-", "shows lines of lower levels"
         elif self.line_task.is_gone:
             key, does = (
                 "t",

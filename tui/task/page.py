@@ -157,7 +157,9 @@ class TaskPage(PlanningScreen, Page):
         if reader.scene is None:
             return ()
         if reader.gone:
-            return ((f" {view.describe_departure(reader.scene, now)}", "warn"),)
+            gone: Line = ((f" {view.describe_departure(reader.scene, now)}", "warn"),)
+            log: Line = (("next ", "muted"), ("t", "key"), (" shows its log lines ", ""))
+            return present.join_ends(gone, log, width)
         task = reader.scene.task
         if reader.changed and self.part != "summary":
             return ((f" {reader.changed}", "warn"),)
