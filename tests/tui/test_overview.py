@@ -419,7 +419,7 @@ async def test_the_table_is_gone_through_and_turned(kinds: MemoryTasks) -> None:
         assert count
         assert text.endswith("age>=10m age<20m")
         tasks = "1 task" if count == 1 else f"{count} tasks"
-        assert f"10 to 20m: {tasks}" in desk.text
+        assert f"10 to 20 min: {tasks}" in desk.text
         await desk.opens(QueueScreen, "enter")
         await desk.until(lambda: f"row 1 of {count}" in desk.text)
         assert f"filter {text}" in desk.text

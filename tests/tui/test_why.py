@@ -217,7 +217,7 @@ async def test_the_holder_of_the_lock_is_named(root: Path, hold: Callable[[], Ch
     released = await off(hold)
     async with asking(disk_place(root)) as why:
         said = await why(task, lock=await lock_of(root))
-        sign = r"last heartbeat [0-9]+ s ago"
+        sign = r"last heartbeat [0-9]+s ago"
         assert re.fullmatch(f"next in line; lock held by PID {released.pid}, {sign}", said)
         assert released.communicate("\n")[0] == "released\n"
         assert await why(task, lock=await lock_of(root)) == f"{UNSEEN}: lock is free, {RAN}"
@@ -314,7 +314,7 @@ async def test_a_task_in_work_has_a_worker_or_is_an_orphan(
     now = time.time()
     async with asking(disk_place(root)) as why:
         said = await why(task, now, await lock_of(root))
-        assert re.fullmatch(f"being processed by PID {holder.pid} for [0-9]+ s", said)
+        assert re.fullmatch(f"being processed by PID {holder.pid} for [0-9]+s", said)
 
         said = await why(task, now + 2820, await lock_of(root, later=2820))
         stuck = f"lock is stuck: no heartbeat from PID {holder.pid} for 47m"

@@ -21,8 +21,15 @@ from tui.operations.control_screen import (
 from tui.screens.base import TOO_EARLY, Copy, key_bindings
 from tui.screens.page import ROW_HAS_LEFT, ListScreen
 from tui.session.place import WholeQueueFigures
+from tui.session.place_session import PlaceSession
 from tui.widgets.lines import Frame, Lines, LongText
 from tui.widgets.picker import Picker
+
+
+def rate_limits(live: PlaceSession) -> Sequence[BucketState]:
+    """The rate limits of a place, as last read."""
+    tokens = live.readings.tokens
+    return () if isinstance(tokens, str) else tokens
 
 
 class ControlsScreen(ListScreen):
@@ -44,21 +51,15 @@ class ControlsScreen(ListScreen):
         return None if control is None else (name, control)
 
     @property
-    def _limits(self) -> Sequence[BucketState]:
-        """The rate limits of the place, as last read."""
-        tokens = self.live.readings.tokens
-        return () if isinstance(tokens, str) else tokens
-
-    @property
     def _limit(self) -> BucketState | None:
         """The rate limit under the cursor."""
         key = self.query_one(Picker).key
-        return next((one for one in self._limits if view.BUCKET + one.name == key), None)
+        return next((one for one in rate_limits(self.live) if view.BUCKET + one.name == key), None)
 
     def lay_out(self, width: int) -> None:
         """Paint the facts, the table of controls and the details."""
         head, listed = view.control_table(self.live.inspector.controls, self.rows_width)
-        limits = view.limit_rows(self._limits, self.around.clock(), self.rows_width)
+        limits = view.limit_rows(rate_limits(self.live), self.around.clock(), self.rows_width)
         rows = [Choice(name, line) for name, line in (*listed, *limits)]
         self.query_one(Picker).show_rows(rows, [head] if listed else [])
         width = self.text_width
@@ -91,7 +92,7 @@ class ControlsScreen(ListScreen):
     def rows_frame(self) -> Frame:
         """The controls, and whether the queue is paused."""
         found = self.live.inspector.controls
-        amount = len(found) + len(self._limits)
+        amount = len(found) + len(rate_limits(self.live))
         return Frame("Controls", "9", f"{amount:,}", view.pause_line(found))
 
     def text_frame(self) -> Frame:

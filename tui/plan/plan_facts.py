@@ -15,6 +15,7 @@ from engine.model import Task
 from engine.monitor.recurrence import StillHappens
 from engine.operations import plans
 from engine.operations.plans import Plan
+from engine.operations.sizes import MAX_MEASURED_TASKS
 from engine.replay.settings import ReplayPace
 from engine.store import StoreError, Unavailable
 from engine.text import error_pattern
@@ -144,7 +145,7 @@ class PlanFacts:
 
         def report(size: int, amount: int) -> bool:
             nonlocal reported
-            is_last = amount == len(self.plan.rows)
+            is_last = amount == min(len(self.plan.rows), MAX_MEASURED_TASKS)
             if is_last or time.monotonic() - reported > DRIFT_CHECK_SECONDS:
                 reported = time.monotonic()
                 loop.call_soon_threadsafe(partial(take, PlanSize(size, amount)))
@@ -237,7 +238,8 @@ class PlanFacts:
         if trash is None or now is None or self.size is None:
             return []
         more = self.size.bytes
-        words = f"{format_share(now + more, trash.quota)} after this; kept {trash.hours:g} h"
+        least = "at least " if self.size.tasks < len(self.plan.rows) else ""
+        words = f"{least}{format_share(now + more, trash.quota)} after this; kept {trash.hours:g} h"
         full = "; tasks beyond the quota are not purged" if now + more > trash.quota else ""
         return [("trash", words + full)]
 
