@@ -181,7 +181,7 @@ def test_the_palette_of_the_overview_leads_to_every_action(typed: str, name: str
 
 async def test_the_palette_opens_on_a_plan_and_orders_the_list() -> None:
     """On a plan the palette leads elsewhere and never applies it; a verb without a task opens the
-    list; an order is that of the list.
+    list and the plan for its row; an order is that of the list.
     """
     console = a_console(a_place(a_memory(some_tasks())), start_armed=True)
     async with console.run_test(size=(80, 24)) as pilot:
@@ -198,7 +198,7 @@ async def test_the_palette_opens_on_a_plan_and_orders_the_list() -> None:
         await say(pilot, "locks")
         await until(pilot, lambda: isinstance(console.screen, LocksScreen))
         await say(pilot, "purge")
-        await until(pilot, lambda: console.screen is queue_of(console))
+        await until(pilot, lambda: isinstance(console.screen, PlanScreen))
 
 
 # Help

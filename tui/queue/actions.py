@@ -32,6 +32,13 @@ class QueueLinks(QueueScope):
             self.rows.pin_cursor()
             self.go(Target(keys.TASK, id=task.id))
 
+    def action_show(self, what: str) -> None:
+        """Show full ids or a wide error column, or no longer."""
+        signs = self.list.signs
+        self.list.show_signs(signs._replace(shown=signs.shown ^ {what}))
+        on = what in self.list.signs.shown
+        self.say({"ids": "full ids", "wide": "wide error column"}[what] + ("" if on else " off"))
+
     def action_log(self) -> None:
         """Open the log, filtered for the task under the cursor."""
         self.rows.pin_cursor()

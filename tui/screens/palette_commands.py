@@ -124,7 +124,8 @@ def _screen_commands(screen: str) -> Iterator[PaletteCommand]:
         target = SCREEN_TARGETS[command.shown]
         if target.pane != screen or command.argument:
             yield command._replace(target=target)
-    if screen not in (keys.LIST, keys.CLUSTERS, keys.OVERVIEW):
+    has_clusters = any(key.action == "clusters" for key in keys.keys_on(screen))
+    if screen != keys.CLUSTERS and not has_clusters:
         yield _CLUSTERS
     yield _FILTER
 
@@ -153,7 +154,19 @@ def _elsewhere_commands(scope: PaletteScope) -> Iterator[PaletteCommand]:
             if key.action in actions and not refused:
                 about = f"opens {called}; {key.shown} there: {key.description}"
                 also = _MORE_NAMES.get(key.action, "")
-                yield PaletteCommand(key.verb or key.hint, about, "", also, target=Target(screen))
+                action = key.action if screen == keys.LIST else ""
+                target = Target(screen, action=action)
+                yield PaletteCommand(key.verb or key.hint, about, "", also, target=target)
+    for name, order in () if scope.screen == keys.LIST else SORT_ORDERS.items():
+        target = Target(keys.LIST, action=f"sort('{order}')")
+        yield PaletteCommand(f"sort {name}", "opens the tasks, ordered by this", target=target)
+
+
+SORT_ORDERS: Mapping[str, str] = {
+    **{"age": "created", "id": "id", "kind": "kind", "tries": "attempts", "error": "error"},
+    **{"description": "description", "destination": "destination"},
+}
+"""Orders that every tab of the tasks has: their names, and the columns of the index."""
 
 
 def match_commands(commands: Sequence[PaletteCommand], typed: str) -> tuple[PaletteCommand, ...]:

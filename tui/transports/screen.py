@@ -144,6 +144,13 @@ class TransportsScreen(ListScreen):
         else:
             self.go(Target(keys.TEST_MAIL, id=way.name))
 
+    def action_log(self) -> None:
+        """Open the log lines of the transport under the cursor."""
+        if (way := self._here) is None:
+            self.say(self.no_row_reason("no transport here"))
+        else:
+            self.go(Target(keys.LOG, id=way.name))
+
     def action_arm(self) -> None:
         """Arm or disarm."""
         self.say(TOO_EARLY if self.hasty else self.around.arming.toggle())
