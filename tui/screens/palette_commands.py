@@ -25,7 +25,7 @@ class PaletteCommand(NamedTuple):
     also: tuple[str, ...] = ()
     """Other names."""
     action: str = ""
-    """Action of the screen; "" if the app runs the command itself."""
+    """Action of the screen; "" if the app runs the command itself. It gets the argument."""
     target: Target | None = None
     """Screen to open; the argument is its filter or what the log is searched for."""
     theme: str = ""
@@ -73,6 +73,7 @@ _CLUSTERS = PaletteCommand(
 _FILTER = PaletteCommand(
     "filter", "show only matching tasks, in the queue", target=Target(keys.LIST), argument="TEXT"
 )
+_SAVE = PaletteCommand("save", "save the filter of the list as @NAME", argument="@NAME")
 _QUIT = PaletteCommand("quit", "quit the console", action="app.quit")
 
 _UNLISTED = frozenset({"palette", "back", "yes", "operations", "controls", "app.cancel"})
@@ -134,6 +135,10 @@ def _screen_commands(screen: str) -> Iterator[PaletteCommand]:
     if screen != keys.CLUSTERS and not has_clusters:
         yield _CLUSTERS
     yield _FILTER
+    if screen == keys.LIST:
+        yield _SAVE._replace(action="save_filter")
+    else:
+        yield _SAVE._replace(target=Target(keys.LIST, action="save_filter"))
 
 
 def _state_commands(states: Mapping[State, str]) -> Iterator[PaletteCommand]:
