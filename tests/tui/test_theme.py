@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from itertools import combinations, product
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 from textual.color import Color
 from textual.css.stylesheet import StylesheetParseError
 
-import themes as package
-from engine.config.yaml_file import load_yaml
 from tests.tui.spools import (
     a_console,
     a_memory,
@@ -27,7 +25,6 @@ from tui.app import Console
 from tui.format import keys
 from tui.terminal.stylesheet_cache import CachedStylesheet
 from tui.widgets import theme as themes
-from tui.widgets.plain_theme import parse_plain
 
 SHIPPED = ("high-contrast", "mono", "night", "paper", "terminal")
 
@@ -176,34 +173,6 @@ def test_a_wrong_theme_is_refused_in_one_line(own: Path, text: str, words: str) 
     with pytest.raises(themes.BadTheme, match=re.escape(words)) as said:
         themes.load_theme("mine")
     assert str(said.value).startswith("theme mine") and str(said.value).isprintable()
-
-
-@pytest.mark.parametrize("file", sorted(Path(package.__file__).parent.glob("*.yaml")), ids=str)
-def test_a_shipped_theme_is_plain(file: Path) -> None:
-    """Without the YAML parser it has the content that it has with it."""
-    assert parse_plain(file.read_bytes()) == load_yaml(file.read_bytes()) != None  # noqa: E711
-
-
-PLAIN_LINES = (
-    *("about: It's bold, dim; and more.", "dark: true", "dark: True", "ansi: no", "about: Null"),
-    *('foreground: "#fff"', "foreground: '#fff'", "background: ansi_red # red", "about: 1", "a: ~"),
-    *("looks:", "  ok: {color: ansi_red, style: bold dim}", '  ok: {color: "#fff"}', "  ok: {}"),
-    *("  ok: {style: off}", "  ok: {color: a, }", "  ok: {color: ansi_red}  ", "  # a comment"),
-    *("", " ", "about: a: b", "about: a #b", 'about: "\\x41"', "about: caf\u00e9", "about: a\tb"),
-    *("  ok: {1: a}", "1: a", "yes: a", "---", "about: [a]", 'about: "\x1b"', "  ok: {no: a}"),
-)
-
-
-def test_a_plain_theme_means_what_it_means_in_yaml() -> None:
-    """Each two lines after a first one: what is read without the YAML parser is what it reads."""
-    read = 0
-    for first, second in product(PLAIN_LINES, repeat=2):
-        data = f"based_on: A\n{first}\n{second}\n".encode()
-        plain = parse_plain(data)
-        if plain is not None:
-            read += 1
-            assert plain == load_yaml(data), data
-    assert read > 15
 
 
 def test_a_missing_theme_or_a_pipe(own: Path) -> None:

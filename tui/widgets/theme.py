@@ -19,7 +19,6 @@ from engine.system.files import open_file
 from engine.text.safe import safe_line
 from engine.values import NamedTuple
 from tui.format.present import DERIVED_STYLES, ON_BAR, ON_CURSOR, TOKENS
-from tui.widgets.plain_theme import parse_plain
 
 DEFAULT_THEME = "terminal"
 """Default theme: the terminal's own 16 colours and background, readable on every terminal."""
@@ -139,10 +138,7 @@ def _read_content(asked: str, name: str, environ: Mapping[str, str], files: list
         raise BadTheme(f"{where}: {'is based on itself' if loop else f'no such theme; {known}'}")
     files.append(path)
     try:
-        data = _read_bytes(path)
-        content: object = parse_plain(data)
-        if content is None:
-            content = yaml_file.load_yaml(data)
+        content = yaml_file.load_yaml(_read_bytes(path))
     except OSError as error:
         raise BadTheme(f"{where}: {safe_line(str(path))}: {error.strerror}") from error
     except ValueError as error:
