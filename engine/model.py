@@ -6,9 +6,7 @@ takes 12 ms to import, more than Python itself, and a frozen one five times as l
 
 from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
-from typing import Protocol, TypeAlias
-
-from engine.values import NamedTuple
+from typing import NamedTuple, Protocol, TypeAlias
 
 
 class _EmptyMapping(dict[str, str]):

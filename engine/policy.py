@@ -8,12 +8,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from engine import verbs
 from engine.model import Lease, LockEvidence, State, Task, Verdict
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 
 Backoff: TypeAlias = Callable[[int], float | None]
 """Number of retries so far -> seconds to wait after this failure; None to give up."""

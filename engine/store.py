@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import attrgetter
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from engine.model import (
     ChangeSource,
@@ -19,7 +19,6 @@ from engine.model import (
     State,
     Task,
 )
-from engine.values import NamedTuple
 
 MAX_PART_BYTES = 1 << 20
 """Bytes: the most that `Store.read` returns of one part of a task."""

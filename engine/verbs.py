@@ -3,10 +3,9 @@
 import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from engine.model import Edges, State, Task
-from engine.values import NamedTuple
 
 VerbFunction: TypeAlias = Callable[..., Task | None]
 """(task, now in epoch seconds UTC, the verb's own keyword arguments) -> the changed task, or None

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from textual.app import App, SuspendNotSupported
 
 from engine.model import State
 from engine.store import StoreError
-from engine.values import NamedTuple
 from tui.format import export, keys, present
 from tui.format.export import Export, ExportRefused, ExportTable
 from tui.format.progress_bar import ProgressBar

@@ -5,7 +5,7 @@ include conf.d/mail.conf and conf.d/mail.conf.local.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.config import validators
 from engine.config.nftban_variables import (
@@ -17,7 +17,6 @@ from engine.config.nftban_variables import (
 )
 from engine.config.validators import Check, ConfigError, ConfigLocation
 from engine.policy import Rate
-from engine.values import NamedTuple
 
 METHODS = ("postfix", "sendmail", "exim", "msmtp", "curl", "mailx")
 """The transports in the order in which they are tried (contract, "Mail Delivery System")."""

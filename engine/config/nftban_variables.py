@@ -5,14 +5,13 @@ The files are never executed: only plain assignments are parsed (`engine.config.
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.config import shell_assignments, validators
 from engine.config.shell_assignments import Variable
 from engine.config.validators import Check, ConfigError, ConfigLocation
 from engine.system import files
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 
 DATA_DIR = "/var/lib/nftban"
 CONFIG_DIR = "/etc/nftban"

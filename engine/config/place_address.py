@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-
-from engine.values import NamedTuple
+from typing import NamedTuple
 
 ROOT_STATE_FOLDER = "/var/lib/spooldeck"
 """Our folder for the state of root's programs (Filesystem Hierarchy Standard, /var/lib)."""

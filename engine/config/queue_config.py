@@ -21,7 +21,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine import policy
 from engine.config import validators
@@ -37,7 +37,6 @@ from engine.config.validators import ConfigError as ConfigError
 from engine.locks import queue_lock
 from engine.policy import Rate, RetryPolicy
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 
 SEARCH_PATHS = (
     "./spooldeck.yaml",

@@ -10,8 +10,7 @@ ignored, because the file is not ours.
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-from engine.values import NamedTuple
+from typing import NamedTuple
 
 
 class Variable(NamedTuple):

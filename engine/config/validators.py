@@ -3,13 +3,12 @@
 # Without `from __future__ import annotations`: named tuples compile each annotation that is text.
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from engine.config.place_address import Address, BadAddress, is_url, parse_address
 from engine.policy import Rate
 from engine.text.decode import MAX_COUNT
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 
 
 class ConfigError(Exception):

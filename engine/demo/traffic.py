@@ -25,7 +25,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from engine import verbs
 from engine.locks import queue_lock
@@ -34,7 +34,6 @@ from engine.monitor.prometheus import CounterFiles
 from engine.store import Full
 from engine.stores.nftban import NftbanStore, SpoolFolders, make_spool
 from engine.system import files
-from engine.values import NamedTuple
 
 FLOWING, WEDGED = "flowing", "wedged"
 CONFIG_FILE = "spooldeck.yaml"

@@ -7,11 +7,11 @@ import shlex
 import stat
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from typing import NamedTuple
 
 from engine.doctor.place_facts import PlaceFacts, is_hidden
 from engine.system import files
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 
 MAX_LISTED = 3
 """Number of findings listed one by one; the rest is only counted."""

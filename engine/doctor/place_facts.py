@@ -10,6 +10,7 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from engine import policy
 from engine.config.queue_config import Queue
@@ -22,7 +23,6 @@ from engine.stores.nftban.quarantine import QUARANTINE_NAME as CORRUPT
 from engine.stores.nftban.staging import STAGING_NAME as DESK
 from engine.system import files
 from engine.system.users import Account
-from engine.values import NamedTuple
 
 CLOCK_SKEW_SECONDS = 60.0
 """Clock skew in seconds: how far a time may be ahead of our clock before it is reported."""

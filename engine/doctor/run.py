@@ -7,12 +7,12 @@ that say so read the disk.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from engine.doctor import disk, folders, leftovers, workers
 from engine.doctor.finding import Finding, Grade, access_denied
 from engine.doctor.place_facts import PlaceFacts
 from engine.policy import DLQ_ALERT_LIMIT
-from engine.values import NamedTuple
 
 CheckFunction = Callable[[PlaceFacts], Iterator[Finding]]
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.index.reader import Reader
 from engine.index.schema import STATE_NUMBERS, clean_text
 from engine.model import State, Task
-from engine.values import NamedTuple
 
 
 class BacklogSummary(NamedTuple):

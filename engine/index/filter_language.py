@@ -18,12 +18,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from engine.model import State
 from engine.text import safe_regex, time_expressions
 from engine.text.time_expressions import Clock, RelativeTime
-from engine.values import NamedTuple
 
 MAX_FILTER_CHARS, MAX_FILTER_TERMS = 1_000, 100
 """Maximum characters of a filter, and maximum words and comparisons."""

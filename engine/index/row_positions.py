@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-
-from engine.values import NamedTuple
+from typing import NamedTuple
 
 BLOCK_ROWS = 512
 """Rows of a block after a split; it is split again at twice as many.

@@ -11,14 +11,13 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from engine.index.filter_language import NO_FILTER, Filter, Value
 from engine.model import EMPTY, Lease, State, Task, counted_attempts
 from engine.policy import died_at
 from engine.text import error_pattern
 from engine.text.time_expressions import RelativeTime
-from engine.values import NamedTuple
 
 STATES = tuple(State)
 """The number of a state in the index is its position here."""

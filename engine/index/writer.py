@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from engine.index.row_positions import RowPositions
 from engine.index.schema import (
@@ -33,7 +33,6 @@ from engine.index.schema import (
     row_of,
 )
 from engine.model import Missing, Problem, State, Task
-from engine.values import NamedTuple
 
 Key: TypeAlias = tuple[int, str, str]
 """State, id and queue: what tells rows apart."""

@@ -6,10 +6,9 @@ import asyncio
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from engine.store import Unavailable
-from engine.values import NamedTuple
 
 T = TypeVar("T")
 

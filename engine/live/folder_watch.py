@@ -13,12 +13,11 @@ import time
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from contextlib import closing
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.model import ChangeSource
 from engine.store import ReadableStore, Unavailable
 from engine.system import files
-from engine.values import NamedTuple
 
 if TYPE_CHECKING:
     from engine.live.folder_events import FolderEvents, FolderEventSource

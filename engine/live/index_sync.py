@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from itertools import islice
 from queue import Empty, SimpleQueue
+from typing import NamedTuple
 
 from engine.index.schema import CHUNK_ROWS
 from engine.index.writer import IndexDelta, Writer
@@ -21,7 +22,6 @@ from engine.live.folder_watch import FolderWatch
 from engine.model import Edges, Missing, Problem, State, Task
 from engine.store import Control, ReadableStore, Unavailable
 from engine.system.temp_dir import TempDir
-from engine.values import NamedTuple
 
 FIRST_BATCH_ROWS = 100
 """Rows in a transaction at the beginning of a full scan, so that the first appear immediately."""

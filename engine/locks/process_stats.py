@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from engine.locks import lock_file
 from engine.policy import format_rough_duration
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 
 MAX_FILES = 512
 """Maximum number of open files to examine; further ones are shown as "more"."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from typing import NamedTuple
 
 from engine.logs.byte_search import contract_lines
 from engine.logs.log_file import NO_TIME, LogFile
 from engine.logs.log_filter import ERROR, level_rank
 from engine.logs.log_tail import parse_local_time
 from engine.logs.merged_log import STEP_CELLS, MergedLog, find_offset
-from engine.values import NamedTuple
 
 _heads_of = re.compile(rb"^\[(.{19})\] \[([A-Za-z]+)\]", re.MULTILINE).findall
 

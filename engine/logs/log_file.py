@@ -10,11 +10,10 @@ import os
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from engine.logs.log_filter import INFO, level_rank
 from engine.logs.log_tail import LogLine, parse_log_line
-from engine.values import NamedTuple
 
 CELL_BYTES = 64 * 1024
 """Bytes of a cell; also the maximum bytes of a line."""

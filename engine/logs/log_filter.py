@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from engine.logs.log_tail import parse_log_line
 from engine.text import safe_regex
 from engine.text.time_expressions import Clock, RelativeTime
 from engine.text.time_expressions import parse_time as typed
-from engine.values import NamedTuple
 
 LEVEL_RANKS = {
     **dict.fromkeys(("TRACE", "DEBUG"), 0),

@@ -8,11 +8,11 @@ import stat
 import time
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import NamedTuple
 
 from engine.system import files
 from engine.text import decode
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 
 BACKLOG_BYTES = 64 * 1024
 """Bytes before the end of a log to read when it is opened."""

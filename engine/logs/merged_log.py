@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import PurePath
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from engine.logs.byte_search import (
     contract_lines,
@@ -27,7 +27,6 @@ from engine.logs.log_filter import ALL_LINES, LineFilter, lines_naming_task
 from engine.logs.log_tail import LogLine, SharedLog
 from engine.system import files
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 
 STEP_CELLS = 16
 """Maximum cells that one step reads: 1 MiB."""

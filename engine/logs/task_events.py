@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
 from engine.logs.log_tail import LogLine
 from engine.text import error_pattern
-from engine.values import NamedTuple
 
 
 class EventKind(StrEnum):

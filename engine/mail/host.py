@@ -3,8 +3,7 @@
 import os
 import re
 from contextlib import suppress
-
-from engine.values import NamedTuple
+from typing import NamedTuple
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?").fullmatch
 _MAX_HOSTS_BYTES = 1 << 20

@@ -2,9 +2,7 @@
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Protocol
-
-from engine.values import NamedTuple
+from typing import NamedTuple, Protocol
 
 
 class Reason(StrEnum):

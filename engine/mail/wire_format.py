@@ -7,10 +7,9 @@ Servers differ in which line ends they accept, so every variant is refused.
 
 import re
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from engine.mail.model import BadMail
-from engine.values import NamedTuple
 
 END_OF_MAIL = b".\r\n"
 """The line that ends a mail."""

@@ -10,7 +10,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from engine.config.queue_config import Thresholds
 from engine.logs.task_events import NO_TRANSPORT
@@ -21,7 +21,6 @@ from engine.monitor.throughput import RunTimes, format_rough_duration
 from engine.monitor.transport_health import Health, MailRoutes, TransportHealth
 from engine.policy import format_time
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 
 CLOCK_SKEW_SECONDS = 60.0
 """Clock skew in seconds: how far the clock of a log or metrics file may be ahead of ours."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from math import inf, isfinite
+from typing import NamedTuple
 
 from engine.config.queue_config import Thresholds
 from engine.locks.token_buckets import ALL_KINDS, BucketState
@@ -23,7 +24,6 @@ from engine.monitor.throughput import (
 )
 from engine.policy import DAY_SECONDS, describe_time_to_empty, format_deadline, seconds_to_spend
 from engine.text.safe import safe_line, state_name
-from engine.values import NamedTuple
 
 MIN_TREND_TASKS = 2
 """Up to this many tasks in `TREND_WINDOW_SECONDS` seconds, a trend cannot be told from none."""

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import itemgetter
 from types import MappingProxyType
+from typing import NamedTuple
 
 from engine.logs.log_tail import LogLine
 from engine.logs.recent_lines import RecentLines
@@ -29,7 +30,6 @@ from engine.monitor.transport_health import (
     read_totals,
 )
 from engine.text.error_pattern import fold_error, pattern_name
-from engine.values import NamedTuple
 
 MAX_ERROR_PATTERNS = 32
 """Error patterns kept for each transport; further ones are counted together."""

@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from functools import partial
 from math import isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.system import files
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

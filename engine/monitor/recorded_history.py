@@ -5,13 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
+from typing import NamedTuple
 
 from engine.model import State
 from engine.monitor.recorder import SAMPLE_INTERVAL_SECONDS, EncodedSample
 from engine.monitor.sample_codec import BadSample, RecordedSample, decode_sample
 from engine.monitor.throughput import HISTORY_SECONDS, FlowHistory, FlowSeries
 from engine.monitor.transport_health import CountWindow, DeliveryCounts, Source, TransportHealth
-from engine.values import NamedTuple
 
 MAX_SAMPLE_AGE_SECONDS = 2.5 * SAMPLE_INTERVAL_SECONDS
 """Maximum age in seconds of a sample that still describes a moment: one sample may be late or lost.

@@ -14,11 +14,11 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from enum import StrEnum
+from typing import NamedTuple
 
 from engine.monitor.sample_codec import MAX_SAMPLE_BYTES, RecordedSample, encode_sample
 from engine.system import files, users
 from engine.system.users import Account
-from engine.values import NamedTuple
 
 SAMPLE_INTERVAL_SECONDS = 10.0
 """Seconds between two samples."""

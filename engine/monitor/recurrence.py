@@ -12,12 +12,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from operator import itemgetter
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from engine.logs.task_events import EventKind, TaskEvent
 from engine.policy import format_rough_duration
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 
 RECENT_SECONDS = 600.0
 """Seconds for which an error counts as still happening after it was last seen, unless enough tasks

@@ -6,7 +6,7 @@ import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from engine.locks.token_buckets import BucketState
 from engine.model import LockEvidence, State, Verdict
@@ -20,7 +20,6 @@ from engine.monitor.transport_health import (
     TransportHealth,
 )
 from engine.text import decode
-from engine.values import NamedTuple
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.operations.execute import Report
 from engine.operations.journal import Intent, Journal, Operation
@@ -28,7 +28,6 @@ from engine.store import (
     Unsupported,
 )
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 
 CONTROL_VERB = "control"
 """The verb of a control's operation in the journal."""

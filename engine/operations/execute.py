@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from enum import StrEnum
 from itertools import islice
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from engine.model import Move, State, Task
 from engine.operations import plans
@@ -20,7 +20,6 @@ from engine.operations.plan_rows import RowTable
 from engine.operations.plans import Plan, Row
 from engine.operations.temp_table import TableSequence, TempTable
 from engine.store import ChangeableStore, Gone, ReadableStore, StoreError, Unavailable, Unsupported
-from engine.values import NamedTuple
 from engine.verbs import VERBS, keep_error, with_state
 
 JOURNAL_BATCH_ROWS = 500

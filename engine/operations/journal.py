@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BytesIO
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from engine.operations.execute import RowOutcome, RowResult
 from engine.operations.journal_format import (
@@ -47,7 +47,6 @@ from engine.operations.retention import OPERATION_FILE_NAME
 from engine.store import MAX_PART_BYTES, Unavailable
 from engine.system import files
 from engine.text import decode
-from engine.values import NamedTuple
 
 __all__ = [
     "MASKED_LOCAL_PART",

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.model import State
 from engine.operations.execute import RowOutcome, RowResult
 from engine.operations.journal_writer import Intent, Who
 from engine.operations.plans import Row
 from engine.text import decode
-from engine.values import NamedTuple
 
 MAX_LINE_BYTES = 4 << 20
 """Maximum bytes of a line; ours have at most a tenth of that."""

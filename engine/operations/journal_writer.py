@@ -9,13 +9,12 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.operations.execute import Report, RowOutcome, RowResult
 from engine.operations.plans import NO_VALUES, Plan, Row
 from engine.store import Unavailable
 from engine.system import files
-from engine.values import NamedTuple
 
 IMAGE_FILE_MODE = 0o600
 """Mode of the file with task images: a task may have been edited to remove a secret."""

@@ -16,14 +16,13 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from engine.model import Missing
 from engine.operations.journal import mask_addresses
 from engine.store import ReadableStore, Unavailable
 from engine.system import files
 from engine.text import decode
-from engine.values import NamedTuple
 
 NOTES_FILE_NAME = "notes.jsonl"
 

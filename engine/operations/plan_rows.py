@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.model import State
 from engine.operations.temp_table import TableSequence, TempTable
-from engine.values import NamedTuple
 
 REASON_RECENT, REASON_NOTED = "younger than 15 minutes", "has a note"
 """Why a row is excluded from a purge unless the operator includes it."""

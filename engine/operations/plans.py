@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from engine.model import Edge, Edges, State, Task, bar_no_task
 from engine.operations.plan_rows import REASON_NOTED, REASON_RECENT, RowTable
 from engine.operations.plan_rows import Row as Row
-from engine.values import NamedTuple
 from engine.verbs import VERBS
 
 RECENT_SECONDS = 900.0

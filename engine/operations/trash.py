@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from engine.model import State, Task
 from engine.operations import plans, undo
@@ -12,7 +13,6 @@ from engine.operations.plans import Plan, Row
 from engine.operations.sizes import task_bytes
 from engine.operations.undo import UndoPlan
 from engine.store import ReadableStore
-from engine.values import NamedTuple
 from engine.verbs import VERBS
 
 SINCE_KEY = "trash_since"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from engine import policy
 from engine.model import Missing, State, Task
@@ -14,7 +14,6 @@ from engine.operations.journal import MASKED_LOCAL_PART, Entry, Journal, Operati
 from engine.operations.plans import Plan, Row
 from engine.store import ChangeableStore, ReadableStore, StoreError, Unavailable
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 from engine.verbs import VERBS, keep_error
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from engine.logs.task_events import TaskEvent
 from engine.replay.log_event_reader import no_count, no_events
@@ -17,7 +17,6 @@ from engine.replay.outcomes import (
     SentTask,
 )
 from engine.store import ReadableStore, Unavailable
-from engine.values import NamedTuple
 
 LOOKUP_TASKS, LOOKUP_INTERVAL_SECONDS = 100, 0.5
 """Tasks per store query, and minimum seconds between two queries."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from enum import StrEnum
 from heapq import heappop, heappush
 from itertools import islice
+from typing import NamedTuple
 
 from engine import verbs
 from engine.logs import task_events
@@ -20,7 +21,6 @@ from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import Missing, Problem, State, Task
 from engine.text import error_pattern
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 
 
 class ReplayOutcome(StrEnum):

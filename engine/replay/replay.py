@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
+from typing import NamedTuple
 
 from engine.model import Task
 from engine.operations import run_plan
@@ -49,7 +50,6 @@ from engine.replay.settings import RemainderPolicy, ReplayPace, pace_to_json
 from engine.replay.shared_rate import SharedTokens
 from engine.store import ChangeableStore, StoreError, Unavailable
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 
 POLL_INTERVAL_SECONDS = 0.25
 """Maximum seconds between two polls."""

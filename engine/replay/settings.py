@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.policy import UNITS_PER_TOKEN, Rate
-from engine.values import NamedTuple
 
 MIN_RATE, MAX_RATE = 1 / 60, 128.0
 """Range of `slower` and `faster` in tasks per second; "no limit" is above it."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-
-from engine.values import NamedTuple
+from typing import NamedTuple
 
 MOUNTS = "/proc/self/mountinfo"
 

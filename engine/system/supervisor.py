@@ -22,10 +22,9 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from io import FileIO
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from engine.system.users import Account
-from engine.values import NamedTuple
 
 MAX_OUTPUT_BYTES = 8192
 """Bytes of output to keep (the last ones): a program may print without end."""

@@ -3,10 +3,9 @@ failure.
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from engine.model import Task
-from engine.values import NamedTuple
 
 CONTRACT_KINDS = frozenset({"feeds_sync", "geoban_apply", "mail_send"})
 """Kinds defined by the contract: without a handler they are never claimed, and two tasks of one of

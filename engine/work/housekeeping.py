@@ -8,14 +8,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from engine import verbs
 from engine.model import Move, State, Task
 from engine.operations import retention
 from engine.store import ChangeableStore, StoreError, Unavailable
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 
 if TYPE_CHECKING:
     from engine.mail.send.mail_spool import MailSpool

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from engine import verbs
 from engine.locks import queue_lock
@@ -20,7 +20,6 @@ from engine.model import Outcome, State, Task
 from engine.policy import RetryPolicy, exponential_backoff
 from engine.store import Gone, Store, StoreError, require_edge
 from engine.text.safe import contract_error
-from engine.values import NamedTuple
 from engine.work import handlers, rescuer
 from engine.work.handlers import Context, Failed, Fatal, Handler, Postponed, Retry
 

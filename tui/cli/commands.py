@@ -23,10 +23,9 @@ from __future__ import annotations
 
 from argparse import ArgumentTypeError
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from engine.text.decode import parse_digits
-from engine.values import NamedTuple
 
 Argument: TypeAlias = tuple[tuple[str, ...], Mapping[str, Any]]
 """The name and the options of an argument, as for `ArgumentParser.add_argument`."""

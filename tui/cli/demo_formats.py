@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
+from typing import NamedTuple
 
 from engine import verbs
 from engine.demo import traffic
@@ -29,7 +30,6 @@ from engine.stores.kannader import settings as kannader_settings
 from engine.stores.zgb import ZgbStore, create
 from engine.stores.zgb import place as zgb_settings
 from engine.system import files
-from engine.values import NamedTuple
 from engine.work.rescuer import task_after_failure
 
 MINUTE, HOUR = 60.0, 3600.0

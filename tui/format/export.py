@@ -6,10 +6,9 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from engine.system import files
-from engine.values import NamedTuple
 from tui.format import task_row
 
 ExportRow: TypeAlias = Mapping[str, object]

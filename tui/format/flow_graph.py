@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from engine.monitor.throughput import FlowSeries, Rates
-from engine.values import NamedTuple
 from tui.format import present
 from tui.format.graphs import braille_line, overlay, rounded_top
 from tui.format.present import Line, Run

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-
-from engine.values import NamedTuple
+from typing import NamedTuple
 
 
 class Key(NamedTuple):

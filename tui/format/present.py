@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from rich.cells import cell_len, set_cell_size
 
@@ -21,7 +21,6 @@ from engine.monitor.throughput import Rates
 from engine.text.decode import YEAR_10000
 from engine.text.safe import safe_line
 from engine.text.safe import state_name as state_name
-from engine.values import NamedTuple
 from tui.format.glyphs import CURSOR, FALLING, GONE, MARK, MORE, RISING
 from tui.format.keys import Hint
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from engine.live.inspector import IndexChanged
 from engine.model import State
-from engine.values import NamedTuple
 from tui.format import present
 from tui.format.present import Line
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from engine.index.backlog import BacklogSummary
 from engine.index.schema import Query
@@ -18,7 +19,6 @@ from engine.model import LockEvidence, State, Task, Verdict
 from engine.monitor import lock_diagnosis
 from engine.monitor.lock_diagnosis import LockDiagnosis, TaskLogSummary
 from engine.store import Unavailable
-from engine.values import NamedTuple
 from tui.session.place import Place
 from tui.session.place_session import PlaceSession
 from tui.session.place_watcher import read_lock, why_not_abandoned

@@ -6,11 +6,11 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
 from engine.locks import lock_breaker
 from engine.model import LockEvidence, State, Verdict
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 from tui.format import present
 from tui.format.present import Line
 

@@ -9,12 +9,12 @@ import time
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from pathlib import PurePath
+from typing import NamedTuple
 
 from engine.logs.log_file import FileEntry
 from engine.logs.log_filter import DEBUG, ERROR, LEVELS, WARN, level_rank
 from engine.logs.merged_log import NO_LOG_FILE, describe_troubles
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 from tui.format import present
 from tui.format.present import Line, Run
 

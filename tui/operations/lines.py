@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine import model
 from engine.operations import controls
@@ -15,7 +15,6 @@ from engine.policy import DAY_SECONDS, format_time
 from engine.replay.outcomes import ReplayOutcome
 from engine.replay.settings import pace_from_json
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 from engine.verbs import VERBS
 from tui.format import present
 from tui.format.present import BLANK_LINE, Line, Run

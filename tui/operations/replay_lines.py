@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 from engine.model import State
 from engine.monitor.throughput import FlowSeries
@@ -14,7 +15,6 @@ from engine.replay.progress import Phase, ReplayProgress, TaskProgress
 from engine.replay.scheduler import RATE_REASON
 from engine.replay.settings import RemainderPolicy, ReplayPace
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 from engine.verbs import VERBS
 from tui.format import present
 from tui.format.flow_graph import LAST_OF_LINES, LatestFlow, flow_graph

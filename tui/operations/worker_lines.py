@@ -7,6 +7,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from engine.logs.log_tail import LogLine
 from engine.model import State, Task, Verdict
@@ -14,7 +15,6 @@ from engine.monitor.latency import KindFigures
 from engine.monitor.throughput import Trend
 from engine.policy import format_rough_duration
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 from tui.format import present
 from tui.format.present import Line, Run
 from tui.format.table import (

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from engine.index import filter_language
 from engine.index.age_table import BOUNDS_MINUTES, AgeRow, Ages, bucket_filter
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 from tui.format import present
 from tui.format.glyphs import CURSOR
 from tui.format.graphs import heat_style

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from rich.cells import cell_len
 
@@ -17,7 +17,6 @@ from engine.monitor.forecast import drain_with_rate_limit
 from engine.monitor.throughput import Drain, Rates, Trend
 from engine.policy import format_time
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 from tui.format import present
 from tui.format.graphs import braille_line
 from tui.format.human import format_count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from textual.app import ComposeResult
 from textual.screen import Screen
@@ -13,7 +14,6 @@ from engine.logs.log_tail import LogLine
 from engine.monitor.recorded_history import RecordedHistory
 from engine.monitor.throughput import format_rough_duration
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 from tui.format import present
 from tui.format.flow_graph import time_axis
 from tui.format.present import Line

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from textual import work
 
@@ -12,7 +13,6 @@ from engine.monitor.recorded_history import RecordedHistory, step_seconds, step_
 from engine.monitor.recorder import DAY_SECONDS, Role, UnreadableRecording
 from engine.monitor.sample_codec import RecordedSample
 from engine.store import Unavailable
-from engine.values import NamedTuple
 from tui.overview import snapshot
 from tui.overview.snapshot import PlaceSnapshot
 from tui.screens.console_context import ConsoleContext

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from engine.index.age_table import GROUPINGS, Ages
 from engine.index.schema import Query
 from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import State
 from engine.store import Unavailable
-from engine.values import NamedTuple
 from tui.screens.graph_pane import GraphPane
 from tui.session import index_queries
 from tui.session.place_session import PlaceSession

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from engine.index import filter_language
 from engine.locks.token_buckets import BucketState
@@ -19,7 +20,6 @@ from engine.monitor.transport_health import TEN_MINUTES, Health, MailHealth, Tra
 from engine.operations.journal import Operation
 from engine.policy import format_time
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 from tui.format import keys, present
 from tui.format.glyphs import SPARKS
 from tui.format.graphs import bar, resample

@@ -6,6 +6,7 @@ Recorded times are shown from these values alone, so that live data cannot mix i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from engine.locks.token_buckets import BucketState
 from engine.model import LockEvidence, State
@@ -16,7 +17,6 @@ from engine.monitor.sample_codec import RecordedSample
 from engine.monitor.throughput import Drain, Trend, format_duration
 from engine.monitor.transport_health import MailHealth
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 from tui.format import present
 from tui.format.present import Line, Totals
 from tui.overview import lines

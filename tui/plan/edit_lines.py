@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.model import Edge, Task
 from engine.text import time_expressions
 from engine.text.safe import contract_text, safe_line
-from engine.values import NamedTuple
 from tui.format import present
 
 

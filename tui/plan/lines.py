@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from engine.model import Edges, State
 from engine.operations import plans
 from engine.operations.execute import Report
 from engine.operations.plans import Plan, Row, TransitionPreview
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 from engine.verbs import VERBS
 from tui.format import present
 from tui.format.human import format_bytes

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from engine.model import State
 from engine.replay.settings import MAX_RATE, RemainderPolicy, ReplayPace, StopRules
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 from tui.format import present
 from tui.format.present import BLANK_LINE, ON_CURSOR, Line, Run
 

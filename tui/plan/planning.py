@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.index.schema import Query
 from engine.model import State, state_words
@@ -12,7 +12,6 @@ from engine.operations.execute import RefusalCheck
 from engine.operations.plans import NO_VALUES, Plan
 from engine.policy import format_rough_duration
 from engine.replay.settings import ReplayPace
-from engine.values import NamedTuple
 from engine.verbs import VERBS
 from tui.format import keys
 from tui.format.present import Run

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from engine.locks.token_buckets import BucketState
 from engine.model import LockEvidence
 from engine.monitor.latency import KindFigures
 from engine.monitor.throughput import Rates
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 from tui.format import present
 from tui.format.present import Line
 from tui.session.place import Place

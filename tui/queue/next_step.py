@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from engine.model import Problem, State, Task
 from engine.operations.journal import Operation
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 from engine.verbs import VERBS
 from tui.format import present
 from tui.format.present import Scope

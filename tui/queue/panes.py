@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from textual.geometry import Size
 
 from engine.logs.log_tail import LogLine
-from engine.values import NamedTuple
 from tui.format import present
 from tui.format.present import Line
 from tui.queue.task_details import BRIEF_LINES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from engine.logs.task_events import Attempt
 from engine.model import Part, State, Task
@@ -11,7 +12,6 @@ from engine.monitor.recurrence import StillHappens
 from engine.operations.trash import trashed_at
 from engine.policy import died_at
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 from tui.format import present
 from tui.format.human import format_bytes
 from tui.format.present import Line, Run

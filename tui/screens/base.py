@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.screen import Screen
 
-from engine.values import NamedTuple
 from tui.format import keys
 from tui.format.present import Line
 from tui.screens.target import SCREEN_TARGETS, Target

@@ -6,8 +6,8 @@ It is in OBSERVE at the start; `!` arms writes for 15 minutes, and disarms.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
-from engine.values import NamedTuple
 from tui.format.present import Line, Totals
 
 ARMED_SECONDS = 900.0

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from textual import events
 from textual.app import ComposeResult
 from textual.screen import ModalScreen
 
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 from tui.format import keys, present
 from tui.format.keys import Hint
 from tui.screens.base import key_bindings

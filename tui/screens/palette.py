@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
@@ -10,7 +11,6 @@ from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 from tui.format import keys, present
 from tui.format.present import Line
 from tui.format.table import Choice

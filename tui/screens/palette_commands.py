@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from engine.model import State
-from engine.values import NamedTuple
 from tui.format import keys
 from tui.screens.target import SCREEN_TARGETS, Target
 

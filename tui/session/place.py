@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from engine.config.queue_config import Thresholds, Trash
 from engine.locks.process_stats import ProcessStats
@@ -13,7 +14,6 @@ from engine.monitor.transport_health import MailBacklog, MailRoutes, TransportSu
 from engine.operations.journal import Journal, Who
 from engine.operations.notes import Notes
 from engine.store import Store
-from engine.values import NamedTuple
 
 NO_WORKER_HINT = "no worker running: 3, then W starts one"
 """Next step if due tasks wait for a worker."""

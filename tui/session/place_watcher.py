@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
+from typing import NamedTuple
 
 from engine.locks.token_buckets import BucketState
 from engine.logs.log_tail import LogLine, Tail
@@ -31,7 +32,6 @@ from engine.monitor.transport_health import (
 )
 from engine.operations.notes import NO_NOTES, NotesById
 from engine.store import StoreError, Unavailable
-from engine.values import NamedTuple
 from tui.session.place import Place, WholeQueueFigures
 from tui.session.recent_events import RecentTaskEvents
 

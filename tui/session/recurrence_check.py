@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import NamedTuple
 
 from engine.index.error_clusters import Cluster
 from engine.index.schema import Query
 from engine.model import State
 from engine.monitor.recurrence import Recurrence, StillHappens, check_recurrences
-from engine.values import NamedTuple
 from tui.session.place_session import PlaceSession
 
 NOT_CHECKED = Recurrence(StillHappens.UNKNOWN, "?", ("not checked yet",))

@@ -5,13 +5,13 @@ their latency.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from engine.model import LockEvidence, Task, Verdict
 from engine.monitor.alerts import AlertKind
 from engine.monitor.latency import KindFigures, with_unlogged_kinds
 from engine.monitor.throughput import HISTORY_SECONDS, Trend
 from engine.text.decode import parse_digits
-from engine.values import NamedTuple
 from tui.session.place_session import PlaceSession, lease_workers
 
 NO_WORKER, IDLE, NOT_COUNTED = "no worker running", "no task claimed", "reading ..."

@@ -7,7 +7,7 @@ import os
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from engine.logs.merged_log import Mentions
 from engine.logs.task_events import Attempt, EventKind, TaskEvent
@@ -15,7 +15,6 @@ from engine.model import Part, State, Task
 from engine.operations.notes import Note
 from engine.policy import died_at, format_rough_duration
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 from tui.format import glyphs, present
 from tui.format.present import BLANK_LINE, Line, Run
 from tui.session.recurrence_check import CheckedCluster

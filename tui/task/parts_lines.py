@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from engine.model import Part
 from engine.system.files import MAIL_RAW, Refused, parse_assignments
 from engine.text import render_bytes
 from engine.text.render_bytes import RenderedBytes
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 from tui.format import present
 from tui.format.present import BLANK_LINE, Line, Run
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from engine import policy
 from engine.index.backlog import BY_ID
@@ -17,7 +18,6 @@ from engine.monitor.forecast import ExpectedStart, expected_start
 from engine.monitor.throughput import Trend
 from engine.store import StoreError
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 from tui.format import present
 from tui.session.place import NO_WORKER_HINT, Place
 from tui.session.place_session import PlaceSession

@@ -12,8 +12,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-
-from engine.values import NamedTuple
+from typing import NamedTuple
 
 SLOW_LINK_BUDGET = 8000.0
 """Bytes per second over a slow link while no key is pressed."""

@@ -11,15 +11,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from textual.app import App
 from textual.dom import DOMNode
 from textual.events import Event
 from textual.message_pump import MessagePump
 from textual.screen import Screen
-
-from engine.values import NamedTuple
 
 POLL_SECONDS = 0.001
 """Seconds between two checks whether the next key can act."""

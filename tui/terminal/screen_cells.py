@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from rich.cells import get_character_cell_size
 from rich.color import ColorSystem
@@ -18,8 +18,6 @@ from rich.console import Console
 from rich.style import Style
 from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
 from textual.strip import Strip
-
-from engine.values import NamedTuple
 
 MERGE_GAP_BYTES = 4
 """Unchanged text up to this size is sent again: a jump over it takes as many bytes."""

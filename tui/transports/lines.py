@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from engine.config.mail_config import NOWHERE
 from engine.logs.task_events import NO_TRANSPORT
@@ -18,7 +18,6 @@ from engine.monitor.transport_health import (
     TransportUse,
 )
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 from tui.format import present
 from tui.format.graphs import braille_line, resample
 from tui.format.human import format_count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from rich.segment import Segment
 from rich.style import Style
@@ -12,7 +13,6 @@ from textual.geometry import Region, Size, Spacing
 from textual.strip import Strip
 from textual.widget import Widget
 
-from engine.values import NamedTuple
 from tui.format.glyphs import UTF8, Glyphs
 from tui.format.present import BLANK_LINE, Line, bracket_chips, cells_of
 from tui.terminal.render_cache import CachedRender, write_border

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import NamedTuple
 
 from engine.index.schema import Query, Window
 from engine.model import Task
-from engine.values import NamedTuple
 
 JUMP_DIVISOR = 3
 """At its edge the view jumps by this part of a page: a jump repaints all lines, a step two."""

@@ -7,6 +7,7 @@ screen.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import NamedTuple
 
 from rich.cells import cell_len
 from textual.message import Message
@@ -15,7 +16,6 @@ from textual.strip import Strip
 from engine.model import Task
 from engine.store import StoreError
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 from tui.format import present
 from tui.format.present import BLANK_LINE, Line
 from tui.widgets.lines import Painted

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Set
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from rich.color import Color as RichColor
 from rich.style import Style
@@ -17,7 +17,6 @@ import themes
 from engine.config import yaml_file
 from engine.system.files import open_file
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 from tui.format.present import DERIVED_STYLES, ON_BAR, ON_CURSOR, TOKENS
 
 DEFAULT_THEME = "terminal"

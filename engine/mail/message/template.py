@@ -10,12 +10,12 @@ import os
 import re
 from collections.abc import Mapping
 from html import escape
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from engine.config.mail_config import MailSettings
 from engine.system import files
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 from engine.version import VERSION
 
 HEADER_FILE, FOOTER_FILE = "header_default.html", "footer_default.html"

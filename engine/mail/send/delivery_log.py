@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.logs.delivery_records import FAILED, SPOOLED, SUCCESS, Delivery, DeliveryRecords
 from engine.logs.log_tail import format_log_line
@@ -16,7 +16,6 @@ from engine.mail.send.mail_metrics import METRIC_TRANSPORTS, NONE_LABEL, MailFig
 from engine.monitor.prometheus import CounterFiles
 from engine.system import files
 from engine.text.safe import hide_domain, safe_line
-from engine.values import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,8 +1,7 @@
 """Render `mail.prom`: the mail metrics for Prometheus, with the names of the real program."""
 
 from collections.abc import Mapping
-
-from engine.values import NamedTuple
+from typing import NamedTuple
 
 METRIC_TRANSPORTS = ("sendmail", "postfix", "curl", "msmtp", "mailx", "exim")
 """The transports in the metrics of the real program, in its order, installed or not."""

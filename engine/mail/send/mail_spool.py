@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from os import stat_result
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.mail.model import BadMail
 from engine.mail.send import spool_entry
@@ -32,7 +32,6 @@ from engine.mail.send.spool_entry import (
 from engine.system import files
 from engine.system.files import Refused
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 
 if TYPE_CHECKING:
     from engine.mail.message.content import Content

@@ -14,7 +14,7 @@ follows. On any other signal it spools immediately.
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from engine.config.mail_config import NOWHERE, MailSettings
 from engine.mail import address
@@ -29,7 +29,6 @@ from engine.mail.send.suspensions import Suspension
 from engine.mail.transports.registry import TransportRegistry
 from engine.policy import UNITS_PER_TOKEN, Rate
 from engine.text.safe import hide_domain, safe_line
-from engine.values import NamedTuple
 
 DEFAULT_SUBJECT = "NFTBan Alert"
 """The subject if `send_with_retry` gets none; the same as in the real program."""

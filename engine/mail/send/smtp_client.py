@@ -18,13 +18,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from engine.mail import failure_reasons, wire_format
 from engine.mail.model import BadMail, NotSent, Reason
 from engine.mail.transports.curl import describe_secret_fault, read_secret
 from engine.text.safe import ascii_name, safe_line
-from engine.values import NamedTuple
 
 REQUIRED, WRAPPED, OPPORTUNISTIC, NONE = "required", "wrapped", "opportunistic", "none"
 TLS = (REQUIRED, WRAPPED, OPPORTUNISTIC, NONE)

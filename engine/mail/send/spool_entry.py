@@ -11,12 +11,12 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from os import stat_result
+from typing import NamedTuple
 
 from engine.mail.model import BadMail
 from engine.system import files
 from engine.system.files import Refused
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 
 META, HTML, TEXT = "meta.sh", "body.html", "body.txt"
 """File names of a mail (contract, "Mail Spool Format")."""

@@ -6,13 +6,12 @@ import json
 import os
 import stat
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.config.mail_config import MEMORY, METHODS
 from engine.system import files
 from engine.system.files import Refused
 from engine.text import decode
-from engine.values import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -12,6 +12,7 @@ from collections.abc import Callable, Container, Iterator, Set
 from enum import StrEnum
 from itertools import islice
 from operator import attrgetter
+from typing import NamedTuple
 
 from engine.model import Problem, State
 from engine.stores.kannader import mail_format, sidecar
@@ -31,7 +32,6 @@ from engine.system import files
 from engine.system.files import Refused
 from engine.system.sorted_names import SortedNames
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 
 STALE_SECONDS = 60.0
 """Seconds after which an unfinished file counts as left over by a dead process (Kannader spool,

@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
+from typing import NamedTuple
 
 from engine.model import State
 from engine.store import Gone, StoreError, Unavailable
@@ -29,7 +30,6 @@ from engine.stores.kannader.moves import MailMover
 from engine.stores.kannader.spool import KannaderSpool
 from engine.system import files
 from engine.system.files import Refused
-from engine.values import NamedTuple
 
 FILE_MODE = 0o600
 """Mode of files (Kannader spool, section 1)."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 from engine.model import Lease, State, Task
 from engine.store import Gone, StoreError, Unavailable, Unsupported
@@ -28,7 +29,6 @@ from engine.stores.kannader.spool import (
 from engine.system import files
 from engine.system.files import Refused
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 
 ERROR_LIMIT_CHARS = 1000
 """Characters of an error that a note keeps: more than a screen shows."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from engine.model import Part
 from engine.stores.kannader import sidecar
@@ -18,7 +19,6 @@ from engine.stores.kannader.spool import KannaderSpool, MailEntry, open_guarded
 from engine.system import files
 from engine.system.files import Refused
 from engine.text import decode
-from engine.values import NamedTuple
 
 TASK_PART = "task"
 _IMAGE_FIELDS = ("id", "link", SCHEDULE, METADATA, "noted")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping, Set
+from typing import NamedTuple
 
 from engine.model import Edge, Edges, State, Task
 from engine.store import Control
@@ -12,7 +13,6 @@ from engine.stores.kannader import mail_format
 from engine.stores.kannader.folder import MailFolder
 from engine.stores.kannader.spool import KANNADER_STATES, KannaderSpool
 from engine.system.files import Refused
-from engine.values import NamedTuple
 
 _OUTCOME_FIELDS = frozenset({"attempts", "due", "error"})
 _GIVEN_UP_FIELDS = frozenset({"attempts", "error"})

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from engine.config import validators
 from engine.config.validators import Check, ConfigLocation
 from engine.policy import DAY_SECONDS, RetryPolicy, exponential_backoff
 from engine.stores.kannader.spool import INFLIGHT_CHECK_SECONDS
-from engine.values import NamedTuple
 
 DEFAULT_PROFILE, UPSTREAM_PROFILE = "default", "upstream"
 PROFILES = (DEFAULT_PROFILE, UPSTREAM_PROFILE)

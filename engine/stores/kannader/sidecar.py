@@ -11,11 +11,12 @@ the link counts the attempt exactly once, even after a crash before or after it.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from engine.stores.kannader import mail_format
 from engine.stores.kannader.mail_format import Json, LinkTarget
 from engine.system import files
 from engine.system.files import Refused
-from engine.values import NamedTuple
 
 MAX_ATTEMPTS = 1 << 31
 """Upper bound for a plausible number of attempts."""

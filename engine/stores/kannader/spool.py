@@ -12,7 +12,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from os import stat_result
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from engine.model import Lease, State, Task
 from engine.stores.kannader import mail_format, sidecar
@@ -21,7 +21,6 @@ from engine.stores.kannader.mail_format import CONTENTS, METADATA, SCHEDULE, Lin
 from engine.system import files
 from engine.system.files import Refused
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 
 Parsed = TypeVar("Parsed")
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from typing import NamedTuple
 
 from engine import policy
 from engine.model import Lease, State, Task
@@ -14,7 +15,6 @@ from engine.stores.nftban.pending_line import PendingLine
 from engine.stores.nftban.staging import StagingDir
 from engine.system import files
 from engine.system.files import Refused
-from engine.values import NamedTuple
 
 REVALIDATE_SECONDS = 60.0
 """Seconds for which a waiting file is not read again while its name and inode stay the same."""

@@ -8,11 +8,10 @@ the files; then one stat of each confirms it, and finds a file that an editor re
 
 import os
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from engine.stores.nftban import task_format
 from engine.system import files
-from engine.values import NamedTuple
 
 RACY_NANOSECONDS = 20_000_000
 """Nanoseconds. A file changed less than this before may change again within the same clock tick."""

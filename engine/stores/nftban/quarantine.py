@@ -10,6 +10,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from typing import NamedTuple
 
 from engine.model import Problem, State
 from engine.store import Gone, Unavailable, Unsupported
@@ -19,7 +20,6 @@ from engine.stores.nftban.recovery import DRAFT_MAX_AGE_SECONDS, MIN_UNCHANGED_S
 from engine.stores.nftban.staging import StagingDir, name_exists
 from engine.system import files
 from engine.system.files import Refused
-from engine.values import NamedTuple
 
 QUARANTINE_NAME = "corrupt"
 REASON_SUFFIX = ".why"

@@ -6,6 +6,7 @@ import os
 import stat
 import zlib
 from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
 
 from engine.model import Problem, State
 from engine.store import Unavailable
@@ -14,7 +15,6 @@ from engine.stores.nftban.folder import TaskFolder
 from engine.stores.nftban.staging import REMOVED_WORD, STAGING_NAME, StagingDir
 from engine.system import files
 from engine.system.files import Refused
-from engine.values import NamedTuple
 
 DRAFT_MAX_AGE_SECONDS = 60.0
 """Seconds after which a draft without a living writer is removed; its task was never

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import islice
+from typing import NamedTuple
 
 from engine.model import State
 from engine.store import Gone, Unavailable
@@ -24,7 +25,6 @@ from engine.stores.nftban import task_format
 from engine.stores.nftban.folder import TaskFolder
 from engine.system import files
 from engine.system.files import Refused
-from engine.values import NamedTuple
 
 STAGING_NAME = ".spooldeck"
 REMOVED_WORD = "gone"

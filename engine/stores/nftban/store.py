@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from heapq import heapify, heappop
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine import policy
 from engine.model import (
@@ -49,7 +49,6 @@ from engine.system import files
 from engine.system.files import Refused
 from engine.text.decode import utf8_name
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 
 if TYPE_CHECKING:
     from engine.stores.nftban.quarantine import Quarantine, QuarantinedFile

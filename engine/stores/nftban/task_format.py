@@ -8,12 +8,12 @@ through the strict parser. Where both accept a file, they agree.
 import os
 from functools import lru_cache
 from operator import attrgetter
+from typing import NamedTuple
 
 from engine import policy
 from engine.model import EMPTY, Lease, State, Task
 from engine.system.files import Refused, file_revision, parse_assignments
 from engine.text.safe import contract_error, contract_text
-from engine.values import NamedTuple
 
 SUFFIX = ".task"
 MAX_TEXT_LENGTH = 4096

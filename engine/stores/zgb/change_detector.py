@@ -7,7 +7,7 @@ import time
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from engine.stores.zgb import queue_config
 from engine.stores.zgb.place import KINDS, Cell
@@ -17,7 +17,6 @@ from engine.stores.zgb.schema import Database
 from engine.stores.zgb.sidecar_database import JOBS_PER_PAGE as SIDECAR_PAGE
 from engine.stores.zgb.sidecar_database import SidecarDatabase
 from engine.text.decode import parse_digits
-from engine.values import NamedTuple
 
 POLL_SECONDS = 0.2
 """Seconds between two checks of the data versions."""

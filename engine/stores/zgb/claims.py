@@ -4,6 +4,8 @@ bucket, select a due job, spend a token.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from engine import policy
 from engine.model import Lease, Task
 from engine.policy import UNITS_PER_TOKEN, Bucket, Rate
@@ -21,7 +23,6 @@ from engine.stores.zgb.place import (
 from engine.stores.zgb.queue_config import QueueConfig
 from engine.stores.zgb.row import InvalidRow, JobRow, is_parked_time, parse_row, task_of
 from engine.stores.zgb.schema import Database
-from engine.values import NamedTuple
 
 LEASE_EXPIRED = "lease expired"
 """The error of a job whose lease expired. It stays until an attempt ends: the mail may have been

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from engine import policy
 from engine.policy import format_time
@@ -12,7 +13,6 @@ from engine.stores.zgb.connection import Connection
 from engine.stores.zgb.place import PARKED_AHEAD_SECONDS
 from engine.stores.zgb.queue_config import QueueConfig
 from engine.stores.zgb.schema import Database
-from engine.values import NamedTuple
 
 RETRY_FAILED = "retryFailed"
 DELETE_ORPHANS = "deleteOrphans"

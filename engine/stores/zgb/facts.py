@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import median
+from typing import NamedTuple
 
 from engine.policy import (
     UNITS_PER_TOKEN,
@@ -23,7 +24,6 @@ from engine.stores.zgb.queue_config import REDIRECT_KEY, QueueConfig
 from engine.stores.zgb.store import ZgbStore
 from engine.system import files
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 
 SILENT_SECONDS = 180.0
 """Seconds without a run after which cron counts as silent: a run is expected every minute."""

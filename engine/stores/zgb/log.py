@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from engine.model import Outcome, State, Task
 from engine.store import Gone
@@ -24,7 +24,6 @@ from engine.stores.zgb.row import parse_id
 from engine.system import files
 from engine.text import decode
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 
 LOG_VARIABLE = "MAIL_QUEUE_LOG"
 LOG_NAME = "mail-queue.log"

@@ -10,13 +10,12 @@ import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from engine.config import validators
 from engine.config.validators import Check, ConfigLocation
 from engine.policy import RetryPolicy, stepped_backoff
 from engine.system import files
-from engine.values import NamedTuple
 
 KINDS = ("user", "organizer")
 """The two mails of a registration, in the order of enqueueing."""

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from engine.model import ATTEMPT_KEY, EMPTY, Lease, State, Task
 from engine.store import Unsupported
@@ -21,7 +22,6 @@ from engine.stores.zgb.place import (
 )
 from engine.stores.zgb.schema import TableShape
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 
 STATUSES = ("pending", "sending", "failed")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import NamedTuple
 
 from engine.model import Move, State, Task
 from engine.store import Gone, Unsupported
@@ -23,7 +24,6 @@ from engine.stores.zgb.row import (
 )
 from engine.stores.zgb.schema import Database
 from engine.stores.zgb.sidecar_database import SidecarDatabase, SidecarRow
-from engine.values import NamedTuple
 
 SIDECAR_STATES = (State.HELD, State.TRASH)
 """The states that are stored in the sidecar database."""

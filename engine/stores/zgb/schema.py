@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import tzinfo
+from typing import NamedTuple
 
 from engine.store import Unavailable
 from engine.stores.zgb.connection import Connection, owner_of, quote_name
@@ -19,7 +20,6 @@ from engine.stores.zgb.place import (
     load_zone,
 )
 from engine.system import files, users
-from engine.values import NamedTuple
 
 REQUIRED_COLUMNS = (
     *("registration_number", "mail_type", "status", "attempts", "next_attempt_at"),

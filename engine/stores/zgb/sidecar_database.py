@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from engine.model import State
 from engine.store import Unavailable
@@ -20,7 +21,6 @@ from engine.stores.zgb.connection import Connection, owner_of
 from engine.stores.zgb.place import Cell, ZgbDatabase
 from engine.stores.zgb.row import hash_values
 from engine.system import files, users
-from engine.values import NamedTuple
 
 SCHEMA_VERSION = 1
 

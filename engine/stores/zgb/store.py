@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import groupby, islice
+from typing import NamedTuple
 
 from engine.model import (
     ChangeSource,
@@ -57,7 +58,6 @@ from engine.stores.zgb.row_moves import MoveBatch, TouchedDatabases
 from engine.stores.zgb.scan import QueueScan
 from engine.stores.zgb.schema import Database
 from engine.stores.zgb.sidecar_database import SidecarDatabase
-from engine.values import NamedTuple
 
 MOVES_PER_TRANSACTION = 100
 """Moves in one transaction; the write lock is held for so long."""

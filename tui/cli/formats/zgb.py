@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from types import FrameType
+from typing import NamedTuple
 
 from engine.config.validators import ConfigError
 from engine.locks.token_buckets import ALL_KINDS, BucketState, next_token_at
@@ -27,7 +28,6 @@ from engine.stores.zgb.scan import ROW_PREFIX
 from engine.stores.zgb.store import Enqueued
 from engine.system import files
 from engine.text.safe import clean_error, safe_line
-from engine.values import NamedTuple
 from engine.work.worker import Worker, WorkerResult, WorkerServices, refusal_delay_seconds
 from tui.cli.formats.zgb_mail import (
     HourlyLimit,

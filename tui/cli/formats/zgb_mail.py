@@ -10,6 +10,7 @@ import shlex
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from typing import NamedTuple
 
 from engine.config.mail_config import NOWHERE, MailSettings
 from engine.config.validators import ConfigError
@@ -29,7 +30,6 @@ from engine.stores.zgb.log import Log, mask_address
 from engine.stores.zgb.place import Cell, LetterTemplate, ZgbSettings
 from engine.stores.zgb.store import ClaimedJob
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 from engine.work.handlers import Context, Failed, Fatal, Postponed
 from tui.cli.setup.mail_parts import describe_no_transport, describe_suspender
 from tui.cli.setup.setup import Setup

@@ -9,6 +9,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from itertools import islice
+from typing import NamedTuple
 
 from engine import verbs
 from engine.config.mail_config import MailSettings
@@ -20,7 +21,6 @@ from engine.policy import format_rough_duration, format_time
 from engine.store import Full, StoreError
 from engine.stores.nftban import NftbanStore
 from engine.text.safe import hide_domain, safe_line
-from engine.values import NamedTuple
 from tui.cli.mail.spool import describe_error, read_mail, resend_command, tasks_of
 from tui.cli.queue.dlq import run_with_journal
 from tui.cli.queue.spool import open_spool

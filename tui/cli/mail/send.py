@@ -11,7 +11,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from engine import verbs
 from engine.config.mail_config import METHODS, MailSettings
@@ -23,7 +23,6 @@ from engine.policy import format_rough_duration, format_time
 from engine.store import StoreError
 from engine.system import files
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 from tui.cli.setup.errors import EX_IOERR, EX_USAGE, CommandError, fail, print_error, print_result
 from tui.cli.setup.mail_parts import MAIL_SEND_KIND, describe_no_transport
 from tui.cli.setup.setup import Setup

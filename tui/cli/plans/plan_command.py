@@ -11,7 +11,7 @@ import time
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.locks import lock_holder
 from engine.model import State
@@ -21,7 +21,6 @@ from engine.operations.journal import Intent
 from engine.operations.plans import Plan
 from engine.store import ChangeableStore, ReadableStore
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 from engine.verbs import VERBS
 from tui.cli.setup.errors import EX_USAGE, fail, print_error
 from tui.cli.setup.one_look import print_lines

@@ -9,13 +9,13 @@ import shutil
 import time
 from argparse import Namespace
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from engine.index.age_table import Ages
 from engine.locks import process_stats
 from engine.monitor import lock_diagnosis
 from engine.store import Unavailable
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 from tui.cli.queue.status import ATTENTION, OK, UNREADABLE
 from tui.cli.setup.one_look import chosen_places, contains_words, print_lines, scan_once
 from tui.cli.setup.setup import Setup

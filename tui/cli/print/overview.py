@@ -8,13 +8,13 @@ import shutil
 import time
 from argparse import Namespace
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from engine.index.age_table import BOUNDS_MINUTES, Ages, summarize_ages
 from engine.model import State
 from engine.monitor import forecast
 from engine.store import Unavailable
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 from tui.cli.queue.status import ATTENTION, OK, UNREADABLE
 from tui.cli.setup.one_look import chosen_places, parse_place_filter, print_lines, scan_once
 from tui.cli.setup.setup import Setup

@@ -9,6 +9,7 @@ from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
+from typing import NamedTuple
 
 from engine.model import Missing, Problem, State, Task, count_by_words
 from engine.monitor.alerts import (
@@ -26,7 +27,6 @@ from engine.monitor.transport_health import MailBacklog, TransportSuspension, de
 from engine.policy import died_at
 from engine.store import Store, Unavailable
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 from tui.cli.setup.errors import print_error
 from tui.cli.setup.mail_parts import MAIL_SEND_KIND
 from tui.cli.setup.places import make_place

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.config.validators import ConfigError
 from engine.model import Task
 from engine.text.safe import safe_line
-from engine.values import NamedTuple
 from engine.work.handlers import Context, Handler
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from engine.config import queue_config
 from engine.config.place_address import Address
@@ -24,7 +24,6 @@ from engine.store import ReadableStore, Store, Unavailable
 from engine.system import files, users
 from engine.system.users import Account
 from engine.text.safe import contract_text, safe_line
-from engine.values import NamedTuple
 from tui.cli.setup.errors import (
     EX_NOPERM,
     EX_UNAVAILABLE,
