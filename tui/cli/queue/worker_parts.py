@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from engine.model import State
@@ -26,17 +27,23 @@ MAIL_CHECK_PAUSE_SECONDS = 1.0
 
 
 def handlers(
-    setup: Setup, store: NftbanStore, mailing: MailHandler | None = None
+    setup: Setup,
+    store: NftbanStore,
+    closing: ExitStack,
+    mailing: MailHandler | None = None,
 ) -> Mapping[str, Handler]:
-    """The handler for each kind of task from this store."""
+    """The handler for each kind of task from this store; `closing` ends the processes that they
+    share."""
     built_in: dict[str, Handler] = {}
     if setup.mail.is_ours:
         built_in["mail_send"] = mailing or setup.mail.handler()
     if not setup.programs:
         return built_in
+    from engine.system.supervisor import SupervisorPool
     from engine.work.command import CommandHandler
     from engine.work.payload import guard_payload
 
+    supervisors = closing.enter_context(SupervisorPool())
     return built_in | {
         kind: guard_payload(
             CommandHandler(
@@ -44,6 +51,7 @@ def handlers(
                 handler.timeout,
                 setup.handler_account(kind, store.opened_stat),
                 handler.environment,
+                supervisors.run,
             ),
             setup.queue.mail_spool,
             setup.queue.root,
