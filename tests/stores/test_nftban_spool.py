@@ -291,7 +291,8 @@ def test_one_id_in_two_places_is_a_problem(spool: SpoolFolders, open_spool: Open
 def test_a_full_scan_reads_a_file_as_a_scan_by_name_does(
     word: str, spool: SpoolFolders, open_spool: Opener
 ) -> None:
-    """Plain and unusual files, alone and together: both scans return equal tasks and problems."""
+    """Plain and unusual files, alone and together: both scans return equal tasks and problems; a
+    copy that is not named like a task is none."""
     folder = Path(spool.staging_dir if word in ("held", "trash") else Path(spool.pending).parent)
     folder = folder / word
     folder.mkdir(parents=True, exist_ok=True)
@@ -318,6 +319,7 @@ def test_a_full_scan_reads_a_file_as_a_scan_by_name_does(
         path.chmod(0o660 if kind == "writable" else 0o640)
     os.link(folder / f"{IDENT}linked.task", folder / f"{IDENT}second.task")
     (folder / f"{IDENT}wrong.task").write_bytes(FILE)
+    (folder / f"{IDENT}.orig").write_bytes(FILE)  # a suffix as long as ours
     (folder / f"{IDENT}symlink.task").symlink_to(f"{IDENT}plain.task")
     (folder / f"{IDENT}folder.task").mkdir()
     os.mkfifo(folder / f"{IDENT}fifo.task")
