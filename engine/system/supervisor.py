@@ -371,9 +371,10 @@ class _Supervisor:
 
     def __init__(self, sock: socket.socket, running: mmap.mmap, null: int) -> None:
         self._sock, self._running, self._null = sock, running, null
-        self._output = self._reading = self._writing = -1
+        self._output = self._written = self._reading = self._writing = -1
         """Ends of the pipes from and to the program. We keep the read end of its standard input to
-        count unread bytes and to avoid EPIPE when writing."""
+        count unread bytes and to avoid EPIPE when writing, and until it has ended the write end of
+        its output, so that the end of that does not wake us just before its own."""
         self._left = memoryview(b"")
         self._said = b""
         self._pid = 0
@@ -402,6 +403,7 @@ class _Supervisor:
         self.reap_adopted()
         pidfd = os.pidfd_open(self._pid)
         forced = self._follow(pidfd)
+        os.close(self._written)
         end = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOWAIT)
         assert end is not None
         status = end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
@@ -428,13 +430,13 @@ class _Supervisor:
         if program.stdin is not None:
             self._reading, self._writing = os.pipe()
             os.set_blocking(self._writing, False)
-        self._output, output = os.pipe()
+        self._output, self._written = os.pipe()
         os.set_blocking(self._output, False)
         process = subprocess.Popen(
             program.argv,
             stdin=self._null if program.stdin is None else self._reading,
-            stdout=output,
-            stderr=output,
+            stdout=self._written,
+            stderr=self._written,
             env=program.env,
             cwd=program.cwd,
             pass_fds=tuple(program.pass_fds),
@@ -445,7 +447,6 @@ class _Supervisor:
         )
         self._running[:] = process.pid.to_bytes(8, "little")
         self._pid = process.pid
-        os.close(output)
         for number in program.pass_fds:
             os.dup2(self._null, number, inheritable=False)
         return process
@@ -479,8 +480,8 @@ class _Supervisor:
             ready = dict(poll.poll(left))
             if pidfd in ready:
                 return closed
-            if self._output in ready and not self._read():
-                poll.unregister(self._output)
+            if self._output in ready:
+                self._read()
             if self._sock.fileno() in ready:
                 poll.unregister(self._sock)
                 if self._left:
