@@ -280,12 +280,12 @@ def _no_worker(task: Task, now: float, about: Circumstances, due: bool) -> str:
     ran = (
         ""
         if about.last_run is None
-        else f", last run {describe_duration(now - about.last_run)} ago"
+        else f", last run {format_rough_duration(now - about.last_run)} ago"
     )
     if not due:
         return f"no worker running{ran}"
     # With due 0 the start of the wait is unknown: the task may have been retried just now.
-    for_long = f" for {describe_duration(now - task.due)}" if task.due else ""
+    for_long = f" for {format_rough_duration(now - task.due)}" if task.due else ""
     free = about.lock is not None and about.lock.verdict is Verdict.FREE
     return f"due{for_long}, no worker running{': lock is free' if free else ''}{ran}"
 
@@ -293,12 +293,16 @@ def _no_worker(task: Task, now: float, about: Circumstances, due: bool) -> str:
 def _describe_holder(lock: LockEvidence) -> str:
     """The holder of a lock and the age of its heartbeat, as far as known."""
     who = f"PID {lock.pid}" if lock.pid is not None else "an unknown PID"
-    return who if lock.since is None else f"{who}, last heartbeat {describe_duration(lock.age)} ago"
+    return (
+        who
+        if lock.since is None
+        else f"{who}, last heartbeat {format_rough_duration(lock.age)} ago"
+    )
 
 
 def _describe_stuck(lock: LockEvidence) -> str:
     who = f"PID {lock.pid}" if lock.pid is not None else "its holder"
-    return f"lock is stuck: no heartbeat from {who} for {describe_duration(lock.age)}"
+    return f"lock is stuck: no heartbeat from {who} for {format_rough_duration(lock.age)}"
 
 
 _BLOCKING_VERDICTS: Mapping[Verdict, Callable[[LockEvidence], str]] = {
@@ -322,7 +326,7 @@ def _why_held(task: Task, now: float, about: Circumstances) -> Iterator[str]:
 
 def _why_active(task: Task, now: float, about: Circumstances) -> Iterator[str]:
     lock, lease = about.lock, task.lease
-    taken = "" if lease is None else f", claimed {describe_duration(now - lease.since)} ago"
+    taken = "" if lease is None else f", claimed {format_rough_duration(now - lease.since)} ago"
     if lock is not None and lock.verdict in (Verdict.FREE, Verdict.STALE):
         why = "lock is free" if lock.verdict is Verdict.FREE else safe_line(lock.reason)
         yield f"orphaned: {why}{taken}"
@@ -336,20 +340,20 @@ def _why_active(task: Task, now: float, about: Circumstances) -> Iterator[str]:
     else:
         owner = safe_line(lease.owner) if lease is not None else ""
         who = f"PID {lock.pid}" if lock is not None and lock.pid is not None else owner
-        at_it = f" for {describe_duration(now - lease.since)}" if lease is not None else ""
+        at_it = f" for {format_rough_duration(now - lease.since)}" if lease is not None else ""
         yield f"being processed{' by ' if who else ''}{who}{at_it}"
 
 
 def _describe_lease(lease: Lease, ends: float, now: float) -> Iterator[str]:
     """Describe a claim that expires by itself; it does not show whether a worker is running."""
     # A lease without an end time has `until` 0: do not show an age for it.
-    ago = f" {describe_duration(now - lease.since)} ago" if lease.since > 0 else ""
+    ago = f" {format_rough_duration(now - lease.since)} ago" if lease.since > 0 else ""
     claimed = f"claimed{ago}{f' by {safe_line(lease.owner)}' if lease.owner else ''}"
     if ends > now:
         yield f"{claimed}{'' if lease.owner else ', owner unknown'}"
         yield f"its lease expires at {format_deadline(ends, now)}"
         return
-    expired = f" {describe_duration(now - ends)} ago" if ends > 0 else ""
+    expired = f" {format_rough_duration(now - ends)} ago" if ends > 0 else ""
     yield f"its lease expired{expired}: the next worker counts an attempt and requeues it"
     if lease.since > 0 or lease.owner:
         yield claimed
@@ -357,7 +361,7 @@ def _describe_lease(lease: Lease, ends: float, now: float) -> Iterator[str]:
 
 def _why_dead(task: Task, now: float, about: Circumstances) -> Iterator[str]:
     since = _parse_seconds(task.extra.get("dead_since", ""))
-    ago = "" if since is None else f" {describe_duration(now - since)} ago"
+    ago = "" if since is None else f" {format_rough_duration(now - since)} ago"
     reason = safe_line(task.extra.get("dead_reason", ""))
     yield f"given up{ago}{f' ({reason})' if reason else ''}"
     yield "stays here until retried (attempts reset)"
@@ -390,14 +394,13 @@ _WHY: Mapping[State, Callable[[Task, float, Circumstances], Iterator[str]]] = {
 
 
 def format_deadline(moment: float, now: float) -> str:
-    """A future time, with its date unless it is today: `12:01:02Z (in 4 min)`."""
+    """A future time, with its date unless it is today: `12:01:02Z (in 4m)`."""
     text = format_time(moment)
     if moment == float("inf") or not text.endswith("Z"):
         return text
     today, time_of_day = format_time(now)[:11], text[11:]
-    return (
-        f"{time_of_day if text.startswith(today) else text} (in {describe_duration(moment - now)})"
-    )
+    shown = time_of_day if text.startswith(today) else text
+    return f"{shown} (in {format_rough_duration(moment - now)})"
 
 
 def format_time(moment: float) -> str:
@@ -410,9 +413,13 @@ def format_time(moment: float) -> str:
         return f"epoch second {moment:g}"
 
 
+MAX_DURATION_SECONDS = 86400.0 * 99_999
+"""Longest duration that is shown, in seconds."""
+
+
 def format_duration(seconds: float) -> str:
     """A duration of at most 6 characters: `3s`, `1m42s`, `1h17m`, `6d02h`, `412d`."""
-    whole = int(max(0.0, min(seconds, 86400.0 * 99_999)) + 0.5)
+    whole = int(max(0.0, min(seconds, MAX_DURATION_SECONDS)) + 0.5)
     if whole < 60:
         return f"{whole}s"
     if whole < 3600:
@@ -425,7 +432,7 @@ def format_duration(seconds: float) -> str:
 
 def format_rough_duration(seconds: float) -> str:
     """Like `format_duration`, but from one minute on without seconds, so it changes less often."""
-    whole = seconds // 1
+    whole = min(seconds, MAX_DURATION_SECONDS) // 1
     return (
         format_duration(whole)
         if whole < 60
@@ -447,21 +454,6 @@ def describe_time_to_empty(seconds: float) -> str:
 
 
 def describe_limit(seconds: float) -> str:
-    """A limit from the settings, never rounded below two hours: `90 s`, `20 min`."""
+    """A limit from the settings, never rounded below two hours: `90s`, `20m`."""
     is_exact = seconds >= 7200 or not seconds % 60
-    return describe_duration(seconds) if is_exact else f"{seconds:g} s"
-
-
-def describe_duration(seconds: float) -> str:
-    """A duration for a sentence, rounded down: `12 s`, `47 min`, `2 h 13 min`, `6 d 2 h`."""
-    if not 0 <= seconds < 1e9 * DAY_SECONDS:  # the clock was set back, or NaN
-        return "0 s" if seconds < 0 else "ages"
-    minutes = int(seconds) // 60
-    if minutes < 1:
-        return f"{int(seconds)} s"
-    if minutes < 60:
-        return f"{minutes} min"
-    hours, left, units = (minutes // 60, minutes % 60, ("h", "min"))
-    if hours >= 24:
-        hours, left, units = (hours // 24, hours % 24, ("d", "h"))
-    return f"{hours:,} {units[0]}" + (f" {left} {units[1]}" if left else "")
+    return format_rough_duration(seconds) if is_exact else f"{seconds:g}s"

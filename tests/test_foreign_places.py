@@ -520,6 +520,8 @@ BY_PATH: Mapping[str, str] = {
     "engine/system/mounts.py": _MACHINE,
     "engine/system/sorted_names.py": _MEMORY,
     "engine/index/reader.py": _PRIVATE,
+    "engine/index/freeze_plan.py": _PRIVATE,
+    "engine/operations/temp_table.py": _PRIVATE,
     "engine/monitor/recorder.py": "with the owner's rights",
     "engine/system/temp_dir.py": "/var/tmp and /tmp, which are sticky: only our own is entered",
     "engine/index/filter_tasks.py": _MEMORY,

@@ -27,6 +27,9 @@ from tui.screens.text_prompt import AskScreen
 from tui.terminal import clipboard, plain_text
 from tui.widgets.theme import theme_names as theme_names
 
+WHOLE_COMMAND = "whole command"
+"""Name of a copy that the screen shows only in part: plain text has it below the screen."""
+
 
 class AppServices(NamedTuple):
     """App functions that the global actions may use."""
@@ -79,13 +82,15 @@ async def _run_command(
 ) -> None:
     """Run a command of the palette."""
     if command.action:
-        await screen.run_action(command.action)
+        await screen.run_action(f"{command.action}({argument!r})" if argument else command.action)
     elif command.theme:
         screen.say(await services.use_theme(command.theme))
     elif command.target is not None:
         target = command.target
         if argument and target.pane == keys.LOG:
             target = target._replace(id=argument)
+        elif argument and target.action:
+            target = target._replace(action=f"{target.action}({argument!r})")
         elif argument:
             target = target._replace(filter=argument)
         services.goto(target)
@@ -93,7 +98,9 @@ async def _run_command(
 
 async def _plain(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
     try:
-        await plain_text.show_plain_text(app, plain_text.screen_text(screen))
+        cut = [copy.text for copy in screen.copies() if copy.name == WHOLE_COMMAND]
+        text = "\n".join([plain_text.screen_text(screen), *cut])
+        await plain_text.show_plain_text(app, text)
     except SuspendNotSupported:
         screen.say("this terminal cannot be suspended")
 

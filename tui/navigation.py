@@ -164,7 +164,9 @@ def _open_clusters(to: Navigator, target: Target) -> None:
     from tui.queue.clusters_screen import ClustersScreen
 
     query = to.queue_screen().tab_query if target.state is None else Query(target.state)
-    to.push(ClustersScreen(to.session, to.around, query))
+    screen = ClustersScreen(to.session, to.around, query)
+    screen.aim = target.id
+    to.push(screen)
 
 
 def _open_operations(to: Navigator, target: Target) -> None:

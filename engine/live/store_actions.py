@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import TypeVar
 
 from engine.live.call_thread import CLOSE_TIMEOUT_SECONDS, CallThread
@@ -194,7 +195,7 @@ class StoreActions:
         return await self._acting.run(lambda store: controls.forecast_control(store, order))
 
     async def measure_tasks(self, plan: Plan, tell: Callable[[int, int], bool]) -> None:
-        """Measure the size of a plan's tasks, batch by batch.
+        """Measure the size of a plan's first `sizes.MAX_MEASURED_TASKS` tasks, batch by batch.
 
         `tell` is called on another thread with the bytes and the number of tasks so far; it returns
         False to stop.
@@ -207,7 +208,8 @@ class StoreActions:
 
         def run(store: ChangeableStore) -> None:
             size = amount = 0
-            for more, tasks in sizes.measure_tasks(store, plan.rows):
+            measured = islice(plan.rows, sizes.MAX_MEASURED_TASKS)
+            for more, tasks in sizes.measure_tasks(store, measured):
                 size, amount = size + more, amount + tasks
                 if self._closed or not thread.is_wanted() or not tell(size, amount):
                     return

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from engine.locks import lock_file
 from engine.locks.lock_file import LockClaim
 from engine.model import Verdict
-from engine.policy import describe_duration, describe_limit, format_time
+from engine.policy import describe_limit, format_rough_duration, format_time
 from engine.text.safe import safe_line
 
 CLOCK_SLACK_SECONDS = 2.0
@@ -465,7 +465,7 @@ def list_facts(scene: LockScene, age: float, threshold: float) -> tuple[tuple[st
         found.append(("started", f"{format_time(scene.started_at(named))}: {_identity(scene)}"))
     now = scene.latest if mark is None else scene.booted + mark.alive_at
     found += [
-        ("last heartbeat", f"{format_time(now)}, {describe_duration(age)} ago"),
+        ("last heartbeat", f"{format_time(now)}, {format_rough_duration(age)} ago"),
         ("limit", f"{describe_limit(threshold)} without one"),
     ]
     if mark is None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from engine.locks import lock_file
-from engine.policy import describe_duration
+from engine.policy import format_rough_duration
 from engine.text.safe import safe_line
 
 MAX_FILES = 512
@@ -360,6 +360,6 @@ def _file_order(path: str) -> tuple[bool, bool]:
 
 
 def _describe_child(vitals: ProcessStats, now: float) -> str:
-    age = describe_duration(max(0.0, now - vitals.started / os.sysconf("SC_CLK_TCK")))
+    age = format_rough_duration(max(0.0, now - vitals.started / os.sysconf("SC_CLK_TCK")))
     command = vitals.command[:120] or "(no command line)"
     return f"PID {vitals.pid} {command}, {age} old: {describe_state(vitals)}"

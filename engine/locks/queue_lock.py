@@ -283,7 +283,7 @@ def judge_lock(scene: LockScene, age: float, threshold: float) -> tuple[Verdict,
         who = f"PID {pid}" if there else f"a child of PID {pid}, which is gone,"
     if policy.is_stuck(age, threshold):
         limit = policy.describe_limit(threshold)
-        why = f"no heartbeat for {policy.describe_duration(age)} (limit {limit})"
+        why = f"no heartbeat for {policy.format_rough_duration(age)} (limit {limit})"
         return Verdict.STUCK, f"{who} is alive, {why}"
     return Verdict.HELD, f"{who} is running"
 

@@ -254,7 +254,7 @@ class ExpectedStart(NamedTuple):
     """Why it is unknown; "" if it is known."""
 
     def sentence(self, now: float) -> str:
-        """As text: `runs at about 14:31:39Z (in 35 s)`."""
+        """As text: `runs at about 14:31:39Z (in 35s)`."""
         if self.when is None:
             return f"start unknown: {safe_line(self.unknown)}"
         if self.when <= now:

@@ -17,7 +17,7 @@ from engine.logs import task_events
 from engine.logs.log_tail import LogLine
 from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import LockEvidence, Verdict
-from engine.policy import describe_duration, describe_limit, format_time
+from engine.policy import describe_limit, format_rough_duration, format_time
 from engine.text.safe import safe_line
 
 RUN_WINDOW_SECONDS = 600.0
@@ -83,7 +83,7 @@ def _stale(evidence: LockEvidence, holder: ProcessStats | None, done: ProcessDel
 
 
 def _held(evidence: LockEvidence, holder: ProcessStats | None, done: ProcessDelta | None) -> _Said:
-    seen = f"{evidence.reason}, last heartbeat {describe_duration(evidence.age)} ago"
+    seen = f"{evidence.reason}, last heartbeat {format_rough_duration(evidence.age)} ago"
     if holder is not None and process_stats.is_stopped(holder):
         wake = f"kill -CONT {holder.pid} resumes it"
         return (
@@ -106,7 +106,7 @@ def _stuck(evidence: LockEvidence, holder: ProcessStats | None, done: ProcessDel
         return Certainty.LIKELY, evidence.reason
     left = f"PID {holder.pid} (left behind by PID {evidence.pid}) is "
     who = "" if evidence.pid in (None, holder.pid) else left
-    silent = f"{who}alive, no heartbeat for {describe_duration(evidence.age)}"
+    silent = f"{who}alive, no heartbeat for {format_rough_duration(evidence.age)}"
     silent += f" (limit {describe_limit(evidence.limit)})" if evidence.limit else ""
     if process_stats.is_stopped(holder):
         return sure, f"{silent}: it {process_stats.describe_state(holder)} and is idle"
@@ -195,7 +195,7 @@ def describe_task_log(said: TaskLogSummary, now: float) -> str:
     when = (
         ""
         if line.when is None
-        else f" at {format_time(line.when)[11:]} ({describe_duration(now - line.when)} ago)"
+        else f" at {format_time(line.when)[11:]} ({format_rough_duration(now - line.when)} ago)"
     )
     quoted = f'"{safe_line(line.text)}"{when}'
     if said.accepted is not None:
@@ -239,5 +239,5 @@ def describe_drain_rate(due: int, per_second: float | None) -> str:
     if per_second is None:
         return "drain rate unknown (no earlier log)"
     rate = f"{per_second:.1f}/s" if per_second >= 0.1 else f"{60 * per_second:.1f}/min"
-    duration = f", {describe_duration(due / per_second)}" if due else ""
+    duration = f", {format_rough_duration(due / per_second)}" if due else ""
     return f"would drain at {rate}{duration}"

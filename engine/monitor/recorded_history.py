@@ -87,7 +87,7 @@ class RecordedHistory:
 
     def flow_until(self, when: float, over: float = HISTORY_SECONDS) -> FlowHistory:
         """Return the history of counts up to a moment, as far as recorded."""
-        flow = FlowHistory()
+        flow = FlowHistory(has_flow=False)
         first = max(0, self._upto(when - over))
         for moment in self._moments[first : self._upto(when) + 1]:
             found = self._sample(moment)

@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import NamedTuple, Protocol, TypeAlias
 
 from engine.logs.task_events import EventKind, TaskEvent
-from engine.policy import describe_duration
+from engine.policy import format_rough_duration
 from engine.text.safe import safe_line
 
 RECENT_SECONDS = 600.0
@@ -156,7 +156,7 @@ def _answer(
     answer = _judged(tally, now)
     words = str(answer)
     if answer is StillHappens.NO and tally.last is not None:
-        words = f"no ({_brief(now - tally.last)})"
+        words = f"no ({format_rough_duration(now - tally.last)})"
     return Recurrence(answer, words, tuple(_evidence(tally, answer, cluster, now)), tally.last)
 
 
@@ -323,7 +323,8 @@ def _evidence(
         yield f"last seen {_ago(now - tally.last)}"
     if tally.lately and answer is StillHappens.YES:
         fresh = _some(tally.lately_fresh, "new task")
-        yield f"{_some(tally.lately, 'failure')} in {describe_duration(RECENT_SECONDS)}, {fresh}"
+        lately = format_rough_duration(RECENT_SECONDS)
+        yield f"{_some(tally.lately, 'failure')} in {lately}, {fresh}"
     if tally.succeeded:
         yield f"{tally.fresh:,} new {kinds or 'tasks'} succeeded since"
     if tally.healed:
@@ -346,9 +347,4 @@ def _some(number: int, noun: str) -> str:
 
 
 def _ago(seconds: float) -> str:
-    return "just now" if seconds < 1 else f"{describe_duration(seconds)} ago"
-
-
-def _brief(seconds: float) -> str:
-    """Format a duration for a column: `12m`, `2h13m`."""
-    return describe_duration(seconds).replace("min", "m").replace(" ", "")
+    return "just now" if seconds < 1 else f"{format_rough_duration(seconds)} ago"

@@ -7,7 +7,7 @@ data from before the first sample.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise
 from operator import attrgetter
@@ -118,7 +118,9 @@ class Sample(NamedTuple):
 class FlowHistory:
     """History of one queue, at most one sample per half second."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_flow: bool = True) -> None:
+        """`has_flow`: tasks added and removed are counted; a recording has only the states."""
+        self._has_flow = has_flow
         self._samples: list[Sample] = []
         self._seen = (0, 0)
         self._means: dict[tuple[float, int], float | None] = {}  # of complete cells
@@ -181,18 +183,21 @@ class FlowHistory:
         seconds = samples[-1].when - samples[0].when
         if seconds < MIN_TREND_SECONDS:
             return Drain(Trend.UNKNOWN)
-        rates, grown = self.rates(now), self.growth(State.DEAD, now, RATE_WINDOW_SECONDS)
-        if rates is None or grown is None:
-            return Drain(Trend.UNKNOWN)
-        outward = rates.outward + max(0, grown.tasks) / grown.seconds
-        if max(rates.inward, outward) < MIN_FLOW:
-            return Drain(Trend.IDLE)
         slope = _slope([(s.when - samples[0].when, s.waiting) for s in samples])
-        if rates.inward >= outward or slope * seconds >= 1:
+        is_flat = abs(slope) * seconds < 1  # less than one task in all that time is noise
+        if not self._has_flow:
+            inward, outward, is_idle = 0.0, max(0.0, -slope), is_flat
+        else:
+            rates, grown = self.rates(now), self.growth(State.DEAD, now, RATE_WINDOW_SECONDS)
+            if rates is None or grown is None:
+                return Drain(Trend.UNKNOWN)
+            inward, outward = rates.inward, rates.outward + max(0, grown.tasks) / grown.seconds
+            is_idle = max(inward, outward) < MIN_FLOW
+        if is_idle:
+            return Drain(Trend.IDLE)
+        if inward >= outward or (slope > 0 and not is_flat):
             return Drain(Trend.GROWING)
-        # A slope of less than one task in all that time is noise.
-        net = -slope if slope * seconds <= -1 else outward - rates.inward
-        return Drain(Trend.DRAINING, waiting / net)
+        return Drain(Trend.DRAINING, waiting / (outward - inward if is_flat else -slope))
 
     def is_without_output(self, now: float, over: float = TREND_WINDOW_SECONDS) -> bool:
         """True if no task left during the whole window and all of it was watched."""
@@ -226,26 +231,30 @@ class FlowHistory:
         """Return the course of the last `seconds` in `steps` equal parts.
 
         Parts begin at whole multiples of their length, so that only the last one changes from
-        second to second.
+        second to second. Rates are over a part, or over the minute before its end if that is
+        longer: below one task in a part they would be a row of peaks.
         """
         length = seconds / steps
         last = int(now // length)
         times = [sample.when for sample in self._samples]
         edges = [bisect_left(times, cell * length) for cell in range(last - steps + 1, last + 2)]
-        parts = [self._part(start, end) for start, end in pairwise(edges)]
+        parts = [self._part(times, start, end) for start, end in pairwise(edges)]
         return FlowSeries(*zip(*parts, strict=True))
 
-    def _part(self, start: int, end: int) -> tuple[float | None, ...]:
+    def _part(self, times: Sequence[float], start: int, end: int) -> tuple[float | None, ...]:
         """Rates and backlog of the samples from `start` to `end`, by their indexes."""
         inside = self._samples[start:end]
-        backlog = sum(one.waiting for one in inside) / len(inside) if inside else None
-        first, after = self._samples[max(0, start - 1) : start] or inside[:1], inside[-1:]
-        if not first or not after or (seconds := after[0].when - first[0].when) <= 0:
+        if not inside:
+            return None, None, None, None
+        last, backlog = inside[-1], sum(one.waiting for one in inside) / len(inside)
+        minute_before = bisect_right(times, last.when - RATE_WINDOW_SECONDS) - 1
+        first = self._samples[max(0, min(start - 1, minute_before))]
+        if (seconds := last.when - first.when) <= 0:
             return None, None, None, backlog
-        died = [one[0].counts.get(State.DEAD, 0) for one in (first, after)]
+        died = [one.counts.get(State.DEAD, 0) for one in (first, last)]
         return (
-            (after[0].came - first[0].came) / seconds,
-            (after[0].left - first[0].left) / seconds,
+            (last.came - first.came) / seconds,
+            (last.left - first.left) / seconds,
             max(0, died[1] - died[0]) / seconds,
             backlog,
         )

@@ -232,6 +232,8 @@ class TransportUse(StrEnum):
     """Not installed, or not configured."""
     BARRED = "barred"
     """The configuration allows only another one (mail.method)."""
+    HANDLER = "by handler"
+    """A handler of the configuration sends the mail tasks and may use it."""
     FOREIGN = "-"
     """Not one of our transports: only logs or metrics mention it."""
     UNKNOWN = "?"
@@ -256,6 +258,8 @@ class MailRoutes(NamedTuple):
     """Why the routing is not known; "" if it is."""
     blocked: bool = False
     """True if the reason is an invalid file, so that all mail waits until it is repaired."""
+    by_handler: bool = False
+    """True if a handler of the configuration sends the mail tasks, not these transports."""
 
     def use(self, name: str) -> TransportUse:
         """Return whether and why mail uses that transport."""
@@ -263,10 +267,12 @@ class MailRoutes(NamedTuple):
             return TransportUse.UNKNOWN
         if name in self.stopped:
             return TransportUse.SUSPENDED
+        if name not in (*self.order, self.selected):
+            return TransportUse.FOREIGN
+        if self.by_handler:
+            return TransportUse.HANDLER
         if name == self.selected:
             return TransportUse.NOW
-        if name not in self.order:
-            return TransportUse.FOREIGN
         if self.forced and name != self.forced:
             return TransportUse.BARRED
         return TransportUse.ABSENT if name in self.why_not else TransportUse.READY
@@ -276,7 +282,8 @@ class MailRoutes(NamedTuple):
         """True if mail waits because of an operator: a transport is suspended, and no other can be
         used.
         """
-        return bool(self.stopped) and not self.selected and not self.unknown
+        sends = bool(self.selected) or self.by_handler
+        return bool(self.stopped) and not sends and not self.unknown
 
 
 def mark_explained(sending: MailHealth, routes: MailRoutes | None) -> MailHealth:

@@ -8,14 +8,17 @@ only once it is durable. For rows that are still open after a crash,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import islice
-from typing import NamedTuple, Protocol
+from operator import itemgetter
+from typing import Any, NamedTuple, Protocol
 
 from engine.model import Move, State, Task
 from engine.operations import plans
+from engine.operations.plan_rows import RowTable
 from engine.operations.plans import Plan, Row
+from engine.operations.temp_table import TableSequence, TempTable
 from engine.store import ChangeableStore, Gone, ReadableStore, StoreError, Unavailable, Unsupported
 from engine.verbs import VERBS, keep_error, with_state
 
@@ -58,13 +61,13 @@ class Report(NamedTuple):
     """The outcome of a plan: every row is in exactly one of the five groups."""
 
     plan: Plan
-    done: tuple[str, ...]
+    done: Sequence[str]
     """Ids of the tasks that were changed; durable."""
-    gone: tuple[str, ...]
+    gone: Sequence[str]
     """Ids of the tasks that had changed since the plan was made; skipped."""
-    failed: tuple[tuple[str, str], ...]
+    failed: Sequence[tuple[str, str]]
     """Ids of the tasks that could not be changed, each with the reason."""
-    excluded: tuple[tuple[str, str], ...] = ()
+    excluded: Sequence[tuple[str, str]] = ()
     """Ids of the rows that were excluded, each with the reason."""
     trouble: str = ""
     """An error apart from the tasks, such as a journal that cannot be written; "" if none."""
@@ -72,13 +75,87 @@ class Report(NamedTuple):
     """The id of the operation in the journal; "" without a journal."""
     is_exact: bool = True
     """False if a change was sent as a request (`Edge.exact`): then the server decides."""
-    unapplied: tuple[tuple[str, str], ...] = ()
+    unapplied: Sequence[tuple[str, str]] = ()
     """Ids of the rows that were not tried, because the run was stopped; each with the reason."""
 
     @property
     def accounted(self) -> int:
         """The number of rows in this report."""
         return sum(len(getattr(self, result)) for result in RowResult)
+
+
+class OutcomeLists:
+    """The outcomes of a run, counted; their ids and reasons in lists, or for a large plan in a
+    temporary table.
+    """
+
+    def __init__(self, *, is_large: bool) -> None:
+        self.counts = dict.fromkeys(RowResult, 0)
+        self._lists: dict[RowResult, list[tuple[str, str]]] = {end: [] for end in RowResult}
+        self._table = TempTable() if is_large else None
+        if self._table is not None:
+            self._table.read("CREATE TABLE ended(place INTEGER PRIMARY KEY, result, id, reason)")
+
+    def add(self, ended: Collection[RowOutcome]) -> None:
+        """Add some outcomes. After an error they are counted, and not listed.
+
+        Raises:
+            Unavailable: the temporary table cannot be written.
+        """
+        for one in ended:
+            self.counts[one.result] += 1
+        if self._table is None:
+            for one in ended:
+                self._lists[one.result].append((one.row.id, one.reason))
+        else:
+            self._table.write(
+                "INSERT INTO ended(result, id, reason) VALUES (?, ?, ?)",
+                [(str(one.result), one.row.id, one.reason) for one in ended],
+            )
+
+    def ids(self, result: RowResult) -> Sequence[str]:
+        """The ids of the rows with a result."""
+        if self._table is None:
+            return tuple(ident for ident, _ in self._lists[result])
+        return self._listed(self._table, result, itemgetter(0))
+
+    def reasons(self, result: RowResult) -> Sequence[tuple[str, str]]:
+        """The ids of the rows with a result, each with the reason."""
+        if self._table is None:
+            return tuple(self._lists[result])
+        return self._listed(self._table, result, tuple)
+
+    def _listed(self, table: TempTable, result: RowResult, make: Any) -> TableSequence[Any]:
+        query = f"SELECT place, id, reason FROM ended WHERE result='{result}'"
+        return TableSequence(table, self.counts[result], query, make)
+
+
+class OpenRows:
+    """The rows of a run that have no outcome yet, in order; those of a large plan are read when
+    they are needed.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._unread, self._read = plan.included, dict[Row, None]()
+        if not isinstance(plan.rows, RowTable):
+            self.first(len(plan.rows))
+
+    def first(self, limit: int) -> tuple[Row, ...]:
+        """Up to `limit` rows.
+
+        Raises:
+            Unavailable: the plan's table cannot be read.
+        """
+        self._read.update(dict.fromkeys(islice(self._unread, max(0, limit - len(self._read)))))
+        return tuple(islice(self._read, limit))
+
+    def __contains__(self, row: object) -> bool:
+        """True if a row was returned, and has no outcome yet."""
+        return row in self._read
+
+    def remove(self, row: Row) -> None:
+        """Remove a row that has an outcome."""
+        self._read.pop(row, None)
 
 
 class OutcomeWriter(Protocol):
@@ -152,25 +229,35 @@ class PlanRun:
         self._store, self._now, self._pen, self._allowed = store, now, pen, allowed
         self._fits = fits
         self._images = images
-        self._open = dict.fromkeys(plan.included)
-        self._ended: dict[RowResult, list[RowOutcome]] = {end: [] for end in RowResult}
+        self._open = OpenRows(plan)
+        self._ended = OutcomeLists(is_large=isinstance(plan.rows, RowTable))
         self._op = pen.op if pen is not None else ""
         self._unsure = False
         self._is_exact = True
         self._remark = ""
         self.trouble = ""
         """Why the run has stopped; "" while it runs."""
-        self._close(RowOutcome(row, RowResult.EXCLUDED, why) for row, why in plan.excluded)
+        excluded = plan.excluded
+        while batch := list(islice(excluded, JOURNAL_BATCH_ROWS)):
+            self._close([RowOutcome(row, RowResult.EXCLUDED, why) for row, why in batch])
 
     @property
     def open_rows(self) -> tuple[Row, ...]:
         """The rows that have no outcome yet, in the order of the plan."""
-        return tuple(self._open)
+        return self._open.first(len(self.plan.rows))
+
+    def next_rows(self, limit: int) -> tuple[Row, ...]:
+        """The first rows that have no outcome yet; none if they cannot be read, see `trouble`."""
+        try:
+            return self._open.first(limit)
+        except Unavailable as error:
+            self.trouble = self.trouble or str(error)
+            return ()
 
     @property
     def counts(self) -> dict[RowResult, int]:
         """The number of rows so far by result."""
-        return {end: len(ended) for end, ended in self._ended.items()}
+        return dict(self._ended.counts)
 
     def step(self, rows: Iterable[Row]) -> tuple[RowOutcome, ...]:
         """Apply the plan to some of the waiting rows; durable, and in the journal, when it returns.
@@ -197,9 +284,9 @@ class PlanRun:
             ended += [
                 RowOutcome(row, RowResult.FAILED, str(error)) for row in batch if row not in known
             ]
-        self._close(ended)
         if not self.trouble:
             self._write(ended)
+        self._close(ended)
         return tuple(ended)
 
     def finish(self, why: str) -> Report:
@@ -207,10 +294,13 @@ class PlanRun:
         failed.
         """
         end = RowResult.FAILED if self.trouble else RowResult.UNAPPLIED
-        rest = [RowOutcome(row, end, why) for row in self._open]
-        self._close(rest)
-        if not self.trouble:
-            self._write(rest)
+        while rows := self.next_rows(JOURNAL_BATCH_ROWS):
+            rest = [RowOutcome(row, end, why) for row in rows]
+            if not self.trouble:
+                self._write(rest)
+            self._close(rest)
+        # Rows that cannot be read any more have no id in the report; the journal has them.
+        self._ended.counts[RowResult.FAILED] += len(self.plan.rows) - sum(self.counts.values())
         # Without an `end` line it counts as interrupted, and `settle` decides the open rows later.
         if self._pen is not None and not (self.trouble or self._unsure):
             try:
@@ -223,21 +313,24 @@ class PlanRun:
         """The outcome of the rows so far."""
         return Report(
             self.plan,
-            tuple(one.row.id for one in self._ended[RowResult.DONE]),
-            tuple(one.row.id for one in self._ended[RowResult.GONE]),
-            tuple((one.row.id, one.reason) for one in self._ended[RowResult.FAILED]),
-            tuple((one.row.id, one.reason) for one in self._ended[RowResult.EXCLUDED]),
+            self._ended.ids(RowResult.DONE),
+            self._ended.ids(RowResult.GONE),
+            self._ended.reasons(RowResult.FAILED),
+            self._ended.reasons(RowResult.EXCLUDED),
             self.trouble or self._remark,
             self._op,
             self._is_exact,
-            tuple((one.row.id, one.reason) for one in self._ended[RowResult.UNAPPLIED]),
+            self._ended.reasons(RowResult.UNAPPLIED),
         )
 
-    def _close(self, ended: Iterable[RowOutcome]) -> None:
+    def _close(self, ended: Collection[RowOutcome]) -> None:
         for one in ended:
-            self._open.pop(one.row, None)
-            self._ended[one.result].append(one)
+            self._open.remove(one.row)
             self._unsure |= not one.is_final
+        try:
+            self._ended.add(ended)
+        except Unavailable as error:
+            self.trouble = self.trouble or str(error)
 
     def _write(self, ended: Sequence[RowOutcome]) -> None:
         known = [one for one in ended if one.is_final]
@@ -385,9 +478,8 @@ def apply_plan(
     unapplied. If the store becomes unavailable, they fail with that reason.
     """
     applying = PlanRun(store, plan, now, pen, allowed=allowed, images=images, fits=fits)
-    rows = iter(applying.open_rows)
     why = ""
-    while not applying.trouble and (batch := list(islice(rows, JOURNAL_BATCH_ROWS))):
+    while not applying.trouble and (batch := applying.next_rows(JOURNAL_BATCH_ROWS)):
         if halted():
             why = "stopped by the operator"
             break

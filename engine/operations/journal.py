@@ -124,16 +124,19 @@ class Journal:
             folder = self._open(make=True)
             op, fd = create_operation_file(folder, now)
             files.Flock(fd, LOCK_WAIT_SECONDS).__enter__()
-            files.write_all(fd, format_intent(op, now, intent, plan))
+            for line in format_intent(op, now, intent, plan):
+                files.write_all(fd, line)
             files.fsync(fd)
             files.fsync(folder)
-        except OSError as error:
+        except (OSError, Unavailable) as error:
             if fd >= 0:
                 with suppress(OSError):  # an empty or torn file is ignored, and swept later
                     files.unlink_quietly(f"{op}.jsonl", folder)
                 os.close(fd)
             if folder >= 0:
                 os.close(folder)
+            if isinstance(error, Unavailable):  # the rows of the plan cannot be read
+                raise
             raise Unavailable(
                 f"the journal in {self.folder} cannot be written: {error.strerror}"
             ) from error

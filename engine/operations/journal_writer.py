@@ -8,6 +8,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from engine.operations.execute import Report, RowOutcome, RowResult
@@ -195,40 +196,34 @@ def _packed(row: Row) -> list[str]:
     return packed if row.target is None else [*packed, str(row.target)]
 
 
-def _packed_ends(ended: Sequence[RowOutcome]) -> Iterator[Mapping[str, Any]]:
-    for start in range(0, len(ended), ROWS_PER_LINE):
+def _packed_ends(ended: Iterable[RowOutcome]) -> Iterator[Mapping[str, Any]]:
+    waiting = iter(ended)
+    while some := list(islice(waiting, ROWS_PER_LINE)):
         line: dict[str, Any] = {"line": "ends"}
-        for one in ended[start : start + ROWS_PER_LINE]:
+        for one in some:
             words = one.rev if one.result is RowResult.DONE else mask_addresses(one.reason)
             line.setdefault(str(one.result), {})[one.row.id] = words
         yield line
 
 
-def format_intent(op: str, now: float, intent: Intent, plan: Plan) -> bytes:
+def format_intent(op: str, now: float, intent: Intent, plan: Plan) -> Iterator[bytes]:
     """The first lines of an operation's file: intent, excluded rows, then all rows.
 
     The rows come last, because they complete the file: an excluded row must never look open.
     """
-    excluded = [RowOutcome(row, RowResult.EXCLUDED, why) for row, why in plan.excluded]
-    lines: list[Mapping[str, Any]] = [
-        {
-            "line": "intent",
-            "when": now,
-            "op": op,
-            **_mask_values(intent._asdict()),
-            "who": intent.who._asdict(),
-            "planned": len(plan.rows),
-        },
-        *({"when": now, **line} for line in _packed_ends(excluded)),
-        *(
-            {
-                "line": "rows",
-                "rows": [_packed(row) for row in plan.rows[start : start + ROWS_PER_LINE]],
-            }
-            for start in range(0, len(plan.rows), ROWS_PER_LINE)
-        ),
-    ]
-    return "".join(json.dumps(line) + "\n" for line in lines).encode()
+    for line in _intent_lines(op, now, intent, plan):
+        yield (json.dumps(line) + "\n").encode()
+
+
+def _intent_lines(op: str, now: float, intent: Intent, plan: Plan) -> Iterator[Mapping[str, Any]]:
+    head = {"line": "intent", "when": now, "op": op, **_mask_values(intent._asdict())}
+    yield {**head, "who": intent.who._asdict(), "planned": len(plan.rows)}
+    excluded = (RowOutcome(row, RowResult.EXCLUDED, why) for row, why in plan.excluded)
+    for line in _packed_ends(excluded):
+        yield {"when": now, **line}
+    rows = iter(plan.rows)
+    while some := [_packed(row) for row in islice(rows, ROWS_PER_LINE)]:
+        yield {"line": "rows", "rows": some}
 
 
 def create_operation_file(folder: int, now: float) -> tuple[str, int]:

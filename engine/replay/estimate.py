@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from engine.monitor.throughput import MIN_RUNS
-from engine.policy import describe_duration
+from engine.policy import format_rough_duration
 from engine.replay.settings import MAX_RATE, ReplayPace
 
 
@@ -82,11 +82,11 @@ def estimate_replay(count: int, pace: ReplayPace, working: WorkerPresence) -> Re
             said.insert(0, NO_WORKER if working.is_locked is False else WORKER_UNKNOWN)
         else:
             runs, after = count, count * working.run_interval
-            every = describe_duration(working.run_interval)
+            every = format_rough_duration(working.run_interval)
             words = f"worked only by a timer, one task every {every}"
             if working.run_interval * (pace.rate or MAX_RATE) > 1:
                 words += ": too slow for this rate"
-            takes = f"it takes {runs:,} run{'s' * (runs != 1)}, {describe_duration(after)}"
+            takes = f"it takes {runs:,} run{'s' * (runs != 1)}, {format_rough_duration(after)}"
             said.insert(0, f"{words}; {takes}")
     worker = said[0] if len(said) > 1 else ""
     waits = [str(size) for size in pace.canary if size]
@@ -98,5 +98,5 @@ def estimate_replay(count: int, pace: ReplayPace, working: WorkerPresence) -> Re
 def _speed(count: int, rate: float | None, seconds: float) -> str:
     if rate is None:
         return f"all {count:,} immediately"
-    per = f"{rate:g}/s" if rate >= 1 else f"one every {describe_duration(1 / rate)}"
-    return f"at {per}: {count:,} in {describe_duration(seconds)}"
+    per = f"{rate:g}/s" if rate >= 1 else f"one every {format_rough_duration(1 / rate)}"
+    return f"at {per}: {count:,} in {format_rough_duration(seconds)}"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
-from engine.policy import describe_duration
+from engine.policy import format_rough_duration
 from engine.replay.outcomes import ObservedChange, ReplayOutcome
 from engine.replay.settings import ReplayPace, double_rate, halve_rate
 
@@ -291,7 +291,7 @@ class ReplayState(NamedTuple):
             if now < until:
                 return Wait(until, f"{name}: waiting for {_outcomes(open_)}")
             doing = "still running after" if tally.running else "no worker has run it for"
-            why = f"{name}: {doing} {describe_duration(self.pace.timeout)}"
+            why = f"{name}: {doing} {format_rough_duration(self.pace.timeout)}"
         elif known < size:
             why = f"{name}: {_outcomes(size - known)} unknown, not counted as success"
         else:

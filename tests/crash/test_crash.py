@@ -102,14 +102,14 @@ BREAKS = {
     ),
     "the intent follows the first move": (
         "engine/operations/journal.py",
-        "            files.write_all(fd, format_intent(op, now, intent, plan))\n",
-        "            pass\n",
+        "                files.write_all(fd, line)\n",
+        "                pass\n",
         "plan/retry",
         "moved without an intent",
     ),
     "what was excluded is forgotten": (
         "engine/operations/journal_writer.py",
-        "    excluded = [RowOutcome(row, RowResult.EXCLUDED, why) for row, why in plan.excluded]\n",
+        "    excluded = (RowOutcome(row, RowResult.EXCLUDED, why) for row, why in plan.excluded)\n",
         "    excluded: list[RowOutcome] = []\n",
         "plan/purge",
         "written down as done",

@@ -210,8 +210,8 @@ TABLE = [
     ),
     (a_sight(orphaned_mails=3000), "3,000 spooled mails have no task"),
     (
-        a_sight(warnings=("nothing has run here for 3 min",)),
-        "WARN a warning of the queue: nothing has run here for 3 min -> controls nothing has run",
+        a_sight(warnings=("nothing has run here for 3m",)),
+        "WARN a warning of the queue: nothing has run here for 3m -> controls nothing has run",
     ),
     (a_sight(warnings=("twice", "twice")), "WARN a warning of the queue: twice -> controls twice"),
     (a_sight(queue=prom(pending=5), counts=tasks(pending=7)), ""),

@@ -400,7 +400,7 @@ def test_a_lock_older_than_its_process_or_a_clock_that_jumps_harms_no_program(
         (3600, None, False),  # nothing is claimed
         (3600, 3600, False),  # with the lock
         (3600, 3570, False),  # before the next heartbeat was due
-        (3600, 40, True),  # it was alive 40 s ago
+        (3600, 40, True),  # it was alive 40s ago
         (3600, 1199, True),
         (3600, 1300, False),  # so long ago that it is stuck by that, too
         (3600, -3600, False),  # in the future: the date was set

@@ -113,8 +113,8 @@ def test_a_canary_in_doubt_is_no_success() -> None:
     doubts: dict[ReplayOutcome | None, str] = {
         ReplayOutcome.UNKNOWN: no_success,
         ReplayOutcome.TAKEN: no_success,
-        ReplayOutcome.RUNNING: "canary of 1: still running after 2 min",
-        None: "canary of 1: no worker has run it for 2 min",
+        ReplayOutcome.RUNNING: "canary of 1: still running after 2m",
+        None: "canary of 1: no worker has run it for 2m",
     }
     later = NOW + 120
     for fate, why in doubts.items():
@@ -395,18 +395,17 @@ def test_when_all_goes_well_all_is_sent(canary: tuple[int, ...], planned: int) -
 
 # ---- beforehand
 
-TIMER = "worked only by a timer, one task every 5 min"
-AT_2 = "at 2/s: 100 in 50 s"
+TIMER = "worked only by a timer, one task every 5m"
+AT_2 = "at 2/s: 100 in 50s"
 WORKED: tuple[tuple[ReplayPace, WorkerPresence, tuple[str, ...], float | None], ...] = (
     # a worker stays; or is free often, but quick
     (ReplayPace(2.0, ()), WorkerPresence(True, None), (AT_2,), None),
     (ReplayPace(2.0, ()), WorkerPresence(False, 0.5), (AT_2,), None),
     (ReplayPace(2.0, (1, 10)), WorkerPresence(False, 300.0),
-     (f"{TIMER}: too slow for this rate; it takes 100 runs, 8 h 20 min", AT_2,
+     (f"{TIMER}: too slow for this rate; it takes 100 runs, 8h20m", AT_2,
      "first 1, then 10; waits for results after each step"), 30000.0),
-    (ReplayPace(1 / 512, ()), WorkerPresence(False, 300.0), (f"{TIMER}; it takes 100 runs, 8 h 20 "
-    "min",
-     "at one every 8 min: 100 in 14 h 13 min"), 30000.0),
+    (ReplayPace(1 / 512, ()), WorkerPresence(False, 300.0), (f"{TIMER}; it takes 100 runs, 8h20m",
+     "at one every 8m: 100 in 14h13m"), 30000.0),
     (ReplayPace(None, ()), WorkerPresence(False, None),
      ("no worker running: sent tasks wait for the next worker", "all 100 immediately"),
      None),

@@ -1,7 +1,7 @@
 """The rows of a large plan in a temporary table: frozen, counted, read in windows, torn."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path
 
@@ -12,12 +12,17 @@ from engine.index.freeze_plan import differing_rows, freeze_rows
 from engine.index.reader import Reader
 from engine.index.schema import Query
 from engine.index.writer import Writer
-from engine.model import Missing, State
-from engine.operations import plans
+from engine.model import Missing, State, Task
+from engine.operations import plans, undo
+from engine.operations.execute import JOURNAL_BATCH_ROWS, Report, RowResult
+from engine.operations.journal import Intent, Journal, Operation, Who
 from engine.operations.plan_rows import RowTable
 from engine.operations.plans import Plan
+from engine.operations.run_plan import run_journaled_plan
+from engine.operations.temp_table import TempTable
 from engine.store import Unavailable
-from tests.engine.builders import NOW, a_task
+from engine.stores.memory import MemoryStore, MemoryTasks
+from tests.engine.builders import NOW, a_task, clock
 
 TASKS = [
     *(a_task(n, rev=f"r{n}", created=NOW - 400 * n) for n in range(6)),
@@ -116,5 +121,102 @@ def test_a_torn_table_is_unavailable(
     table = freeze_rows(reader, Query(State.PENDING), None, NOW, NOW, ())
     assert len(list(islice(table, 3))) == 3
     tear_plans()
-    with pytest.raises(Unavailable, match="rows of the plan"):
+    with pytest.raises(Unavailable, match="temporary table"):
         use(table)
+
+
+def applied(
+    plan: Plan, folder: Path, tasks: list[Task], told: Callable[[], None] = lambda: None
+) -> tuple[Report, Operation, MemoryStore, Journal]:
+    """The plan applied to a store with some tasks, and its operation in the journal."""
+    memory = MemoryTasks()
+    memory.tasks.update({(task.queue, task.id): task for task in tasks})
+    store = MemoryStore(memory)
+    journal = Journal(str(folder / "journal"), str(folder), clock)
+
+    def tell(counts: Mapping[RowResult, int]) -> None:
+        told()
+
+    intent = Intent(plan.verb, Who("ana"))
+    report = run_journaled_plan(store, journal, plan, intent, clock, told=tell)
+    operation = journal.operation(report.op)
+    assert operation is not None
+    return report, operation, store, journal
+
+
+def test_a_plan_in_a_table_is_applied_as_one_in_memory(reader: Reader, tmp_path: Path) -> None:
+    """The same rows are done, gone, failed and excluded, for the same reasons, and the journal has
+    them."""
+    out, taken_in = frozenset({a_task(4).id}), frozenset({a_task(0).id})
+    there = [task for task in TASKS if task.id not in (a_task(5).id, a_task(7).id)]
+    found = []
+    for plan in frozen(reader, "purge", Query()):
+        folder = tmp_path / type(plan.rows).__name__
+        folder.mkdir()
+        chosen = plan._replace(excluded_ids=out, included_ids=taken_in)
+        found.append(applied(chosen, folder, there)[:2])
+    results = [[tuple(getattr(report, end)) for end in RowResult] for report, _ in found]
+    assert results[0] == results[1]
+    assert results[1][0] and results[1][1] and results[1][3]
+    assert [len(getattr(found[1][0], end)) for end in RowResult] == [*map(len, results[1])]
+    assert found[0][1].counts == found[1][1].counts
+    assert all(op.ended is not None and not op.open_rows for _, op in found)
+
+
+LARGE = [a_task(n, rev=f"r{n}") for n in range(30_000)]
+
+
+def a_large_plan(reader: Reader, writer: Writer) -> Plan:
+    """A plan to hold `LARGE`."""
+    for start in range(0, len(LARGE), 500):
+        some = LARGE[start : start + 500]
+        writer.apply_lookup([task.id for task in some], some)
+    table = freeze_rows(reader, Query(State.PENDING), None, NOW, NOW, ())
+    return Plan("hold", table, NOW)
+
+
+def test_a_table_torn_in_the_middle_of_a_plan_loses_no_row(
+    reader: Reader, writer: Writer, tmp_path: Path
+) -> None:
+    """The run stops with the reason; the journal has every row, and the rest can be continued."""
+    plan = a_large_plan(reader, writer)
+    rows = len(plan.rows)
+    report, operation, store, journal = applied(plan, tmp_path, LARGE, tear_plans)
+    assert "temporary table" in report.trouble
+    done = len(report.done)
+    assert 0 < done < rows == report.accounted
+    assert operation.is_interrupted
+    assert (operation.planned, operation.counts[RowResult.DONE]) == (rows, done)
+    assert len(undo.plan_rest(store, journal, operation, NOW).rows) == rows - done
+
+
+def test_a_full_disk_for_the_outcomes_stops_the_plan(
+    reader: Reader, writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The outcomes that could not be listed are counted, and are in the journal."""
+
+    def tiny() -> TempTable:
+        table = TempTable()
+        table.read("PRAGMA max_page_count=2")
+        return table
+
+    plan = a_large_plan(reader, writer)
+    monkeypatch.setattr("engine.operations.execute.TempTable", tiny)
+    report, operation, _, _ = applied(plan, tmp_path, LARGE)
+    assert "full" in report.trouble
+    assert report.accounted == len(plan.rows)
+    assert operation.is_interrupted
+    assert operation.counts[RowResult.DONE] == len(report.done) == JOURNAL_BATCH_ROWS
+
+
+def test_a_table_torn_before_the_intent_changes_nothing(
+    reader: Reader, writer: Writer, tmp_path: Path
+) -> None:
+    """Without all rows in the journal no task moves, and the journal has no operation."""
+    plan = a_large_plan(reader, writer)
+    tear_plans()
+    journal = Journal(str(tmp_path / "journal"), str(tmp_path), clock)
+    with pytest.raises(Unavailable, match="temporary table"):
+        journal.begin(Intent("hold", Who("ana")), plan)
+    assert journal.operations() == ()
+    assert not list((tmp_path / "journal").glob("*.jsonl"))

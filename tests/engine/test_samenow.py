@@ -82,7 +82,7 @@ REFUSED = (
 NONE_TOLD = "no log records how such tasks ended"
 UNSEEN = "neither a log nor the spool"
 LASTED = "in that time,"
-SEEN_40 = "last seen 40 min ago"
+SEEN_40 = "last seen 40m ago"
 NONE_ENDED = "no mail_send has ended since"
 OTHERWISE = failed(3, TWO, "550 5.1.1 user unknown")
 MAILED = [line(40, REFUSED, "mail.log")]
@@ -91,34 +91,34 @@ ESCAPED = "a\x1b[1m"
 CASES: list[tuple[Errors, list[LogLine], str, str]] = [
     # nothing to go by
     (Errors(), [], "?", f"{NONE_TOLD} | {UNSEEN}"),
-    (Errors(last=NOW - 60), [], "?", f"{NONE_TOLD} | last seen 1 min ago"),
+    (Errors(last=NOW - 60), [], "?", f"{NONE_TOLD} | last seen 1m ago"),
     (Errors(), [done(5, ONE)], "?", f"{UNSEEN} records when it was last seen"),
     (Errors(last=NOW - 7200), [failed(60, an_id("x"), kind="x", error="other")], "?",
-     f"last seen 2 h ago | {NONE_ENDED}"),
+     f"last seen 2h00m ago | {NONE_ENDED}"),
     # it goes on
     (Errors(), [begun(3, ONE), failed(2, ONE)], "yes",
-     "last seen 2 min ago | 1 failure in 10 min, 1 new task"
+     "last seen 2m ago | 1 failure in 10m, 1 new task"
      f" | {LASTED} 1 of 1 runs failed with it"),
     (Errors(), [begun(90, ONE), failed(90, ONE), failed(4, ONE), failed(2, TWO), done(1, an_id())],
-     "yes", "last seen 2 min ago | 2 failures in 10 min, 1 new task"
+     "yes", "last seen 2m ago | 2 failures in 10m, 1 new task"
      f" | 1 new mail_send succeeded since | {LASTED} 2 of 2 runs failed with it"
      " | not sure yet: 1 of 10 successes needed"),
     # one in five has it, so four successes since are no news
     (Errors(), [failed(30, ONE), *many(8, 10), failed(5, TWO), *many(4, 1)], "yes",
-     "last seen 5 min ago | 1 failure in 10 min, 1 new task"
+     "last seen 5m ago | 1 failure in 10m, 1 new task"
      f" | 4 new mail_send succeeded since | {LASTED} 2 of 10 runs failed with it"
      " | not sure yet: 4 of 15 successes needed"),
     # all of many had it, so few successes make a no; all of few does not say as much
     (Errors(), [*(failed(40 - n, an_id()) for n in range(10)), *many(3, 1)], "no (31m)",
-     f"last seen 31 min ago | 3 new | {LASTED} 10 of 10 runs failed with it"),
+     f"last seen 31m ago | 3 new | {LASTED} 10 of 10 runs failed with it"),
     (Errors(), [*(failed(40 - n, an_id()) for n in range(9)), *many(3, 1)], "?",
-     f"last seen 32 min ago | 3 new | {LASTED} 9 of 9 | not sure yet: 3 of"),
+     f"last seen 32m ago | 3 new | {LASTED} 9 of 9 | not sure yet: 3 of"),
     # it is over
     (Errors(), [failed(30, ONE), failed(12, TWO), done(11, ONE), *many(34, 1)], "no (12m)",
-     "last seen 12 min ago | 34 new mail_send succeeded since"
+     "last seen 12m ago | 34 new mail_send succeeded since"
      f" | 1 task with this error succeeded later | {LASTED} 2 of 2 runs failed with it"),
     (Errors(last=NOW - 8000), [*many(10, 5)], "no (2h13m)",
-     "last seen 2 h 13 min ago | 10 new mail_send succeeded since"),
+     "last seen 2h13m ago | 10 new mail_send succeeded since"),
     (Errors(last=NOW - 8000), [*many(9, 5)], "?", "last seen | 9 new | not sure yet"),
     # nothing of its kind has run, or it failed otherwise
     (Errors(), [failed(40, ONE), *many(50, 1, kind="feeds_sync")], "?",
@@ -135,11 +135,11 @@ CASES: list[tuple[Errors, list[LogLine], str, str]] = [
      "no (40m)", f"{SEEN_40} | 10 new mail_send succeeded since | in that time"),
     # clocks
     (Errors(last=NOW + 3600), [failed(5, ONE), done(-90, TWO)], "yes",
-     f"last seen 5 min ago | 1 failure | in that time | {DATED}"),
+     f"last seen 5m ago | 1 failure | in that time | {DATED}"),
     (Errors(last=NOW + 3600), [], "?", f"no log records | neither | {DATED}"),
     (Errors(), [failed(-0.5, ONE)], "yes", "last seen just now | 1 failure | in that time"),
     (Errors(last=NOW - 900), [LogLine(None, "", f"Task completed: {ONE} (mail_send)", "x")], "?",
-     f"{NONE_TOLD} | last seen 15 min ago"),
+     f"{NONE_TOLD} | last seen 15m ago"),
     # what a log says of a task is safe to show
     (Errors(kinds=(ESCAPED,)), [failed(40, ONE), failed(1, TWO, "boom", kind=ESCAPED)], "?",
      f"{SEEN_40} | 1 other error since | in that time"),

@@ -36,7 +36,7 @@ EARLY = "PID 4711 started after its last heartbeat"
 AT_WORK = LockEvidence(Verdict.HELD, 7, age=3.0, reason="PID 7 is running")
 UNPROVEN = LockEvidence(Verdict.STALE, reason="it names no process", is_proven=False)
 VERDICTS: tuple[tuple[LockEvidence, ProcessStats | None, ProcessDelta | None, str, str], ...] = (
-    (STUCK, ASLEEP, STILL, "sure", "alive, no heartbeat for 47 min; idle: hung in do_wait"),
+    (STUCK, ASLEEP, STILL, "sure", "alive, no heartbeat for 47m; idle: hung in do_wait"),
     (STUCK, ASLEEP, BUSY, "doubtful", "but it works: 3.20 s of CPU"),
     (STUCK, ASLEEP, None, "likely", "PID 4711 is alive, no heartbeat"),
     (STUCK, ASLEEP, ProcessDelta(5.0, 0.0, None), "likely", "no CPU used"),
@@ -51,9 +51,9 @@ VERDICTS: tuple[tuple[LockEvidence, ProcessStats | None, ProcessDelta | None, st
     (LockEvidence(Verdict.FREE, reason="no lock file"), None, None, "sure", "not held"),
     (LockEvidence(Verdict.STALE, 7, reason="PID 7 is gone"), None, None, "sure", "is gone"),
     (UNPROVEN, None, None, "likely", "it names no process"),
-    (AT_WORK, ASLEEP, None, "sure", "last heartbeat 3 s ago"),
+    (AT_WORK, ASLEEP, None, "sure", "last heartbeat 3s ago"),
     (AT_WORK, ASLEEP._replace(pid=7, state="T"), None, "doubtful", "kill -CONT 7 resumes it"),
-    (AT_WORK._replace(contradiction=EARLY), None, None, "likely", f"3 s ago; but {EARLY}"),
+    (AT_WORK._replace(contradiction=EARLY), None, None, "likely", f"3s ago; but {EARLY}"),
     (STUCK._replace(contradiction=EARLY, signal_refusal=EARLY), ASLEEP, STILL, "likely", EARLY),
     (STUCK._replace(contradiction=EARLY), ASLEEP, BUSY, "doubtful", f"not hung; but {EARLY}"),
     (*(LockEvidence(Verdict.UNKNOWN, reason="Permission denied"), None, None, "doubtful"),
@@ -103,7 +103,7 @@ def test_once_accepted_a_repeat_is_a_duplicate() -> None:
     found = summarize_task_log(lines, ID)
     assert (found.last, found.accepted, found.advice) == (lines[1], lines[0], "hold")
     words = describe_task_log(found, NOW)
-    assert words.startswith(f'"{ID}: 250 2.0.0 Ok" at 08:57:08Z (45 min ago)')
+    assert words.startswith(f'"{ID}: 250 2.0.0 Ok" at 08:57:08Z (45m ago)')
     assert words.endswith("a repeat would be a duplicate")
     red = describe_task_log(summarize_task_log([a_line(f"{ID} \x1b[31mred")], ID), NOW)
     assert red.isprintable() and "[31mred" in red
@@ -135,7 +135,7 @@ def test_how_long_it_would_take() -> None:
     assert rate == pytest.approx(59 / 600)
     for ago in ([], [20.0], [-10.0, -20.0]):
         assert start_rate_before([a_run(NOW - seconds) for seconds in ago], NOW) is None
-    assert lock_diagnosis.describe_drain_rate(182, 7.1) == "would drain at 7.1/s, 25 s"
+    assert lock_diagnosis.describe_drain_rate(182, 7.1) == "would drain at 7.1/s, 25s"
     assert "0.9/min" in lock_diagnosis.describe_drain_rate(0, 0.015)
     assert lock_diagnosis.describe_drain_rate(0, 0.015).endswith("/min")
     assert lock_diagnosis.describe_drain_rate(34, None).startswith("drain rate unknown")

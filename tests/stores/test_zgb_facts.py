@@ -56,12 +56,12 @@ def test_each_figure_has_its_row() -> None:
         ("rate", "40 mails/hour, burst 5"),
         ("backlog", "6 waiting, 4 due; empty in 4m at best"),
         ("registrations", "400"),
-        ("last run", "2026-11-20 10:19:00Z, 1 min ago: 2 sent"),
+        ("last run", "2026-11-20 10:19:00Z, 1m ago: 2 sent"),
         ("redirect", "off"),
     )
     assert seen.warnings == ()
     none, paused = FIGURES._replace(tokens=0), CONFIG._replace(is_enabled=False)
-    assert dict(describe_state(a_look(figures=none)).rows)["next token"] == "10:20:30Z (in 30 s)"
+    assert dict(describe_state(a_look(figures=none)).rows)["next token"] == "10:20:30Z (in 30s)"
     assert "next token" not in dict(describe_state(a_look(figures=none, settings=paused)).rows)
     full = FIGURES._replace(tokens=5, registrations=None)
     rows = dict(describe_state(a_look(figures=full, backlog=Backlog(0, 0, 0, 0))).rows)
@@ -96,14 +96,14 @@ def settings(**changes: Any) -> dict[str, Any]:
 
 EMPTY = {"backlog": Backlog(0, 0, 0, 0)}
 WARNINGS: tuple[tuple[dict[str, Any], str], ...] = (
-    (settings(refilled=str(int(NOW - SILENT_SECONDS - 1))), "cron silent: no run for 3 min"),
+    (settings(refilled=str(int(NOW - SILENT_SECONDS - 1))), "cron silent: no run for 3m"),
     (settings(refilled=str(int(NOW - SILENT_SECONDS))), ""),
     (settings(refilled=None), "no run known"),
     (
         settings(is_enabled=False, refilled="0") | {"last_end": NOW - 600} | EMPTY,
-        "cron silent: no run for 10 min",
+        "cron silent: no run for 10m",
     ),
-    ({"last_start": NOW - 200}, "cron silent: no run for 3 min"),
+    ({"last_start": NOW - 200}, "cron silent: no run for 3m"),
     ({"changed": (NOW - 59.4,)}, "no run known"),
     ({"last_start": NOW - 90, "changed": (NOW - 59.4,)}, ""),
     ({"changed": (NOW - 120,)}, ""),
@@ -119,7 +119,7 @@ WARNINGS: tuple[tuple[dict[str, Any], str], ...] = (
     ),
     (settings(is_redirected=True), ""),
     (settings(rate="160"), "expected 1 to 60"),
-    ({"usual_gap": 451.0}, "runs are 7 min apart"),
+    ({"usual_gap": 451.0}, "runs are 7m apart"),
     ({"usual_gap": 450.0}, ""),
     ({"other_warnings": ("the log is public",)}, "the log is public"),
 )

@@ -234,7 +234,7 @@ def test_two_workers_on_two_hundred_jobs(place: ZgbDatabase, open_queue: Opener,
 
 
 def test_the_tenth_failure_parks(user_job: ZgbStore, sql: Sql) -> None:
-    """Waits of 60, 300, 900, then 3600 s: parked after 6 h 21 min, and a retry restores it."""
+    """Waits of 60, 300, 900, then 3600 s: parked after 6h21m, and a retry restores it."""
     store, now, elapsed = user_job, NOW, []
     for _ in range(10):
         (task,) = store.take(now, "me", 1)

@@ -314,7 +314,7 @@ def a_whole_place(root: Path) -> Place:
         ("time to drain", "at once: 2 jobs are due, and there are tokens for both"),
         ("registrations", "1"),
     )
-    facts = WholeQueueFigures(rows, ("nothing has asked for work for 3 min: does cron run?",))
+    facts = WholeQueueFigures(rows, ("nothing has asked for work for 3m: does cron run?",))
     return whole.place(
         name="/srv/zgb.db",
         command=("spooldeck", "--root", "/srv/zgb.db"),

@@ -48,7 +48,7 @@ AT_WORK = _STUCK._replace(
     facts=(
         ("holder", "PID 4711: /usr/bin/python3 -m tui.cli queue work"),
         ("started", "2026-11-20 08:12:31Z: matches lock file (same process)"),
-        ("last heartbeat", "2026-11-20 09:42:05Z, 3 s ago"),
+        ("last heartbeat", "2026-11-20 09:42:05Z, 3s ago"),
         ("flock", "held by PID 4711"),
     ),
 )
@@ -232,6 +232,7 @@ def _seed_history(live: PlaceSession, day: str) -> None:
         wave = math.sin(second / 70)
         came += round(4 + 2 * wave + (second % 14 == 0))
         left += round(4.2 + 1.5 * math.sin(second / 70 - 1) - 2 * (-260 < second < -200))
+        left += good and second > -120  # more than come: the backlog shrinks
         dead += second % 60 == 0 or -240 < second < -220
         waiting = max(0, pending + came - left)
         counts = {State.PENDING: waiting, State.ACTIVE: 1, State.DEAD: dead}

@@ -85,8 +85,8 @@ def a_stuck_lock() -> LockEvidence:
     facts = (
         ("holder", "PID 4711: /usr/bin/python3 -m tui.cli queue work"),
         ("started", "2026-11-20 08:12:31Z: matches lock file (same process)"),
-        ("last heartbeat", "2026-11-20 08:55:08Z, 47 min ago"),
-        ("limit", "20 min without one"),
+        ("last heartbeat", "2026-11-20 08:55:08Z, 47m ago"),
+        ("limit", "20m without one"),
         ("boot", "same"),
         ("PID namespace", "same"),
         ("host", "mx1, this host"),
@@ -94,7 +94,7 @@ def a_stuck_lock() -> LockEvidence:
         ("flock", "held by PID 4711"),
         ("follows", "its holder may be ended"),
     )
-    why = "PID 4711 is alive, no heartbeat for 47 min (limit 20 min)"
+    why = "PID 4711 is alive, no heartbeat for 47m (limit 20m)"
     verdict = Verdict.STUCK
     return LockEvidence(
         verdict, 4711, NOW - 2820, 2820, why, "", facts, "1f.00c0ffee", (4711,), limit=1200

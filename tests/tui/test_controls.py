@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from engine.locks.token_buckets import BucketState
 from engine.model import Problem, State
 from engine.store import Control, Outlook, Unavailable
 from engine.stores.memory import MemoryStore
 from tests.tui.desks import Desk, a_desk
-from tests.tui.spools import Clock, a_memory, a_place, loaded, queue_of, some_tasks
+from tests.tui.spools import NOW, Clock, a_memory, a_place, a_task, loaded, queue_of, some_tasks
 from tests.tui.wholes import PAUSE, RATE, REDIRECT, RETRY, Whole
 from tui.format import keys
 from tui.operations import control_lines as view
@@ -223,6 +224,18 @@ async def test_where_nothing_pauses_the_key_is_grey_and_says_so() -> None:
         assert {"pause_queue", "controls"} <= queue_of(desk.console).without()
 
 
+async def test_the_palette_of_the_overview_opens_the_plan_to_pause(whole: Whole) -> None:
+    """`:pause` opens the queue and the plan of its pause control, as P does; where nothing pauses,
+    it says so.
+    """
+    for place, said in ((whole.place(), PAUSE), (flushing(), "this queue cannot be paused")):
+        async with a_desk(place, plain()) as desk:
+            await desk.opens(OverviewScreen, "1")
+            await desk.press("colon", *"pause", "enter")
+            await desk.sees(said)
+            assert isinstance(desk.console.screen, ControlScreen) is (said == PAUSE)
+
+
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
@@ -254,13 +267,24 @@ async def test_a_target_is_asked_for_and_the_store_foretells(
         assert bool(screen.outcome) is (kind is Flushing)
 
 
+async def test_rate_limits_are_listed_with_their_next_token() -> None:
+    """A place without controls lists its rate limits with a bar, read-only."""
+    limit = BucketState("mail_send", 2, 5, NOW + 21, 720)
+    place = a_place(a_memory([a_task(1)]), tokens=lambda: (limit,))
+    async with a_desk(place, size=(120, 40), first=keys.CONTROLS) as desk:
+        await desk.sees("9 Controls 1", "2 of 5 tokens 720/h next in 21s")
+        await desk.sees(
+            "rate limit of mail_send", "next at 09:42:29Z (in 21s)", "rate limits are read-only"
+        )
+
+
 async def test_a_warning_is_an_alert_that_leads_here(whole: Whole) -> None:
     """A warning of the queue is on the overview, and Enter on it shows the controls."""
-    whole.facts = whole.facts._replace(warnings=("cron was silent for 3 min",))
+    whole.facts = whole.facts._replace(warnings=("cron was silent for 3m",))
     async with a_desk(whole.place(), first=keys.OVERVIEW) as desk:
-        await desk.sees("WARN", "cron was silent for 3 min")
+        await desk.sees("WARN", "cron was silent for 3m")
         await desk.opens(ControlsScreen, "enter")
-        await desk.sees("! cron was silent for 3 min", "tokens 3 of 5")
+        await desk.sees("! cron was silent for 3m", "tokens 3 of 5")
         whole.facts = whole.facts._replace(warnings=())
         await desk.until(lambda: "cron" not in desk.page)
         await desk.until(lambda: not desk.console.sessions[0].alerts)

@@ -335,7 +335,7 @@ async def test_the_pace_is_filled_in_by_keys() -> None:
         await desk.press("tab", "space", "tab", "7", "shift+tab", "down", "tab", "space")
         await desk.sees(
             "no worker running: sent tasks wait for the next worker",
-            "one every 2 s: 179 in 5 min",
+            "one every 2s: 179 in 5m",
         )
         await desk.press("enter")
         await desk.until(lambda: answers)

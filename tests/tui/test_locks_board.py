@@ -88,9 +88,7 @@ async def test_a_line_for_each_lock(roots: list[Path]) -> None:
         await desk.until(lambda: cells(desk, "second")[:4] == ["FREE", "-", "-", "-"])
         await desk.sees("waiting: 3 due tasks, oldest 2h01m", "by kind: report 3")
         # This process would have to end itself: that is in doubt, and nothing is offered.
-        await desk.sees(
-            "flock held by PID", "limit 20 min", "no process is signalled", "ps -o pid,"
-        )
+        await desk.sees("flock held by PID", "limit 20m", "no process is signalled", "ps -o pid,")
         write_task(first, "pending", 4, age=30)
         await desk.sees("by kind: report 4")
 

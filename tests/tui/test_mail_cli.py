@@ -612,7 +612,7 @@ def test_mail_status(office: Office) -> None:
 
     assert (nothing.returncode, well.returncode, shut.returncode) == (1, 0, 2)
     assert f"transport  curl to {HOST}:{server.port}" in well.stdout
-    assert "spool      1 mail, the oldest for 1 h" in well.stdout
+    assert "spool      1 mail, the oldest for 1h00m" in well.stdout
     told = json.loads(shut.stdout)
     assert told["transport"] is None
     assert told["transports"]["curl"]["attempts"] == told["transports"]["curl"]["success"] == 1

@@ -478,7 +478,7 @@ def test_the_rest_of_a_replay_goes_at_its_first_pace(root: Path, act: Command) -
 
     said = act(f"journal {pen.op} --go-on --dry-run")[1]
 
-    assert "at 3/s: 6 in 2 s" in said
+    assert "at 3/s: 6 in 2s" in said
     assert "first 1; waits for results after each step" in said
 
 

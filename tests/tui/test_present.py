@@ -175,6 +175,8 @@ def test_attempts_have_their_limit(limit: int | None, words: str) -> None:
     [
         (State.DEAD, 3, "max_retries_exceeded", 4),
         (State.DEAD, 4, "max_retries_exceeded", 4),
+        (State.TRASH, 3, "max_retries_exceeded", 4),
+        (State.TRASH, 3, "", 3),
         (State.DEAD, 1, "max_retries_exceeded", 1),
         (State.DEAD, 3, "parked", 3),
         (State.PENDING, 3, "", 3),

@@ -32,6 +32,7 @@ from tui.screens.quit import QuitScreen
 from tui.screens.target import Target
 from tui.session.place import Place
 from tui.session.runners import DirectRun, PullBackRun, ReplayRun, RunningOperation
+from tui.session.running_operations import describe_result
 from tui.task.screen import TaskScreen
 
 off = asyncio.to_thread
@@ -99,6 +100,20 @@ async def test_a_replay_shows_how_far_it_is(place: Place) -> None:
         assert now(work).accounted == 12
         await desk.opens(QueueScreen, "space", "ctrl+c")
         await desk.sees("ops 1 0% paused")
+
+
+async def test_a_result_keeps_its_next_step(place: Place) -> None:
+    """The message with the result of a replay does not replace the next step on its own screen."""
+    async with replaying(place, ONE, sent=1) as (desk, work):
+        await desk.press("s")
+        await desk.until(lambda: now(work).stopped)
+        await desk.press("w")
+        await desk.until(lambda: work.ended is not None)
+        session = desk.console.navigator.session
+        await desk.until(lambda: not session.messages)
+        await desk.sees("STOPPED", "next")
+        assert describe_result(work) not in desk.line("word")
+        assert desk.line("word").startswith(" next")
 
 
 async def test_it_goes_on_when_its_screen_is_left(place: Place) -> None:

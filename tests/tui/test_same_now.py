@@ -93,7 +93,7 @@ async def test_the_screen_follows_the_log(spool: Spool) -> None:
         await desk.sees("no log records how such tasks ended")
         await off(spool.fails)
         await desk.until(lambda: row(desk).endswith("yes"))
-        await desk.sees("1 failure in 10 min, 1 new task")
+        await desk.sees("1 failure in 10m, 1 new task")
         await desk.press("escape")
         await desk.opens(PlanScreen, "*", "R")
         await desk.sees(f"5 errors that still happen: {MARK} 5")

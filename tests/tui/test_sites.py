@@ -38,7 +38,7 @@ from tui.cli.setup.places import open_places
 from tui.format import keys
 from tui.operations.worker_screen import WorkerScreen
 from tui.session import place_session
-from tui.session.place import NO_LOCK_FILE, Place, WholeQueueFigures
+from tui.session.place import Place, WholeQueueFigures
 from tui.session.place_session import PlaceSession
 from tui.task.lines import TaskScene, show_command, summary_lines
 from tui.task.why_waiting import reasons
@@ -80,6 +80,9 @@ def places(spool: str, database: str, tmp_path: Path) -> list[str]:
     """A Kannader spool, a ZGB database and a queue of the contract, each with something in it."""
     make_queue(tmp_path / "mail.out", some_tasks())
     return [spool, database, str(tmp_path / "mail.out")]
+
+
+NO_LOCK_FILE = "no lock file (row leases)"
 
 
 def places_at(*paths: str) -> list[Place]:
@@ -368,7 +371,7 @@ async def test_an_empty_bucket_keeps_due_tasks(database: str, tmp_path: Path) ->
     assert re.fullmatch(r"no token until (\S+ )?[0-9:]{8}Z \(in .+\)", empty)
     assert paused[0] == "the queue is paused: mailQueueEnabled is 0"
     assert paused[1].startswith("no token until ")
-    assert filled == ("due for 1 min, no worker running",)
+    assert filled == ("due for 1m, no worker running",)
     assert unknown[0].startswith("rate limit unknown: ")
 
 
@@ -381,7 +384,7 @@ async def test_tasks_that_came_due_earlier_are_first(database: str) -> None:
     assert (await why(place, "16-user"))[0] == "3 other tasks first"
     assert (await why(place, "11-user"))[0] == "1 other task first"
     unordered = await why(place._replace(claim_order=""), "16-user")
-    assert unordered == ("due for 20 s, no worker running",)
+    assert unordered == ("due for 20s, no worker running",)
 
 
 async def test_a_claim_without_a_worker_lapses(spool: str, left: Path) -> None:
@@ -391,12 +394,12 @@ async def test_a_claim_without_a_worker_lapses(spool: str, left: Path) -> None:
     fresh = await why(place, left.name, taken + 90)
     late = await why(place, left.name, taken + HOUR + 120)
 
-    assert fresh[0] == "claimed 1 min ago, owner unknown"
+    assert fresh[0] == "claimed 1m ago, owner unknown"
     assert fresh[1].startswith("its lease expires at ")
-    assert fresh[1].endswith(" (in 58 min)")
+    assert fresh[1].endswith(" (in 58m)")
     assert late == (
-        "its lease expired 2 min ago: the next worker counts an attempt and requeues it",
-        "claimed 1 h 2 min ago",
+        "its lease expired 2m ago: the next worker counts an attempt and requeues it",
+        "claimed 1h02m ago",
     )
 
 
@@ -500,6 +503,12 @@ async def test_no_lock_is_offered_to_be_freed(database: str, pane: str) -> None:
         await desk.sees(NO_LOCK_FILE)
 
 
+def test_what_each_format_has_instead_of_a_lock(places: list[str]) -> None:
+    """A spool of links is claimed by renames, a database by leases of its rows."""
+    spool, database, _ = places_at(*places)
+    assert (spool.no_lock, database.no_lock) == ("no lock file (link renames)", NO_LOCK_FILE)
+
+
 async def test_the_board_of_locks_says_that_none_is_needed(database: str, tmp_path: Path) -> None:
     """A place without a lock is a line as those with one, and is described in full below. A worker
     that the console started there is shown by its number, until it has ended, and what ends it.
@@ -575,9 +584,11 @@ def test_the_command_that_tells_of_locks_says_so(
 ) -> None:
     """For people a line that says why, for programs a row without a verdict; all is well."""
     assert main(["locks", database, spool]) == 0
-    assert capsys.readouterr().out.count(f"lock: {NO_LOCK_FILE}") == 2
+    shown = capsys.readouterr().out
+    assert f"lock: {NO_LOCK_FILE}" in shown
+    assert "lock: no lock file (link renames)" in shown
 
-    assert main(["locks", spool, "--json"]) == 0
+    assert main(["locks", database, "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["locks"]
     assert (row["verdict"], row["pid"], row["reason"]) == (None, None, NO_LOCK_FILE)
     assert (row["finding"], row["certainty"], row["in_work"]) == (NO_LOCK_FILE, None, [])

@@ -11,16 +11,19 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from engine import verbs
 from engine.config import queue_config
+from engine.locks.token_buckets import BucketState
 from engine.logs.log_tail import format_log_line
 from engine.model import State, Task
 from tests.tui.desks import Desk, a_desk, clock_of
 from tests.tui.mailrooms import Mailroom
 from tests.tui.queues import Run, store_at
+from tests.tui.shots import AT_WORK
 from tests.tui.spools import (
     NOW,
     Clock,
@@ -39,6 +42,7 @@ from tui.format import keys
 from tui.queue.problems_screen import ProblemsScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.target import Target
+from tui.task import reader
 from tui.task.lines import show_command
 from tui.task.page import TABS
 from tui.task.screen import TaskScreen
@@ -167,10 +171,10 @@ async def test_a_waiting_task_says_why(tmp_path: Path) -> None:
     task, other = a_task(5, due=NOW + 600, attempts=1), a_task(8)
     async with a_spool(tmp_path, task, other, max_attempts=4) as desk:
         await desk.show(task)
-        await desk.sees("waits backoff until 09:52:08Z (in 10 min)")
+        await desk.sees("waits backoff until 09:52:08Z (in 10m)")
         await desk.sees("attempts 1 of 4", f"--filter id={task.id}", "O runs it now")
         clock_of(desk).now = NOW + 660
-        await desk.sees("waits due for 1 min", "next t shows its log lines")
+        await desk.sees("waits due for 1m", "next t shows its log lines")
 
         await desk.show(other)
         await desk.until(lambda: "files" in desk.line("parts"))
@@ -178,6 +182,21 @@ async def test_a_waiting_task_says_why(tmp_path: Path) -> None:
         assert "log" not in desk.line("parts")
         desk.log("INFO", f"Processing task: {other.id} ({other.kind}: x)")
         await desk.turns_to("log", "I Processing task")
+
+
+async def test_a_frame_has_one_countdown_for_one_moment(tmp_path: Path) -> None:
+    """The end of a backoff and the expected start count down together, also between two reads of
+    the reasons, and the tokens of the rate limit are beside them.
+    """
+    task, limit = a_task(5, due=NOW + 45, attempts=1), BucketState("mail_send", 0, 5, None, 720)
+    place = {"tokens": lambda: (limit,), "lock": lambda: AT_WORK}
+    async with a_spool(tmp_path, task, size=(80, 24), **place) as desk:
+        await desk.show(task)
+        await desk.sees("backoff until 09:42:53Z (in 45s)", "rate limit 0 of 5 tokens, 720/h")
+        with patch.object(reader, "REASONS_SECONDS", 3600.0):
+            clock_of(desk).now = NOW + 18
+            await desk.sees("backoff until 09:42:53Z (in 27s)", "at about 09:42:53Z (in 27s)")
+        assert "shows the rate limit" not in desk.line("word")
 
 
 async def test_mail_that_is_kept_back_is_not_said_to_be_ready(tmp_path: Path) -> None:
@@ -298,7 +317,7 @@ async def test_attempts_come_from_the_log(tmp_path: Path) -> None:
             desk.log("ERROR", f"Task failed: {task.id} (mail_send): {ERROR}", ago - 2)
             desk.log("WARN", f"Task {task.id} failed (attempt {number}/3), retry in 60s", ago - 2)
         await desk.show(task)
-        failed, missing = "failed after 2 s, will retry", "2 of 3 attempts in the logs"
+        failed, missing = "failed after 2s, will retry", "2 of 3 attempts in the logs"
         await desk.turns_to("attempts", "1 07:37:08Z", failed, "2 07:38:48Z")
         await desk.sees(f"{missing}: the logs do not")
         await desk.turns_to("log", "07:37:08 I Processing task", "07:38:50 W")

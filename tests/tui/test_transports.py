@@ -23,10 +23,12 @@ from engine.monitor.transport_health import (
     MailRoutes,
     TransportHealth,
     TransportSuspension,
+    TransportUse,
     mark_explained,
 )
 from tests.engine.test_transports import attempt, given_up, missed, prom, sent
 from tests.tui.desks import Desk, a_desk, clock_of, words
+from tests.tui.holders import wired
 from tests.tui.mailrooms import SAYS, Mailroom
 from tests.tui.queues import Run
 from tests.tui.spools import Clock, a_task, disk_place, make_spool
@@ -581,3 +583,30 @@ def test_the_plain_twin_says_by_which_transport_mail_goes(tmp_path: Path, spoold
         plain = spooldeck("transports", str(mail.root))
         assert plain.returncode == 1
         assert plain.stdout.startswith(" transport unknown:")
+
+
+def test_where_a_handler_sends_no_transport_is_disabled() -> None:
+    """A transport that mail.method excludes, or the suspension of the forced one, says nothing
+    about mail that a handler sends.
+    """
+    stop = {"sendmail": TransportSuspension("sendmail", NOW, "ana")}
+    routes = MailRoutes(("sendmail", "curl"), "", {}, stop, "sendmail", by_handler=True)
+    assert routes.use("curl") is TransportUse.HANDLER
+    assert routes.use("sendmail") is TransportUse.SUSPENDED
+    assert not routes.is_waiting
+    assert routes._replace(by_handler=False).is_waiting
+    assert view.describe_route(routes) == ("mail tasks are sent by a handler", "ok")
+
+
+HANDLED = "handlers: {mail_send: {command: [/bin/true]}}\n"
+
+
+@pytest.mark.parametrize(("handlers", "by_handler"), [("{}\n", False), (HANDLED, True)])
+def test_a_handler_for_mail_is_in_the_routes(
+    tmp_path: Path, handlers: str, by_handler: bool
+) -> None:
+    """A handler with a command for `mail_send` sends the mail tasks of a spool."""
+    make_spool(tmp_path, [])
+    place = wired(tmp_path, handlers)
+    assert place.mail is not None
+    assert place.mail.routes({}).by_handler is by_handler

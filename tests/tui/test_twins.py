@@ -112,7 +112,7 @@ def test_a_place_that_cannot_be_read_is_a_line_beside_the_others(
 def test_the_locks(root: Path, spooldeck: Run) -> None:
     """Who has it, the evidence, what waits behind it; 1 where it needs somebody."""
     free = spooldeck("locks", str(root))
-    ago = later(-2850)  # half a minute past 47 min: times in files are rounded
+    ago = later(-2850)  # half a minute past 47m: times in files are rounded
     lock = queue_lock.acquire_lock(
         str(root / "run" / "queue.lock"), 1200, ago["clock"], ago["uptime"]
     )
@@ -230,7 +230,7 @@ def test_the_workers(root: Path, spooldeck: Run) -> None:
     """
     idle = spooldeck("workers", str(root))
     write_task(root, "work", 30, age=400)
-    ago = later(-2850)  # half a minute past 47 min: times in files are rounded
+    ago = later(-2850)  # half a minute past 47m: times in files are rounded
     lock = queue_lock.acquire_lock(
         str(root / "run" / "queue.lock"), 1200, ago["clock"], ago["uptime"]
     )

@@ -74,7 +74,7 @@ _SCREEN_SETS: Mapping[str, str] = {
     "CURSOR": f"{_BROWSE} {_CONFIRM}",
     "TYPING": "palette help",  # with a text input: only keys that are no letters move
     "FORMS": "pace edit",
-    "PANES": "clusters list locks operations transports workers",  # rows, and details of one
+    "PANES": "clusters locks operations transports workers",  # rows, and details of one
 }
 
 _TABLE = """
@@ -100,6 +100,7 @@ open | enter | Enter | log | View | failures | the log at the time of this error
 open | enter | Enter | plan | View | controls | plan this control: shows its effect, writes nothing
 pane(1) | tab | Tab | pane | View | overview | next pane of the screen
 pane(-1) | shift+tab | S-Tab | - | View | overview | previous pane
+pane(1) | tab shift+tab | Tab | - | View | list | scroll the details; again: to the rows
 pane(1) | tab shift+tab | Tab | pane | View | PANES +minor | scroll the details; again:
     to the rows
 range | z | z | range | View | overview | graph: the last 10 minutes, hour or day
@@ -113,10 +114,13 @@ tab | left h right l | h l | tabs | View | list +key +minor | previous, next tab
 part | left h right l | h l | parts | View | task +key +minor | previous, next part; also Left,
     Right
 graph_range | z | z | - | View | list | graph: the last 10 minutes, hour or day
-clusters | c | c | clusters | View | list overview | errors of these tasks, grouped into clusters
+clusters | c | c | clusters | View | list | errors of these tasks, grouped into clusters
+clusters | c | c | - | View | overview | error clusters of the place under the cursor
+clusters | c | c | - | View | log | error clusters of the DLQ of this place
 clusters | c | c | clusters | View | operation | errors of the DLQ, grouped into clusters
 order | o | o | order | View | list | sort by another column
 log | t | t | log | View | list task | log lines of this task
+log | t | t | log | View | failures transports +minor | log lines of this transport
 log | t | t | - | View | log | only the log lines of this line's task
 neighbor(1) | ] | [ ] | rows | View | task lock +minor | next row of the list
 neighbor(-1) | [ | [ | - | View | task lock | previous row of the list
@@ -132,6 +136,8 @@ level(-1) | - | - | - | View | log | lower the minimum level
 next_error | e | e | error | View | log | next error
 goto_time | @ | @ | time | View | log | go to a time: 14:00, yesterday 18:00, -2h
 wrap | w | w | wrap | View | log +minor | wrap long lines, or cut them
+show('wide') | w | w | wide | View | list +minor | error column with the room of the others, or not
+show('ids') | i | i | full ids | View | list +minor | full ids, or their last 8 characters
 stamps | i | i | stamps | View | log +minor | time stamps: with date, time only, none
 reread | r | r | re-read | View | controls list locks operations overview transports workers
     +minor | scan
@@ -151,7 +157,7 @@ unmark | \\ | \\ | clear marks | Mark | list +minor | unmark all tasks
 yank | y | y | copy | Copy | BROWSE +minor | copy the id, the row, JSON or a command
 export | e | e | export | Copy | list overview plan +minor | export the shown rows to a file (CSV,
     JSON lines)
-plain | = | = | plain | Copy | BROWSE +minor | show this screen as plain text, to copy from
+plain | = | = | plain | Copy | BROWSE plan +minor | show this screen as plain text, to copy from
 plan('retry') | R | R | retry | Act | clusters list task | plan a retry; in the trash: plan a
     restore
 plan('purge') | X | X | purge | Act | clusters list task | plan a move to the trash; in the trash:
@@ -221,7 +227,8 @@ digit | DIGITS | 0-9 | type the PID | Act | lock +key | confirm by typing the ho
 digit | DIGITS | 0-9 | type the PID | Act | worker +key | confirm a worker that ends a stuck holder:
     type the PID of the holder
 rub_out | backspace | Bksp | - | Act | control lock plan worker | delete the last digit
-worker | W | W | worker | Act | list lock locks overview workers | plan to start or stop a worker
+worker | W | W | - | Act | overview | plan to start or stop a worker of the place under the cursor
+worker | W | W | worker | Act | list lock locks workers | plan to start or stop a worker
 palette | : ctrl+p | : | command | Quit | BROWSE | command palette: actions and screens; also Ctrl-p
 palette | : ctrl+p | : | - | Quit | CONFIRM | command palette: actions and screens; also Ctrl-p
 help | ? f1 | ? | help | Quit | CURSOR | this page

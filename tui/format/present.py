@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from rich.cells import cell_len, set_cell_size
 
+from engine.locks.token_buckets import BucketState
 from engine.model import LockEvidence, State, Task, Verdict
 from engine.monitor.throughput import Rates
 from engine.text.decode import YEAR_10000
@@ -186,6 +187,14 @@ def format_count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def describe_bucket(bucket: BucketState) -> str:
+    """The tokens of a rate limit and its rate: `0 of 5 tokens, 720/h`."""
+    if bucket.paused:
+        return "PAUSED"
+    rate = "" if bucket.per_hour is None else f", {bucket.per_hour:,}/h"
+    return f"{bucket.tokens:,} of {bucket.burst:,} tokens{rate}"
+
+
 def format_rate(per_second: float) -> str:
     """Events per second: `0.0`, `9.4`, `412`; `?` if invalid."""
     if not _is_valid_time(per_second):
@@ -254,10 +263,11 @@ def count_runs(task: Task, limit: int | None) -> int | None:
     """Number of runs that have ended, as the log counts them; None if unknown.
 
     `limit` is their maximum. A queue that counts retries does not count the last run of a task
-    that it gives up.
+    that it gives up, and a purge keeps its count.
     """
+    has_died = task.state in (State.DEAD, State.TRASH)
     is_exhausted = task.extra.get("dead_reason") == "max_retries_exceeded"
-    if task.state is State.DEAD and is_exhausted and limit and task.attempts == limit - 1:
+    if has_died and is_exhausted and limit and task.attempts == limit - 1:
         return limit
     return task.attempts
 
@@ -400,6 +410,26 @@ def task_columns(
         )
     what = TaskColumn(_what_title(state), max(0, rest), _error_or_description, order="error")
     return (*fixed, what) if rest > 8 else fixed
+
+
+def resize_columns(
+    columns: Sequence[TaskColumn], width: int, id_cells: int, *, is_wide: bool
+) -> tuple[TaskColumn, ...]:
+    """Give ids `id_cells`, if they need more; `is_wide`: the error has the room of all columns but
+    id and time. The last column gets what is left, at least 8 cells; for that the columns after
+    the id make room.
+    """
+    if not columns or not (id_cells or is_wide):
+        return tuple(columns)
+    first, *middle, last = columns
+    middle = [column for column in middle if not is_wide or column.is_age or column.order == "due"]
+    middle = middle[-1:] if is_wide else middle
+    gap = len(COLUMN_GAP)
+    room = width - MARGIN_CELLS - sum(column.width + gap for column in middle) - gap
+    while middle and room < id_cells + 8:
+        room += middle.pop(0).width + gap
+    ids = max(SHORT_ID_CELLS, min(max(first.width, id_cells), room - 8))
+    return (first._replace(width=ids), *middle, last._replace(width=max(0, room - ids)))
 
 
 class TrashFacts(NamedTuple):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from engine.locks import lock_breaker, process_stats
 from engine.model import LockEvidence, State, Task, Verdict
 from engine.monitor import lock_diagnosis
-from engine.policy import describe_duration, describe_limit, format_deadline
+from engine.policy import describe_limit, format_deadline, format_rough_duration
 from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.present import BLANK_LINE, SHORT_ID_CELLS, Line, Run
@@ -193,7 +193,7 @@ def active_task_lines(case: LockReport, now: float, width: int) -> list[Line]:
 def active_task_line(work: ActiveTask, case: LockReport, now: float, width: int) -> Line:
     """Row of an active task."""
     task, told = work
-    since = describe_duration(now - task.lease.since) if task.lease is not None else "?"
+    since = format_rough_duration(now - task.lease.since) if task.lease is not None else "?"
     tries = "?" if task.attempts is None else f"{task.attempts + 1}"
     cells = (
         (present.short_id(task.id), SHORT_ID_CELLS, "accent", 0),

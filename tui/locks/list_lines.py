@@ -25,7 +25,7 @@ from tui.format.table import (
 )
 from tui.locks import lines as view
 from tui.locks.examination import LockReport
-from tui.session.place import NO_LOCK_FILE, NO_WORKER_HINT
+from tui.session.place import NO_WORKER_HINT
 from tui.session.place_session import PlaceSession
 
 NO_LOCK_NOTE = "more workers may run: each task is claimed by one of them"
@@ -59,7 +59,7 @@ class PlaceLock(NamedTuple):
 
 def place_lock(live: PlaceSession) -> PlaceLock:
     """The lock of a place as known now."""
-    none = NO_LOCK_FILE if live.place.has_leases else ""
+    none = live.place.no_lock if live.place.has_leases else ""
     worker = live.worker.pid if none else None
     due = live.backlog is not None and live.backlog.due > 0
     seen = (live.readings.lock, live.backlog, none, worker, due and live.lacks_worker)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from textual.app import ComposeResult
+
 from tui.format import keys, present
 from tui.format.present import Line
 from tui.format.table import Choice
@@ -11,9 +13,12 @@ from tui.locks import list_lines as view
 from tui.locks.list_follower import LocksFollower
 from tui.operations.worker_screen import show_worker_plan
 from tui.screens.base import Copy, key_bindings
+from tui.screens.graph_pane import GraphPane
 from tui.screens.target import SCREEN_TARGETS, Target
+from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
-from tui.widgets.lines import Frame, LongText
+from tui.terminal.render_cache import Box
+from tui.widgets.lines import Frame, Lines, LongText
 from tui.widgets.picker import Picker
 
 
@@ -24,6 +29,27 @@ class LocksScreen(LocksFollower):
     BINDINGS = key_bindings(keys.LOCKS)
     PAGE_KEYS_SCROLL = True
     DETAIL_PERCENT = 50
+
+    def compose(self) -> ComposeResult:
+        """As other lists, with the graph of the place under the cursor below the rows."""
+        yield TopLine(id="top-line")
+        with Box(id="body"):
+            with Box(id="left"):
+                yield Picker(id="rows")
+                yield Lines(id="graph", classes="pane")
+            yield LongText(id="text")
+        yield Lines(id="word")
+        yield Lines(id="hints")
+
+    def show_frames(self) -> None:
+        """Write the frames; the graph gets the lines that the rows leave."""
+        super().show_frames()
+        picker, part, here = self.query_one(Picker), self.query_one("#graph", Lines), self._here
+        part.display = self.is_wide and here is not None
+        self.query_one("#left").styles.height = "1fr" if self.is_wide else "auto"
+        if self.is_wide and here is not None:
+            picker.styles.height = present.BOX + 1 + len(picker.rows)
+            GraphPane().show(part, here, self.around.clock(), self.rows_width)
 
     def trail(self) -> tuple[str, ...]:
         """All locks, independent of the place."""

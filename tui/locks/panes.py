@@ -5,14 +5,13 @@ from __future__ import annotations
 from textual.app import ComposeResult
 
 from tui.format import keys
-from tui.format.flow_graph import flow_graph, graph_steps, time_axis
 from tui.format.present import Line
 from tui.format.table import Choice
 from tui.locks import lines as view
 from tui.locks.examination import LockReport
 from tui.locks.question import LockQuestion
 from tui.screens.base import opened_from
-from tui.screens.graph_pane import latest_flow
+from tui.screens.graph_pane import GraphPane
 from tui.screens.target import Target
 from tui.screens.top_line import TopLine
 from tui.terminal.render_cache import Box
@@ -21,9 +20,6 @@ from tui.widgets.picker import Picker
 
 MIN_TASK_LINES = 3
 """Minimum number of active tasks on screen; a sixth of the height if that is more."""
-
-GRAPH_SECONDS, MIN_GRAPH_LINES = 600.0, 6
-"""Span of the graph in seconds, and its minimum number of lines."""
 
 
 def active_tasks_frame(case: LockReport, refused: str) -> Frame:
@@ -39,6 +35,9 @@ def active_tasks_frame(case: LockReport, refused: str) -> Frame:
 
 class LockPanes(LockQuestion):
     """Paints the last report on a lock, and the plan to free it."""
+
+    had_plan = False
+    """There was something to confirm since the screen was opened: then digits are a PID."""
 
     def compose(self) -> ComposeResult:
         """The verdict; steps and tasks in work beside the evidence; question, next step, hints."""
@@ -79,6 +78,7 @@ class LockPanes(LockQuestion):
         if case is None:
             self.show((), [((" examining the lock ...", "muted"),)], ())
             return
+        self.had_plan |= self._has_plan
         self._show_verdict(case, now, width)
         self._show_steps(case, self._inside(left))
         self._list_active_tasks(case, now, self._inside(left))
@@ -142,12 +142,7 @@ class LockPanes(LockQuestion):
         part, room = self.query_one("#graph", Lines), self._inside(width)
         part.display = self.is_wide
         if self.is_wide:
-            course = self._live.flow.series(now, GRAPH_SECONDS, graph_steps(room))
-            height = max(MIN_GRAPH_LINES, part.size.height)
-            part.show(flow_graph(course, room, height, latest_flow(self._live, now)))
-            part.show_frame(
-                Frame(f"{self._live.name}, last 10m", bottom=time_axis(now, GRAPH_SECONDS))
-            )
+            GraphPane().show(part, self._live, now, room)
 
     def _text(self, case: LockReport, now: float, width: int) -> list[Line]:
         """What scrolls: evidence and logs, or the output; on small screens all of it."""

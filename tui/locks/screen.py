@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from engine.index.schema import Query
-from engine.model import State
+from engine.model import State, Verdict
 from engine.monitor import lock_diagnosis
 from engine.operations.execute import Report
 from engine.operations.plans import verb_refusal
@@ -18,6 +18,7 @@ from tui.operations.worker_screen import show_worker_plan
 from tui.plan import planning
 from tui.screens.base import TOO_EARLY, key_bindings
 from tui.screens.console_context import ConsoleContext
+from tui.screens.target import SCREEN_TARGETS
 from tui.session.place_session import PlaceSession
 from tui.session.place_watcher import why_not_abandoned
 from tui.widgets.lines import LongText
@@ -124,6 +125,17 @@ class LockScreen(LockFollower):
     DIGITS_NAME = "PID"
 
     _slipped = float("-inf")
+
+    def action_digit(self, digit: str) -> None:
+        """Type the PID; where there was nothing to free, and once the recovery has ended, open the
+        screen of that digit.
+        """
+        case, is_ended = self._exam.report, self._plan.is_begun and not self._live.recovery.running
+        is_fine = case is not None and case.evidence.verdict in (Verdict.HELD, Verdict.FREE)
+        if (is_ended or (is_fine and not self.had_plan)) and digit in SCREEN_TARGETS:
+            self.go(SCREEN_TARGETS[digit])
+        else:
+            super().action_digit(digit)
 
     def cursor_slipped(self) -> None:
         """The task under the cursor has left: verbs are refused for a moment."""

@@ -150,6 +150,7 @@ class LogBase(ListScreen):
                     if self.reader.is_stopping:
                         self.say("stopped: showing the results so far")
                     self.reader.is_stopping = False
+            self.counter.uncounted.set()  # the histogram ends at a line that was read now
             self.paint()
 
         # A function, not a coroutine: Textual would warn about one cancelled before its first step.

@@ -12,6 +12,7 @@ from engine.logs.log_filter import (
     parse_line_filter,
 )
 from engine.logs.merged_log import LogPosition
+from engine.model import State
 from tui.format import keys, present
 from tui.format.present import Line
 from tui.format.progress_bar import ProgressBar, bar_line
@@ -95,7 +96,12 @@ class FilteredLog(LogBase):
         new = self.counter.news.matching if self.counter.news else 0
         key, does = "f", f"shows {new:,} new" if new else "follows new lines"
         if here is None:
-            key, does = ("Esc", "shows all lines") if self.words else ("", "")
+            key, does = (
+                "Esc",
+                "shows all lines" if self.words else "goes back; new lines appear here",
+            )
+            if self.level > DEBUG and not self.words:
+                key, does = "-", "shows lines of lower levels"
         elif self.line_task.is_gone:
             key, does = (
                 "t",
@@ -140,6 +146,10 @@ class FilteredLog(LogBase):
             self.apply_filter()
         else:
             self.dismiss()
+
+    def action_clusters(self) -> None:
+        """Open the error clusters of the place."""
+        self.go(Target(keys.CLUSTERS, place=self.live.number, state=State.DEAD))
 
     def action_wrap(self) -> None:
         """Wrap or cut long lines."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from engine.locks.token_buckets import BucketState
 from engine.model import Problem
 from engine.operations import controls
 from engine.operations.controls import Order
+from engine.policy import format_deadline, format_rough_duration
 from engine.store import Control
 from engine.text.safe import safe_line
 from tui.format import present
+from tui.format.graphs import bar
 from tui.format.present import BLANK_LINE, Line, Run
 from tui.session.place import WholeQueueFigures
 
@@ -21,6 +24,12 @@ WIDE_CELLS = 80
 
 MAX_TARGETS = 9
 """Maximum number of problems listed as targets of a control."""
+
+BUCKET = "rate limit "
+"""Start of the key of a row with a rate limit."""
+
+GAUGE_CELLS = 16
+"""Width of the bar of a rate limit in cells."""
 
 NO_FACTS = "this queue reports no facts"
 NO_CONTROLS = "this queue has no controls"
@@ -76,6 +85,43 @@ def _row(name: str, control: Control, names: int, now: int, width: int) -> Line:
         words,
     )
     return present.cut_line(cells, width)
+
+
+def limit_rows(tokens: Sequence[BucketState], now: float, width: int) -> list[tuple[str, Line]]:
+    """One line for each rate limit: its kind, its tokens, a bar, the rate and the next token."""
+    named = [(safe_line(bucket.name) or "all kinds", bucket) for bucket in tokens]
+    names = max((present.cells_of(name) for name, _ in named), default=0)
+    rows = []
+    for name, bucket in named:
+        tokens_, _, rate = present.describe_bucket(bucket).partition(", ")
+        left = 0.0 if bucket.next is None else max(0.0, bucket.next - now)
+        soon = "" if bucket.next is None else f"next in {format_rough_duration(left)}"
+        filled = bar(bucket.tokens / max(1, bucket.burst), GAUGE_CELLS)
+        line: Line = (
+            (f"   {present.fit_text(name, min(names, NAME_CELLS))}  ", "strong"),
+            (present.fit_text(filled, GAUGE_CELLS), "accent"),
+            (f"  {tokens_}", "" if bucket.tokens else "warn"),
+            (f"  {rate}" if rate else "", "muted"),
+            (f"  {soon}", "muted"),
+        )
+        rows.append((BUCKET + bucket.name, present.cut_line(line, width)))
+    return rows
+
+
+def next_token_words(bucket: BucketState, now: float) -> str:
+    """When the next token comes: `next at 09:42:29Z (in 21s)`; "" if the bucket is full."""
+    return "" if bucket.next is None else f"next at {format_deadline(bucket.next, now)}"
+
+
+def limit_lines(bucket: BucketState, now: float, width: int) -> list[Line]:
+    """Details of a rate limit."""
+    rows = [
+        ("what", f"rate limit of {safe_line(bucket.name) or 'all kinds'}"),
+        ("tokens", present.describe_bucket(bucket)),
+        ("next token", next_token_words(bucket, now)),
+        ("change", "in the configuration, then restart the worker"),
+    ]
+    return present.labelled_lines([row for row in rows if row[1]], width)
 
 
 def detail_lines(name: str, control: Control, width: int) -> list[Line]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
+from engine.locks.token_buckets import BucketState
 from engine.store import Control
 from engine.text.safe import safe_line
 from tui.format import keys, present
@@ -20,8 +21,15 @@ from tui.operations.control_screen import (
 from tui.screens.base import TOO_EARLY, Copy, key_bindings
 from tui.screens.page import ROW_HAS_LEFT, ListScreen
 from tui.session.place import WholeQueueFigures
+from tui.session.place_session import PlaceSession
 from tui.widgets.lines import Frame, Lines, LongText
 from tui.widgets.picker import Picker
+
+
+def rate_limits(live: PlaceSession) -> Sequence[BucketState]:
+    """The rate limits of a place, as last read."""
+    tokens = live.readings.tokens
+    return () if isinstance(tokens, str) else tokens
 
 
 class ControlsScreen(ListScreen):
@@ -42,10 +50,17 @@ class ControlsScreen(ListScreen):
         control = self.live.inspector.controls.get(name)
         return None if control is None else (name, control)
 
+    @property
+    def _limit(self) -> BucketState | None:
+        """The rate limit under the cursor."""
+        key = self.query_one(Picker).key
+        return next((one for one in rate_limits(self.live) if view.BUCKET + one.name == key), None)
+
     def lay_out(self, width: int) -> None:
         """Paint the facts, the table of controls and the details."""
         head, listed = view.control_table(self.live.inspector.controls, self.rows_width)
-        rows = [Choice(name, line) for name, line in listed]
+        limits = view.limit_rows(rate_limits(self.live), self.around.clock(), self.rows_width)
+        rows = [Choice(name, line) for name, line in (*listed, *limits)]
         self.query_one(Picker).show_rows(rows, [head] if listed else [])
         width = self.text_width
         warnings = view.warning_lines(self._facts, width)
@@ -55,9 +70,11 @@ class ControlsScreen(ListScreen):
         self.query_one(LongText).show([*warnings, *facts, *gap, *about])
 
     def _about(self, width: int) -> list[Line]:
-        here = self._here
+        here, limit = self._here, self._limit
         if here is not None:
             return view.detail_lines(*here, width)
+        if limit is not None:
+            return view.limit_lines(limit, self.around.clock(), width)
         latest = self.live.inspector.latest
         if latest.unavailable:
             return [((f" {safe_line(latest.unavailable)}", "error"),)]
@@ -75,7 +92,8 @@ class ControlsScreen(ListScreen):
     def rows_frame(self) -> Frame:
         """The controls, and whether the queue is paused."""
         found = self.live.inspector.controls
-        return Frame("Controls", "9", f"{len(found):,}", view.pause_line(found))
+        amount = len(found) + len(rate_limits(self.live))
+        return Frame("Controls", "9", f"{amount:,}", view.pause_line(found))
 
     def text_frame(self) -> Frame:
         """The queue and the control under the cursor."""
@@ -88,6 +106,8 @@ class ControlsScreen(ListScreen):
     def default_message(self) -> Line:
         """The next step for the control under the cursor."""
         here, width = self._here, self.size.width
+        if self._limit is not None:
+            return present.next_line("2", "opens the tasks; rate limits are read-only", "", width)
         if here is None:
             return present.next_line("2", "opens the tasks; there is nothing to control", "", width)
         name, control = here

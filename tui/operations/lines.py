@@ -215,8 +215,12 @@ def operation_table(
     amounts = [len(task_count(one.operation)) for one in ones]
     tasks = TASKS._replace(width=min(TASKS.width, max(5, *amounts, 5)))
     before = [c for c in (WHEN, who) if width >= c.least]
-    end = NEXT._replace(width=WIDE_NEXT_CELLS) if width >= WIDE_COLUMNS else NEXT
-    behind = [c for c in (tasks, STATE, end) if width >= c.least]
+    is_wide = width >= WIDE_COLUMNS
+    steps = [len(next_words(one, now, is_wide)[0]) for one in ones]
+    end = NEXT._replace(width=min(WIDE_NEXT_CELLS if is_wide else NEXT.width, max(4, *steps, 4)))
+    words = [len(operation_state(one).word) for one in ones]
+    state = STATE._replace(width=min(STATE.width, max(5, *words, 5)))
+    behind = [c for c in (tasks, state, end) if width >= c.least]
     what = Column("WHAT", max(4, free_cells([*before, *behind], width)))
     shape = [*before, what, *behind]
     return title_line(shape, width), [_row(one, shape, now, width) for one in ones]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from textual import work
+from textual.app import ComposeResult
 
 from engine.operations.journal import Entry
 from engine.store import StoreError
@@ -15,8 +16,9 @@ from tui.operations.undo_plans import show_undo
 from tui.screens.base import Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.page import Page
+from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
-from tui.widgets.lines import Frame
+from tui.widgets.lines import Frame, Lines, LongText
 
 MAX_LISTED_ROWS = 2000
 """Maximum number of rows listed; the counts include all."""
@@ -33,9 +35,22 @@ class RecordScreen(Page):
         self._one, self._live, self._around = one, live, around
         self._entries: tuple[Entry, ...] | str = "loading ..."
 
+    def compose(self) -> ComposeResult:
+        """Path, text, next step, hints."""
+        yield TopLine(id="title")
+        yield LongText(id="text")
+        yield Lines(id="word")
+        yield Lines(id="hints")
+
     def on_mount(self) -> None:
-        """Read its rows."""
+        """Read its rows; update totals, mode and clock each second."""
         self._read()
+        self.set_interval(1.0, self._show_path)
+
+    def _show_path(self) -> None:
+        if self.is_paintable and self.is_current:
+            trail = (self._live.name, "operations", view.short_name(self._one.operation.op))
+            self.query_one(TopLine).update_line(self._around, trail)
 
     @work(group="rows")
     async def _read(self) -> None:
@@ -51,12 +66,9 @@ class RecordScreen(Page):
         """Paint details, events and rows for this width."""
         if not self.is_paintable or not width:
             return
-        self.show(self._title(), self._lines(self.text_width), self._next_line())
+        self.show((), self._lines(self.text_width), self._next_line())
+        self._show_path()
         self.show_hints(without=self.without())
-
-    def _title(self) -> Line:
-        trail = f" {self._live.name} > operations > "
-        return ((trail, "muted"), (view.short_name(self._one.operation.op), "strong"))
 
     def text_frame(self) -> Frame:
         """What was done."""

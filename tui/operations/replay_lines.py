@@ -9,7 +9,7 @@ from typing import NamedTuple
 from engine.model import State
 from engine.monitor.throughput import FlowSeries
 from engine.operations.execute import Report, RowResult
-from engine.policy import describe_duration
+from engine.policy import format_rough_duration
 from engine.replay.outcomes import ReplayOutcome
 from engine.replay.progress import Phase, ReplayProgress, TaskProgress
 from engine.replay.scheduler import RATE_REASON
@@ -280,7 +280,8 @@ def counts_line(view: OperationView, width: int) -> Line:
 
 
 STEP_HEAD = (
-    f"   {'STEP':<10} {'SENT':>9}  {'STATE':<8} {'TIME':>6} {'DONE':>6} {'FAILED':>6}  STOP RULE"
+    f"   {'STEP':<8} {'SENT':>9}  {'STATE':<8} {'TIME':>6} {'DONE':>6} {'FAILED':>6} {'SKIPPED':>7}"
+    "  STOP RULE"
 )
 
 
@@ -313,12 +314,14 @@ def step_lines(now: ReplayProgress, width: int) -> list[Line]:
         until = step.ended or now.now
         time = "-" if step.began is None else format_seconds(until - step.began)
         sent = f"{step.sent:,}/{step.size:,}"
+        skipped = now.skipped if at == len(steps) - 1 else 0  # they leave the size of the last one
         runs = (
-            (f"   {at + 1} {step.name:<8} {sent:>9}  ", ""),
+            (f"   {at + 1} {step.name:<6} {sent:>9}  ", ""),
             (f"{word:<8}", look),
             (f" {time:>6}", "muted" if time == "-" else ""),
             (f" {step.done:>6,}", "" if step.done else "muted"),
             (f" {step.failed:>6,}", "error" if step.failed else "muted"),
+            (f" {skipped:>7,}", "warn" if skipped else "muted"),
             (f"  {safe_line(rule)}", "muted"),
         )
         lines.append(present.cut_line(runs, width))
@@ -352,7 +355,7 @@ def format_rate(pace: ReplayPace) -> str:
         return "no rate limit"
     if pace.rate >= 1:
         return f"{pace.rate:g} per second"
-    return f"one each {describe_duration(1 / pace.rate)}"
+    return f"one each {format_rough_duration(1 / pace.rate)}"
 
 
 # Results of its tasks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
 from textual import work as in_background
@@ -21,6 +22,10 @@ from tui.session.runners import RunningOperation
 from tui.widgets.lines import Lines
 
 ARM_FIRST = "OBSERVE: press ! first: {what} changes more tasks"
+
+
+_CLUSTER_MARK = re.compile(r"\bF-[0-9A-F]{4}\b")
+"""The name of an error cluster in the reason of a stop."""
 
 
 class OrderScreen(ListScreen):
@@ -129,8 +134,11 @@ class OrderScreen(ListScreen):
         await show_undo(self, self.live, self.around, operation, [paused] if paused else [])
 
     def action_clusters(self) -> None:
-        """Open the error clusters of the DLQ."""
-        self.go(Target(keys.CLUSTERS, place=self.live.number, state=State.DEAD))
+        """Open the error clusters of the DLQ, with the cursor on the one that stopped it."""
+        progress = self.work.progress
+        found = None if progress is None else _CLUSTER_MARK.search(progress.stopped)
+        mark = found.group() if found else ""
+        self.go(Target(keys.CLUSTERS, place=self.live.number, state=State.DEAD, id=mark))
 
     # Hints
 

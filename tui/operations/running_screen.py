@@ -24,6 +24,7 @@ from tui.screens.target import Target
 from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
 from tui.session.runners import RunningOperation
+from tui.session.running_operations import describe_result
 from tui.widgets.lines import Frame, Lines
 from tui.widgets.picker import Picker
 
@@ -35,6 +36,13 @@ WAIT_BEFORE_SECONDS = 5.0
 
 MIN_TASK_ROWS = 5
 """Lines of the screen that the results have at least; the other panes are dropped for them."""
+
+
+def _show_lines(pane: Lines, lines: list[Line], border: int, free: int) -> int:
+    """Show a pane if it fits in `free` lines; return how many it takes."""
+    pane.display = bool(lines) and len(lines) + border <= free
+    pane.show(lines)
+    return len(lines) + border if pane.display else 0
 
 
 class ReplayScreen(OrderScreen):
@@ -98,23 +106,16 @@ class ReplayScreen(OrderScreen):
         self.query_one("#state", Lines).show(head)
         progress = self.work.progress
         steps = [] if progress is None else view.step_lines(progress, width)
-        free -= self._show_pane("#steps", steps, border, free)
+        free -= _show_lines(self.query_one("#steps", Lines), steps, border, free)
         # From a large screen on, graphs take a third of it.
         rows = height // 3 if border == present.BOX else 2
-        self._show_pane("#flow", self._flow(width, rows), border, free)
+        _show_lines(self.query_one("#flow", Lines), self._flow(width, rows), border, free)
         past = VERBS[self.work.plan.verb].past
         title, tasks = view.task_table(now.tasks, past, width)
         picker = self.query_one(Picker)
         picker.show_rows(tasks, [title] if tasks else [])
         if tasks and not self._has_moved:
             picker.select_key(tasks[0].key)
-
-    def _show_pane(self, id: str, lines: list[Line], border: int, free: int) -> int:
-        """Show a pane if it fits in `free` lines; return how many it takes."""
-        pane, fits = self.query_one(id, Lines), len(lines) + border <= free
-        pane.display = bool(lines) and fits
-        pane.show(lines)
-        return len(lines) + border if pane.display else 0
 
     def _flow(self, width: int, rows: int) -> list[Line]:
         now, wide = self.around.clock(), rows >= view.GRAPH_ROWS
@@ -155,6 +156,11 @@ class ReplayScreen(OrderScreen):
         acts_on = f"{now.waiting:,} waiting" if now.waiting and work.ended is None else ""
         key, does = self._next_step(now)
         return present.next_line(key, does, acts_on, self.size.width)
+
+    def say(self, text: str, look: str = "warn") -> None:
+        """Show a message; the result of this operation is on the screen, with its next step."""
+        if self.work.ended is None or text != describe_result(self.work):
+            super().say(text, look)
 
     def _next_step(self, now: view.OperationView) -> tuple[str, str]:
         progress = self.work.progress

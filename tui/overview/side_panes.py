@@ -34,7 +34,6 @@ from tui.overview.reads import EventCounts
 from tui.overview.snapshot import PlaceSnapshot
 from tui.screens.target import Target
 from tui.session.history import operation_name
-from tui.session.place import NO_LOCK_FILE
 from tui.session.place_session import PlaceSession
 from tui.session.recurrence_check import CheckedCluster
 from tui.session.worker_rows import WorkerRow, all_worker_rows, count_workers, kind_figures
@@ -229,8 +228,9 @@ def transport_lines(
     for way in used[:height]:
         health, window = way.health(limit), way.windows[TEN_MINUTES]
         word = _CHIPS.get(health, ways.LOOKS[health])
-        tally = window.tally
-        text = "?" if tally is None else f"{tally.failures:,}/{tally.attempts:,} failed"
+        judged = way.judged or window
+        tally, over = judged.tally, "" if judged is window else f" {judged.name}"
+        text = "?" if tally is None else f"{tally.failures:,}/{tally.attempts:,} failed{over}"
         left: Line = (
             ("! " if health is Health.FAILING else "  ", "error"),
             (f"{present.fit_text(safe_line(way.name), name)} ", ""),
@@ -283,7 +283,7 @@ def _lock_pane(data: OverviewData, width: int) -> PaneRows:
         if moment.queue.unavailable:
             line = present.cut_line((*lead, (" ?       cannot be read", "unknown")), width)
         else:
-            none = NO_LOCK_FILE if live.place.has_leases else "no lock"
+            none = live.place.no_lock if live.place.has_leases else "no lock"
             line = _lock_line(lead, lock, none, data.now, width)
         pane = keys.LOCKS if live.place.has_leases else keys.LOCK
         rows.append(PaneRow(f"{live.number}", line, Target(pane, live.number)))
@@ -342,9 +342,13 @@ def _place_pane(data: OverviewData, width: int) -> PaneRows:
             line = present.cut_line((*lead, (f"? {why}", "unknown")), width)
         else:
             tasks = present.format_count(sum(latest.counts.values()), "task")
-            stored = "row leases" if live.place.has_leases else "directory"
             wrong = present.format_count(latest.problems, "problem") if latest.problems else ""
-            left = (*lead, (f"{stored:<10}  ", "muted"), (f"{tasks:>12}  ", ""), (wrong, "warn"))
+            left = (
+                *lead,
+                (f"{live.place.claims:<12}  ", "muted"),
+                (f"{tasks:>12}  ", ""),
+                (wrong, "warn"),
+            )
             line = present.join_ends(left, (_metrics_cell(live, data.now),), width)
         rows.append(PaneRow(f"{live.number}", line, Target(keys.LIST, live.number)))
     return PaneRows(rows)

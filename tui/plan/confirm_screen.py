@@ -51,8 +51,11 @@ class ConfirmScreen(PlanPage, Confirming[None]):
         is_open = self._arming.is_armed and not settled
         note = "the last correct digit applies" if is_open and digits else ""
         if settled:
-            return PlanWords("", not digits, note)
-        return PlanWords(is_undoable=not digits, note=note, key="Esc", does="leaves it as it is")
+            return PlanWords("", not digits, note, "Esc", "goes back")
+        words = PlanWords(is_undoable=not digits, note=note)
+        if not self._arming.is_armed:
+            return words._replace(key="!", does="arms writes; the plan stays open")
+        return words._replace(key=f"type {digits}" if digits else "y", does="applies it")
 
     def confirm_prompt(self, digits: str, yes: str) -> Line:
         """The prompt: the digits to type, or `y`."""

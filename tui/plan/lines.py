@@ -176,7 +176,16 @@ def plan_lines(about: PlanCounts, sight: PlanView, width: int) -> list[Line]:
         text += _count_lines(amount, f"skipped, changed since: {how}", width, "warn")
     for warning in sight.warnings:
         text += _fold_lines(f"! {warning}", width, "warn")
-    return [*text, *present.fact_lines(_facts(about, sight), width)]
+    room = max(8, width - present.MARGIN_CELLS - FACT_NAME_CELLS - 2)
+    rows = [
+        (name, present.fit_text(words, room).rstrip() if name == "cli" else words)
+        for name, words in _facts(about, sight)
+    ]
+    return [*text, *present.fact_lines(rows, width, FACT_NAME_CELLS)]
+
+
+FACT_NAME_CELLS = 8
+"""Cells for the name of a fact."""
 
 
 COUNT_CELLS = 6

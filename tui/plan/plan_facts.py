@@ -15,13 +15,14 @@ from engine.model import Task
 from engine.monitor.recurrence import StillHappens
 from engine.operations import plans
 from engine.operations.plans import Plan
+from engine.operations.sizes import MAX_MEASURED_TASKS
 from engine.replay.settings import ReplayPace
 from engine.store import StoreError, Unavailable
 from engine.text import error_pattern
 from tui.format.human import format_share
 from tui.format.present import Run
 from tui.plan.lines import PlanCounts, PlanSize, PlanView, StillFails, count_plan
-from tui.plan.planning import equivalent_command, pace_facts
+from tui.plan.planning import equivalent_command, pace_facts, stop_words
 from tui.session.place_session import PlaceSession
 from tui.session.recurrence_check import CheckedCluster, check_clusters
 
@@ -144,7 +145,7 @@ class PlanFacts:
 
         def report(size: int, amount: int) -> bool:
             nonlocal reported
-            is_last = amount == len(self.plan.rows)
+            is_last = amount == min(len(self.plan.rows), MAX_MEASURED_TASKS)
             if is_last or time.monotonic() - reported > DRIFT_CHECK_SECONDS:
                 reported = time.monotonic()
                 loop.call_soon_threadsafe(partial(take, PlanSize(size, amount)))
@@ -212,6 +213,11 @@ class PlanFacts:
         command = ""
         if counts is not None:
             command = equivalent_command(counts, self._live, reason, self.pace, follows)
+        still, paced = self.still_failing(), self._pace_facts
+        if self.pace is not None and paced:
+            (name, words), *more = paced
+            stop = stop_words(self.pace, [one.mark for one in still])
+            paced = [(name, f"{words}; {stop} (p)"), *more]
         return PlanView(
             inspector.states,
             inspector.edges,
@@ -219,11 +225,11 @@ class PlanFacts:
             scope,
             self.drift,
             self.size,
-            [*self._pace_facts, *self._trash_facts()],
+            [*paced, *self._trash_facts()],
             self.warnings,
             shown_reason,
             command,
-            still=self.still_failing(),
+            still=still,
         )
 
     def _trash_facts(self) -> list[Run]:
@@ -232,10 +238,19 @@ class PlanFacts:
         if trash is None or now is None or self.size is None:
             return []
         more = self.size.bytes
-        words = f"{format_share(now + more, trash.quota)} after this; kept {trash.hours:g} h"
+        least = "at least " if self.size.tasks < len(self.plan.rows) else ""
+        words = f"{least}{format_share(now + more, trash.quota)} after this; kept {trash.hours:g} h"
         full = "; tasks beyond the quota are not purged" if now + more > trash.quota else ""
         return [("trash", words + full)]
 
 
 def _is_large(plan: Plan) -> bool:
     return len(plan.rows) > MAX_INLINE_COUNT_ROWS
+
+
+def last_failure(facts: PlanFacts) -> float | None:
+    """When the errors of a retry stopped, epoch seconds UTC; None if one may still happen."""
+    known = [*facts.clusters.values()]
+    if not known or any(one.now.answer is not StillHappens.NO for one in known):
+        return None
+    return max((one.last for one in known if one.last is not None), default=None)

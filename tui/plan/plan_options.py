@@ -15,7 +15,7 @@ from tui.plan.lines import UNDO_TEXTS, PlanView, expected_outcome
 from tui.plan.plan_facts import PlanFacts
 from tui.plan.plan_page import PlanWords
 from tui.plan.planning import can_be_paced, why_not_now
-from tui.screens.base import key_bindings
+from tui.screens.base import Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.session.place_session import PlaceSession
 from tui.session.runners import RunningOperation
@@ -120,6 +120,11 @@ class PlanOptions(ConfirmScreen):
         """Everything that the text of the plan needs."""
         about = (self._scope, self._reason, self._clock(), self._follows, self.reason_text)
         return self.facts.view(*about)
+
+    def copies(self) -> tuple[Copy, ...]:
+        """The command of the plan, which the screen cuts to one line."""
+        command = self.view().command if self.is_open else ""
+        return (Copy("c", "whole command", command),) if command else ()
 
     def export_table(self) -> ExportTable | None:
         """Export: each task with its expected outcome."""

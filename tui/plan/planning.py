@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from engine.index.schema import Query
 from engine.model import State, state_words
 from engine.operations.execute import RefusalCheck
 from engine.operations.plans import NO_VALUES, Plan
-from engine.policy import describe_duration
+from engine.policy import format_rough_duration
 from engine.replay import estimate
 from engine.replay.settings import ReplayPace
 from engine.verbs import VERBS
@@ -182,6 +182,16 @@ def pace_facts(live: PlaceSession, plan: Plan, pace: ReplayPace | None, amount: 
     steps = [f"canary {pace.canary[0]:,}"] if pace.canary and pace.canary[0] else []
     steps += [f"{size:,}" for size in pace.canary[1:] if size]
     steps.append("all others now" if pace.rate is None else f"{pace.rate:g} per second")
-    takes = f": about {describe_duration(told.sending)}" if told.sending else ""
-    words = f"{', then '.join(steps)}{takes} (p); waits for results after each step"
+    takes = f": {format_rough_duration(told.sending)}" if told.sending else ""
+    words = f"{', then '.join(steps)}{takes}"
     return [("rate", words), *([("worker", told.worker)] if told.worker else [])]
+
+
+def stop_words(pace: ReplayPace, marks: Sequence[str]) -> str:
+    """The first stop rule of a pace: `stop at 2 x F-276D`; `marks` are errors that still happen."""
+    stops = pace.stops
+    if stops.same is not None:
+        return f"stop at {stops.same:,} x {marks[0] if marks else 'one error'}"
+    if stops.share is not None:
+        return f"stop at {100 * stops.share:g} % of {stops.last:,} failed"
+    return "no stop rule" if stops.pending is None else f"stop at {stops.pending:,} pending"

@@ -11,6 +11,7 @@ from engine.index.schema import Query
 from engine.operations.execute import Report
 from engine.operations.journal import Intent
 from engine.operations.plans import Plan
+from engine.policy import format_rough_duration
 from engine.replay.progress import Phase
 from engine.replay.settings import ReplayPace
 from engine.store import StoreError
@@ -18,7 +19,7 @@ from engine.verbs import VERBS
 from tui.format import keys, present
 from tui.format.present import Line
 from tui.plan.lines import plan_lines, result_lines
-from tui.plan.plan_facts import PlanFacts
+from tui.plan.plan_facts import PlanFacts, last_failure
 from tui.plan.plan_options import PlanOptions
 from tui.plan.plan_page import PlanWords
 from tui.plan.planning import (
@@ -38,6 +39,9 @@ from tui.session.runners import RunningOperation
 from tui.session.running_operations import describe_result, phase_of
 from tui.widgets.lines import Frame, Lines, LongText
 from tui.widgets.picker import Picker
+
+SHOWN_TASKS = 8
+"""Tasks for which the last line of the plan gives way."""
 
 MIN_TASK_LINES = 4
 """Minimum number of lines for the task list, below the text."""
@@ -126,6 +130,11 @@ class PlanScreen(PlanOptions):
             which = f"all {still:,}" if still == facts.amount else f"{still:,} of {facts.amount:,}"
             error = "error still happens" if still == 1 else "errors still happen"
             return words._replace(key="Esc", does=f"and fix the cause first: {which} {error}")
+        stopped = last_failure(facts)
+        if stopped is not None and words.does == "applies it":
+            ago = format_rough_duration(max(0.0, self._clock() - stopped))
+            errors = "error" if len(facts.clusters) == 1 else "errors"
+            return words._replace(does=f"replays them: {errors} stopped {ago} ago")
         return words
 
     def lay_out(self, width: int) -> None:
@@ -175,7 +184,9 @@ class PlanScreen(PlanOptions):
         room = self.size.height - FOOT_LINES - MIN_TASK_LINES
         picker.display = self.report is None
         needed = len(self._text) + border
-        text.styles.height = "1fr" if self.report else max(1 + border, min(needed, room))
+        tasks = border + 1 + min(SHOWN_TASKS, len(facts.plan.rows))
+        most = max(self.size.height - FOOT_LINES - tasks, needed - 1)  # only the size gives way
+        text.styles.height = "1fr" if self.report else max(1 + border, min(needed, room, most))
         below = len(still.lines) + border
         has_room = needed + below + len(facts.plan.rows) // 2 < room and self.size.height >= 30
         still.display = picker.display and bool(still.lines) and has_room

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Sequence
 
+from engine.config.saved_filters import SavedFilterError, save_filter
 from engine.model import Task, own_word, state_words
+from engine.text.safe import safe_line
 from tui.format import keys, task_row
 from tui.format.export import ExportTable, RowSink
 from tui.operations.control_screen import pause_control, show_control_plan
@@ -33,6 +37,13 @@ class QueueLinks(QueueScope):
         else:
             self.rows.pin_cursor()
             self.go(Target(keys.TASK, id=task.id))
+
+    def action_show(self, what: str) -> None:
+        """Show full ids or a wide error column, or no longer."""
+        signs = self.list.signs
+        self.list.show_signs(signs._replace(shown=signs.shown ^ {what}))
+        on = what in self.list.signs.shown
+        self.say({"ids": "full ids", "wide": "wide error column"}[what] + ("" if on else " off"))
 
     def action_log(self) -> None:
         """Open the log, filtered for the task under the cursor."""
@@ -133,3 +144,22 @@ class QueueActions(QueueLinks):
     def action_leave(self) -> None:
         """Close this screen, or quit the console from the outermost one."""
         self.post_message(self.ActionRequest(self, "leave"))
+
+    def action_save_filter(self, name: str = "") -> None:
+        """Save the filter of this list under a name, for `@name`."""
+        text = self._filter.filter.text
+        if refusal := self._filter.error or ("" if text else "no filter to save: / opens one"):
+            self.say(refusal)
+            return
+
+        async def save() -> None:
+            own = name.removeprefix("@")
+            try:
+                old = await asyncio.to_thread(save_filter, os.environ, own, text)
+            except SavedFilterError as error:
+                self.say(f"not saved: {safe_line(str(error))}")
+                return
+            self._saved = None
+            self.say(f"@{own} {'replaced' if old else 'saved'}: {safe_line(text)}", "ok")
+
+        self._run_query("save filter", save)

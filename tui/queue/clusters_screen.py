@@ -43,6 +43,9 @@ READ_COST_FACTOR = 5
 class ClusterList(PlanningScreen, ListScreen):
     """The clusters and the evidence of the one under the cursor, updated while visible."""
 
+    aim = ""
+    """Cluster on which the cursor is put when it appears."""
+
     def __init__(self, live: PlaceSession, around: ConsoleContext, query: Query) -> None:
         """`query` is the state and filter of the task list."""
         super().__init__(live, around)
@@ -128,6 +131,9 @@ class ClusterList(PlanningScreen, ListScreen):
         now, width = self.around.clock(), self.rows_width
         picker = self.query_one(Picker)
         picker.show_rows(view.cluster_rows(self._clusters, now, width), [view.head_line(width)])
+        if self.aim in [one.cluster.mark for one in self._clusters]:
+            picker.select_key(self.aim)
+            self.aim = ""
         here, text = self._here, self.query_one(LongText)
         if here is None:
             nothing = self.no_row_reason("no failed tasks") if self._asked else "loading ..."

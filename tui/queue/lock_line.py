@@ -12,7 +12,7 @@ from engine.monitor.throughput import Rates
 from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.present import Line
-from tui.session.place import NO_LOCK_FILE, Place
+from tui.session.place import Place
 from tui.widgets.lines import Lines
 
 
@@ -67,7 +67,7 @@ class LockLine(Lines):
         else:
             lead: Line = ((" ", ""),)
             if self._place.has_leases:
-                lead = ((f" {NO_LOCK_FILE}", "muted"),)
+                lead = ((f" {self._place.no_lock}", "muted"),)
             if facts.worker is not None:
                 lead += ((f"  worker PID {facts.worker}", ""), (", W", "key"), (" stops it", ""))
             line = present.fact_line([lead, *parts], width)

@@ -26,14 +26,25 @@ from tui.screens.two_panes import frame_panes
 from tui.widgets.lines import Frame
 
 TASK_ACTIONS = frozenset(
-    {"filter", "clusters", "order", "log", "mark", "range", "mark_all", "unmark"}
+    {
+        "show('ids')",
+        "show('wide')",
+        "filter",
+        "clusters",
+        "order",
+        "log",
+        "mark",
+        "range",
+        "mark_all",
+        "unmark",
+    }
     | {key.action for key in keys.verb_keys()}
 )
 """Actions on tasks, hidden on the problems tab."""
 
 LOW_PRIORITY_ACTIONS = frozenset(
     {"order", "mark_all", "unmark", "note", "unlock", "worker", "pause_queue", "tab"}
-    | {"reread", "palette", "log", "mark"}
+    | {"reread", "palette", "log", "mark", "pane(1)", "show('ids')", "show('wide')"}
 )
 """Actions whose hints are dropped first on narrow screens; the help lists them."""
 

@@ -44,8 +44,14 @@ GRAPH_READ_SECONDS = 10.0
 class QueueTabs(QueueActions):
     """The keys of the tabs, the order and the filter."""
 
+    _then = ""
+    """Action to run once the rows are read."""
+
     def aim(self, target: Target) -> None:
-        """Show the target's state, filter or task, as soon as the states are known."""
+        """Show the target's state, filter or task, as soon as the states are known; run its action
+        once the rows are read.
+        """
+        self._then = target.action
         if (target.state, target.filter) == (None, None) and not (target.id or target.problems):
             return
         self._aim = target
@@ -57,6 +63,7 @@ class QueueTabs(QueueActions):
         if target is None:
             return
         if target.filter is not None:
+            self._saved = None
             self._filter.set_text(target.filter)
         wanted = None if target.problems else target.state or self.state or State.PENDING
         if wanted not in self._tabs:
@@ -138,6 +145,7 @@ class QueueTabs(QueueActions):
 
     def action_filter(self) -> None:
         """Open the filter line."""
+        self._saved = None
         self._filter.open()
         self._lay_out()
 
@@ -177,6 +185,12 @@ class QueueTabs(QueueActions):
 class QueueDetails(QueueTabs):
     """What is looked up about the task under the cursor, once that rests."""
 
+    def run_then(self) -> None:
+        """Run the action for which the screen was opened, if its rows are read."""
+        if self._then and self.is_current and self.rows.view.loaded:
+            action, self._then = self._then, ""
+            self.call_later(self.run_action, action)
+
     def on_task_list_row_changed(self) -> None:
         """The list has fetched rows."""
         self._lay_out()
@@ -195,6 +209,7 @@ class QueueDetails(QueueTabs):
         ):
             self._run_query("filter", self._explain_filter)
         self._run_query("why", self._find_details)
+        self.run_then()
 
     async def _explain_filter(self) -> None:
         query = self.tab_query
@@ -376,6 +391,7 @@ class QueueScreen(QueueDetails):
         if self.is_paintable:
             self.list.tick(self._clock())
             self.paint()
+            self.run_then()
 
 
 def order_choices(state: State) -> dict[str, tuple[str, str]]:

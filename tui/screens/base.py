@@ -122,7 +122,7 @@ class BaseScreen(CachedRender, Screen[None]):
         return None
 
     def row_words(self, target: Target) -> str:
-        """The position of an opened row: `row 12 of 75`; "" if it is not under the cursor."""
+        """The position of an opened row: `row 12 of 75`; "" if the cursor is on another one."""
         return ""
 
     def action_neighbor(self, by: int) -> None:

@@ -9,12 +9,20 @@ from engine.model import State
 from engine.monitor.recorded_history import RecordedHistory
 from engine.monitor.recorder import UnreadableRecording
 from engine.monitor.throughput import HISTORY_SECONDS, RATE_WINDOW_SECONDS, FlowSeries
-from tui.format.flow_graph import LAST_OF_LINES, RANGES, LatestFlow, flow_graph, graph_steps
+from tui.format.flow_graph import (
+    LAST_OF_LINES,
+    RANGES,
+    LatestFlow,
+    flow_graph,
+    graph_steps,
+    time_axis,
+)
 from tui.format.present import Line
 from tui.session.place_session import PlaceSession
+from tui.widgets.lines import Frame, Lines
 
-GRAPH_LINES = 11
-"""Lines that the graph has at least, if there is room."""
+GRAPH_LINES, MIN_GRAPH_LINES = 11, 6
+"""Lines that the graph has if there is room, and at least."""
 
 
 def latest_flow(live: PlaceSession, now: float) -> LatestFlow:
@@ -48,6 +56,12 @@ class GraphPane:
         """Go to the next range."""
         names = [*RANGES]
         self.range = names[(names.index(self.range) + 1) % len(names)]
+
+    def show(self, part: Lines, live: PlaceSession, now: float, width: int) -> None:
+        """Show the live graph of a place in a pane, with its frame."""
+        part.show(self.lines(live, now, width, max(MIN_GRAPH_LINES, part.size.height)))
+        axis = time_axis(now, self.seconds)
+        part.show_frame(Frame(f"{live.name}, last {self.range}", bottom=axis))
 
     async def read(self, live: PlaceSession, now: float) -> None:
         """Read the recorded course of a place, if the range is longer than what is in memory.

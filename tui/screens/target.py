@@ -29,6 +29,8 @@ class Target(NamedTuple):
     """First time that the log screen shows, epoch seconds UTC; None: the end of the log."""
     line: str = ""
     """Text of the log line to select, searched from `at` on."""
+    action: str = ""
+    """Action that the queue screen runs once its rows are read."""
     problems: bool = False
     """Open the list of problems instead of a state's tab."""
 

@@ -15,9 +15,6 @@ from engine.operations.journal import Journal, Who
 from engine.operations.notes import Notes
 from engine.store import Store
 
-NO_LOCK_FILE = "no lock file (row leases)"
-"""Text shown instead of a lock in stores with row leases."""
-
 NO_WORKER_HINT = "no worker running: 3, then W starts one"
 """Next step if due tasks wait for a worker."""
 
@@ -82,6 +79,8 @@ class Place(NamedTuple):
     """Claims are leases in the store, without a queue lock; the store's edges alone decide what may
     be done with claimed tasks.
     """
+    claims: str = "directory"
+    """How a task is claimed, for the screen: `row leases`, `link renames`."""
     claim_order: str = "id"
     """Order in which workers claim due tasks (`engine.index.backlog`); "" if unknown."""
     has_dlq: bool = True
@@ -167,10 +166,15 @@ class Place(NamedTuple):
             return "read only: this console was started with --read-only"
         return "" if self.mail is not None else "mail transports unknown here"
 
+    @property
+    def no_lock(self) -> str:
+        """Text shown instead of a lock."""
+        return f"no lock file ({self.claims})" if self.has_leases else "this place has no lock"
+
     def why_no_unlock(self, read_only: bool) -> str:
         """Why the lock cannot be freed on screen; "" if it can."""
         if read_only:
             return "read only: locks cannot be freed here"
         if self.lock is None:
-            return NO_LOCK_FILE if self.has_leases else "this place has no lock"
+            return self.no_lock
         return "" if self.recovery_command else "no recovery command for this place's lock"

@@ -168,8 +168,9 @@ class PlaceSession:
 
     @property
     def has_queue_figures(self) -> bool:
-        """True if the store reports a state or controls of the queue as a whole."""
-        return bool(self.inspector.controls) or self.place.queue_figures is not None
+        """True if the place has controls, rate limits or a state of the queue as a whole."""
+        reports = self.place.queue_figures is not None or self.place.tokens is not None
+        return reports or bool(self.inspector.controls)
 
     @property
     def is_operating(self) -> bool:

@@ -13,7 +13,7 @@ from engine.logs.merged_log import Mentions
 from engine.logs.task_events import Attempt, EventKind, TaskEvent
 from engine.model import Part, State, Task
 from engine.operations.notes import Note
-from engine.policy import describe_duration
+from engine.policy import format_rough_duration
 from engine.text.safe import safe_line
 from tui.format import glyphs, present
 from tui.format.present import BLANK_LINE, Line, Run
@@ -127,7 +127,7 @@ _LABELS: Mapping[State, str] = {
 
 def wait_rows(scene: TaskScene, now: float) -> list[Run]:
     """Why it is not running and when it will: the answer to look for first."""
-    task, why = scene.task, scene.outlook.reasons
+    task, why = scene.task, scene.outlook.reasons(scene.task, now)
     rows: list[Run] = []
     if scene.gone:
         return [("gone", describe_departure(scene, now))]
@@ -140,6 +140,8 @@ def wait_rows(scene: TaskScene, now: float) -> list[Run]:
         why = tuple(reason.removeprefix("stays ") for reason in why[1:])
     label = _LABELS.get(task.state, "state")
     rows += [(label if not at else "", reason) for at, reason in enumerate(why)]
+    if (bucket := scene.outlook.bucket) is not None and task.state is State.PENDING:
+        rows.append(("rate limit", present.describe_bucket(bucket)))
     if (start := scene.outlook.start) is not None:
         words = start.sentence(now)
         unknown = f"? {words}" if start.when is None else words.removeprefix("runs ")
@@ -289,7 +291,7 @@ def attempt_lines(scene: TaskScene, now: float, width: int) -> Text:
         began = began if width >= 72 else began.partition(" (")[0]
         took = ""
         if each.began is not None and each.ended is not None:
-            took = f" after {describe_duration(each.ended - each.began)}"
+            took = f" after {format_rough_duration(each.ended - each.began)}"
         result, comma, after = words.partition(",")
         words = f"{result}{took}{comma}{after}"
         lines.append(((f" {each.number:>3}  {began}  ", ""), (words, look)))

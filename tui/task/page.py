@@ -157,12 +157,19 @@ class TaskPage(PlanningScreen, Page):
         if reader.scene is None:
             return ()
         if reader.gone:
-            return ((f" {view.describe_departure(reader.scene, now)}", "warn"),)
+            gone: Line = ((f" {view.describe_departure(reader.scene, now)}", "warn"),)
+            log: Line = (("next ", "muted"), ("t", "key"), (" shows its log lines ", ""))
+            return present.join_ends(gone, log, width)
         task = reader.scene.task
         if reader.changed and self.part != "summary":
             return ((f" {reader.changed}", "warn"),)
-        if obstacle := self._obstacle_step(reader.scene):
-            return present.next_line(*obstacle, present.short_id(task.id), width)
+        if (
+            task.state is State.PENDING
+            and self.live.lacks_worker
+            and self.live.place.worker_command
+        ):
+            step = "3", "opens the workers: W there starts one"
+            return present.next_line(*step, present.short_id(task.id), width)
         key, does = NEXT_STEPS.get(task.state, ("", ""))
         if task.state is State.PENDING and (task.due or 0.0) <= now:
             key = ""  # it is due already
@@ -175,15 +182,6 @@ class TaskPage(PlanningScreen, Page):
                 does += "; its error still happens"
             does += "" if self.around.arming.is_armed else " (! arms first)"
         return present.next_line(key, does, present.short_id(task.id), width)
-
-    def _obstacle_step(self, scene: TaskScene) -> tuple[str, str] | None:
-        """The key for what a pending task waits for besides its due time; None if there is none."""
-        if scene.task.state is not State.PENDING:
-            return None
-        if self.live.lacks_worker and self.live.place.worker_command:
-            return "3", "opens the workers: W there starts one"
-        has_no_token = any(reason.startswith("no token") for reason in scene.outlook.reasons)
-        return ("1", "shows the rate limit") if has_no_token else None
 
     def say(self, text: str, look: str = "warn") -> None:
         """Show a message for some seconds."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from engine import policy
 from engine.index.backlog import BY_ID
 from engine.live.inspector import Inspector
+from engine.locks.token_buckets import ALL_KINDS, BucketState
 from engine.model import LockEvidence, State, Task
 from engine.monitor import metrics_check, prometheus
 from engine.monitor.alerts import Alert, AlertKind
@@ -27,13 +28,22 @@ from tui.transports.lines import describe_suspension
 class Outlook(NamedTuple):
     """Why a task is not running, and when it runs."""
 
-    reasons: tuple[str, ...]
-    """Sentences, the most important first."""
+    about: policy.Circumstances | None = None
+    """What decides when it runs; None until read."""
+    unknown: tuple[str, ...] = ()
+    """What of it could not be read."""
     start: ExpectedStart | None = None
     """Only of a pending task."""
+    bucket: BucketState | None = None
+    """The rate limit of a pending task; None if it has none."""
+
+    def reasons(self, task: Task, now: float) -> tuple[str, ...]:
+        """Why the task is not running, as sentences; the most important first."""
+        why = () if self.about is None else tuple(policy.why_waiting(task, now, self.about))
+        return (*self.unknown, *why)
 
 
-NO_OUTLOOK = Outlook(())
+NO_OUTLOOK = Outlook()
 
 
 async def why_waiting(
@@ -60,16 +70,15 @@ async def reasons(
 ) -> tuple[str, ...]:
     """Why a task is not running, as sentences; the most important first."""
     about, unknown = await _circumstances(inspector, place, lock, task, now, alerts)
-    return (*unknown, *policy.why_waiting(task, now, about))
+    return Outlook(about, unknown).reasons(task, now)
 
 
 async def outlook(live: PlaceSession, task: Task, now: float) -> Outlook:
     """Why a task of an open place is not running, and when it runs at the present rate."""
     found = live.inspector, live.place, live.readings.lock, task, now, live.alerts
     about, unknown = await _circumstances(*found)
-    why = policy.why_waiting(task, now, about)
     if task.state is not State.PENDING:
-        return Outlook((*unknown, *why))
+        return Outlook(about, unknown)
     obstacle = about.pause_reason or about.closed_reason
     if about.is_handled is not None and not about.is_handled(task.kind):
         obstacle = obstacle or "no handler configured"
@@ -88,7 +97,13 @@ async def outlook(live: PlaceSession, task: Task, now: float) -> Outlook:
         obstacle=safe_line(obstacle),
         token_at=about.token_at,
     )
-    return Outlook((*unknown, *why), start)
+    return Outlook(about, unknown, start, _bucket(live.readings.tokens, task.kind))
+
+
+def _bucket(tokens: Sequence[BucketState] | str, kind: str) -> BucketState | None:
+    """The rate limit of a kind: its own, or that of all kinds."""
+    named = {} if isinstance(tokens, str) else {bucket.name: bucket for bucket in tokens}
+    return named.get(kind, named.get(ALL_KINDS))
 
 
 async def _circumstances(

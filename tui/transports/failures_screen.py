@@ -81,6 +81,10 @@ class FailuresScreen(ListScreen):
         key, does = ("Enter", "shows its line in the log") if known else ("", "no log line to open")
         return present.next_line(key, does, safe_line(self._way), self.size.width)
 
+    def action_log(self) -> None:
+        """Open the log lines of the transport."""
+        self.go(Target(keys.LOG, id=self._way))
+
     def action_open(self) -> None:
         """Open the log at the line of the error under the cursor."""
         here = self._here

@@ -53,6 +53,7 @@ USES: dict[TransportUse, Run] = {
     TransportUse.SUSPENDED: ("-", "muted"),
     TransportUse.ABSENT: ("absent", "muted"),
     TransportUse.BARRED: ("disabled", "muted"),
+    TransportUse.HANDLER: ("by handler", "muted"),
     TransportUse.FOREIGN: ("-", "muted"),
     TransportUse.UNKNOWN: UNKNOWN,
 }
@@ -177,7 +178,7 @@ def table_layout(width: int, routes: MailRoutes | None = None) -> TransportLayou
     columns = {column: cell for column, cell in COLUMNS.items() if width >= column.least}
     if routes is not None and width >= USE_MIN_WIDTH:
         state, *others = columns.items()
-        columns = dict([state, (Column("USE", 8), lambda way, *_: USES[routes.use(way.name)])])
+        columns = dict([state, (Column("USE", 10), lambda way, *_: USES[routes.use(way.name)])])
         columns |= dict(others)
     gap = 2 if width >= USE_MIN_WIDTH else 1
     rest = free_cells([*columns], width, gap)
@@ -307,6 +308,7 @@ def describe_use(name: str, routes: MailRoutes, now: float) -> Run:
         TransportUse.SUSPENDED: "" if stop is None else describe_suspension(stop, now),
         TransportUse.ABSENT: f"not used: {why}",
         TransportUse.BARRED: f"disabled{forced}",
+        TransportUse.HANDLER: "a handler of the configuration sends mail tasks",
         TransportUse.FOREIGN: describe_foreign(name),
         TransportUse.UNKNOWN: f"use unknown: {safe_line(routes.unknown)}",
     }
@@ -317,6 +319,8 @@ def describe_route(routes: MailRoutes) -> Run:
     """The transport in use, in a few words."""
     if routes.unknown:
         return f"transport unknown: {safe_line(routes.unknown)}", "unknown"
+    if routes.by_handler:
+        return "mail tasks are sent by a handler", "ok"
     if routes.selected:
         return f"transport: {safe_line(routes.selected)}", "ok"
     if routes.is_waiting:

@@ -52,7 +52,8 @@ class TransportsScreen(ListScreen):
             self.aim = ""
         way, room = self._here, self.text_width
         if way is not None:
-            text = detail_lines.detail_lines(way, sending, limit, now, room, self._routes)
+            height = self.query_one(LongText).size.height
+            text = detail_lines.detail_lines(way, sending, limit, now, room, self._routes, height)
         else:
             none = self.live.has_readings and not sending.transports
             text = [view.no_transports_line(sending)] if none else []
@@ -143,6 +144,13 @@ class TransportsScreen(ListScreen):
             self.say(refusal)
         else:
             self.go(Target(keys.TEST_MAIL, id=way.name))
+
+    def action_log(self) -> None:
+        """Open the log lines of the transport under the cursor."""
+        if (way := self._here) is None:
+            self.say(self.no_row_reason("no transport here"))
+        else:
+            self.go(Target(keys.LOG, id=way.name))
 
     def action_arm(self) -> None:
         """Arm or disarm."""

@@ -71,7 +71,7 @@ class SendTestMailScreen(ConfirmScreen):
         """The words around the plan, and how far the test mail is."""
         words, took = super().describe(), f"{self._trial.elapsed_seconds:.1f}s"
         if not self._begun:
-            return words
+            return words if self._to else words._replace(key="Tab", does="names the recipient")
         is_running = self._trial.running
         return words._replace(stage=f"sending, {took}" if is_running else f"result, after {took}")
 

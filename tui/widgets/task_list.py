@@ -34,6 +34,8 @@ class RowSigns(NamedTuple):
     """Ids of tasks with a note."""
     notice: tuple[Line, ...] = ()
     """Shown instead of the rows, if it is not empty."""
+    shown: frozenset[str] = frozenset()
+    """`ids`: ids in full; `wide`: the error column has the room of the others."""
 
 
 class TaskList(Painted, can_focus=True):
@@ -158,7 +160,8 @@ class TaskList(Painted, can_focus=True):
     def _shape(self, width: int) -> tuple[present.TaskColumn, ...]:
         """The columns for the rows; they stay while single rows are updated in place."""
         query, window = self.rows.view.query, self.rows.view.window
-        grounds = (query, width, window.generation, window.start, window.total)
+        shown = self.signs.shown
+        grounds = (query, width, window.generation, window.start, window.total, shown)
         if self._columns[0] != grounds:
             tasks = window.tasks
             longest = max((cell_len(safe_line(task.id)) for task in tasks), default=0)
@@ -166,6 +169,8 @@ class TaskList(Painted, can_focus=True):
             destined, worded = any(t.destination for t in tasks), any(t.word for t in tasks)
             about = (destined, longest, worded, self._max_attempts, kinds, self._trash)
             columns = present.task_columns(query.state, width, *about) if query.state else ()
+            ids = longest if "ids" in shown else 0
+            columns = present.resize_columns(columns, width, ids, is_wide="wide" in shown)
             self._columns = grounds, columns
         return self._columns[1]
 

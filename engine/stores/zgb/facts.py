@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from engine.policy import (
     UNITS_PER_TOKEN,
-    describe_duration,
     describe_time_to_empty,
     format_deadline,
+    format_rough_duration,
     format_time,
 )
 from engine.stores.zgb import log, queue_config
@@ -203,7 +203,7 @@ def _last_run(seen: QueueState) -> str:
     sign = seen.last_active
     if sign is None:
         return "none known"
-    words = f"{format_time(sign)}, {describe_duration(seen.now - sign)} ago"
+    words = f"{format_time(sign)}, {format_rough_duration(seen.now - sign)} ago"
     return f"{words}: {seen.last_result}" if seen.last_result and seen.last_end == sign else words
 
 
@@ -231,7 +231,9 @@ def _warnings(seen: QueueState) -> list[str]:
     sign = seen.last_active
     if seen.is_silent:
         since = (
-            "no run known" if sign is None else f"no run for {describe_duration(seen.now - sign)}"
+            "no run known"
+            if sign is None
+            else f"no run for {format_rough_duration(seen.now - sign)}"
         )
         # While the queue is paused only the log shows runs, and there may be no log.
         if settings.is_enabled or seen.last_end is not None:
@@ -249,8 +251,8 @@ def _warnings(seen: QueueState) -> list[str]:
     most = min(rate, seen.pace.burst) * UNITS_PER_TOKEN / rate
     if seen.usual_gap > most:
         found.append(
-            f"runs are {describe_duration(seen.usual_gap)} apart: at {rate} mails/hour tokens are "
-            "lost if runs "
-            f"are more than {describe_duration(most)} apart"
+            f"runs are {format_rough_duration(seen.usual_gap)} apart: at {rate} mails/hour tokens "
+            "are lost if runs "
+            f"are more than {format_rough_duration(most)} apart"
         )
     return found

@@ -24,7 +24,7 @@ from engine.mail.send.smtp_client import Destination, UnreadableMessage, WireMes
 from engine.model import State, Task
 from engine.monitor.prometheus import QueueGauges
 from engine.operations.journal_writer import mask_addresses
-from engine.policy import describe_duration, format_time
+from engine.policy import format_rough_duration, format_time
 from engine.store import Gone, StoreError, Unsupported
 from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.kannader.enqueue import wire_chunks
@@ -347,13 +347,12 @@ def _retries(settings: KannaderSettings) -> str:
     if settings.profile == UPSTREAM_PROFILE:
         return "none: dropped at the first failure"
     first, longest = (
-        describe_duration(settings.first_wait),
-        describe_duration(settings.longest_wait),
+        format_rough_duration(settings.first_wait),
+        format_rough_duration(settings.longest_wait),
     )
     end = "then returned to the sender" if settings.bounces else "then dropped"
-    return (
-        f"after {first}, doubling to {longest}, for {describe_duration(settings.lifetime)}, {end}"
-    )
+    whole = format_rough_duration(settings.lifetime)
+    return f"after {first}, doubling to {longest}, for {whole}, {end}"
 
 
 def _services(

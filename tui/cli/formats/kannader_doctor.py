@@ -13,7 +13,7 @@ from engine.doctor.finding import Finding, Grade
 from engine.doctor.store_checks import OVERDUE_SECONDS, check_overdue, list_problems
 from engine.mail.send import smtp_client
 from engine.model import Problem, State, Task
-from engine.policy import describe_duration
+from engine.policy import format_rough_duration
 from engine.store import StoreError, Unavailable
 from engine.stores.kannader import KannaderStore
 from tui.cli.formats.kannader import describe_orphans, destination
@@ -101,7 +101,7 @@ def _inflight(setup: Setup, store: KannaderStore, tasks: Sequence[Task]) -> Iter
     release = _command(setup, "release", "--state", "inflight", "--dry-run")
     yield from (Finding(Grade.WARN, words, release) for words in left)
     if active and not left:
-        age = describe_duration(now - min(active))
+        age = format_rough_duration(now - min(active))
         yield Finding(Grade.OK, f"{_mails_are(len(active))} being sent, the longest for {age}")
     elif not active:
         yield Finding(Grade.OK, "nothing is being sent")

@@ -18,7 +18,7 @@ from engine.config.validators import ConfigError
 from engine.locks.token_buckets import ALL_KINDS, BucketState, next_token_at
 from engine.logs.log_tail import SharedLog
 from engine.model import Problem, State, Task
-from engine.policy import describe_duration, format_time
+from engine.policy import format_rough_duration, format_time
 from engine.store import StoreError, Unavailable, Unsupported
 from engine.stores.zgb import ZgbStore, create, queue_config
 from engine.stores.zgb.facts import QueueState, describe_state, read_state
@@ -592,7 +592,9 @@ class _SingleRun:
         words = [f"{counts['sent']:,} sent", f"{counts['failed'] + counts['parked']:,} failed"]
         words.append(f"{backlog.waiting:,} waiting")
         if backlog.due and not figures.tokens:
-            words.append(f"next token in {describe_duration(max(0.0, figures.next_token - now))}")
+            words.append(
+                f"next token in {format_rough_duration(max(0.0, figures.next_token - now))}"
+            )
         if backlog.waiting and (odd := _unreadable(store)):
             rows = f"{odd:,} rows are damaged" if odd > 1 else "1 row is damaged"
             words.append(f"{rows} (spooldeck zgb doctor {safe_line(shlex.quote(self._desk.path))})")

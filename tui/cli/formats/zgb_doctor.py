@@ -14,7 +14,7 @@ from engine.config.validators import ConfigError
 from engine.doctor.finding import Finding, Grade
 from engine.doctor.store_checks import list_problems
 from engine.model import Problem
-from engine.policy import UNITS_PER_TOKEN, describe_duration, format_time
+from engine.policy import UNITS_PER_TOKEN, format_rough_duration, format_time
 from engine.store import Unavailable
 from engine.stores.zgb import ZgbStore, queue_config
 from engine.stores.zgb.facts import QueueState, describe_redirect, read_state
@@ -181,7 +181,7 @@ def _cron(desk: ZgbPlace, seen: QueueState) -> Found:
     if sign is None:
         yield _warn("no run is recorded", mend)
     elif seen.is_silent and (seen.settings.is_enabled or seen.last_end is not None):
-        yield _warn(f"the last run was {describe_duration(seen.now - sign)} ago", mend)
+        yield _warn(f"the last run was {format_rough_duration(seen.now - sign)} ago", mend)
     elif seen.failure:
         read = f"read the queue's log: spooldeck log {shlex.quote(desk.path)}"
         known = _known_mend(desk.path, seen.failure)
@@ -193,9 +193,9 @@ def _cron(desk: ZgbPlace, seen: QueueState) -> Found:
     most = min(rate, seen.pace.burst) * UNITS_PER_TOKEN / rate
     if seen.usual_gap > most:
         yield _warn(
-            f"runs are {describe_duration(seen.usual_gap)} apart; {rate} mails per hour need one "
-            "at least "
-            f"every {describe_duration(most)}",
+            f"runs are {format_rough_duration(seen.usual_gap)} apart; {rate} mails per hour need "
+            "one at least "
+            f"every {format_rough_duration(most)}",
             mend,
         )
 

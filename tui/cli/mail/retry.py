@@ -17,7 +17,7 @@ from engine.mail.model import BadMail, Reason
 from engine.mail.send.mail_spool import MailSpool, Spooled
 from engine.model import Move, State, Task
 from engine.operations import plans
-from engine.policy import describe_duration, format_time
+from engine.policy import format_rough_duration, format_time
 from engine.store import Full, StoreError
 from engine.stores.nftban import NftbanStore
 from engine.text.safe import hide_domain, safe_line
@@ -296,7 +296,7 @@ class _SpoolRetry:
         age = seen - mail.created
         if mail.unqueued or not 0 <= age < QUEUING_GRACE_SECONDS:
             return True
-        wait = describe_duration(QUEUING_GRACE_SECONDS - age)
+        wait = format_rough_duration(QUEUING_GRACE_SECONDS - age)
         print_error(f"{mail.id}: just spooled, its task may follow: wait for {wait}")
         self.failed += 1
         return False

@@ -19,7 +19,7 @@ from engine.config.validators import ConfigError
 from engine.mail.model import BadMail, Cause, MailError, NotSent
 from engine.mail.send.sender import SendResult
 from engine.mail.send.suspensions import Suspension
-from engine.policy import describe_duration, format_time
+from engine.policy import format_rough_duration, format_time
 from engine.store import StoreError
 from engine.system import files
 from engine.text.safe import safe_line
@@ -557,12 +557,14 @@ def _spooled(look: _TransportReport) -> str:
     if not look.depth:
         return "empty"
     mails = "1 mail" if look.depth == 1 else f"{look.depth:,} mails"
-    return f"{mails}, the oldest for {describe_duration(look.oldest)}"
+    return f"{mails}, the oldest for {format_rough_duration(look.oldest)}"
 
 
 def _moment(when: int, now: float) -> str:
     return (
-        f"{format_time(when)}, {describe_duration(max(0.0, now - when))} ago" if when else "never"
+        f"{format_time(when)}, {format_rough_duration(max(0.0, now - when))} ago"
+        if when
+        else "never"
     )
 
 

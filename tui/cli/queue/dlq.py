@@ -131,7 +131,7 @@ def run_with_journal(setup: Setup, store: NftbanStore, plan: Plan, scope: str) -
     failed = dict(report.failed)
     left = plan._replace(rows=tuple(row for row in plan.included if row.id in failed))
     again = run_plan.run_journaled_plan(store, None, left, None, time.time)
-    return again._replace(done=report.done + again.done, gone=report.gone + again.gone)
+    return again._replace(done=(*report.done, *again.done), gone=(*report.gone, *again.gone))
 
 
 def retry_all(setup: Setup, arguments: Namespace) -> int:

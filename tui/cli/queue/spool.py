@@ -170,6 +170,7 @@ def complete_place(setup: Setup, place: Place) -> Place:
         location=os.path.dirname(queue.pending),
         lock=lock,
         has_leases=False,
+        claims="directory",
         has_dlq=True,
         claim_order="id",
         queue_metrics=queue.queue_metrics,

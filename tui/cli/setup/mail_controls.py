@@ -53,7 +53,10 @@ class _MailControls:
             # Also of disabled transports: a test mail may use each of them.
             why_not = {name: why for name in order if (why := ways.absence(name))}
         selected = "" if chosen is None else chosen.name
-        return MailRoutes(order, selected, why_not, stopped, settings.method, settings.recipient)
+        # Only a mail spool has mail tasks that a handler could send.
+        by_handler = not self._setup.mail.is_ours and "mail spool" in self._setup.format.mail_parts
+        said = order, selected, why_not, stopped, settings.method, settings.recipient
+        return MailRoutes(*said, by_handler=by_handler)
 
     def records(self) -> str:
         with _errors_as_unavailable():

@@ -90,6 +90,7 @@ FORMATS: dict[str, Format] = {
         state_folder=lambda at, queue: f"{at.text}/.spooldeck",
         work_command=("kannader", "work"),
         why_unworkable=lambda settings: settings.work_refusal,
+        claims="link renames",
         complete_place="formats.kannader:complete_place",
         doctor="formats.kannader_doctor:check_spool",
     ),

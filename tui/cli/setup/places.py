@@ -117,6 +117,7 @@ def make_place(setup: Setup, name: str, words: tuple[str, ...] = ()) -> Place:
         name=name,
         open=open_store,
         has_leases=True,
+        claims=form.claims,
         claim_order="",
         has_dlq=False,
         location=shown,

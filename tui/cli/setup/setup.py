@@ -102,6 +102,8 @@ class Format(NamedTuple):
     """Settings -> why no worker of ours can run there; "" if one can."""
     lock: str = ""
     """Function of a Setup that examines the queue's lock; "" if each claim is a lease."""
+    claims: str = "row leases"
+    """How a task is claimed, for the screen."""
     mail_parts: tuple[str, ...] = ()
     """What its places have of our own mail sending: "transports", "mail spool"."""
     complete_place: str = ""
