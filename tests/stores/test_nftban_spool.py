@@ -303,7 +303,8 @@ def test_the_first_names_are_found_in_any_listing(turned: bool) -> None:
 def test_a_full_scan_reads_a_file_as_a_scan_by_name_does(
     word: str, spool: SpoolFolders, open_spool: Opener
 ) -> None:
-    """Plain and unusual files, alone and together: both scans return equal tasks and problems."""
+    """Plain and unusual files, alone and together: both scans return equal tasks and problems; a
+    copy that is not named like a task is none."""
     folder = Path(spool.staging_dir if word in ("held", "trash") else Path(spool.pending).parent)
     folder = folder / word
     folder.mkdir(parents=True, exist_ok=True)
@@ -330,6 +331,7 @@ def test_a_full_scan_reads_a_file_as_a_scan_by_name_does(
         path.chmod(0o660 if kind == "writable" else 0o640)
     os.link(folder / f"{IDENT}linked.task", folder / f"{IDENT}second.task")
     (folder / f"{IDENT}wrong.task").write_bytes(FILE)
+    (folder / f"{IDENT}.orig").write_bytes(FILE)  # a suffix as long as ours
     (folder / f"{IDENT}symlink.task").symlink_to(f"{IDENT}plain.task")
     (folder / f"{IDENT}folder.task").mkdir()
     os.mkfifo(folder / f"{IDENT}fifo.task")
