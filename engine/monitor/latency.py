@@ -208,7 +208,8 @@ def with_unlogged_kinds(
     """Add the kinds that wait or run and have no run in the log.
 
     If the log has no run at all and all tasks are of one kind, its rate is `outward`, the recorded
-    tasks per second that left the queue. `finished`: the log was read to its end.
+    tasks per second that left the queue. If the log has other runs, or no task left the queue, a
+    missing kind has none. `finished`: the log was read to its end.
     """
     if not finished:
         return tuple(KindFigures(kind, unknown="reading the log") for kind in sorted(waiting))
@@ -217,4 +218,9 @@ def with_unlogged_kinds(
     if not figures and len(missing) == 1 and outward is not None:
         why = "the log has no runs: waits and runs unknown"
         return (KindFigures(missing[0], 60 * outward, source=RECORDER, unknown=why),)
-    return (*figures, *(KindFigures(kind, unknown=NO_RUNS) for kind in missing))
+    none = 0.0 if figures or outward == 0 else None
+    source = "" if none is None else LOG if figures else RECORDER
+    return (
+        *figures,
+        *(KindFigures(kind, none, source=source, unknown=NO_RUNS) for kind in missing),
+    )

@@ -7,7 +7,7 @@ data from before the first sample.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise
 from operator import attrgetter
@@ -231,26 +231,30 @@ class FlowHistory:
         """Return the course of the last `seconds` in `steps` equal parts.
 
         Parts begin at whole multiples of their length, so that only the last one changes from
-        second to second.
+        second to second. Rates are over a part, or over the minute before its end if that is
+        longer: below one task in a part they would be a row of peaks.
         """
         length = seconds / steps
         last = int(now // length)
         times = [sample.when for sample in self._samples]
         edges = [bisect_left(times, cell * length) for cell in range(last - steps + 1, last + 2)]
-        parts = [self._part(start, end) for start, end in pairwise(edges)]
+        parts = [self._part(times, start, end) for start, end in pairwise(edges)]
         return FlowSeries(*zip(*parts, strict=True))
 
-    def _part(self, start: int, end: int) -> tuple[float | None, ...]:
+    def _part(self, times: Sequence[float], start: int, end: int) -> tuple[float | None, ...]:
         """Rates and backlog of the samples from `start` to `end`, by their indexes."""
         inside = self._samples[start:end]
-        backlog = sum(one.waiting for one in inside) / len(inside) if inside else None
-        first, after = self._samples[max(0, start - 1) : start] or inside[:1], inside[-1:]
-        if not first or not after or (seconds := after[0].when - first[0].when) <= 0:
+        if not inside:
+            return None, None, None, None
+        last, backlog = inside[-1], sum(one.waiting for one in inside) / len(inside)
+        minute_before = bisect_right(times, last.when - RATE_WINDOW_SECONDS) - 1
+        first = self._samples[max(0, min(start - 1, minute_before))]
+        if (seconds := last.when - first.when) <= 0:
             return None, None, None, backlog
-        died = [one[0].counts.get(State.DEAD, 0) for one in (first, after)]
+        died = [one.counts.get(State.DEAD, 0) for one in (first, last)]
         return (
-            (after[0].came - first[0].came) / seconds,
-            (after[0].left - first[0].left) / seconds,
+            (last.came - first.came) / seconds,
+            (last.left - first.left) / seconds,
             max(0, died[1] - died[0]) / seconds,
             backlog,
         )

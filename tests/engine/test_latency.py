@@ -189,8 +189,8 @@ def test_percentiles_are_values_that_occurred() -> None:
 
 
 def test_kinds_that_the_log_does_not_have() -> None:
-    """A waiting kind without a run is listed with the reason; the only kind of a queue without any
-    line has the recorded rate; nothing is known before the log is read.
+    """A waiting kind without a run has the rate 0 if the log has others or no task leaves; the only
+    kind of a queue without any line has the recorded rate; nothing is known before the log is read.
     """
     known = KindFigures("report", 1.0, source=latency.LOG)
 
@@ -199,7 +199,10 @@ def test_kinds_that_the_log_does_not_have() -> None:
     several = with_unlogged_kinds([], {"mail": 3, "sync": 1}, 2.0, finished=True)
     early = with_unlogged_kinds([], {"mail": 3}, 2.0, finished=False)
 
-    assert both == (known, KindFigures("sync", unknown=latency.NO_RUNS))
+    idle = with_unlogged_kinds([], {"mail": 3, "sync": 1}, 0.0, finished=True)
+    sync = KindFigures("sync", 0.0, source=latency.LOG, unknown=latency.NO_RUNS)
+    assert both == (known, sync)
+    assert [(one.per_minute, one.source) for one in idle] == [(0.0, latency.RECORDER)] * 2
     assert (recorded[0].per_minute, recorded[0].source) == (120.0, latency.RECORDER)
     assert recorded[0].failures_share is None
     assert [one.per_minute for one in several] == [None, None]

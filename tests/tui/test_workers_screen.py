@@ -15,6 +15,7 @@ from tui.operations import worker_lines as view
 from tui.operations.worker_screen import WorkerScreen
 from tui.operations.workers_screen import WorkersScreen
 from tui.session.place import WholeQueueFigures
+from tui.session.worker_process import WorkerProcess
 from tui.session.worker_rows import IDLE, NO_WORKER, WorkerRow, count_workers
 from tui.task.screen import TaskScreen
 from tui.task.why_waiting import outlook
@@ -76,6 +77,16 @@ async def test_a_worker_that_ends_a_stuck_holder_needs_its_pid() -> None:
         await desk.opens(WorkerScreen)
         await desk.press(*"4711")
         await desk.opens(WorkersScreen)
+        await desk.sees("worker started, PID")
+
+
+def test_no_worker_is_started_once_the_console_closes() -> None:
+    """A start that comes after the stop starts nothing: no process stays without an owner."""
+    worker = WorkerProcess(("sleep", "60"))
+    worker.stop_and_wait()
+
+    assert worker.start() == ""
+    assert worker.pid is None
 
 
 async def test_no_second_worker_is_started_while_one_holds_the_lock() -> None:

@@ -53,6 +53,10 @@ def flow_graph(
     return (*top, *_backlog(series, width, height - len(top), latest.backlog))
 
 
+MIN_RATE_TOP = 0.1
+"""Smallest top of the rates, tasks per second: below it the printed rates are 0.0, too."""
+
+
 def time_axis(now: float, seconds: float) -> str:
     """The times at the left end, in the middle and at the right end of a graph, in UTC."""
     moments = (now - seconds, now - seconds / 2, now)
@@ -65,7 +69,8 @@ def _rates(series: FlowSeries, width: int, rows: int, now: LatestFlow) -> list[L
     if now.rates is not None:
         (inward, outward), died = now.rates, now.died
     shown = (inward, outward, died, *(value for values, _ in layers for value in values))
-    most = rounded_top(max((value for value in shown if value is not None), default=0.0))
+    known = (value for value in shown if value is not None)
+    most = max(MIN_RATE_TOP, rounded_top(max(known, default=0.0)))
     named = (("in", inward, "accent"), ("out", outward, "ok"), ("died", died, "error"))
     legend = _rates_legend(named, KEY, "  ")
     for key in (KEY, KEY[:1]):

@@ -15,6 +15,7 @@ from tui.operations.worker_screen import show_worker_plan
 from tui.screens.base import Copy, key_bindings
 from tui.screens.graph_pane import GraphPane
 from tui.screens.target import SCREEN_TARGETS, Target
+from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Box
 from tui.widgets.lines import Frame, Lines, LongText
@@ -29,11 +30,16 @@ class LocksScreen(LocksFollower):
     PAGE_KEYS_SCROLL = True
     DETAIL_PERCENT = 50
 
-    def compose_rows(self) -> ComposeResult:
-        """The rows; below them the graph of the place under the cursor, on a wide screen."""
-        with Box(id="left"):
-            yield Picker(id="rows")
-            yield Lines(id="graph", classes="pane")
+    def compose(self) -> ComposeResult:
+        """As other lists, with the graph of the place under the cursor below the rows."""
+        yield TopLine(id="top-line")
+        with Box(id="body"):
+            with Box(id="left"):
+                yield Picker(id="rows")
+                yield Lines(id="graph", classes="pane")
+            yield LongText(id="text")
+        yield Lines(id="word")
+        yield Lines(id="hints")
 
     def show_frames(self) -> None:
         """Write the frames; the graph gets the lines that the rows leave."""

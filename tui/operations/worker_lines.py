@@ -44,8 +44,14 @@ def format_seconds(seconds: float | None) -> str:
     return format_rough_duration(seconds)
 
 
-def _time_cell(seconds: float | None) -> Run:
-    return UNKNOWN_RUN if seconds is None else (format_seconds(seconds), "")
+_NO_RUN: Run = ("-", "muted")
+
+
+def _time_cell(seconds: float | None, kind: KindFigures | None = None) -> Run:
+    """A duration; of a `kind` without any run, a dash."""
+    if seconds is None:
+        return _NO_RUN if kind is not None and kind.per_minute == 0 else UNKNOWN_RUN
+    return format_seconds(seconds), ""
 
 
 # Workers
@@ -329,7 +335,7 @@ def print_command(lives: Sequence[PlaceSession]) -> str:
 
 def _percent_cell(one: KindFigures) -> Run:
     if one.failures_share is None:
-        return UNKNOWN_RUN
+        return UNKNOWN_RUN if one.per_minute != 0 else _NO_RUN
     look = "warn" if one.failures_share >= MANY_FAILURES else "muted" * (not one.failures_share)
     return f"{one.failures_share:.0%}", look
 
@@ -344,10 +350,10 @@ def _rate_cell(one: KindFigures) -> Run:
 _KIND_COLUMNS: tuple[tuple[Column, Callable[[KindFigures], Run]], ...] = (
     (Column("/min", 5, right=True), _rate_cell),
     (Column("FAIL%", 5, right=True), _percent_cell),
-    (Column("WAIT p50", 8, right=True), lambda one: _time_cell(one.wait_p50)),
-    (Column("p95", 6, right=True), lambda one: _time_cell(one.wait_p95)),
-    (Column("RUN p50", 7, right=True), lambda one: _time_cell(one.run_p50)),
-    (Column("p95", 6, right=True), lambda one: _time_cell(one.run_p95)),
+    (Column("WAIT p50", 8, right=True), lambda one: _time_cell(one.wait_p50, one)),
+    (Column("p95", 6, right=True), lambda one: _time_cell(one.wait_p95, one)),
+    (Column("RUN p50", 7, right=True), lambda one: _time_cell(one.run_p50, one)),
+    (Column("p95", 6, right=True), lambda one: _time_cell(one.run_p95, one)),
 )
 
 

@@ -228,8 +228,9 @@ def transport_lines(
     for way in used[:height]:
         health, window = way.health(limit), way.windows[TEN_MINUTES]
         word = _CHIPS.get(health, ways.LOOKS[health])
-        tally = window.tally
-        text = "?" if tally is None else f"{tally.failures:,}/{tally.attempts:,} failed"
+        judged = way.judged or window
+        tally, over = judged.tally, "" if judged is window else f" {judged.name}"
+        text = "?" if tally is None else f"{tally.failures:,}/{tally.attempts:,} failed{over}"
         left: Line = (
             ("! " if health is Health.FAILING else "  ", "error"),
             (f"{present.fit_text(safe_line(way.name), name)} ", ""),

@@ -114,14 +114,10 @@ class ListScreen(TwoPanes):
         """Title, rows, details, message line, hints."""
         yield TopLine(id="top-line")
         with Box(id="body"):
-            yield from self.compose_rows()
+            yield Picker(id="rows")
             yield LongText(id="text")
         yield Lines(id="word")
         yield Lines(id="hints")
-
-    def compose_rows(self) -> ComposeResult:
-        """The part with the rows."""
-        yield Picker(id="rows")
 
     def on_mount(self) -> None:
         """Focus the rows; lay everything out again each second."""

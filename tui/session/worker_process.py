@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import tempfile
+import threading
 from typing import IO
 
 STOP_TIMEOUT_SECONDS = 5.0
@@ -21,6 +22,8 @@ class WorkerProcess:
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
         self._stderr_file: IO[bytes] | None = None
+        self._starting = threading.Lock()  # the console may be closed while a thread starts it
+        self._closed = False
 
     @property
     def pid(self) -> int | None:
@@ -28,7 +31,11 @@ class WorkerProcess:
         return self._process.pid if self._process is not None else None
 
     def start(self) -> str:
-        """Start the child; return a message."""
+        """Start the child, unless the console is closing; return a message."""
+        with self._starting:
+            return "" if self._closed else self._start()
+
+    def _start(self) -> str:
         # A file, not a pipe: a worker that outlives the console must still be able to write.
         self._stderr_file = tempfile.TemporaryFile()  # noqa: SIM115 - it stays open while the worker runs
         try:
@@ -71,6 +78,8 @@ class WorkerProcess:
 
     def stop_and_wait(self) -> None:
         """Send SIGTERM and wait at most `PATIENCE` seconds; the console is closing."""
+        with self._starting:
+            self._closed = True
         if self._process is not None:
             self.stop()
             try:
@@ -81,6 +90,8 @@ class WorkerProcess:
 
     def detach(self) -> None:
         """Detach; the worker continues without the console."""
+        with self._starting:
+            self._closed = True
         if self._process is not None:
             self._process.returncode = self._process.poll() or 0  # detached: do not wait
             self._release()
