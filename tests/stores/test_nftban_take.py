@@ -234,7 +234,7 @@ def test_an_older_task_with_a_local_stamp_is_taken_first(tmp_path: Path, hours: 
 
 
 def test_a_hint_in_doubt_is_no_hint(tmp_path: Path) -> None:
-    """A hint that is torn, damaged, hostile, from the future, past or for other files is ignored."""
+    """A hint that is torn, damaged, from the future, past or for other files is ignored."""
     (tmp_path / "a.task").touch()
     path, later = tmp_path / "hint", int(NOW + 999)
     state = file_state((tmp_path / "a.task").stat())
