@@ -17,6 +17,7 @@ from engine.index.filter_language import NO_FILTER, Filter, Value
 from engine.model import EMPTY, Lease, State, Task, counted_attempts
 from engine.policy import died_at
 from engine.text import error_pattern
+from engine.text.safe import ERROR_LIMIT
 from engine.text.time_expressions import RelativeTime
 
 STATES = tuple(State)
@@ -73,6 +74,8 @@ The last three are covering indexes for the tallies, which so read no rows.
 
 CHUNK_ROWS = 500
 """Rows in one transaction: larger ones gain nothing, and would delay the readers."""
+MAX_TEXT_CHARS = 2000
+"""Characters of an error or a description in the index; the task's file has all of it."""
 MAX_PROBLEMS = 10_000
 """Maximum problems to show; all are counted."""
 
@@ -174,9 +177,15 @@ _mark = lru_cache(4096)(error_pattern.pattern_name)
 
 @lru_cache(4096)
 def _known_error(error: str) -> _KnownErrors:
-    """The cluster of an error; cached, because errors repeat."""
+    """The cluster of an error, given its first `ERROR_LIMIT` characters; cached, because errors
+    repeat."""
     folded, code = error_pattern.fold_error(error), error_pattern.reply_code(error)
     return _KnownErrors(folded, _mark(folded), int(code) if code else None)
+
+
+def _shorten(text: str) -> str:
+    """Cut a text of another program, and append its length: a million tasks may each have 64 KiB."""
+    return f"{text[:MAX_TEXT_CHARS]}... ({len(text):,} characters)"
 
 
 def domain_of(destination: str) -> str:
@@ -193,11 +202,15 @@ def row_of(task: Task) -> Values:
     told, died = "", None
     if extra:
         told, died, attempts = json.dumps(dict(extra)), died_at(task), counted_attempts(task)
+    if len(error) > MAX_TEXT_CHARS:
+        error = _shorten(error)
+    if len(description) > MAX_TEXT_CHARS:
+        description = _shorten(description)
     return (
         *(ident, kind, STATE_NUMBERS[state]),
         created or None,  # an unknown time (NULL) is neither older nor younger
         *(due, attempts, description, payload, error, rev),
-        *(_known_error(error) if error else _NO_ERROR),
+        *(_known_error(error[:ERROR_LIMIT]) if error else _NO_ERROR),
         *(queue, group, word, priority, destination),
         domain_of(destination) if destination else "",
         *(lease or _NO_LEASE),

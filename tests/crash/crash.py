@@ -164,9 +164,12 @@ class Tracer:
             *(sys.executable, "-S", str(WRAPPER), str(now)),
             *commands.CASES[name].words(self._sweep(name).root),
         ]
-        with out.open("wb") as stdout, err.open("wb") as stderr:
+        lines = self._folder / "in"
+        lines.write_text(commands.CASES[name].lines)
+        with lines.open("rb") as stdin, out.open("wb") as stdout, err.open("wb") as stderr:
             process = subprocess.Popen(
                 command,
+                stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
                 cwd=sweep.ROOT,

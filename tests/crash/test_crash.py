@@ -18,7 +18,7 @@ from tests.crash.nftban import LYING
 from tests.crash.sweep import ROOT, TABLES, Sweeper
 
 QUICK = {
-    "command": {"add", "next-done"},
+    "command": {"add-batch", "next-done", "work"},
     "plan": {"retry", "purge", "hold"},
     "kannader": {"hold", "take", "discard a mail"},
     "zgb": {"ack", "hold", "retry all"},

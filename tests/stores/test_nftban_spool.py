@@ -341,6 +341,18 @@ def test_a_full_scan_reads_a_file_as_a_scan_by_name_does(
     assert sorted(set(wide), key=str) == sorted(near, key=str)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_full_scan_shows_no_task_of_another_user(spool: SpoolFolders, open_spool: Opener) -> None:
+    """A file in the contract's form that belongs to a user who does not own the spool is a problem,
+    in a full scan as in a scan by name."""
+    path = Path(spool.pending, NAME)
+    path.write_bytes(FILE)
+    os.chown(path, 65534, 65534)
+    store = open_spool()
+    for items in (set(store.scan()), set(store.scan({IDENT}))):
+        assert [type(item) for item in items] == [Problem]
+
+
 @pytest.mark.parametrize(("state", "end"), [(State.ACTIVE, None), (State.PENDING, State.HELD)])
 def test_a_file_rewritten_in_place_is_gone(
     spool: SpoolFolders, open_spool: Opener, state: State, end: State | None

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from engine import verbs
 from engine.model import State
 from engine.stores.nftban import NftbanStore, SpoolFolders, make_spool
-from engine.stores.nftban.hint import FileState, Hint, NextDue, file_state
+from engine.stores.nftban.hint import FileState, Hint, NextDue, file_state, seal
 from engine.stores.nftban.pending_line import PendingLine, kind_of
 
 NOW = 1_795_239_223.0
@@ -134,9 +134,9 @@ def test_few_waiting_among_many_due_are_not_claimed(
 def test_what_waits_is_counted_by_the_hint(spool: SpoolFolders, waiting: Path) -> None:
     """Where nothing is due, the number that waits comes from the hint: nothing is listed."""
     hint = Path(spool.staging_dir, "next-due")
-    checksum, due, written, total, folder = hint.read_text().split(maxsplit=4)
+    _, checksum, due, written, total, folder = hint.read_text().split(maxsplit=5)
     assert total == "1"
-    hint.write_text(f"{checksum} {due} {written} 7 {folder}")
+    hint.write_text(seal(f"{checksum} {due} {written} 7 {folder[:-1]}"))
     with closing(opened(spool, NOW + 1)) as fresh:
         assert fresh.count_with_age(NOW + 1)[0][State.PENDING] == 1
         assert list(fresh.take(NOW + 1, "test", 1)) == []
@@ -158,6 +158,65 @@ def test_a_task_rewritten_in_place_is_found(spool: SpoolFolders, waiting: Path) 
     assert taken(spool, NOW + 1) == [waiting.stem]
 
 
+@pytest.mark.parametrize("spool", [False], ids=["shared"], indirect=True)
+def test_a_task_rewritten_with_its_old_time_is_found(
+    spool: SpoolFolders, store: NftbanStore
+) -> None:
+    """A task whose due time was edited in its file is taken within five minutes, also if the editor
+    restored size and modification time."""
+    add(store)
+    (task,) = store.take(NOW, "test", 1)
+    store.swap(task, verbs.nack(task, NOW + 5000, "no use"))
+    (path,) = Path(spool.pending).iterdir()
+    os.utime(path, (NOW - 60, NOW - 60))
+    assert taken(spool) == []
+    seen, text = path.stat(), path.read_text()
+    path.write_text(text.replace(str(int(NOW) + 5000), str(int(NOW) + 200)))
+    os.utime(path, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (seen.st_size, seen.st_mtime_ns)
+    assert taken(spool, NOW + 301) == [path.stem]
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        b"",
+        b"\xff" * 2000,
+        b"9" * 5000,
+        b"1 9999999999 0 1 1 1 1 a.task\n",
+        seal(f"1 {10**300} 0 1 1 1 1 a.task").encode(),
+        None,
+    ],
+)
+def test_a_wrong_hint_never_hides_a_due_task(
+    spool: SpoolFolders, waiting: Path, hint: bytes | None
+) -> None:
+    """Whatever the hint file contains, also a hint of the folder as it was before the last task
+    came, a fresh process takes the task that is due."""
+    file = Path(spool.staging_dir, "next-due")
+    stale = file.read_bytes()
+    with closing(opened(spool)) as store:
+        add(store, token="0b0b0b0b")
+    file.write_bytes(stale if hint is None else hint)
+    (ident,) = taken(spool, NOW + 1)
+    assert ident.endswith("0b0b0b0b")
+
+
+def test_a_name_that_is_also_claimed_voids_the_hint(
+    spool: SpoolFolders, store: NftbanStore, waiting: Path
+) -> None:
+    """A due task whose id is also in work/ is passed over, and taken as soon as that one is gone,
+    though pending/ has not changed since."""
+    Path(spool.staging_dir, "next-due").unlink()
+    add(store, token="0b0b0b0b")
+    (due,) = (path for path in waiting.parent.iterdir() if path != waiting)
+    other = Path(spool.work, due.name)
+    other.write_bytes(due.read_bytes())
+    assert taken(spool, NOW + 1) == []
+    other.unlink()
+    assert taken(spool, NOW + 2) == [due.stem]
+
+
 @pytest.mark.parametrize("hours", [9, -5])
 def test_an_older_task_with_a_local_stamp_is_taken_first(tmp_path: Path, hours: int) -> None:
     """The NFTBan program's id has local time; beside it tasks are taken in order of creation."""
@@ -175,7 +234,7 @@ def test_an_older_task_with_a_local_stamp_is_taken_first(tmp_path: Path, hours: 
 
 
 def test_a_hint_in_doubt_is_no_hint(tmp_path: Path) -> None:
-    """A hint that is torn, from the future, past or for other files is ignored."""
+    """A hint that is torn, damaged, from the future, past or for other files is ignored."""
     (tmp_path / "a.task").touch()
     path, later = tmp_path / "hint", int(NOW + 999)
     state = file_state((tmp_path / "a.task").stat())
@@ -184,8 +243,11 @@ def test_a_hint_in_doubt_is_no_hint(tmp_path: Path) -> None:
     there = file_state(os.fstat(folder))
     hint = NextDue(str(path))
 
+    def line(files: int, due: int, folder: FileState, first: str = "a.task") -> str:
+        return " ".join(map(str, (files, due, int(NOW), 1, *folder, first)))
+
     def good(files: int = hash(state), due: int = later, folder: FileState = there) -> str:
-        return " ".join(map(str, (files, due, int(NOW), 1, *folder, "a.task")))
+        return seal(line(files, due, folder))
 
     for text, at, is_valid in (
         (good(), NOW, True),
@@ -196,11 +258,20 @@ def test_a_hint_in_doubt_is_no_hint(tmp_path: Path) -> None:
         (good(), NOW - 1, False),
         (good(due=int(NOW)), NOW, False),
         (good()[:-7], NOW, False),
+        (good()[:-1], NOW, False),
+        (good().replace(str(later), str(later + 1)), NOW, False),
+        (line(hash(state), later, there), NOW, False),
+        (good(due=int(NOW) + 7 * 86400 + 1), NOW, False),
+        (good(due=10**400), NOW, False),
+        (seal(line(hash(state), later, there, "../../etc/a.task")), NOW, False),
+        ("\udcff" * 9, NOW, False),
+        ("9" * 2000, NOW, False),
+        (f"{'9' * 5000} " * 9, NOW, False),
         ("1 2", NOW, False),
         ("garbage", NOW, False),
         ("", NOW, False),
     ):
-        path.write_text(text)
+        path.write_bytes(text.encode(errors="surrogateescape"))
 
         found = hint.read(folder, at)
 

@@ -67,6 +67,8 @@ class TaskClaims:
         self.skipped_files: dict[str, str] = {}
         """File names of pending tasks that could not be claimed, and the system's error."""
         self._validated = 0.0
+        self._listed = 0
+        """Number of task files in pending/ when it was last listed."""
         self._idle: tuple[FileState, FileState] | None = None
         """The folders pending/ and work/ before they were listed, if then nothing was due."""
         self.due: float | None = None
@@ -129,7 +131,9 @@ class TaskClaims:
         nothing_is_due = not claimed + passed_over + len(line)
         if nothing_is_due and not is_racy(states[0], now):
             self._idle = states
-        if is_first and self.due is not None and nothing_is_due:
+        # A name that is also in work/ was passed over unread: it may be due.
+        is_all_read = len(self._waiting) == self._listed
+        if is_first and self.due is not None and nothing_is_due and is_all_read:
             found = {name: waiting.state for name, waiting in self._waiting.items()}
             self._hint.write(found, self.due, now, states[0])
 
@@ -148,6 +152,7 @@ class TaskClaims:
                 for entry in entries
                 if entry.name.endswith(task_format.SUFFIX)
             )
+        self._listed = len(listed)
         known, waiting = self._waiting, {}
         # Skip an id that is also in work/: moving it would overwrite the other file.
         in_hand = set(os.listdir(self._folders[State.ACTIVE].fd))

@@ -1,15 +1,20 @@
 """Cache the next due time of the pending folder in a file, so that a timer run reads no task.
 
-The hint means: no file with these inodes, modification times and sizes is due before D. Our own
-changes and those of the NFTBan program add or remove a name, which changes the folder's
-modification time. While that is as it was, the hint holds for `MAX_AGE_SECONDS` without a look at
-the files; then one stat of each confirms it, and finds a file that an editor rewrote in place.
+The hint means: no file with these inodes, change times and sizes is due before D. Our own changes
+and those of the NFTBan program add or remove a name, which changes the folder's change time. While
+that is as it was, the hint holds for `MAX_AGE_SECONDS` without a look at the files; then one stat
+of each confirms it, and finds a file that an editor rewrote in place.
+
+A wrong hint costs a scan, never a task: the line has a CRC-32, so one that is torn or damaged is no
+hint; and none holds for longer than a task may wait.
 """
 
 import os
+import zlib
 from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
+from engine import policy
 from engine.stores.nftban import task_format
 from engine.system import files
 
@@ -21,7 +26,7 @@ MAX_AGE_SECONDS = 300.0
 longer than this."""
 
 FileState: TypeAlias = tuple[int, int, int]
-"""Inode, modification time in nanoseconds, size."""
+"""Inode, change time in nanoseconds, size. No program can set a change time back."""
 
 
 class Hint(NamedTuple):
@@ -39,12 +44,17 @@ class Hint(NamedTuple):
 
 def file_state(seen: os.stat_result) -> FileState:
     """Return the values that change when a file is replaced or rewritten."""
-    return seen.st_ino, seen.st_mtime_ns, seen.st_size
+    return seen.st_ino, seen.st_ctime_ns, seen.st_size
 
 
 def is_racy(state: FileState, now: float) -> bool:
     """True if a file or folder may change again without a change of its state."""
     return abs(now * 1e9 - state[1]) < RACY_NANOSECONDS
+
+
+def seal(line: str) -> str:
+    """Return a line with its CRC-32 in front."""
+    return f"{zlib.crc32(line.encode())} {line}"
 
 
 class NextDue:
@@ -61,13 +71,16 @@ class NextDue:
         except OSError:
             return None
         try:
-            *numbers, first = os.read(fd, 1000).decode().split()
+            text = os.read(fd, 1000).decode().removesuffix("\n")
+            line = text.partition(" ")[2]
+            *numbers, first = line.split()
             checksum, due, written, total, inode, changed, size = map(int, numbers)
         except (ValueError, OSError):
             return None  # incomplete or invalid: same as no hint
         finally:
             os.close(fd)
-        if not written <= now < due:
+        is_damaged = text != seal(line) or "/" in first
+        if is_damaged or not written <= now < due <= written + policy.MAX_WAIT_SECONDS:
             return None
         folder = file_state(os.fstat(pending))
         if folder == (inode, changed, size) and now - written < MAX_AGE_SECONDS:
@@ -92,8 +105,8 @@ class NextDue:
             folder = (0, 0, 0)  # a name may come within the same clock tick
         numbers = _checksum(states.values()), int(due), int(now), len(states), *folder
         try:
-            text = f"{' '.join(map(str, numbers))} {min(states)}\n"
-            files.replace_file(self._path, text.encode(), files.FILE_MODE)
+            text = seal(f"{' '.join(map(str, numbers))} {min(states)}")
+            files.replace_file(self._path, f"{text}\n".encode(), files.FILE_MODE)
         except OSError:
             return  # without a hint only the next take is slower
 
