@@ -779,6 +779,29 @@ async def test_a_wall_shows_all_places(spool: Path, empty: Path) -> None:
         assert len(desk.text.splitlines()) == 60
 
 
+async def test_each_row_of_a_wall_names_what_enter_does(spool: Path) -> None:
+    """Tab leads through all panes with rows, also where a place has leases instead of a lock; the
+    message line names the step of each row.
+    """
+    leases = a_place(a_memory(some_tasks()), lock=None, has_leases=True)
+    async with overview(disk_place(spool), leases, size=(200, 60)) as desk:
+        screen = screen_of(desk)
+        shown = ("clusters", "locks", "workers", "places")
+        await desk.until(lambda: all(map(screen._can_focus, shown)))
+        panes = set()
+        while screen._pane not in panes:
+            panes.add(screen._pane)
+            await desk.press("tab", "G")
+        assert panes >= {ALERTS, QUEUES, AGES, KINDS, LOG, *shown}
+        targets = [
+            target
+            for name in screen._pane_set.rows
+            for target in screen._pane_set.targets[name].values()
+        ]
+        assert {keys.LOCK, keys.LOCKS} <= {target.pane for target in targets}
+        assert {target.pane for target in targets} <= set(side_panes.TARGET_STEPS)
+
+
 async def test_an_idle_wall_repaints_only_the_clock(empty: Path) -> None:
     """A second later the first line is another, and no other line is."""
     async with overview(disk_place(empty), size=(200, 60)) as desk:

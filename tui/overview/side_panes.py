@@ -123,6 +123,7 @@ TARGET_STEPS: Mapping[str, str] = {
     keys.TRANSPORTS: "opens this transport",
     keys.LOG: "opens the log at this line",
     keys.LOCK: "shows the evidence of the lock",
+    keys.LOCKS: "opens the locks",
     keys.OPERATIONS: "opens this operation",
     keys.CONTROLS: "opens the controls of the queue",
 }
