@@ -512,12 +512,23 @@ def test_a_failed_attempt_is_one_warning() -> None:
 
     joined = view.join_failures((name, LogLine(1.0, lv, text, "q")) for name, lv, text in lines)
 
-    assert [(name, line.level, line.text) for name, line in joined] == [
+    assert [(one.place, one.line.level, one.text) for one in joined] == [
         ("a", "ERROR", "t1 DLQ: 550 unknown"),
         ("a", "WARN", "t2 retry: 421 later"),
         ("b", "WARN", "Task t1 failed (attempt 1/3), retry in 60s"),
         ("a", "WARN", "queue.prom: not writable"),
     ]
+
+
+def test_a_joined_failure_leads_to_its_line_in_the_log() -> None:
+    """Enter searches for the line as the log has it, not for the joined text on screen."""
+    failed = LogLine(1.0, "ERROR", "Task failed: t1 (mail_send): 550 unknown", "q")
+    dead = LogLine(1.0, "ERROR", "Task t1 exhausted retries (3/3), moving to DLQ", "q")
+
+    (row,) = side_panes.log_rows([("a", [failed, dead])], 80, 10, 0).rows
+
+    assert "t1 DLQ: 550 unknown" in words([row.line])
+    assert row.target.line == dead.text
 
 
 async def test_an_alert_of_dead_tasks_leads_to_their_clusters(spool: Path) -> None:
