@@ -531,6 +531,14 @@ def test_a_joined_failure_leads_to_its_line_in_the_log() -> None:
     assert row.target.line == dead.text
 
 
+async def test_each_alert_of_dead_tasks_names_its_clusters() -> None:
+    """Also the alert of a place that is not under the cursor."""
+    dead = some_tasks(pending=0, active=0)
+    places = [a_place(a_memory(dead), name=f"/srv/{name}") for name in ("one", "two")]
+    async with overview(*places) as desk:
+        await desk.until(lambda: desk.text.count("12 dead in 3 clusters") == 2)
+
+
 async def test_an_alert_of_dead_tasks_leads_to_their_clusters(spool: Path) -> None:
     """The alert names the number of clusters once they are counted; `c` opens them."""
     async with overview(disk_place(spool)) as desk:

@@ -90,11 +90,13 @@ class OverviewScreen(OverviewActions):
     async def _read_in_turn(self) -> None:
         """Read the place under the cursor, on a wall all places, when a read is due."""
         while True:
-            here = self._here
-            for live in (here, *(self._lives if self._frame.is_wall else ())):
+            here, is_wall = self._here, self._frame.is_wall
+            others = [n for n in self._lives if is_wall or alert_view.has_dead_alert(n.alerts)]
+            for live in (here, *others):
                 is_shown = self.is_current and self._frame.ages and self._frozen is None
                 if is_shown and self._reads.is_due(live):
-                    graph = self._graph_pane if self._frame.is_wide else None
+                    is_shown_wide = self._frame.is_wide and (is_wall or live is here)
+                    graph = self._graph_pane if is_shown_wide else None
                     await self._reads.read(live, graph, lambda: self._frozen is None)
                     self._tick()
             await self._reads.wait()
