@@ -539,6 +539,20 @@ async def test_each_alert_of_dead_tasks_names_its_clusters() -> None:
         await desk.until(lambda: desk.text.count("12 dead in 3 clusters") == 2)
 
 
+async def test_a_pane_that_loses_its_rows_loses_the_title_too(spool: Path) -> None:
+    """One paint moves cursor and title from a pane without rows to the queues."""
+    async with overview(disk_place(spool), size=(120, 40)) as desk:
+        screen = screen_of(desk)
+        await desk.until(lambda: screen._can_focus("clusters"))
+        while screen._pane != "clusters":
+            await desk.press("tab")
+        screen._reads._found[1] = screen._reads._found[1]._replace(clusters=())
+        screen.paint()
+        assert screen._pane == QUEUES
+        assert screen._pane_set.queues.has_class("-focused")
+        assert not screen._pane_set.rows["clusters"].has_class("-focused")
+
+
 async def test_an_alert_of_dead_tasks_leads_to_their_clusters(spool: Path) -> None:
     """The alert names the number of clusters once they are counted; `c` opens them."""
     async with overview(disk_place(spool)) as desk:

@@ -222,6 +222,8 @@ class OverviewScreen(OverviewActions):
         if not self._chosen_pane and self._alerts and self._frame.alerts:
             if self._pane != ALERTS:
                 self._activate(ALERTS)  # until the operator chooses a pane
+            self.lay_out(width)  # titles and values of the place that is under the cursor now
+            return
         elif not self._alerts and self._pane == ALERTS:
             self._activate(QUEUES)
         called = {live.place.name: live.name for live in self._lives}
