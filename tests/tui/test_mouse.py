@@ -49,6 +49,19 @@ async def test_a_click_leads_from_the_overview() -> None:
         assert desk.console.navigator.session.place.name == "/srv/other"
 
 
+async def test_a_click_on_a_pane_without_rows_leaves_the_focus() -> None:
+    """The pane with the cursor keeps it."""
+    place = a_place(a_memory(some_tasks()))
+    async with a_desk(place, first=keys.OVERVIEW, size=(200, 60)) as desk:
+        screen = desk.console.screen
+        assert isinstance(screen, OverviewScreen)
+        await desk.sees("12 dead in 3 clusters", "none in the last 24 hours")
+        await desk.press("tab")
+        before = screen._pane
+        await click_on(desk, "none in the last 24 hours")
+        assert screen._pane == before
+
+
 async def test_a_click_switches_tabs_and_parts() -> None:
     """A click on the name of a tab or of a part shows it."""
     async with a_desk(a_place(a_memory(some_tasks()))) as desk:
