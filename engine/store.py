@@ -134,6 +134,15 @@ class ReadableStore(Protocol):
         """
         ...
 
+    def sample(self, number: int) -> tuple[Mapping[State, int], Iterator[Task | Problem]]:
+        """Return the number of tasks in each state, and read some of them: a few of each state in
+        any order, then the first `number` in the order of a full scan.
+
+        Raises:
+            Unavailable: the whole store cannot be reached.
+        """
+        ...
+
     def parts(self, task: Task) -> Iterator[Part]:
         """Yield the pieces of a task, first the task itself, without opening any.
 
@@ -185,6 +194,24 @@ def count_by_scan(store: ReadableStore) -> dict[State, int]:
         if isinstance(found, Task):
             counts[found.state] += 1
     return counts
+
+
+def sample_by_scan(
+    store: ReadableStore, number: int
+) -> tuple[Mapping[State, int], Iterator[Task | Problem]]:
+    """Count the tasks, and read the start of a full scan: `sample` of a store that has no cheaper
+    way.
+    """
+    return store.count_tasks(), _scan_start(store, number)
+
+
+def _scan_start(store: ReadableStore, number: int) -> Iterator[Task | Problem]:
+    for found in store.scan():
+        number -= store.expected_tasks > 0  # the sample of a full scan comes before this is known
+        if number < 0:
+            return
+        if not isinstance(found, Missing):
+            yield found
 
 
 class ChangeableStore(ReadableStore, Protocol):

@@ -227,7 +227,7 @@ LARGE_CLASSES = {
     "engine.stores.nftban.folder.TaskFolder": 16,
     "engine.stores.nftban.quarantine.Quarantine": 19,
     "engine.stores.nftban.staging.StagingDir": 36,
-    "engine.stores.nftban.store.NftbanStore": 50,
+    "engine.stores.nftban.store.NftbanStore": 51,
     "engine.stores.zgb.connection.Connection": 17,
     "engine.stores.zgb.sidecar_database.SidecarDatabase": 19,
     "engine.stores.zgb.store.ZgbStore": 33,

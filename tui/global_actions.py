@@ -82,13 +82,15 @@ async def _run_command(
 ) -> None:
     """Run a command of the palette."""
     if command.action:
-        await screen.run_action(command.action)
+        await screen.run_action(f"{command.action}({argument!r})" if argument else command.action)
     elif command.theme:
         screen.say(await services.use_theme(command.theme))
     elif command.target is not None:
         target = command.target
         if argument and target.pane == keys.LOG:
             target = target._replace(id=argument)
+        elif argument and target.action:
+            target = target._replace(action=f"{target.action}({argument!r})")
         elif argument:
             target = target._replace(filter=argument)
         services.goto(target)

@@ -106,7 +106,10 @@ def _one_line() -> Iterator[None]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = f"line {mark.line + 1}: " if mark else ""
-        raise BadYaml(f"{line}expected YAML: {error.problem or error.context}") from error
+        problem = error.problem or error.context
+        if "nesting depth" in str(problem):  # PyYAML 6.0.4 has a limit of its own, above ours
+            raise BadYaml(f"{line}nested more than {MAX_DEPTH} levels deep") from error
+        raise BadYaml(f"{line}expected YAML: {problem}") from error
     except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
         raise BadYaml(f"expected YAML: {' '.join(str(error).split())}") from error
 

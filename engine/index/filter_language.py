@@ -7,6 +7,7 @@
     tries>=5 age>2h      numbers, durations, times: = != > >= < <=
     err:"user unknown"   quotes keep blanks, | and ! as they are; "" in them is one quote
     since:14:00          created since, until:"yesterday 6pm", between:02:10..02:20
+    @name                the clauses of a saved filter
 
 Typed text becomes parameters, never SQL. A filter means what its SQL means; to filter tasks without
 an index, call `engine.index.filter_tasks.select_matching`.
@@ -35,6 +36,15 @@ query runs."""
 
 Condition: TypeAlias = tuple[str, tuple[Value, ...]]
 """SQL with its parameters; its value may be NULL if a task does not have the field."""
+
+
+SavedLookup: TypeAlias = Callable[[str], str]
+"""Returns the text of a saved filter by its name; a ValueError contains what was expected."""
+
+
+def no_saved_filters(_name: str) -> str:
+    """The lookup of a caller without saved filters."""
+    raise ValueError("expected a filter without saved ones")
 
 
 class BadFilter(Exception):
@@ -114,28 +124,32 @@ def parse_filter(
     states: Mapping[State, str] = {},
     now: float = 0.0,
     words: Mapping[str, State] = {},
+    saved: SavedLookup = no_saved_filters,
 ) -> Filter:
     """Parse a typed filter.
 
     `states` are the store's names of states, accepted beside ours; `words` are its words finer than
     a state (`Store.words`): `state=` accepts them, and the name of a state then excludes them. A
     time of day, a date and a word such as `yesterday` are resolved at `now` (epoch seconds UTC);
-    `age>2h`, `-2h` and `now` are resolved each time the query runs.
+    `age>2h`, `-2h` and `now` are resolved each time the query runs. `saved` finds the text behind
+    `@name`, which the text of the result has in its place.
 
     Raises:
         BadFilter: the text is not a valid filter.
     """
     text = text.encode("utf-8", "replace").decode()
-    return (
-        Filter(text, _Parser(text, _ParseContext(states, now, words)).clauses())
-        if text.strip()
-        else NO_FILTER
-    )
+    if not text.strip():
+        return NO_FILTER
+    parser = _Parser(text, _ParseContext(states, now, words, saved))
+    clauses = parser.clauses()
+    expanded = " ".join(clause.text for clause in clauses)
+    return Filter(expanded if parser.is_expanded else text, clauses)
 
 
 def format_term(field: str, op: str, value: str) -> str:
     """Format a comparison as it is typed; without field and operator, a word."""
-    bare = value and _is_bare(value) and (field or (value[0] != "!" and not _HEAD.match(value)))
+    is_word = bool(field) or (value[:1] not in ("!", "@") and not _HEAD.match(value))
+    bare = value and _is_bare(value) and is_word
     return f"{field}{op}{value}" if bare else f'{field}{op}"{value.replace(chr(34), chr(34) * 2)}"'
 
 
@@ -143,6 +157,7 @@ class _ParseContext(NamedTuple):
     states: Mapping[State, str]
     now: float
     words: Mapping[str, State]
+    saved: SavedLookup
 
 
 # ---- conditions
@@ -321,14 +336,20 @@ class _Parser:
     def __init__(self, text: str, about: _ParseContext) -> None:
         self._text, self._about = text, about
         self._at = self._terms = 0
+        self.is_expanded = False
+        """True if the clauses of a saved filter are among those found."""
 
     def clauses(self) -> tuple[Clause, ...]:
         if len(self._text) > MAX_FILTER_CHARS:
             raise BadFilter(f"expected at most {MAX_FILTER_CHARS:,} characters", MAX_FILTER_CHARS)
-        found = []
+        found: list[Clause] = []
         self._skip()
         while self._at < len(self._text):
             start = self._at
+            if self._text[start] == "@":
+                found += self._saved_clauses()
+                self._skip()
+                continue
             terms = [self._term()]
             end = self._at
             self._skip()
@@ -339,6 +360,19 @@ class _Parser:
                 self._skip()
             found.append(Clause(self._text[start:end], start, tuple(terms)))
         return tuple(found)
+
+    def _saved_clauses(self) -> tuple[Clause, ...]:
+        """The clauses of the saved filter whose name is here, at the column of the name."""
+        start = self._at
+        word = self._text[start:].split(maxsplit=1)[0]
+        self._at, self.is_expanded = start + len(word), True
+        try:
+            text = self._about.saved(word[1:])
+            clauses = _Parser(text, self._about._replace(saved=no_saved_filters)).clauses()
+        except (ValueError, BadFilter) as error:
+            raise BadFilter(f"{word} at {start + 1}: {error}", start) from None
+        self._terms += sum(len(clause.terms) for clause in clauses)
+        return tuple(clause._replace(at=start) for clause in clauses)
 
     def _skip(self) -> None:
         space = _SPACE.match(self._text, self._at)
@@ -358,6 +392,9 @@ class _Parser:
             raise BadFilter(f"expected at most {MAX_FILTER_TERMS} words and comparisons", start)
         head = _HEAD.match(self._text, self._at)
         if head is None:
+            if self._text.startswith("@", self._at):
+                what = 'expected @name as a word of its own, or quotes: "@..."'
+                raise BadFilter(f"{what} at {self._at + 1}", self._at)
             what = "a word" if self._at == start else "a word or a field after !"
             word = self._value(what, False)
             return FilterTerm("", *_word(word), negated)

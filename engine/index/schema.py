@@ -184,7 +184,7 @@ def _known_error(error: str) -> _KnownErrors:
 
 
 def _shorten(text: str) -> str:
-    """Cut a long text and append its length: each of a million tasks may have one of 64 KiB."""
+    """Cut a text of another program, with its length: a million tasks may each have 64 KiB."""
     return f"{text[:MAX_TEXT_CHARS]}... ({len(text):,} characters)"
 
 

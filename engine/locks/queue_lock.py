@@ -338,6 +338,7 @@ class PidLock:
         self._claim = claim
         self._clock, self._uptime = clock, uptime
         self._renewed = clock()
+        self._file = os.fstat(fd)
 
     def renew(self) -> None:
         """Write a heartbeat if the last one is older than `HEARTBEAT_SECONDS` seconds.
@@ -361,7 +362,8 @@ class PidLock:
         Raises:
             Lost: it was replaced or removed.
         """
-        if not _is_at(self.path, self.fd):
+        # While it is open, no other file gets its inode number.
+        if not _is_at(self.path, self._file):
             raise LockLost(f"{self.path}: the lock file was replaced or removed")
 
     def release(self) -> None:
@@ -369,7 +371,7 @@ class PidLock:
         if self.fd < 0:
             return
         try:
-            if _is_at(self.path, self.fd):
+            if _is_at(self.path, self._file):
                 folder = _folder_of(self.path)
                 try:
                     files.unlink_quietly(os.path.basename(self.path), folder)
@@ -484,7 +486,7 @@ def _take_over(
         raise LockBusy(LockEvidence(Verdict.UNKNOWN, reason=f"{path}: {refusal}")) from refusal
     try:
         free, evidence = _try_flock(path, fd, threshold, clock, uptime)
-        if not _is_at(path, fd):
+        if not _is_at(path, os.fstat(fd)):
             os.close(fd)
             return None
         if not free or evidence.verdict is not Verdict.STALE or seen not in ("", evidence.identity):
@@ -492,7 +494,7 @@ def _take_over(
         _forget_draft(path, fd)
         claim = lock_file.make_claim(os.urandom(_TOKEN_BYTES).hex(), clock(), uptime())
         _write(fd, claim)
-        if not _is_at(path, fd):
+        if not _is_at(path, os.fstat(fd)):
             os.close(fd)
             return None
     except files.Refused as refusal:
@@ -547,9 +549,9 @@ def _write(fd: int, claim: LockClaim) -> None:
         files.ftruncate(fd, len(data))
 
 
-def _is_at(path: str, fd: int) -> bool:
+def _is_at(path: str, opened: os.stat_result) -> bool:
     try:
         there = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
         return False
-    return os.path.samestat(there, os.fstat(fd))
+    return os.path.samestat(there, opened)

@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -10,7 +9,7 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?").fullmatch
 _MAX_HOSTS_BYTES = 1 << 20
 """Bytes of /etc/hosts to read."""
 
-_REMOTE_ADDRESSES = ((socket.AF_INET, "198.51.100.1"), (socket.AF_INET6, "2001:db8::1"))
+_REMOTE_ADDRESSES = (("AF_INET", "198.51.100.1"), ("AF_INET6", "2001:db8::1"))
 """Addresses for documentation (RFC 5737, RFC 3849): the route to them is the default route."""
 
 
@@ -52,9 +51,15 @@ def full_name(nodename: str, etc: str = "/etc") -> str:
 
 def outgoing_ip() -> str:
     """Return the source address of the default route; "" without a network."""
-    for family, far in _REMOTE_ADDRESSES:
+    import socket  # most commands ask only for the name
+
+    for name, far in _REMOTE_ADDRESSES:
+        family = socket.AddressFamily[name]
         # connect() of a UDP socket chooses a route and an address, and sends nothing.
-        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as way:
+        with (
+            suppress(OSError),
+            socket.socket(family, socket.SOCK_DGRAM) as way,
+        ):
             way.connect((far, 9))
             return str(way.getsockname()[0])
     return ""

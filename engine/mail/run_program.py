@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from engine.mail.model import NotSent, Reason
-from engine.system import supervisor
-from engine.system.supervisor import KILL_DELAY_SECONDS, CannotRun, Program, ProgramResult
 from engine.system.users import Account, login_environment
 from engine.text.safe import safe_line
+
+if TYPE_CHECKING:
+    from engine.system.supervisor import ProgramResult
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """PATH for our search and for the programs that we run; the caller's PATH is ignored."""
@@ -45,23 +47,26 @@ def run(
     env: Mapping[str, str] | None = None,
     *,
     pass_fds: Collection[int] = (),
-    grace: float = KILL_DELAY_SECONDS,
+    grace: float | None = None,
     account: Account | None = None,
 ) -> ProgramResult:
     """Run a program with a mail on standard input, as `engine.system.supervisor.run` does.
 
-    A program that cannot be killed is abandoned 2 x `grace` seconds after its timeout. After a
+    A program that cannot be killed is abandoned 2 x `grace` (5) seconds after its timeout. After a
     successful end, child processes that keep the output open may run for `grace` more seconds: a
     script may pass the mail on in the background.
 
     Raises:
         NotSent: it cannot be started or supervised.
     """
+    from engine.system import supervisor  # many commands only ask which programs there are
+
     env = environment() if env is None else env
-    program = Program(argv, env, stdin, "/", pass_fds, account, grace)
+    grace = supervisor.KILL_DELAY_SECONDS if grace is None else grace
+    program = supervisor.Program(argv, env, stdin, "/", pass_fds, account, grace)
     try:
         return supervisor.run_supervised(program, timeout, cancelled, linger=grace, abandon=True)
-    except CannotRun as error:
+    except supervisor.CannotRun as error:
         verb = "follow" if error.started else "start"
         word = "unavailable_not_followed" if error.started else "unavailable_not_started"
         text = safe_line(f"cannot {verb} {argv[0]}: {error}")

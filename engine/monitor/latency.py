@@ -7,11 +7,11 @@ task events of the log. The caller passes events and clock in.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from math import ceil
+from math import ceil, inf
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -134,15 +134,25 @@ class LatencyMeter:
         wait = None if began is None or task.due is None else max(0.0, began - task.due)
         runs.append(_Run(when, wait, None if began is None else max(0.0, when - began), failed))
 
-    def figures(self, now: float) -> tuple[KindFigures, ...]:
-        """Return the figures of each kind with a run in the last ten minutes, the busiest first."""
+    def copy(self) -> LatencyMeter:
+        """A meter with the same runs; its caller may be another thread than that which adds."""
+        other = LatencyMeter()
+        other._runs = {kind: runs.copy() for kind, runs in list(self._runs.items())}
+        return other
+
+    def figures(self, now: float, until: float = inf) -> tuple[KindFigures, ...]:
+        """Return the figures of each kind with a run in the ten minutes before `now`, the busiest
+        first; for a past time without the runs that ended after `until`.
+        """
         found = []
         for kind, kept in self._runs.items():
             runs = sorted(kept, key=attrgetter("ended"))  # of several logs, or after a clock change
-            runs = runs[bisect_left(runs, now - HISTORY_SECONDS, key=attrgetter("ended")) :]
+            start = bisect_left(runs, now - HISTORY_SECONDS, key=attrgetter("ended"))
+            runs = runs[start : bisect_right(runs, until, key=attrgetter("ended"))]
+            is_cut = len(kept) == MAX_RUNS and start == 0
             if not runs:
+                found += [KindFigures(kind, unknown="its runs of then are not kept")] * is_cut
                 continue
-            is_cut = len(kept) == len(runs) == MAX_RUNS
             seconds = now - runs[0].ended if is_cut else HISTORY_SECONDS
             waits = _mostly_known([run.wait for run in runs])
             times = _mostly_known([run.seconds for run in runs])

@@ -12,7 +12,6 @@ line that cannot be parsed is skipped and counted.
 
 from __future__ import annotations
 
-import calendar
 import errno
 import os
 import time
@@ -359,7 +358,9 @@ class Journal:
 def _start_of(op: str) -> float:
     """The start time in an operation's id, epoch seconds UTC; 0 if that is not a date."""
     try:
-        return float(calendar.timegm(time.strptime(op[:16], "%Y%m%dT%H%M%SZ")))
+        from calendar import timegm  # loads datetime
+
+        return float(timegm(time.strptime(op[:16], "%Y%m%dT%H%M%SZ")))
     except ValueError:
         return 0.0
 

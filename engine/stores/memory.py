@@ -38,6 +38,7 @@ from engine.store import (
     count_by_scan,
     keep_leases,
     require_edge,
+    sample_by_scan,
 )
 
 RECENT_CHANGES = 1000
@@ -132,6 +133,7 @@ class MemoryStore:
         self.expected_tasks = 0
 
     count_tasks = count_by_scan
+    sample = sample_by_scan
 
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """Yield every task in the order of state and id, or only the named ones."""

@@ -12,6 +12,7 @@ from itertools import islice
 
 from engine.model import State
 from engine.store import Unavailable
+from engine.text.decode import utf8_name
 
 _STATES = tuple(State)
 _PAGE = 1000
@@ -74,8 +75,3 @@ class SortedNames:
             (name, [_STATES[int(n)] for n in sorted(numbers.split(","))])
             for name, numbers in self._db.execute(query)
         ]
-
-
-def utf8_name(name: str) -> str:
-    """The name as valid UTF-8; invalid bytes are escaped, so that it is refused as a task id."""
-    return name.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,10 +1,10 @@
-"""Run a program under a supervisor process that kills it if this process dies, even by SIGKILL.
+"""Run programs under a supervisor process that kills them if this process dies, even by SIGKILL.
 
-`run` forks the supervisor, which starts the program. Two pipes connect us to the supervisor. Only
-this process has the write end of the first: end of file on it means "end the program", whether we
-closed it (timeout, cancelled) or were killed. On the second the supervisor reports the PID, then
-the exit status. The supervisor also writes the program's standard input: if we are killed in the
-middle of a mail, the program never sees end of file after half of it.
+`SupervisorPool.run` forks a supervisor, or takes an idle one, and sends it the program over a
+socket pair. Only this process has our end: end of file on it means "end the program", whether we
+shut it down (timeout, cancelled) or were killed. The supervisor starts the program, writes its
+standard input, reads its output, and reports its end. It has all of the input before the start: if
+we are killed in the middle of a mail, the program never sees end of file after half of it.
 """
 
 from __future__ import annotations
@@ -12,17 +12,20 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import gc
+import marshal
+import mmap
 import os
 import select
 import signal
+import socket
 import subprocess
 import termios
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from io import FileIO
-from typing import NamedTuple, NoReturn
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple, NoReturn
 
 from engine.system.users import Account
 
@@ -88,6 +91,80 @@ class Program(NamedTuple):
     """Seconds between SIGTERM and SIGKILL."""
 
 
+class SupervisorPool:
+    """Supervisor processes, each with one program at a time; they are used again and end with us.
+
+    A supervisor that still has a child process after its program (a daemon, or one that cannot be
+    killed) is not used again. All methods may be called from any thread.
+    """
+
+    def __init__(self) -> None:
+        self._idle: list[_Link] = []
+
+    def run(
+        self,
+        program: Program,
+        timeout: float,
+        cancelled: Callable[[], bool],
+        *,
+        linger: float = 0.0,
+        abandon: bool = False,
+    ) -> ProgramResult:
+        """Run a program for at most `timeout` seconds; end it early if `cancelled()` is true.
+
+        It runs in its own session. To end it, all processes of that session and all its descendants
+        in other sessions (setsid) get SIGTERM, and SIGKILL `grace` seconds later. If it ends by
+        itself, the rest of its process group is killed; after status 0 that waits up to `linger`
+        seconds for its output to be closed.
+
+        We may have no permission to signal a program of another user (setuid): with `abandon` we
+        stop waiting for it two graces after the timeout, otherwise we wait. If it has not got all
+        of its input by then, it never sees end of file.
+
+        Raises:
+            CannotRun: it cannot be started or watched.
+        """
+        started = is_over = is_reusable = False
+        try:
+            link = self._take_link(tuple(program.pass_fds))
+            try:
+                deadline = time.monotonic() + timeout
+                link.send_request(program, (deadline, linger, abandon))
+                started = True
+                why = link.await_report(deadline, timeout, cancelled)
+                is_over = True
+                result, is_over, is_reusable = link.read_report(why)
+                return result
+            finally:
+                if is_reusable:
+                    self._idle.append(link)
+                else:
+                    link.close(at_once=is_over)
+        except OSError as error:
+            raise CannotRun(error.strerror or str(error), started=started) from error
+
+    def _take_link(self, pass_fds: tuple[int, ...]) -> _Link:
+        """Return an idle supervisor that was started for these descriptors, or a new one."""
+        with suppress(IndexError):  # no other thread can take the same one
+            while True:
+                link = self._idle.pop()
+                if link.pass_fds == pass_fds and link.is_alive():
+                    return link
+                link.close(at_once=True)
+        return _Link.open(pass_fds)
+
+    def close(self) -> None:
+        """End the idle supervisors; call it when no program runs."""
+        while self._idle:
+            self._idle.pop().close(at_once=True)
+
+    def __enter__(self) -> SupervisorPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 def run_supervised(
     program: Program,
     timeout: float,
@@ -96,190 +173,180 @@ def run_supervised(
     linger: float = 0.0,
     abandon: bool = False,
 ) -> ProgramResult:
-    """Run a program for at most `timeout` seconds; end it early if `cancelled()` is true.
-
-    It runs in its own session. To end it, all processes of that session and all its descendants in
-    other sessions (setsid) get SIGTERM, and SIGKILL `grace` seconds later. If it ends by itself,
-    the
-    rest of its process group is killed; after status 0 that waits up to `linger` seconds for its
-    output to be closed.
-
-    We may have no permission to signal a program of another user (setuid): with `abandon` we stop
-    waiting for it two graces after the timeout, otherwise we wait. If it has not got all of its
-    input
-    by then, it never sees end of file.
+    """Run one program under its own supervisor, as `SupervisorPool.run` does.
 
     Raises:
         CannotRun: it cannot be started or watched.
     """
-    started = False
-    try:
-        with _pipe() as life, _pipe() as report, _pipe() as output:
-            supervisor = os.fork()
-            started = True
-            if supervisor == 0:
-                _supervise(program, life[0].fileno(), report[1].fileno(), output[1].fileno())
-            for end in (life[0], report[1], output[1]):
-                end.close()
-            following = _ChildWatch(life[1], report[0], output[0])
-            try:
-                return following.watch_until_end(program.grace, timeout, cancelled, linger, abandon)
-            finally:
-                life[1].close()
-                _reap(supervisor, at_once=following.is_over)
-    except OSError as error:
-        raise CannotRun(error.strerror or str(error), started=started) from error
+    with SupervisorPool() as pool:
+        return pool.run(program, timeout, cancelled, linger=linger, abandon=abandon)
 
 
-@contextmanager
-def _pipe() -> Iterator[tuple[FileIO, FileIO]]:
-    reading, writing = os.pipe()
-    with FileIO(reading, "rb") as here, FileIO(writing, "wb") as there:
-        yield here, there
+def _send(sock: socket.socket, value: tuple[Any, ...], fds: Sequence[int] = ()) -> None:
+    """Send a value of built-in types, after its length, with descriptors."""
+    data = marshal.dumps(value)
+    data = len(data).to_bytes(8, "little") + data
+    sent = socket.send_fds(sock, [data], fds) if fds else sock.send(data)
+    if sent < len(data):
+        sock.sendall(memoryview(data)[sent:])
 
 
-def _reap(supervisor: int, *, at_once: bool) -> None:
-    """Wait for the supervisor; in a thread if it still waits for a program that cannot be ended."""
+def _receive(sock: socket.socket, fds: int) -> tuple[Any, list[int]]:
+    """Receive a value, with up to so many descriptors.
 
-    def wait() -> None:
-        with suppress(ChildProcessError):  # SIGCHLD is ignored: the kernel has reaped it
-            os.waitpid(supervisor, 0)
-
-    if at_once:
-        wait()
-    else:
-        threading.Thread(target=wait, daemon=True).start()
+    Raises:
+        EOFError: the other end was closed before all of it was sent.
+    """
+    first, received, _, _ = socket.recv_fds(sock, 65536, fds, socket.MSG_CMSG_CLOEXEC)
+    data = bytearray(first)
+    while len(data) < 8 or len(data) < 8 + int.from_bytes(data[:8], "little"):
+        if not first:
+            raise EOFError
+        first = sock.recv(1 << 20)
+        data += first
+    return marshal.loads(memoryview(data)[8:]), received
 
 
 # ---- this process
 
 
-class _ChildWatch:
-    """Our view of a running program: its output and the supervisor's reports."""
+class _Link(NamedTuple):
+    """A supervisor process, and our end of the socket pair."""
 
-    def __init__(self, life: FileIO, report: FileIO, output: FileIO) -> None:
-        self._life, self._report, self._output = life, report, output
-        self._said, self._reported, self._pid = b"", b"", 0
-        self.is_over = False
-        """True if the supervisor is about to exit."""
+    pid: int
+    sock: socket.socket
+    running: mmap.mmap
+    """Memory shared with the supervisor: the PID of the program, 0 before it is started."""
+    pass_fds: tuple[int, ...]
+    """Numbers of the descriptors that its programs inherit."""
 
-    def watch_until_end(
-        self,
-        grace: float,
-        timeout: float,
-        cancelled: Callable[[], bool],
-        linger: float,
-        abandon: bool,
-    ) -> ProgramResult:
-        """Watch the program until it has ended or is abandoned."""
-        os.set_blocking(self._output.fileno(), False)
+    @classmethod
+    def open(cls, pass_fds: tuple[int, ...]) -> _Link:
+        """Fork a supervisor."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                running = mmap.mmap(-1, 8)
+                pid = os.fork()
+            except OSError:
+                ours.close()
+                raise
+            if pid == 0:
+                _supervise(theirs, running, pass_fds)
+        return cls(pid, ours, running, pass_fds)
+
+    def is_alive(self) -> bool:
+        """True if the supervisor waits for a program."""
         poll = select.poll()
-        poll.register(self._output, select.POLLIN)
-        poll.register(self._report, select.POLLIN)
-        deadline, ended = time.monotonic() + timeout, ""
-        result: tuple[int | None, bool] | None = None
-        while result is None:
-            left = deadline - time.monotonic()
-            if not ended and (left <= 0 or cancelled()):
-                ended = f"timeout after {timeout:g} s" if left <= 0 else "stopped"
-                self._life.close()
-                deadline = time.monotonic() + 2 * grace if abandon else float("inf")
-            elif ended and left <= 0:
-                return ProgramResult(None, self._said, ended)
-            ready = dict(poll.poll(1000 * min(CANCEL_CHECK_SECONDS, max(left, 0.01))))
-            if self._output.fileno() in ready and not self._read():
-                poll.unregister(self._output)
-            if self._report.fileno() in ready:
-                result = self._result()
-        status, unread = result
-        self._read_remaining(min(linger, max(0.0, left)) if status == 0 and not ended else 0.0)
-        return ProgramResult(status, self._said, ended, unread)
+        poll.register(self.sock, select.POLLIN)
+        return not poll.poll(0)
 
-    def _result(self) -> tuple[int | None, bool] | None:
-        """The program's status and whether it left input unread; None while it runs.
+    def send_request(self, program: Program, how: tuple[float, float, bool]) -> None:
+        """Send a program, and how to run it: its deadline, `linger`, `abandon`."""
+        self.running[:] = bytes(8)
+        account = program.account and tuple(program.account)
+        text = tuple(program.argv), dict(program.env)
+        request = (*text, program.stdin, program.cwd, account, program.grace, how)
+        with suppress(BrokenPipeError, ConnectionResetError):  # it has ended: `read_report` tells
+            _send(self.sock, request, self.pass_fds)
+
+    def await_report(self, deadline: float, timeout: float, cancelled: Callable[[], bool]) -> str:
+        """Wait for the supervisor's report. Return why the program is ended early, else ""."""
+        poll = select.poll()
+        poll.register(self.sock, select.POLLIN)
+        why = ""
+        while True:
+            left = deadline - time.monotonic()
+            if not why and (left <= 0 or cancelled()):
+                why = f"timeout after {timeout:g} s" if left <= 0 else "stopped"
+                self.sock.shutdown(socket.SHUT_WR)
+            if poll.poll(1000 * (CANCEL_CHECK_SECONDS if why else min(CANCEL_CHECK_SECONDS, left))):
+                return why
+
+    def read_report(self, why: str) -> tuple[ProgramResult, bool, bool]:
+        """Return the result; True if the supervisor is about to end or idle; True if it is idle.
 
         Raises:
-            CannotRun: the supervisor could not start or watch it.
+            CannotRun: the supervisor could not start or watch the program.
         """
-        more = os.read(self._report.fileno(), 4096)
-        self._reported += more
-        *lines, _ = self._reported.decode("utf-8", "replace").split("\n")
-        for line in lines:
-            word, _, rest = line.partition(" ")
-            if word == "pid":
-                self._pid = int(rest)
-            elif word == "ended":
-                self.is_over = True
-                status, unread = rest.split()
-                return int(status), unread == "1"
-            else:
-                self.is_over = True
-                raise CannotRun(rest, started=word == "lost")
-        if more:
-            return None
-        self.is_over = True
-        self._kill_unsupervised()
-        return None, False
+        try:
+            (word, *values), _ = _receive(self.sock, 0)
+        except (EOFError, ConnectionResetError):
+            self._kill_unsupervised()
+            return ProgramResult(None, b"", why), True, False
+        if word != "ended":
+            raise CannotRun(values[0], started=word == "lost")
+        status, output, unread, forced, is_over, is_idle = values
+        return ProgramResult(status, output, why if forced else "", unread), is_over, is_idle
 
     def _kill_unsupervised(self) -> None:
         """Kill the program after its supervisor was killed."""
+        pid = int.from_bytes(self.running[:], "little")
         with suppress(ProcessLookupError, PermissionError):
-            if self._pid and os.getsid(self._pid) == self._pid:
-                os.killpg(self._pid, signal.SIGKILL)
+            if pid and os.getsid(pid) == pid:
+                os.killpg(pid, signal.SIGKILL)
 
-    def _read_remaining(self, seconds: float) -> None:
-        """Read the output; continue up to so many seconds while another process has it open."""
-        poll = select.poll()
-        poll.register(self._output, select.POLLIN)
-        deadline = time.monotonic() + seconds
-        while self._read() and (left := deadline - time.monotonic()) > 0:
-            poll.poll(1000 * left)
+    def close(self, *, at_once: bool) -> None:
+        """End the supervisor, and wait for it: in a thread if it still has a program."""
+        self.sock.close()
+        self.running.close()
+        if at_once:
+            _reap(self.pid)
+        else:
+            threading.Thread(target=_reap, args=(self.pid,), daemon=True).start()
 
-    def _read(self) -> bool:
-        """Read available output; False at end of file."""
-        # Limited: a program may write faster than we read, and the timeout must still be checked.
-        for _ in range(READS_PER_CHECK):
-            try:
-                more = os.read(self._output.fileno(), 65536)
-            except BlockingIOError:
-                return True
-            if not more:
-                return False
-            self._said = (self._said + more)[-MAX_OUTPUT_BYTES:]
-        return True
+
+def _reap(supervisor: int) -> None:
+    with suppress(ChildProcessError):  # SIGCHLD is ignored: the kernel has reaped it
+        os.waitpid(supervisor, 0)
 
 
 # ---- the supervisor
 
 
-def _supervise(program: Program, life: int, report: int, output: int) -> NoReturn:
+def _supervise(sock: socket.socket, running: mmap.mmap, pass_fds: tuple[int, ...]) -> NoReturn:
     """Run the supervisor process, from fork to exit.
 
     It is forked while other threads may run: so it must not wait for locks that they hold, nor free
     their objects, whose finalizers (of a database) belong to the parent process.
     """
-    supervisor = _Supervisor(program, life, report)
     try:
         gc.disable()
         os.setsid()  # signals to our process group must not reach it
         _prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, _ignore_signal)  # a handler, because SIG_IGN would be inherited
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        _close_all_but({life, report, output, *program.pass_fds})
-        supervisor.watch(output)
+        null = _close_all_but({sock.fileno(), *pass_fds})
+        for fd in pass_fds:
+            os.dup2(null, fd, inheritable=False)  # keep the number, but not the flock
+        supervisor = _Supervisor(sock, running, null)
+        signal.signal(signal.SIGCHLD, supervisor.reap_adopted)
+        is_idle = True
+        while is_idle:
+            (argv, env, stdin, cwd, account, grace, how), fds = _receive(sock, len(pass_fds))
+            runs_as = account and Account(*account)
+            program = Program(argv, env, stdin, cwd, pass_fds, runs_as, grace)
+            is_idle = supervisor.serve(program, fds, how)
+    except (EOFError, ConnectionResetError):
+        pass  # our parent has closed its end, or was killed
     except Exception as error:
-        supervisor.report_error(error)
+        with suppress(BrokenPipeError):
+            _send(sock, ("refused", _reason(error)))
     finally:
         os._exit(0)
+
+
+def _reason(error: Exception) -> str:
+    why = (error.strerror if isinstance(error, OSError) else "") or str(error) or repr(error)
+    return why.encode("utf-8", "replace").decode()
 
 
 def _ignore_signal(*_: object) -> None:
     """Ignore a signal: the supervisor must outlive its program."""
 
 
-def _close_all_but(kept: Collection[int]) -> None:
-    """Close the inherited descriptors; the standard ones become /dev/null."""
+def _close_all_but(kept: Collection[int]) -> int:
+    """Close the inherited descriptors; the standard ones become /dev/null. Return one of that."""
     null = os.open(os.devnull, os.O_RDWR)
     for name in os.listdir("/proc/self/fd"):
         fd = int(name)
@@ -290,62 +357,86 @@ def _close_all_but(kept: Collection[int]) -> None:
             continue
         with suppress(OSError):  # the descriptor of the listing itself
             os.close(fd)
+    return null
 
 
 class _Supervisor:
-    """Starts a program, writes its input, reports its end, and kills it when `life` is closed."""
+    """Starts a program, writes its input, reads its output, reports its end, and kills it when the
+    other end of the socket is closed."""
 
-    def __init__(self, program: Program, life: int, report: int) -> None:
-        self._program, self._life, self._report = program, life, report
-        self._reading = self._writing = -1
-        """Ends of the pipe to the program's standard input. We keep the read end to count unread
-        bytes and to avoid EPIPE when writing."""
-        self._left = memoryview(program.stdin or b"")
+    _program: Program
+    _deadline: float
+    _linger: float
+    _abandon: bool
+
+    def __init__(self, sock: socket.socket, running: mmap.mmap, null: int) -> None:
+        self._sock, self._running, self._null = sock, running, null
+        self._output = self._written = self._reading = self._writing = -1
+        """Ends of the pipes from and to the program. We keep the read end of its standard input to
+        count unread bytes and to avoid EPIPE when writing, and until it has ended the write end of
+        its output, so that the end of that does not wake us just before its own."""
+        self._left = memoryview(b"")
+        self._said = b""
         self._pid = 0
 
-    def watch(self, output: int) -> None:
-        """Run the program to its end.
+    def serve(self, program: Program, fds: Sequence[int], how: tuple[float, float, bool]) -> bool:
+        """Run a program and report its end; True if another one can be run."""
+        self._program = program
+        self._deadline, self._linger, self._abandon = how
+        self._left, self._said = memoryview(program.stdin or b""), b""
+        try:
+            return self._watch(fds)
+        except Exception as error:
+            if self._pid:
+                self._signal(signal.SIGKILL)
+            with suppress(BrokenPipeError):
+                _send(self._sock, ("lost" if self._pid else "refused", _reason(error)))
+            return False
+
+    def _watch(self, fds: Sequence[int]) -> bool:
+        """Run the program to its end; True if it has left no process behind.
 
         Raises:
             OSError, SubprocessError, ValueError: the program cannot be started or watched.
         """
-        # Use a pipe: a confined program (AppArmor, SELinux) may not read a file that we opened.
-        if self._program.stdin is not None:
-            self._reading, self._writing = os.pipe()
-            os.set_blocking(self._writing, False)
-        process = self._start(output)
-        self._pid = process.pid
-        signal.signal(signal.SIGCHLD, self._reap_adopted)
-        self._reap_adopted()
-        self._report_line(f"pid {self._pid}")
-        for fd in (output, *self._program.pass_fds):
-            os.close(fd)
+        process = self._start(fds)
+        self.reap_adopted()
         pidfd = os.pidfd_open(self._pid)
         forced = self._follow(pidfd)
+        os.close(self._written)
         end = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOWAIT)
         assert end is not None
         status = end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
-        self._report_line(f"ended {status} {int(self._unread())}")
-        if not forced:
-            os.read(self._life, 1)
+        self._read_remaining(self._linger if status == 0 and not forced else 0.0)
+        unread = self._unread()
         # It has not been reaped yet, so its PID cannot have been reused.
         self._signal(signal.SIGKILL, session=forced)
+        self._pid = 0
+        process.wait()
+        is_idle = not forced and _is_childless()
+        self._report(status, unread=unread, forced=forced, is_idle=is_idle)
+        for fd in (pidfd, self._output, self._reading, self._writing):
+            if fd >= 0:
+                os.close(fd)
+        self._output = self._reading = self._writing = -1
+        return is_idle
 
-    def report_error(self, error: Exception) -> None:
-        """Report an error: `refused` if the program was not started; else kill it and report
-        `lost`."""
-        why = (error.strerror if isinstance(error, OSError) else "") or str(error) or repr(error)
-        if self._pid:
-            self._signal(signal.SIGKILL)
-        self._report_line(f"{'lost' if self._pid else 'refused'} {why}")
-
-    def _start(self, output: int) -> subprocess.Popen[bytes]:
+    def _start(self, fds: Sequence[int]) -> subprocess.Popen[bytes]:
         program, account = self._program, self._program.account
-        return subprocess.Popen(
+        for fd, number in zip(fds, program.pass_fds, strict=True):
+            os.dup2(fd, number, inheritable=False)
+            os.close(fd)
+        # Use a pipe: a confined program (AppArmor, SELinux) may not read a file that we opened.
+        if program.stdin is not None:
+            self._reading, self._writing = os.pipe()
+            os.set_blocking(self._writing, False)
+        self._output, self._written = os.pipe()
+        os.set_blocking(self._output, False)
+        process = subprocess.Popen(
             program.argv,
-            stdin=subprocess.DEVNULL if program.stdin is None else self._reading,
-            stdout=output,
-            stderr=output,
+            stdin=self._null if program.stdin is None else self._reading,
+            stdout=self._written,
+            stderr=self._written,
             env=program.env,
             cwd=program.cwd,
             pass_fds=tuple(program.pass_fds),
@@ -354,44 +445,86 @@ class _Supervisor:
             group=account and account.gid,
             extra_groups=account and account.groups,
         )
+        self._running[:] = process.pid.to_bytes(8, "little")
+        self._pid = process.pid
+        for number in program.pass_fds:
+            os.dup2(self._null, number, inheritable=False)
+        return process
 
-    def _reap_adopted(self, *_: object) -> None:
+    def reap_adopted(self, *_: object) -> None:
         """Reap orphans that we adopted (subreaper), but not the program itself, to keep its PID."""
-        while (end := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
-            if end.si_pid == self._pid:
-                return
-            os.waitpid(end.si_pid, 0)
+        with suppress(ChildProcessError):
+            while self._pid:
+                end = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                if end is None or end.si_pid == self._pid:
+                    return
+                os.waitpid(end.si_pid, 0)
 
     def _follow(self, pidfd: int) -> bool:
-        """Wait until the program has ended; True if it was signalled because `life` was closed."""
-        poll = select.poll()
-        poll.register(pidfd, select.POLLIN)
-        poll.register(self._life, select.POLLIN)
+        """Wait until the program has ended; True if it was signalled because the other end of the
+        socket was closed."""
+        poll, writing, closed = select.poll(), self._writing, False
+        for fd in (pidfd, self._output, self._sock.fileno()):
+            poll.register(fd, select.POLLIN)
         if self._write():
-            poll.register(self._writing, select.POLLOUT)
-        elif self._writing >= 0:
-            os.close(self._writing)
-        signals = [signal.SIGKILL, signal.SIGTERM]
+            poll.register(writing, select.POLLOUT)
+        steps: list[Callable[[], None]] = [
+            partial(self._signal, signal.SIGKILL, session=True),
+            partial(self._signal, signal.SIGTERM, session=True),
+        ]
+        if self._abandon:
+            steps.insert(0, partial(self._report, None, forced=True, is_over=False))
+        until = 0.0
         while True:
-            waiting = 0 < len(signals) < 2
-            ready = dict(poll.poll(1000 * self._program.grace if waiting else None))
+            left = 1000 * max(0.0, until - time.monotonic()) if closed and steps else None
+            ready = dict(poll.poll(left))
             if pidfd in ready:
-                return len(signals) < 2
-            if self._life in ready or not ready:
-                if self._life in ready:
-                    poll.unregister(self._life)
-                    if self._left:
-                        poll.unregister(self._writing)  # stay open: half a mail must not end
-                self._signal(signals.pop(), session=True)
-            elif not self._write():
-                poll.unregister(self._writing)
-                os.close(self._writing)
+                return closed
+            if self._output in ready:
+                self._read()
+            if self._sock.fileno() in ready:
+                poll.unregister(self._sock)
+                if self._left:
+                    poll.unregister(writing)  # stay open: half a mail must not end
+                closed = True
+            elif writing in ready and not self._write():
+                poll.unregister(writing)
+            if closed and steps and until <= time.monotonic():
+                steps.pop()()
+                until = time.monotonic() + self._program.grace
+
+    def _read_remaining(self, seconds: float) -> None:
+        """Read the output; continue up to so many seconds while another process has it open and
+        the other end of the socket is open."""
+        poll = select.poll()
+        poll.register(self._output, select.POLLIN)
+        poll.register(self._sock, select.POLLIN)
+        until = min(self._deadline, time.monotonic() + seconds)
+        while self._read() and (left := until - time.monotonic()) > 0:
+            if self._sock.fileno() in dict(poll.poll(1000 * left)):
+                return
+
+    def _read(self) -> bool:
+        """Read available output; False at end of file."""
+        # Limited: a program may write faster than we read, and the deadline must still be checked.
+        for _ in range(READS_PER_CHECK):
+            try:
+                more = os.read(self._output, 65536)
+            except BlockingIOError:
+                return True
+            if not more:
+                return False
+            self._said = (self._said + more)[-MAX_OUTPUT_BYTES:]
+        return True
 
     def _write(self) -> bool:
-        """Write as much as fits; True if there is more to write."""
+        """Write as much input as fits, and close it after the last byte; True if there is more."""
         with suppress(BlockingIOError):
             while self._left:
                 self._left = self._left[os.write(self._writing, self._left) :]
+            if self._writing >= 0:
+                os.close(self._writing)
+                self._writing = -1
         return bool(self._left)
 
     def _unread(self) -> bool:
@@ -399,6 +532,19 @@ class _Supervisor:
         if self._reading < 0:
             return False
         return bool(self._left) or any(fcntl.ioctl(self._reading, termios.FIONREAD, bytes(4)))
+
+    def _report(
+        self,
+        status: int | None,
+        *,
+        unread: bool = False,
+        forced: bool = False,
+        is_over: bool = True,
+        is_idle: bool = False,
+    ) -> None:
+        """Send what `_Link.read_report` reads."""
+        with suppress(BrokenPipeError):  # our parent has ended
+            _send(self._sock, ("ended", status, self._said, unread, forced, is_over, is_idle))
 
     def _signal(self, number: signal.Signals, *, session: bool = False) -> None:
         """Signal the program's process group; with `session`, its session and its descendants.
@@ -418,9 +564,15 @@ class _Supervisor:
                         os.kill(pid, number)
             found |= new
 
-    def _report_line(self, line: str) -> None:
-        with suppress(BrokenPipeError):  # our parent has ended
-            os.write(self._report, line.replace("\n", " ").encode("utf-8", "replace") + b"\n")
+
+def _is_childless() -> bool:
+    """Reap child processes that have ended; True if there is no other."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return True
+    return False
 
 
 def _session_members(session: int) -> set[int]:

@@ -102,6 +102,27 @@ def login_environment(account: Account | None, environ: Mapping[str, str]) -> Ma
     return {**kept, **account.environment}
 
 
+def state_folder(environ: Mapping[str, str]) -> str:
+    """The user's own folder for state: `spooldeck` in `$XDG_STATE_HOME` or `~/.local/state`.
+
+    Raises:
+        FileNotFoundError: there is no home directory.
+        PermissionError: the folder belongs to another user, for example $HOME under sudo.
+    """
+    state = environ.get("XDG_STATE_HOME", "")
+    if not state.startswith("/"):  # the base directory specification: a relative one is ignored
+        home = environ.get("HOME", "")
+        if not home.startswith("/"):
+            raise FileNotFoundError(errno.ENOENT, "no home directory")
+        state = f"{home}/.local/state"
+    folder = there = f"{state}/spooldeck"
+    while not os.path.exists(there):
+        there = os.path.dirname(there)
+    if os.stat(there).st_uid != os.geteuid():
+        raise PermissionError(errno.EACCES, "belongs to another user", there)
+    return folder
+
+
 def sudo_user(uid: int) -> str:
     """The argument for sudo's `-u`: the name, or the number if there is none."""
     return user_name(uid) or f"#{uid}"

@@ -161,3 +161,8 @@ def parse_digits(data: bytes | str, most: int = MAX_COUNT) -> int | None:
         return None
     value = int(data)
     return value if value <= most else None
+
+
+def utf8_name(name: str) -> str:
+    """The name as valid UTF-8; invalid bytes are escaped, so that it is refused as a task id."""
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from engine.text.safe import ERROR_LIMIT
 
@@ -54,7 +54,6 @@ _NAME = rf"""
 
 _PUNCTUATED = re.compile(r"[./:@-]").search
 _NUMBERS = re.compile(_NUMBER, re.VERBOSE | re.ASCII)
-_VARIABLE = re.compile(f"{_NAME} | {_NUMBER}", re.VERBOSE | re.ASCII)
 
 _PLACEHOLDERS = {
     "address": "<address>",
@@ -133,11 +132,17 @@ def _fold_words(text: str) -> str:
     return " ".join(map(_fold_word, text.split(" ")))
 
 
+@cache
+def _variable() -> re.Pattern[str]:
+    """The pattern of names and numbers; takes 1 ms to compile, so only with the first error."""
+    return re.compile(f"{_NAME} | {_NUMBER}", re.VERBOSE | re.ASCII)
+
+
 @lru_cache(8192)
 def _fold_word(word: str) -> str:
     if word.isalpha():
         return word
-    return _VARIABLE.sub(_placeholder, word) if _PUNCTUATED(word) else _NUMBERS.sub("#", word)
+    return _variable().sub(_placeholder, word) if _PUNCTUATED(word) else _NUMBERS.sub("#", word)
 
 
 def _placeholder(found: re.Match[str]) -> str:

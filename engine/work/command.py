@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from engine.mail import run_program
 from engine.model import Task
-from engine.system import supervisor
-from engine.system.supervisor import KILL_DELAY_SECONDS, MAX_OUTPUT_BYTES, CannotRun, Program
+from engine.system.supervisor import (
+    KILL_DELAY_SECONDS,
+    MAX_OUTPUT_BYTES,
+    CannotRun,
+    Program,
+    ProgramResult,
+    run_supervised,
+)
 from engine.system.users import Account
 from engine.text.safe import ERROR_LIMIT
 from engine.work.handlers import Context, Failed
@@ -24,19 +30,21 @@ class CommandHandler:
         timeout: float,
         account: Account | None = None,
         environ: Mapping[str, str | None] = {},
+        run: Callable[[Program, float, Callable[[], bool]], ProgramResult] = run_supervised,
     ) -> None:
         """`account` is the user to run it as; None: the present user. `environ` is added to the
         clean environment of `run_program.environment`; a value of None passes on our own variable,
-        if set.
+        if set. `run` runs the program: a worker passes that of its `SupervisorPool`.
         """
         self._argv = tuple(argv)
         self._timeout = timeout
         self._account = account
         self._environ = environ
+        self._run = run
 
     def __call__(self, task: Task, context: Context) -> None:
         """Run the program until it ends; waits even for one that cannot be killed
-        (`supervisor.run`).
+        (`run`).
 
         Raises:
             Failed: it cannot be started, has an exit status other than 0, or times out; the
@@ -57,7 +65,7 @@ class CommandHandler:
             grace=KILL_DELAY_SECONDS,
         )
         try:
-            ran = supervisor.run_supervised(program, self._timeout, context.is_cancelled)
+            ran = self._run(program, self._timeout, context.is_cancelled)
         except CannotRun as error:
             verb = "follow" if error.started else "start"
             raise Failed(f"cannot {verb} {self._argv[0]}: {error}") from error

@@ -152,6 +152,16 @@ FAULTS: tuple[Fault, ...] = (
           "engine/system/supervisor.py",
           "tests/engine/test_handlers.py::test_whom_it_leaves_behind_ends_with_it",
           ("os.killpg(self._pid, number)", "os.kill(self._pid, number)"), patience=3),
+    fault("uses a supervisor with a child again", "a daemon ends with the next handler",
+          "engine/system/supervisor.py",
+          "tests/engine/test_supervisor.py::test_a_supervisor_with_a_child_left_is_not_used_again",
+          ("    return False\n\n\ndef _session_members", "    return True\n\n\ndef _session_members")),
+    fault("keeps the lock in an idle supervisor", "the next worker finds the lock held",
+          "engine/system/supervisor.py",
+          "tests/engine/test_supervisor.py"
+          "::test_an_idle_supervisor_holds_no_lock_and_may_be_killed",
+          ("        for number in program.pass_fds:\n"
+           "            os.dup2(self._null, number, inheritable=False)\n", "")),
     fault("stores without looking at the lock",
           "a worker whose lock was taken away writes its outcome over the next one's",
           "engine/work/worker.py",

@@ -108,7 +108,7 @@ def run(words: list[str]) -> int:
         dry = SimpleNamespace(ready=_no, spend=_no, token_at=lambda kind: CLOCK() + 3600)
         with replaced(Setup, "token_buckets", lambda setup: dry):
             return cli.main(["--root", root, "queue", "process-next"])
-    with replaced(work, "handlers", lambda setup, store, mailing: handlers(root)):
+    with replaced(work, "handlers", lambda setup, store, closing, mailing: handlers(root)):
         return cli.main(["--root", root, *rest])
 
 

@@ -171,6 +171,15 @@ def test_one_spool_flows_and_one_is_stuck(running: tuple[Path, psutil.Process]) 
     assert loaded.handlers["mail_send"].command[0] == "/bin/sh"
 
 
+def test_a_test_mail_has_a_recipient(demo: Path) -> None:
+    """A test mail without a named recipient goes to the one of the demo's configuration."""
+    config = ("--config", str(demo / CONFIG_FILE), "--root", str(demo / "flowing"))
+    ended = command.run([*config, "mail", "test"], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    mails = [path.read_text() for path in (demo / "sent").iterdir()]
+    assert any("\nTo: operator@example.com\n" in mail for mail in mails)
+
+
 def test_the_mail_counters_agree_with_the_metrics(tmp_path: Path) -> None:
     """Another program that writes mail.prom from the counters writes the numbers of the demo."""
     (tmp_path / "log").mkdir()

@@ -239,7 +239,7 @@ def test_an_interrupt_in_a_match_ends_the_command(monkeypatch: pytest.MonkeyPatc
         list(select_matching([TASK], filter, NOW))
 
 
-TYPED = st.text(st.sampled_from("ab019 .:-\"'%_\\|!~=<>()[]{}*+?^$\nTZé\ud800"), max_size=30)
+TYPED = st.text(st.sampled_from("ab019@ .:-\"'%_\\|!~=<>()[]{}*+?^$\nTZé\ud800"), max_size=30)
 FIELD = st.sampled_from([*FIELDS, "fo", ""])
 OP = st.sampled_from(["=", "!=", "~", "!~", ">", ">=", "<", "<=", ":", ""])
 

@@ -126,6 +126,26 @@ def test_ten_minutes_count() -> None:
     assert meter.figures(NOW) == ()
 
 
+def test_figures_of_a_past_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that ended later do not count, and a copy does not follow; a kind whose runs of then are
+    not kept is unknown.
+    """
+    monkeypatch.setattr(latency, "MAX_RUNS", 2)
+    ends = [(-500, "a", "completed"), (-400, "b", "completed"), (-20, "c", "completed")]
+    meter = metered(*((at, f"Task {what}: {task_id(NOW, 1)}-{n} (x)") for at, n, what in ends))
+    copied = meter.copy()
+    meter.add(
+        read_events([LogLine(NOW - 310, "INFO", f"Task completed: {task_id(NOW)}-d (x)", "log")]),
+        EVER,
+    )
+
+    assert only(copied).per_minute == pytest.approx(2 / 400 * 60)
+    (found,) = copied.figures(NOW - 300, NOW - 300)
+    assert found.per_minute == pytest.approx(1 / 100 * 60)
+    (found,) = copied.figures(NOW - 450, NOW - 450)
+    assert found == KindFigures("x", unknown="its runs of then are not kept")
+
+
 def test_a_mail_counts_once() -> None:
     """The lines about the sending of a mail are not those of its task's run."""
     head = "task_id=a attempt=1 transport=curl to=admin@..."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import signal
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from engine.system import supervisor as supervision
-from engine.system.supervisor import CannotRun, Program, run_supervised
+from engine.system.supervisor import CannotRun, Program, SupervisorPool, run_supervised
 from tests.mail.programs import a_script, needs
 
 ROOT = Path(__file__).parents[2]
@@ -155,3 +156,60 @@ def test_orphans_of_a_running_program_leave_no_zombies() -> None:
     """The supervisor, whose children they become, waits for those that end."""
     script = "pid=$(sh -c 'true & echo $!'); while [ -e /proc/$pid ]; do sleep 0.01; done"
     assert run_supervised(Program(["sh", "-c", script], os.environ), 20, lambda: False).status == 0
+
+
+def parent_of_program(pool: SupervisorPool, script: str = "", fds: tuple[int, ...] = ()) -> int:
+    """The PID of the supervisor that ran a script."""
+    program = Program(["sh", "-c", f"echo $PPID; {script}"], os.environ, pass_fds=fds)
+    return int(pool.run(program, 60, lambda: False).output.split()[0])
+
+
+def test_a_supervisor_is_used_again(tmp_path: Path) -> None:
+    """Programs that follow each other have the same supervisor, each with its own environment,
+    input, output, folder and descriptors; nothing of one reaches the next."""
+    with SupervisorPool() as pool, (tmp_path / "open").open("w") as file:
+        fds = (file.fileno(),)
+        first = parent_of_program(pool, fds=fds)
+        script = f'echo $PPID $A "$(pwd)" "$(cat)"; echo x > /proc/self/fd/{fds[0]}; exit 7'
+        argv, env = ["sh", "-c", script], {"A": "1", "PATH": os.environ["PATH"]}
+        ran = pool.run(Program(argv, env, b"word", "/", fds), 60, lambda: False)
+        assert (ran.status, ran.output) == (7, f"{first} 1 / word\n".encode())
+        ran = pool.run(Program(["sh", "-c", "echo $A; cat"], {}, pass_fds=fds), 60, lambda: False)
+        assert (ran.status, ran.output) == (0, b"\n")
+        assert parent_of_program(pool, fds=fds) == first
+    assert (tmp_path / "open").read_text() == "x\n"
+
+
+def test_a_supervisor_with_a_child_left_is_not_used_again(tmp_path: Path) -> None:
+    """A daemon of a program that ended is not ended with the next program."""
+    needs("setsid")
+    gate, told = tmp_path / "gate", tmp_path / "pid"
+    os.mkfifo(gate)
+    os.mkfifo(told)
+    daemon = f"(setsid sh -c 'echo $$ > {told}; read x < {gate}' > /dev/null 2>&1 &); cat {told}"
+    with SupervisorPool() as pool:
+        program = Program(["sh", "-c", f"echo $PPID; {daemon}"], os.environ)
+        first, pid = pool.run(program, 60, lambda: False).output.split()
+        slow = Program(["sh", "-c", "echo $PPID; exec sleep 600"], os.environ)
+        ran = pool.run(slow, 0.2, lambda: False)
+        assert ran.end_reason == "timeout after 0.2 s"
+        assert ran.output.split() != [first]
+        os.kill(int(pid), 0)
+    gate.write_text("go\n")
+
+
+def test_an_idle_supervisor_holds_no_lock_and_may_be_killed(tmp_path: Path) -> None:
+    """The flock that a program inherits is free when the program has ended and we have closed it.
+    A supervisor that was killed while it had no program is replaced."""
+    with SupervisorPool() as pool:
+        with (tmp_path / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            first = parent_of_program(pool, fds=(lock.fileno(),))
+        with (tmp_path / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fds = (lock.fileno(),)
+            supervisor = parent_of_program(pool, fds=fds)
+            found = os.pidfd_open(supervisor)
+            os.kill(supervisor, signal.SIGKILL)
+            assert ended([found])
+            assert parent_of_program(pool, fds=fds) not in (first, supervisor)

@@ -226,6 +226,7 @@ def test_a_program_gets_a_small_environment(monkeypatch: pytest.MonkeyPatch) -> 
 BEYOND_REACH = """
 import os, sys
 import encodings.idna
+import engine.system.supervisor
 from engine.mail.run_program import run
 os.setgroups([])
 os.setgid(65534)

@@ -20,6 +20,7 @@ from engine.model import Missing, Move, Problem, State, Task
 from engine.store import Full, Gone, Unavailable, Unsupported
 from engine.stores.nftban import NftbanStore, SpoolFolders, make_spool, task_format
 from engine.stores.nftban.claims import REVALIDATE_SECONDS
+from engine.stores.nftban.full_scan import first_names
 from engine.stores.nftban.store import EXCLUSIVE_MARKER
 from tests.stores.nobody import by_nobody, nobodys_folder
 from tests.stores.opened import open_store
@@ -287,11 +288,23 @@ def test_one_id_in_two_places_is_a_problem(spool: SpoolFolders, open_spool: Open
     assert names(spool.work) == [NAME]
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_first_names_are_found_in_any_listing(turned: bool) -> None:
+    """Among more names than are compared at once, in either order, and of names too few."""
+    names = [f"{number * 7919 % 12_007:05}" for number in range(12_007)]
+    names.sort(reverse=turned)
+    assert first_names(names, 3) == ["00000", "00001", "00002"]
+    assert first_names(names[::2] + names[1::2], 2) == ["00000", "00001"]
+    assert first_names(names[:2], 5) == sorted(names[:2])
+    assert first_names(names, 0) == []
+
+
 @pytest.mark.parametrize("word", ["pending", "work", "held", "dlq", "trash"])
 def test_a_full_scan_reads_a_file_as_a_scan_by_name_does(
     word: str, spool: SpoolFolders, open_spool: Opener
 ) -> None:
-    """Plain and unusual files, alone and together: both scans return equal tasks and problems."""
+    """Plain and unusual files, alone and together: both scans return equal tasks and problems; a
+    copy that is not named like a task is none."""
     folder = Path(spool.staging_dir if word in ("held", "trash") else Path(spool.pending).parent)
     folder = folder / word
     folder.mkdir(parents=True, exist_ok=True)
@@ -318,6 +331,7 @@ def test_a_full_scan_reads_a_file_as_a_scan_by_name_does(
         path.chmod(0o660 if kind == "writable" else 0o640)
     os.link(folder / f"{IDENT}linked.task", folder / f"{IDENT}second.task")
     (folder / f"{IDENT}wrong.task").write_bytes(FILE)
+    (folder / f"{IDENT}.orig").write_bytes(FILE)  # a suffix as long as ours
     (folder / f"{IDENT}symlink.task").symlink_to(f"{IDENT}plain.task")
     (folder / f"{IDENT}folder.task").mkdir()
     os.mkfifo(folder / f"{IDENT}fifo.task")

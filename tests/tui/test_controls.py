@@ -224,6 +224,18 @@ async def test_where_nothing_pauses_the_key_is_grey_and_says_so() -> None:
         assert {"pause_queue", "controls"} <= queue_of(desk.console).without()
 
 
+async def test_the_palette_of_the_overview_opens_the_plan_to_pause(whole: Whole) -> None:
+    """`:pause` opens the queue and the plan of its pause control, as P does; where nothing pauses,
+    it says so.
+    """
+    for place, said in ((whole.place(), PAUSE), (flushing(), "this queue cannot be paused")):
+        async with a_desk(place, plain()) as desk:
+            await desk.opens(OverviewScreen, "1")
+            await desk.press("colon", *"pause", "enter")
+            await desk.sees(said)
+            assert isinstance(desk.console.screen, ControlScreen) is (said == PAUSE)
+
+
 @pytest.mark.parametrize(
     ("kind", "said"),
     [

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from engine.config import queue_config
 from engine.model import Problem, State, Task
+from engine.operations.retention import MAIL_CHECK_MARKER
 from engine.stores.nftban import task_format
 from tests.tui.queues import Run, store_at
 from tui.cli.queue.worker_parts import worker_services
@@ -75,6 +76,22 @@ def test_quarantined_files_are_listed_and_put_back(root: str, spooldeck: Run) ->
     assert mended.stdout == f"{found.name} put back as pending/{TASK.id}.task\n"
     assert [path.name for path in pending.iterdir()] == [f"{TASK.id}.task"]
     assert (empty.returncode, empty.stdout, empty.stderr) == (0, "", "")
+
+
+def test_a_worker_asks_for_spooled_mail_once_a_second_of_its_clock(root: str) -> None:
+    """However long its calls take, it looks for the marker of the last check at most once."""
+    setup = setup_for(queue_config.load_config(None, {}), root, {})
+    Path(setup.queue.mail_spool, "other").mkdir(parents=True)
+    moments = iter([7.0, 7.9, 8.0])
+    with store_at(root, in_a_minute) as store:
+        services = worker_services(setup, store, clock=lambda: next(moments))
+        marker = Path(setup.housekeeping().folder, MAIL_CHECK_MARKER)
+        found = []
+        for _ in range(3):
+            services.quarantine()
+            found.append(marker.exists())
+            marker.unlink(missing_ok=True)
+    assert found == [True, False, True]
 
 
 def test_a_worker_logs_and_counts_quarantined_files(root: str) -> None:

@@ -8,6 +8,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+from pytest import MonkeyPatch
+
+from engine.config.saved_filters import save_filter
 from engine.index.filter_language import parse_filter
 from engine.index.schema import Query
 from engine.model import State
@@ -132,6 +135,43 @@ async def test_words_stay_as_they_were_typed(tmp_path: Path) -> None:
         await desk.left(6)
 
 
+async def test_a_filter_is_saved_by_name(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    """`:save` keeps the filter of the list; `@name` then means it, alone and beside other words, in
+    the filter line and in the palette of another screen. A name without a filter is an error.
+    """
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    async with filtering(tmp_path / "spool") as desk:
+        await desk.types("@late")
+        await desk.until(lambda: desk.count.startswith("@late at 1: no such saved filter; :save"))
+        await desk.press("escape", "escape", "colon", *"save @late", "enter")
+        await desk.sees("no filter to save: / opens one")
+        await desk.press("slash")
+        await desk.types("code=550")
+        await desk.left(4)
+        await desk.press("enter", "colon", *"save @la.te", "enter")
+        await desk.sees("not saved: expected a name of letters, digits, - and _")
+        await desk.press("colon", *"save @late", "enter")
+        await desk.sees("@late saved: code=550")
+
+        await desk.press("escape")
+        await desk.left(12)
+        await desk.press("slash")
+        await desk.types("@late !id:00000007")
+        await desk.left(3)
+        await desk.counts("3 of 12")
+        assert desk.filter.words == "@late !id:00000007"
+        assert desk.filter.filter.text == "code=550 !id:00000007"
+        copies = {copy.name: copy.text for copy in queue_of(desk.console).copies()}
+        assert any("--filter 'code=550 !id:00000007'" in text for text in copies.values())
+
+        await desk.press("enter", "5")
+        await desk.press("colon", *"save short", "enter")
+        await desk.sees("@short saved: code=550 !id:00000007")
+        (tmp_path / "state" / "spooldeck" / "filters.yaml").write_text("late: code=421\n")
+        await desk.press("5", "colon", *"filter @late", "enter")
+        await desk.until(lambda: desk.filter.filter.text == "code=421")
+
+
 async def test_an_order_goes_with_a_filter() -> None:
     """What is filtered is ordered as the tab is."""
     memory = a_memory([task._replace(attempts=n) for n, task in enumerate(some_tasks(9, 0, 0))])
@@ -168,6 +208,40 @@ async def test_the_command_line_finds_the_same(tmp_path: Path, spooldeck: Run) -
         ids = [json.loads(line)["id"] for line in run.stdout.splitlines()]
         assert sorted(ids) == shown[text]
         assert 0 < len(ids) < 53
+
+
+def test_the_command_line_knows_saved_filters(tmp_path: Path, spooldeck: Run) -> None:
+    """`--filter @name` means the saved filter in each command that has it; a name without one is a
+    usage error of one line, and so is an unusable file.
+    """
+    environ = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    root = tmp_path / "spool"
+    make_spool(root, some_tasks())
+    save_filter(environ, "user", "code=550")
+    ask = partial(spooldeck, **environ)
+    place = ("--root", str(root))
+    commands: tuple[tuple[str, ...], ...] = (
+        (*place, "queue", "list", "--state", "dlq"),
+        (*place, "replay", "--state", "dlq", "--dry-run"),
+        ("clusters", str(root)),
+    )
+    for command in commands:
+        said = ask(*command, "--filter", "@user")
+        assert said.stderr == ""
+        same = said.stdout.replace("--filter @user", "--filter code=550")
+        assert same == ask(*command, "--filter", "code=550").stdout
+        assert said.stdout != ask(*command).stdout
+        said = ask(*command, "--filter", "@x")
+        assert (said.returncode, said.stdout) == (64, "")
+        assert said.stderr.endswith("--filter: @x at 1: no such saved filter; @user\n")
+
+    path = tmp_path / "state" / "spooldeck" / "filters.yaml"
+    path.write_text("- no\n")
+    for command in commands:
+        said = ask(*command, "--filter", "@user")
+        assert said.returncode == 64
+        assert f"@user at 1: {path}: expected lines such as name:" in said.stderr
+        assert said.stderr.count("\n") == 1
 
 
 def test_queue_list_takes_a_filter_and_a_state(tmp_path: Path, spooldeck: Run) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from engine.model import State
+from engine.monitor.recorded_history import RecordedHistory
 from engine.monitor.recorder import (
     OWNER_FILE,
     SAMPLE_INTERVAL_SECONDS,
@@ -26,6 +28,13 @@ from engine.monitor.recorder import (
     read_samples,
 )
 from engine.monitor.sample_codec import RecordedSample, decode_sample
+from engine.monitor.transport_health import (
+    WINDOWS,
+    CountWindow,
+    DeliveryCounts,
+    Health,
+    TransportHealth,
+)
 from tests.engine.moments import a_sample
 from tests.tui.desks import Desk, clock_of
 from tests.tui.queues import Run
@@ -35,7 +44,9 @@ from tests.tui.test_overview import overview, screen_of
 from tests.tui.test_twins import row_of
 from tui.overview.pausable import FrozenTime
 from tui.overview.screen import OverviewScreen
+from tui.overview.snapshot import recorded_snapshot
 from tui.session.place import Place
+from tui.session.recent_events import NO_EVENTS, EventMemory, RecentTaskEvents
 
 
 @pytest.fixture
@@ -175,7 +186,7 @@ async def test_nothing_of_now_is_among_the_past(root: Path) -> None:
         assert desk.cells("mail.out")[6:8] == ["1.5", "2.2"]
         assert "lock was held)" in desk.text
         assert "mail_send 3 of 5" in desk.text
-        assert desk.text.count(" not recorded") == 2  # ages, and the logs
+        assert desk.text.count(" not recorded; last known 10s later") == 1  # ages
         for words in ("12 dead in", "TOTAL", "Processing task"):
             assert words not in desk.text
 
@@ -210,7 +221,83 @@ async def test_a_freeze_holds_what_was_on_screen(root: Path) -> None:
         assert panes() == before
 
         await desk.press("comma")
-        assert desk.text.count(" not recorded") == 5
+        # Ages, clusters, workers; the log knows the rest.
+        assert desk.text.count(" not recorded; last known 10s later") == 3
+
+
+async def test_the_log_in_memory_shows_lines_and_kinds_of_then(root: Path) -> None:
+    """Of a time that the log in memory reaches, warnings and kinds are those up to then, and none
+    of later.
+    """
+    await asyncio.to_thread(record, root, *PAST)
+    async with overview(recorded_place(root), size=(120, 40)) as desk:
+        await desk.until(lambda: "connect_timeout" in desk.text)
+        await freeze(desk)
+        await desk.press(*["comma"] * 4)
+        assert "Alerts at 09:41:28Z" in desk.text
+        for words in ("c2c41696 moving to DLQ", "geoban_apply", "feeds_sync"):
+            assert words in desk.text
+        await desk.press("comma")
+        assert "Alerts at 09:41:18Z" in desk.text
+        assert "none until then" in desk.text
+        assert "feeds_sync  " in desk.text
+        assert "geoban_apply" not in desk.text
+        await desk.press("comma")
+        assert "no runs in the log in 10m" in desk.text
+
+
+async def test_beyond_the_log_in_memory_its_panes_say_so(root: Path) -> None:
+    """Before the log was rotated no line is known; warnings and kinds name the seconds until the
+    first known ones, kinds at the freeze: their ten minutes are never whole.
+    """
+    rotated = root / "log" / "queue.log.1"
+    rotated.touch()
+    os.utime(rotated, (NOW - 60, NOW - 60))
+    await asyncio.to_thread(record, root, *PAST)
+    async with overview(recorded_place(root), size=(120, 40)) as desk:
+        await desk.until(lambda: "connect_timeout" in desk.text)
+        await freeze(desk)
+        await desk.press(*["comma"] * 10)
+        assert "Alerts at 09:40:28Z" in desk.text
+        lines = desk.text.splitlines()
+        titles = ("Kinds", "Recent warnings")
+        kinds, warnings = (
+            next(lines[at + 1] for at, line in enumerate(lines) if title in line)
+            for title in titles
+        )
+        assert "not recorded; last known 1m40s later" in kinds
+        assert "not recorded; last known 40s later" in warnings
+
+
+def test_transports_of_then_are_counted_from_the_log(root: Path) -> None:
+    """A recorded sample without a transport's figures gets those of the log up to then; without the
+    log they stay unknown.
+    """
+    mail_log = root / "log" / "mail.log"
+    words = "MAIL_SEND_RESULT task_id=a status=success transport=postfix attempt=1"
+    mail_log.write_text(
+        "".join(f"[2026-11-20 09:{minute}:00] [INFO] {words}\n" for minute in (20, 35, 40, 42))
+    )
+    events = RecentTaskEvents([str(mail_log)])
+    with closing(events):
+        events.read_new(NOW)
+        memory = events.copy()
+    unknown = tuple(CountWindow(*window) for window in WINDOWS)
+    way = TransportHealth("postfix", DeliveryCounts(), unknown)
+    tape = RecordedHistory((), "mail.out", a_sample(NOW - 30)._replace(transports=(way,)))
+    place = disk_place(root)._replace(logs=(str(mail_log),))
+
+    def health(events: EventMemory) -> list[tuple[Health, list[DeliveryCounts | None]]]:
+        sending = recorded_snapshot(place, 1, tape, NOW - 20, 10, events).sending
+        assert sending is not None
+        return [
+            (one.health(0.5), [window.tally for window in one.windows])
+            for one in sending.transports
+        ]
+
+    counts = [DeliveryCounts(0, sent, 0) for sent in (0, 2, 3)]
+    assert health(memory) == [(Health.OK, counts)]
+    assert health(NO_EVENTS) == [(Health.UNKNOWN, [None, None, None])]
 
 
 async def test_a_gap_is_shown_as_one(root: Path) -> None:

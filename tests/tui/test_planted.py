@@ -6,7 +6,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -250,12 +250,12 @@ def test_a_queue_that_was_exchanged_since_it_was_opened(place: Path) -> None:
     who = "handlers: {report: {command: [sh, -c, 'id -u; exit 1']}}\n"
     (place.parent / "some.yaml").write_text(who)
     theirs, ours = a_setup(place), a_setup(roots)
-    with closing(open_spool(theirs)) as store, closing(open_spool(ours)) as own:
+    with closing(open_spool(theirs)) as store, closing(open_spool(ours)) as own, ExitStack() as end:
         (task,) = store.scan(["pending"])
         assert isinstance(task, Task)
         (place / "queue").rename(place / "mine")
         (place / "queue").symlink_to(roots / "queue")
-        by_kind = handlers(theirs, store)
+        by_kind = handlers(theirs, store, end)
         with pytest.raises(Failed, match=f"^{NOBODY}$"):
             by_kind["report"](task, Context())
 

@@ -144,9 +144,11 @@ async def test_the_command_line_takes_words_of_a_key() -> None:
 
 
 COMMANDS = {
-    **{"dlq": "dead", "held": "held", "undo": "operations", "lo": "log", "log x": "log"},
+    **{"dlq": "failed", "dead": "failed", "held": "held"},
+    **{"undo": "operations", "lo": "log", "log x": "log"},
     **{"retry": "retry", "purge": "purge", "sort age": "sort age", "paper": "theme paper"},
-    **{"transp": "transports", "worker": "worker", "q": "quit", "their holders": "locks"},
+    **{"transp": "transports", "worker": "workers", "q": "quit", "their holders": "locks"},
+    **{"failed": "failed", "start": "start or stop worker", "pause": "pause queue"},
 }
 """What is typed into the palette of a queue, and the command that is found first."""
 
@@ -154,9 +156,9 @@ COMMANDS = {
 @pytest.mark.parametrize("typed", COMMANDS)
 def test_the_palette_finds_names_first(typed: str) -> None:
     """States, screens, verbs, orders and themes are found by the begin of their name, then by a
-    part of it, then by words of their description.
+    part of it, then by words of their description; the DLQ by the word of the place, too.
     """
-    states = {state: str(state) for state in State}
+    states = {**{state: str(state) for state in State}, State.DEAD: "failed"}
     sorts = [PaletteCommand(f"sort {name}", "") for name in ("id", "age")]
     scope = PaletteScope(keys.LIST, (), sorts, states, (), ("night", "paper"))
     found = match_commands(list_commands(scope), typed)
@@ -169,7 +171,8 @@ def test_the_palette_finds_names_first(typed: str) -> None:
     ("typed", "name"),
     [
         *(("suspend", "suspend"), ("resume", "suspend"), ("test", "test mail")),
-        *(("sort", "order"), ("unlock", "unlock"), ("worker", "worker")),
+        *(("sort", "order"), ("unlock", "unlock"), ("worker", "workers")),
+        *(("pause", "pause queue"), ("stop", "start or stop worker")),
     ],
 )
 def test_the_palette_of_the_overview_leads_to_every_action(typed: str, name: str) -> None:

@@ -282,6 +282,7 @@ _YAML = """\
 
 _MAIL = """\
   method: sendmail
+  recipient: operator@example.com
   programs: {{sendmail: {program}}}
 """
 

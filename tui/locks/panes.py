@@ -36,6 +36,9 @@ def active_tasks_frame(case: LockReport, refused: str) -> Frame:
 class LockPanes(LockQuestion):
     """Paints the last report on a lock, and the plan to free it."""
 
+    had_plan = False
+    """There was something to confirm since the screen was opened: then digits are a PID."""
+
     def compose(self) -> ComposeResult:
         """The verdict; steps and tasks in work beside the evidence; question, next step, hints."""
         yield TopLine(id="title")
@@ -75,6 +78,7 @@ class LockPanes(LockQuestion):
         if case is None:
             self.show((), [((" examining the lock ...", "muted"),)], ())
             return
+        self.had_plan |= self._has_plan
         self._show_verdict(case, now, width)
         self._show_steps(case, self._inside(left))
         self._list_active_tasks(case, now, self._inside(left))

@@ -15,7 +15,7 @@ from engine.text.safe import safe_line
 from tui.format import keys, present
 from tui.format.present import BLANK_LINE, Line
 from tui.operations import control_lines as view
-from tui.plan.acting_screen import READ_ONLY
+from tui.plan.acting_screen import control_refusal
 from tui.plan.confirm_screen import ConfirmScreen
 from tui.screens.base import TOO_EARLY, BaseScreen, key_bindings
 from tui.screens.console_context import ConsoleContext
@@ -24,25 +24,6 @@ from tui.session.place_session import PlaceSession
 
 CONTROL_KEYS = frozenset({"pause_queue"})
 """Actions of other screens that open a plan for a control."""
-
-NO_PAUSE = "this queue cannot be paused"
-
-
-def pause_control(live: PlaceSession) -> str:
-    """Name of the control that pauses and resumes the queue; "" if there is none."""
-    return next((name for name, each in live.inspector.controls.items() if each.is_pause), "")
-
-
-def control_refusal(live: PlaceSession, around: ConsoleContext, name: str) -> str:
-    """Why a control cannot be planned; "" if it can. An empty name means the pause control."""
-    if around.arming.read_only:
-        return READ_ONLY
-    if live.inspector.latest.unavailable:
-        return "place unavailable"
-    control = live.inspector.controls.get(name)
-    if control is None:
-        return "no such control" if name else NO_PAUSE
-    return f"{name}: {control.refusal}" if control.refusal else ""
 
 
 def show_control_plan(

@@ -12,12 +12,8 @@ from tui.format import keys, present
 from tui.format.present import BLANK_LINE, Line
 from tui.format.table import Choice
 from tui.operations import control_lines as view
-from tui.operations.control_screen import (
-    CONTROL_KEYS,
-    control_refusal,
-    pause_control,
-    show_control_plan,
-)
+from tui.operations.control_screen import CONTROL_KEYS, show_control_plan
+from tui.plan.acting_screen import control_refusal, pause_control
 from tui.screens.base import TOO_EARLY, Copy, key_bindings
 from tui.screens.page import ROW_HAS_LEFT, ListScreen
 from tui.session.place import WholeQueueFigures

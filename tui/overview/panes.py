@@ -19,6 +19,7 @@ from tui.format.flow_graph import time_axis
 from tui.format.present import Line
 from tui.format.table import Choice
 from tui.overview import age_lines as age_view
+from tui.overview import past_values
 from tui.overview.age_widget import AgeTable
 from tui.overview.division import MAX_GRAPHS, OverviewFrame
 from tui.overview.reads import HISTOGRAM_SECONDS, EventCounts, PlaceReads
@@ -31,7 +32,6 @@ from tui.overview.side_panes import (
     PaneRows,
     histogram_lines,
     log_rows,
-    not_recorded_lines,
 )
 from tui.screens.graph_pane import GRAPH_LINES, GraphPane
 from tui.screens.target import Target
@@ -56,6 +56,9 @@ class LogLines(NamedTuple):
     """The events of each place by time."""
     now: float
     """Epoch seconds UTC."""
+    late: Mapping[str, float] | None = None
+    """At a past time, seconds until the first known line by name of a place without one; None: now.
+    """
 
 
 class GraphTime(NamedTuple):
@@ -179,21 +182,23 @@ class OverviewPanes:
             words = words if counted else words._replace(amount="")
             self.show_rows(name, words, shown, focused=name == focused)
 
-    def show_log(self, log: LogLines | None, width: int, *, focused: bool) -> None:
+    def show_log(self, log: LogLines, width: int, *, focused: bool) -> None:
         """The latest warnings; on a wall all lines, and a histogram of the last hour.
 
-        Without the focus, the newest lines. None: a time before the freeze, whose lines are not
-        recorded.
+        Without the focus, the newest lines.
         """
         name, level, axis = "Recent warnings", WARN, ""
-        shown, room = PaneRows(head=not_recorded_lines()), self.frame.inside(self.frame.log)
-        if log is not None:
-            foot: list[Line] = []
-            if self.frame.is_wall:
-                name, level, axis = "Log of all places", 0, time_axis(log.now, HISTOGRAM_SECONDS)
-                foot = histogram_lines(log.last_hour, width - 4, HISTOGRAM_LINES)
-            most = MAX_PANE_ROWS if focused else room - len(foot)
-            shown = log_rows(log.recent, width, most, level)._replace(foot=foot)
+        room = self.frame.inside(self.frame.log)
+        foot: list[Line] = []
+        if self.frame.is_wall:
+            name, level, axis = "Log of all places", 0, time_axis(log.now, HISTOGRAM_SECONDS)
+            foot = histogram_lines(log.last_hour, width - 4, HISTOGRAM_LINES)
+        most = MAX_PANE_ROWS if focused else room - len(foot) - len(log.late or ())
+        shown = log_rows(log.recent, width, most, level)._replace(foot=foot)
+        if log.late is not None:
+            shown = past_values.with_unknown_places(
+                shown, log.late, past_values.NOTHING_LOGGED, width
+            )
         self.show_rows(LOG, Frame(name, "7", bottom=axis), shown, focused=focused)
         if shown.rows and not focused:
             self.rows[LOG].select_key(shown.rows[-1].key)

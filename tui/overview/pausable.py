@@ -18,6 +18,7 @@ from tui.overview.snapshot import PlaceSnapshot
 from tui.screens.console_context import ConsoleContext
 from tui.screens.page import ListScreen
 from tui.session.place_session import PlaceSession
+from tui.session.recent_events import NO_EVENTS, EventMemory
 
 KEY_REPEAT_SECONDS = 0.4
 """Seconds between two key presses from which on the key does not count as held."""
@@ -34,6 +35,8 @@ class FrozenTime(NamedTuple):
     """Recorded history by number of the place."""
     is_loaded: bool = False
     """True if all recordings are loaded."""
+    memories: Mapping[int, EventMemory] = {}
+    """Log events in memory at the freeze by number of the place."""
     run: int = 0
     """Consecutive steps in one direction with the key held; negative: back."""
     pressed: float = float("-inf")
@@ -78,7 +81,8 @@ class FreezableScreen(ListScreen):
         held = self._held.get(live.number)
         if held is not None and not self._is_past:
             return held._replace(recorded=tape.at(frozen.at))
-        return snapshot.recorded_snapshot(live.place, live.number, tape, frozen.at, cells)
+        memory = frozen.memories.get(live.number, NO_EVENTS)
+        return snapshot.recorded_snapshot(live.place, live.number, tape, frozen.at, cells, memory)
 
     def _report_recording(self) -> None:
         """Report once the result of a recording by another process."""
@@ -92,6 +96,11 @@ class FreezableScreen(ListScreen):
     def _is_past(self) -> bool:
         """True if a time before the freeze is shown, for which only recorded data exists."""
         return self._frozen is not None and self._frozen.at < self._frozen.since
+
+    @property
+    def _later(self) -> float:
+        """Seconds from the time shown until the freeze; 0.0 if live or at the freeze."""
+        return 0.0 if self._frozen is None else self._frozen.since - self._frozen.at
 
     @property
     def _shown_at(self) -> float:
@@ -130,11 +139,13 @@ class FreezableScreen(ListScreen):
     async def _load_recordings(self, frozen: FrozenTime) -> None:
         """Load the recorded day into memory, so that stepping needs no disk access."""
         since, tapes, said = frozen.since, dict(frozen.histories), []
+        memories: dict[int, EventMemory] = {}
         for live in self._lives:
             if live.recording.role is Role.IDLE and live.recording.message:
                 said.append(live.recording.message)
             last = tapes[live.number].at(since)
             try:
+                memories[live.number] = await asyncio.to_thread(live.recent_events.copy)
                 known = last if isinstance(last, RecordedSample) else None
                 tapes[live.number] = await live.recorded_history(since - DAY_SECONDS, since, known)
             except UnreadableRecording as error:
@@ -142,7 +153,7 @@ class FreezableScreen(ListScreen):
             except Unavailable:
                 return
         if self._frozen is not None and self._frozen.since == since:
-            self._frozen = self._frozen._replace(histories=tapes, is_loaded=True)
+            self._frozen = self._frozen._replace(histories=tapes, is_loaded=True, memories=memories)
             if said:
                 self.say(said[0])
             self.paint()

@@ -32,8 +32,9 @@ from tui.overview.panes import (
     ages_right,
     inner_width,
 )
+from tui.overview.past_values import NOTHING_RUN, past_values, with_unknown_places
 from tui.overview.reads import OverviewReads, PlaceReads
-from tui.overview.side_panes import LiveValues, OverviewData, PaneRows, live_values
+from tui.overview.side_panes import LiveValues, OverviewData, live_values
 from tui.overview.snapshot import PlaceSnapshot
 from tui.screens.base import key_bindings
 from tui.screens.console_context import ConsoleContext
@@ -150,7 +151,7 @@ class OverviewScreen(OverviewActions):
             *(self._lives, self._here, self._seen, self._live_values, clusters, now, frame.is_wall)
         )
         sides = side_panes.side_rows(
-            data, width - frame.left_width - frame.middle_width - boxed, is_past=self._is_past
+            data, width - frame.left_width - frame.middle_width - boxed, self._later
         )
         kinds_frame, kinds = side_panes.kind_pane(data, left)
         here = self._seen[self._here.number - 1]
@@ -183,24 +184,32 @@ class OverviewScreen(OverviewActions):
             read = None if self._is_past else self._reads.of(other)
             self._pane_set.show_other_ages(other, read, left)
         self._pane_set.show(OUTLOOK, Frame("Outlook"), outlook)
-        if self._is_past:
-            kinds = PaneRows(head=side_panes.not_recorded_lines())
+        past = None
+        if frozen is not None and self._is_past:
+            past = past_values(self._lives, frozen, self._live_values)
+            held = self._live_values._replace(kinds=past.kinds, logs=past.logs)
+            kinds_frame, kinds = side_panes.kind_pane(data._replace(live=held), left)
+            shown = {live.name for live in (self._lives if frame.is_wall else [self._here])}
+            late = {name: later for name, later in past.late_kinds.items() if name in shown}
+            kinds = with_unknown_places(kinds, late, NOTHING_RUN, left)
         room, amount = frame.inside(frame.kinds) - 1, kinds_frame.amount  # below the titles
         if amount and room < int(amount):
             kinds_frame = kinds_frame._replace(amount=f"{room} of {amount}")
         self._pane_set.show_rows(KINDS, kinds_frame, kinds, focused=self._pane == KINDS)
         called = [live.name for live in self._lives]
-        logs = list(zip(called, self._live_values.logs, strict=True))
+        lines = self._live_values.logs if past is None else past.logs
+        logs = list(zip(called, lines, strict=True))
         events = [read.events for live in self._lives if (read := self._reads.of(live)) is not None]
         log_width = frame.left_width + frame.middle_width - boxed
-        log = None if self._is_past else LogLines(logs, events, now)
+        events = events if past is None else []  # counted up to now
+        log = LogLines(logs, events, now, None if past is None else past.late_logs)
         self._pane_set.show_log(log, log_width, focused=self._pane == LOG)
         self._pane_set.show_sides(data, sides, self._pane, counted=not self._is_past)
         if frame.is_wide:
             places = graph_places(self._lives, self._here) if frame.is_wall else [self._here]
             # The present course, up to the time of the freeze, is also that of a frozen screen.
-            past = None if frozen is None or not self._is_past else frozen.histories
-            time = GraphTime(now, frozen is not None, past)
+            tapes = None if frozen is None or past is None else frozen.histories
+            time = GraphTime(now, frozen is not None, tapes)
             graph_width = width - frame.left_width - boxed
             self._pane_set.show_graphs(self._graph_pane, places, time, graph_width)
         if not self._can_focus(self._pane) and self._pane != QUEUES:
@@ -245,7 +254,7 @@ class OverviewScreen(OverviewActions):
         focused = self._pane == AGES
         if self._is_past or (self._frozen is not None and read is None):
             part.show_frame(Frame(f"Ages: {live.name}"), focused=focused)
-            part.show_ages(None, side_panes.not_recorded_lines()[0])
+            part.show_ages(None, side_panes.not_recorded_line(self._later))
             return
         unavailable = self._seen[live.number - 1].queue.unavailable
         if read is None or unavailable:

@@ -15,7 +15,7 @@ from engine.model import LockEvidence, State, Verdict
 from engine.monitor.latency import KindFigures
 from engine.monitor.prometheus import Samples
 from engine.monitor.recurrence import StillHappens
-from engine.monitor.throughput import Trend
+from engine.monitor.throughput import Trend, format_duration
 from engine.monitor.transport_health import TEN_MINUTES, Health, MailHealth, TransportHealth
 from engine.operations.journal import Operation
 from engine.policy import format_time
@@ -219,7 +219,7 @@ def transport_lines(
 ) -> list[Line]:
     """Transports of a place, the worst first; from a failure rate of `limit` on it is failing."""
     if sending is None:
-        return not_recorded_lines()
+        return [(("  not recorded", "muted"),)]
     if not (used := used_transports(sending, limit)):
         return [present.cut_line(ways.no_transports_line(sending), width)]
     name = min(12, max(present.cells_of(safe_line(way.name)) for way in used))
@@ -519,17 +519,19 @@ MAX_HISTOGRAM_CELLS = 240
 """Maximum width of the histogram."""
 
 
-def not_recorded_lines() -> list[Line]:
-    """A pane of which no history is recorded."""
-    return [(("  not recorded", "muted"),)]
+def not_recorded_line(later: float, name: str = "") -> Line:
+    """What is not recorded, and how many seconds later its values were last known."""
+    return ((f"  {name}not recorded; last known {format_duration(later)} later", "muted"),)
 
 
-def side_rows(data: OverviewData, width: int, *, is_past: bool) -> dict[str, PaneRows]:
-    """The rows of the panes at the right; for a recorded time only what is recorded."""
+def side_rows(data: OverviewData, width: int, later: float) -> dict[str, PaneRows]:
+    """The rows of the panes at the right; for a time `later` seconds before the freeze only what is
+    recorded.
+    """
     if width <= 0:
         return {}
-    none = PaneRows(head=not_recorded_lines())
+    none = PaneRows(head=[present.cut_line(not_recorded_line(later), width)])
     return {
-        name: pane.rows(data, width) if pane.is_recorded or not is_past else none
+        name: pane.rows(data, width) if pane.is_recorded or not later else none
         for name, pane in (WALL_PANES if data.is_wall else WIDE_PANES).items()
     }

@@ -12,10 +12,17 @@ from engine.locks.token_buckets import BucketState
 from engine.model import LockEvidence, State
 from engine.monitor.alerts import Alert, is_stalled
 from engine.monitor.forecast import Forecast, ForecastInputs, drain_with_rate_limit, make_forecasts
+from engine.monitor.mail_monitor import parse_mail_event
 from engine.monitor.recorded_history import MissingSpan, RecordedHistory
 from engine.monitor.sample_codec import RecordedSample
 from engine.monitor.throughput import Drain, Trend, format_duration
-from engine.monitor.transport_health import MailHealth
+from engine.monitor.transport_health import (
+    DeliveryCounts,
+    MailHealth,
+    Source,
+    TransportHealth,
+    find_mail_log,
+)
 from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.present import Line, Totals
@@ -23,6 +30,7 @@ from tui.overview import lines
 from tui.overview.lines import PlaceLine
 from tui.session.place import Place
 from tui.session.place_session import PlaceSession, lease_workers, sum_totals
+from tui.session.recent_events import NO_EVENTS, EventMemory
 
 NOTHING_RECORDED = "nothing recorded"
 
@@ -62,9 +70,16 @@ def live_snapshot(live: PlaceSession, now: float, cells: int) -> PlaceSnapshot:
 
 
 def recorded_snapshot(
-    place: Place, number: int, tape: RecordedHistory, at: float, cells: int
+    place: Place,
+    number: int,
+    tape: RecordedHistory,
+    at: float,
+    cells: int,
+    memory: EventMemory = NO_EVENTS,
 ) -> PlaceSnapshot:
-    """A place as recorded at a time (epoch seconds UTC)."""
+    """A place as recorded at a time (epoch seconds UTC); figures of transports that are not
+    recorded are counted from the log events in memory.
+    """
     found = tape.at(at)
     if isinstance(found, MissingSpan):
         return PlaceSnapshot(
@@ -99,11 +114,39 @@ def recorded_snapshot(
         found.alerts,
         found.lock,
         place.lock is not None,
-        MailHealth(tape.transports(found)),
+        MailHealth(
+            tuple(
+                _with_counted_windows(way, memory, find_mail_log(place.logs), at)
+                for way in tape.transports(found)
+            )
+        ),
         found.tokens,
         forecasts if known else (),
         found,
     )
+
+
+def _with_counted_windows(
+    way: TransportHealth, memory: EventMemory, log: str, at: float
+) -> TransportHealth:
+    """Count the unknown windows of a transport from its log lines, if memory has all of them."""
+    windows = list(way.windows)
+    for number, window in enumerate(windows):
+        start = at - window.seconds
+        if window.tally is not None or memory.since > start:
+            continue
+        found = [
+            parse_mail_event(event.line)
+            for event in memory.events
+            if event.transport
+            and event.line.source == log
+            and event.when is not None
+            and start < event.when <= at
+        ]
+        counts = [one.tally for one in found if one is not None and one.transport == way.name]
+        tally = DeliveryCounts(*map(sum, zip(*counts, strict=True))) if counts else DeliveryCounts()
+        windows[number] = window._replace(tally=tally, source=Source.LOG, reason="")
+    return way._replace(windows=tuple(windows))
 
 
 def totals(seen: Sequence[PlaceSnapshot]) -> Totals | None:

@@ -11,7 +11,7 @@ from engine.operations.execute import Report
 from engine.operations.plans import bar_reason, verb_refusal
 from engine.verbs import VERBS
 from tui.format import keys
-from tui.plan import note_prompt, planning
+from tui.plan import planning
 from tui.plan.planning import VerbRequest
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
@@ -21,6 +21,25 @@ TASK_JUST_CHANGED = "task changed just now: check it, press the key again"
 """Refusal if the task changed just before the key was pressed."""
 
 READ_ONLY = "read only: this console was started with --read-only"
+
+NO_PAUSE = "this queue cannot be paused"
+
+
+def pause_control(live: PlaceSession) -> str:
+    """Name of the control that pauses and resumes the queue; "" if there is none."""
+    return next((name for name, each in live.inspector.controls.items() if each.is_pause), "")
+
+
+def control_refusal(live: PlaceSession, around: ConsoleContext, name: str) -> str:
+    """Why a control cannot be planned; "" if it can. An empty name means the pause control."""
+    if around.arming.read_only:
+        return READ_ONLY
+    if live.inspector.latest.unavailable:
+        return "place unavailable"
+    control = live.inspector.controls.get(name)
+    if control is None:
+        return "no such control" if name else NO_PAUSE
+    return f"{name}: {control.refusal}" if control.refusal else ""
 
 
 class PlanningScreen(BaseScreen):
@@ -82,6 +101,8 @@ class PlanningScreen(BaseScreen):
 
     def action_note(self) -> None:
         """Prompt for a note on the selected task."""
+        from tui.plan import note_prompt
+
         note_prompt.prompt_for_note(self, self.live, self.around, self.selected_task())
 
     def verb_refusal(self, verb: str, state: State | None, task: Task | None = None) -> str:

@@ -11,7 +11,6 @@ from engine.model import State, state_words
 from engine.operations.execute import RefusalCheck
 from engine.operations.plans import NO_VALUES, Plan
 from engine.policy import format_rough_duration
-from engine.replay import estimate
 from engine.replay.settings import ReplayPace
 from engine.verbs import VERBS
 from tui.format import keys
@@ -19,7 +18,6 @@ from tui.format.present import Run
 from tui.plan.lines import PlanCounts, warn_of_whole_state
 from tui.session.place_session import PlaceSession
 from tui.session.place_watcher import read_lock, why_not_abandoned
-from tui.session.running_operations import find_worker
 
 VERB_IN_STATE: Mapping[tuple[str, State | None], str] = {
     ("retry", State.TRASH): "restore",
@@ -176,6 +174,9 @@ def pace_facts(live: PlaceSession, plan: Plan, pace: ReplayPace | None, amount: 
         return []
     if pace is None:
         return [("rate", "all now, results not tracked (p: rate, canary, stop rules)")]
+    from engine.replay import estimate
+    from tui.session.running_operations import find_worker
+
     ours = live.worker.pid is not None
     known = find_worker(live.readings.lock, live.events(), live.clock(), ours=ours)
     told = estimate.estimate_replay(amount, pace, known)

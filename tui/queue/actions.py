@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Sequence
 
+from engine.config.saved_filters import SavedFilterError, save_filter
 from engine.model import Task, own_word, state_words
+from engine.text.safe import safe_line
 from tui.format import keys, task_row
 from tui.format.export import ExportTable, RowSink
-from tui.operations.control_screen import pause_control, show_control_plan
-from tui.operations.worker_screen import show_worker_plan
+from tui.plan.acting_screen import pause_control
 from tui.queue.scope import QueueScope
 from tui.screens.base import TOO_EARLY, Copy
 from tui.screens.target import Target
-from tui.task.screen import task_copies
 
 
 class QueueLinks(QueueScope):
@@ -48,6 +50,8 @@ class QueueLinks(QueueScope):
 
     def copies(self) -> tuple[Copy, ...]:
         """The task under the cursor, and the command that lists what is shown."""
+        from tui.task.screen import task_copies
+
         task, state = self.rows.view.task_here, self.state
         if task is None or state is None:
             return ()
@@ -95,6 +99,8 @@ class QueueLinks(QueueScope):
 
     def action_pause_queue(self) -> None:
         """Open a plan to pause or resume the whole queue."""
+        from tui.operations.control_screen import show_control_plan
+
         show_control_plan(self, self.live, self.around, pause_control(self.live))
 
     def action_next_place(self) -> None:
@@ -126,6 +132,8 @@ class QueueActions(QueueLinks):
 
     def action_worker(self) -> None:
         """Confirm starting a worker, or stopping the one started here."""
+        from tui.operations.worker_screen import show_worker_plan
+
         show_worker_plan(self, self.live, self.around)
 
     def action_reread(self) -> None:
@@ -140,3 +148,22 @@ class QueueActions(QueueLinks):
     def action_leave(self) -> None:
         """Close this screen, or quit the console from the outermost one."""
         self.post_message(self.ActionRequest(self, "leave"))
+
+    def action_save_filter(self, name: str = "") -> None:
+        """Save the filter of this list under a name, for `@name`."""
+        text = self._filter.filter.text
+        if refusal := self._filter.error or ("" if text else "no filter to save: / opens one"):
+            self.say(refusal)
+            return
+
+        async def save() -> None:
+            own = name.removeprefix("@")
+            try:
+                old = await asyncio.to_thread(save_filter, os.environ, own, text)
+            except SavedFilterError as error:
+                self.say(f"not saved: {safe_line(str(error))}")
+                return
+            self._saved = None
+            self.say(f"@{own} {'replaced' if old else 'saved'}: {safe_line(text)}", "ok")
+
+        self._run_query("save filter", save)

@@ -13,13 +13,12 @@ from tui.format import keys, present
 from tui.format.flow_graph import time_axis
 from tui.format.present import Line
 from tui.format.progress_bar import first_scan_line
-from tui.operations.control_screen import control_refusal, pause_control
 from tui.plan import planning
+from tui.plan.acting_screen import control_refusal, pause_control
 from tui.queue import metrics_pane
 from tui.queue.lock_line import QueueFacts, slowest_latency
 from tui.queue.next_step import Situation, next_step
 from tui.queue.panes import divide_screen
-from tui.queue.problems_screen import problem_details, problem_rows
 from tui.queue.task_details import PlaceTerms, brief_lines, detail_lines
 from tui.queue.view import QueueView
 from tui.screens.two_panes import frame_panes
@@ -124,6 +123,8 @@ class QueuePanes(QueueView):
             return
         width = self._details.size.width
         if self._on_problems:
+            from tui.queue.problems_screen import problem_details
+
             problem, about = self._problem_here, (self.inspector.states, self._clock(), width)
             self._details.show(problem_details(problem, *about) if problem else [])
             self._details.show_frame(Frame("Problem"), focused=self._details.has_focus)
@@ -175,6 +176,8 @@ class QueuePanes(QueueView):
         self._log.show_frame(Frame(f"Log of {self.live.name}", "7", right=right))
 
     def _paint_problems(self) -> None:
+        from tui.queue.problems_screen import problem_rows
+
         width = self._problem_list.size.width or self.size.width
         rows, head = problem_rows(self._problems, self._clock(), width)
         self._problem_list.show_rows(

@@ -63,6 +63,7 @@ class QueueTabs(QueueActions):
         if target is None:
             return
         if target.filter is not None:
+            self._saved = None
             self._filter.set_text(target.filter)
         wanted = None if target.problems else target.state or self.state or State.PENDING
         if wanted not in self._tabs:
@@ -144,6 +145,7 @@ class QueueTabs(QueueActions):
 
     def action_filter(self) -> None:
         """Open the filter line."""
+        self._saved = None
         self._filter.open()
         self._lay_out()
 

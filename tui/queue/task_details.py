@@ -10,12 +10,12 @@ from engine.logs.task_events import Attempt
 from engine.model import Part, State, Task
 from engine.monitor.recurrence import StillHappens
 from engine.operations.trash import trashed_at
+from engine.policy import died_at
 from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.human import format_bytes
 from tui.format.present import Line, Run
 from tui.session.recurrence_check import CheckedCluster
-from tui.task.lines import death_time
 
 NAME_CELLS = 9
 """Cells for the names of the fields."""
@@ -131,7 +131,7 @@ def _state_words(task: Task, terms: PlaceTerms, now: float) -> Line:
         words = f" for {present.format_duration(now - lease.since)}" if lease.since > 0 else ""
         words += f", by {safe_line(lease.owner)}" if lease.owner else ""
     else:
-        died = death_time(task)
+        died = died_at(task)
         words = f" {present.format_age(now - died)}" if died is not None else ""
     runs = present.count_runs(task, terms.max_attempts)
     limit = "" if terms.max_attempts is None else f" of {terms.max_attempts:,}"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping
 
 from textual.app import ComposeResult
 
+from engine.config.saved_filters import SavedFilterError, find_filter, read_filters
 from engine.index import filter_language
 from engine.index.filter_language import Filter
 from engine.index.schema import Query
@@ -52,6 +55,8 @@ class QueueView(PlanningScreen):
         self._orders: dict[State, tuple[str, bool]] = {}
         self._hidden: frozenset[str] = frozenset()
         self._everything = False
+        self._saved: Mapping[str, str] | SavedFilterError | None = None
+        """The saved filters by name, or why there are none; None until a filter mentions one."""
         self._said: tuple[str, float] = ("", 0.0)
         self._found = TaskFindings()
         self._clusters: tuple[State | None, float, tuple[CheckedCluster, ...]] = (None, 0.0, ())
@@ -117,7 +122,26 @@ class QueueView(PlanningScreen):
 
     def _parsed_filter(self, text: str) -> Filter:
         known = self.inspector
-        return filter_language.parse_filter(text, known.states, self._clock(), known.words)
+        about = (known.states, self._clock(), known.words)
+        return filter_language.parse_filter(text, *about, self._find_saved)
+
+    def _find_saved(self, name: str) -> str:
+        """The text of a saved filter, from what was read since the filter line was opened."""
+        if isinstance(self._saved, SavedFilterError):
+            raise self._saved
+        if self._saved is not None:
+            return find_filter(self._saved, name)
+
+        async def read() -> None:
+            try:
+                self._saved = await asyncio.to_thread(read_filters, os.environ)
+            except SavedFilterError as error:
+                self._saved = error
+            self._filter.set_text(self._filter.words)
+            self._filter.post_message(FilterLine.Changed(self._filter.filter))
+
+        self._run_query("saved filters", read)
+        raise SavedFilterError("reading the saved filters ...")
 
     # Tabs
 

@@ -65,6 +65,7 @@ FILTER_ACTION = "filter"
 FILTER_SUMMARY = (
     ("words", 'each occurs in the task; a|b either, !a not, "a b" with the space'),
     ("fields", " ".join(FIELDS)),
+    ("@name", "a saved filter; :save @name saves the one of the list"),
     ("operators", "= != equal; : contains; ~ !~ regex; > >= < <= numbers, times"),
 )
 """Summary of the filter language, by topic."""

@@ -22,10 +22,10 @@ class PaletteCommand(NamedTuple):
     """Description."""
     shown: str = ""
     """Keys with the same effect."""
-    also: str = ""
-    """Another name."""
+    also: tuple[str, ...] = ()
+    """Other names."""
     action: str = ""
-    """Action of the screen; "" if the app runs the command itself."""
+    """Action of the screen; "" if the app runs the command itself. It gets the argument."""
     target: Target | None = None
     """Screen to open; the argument is its filter or what the log is searched for."""
     theme: str = ""
@@ -57,12 +57,12 @@ class PaletteScope(NamedTuple):
 
 _SCREENS = (
     PaletteCommand("overview", "all queues and their alerts", "1"),
-    PaletteCommand("tasks", "tasks of this place", "2", "queue"),
+    PaletteCommand("tasks", "tasks of this place", "2", ("queue",)),
     PaletteCommand("workers", "who works on what", "3"),
     PaletteCommand("locks", "locks and their holders", "5"),
     PaletteCommand("transports", "state of each mail transport", "6"),
     PaletteCommand("log", "all logs, or only lines with a text", "7", argument="[TEXT]"),
-    PaletteCommand("operations", "who did what; undo", "8", "undo"),
+    PaletteCommand("operations", "who did what; undo", "8", ("undo",)),
     PaletteCommand("controls", "the whole queue: its status and its controls", "9"),
 )
 """The screens with a digit."""
@@ -73,18 +73,22 @@ _CLUSTERS = PaletteCommand(
 _FILTER = PaletteCommand(
     "filter", "show only matching tasks, in the queue", target=Target(keys.LIST), argument="TEXT"
 )
+_SAVE = PaletteCommand("save", "save the filter of the list as @NAME", argument="@NAME")
 _QUIT = PaletteCommand("quit", "quit the console", action="app.quit")
 
 _UNLISTED = frozenset({"palette", "back", "yes", "operations", "controls", "app.cancel"})
 """Actions without a command: they confirm or close, or the screen that they open is listed."""
 
-_OTHER_NAMES = {"log": "task log", "filter": "filter line"}
-"""Names of the actions whose hint is the name of a command with an argument."""
+_OTHER_NAMES = {
+    **{"log": "task log", "filter": "filter line"},
+    **{"worker": "start or stop worker", "pause_queue": "pause queue"},
+}
+"""Names of the actions whose hint is the name of another command, or the beginning of one."""
 
 _ELSEWHERE: Mapping[str, tuple[str, Collection[str]]] = {
     keys.LIST: (
         "the tasks",
-        {"order", "note", *(key.action for key in keys.keys_on(keys.LIST) if key.verb)},
+        {"order", "note", "pause_queue", *(k.action for k in keys.keys_on(keys.LIST) if k.verb)},
     ),
     keys.TRANSPORTS: ("the transports", {"suspend", "trial"}),
     keys.LOCKS: ("the locks", {"unlock", "worker"}),
@@ -92,7 +96,10 @@ _ELSEWHERE: Mapping[str, tuple[str, Collection[str]]] = {
 """Actions that the palette has on every screen: the screen where their key works, what it shows,
 and the names of the actions."""
 
-_MORE_NAMES = {"order": "sort", "suspend": "resume", "unlock": "free lock"}
+_MORE_NAMES = {
+    **{"order": ("sort",), "suspend": ("resume",), "unlock": ("free lock",)},
+    **{"pause_queue": ("resume queue",)},
+}
 """Other names of those actions."""
 
 
@@ -128,12 +135,16 @@ def _screen_commands(screen: str) -> Iterator[PaletteCommand]:
     if screen != keys.CLUSTERS and not has_clusters:
         yield _CLUSTERS
     yield _FILTER
+    if screen == keys.LIST:
+        yield _SAVE._replace(action="save_filter")
+    else:
+        yield _SAVE._replace(target=Target(keys.LIST, action="save_filter"))
 
 
 def _state_commands(states: Mapping[State, str]) -> Iterator[PaletteCommand]:
     digits = {target.state: digit for digit, target in SCREEN_TARGETS.items() if target.state}
     for state, word in states.items():
-        also = "dlq" if state is State.DEAD else str(state)
+        also = ("dlq", "dead") if state is State.DEAD else (str(state),)
         about = f"tasks in {'the DLQ' if state is State.DEAD else word}"
         target = Target(keys.LIST, state=state)
         yield PaletteCommand(word, about, digits.get(state, ""), also, target=target)
@@ -153,10 +164,11 @@ def _elsewhere_commands(scope: PaletteScope) -> Iterator[PaletteCommand]:
             refused = key.action in here or (scope.read_only and key.group == "Act")
             if key.action in actions and not refused:
                 about = f"opens {called}; {key.shown} there: {key.description}"
-                also = _MORE_NAMES.get(key.action, "")
+                also = _MORE_NAMES.get(key.action, ())
                 action = key.action if screen == keys.LIST else ""
                 target = Target(screen, action=action)
-                yield PaletteCommand(key.verb or key.hint, about, "", also, target=target)
+                name = _OTHER_NAMES.get(key.action) or key.verb or key.hint
+                yield PaletteCommand(name, about, "", also, target=target)
     for name, order in () if scope.screen == keys.LIST else SORT_ORDERS.items():
         target = Target(keys.LIST, action=f"sort('{order}')")
         yield PaletteCommand(f"sort {name}", "opens the tasks, ordered by this", target=target)
@@ -183,7 +195,7 @@ def match_commands(commands: Sequence[PaletteCommand], typed: str) -> tuple[Pale
 def _rank(command: PaletteCommand, typed: str) -> tuple[int, int] | None:
     """Sort key of a command, smaller is better; None if the input does not find it."""
     start = typed.strip()
-    names = [name.casefold() for name in (command.name, command.also) if name]
+    names = [name.casefold() for name in (command.name, *command.also)]
     words = re.findall(r"\w+", f"{' '.join(names)} {command.description}".casefold())
     if not start:
         return 0, 0

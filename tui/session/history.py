@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.monitor.alerts import Unfinished
@@ -153,6 +152,8 @@ class History:
 
 
 def _folder_mtime(folder: str) -> int:
+    from pathlib import Path  # `status` spares it
+
     try:
         return Path(folder).stat().st_mtime_ns
     except OSError:

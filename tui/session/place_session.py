@@ -155,6 +155,8 @@ class PlaceSession:
         self.has_readings = False
         """True once lock, metrics and logs were read."""
         self._watch = PlaceWatcher(place, clock)
+        self.recent_events = self._watch.recent_events
+        """Task events of the last hour from the logs."""
         self._watch_thread = CallThread(f"watch {number}", self._watch.close)
         self._closed = False
         self._watching: set[asyncio.Task[None]] = set()
@@ -543,7 +545,7 @@ class PlaceSession:
 
     def events(self) -> tuple[TaskEvent, ...]:
         """Task events of the last hour from the logs, as far as read."""
-        return self._watch.recent_events.events
+        return self.recent_events.events
 
     async def wait_for_readings(self) -> None:
         """Wait until lock, metrics and logs were read again."""

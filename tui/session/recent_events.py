@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from math import inf
+from typing import NamedTuple
 
 from engine.logs import task_events
 from engine.logs.recent_lines import RecentLines
@@ -18,6 +20,20 @@ MAX_STARTS = 1_000
 
 POLLS_PER_READ = 2
 """Polls of a log per call; each reads about 1 MB, and the rest waits for the next call."""
+
+
+class EventMemory(NamedTuple):
+    """A copy of the task events in memory, for the screens of a past time."""
+
+    events: tuple[TaskEvent, ...] = ()
+    """In the order of each log."""
+    latency: LatencyMeter = LatencyMeter()
+    since: float = inf
+    """Epoch seconds UTC from which on every event is in memory; infinity: not known."""
+
+
+NO_EVENTS = EventMemory()
+"""Nothing is known."""
 
 
 class RecentTaskEvents:
@@ -54,6 +70,15 @@ class RecentTaskEvents:
     def events(self) -> tuple[TaskEvent, ...]:
         """All events read, in the order of each log."""
         return tuple(self._events)
+
+    def copy(self) -> EventMemory:
+        """A copy of what is in memory now; each part is copied in one step, so that any thread may
+        ask.
+        """
+        since = [inf if log.since is None else log.since for log in self._logs if self.is_read]
+        if len(self._events) == MAX_EVENTS:
+            since.append(self._events[0].when or inf)
+        return EventMemory(self.events, self.latency.copy(), max(since, default=inf))
 
     def close(self) -> None:
         """Close the logs."""

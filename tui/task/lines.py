@@ -13,7 +13,7 @@ from engine.logs.merged_log import Mentions
 from engine.logs.task_events import Attempt, EventKind, TaskEvent
 from engine.model import Part, State, Task
 from engine.operations.notes import Note
-from engine.policy import format_rough_duration
+from engine.policy import died_at, format_rough_duration
 from engine.text.safe import safe_line
 from tui.format import glyphs, present
 from tui.format.present import BLANK_LINE, Line, Run
@@ -132,7 +132,7 @@ def wait_rows(scene: TaskScene, now: float) -> list[Run]:
     if scene.gone:
         return [("gone", describe_departure(scene, now))]
     if task.state is State.DEAD:
-        died = death_time(task)
+        died = died_at(task)
         when = "?" if died is None else present.format_time(died, now)
         runs = present.count_runs(task, scene.max_runs)
         tries = f", after {present.format_count(runs, 'attempt')}" if runs else ""
@@ -230,12 +230,6 @@ def _lease_expiry(task: Task, now: float) -> str:
     if until <= 0:
         return "expired"  # stored without an expiry time
     return f"{'expires' if until > now else 'expired'} at {present.format_time(until, now)}"
-
-
-def death_time(task: Task) -> float | None:
-    """Time of death in epoch seconds UTC; None if it is not stored."""
-    text = task.extra.get("dead_since", "")
-    return float(text) if text.isascii() and text.isdigit() and len(text) <= 12 else None
 
 
 def _note_rows(scene: TaskScene, now: float) -> list[Run]:

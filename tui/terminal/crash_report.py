@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.system import files
+from engine.system import files, users
 
 EX_SOFTWARE = 70
 """Exit code for an internal software error (sysexits.h)."""
@@ -88,10 +88,10 @@ def save_report(text: str, environ: Mapping[str, str], now: float, pid: int) -> 
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
     name = f"crash-{stamp}-{pid}.txt"
     try:
-        folder = _report_folder(environ)
-        path = str(folder / name)
-        files.make_folders(str(folder), 0o700)
-        passed = files.open_path(str(folder))
+        folder = users.state_folder(environ)
+        path = f"{folder}/{name}"
+        files.make_folders(folder, 0o700)
+        passed = files.open_path(folder)
         try:
             fd = files.create_file(name, passed, None, 0o600)
         finally:
@@ -111,25 +111,6 @@ def report_crash(error: BaseException, environ: Mapping[str, str], now: float) -
     except OSError as trouble:
         return f"console crashed: {made.headline}; no report written: {trouble.strerror}"
     return f"console crashed: {made.headline}; report (without task data): {path}"
-
-
-def _report_folder(environ: Mapping[str, str]) -> Path:
-    """The folder for reports: `spooldeck` in `$XDG_STATE_HOME` or `~/.local/state`.
-
-    Raises:
-        PermissionError: the folder belongs to another user, for example $HOME under sudo.
-    """
-    state = environ.get("XDG_STATE_HOME", "")
-    if not state.startswith("/"):  # the base directory specification: a relative one is ignored
-        home = environ.get("HOME", "")
-        if not home.startswith("/"):
-            raise FileNotFoundError(errno.ENOENT, "no home directory")
-        state = f"{home}/.local/state"
-    folder = Path(state, "spooldeck")
-    there = next(path for path in (folder, *folder.parents) if path.exists())
-    if there.stat().st_uid != os.geteuid():
-        raise PermissionError(errno.EACCES, "belongs to another user", str(there))
-    return folder
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

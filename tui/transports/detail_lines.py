@@ -33,7 +33,13 @@ MAX_ERROR_GROUPS = 12
 """Maximum number of error groups listed."""
 
 GRAPH_LINES, HOUR_SECONDS = 5, 3600.0
-"""Lines of the graph, and its range."""
+"""Lines that the graph has at least, and its range."""
+
+GRAPH_TEXT_LINES = 4
+"""Lines of a graph without its rows: title, legend, axis, and a blank one."""
+
+MIN_MAILS_A_MINUTE = 3
+"""Below it a graph of single minutes would be a row of peaks."""
 
 MAX_LATEST_ERRORS, MAX_ERRORS_BESIDE = 4, 9
 """Number of latest errors shown below the other details, and beside them."""
@@ -203,23 +209,36 @@ def failure_lines(failure: Failure, width: int) -> list[Line]:
     ]
 
 
-def graph_lines(way: TransportHealth, now: float, width: int) -> list[Line]:
-    """Mails sent and failed in each minute of the last hour; nothing if none is known."""
+def _sums(values: Sequence[int | None], length: int) -> list[int | None]:
+    """The sum of each `length` values, the last ones whole; None where none is known."""
+    groups = [values[max(0, end - length) : end] for end in range(len(values), 0, -length)]
+    known = [[value for value in group if value is not None] for group in reversed(groups)]
+    return [sum(group) if group else None for group in known]
+
+
+def graph_lines(
+    way: TransportHealth, now: float, width: int, height: int = GRAPH_LINES
+) -> list[Line]:
+    """Mails sent and failed in each minute of the last hour, at a low rate in each five minutes;
+    nothing if none is known.
+    """
     known = [counts for counts in way.minutes if counts is not None]
     if not known:
         return []
-    sent = [None if counts is None else counts.success for counts in way.minutes]
-    failed = [None if counts is None else counts.failures for counts in way.minutes]
     most = max(max(counts.success, counts.failures) for counts in known)
+    length, unit_text = (1, "minute") if most >= MIN_MAILS_A_MINUTE else (5, "5 minutes")
+    sent = _sums([None if one is None else one.success for one in way.minutes], length)
+    failed = _sums([None if one is None else one.failures for one in way.minutes], length)
+    most = max(value for value in (*sent, *failed) if value is not None)
     top, dots = rounded_top(most), graph_steps(width)
     layers = [
-        (braille_line(resample(values, dots), 0, top, GRAPH_LINES), look)
+        (braille_line(resample(values, dots), 0, top, height), look)
         for values, look in ((failed, "error"), (sent, "ok"))
     ]
     legend: Line = (
         *((f" {KEY}", "ok"), (" sent  ", "muted"), (KEY, "error"), (" failed", "muted")),
     )
-    unit: Line = ((f"per minute, max {most:,}", "muted"),)
+    unit: Line = ((f"per {unit_text}, max {most:,}", "muted"),)
     first, middle, last = time_axis(now, HOUR_SECONDS).split(" ── ")
     room = width - AXIS_CELLS - len(first + last)
     axis: Line = ((f"{'':{AXIS_CELLS}}{first}{middle:^{max(0, room)}}{last}", "muted"),)
@@ -283,8 +302,11 @@ def detail_lines(
     now: float,
     width: int,
     routes: MailRoutes | None = None,
+    height: int = 0,
 ) -> list[Line]:
-    """Details of one transport; in two columns if the width allows."""
+    """Details of one transport; in two columns if the width allows. Then the graph gets what is
+    left of `height` lines.
+    """
     wide = width >= TWO_COLUMNS_WIDTH
     left = (width - 2) // 2 if wide else width
     right = width - left - 2 if wide else width
@@ -299,7 +321,8 @@ def detail_lines(
         parts = [*about, *windows, *errors, *last, *sources]
         return [present.cut_line(line, width) for line in parts]
     one = [*about, BLANK_LINE, *errors, BLANK_LINE, *sources]
-    graph = graph_lines(way, now, right)
+    beside = len(windows) + 1 + (len(last) + 1 if last else 0)
+    graph = graph_lines(way, now, right, max(GRAPH_LINES, height - beside - GRAPH_TEXT_LINES))
     course = section(f"{safe_line(way.name)}, last 1h", graph) if graph else []
     other = [line for part in (windows, course, last) if part for line in (*part, BLANK_LINE)]
     return [

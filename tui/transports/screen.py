@@ -52,7 +52,8 @@ class TransportsScreen(ListScreen):
             self.aim = ""
         way, room = self._here, self.text_width
         if way is not None:
-            text = detail_lines.detail_lines(way, sending, limit, now, room, self._routes)
+            height = self.query_one(LongText).size.height
+            text = detail_lines.detail_lines(way, sending, limit, now, room, self._routes, height)
         else:
             none = self.live.has_readings and not sending.transports
             text = [view.no_transports_line(sending)] if none else []

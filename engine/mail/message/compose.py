@@ -22,7 +22,6 @@ from engine.mail.host import Host
 from engine.mail.message import template
 from engine.mail.message.content import Content
 from engine.mail.model import BadMail, Mail
-from engine.text.html_text import html_to_text
 from engine.text.safe import REPLACEMENT
 
 MAX_SUBJECT_LENGTH = 2000
@@ -109,9 +108,12 @@ def compose_mail(
     if settings.html and fills:
         filled = frame.fill_placeholders(content.text, values, html=content.html)
         content = content._replace(text=filled)
-    plain = _end_with_newline(
-        html_to_text(content.text, links=True) if content.html else content.text
-    )
+    plain = content.text
+    if content.html:
+        from engine.text.html_text import html_to_text
+
+        plain = html_to_text(content.text, links=True)
+    plain = _end_with_newline(plain)
 
     message = EmailMessage(policy=POLICY)
     _set(message, "From", _from(settings.from_name, sender))

@@ -34,6 +34,7 @@ from engine.store import (
     accept_all,
     keep_leases,
     require_edge,
+    sample_by_scan,
 )
 from engine.stores.kannader import damage, enqueue, mail_format, parts, permissions, sidecar
 from engine.stores.kannader.claims import MailClaims
@@ -56,7 +57,8 @@ from engine.stores.kannader.spool import (
 )
 from engine.system import files
 from engine.system.files import Refused
-from engine.system.sorted_names import SortedNames, utf8_name
+from engine.system.sorted_names import SortedNames
+from engine.text.decode import utf8_name
 from engine.text.safe import safe_line
 
 FOLDERS = ("data", "queue", "inflight", "cleanup")
@@ -173,6 +175,8 @@ class KannaderStore:
         """Return the number of links in each state, without reading one."""
         self._spool.check()
         return {state: folder.count_links() for state, folder in self._spool.states.items()}
+
+    sample = sample_by_scan
 
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """Scan all folders, or only the named ids and state folders.

@@ -659,14 +659,20 @@ def _find_names(names: list[str], folders: Mapping[State, TaskFolder], staging_f
     """
     # Without a folder in it, a folder has two links; so held/ and trash/ do not exist.
     absent = SEPARATE_STATES if os.fstat(staging_fd).st_nlink == 2 else ()
+    is_group = len(names) >= LISTED_GROUP
     found: set[str] = set()
     for state, folder in folders.items():
         if state in absent:
             continue
-        few = None
-        if len(names) >= LISTED_GROUP and state is not State.PENDING:
-            few = _list_few(folder, 2 * len(names))
-        found.update(filter(folder.has_name, names) if few is None else few)
+        listed = (
+            _list_few(folder, 2 * len(names)) if is_group and state is not State.PENDING else None
+        )
+        if listed is not None:
+            found |= listed
+            continue
+        for name in names:
+            if folder.has_name(name):
+                found.add(name)
     return found
 
 

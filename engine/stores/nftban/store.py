@@ -47,6 +47,7 @@ from engine.stores.nftban.hint import NextDue, file_state
 from engine.stores.nftban.recovery import DRAFT_MAX_AGE_SECONDS, StagingRecovery, broken_file
 from engine.system import files
 from engine.system.files import Refused
+from engine.text.decode import utf8_name
 from engine.text.safe import safe_line
 
 if TYPE_CHECKING:
@@ -300,18 +301,39 @@ class NftbanStore:
                 yield from self._scan_name(name)
 
     def _scan_all(self) -> Iterator[Task | Missing | Problem]:
-        from engine.system.sorted_names import SortedNames, utf8_name
+        from engine.system.sorted_names import SortedNames
 
         for state in STATES:
-            yield from self._scan_files(
-                (utf8_name(name) for name in islice(self._list_names(state), SAMPLE_SIZE)), state
+            names = islice(self._list_names(state), SAMPLE_SIZE)
+            yield from self._scan_files(map(utf8_name, names), state)
+        with SortedNames() as listed:
+            self.expected_tasks = sum(
+                listed.add(state, self._list_names(state)) for state in STATES
             )
-        with SortedNames() as names:
-            self.expected_tasks = sum(names.add(state, self._list_names(state)) for state in STATES)
             for state in STATES:
-                yield from self._scan_files(names.names_in(state), state)
-            yield from _find_duplicates(names)
+                yield from self._scan_files(listed.names_in(state), state)
+            yield from _find_duplicates(listed)
         yield from self._scan_staging()
+
+    def sample(self, number: int) -> tuple[dict[State, int], Iterator[Task | Problem]]:
+        """Return the number of task files in each state, and read some; lists each folder once."""
+        from engine.stores.nftban.full_scan import first_names
+
+        for folder in self._folders.values():
+            folder.reopen_if_replaced()
+        tasks = {state: self._list_tasks(state) for state in STATES}
+        picked: list[tuple[State, Iterable[str]]] = [
+            (state, islice(self._list_names(state), SAMPLE_SIZE)) for state in STATES
+        ]
+        left = number
+        for state, names in tasks.items():
+            picked.append((state, first_names(names, left)))
+            left -= min(left, len(names))
+        return {state: len(names) for state, names in tasks.items()}, (
+            found
+            for state, names in picked
+            for found in self._scan_files(map(utf8_name, names), state)
+        )
 
     def _scan_files(self, names: Iterable[str], state: State) -> Iterator[Task | Problem]:
         """Read many files of one state, some at a time."""

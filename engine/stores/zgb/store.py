@@ -34,6 +34,7 @@ from engine.store import (
     accept_all,
     count_by_scan,
     require_edge,
+    sample_by_scan,
 )
 from engine.stores.zgb import claims, control, log, queue_config, row_moves, schema
 from engine.stores.zgb.change_detector import ChangeDetector
@@ -171,6 +172,7 @@ class ZgbStore:
     # ---- scanning
 
     count_tasks = count_by_scan
+    sample = sample_by_scan
 
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """Scan everything, or only the named ids, rows and states.

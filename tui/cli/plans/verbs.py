@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from functools import partial
 
+from engine.config.saved_filters import lookup_in
 from engine.index.filter_language import NO_FILTER, BadFilter, Filter, parse_filter
 from engine.index.filter_tasks import select_matching
 from engine.model import Problem, State, Task, own_word
@@ -159,7 +161,7 @@ def _planned_tasks(
 def _filter(store: ReadableStore, arguments: Namespace, now: float) -> Filter:
     try:
         return (
-            parse_filter(arguments.filter, store.states, now, store.words)
+            parse_filter(arguments.filter, store.states, now, store.words, lookup_in(os.environ))
             if arguments.filter
             else NO_FILTER
         )

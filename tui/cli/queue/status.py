@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import NamedTuple
 
-from engine.model import Problem, State, Task, count_by_words
+from engine.model import Missing, Problem, State, Task, count_by_words
 from engine.monitor.alerts import (
     Alert,
     AlertInputs,
@@ -165,13 +165,12 @@ def _scan(store: Store, now: float, exact: bool) -> TaskSummary:
     payloads: set[str] = set()
     problems: dict[str, Problem] = {}
     seen: set[tuple[str, State]] = set()
-    ordered, is_sample = 0, False
-    for found in store.scan():
-        # A store whose own words are finer than its states counts these by reading every task.
-        ordered += store.expected_tasks > MAX_READ_TASKS
-        is_sample = not exact and not store.words and ordered > ORDERED_SAMPLE_TASKS
-        if is_sample:
-            break
+    totals: Mapping[State, int] = {}
+    tasks: Iterator[Task | Missing | Problem] = iter(())
+    if not exact and not store.words:  # words finer than the states are counted by reading all
+        totals, tasks = store.sample(ORDERED_SAMPLE_TASKS)
+    is_sample = sum(totals.values()) > MAX_READ_TASKS
+    for found in tasks if is_sample else store.scan():
         if isinstance(found, Problem):
             problems[found.where] = found
         if not isinstance(found, Task) or (found.id, found.state) in seen:
@@ -190,7 +189,7 @@ def _scan(store: Store, now: float, exact: bool) -> TaskSummary:
             died.append(when)
     read = len(seen) if is_sample else None
     if is_sample:
-        counts |= store.count_tasks()
+        counts |= totals
         words = Counter({store.states[state]: number for state, number in counts.items()})
     return TaskSummary(
         counts,

@@ -8,6 +8,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 
 from engine.locks import queue_lock
@@ -108,6 +109,7 @@ class _WorkerRun:
         self._store: NftbanStore | None = None
         self._lock: queue_lock.PidLock | None = None
         self._lost = False
+        self._closing = ExitStack()
 
     def __enter__(self) -> _WorkerRun:
         setup = self._setup
@@ -130,7 +132,7 @@ class _WorkerRun:
         mailing = setup.mail.handler()
         self.worker = Worker(
             store,
-            handlers(setup, store, mailing),
+            handlers(setup, store, self._closing, mailing),
             setup.retry_policy(),
             owner=str(os.getpid()),
             lock=self._lock,
@@ -211,6 +213,7 @@ class _WorkerRun:
             self._close()
 
     def _close(self) -> None:
+        self._closing.close()
         if self._lock is not None and self.worker is not None and self.worker.is_busy:
             # Its handlers still run; they inherited the flock, so the next worker sees the lock as
             # held.

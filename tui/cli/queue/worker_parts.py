@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from engine.model import State
@@ -26,17 +27,23 @@ MAIL_CHECK_PAUSE_SECONDS = 1.0
 
 
 def handlers(
-    setup: Setup, store: NftbanStore, mailing: MailHandler | None = None
+    setup: Setup,
+    store: NftbanStore,
+    closing: ExitStack,
+    mailing: MailHandler | None = None,
 ) -> Mapping[str, Handler]:
-    """The handler for each kind of task from this store."""
+    """The handler for each kind of task from this store; `closing` ends the processes that they
+    share."""
     built_in: dict[str, Handler] = {}
     if setup.mail.is_ours:
         built_in["mail_send"] = mailing or setup.mail.handler()
     if not setup.programs:
         return built_in
+    from engine.system.supervisor import SupervisorPool
     from engine.work.command import CommandHandler
     from engine.work.payload import guard_payload
 
+    supervisors = closing.enter_context(SupervisorPool())
     return built_in | {
         kind: guard_payload(
             CommandHandler(
@@ -44,6 +51,7 @@ def handlers(
                 handler.timeout,
                 setup.handler_account(kind, store.opened_stat),
                 handler.environment,
+                supervisors.run,
             ),
             setup.queue.mail_spool,
             setup.queue.root,
@@ -57,6 +65,7 @@ def worker_services(
     store: NftbanStore,
     mailing: MailHandler | None = None,
     ran: float | None = None,
+    clock: Callable[[], float] = time.time,
 ) -> WorkerServices:
     """The services of a worker on this queue; `ran`: time of the last run, if this is none."""
     records = RunRecords(setup)
@@ -65,7 +74,7 @@ def worker_services(
     def publish() -> None:
         records.write_counts()
         try:
-            text = render_metrics(setup, store, time.time(), ran)
+            text = render_metrics(setup, store, clock(), ran)
             files.replace_file(setup.queue.queue_metrics, text, root=setup.queue.root)
         except OSError as error:
             print_error(f"{setup.queue.queue_metrics}: {error.strerror}")
@@ -78,8 +87,8 @@ def worker_services(
         nonlocal asked
         for line in store.quarantine_broken(lambda: records.add_count("corrupt_total")):
             records.log("WARN", f"Skipped: {line}")
-        now = time.monotonic()
-        if now - asked < MAIL_CHECK_PAUSE_SECONDS:
+        now = clock()
+        if 0 <= now - asked < MAIL_CHECK_PAUSE_SECONDS:
             return  # without a mail spool the check walks a path each time
         asked = now
         for line in queue_spooled_mail(setup, store):

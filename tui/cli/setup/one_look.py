@@ -8,6 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
+from engine.config.saved_filters import lookup_in
 from engine.index.filter_language import BadFilter, Filter, parse_filter
 from engine.store import Unavailable
 from tui.cli.setup.errors import EX_USAGE, fail
@@ -87,7 +88,8 @@ def parse_place_filter(text: str, live: PlaceSession) -> Filter:
         CommandError: it is no valid filter; the message has the position and what was expected.
     """
     try:
-        return parse_filter(text, live.inspector.states, live.clock(), live.inspector.words)
+        about = (live.inspector.states, live.clock(), live.inspector.words)
+        return parse_filter(text, *about, lookup_in(os.environ))
     except BadFilter as error:
         fail(EX_USAGE, f"--filter: {error}")
 

@@ -1,0 +1,113 @@
+"""Saved filters: the texts behind `@name`, in `filters.yaml` of the user's state folder.
+
+The file is read when a filter mentions a name, and written by fsync and rename under the flock of
+its folder, with mode 0600. One line per filter: `name: "err~550 age>2h"`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Callable, Mapping
+
+from engine.config import yaml_file
+from engine.system import files, users
+
+FILE_NAME = "filters.yaml"
+
+_HEADER = '# Saved filters, one per line; @name in a filter: name: "err~550 age>2h"\n'
+_IS_NAME = re.compile("[A-Za-z0-9][A-Za-z0-9_-]{0,39}", re.ASCII).fullmatch
+
+
+class SavedFilterError(ValueError):
+    """A bad or unknown name, or an unusable file; the message says where and what was expected."""
+
+
+def read_filters(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """Read all saved filters by name; none if there is no file.
+
+    Raises:
+        SavedFilterError: the file cannot be read or is not valid; the message has its path.
+    """
+    path = FILE_NAME
+    try:
+        path = f"{users.state_folder(environ)}/{FILE_NAME}"
+        fd = files.open_file(path)
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise SavedFilterError(f"{path}: {error.strerror or error}") from error
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise yaml_file.BadYaml("expected a regular file")
+        data, _ = files.read_guarded(fd, yaml_file.MAX_BYTES)
+        return _parse_filters(data)
+    except (OSError, files.Refused, yaml_file.BadYaml) as error:
+        raise SavedFilterError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    finally:
+        os.close(fd)
+
+
+def _parse_filters(data: bytes) -> Mapping[str, str]:
+    found = yaml_file.load_yaml(data)
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise yaml_file.BadYaml('expected lines such as name: "err~550"')
+    for name, text in found.items():
+        if not (isinstance(name, str) and _IS_NAME(name) and isinstance(text, str)):
+            raise yaml_file.BadYaml(f'{name}: expected a line such as name: "err~550"')
+    return found
+
+
+def find_filter(saved: Mapping[str, str], name: str) -> str:
+    """The text of a saved filter.
+
+    Raises:
+        SavedFilterError: none has that name, or it is no name.
+    """
+    _require_name(name)
+    if name not in saved:
+        known = " ".join(f"@{each}" for each in sorted(saved))
+        raise SavedFilterError(f"no such saved filter; {known or ':save @name saves one'}")
+    return saved[name]
+
+
+def lookup_in(environ: Mapping[str, str]) -> Callable[[str], str]:
+    """A lookup for one command: it reads the file at each use, and raises as the two above."""
+    return lambda name: find_filter(read_filters(environ), name)
+
+
+def save_filter(environ: Mapping[str, str], name: str, text: str) -> bool:
+    """Save a filter under a name; return True if it replaced another text.
+
+    Raises:
+        SavedFilterError: it is no name, the file cannot be read or written, or another process
+            writes it now.
+    """
+    _require_name(name)
+    try:
+        folder = users.state_folder(environ)
+        files.make_folders(folder, 0o700)
+        dir_fd = files.open_dir(folder)
+    except OSError as error:
+        raise SavedFilterError(f"{FILE_NAME}: {error.filename}: {error.strerror}") from error
+    try:
+        if not files.claim_flock(dir_fd):
+            raise SavedFilterError(f"{folder}: another process saves a filter: try again")
+        before = read_filters(environ)
+        after = sorted({**before, name: text}.items())
+        lines = (f'"{key}": {json.dumps(value)}\n' for key, value in after)
+        files.replace_durably(FILE_NAME, dir_fd, (_HEADER + "".join(lines)).encode(), mode=0o600)
+    except OSError as error:
+        raise SavedFilterError(f"{folder}/{FILE_NAME}: {error.strerror}") from error
+    finally:
+        os.close(dir_fd)
+    return before.get(name, text) != text
+
+
+def _require_name(name: str) -> None:
+    if not _IS_NAME(name):
+        raise SavedFilterError("expected a name of letters, digits, - and _, at most 40")

@@ -1,0 +1,140 @@
+"""Saved filters: `@name` in a filter, and the file that they are kept in."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from engine.config.saved_filters import SavedFilterError, lookup_in, read_filters, save_filter
+from engine.index.filter_language import BadFilter, format_term, parse_filter
+
+SAVED = {"old": "age>2h !healthz", "both": "550|421", "inner": "@old", "bad": "fo=1"}
+
+
+def lookup(name: str) -> str:
+    """The texts above."""
+    if name not in SAVED:
+        raise ValueError("no such saved filter")
+    return SAVED[name]
+
+
+def test_a_name_stands_for_its_clauses() -> None:
+    """`@name` is replaced by the clauses of its filter, also in the text that plans and copied
+    commands use; the clauses have the column of the name.
+    """
+    found = parse_filter(" gmail @old  @both", saved=lookup)
+
+    assert found.text == "gmail age>2h !healthz 550|421"
+    assert [clause.at for clause in found.clauses] == [1, 7, 7, 13]
+    assert found == parse_filter(" gmail @old  @both", saved=lookup)
+    again = parse_filter(found.text)
+    assert [clause.terms for clause in again.clauses] == [clause.terms for clause in found.clauses]
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "message"),
+    [
+        ("x @none", 2, "@none at 3: no such saved filter"),
+        ("@bad", 0, '@bad at 1: no field "fo" at 1; known:'),
+        ("@inner", 0, "@inner at 1: @old at 1: expected a filter without saved ones"),
+        ("a|@old", 2, 'expected @name as a word of its own, or quotes: "@..." at 3'),
+        ("!@old", 1, 'expected @name as a word of its own, or quotes: "@..." at 2'),
+    ],
+)
+def test_a_wrong_name_is_refused_at_its_column(text: str, at: int, message: str) -> None:
+    """The error names the word, its column and what was expected."""
+    with pytest.raises(BadFilter) as refused:
+        parse_filter(text, saved=lookup)
+    assert refused.value.message.startswith(message)
+    assert refused.value.at == at
+
+
+def test_a_word_with_an_at_sign_is_searched_in_quotes() -> None:
+    """A formatted word that begins with @ has quotes, and means the word."""
+    assert format_term("", "", "@example.com") == '"@example.com"'
+    (clause,) = parse_filter('"@example.com"').clauses
+    assert clause.values[0] == "%@example.com%"
+
+
+def test_a_filter_is_saved_and_found(tmp_path: Path) -> None:
+    """It is in a file of mode 0600, beside those saved before; a second text replaces the first."""
+    environ = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    assert read_filters(environ) == {}
+    assert not save_filter(environ, "old", 'err:"user unknown" é\u202e')
+    assert not save_filter(environ, "on", "age>1h")
+    assert save_filter(environ, "on", "age>2h")
+
+    path = tmp_path / "state" / "spooldeck" / "filters.yaml"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert [entry.name for entry in path.parent.iterdir()] == ["filters.yaml"]
+    assert read_filters(environ) == {"old": 'err:"user unknown" é\u202e', "on": "age>2h"}
+    assert parse_filter("@on", saved=lookup_in(environ)).text == "age>2h"
+
+
+def test_a_name_without_a_filter_says_what_is_saved(tmp_path: Path) -> None:
+    """An unknown name lists the known ones; a bad one says what a name has."""
+    find = lookup_in({"HOME": str(tmp_path)})
+    with pytest.raises(SavedFilterError, match=r"^no such saved filter; :save @name saves one$"):
+        find("x")
+    save_filter({"HOME": str(tmp_path)}, "b", "x")
+    save_filter({"HOME": str(tmp_path)}, "a", "x")
+    assert (tmp_path / ".local" / "state" / "spooldeck" / "filters.yaml").exists()
+    with pytest.raises(SavedFilterError, match=r"^no such saved filter; @a @b$"):
+        find("x")
+    for name in ("", "a.b", "-a", "a b", "x" * 41):
+        with pytest.raises(SavedFilterError, match="expected a name of letters, digits, - and _"):
+            find(name)
+        with pytest.raises(SavedFilterError, match="expected a name of letters, digits, - and _"):
+            save_filter({"HOME": str(tmp_path)}, name, "x")
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"- a\n", 'expected lines such as name: "err~550"'),
+        (b"a: 5\n", 'a: expected a line such as name: "err~550"'),
+        (b"a: [\n", "line 2: expected YAML"),
+        (b"a: &a [*a]\n", "line 1: the alias"),
+        (b"x" * (1 << 21), "2,097,152 bytes, expected at most 1,048,576"),
+        (None, "expected a regular file"),
+    ],
+)
+def test_an_unusable_file_is_reported_and_not_replaced(
+    tmp_path: Path, data: bytes | None, why: str
+) -> None:
+    """The one line has the path, the reason and what was expected; the file stays as it is."""
+    environ = {"XDG_STATE_HOME": str(tmp_path)}
+    path = tmp_path / "spooldeck" / "filters.yaml"
+    path.parent.mkdir()
+    if data is None:
+        os.mkfifo(path)
+    else:
+        path.write_bytes(data)
+    before = path.stat()
+
+    for act in (lambda: read_filters(environ), lambda: save_filter(environ, "x", "y")):
+        with pytest.raises(SavedFilterError) as refused:
+            act()
+        assert str(refused.value).startswith(f"{path}: {why}")
+        assert "\n" not in str(refused.value)
+    assert path.stat().st_ino == before.st_ino
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_two_savers_do_not_lose_each_others_filter(tmp_path: Path) -> None:
+    """While another process saves, which holds the flock of the folder, nothing is written."""
+    environ = {"XDG_STATE_HOME": str(tmp_path)}
+    save_filter(environ, "a", "x")
+    fd = os.open(tmp_path / "spooldeck", os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        with pytest.raises(SavedFilterError, match="another process saves a filter: try again"):
+            save_filter(environ, "b", "y")
+    finally:
+        os.close(fd)
+    assert read_filters(environ) == {"a": "x"}

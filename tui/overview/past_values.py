@@ -1,0 +1,89 @@
+"""What the log lines and task events in memory show of a time before the freeze."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf
+from typing import NamedTuple
+
+from engine.logs.log_tail import LogLine
+from engine.monitor.latency import NO_RUNS, KindFigures
+from engine.monitor.throughput import HISTORY_SECONDS
+from engine.text.safe import safe_line
+from tui.format import present
+from tui.format.present import Line
+from tui.overview.pausable import FrozenTime
+from tui.overview.side_panes import LiveValues, PaneRows, not_recorded_line
+from tui.session.place_session import PlaceSession
+from tui.session.recent_events import NO_EVENTS, EventMemory
+
+NOTHING_LOGGED: Line = (("   none until then", "muted"),)
+NOTHING_RUN: Line = ((f"   {NO_RUNS}", "muted"),)
+
+
+class PastValues(NamedTuple):
+    """Lines and kinds of all places at a past time, in the order of the places."""
+
+    logs: tuple[Sequence[LogLine], ...]
+    kinds: tuple[Sequence[KindFigures], ...]
+    late_logs: Mapping[str, float]
+    """Seconds from then until the first known line, by name of a place without a known one."""
+    late_kinds: Mapping[str, float]
+    """Seconds from then until the first known figures, in the same way."""
+
+
+def past_values(lives: Sequence[PlaceSession], frozen: FrozenTime, held: LiveValues) -> PastValues:
+    """The values at `frozen.at`; `held` are those of the freeze."""
+    memories = [frozen.memories.get(live.number, NO_EVENTS) for live in lives]
+    logs, kinds, late_logs, late_kinds = [], [], {}, {}
+    for live, log, memory in zip(lives, held.logs, memories, strict=True):
+        lines, since = _lines_until(log, memory, frozen.at)
+        logs.append(lines)
+        if since > frozen.at:
+            late_logs[live.name] = min(since, frozen.since) - frozen.at
+        since = memory.since + HISTORY_SECONDS
+        is_known = since <= frozen.at
+        kinds.append(memory.latency.figures(frozen.at, frozen.at) if is_known else ())
+        if not is_known:
+            late_kinds[live.name] = min(since, frozen.since) - frozen.at
+    return PastValues(tuple(logs), tuple(kinds), late_logs, late_kinds)
+
+
+def _lines_until(
+    log: Sequence[LogLine], memory: EventMemory, at: float
+) -> tuple[Sequence[LogLine], float]:
+    """The lines up to a time, and the time from which on lines are known: those of the log, or if
+    they do not reach back so far, those of the task events.
+    """
+    first = next((line.when for line in log if line.when is not None), inf)
+    if first <= at:
+        return _until([(line.when, line) for line in log], at), first
+    if memory.since <= at:
+        return _until([(event.when, event.line) for event in memory.events], at), memory.since
+    return (), min(first, memory.since)
+
+
+def _until(lines: Sequence[tuple[float | None, LogLine]], at: float) -> Sequence[LogLine]:
+    """The lines up to a time; one without a time belongs to the line before it."""
+    found, when = [], -inf
+    for time, line in lines:
+        when = when if time is None else time
+        if when <= at:
+            found.append(line)
+    return found
+
+
+def with_unknown_places(
+    shown: PaneRows, late: Mapping[str, float], nothing: Line, width: int
+) -> PaneRows:
+    """Add a line for each place of which nothing is known; without rows and without any, show
+    `nothing`.
+    """
+    several = len(late) > 1 or bool(shown.rows)
+    unknown = [
+        present.cut_line(not_recorded_line(seconds, f"{safe_line(name)}: " * several), width)
+        for name, seconds in late.items()
+    ]
+    if shown.rows:
+        return shown._replace(foot=[*shown.foot, *unknown])
+    return shown._replace(head=unknown or [nothing])
