@@ -52,7 +52,7 @@ FAULTS: tuple[Fault, ...] = (
     fault("scans a task under another name", "a full scan shows one task twice",
           "engine/stores/nftban/full_scan.py",
           "tests/stores/test_nftban_spool.py::test_a_full_scan_reads_a_file_as_a_scan_by_name_does",
-          ("values[0] != ident or ", "")),
+          (" or match[1] + task_format.SUFFIX != name", "")),
     fault("believes a damaged hint", "a due task waits for days, as a digit on the disk has changed",
           "engine/stores/nftban/hint.py",
           "tests/stores/test_nftban_take.py::test_a_hint_in_doubt_is_no_hint",
