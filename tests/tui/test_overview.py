@@ -622,12 +622,15 @@ async def test_a_pane_that_loses_its_rows_loses_the_title_too(spool: Path) -> No
         assert not screen._pane_set.rows["clusters"].has_class("-focused")
 
 
-async def test_each_alert_of_dead_tasks_names_its_clusters() -> None:
+async def test_each_alert_of_dead_tasks_names_its_clusters(spool: Path) -> None:
     """Also the alert of a place that is not under the cursor."""
-    dead = some_tasks(pending=0, active=0)
-    places = [a_place(a_memory(dead), name=f"/srv/{name}") for name in ("one", "two")]
-    async with overview(*places) as desk:
+    other = a_place(a_memory(some_tasks(pending=0, active=0)))
+    async with overview(other, disk_place(spool)) as desk:
         await desk.until(lambda: desk.text.count("12 dead in 3 clusters") == 2)
+        await desk.press("tab")
+        assert screen_of(desk)._here.number == 1
+        put_file(spool, a_task(1400, State.DEAD)._replace(error="552 mailbox full"))
+        await desk.until(lambda: "13 dead in 4 clusters" in desk.text)
 
 
 async def test_an_alert_of_dead_tasks_leads_to_their_clusters(spool: Path) -> None:
