@@ -18,6 +18,7 @@ from tui.overview import snapshot
 from tui.overview.focus import FocusedPanes
 from tui.overview.panes import AGES
 from tui.screens.base import Copy
+from tui.screens.page import ROW_HAS_LEFT
 from tui.screens.target import SCREEN_TARGETS, Target
 from tui.session.place_session import PlaceSession
 
@@ -25,8 +26,24 @@ if TYPE_CHECKING:
     from tui.format.export import ExportTable, RowSink
 
 
+SEEN_SECONDS = 1.0
+"""Seconds after which the operator has seen that another place came under the cursor by itself."""
+
+
 class OverviewLinks(FocusedPanes):
     """Keys that open what is under the cursor, and the screens and plans of its place."""
+
+    def _refuses(self) -> bool:
+        """Refuse a key, with the reason, for a row that has left, or for a place that the operator
+        cannot have seen under the cursor yet.
+        """
+        why = ROW_HAS_LEFT if self._pane_set.has_left(self._pane) else ""
+        if 0 <= self.around.clock() - self._place_changed_at < SEEN_SECONDS:
+            why = why or f"{self._here.name} came under the cursor: press again"
+        self._place_changed_at = float("-inf")
+        if why:
+            self.say(why)
+        return bool(why)
 
     def action_open(self) -> None:
         """Open what the row under the cursor is about, or the tasks of the cell."""

@@ -90,6 +90,8 @@ class OverviewPanes:
         """The panes of rows but alerts and queues."""
         self.targets: dict[str, Mapping[str, Target]] = {}
         """Where Enter leads from each row, by the pane."""
+        self.departed: dict[str, Target] = {}
+        """Where it led from the last row that left under the cursor, by the pane."""
         self.lines = {name: Lines(id=name) for name in (OTHER_AGES, OUTLOOK, GRAPH)}
         self.graphs = [Lines(id=f"graph-{live.number}") for live in lives[:MAX_GRAPHS]]
         self.needed: dict[str, int] = {}
@@ -172,10 +174,18 @@ class OverviewPanes:
         self.set_targets(name, {row.key: row.target for row in shown.rows})
 
     def set_targets(self, name: str, targets: Mapping[str, Target]) -> None:
-        """Store where the rows of a pane lead; a departed row keeps its place on display."""
-        part, before = self.focusable[name], self.targets.get(name, {})
-        key = part.last_key if isinstance(part, Picker) and part.is_gone else ""
-        self.targets[name] = {**targets, **({key: before[key]} if key in before else {})}
+        """Store where the rows of a pane lead; the target of a row that has left is kept."""
+        before = self.targets.get(name, {})
+        part = self.focusable[name]
+        for row in part.rows if isinstance(part, Picker) and part.is_gone else ():
+            if row.key in before and row.key not in targets:
+                self.departed[name] = before[row.key]
+        self.targets[name] = targets
+
+    def has_left(self, name: str) -> bool:
+        """True if the row under the cursor of a pane has left: there is nothing to act on."""
+        part = self.focusable[name]
+        return isinstance(part, Picker) and part.is_gone
 
     def show_sides(
         self, data: OverviewData, sides: Mapping[str, PaneRows], focused: str, *, counted: bool

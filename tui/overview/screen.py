@@ -282,7 +282,7 @@ class OverviewScreen(OverviewActions):
     def default_message(self) -> Line:
         """The next step for the item under the cursor, and what a key acts on."""
         live = self._frozen is None
-        if self._has_left:
+        if self._pane_set.has_left(self._pane):
             return ((f" {ROW_HAS_LEFT}", "warn"),)
         if live and self._pane == ALERTS and (alert := self._alert) is not None:
             can_start = self.can_start_worker(self._here)
