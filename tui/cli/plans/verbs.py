@@ -5,15 +5,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from functools import partial
 
-from engine.config.saved_filters import lookup_in
-from engine.index.filter_language import NO_FILTER, BadFilter, Filter, parse_filter
+from engine.index.filter_language import Filter
 from engine.index.filter_tasks import select_matching
 from engine.model import Problem, State, Task, own_word
 from engine.operations import plans, trash
@@ -26,6 +24,7 @@ from engine.verbs import VERBS
 from tui.cli.plans import plan_command, replay_options
 from tui.cli.plans.plan_command import COMMAND_NAMES, LOCKED, NOT_ALL_DONE, ShownPlan
 from tui.cli.setup.errors import EX_NOPERM, EX_USAGE, fail, print_error
+from tui.cli.setup.filter_option import parse_filter_option
 from tui.cli.setup.setup import Setup, parse_states
 from tui.plan.lines import warn_of_whole_state
 
@@ -130,7 +129,7 @@ def _planned_tasks(
     verb: str, setup: Setup, store: ReadableStore, arguments: Namespace
 ) -> ShownPlan:
     now = time.time()
-    filter = _filter(store, arguments, now)
+    filter = parse_filter_option(arguments.filter, store.states, now, store.words)
     words = _words(verb, setup, store, arguments, filter)
     careful = VERBS[verb].excludes_suspicious
     sizes: dict[str, int] = {}
@@ -156,17 +155,6 @@ def _planned_tasks(
         )
         known = known._replace(warnings=[*known.warnings, *whole])
     return known._replace(scope=_scope(plan, words, arguments))
-
-
-def _filter(store: ReadableStore, arguments: Namespace, now: float) -> Filter:
-    try:
-        return (
-            parse_filter(arguments.filter, store.states, now, store.words, lookup_in(os.environ))
-            if arguments.filter
-            else NO_FILTER
-        )
-    except BadFilter as error:
-        fail(EX_USAGE, f"--filter: {safe_line(error.message)}")
 
 
 def _words(
