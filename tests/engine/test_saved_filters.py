@@ -71,6 +71,23 @@ def test_a_wrong_name_is_refused_at_its_column(text: str, at: int, message: str)
     assert refused.value.at == at
 
 
+@pytest.mark.parametrize(
+    ("saved", "text", "message"),
+    [
+        ("a" * 500, "x @n @n", "expected at most 1,000 characters with saved filters, not 1,003"),
+        ("a " * 51, "x @n @n", "expected at most 100 words and comparisons"),
+    ],
+)
+def test_the_limits_count_saved_filters(saved: str, text: str, message: str) -> None:
+    """What a filter means with its saved ones in place has the limits of typed text, so that it can
+    be copied, saved and used again.
+    """
+    with pytest.raises(BadFilter) as refused:
+        parse_filter(text, saved=lambda _: saved)
+    assert (refused.value.message, refused.value.at) == (message, 5)
+    assert parse_filter("@n", saved=lambda _: saved)
+
+
 def test_a_word_with_an_at_sign_is_searched_in_quotes() -> None:
     """A formatted word that begins with @ has quotes, and means the word."""
     assert format_term("", "", "@example.com") == '"@example.com"'

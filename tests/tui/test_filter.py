@@ -28,6 +28,8 @@ from tests.tui.spools import (
     some_tasks,
     task_list,
 )
+from tui.plan.screen import PlanScreen
+from tui.queue.clusters_screen import ClustersScreen
 from tui.queue.filter_line import FilterLine
 from tui.widgets.lines import Lines
 
@@ -181,6 +183,23 @@ async def test_text_of_filters_cannot_control_the_terminal(tmp_path: Path) -> No
         desk.filter.set_text("@\x9b31m")
         desk.filter.post_message(FilterLine.Changed(desk.filter.filter))
         await desk.until(lambda: desk.count.startswith("@\ufffd31m at 1: "))
+
+
+async def test_clusters_of_the_longest_filter(tmp_path: Path) -> None:
+    """`c` on a list with the longest filter shows its clusters and their tasks, and a verb acts on
+    them; Enter, whose list would have a longer filter, says so.
+    """
+    async with filtering(tmp_path) as desk:
+        desk.filter.set_text(f"code=550 !{'x' * 990}")
+        desk.filter.post_message(FilterLine.Changed(desk.filter.filter))
+        await desk.left(4)
+        await desk.press("enter")
+        await desk.opens(ClustersScreen, "c")
+        await desk.sees("1, failed 4", "00000007")
+        await desk.press("enter")
+        await desk.sees("list not opened: expected at most 1,000 characters with the cluster")
+        await desk.opens(PlanScreen, "R")
+        await desk.sees("REPLAY 4 TASKS")
 
 
 async def test_an_order_goes_with_a_filter() -> None:
