@@ -1,7 +1,7 @@
 """Saved filters: the texts behind `@name`, in `filters.yaml` of the user's state folder.
 
 The file is read when a filter mentions a name, and written by fsync and rename under the flock of
-its folder, with mode 0600. One line per filter: `name: "err~550 age>2h"`.
+its folder, with mode 0600. One line per filter: `name: "err~550 age>2h"`; comments are not kept.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from engine.text.safe import safe_line
 
 FILE_NAME = "filters.yaml"
 
-_HEADER = '# Saved filters, one per line; @name in a filter: name: "err~550 age>2h"\n'
+_HEADER = '# Saved filters, name: "err~550 age>2h"; :save rewrites the file without comments\n'
 _IS_NAME = re.compile("[A-Za-z0-9][A-Za-z0-9_-]{0,39}", re.ASCII).fullmatch
 
 

@@ -192,6 +192,20 @@ def test_an_unusable_file_is_reported_and_not_replaced(
     assert path.stat().st_mtime_ns == before.st_mtime_ns
 
 
+def test_a_saved_file_says_that_comments_are_not_kept(tmp_path: Path) -> None:
+    """Saving keeps the filters of an edited file, not its comments; the first line says so."""
+    environ = {"XDG_STATE_HOME": str(tmp_path)}
+    path = tmp_path / "spooldeck" / "filters.yaml"
+    path.parent.mkdir()
+    path.write_text("# mine\nold: code=550  # late\n")
+
+    save_filter(environ, "new", "x")
+    head, *rest = path.read_text().splitlines()
+    assert head.startswith("# ")
+    assert head.endswith(":save rewrites the file without comments")
+    assert rest == ['"new": "x"', '"old": "code=550"']
+
+
 def test_two_savers_do_not_lose_each_others_filter(tmp_path: Path) -> None:
     """While another process saves, which holds the flock of the folder, nothing is written."""
     environ = {"XDG_STATE_HOME": str(tmp_path)}
