@@ -68,6 +68,8 @@ def press(app: App[Any], key: str) -> None:
 
 def _select_line(screen: Screen[Any], widget: TaskList | Picker | LogLines, y: int) -> bool:
     """Move the cursor to a line of the list; return True if it was there before."""
+    if getattr(screen, "in_details", False):
+        screen.action_pane(1)  # type: ignore[attr-defined]
     was_active = _activate_pane(screen, widget)
     if isinstance(widget, Picker):
         return widget.select_line(y) and was_active

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import tempfile
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import Any
 
 from engine.index.reader import Reader
@@ -31,8 +33,9 @@ def freeze_rows(
     source, values = task_source(query, ids, now)
     file, path = tempfile.mkstemp(prefix="plan-", dir=os.path.dirname(reader.path))
     os.close(file)
-    reader.fetch("ATTACH ? AS plan", (path,))
+    _detach(reader)  # left attached if the disk was full
     try:
+        reader.fetch("ATTACH ? AS plan", (path,))
         for pragma in ("page_size=8192", "journal_mode=OFF", "synchronous=OFF"):
             reader.fetch(f"PRAGMA plan.{pragma}")
         reader.fetch(CREATE_ROWS.format(schema="plan"))
@@ -56,8 +59,13 @@ def freeze_rows(
         os.unlink(path)
         raise
     finally:
-        reader.fetch("DETACH plan")
+        _detach(reader)
     return RowTable(path)
+
+
+def _detach(reader: Reader) -> None:
+    with suppress(sqlite3.Error):  # not attached
+        reader.fetch("DETACH plan")
 
 
 _AMONG = "id IN (SELECT value FROM json_each(?1))"

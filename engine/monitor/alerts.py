@@ -255,7 +255,8 @@ def _dead(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
         return
     clusters = "" if not sorts else " in 1 cluster" if sorts == 1 else f" in {sorts:,} clusters"
     more = f", +{grown:,} in 10m" if grown is not None and grown > 0 else ""
-    words = f"{dead:,} dead{clusters}{more or f' (limit {limits.dlq:,})'}"
+    limit = f" (limit {limits.dlq:,})" if dead > limits.dlq else ""
+    words = f"{dead:,} dead{clusters}{more or limit}"
     kind = AlertKind.DEAD if dead > limits.dlq else AlertKind.GROWING
     yield Level.WARN, kind, words, None, (Where.STATE, State.DEAD)
 

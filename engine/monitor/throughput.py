@@ -172,7 +172,7 @@ class FlowHistory:
     def drain(self, now: float, over: float = TREND_WINDOW_SECONDS) -> Drain:
         """Estimate the time until the backlog is empty from its slope over a window.
 
-        It grows if no more tasks leave it in a minute than come, with any slope before.
+        It grows if in the last minute at least as many tasks came as left.
         """
         samples = self._since(now - over)
         if not self._fresh(now, over):

@@ -96,7 +96,7 @@ async def test_no_second_worker_is_started_while_one_holds_the_lock() -> None:
         (live,) = desk.console.sessions
         await desk.until(lambda: live.has_readings)
         await desk.opens(WorkerScreen, "W")
-        await desk.sees("a worker already runs here, PID 4711")
+        await desk.sees("nothing to start: the lock is held by PID 4711")
         await desk.press("y")
         await desk.opens(WorkerScreen)
         assert live.worker.pid is None

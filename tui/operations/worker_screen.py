@@ -61,8 +61,9 @@ class WorkerScreen(ConfirmScreen):
     def __init__(self, live: PlaceSession, around: ConsoleContext) -> None:
         super().__init__(live, around)
         self.pid = live.worker.pid
-        self._ended_pid = self._pid_to_end()
         """The worker to stop; None starts one."""
+        self._ended_pid = self._pid_to_end()
+        """The stuck holder that a started worker ends, as of opening."""
         self.is_confirmed = False
         """True if the operator confirmed."""
 
@@ -86,7 +87,8 @@ class WorkerScreen(ConfirmScreen):
             return "the worker changed: Esc, then W again"
         lock = self._live.readings.lock
         if self.pid is None and lock is not None and lock.verdict is Verdict.HELD:
-            return f"a worker already runs here, PID {lock.pid}"
+            holder = "" if lock.pid is None else f" by PID {lock.pid}"
+            return f"nothing to start: the lock is held{holder}"
         if self._pid_to_end() != self._ended_pid:
             return "the lock changed: Esc, then W again"
         return ""

@@ -73,7 +73,7 @@ class OverviewFrame(NamedTuple):
 
     @property
     def is_wide(self) -> bool:
-        """True if panes stand side by side."""
+        """True if panes are side by side."""
         return self.border == present.BOX
 
     @property

@@ -99,7 +99,8 @@ class PlanScreen(PlanOptions):
             self.run_worker(job, group="facts")
 
     def _facts_changed(self) -> None:
-        if self.is_open:
+        # The thread that measures a large plan may report after the screen is closed.
+        if self.is_open and self.is_paintable:
             if trouble := self.facts.trouble:
                 self.facts.trouble = ""
                 self.say(trouble)

@@ -58,6 +58,9 @@ def cluster_line(
     count = format_amount(cluster.count, 5)
     if width < present.NARROW_COLUMNS:
         return present.cut_line(((f"   {count:>5}  ", "strong"), (f"{error}  ", ""), still), width)
+    code = reply_code(cluster.pattern)
+    words = safe_line(cluster.pattern.removeprefix(code).lstrip())  # the code has a column
+    error = present.fit_text(words, _error_cells(width))
     percent = f"{100 * cluster.count / total:.0f}%" if total else ""
     return present.cut_line(
         (
@@ -66,7 +69,7 @@ def cluster_line(
             (f"  {count:>5}  ", "strong"),
             (bar(cluster.count / most if most else 0.0, SHARE_CELLS), "muted"),
             (f" {percent:>4}", ""),
-            (f"  {reply_code(cluster.pattern) or '-':>4}  ", "muted"),
+            (f"  {code or '-':>4}  ", "muted"),
             (f"{error}  ", ""),
             (f"{_time_or_date(judged.last, now)}  ", "muted"),
             still,

@@ -41,17 +41,21 @@ GRAPH_READ_SECONDS = 10.0
 """Seconds between two reads of the recorded course."""
 
 
+THEN_SECONDS = 2.0
+"""Seconds within which the rows must be read for an action of the palette to run."""
+
+
 class QueueTabs(QueueActions):
     """The keys of the tabs, the order and the filter."""
 
-    _then = ""
-    """Action to run once the rows are read."""
+    _then = ("", 0.0)
+    """Action to run once the rows are read, and when it was asked for."""
 
     def aim(self, target: Target) -> None:
         """Show the target's state, filter or task, as soon as the states are known; run its action
         once the rows are read.
         """
-        self._then = target.action
+        self._then = target.action, self.around.clock()
         if (target.state, target.filter) == (None, None) and not (target.id or target.problems):
             return
         self._aim = target
@@ -124,11 +128,13 @@ class QueueTabs(QueueActions):
 
         self.app.push_screen(MenuScreen("Order by", options), pick)
 
-    def action_sort(self, order: str) -> None:
-        """Order by a column of the index; if it is the present one, reverse the order."""
+    def action_sort(self, order: str, reverses: bool = True) -> None:
+        """Order by a column of the index; if it is the present one, reverse the order, unless the
+        operator cannot see it.
+        """
         if self.state is not None:
             now, falling = self._order
-            self._orders[self.state] = (order, order == now and not falling)
+            self._orders[self.state] = (order, reverses and order == now and not falling)
             self._query_list(CursorPosition(id=self.rows.view.saved_position.id))
 
     def commands(self) -> tuple[PaletteCommand, ...]:
@@ -187,9 +193,11 @@ class QueueDetails(QueueTabs):
 
     def run_then(self) -> None:
         """Run the action for which the screen was opened, if its rows are read."""
-        if self._then and self.is_current and self.rows.view.loaded:
-            action, self._then = self._then, ""
-            self.call_later(self.run_action, action)
+        action, asked = self._then
+        if action and self.is_current and self.rows.view.loaded:
+            self._then = "", 0.0
+            if 0 <= self.around.clock() - asked <= THEN_SECONDS:
+                self.call_later(self.run_action, action)
 
     def on_task_list_row_changed(self) -> None:
         """The list has fetched rows."""
@@ -337,7 +345,7 @@ class QueueScreen(QueueDetails):
 
     def cancels(self) -> bool:
         """Close the filter line, or True if the console should quit."""
-        if not self.list.has_focus and self._filter.is_visible:
+        if self._is_typing:
             self.action_back()
             return False
         again = self._said[0] == QUIT_AGAIN

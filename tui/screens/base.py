@@ -131,7 +131,7 @@ class BaseScreen(CachedRender, Screen[None]):
         if (target := below.neighbor(by) if below is not None else None) is not None:
             self.go(target)
         else:
-            self.say("no next row in the list" if by > 0 else "no previous row in the list")
+            self.say(f"no {'next' if by > 0 else 'previous'} row in the list, or not read yet")
 
     def action_screen(self, digit: str) -> None:
         """Open the screen of that digit."""

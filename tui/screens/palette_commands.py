@@ -170,7 +170,7 @@ def _elsewhere_commands(scope: PaletteScope) -> Iterator[PaletteCommand]:
                 name = _OTHER_NAMES.get(key.action) or key.verb or key.hint
                 yield PaletteCommand(name, about, "", also, target=target)
     for name, order in () if scope.screen == keys.LIST else SORT_ORDERS.items():
-        target = Target(keys.LIST, action=f"sort('{order}')")
+        target = Target(keys.LIST, action=f"sort('{order}', False)")
         yield PaletteCommand(f"sort {name}", "opens the tasks, ordered by this", target=target)
 
 

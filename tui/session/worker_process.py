@@ -77,7 +77,7 @@ class WorkerProcess:
         return f"worker PID {self._process.pid} got SIGTERM; it finishes its current task"
 
     def stop_and_wait(self) -> None:
-        """Send SIGTERM and wait at most `PATIENCE` seconds; the console is closing."""
+        """Send SIGTERM and wait at most `STOP_TIMEOUT_SECONDS`; the console is closing."""
         with self._starting:
             self._closed = True
         if self._process is not None:

@@ -377,10 +377,11 @@ _CONTINUED = " " * 18
 
 
 def log_lines(scene: TaskScene, width: int) -> Text:
-    """Log lines that mention the task, newest last, in full."""
+    """Log lines that mention the task, newest last, whole but for ids."""
     lines: Text = []
     for line in () if scene.findings.log is None else scene.findings.log.lines:
-        first, *rest = present.fold_text(safe_line(line.text), max(8, width - 19))
+        text = safe_line(present.shorten_ids(line.text))
+        first, *rest = present.fold_text(text, max(8, width - 19))
         lines.append(present.log_line(line.when, line.level, first, width))
         lines += [((_CONTINUED + piece, "muted"),) for piece in rest]
     if not lines:
