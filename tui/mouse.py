@@ -96,7 +96,13 @@ def _line_of_cursor(widget: TaskList | LogLines) -> int:
 
 
 def _activate_pane(screen: Screen[Any], widget: Widget) -> bool:
-    """Go on from pane to pane until the clicked one has the cursor; True if it had it before."""
+    """Go to the clicked pane, from pane to pane if the screen has no other way; True if it had the
+    cursor before.
+    """
+    if (focus := getattr(screen, "focus_pane", None)) is not None:
+        was_active = bool(getattr(widget, "is_active", True))
+        focus(widget)
+        return was_active
     for step in range(MAX_PANES):
         if getattr(widget, "is_active", True):
             return step == 0

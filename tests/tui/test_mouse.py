@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from engine.model import State
 from tests.tui.desks import Desk, a_desk
-from tests.tui.spools import a_memory, a_place, queue_of, some_tasks, task_list
+from tests.tui.spools import (
+    a_memory,
+    a_place,
+    disk_place,
+    make_spool,
+    queue_of,
+    some_tasks,
+    task_list,
+)
 from tui.format import keys
 from tui.operations.worker_screen import WorkerScreen
 from tui.overview.screen import OverviewScreen
@@ -47,6 +57,19 @@ async def test_a_click_leads_from_the_overview() -> None:
         await click_on(desk, "other ")
         await desk.opens(QueueScreen)
         assert desk.console.navigator.session.place.name == "/srv/other"
+
+
+async def test_a_click_on_a_pane_without_rows_leaves_the_focus(tmp_path: Path) -> None:
+    """The pane with the cursor keeps it."""
+    make_spool(tmp_path, some_tasks())
+    async with a_desk(disk_place(tmp_path), first=keys.OVERVIEW, size=(200, 60)) as desk:
+        screen = desk.console.screen
+        assert isinstance(screen, OverviewScreen)
+        await desk.sees("12 dead in 3 clusters", "none in the last 24 hours")
+        await desk.press("tab")
+        before = screen._pane
+        await click_on(desk, "none in the last 24 hours")
+        assert screen._pane == before
 
 
 async def test_a_click_switches_tabs_and_parts() -> None:

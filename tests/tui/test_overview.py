@@ -72,6 +72,7 @@ from tui.overview.reads import EventCounts, OverviewReads, count_events
 from tui.overview.screen import OverviewScreen
 from tui.queue.clusters_screen import ClustersScreen
 from tui.queue.screen import QueueScreen
+from tui.screens.page import ROW_HAS_LEFT
 from tui.session.place import Place
 from tui.task.screen import TaskScreen
 from tui.transports.screen import TransportsScreen
@@ -512,12 +513,124 @@ def test_a_failed_attempt_is_one_warning() -> None:
 
     joined = view.join_failures((name, LogLine(1.0, lv, text, "q")) for name, lv, text in lines)
 
-    assert [(name, line.level, line.text) for name, line in joined] == [
+    assert [(one.place, one.line.level, one.text) for one in joined] == [
         ("a", "ERROR", "t1 DLQ: 550 unknown"),
         ("a", "WARN", "t2 retry: 421 later"),
         ("b", "WARN", "Task t1 failed (attempt 1/3), retry in 60s"),
         ("a", "WARN", "queue.prom: not writable"),
     ]
+
+
+def test_a_joined_failure_leads_to_its_line_in_the_log() -> None:
+    """Enter searches for the line as the log has it, not for the joined text on screen."""
+    failed = LogLine(1.0, "ERROR", "Task failed: t1 (mail_send): 550 unknown", "q")
+    dead = LogLine(1.0, "ERROR", "Task t1 exhausted retries (3/3), moving to DLQ", "q")
+
+    (row,) = side_panes.log_rows([("a", [failed, dead])], 80, 10, 0).rows
+
+    assert "t1 DLQ: 550 unknown" in words([row.line])
+    assert row.target.line == dead.text
+
+
+def test_more_dead_tasks_become_too_many_in_the_same_row() -> None:
+    """An alert of growth and one of the limit have one identity, so that the cursor stays."""
+    goal = Goal("/srv/a", Where.STATE, State.DEAD)
+    growing, dead = (
+        Alert(Level.WARN, kind, "11 dead", None, goal)
+        for kind in (AlertKind.GROWING, AlertKind.DEAD)
+    )
+    assert alert_view.alert_key(growing) == alert_view.alert_key(dead)
+
+
+async def test_no_key_acts_on_a_resolved_alert(spool: Path) -> None:
+    """An alert that is resolved under the cursor stays as a departed row: no other alert moves
+    there, and keys that act on its place are refused until the cursor moves.
+    """
+    other = a_place(a_memory([a_task(number, State.DEAD) for number in range(12)]))
+    async with overview(disk_place(spool), other) as desk:
+        screen = screen_of(desk)
+        await desk.until(lambda: desk.text.count("12 dead") == 2)
+        while "mail.out  12 dead" not in next(
+            (line for line in desk.text.splitlines() if line.startswith(">")), ""
+        ):
+            await desk.press("j")
+        for path in (spool / "queue" / "dlq").iterdir():
+            path.unlink()
+        await desk.until(lambda: "no longer here" in desk.text)
+        for key in ("c", "C", "U", "W", "enter"):
+            await desk.press(key)
+            assert desk.console.screen is screen
+        assert ROW_HAS_LEFT in desk.text
+        assert screen._here.number == 1
+        await desk.press("g", "G")
+        await desk.opens(ClustersScreen, "c")
+
+
+async def test_a_key_waits_until_the_place_under_the_cursor_was_seen(empty: Path) -> None:
+    """If the cursor goes by itself to the alert of another place, the first key within a second is
+    refused, and the same key pressed again acts on it.
+    """
+    eleven_dead(empty)
+    other = a_place(a_memory([a_task(number, State.DEAD) for number in range(12)]))
+    async with overview(disk_place(empty), other) as desk:
+        screen = screen_of(desk)
+        await desk.until(lambda: "12 dead" in desk.text and "11 dead" in desk.text)
+        clock_of(desk).now += 2
+        await desk.until(lambda: screen._pane == ALERTS and screen._here.number == 1)
+        for path in (empty / "queue" / "dlq").iterdir():
+            path.unlink()
+        await desk.until(lambda: screen._here.number == 2)
+        await desk.press("c")
+        assert desk.console.screen is screen
+        assert "came under the cursor: press again" in desk.text
+        await desk.opens(ClustersScreen, "c")
+
+
+async def test_no_key_acts_on_a_row_that_has_left() -> None:
+    """While the row of the focused pane is gone, its place stays on display and no key acts on the
+    place of another row.
+    """
+    places = [a_place(a_memory(some_tasks()), name=f"/srv/{name}") for name in ("one", "two")]
+    async with overview(*places, size=(200, 60)) as desk:
+        screen = screen_of(desk)
+        reads, pane = screen._reads._found, screen._pane_set.rows["clusters"]
+        await desk.until(lambda: len(pane.rows) == 6)
+        while screen._pane != "clusters":
+            await desk.press("tab")
+        while screen._here.number != 2:
+            await desk.press("j")
+        reads[2] = reads[2]._replace(clusters=())
+        await desk.until(lambda: pane.is_gone)
+        assert screen._here.number == 2
+        for key in ("c", "C", "U", "W", "enter"):
+            await desk.press(key)
+            assert desk.console.screen is screen
+        assert ROW_HAS_LEFT in desk.text
+
+
+async def test_a_pane_that_loses_its_rows_loses_the_title_too(spool: Path) -> None:
+    """One paint moves cursor and title from a pane without rows to the queues."""
+    async with overview(disk_place(spool), size=(120, 40)) as desk:
+        screen = screen_of(desk)
+        await desk.until(lambda: screen._can_focus("clusters"))
+        while screen._pane != "clusters":
+            await desk.press("tab")
+        screen._reads._found[1] = screen._reads._found[1]._replace(clusters=())
+        screen.paint()
+        assert screen._pane == QUEUES
+        assert screen._pane_set.queues.has_class("-focused")
+        assert not screen._pane_set.rows["clusters"].has_class("-focused")
+
+
+async def test_each_alert_of_dead_tasks_names_its_clusters(spool: Path) -> None:
+    """Also the alert of a place that is not under the cursor."""
+    other = a_place(a_memory(some_tasks(pending=0, active=0)))
+    async with overview(other, disk_place(spool)) as desk:
+        await desk.until(lambda: desk.text.count("12 dead in 3 clusters") == 2)
+        await desk.press("tab")
+        assert screen_of(desk)._here.number == 1
+        put_file(spool, a_task(1400, State.DEAD)._replace(error="552 mailbox full"))
+        await desk.until(lambda: "13 dead in 4 clusters" in desk.text)
 
 
 async def test_an_alert_of_dead_tasks_leads_to_their_clusters(spool: Path) -> None:
@@ -777,6 +890,29 @@ async def test_a_wall_shows_all_places(spool: Path, empty: Path) -> None:
         await desk.until(lambda: "53 tasks" in desk.text and "0 tasks" in desk.text)
         assert "cannot be read" in desk.text
         assert len(desk.text.splitlines()) == 60
+
+
+async def test_each_row_of_a_wall_names_what_enter_does(spool: Path) -> None:
+    """Tab leads through all panes with rows, also where a place has leases instead of a lock; the
+    message line names the step of each row.
+    """
+    leases = a_place(a_memory(some_tasks()), lock=None, has_leases=True)
+    async with overview(disk_place(spool), leases, size=(200, 60)) as desk:
+        screen = screen_of(desk)
+        shown = ("clusters", "locks", "workers", "places")
+        await desk.until(lambda: all(map(screen._can_focus, shown)))
+        panes = set()
+        while screen._pane not in panes:
+            panes.add(screen._pane)
+            await desk.press("tab", "G")
+        assert panes >= {ALERTS, QUEUES, AGES, KINDS, LOG, *shown}
+        targets = [
+            target
+            for name in screen._pane_set.rows
+            for target in screen._pane_set.targets[name].values()
+        ]
+        assert {keys.LOCK, keys.LOCKS} <= {target.pane for target in targets}
+        assert {target.pane for target in targets} <= set(side_panes.TARGET_STEPS)
 
 
 async def test_an_idle_wall_repaints_only_the_clock(empty: Path) -> None:

@@ -16,9 +16,8 @@ from tui.overview import alert_lines as alert_view
 from tui.overview import lines as view
 from tui.overview import snapshot
 from tui.overview.focus import FocusedPanes
-from tui.overview.panes import AGES, ALERTS
+from tui.overview.panes import AGES
 from tui.screens.base import Copy
-from tui.screens.page import ROW_HAS_LEFT
 from tui.screens.target import SCREEN_TARGETS, Target
 from tui.session.place_session import PlaceSession
 
@@ -31,11 +30,11 @@ class OverviewLinks(FocusedPanes):
 
     def action_open(self) -> None:
         """Open what the row under the cursor is about, or the tasks of the cell."""
+        if self._refuses():
+            return
         if self._pane == AGES:
             self._open_cell()
-        elif (target := self._target) is None:
-            self.say("alert resolved" if self._pane == ALERTS else ROW_HAS_LEFT)
-        else:
+        elif (target := self._target) is not None:
             self.go(target)
 
     def _open_cell(self) -> None:
@@ -55,6 +54,8 @@ class OverviewLinks(FocusedPanes):
         if self._frozen is not None:
             self.say(f"frozen at {present.format_clock(self._frozen.at)}: p goes live, then U")
             return
+        if self._refuses():
+            return
         live = self._here
         if refusal := live.place.why_no_unlock(self.around.arming.read_only):
             self.say(refusal)
@@ -63,11 +64,13 @@ class OverviewLinks(FocusedPanes):
 
     def action_controls(self) -> None:
         """Open the controls of the place under the cursor."""
-        self.go(Target(keys.CONTROLS, place=self._here.number))
+        if not self._refuses():
+            self.go(Target(keys.CONTROLS, place=self._here.number))
 
     def action_clusters(self) -> None:
         """Open the error clusters of the place."""
-        self.go(Target(keys.CLUSTERS, place=self._here.number, state=State.DEAD))
+        if not self._refuses():
+            self.go(Target(keys.CLUSTERS, place=self._here.number, state=State.DEAD))
 
     def can_start_worker(self, live: PlaceSession) -> bool:
         """True if a worker of a place can be started from here."""
@@ -77,7 +80,7 @@ class OverviewLinks(FocusedPanes):
         """Open the plan to start a worker of the place, or to stop the one started here."""
         if self._frozen is not None:
             self.say(f"frozen at {present.format_clock(self._frozen.at)}: p goes live, then W")
-        else:
+        elif not self._refuses():
             show_worker_plan(self, self._here, self.around)
 
 

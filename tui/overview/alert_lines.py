@@ -21,8 +21,14 @@ def sort_alerts(alerts: Sequence[Alert]) -> tuple[Alert, ...]:
 
 
 def alert_key(alert: Alert) -> str:
-    """Identity of an alert while it lasts."""
-    return f"{alert.kind} {alert.target.name} {alert.target.place}"
+    """Identity of an alert while it lasts; more dead tasks become too many in the same row."""
+    kind = AlertKind.DEAD if alert.kind is AlertKind.GROWING else alert.kind
+    return f"{kind} {alert.target.name} {alert.target.place}"
+
+
+def has_dead_alert(alerts: Sequence[Alert]) -> bool:
+    """True if one of the alerts is about dead tasks, whose clusters it counts."""
+    return any(alert.kind in (AlertKind.DEAD, AlertKind.GROWING) for alert in alerts)
 
 
 def alert_lines(

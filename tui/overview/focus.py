@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from textual.widget import Widget
+
 from engine.monitor.alerts import Alert
 from tui.overview import alert_lines as alert_view
 from tui.overview.division import OverviewFrame
@@ -13,9 +15,13 @@ from tui.overview.reads import OverviewReads, PlaceReads
 from tui.overview.snapshot import PlaceSnapshot
 from tui.screens.console_context import ConsoleContext
 from tui.screens.graph_pane import GraphPane
+from tui.screens.page import ROW_HAS_LEFT
 from tui.screens.target import Target
 from tui.session.place_session import PlaceSession
 from tui.widgets.picker import Picker
+
+SEEN_SECONDS = 1.0
+"""Seconds after which the operator has seen that another place came under the cursor by itself."""
 
 
 class FocusedPanes(FreezableScreen):
@@ -26,6 +32,8 @@ class FocusedPanes(FreezableScreen):
         self._pane = QUEUES
         self._chosen_pane = False
         """True once the operator has chosen a pane, or moved in one."""
+        self._place_changed_at = float("-inf")
+        """When another place came under the cursor by itself, in epoch seconds UTC."""
         self._graph_pane = GraphPane()
         self._alerts: tuple[Alert, ...] = ()
         self._seen: tuple[PlaceSnapshot, ...] = ()
@@ -49,9 +57,35 @@ class FocusedPanes(FreezableScreen):
         return self._pane_set.targets.get(self._pane, {}).get(part.key)
 
     @property
+    def _has_left(self) -> bool:
+        """True if the row under the cursor has left: there is nothing to act on."""
+        part = self._pane_set.focusable[self._pane]
+        return isinstance(part, Picker) and part.is_gone
+
+    def _refuses(self) -> bool:
+        """Refuse a key, with the reason, for a row that has left, or for a place that the operator
+        cannot have seen under the cursor yet.
+        """
+        why = ROW_HAS_LEFT if self._has_left else ""
+        if 0 <= self.around.clock() - self._place_changed_at < SEEN_SECONDS:
+            why = why or f"{self._here.name} came under the cursor: press again"
+        self._place_changed_at = float("-inf")
+        if why:
+            self.say(why)
+        return bool(why)
+
+    @property
     def _here(self) -> PlaceSession:
-        """The place under the cursor: of the row, or in the list of queues."""
-        if (target := self._target) is not None:
+        """The place under the cursor: of the row, also of one that has left, or in the list of
+        queues.
+        """
+        part = self._pane_set.focusable[self._pane]
+        target = (
+            self._pane_set.targets.get(self._pane, {}).get(part.last_key)
+            if isinstance(part, Picker)
+            else None
+        )
+        if target is not None:
             return self._lives[target.place - 1]
         key = self._queue_list.key
         return self._lives[int(key) - 1] if key else self._lives[0]
@@ -78,9 +112,21 @@ class FocusedPanes(FreezableScreen):
         has_rows = part.rows if isinstance(part, Picker) else self._table and not self._frozen
         return part.display and bool(has_rows)
 
+    def _was_moved(self) -> None:
+        """The operator moves the cursor: it does not follow the alerts, and its place is seen."""
+        self._chosen_pane, self._place_changed_at = True, float("-inf")
+
+    def focus_pane(self, widget: Widget) -> None:
+        """Focus a clicked pane, if it has rows."""
+        self._was_moved()
+        name = widget.id or ""
+        if name in self._pane_set.focusable and self._can_focus(name):
+            self._activate(name)
+            self.paint()
+
     def action_pane(self, by: int) -> None:
         """Go to the next part of the screen, or with -1 to the previous one."""
-        self._chosen_pane = True
+        self._was_moved()
         there = [pane for pane in self._pane_set.focusable if self._can_focus(pane)] or [QUEUES]
         at = there.index(self._pane) if self._pane in there else 0
         self._activate(there[(at + by) % len(there)])
@@ -88,7 +134,7 @@ class FocusedPanes(FreezableScreen):
 
     def action_move(self, how: str) -> None:
         """Move the cursor in the focused part."""
-        self._chosen_pane = True
+        self._was_moved()
         self._pane_set.focusable[self._pane].move(how)
 
     def action_age_cell(self, by: int) -> None:

@@ -322,9 +322,19 @@ def tokens_line(tokens: Sequence[BucketState] | str, width: int) -> Line:
     return present.cut_line(present.parts_that_fit(parts, width), width)
 
 
+class ShownLine(NamedTuple):
+    """A line of a log as a pane shows it."""
+
+    place: str
+    line: LogLine
+    """The line as it is in the log."""
+    text: str
+    """Its text on screen."""
+
+
 def recent_warnings(
     logs: Sequence[tuple[str, Sequence[LogLine]]], most: int, level: int = WARN
-) -> list[tuple[str, LogLine]]:
+) -> list[ShownLine]:
     """The latest `most` warnings of all logs in order of time, each with the name of its place; or
     the lines from another level on.
     """
@@ -344,24 +354,24 @@ def recent_warnings(
 _AFTER_FAILURE = {EventKind.WAITS: "retry", EventKind.BURIED: "DLQ"}
 
 
-def join_failures(lines: Iterable[tuple[str, LogLine]]) -> list[tuple[str, LogLine]]:
+def join_failures(lines: Iterable[tuple[str, LogLine]]) -> list[ShownLine]:
     """Join the two lines of a failed attempt, with the error first: `ID retry: 421 try later`,
     `ID DLQ: 550 user unknown`. Other lines stay as they are.
     """
-    joined: list[tuple[str, LogLine]] = []
+    joined: list[ShownLine] = []
     open_failures: dict[tuple[str, str], tuple[int, str]] = {}
     for name, line in lines:
         event = parse_event(line)
         key = (name, "" if event is None else event.id)
         if event is not None and event.what is EventKind.FAILED and event.id and event.error:
             open_failures[key] = len(joined), event.error
-            joined.append((name, line._replace(text=f"{event.id} {event.error}")))
+            joined.append(ShownLine(name, line, f"{event.id} {event.error}"))
         elif event is not None and event.what in _AFTER_FAILURE and key in open_failures:
             at, error = open_failures.pop(key)
             text = f"{event.id} {_AFTER_FAILURE[event.what]}: {error}"
-            joined[at] = name, line._replace(text=text)
+            joined[at] = ShownLine(name, line, text)
         else:
-            joined.append((name, line))
+            joined.append(ShownLine(name, line, line.text))
     return joined
 
 
@@ -371,8 +381,8 @@ def warning_lines(
     """The latest warnings in `height` lines, or the latest lines from another level on."""
     several = len(logs) > 1
     lines = [
-        warning_line(name if several else "", line, width)
-        for name, line in recent_warnings(logs, height, level)
+        warning_line(shown.place if several else "", shown, width)
+        for shown in recent_warnings(logs, height, level)
     ]
     return lines or [NO_WARNINGS_LINE]
 
@@ -380,10 +390,10 @@ def warning_lines(
 NO_WARNINGS_LINE: Line = (("   none since the console started", "muted"),)
 
 
-def warning_line(name: str, line: LogLine, width: int) -> Line:
+def warning_line(name: str, shown: ShownLine, width: int) -> Line:
     """A line of a log; `name` of its place, "" if there is only one."""
-    text = present.shorten_ids(f"{name}  {line.text}" if name else line.text)
-    return present.log_line(line.when, line.level, text, width, margin=3)
+    text = present.shorten_ids(f"{name}  {shown.text}" if name else shown.text)
+    return present.log_line(shown.line.when, shown.line.level, text, width, margin=3)
 
 
 def describe_place(queue: PlaceLine) -> str:

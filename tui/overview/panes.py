@@ -78,8 +78,7 @@ class OverviewPanes:
     def __init__(self, lives: Sequence[PlaceSession]) -> None:
         self.frame = OverviewFrame()
         """The present division of the screen."""
-        # A resolved alert must disappear, and no key acts on an alert.
-        self.alerts, self.queues = Picker(id=ALERTS, ghosts=False), Picker(id=QUEUES)
+        self.alerts, self.queues = Picker(id=ALERTS), Picker(id=QUEUES)
         self.ages = AgeTable(id=AGES)
         rows = {name: Picker(id=name) for name in ROW_PANES}
         self.focusable: dict[str, Picker | AgeTable] = {
@@ -170,7 +169,13 @@ class OverviewPanes:
             part.activate(False)
         part.show_rows([Choice(row.key, row.line) for row in shown.rows], shown.head, shown.foot)
         part.show_frame(words, focused=focused)
-        self.targets[name] = {row.key: row.target for row in shown.rows}
+        self.set_targets(name, {row.key: row.target for row in shown.rows})
+
+    def set_targets(self, name: str, targets: Mapping[str, Target]) -> None:
+        """Store where the rows of a pane lead; a departed row keeps its place on display."""
+        part, before = self.focusable[name], self.targets.get(name, {})
+        key = part.last_key if isinstance(part, Picker) and part.is_gone else ""
+        self.targets[name] = {**targets, **({key: before[key]} if key in before else {})}
 
     def show_sides(
         self, data: OverviewData, sides: Mapping[str, PaneRows], focused: str, *, counted: bool

@@ -13,6 +13,7 @@ from engine.index.schema import Query
 from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import State
 from engine.store import Unavailable
+from tui.overview.alert_lines import has_dead_alert
 from tui.screens.graph_pane import GraphPane
 from tui.session import index_queries
 from tui.session.place_session import PlaceSession
@@ -153,7 +154,8 @@ class OverviewReads:
         else:
             state, ages = await index_queries.first_useful_ages(live)
         clusters = () if before is None else before.clusters
-        is_alarming = live.inspector.latest.counts.get(State.DEAD, 0) > live.place.alerts.dlq
+        dead = live.inspector.latest.counts.get(State.DEAD, 0)
+        is_alarming = dead > live.place.alerts.dlq or has_dead_alert(live.alerts)
         if graph is not None or is_alarming:  # the alert says how many
             clusters = await check_clusters(live, Query(State.DEAD))
         if graph is not None:

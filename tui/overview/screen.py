@@ -38,6 +38,7 @@ from tui.overview.side_panes import LiveValues, OverviewData, live_values
 from tui.overview.snapshot import PlaceSnapshot
 from tui.screens.base import key_bindings
 from tui.screens.console_context import ConsoleContext
+from tui.screens.page import ROW_HAS_LEFT
 from tui.screens.target import Target
 from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
@@ -88,13 +89,17 @@ class OverviewScreen(OverviewActions):
             self.paint()
 
     async def _read_in_turn(self) -> None:
-        """Read the place under the cursor, on a wall all places, when a read is due."""
+        """Read the place under the cursor, those with an alert of dead tasks, which has their
+        clusters, and on a wall all places, when a read is due.
+        """
         while True:
-            here = self._here
-            for live in (here, *(self._lives if self._frame.is_wall else ())):
+            here, is_wall = self._here, self._frame.is_wall
+            others = [n for n in self._lives if is_wall or alert_view.has_dead_alert(n.alerts)]
+            for live in (here, *others):
                 is_shown = self.is_current and self._frame.ages and self._frozen is None
                 if is_shown and self._reads.is_due(live):
-                    graph = self._graph_pane if self._frame.is_wide else None
+                    is_shown_wide = self._frame.is_wide and (is_wall or live is here)
+                    graph = self._graph_pane if is_shown_wide else None
                     await self._reads.read(live, graph, lambda: self._frozen is None)
                     self._tick()
             await self._reads.wait()
@@ -109,7 +114,10 @@ class OverviewScreen(OverviewActions):
         """Divide the screen into its parts and paint them."""
         if not self._composed or not self.is_paintable or not self.size.width:
             return
+        before = self._here
         self.lay_out(self.size.width)
+        if self._here is not before:
+            self._place_changed_at = self.around.clock()
         around = self.around
         if (frozen := self._frozen) is not None:
             chip: Line = ((f" FROZEN {present.format_clock(frozen.at)} ", "chip-accent"),)
@@ -214,6 +222,8 @@ class OverviewScreen(OverviewActions):
             self._pane_set.show_graphs(self._graph_pane, places, time, graph_width)
         if not self._can_focus(self._pane) and self._pane != QUEUES:
             self._activate(QUEUES)
+            self.lay_out(width)  # titles and values of the place that is under the cursor now
+            return
         self._report_recording()
 
     def _show_alerts(self, width: int) -> None:
@@ -230,7 +240,7 @@ class OverviewScreen(OverviewActions):
             for alert, line in zip(self._alerts, lines, strict=True)
         ]
         numbers = {live.place.name: live.number for live in self._lives}
-        self._pane_set.targets[ALERTS] = {
+        targets = {
             alert_view.alert_key(a): alert_view.alert_target(a.target, numbers[a.target.place])
             for a in self._alerts
         }
@@ -239,6 +249,7 @@ class OverviewScreen(OverviewActions):
         if self._frozen is not None and not all(moment.queue.complete for moment in self._seen):
             none = ((" not recorded", "muted"),)
         self._alert_list.show_rows(choices, [] if choices else [none])
+        self._pane_set.set_targets(ALERTS, targets)
         if choices and (self._pane != ALERTS or not self._chosen_pane):
             self._alert_list.select_key(choices[0].key)  # the most urgent one, as they come in
         room, amount = self._frame.inside(self._frame.alerts), len(choices)
@@ -271,6 +282,8 @@ class OverviewScreen(OverviewActions):
     def default_message(self) -> Line:
         """The next step for the item under the cursor, and what a key acts on."""
         live = self._frozen is None
+        if self._has_left:
+            return ((f" {ROW_HAS_LEFT}", "warn"),)
         if live and self._pane == ALERTS and (alert := self._alert) is not None:
             can_start = self.can_start_worker(self._here)
             key, _, does = alert_view.next_step(alert, can_start=can_start)

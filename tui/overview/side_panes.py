@@ -123,6 +123,7 @@ TARGET_STEPS: Mapping[str, str] = {
     keys.TRANSPORTS: "opens this transport",
     keys.LOG: "opens the log at this line",
     keys.LOCK: "shows the evidence of the lock",
+    keys.LOCKS: "opens the locks",
     keys.OPERATIONS: "opens this operation",
     keys.CONTROLS: "opens the controls of the queue",
 }
@@ -476,12 +477,13 @@ def log_rows(
     numbers = {name: number for number, (name, _) in enumerate(logs, 1)}
     times: Counter[tuple[str, LogLine]] = Counter()
     rows, when = [], None
-    for name, line in lines:
+    for shown in lines:
+        name, line, text = shown
         when = when if line.when is None else line.when
         times[name, line] += 1
         target = Target(keys.LOG, numbers[name], at=when, line=line.text)
-        shown = lines_view.warning_line(name if len(logs) > 1 else "", line, width)
-        rows.append(PaneRow(f"{name} {when} {times[name, line]} {line.text}", shown, target))
+        painted = lines_view.warning_line(name if len(logs) > 1 else "", shown, width)
+        rows.append(PaneRow(f"{name} {when} {times[name, line]} {text}", painted, target))
     return PaneRows(rows, () if rows else [lines_view.NO_WARNINGS_LINE])
 
 

@@ -50,6 +50,11 @@ class Picker(Painted, can_focus=True):
         return self._rows[self._at].key if self._rows and not self.is_gone else ""
 
     @property
+    def last_key(self) -> str:
+        """Key of the row under the cursor, also of one that has left; "" if there is none."""
+        return self._rows[self._at].key if self._rows else ""
+
+    @property
     def rows(self) -> tuple[Choice, ...]:
         """The rows in order, including a departed one."""
         return self._rows
