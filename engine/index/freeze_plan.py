@@ -11,6 +11,7 @@ from typing import Any
 from engine.index.reader import Reader
 from engine.index.schema import STATE_NUMBERS, Query, clean_text, order_clause, task_source
 from engine.operations.plan_rows import CREATE_ROWS, Row, RowTable
+from engine.operations.temp_table import TempTable
 
 
 def freeze_rows(
@@ -57,7 +58,7 @@ def freeze_rows(
         raise
     finally:
         reader.fetch("DETACH plan")
-    return RowTable(path)
+    return RowTable(TempTable(path))
 
 
 _AMONG = "id IN (SELECT value FROM json_each(?1))"
