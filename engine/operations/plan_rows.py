@@ -5,11 +5,18 @@ windows."""
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from engine.model import State
-from engine.operations.temp_table import SqlValues, TableSequence, TempTable
+from engine.operations.temp_table import (
+    SqlValues,
+    TableSequence,
+    TempTable,
+    text_value,
+    value_text,
+)
 
 REASON_RECENT, REASON_NOTED = "younger than 15 minutes", "has a note"
 """Why a row is excluded from a purge unless the operator includes it."""
@@ -97,7 +104,8 @@ _ROWS = "SELECT place, id, state, rev, suspicious, target, barred FROM planned W
 def _make_row(values: tuple[Any, ...]) -> Row:
     ident, state, rev, odd, target, barred = values
     end = None if target is None else _STATES[target]
-    return Row(ident, _STATES[state], rev, EXCLUSION_REASONS[odd], end, barred or "")
+    ident, rev, barred = value_text(ident), value_text(rev), value_text(barred or "")
+    return Row(ident, _STATES[state], rev, EXCLUSION_REASONS[odd], end, barred)
 
 
 def write_rows(rows: Iterable[tuple[Row, float]]) -> RowTable:
@@ -112,11 +120,10 @@ def write_rows(rows: Iterable[tuple[Row, float]]) -> RowTable:
     table.write("INSERT INTO planned VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", map(_values_of, rows))
     twice = table.read("SELECT id FROM planned GROUP BY id HAVING count(*) > 1")
     if twice:
-        among = "id IN (SELECT value FROM json_each(?1))"
-        table.read(
-            f"DELETE FROM planned WHERE {among} AND place NOT IN "
-            f"(SELECT min(place) FROM planned WHERE {among} GROUP BY id)",
-            (json.dumps([ident for (ident,) in twice]),),
+        table.write(
+            "DELETE FROM planned WHERE id = ?1 AND place > "
+            "(SELECT min(place) FROM planned WHERE id = ?1)",
+            twice,
         )
     return RowTable(table)
 
@@ -128,10 +135,18 @@ def _values_of(row: tuple[Row, float]) -> SqlValues:
     (ident, state, rev, odd, target, barred), created = row
     end = None if target is None else _NUMBERS[target]
     number, reason = _NUMBERS[state], EXCLUSION_REASONS.index(odd)
-    # A row with a lone surrogate has no task afterwards, and is skipped as gone.
-    ident, rev, barred = map(_valid_text, (ident, rev, barred))
-    return ident, number, rev, reason, created or None, end, barred or None
+    bar = text_value(barred) if barred else None
+    return text_value(ident), number, text_value(rev), reason, created or None, end, bar
 
 
-def _valid_text(text: str) -> str:
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+def keep_rows(rows: Iterable[Row]) -> Sequence[Row]:
+    """Few rows in memory, many in a temporary table; there, the first row of an id is kept.
+
+    Raises:
+        Unavailable: the disk is full.
+    """
+    waiting = iter(rows)
+    first = tuple(islice(waiting, MAX_ROWS_IN_MEMORY + 1))
+    if len(first) <= MAX_ROWS_IN_MEMORY:
+        return first
+    return write_rows((row, 0.0) for row in chain(first, waiting))

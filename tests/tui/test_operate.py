@@ -23,7 +23,7 @@ from engine import verbs
 from engine.config import queue_config
 from engine.locks import queue_lock
 from engine.model import Task
-from engine.operations import plans, run_plan, sizes, undo
+from engine.operations import plan_rows, plans, run_plan, sizes, undo
 from engine.operations.execute import RowResult
 from engine.operations.journal import Intent, Who
 from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules, pace_to_json
@@ -233,7 +233,8 @@ def test_a_large_plan_is_the_same_as_a_small_one(
     setup_of(root).notes().add(noted, "legal hold? ask kim", "ana")
     line, before = "purge --state pending,dlq --dry-run --json", tree(root)
     (small,), (every,) = objects(act(line)), objects(act(f"{line} --all-odd"))
-    monkeypatch.setattr(plans, "MAX_ROWS_IN_MEMORY", 2)
+    for module in (plans, plan_rows):
+        monkeypatch.setattr(module, "MAX_ROWS_IN_MEMORY", 2)
     monkeypatch.setattr(sizes, "MAX_MEASURED_TASKS", 3)
     monkeypatch.setattr("engine.stores.nftban.store.MAX_NAMES_IN_MEMORY", 2)
     (large,), (large_every,) = objects(act(line)), objects(act(f"{line} --all-odd"))
