@@ -108,8 +108,9 @@ def _row_refusals(store: ReadableStore, plan: Plan) -> set[str]:
     """Why the store refuses rows of a plan; "" for those that it allows. Barred rows count only if
     there are no others.
     """
-    rows = [*plan.included] or [row for row in plan.rows if row.barred]
-    return {row.barred or plans.row_refusal(store.edges, plan.verb, row) for row in rows}
+    barred = {row.barred for row, _ in plan.group_rows(()) if row.barred}
+    included = (row for row, _ in plan.included_groups)
+    return {plans.row_refusal(store.edges, plan.verb, row) for row in included} or barred
 
 
 replay = partial(act, "retry")
@@ -209,22 +210,24 @@ def _tasks(
 def _measured_tasks(
     store: ReadableStore, tasks: Iterator[Task], sizes: dict[str, int]
 ) -> Iterator[Task]:
-    from engine.operations.sizes import task_bytes
+    from engine.operations.sizes import MAX_MEASURED_TASKS, task_bytes
 
     for task in tasks:
-        sizes[task.id] = task_bytes(store, task)
+        if len(sizes) < MAX_MEASURED_TASKS:
+            sizes[task.id] = task_bytes(store, task)
         yield task
 
 
 def _include_suspicious(plan: Plan, arguments: Namespace) -> Plan:
-    odd = frozenset(row.id for row in plan.rows if row.default_exclusion)
+    named = frozenset(arguments.take_in)
+    odd = {row.id for row, _ in plan.group_rows(named) if row.id and row.default_exclusion}
     for ident in arguments.take_in:
         if ident not in odd:
             fail(
                 EX_USAGE,
                 f"--take-in {safe_line(ident)}: expected the id of a suspicious task in this plan",
             )
-    return plan._replace(included_ids=odd if arguments.all_odd else frozenset(arguments.take_in))
+    return plan._replace(included_ids=named, includes_suspicious=arguments.all_odd)
 
 
 def _scope(plan: Plan, words: Mapping[str, State], arguments: Namespace) -> str:
