@@ -84,7 +84,7 @@ async def test_no_plan_is_made_for_a_cluster_that_left() -> None:
         await loaded(pilot)
         await pilot.press("4", "c")
         await until(pilot, lambda: isinstance(console.screen, ClustersScreen))
-        # Read in the middle of the first scan, the smaller cluster can be the first, with the cursor.
+        # In the middle of the first scan the smaller cluster can be the first, with the cursor.
         mark = pattern_name(fold_error(errors[0]))
         await until(pilot, lambda: [row.key for row in picker_of(pilot).rows][:1] == [mark])
         await pilot.press("g")
