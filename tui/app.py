@@ -54,6 +54,10 @@ need more CPU than the rows, which come first.
 """
 
 
+MAX_CLOSELY_FOLLOWED = 4
+"""Up to so many places are all read as often as the one that is open."""
+
+
 class Console(SafeApp, inherit_bindings=False):
     """The operator console. The mouse is off by default, so that the terminal's own selection
     works.
@@ -135,7 +139,9 @@ class Console(SafeApp, inherit_bindings=False):
         for number, code in SIGNAL_EXIT_CODES.items():
             loop.add_signal_handler(number, partial(self.end, code))
         for live in self.sessions:
-            following = live.follow(lambda: self.bandwidth.period, HEADSTART_SECONDS)
+            following = live.follow(
+                lambda: self.bandwidth.period, HEADSTART_SECONDS, partial(_is_shown, self, live)
+            )
             self.run_worker(following, name=f"follow {live.number}")
         self.run_worker(self.theme_loader.follow_files(self.say), name="theme")
         self.set_interval(SAMPLE_SECONDS, self._sample)
@@ -222,6 +228,12 @@ class Console(SafeApp, inherit_bindings=False):
         for number in SIGNAL_EXIT_CODES:
             asyncio.get_running_loop().remove_signal_handler(number)
         await self.leaving.close_places(keep_worker=False)
+
+
+def _is_shown(console: Console, live: PlaceSession) -> bool:
+    """True if a place is read each second: it is open, or there are few."""
+    few = len(console.sessions) <= MAX_CLOSELY_FOLLOWED
+    return few or console.navigator.session is live
 
 
 def show_result(console: Console) -> None:

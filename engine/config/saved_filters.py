@@ -1,7 +1,7 @@
 """Saved filters: the texts behind `@name`, in `filters.yaml` of the user's state folder.
 
 The file is read when a filter mentions a name, and written by fsync and rename under the flock of
-its folder, with mode 0600. One line per filter: `name: "err~550 age>2h"`.
+its folder, with mode 0600. One line per filter: `name: "err~550 age>2h"`; comments are not kept.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping
 
 from engine.config import yaml_file
 from engine.system import files, users
+from engine.text.safe import safe_line
 
 FILE_NAME = "filters.yaml"
 
-_HEADER = '# Saved filters, one per line; @name in a filter: name: "err~550 age>2h"\n'
+_HEADER = '# Saved filters, name: "err~550 age>2h"; :save rewrites the file without comments\n'
 _IS_NAME = re.compile("[A-Za-z0-9][A-Za-z0-9_-]{0,39}", re.ASCII).fullmatch
 
 
@@ -58,8 +59,16 @@ def _parse_filters(data: bytes) -> Mapping[str, str]:
         raise yaml_file.BadYaml('expected lines such as name: "err~550"')
     for name, text in found.items():
         if not (isinstance(name, str) and _IS_NAME(name) and isinstance(text, str)):
-            raise yaml_file.BadYaml(f'{name}: expected a line such as name: "err~550"')
+            shown = safe_line(str(name))
+            raise yaml_file.BadYaml(f'{shown}: expected a line such as name: "err~550"')
+        _require_printable(name, text)
     return found
+
+
+def _require_printable(name: str, text: str) -> None:
+    """Raise BadYaml at a character that a terminal obeys, or that YAML drops or refuses."""
+    if odd := next((c for c in text if not c.isprintable()), ""):
+        raise yaml_file.BadYaml(f"{name}: expected printable characters, not U+{ord(odd):04X}")
 
 
 def find_filter(saved: Mapping[str, str], name: str) -> str:
@@ -84,8 +93,8 @@ def save_filter(environ: Mapping[str, str], name: str, text: str) -> bool:
     """Save a filter under a name; return True if it replaced another text.
 
     Raises:
-        SavedFilterError: it is no name, the file cannot be read or written, or another process
-            writes it now.
+        SavedFilterError: it is no name, the text has unprintable characters, the file cannot be
+            read or written, would be too large, or another process writes it now.
     """
     _require_name(name)
     try:
@@ -98,11 +107,16 @@ def save_filter(environ: Mapping[str, str], name: str, text: str) -> bool:
         if not files.claim_flock(dir_fd):
             raise SavedFilterError(f"{folder}: another process saves a filter: try again")
         before = read_filters(environ)
+        _require_printable(name, text)
         after = sorted({**before, name: text}.items())
-        lines = (f'"{key}": {json.dumps(value)}\n' for key, value in after)
-        files.replace_durably(FILE_NAME, dir_fd, (_HEADER + "".join(lines)).encode(), mode=0o600)
-    except OSError as error:
-        raise SavedFilterError(f"{folder}/{FILE_NAME}: {error.strerror}") from error
+        # Not in ASCII: JSON escapes an emoji as two surrogates, which YAML refuses.
+        lines = (f'"{key}": {json.dumps(value, ensure_ascii=False)}\n' for key, value in after)
+        data = (_HEADER + "".join(lines)).encode()
+        _parse_filters(data)  # a file over the limits of the reader would be lost to all
+        files.replace_durably(FILE_NAME, dir_fd, data, mode=0o600)
+    except (OSError, yaml_file.BadYaml) as error:
+        why = getattr(error, "strerror", None) or error
+        raise SavedFilterError(f"{folder}/{FILE_NAME}: {why}") from error
     finally:
         os.close(dir_fd)
     return before.get(name, text) != text

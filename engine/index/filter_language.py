@@ -25,7 +25,8 @@ from engine.text import safe_regex, time_expressions
 from engine.text.time_expressions import Clock, RelativeTime
 
 MAX_FILTER_CHARS, MAX_FILTER_TERMS = 1_000, 100
-"""Maximum characters of a filter, and maximum words and comparisons."""
+"""Maximum characters of a filter, typed and with saved filters in place; maximum words and
+comparisons."""
 
 SEARCHED_COLUMNS = ("id", "kind", "queue", "destination", "description", "error")
 """The columns that plain words are searched in."""
@@ -110,6 +111,13 @@ class Filter:
             isinstance(value, RelativeTime) for clause in self.clauses for value in clause.values
         )
 
+    def narrow(self, other: Filter) -> Filter:
+        """This filter and the clauses of another one, without parsing again: times stay resolved,
+        and the limits of typed text do not apply.
+        """
+        text = f"{self.text} {other.text}".strip()
+        return Filter(text, self.clauses + other.clauses)
+
     def mentions_field(self, field: str) -> bool:
         """True if the filter mentions a field."""
         return any(term.field == field for clause in self.clauses for term in clause.terms)
@@ -142,8 +150,12 @@ def parse_filter(
         return NO_FILTER
     parser = _Parser(text, _ParseContext(states, now, words, saved))
     clauses = parser.clauses()
-    expanded = " ".join(clause.text for clause in clauses)
-    return Filter(expanded if parser.is_expanded else text, clauses)
+    if parser.is_expanded:
+        text = " ".join(clause.text for clause in clauses)
+        if len(text) > MAX_FILTER_CHARS:
+            what = f"expected at most {MAX_FILTER_CHARS:,} characters with saved filters"
+            raise BadFilter(f"{what}, not {len(text):,}", clauses[-1].at)
+    return Filter(text, clauses)
 
 
 def format_term(field: str, op: str, value: str) -> str:
@@ -371,8 +383,13 @@ class _Parser:
             clauses = _Parser(text, self._about._replace(saved=no_saved_filters)).clauses()
         except (ValueError, BadFilter) as error:
             raise BadFilter(f"{word} at {start + 1}: {error}", start) from None
-        self._terms += sum(len(clause.terms) for clause in clauses)
+        self._count_terms(sum(len(clause.terms) for clause in clauses), start)
         return tuple(clause._replace(at=start) for clause in clauses)
+
+    def _count_terms(self, more: int, at: int) -> None:
+        self._terms += more
+        if self._terms > MAX_FILTER_TERMS:
+            raise BadFilter(f"expected at most {MAX_FILTER_TERMS} words and comparisons", at)
 
     def _skip(self) -> None:
         space = _SPACE.match(self._text, self._at)
@@ -387,9 +404,7 @@ class _Parser:
         start, negated = self._at, False
         while self._take("!"):
             negated = not negated
-        self._terms += 1
-        if self._terms > MAX_FILTER_TERMS:
-            raise BadFilter(f"expected at most {MAX_FILTER_TERMS} words and comparisons", start)
+        self._count_terms(1, start)
         head = _HEAD.match(self._text, self._at)
         if head is None:
             if self._text.startswith("@", self._at):

@@ -13,6 +13,7 @@ from typing import Any
 from engine.index.reader import Reader
 from engine.index.schema import STATE_NUMBERS, Query, clean_text, order_clause, task_source
 from engine.operations.plan_rows import CREATE_ROWS, Row, RowTable
+from engine.operations.temp_table import TempTable
 
 
 def freeze_rows(
@@ -60,7 +61,7 @@ def freeze_rows(
         raise
     finally:
         _detach(reader)
-    return RowTable(path)
+    return RowTable(TempTable(path))
 
 
 def _detach(reader: Reader) -> None:

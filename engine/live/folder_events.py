@@ -14,6 +14,8 @@ from watchfiles._rust_notify import RustNotify, WatchfilesRustInternalError
 
 STEP_MS, GATHER_MS = 10, 20
 """Milliseconds: interval at which watchfiles checks for events; longest time to collect them."""
+SLOW_STEP_MS = 200
+"""Milliseconds: the interval for places that are not shown; each check wakes a thread."""
 
 
 class FolderEvents(NamedTuple):
@@ -41,14 +43,16 @@ class FolderEventSource:
         except (WatchfilesRustInternalError, UnicodeEncodeError) as error:
             raise OSError(str(error)) from None
 
-    def wait(self, seconds: float) -> FolderEvents:
-        """Wait at most this long for changes.
+    def wait(self, seconds: float, *, is_quick: bool = True) -> FolderEvents:
+        """Wait at most this long for changes; unless `is_quick`, check for them less often.
 
         Raises:
             OSError: a name is not UTF-8; no more events come from this watch.
         """
         try:
-            found = self._notify.watch(GATHER_MS, STEP_MS, max(1, round(seconds * 1000)), None)
+            step = STEP_MS if is_quick else SLOW_STEP_MS
+            gather = max(GATHER_MS, step)
+            found = self._notify.watch(gather, step, max(1, round(seconds * 1000)), None)
         except WatchfilesRustInternalError as error:
             raise OSError(str(error)) from None
         if isinstance(found, str):

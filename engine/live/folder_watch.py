@@ -56,8 +56,10 @@ class FolderWatch:
         open_store: Callable[[], ReadableStore],
         touched: Callable[[set[str]], None],
         everything: Callable[[], None],
+        is_shown: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Calls `touched` with names, or `everything` for a full scan, on its own thread.
+        """Calls `touched` with names, or `everything` for a full scan, on its own thread. Unless
+        the place `is_shown`, events are noticed up to half a second later.
 
         A change source that waits gets a store of its own, from `open_store`.
         """
@@ -65,6 +67,7 @@ class FolderWatch:
         self._open_store = open_store
         self._touched = touched
         self._everything = everything
+        self._is_shown = is_shown
         self._stopped = False
         self._stop: SimpleQueue[None] = SimpleQueue()
         self._ready: SimpleQueue[None] = SimpleQueue()
@@ -168,7 +171,7 @@ class FolderWatch:
         known = dict(stamps)
         doubts: dict[str, float] = {}
         while not self._stopped:
-            heard = events.wait(CHECK_SECONDS)
+            heard = events.wait(CHECK_SECONDS, is_quick=self._is_shown())
             turn, now = time.monotonic(), _stamps(list(known))
             if heard.are_lost:
                 self._everything()
@@ -198,7 +201,7 @@ class PollingWatch:
     def __init__(self, folders: Iterable[str]) -> None:
         self.folders = frozenset(folders)
 
-    def wait(self, seconds: float) -> FolderEvents:
+    def wait(self, seconds: float, *, is_quick: bool = True) -> FolderEvents:
         """Sleep for at most `POLL_SECONDS` seconds: there are no events."""
         from engine.live.folder_events import FolderEvents
 

@@ -97,6 +97,8 @@ class IndexSync:
         self.crash: BaseException | None = None
         """The unexpected exception that ended the thread."""
         self.has_ended = False
+        self.is_shown = True
+        """False if no screen shows this place alone: file events may then come later."""
         self._requests: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._stopping = self._halted = False
         self._scratch: TempDir | None = None
@@ -202,7 +204,11 @@ class IndexSync:
             if self.words:
                 index.count_words()
             watch = FolderWatch(
-                near.changes, self._open_store, self.request_lookup, self.request_scan
+                near.changes,
+                self._open_store,
+                self.request_lookup,
+                self.request_scan,
+                lambda: self.is_shown,
             )
             stack.callback(watch.stop)
             watch.start(WATCH_START_TIMEOUT_SECONDS)

@@ -143,6 +143,10 @@ class Inspector:
         finally:
             self._waiters.discard(waiter)
 
+    def set_shown(self, is_shown: bool) -> None:
+        """Set whether a screen shows this place alone: if none does, events may come later."""
+        self._sync.is_shown = is_shown
+
     async def scan_now(self) -> None:
         """Run a full scan now; returns when it has ended."""
         loop = asyncio.get_running_loop()

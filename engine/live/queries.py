@@ -21,6 +21,7 @@ from engine.live.index_sync import IndexSync
 from engine.live.query_threads import QueryThread
 from engine.model import Problem, State, Task
 from engine.operations import plans
+from engine.operations.plan_rows import MAX_ROWS_IN_MEMORY
 from engine.operations.plans import Plan, Row
 from engine.store import Unavailable
 from engine.verbs import VERBS
@@ -35,8 +36,6 @@ ANSWER_COST_FACTOR = 20
 """A cached answer serves for so many times the duration of its query."""
 MAX_CACHED_ANSWERS = 8
 """Maximum cached answers."""
-MAX_ROWS_IN_MEMORY = 2000
-"""Maximum rows of a plan in memory; those of a larger one stay in a temporary table."""
 MAX_ACTIVE_TASKS, MAX_COUNTED_KINDS = 200, 50
 """Maximum active tasks and kinds returned."""
 

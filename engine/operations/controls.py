@@ -14,7 +14,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from engine.operations.execute import Report
 from engine.operations.journal import Intent, Journal, Operation
 from engine.operations.journal_writer import JournalWriter
 from engine.operations.plans import Plan
@@ -224,29 +223,27 @@ def run_journaled_action(
     said = intent._replace(verb=CONTROL_VERB, values={**values, "before": order.before or ""})
     pen = journal.begin(said, Plan(CONTROL_VERB, (), clock()))
     try:
-        return _run_action(act, pen, clock)
+        return _run_action(act, pen)
     finally:
         pen.close()
 
 
-def _run_action(
-    act: Callable[[], str], pen: JournalWriter, clock: Callable[[], float]
-) -> ControlResult:
+def _run_action(act: Callable[[], str], pen: JournalWriter) -> ControlResult:
     try:
         said = act()
     except (StoreError, OSError) as error:
         words = error.strerror if isinstance(error, OSError) else ""
         with suppress(Unavailable):  # report the first error, not this one
-            _write_result(pen, REFUSED_NOTE, words or str(error), clock())
+            _write_result(pen, REFUSED_NOTE, words or str(error))
         raise
     trouble = ""
     try:
-        _write_result(pen, ANSWERED_NOTE, said, clock())
+        _write_result(pen, ANSWERED_NOTE, said)
     except Unavailable as error:
         trouble = str(error)  # the control was done: only its record is missing
     return ControlResult(said, pen.op, trouble)
 
 
-def _write_result(pen: JournalWriter, what: str, words: str, now: float) -> None:
+def _write_result(pen: JournalWriter, what: str, words: str) -> None:
     pen.write_note(what, words=words)
-    pen.write_end(Report(Plan(CONTROL_VERB, (), now), (), (), ()))
+    pen.write_end(0, {})

@@ -175,8 +175,8 @@ class OutcomeWriter(Protocol):
         """Write the outcomes of some rows; durable when it returns."""
         ...
 
-    def write_end(self, report: Report) -> None:
-        """Write that the operation has ended."""
+    def write_end(self, planned: int, counts: Mapping[RowResult, int]) -> None:
+        """Write that the operation has ended, with the number of its rows, all and by result."""
         ...
 
     def close(self) -> None:
@@ -304,7 +304,7 @@ class PlanRun:
         # Without an `end` line it counts as interrupted, and `settle` decides the open rows later.
         if self._pen is not None and not (self.trouble or self._unsure):
             try:
-                self._pen.write_end(self.report())
+                self._pen.write_end(len(self.plan.rows), self.counts)
             except Unavailable as error:
                 self._cannot_write(error)
         return self.report()

@@ -15,22 +15,13 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from io import BytesIO
 from typing import IO, Any, NamedTuple
 
-from engine.operations.execute import RowOutcome, RowResult
-from engine.operations.journal_format import (
-    MAX_LINE_BYTES,
-    PARSE_ERRORS,
-    Ends,
-    Head,
-    JournaledRows,
-    make_row_outcome,
-    parse_line,
-)
+from engine.operations.execute import RowResult
+from engine.operations.journal_format import MAX_LINE_BYTES, Entry, OperationLines, SavedImages
 from engine.operations.journal_writer import (
     MASKED_LOCAL_PART,
     Intent,
@@ -42,9 +33,9 @@ from engine.operations.journal_writer import (
     identify_operator,
     mask_addresses,
 )
-from engine.operations.plans import Plan, Row
+from engine.operations.plans import Plan
 from engine.operations.retention import OPERATION_FILE_NAME
-from engine.store import MAX_PART_BYTES, Unavailable
+from engine.store import Unavailable
 from engine.system import files
 from engine.text import decode
 
@@ -93,13 +84,6 @@ class Operation(NamedTuple):
     def is_interrupted(self) -> bool:
         """True if its process has ended without writing the `end` line."""
         return self.ended is None and not self.is_running
-
-
-class Entry(NamedTuple):
-    """A row of an operation, and its outcome."""
-
-    row: Row
-    outcome: RowOutcome | None
 
 
 class Journal:
@@ -187,47 +171,24 @@ class Journal:
         """
         return self._operation(op, self._names())
 
-    def entries(self, op: str) -> Iterator[Entry]:
-        """The rows of an operation in the order of its plan, each with its outcome.
+    def entries(self, op: str) -> Sequence[Entry]:
+        """The rows of an operation in the order of its plan, each with its outcome; they are read
+        from a temporary table in windows.
 
         Raises:
-            Unavailable: the journal cannot be read.
+            Unavailable: the journal cannot be read; also when the entries are read.
         """
-        rows: dict[str, Row] = {}
-        ends: dict[str, tuple[RowResult, str]] = {}
-        for line in map(parse_line, self._lines(op)):
-            if isinstance(line, JournaledRows):
-                for row in line.rows:
-                    rows.setdefault(row.id, row)
-            elif isinstance(line, Ends):
-                for ident, end, words in line.ends:
-                    ends.setdefault(ident, (end, words))
-        for row in rows.values():
-            its = ends.get(row.id)
-            yield Entry(row, None if its is None else make_row_outcome(row, *its))
+        return OperationLines(self._lines(op)).entries()
 
-    def images(self, op: str) -> dict[str, bytes]:
-        """The saved images of an operation's tasks, by id; only complete ones.
+    def images(self, op: str) -> Mapping[str, bytes]:
+        """The saved images of an operation's tasks, by id; only complete ones. Each is read from
+        the file when it is needed.
 
         Raises:
-            Unavailable: they cannot be read.
+            Unavailable: they cannot be read; also when an image is read.
         """
-        found: dict[str, bytes] = {}
         with self._reading(f"{op}.before") as file:
-            while (head := file.readline(MAX_LINE_BYTES)).endswith(b"\n"):
-                try:
-                    told = decode.load_json(head, MAX_LINE_BYTES)
-                    ident, size = (
-                        str(told["id"]),
-                        decode.check_count(told["size"], "size", MAX_PART_BYTES),
-                    )
-                except PARSE_ERRORS:
-                    break  # cut off by a crash: no task was changed after it
-                image = file.read(size + 1)
-                if len(image) <= size or image[size:] != b"\n":
-                    break
-                found.setdefault(ident, image[:size])
-        return found
+            return SavedImages(file)
 
     def lines(self, op: str) -> Iterator[Mapping[str, Any]]:
         """All lines of an operation's file, as JSON objects.
@@ -252,41 +213,23 @@ class Journal:
 
     def _load_operation(self, op: str) -> Operation | None:
         """Read an operation's file; None if its intent is incomplete, or it is no journal file."""
-        head: Head | None = None
-        rows: set[str] = set()
-        ends: dict[str, RowResult] = {}
-        notes: list[Mapping[str, Any]] = []
-        over: float | None = None
-        damaged = 0
-        for line in map(parse_line, self._lines(op)):
-            if isinstance(line, Head) and head is None:
-                head = line
-            elif isinstance(line, JournaledRows):
-                rows.update(row.id for row in line.rows)
-            elif isinstance(line, Ends):
-                for ident, end, _ in line.ends:
-                    ends.setdefault(ident, end)
-            elif isinstance(line, float):
-                over = line
-            elif isinstance(line, dict):
-                notes.append(line)
-            else:
-                damaged += 1
-        counts = Counter(end for ident, end in ends.items() if ident in rows)
-        untouched = not (damaged or set(counts) - {RowResult.EXCLUDED} or over is not None)
-        if head is None or (len(rows) < head.planned and untouched):
+        lines = OperationLines(self._lines(op))
+        head, over, counts, rows = lines.head, lines.ended, lines.counts(), len(lines.entries())
+        is_touched = any(count for end, count in counts.items() if end is not RowResult.EXCLUDED)
+        untouched = not (lines.damaged or is_touched or over is not None)
+        if head is None or (rows < head.planned and untouched):
             # The intent was cut off, so no task has moved.
             return None
         return Operation(
             op,
             head.when,
             head.intent,
-            max(head.planned, len(rows)),
-            {end: counts[end] for end in RowResult},
+            max(head.planned, rows),
+            counts,
             over,
             over is None and self._is_held(op),
-            notes=tuple(notes),
-            damaged_lines=damaged,
+            notes=tuple(lines.notes),
+            damaged_lines=lines.damaged,
         )
 
     def _lines(self, op: str) -> Iterator[Mapping[str, Any]]:

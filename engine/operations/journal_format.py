@@ -1,15 +1,20 @@
-"""Parse the lines of a journal file into values. The lines may come from any program."""
+"""Parse the files of an operation: the lines of its journal file into values and a temporary
+table, its images into offsets. They may come from any program."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from engine.model import State
 from engine.operations.execute import RowOutcome, RowResult
 from engine.operations.journal_writer import Intent, Who
 from engine.operations.plans import Row
+from engine.operations.temp_table import TableSequence, TempTable, text_value, value_text
+from engine.store import MAX_PART_BYTES, Unavailable
 from engine.text import decode
 
 MAX_LINE_BYTES = 4 << 20
@@ -31,6 +36,13 @@ class JournaledRows(NamedTuple):
     """Some rows of an operation."""
 
     rows: list[Row]
+
+
+class Entry(NamedTuple):
+    """A row of an operation, and its outcome."""
+
+    row: Row
+    outcome: RowOutcome | None
 
 
 class Ends(NamedTuple):
@@ -83,3 +95,135 @@ def _intent(head: Mapping[str, Any]) -> Intent:
 _text = partial(decode.check_text, what="a text", most=MAX_LINE_BYTES)
 _amount = partial(decode.check_count, what="a number of tasks")
 _moment = partial(decode.check_epoch, what="a time")
+
+
+class OperationLines:
+    """The lines of an operation's file: rows and outcomes in a temporary table, where the first
+    line about an id counts; all else in memory.
+
+    Raises, everywhere: Unavailable, if the disk is too full for the table.
+    """
+
+    def __init__(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        self.head: Head | None = None
+        self.notes: list[Mapping[str, Any]] = []
+        self.ended: float | None = None
+        """The time of the last `end` line, epoch seconds UTC."""
+        self.damaged = 0
+        """Lines that could not be parsed."""
+        self._table = TempTable()
+        for sql in _CREATE_OPERATION:
+            self._table.read(sql)
+        for line in map(parse_line, lines):
+            if isinstance(line, JournaledRows):
+                self._table.write(_INSERT_ROW, map(_row_values, line.rows))
+            elif isinstance(line, Ends):
+                self._table.write(_INSERT_END, map(_end_values, line.ends))
+            elif isinstance(line, Head) and self.head is None:
+                self.head = line
+            elif isinstance(line, float):
+                self.ended = line
+            elif isinstance(line, dict):
+                self.notes.append(line)
+            else:
+                self.damaged += 1
+
+    def entries(self) -> Sequence[Entry]:
+        """The rows in the order of the plan, each with its outcome; read in windows."""
+        ((count,),) = self._table.read("SELECT count(*) FROM row")
+        return TableSequence(self._table, count, _ENTRIES, _make_entry)
+
+    def counts(self) -> dict[RowResult, int]:
+        """The number of rows by result."""
+        counted = "SELECT result, count(*) FROM ended JOIN row USING (id) GROUP BY result"
+        known = dict(self._table.read(counted))
+        return {end: known.get(str(end), 0) for end in RowResult}
+
+
+_CREATE_OPERATION = (
+    "CREATE TABLE row(place INTEGER PRIMARY KEY, id TEXT UNIQUE, state TEXT, rev TEXT, target)",
+    "CREATE TABLE ended(id TEXT PRIMARY KEY, result TEXT, words TEXT) WITHOUT ROWID",
+)
+_INSERT_ROW = "INSERT OR IGNORE INTO row(id, state, rev, target) VALUES (?, ?, ?, ?)"
+_INSERT_END = "INSERT OR IGNORE INTO ended VALUES (?, ?, ?)"
+_ENTRIES = (
+    "SELECT place, row.id, state, rev, target, result, words "
+    "FROM row LEFT JOIN ended ON ended.id = row.id WHERE 1"
+)
+
+
+def _row_values(row: Row) -> tuple[str | bytes | None, ...]:
+    return text_value(row.id), row.state.value, text_value(row.rev), row.target and row.target.value
+
+
+def _end_values(end: tuple[str, RowResult, str]) -> tuple[str | bytes, ...]:
+    return text_value(end[0]), end[1].value, text_value(end[2])
+
+
+def _make_entry(values: tuple[Any, ...]) -> Entry:
+    ident, state, rev, target, result, words = values
+    end = None if target is None else State(target)
+    row = Row(value_text(ident), State(state), value_text(rev), target=end)
+    if result is None:
+        return Entry(row, None)
+    return Entry(row, make_row_outcome(row, RowResult(result), value_text(words)))
+
+
+class SavedImages(Mapping[str, bytes]):
+    """The complete images in a file, by task id; each is read when it is needed, by its offset.
+
+    Raises, everywhere: Unavailable, if an image cannot be read.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        """`file` may be closed afterwards."""
+        self._table = TempTable()
+        self._table.read("CREATE TABLE image(id TEXT PRIMARY KEY, start, size) WITHOUT ROWID")
+        self._table.write("INSERT OR IGNORE INTO image VALUES (?, ?, ?)", _find_images(file))
+        if len(self):
+            self._fd = os.dup(file.fileno())
+            weakref.finalize(self, os.close, self._fd)
+
+    def __getitem__(self, ident: str) -> bytes:
+        """The image of a task."""
+        found = "SELECT start, size FROM image WHERE id = ?"
+        for start, size in self._table.read(found, (text_value(ident),)):
+            try:
+                image = os.pread(self._fd, size, start)
+            except OSError as error:
+                raise Unavailable(f"a saved image: {error.strerror}") from error
+            if len(image) < size:
+                raise Unavailable("a saved image was cut off")
+            return image
+        raise KeyError(ident)
+
+    def __contains__(self, ident: object) -> bool:
+        """True if a task has an image."""
+        found = "SELECT 1 FROM image WHERE id = ?"
+        return isinstance(ident, str) and bool(self._table.read(found, (text_value(ident),)))
+
+    def __len__(self) -> int:
+        """The number of images."""
+        ((count,),) = self._table.read("SELECT count(*) FROM image")
+        return int(count)
+
+    def __iter__(self) -> Iterator[str]:
+        """The ids of the tasks."""
+        return (value_text(ident) for (ident,) in self._table.read("SELECT id FROM image"))
+
+
+def _find_images(file: IO[bytes]) -> Iterator[tuple[str | bytes, int, int]]:
+    """The id of each complete image, and the offset and number of its bytes."""
+    start = 0
+    while (head := file.readline(MAX_LINE_BYTES)).endswith(b"\n"):
+        try:
+            told = decode.load_json(head, MAX_LINE_BYTES)
+            ident = str(told["id"])
+            size = decode.check_count(told["size"], "size", MAX_PART_BYTES)
+        except PARSE_ERRORS:
+            return  # cut off by a crash: no task was changed after it
+        image = file.read(size + 1)
+        if len(image) <= size or image[size:] != b"\n":
+            return
+        yield text_value(ident), start + len(head), size
+        start += len(head) + len(image)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from engine.operations.execute import Report, RowOutcome, RowResult
+from engine.operations.execute import RowOutcome, RowResult
 from engine.operations.plans import NO_VALUES, Plan, Row
 from engine.store import Unavailable
 from engine.system import files
@@ -121,14 +121,14 @@ class JournalWriter:
         """
         self._write(_packed_ends(ended))
 
-    def write_end(self, report: Report) -> None:
+    def write_end(self, planned: int, counts: Mapping[RowResult, int]) -> None:
         """Append the `end` line; durable when it returns.
 
         Raises:
             Unavailable: it cannot be written.
         """
-        counts = {name: len(getattr(report, name)) for name in map(str, RowResult)}
-        self._write([{"line": "end", "planned": len(report.plan.rows), **counts}])
+        ended = {str(end): counts.get(end, 0) for end in RowResult}
+        self._write([{"line": "end", "planned": planned, **ended}])
 
     def close(self) -> None:
         """Close the files and release the flock: the operation now counts as ended, or

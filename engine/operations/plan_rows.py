@@ -1,18 +1,29 @@
 """The rows of a plan. Those of a large one are in a temporary SQLite table (id, state, revision,
-suspicious), so that a plan of a million tasks takes no memory: all that use it read windows."""
+suspicious, target, barred), so that a plan of a million tasks takes no memory: all that use it read
+windows."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from engine.model import State
-from engine.operations.temp_table import TableSequence, TempTable
+from engine.operations.temp_table import (
+    SqlValues,
+    TableSequence,
+    TempTable,
+    text_value,
+    value_text,
+)
 
 REASON_RECENT, REASON_NOTED = "younger than 15 minutes", "has a note"
 """Why a row is excluded from a purge unless the operator includes it."""
 EXCLUSION_REASONS = ("", REASON_RECENT, REASON_NOTED)
+
+MAX_ROWS_IN_MEMORY = 2000
+"""Larger plans have their rows in a temporary table."""
 
 
 class Row(NamedTuple):
@@ -31,10 +42,10 @@ class Row(NamedTuple):
 
 CREATE_ROWS = (
     "CREATE TABLE {schema}.planned(place INTEGER PRIMARY KEY, id TEXT NOT NULL, state INT NOT NULL,"
-    " rev TEXT NOT NULL, suspicious INT NOT NULL, created REAL)"
+    " rev TEXT NOT NULL, suspicious INT NOT NULL, created REAL, target INT, barred TEXT)"
 )
-"""The table of one plan. `suspicious` is a position in `EXCLUSION_REASONS`, `state` one in `State`.
-`created` is NULL if unknown."""
+"""The table of one plan. `suspicious` is a position in `EXCLUSION_REASONS`, `state` and `target` in
+`State`. `created`, `target` and `barred` may be NULL."""
 
 _STATES = tuple(State)
 
@@ -45,51 +56,97 @@ class RowTable(TableSequence[Row]):
     Raises, everywhere: Unavailable, if the file cannot be read.
     """
 
-    def __init__(self, path: str) -> None:
-        """Open the table in a file with nothing but that table; unlinks it immediately."""
-        table = TempTable(path)
+    def __init__(self, table: TempTable) -> None:
+        """`table` is a database with the table `planned`, which does not change any more."""
         counted = table.read(
-            "SELECT state, suspicious, count(*), min(created), max(created) FROM planned "
-            "GROUP BY state, suspicious ORDER BY min(place)"
+            f"SELECT {_GROUPED}, count(*), min(created), max(created) FROM planned "
+            f"GROUP BY {_GROUPED} ORDER BY min(place)"
         )
-        self._groups: dict[tuple[int, int], int] = {row[:2]: row[2] for row in counted}
+        self._groups: dict[tuple[Any, ...], int] = {row[:4]: row[4] for row in counted}
         super().__init__(table, sum(self._groups.values()), _ROWS, _make_row)
-        self.oldest: float = min((row[3] for row in counted if row[3] is not None), default=0.0)
+        self.oldest: float = min((row[5] for row in counted if row[5] is not None), default=0.0)
         """Creation time of the oldest task, epoch seconds UTC; 0 if unknown for all."""
-        self.newest: float = max((row[4] for row in counted if row[4] is not None), default=0.0)
+        self.newest: float = max((row[6] for row in counted if row[6] is not None), default=0.0)
 
     @property
     def states(self) -> frozenset[State]:
         """The states of the tasks."""
-        return frozenset(_STATES[state] for state, _ in self._groups)
+        return frozenset(_STATES[state] for state, *_ in self._groups)
 
     def first(self, limit: int, *, is_suspicious: bool) -> list[Row]:
-        """The first rows that are suspicious, or are not."""
-        sign = ">" if is_suspicious else "="
+        """The first rows that are suspicious or barred, or are neither."""
         found = self._table.read(
-            f"{_ROWS} AND suspicious {sign} 0 ORDER BY place LIMIT ?", (limit,)
+            f"{_ROWS} AND (suspicious > 0 OR barred IS NOT NULL) = ? ORDER BY place LIMIT ?",
+            (is_suspicious, limit),
         )
         return [_make_row(row[1:]) for row in found]
 
     def group(self, without: Collection[str]) -> Iterator[tuple[Row, int]]:
         """Each row that is named in `without`, and all others as rows without an id that differ in
-        state or suspicion, each with their number.
+        state, suspicion, target or bar, each with their number.
         """
         left = dict(self._groups)
         if without:
             among = f"{_ROWS} AND id IN (SELECT value FROM json_each(?))"
             for _, *named in self._table.read(among, (json.dumps([*without]),)):
-                row = _make_row(tuple(named))
-                left[named[1], named[3]] -= 1
-                yield row, 1
-        for (state, odd), count in left.items():
+                ident, state, rev, *rest = named
+                left[state, *rest] -= 1
+                yield _make_row((ident, state, rev, *rest)), 1
+        for (state, *rest), count in left.items():
             if count:
-                yield Row("", _STATES[state], "", EXCLUSION_REASONS[odd]), count
+                yield _make_row(("", state, "", *rest)), count
 
 
-_ROWS = "SELECT place, id, state, rev, suspicious FROM planned WHERE 1"
+_GROUPED = "state, suspicious, target, barred"
+_ROWS = "SELECT place, id, state, rev, suspicious, target, barred FROM planned WHERE 1"
 
 
 def _make_row(values: tuple[Any, ...]) -> Row:
-    ident, state, rev, odd = values
-    return Row(ident, _STATES[state], rev, EXCLUSION_REASONS[odd])
+    ident, state, rev, odd, target, barred = values
+    end = None if target is None else _STATES[target]
+    ident, rev, barred = value_text(ident), value_text(rev), value_text(barred or "")
+    return Row(ident, _STATES[state], rev, EXCLUSION_REASONS[odd], end, barred)
+
+
+def write_rows(rows: Iterable[tuple[Row, float]]) -> RowTable:
+    """Write rows to a temporary table as they come, each with the creation time of its task (0:
+    unknown). Of several rows with an id, the first is kept.
+
+    Raises:
+        Unavailable: the disk is full.
+    """
+    table = TempTable()
+    table.read(CREATE_ROWS.format(schema="main"))
+    table.write("INSERT INTO planned VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", map(_values_of, rows))
+    twice = table.read("SELECT id FROM planned GROUP BY id HAVING count(*) > 1")
+    if twice:
+        table.write(
+            "DELETE FROM planned WHERE id = ?1 AND place > "
+            "(SELECT min(place) FROM planned WHERE id = ?1)",
+            twice,
+        )
+    return RowTable(table)
+
+
+_NUMBERS = {state: number for number, state in enumerate(_STATES)}
+
+
+def _values_of(row: tuple[Row, float]) -> SqlValues:
+    (ident, state, rev, odd, target, barred), created = row
+    end = None if target is None else _NUMBERS[target]
+    number, reason = _NUMBERS[state], EXCLUSION_REASONS.index(odd)
+    bar = text_value(barred) if barred else None
+    return text_value(ident), number, text_value(rev), reason, created or None, end, bar
+
+
+def keep_rows(rows: Iterable[Row]) -> Sequence[Row]:
+    """Few rows in memory, many in a temporary table; there, the first row of an id is kept.
+
+    Raises:
+        Unavailable: the disk is full.
+    """
+    waiting = iter(rows)
+    first = tuple(islice(waiting, MAX_ROWS_IN_MEMORY + 1))
+    if len(first) <= MAX_ROWS_IN_MEMORY:
+        return first
+    return write_rows((row, 0.0) for row in chain(first, waiting))

@@ -8,11 +8,18 @@ was seen; a task that has changed when the plan is applied is skipped, as gone
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from engine.model import Edge, Edges, State, Task, bar_no_task
-from engine.operations.plan_rows import REASON_NOTED, REASON_RECENT, RowTable
+from engine.operations.plan_rows import (
+    MAX_ROWS_IN_MEMORY,
+    REASON_NOTED,
+    REASON_RECENT,
+    RowTable,
+    write_rows,
+)
 from engine.operations.plan_rows import Row as Row
 from engine.verbs import VERBS
 
@@ -46,6 +53,8 @@ class Plan(NamedTuple):
     oldest: float = 0.0
     """Creation time of the oldest task, epoch seconds UTC; 0 if unknown for all."""
     newest: float = 0.0
+    includes_suspicious: bool = False
+    """True if the operator includes all rows that are only suspicious."""
 
     def exclusion_reason(self, row: Row) -> str:
         """Why a row is excluded; "" if it is not."""
@@ -53,7 +62,8 @@ class Plan(NamedTuple):
             return row.barred
         if row.id in self.excluded_ids:
             return "excluded by the operator"
-        return "" if row.id in self.included_ids else row.default_exclusion
+        is_included = self.includes_suspicious or row.id in self.included_ids
+        return "" if is_included else row.default_exclusion
 
     @property
     def included(self) -> Iterator[Row]:
@@ -66,11 +76,15 @@ class Plan(NamedTuple):
         return ((row, why) for row in self.rows if (why := self.exclusion_reason(row)))
 
     @property
+    def included_groups(self) -> Iterator[tuple[Row, int]]:
+        """The rows to act on, as `group_rows` has them."""
+        groups = self.group_rows(self.included_ids | self.excluded_ids)
+        return ((row, count) for row, count in groups if not self.exclusion_reason(row))
+
+    @property
     def amount(self) -> int:
         """The number of rows to act on."""
-        named = self.included_ids | self.excluded_ids
-        groups = self.group_rows(named)
-        return sum(count for row, count in groups if not self.exclusion_reason(row))
+        return sum(count for _, count in self.included_groups)
 
     @property
     def states(self) -> frozenset[State]:
@@ -121,6 +135,9 @@ def freeze_plan(
 ) -> Plan:
     """Make a plan for exactly these tasks, as they were seen; `noted` ids have a note. Tasks that
     one of the store's `edges` bars are excluded.
+
+    Raises:
+        Unavailable: there are many, and the disk is too full for a temporary table.
     """
     seen = ((t.id, t.state, t.rev, t.created, bar_reason(edges, verb, t, now=now)) for t in tasks)
     return freeze_rows(verb, seen, now, filter=filter, noted=noted)
@@ -138,16 +155,25 @@ def freeze_rows(
     store bars the task.
     """
     careful = VERBS[verb].excludes_suspicious
-    rows: dict[str, Row] = {}
-    oldest = newest = 0.0
-    for ident, state, rev, created, barred in seen:
-        if ident in rows:
-            continue  # one row for an id: a task in two places is changed in one
+
+    def make(each: tuple[str, State, str, float, str]) -> tuple[Row, float]:
+        ident, state, rev, created, barred = each
         odd = _default_exclusion(created, ident in noted, now) if careful else ""
-        rows[ident] = Row(ident, state, rev, odd, barred=barred)
-        oldest = min(oldest or created, created or oldest)
-        newest = max(newest, created)
-    return Plan(verb, tuple(rows.values()), now, filter, oldest=oldest, newest=newest)
+        return Row(ident, state, rev, odd, None, barred), created
+
+    waiting = map(make, seen)
+    first = list(islice(waiting, MAX_ROWS_IN_MEMORY + 1))
+    if len(first) > MAX_ROWS_IN_MEMORY:
+        table = write_rows(chain(first, waiting))
+        return Plan(verb, table, now, filter, oldest=table.oldest, newest=table.newest)
+    rows: dict[str, tuple[Row, float]] = {}
+    for row, created in first:
+        # One row for an id: a task in two places is changed in one.
+        rows.setdefault(row.id, (row, created))
+    times = [created for _, created in rows.values() if created]
+    oldest, newest = min(times, default=0.0), max(times, default=0.0)
+    kept = tuple(row for row, _ in rows.values())
+    return Plan(verb, kept, now, filter, oldest=oldest, newest=newest)
 
 
 def _default_exclusion(created: float, noted: bool, now: float) -> str:

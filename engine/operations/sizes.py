@@ -12,7 +12,7 @@ from engine.store import Gone, ReadableStore
 BATCH_TASKS = 100
 """Tasks that are measured between two results."""
 MAX_MEASURED_TASKS = 10_000
-"""Tasks of a plan that a screen measures: each is read, and a million would take minutes."""
+"""Tasks of a plan that are measured: each is read, and a million would take minutes."""
 
 
 def measure_tasks(store: ReadableStore, rows: Iterable[Row]) -> Iterator[tuple[int, int]]:

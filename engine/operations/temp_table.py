@@ -14,10 +14,26 @@ from typing import Any, TypeAlias, TypeVar, overload
 from engine.store import Unavailable
 
 T = TypeVar("T")
-SqlValues: TypeAlias = Sequence[str | int | float | None]
+SqlValues: TypeAlias = Sequence[str | bytes | int | float | None]
 
 WINDOW_ROWS = 1000
 """Rows that are read together."""
+
+
+def text_value(text: str) -> str | bytes:
+    """A text as SQLite can store and compare it: one with a lone surrogate as bytes."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+    return text
+
+
+def value_text(value: str | bytes) -> str:
+    """The text of a value that `text_value` made."""
+    return value.decode("utf-8", "surrogatepass") if isinstance(value, bytes) else value
 
 
 class TempTable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
@@ -9,9 +10,18 @@ from typing import Any, NamedTuple, TypeVar
 from engine import policy
 from engine.model import Missing, State, Task
 from engine.operations import controls, plans
-from engine.operations.execute import JOURNAL_BATCH_ROWS, Report, RowOutcome, RowResult
-from engine.operations.journal import MASKED_LOCAL_PART, Entry, Journal, Operation
+from engine.operations.execute import JOURNAL_BATCH_ROWS, RowOutcome, RowResult
+from engine.operations.journal import (
+    MASKED_LOCAL_PART,
+    Entry,
+    Journal,
+    JournalWriter,
+    Operation,
+)
+from engine.operations.journal_format import make_row_outcome
+from engine.operations.plan_rows import keep_rows
 from engine.operations.plans import Plan, Row
+from engine.operations.temp_table import SqlValues, TempTable, text_value, value_text
 from engine.store import ChangeableStore, ReadableStore, StoreError, Unavailable
 from engine.text.safe import safe_line
 from engine.verbs import VERBS, keep_error
@@ -42,25 +52,27 @@ def plan_undo(
     """
     verb = _verb(operation)
     images = journal.images(operation.op)
-    rows: list[Row] = []
     held: set[str] = set()
-    done = (
-        e for e in journal.entries(operation.op) if e.outcome and e.outcome.result is RowResult.DONE
-    )
-    while batch := list(islice(done, JOURNAL_BATCH_ROWS)):
-        there = _look_up(store, {entry.row.id for entry in batch})[0]
-        for entry in batch:
-            tasks = there.get(entry.row.id, [])
-            task = _find_task(verb, entry, tasks)
-            row = _undo_row(store, verb, entry, task, images, now)
-            row = row._replace(barred=row.barred or duplicate_problem(store, row, tasks))
-            if not row.barred and task is not None and row.target is State.DEAD:
-                since = _dead_since(store, task, images.get(row.id))
-                row = apply_retention(row, since, now, retention)
-                if row.target is State.HELD:
-                    held.add(row.id)
-            rows.append(row)
-    return UndoPlan(Plan("undo", tuple(rows), now, undoes=operation.op), frozenset(held))
+    entries = journal.entries(operation.op)
+    done = (e for e in entries if e.outcome and e.outcome.result is RowResult.DONE)
+
+    def make_rows() -> Iterator[Row]:
+        for batch in _batches(done):
+            there = _look_up(store, {entry.row.id for entry in batch})[0]
+            for entry in batch:
+                tasks = there.get(entry.row.id, [])
+                task = _find_task(verb, entry, tasks)
+                row = _undo_row(store, verb, entry, task, images, now)
+                row = row._replace(barred=row.barred or duplicate_problem(store, row, tasks))
+                if not row.barred and task is not None and row.target is State.DEAD:
+                    since = _dead_since(store, task, images.get(row.id))
+                    row = apply_retention(row, since, now, retention)
+                    if row.target is State.HELD:
+                        held.add(row.id)
+                yield row
+
+    rows = keep_rows(make_rows())
+    return UndoPlan(Plan("undo", rows, now, undoes=operation.op), frozenset(held))
 
 
 def apply_retention(row: Row, since: float | None, now: float, retention: float) -> Row:
@@ -92,7 +104,7 @@ def _undo_row(
     verb: str,
     entry: Entry,
     task: Task | None,
-    images: dict[str, bytes],
+    images: Mapping[str, bytes],
     now: float,
 ) -> Row:
     """The row that undoes an entry; barred if that is impossible."""
@@ -177,7 +189,7 @@ class Settled(NamedTuple):
     """As the journal has it now; None while another process runs it."""
     moving: tuple[Row, ...] = ()
     """Rows whose outcome cannot be known yet: the task is being moved."""
-    unmoved: tuple[Row, ...] = ()
+    unmoved: Sequence[Row] = ()
     """Rows whose task is unchanged: it was not moved."""
 
 
@@ -208,7 +220,7 @@ def _settle(
     if pen is None:
         return Settled(None)
     pen.close()
-    seen = _sort_open_rows(store, journal, operation)
+    findings = _examine_open_rows(store, journal, operation)
     pen = journal.resume(operation.op)
     if pen is None:
         return Settled(None)
@@ -217,50 +229,88 @@ def _settle(
         if now is None or now.ended is not None:
             return Settled(now)
         # Another process may have written some outcomes meanwhile.
-        open_ = {entry.row for entry in journal.entries(operation.op) if entry.outcome is None}
-        known = [one for one in seen.known if one.row in open_]
-        stays, moving = (tuple(r for r in rows if r in open_) for rows in (seen.stays, seen.moving))
+        entries = journal.entries(operation.op)
+        moving: list[Row] = []
+        stays = keep_rows(_write_findings(pen, findings, entries, moving))
         over = not moving and bool(why or not stays)
-        left = [RowOutcome(row, RowResult.UNAPPLIED, why) for row in stays] if over else []
-        for batch in _batches([*known, *left]):
-            pen.write_outcomes(batch)
         if over:
-            pen.write_end(_make_report(journal, operation))
+            for batch in _batches(stays):
+                pen.write_outcomes([RowOutcome(row, RowResult.UNAPPLIED, why) for row in batch])
+            rows = journal.entries(operation.op)
+            counts = Counter(entry.outcome.result for entry in rows if entry.outcome is not None)
+            pen.write_end(len(rows), counts)
     finally:
         pen.close()
-    return Settled(journal.operation(operation.op), moving, stays)
+    return Settled(journal.operation(operation.op), tuple(moving), stays)
 
 
-class _OpenRows(NamedTuple):
-    """The open rows of an operation, sorted by the present state of their tasks."""
-
-    known: list[RowOutcome]
-    stays: list[Row]
-    """Rows whose task is unchanged."""
-    moving: list[Row]
-    """Rows whose outcome cannot be known yet."""
+_STAYS, _MOVING = "stays", "moving"
+"""The task of an open row is unchanged; its outcome cannot be known yet."""
 
 
-def _sort_open_rows(store: ChangeableStore, journal: Journal, operation: Operation) -> _OpenRows:
-    found = _OpenRows([], [], [])
-    unknown = (entry.row for entry in journal.entries(operation.op) if entry.outcome is None)
-    evidence: _Evidence | None = None
-    for batch in _batches(unknown):
-        evidence = evidence or _Evidence(store, journal, operation)
+def _examine_open_rows(
+    store: ChangeableStore, journal: Journal, operation: Operation
+) -> TempTable | None:
+    """A table with the outcome of each open row by its id, or one of the words above; None if no
+    row is open.
+    """
+    found: TempTable | None = None
+    entries = journal.entries(operation.op)
+    for batch in _batches(entry.row for entry in entries if entry.outcome is None):
+        if found is None:
+            found = TempTable()
+            found.read("CREATE TABLE found(id TEXT PRIMARY KEY, result, words) WITHOUT ROWID")
+            evidence = _Evidence(store, journal, operation)
         there, missing = _look_up(store, {row.id for row in batch})
+        values = []
         for row in batch:
             its = _outcome(row, there.get(row.id, []), row.id in missing, evidence)
             if isinstance(its, RowOutcome):
-                found.known.append(its)
+                result, words = its.result.value, its.reason or its.rev
             else:
-                (found.stays if its is row else found.moving).append(row)
+                result, words = _STAYS if its is row else _MOVING, ""
+            values.append((text_value(row.id), result, text_value(words)))
+        found.write("INSERT INTO found VALUES (?, ?, ?)", values)
     return found
+
+
+def _write_findings(
+    pen: JournalWriter, findings: TempTable | None, entries: Iterable[Entry], moving: list[Row]
+) -> Iterator[Row]:
+    """Write the outcomes of open rows to the journal, and yield the rows that stay; those that are
+    being moved are added to `moving`.
+    """
+    if findings is None:
+        return
+    for batch in _batches(entry.row for entry in entries if entry.outcome is None):
+        marks = ", ".join("?" * len(batch))
+        sql = f"SELECT id, result, words FROM found WHERE id IN ({marks})"
+        found = {
+            value_text(ident): (result, value_text(words))
+            for ident, result, words in findings.read(sql, [text_value(row.id) for row in batch])
+        }
+        known = []
+        for row in batch:
+            result, words = found.get(row.id, (_MOVING, ""))
+            if result == _MOVING:
+                moving.append(row)
+            elif result == _STAYS:
+                yield row
+            else:
+                known.append(make_row_outcome(row, RowResult(result), words))
+        if known:
+            pen.write_outcomes(known)
 
 
 def _batches(some: Iterable[T]) -> Iterator[list[T]]:
     waiting = iter(some)
     while batch := list(islice(waiting, JOURNAL_BATCH_ROWS)):
         yield batch
+
+
+_FOLLOWED, _IN_WORK, _DONE, _LATER = "followed", "in work", "done", "done later"
+"""Facts about a task and another operation: it continued with the task, it is running and may be
+moving it, it left the task with a revision, it did so after our operation had begun."""
 
 
 class _Evidence:
@@ -272,31 +322,56 @@ class _Evidence:
         self._kept = journal.images(operation.op)
         undone = self._intent.undoes
         self._undone = journal.images(undone) if undone else {}
-        self.followed: set[str] = set()
-        """Ids of tasks that another operation has continued with."""
-        self.in_work: set[str] = set()
-        """Ids of tasks that a running operation may be moving."""
-        self._others: dict[tuple[str, str], str] = {}
-        self._later: dict[str, str] = {}
+        self._others = TempTable()
+        self._others.read(
+            "CREATE TABLE other(what TEXT, id, rev, op, PRIMARY KEY (what, id, rev)) WITHOUT ROWID"
+        )
         for other in journal.operations(operation.started - OVERLAP_SECONDS):
             if other.op != operation.op:
                 self._add_operation(other, journal.entries(other.op), operation)
 
     def _add_operation(self, other: Operation, entries: Iterable[Entry], ours: Operation) -> None:
         follows = other.intent.follows == ours.op
-        for row, ended in entries:
-            if follows:
-                self.followed.add(row.id)
-            if ended is None and other.is_running:
-                self.in_work.add(row.id)
-            if ended is not None and ended.result is RowResult.DONE:
-                self._others[row.id, ended.rev] = other.op
-                if other.started >= ours.started:
-                    self._later.setdefault(row.id, other.op)
+        is_later = other.started >= ours.started
+
+        def values() -> Iterator[SqlValues]:
+            for row, ended in entries:
+                ident = text_value(row.id)
+                if follows:
+                    yield _FOLLOWED, ident, "", other.op
+                if ended is None and other.is_running:
+                    yield _IN_WORK, ident, "", other.op
+                if ended is not None and ended.result is RowResult.DONE:
+                    yield _DONE, ident, text_value(ended.rev), other.op
+                    if is_later:
+                        yield _LATER, ident, "", other.op
+
+        # Operations come latest first: the latest names a row, the first one a revision.
+        self._others.write(
+            "INSERT INTO other VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET op = "
+            f"CASE what WHEN '{_DONE}' THEN excluded.op ELSE op END",
+            values(),
+        )
+
+    def _other(self, what: str, row: Row, rev: str = "") -> str:
+        """The id of another operation of which one of the facts above is true; "" for none."""
+        found = self._others.read(
+            "SELECT op FROM other WHERE what = ? AND id = ? AND rev = ?",
+            (what, text_value(row.id), text_value(rev)),
+        )
+        return found[0][0] if found else ""
+
+    def is_followed(self, row: Row) -> bool:
+        """True if another operation has continued with the task."""
+        return bool(self._other(_FOLLOWED, row))
+
+    def is_in_work(self, row: Row) -> bool:
+        """True if a running operation may be moving the task."""
+        return bool(self._other(_IN_WORK, row))
 
     def another(self, row: Row, rev: str = "") -> str:
         """The message that another operation did it, with its id; "" if the journal has none."""
-        op = self._later.get(row.id) or self._others.get((row.id, rev))
+        op = self._other(_LATER, row) or self._other(_DONE, row, rev)
         return f"another operation did it ({op})" if op else ""
 
     def contradiction(self, row: Row, task: Task) -> str:
@@ -344,11 +419,11 @@ REASON_UNKNOWN_VERB = "changed since the plan, by an unknown verb"
 def _outcome(
     row: Row, tasks: Sequence[Task], missing: bool, evidence: _Evidence
 ) -> RowOutcome | Row | None:
-    if row.id in evidence.followed:
+    if evidence.is_followed(row):
         return RowOutcome(row, RowResult.UNAPPLIED, REASON_CONTINUED)
     if any((t.state, t.rev) == (row.state, row.rev) for t in tasks):
         return row
-    if not (tasks or missing) or row.id in evidence.in_work:
+    if not (tasks or missing) or evidence.is_in_work(row):
         return None
     if evidence.verb not in VERBS:
         return RowOutcome(row, RowResult.GONE, REASON_UNKNOWN_VERB)
@@ -435,20 +510,3 @@ def abandon_operation(
 def _require_nobody(operation: Operation, settled: Settled) -> None:
     if settled.operation is None:
         raise Unavailable(f"{operation.op}: another process is running it")
-
-
-def _make_report(journal: Journal, operation: Operation) -> Report:
-    ended: dict[RowResult, list[tuple[str, str]]] = {end: [] for end in RowResult}
-    rows = []
-    for entry in journal.entries(operation.op):
-        rows.append(entry.row)
-        if entry.outcome is not None:
-            ended[entry.outcome.result].append((entry.row.id, entry.outcome.reason))
-    return Report(
-        Plan(operation.intent.verb, tuple(rows), operation.started),
-        tuple(ident for ident, _ in ended[RowResult.DONE]),
-        tuple(ident for ident, _ in ended[RowResult.GONE]),
-        tuple(ended[RowResult.FAILED]),
-        tuple(ended[RowResult.EXCLUDED]),
-        unapplied=tuple(ended[RowResult.UNAPPLIED]),
-    )

@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.model import State, Task
 from engine.operations import plans, run_plan, undo
-from engine.operations.execute import Report, RowOutcome, RowResult
+from engine.operations.execute import RowOutcome, RowResult
 from engine.operations.journal import Intent, Journal, Operation, Who, mask_addresses
 from engine.operations.journal_format import MAX_LINE_BYTES
 from engine.operations.plans import Plan, Row
@@ -39,13 +40,14 @@ def a_plan(count: int = 4, verb: str = "retry") -> Plan:
 def written(journal: Journal, plan: Plan, *, end: bool = True) -> tuple[Path, Path]:
     """An operation with an image and an outcome for each row: its two files."""
     pen = journal.begin(US._replace(verb=plan.verb), plan)
-    pen.save_images([(row.id, f"what {row.id}\nwas\n".encode()) for row in plan.rows])
+    pen.save_images(
+        [(row.id, f"what {row.id}\nwas\n".encode("utf-8", "replace")) for row in plan.rows]
+    )
     done = [RowOutcome(row, RowResult.DONE, rev=f"new {row.rev}") for row in plan.included]
     pen.write_outcomes(done[:2])
     pen.write_outcomes(done[2:])
     if end:
-        excluded = tuple((row.id, why) for row, why in plan.excluded)
-        pen.write_end(Report(plan, tuple(one.row.id for one in done), (), (), excluded))
+        pen.write_end(len(plan.rows), {RowResult.DONE: len(done)})
     pen.close()
     return Path(f"{journal.folder}/{pen.op}.jsonl"), Path(f"{journal.folder}/{pen.op}.before")
 
@@ -74,7 +76,7 @@ def test_cut_off_anywhere_it_says_no_more_than_was_durable(journal: Journal) -> 
     tasks were is there for some of them, and byte for byte."""
     plan = a_plan()._replace(excluded_ids=frozenset({a_plan().rows[3].id}))
     path, before = written(journal, plan)
-    data, was, whole = path.read_bytes(), before.read_bytes(), journal.images(path.stem)
+    data, was, whole = path.read_bytes(), before.read_bytes(), dict(journal.images(path.stem))
     began = data.index(b"\n", data.index(b'"rows":')) + 1
     for size in range(0, len(was), 3):
         before.write_bytes(was[:size])
@@ -229,6 +231,50 @@ def test_the_first_line_about_a_row_holds(journal: Journal) -> None:
     assert {entry.row for entry in journal.entries(path.stem)} == set(a_plan().rows)
 
 
+def test_a_large_operation_is_read_in_windows(journal: Journal) -> None:
+    """Its rows and images take no memory for each task, and are complete."""
+    rows = tuple(Row(f"task-{n:06}", State.DEAD, f"r{n}") for n in range(20_000))
+    path, _ = written(journal, Plan("hold", rows, NOW))
+    tracemalloc.start()
+    try:
+        (operation,) = again(journal).operations()
+        entries, images = journal.entries(path.stem), journal.images(path.stem)
+        pairs = zip(entries, rows, strict=True)
+        right = sum(
+            entry == (row, RowOutcome(row, RowResult.DONE, rev=f"new {row.rev}"))
+            and images[row.id] == f"what {row.id}\nwas\n".encode()
+            for entry, row in pairs
+        )
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert right == len(entries) == len(images) == operation.counts[RowResult.DONE] == len(rows)
+    assert peak < 100 * len(rows)
+
+
+def test_an_image_cut_off_after_it_was_found_is_an_error(journal: Journal) -> None:
+    """No image is returned in part; an id without one is a missing key."""
+    path, before = written(journal, a_plan())
+    images = journal.images(path.stem)
+    first, *_, last = (row.id for row in a_plan().rows)
+    os.truncate(before, before.stat().st_size - 3)
+    assert images[first] == f"what {first}\nwas\n".encode()
+    with pytest.raises(Unavailable, match="cut off"):
+        images[last]
+    with pytest.raises(KeyError):
+        images["another"]
+
+
+def test_ids_that_are_no_valid_text_are_read_as_written(journal: Journal) -> None:
+    """A lone surrogate or a NUL in an id, a revision or a reason is in the entry, too."""
+    rows = tuple(Row(f"n{end}", State.DEAD, f"r{end}") for end in ("\udc80", "\0", "\u00e9"))
+    path, _ = written(journal, Plan("hold", rows, NOW))
+    assert [entry.row for entry in journal.entries(path.stem)] == [*rows]
+    revisions = [entry.outcome.rev for entry in journal.entries(path.stem) if entry.outcome]
+    assert revisions == [f"new {row.rev}" for row in rows]
+    assert set(journal.images(path.stem)) == {row.id for row in rows}
+
+
 def test_ids_of_nobody_lead_nowhere(journal: Journal) -> None:
     """Ids that no task has, however they are written, are accounted for and touch nothing."""
     ids = ("\x1b[2J", "../../../etc/passwd", "", "\u202e", "a" * 5000, "no\nbody")
@@ -284,7 +330,7 @@ def test_no_other_process_writes_while_it_runs(
 
     assert running.is_running and settled.operation is None
     assert path.read_bytes() == written_so_far
-    pen.write_end(Report(a_plan(), tuple(row.id for row in a_plan().rows), (), ()))
+    pen.write_end(len(a_plan().rows), {RowResult.DONE: len(a_plan().rows)})
     pen.close()
     data = path.read_bytes()
     undo.settle_operation(MemoryStore(), journal, running._replace(ended=None))

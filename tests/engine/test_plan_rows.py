@@ -12,11 +12,11 @@ from engine.index.freeze_plan import differing_rows, freeze_rows
 from engine.index.reader import Reader
 from engine.index.schema import Query
 from engine.index.writer import Writer
-from engine.model import Missing, State, Task
+from engine.model import Edge, Edges, Missing, State, Task
 from engine.operations import plans, undo
 from engine.operations.execute import JOURNAL_BATCH_ROWS, Report, RowResult
 from engine.operations.journal import Intent, Journal, Operation, Who
-from engine.operations.plan_rows import RowTable
+from engine.operations.plan_rows import REASON_NOTED, REASON_RECENT, RowTable
 from engine.operations.plans import Plan
 from engine.operations.run_plan import run_journaled_plan
 from engine.operations.temp_table import TempTable
@@ -97,6 +97,34 @@ def test_a_plan_in_a_table_is_the_plan_in_memory(
         assert one.amount == two.amount == len(tuple(two.included))
         assert list(one.excluded) == list(two.excluded)
     assert [path.name for path in tmp_path.iterdir() if "plan" in path.name] == []
+
+
+@pytest.mark.parametrize("is_large", [True, False])
+def test_rows_of_a_scan_are_written_as_they_come(
+    is_large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan of tasks is the same in a table as in memory: the first row of an id, its reason to be
+    excluded, and counts by reason."""
+    tasks = [*TASKS, a_task(8, state=State.ACTIVE), a_task(9)._replace(id="caf\u00e9")]
+    edge = Edge(bars=lambda task, now: "odd"[: task.queue == "a"])
+    edges: Edges = {(State.PENDING, State.TRASH): edge}
+    monkeypatch.setattr(plans, "MAX_ROWS_IN_MEMORY", 3 if is_large else 100)
+    plan = plans.freeze_plan("purge", tasks, NOW, edges=edges, noted=NOTED)
+    assert isinstance(plan.rows, RowTable) is is_large
+    assert [row.id for row in plan.rows] == list(dict.fromkeys(task.id for task in tasks))
+    assert [plan.exclusion_reason(row) for row in plan.rows] == [
+        *[REASON_RECENT] * 3,
+        REASON_NOTED,
+        "",
+        "",
+        REASON_NOTED,
+        "o",
+        "",
+        "",
+    ]
+    assert [row.barred for row in plan.first_rows(7)] == ["", "", "", "", "", "o", ""]
+    assert (plan.amount, plan._replace(includes_suspicious=True).amount) == (4, 9)
+    assert (plan.oldest, plan.newest) == (NOW - 3600, NOW)
 
 
 def test_rows_that_differ_from_the_index_are_found(reader: Reader, writer: Writer) -> None:

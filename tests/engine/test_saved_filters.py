@@ -6,13 +6,31 @@ import fcntl
 import os
 import stat
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from engine.config.saved_filters import SavedFilterError, lookup_in, read_filters, save_filter
 from engine.index.filter_language import BadFilter, format_term, parse_filter
+from tests.examples import examples
 
 SAVED = {"old": "age>2h !healthz", "both": "550|421", "inner": "@old", "bad": "fo=1"}
+
+
+ODD_TEXTS = (
+    "\U0001f600 \u2764\ufe0f",
+    "\x7f",
+    "\x85",
+    "\u2028",
+    "\ufeff",
+    "\ud83d",
+    "\x1b[31m",
+    '\\ "" : # \' / -',
+    " ",
+    "",
+)
 
 
 def lookup(name: str) -> str:
@@ -53,6 +71,23 @@ def test_a_wrong_name_is_refused_at_its_column(text: str, at: int, message: str)
     assert refused.value.at == at
 
 
+@pytest.mark.parametrize(
+    ("saved", "text", "message"),
+    [
+        ("a" * 500, "x @n @n", "expected at most 1,000 characters with saved filters, not 1,003"),
+        ("a " * 51, "x @n @n", "expected at most 100 words and comparisons"),
+    ],
+)
+def test_the_limits_count_saved_filters(saved: str, text: str, message: str) -> None:
+    """What a filter means with its saved ones in place has the limits of typed text, so that it can
+    be copied, saved and used again.
+    """
+    with pytest.raises(BadFilter) as refused:
+        parse_filter(text, saved=lambda _: saved)
+    assert (refused.value.message, refused.value.at) == (message, 5)
+    assert parse_filter("@n", saved=lambda _: saved)
+
+
 def test_a_word_with_an_at_sign_is_searched_in_quotes() -> None:
     """A formatted word that begins with @ has quotes, and means the word."""
     assert format_term("", "", "@example.com") == '"@example.com"'
@@ -64,7 +99,7 @@ def test_a_filter_is_saved_and_found(tmp_path: Path) -> None:
     """It is in a file of mode 0600, beside those saved before; a second text replaces the first."""
     environ = {"XDG_STATE_HOME": str(tmp_path / "state")}
     assert read_filters(environ) == {}
-    assert not save_filter(environ, "old", 'err:"user unknown" é\u202e')
+    assert not save_filter(environ, "old", 'err:"user unknown" é\U0001f600')
     assert not save_filter(environ, "on", "age>1h")
     assert save_filter(environ, "on", "age>2h")
 
@@ -72,8 +107,36 @@ def test_a_filter_is_saved_and_found(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert [entry.name for entry in path.parent.iterdir()] == ["filters.yaml"]
-    assert read_filters(environ) == {"old": 'err:"user unknown" é\u202e', "on": "age>2h"}
+    assert read_filters(environ) == {"old": 'err:"user unknown" é\U0001f600', "on": "age>2h"}
     assert parse_filter("@on", saved=lookup_in(environ)).text == "age>2h"
+
+
+@given(st.lists(st.text(max_size=20) | st.sampled_from(ODD_TEXTS), min_size=1, max_size=3))
+@example(list(ODD_TEXTS))
+@examples(50)
+def test_any_text_is_found_as_it_was_saved_or_refused(texts: list[str]) -> None:
+    """A text of printable characters is found again; any other is refused and leaves the file."""
+    with TemporaryDirectory() as home:
+        environ, saved = {"HOME": home}, {}
+        for number, text in enumerate(texts):
+            try:
+                save_filter(environ, f"f{number}", text)
+            except SavedFilterError as refused:
+                assert not text.isprintable()
+                assert f"f{number}: expected printable characters, not U+" in str(refused)
+            else:
+                assert text.isprintable()
+                saved[f"f{number}"] = text
+            assert read_filters(environ) == saved
+
+
+def test_a_file_that_would_be_too_large_is_not_written(tmp_path: Path) -> None:
+    """A filter with which the file would be over the limit of the reader is refused."""
+    environ = {"HOME": str(tmp_path)}
+    save_filter(environ, "a", "x" * 600_000)
+    with pytest.raises(SavedFilterError, match=r"filters.yaml: expected at most 1,048,576 bytes$"):
+        save_filter(environ, "b", "x" * 600_000)
+    assert list(read_filters(environ)) == ["a"]
 
 
 def test_a_name_without_a_filter_says_what_is_saved(tmp_path: Path) -> None:
@@ -100,6 +163,9 @@ def test_a_name_without_a_filter_says_what_is_saved(tmp_path: Path) -> None:
         (b"a: 5\n", 'a: expected a line such as name: "err~550"'),
         (b"a: [\n", "line 2: expected YAML"),
         (b"a: &a [*a]\n", "line 1: the alias"),
+        (b'"a\\e[31m": x\n', "a\ufffd[31m: expected a line such as name:"),
+        (b'b: "x\\e[31m"\n', "b: expected printable characters, not U+001B"),
+        (b'b: "x\\u202e"\n', "b: expected printable characters, not U+202E"),
         (b"x" * (1 << 21), "2,097,152 bytes, expected at most 1,048,576"),
         (None, "expected a regular file"),
     ],
@@ -124,6 +190,20 @@ def test_an_unusable_file_is_reported_and_not_replaced(
         assert "\n" not in str(refused.value)
     assert path.stat().st_ino == before.st_ino
     assert path.stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_a_saved_file_says_that_comments_are_not_kept(tmp_path: Path) -> None:
+    """Saving keeps the filters of an edited file, not its comments; the first line says so."""
+    environ = {"XDG_STATE_HOME": str(tmp_path)}
+    path = tmp_path / "spooldeck" / "filters.yaml"
+    path.parent.mkdir()
+    path.write_text("# mine\nold: code=550  # late\n")
+
+    save_filter(environ, "new", "x")
+    head, *rest = path.read_text().splitlines()
+    assert head.startswith("# ")
+    assert head.endswith(":save rewrites the file without comments")
+    assert rest == ['"new": "x"', '"old": "code=550"']
 
 
 def test_two_savers_do_not_lose_each_others_filter(tmp_path: Path) -> None:

@@ -119,10 +119,18 @@ class Told:
 
 
 @contextmanager
-def following(doorbell: ChangeSource, open_store: Callable[[], Store]) -> Iterator[Told]:
+def following(
+    doorbell: ChangeSource, open_store: Callable[[], Store], *, is_shown: bool = True
+) -> Iterator[Told]:
     """The news of a watch of this source of changes."""
     told = Told()
-    watch = FolderWatch(doorbell, open_store, told.news.put, lambda: told.news.put(EVERYTHING))
+    watch = FolderWatch(
+        doorbell,
+        open_store,
+        told.news.put,
+        lambda: told.news.put(EVERYTHING),
+        lambda: is_shown,
+    )
     watch.start(PATIENCE)
     try:
         yield told
@@ -133,19 +141,21 @@ def following(doorbell: ChangeSource, open_store: Callable[[], Store]) -> Iterat
             thread.join(PATIENCE)
 
 
-def watching(folder: Path) -> AbstractContextManager[Told]:
+def watching(folder: Path, *, is_shown: bool = True) -> AbstractContextManager[Told]:
     """The news of the folder, and of one more that is not there yet."""
 
     def no_store() -> Store:
         raise AssertionError("a source of folders needs no store")
 
-    return following(ChangeSource((str(folder), str(folder.with_name("held")))), no_store)
+    source = ChangeSource((str(folder), str(folder.with_name("held"))))
+    return following(source, no_store, is_shown=is_shown)
 
 
-def test_a_folder_is_followed_by_names(folder: Path) -> None:
+@pytest.mark.parametrize("is_shown", [True, False])
+def test_a_folder_is_followed_by_names(folder: Path, is_shown: bool) -> None:
     """A change in a folder is reported by its name, and nothing while nothing changes. After a
     folder was removed and made again everything is scanned, and then it is followed."""
-    with watching(folder) as told:
+    with watching(folder, is_shown=is_shown) as told:
         read(folder)
         (folder / "old").touch()
         assert told.next() == {"old"}

@@ -28,6 +28,8 @@ from tests.tui.spools import (
     some_tasks,
     task_list,
 )
+from tui.plan.screen import PlanScreen
+from tui.queue.clusters_screen import ClustersScreen
 from tui.queue.filter_line import FilterLine
 from tui.widgets.lines import Lines
 
@@ -172,6 +174,34 @@ async def test_a_filter_is_saved_by_name(tmp_path: Path, monkeypatch: MonkeyPatc
         await desk.until(lambda: desk.filter.filter.text == "code=421")
 
 
+async def test_text_of_filters_cannot_control_the_terminal(tmp_path: Path) -> None:
+    """Beside the filter line, unprintable characters of a clause and of an error are replaced."""
+    async with filtering(tmp_path) as desk:
+        desk.filter.set_text("dest=\x9b31m")
+        desk.filter.post_message(FilterLine.Changed(desk.filter.filter))
+        await desk.counts('0 of 12 ("dest=\ufffd31m" matches none; 12 without it)')
+        desk.filter.set_text("@\x9b31m")
+        desk.filter.post_message(FilterLine.Changed(desk.filter.filter))
+        await desk.until(lambda: desk.count.startswith("@\ufffd31m at 1: "))
+
+
+async def test_clusters_of_the_longest_filter(tmp_path: Path) -> None:
+    """`c` on a list with the longest filter shows its clusters and their tasks, and a verb acts on
+    them; Enter, whose list would have a longer filter, says so.
+    """
+    async with filtering(tmp_path) as desk:
+        desk.filter.set_text(f"code=550 !{'x' * 990}")
+        desk.filter.post_message(FilterLine.Changed(desk.filter.filter))
+        await desk.left(4)
+        await desk.press("enter")
+        await desk.opens(ClustersScreen, "c")
+        await desk.sees("1, failed 4", "00000007")
+        await desk.press("enter")
+        await desk.sees("list not opened: expected at most 1,000 characters with the cluster")
+        await desk.opens(PlanScreen, "R")
+        await desk.sees("REPLAY 4 TASKS")
+
+
 async def test_an_order_goes_with_a_filter() -> None:
     """What is filtered is ordered as the tab is."""
     memory = a_memory([task._replace(attempts=n) for n, task in enumerate(some_tasks(9, 0, 0))])
@@ -242,6 +272,8 @@ def test_the_command_line_knows_saved_filters(tmp_path: Path, spooldeck: Run) ->
         assert said.returncode == 64
         assert f"@user at 1: {path}: expected lines such as name:" in said.stderr
         assert said.stderr.count("\n") == 1
+        said = ask(*command, "--filter", "@\x1bc")
+        assert "--filter: @\ufffdc at 1: " in said.stderr
 
 
 def test_queue_list_takes_a_filter_and_a_state(tmp_path: Path, spooldeck: Run) -> None:

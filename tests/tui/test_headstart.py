@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from engine import verbs
 from engine.model import LockEvidence, Verdict
 from engine.store import Store, Unavailable
 from tests.tui.spools import PATIENCE, disk_place, make_spool, some_tasks
@@ -20,10 +22,12 @@ from tui.session.place_session import PlaceSession
 
 
 @asynccontextmanager
-async def followed(place: Place) -> AsyncIterator[PlaceSession]:
+async def followed(
+    place: Place, is_shown: Callable[[], bool] = lambda: True
+) -> AsyncIterator[PlaceSession]:
     """A place that is followed as the console follows it."""
     live = PlaceSession(place, time.time)
-    following = asyncio.create_task(live.follow(lambda: 0.01, 0.001))
+    following = asyncio.create_task(live.follow(lambda: 0.01, 0.001, is_shown))
     try:
         yield live
     finally:
@@ -68,3 +72,39 @@ async def test_without_tasks_the_rest_is_examined(
         without = live.has_readings and not live.inspector.latest.is_complete
         moved.set()
     assert without
+
+
+async def eventually(true: Callable[[], bool]) -> None:
+    """Let the place work until `true()` is."""
+    while not true():  # noqa: ASYNC110 - the numbers of reads have no event
+        await asyncio.sleep(0.01)
+
+
+async def test_a_place_that_is_not_open_is_read_less_often(tmp_path: Path) -> None:
+    """Its tasks are counted each time, also new ones; lock, metrics and logs are read only when
+    that is due, a caller waits for it, or the place is opened."""
+    make_spool(tmp_path, some_tasks())
+    reads, shown = 0, False
+
+    def look() -> LockEvidence:
+        nonlocal reads
+        reads += 1
+        return LockEvidence(Verdict.FREE)
+
+    def add() -> None:
+        with contextlib.closing(place.open()) as store:
+            store.swap(None, verbs.enqueue("report", time.time(), "00000abc"))
+
+    place = disk_place(tmp_path)._replace(lock=look)
+    async with asyncio.timeout(PATIENCE), followed(place, lambda: shown) as live:
+        await eventually(lambda: len(live.count_samples) >= 5)
+        unopened = reads
+        before = sum(live.count_samples[-1][1].values())
+        await asyncio.to_thread(add)
+        await eventually(lambda: sum(live.count_samples[-1][1].values()) > before)
+        await live.wait_for_readings()
+        waited = reads
+        shown = True
+        await eventually(lambda: reads >= waited + 3)
+    assert unopened <= 2
+    assert waited >= 2

@@ -23,7 +23,7 @@ from engine import verbs
 from engine.config import queue_config
 from engine.locks import queue_lock
 from engine.model import Task
-from engine.operations import plans, run_plan, undo
+from engine.operations import plan_rows, plans, run_plan, sizes, undo
 from engine.operations.execute import RowResult
 from engine.operations.journal import Intent, Who
 from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules, pace_to_json
@@ -219,6 +219,42 @@ def test_a_plan_names_its_tasks(root: Path, act: Command) -> None:
     assert code == 0, out
     assert ids_at(root, "trash") == {first, second}
     assert f"{none}: not found" in complaint
+
+
+def test_a_large_plan_is_the_same_as_a_small_one(
+    root: Path, act: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its rows and names in tables and few tasks measured, a dry run has the same rows, counts
+    and command, and the size of the first tasks; it is applied and undone in full.
+    """
+    with store_at(root) as store:
+        store.swap(None, verbs.enqueue("report", time.time(), "000000ff"))
+    (noted, *_) = sorted(ids_at(root, "pending"))
+    setup_of(root).notes().add(noted, "legal hold? ask kim", "ana")
+    line, before = "purge --state pending,dlq --dry-run --json", tree(root)
+    (small,), (every,) = objects(act(line)), objects(act(f"{line} --all-odd"))
+    for module in (plans, plan_rows):
+        monkeypatch.setattr(module, "MAX_ROWS_IN_MEMORY", 2)
+    monkeypatch.setattr(sizes, "MAX_MEASURED_TASKS", 3)
+    monkeypatch.setattr("engine.stores.nftban.store.MAX_NAMES_IN_MEMORY", 2)
+    (large,), (large_every,) = objects(act(line)), objects(act(f"{line} --all-odd"))
+
+    measured = [row["bytes"] for row in large["rows"] if row["bytes"] is not None]
+    assert [row["bytes"] for row in small["rows"]][:3] == measured
+    assert (small["measured"], large["measured"]) == (10, 3)
+    assert sum(measured) == large["bytes"] < small["bytes"]
+    for plan in (small, every, large, large_every):
+        del plan["bytes"], plan["measured"], plan["facts"]
+        for row in plan["rows"]:
+            del row["bytes"]
+    assert (small, every) == (large, large_every)
+    assert (small["acted_on"], every["acted_on"]) == (8, 10)
+
+    (done,) = objects(act("purge --state pending,dlq --apply 8 --json"))
+    assert (len(done["done"]), len(done["excluded"])) == (8, 2)
+    (undone,) = objects(act(f"undo {done['op']} --apply 8 --json"))
+    assert len(undone["done"]) == 8
+    assert tree(root) == before
 
 
 # ---- the trash

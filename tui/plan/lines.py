@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from engine.model import Edges, State
@@ -133,7 +134,7 @@ def count_plan(
         elif why := plan.exclusion_reason(row):
             outs[why] += count
         else:
-            if row.default_exclusion:
+            if row.default_exclusion and not plan.includes_suspicious:
                 taken_in.append(row.id)
             if row.id in refused:
                 full[refused[row.id]] += count
@@ -329,7 +330,7 @@ def _reasons(title: str, some: Sequence[tuple[str, str]], width: int) -> list[Li
     text: list[Line] = [BLANK_LINE, present.part_line(title)]
     for reason, amount in Counter(reason for _, reason in some).most_common():
         text += _fold_lines(f"{amount:,}: {reason}", width, "")
-        ids = [ident for ident, why in some if why == reason][:MAX_LISTED_TASKS]
+        ids = islice((ident for ident, why in some if why == reason), MAX_LISTED_TASKS)
         text += [((f"    {safe_line(ident)}", "muted"),) for ident in ids]
     return text
 

@@ -9,7 +9,7 @@ from textual import work
 
 from engine.index import filter_language
 from engine.index.error_clusters import count_deaths
-from engine.index.filter_language import Filter
+from engine.index.filter_language import BadFilter, Filter
 from engine.index.schema import Query
 from engine.model import Task
 from engine.store import Unavailable
@@ -111,7 +111,7 @@ class ClusterList(PlanningScreen, ListScreen):
         await asyncio.sleep(CURSOR_REST_SECONDS)
         if (here := self._here) is None:
             return
-        filter = self._parsed_filter(here)
+        filter = self._cluster_filter(here)
         query = self._query._replace(filter=filter, order="died", descending=True)
         try:
             known, now = self.live.inspector, self.around.clock()
@@ -150,13 +150,12 @@ class ClusterList(PlanningScreen, ListScreen):
         key = self.selected_key
         return next((judged for judged in self._clusters if judged.cluster.mark == key), None)
 
-    def _parsed_filter(self, judged: CheckedCluster) -> Filter:
-        known, text = self.live.inspector, self._cluster_filter(judged)
-        return filter_language.parse_filter(text, known.states, self.around.clock(), known.words)
-
-    def _cluster_filter(self, judged: CheckedCluster) -> str:
-        text, term = self._query.filter.text, f"cluster={judged.cluster.mark}"
-        return text if term in text.split() else f"{text} {term}".strip()
+    def _cluster_filter(self, judged: CheckedCluster) -> Filter:
+        """The filter of the task list and the cluster; parsed again, it could be too long."""
+        filter, term = self._query.filter, f"cluster={judged.cluster.mark}"
+        if term in (clause.text for clause in filter.clauses):
+            return filter
+        return filter.narrow(filter_language.parse_filter(term))
 
 
 class ClustersScreen(ClusterList):
@@ -187,7 +186,7 @@ class ClustersScreen(ClusterList):
             return self.no_row_reason("no cluster selected")
         if refusal := self.verb_refusal(verb, state):
             return refusal
-        cluster = self._parsed_filter(here)
+        cluster = self._cluster_filter(here)
         words = f"all in this cluster: {here.cluster.pattern}"
         return VerbRequest(verb, None, self._query._replace(filter=cluster), lambda _: words)
 
@@ -202,7 +201,13 @@ class ClustersScreen(ClusterList):
         if here is None:
             self.say(self.no_row_reason("no cluster to open"))
             return
-        self.go(Target(keys.LIST, state=self._query.state, filter=self._cluster_filter(here)))
+        known, text = self.live.inspector, self._cluster_filter(here).text
+        try:
+            filter_language.parse_filter(text, known.states, self.around.clock(), known.words)
+        except BadFilter as error:
+            self.say(f"list not opened: {error.message} with the cluster")
+            return
+        self.go(Target(keys.LIST, state=self._query.state, filter=text))
 
     def copies(self) -> tuple[Copy, ...]:
         """The cluster under the cursor."""

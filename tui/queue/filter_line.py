@@ -16,6 +16,7 @@ from textual.strip import Strip
 from textual.widgets import Input
 
 from engine.index.filter_language import NO_FILTER, BadFilter, Filter
+from engine.text.safe import safe_line
 from tui.format.present import BLANK_LINE, Line, width_of
 from tui.widgets.lines import Lines
 from tui.widgets.text_input import Words
@@ -119,9 +120,9 @@ class FilterLine(Horizontal):
         line += ((f"  marked {marked:,}", "mark"),) if marked else ()
         line += ((f"  {fresh:,} new", "ok"),) if fresh else ()
         if why:
-            line = ((f"{matching:,} of {of:,} ({why})", "warn"),)
+            line = ((f"{matching:,} of {of:,} ({safe_line(why)})", "warn"),)
         if self._bad is not None:
-            line = ((self._bad.message, "warn"),)
+            line = ((safe_line(self._bad.message), "warn"),)
         line = (*line, (" ", ""))
         self.set_class(line[0][1] == "warn", "-talks")
         self.query_one("#filter-count", Lines).show([line])

@@ -12,6 +12,7 @@ from engine.index import filter_language
 from engine.index.backlog import BacklogSummary
 from engine.index.schema import Query
 from engine.live.call_thread import CallThread
+from engine.live.index_sync import IndexChanged
 from engine.live.inspector import Inspector
 from engine.locks.token_buckets import ALL_KINDS
 from engine.logs.task_events import TaskEvent
@@ -84,6 +85,9 @@ the backlog.
 
 FIRST_TASKS_SECONDS = 1.0
 """Maximum seconds to wait for the first tasks before everything else starts."""
+
+HIDDEN_READ_SECONDS = 5.0
+"""Seconds between two reads of the lock, metrics and logs of a place that no screen shows."""
 
 JOURNAL_INTERVAL_SECONDS = 2.0
 """Seconds between two checks of the journal."""
@@ -181,9 +185,13 @@ class PlaceSession:
         return running or any(work.ended is None for work in self.operations)
 
     async def follow(
-        self, period: Callable[[], float] = lambda: 1.0, headstart: float = 0.0
+        self,
+        period: Callable[[], float] = lambda: 1.0,
+        headstart: float = 0.0,
+        is_shown: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Read lock, metrics and logs every `period()` seconds until closed.
+        """Read lock, metrics and logs every `period()` seconds until closed, less often while the
+        place is not shown.
 
         The inspector follows the tasks on its own threads. The first tasks get `headstart` seconds
         before anything else is read.
@@ -193,7 +201,7 @@ class PlaceSession:
             await self._wait_for_tasks()
             await asyncio.sleep(headstart)
         await asyncio.gather(
-            *(self._follow(period), self._follow_backlog(), self._load_recorded_flow()),
+            *(self._follow(period, is_shown), self._follow_backlog(), self._load_recorded_flow()),
             *(self._follow_history(), self._sweep()),
         )
 
@@ -206,8 +214,20 @@ class PlaceSession:
                 while not (latest.is_complete or latest.unavailable or any(latest.counts.values())):
                     latest = await self.inspector.wait_for_change(latest.generation)
 
-    async def _follow(self, period: Callable[[], float]) -> None:
+    async def _follow(self, period: Callable[[], float], is_shown: Callable[[], bool]) -> None:
+        loop, due, generation = asyncio.get_running_loop(), 0.0, -1
         while not self._closed:
+            latest, shown = self.inspector.latest, is_shown()
+            self.inspector.set_shown(shown)
+            wanted = shown or self.worker.has_ended or bool(self._waiters)
+            if not wanted and loop.time() < due and self.has_readings:
+                self._count(latest)
+                if latest.generation != generation:
+                    generation = latest.generation
+                    self.evaluate_alerts()
+                await asyncio.sleep(period())
+                continue
+            due, generation = loop.time() + HIDDEN_READ_SECONDS, latest.generation
             try:
                 self.readings = await self._watch_thread.run(self._watch.read_all)
             except Unavailable:
@@ -217,15 +237,17 @@ class PlaceSession:
             self._note_lock()
             if self.worker.has_ended:
                 self.messages.append(await asyncio.to_thread(self.worker.describe_end))
-            latest = self.inspector.latest
-            if latest.is_complete:
-                self.count_samples.append((self.clock(), latest.counts))
-                self.flow.add(self.clock(), latest.appeared, latest.departed, latest.counts)
+            self._count(self.inspector.latest)
             self.has_readings = True
             self.evaluate_alerts()
             self._record()
             self._wake_waiters()
             await asyncio.sleep(period())
+
+    def _count(self, latest: IndexChanged) -> None:
+        if latest.is_complete:
+            self.count_samples.append((self.clock(), latest.counts))
+            self.flow.add(self.clock(), latest.appeared, latest.departed, latest.counts)
 
     def _note_lock(self) -> None:
         lock = self.readings.lock

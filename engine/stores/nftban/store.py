@@ -63,6 +63,9 @@ COMMIT_GROUP_SIZE = 100
 PAYLOAD_CHECK_SIZE = 1000
 """Payloads checked at once for other tasks that name them; each check reads all task files."""
 
+MAX_NAMES_IN_MEMORY = 10_000
+"""File names of one state that are sorted in memory; more are sorted in a temporary file."""
+
 SAMPLE_SIZE = 200
 """Tasks of each folder that a full scan yields first, before it knows the order."""
 
@@ -296,7 +299,7 @@ class NftbanStore:
         for name in touched:
             if name in self._by_word:
                 state = self._by_word[name]
-                yield from self._scan_files(sorted(self._list_names(state)), state)
+                yield from self._scan_files(_sorted_names(self._list_names, state), state)
             else:
                 yield from self._scan_name(name)
 
@@ -321,7 +324,7 @@ class NftbanStore:
 
         for folder in self._folders.values():
             folder.reopen_if_replaced()
-        tasks = {state: self._list_tasks(state) for state in STATES}
+        tasks = {state: list(self._task_names(state)) for state in STATES}
         picked: list[tuple[State, Iterable[str]]] = [
             (state, islice(self._list_names(state), SAMPLE_SIZE)) for state in STATES
         ]
@@ -829,7 +832,7 @@ class NftbanStore:
 
     def count_tasks(self) -> dict[State, int]:
         """Return the number of task files in each state, without opening one."""
-        return {state: len(self._list_tasks(state)) for state in STATES}
+        return {state: sum(1 for _ in self._task_names(state)) for state in STATES}
 
     def count_with_age(self, now: float) -> tuple[dict[State, int], float]:
         """Return the counts, and the age in seconds of the first pending task in queue order.
@@ -841,10 +844,10 @@ class NftbanStore:
         if hint is not None and hint.folder == file_state(os.fstat(folder.fd)):
             pending, waiting = [hint.first], hint.total
         else:
-            pending = self._list_tasks(State.PENDING)
+            pending = list(self._task_names(State.PENDING))
             waiting = len(pending)
         counts = {
-            state: waiting if state is State.PENDING else len(self._list_tasks(state))
+            state: waiting if state is State.PENDING else sum(1 for _ in self._task_names(state))
             for state in STATES
         }
         heapify(pending)
@@ -856,19 +859,18 @@ class NftbanStore:
             return counts, max(0.0, now - first.created)
         return counts, 0.0
 
-    def _list_tasks(self, state: State) -> list[str]:
-        """Return the names of task files in a state, unsorted."""
+    def _task_names(self, state: State) -> Iterator[str]:
+        """Yield the names of task files in a state, unsorted."""
         folder = self._folders[state]
         if not folder.exists() and state not in CONTRACT_STATES:
-            return []
+            return
         try:
             with os.scandir(folder.fd) as entries:
-                return [
-                    entry.name
-                    for entry in entries
-                    if entry.name.endswith(task_format.SUFFIX)
-                    and entry.is_file(follow_symlinks=False)
-                ]
+                for entry in entries:
+                    if entry.name.endswith(task_format.SUFFIX) and entry.is_file(
+                        follow_symlinks=False
+                    ):
+                        yield entry.name
         except OSError as error:
             raise Unavailable(f"{folder.path}: {error.strerror}") from error
 
@@ -977,6 +979,20 @@ def _make_outcome(move: Move, answer: str | Exception) -> Outcome:
     if isinstance(answer, Exception):
         return Outcome(move, error=answer)
     return Outcome(move, answer)
+
+
+def _sorted_names(list_names: Callable[[State], Iterator[str]], state: State) -> Iterator[str]:
+    """The names of a state in order; many are listed again, and sorted in a temporary file."""
+    names = list(islice(list_names(state), MAX_NAMES_IN_MEMORY + 1))
+    if len(names) <= MAX_NAMES_IN_MEMORY:
+        yield from sorted(names)
+        return
+    from engine.system.sorted_names import SortedNames
+
+    del names
+    with SortedNames() as listed:
+        listed.add(state, list_names(state))
+        yield from listed.names_in(state)
 
 
 def _find_duplicates(names: SortedNames) -> Iterator[Problem]:

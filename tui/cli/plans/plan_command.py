@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -11,6 +12,7 @@ import time
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain, islice, repeat
 from typing import Any, NamedTuple
 
 from engine.locks import lock_holder
@@ -18,7 +20,7 @@ from engine.model import State
 from engine.operations import run_plan, trash
 from engine.operations.execute import RefusalCheck, Report, always_allowed
 from engine.operations.journal import Intent
-from engine.operations.plans import Plan
+from engine.operations.plans import Plan, Row
 from engine.store import ChangeableStore, ReadableStore
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
@@ -47,7 +49,7 @@ class ShownPlan(NamedTuple):
     plan: Plan
     scope: str
     sizes: Mapping[str, int] = {}
-    """Bytes of each task, by id."""
+    """Bytes of each of the first `sizes.MAX_MEASURED_TASKS` tasks, by id."""
     refused: Mapping[str, str] = {}
     """Ids of rows that do not fit in the trash, each with the reason."""
     facts: Sequence[tuple[str, str]] = ()
@@ -58,13 +60,19 @@ class ShownPlan(NamedTuple):
     @property
     def amount(self) -> int:
         """Number of tasks that would be changed."""
-        return sum(row.id not in self.refused for row in self.plan.included)
+        return self.plan.amount - len(self.refused)
 
     @property
-    def size(self) -> int:
-        """Bytes of those tasks."""
-        included = (row.id for row in self.plan.included if row.id not in self.refused)
-        return sum(self.sizes.get(ident, 0) for ident in included)
+    def size(self) -> view.PlanSize | None:
+        """Bytes of those of them that were measured, and the number of measured rows; None: no row
+        was.
+        """
+        if not self.sizes:
+            return None
+        measured = [row for row in islice(self.plan.rows, len(self.sizes)) if row.id in self.sizes]
+        included = (row.id for row in measured if not self.plan.exclusion_reason(row))
+        size = sum(self.sizes[ident] for ident in included if ident not in self.refused)
+        return view.PlanSize(size, len(measured))
 
 
 def setup_at(setup: Setup, arguments: Namespace, places: Sequence[str]) -> Setup:
@@ -118,7 +126,7 @@ def shell_command(words: Iterable[str]) -> str:
 
 def guard(setup: Setup, plan: Plan) -> RefusalCheck:
     """A function that returns why a plan may not be applied now, checked again at each call."""
-    if not any(row.state is State.ACTIVE for row in plan.included):
+    if not any(row.state is State.ACTIVE for row, _ in plan.included_groups):
         return always_allowed
     if not setup.format.lock:
         return always_allowed  # no lock: the edges decide what may be done to claimed tasks
@@ -131,17 +139,22 @@ def guard(setup: Setup, plan: Plan) -> RefusalCheck:
 def fit_into_trash(
     setup: Setup, store: ReadableStore, plan: Plan, sizes: Mapping[str, int]
 ) -> ShownPlan:
-    """A plan that moves tasks to the trash, with the rows that do not fit."""
+    """A plan that moves tasks to the trash, with the measured rows that do not fit. Each task is
+    measured again when the plan is applied.
+    """
     quota, taken = setup.config.trash.quota, trash.trash_bytes(store)
     left = quota - taken
     refused = {}
-    for row in plan.included:
+    for row in islice(plan.rows, len(sizes)):
+        if plan.exclusion_reason(row):
+            continue
         size = sizes.get(row.id, 0)
         if size > left:
             refused[row.id] = trash.trash_full_message(quota)
         else:
             left -= size
-    after = format_share(quota - left, quota)
+    least = "at least " if len(sizes) < len(plan.rows) else ""
+    after = f"{least}{format_share(quota - left, quota)}"
     return ShownPlan(plan, "", sizes, refused, (("trash after", after),))
 
 
@@ -150,7 +163,6 @@ def plan_view(
 ) -> view.PlanView:
     """The view of a plan for the screen."""
     verb = VERBS[seen.plan.verb]
-    known = bool(seen.sizes)
     # The journal of a URL's operations is in our own folder, which each user has.
     whose = "you on this host" if setup.address.is_url else "any operator"
     return view.PlanView(
@@ -158,7 +170,7 @@ def plan_view(
         store.edges,
         time.time(),
         seen.scope,
-        size=view.PlanSize(seen.size, len(seen.plan.rows)) if known else None,
+        size=seen.size,
         facts=seen.facts,
         warnings=seen.warnings,
         reason=arguments.reason,
@@ -178,7 +190,12 @@ _UNDO = {
 def show_plan(seen: ShownPlan, about: view.PlanView, as_json: bool) -> None:
     """Print what a plan would do."""
     if as_json:
-        print(task_row.json_line(_as_json(seen, about)), end="")
+        head = json.dumps(_as_json(seen, about))
+        rows = (json.dumps(_row_as_json(seen, about, row)) for row in seen.plan.rows)
+        print(f'{head[:-1]}, "rows": [', end="")
+        for row_text, comma in zip(rows, chain([""], repeat(", ")), strict=False):
+            print(f"{comma}{row_text}", end="")
+        print("]}")
         return
     width = shutil.get_terminal_size((100, 24)).columns
     # The command gets its own unwrapped line, so that it can be copied.
@@ -203,7 +220,7 @@ def show_plan(seen: ShownPlan, about: view.PlanView, as_json: bool) -> None:
 
 
 def _as_json(seen: ShownPlan, about: view.PlanView) -> dict[str, Any]:
-    plan, states = seen.plan, about.states
+    plan, size = seen.plan, seen.size
     return {
         "verb": plan.verb,
         "filter": plan.filter,
@@ -212,7 +229,8 @@ def _as_json(seen: ShownPlan, about: view.PlanView) -> dict[str, Any]:
         "planned": len(plan.rows),
         "acted_on": 0 if seen.closed else seen.amount,
         "refused": seen.closed or None,
-        "bytes": seen.size if seen.sizes else None,
+        "bytes": None if size is None else size.bytes,
+        "measured": 0 if size is None else size.tasks,
         "oldest": plan.oldest or None,
         "newest": plan.newest or None,
         "facts": dict(seen.facts),
@@ -220,17 +238,17 @@ def _as_json(seen: ShownPlan, about: view.PlanView) -> dict[str, Any]:
         "exact": all(one.edge.exact for one in view.count_plan(plan, about.edges).transitions),
         "undo": about.undo,
         "twin": about.command,
-        "rows": [
-            {
-                "id": row.id,
-                "state": states.get(row.state, row.state),
-                "rev": row.rev,
-                "odd": row.barred or row.default_exclusion,
-                "bytes": seen.sizes.get(row.id),
-                "outcome": view.expected_outcome(plan, row, about)[0],
-            }
-            for row in plan.rows
-        ],
+    }
+
+
+def _row_as_json(seen: ShownPlan, about: view.PlanView, row: Row) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "state": about.states.get(row.state, row.state),
+        "rev": row.rev,
+        "odd": row.barred or row.default_exclusion,
+        "bytes": seen.sizes.get(row.id),
+        "outcome": view.expected_outcome(seen.plan, row, about)[0],
     }
 
 

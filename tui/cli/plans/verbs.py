@@ -5,15 +5,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from functools import partial
 
-from engine.config.saved_filters import lookup_in
-from engine.index.filter_language import NO_FILTER, BadFilter, Filter, parse_filter
+from engine.index.filter_language import Filter
 from engine.index.filter_tasks import select_matching
 from engine.model import Problem, State, Task, own_word
 from engine.operations import plans, trash
@@ -26,6 +24,7 @@ from engine.verbs import VERBS
 from tui.cli.plans import plan_command, replay_options
 from tui.cli.plans.plan_command import COMMAND_NAMES, LOCKED, NOT_ALL_DONE, ShownPlan
 from tui.cli.setup.errors import EX_NOPERM, EX_USAGE, fail, print_error
+from tui.cli.setup.filter_option import parse_filter_option
 from tui.cli.setup.setup import Setup, parse_states
 from tui.plan.lines import warn_of_whole_state
 
@@ -109,8 +108,9 @@ def _row_refusals(store: ReadableStore, plan: Plan) -> set[str]:
     """Why the store refuses rows of a plan; "" for those that it allows. Barred rows count only if
     there are no others.
     """
-    rows = [*plan.included] or [row for row in plan.rows if row.barred]
-    return {row.barred or plans.row_refusal(store.edges, plan.verb, row) for row in rows}
+    barred = {row.barred for row, _ in plan.group_rows(()) if row.barred}
+    included = (row for row, _ in plan.included_groups)
+    return {plans.row_refusal(store.edges, plan.verb, row) for row in included} or barred
 
 
 replay = partial(act, "retry")
@@ -130,7 +130,7 @@ def _planned_tasks(
     verb: str, setup: Setup, store: ReadableStore, arguments: Namespace
 ) -> ShownPlan:
     now = time.time()
-    filter = _filter(store, arguments, now)
+    filter = parse_filter_option(arguments.filter, store.states, now, store.words)
     words = _words(verb, setup, store, arguments, filter)
     careful = VERBS[verb].excludes_suspicious
     sizes: dict[str, int] = {}
@@ -156,17 +156,6 @@ def _planned_tasks(
         )
         known = known._replace(warnings=[*known.warnings, *whole])
     return known._replace(scope=_scope(plan, words, arguments))
-
-
-def _filter(store: ReadableStore, arguments: Namespace, now: float) -> Filter:
-    try:
-        return (
-            parse_filter(arguments.filter, store.states, now, store.words, lookup_in(os.environ))
-            if arguments.filter
-            else NO_FILTER
-        )
-    except BadFilter as error:
-        fail(EX_USAGE, f"--filter: {safe_line(error.message)}")
 
 
 def _words(
@@ -221,22 +210,24 @@ def _tasks(
 def _measured_tasks(
     store: ReadableStore, tasks: Iterator[Task], sizes: dict[str, int]
 ) -> Iterator[Task]:
-    from engine.operations.sizes import task_bytes
+    from engine.operations.sizes import MAX_MEASURED_TASKS, task_bytes
 
     for task in tasks:
-        sizes[task.id] = task_bytes(store, task)
+        if len(sizes) < MAX_MEASURED_TASKS:
+            sizes[task.id] = task_bytes(store, task)
         yield task
 
 
 def _include_suspicious(plan: Plan, arguments: Namespace) -> Plan:
-    odd = frozenset(row.id for row in plan.rows if row.default_exclusion)
+    named = frozenset(arguments.take_in)
+    odd = {row.id for row, _ in plan.group_rows(named) if row.id and row.default_exclusion}
     for ident in arguments.take_in:
         if ident not in odd:
             fail(
                 EX_USAGE,
                 f"--take-in {safe_line(ident)}: expected the id of a suspicious task in this plan",
             )
-    return plan._replace(included_ids=odd if arguments.all_odd else frozenset(arguments.take_in))
+    return plan._replace(included_ids=named, includes_suspicious=arguments.all_odd)
 
 
 def _scope(plan: Plan, words: Mapping[str, State], arguments: Namespace) -> str:

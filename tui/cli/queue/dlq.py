@@ -179,7 +179,7 @@ def purge(setup: Setup, arguments: Namespace) -> int:
         store.close()
         return 0
     plan = plans.freeze_plan("expunge", expired, now)
-    plan = plan._replace(included_ids=frozenset(row.id for row in plan.rows))
+    plan = plan._replace(includes_suspicious=True)
     report = run_with_journal(setup, store, plan, JOURNAL_SCOPE)
     store.close()
     gone = len(report.done)

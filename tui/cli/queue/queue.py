@@ -127,16 +127,12 @@ def _filtered_tasks(
     """Yield the tasks that match a filter, as on the screen."""
     if not text:
         return _tasks(store, words)
-    from engine.config.saved_filters import lookup_in
-    from engine.index.filter_language import BadFilter, parse_filter
     from engine.index.filter_tasks import select_matching
+    from tui.cli.setup.filter_option import parse_filter_option
 
     now = time.time()
-    try:
-        filter = parse_filter(text, store.states, now, store.words, lookup_in(os.environ))
-        return select_matching(_tasks(store, words), filter, now)
-    except BadFilter as error:
-        fail(EX_USAGE, f"--filter: {safe_line(error.message)}")
+    filter = parse_filter_option(text, store.states, now, store.words)
+    return select_matching(_tasks(store, words), filter, now)
 
 
 def _tasks(store: ReadableStore, words: Mapping[str, State]) -> Iterator[Task | Problem]:

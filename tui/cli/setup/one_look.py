@@ -8,10 +8,9 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
-from engine.config.saved_filters import lookup_in
-from engine.index.filter_language import BadFilter, Filter, parse_filter
+from engine.index.filter_language import Filter
 from engine.store import Unavailable
-from tui.cli.setup.errors import EX_USAGE, fail
+from tui.cli.setup.filter_option import parse_filter_option
 from tui.cli.setup.places import open_places
 from tui.cli.setup.setup import Setup
 from tui.format.glyphs import glyphs_of_locale
@@ -87,11 +86,8 @@ def parse_place_filter(text: str, live: PlaceSession) -> Filter:
     Raises:
         CommandError: it is no valid filter; the message has the position and what was expected.
     """
-    try:
-        about = (live.inspector.states, live.clock(), live.inspector.words)
-        return parse_filter(text, *about, lookup_in(os.environ))
-    except BadFilter as error:
-        fail(EX_USAGE, f"--filter: {error}")
+    known = live.inspector
+    return parse_filter_option(text, known.states, live.clock(), known.words)
 
 
 def contains_words(text: str, words: str) -> bool:
