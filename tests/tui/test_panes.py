@@ -21,6 +21,7 @@ from tests.tui.spools import (
     some_tasks,
 )
 from tui.format import keys
+from tui.locks.list_screen import LocksScreen
 from tui.locks.screen import LockScreen
 from tui.log.screen import LogScreen
 from tui.operations.replay_lines import step_lines
@@ -96,7 +97,7 @@ async def test_the_next_lock_is_opened_from_a_lock() -> None:
         for name in ("one", "two")
     ]
     async with a_desk(*places, first=keys.OVERVIEW) as desk:
-        await desk.press("5")
+        await desk.opens(LocksScreen, "5")
         await desk.until(lambda: desk.picker.key == "1")
         await desk.opens(LockScreen, "enter")
         await desk.sees("one > lock STUCK row 1 of 2")
