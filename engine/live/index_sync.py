@@ -82,11 +82,13 @@ class IndexSync:
         open_store: Callable[[], ReadableStore],
         place: str | None,
         tell: Callable[[], None],
+        is_shown: Callable[[], bool] = lambda: True,
     ) -> None:
         """`tell` is called on this object's thread when `latest` or `crash` changes."""
         self._open_store = open_store
         self._place = place
         self._tell = tell
+        self._is_shown = is_shown
         self.latest = IndexChanged()
         self.states: Mapping[State, str] = {}
         self.words: Mapping[str, State] = {}
@@ -97,8 +99,6 @@ class IndexSync:
         self.crash: BaseException | None = None
         """The unexpected exception that ended the thread."""
         self.has_ended = False
-        self.is_shown = True
-        """False if no screen shows this place alone: file events may then come later."""
         self._requests: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._stopping = self._halted = False
         self._scratch: TempDir | None = None
@@ -208,7 +208,7 @@ class IndexSync:
                 self._open_store,
                 self.request_lookup,
                 self.request_scan,
-                lambda: self.is_shown,
+                self._is_shown,
             )
             stack.callback(watch.stop)
             watch.start(WATCH_START_TIMEOUT_SECONDS)

@@ -37,13 +37,15 @@ class Inspector:
         folder: str | None = None,
         journal: Journal | None = None,
         quota: int | None = None,
+        is_shown: Callable[[], bool] = lambda: True,
     ) -> None:
         """`folder` is the parent of the index's temporary folder; None: chosen by free space.
 
         `journal` records operations; None: no journal. `quota` is the maximum bytes of the trash;
-        None: no limit.
+        None: no limit. `is_shown` returns False, on any thread, if no screen shows this place
+        alone: then file events may come later.
         """
-        self._sync = IndexSync(open_store, folder, self._on_change)
+        self._sync = IndexSync(open_store, folder, self._on_change, is_shown)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiters: set[asyncio.Future[None]] = set()
         self._reported, self._reported_at = -1, 0.0
@@ -142,10 +144,6 @@ class Inspector:
             await asyncio.wait([waiter], timeout=patience)
         finally:
             self._waiters.discard(waiter)
-
-    def set_shown(self, is_shown: bool) -> None:
-        """Set whether a screen shows this place alone: if none does, events may come later."""
-        self._sync.is_shown = is_shown
 
     async def scan_now(self) -> None:
         """Run a full scan now; returns when it has ended."""

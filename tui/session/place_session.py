@@ -12,7 +12,6 @@ from engine.index import filter_language
 from engine.index.backlog import BacklogSummary
 from engine.index.schema import Query
 from engine.live.call_thread import CallThread
-from engine.live.index_sync import IndexChanged
 from engine.live.inspector import Inspector
 from engine.locks.token_buckets import ALL_KINDS
 from engine.logs.task_events import TaskEvent
@@ -117,7 +116,14 @@ class PlaceSession:
         self.opened_at = clock()
         """Time of opening, epoch seconds UTC."""
         quota = None if place.trash is None else place.trash.quota
-        self.inspector = Inspector(place.open, clock=clock, journal=place.journal, quota=quota)
+        self._is_shown = True
+        self.inspector = Inspector(
+            place.open,
+            clock=clock,
+            journal=place.journal,
+            quota=quota,
+            is_shown=lambda: self._is_shown,
+        )
         self.worker = WorkerProcess(place.worker_command)
         self.recovery = RecoveryProcess(place.recovery_command)
         self.test_mail = MailTestProcess(() if place.mail is None else place.mail.test_command)
@@ -217,11 +223,10 @@ class PlaceSession:
     async def _follow(self, period: Callable[[], float], is_shown: Callable[[], bool]) -> None:
         loop, due, generation = asyncio.get_running_loop(), 0.0, -1
         while not self._closed:
-            latest, shown = self.inspector.latest, is_shown()
-            self.inspector.set_shown(shown)
-            wanted = shown or self.worker.has_ended or bool(self._waiters)
+            latest, self._is_shown = self.inspector.latest, is_shown()
+            wanted = self._is_shown or self.worker.has_ended or bool(self._waiters)
             if not wanted and loop.time() < due and self.has_readings:
-                self._count(latest)
+                _add_counts(self)
                 if latest.generation != generation:
                     generation = latest.generation
                     self.evaluate_alerts()
@@ -237,17 +242,12 @@ class PlaceSession:
             self._note_lock()
             if self.worker.has_ended:
                 self.messages.append(await asyncio.to_thread(self.worker.describe_end))
-            self._count(self.inspector.latest)
+            _add_counts(self)
             self.has_readings = True
             self.evaluate_alerts()
             self._record()
             self._wake_waiters()
             await asyncio.sleep(period())
-
-    def _count(self, latest: IndexChanged) -> None:
-        if latest.is_complete:
-            self.count_samples.append((self.clock(), latest.counts))
-            self.flow.add(self.clock(), latest.appeared, latest.departed, latest.counts)
 
     def _note_lock(self) -> None:
         lock = self.readings.lock
@@ -593,6 +593,14 @@ class PlaceSession:
         await self.inspector.close()
         await self._disk_thread.close(CLOSE_TIMEOUT_SECONDS)
         await self._watch_thread.close(CLOSE_TIMEOUT_SECONDS)
+
+
+def _add_counts(live: PlaceSession) -> None:
+    """Add the present counts to the samples of a place."""
+    latest, now = live.inspector.latest, live.clock()
+    if latest.is_complete:
+        live.count_samples.append((now, latest.counts))
+        live.flow.add(now, latest.appeared, latest.departed, latest.counts)
 
 
 def lease_workers(live: PlaceSession) -> tuple[int, ...]:
