@@ -47,7 +47,7 @@ ROW_PANES = (KINDS, LOG, *WALL_PANES)
 """The panes of rows below and beside alerts, queues and ages, in the order of Tab."""
 
 
-class LogLines(NamedTuple):
+class LogPaneValues(NamedTuple):
     """What the pane of the log shows."""
 
     recent: Sequence[tuple[str, Sequence[LogLine]]]
@@ -197,7 +197,7 @@ class OverviewPanes:
             words = words if counted else words._replace(amount="")
             self.show_rows(name, words, shown, focused=name == focused)
 
-    def show_log(self, log: LogLines, width: int, *, focused: bool) -> None:
+    def show_log(self, log: LogPaneValues, width: int, *, focused: bool) -> None:
         """The latest warnings; on a wall all lines, and a histogram of the last hour.
 
         Without the focus, the newest lines.

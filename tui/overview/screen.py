@@ -26,7 +26,7 @@ from tui.overview.panes import (
     OUTLOOK,
     QUEUES,
     GraphTime,
-    LogLines,
+    LogPaneValues,
     age_sentence,
     age_title,
     ages_right,
@@ -210,7 +210,7 @@ class OverviewScreen(OverviewActions):
         events = [read.events for live in self._lives if (read := self._reads.of(live)) is not None]
         log_width = frame.left_width + frame.middle_width - boxed
         events = events if past is None else []  # counted up to now
-        log = LogLines(logs, events, now, None if past is None else past.late_logs)
+        log = LogPaneValues(logs, events, now, None if past is None else past.late_logs)
         self._pane_set.show_log(log, log_width, focused=self._pane == LOG)
         self._pane_set.show_sides(data, sides, self._pane, counted=not self._is_past)
         if frame.is_wide:
