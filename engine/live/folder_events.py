@@ -1,7 +1,8 @@
 """Names of changed files in some folders, from the kernel by watchfiles (inotify(7) on Linux).
 
 watchfiles does not report that the kernel's event queue overflowed, and it cannot report a name or
-watch a path that is not UTF-8. `folder_watch` compares folder times and finds what was missed.
+watch a path that is not UTF-8. An overflow needs a queue full of events, so many changes in
+one answer are taken for one; `folder_watch` compares folder times and finds what else was missed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,11 @@ STEP_MS, GATHER_MS = 10, 20
 SLOW_STEP_MS = 200
 """Milliseconds: the interval for places that are not shown; each check wakes a thread."""
 
+QUEUE_LIMIT = "/proc/sys/fs/inotify/max_queued_events"
+DEFAULT_QUEUE_EVENTS = 16_384
+EVENTS_PER_CHANGE = 8
+"""At most so many of the kernel's events become one change of a name."""
+
 
 class FolderEvents(NamedTuple):
     """Changes since the last call."""
@@ -25,6 +31,8 @@ class FolderEvents(NamedTuple):
     """By folder: files that were made, written, renamed or removed there."""
     are_lost: bool = False
     """Whether a folder itself changed, so that any name may have changed."""
+    may_lack_names: bool = False
+    """Whether these are so many changes that the kernel may have dropped others."""
 
 
 class FolderEventSource:
@@ -42,6 +50,7 @@ class FolderEventSource:
             self._notify = RustNotify([*self.folders], False, False, 0, False, False)
         except (WatchfilesRustInternalError, UnicodeEncodeError) as error:
             raise OSError(str(error)) from None
+        self._many_changes = _max_queued_events() // EVENTS_PER_CHANGE
 
     def wait(self, seconds: float, *, is_quick: bool = True) -> FolderEvents:
         """Wait at most this long for changes; unless `is_quick`, check for them less often.
@@ -62,8 +71,18 @@ class FolderEventSource:
             folder, _, name = path.rpartition("/")
             if folder in self.folders:
                 names.setdefault(folder, set()).add(name)
-        return FolderEvents(names, any(path in self.folders for _, path in found))
+        are_lost = any(path in self.folders for _, path in found)
+        return FolderEvents(names, are_lost, len(found) >= self._many_changes)
 
     def close(self) -> None:
         """End the watch."""
         self._notify.close()
+
+
+def _max_queued_events() -> int:
+    """Events that the kernel keeps until they are read; it drops those that follow."""
+    try:
+        with open(QUEUE_LIMIT) as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return DEFAULT_QUEUE_EVENTS

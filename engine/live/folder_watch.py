@@ -173,7 +173,7 @@ class FolderWatch:
         while not self._stopped:
             heard = events.wait(CHECK_SECONDS, is_quick=self._is_shown())
             turn, now = time.monotonic(), _stamps(list(known))
-            if heard.are_lost:
+            if heard.are_lost or heard.may_lack_names:
                 self._everything()
             elif heard.names:
                 self._touched(set().union(*heard.names.values()))
@@ -182,7 +182,7 @@ class FolderWatch:
                 return {path: _doubted(known[path]) for path in known}
             rang = heard.names.keys()
             for path in rang:
-                # Events are in order: there is no earlier change without an event.
+                # Events are in order: without an overflow there is no earlier change without one.
                 known[path] = _settled(now[path])
             doubts = {
                 path: doubts.get(path, turn)

@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 import pytest
 
 from engine.live import folder_watch
-from engine.live.folder_events import FolderEvents, FolderEventSource
+from engine.live.folder_events import EVENTS_PER_CHANGE, FolderEvents, FolderEventSource
 from engine.live.folder_watch import FolderWatch
 from engine.model import ChangeSource
 from engine.store import Store, Unavailable
@@ -79,6 +79,17 @@ def test_a_change_of_the_folder_itself_may_change_any_name(folder: Path) -> None
     """A folder whose mode changed, or that was removed, is reported as lost."""
     assert events_of(folder, lambda: folder.chmod(0o700)).are_lost
     assert events_of(folder, folder.rmdir).are_lost
+
+
+@pytest.mark.parametrize("all_read", [True, False])
+def test_many_changes_together_may_lack_names(folder: Path, all_read: bool) -> None:
+    """Changes that fill a good part of the kernel's event queue may not be all; a few are."""
+
+    def change() -> None:
+        for number in range(10 if all_read else int(MOST.read_text()) // EVENTS_PER_CHANGE):
+            (folder / str(number)).touch()
+
+    assert events_of(folder, change).may_lack_names is not all_read
 
 
 @contextmanager
