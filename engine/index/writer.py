@@ -95,7 +95,7 @@ class Writer:
             "journal_mode=WAL",
             "synchronous=OFF",  # the file is not used after a crash
             "wal_autocheckpoint=1000",
-            "cache_size=-8192",
+            "cache_size=-1024",  # KiB: the kernel caches the file, for all places together
             "temp_store=FILE",  # MEMORY would cost 30-70 MiB for each index created
         ):
             self._db.execute(f"PRAGMA {pragma}").fetchall()

@@ -19,11 +19,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import verbs
+from engine.index import backlog
 from engine.index.backlog import BacklogSummary
 from engine.index.filter_language import parse_filter
 from engine.index.reader import Reader
 from engine.index.schema import Query
-from engine.live import folder_watch, index_sync
+from engine.live import folder_watch, index_sync, queries
 from engine.live import inspector as inspector_module
 from engine.live.inspector import IndexChanged, Inspector
 from engine.model import ChangeSource, Missing, Problem, State, Task
@@ -563,6 +564,29 @@ async def test_a_tally_is_made_sparingly() -> None:
         ask = inspector.tallies.ask
         assert [await ask("one", question, 0) for _ in range(5)] == [1] * 5
         assert await ask("other", question, 0) == 2
+
+
+async def test_the_backlog_is_asked_again_after_a_change_or_when_a_task_becomes_due(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While no task comes, goes or becomes due, the backlog is answered without a query."""
+    asked = []
+    monkeypatch.setattr(queries, "ANSWER_COST_FACTOR", 0)
+    summarize = backlog.summarize_backlog
+    monkeypatch.setattr(
+        backlog, "summarize_backlog", lambda *its: asked.append(its[1]) or summarize(*its)
+    )
+    write(place / "pending", a_task(1, due=NOW + 60))
+    async with inspecting(place) as inspector:
+        await until(inspector, counts(pending=1))
+        await inspector.scan_now()
+        ask = inspector.tallies.summarize_backlog
+        found = [(await ask(NOW + more)).due for more in (0, 59, 60, 3600, 0)]
+        write(place / "pending", a_task(2, due=NOW))
+        await until(inspector, counts(pending=2))
+        found.append((await ask(NOW)).due)
+    assert found == [0, 0, 1, 1, 0, 1]
+    assert asked == [NOW, NOW + 60, NOW, NOW]
 
 
 async def test_a_harvest_runs_beside_everything_else(place: Path) -> None:
