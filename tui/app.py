@@ -15,6 +15,7 @@ from rich.style import Style
 from textual import events
 from textual.binding import Binding
 
+from engine.live.shared_watch import SharedFolderWatch
 from tui.format import keys
 from tui.format.glyphs import ASCII, Glyphs
 from tui.format.glyphs import glyphs_of_locale as glyphs_of
@@ -121,8 +122,9 @@ class Console(SafeApp, inherit_bindings=False):
             totals=lambda: count_totals(self.sessions, clock()),
         )
         names = short_names([place.name for place in places])
+        shared = SharedFolderWatch()
         self.sessions = [
-            PlaceSession(place, clock, number, records=not read_only, name=name)
+            PlaceSession(place, clock, number, records=not read_only, name=name, shared=shared)
             for number, (place, name) in enumerate(zip(places, names, strict=True), 1)
         ]
         self.navigator = Navigator(self, self.around, self.sessions)

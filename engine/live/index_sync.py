@@ -19,6 +19,7 @@ from typing import NamedTuple
 from engine.index.schema import CHUNK_ROWS
 from engine.index.writer import IndexDelta, Writer
 from engine.live.folder_watch import FolderWatch
+from engine.live.shared_watch import SharedFolderWatch
 from engine.model import Edges, Missing, Problem, State, Task
 from engine.store import Control, ReadableStore, Unavailable
 from engine.system.temp_dir import TempDir
@@ -83,12 +84,13 @@ class IndexSync:
         place: str | None,
         tell: Callable[[], None],
         is_shown: Callable[[], bool] = lambda: True,
+        shared: SharedFolderWatch | None = None,
     ) -> None:
         """`tell` is called on this object's thread when `latest` or `crash` changes."""
         self._open_store = open_store
         self._place = place
         self._tell = tell
-        self._is_shown = is_shown
+        self._is_shown, self._shared = is_shown, shared
         self.latest = IndexChanged()
         self.states: Mapping[State, str] = {}
         self.words: Mapping[str, State] = {}
@@ -209,6 +211,7 @@ class IndexSync:
                 self.request_lookup,
                 self.request_scan,
                 self._is_shown,
+                self._shared,
             )
             stack.callback(watch.stop)
             watch.start(WATCH_START_TIMEOUT_SECONDS)

@@ -24,7 +24,7 @@ from engine.index.backlog import BacklogSummary
 from engine.index.filter_language import parse_filter
 from engine.index.reader import Reader
 from engine.index.schema import Query
-from engine.live import folder_watch, index_sync, queries
+from engine.live import index_sync, queries, shared_watch
 from engine.live import inspector as inspector_module
 from engine.live.inspector import IndexChanged, Inspector
 from engine.model import ChangeSource, Missing, Problem, State, Task
@@ -401,7 +401,7 @@ async def test_the_close_leaves_nothing_and_ends_every_wait(
 ) -> None:
     """After the close there is no temporary folder and no thread; waiting for changes, and asking,
     raise Unavailable."""
-    monkeypatch.setattr(folder_watch, "CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(shared_watch, "CHECK_SECONDS", 0.1)
     folder = tmp_path / "temporary"
     folder.mkdir()
     async with inspecting(place, folder) as inspector:
@@ -570,12 +570,15 @@ async def test_the_backlog_is_asked_again_after_a_change_or_when_a_task_becomes_
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While no task comes, goes or becomes due, the backlog is answered without a query."""
-    asked = []
+    asked: list[float] = []
     monkeypatch.setattr(queries, "ANSWER_COST_FACTOR", 0)
     summarize = backlog.summarize_backlog
-    monkeypatch.setattr(
-        backlog, "summarize_backlog", lambda *its: asked.append(its[1]) or summarize(*its)
-    )
+
+    def noted(reader: Reader, now: float, kinds: Collection[str]) -> BacklogSummary:
+        asked.append(now)
+        return summarize(reader, now, kinds)
+
+    monkeypatch.setattr(backlog, "summarize_backlog", noted)
     write(place / "pending", a_task(1, due=NOW + 60))
     async with inspecting(place) as inspector:
         await until(inspector, counts(pending=1))

@@ -13,6 +13,7 @@ from engine.index.backlog import BacklogSummary
 from engine.index.schema import Query
 from engine.live.call_thread import CallThread
 from engine.live.inspector import Inspector
+from engine.live.shared_watch import SharedFolderWatch
 from engine.locks.token_buckets import ALL_KINDS
 from engine.logs.task_events import TaskEvent
 from engine.model import LockEvidence, State, Task, Verdict
@@ -106,9 +107,11 @@ class PlaceSession:
         *,
         records: bool = False,
         name: str = "",
+        shared: SharedFolderWatch | None = None,
     ) -> None:
         """`number`: the place's number in the console, from 1. `records`: write samples for the
         flight recorder unless another process does. `name`: its short name; "" for the whole one.
+        `shared`: watches the folders of all places of the console.
         """
         self.place, self.clock, self.number = place, clock, number
         self.name = name or safe_line(place.name)
@@ -123,6 +126,7 @@ class PlaceSession:
             journal=place.journal,
             quota=quota,
             is_shown=lambda: self._is_shown,
+            shared=shared,
         )
         self.worker = WorkerProcess(place.worker_command)
         self.recovery = RecoveryProcess(place.recovery_command)

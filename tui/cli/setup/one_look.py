@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 from engine.index.filter_language import Filter
+from engine.live.shared_watch import SharedFolderWatch
 from engine.store import Unavailable
 from tui.cli.setup.filter_option import parse_filter_option
 from tui.cli.setup.places import open_places
@@ -39,8 +40,9 @@ def scan_once(places: Sequence[Place], ask: Callable[[Sequence[PlaceSession]], A
 
     async def look() -> T:
         names = short_names([place.name for place in places])
+        shared = SharedFolderWatch()
         lives = [
-            PlaceSession(place, time.time, number, name=name)
+            PlaceSession(place, time.time, number, name=name, shared=shared)
             for number, (place, name) in enumerate(zip(places, names, strict=True), 1)
         ]
         following = [asyncio.create_task(live.follow()) for live in lives]
