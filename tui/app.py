@@ -15,7 +15,7 @@ from rich.style import Style
 from textual import events
 from textual.binding import Binding
 
-from engine.live.shared_watch import SharedFolderWatch
+from engine.live.shared_parts import SharedParts
 from tui.format import keys
 from tui.format.glyphs import ASCII, Glyphs
 from tui.format.glyphs import glyphs_of_locale as glyphs_of
@@ -122,7 +122,7 @@ class Console(SafeApp, inherit_bindings=False):
             totals=lambda: count_totals(self.sessions, clock()),
         )
         names = short_names([place.name for place in places])
-        shared = SharedFolderWatch()
+        shared = SharedParts(len(places))
         self.sessions = [
             PlaceSession(place, clock, number, records=not read_only, name=name, shared=shared)
             for number, (place, name) in enumerate(zip(places, names, strict=True), 1)

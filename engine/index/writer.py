@@ -215,6 +215,7 @@ class Writer:
         with self._transaction():
             gone = self._db.execute("DELETE FROM problem WHERE look < ?", (self._look,)).rowcount
             self._count_problems()
+        self._db.execute("PRAGMA shrink_memory")  # until tasks change, no page is used
         return gone > 0
 
     def build_indexes(self) -> Iterator[None]:
@@ -224,6 +225,7 @@ class Writer:
             if ALL_STATES not in self._ranks:
                 with self._transaction():
                     self._ranks[ALL_STATES] = RowPositions(self.total)
+            self._db.execute("PRAGMA shrink_memory")
             yield
 
     # ---- a lookup of some names

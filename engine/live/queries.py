@@ -294,7 +294,9 @@ class CachedQueries:
 
         def timed(reader: Reader) -> tuple[T, float]:
             began = time.monotonic()
-            return question(reader), time.monotonic() - began
+            answer, cost = question(reader), time.monotonic() - began
+            reader.fetch("PRAGMA shrink_memory")  # the next query of this place is seconds away
+            return answer, cost
 
         value, cost = await self._thread.ask(timed, (otherwise, 0.0))
         self._kept.pop(key, None)

@@ -13,7 +13,7 @@ from engine.index.backlog import BacklogSummary
 from engine.index.schema import Query
 from engine.live.call_thread import CallThread
 from engine.live.inspector import Inspector
-from engine.live.shared_watch import SharedFolderWatch
+from engine.live.shared_parts import SharedParts
 from engine.locks.token_buckets import ALL_KINDS
 from engine.logs.task_events import TaskEvent
 from engine.model import LockEvidence, State, Task, Verdict
@@ -107,11 +107,11 @@ class PlaceSession:
         *,
         records: bool = False,
         name: str = "",
-        shared: SharedFolderWatch | None = None,
+        shared: SharedParts | None = None,
     ) -> None:
         """`number`: the place's number in the console, from 1. `records`: write samples for the
         flight recorder unless another process does. `name`: its short name; "" for the whole one.
-        `shared`: watches the folders of all places of the console.
+        `shared`: what it shares with the other places.
         """
         self.place, self.clock, self.number = place, clock, number
         self.name = name or safe_line(place.name)
@@ -206,6 +206,7 @@ class PlaceSession:
         The inspector follows the tasks on its own threads. The first tasks get `headstart` seconds
         before anything else is read.
         """
+        self._is_shown = is_shown()
         await self.inspector.start()
         if headstart:
             await self._wait_for_tasks()
