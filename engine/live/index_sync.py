@@ -41,8 +41,9 @@ DEPARTURE_DELAY_SECONDS = 0.25
 """Seconds that a task must be missing to count as departed: before that, it may be between two
 states."""
 IDLE_SCAN_COST_FACTOR = 100
-"""Minimum time to a full scan that no event requested, in multiples of the last scan's CPU time
-and of the number of places: together they take 1 % of a core."""
+"""Minimum time to a full scan that no event requested, in multiples of the last scan's cost and of
+the number of places: together they take 1 % of a core, or of a server. The cost is the CPU time, or
+`ChangeSource.scan_cost` if that is more."""
 SCAN_COST_FACTOR = 4
 """Minimum time to a full scan that a change source requested, in multiples of the same."""
 RECHECK_SECONDS = 5.0
@@ -327,7 +328,7 @@ class IndexSync:
         finally:
             self._looked_up_in_scan = None
             self._answer_waiters(waiters)
-        cost, ended = time.thread_time() - cost, time.monotonic()
+        cost, ended = max(time.thread_time() - cost, wide.changes.scan_cost), time.monotonic()
         unwatched = wide.changes.rescan_seconds
         self._scan_earliest = 0.0 if self._scan_waiters else ended + SCAN_COST_FACTOR * cost
         idle = IDLE_SCAN_COST_FACTOR * self._shared.places * cost

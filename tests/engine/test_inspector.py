@@ -695,6 +695,45 @@ async def test_what_is_on_the_screen_is_looked_at_again(monkeypatch: pytest.Monk
             generation = (await inspector.wait_for_change(generation)).generation
 
 
+@pytest.mark.parametrize("is_costly", [False, True])
+async def test_a_scan_that_cost_the_server_much_is_not_soon_repeated(is_costly: bool) -> None:
+    """A change without a name requests a full scan; one that kept the server busy for long is
+    repeated only after a multiple of that."""
+    scans: list[Collection[str] | None] = []
+    news: SimpleQueue[Collection[str] | None] = SimpleQueue()
+    looked_up: SimpleQueue[str] = SimpleQueue()
+    again = threading.Event()
+
+    class ServerStore(MemoryStore):
+        def scan(
+            self, touched: Collection[str] | None = None
+        ) -> Iterator[Task | Missing | Problem]:
+            yield from super().scan(touched)
+            if touched is None:
+                scans.append(touched)
+                self.changes = self.changes._replace(scan_cost=1000.0 if is_costly else 0.0)
+                if len(scans) > 1:
+                    again.set()
+            for name in touched or ():
+                looked_up.put(name)
+
+    def opened() -> Store:
+        store = ServerStore()
+        store.changes = ChangeSource(wait=lambda seconds: news.get() if seconds else ())
+        return store
+
+    async with inspecting(opened) as inspector:
+        await until(inspector, is_complete)
+        for change in (None, *({f"task {n}"} for n in range(50))):
+            news.put(change)
+            if change:
+                assert await asyncio.to_thread(looked_up.get, timeout=PATIENCE) in change
+        if not is_costly:
+            assert await asyncio.to_thread(again.wait, PATIENCE)
+        news.put(())
+    assert (len(scans) == 1) is is_costly
+
+
 class PausableStore(MemoryStore):
     """A store that finds out which controls it has when it is looked at."""
 
