@@ -233,9 +233,13 @@ class Console(SafeApp, inherit_bindings=False):
 
 
 def _is_shown(console: Console, live: PlaceSession) -> bool:
-    """True if a place is read each second: it is open, or there are few."""
-    few = len(console.sessions) <= MAX_CLOSELY_FOLLOWED
-    return few or console.navigator.session is live
+    """True if a place is read each second: a screen shows it alone, or there are few."""
+    if len(console.sessions) <= MAX_CLOSELY_FOLLOWED:
+        return True
+    is_overview = any(
+        getattr(top, "KIND", "") == keys.OVERVIEW for top in console.screen_stack[-1:]
+    )
+    return console.navigator.session is live and not is_overview
 
 
 def show_result(console: Console) -> None:
