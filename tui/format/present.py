@@ -606,7 +606,7 @@ def cursor_line(line: Line, width: int) -> Line:
 def bracket_chips(line: Line) -> Line:
     """The line with its chips in brackets, for screens that do not show their ground."""
     return tuple(
-        (f"[{text[1:-1]}]", look) if look.startswith("chip") and text[:1] == " " else (text, look)
+        (f"[{text[1:-1]}]" if look.startswith(("chip", "tab")) and text[:1] == " " else text, look)
         for text, look in line
     )
 
