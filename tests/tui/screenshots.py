@@ -131,7 +131,7 @@ def main() -> int:
             made.update(asyncio.run(draw(days, name, family, themes)))
             print(name, flush=True)
     if not asked.names and themes == THEMES:
-        for path in {*BUILD.iterdir(), *IN_GIT.iterdir()} - made:
+        for path in {*BUILD.iterdir(), *IN_GIT.glob("*.png")} - made:
             path.unlink()
     print(f"{len(made)} files, {sum(path.stat().st_size for path in made) / 1e6:.1f} MB")
     print(f"font: {family}")

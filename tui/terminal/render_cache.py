@@ -19,7 +19,7 @@ from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
-FRAME_LOOKS = (("-warn", "warn"), ("-focused", "accent"))
+FRAME_LOOKS = (("-warn", "warn"), ("-focused", "accent"), ("pane", "line"))
 """The styles of a frame, by the class of its widget."""
 
 FRAME_SIGNS = "─│╭╮╰╯+-|"
@@ -40,7 +40,7 @@ class CachedLines(StylesCache):
     def render_widget(self, widget: Widget, crop: Region) -> list[Strip]:
         """The lines of that region; rendered again only after a change."""
         if self._made is None or self._made[0] != crop:
-            look = next((look for name, look in FRAME_LOOKS if widget.has_class(name)), "line")
+            look = next((look for name, look in FRAME_LOOKS if widget.has_class(name)), "accent")
             style = getattr(widget.app, "looks", {}).get(look, Style.null())
             self._frame = Style(bold=style.bold or None, dim=style.dim or None)
             self._made = crop, super().render_widget(widget, crop)
