@@ -380,7 +380,7 @@ def kind_table(
     rows: Sequence[PlaceKind], width: int, *, places: bool, sources: bool = False
 ) -> tuple[Line, list[Line]]:
     """The titles, and a line for each kind; `places` adds a column with the place, `sources` one
-    with the source of the figures.
+    with the source of the figures, and below the kinds a line for each reason of a `?`.
     """
     names = [present.cells_of(safe_line(row.figures.kind)) for row in rows]
     lead = [Column("KIND", max(6, min(16, max(names, default=6))))]
@@ -403,6 +403,13 @@ def kind_table(
         sign: Run = ("! " if row.is_stalled and places else "  ", "error")
         line = present.merge_runs([(" ", ""), sign, *fitted_cells(columns, cells)])
         lines.append(present.cut_line(line, width))
+    reasons: dict[str, list[str]] = {}
+    for row in rows if sources else ():
+        if row.figures.unknown and row.figures.per_minute != 0:
+            reasons.setdefault(row.figures.unknown, []).append(safe_line(row.figures.kind))
+    for why, kinds in reasons.items():
+        text = f"{why} ({', '.join(dict.fromkeys(kinds))})"
+        lines.append(present.cut_line((("   ? ", "unknown"), (text, "muted")), width))
     return title_line(columns, width), lines
 
 
