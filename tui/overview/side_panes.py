@@ -23,7 +23,7 @@ from engine.text.safe import safe_line
 from tui.format import keys, present
 from tui.format.glyphs import SPARKS
 from tui.format.graphs import bar, resample
-from tui.format.human import format_count
+from tui.format.human import format_bytes, format_count
 from tui.format.present import Line, Run
 from tui.operations import lines as operation_lines
 from tui.operations import worker_lines
@@ -352,7 +352,35 @@ def _place_pane(data: OverviewData, width: int) -> PaneRows:
             )
             line = present.join_ends(left, (_metrics_cell(live, data.now),), width)
         rows.append(PaneRow(f"{live.number}", line, Target(keys.LIST, live.number)))
-    return PaneRows(rows)
+    return PaneRows(rows, foot=_host_lines(data.lives, room, width))
+
+
+def _host_lines(lives: Sequence[PlaceSession], room: int, width: int) -> list[Line]:
+    """How full each disk with tasks is, and the load of the host; a disk that is not the only one
+    has the name of its first place.
+    """
+    known = [(live.name, one) for live in lives if (one := live.readings.host) is not None]
+    disks = {one.device: (name, one) for name, one in reversed(known)}
+    lines = [
+        _gauge_line(
+            present.fit_text("disk" if len(disks) == 1 else f"disk of {name}", room),
+            share := one.used_bytes / max(1, one.total_bytes),
+            f"{share:.0%} of {format_bytes(one.total_bytes)}",
+            "warn" if share >= FULL_DISK else "",
+            width,
+        )
+        for name, one in reversed(disks.values())
+    ]
+    if known:
+        load, cpus = known[0][1].load, known[0][1].cpus
+        look = "warn" if load > cpus else ""
+        text = f"{load:.1f} of {present.format_count(cpus, 'CPU')}"
+        lines.append(_gauge_line(present.fit_text("load", room), load / cpus, text, look, width))
+    return lines
+
+
+FULL_DISK = 0.9
+"""Share of a disk from which it is shown as a warning."""
 
 
 def _metrics_cell(live: PlaceSession, now: float) -> Run:
@@ -385,7 +413,7 @@ def _control_pane(data: OverviewData, width: int) -> PaneRows:
     rows += [
         PaneRow(
             f"{number} {name}",
-            _gauge_line(present.fit_text(name, cells), one, width),
+            _bucket_line(present.fit_text(name, cells), one, width),
             Target(keys.CONTROLS, number),
         )
         for number, name, one in buckets
@@ -393,11 +421,15 @@ def _control_pane(data: OverviewData, width: int) -> PaneRows:
     return PaneRows(rows, () if rows else [(("  no rate limits", "muted"),)])
 
 
-def _gauge_line(name: str, bucket: BucketState, width: int) -> Line:
+def _bucket_line(name: str, bucket: BucketState, width: int) -> Line:
     rate = "" if bucket.per_hour is None else f", {bucket.per_hour:,}/h"
     text = "PAUSED" if bucket.paused else f"{bucket.tokens} of {bucket.burst}{rate}"
     look = "warn" if bucket.paused or not bucket.tokens else ""
-    filled = bar(bucket.tokens / max(1, bucket.burst), GAUGE_CELLS).rstrip()
+    return _gauge_line(name, bucket.tokens / max(1, bucket.burst), text, look, width)
+
+
+def _gauge_line(name: str, share: float, text: str, look: str, width: int) -> Line:
+    filled = bar(min(1.0, share), GAUGE_CELLS).rstrip()
     rest = "\u2581" * (GAUGE_CELLS - len(filled))
     line: Line = ((f"  {name}  ", ""), (filled, "accent"), (f"{rest}  ", "line"), (text, look))
     return present.cut_line(line, width)
