@@ -899,10 +899,7 @@ async def test_a_wall_shows_each_disk_once_and_the_load(spool: Path, empty: Path
     """
     here = HostFigures(1, 38_000, 100_000, 0.8, 4)
     full = here._replace(device=2, used_bytes=95_000)
-    places = [
-        disk_place(path)._replace(host=lambda found=found: found)
-        for path, found in ((spool, here), (empty, here))
-    ]
+    places = [disk_place(path)._replace(host=lambda: here) for path in (spool, empty)]
     async with overview(*places, size=(200, 60)) as desk:
         await desk.until(lambda: "0.8 of 4 CPUs" in desk.text)
         (line,) = (line for line in desk.text.splitlines() if "100.0 kB" in line)

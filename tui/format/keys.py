@@ -196,6 +196,8 @@ operations | u | u | - | Act | failures list log problems transports | operation
 unlock | U | U | unlock | Act | list locks overview workers | lock holder, and a plan to free the
     lock
 suspend | S | S | suspend | Act | transports | plan to suspend or resume this transport
+suspend | S | S | resume | Act | operations | plan to resume the transport that this operation
+    suspended
 trial | M | M | test mail | Act | transports | plan one test mail via this transport only
 controls | C | C | controls | Act | list overview +minor | the whole queue: its status and its
     controls

@@ -15,7 +15,6 @@ from tui.screens.page import ListScreen
 from tui.screens.target import Target
 from tui.transports import detail_lines
 from tui.transports import lines as view
-from tui.transports.suspend_screen import SuspendScreen
 from tui.widgets.lines import Frame, Lines, LongText
 from tui.widgets.picker import Picker
 
@@ -123,18 +122,10 @@ class TransportsScreen(ListScreen):
     def action_suspend(self) -> None:
         """Open a plan to suspend or resume the transport."""
         refusal = TOO_EARLY if self.hasty else self._refusal("suspend")
-        way, desk = self._here, self.live.place.mail
-        if refusal or way is None or desk is None:
+        if refusal or self._here is None:
             self.say(refusal)
-            return
-        screen = SuspendScreen(way.name, self.live, desk, self.around)
-
-        def back(_: None) -> None:
-            self.paint()
-            if screen.outcome:
-                self.say(screen.outcome, "ok")
-
-        self.app.push_screen(screen, back)
+        else:
+            self.go(Target(keys.SUSPEND, id=self._here.name))
 
     def action_trial(self) -> None:
         """Open a plan for a test mail, or the progress of a running one."""
