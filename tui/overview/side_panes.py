@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import NamedTuple
 
 from engine.index import filter_language
@@ -54,7 +55,7 @@ MAX_OPERATIONS = 5
 
 
 class LiveValues(NamedTuple):
-    """Values of all places that no history records; while frozen they stay as they were."""
+    """Values of all places that the recorder does not have; while frozen they stay as they were."""
 
     logs: tuple[Sequence[LogLine], ...] = ()
     workers: Sequence[WorkerRow] = ()
@@ -65,14 +66,27 @@ class LiveValues(NamedTuple):
 
 def live_values(lives: Sequence[PlaceSession], now: float) -> LiveValues:
     """The present values of all places."""
-    ran = [(live.name, operation) for live in lives for operation in live.history.operations]
-    ran.sort(key=lambda one: -one[1].started)
     return LiveValues(
         tuple(live.readings.log for live in lives),
         all_worker_rows(lives, now),
         tuple(kind_figures(live, now) for live in lives),
-        tuple(ran[:MAX_OPERATIONS]),
+        latest_operations(lives),
     )
+
+
+def latest_operations(
+    lives: Sequence[PlaceSession], at: float = inf
+) -> tuple[tuple[str, Operation], ...]:
+    """The latest operations of all places with their place, as the journal shows them at a time:
+    one that had not ended was running.
+    """
+    ran = [
+        (live.name, one if (one.ended or 0.0) <= at else one._replace(ended=None, is_running=True))
+        for live in lives
+        for one in live.history.operations
+        if one.started <= at
+    ]
+    return tuple(sorted(ran, key=lambda one: -one[1].started)[:MAX_OPERATIONS])
 
 
 class OverviewData(NamedTuple):
@@ -468,7 +482,7 @@ WALL_PANES: Mapping[str, SidePane] = {
     "locks": SidePane(_named("Locks", "5", "HEARTBEAT"), _lock_pane, is_recorded=True),
     "workers": WIDE_PANES["workers"],
     "transports": WIDE_PANES["transports"],
-    "operations": SidePane(_named("Operations", "8", "NEXT"), _operation_pane),
+    "operations": SidePane(_named("Operations", "8", "NEXT"), _operation_pane, is_recorded=True),
     "places": SidePane(_named("Places", "", "METRICS"), _place_pane),
     "controls": SidePane(_named("Controls", "9", "rate limits"), _control_pane, is_recorded=True),
     "forecasts": SidePane(_named("Outlook", ""), _outlook_pane, is_recorded=True),
@@ -553,9 +567,13 @@ MAX_HISTOGRAM_CELLS = 240
 """Maximum width of the histogram."""
 
 
-def not_recorded_line(later: float, name: str = "") -> Line:
-    """What is not recorded, and how many seconds later its values were last known."""
-    return ((f"  {name}not recorded; last known {format_duration(later)} later", "muted"),)
+ONLY_COUNTS, LOG_TOO_SHORT = "only counts recorded", "log not read so far back"
+"""Why values of a past time are unknown: ages, clusters and workers; lines and kinds."""
+
+
+def unknown_then_line(why: str, later: float, name: str = "") -> Line:
+    """Why values of a past time are unknown, and how many seconds later they are known."""
+    return ((f"  {name}{why}; known {format_duration(later)} later", "muted"),)
 
 
 def side_rows(data: OverviewData, width: int, later: float) -> dict[str, PaneRows]:
@@ -564,7 +582,7 @@ def side_rows(data: OverviewData, width: int, later: float) -> dict[str, PaneRow
     """
     if width <= 0:
         return {}
-    none = PaneRows(head=[present.cut_line(not_recorded_line(later), width)])
+    none = PaneRows(head=[present.cut_line(unknown_then_line(ONLY_COUNTS, later), width)])
     return {
         name: pane.rows(data, width) if pane.is_recorded or not later else none
         for name, pane in (WALL_PANES if data.is_wall else WIDE_PANES).items()
