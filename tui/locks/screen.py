@@ -154,6 +154,7 @@ class LockScreen(LockFollower):
     def without(self) -> set[str]:
         """Keys without a function; arming is available if there are tasks to act on."""
         without = super().without() | (set() if self._live.lacks_worker else {"worker"})
+        without |= set() if self.is_wide else {"graph_range"}
         verbs = {key.action for key in keys.keys_on(keys.LOCK) if key.verb}
         if self.verbs_refusal():
             return without | verbs
