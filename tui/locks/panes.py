@@ -129,7 +129,7 @@ class LockPanes(GraphScreen, LockQuestion):
         part = self.query_one("#steps", Lines)
         part.display = bool(self._border)
         part.show(self._plan.step_lines(case, width, with_notes=self.is_wide))
-        name, right = self._plan.heading()
+        name, right = self._plan.heading(case)
         part.show_frame(Frame(name, right=right), focused=self._has_plan)
 
     def _list_active_tasks(self, case: LockReport, now: float, width: int) -> None:
