@@ -24,6 +24,7 @@ from engine.operations.execute import Report
 from tests.engine.lockers import INNOCENT, is_unharmed, true_claim
 from tests.tui.desks import a_desk
 from tests.tui.holders import HOLDER, Starter, children, open_lock, tasks_in, wired
+from tests.tui.scene import hanging
 from tests.tui.spools import (
     a_memory,
     a_place,
@@ -319,13 +320,12 @@ async def test_the_first_frame_has_the_layout_of_the_last() -> None:
     """Before the holder was examined, the panes have their places, with what the console knew; no
     key frees the lock yet.
     """
-    hanging = Event()
-    begun = Event()
+    may_end, begun, look = Event(), Event(), hanging()
 
     def examine(pid: int) -> ProcessStats:
         begun.set()
-        assert hanging.wait(60)
-        return ProcessStats(pid, 0.0, unknown="Permission denied")
+        assert may_end.wait(60)
+        return look(pid)._replace(started=1)
 
     place = locked(lambda: STUCK)._replace(vitals=examine)
     async with a_desk(place, size=(120, 40)) as desk:
@@ -338,7 +338,7 @@ async def test_the_first_frame_has_the_layout_of_the_last() -> None:
         await desk.press(*"4711")
         assert "lock not examined yet" in desk.line("word")
         assert not live.recovery.running
-        hanging.set()
+        may_end.set()
         await desk.sees("type the PID 4711")
         after = [n for n, line in enumerate(desk.text.splitlines()) if line.startswith("+")]
         assert after == frames
