@@ -185,6 +185,12 @@ def replay_results(operation: Operation) -> Mapping[str, int]:
     return found
 
 
+def _result_words(operation: Operation) -> str:
+    found = replay_results(operation).items()
+    words = {str(ReplayOutcome.DELIVERED): "succeeded (log)"}
+    return ", ".join(f"{amount:,} {words.get(fate, fate)}" for fate, amount in found)
+
+
 def describe_operation(operation: Operation) -> str:
     """Verb and scope."""
     intent = operation.intent
@@ -331,7 +337,7 @@ def detail_lines(one: ListedOperation, now: float, width: int) -> list[Line]:
         ("resumes", intent.follows),
         ("state", f"{word}: {more}" if more else word),
         ("rows", "" if intent.verb == controls.CONTROL_VERB else planned),
-        ("results", ", ".join(f"{n:,} {fate}" for fate, n in replay_results(operation).items())),
+        ("results", _result_words(operation)),
         ("undo", _undo_words(one, left)),
         (
             "damaged",
