@@ -43,6 +43,8 @@ class LocksScreen(LocksFollower):
     def show_frames(self) -> None:
         """Write the frames; the graph gets the lines that the rows leave."""
         super().show_frames()
+        if not self.is_paintable:
+            return  # the screen was removed before this call, which the layout had put off
         picker, part, here = self.query_one(Picker), self.query_one("#graph", Lines), self._here
         part.display = self.is_wide and here is not None
         self.query_one("#left").styles.height = "1fr" if self.is_wide else "auto"

@@ -129,7 +129,7 @@ class GraphScreen(BaseScreen):
 
     async def _read_graph(self) -> None:
         """Read the recorded course while the graph shows more than is in memory."""
-        while (live := self.graph_place()) is not None:
+        while self.is_paintable and (live := self.graph_place()) is not None:
             self.lay_out(self.size.width)
             if self.graph_pane.seconds <= HISTORY_SECONDS:
                 return  # as in memory: the screen paints it by itself
@@ -137,5 +137,6 @@ class GraphScreen(BaseScreen):
                 await self.graph_pane.read(live, live.clock())
             except Unavailable:
                 return  # closed: the console is being left
-            self.lay_out(self.size.width)
+            if self.is_paintable:
+                self.lay_out(self.size.width)
             await asyncio.sleep(GRAPH_READ_SECONDS)
