@@ -184,7 +184,7 @@ class ClustersScreen(ClusterList):
         if here is None:
             return self.no_row_reason("no cluster selected")
         if refusal := self.verb_refusal(verb, state):
-            return refusal
+            return refusal + self.other_verbs(state)
         cluster = self._cluster_filter(here)
         words = f"all in this cluster: {here.cluster.pattern}"
         return VerbRequest(verb, None, self._query._replace(filter=cluster), lambda _: words)

@@ -45,6 +45,8 @@ def scan_once(places: Sequence[Place], ask: Callable[[Sequence[PlaceSession]], A
             PlaceSession(place, time.time, number, name=name, shared=shared)
             for number, (place, name) in enumerate(zip(places, names, strict=True), 1)
         ]
+        for live in lives:
+            live.free_grace = 0.0  # the command does not wait: the log shows how long none ran
         following = [asyncio.create_task(live.follow()) for live in lives]
         answer = asyncio.create_task(_answer(lives, ask))
         try:
