@@ -166,10 +166,10 @@ FAULTS: tuple[Fault, ...] = (
           "a worker whose lock was taken away writes its outcome over the next one's",
           "engine/work/worker.py",
           "tests/engine/test_worker.py::test_a_worker_that_lost_its_lock_touches_nothing",
-          ("        log = self._services.log\n"
+          ("            claim.deadline = math.inf\n"
            "        if self._lock is not None:\n"
            "            self._lock.check()",
-           "        log = self._services.log")),
+           "            claim.deadline = math.inf")),
     fault("runs on without a lease",
           "a mail is sent by a worker that lost its lease, and by the next one",
           "engine/work/worker.py",
