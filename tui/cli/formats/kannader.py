@@ -40,6 +40,7 @@ from engine.work.worker import WorkerServices
 from tui.cli.plans.plan_command import setup_at
 from tui.cli.queue import lease_worker
 from tui.cli.queue.lease_worker import MetricsWriter
+from tui.cli.queue.run_records import RunRecords
 from tui.cli.setup.errors import (
     EX_CONFIG,
     EX_NOPERM,
@@ -358,17 +359,17 @@ def _retries(settings: KannaderSettings) -> str:
 def _services(
     setup: Setup, store: KannaderStore, settings: KannaderSettings, told: MetricsWriter
 ) -> WorkerServices:
-    def log(level: str, text: str) -> None:
-        setup.log(level, mask_addresses(text))  # no addresses in the log; the spool has them
-
+    records = RunRecords(setup, mask_addresses)  # no addresses in the log; the spool has them
     return WorkerServices(
         shorten_error=clean_error,
-        log=log,
-        alert=lambda text: setup.alert(mask_addresses(text)),
-        add_count=told.tally,
+        log=records.log,
+        alert=records.alert,
+        add_count=records.add_count,
+        write_log=records.write_log,
+        write_counts=records.write_counts,
         publish=told.write_if_due,
         apply_retention=partial(setup.housekeeping().sweep_quietly, store),
-        before_giving_up=bounce_handler(store, this_host(), log, bounces=settings.bounces),
+        before_giving_up=bounce_handler(store, this_host(), records.log, bounces=settings.bounces),
         timeouts={MAIL_KIND: settings.max_time},
     )
 
