@@ -160,12 +160,13 @@ def work(setup: Setup, arguments: Namespace) -> int:
             fail(EX_NOPERM, f"{who} is running: a mail could be sent twice or lost")
         for line in store.recover():
             setup.log("WARN", f"Recovered {line}")
-        with closing(KannaderSpool(setup.place)) as spool:
+        handler = make_handler(letters, to, partial(setup.log, "WARN"))
+        with closing(KannaderSpool(setup.place)) as spool, closing(handler):
             told = MetricsWriter(setup, partial(_gauges, spool))
             run = lease_worker.run(
                 setup,
                 store,
-                {MAIL_KIND: make_handler(letters, to, partial(setup.log, "WARN"))},
+                {MAIL_KIND: handler},
                 retry_policy(settings),
                 _services(setup, store, settings, told),
                 concurrency=arguments.concurrency or settings.concurrency,
