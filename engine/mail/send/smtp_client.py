@@ -372,7 +372,7 @@ class _SmtpSession:
         try:
             if client.mails == 0:
                 self._begin(client)
-                self._mail(client, paths, facts)
+                self._command(client, "MAIL", _mail_argument(client, paths, facts))
             yield client
         except BaseException:
             self._watch.set_connection(None)
@@ -394,7 +394,7 @@ class _SmtpSession:
             try:
                 self._watch.set_connection(client.wire)
                 client.sock.settimeout(min(self._to.timeout, self._watch.seconds_left))
-                self._mail(client, paths, facts)
+                self._command(client, "MAIL", _mail_argument(client, paths, facts))
                 return client
             except (BadMail, NotSent, OSError, smtplib.SMTPException):
                 self._watch.set_connection(None)
@@ -485,11 +485,6 @@ class _SmtpSession:
         # smtplib can only send ASCII here; AUTH PLAIN can carry any text (RFC 4616).
         token = base64.b64encode(f"\0{to.user}\0{self._secret}".encode("utf-8", "surrogateescape"))
         self._require(*client.docmd("AUTH", f"PLAIN {token.decode('ascii')}"), "auth")
-
-    def _mail(self, client: _Client, paths: tuple[str, str], facts: wire_format.WireFacts) -> None:
-        client.command_encoding = "ascii"
-        options = _mail_parameters(client, paths, facts)
-        self._command(client, "MAIL", f"FROM:{paths[0]}{options}")
 
     def _command(self, client: _Client, verb: str, rest: str = "") -> None:
         self._doing = verb
@@ -665,13 +660,14 @@ def _tls_context(to: Destination) -> ssl.SSLContext:
     return context
 
 
-def _mail_parameters(client: _Client, paths: tuple[str, str], facts: wire_format.WireFacts) -> str:
-    """Return the parameters of MAIL FROM: SIZE, BODY and SMTPUTF8.
+def _mail_argument(client: _Client, paths: tuple[str, str], facts: wire_format.WireFacts) -> str:
+    """Return the argument of MAIL: the sender, SIZE, BODY and SMTPUTF8.
 
     Raises:
         BadMail: this server lacks an extension that the mail needs.
     """
-    parameters = ""
+    parameters = f"FROM:{paths[0]}"
+    client.command_encoding = "ascii"  # an earlier mail may have changed it
     if client.has_extn("size"):
         parameters += f" SIZE={facts.size}"
     if facts.eight_bit:
