@@ -18,8 +18,8 @@ from engine.stores.kannader import mail_format, parts, sidecar
 from engine.stores.kannader.cleanup import erase_link
 from engine.stores.kannader.folder import MailFolder
 from engine.stores.kannader.mail_format import METADATA, SCHEDULE, Schedule
+from engine.stores.kannader.settings import INFLIGHT_CHECK_SECONDS
 from engine.stores.kannader.spool import (
-    INFLIGHT_CHECK_SECONDS,
     STATES,
     KannaderSpool,
     MailEntry,
