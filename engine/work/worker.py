@@ -688,22 +688,23 @@ class Worker:
             self._owed.append(one)
 
     def _settle_owed(self, *, stays: bool, last: bool = False) -> None:
-        """Try again to store pending outcomes. With `stays`, failures are logged with the next try;
-        with `last`, before the worker ends, all are tried.
+        """Try again to store pending outcomes, each on its own: one that makes its group fail must
+        not delay the others. With `stays`, failures are logged with the next try; with `last`,
+        before the worker ends, all are tried.
         """
-        if not self._owed:
-            return
-        if self._lock is not None:
-            self._lock.check()
-        now, every = self._clock(), last or self._stopping
-        due = [one for one in self._owed if every or one.rest.is_over(now)]
-        self._owed = [one for one in self._owed if not (every or one.rest.is_over(now))]
-        for one, error in self._swap_all(due):
-            rest = one.rest.longer(self._clock())
-            self._owed.append(one._replace(rest=rest))
-            if stays and not self._stopping:
-                why = f"cannot be stored: {error}, retry in {rest.seconds:.0f}s"
-                self._services.log("ERROR", f"Outcome of {one.claim.task.id} {why}")
+        owed, self._owed = self._owed, []
+        for one in owed:
+            if self._lock is not None:
+                self._lock.check()
+            if not (last or self._stopping or one.rest.is_over(self._clock())):
+                self._owed.append(one)
+                continue
+            for _, error in self._swap_all([one]):
+                rest = one.rest.longer(self._clock())
+                self._owed.append(one._replace(rest=rest))
+                if stays and not self._stopping:
+                    why = f"cannot be stored: {error}, retry in {rest.seconds:.0f}s"
+                    self._services.log("ERROR", f"Outcome of {one.claim.task.id} {why}")
 
     def _swap_all(self, owed: list[_Owed]) -> list[tuple[_Owed, Exception]]:
         """Replace claimed tasks by their outcomes in group commits; return those that the store
