@@ -774,14 +774,6 @@ def is_freeable(evidence: LockEvidence) -> bool:
     return evidence.verdict in (Verdict.STUCK, Verdict.STALE) and not evidence.signal_refusal
 
 
-def lock_verdict(evidence: LockEvidence) -> Run:
-    """The verdict and the PID in a few words: `STUCK 47m  PID 4711`."""
-    silent = evidence.verdict in (Verdict.STUCK, Verdict.STALE) and evidence.since is not None
-    words = evidence.verdict.upper() + (f" {format_duration(evidence.age)}" if silent else "")
-    pid = f"  PID {evidence.pid}" if evidence.pid is not None else ""
-    return words + pid, _LOCK_LOOKS[evidence.verdict] or "strong"
-
-
 # Scope and hints
 
 
