@@ -529,6 +529,7 @@ def test_a_refused_mail_ends_its_connection() -> None:
                 handler(TASK, Context())
             handler(TASK, Context())
     assert (server.connections, len(server.mails)) == (2, 2)
+    assert sum(line.upper().startswith("MAIL") for line in server.commands) == 3
 
 
 def test_a_connection_is_used_for_a_limited_number_of_mails(
