@@ -16,7 +16,7 @@ import pytest
 from tests.crash.commands import CASES as COMMANDS
 from tests.crash.nftban import LYING
 from tests.crash.sweep import ROOT, TABLES, Sweeper
-from tests.examples import FACTOR
+from tests.examples import IS_DEEP
 
 QUICK = {
     "command": {"add-batch", "next-done", "work"},
@@ -28,7 +28,7 @@ QUICK = {
     "power cut": set(TABLES["power cut"]),
 }
 BATCH = 6
-EVERY = 1 if FACTOR >= 10 else 7
+EVERY = 1 if IS_DEEP else 7
 """Each so many-th run of a case is made; `make deep` makes all. It is prime to the number of faults
 of a point, so that each of them is met."""
 
@@ -131,7 +131,7 @@ def test_a_broken_engine_is_found(name: str, tmp_path: Path) -> None:
     """The sweep of a copy in which one line was changed reports failures."""
     file, right, wrong, case, reported = BREAKS[name]
     with Sweeper(tmp_path / "sweep", copied(tmp_path, file, right, wrong)) as sweeper:
-        result = sweeper.sweep(case, 3 if case.startswith("plan") else 1)
+        result = sweeper.sweep(case, 7)
     assert any(reported in failure for failure in result.failures), result.failures
 
 
