@@ -138,8 +138,7 @@ class IndexQueries:
 
         `noted` are the ids of tasks with a note.
         """
-        now = self._clock()
-
+        now, generation = self._clock(), self._sync.latest.generation
         edges, careful = self._sync.edges, VERBS[verb].excludes_suspicious
 
         def freeze(reader: Reader) -> Plan:
@@ -153,7 +152,8 @@ class IndexQueries:
             rows = table if len(table) > MAX_ROWS_IN_MEMORY else tuple(table)
             return Plan(verb, rows, now, filter, oldest=table.oldest, newest=table.newest)
 
-        return await self._searches.ask(freeze, Plan(verb, (), now))
+        plan = await self._searches.ask(freeze, Plan(verb, (), now))
+        return plan._replace(generation=generation)
 
     async def changed_rows(self, plan: Plan) -> tuple[tuple[Row, str], ...]:
         """The rows of a plan whose task has changed, each with its present state or the change."""
