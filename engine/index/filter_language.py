@@ -88,6 +88,16 @@ class Clause(NamedTuple):
         """Its SQL."""
         return "(" + " OR ".join(term.condition for term in self.terms) + ")"
 
+    def extends(self, other: Clause) -> bool:
+        """True if it is the other one, or a word that begins with the other's word."""
+        if self.terms == other.terms:
+            return True
+        if len(self.terms) > 1 or len(other.terms) > 1:
+            return False
+        (ours,), (theirs,) = self.terms, other.terms
+        is_word = not (ours.field or ours.negated or theirs.field or theirs.negated)
+        return is_word and str(ours.values[0]).startswith(str(theirs.values[0])[:-1])
+
     @property
     def values(self) -> tuple[Value, ...]:
         """The parameters of its SQL."""
@@ -117,6 +127,16 @@ class Filter:
         """
         text = f"{self.text} {other.text}".strip()
         return Filter(text, self.clauses + other.clauses)
+
+    def extends(self, other: Filter) -> bool:
+        """True if what this filter matches, the other one matches, too: it has its clauses, the
+        last one perhaps with more letters, and maybe others behind them.
+        """
+        *first, last = other.clauses or (None,)
+        ours = self.clauses[: len(first) + 1]
+        return len(ours) == len(other.clauses) > 0 and (
+            [*ours[:-1]] == first and last is not None and ours[-1].extends(last)
+        )
 
     def mentions_field(self, field: str) -> bool:
         """True if the filter mentions a field."""

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from engine.index.filter_language import Clause, Filter
@@ -32,11 +32,32 @@ from engine.index.schema import (
 from engine.model import Problem, State, Task
 from engine.operations.plan_rows import Row
 
+MAX_FIRST_ROWS = 1000
+"""A search by id for rows up to this position reads the index in order and stops there."""
+DENSE_ROWS = 8
+"""If one of so many rows matches, a result is only counted: to store it would take longer."""
+
 _in_order = itemgetter(0, 4, 2)
 _BEFORE = """
 SELECT first, before FROM (
     SELECT first, sum(size) OVER (ORDER BY first) - size AS before FROM block WHERE state=?)
 WHERE {condition} ORDER BY first DESC LIMIT 1"""
+
+
+class _FoundRows(NamedTuple):
+    """The result of a search, or its first rows, as `temp.found` has them."""
+
+    query: Query
+    generation: int
+    now: float
+    rows: int
+    """Number of rows in the table."""
+    total: int | None
+    """Number of rows of the result; None if it is not known."""
+
+    def has_rows(self, limit: int | None) -> bool:
+        """True if the table has so many rows; None: the whole result."""
+        return self.rows == self.total or (limit is not None and self.rows >= limit)
 
 
 class Reader:
@@ -56,7 +77,7 @@ class Reader:
         self._db.execute("PRAGMA temp_store=FILE")
         self._matcher = Matcher()
         self._matcher.install(self._db)
-        self._found: tuple[Query, int, float, int] | None = None
+        self._found: _FoundRows | None = None
 
     def close(self) -> None:
         """Close the file."""
@@ -68,15 +89,23 @@ class Reader:
             self._db.interrupt()
 
     def window(
-        self, query: Query, start: int, size: int, generation: int, now: float = 0.0
+        self,
+        query: Query,
+        start: int,
+        size: int,
+        generation: int,
+        now: float = 0.0,
+        *,
+        counts: bool = True,
     ) -> Window:
         """Up to `size` rows from `start` on; from an earlier row if the result is shorter.
 
-        Ages in the filter are measured from `now` (epoch seconds UTC), here and below.
+        Ages in the filter are measured from `now` (epoch seconds UTC), here and below. Without
+        `counts`, a search by id may end at the last of these rows.
         """
         with self._snapshot():
             if not self.is_listed(query):
-                return self._window_found(query, start, size, generation, now)
+                return self._window_found(query, start, size, generation, now, counts=counts)
             total = self._total(query)
             start = max(0, min(start, total - size))
             size = min(size, total - start)
@@ -91,16 +120,7 @@ class Reader:
         with self._snapshot():
             if not self.is_listed(query):
                 return self._find_found(query, ident, generation, now)
-            rows = self._rows_of(ident, query.state)
-            if not rows:
-                return None
-            listed, values = _listing(query.state, "id>=:first")
-            first, before = self._last_block(query.state, "first<=?", ident)
-            (skipped,) = self._db.execute(
-                f"SELECT count(*) {listed} AND id<:id", {**values, "first": first, "id": ident}
-            ).fetchone()
-            place = int(before + skipped)
-            return self._total(query) - 1 - place if query.descending else place
+            return self._place(query, ident) if self._rows_of(ident, query.state) else None
 
     def task(self, ident: str) -> Task | None:
         """A task by its id, in any state."""
@@ -155,7 +175,8 @@ class Reader:
     def explain(self, query: Query, now: float = 0.0) -> str:
         """If nothing matches: the part of the filter that excludes all tasks; else ""."""
         clauses = query.filter.clauses
-        if not clauses or self.count(query, now):
+        is_empty = self._found is not None and (self._found.query, self._found.total) == (query, 0)
+        if not clauses or (not is_empty and self.count(query, now)):
             return ""
         alone = [
             (self._met(query, clauses[:at] + clauses[at + 1 :], now), clause.text)
@@ -240,6 +261,16 @@ class Reader:
         ).fetchone()
         return found or ("", 0)
 
+    def _place(self, query: Query, ident: str) -> int:
+        """The position of an id among the rows of a state, or of all, in the order of a query."""
+        listed, values = _listing(query.state, "id>=:first")
+        first, before = self._last_block(query.state, "first<=?", ident)
+        (skipped,) = self._db.execute(
+            f"SELECT count(*) {listed} AND id<:id", {**values, "first": first, "id": ident}
+        ).fetchone()
+        place = int(before + skipped)
+        return self._total(query) - 1 - place if query.descending else place
+
     def _page(self, state: State | None, start: int, size: int) -> list[Values]:
         first, before = self._last_block(state, "before<=?", start)
         listed, values = _listing(state, "id>=:first")
@@ -261,40 +292,79 @@ class Reader:
     # ---- by search: any other result is found once for each generation, and cached by position
 
     def _window_found(
-        self, query: Query, start: int, size: int, generation: int, now: float
+        self, query: Query, start: int, size: int, generation: int, now: float, *, counts: bool
     ) -> Window:
-        total = self._find_all(query, generation, now)
+        end = start + size
+        is_walk = query.order == "id" and query.state is not None and end <= MAX_FIRST_ROWS
+        found = self._find_rows(query, generation, now, end if is_walk else None)
+        if found.total is None and counts:
+            found = self._count_found(found)
+        total = found.rows if found.total is None else found.total
         start = max(0, min(start, total - size))
         rows = self._db.execute(
             f"SELECT {TASK_COLUMNS} FROM temp.found CROSS JOIN task ON task.n = found.n "
             "WHERE place > ? AND place <= ? ORDER BY place",
             (start, start + size),
         ).fetchall()
-        return Window(tuple(map(task_of, rows)), start, total, generation)
+        is_counted = found.total is not None
+        return Window(tuple(map(task_of, rows)), start, total, generation, is_counted)
 
     def _find_found(self, query: Query, ident: str, generation: int, now: float) -> int | None:
-        self._find_all(query, generation, now)
+        met, values = query_condition(query, now)
+        among = f"task INDEXED BY by_id WHERE state IN ({ALL_STATE_NUMBERS}) AND id=?"
+        ident = clean_text(ident)
+        if not self.fetch(f"SELECT 1 FROM {among} AND {met} LIMIT 1", (ident, *values)):
+            return None
+        self._find_rows(query, generation, now, None)
         (place,) = self._db.execute(
-            "SELECT min(place) - 1 FROM temp.found WHERE n IN (SELECT n FROM task "
-            f"INDEXED BY by_id WHERE state IN ({ALL_STATE_NUMBERS}) AND id=?)",
-            (clean_text(ident),),
+            f"SELECT min(place) - 1 FROM temp.found WHERE n IN (SELECT n FROM {among})", (ident,)
         ).fetchone()
         return None if place is None else int(place)
 
-    def _find_all(self, query: Query, generation: int, now: float) -> int:
-        """Store the row numbers of a result in order in a temporary table; return their number."""
-        known = query, generation, now if query.filter.is_relative else 0.0
-        if self._found is not None and self._found[:3] == known:
-            return self._found[3]
+    def _find_rows(
+        self, query: Query, generation: int, now: float, limit: int | None
+    ) -> _FoundRows:
+        """Store the row numbers of a result in order in a temporary table: all of them, or at least
+        `limit`, by the index.
+        """
+        known, before = (query, generation, now if query.filter.is_relative else 0.0), self._found
+        if before is not None and before[:3] == known and before.has_rows(limit):
+            return before
         self._found = None
+        self._db.execute("DROP TABLE IF EXISTS temp.earlier")
+        source, order = "task NOT INDEXED", order_clause(query)
+        if before is not None and before.has_rows(None) and _is_within(known, before):
+            self._db.execute("ALTER TABLE temp.found RENAME TO earlier")
+            source, order = "temp.earlier CROSS JOIN task ON task.n = earlier.n", "ORDER BY place"
+        elif limit is not None:
+            source = "task INDEXED BY by_id"
         self._db.execute("DROP TABLE IF EXISTS temp.found")
         self._db.execute("CREATE TEMP TABLE found(place INTEGER PRIMARY KEY, n INT)")
         met, values = query_condition(query, now)
-        insert = f"INSERT INTO temp.found(n) SELECT n FROM task NOT INDEXED WHERE {met}"
+        insert = (
+            f"INSERT INTO temp.found(n) SELECT task.n FROM {source} WHERE {met} {order} LIMIT ?"
+        )
+        most = -1 if limit is None else limit
         with self._matcher.query():
-            total = self._db.execute(f"{insert} {order_clause(query)}", values).rowcount
-        self._found = *known, total
-        return total
+            rows = self._db.execute(insert, (*values, most)).rowcount
+        self._found = _FoundRows(*known, rows, None if rows == most else rows)
+        return self._found
+
+    def _count_found(self, found: _FoundRows) -> _FoundRows:
+        """Count a result whose first rows are known; if it is not dense, store the others, too."""
+        query, now, rows = found.query, found.now, found.rows
+        last = "SELECT id, queue FROM temp.found CROSS JOIN task ON task.n = found.n WHERE place=?"
+        (end,) = self.fetch(last, (rows,))
+        if self._place(query, end[0]) < DENSE_ROWS * rows:
+            self._found = found._replace(total=self.count(query, now))
+            return self._found
+        met, values = query_condition(query, now)
+        behind = f"{met} AND (id, queue) {'<' if query.descending else '>'} (?, ?)"
+        insert = f"INSERT INTO temp.found(n) SELECT n FROM task INDEXED BY by_id WHERE {behind} "
+        with self._matcher.query():
+            more = self._db.execute(insert + order_clause(query), (*values, *end)).rowcount
+        self._found = found._replace(rows=rows + more, total=rows + more)
+        return self._found
 
     @contextmanager
     def _snapshot(self) -> Iterator[None]:
@@ -308,6 +378,13 @@ class Reader:
                 self._db.execute("ROLLBACK")
             raise
         self._db.execute("COMMIT")
+
+
+def _is_within(wanted: tuple[Query, int, float], found: _FoundRows) -> bool:
+    """True if all rows of a result are among those found, in the same order."""
+    query, *at = wanted
+    same = query._replace(filter=found.query.filter) == found.query
+    return same and [*found[1:3]] == at and query.filter.extends(found.query.filter)
 
 
 def _number(state: State | None) -> int:
