@@ -195,15 +195,18 @@ class _ParseContext(NamedTuple):
 # ---- conditions
 
 
-def _pattern_of(text: str) -> str:
-    """A LIKE pattern that finds the text anywhere, with its wildcards escaped."""
+def _like(text: str) -> tuple[str, str]:
+    """LIKE with a pattern that finds the text anywhere, with its wildcards escaped; ESCAPE alone
+    takes a tenth of a search.
+    """
     escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    return f"%{escaped}%"
+    return "LIKE ?" if escaped == text else "LIKE ? ESCAPE '\\'", f"%{escaped}%"
 
 
 def _word(text: str) -> Condition:
-    sql = " OR ".join(f"{column} LIKE ? ESCAPE '\\'" for column in SEARCHED_COLUMNS)
-    return sql, (_pattern_of(text),) * len(SEARCHED_COLUMNS)
+    like, pattern = _like(text)
+    sql = " OR ".join(f"{column} {like}" for column in SEARCHED_COLUMNS)
+    return sql, (pattern,) * len(SEARCHED_COLUMNS)
 
 
 def _text(column: str, op: str, text: str, _: _ParseContext) -> Condition:
@@ -212,7 +215,8 @@ def _text(column: str, op: str, text: str, _: _ParseContext) -> Condition:
     if op == "~":
         safe_regex.compile_pattern(text)
         return f"{column} REGEXP ?", (text,)
-    return f"{column} LIKE ? ESCAPE '\\'", (_pattern_of(text),)
+    like, pattern = _like(text)
+    return f"{column} {like}", (pattern,)
 
 
 def _destination(column: str, op: str, text: str, about: _ParseContext) -> Condition:

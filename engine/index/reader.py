@@ -34,6 +34,8 @@ from engine.operations.plan_rows import Row
 
 MAX_FIRST_ROWS = 1000
 """A search by id for rows up to this position reads the index in order and stops there."""
+COUNTED_ROWS = 30_000
+"""A search among so many rows is counted always: that takes 10 ms."""
 DENSE_ROWS = 8
 """If one of so many rows matches, a result is only counted: to store it would take longer."""
 
@@ -297,7 +299,7 @@ class Reader:
         end = start + size
         is_walk = query.order == "id" and query.state is not None and end <= MAX_FIRST_ROWS
         found = self._find_rows(query, generation, now, end if is_walk else None)
-        if found.total is None and counts:
+        if found.total is None and (counts or self._total(query) <= COUNTED_ROWS):
             found = self._count_found(found)
         total = found.rows if found.total is None else found.total
         start = max(0, min(start, total - size))
