@@ -33,7 +33,8 @@ from engine.model import Problem, State, Task
 from engine.operations.plan_rows import Row
 
 MAX_FIRST_ROWS = 1000
-"""A search by id for rows up to this position reads the index in order and stops there."""
+"""A search for rows up to this position does not store the others: by id it reads the index in
+order and stops there, otherwise it sorts no more than these."""
 COUNTED_ROWS = 30_000
 """A search among so many rows is counted always: that takes 10 ms."""
 DENSE_ROWS = 8
@@ -296,9 +297,13 @@ class Reader:
     def _window_found(
         self, query: Query, start: int, size: int, generation: int, now: float, *, counts: bool
     ) -> Window:
-        end = start + size
-        is_walk = query.order == "id" and query.state is not None and end <= MAX_FIRST_ROWS
-        found = self._find_rows(query, generation, now, end if is_walk else None)
+        limit = None
+        if query.state is not None and start + size <= MAX_FIRST_ROWS:
+            if query.order == "id":
+                limit = start + size
+            elif not query.filter:  # its number is known
+                limit = MAX_FIRST_ROWS
+        found = self._find_rows(query, generation, now, limit)
         if found.total is None and (counts or self._total(query) <= COUNTED_ROWS):
             found = self._count_found(found)
         total = found.rows if found.total is None else found.total
@@ -327,7 +332,7 @@ class Reader:
         self, query: Query, generation: int, now: float, limit: int | None
     ) -> _FoundRows:
         """Store the row numbers of a result in order in a temporary table: all of them, or at least
-        `limit`, by the index.
+        `limit`.
         """
         known, before = (query, generation, now if query.filter.is_relative else 0.0), self._found
         if before is not None and before[:3] == known and before.has_rows(limit):
@@ -338,7 +343,7 @@ class Reader:
         if before is not None and before.has_rows(None) and _is_within(known, before):
             self._db.execute("ALTER TABLE temp.found RENAME TO earlier")
             source, order = "temp.earlier CROSS JOIN task ON task.n = earlier.n", "ORDER BY place"
-        elif limit is not None:
+        elif limit is not None and query.order == "id":
             source = "task INDEXED BY by_id"
         self._db.execute("DROP TABLE IF EXISTS temp.found")
         self._db.execute("CREATE TEMP TABLE found(place INTEGER PRIMARY KEY, n INT)")
@@ -355,6 +360,9 @@ class Reader:
     def _count_found(self, found: _FoundRows) -> _FoundRows:
         """Count a result whose first rows are known; if it is not dense, store the others, too."""
         query, now, rows = found.query, found.now, found.rows
+        if not query.filter:
+            self._found = found._replace(total=self._total(query))
+            return self._found
         last = "SELECT id, queue FROM temp.found CROSS JOIN task ON task.n = found.n WHERE place=?"
         (end,) = self.fetch(last, (rows,))
         if self._place(query, end[0]) < DENSE_ROWS * rows:
