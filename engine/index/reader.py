@@ -6,17 +6,16 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 from engine.index.filter_language import Clause, Filter
+from engine.index.listed_rows import ListedRows
 from engine.index.regexp_operator import Matcher
 from engine.index.schema import (
     ALL_STATE_NUMBERS,
-    ALL_STATES,
     CHUNK_ROWS,
     MAX_PROBLEMS,
-    SORTED_ROWS,
     STATE_NUMBERS,
     STATES,
     TASK_COLUMNS,
@@ -29,38 +28,9 @@ from engine.index.schema import (
     task_of,
     task_source,
 )
+from engine.index.search import Search
 from engine.model import Problem, State, Task
 from engine.operations.plan_rows import Row
-
-MAX_FIRST_ROWS = 1000
-"""A search for rows up to this position does not store the others: by id it reads the index in
-order and stops there, otherwise it sorts no more than these."""
-COUNTED_ROWS = 30_000
-"""A search among so many rows is counted always: that takes 10 ms."""
-DENSE_ROWS = 8
-"""If one of so many rows matches, a result is only counted: to store it would take longer."""
-
-_in_order = itemgetter(0, 4, 2)
-_BEFORE = """
-SELECT first, before FROM (
-    SELECT first, sum(size) OVER (ORDER BY first) - size AS before FROM block WHERE state=?)
-WHERE {condition} ORDER BY first DESC LIMIT 1"""
-
-
-class _FoundRows(NamedTuple):
-    """The result of a search, or its first rows, as `temp.found` has them."""
-
-    query: Query
-    generation: int
-    now: float
-    rows: int
-    """Number of rows in the table."""
-    total: int | None
-    """Number of rows of the result; None if it is not known."""
-
-    def has_rows(self, limit: int | None) -> bool:
-        """True if the table has so many rows; None: the whole result."""
-        return self.rows == self.total or (limit is not None and self.rows >= limit)
 
 
 class Reader:
@@ -80,7 +50,8 @@ class Reader:
         self._db.execute("PRAGMA temp_store=FILE")
         self._matcher = Matcher()
         self._matcher.install(self._db)
-        self._found: _FoundRows | None = None
+        self._listed = ListedRows(self._db)
+        self._search = Search(self._db, self._matcher, self._listed)
 
     def close(self) -> None:
         """Close the file."""
@@ -108,12 +79,12 @@ class Reader:
         """
         with self._snapshot():
             if not self.is_listed(query):
-                return self._window_found(query, start, size, generation, now, counts=counts)
-            total = self._total(query)
+                return self._search.window(query, start, size, generation, now, counts=counts)
+            total = self._listed.total(query)
             start = max(0, min(start, total - size))
             size = min(size, total - start)
             first = total - start - size if query.descending else start
-            rows = self._page(query.state, first, size)
+            rows = self._listed.page(query.state, first, size)
         if query.descending:
             rows.reverse()
         return Window(tuple(map(task_of, rows)), start, total, generation)
@@ -122,8 +93,9 @@ class Reader:
         """The position of a task in a result; None if it is not in it."""
         with self._snapshot():
             if not self.is_listed(query):
-                return self._find_found(query, ident, generation, now)
-            return self._place(query, ident) if self._rows_of(ident, query.state) else None
+                return self._search.find(query, ident, generation, now)
+            is_there = self._rows_of(ident, query.state)
+            return self._listed.place(query, ident) if is_there else None
 
     def task(self, ident: str) -> Task | None:
         """A task by its id, in any state."""
@@ -171,15 +143,13 @@ class Reader:
     def count(self, query: Query, now: float = 0.0) -> int:
         """The number of tasks that match a query."""
         if self.is_listed(query._replace(order="id")):
-            return self._total(query)
-        met, values = query_condition(query, now)
-        return int(self.fetch(f"SELECT count(*) FROM task NOT INDEXED WHERE {met}", values)[0][0])
+            return self._listed.total(query)
+        return self._search.count(query, now)
 
     def explain(self, query: Query, now: float = 0.0) -> str:
         """If nothing matches: the part of the filter that excludes all tasks; else ""."""
         clauses = query.filter.clauses
-        is_empty = self._found is not None and (self._found.query, self._found.total) == (query, 0)
-        if not clauses or (not is_empty and self.count(query, now)):
+        if not clauses or (not self._search.is_empty(query) and self.count(query, now)):
             return ""
         alone = [
             (self._met(query, clauses[:at] + clauses[at + 1 :], now), clause.text)
@@ -240,49 +210,9 @@ class Reader:
             for place, what, state, *times in found.fetchall()
         )
 
-    # ---- by position: one state, or all, sorted by id
-
     def is_listed(self, query: Query) -> bool:
         """True if the result needs no search: one state or all, without a filter, sorted by id."""
-        if query.filter or query.order != "id":
-            return False
-        return query.state is not None or self._first("SELECT 1 FROM block WHERE state=-1")
-
-    def _first(self, sql: str) -> bool:
-        return self._db.execute(f"{sql} LIMIT 1").fetchone() is not None
-
-    def _total(self, query: Query) -> int:
-        (total,) = self._db.execute(
-            "SELECT coalesce(sum(size), 0) FROM block WHERE state=?", (_number(query.state),)
-        ).fetchone()
-        return int(total)
-
-    def _last_block(self, state: State | None, condition: str, value: str | int) -> tuple[str, int]:
-        """The last block that meets a condition, and the number of rows before it."""
-        found = self._db.execute(
-            _BEFORE.format(condition=condition), (_number(state), value)
-        ).fetchone()
-        return found or ("", 0)
-
-    def _place(self, query: Query, ident: str) -> int:
-        """The position of an id among the rows of a state, or of all, in the order of a query."""
-        listed, values = _listing(query.state, "id>=:first")
-        first, before = self._last_block(query.state, "first<=?", ident)
-        (skipped,) = self._db.execute(
-            f"SELECT count(*) {listed} AND id<:id", {**values, "first": first, "id": ident}
-        ).fetchone()
-        place = int(before + skipped)
-        return self._total(query) - 1 - place if query.descending else place
-
-    def _page(self, state: State | None, start: int, size: int) -> list[Values]:
-        first, before = self._last_block(state, "before<=?", start)
-        listed, values = _listing(state, "id>=:first")
-        page = f"SELECT n AS m {listed} ORDER BY id, queue LIMIT :size OFFSET :skip"
-        rows: list[Values] = self._db.execute(
-            f"SELECT {TASK_COLUMNS} FROM ({page}) CROSS JOIN task ON n = m",
-            {**values, "first": first, "size": size, "skip": start - before},
-        ).fetchall()
-        return sorted(rows, key=_in_order)
+        return self._listed.is_listed(query)
 
     def _rows_of(self, ident: str, state: State | None) -> list[Values]:
         states = ALL_STATE_NUMBERS if state is None else str(STATE_NUMBERS[state])
@@ -292,90 +222,6 @@ class Reader:
             (clean_text(ident),),
         ).fetchall()
 
-    # ---- by search: any other result is found once for each generation, and cached by position
-
-    def _window_found(
-        self, query: Query, start: int, size: int, generation: int, now: float, *, counts: bool
-    ) -> Window:
-        limit = None
-        if query.state is not None and start + size <= MAX_FIRST_ROWS:
-            if query.order == "id":
-                limit = start + size
-            elif not query.filter:  # its number is known
-                limit = MAX_FIRST_ROWS
-        found = self._find_rows(query, generation, now, limit)
-        if found.total is None and (counts or self._total(query) <= COUNTED_ROWS):
-            found = self._count_found(found)
-        total = found.rows if found.total is None else found.total
-        start = max(0, min(start, total - size))
-        rows = self._db.execute(
-            f"SELECT {TASK_COLUMNS} FROM temp.found CROSS JOIN task ON task.n = found.n "
-            "WHERE place > ? AND place <= ? ORDER BY place",
-            (start, start + size),
-        ).fetchall()
-        is_counted = found.total is not None
-        return Window(tuple(map(task_of, rows)), start, total, generation, is_counted)
-
-    def _find_found(self, query: Query, ident: str, generation: int, now: float) -> int | None:
-        met, values = query_condition(query, now)
-        among = f"task INDEXED BY by_id WHERE state IN ({ALL_STATE_NUMBERS}) AND id=?"
-        ident = clean_text(ident)
-        if not self.fetch(f"SELECT 1 FROM {among} AND {met} LIMIT 1", (ident, *values)):
-            return None
-        self._find_rows(query, generation, now, None)
-        (place,) = self._db.execute(
-            f"SELECT min(place) - 1 FROM temp.found WHERE n IN (SELECT n FROM {among})", (ident,)
-        ).fetchone()
-        return None if place is None else int(place)
-
-    def _find_rows(
-        self, query: Query, generation: int, now: float, limit: int | None
-    ) -> _FoundRows:
-        """Store the row numbers of a result in order in a temporary table: all of them, or at least
-        `limit`.
-        """
-        known, before = (query, generation, now if query.filter.is_relative else 0.0), self._found
-        if before is not None and before[:3] == known and before.has_rows(limit):
-            return before
-        self._found = None
-        self._db.execute("DROP TABLE IF EXISTS temp.earlier")
-        source, order = "task NOT INDEXED", order_clause(query)
-        if before is not None and before.has_rows(None) and _is_within(known, before):
-            self._db.execute("ALTER TABLE temp.found RENAME TO earlier")
-            source, order = "temp.earlier CROSS JOIN task ON task.n = earlier.n", "ORDER BY place"
-        elif limit is not None and query.order == "id":
-            source = "task INDEXED BY by_id"
-        self._db.execute("DROP TABLE IF EXISTS temp.found")
-        self._db.execute("CREATE TEMP TABLE found(place INTEGER PRIMARY KEY, n INT)")
-        met, values = query_condition(query, now)
-        insert = (
-            f"INSERT INTO temp.found(n) SELECT task.n FROM {source} WHERE {met} {order} LIMIT ?"
-        )
-        most = -1 if limit is None else limit
-        with self._matcher.query():
-            rows = self._db.execute(insert, (*values, most)).rowcount
-        self._found = _FoundRows(*known, rows, None if rows == most else rows)
-        return self._found
-
-    def _count_found(self, found: _FoundRows) -> _FoundRows:
-        """Count a result whose first rows are known; if it is not dense, store the others, too."""
-        query, now, rows = found.query, found.now, found.rows
-        if not query.filter:
-            self._found = found._replace(total=self._total(query))
-            return self._found
-        last = "SELECT id, queue FROM temp.found CROSS JOIN task ON task.n = found.n WHERE place=?"
-        (end,) = self.fetch(last, (rows,))
-        if self._place(query, end[0]) < DENSE_ROWS * rows:
-            self._found = found._replace(total=self.count(query, now))
-            return self._found
-        met, values = query_condition(query, now)
-        behind = f"{met} AND (id, queue) {'<' if query.descending else '>'} (?, ?)"
-        insert = f"INSERT INTO temp.found(n) SELECT n FROM task INDEXED BY by_id WHERE {behind} "
-        with self._matcher.query():
-            more = self._db.execute(insert + order_clause(query), (*values, *end)).rowcount
-        self._found = found._replace(rows=rows + more, total=rows + more)
-        return self._found
-
     @contextmanager
     def _snapshot(self) -> Iterator[None]:
         """A read transaction, so that several queries see the same data."""
@@ -383,23 +229,8 @@ class Reader:
         try:
             yield
         except BaseException:
-            self._found = None
+            self._search.forget()
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             raise
         self._db.execute("COMMIT")
-
-
-def _is_within(wanted: tuple[Query, int, float], found: _FoundRows) -> bool:
-    """True if all rows of a result are among those found, in the same order."""
-    query, *at = wanted
-    same = query._replace(filter=found.query.filter) == found.query
-    return same and [*found[1:3]] == at and query.filter.extends(found.query.filter)
-
-
-def _number(state: State | None) -> int:
-    return ALL_STATES if state is None else STATE_NUMBERS[state]
-
-
-def _listing(state: State | None, condition: str) -> tuple[str, dict[str, str | int]]:
-    return SORTED_ROWS[state is None].format(condition=condition), {"state": _number(state)}

@@ -324,7 +324,7 @@ def test_a_search_is_the_same_however_it_is_made(
     """Words that grow letter by letter, frequent and rare ones, give the rows and the number of a
     plain search: whether the first rows or the last were asked for first, counted or not, and with
     the result of the word before at hand."""
-    monkeypatch.setattr("engine.index.reader.COUNTED_ROWS", 0)
+    monkeypatch.setattr("engine.index.search.COUNTED_ROWS", 0)
     tasks = [
         a_task(n, description=f"host{n}", attempts=n % 3, queue="ab"[n % 2]) for n in range(2_500)
     ]
@@ -365,12 +365,12 @@ def test_a_search_for_the_first_rows_is_not_counted(
 ) -> None:
     """A search whose first rows are found stops there; one with fewer rows, or among few tasks, is
     counted."""
-    monkeypatch.setattr("engine.index.reader.COUNTED_ROWS", 599)
+    monkeypatch.setattr("engine.index.search.COUNTED_ROWS", 599)
     look(writer, [a_task(n, description=f"host{n}") for n in range(600)])
     for words, is_counted, total in (("host", False, 40), ("host59", True, 11), ("no", True, 0)):
         window = reader.window(Query(State.PENDING, parse_filter(words)), 0, 40, 1, counts=False)
         assert (window.is_counted, window.total) == (is_counted, total)
-    monkeypatch.setattr("engine.index.reader.COUNTED_ROWS", 600)
+    monkeypatch.setattr("engine.index.search.COUNTED_ROWS", 600)
     host = Query(State.PENDING, parse_filter("host"))
     assert reader.window(host, 0, 40, 2, counts=False).total == 600
     by_error = Query(State.PENDING, parse_filter("host"), "error")

@@ -406,7 +406,11 @@ async def test_a_search_shows_its_first_rows_before_they_are_counted(
             await held.rest(pilot)
             view = held.list.rows.view
             is_counted = words == "-0000001"
-            assert (held.number, view.loaded, view.is_counted) == (first, True, is_counted), words
+            assert (held.number, view.loaded, view.window.is_counted) == (
+                first,
+                True,
+                is_counted,
+            ), words
             total = "16" if is_counted else "?"
             assert held.list.row_words == f"row 1 of {total}"
             assert view.matching_words == total

@@ -70,14 +70,9 @@ class ListView(NamedTuple):
         return self.window.total
 
     @property
-    def is_counted(self) -> bool:
-        """False while only the first rows of a search are known."""
-        return self.window.is_counted
-
-    @property
     def matching_words(self) -> str:
         """The number of tasks that match now; `?` until they are counted."""
-        return f"{self.matching:,}" if self.is_counted else "?"
+        return f"{self.matching:,}" if self.window.is_counted else "?"
 
     @property
     def saved_position(self) -> CursorPosition:

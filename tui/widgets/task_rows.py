@@ -107,7 +107,7 @@ class TaskRows:
 
     def move(self, action: str) -> None:
         """Move the cursor by a motion of the key table, and hold the order."""
-        self._is_last_wanted = action == "last" and not self.view.is_counted
+        self._is_last_wanted = action == "last" and not self.view.window.is_counted
         self.view = self.view.move(action, max(1, self.height))
         self._held_until = self._clock() + HOLD_SECONDS
         if self.view.is_near_edge(self.height):
@@ -126,12 +126,8 @@ class TaskRows:
 
     def tick(self) -> None:
         """Once a second: end the hold time."""
-        if self._is_outdated and not self._is_holding():
+        if self._is_outdated and not _is_holding(self._held_until, self._clock()):
             self._wanted.set()
-
-    def _is_holding(self) -> bool:
-        # If the clock was set back, do not hold the order for longer than it should.
-        return 0 < self._held_until - self._clock() <= HOLD_SECONDS
 
     def _keeps_ghosts(self) -> bool:
         """True while rows that left stay on screen; not if they are more than half of it."""
@@ -159,20 +155,22 @@ class TaskRows:
         if reading.cancelled():
             return None  # another query is shown meanwhile
         chosen = reading.result()
-        if not self.view.is_counted:
+        if not self.view.window.is_counted:
             self._wanted.set()
         return chosen
 
     async def _read(self) -> str | None:
         view = self.view
-        if not view.is_new_query and not view.is_counted:
+        if not view.is_new_query and not view.window.is_counted:
             await asyncio.sleep(COUNT_REST_SECONDS)
             chosen = await self._load()
-            if self._is_last_wanted and self.view.is_counted:
+            if self._is_last_wanted and self.view.window.is_counted:
                 self.move("last")
             return chosen
         is_covered = not view.is_new_query and covers(view.window, view.cursor.top, self.height)
-        stays = is_covered and (self._is_holding() or self._keeps_ghosts())
+        stays = is_covered and (
+            _is_holding(self._held_until, self._clock()) or self._keeps_ghosts()
+        )
         if stays and not self._is_outdated and not self.view.is_near_edge(self.height):
             return None
         keeps = stays or not (view.departed or self.is_first_scan)
@@ -243,6 +241,11 @@ class TaskRows:
         self.view = view._replace(matching=fresh.total, fresh=new)
         # Other changes are read by the first tick after the hold time.
         self._is_outdated = True
+
+
+def _is_holding(until: float, now: float) -> bool:
+    """True before that time; if the clock was set back, the order is not held for longer."""
+    return 0 < until - now <= HOLD_SECONDS
 
 
 async def _find_cursor(source: RowSource, view: ListView, window: Window) -> tuple[int, str]:
