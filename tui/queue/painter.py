@@ -91,7 +91,9 @@ class QueuePanes(QueueView):
     def _paint_list_frame(self) -> None:
         """The title of the list: how many match of how many, and their order."""
         if self._on_problems:
-            title = Frame("Problems", amount=f"{len(self._problems):,}")
+            listed, known = len(self._problems), self._change.problems
+            of = f" of {known:,}" if known > listed else ""
+            title = Frame("Problems", amount=f"{listed:,}{of}")
             self._problem_list.show_frame(title, focused=not self._details.has_focus)
             return
         state = self.state
