@@ -142,7 +142,9 @@ class Search:
             self._found = found._replace(total=self._listed.total(query))
             return self._found
         last = "SELECT id, queue FROM temp.found CROSS JOIN task ON task.n = found.n WHERE place=?"
-        (end,) = self._db.execute(last, (rows,)).fetchall()
+        end = self._db.execute(last, (rows,)).fetchone()
+        if end is None:  # that task has left, but the next generation was not reported yet
+            return self._find(query, found.generation, now, None)
         if self._listed.place(query, end[0]) < DENSE_ROWS * rows:
             self._found = found._replace(total=self.count(query, now))
             return self._found

@@ -360,6 +360,19 @@ def test_a_search_is_the_same_however_it_is_made(
         assert reader.find(query, "absent", 3) is None
 
 
+def test_a_search_is_counted_though_its_last_known_row_has_left(
+    writer: Writer, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index may be newer than the generation that was reported: the search is made again."""
+    monkeypatch.setattr("engine.index.search.COUNTED_ROWS", 0)
+    look(writer, [a_task(n, description=f"host{n}") for n in range(600)])
+    query = Query(State.PENDING, parse_filter("host"))
+    last = reader.window(query, 0, 40, 1, counts=False).tasks[-1]
+    writer.apply_lookup([last.id], [Missing(last.id)])
+    window = reader.window(query, 0, 40, 1)
+    assert (window.total, window.is_counted, last in window.tasks) == (599, True, False)
+
+
 def test_a_search_for_the_first_rows_is_not_counted(
     writer: Writer, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
