@@ -60,6 +60,7 @@ COMMANDS: Mapping[Words, tuple[Words, ...]] = {
     ("edit",): (("{id}", "--description", "new", "--apply", "1"),),
     ("note",): (("{id}", "seen"), ("{id}", "-")),
     ("replay",): (("--rate", "now", "--timeout", "1", "--apply", "1"),),
+    ("rerun",): (("--apply", "1"),),
     ("purge",): (("--all-odd", "--apply", "1"),),
     ("hold",): (("--apply", "1"), ("--apply", "2")),
     ("release",): (("--apply", "1"),),

@@ -124,6 +124,7 @@ replay @verb | plans.verbs:replay | retry dead tasks: first a few, then at a ste
     --stop-pending K:count | stop if more than K tasks are pending
     --rest {stay,hold}=stay | after a stop, the rest stays dead or is held
     --timeout S:count=120 | wait S seconds for each outcome (120)
+rerun @verb | plans.verbs:rerun | run finished tasks once more: due now, attempts reset
 purge @verb @suspicious | plans.verbs:purge | move tasks to the trash (dead ones, unless --state is
         given)
 hold @verb | plans.verbs:hold | hold tasks until they are released
@@ -270,8 +271,8 @@ An operator console for mail and task queues, with its own queue engine.
                                 notes of operators on tasks
   spooldeck init DIR            make the folders of a new queue
   spooldeck doctor [PLACE]      problems and their repair; exit 0 none, 1 some
-  spooldeck replay | purge | hold | release | promote | kill | restore | expunge
-            [PLACE]             change tasks: --dry-run shows the plan, --apply N
+  spooldeck replay | rerun | purge | hold | release | promote | kill | restore
+            | expunge [PLACE]   change tasks: --dry-run shows the plan, --apply N
                                 applies it
   spooldeck undo [OP] [PLACE] | journal [OP] [PLACE]
                                 undo an operation; operations: who did what

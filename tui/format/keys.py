@@ -158,8 +158,8 @@ yank | y | y | copy | Copy | BROWSE +minor | copy the id, the row, JSON or a com
 export | e | e | export | Copy | list overview plan +minor | export the shown rows to a file (CSV,
     JSON lines)
 plain | = | = | plain | Copy | BROWSE plan +minor | show this screen as plain text, to copy from
-plan('retry') | R | R | retry | Act | clusters list task | plan a retry; in the trash: plan a
-    restore
+plan('retry') | R | R | retry | Act | clusters list task | plan a retry; of done tasks: a
+    rerun; in the trash: a restore
 plan('purge') | X | X | purge | Act | clusters list task | plan a move to the trash; in the trash:
     plan to delete (final)
 plan('hold') | H | H | hold | Act | clusters list task | plan to hold until released
