@@ -13,6 +13,7 @@ from engine.index.filter_language import BadFilter, Filter
 from engine.index.schema import Query
 from engine.model import State, Task
 from engine.store import Unavailable
+from engine.text.safe import safe_line
 from tui.format import keys, present, task_row
 from tui.format.export import ExportTable, RowSink
 from tui.format.present import Line
@@ -211,6 +212,9 @@ class GroupActions(GroupReader[G]):
             self.say(self.no_row_reason(f"no {self.NOUN} to open"))
             return
         known, text = self.live.inspector, self.query_of(here).filter.text
+        if safe_line(text) != text:
+            self.say("list not opened: no filter can be typed for control characters")
+            return
         try:
             filter_language.parse_filter(text, known.states, self.around.clock(), known.words)
         except BadFilter as error:
