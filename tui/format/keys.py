@@ -119,8 +119,6 @@ graph_range | z | z | - | View | list | graph: the last 10 minutes, hour or day
 clusters | c | c | clusters | View | list | errors of these tasks, grouped into clusters
 clusters | c | c | - | View | overview | error clusters of the place under the cursor
 clusters | c | c | - | View | log | error clusters of the DLQ of this place
-groups | b | b | groups | View | list +minor | these tasks by queue, kind, group or destination
-groups | b | b | - | View | overview | groups of tasks of the place under the cursor
 grouping | left h right l | h l | group by | View | groups +key | previous, next grouping; also
     Left, Right
 clusters | c | c | clusters | View | operation | errors of the DLQ, grouped into clusters
@@ -128,6 +126,8 @@ order | o | o | order | View | list | sort by another column
 log | t | t | log | View | list task | log lines of this task
 log | t | t | log | View | failures transports +minor | log lines of this transport
 log | t | t | - | View | log | only the log lines of this line's task
+groups | b | b | groups | View | list +minor | these tasks by queue, kind, group or destination
+groups | b | b | - | View | overview | groups of tasks of the place under the cursor
 neighbor(1) | ] | [ ] | rows | View | task lock +minor | next row of the list
 neighbor(-1) | [ | [ | - | View | task lock | previous row of the list
 next_place | ] | ] | - | View | list | next place

@@ -11,7 +11,6 @@ from tui.format import keys, present
 from tui.format.present import Line
 from tui.groups import cluster_lines as view
 from tui.groups.grouped_tasks import GroupActions
-from tui.queue.task_details import STILL_LOOKS
 from tui.screens.base import key_bindings
 from tui.session.recurrence_check import CheckedCluster, check_clusters
 from tui.widgets.lines import Frame, LongText
@@ -60,7 +59,7 @@ class ClustersScreen(GroupActions[CheckedCluster]):
         """The frame of the evidence, with the answer."""
         if (here := self.here) is None:
             return Frame("Evidence")
-        still = (here.now.text, STILL_LOOKS[here.now.answer])
+        still = (here.now.text, present.STILL_LOOKS[here.now.answer])
         return Frame(here.cluster.mark, right=(("STILL? ", "muted"), still))
 
     def lay_out(self, width: int) -> None:

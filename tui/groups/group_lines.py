@@ -159,7 +159,7 @@ def detail_lines(
         ages.append(("last error", f"{when}{safe_line(group.error)}"))
     return [
         *state_lines(None, OwnCounts(states, counts, True), True, width),
-        *present.labelled_lines(ages, width, LABEL_CELLS),
+        *present.fact_lines(ages, width, LABEL_CELLS),
     ]
 
 
@@ -175,7 +175,7 @@ def task_lines(
     shape = present.task_columns(state, width, limit=limit)
     where = present.TaskContext()
     return [
-        ((f" {title}, newest first", "title"),),
+        present.heading_line(f"{title}, newest first", width),
         present.title_line(shape, width),
         *(present.task_line(task, shape, now, where, width) for task in tasks),
     ]

@@ -305,7 +305,7 @@ def detail_lines(one: ListedOperation, now: float, width: int) -> list[Line]:
         ),
     ]
     told = [(name, safe_line(" ".join(words.splitlines()))) for name, words in rows if words]
-    return present.labelled_lines(told, width, 13)
+    return present.fact_lines(told, width, 13)
 
 
 def _undo_words(one: ListedOperation, left: str) -> str:

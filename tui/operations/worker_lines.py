@@ -288,7 +288,7 @@ def detail_lines(
     """Details of a worker, then the last log lines about its task, at least one, then those of its
     place, as far as `height` lines hold.
     """
-    lines = present.labelled_lines(detail_rows(row, live, now), width)
+    lines = present.fact_lines(detail_rows(row, live, now), width)
     own = [event.line for event in live.events() if row.task and event.id == row.task]
     lines += _log_lines(present.short_id(row.task), own, width, max(2, height - len(lines)))
     return lines + _log_lines(row.name, live.readings.log, width, height - len(lines))

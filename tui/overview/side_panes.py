@@ -14,7 +14,6 @@ from engine.logs.log_tail import LogLine
 from engine.model import LockEvidence, State, Verdict
 from engine.monitor.latency import KindFigures
 from engine.monitor.prometheus import Samples
-from engine.monitor.recurrence import StillHappens
 from engine.monitor.throughput import Trend, format_duration
 from engine.monitor.transport_health import TEN_MINUTES, Health, MailHealth, TransportHealth
 from engine.operations.journal import Operation
@@ -139,13 +138,6 @@ class SidePane(NamedTuple):
     """True if it can be shown for a recorded time."""
 
 
-_RECURRENCE_LOOKS = {
-    StillHappens.YES: "warn",
-    StillHappens.NO: "ok",
-    StillHappens.UNKNOWN: "unknown",
-}
-
-
 def _shown_clusters(data: OverviewData) -> list[tuple[PlaceSession, CheckedCluster]]:
     """The clusters of the place under the cursor; on a wall of all places, the largest first."""
     lives = data.lives if data.is_wall else [data.here]
@@ -175,7 +167,7 @@ def _cluster_pane(data: OverviewData, width: int) -> PaneRows:
             (bar(cluster.count / most, 3), "muted"),
             (f" {present.fit_text(live.name, place - 1)}" if several else "", "muted"),
             (f" {error} ", ""),
-            (f"{now.text:>{still}}", _RECURRENCE_LOOKS[now.answer]),
+            (f"{now.text:>{still}}", present.STILL_LOOKS[now.answer]),
         )
         words = filter_language.format_term("cluster", "=", cluster.mark)
         target = Target(keys.LIST, live.number, State.DEAD, words)

@@ -10,6 +10,7 @@ from engine.monitor.recorded_history import RecordedHistory
 from engine.monitor.recorder import UnreadableRecording
 from engine.monitor.throughput import HISTORY_SECONDS, RATE_WINDOW_SECONDS, FlowSeries
 from tui.format.flow_graph import (
+    AXIS_CELLS,
     LAST_OF_LINES,
     RANGES,
     LatestFlow,
@@ -60,7 +61,7 @@ class GraphPane:
     def show(self, part: Lines, live: PlaceSession, now: float, width: int) -> None:
         """Show the live graph of a place in a pane, with its frame."""
         part.show(self.lines(live, now, width, max(MIN_GRAPH_LINES, part.size.height)))
-        axis = time_axis(now, self.seconds)
+        axis = time_axis(now, self.seconds, width - AXIS_CELLS)
         part.show_frame(Frame(f"{live.name}, last {self.range}", bottom=axis))
 
     async def read(self, live: PlaceSession, now: float) -> None:

@@ -35,7 +35,6 @@ from engine.operations.execute import RefusalCheck, always_allowed
 from engine.operations.journal import Intent
 from engine.operations.notes import NotesById
 from engine.operations.plans import Plan
-from engine.policy import format_time
 from engine.replay.settings import ReplayPace
 from engine.store import Unavailable
 from engine.text.safe import safe_line
@@ -395,12 +394,9 @@ class PlaceSession:
         except Unavailable:
             return  # closed
         for operation in new:
-            who = safe_line(operation.intent.who.name)
             left = f"{operation.open_rows:,} of {operation.planned:,} not moved"
-            began = format_time(operation.started)[11:16]
             self.messages.append(
-                f"{self.name}: {operation_name(operation)} of {began} by {who} "
-                f"interrupted, {left}; u there shows it"
+                f"{self.name}: {operation_name(operation)} interrupted, {left}; u there shows it"
             )
         if new or always:  # else the next read evaluates the rules
             self.evaluate_alerts()

@@ -239,9 +239,8 @@ def graph_lines(
         *((f" {KEY}", "ok"), (" sent  ", "muted"), (KEY, "error"), (" failed", "muted")),
     )
     unit: Line = ((f"per {unit_text}, max {most:,}", "muted"),)
-    first, middle, last = time_axis(now, HOUR_SECONDS).split(" ── ")
-    room = width - AXIS_CELLS - len(first + last)
-    axis: Line = ((f"{'':{AXIS_CELLS}}{first}{middle:^{max(0, room)}}{last}", "muted"),)
+    times = time_axis(now, HOUR_SECONDS, width - AXIS_CELLS).replace("─", " ")
+    axis: Line = ((f"{'':{AXIS_CELLS}}{times}", "muted"),)
     rows = with_axis(overlay(layers), f"{top:,.0f}", width)
     return [present.join_ends(legend, unit, width), *rows, axis]
 
