@@ -450,7 +450,8 @@ async def test_a_grey_key_says_why() -> None:
         assert "retry" in desk.queue.verb_refusal_here("retry")
         await desk.press("R")
 
-        assert "retry: not from pending" in desk.line("scope")
+        said = "retry: not from pending; next: X purge, H hold, O promote"
+        assert said in desk.line("scope")
         assert desk.console.screen is desk.queue
 
 

@@ -157,8 +157,9 @@ def detail_lines(
     if group.error:
         when = "" if group.error_at is None else f"{present.format_time(group.error_at, now)}: "
         ages.append(("last error", f"{when}{safe_line(group.error)}"))
+    bars = state_lines(None, OwnCounts(states, counts, True), True, width - 2)
     return [
-        *state_lines(None, OwnCounts(states, counts, True), True, width),
+        *((("  ", ""), *line) for line in bars),  # in line with the names below
         *present.fact_lines(ages, width, LABEL_CELLS),
     ]
 

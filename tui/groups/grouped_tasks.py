@@ -193,7 +193,7 @@ class GroupActions(GroupReader[G]):
         if here is None:
             return self.no_row_reason(f"no {self.NOUN} selected")
         if refusal := self.verb_refusal(verb, state):
-            return refusal
+            return refusal + self.other_verbs(state)
         if not self.count_of(here):
             return f"no task of this {self.NOUN} in {self.state_word}"
         words = self.scope_words(here)
