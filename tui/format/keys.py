@@ -128,8 +128,6 @@ order | o | o | order | View | list | sort by another column
 log | t | t | log | View | list task | log lines of this task
 log | t | t | log | View | failures transports +minor | log lines of this transport
 log | t | t | - | View | log | only the log lines of this line's task
-groups | b | b | groups | View | list +minor | these tasks by queue, kind, group or destination
-groups | b | b | - | View | overview | groups of tasks of the place under the cursor
 neighbor(1) | ] | [ ] | rows | View | task lock +minor | next row of the list
 neighbor(-1) | [ | [ | - | View | task lock | previous row of the list
 next_place | ] | ] | - | View | list | next place
@@ -146,6 +144,8 @@ goto_time | @ | @ | time | View | log | go to a time: 14:00, yesterday 18:00, -2
 wrap | w | w | wrap | View | log +minor | wrap long lines, or cut them
 show('wide') | w | w | wide | View | list +minor | error column with the room of the others, or not
 show('ids') | i | i | full ids | View | list +minor | full ids, or their last 8 characters
+groups | b | b | groups | View | list +minor | these tasks by queue, kind, group or destination
+groups | b | b | - | View | overview | groups of tasks of the place under the cursor
 stamps | i | i | stamps | View | log +minor | time stamps: with date, time only, none
 reread | r | r | re-read | View | controls list locks operations overview transports workers
     +minor | scan
