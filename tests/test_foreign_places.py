@@ -43,8 +43,8 @@ SECRET = "what-only-root-may-read"
 Words = tuple[str, ...]
 
 READERS = (
-    "clusters, workers, kinds, locks, transports, notes, undo, journal, trash list, doctor, "
-    "mail status, mail spool list, shell-init, zgb doctor, queue list, queue corrupt list, "
+    "groups, clusters, workers, kinds, locks, transports, notes, undo, journal, trash list, "
+    "doctor, mail status, mail spool list, shell-init, zgb doctor, queue list, queue corrupt list, "
     "queue count, queue count-dlq, queue metrics, queue dlq list"
 )
 """Commands that are run without more words, and change nothing."""
@@ -60,6 +60,7 @@ COMMANDS: Mapping[Words, tuple[Words, ...]] = {
     ("edit",): (("{id}", "--description", "new", "--apply", "1"),),
     ("note",): (("{id}", "seen"), ("{id}", "-")),
     ("replay",): (("--rate", "now", "--timeout", "1", "--apply", "1"),),
+    ("rerun",): (("--apply", "1"),),
     ("purge",): (("--all-odd", "--apply", "1"),),
     ("hold",): (("--apply", "1"), ("--apply", "2")),
     ("release",): (("--apply", "1"),),

@@ -270,4 +270,12 @@ FAULTS: tuple[Fault, ...] = (
           "tests/engine/test_smtp_handler.py::test_a_broken_connection_leaves_a_doubt_only_after_the_last_dot",
           ("        self._ended, self._doing = True,",
            "        self._ended, self._doing = False,")),
+    fault("shows an old error of a group", "a group shows the error of a task that died long ago",
+          "engine/index/group_counts.py",
+          "tests/engine/test_groups.py::test_the_last_error_is_that_of_the_latest_death",
+          ("max(coalesce(died, created))", "max(created)")),
+    fault("mixes up targets of a control", "a control sets a value that its target does not allow",
+          "engine/store.py",
+          "tests/engine/test_controls.py::test_each_target_has_its_own_value_bounds_and_refusal",
+          ("one.bounds or self.bounds", "self.bounds")),
 )  # fmt: skip

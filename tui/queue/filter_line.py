@@ -97,7 +97,11 @@ class FilterLine(Horizontal):
         self.screen.set_focus(self.query_one(Input))
 
     def set_text(self, words: str) -> None:
-        """Set the filter text, as if typed, and show the line if it is not empty."""
+        """Set the filter text, as if typed, and show the line if it is not empty.
+
+        Control characters, for example of a kind, are escaped: they must not be painted.
+        """
+        words = safe_line(words)
         with self.prevent(Input.Changed):
             self.query_one(Input).value = words
         self._parse_text(words)

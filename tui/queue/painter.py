@@ -30,6 +30,7 @@ TASK_ACTIONS = frozenset(
         "show('wide')",
         "filter",
         "clusters",
+        "groups",
         "order",
         "log",
         "mark",
