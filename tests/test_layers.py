@@ -28,7 +28,9 @@ PACKAGES = {
     "engine.monitor": "engine.config engine.logs",
     "engine.stores.kannader": "engine.config",
     "engine.stores.zgb": "engine.config",
-    "engine.stores": "engine.stores.nftban engine.stores.kannader engine.stores.zgb",
+    "engine.stores.bullmq": "engine.config",
+    "engine.stores": "engine.stores.nftban engine.stores.kannader engine.stores.zgb "
+    "engine.stores.bullmq",
     "engine.mail.send": "engine.mail.message engine.mail.transports engine.monitor",
     "engine.replay": "engine.monitor engine.operations",
     "engine.doctor": "engine.monitor engine.stores",

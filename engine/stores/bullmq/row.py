@@ -1,0 +1,225 @@
+"""A row of the reading script as a task or a problem: names and words of BullMQ's states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import isfinite
+from typing import Any, NamedTuple, TypeAlias
+
+from engine.model import EMPTY, Lease, Problem, State, Task
+from engine.stores.bullmq.place import RedisPlace, task_id
+from engine.text.safe import clean_error, safe_line
+
+Row: TypeAlias = list[Any]
+"""See `rows.lua`."""
+
+STATES: Mapping[State, str] = {
+    State.PENDING: "waiting",
+    State.ACTIVE: "active",
+    State.HELD: "held",
+    State.DEAD: "failed",
+    State.DONE: "completed",
+    State.TRASH: "trash",
+}
+WORDS: Mapping[str, State] = {
+    "paused": State.PENDING,
+    "prioritized": State.PENDING,
+    "delayed": State.PENDING,
+    "waiting-children": State.PENDING,
+}
+
+
+class JobPlace(NamedTuple):
+    """One list or sorted set in which a job can be."""
+
+    state: State
+    word: str
+    """The word of `WORDS`, "" for the state's own."""
+    is_list: bool = False
+    is_ours: bool = False
+
+
+PLACES: Mapping[str, JobPlace] = {
+    "wait": JobPlace(State.PENDING, "", is_list=True),
+    "paused": JobPlace(State.PENDING, "paused", is_list=True),
+    "prioritized": JobPlace(State.PENDING, "prioritized"),
+    "delayed": JobPlace(State.PENDING, "delayed"),
+    "waiting-children": JobPlace(State.PENDING, "waiting-children"),
+    "active": JobPlace(State.ACTIVE, "", is_list=True),
+    "failed": JobPlace(State.DEAD, ""),
+    "completed": JobPlace(State.DONE, ""),
+    "held": JobPlace(State.HELD, "", is_ours=True),
+    "trash": JobPlace(State.TRASH, "", is_ours=True),
+}
+"""By the end of its key; in the order of the counting script."""
+
+GROUPS: Mapping[State, str] = {
+    State.PENDING: "waiting",
+    State.ACTIVE: "active",
+    State.HELD: "held",
+    State.DEAD: "failed",
+    State.DONE: "completed",
+    State.TRASH: "trash",
+}
+"""The group of places that the reading script is given for a state."""
+
+OLD_MARKER = "0:"
+"""Begins an entry of old BullMQ versions that is no job."""
+
+OUR_TOKEN = "spooldeck:"
+"""Begins the lock tokens of our workers."""
+
+
+def place_of(task: Task) -> str:
+    """The place of a task as it was scanned."""
+    if task.state is State.PENDING:
+        return task.word if task.word in PLACES else "wait"
+    return GROUPS[task.state]
+
+
+def make_token(owner: str, since: float, until: float, unique: str) -> str:
+    """A lock token that has the claim in it, so that a renewal changes it."""
+    return f"{OUR_TOKEN}{owner}:{since!r}:{until!r}:{unique}"
+
+
+def parse_lease(token: str, processed_by: str, since: float, until: float) -> Lease:
+    """The claim of a lock; `since` and `until` are for a token of another program."""
+    if token.startswith(OUR_TOKEN):
+        words = token[len(OUR_TOKEN) :].rsplit(":", 3)
+        try:
+            return Lease(safe_line(words[0]), float(words[1]), float(words[2]), token)
+        except (IndexError, ValueError):
+            pass  # not written by us after all
+    return Lease(safe_line(processed_by or token), since, until, token)
+
+
+def _seconds(milliseconds: object) -> float:
+    """Epoch seconds of a stored time; 0.0 if it is none."""
+    try:
+        number = float(milliseconds)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return 0.0
+    return number / 1000 if isfinite(number) else 0.0
+
+
+def _number(text: object) -> int:
+    try:
+        return int(text or 0)  # type: ignore[call-overload, no-any-return]
+    except (TypeError, ValueError):
+        return 0
+
+
+def due_of_score(score: str) -> float | None:
+    """When a delayed job is due, in epoch seconds UTC; None if its score is no time."""
+    number = float(score)
+    return int(number) // 4096 / 1000 if isfinite(number) else None
+
+
+def read_rows(
+    place: RedisPlace, queue: str, rows: list[Row], now: float
+) -> Iterator[Task | Problem]:
+    """The tasks and problems of rows; a row of no job yields nothing."""
+    base, quoted = place.base(queue), task_id(queue, "")
+    kind = safe_line(queue)
+    for row in rows:
+        ident, where, score, rev = row[:4]
+        if not rev or not where or not ident.isprintable():
+            yield from _problem(base, row)
+            continue
+        _, _, _, _, name, stamp, priority, attempts, reason, lock, left, more = row
+        state, word, _, _ = PLACES[where]
+        due: float | None = 0.0
+        extra: Mapping[str, str] = EMPTY
+        lease = None
+        if where == "delayed":
+            due = due_of_score(score)
+        if lock:
+            by = more.get("pb", "") if more else ""
+            since = _seconds(more.get("processedOn")) if more else 0.0
+            lease = parse_lease(lock, by, since, now + left / 1000)
+        if not name.isprintable():
+            name = safe_line(name)
+        error = ""
+        if reason and where != "completed":
+            error = clean_error(reason)
+        if more or where == "active":
+            extra = _extra(where, lock, more or {})
+            was = (more or {}).get("was") or ""
+            if was.startswith("delayed "):
+                due = due_of_score(was.removeprefix("delayed "))
+            elif was.startswith("completed "):
+                error = ""
+        yield Task(
+            quoted + ident,
+            kind,
+            state,
+            int(stamp) / 1000 if stamp and stamp.isdecimal() else _seconds(stamp),
+            "",
+            name,
+            word,
+            due,
+            int(attempts) if attempts and attempts.isdecimal() else _number(attempts),
+            int(priority) if priority and priority.isdecimal() else _number(priority),
+            name,
+            "",
+            "",
+            error,
+            lease,
+            rev,
+            extra,
+        )
+        if due is None:
+            yield Problem(f"{base}{ident}", f"its time is {score!r:.40}, expected a number", state)
+        if more and ("broken" in more or "also" in more):
+            yield from _odd_job(base, ident, where, state, more)
+
+
+def _extra(place: str, lock: str, more: Mapping[str, Any]) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    was = str(more.get("was") or "").partition(" ")[0]
+    if place == "failed" and "finishedOn" in more:
+        found["dead_since"] = f"{_seconds(more['finishedOn']):.3f}"
+    if place == "active" and not lock:
+        found["stalled?"] = "no lock"
+    if place in ("held", "trash") and was:
+        found["was"] = was
+    for key, name in _EXTRA_NAMES.items():
+        if key in more:
+            found[name] = safe_line(str(more[key]))
+    if more.get("needed"):
+        found["parent waits"] = "yes"
+    if more.get("next_run"):
+        found["next run"] = "yes"
+    return found or EMPTY
+
+
+_EXTRA_NAMES = {
+    "max": "attempts allowed",
+    "stc": "stalled before",
+    "parentKey": "parent",
+    "rjk": "scheduler",
+    "deid": "deduplication id",
+}
+
+
+def _problem(base: str, row: Row) -> Iterator[Problem]:
+    ident, where, _, rev = row[:4]
+    state = PLACES[where].state if where else None
+    name = f"{base}{ident}"
+    if not ident.isprintable():
+        yield Problem(name, "its id has unprintable characters", state)
+    elif rev:
+        yield Problem(name, "a job that is in no list and no set of its queue")
+    elif where:
+        what = f"is in {where}, but has no data" if not row[4] else "its key is no hash"
+        yield Problem(name, what, state)
+
+
+def _odd_job(
+    base: str, ident: str, place: str, state: State, more: Mapping[str, Any]
+) -> Iterator[Problem]:
+    if "also" in more:
+        words = " and ".join([place, *str(more["also"]).split()])
+        yield Problem(f"{base}{ident}", f"is in {words} at the same time", state)
+    if "broken" in more:
+        yield Problem(f"{base}{ident}", "its options are not JSON: workers cannot read it", state)
