@@ -42,9 +42,23 @@ end
 
 local here, position, fields
 
+-- True if a key of the queue has another type than BullMQ's: its scripts would stop half-way.
+local function has_odd_key()
+  for list in pairs(LISTS) do
+    local kind = redis.call('TYPE', base .. list).ok
+    if kind ~= 'list' and kind ~= 'none' then return true end
+  end
+  for _, set in ipairs(SETS) do
+    local kind = redis.call('TYPE', base .. set).ok
+    if kind ~= 'zset' and kind ~= 'none' then return true end
+  end
+  return false
+end
+
 -- Why the job cannot be changed; nil if it can.
 local function refusal()
   if ours.image and #ours.image > 4000 then return 'too-many-fields' end
+  if has_odd_key() then return 'odd-key' end
   if ours.is_new then
     if redis.call('EXISTS', job, copy) > 0 then return 'exists' end
     return nil

@@ -90,6 +90,7 @@ NOTHING_CHANGED: Mapping[str, Callable[[str], StoreError]] = {
     "needed": lambda ident: Unsupported(f"{ident} is a child of a waiting parent"),
     "next-run": lambda ident: Unsupported(f"{ident} is the next run of a scheduler"),
     "taken": lambda ident: Unsupported(f"{ident}: another job has this id now"),
+    "odd-key": lambda ident: Unsupported(f"{ident}: a key of its queue has another type"),
     "too-many-fields": lambda ident: Unsupported(f"{ident} has too many fields to restore them"),
 }
 """The store error for each reason of the guard."""

@@ -119,12 +119,12 @@ def read_rows(
     place: RedisPlace, queue: str, rows: list[Row], now: float
 ) -> Iterator[Task | Problem]:
     """The tasks and problems of rows; a row of no job yields nothing."""
-    base, quoted = place.base(queue), task_id(queue, "")
+    quoted = task_id(queue, "")
     kind = safe_line(queue)
     for row in rows:
         ident, where, score, rev = row[:4]
         if not rev or not where or not ident.isprintable():
-            yield from _problem(base, row)
+            yield from _problem(quoted, row)
             continue
         _, _, _, _, name, stamp, priority, attempts, reason, lock, left, more = row
         state, word, _, _ = PLACES[where]
@@ -169,9 +169,9 @@ def read_rows(
             extra,
         )
         if due is None:
-            yield Problem(f"{base}{ident}", f"its time is {score!r:.40}, expected a number", state)
+            yield Problem(quoted + ident, f"its time is {score!r:.40}, expected a number", state)
         if more and ("broken" in more or "also" in more):
-            yield from _odd_job(base, ident, where, state, more)
+            yield from _odd_job(quoted, ident, where, state, more)
 
 
 def _extra(place: str, lock: str, more: Mapping[str, Any]) -> Mapping[str, str]:
@@ -202,10 +202,10 @@ _EXTRA_NAMES = {
 }
 
 
-def _problem(base: str, row: Row) -> Iterator[Problem]:
+def _problem(quoted: str, row: Row) -> Iterator[Problem]:
     ident, where, _, rev = row[:4]
     state = PLACES[where].state if where else None
-    name = f"{base}{ident}"
+    name = quoted + ident
     if not ident.isprintable():
         yield Problem(name, "its id has unprintable characters", state)
     elif rev:
@@ -216,10 +216,10 @@ def _problem(base: str, row: Row) -> Iterator[Problem]:
 
 
 def _odd_job(
-    base: str, ident: str, place: str, state: State, more: Mapping[str, Any]
+    quoted: str, ident: str, place: str, state: State, more: Mapping[str, Any]
 ) -> Iterator[Problem]:
     if "also" in more:
         words = " and ".join([place, *str(more["also"]).split()])
-        yield Problem(f"{base}{ident}", f"is in {words} at the same time", state)
+        yield Problem(quoted + ident, f"is in {words} at the same time", state)
     if "broken" in more:
-        yield Problem(f"{base}{ident}", "its options are not JSON: workers cannot read it", state)
+        yield Problem(quoted + ident, "its options are not JSON: workers cannot read it", state)
