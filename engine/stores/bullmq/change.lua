@@ -17,19 +17,15 @@ local function options(fields)
   return ok and type(said) == 'table' and said or {}
 end
 
--- The number of jobs ahead of this one in a list; nil if it is not there.
-local function ahead_in(list)
-  local index = index_in(base .. list, id, true)
-  return index and redis.call('LLEN', base .. list) - 1 - index
-end
+local here, position, fields
 
 -- Where the job is exactly, and its position there; nil if it is not in the place given.
 local function present_place()
   local place = ours.place
   if place == 'wait' or place == 'paused' then
     for _, list in ipairs({'wait', 'paused'}) do
-      local ahead = ahead_in(list)
-      if ahead then return list, tostring(ahead) end
+      local at = position_in(base, list, id, tonumber(fields.timestamp) or 0)
+      if at then return list, at end
     end
     return nil
   end
@@ -39,8 +35,6 @@ local function present_place()
   local score = score_in((KEPT[place] and kept or base) .. place, id)
   return score and place, score
 end
-
-local here, position, fields
 
 -- True if a key of the queue has another type than BullMQ's: its scripts would stop half-way.
 local function has_odd_key()
@@ -91,17 +85,21 @@ local function delayed_score(due)
   return string.format('%.0f', score)
 end
 
--- Insert into a list so that `ahead` jobs are taken before, and older ones with equal positions.
-local function insert(list, ahead)
-  local key = base .. list
+-- Insert into a list at a position of `position_in`. If jobs have come or gone since, the place is
+-- found by age, unless it was another one.
+local function insert(list, position)
+  local key, exact = base .. list, string.sub(position, 1, 1) == '='
   local length = redis.call('LLEN', key)
-  local stamp, tried = tonumber(fields and fields.timestamp) or 0, 0
-  while ahead < length and tried < 1000 do
-    local other = redis.call('LINDEX', key, -1 - ahead)
-    local theirs = tonumber(redis.call('HGET', base .. other, 'timestamp')) or stamp
-    local later = theirs > stamp or (theirs == stamp and (tonumber(other) or 0) >= (tonumber(id) or 0))
-    if later then break end
-    ahead, tried = ahead + 1, tried + 1
+  local ahead = math.min(tonumber(string.match(position, '%d+')) or 0, length)
+  local stamp = tonumber(fields and fields.timestamp) or 0
+  local function older(distance) return is_older(base, list, distance, stamp, id) end
+  if not exact and ((ahead > 0 and not older(ahead - 1)) or older(ahead)) then
+    local low, high = 0, length
+    while low < high do
+      local middle = math.floor((low + high) / 2)
+      if older(middle) then low = middle + 1 else high = middle end
+    end
+    ahead = low
   end
   if ahead == 0 then
     redis.call('RPUSH', key, id)
@@ -121,14 +119,14 @@ local function emit(...)
     or 10000, '*', ...)
 end
 
--- Put the job into a place: at `where` (a score, or the number of jobs ahead), else as a new one.
+-- Put the job into a place: at `where` (a score or a position), else as a new one.
 local function enter(place, where)
   if place == 'wait' or place == 'paused' then
     local list = 'wait'
     if redis.call('HEXISTS', base .. 'meta', 'paused') == 1 and redis.call('EXISTS', base .. 'paused') == 1 then
       list = 'paused'
     end
-    if where then insert(list, tonumber(where)) else redis.call('LPUSH', base .. list, id) end
+    if where then insert(list, where) else redis.call('LPUSH', base .. list, id) end
   elseif place == 'prioritized' then
     local number = where
     if not number then

@@ -70,3 +70,24 @@ local function is_next_run(base, id, fields)
   local at = score_in(base .. 'repeat', fields.rjk)
   return at and id == 'repeat:' .. fields.rjk .. ':' .. at
 end
+
+-- True if the job at a distance from the right end of a list is older than a job of this time and
+-- id; false if it is newer, or there is none.
+local function is_older(base, list, distance, stamp, id)
+  local other = redis.call('LINDEX', base .. list, -1 - distance)
+  if not other then return false end
+  local theirs = tonumber(redis.pcall('HGET', base .. other, 'timestamp')) or 0
+  if theirs ~= stamp then return theirs < stamp end
+  return (tonumber(other) or 0) < (tonumber(id) or 0)
+end
+
+-- The position of a job in a list: the number of jobs ahead; with = before it if its neighbours are
+-- not in the order of age, so that only the number says where it was. nil: it is not there.
+local function position_in(base, list, id, stamp)
+  local index = index_in(base .. list, id, true)
+  if not index then return nil end
+  local ahead = redis.call('LLEN', base .. list) - 1 - index
+  local ordered = (ahead == 0 or is_older(base, list, ahead - 1, stamp, id))
+    and not is_older(base, list, ahead + 1, stamp, id)
+  return (ordered and '' or '=') .. ahead
+end

@@ -1,11 +1,10 @@
 -- One job whole: revision, position, and its hash as a flat list; empty if it is not in this place.
--- ARGV: base, kept, id, place. The position is a score, or the number of jobs ahead in a list.
+-- ARGV: base, kept, id, place. The position is a score, or that of `position_in`.
 local base, kept, id, place = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local position
 if place == 'wait' and index_in(base .. 'paused', id, true) then place = 'paused' end
 if LISTS[place] then
-  local index = index_in(base .. place, id, true)
-  position = index and tostring(redis.call('LLEN', base .. place) - 1 - index)
+  position = position_in(base, place, id, tonumber(redis.pcall('HGET', base .. id, 'timestamp')) or 0)
 else
   position = score_in((KEPT[place] and kept or base) .. place, id)
 end
