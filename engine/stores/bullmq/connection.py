@@ -107,7 +107,6 @@ class Connection:
             socket_connect_timeout=CONNECT_TIMEOUT_SECONDS,
             socket_timeout=ANSWER_TIMEOUT_SECONDS,
             retry=Retry(NoBackoff(), 0),
-            single_connection_client=True,
             protocol=2,
             client_name=CLIENT_NAME,
         )
@@ -221,7 +220,9 @@ class Connection:
             return Unavailable(f"{at}: the server refused the password: set it in `places`")
         if isinstance(error, kinds.NoPermissionError) or "NOPERM" in said:
             return Unsupported(f"{at}: no permission: {said}")
-        if "can't run this command" in said:  # the same, from within a script
+        if (
+            "ACL failure" in said or "can't run this command" in said
+        ):  # the same, from within a script
             return Unsupported(f"{at}: no permission: {said}")
         if isinstance(error, kinds.BusyLoadingError):
             return Unavailable(f"{at}: the server is still loading its data")
