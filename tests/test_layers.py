@@ -257,7 +257,7 @@ def test_a_class_has_at_most_15_methods() -> None:
     assert {name: n for name, n in methods.items() if n > MAX_METHODS} == LARGE_CLASSES
 
 
-FORMATS = frozenset({"nftban", "kannader", "zgb"})
+FORMATS = frozenset({"nftban", "kannader", "zgb", "bullmq"})
 NAMES_FORMATS = (
     *("engine.stores", "engine.doctor", "engine.demo", "tui.cli.setup.place_formats"),
     *("tui.cli.queue", "tui.cli.formats", "tui.cli.mail", "tui.cli.demo_formats"),

@@ -111,7 +111,7 @@ class Connection:
             client_name=CLIENT_NAME,
         )
         try:
-            self.server = self._read_facts()
+            self.server = self.read_facts()
         except BaseException:
             self.close()
             raise
@@ -194,7 +194,12 @@ class Connection:
     def _is_unknown_script(self, answer: object) -> bool:
         return isinstance(answer, self._redis.exceptions.NoScriptError)
 
-    def _read_facts(self) -> ServerFacts:
+    def read_facts(self) -> ServerFacts:
+        """Ask the server about itself (INFO).
+
+        Raises:
+            Unavailable: it cannot be used.
+        """
         self._has_read_only_scripts = False
         try:
             info: dict[str, Any] = self.call("INFO")

@@ -8,9 +8,6 @@ from typing import NamedTuple
 from engine.config.place_address import Address
 from engine.store import Unavailable
 
-SCHEMES = frozenset({"redis", "rediss", "redis+unix", "unix"})
-"""URL schemes of places; rediss is TLS."""
-
 DEFAULT_PREFIX = "bull"
 OUR_PREFIX = "spooldeck"
 """Begins every key that is ours, not BullMQ's."""
