@@ -228,3 +228,18 @@ def test_a_job_that_was_added_again_blocks_the_way_back(
         "is in wait and trash at the same time"
     ]
     assert client.exists("spooldeck:bull:mails:job:1")
+
+
+def test_an_empty_id_hides_no_neighbour(client: redis.Redis, open_bullmq: Opener) -> None:
+    """Between jobs of two queues it is a problem, and each other job is there once."""
+    for queue in ("a", "b"):
+        for number in "12":
+            write_waiting(client, number, queue)
+        client.lpush(f"bull:{queue}:wait", "", "1")
+    items = [item for item in open_bullmq().scan() if isinstance(item, Task)]
+    assert {item.id for item in items} == {"a/1", "a/2", "b/1", "b/2"}
+    problems = scanned(open_bullmq())[1]
+    assert problems == {
+        "a/": "its id is empty or has a null character",
+        "b/": "its id is empty or has a null character",
+    }

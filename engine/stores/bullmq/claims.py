@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +21,7 @@ STALLED_CHECK_SECONDS = 30.0
 MAX_STALLED = 1
 """Times that a job may lose its worker before it fails (BullMQ: maxStalledCount)."""
 
-_ROW_FIELDS = ("name", "timestamp", "priority", "atm", "failedReason")
+_ROW_FIELDS = ("name", "timestamp", "priority", "atm")
 
 
 class JobClaims:
@@ -74,8 +75,9 @@ class JobClaims:
         more = {
             key: fields[key] for key in ("pb", "stc", "parentKey", "rjk", "deid") if key in fields
         }
-        row = [ident, "active", False, rev, *values, token, 0, more]
-        found = next(read_rows(self._place, queue, [row], now), None)
+        row = [ident, "active", False, rev, *values, _attempts_of(fields.get("opts", ""))]
+        row += [fields.get("failedReason", ""), token, 0, more]
+        (found,) = read_rows(self._place, queue, [row], now)
         assert isinstance(found, Task), ident
         return found
 
@@ -124,3 +126,12 @@ class JobClaims:
             assert task.lease is not None
             lease = task.lease._replace(until=until, token=token)
             yield Outcome(Move(task, task._replace(rev=rev, lease=lease)), rev)
+
+
+def _attempts_of(options: str) -> float | bool:
+    """The attempts that a job's options allow, if more than one: as the reading script gives it."""
+    try:
+        most = json.loads(options).get("attempts", 0)
+    except (ValueError, AttributeError):
+        return False
+    return most if isinstance(most, (int, float)) and most > 1 else False

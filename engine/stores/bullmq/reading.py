@@ -96,11 +96,11 @@ class JobReader:
         values = [get(name) for name in ("timestamp", "priority", "atm")]
         more = {"was": f"{was.place} {was.position}"} if PLACES[place].is_ours else {}
         row: list[Any] = [parts[1], place, was.position, task.rev, get("name", ""), *values]
-        row += [get("failedReason", ""), False, False, more]
-        restored = next(read_rows(self._place, parts[0], [row], self._clock()), None)
-        if not isinstance(restored, Task):
+        row += [False, get("failedReason", ""), False, False, more]
+        restored = read_rows(self._place, parts[0], [row], self._clock())
+        if not restored or not isinstance(restored[0], Task):
             raise Unsupported(f"{task.id}: its image has no job")
-        return restored
+        return restored[0]
 
     def preview_problem(self, problem: Problem) -> bytes:
         """Return the first bytes of a key."""

@@ -1,6 +1,7 @@
 -- One JSON array of rows for some ids of a queue, without data, return value and stack trace.
 -- ARGV: base, kept, group of places or 'search' or 'search-whole', bytes of data to stop after, ids.
--- A row: id, place, score, revision, name, timestamp, priority, attempts, reason, lock, its ms, more.
+-- A row: id, place, score, revision, name, timestamp, priority, attempts, attempts allowed, reason,
+-- lock, its ms, more.
 local base, kept, group, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
 local function places_of(id, whole)
@@ -52,13 +53,13 @@ local function describe(id, place, score, also)
   for _, name in ipairs({'pb', 'stc', 'ats', 'processedOn', 'finishedOn', 'parentKey', 'rjk', 'deid'}) do
     if at[name] then more[name] = string.sub(at[name], 1, 500) some = true end
   end
-  local opts = at.opts
+  local opts, most = at.opts, false
   if opts and #opts > 2 then
     local ok, said = pcall(cjson.decode, opts)
     if not ok or type(said) ~= 'table' then
       more.broken = true some = true
     elseif type(said.attempts) == 'number' and said.attempts > 1 then
-      more.max = said.attempts some = true
+      most = said.attempts
     end
   end
   if KEPT[place] then
@@ -71,7 +72,7 @@ local function describe(id, place, score, also)
   if also then more.also = also some = true end
   return {
     id, place, score, rev, string.sub(at.name or '', 1, 500), at.timestamp or false,
-    at.priority or false, at.atm or false, string.sub(at.failedReason or '', 1, 2000),
+    at.priority or false, at.atm or false, most, string.sub(at.failedReason or '', 1, 2000),
     lock, left, some and more
   }, #(at.data or '')
 end

@@ -103,6 +103,8 @@ class RedisScan:
     def __init__(self, connection: Connection, place: RedisPlace, now: float) -> None:
         self._connection, self._place, self._now = connection, place, now
         self._different = self._without_hash = 0
+        self._twice: list[str] = []
+        """Names that were listed twice in one state."""
         self.expected_tasks = 0
         """Number of jobs, once a full scan has begun."""
 
@@ -190,20 +192,25 @@ class RedisScan:
         return ids
 
     def _sorted_rows(self, names: _JobNames, state: State) -> Iterator[ScanItem]:
-        group, queue, ids, last = GROUPS[state], "", list[str](), ""
+        group, queue, prefix, ids, last = GROUPS[state], "", "\0", list[str](), ""
         for name in names.names_in(state):
             if name == last:
+                self._twice.append(name)
                 continue
             last = name
             self._different += 1
-            parts = split_id(name)
-            if parts is None:
-                yield Problem(name, "its id is empty or has a null character", state)
-                continue
-            if parts[0] != queue or len(ids) >= ROWS_PER_CALL:
+            if not name.startswith(prefix):
                 yield from self._rows(queue, group, ids)
-                queue, ids = parts[0], []
-            ids.append(parts[1])
+                prefix, ids, parts = "\0", [], split_id(name)
+                if parts is None:
+                    yield Problem(name, "its id is empty or has a null character", state)
+                    continue
+                queue = parts[0]
+                prefix = task_id(queue, "")
+            ids.append(name[len(prefix) :])
+            if len(ids) >= ROWS_PER_CALL:
+                yield from self._rows(queue, group, ids)
+                ids = []
         yield from self._rows(queue, group, ids)
 
     def _rows(self, queue: str, group: str, ids: Sequence[str]) -> Iterator[ScanItem]:
@@ -236,7 +243,8 @@ class RedisScan:
 
     def _doubles(self, names: _JobNames) -> Iterator[Problem]:
         """The jobs in two places; an id that moved while it was listed is not one."""
-        for name, _ in islice(names.duplicates(), MAX_SUSPECTS):
+        suspects = [*self._twice, *(name for name, _ in names.in_several_states())]
+        for name in suspects[:MAX_SUSPECTS]:
             yield from self._problems_of(name)
 
     def _orphans(self, names: _JobNames) -> Iterator[Problem]:
