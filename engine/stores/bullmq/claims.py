@@ -59,11 +59,10 @@ class JobClaims:
         base, until = self._place.base(queue), now + self._place.lease_seconds
         token = make_token(owner, now, until, secrets.token_hex(8))
         options = {"token": token, "lockDuration": round(self._place.lease_seconds * 1000)}
-        ours = {"base": base, "queue": queue, "stream": self._place.stream}
         call = ScriptCall(
-            script("claim", "moveToActive"),
+            script("claim", package="moveToActive"),
             PACKAGE_SCRIPTS["moveToActive"].key_names(base),
-            [base, round(now * 1000), pack(options), pack(ours)],
+            [base, round(now * 1000), pack(options), pack({"base": base})],
         )
         answer: list[Any] = self._connection.run(call)
         if len(answer) < 3:

@@ -25,13 +25,13 @@ local function revision(key, lock)
     fields[flat[i]] = flat[i + 1]
   end
   table.sort(names)
-  local parts = {}
-  for i = 1, count do
-    parts[2 * i - 1] = names[i]
-    parts[2 * i] = fields[names[i]]
+  for i = 1, count do -- in the same table: a new one would grow step by step
+    local name = names[i]
+    flat[2 * i - 1] = name
+    flat[2 * i] = fields[name]
   end
-  parts[2 * count + 1] = lock
-  return redis.sha1hex(table.concat(parts, '\0')), fields
+  flat[2 * count + 1] = lock
+  return redis.sha1hex(table.concat(flat, '\0')), fields
 end
 
 local function lock_of(base, id)

@@ -54,21 +54,27 @@ class ServerFacts(NamedTuple):
 
 
 @cache
-def script(name: str, package: str = "", *, reads_only: bool = False) -> Script:
-    """A script of this folder; with `package`, that script of bullmq is `package_script` in it."""
+def script(*names: str, package: str = "", reads_only: bool = False) -> Script:
+    """Files of this folder as one script; with `package`, that script of bullmq is its
+    `package_script`."""
     parts = [_our_text("common")]
     if package:
         parts.append(f"local function package_script()\n{package_text(package)}\nend")
-    text = "\n".join([*parts, _our_text(name)])
+    text = "\n".join([*parts, *map(_our_text, names)])
     return Script(text, hashlib.sha1(text.encode()).hexdigest(), reads_only)
 
 
 def pack(value: object) -> bytes:
     """A value as a script unpacks it (MessagePack)."""
+    packed: bytes = _packer().pack(value)
+    return packed
+
+
+@cache
+def _packer() -> Any:
     import msgpack
 
-    packed: bytes = msgpack.packb(value, use_bin_type=False, unicode_errors="surrogateescape")
-    return packed
+    return msgpack.Packer(use_bin_type=False, unicode_errors="surrogateescape")
 
 
 @cache

@@ -43,9 +43,9 @@ class JobImage(NamedTuple):
         return json.dumps(said, ensure_ascii=False, indent=1).encode("utf-8", "surrogateescape")
 
     @property
-    def flat_fields(self) -> list[bytes]:
+    def flat_fields(self) -> list[str]:
         """Names and values in turn."""
-        return [pack for item in self.fields.items() for pack in map(to_bytes, item)]
+        return [text for item in self.fields.items() for text in item]
 
     @property
     def state(self) -> State | None:

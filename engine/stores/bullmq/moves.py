@@ -1,22 +1,28 @@
 """Each change of a job as one script: our guard, a script of BullMQ, our own part.
 
-The guard compares revision, lock and place of the job with what was scanned; if one differs,
-nothing changes. See `change.lua`.
+The guard (`guard.lua`) compares revision, lock and place of the job with what was scanned; if one
+differs, nothing changes.
 """
 
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 from engine.model import Edge, Edges, Move, Outcome, State, Task
 from engine.store import Gone, StoreError, Unavailable, Unsupported, require_edge
-from engine.stores.bullmq.connection import Connection, ScriptCall, pack, script
-from engine.stores.bullmq.image import JobImage, parse_image, to_bytes
+from engine.stores.bullmq.connection import Connection, Script, ScriptCall, pack, script
+from engine.stores.bullmq.image import JobImage, parse_image
 from engine.stores.bullmq.package_scripts import PACKAGE_SCRIPTS
 from engine.stores.bullmq.place import RedisPlace, split_id
 from engine.stores.bullmq.row import GROUPS, OUR_TOKEN, make_token, place_of
+from engine.stores.bullmq.scan import QueueCounts
+
+TYPE_CHECK_SECONDS = 1.0
+"""Seconds between two checks of the types of a queue's keys."""
 
 CLAIMED_WARNING = "its worker may still be running it: the result will not be stored"
 
@@ -90,7 +96,6 @@ NOTHING_CHANGED: Mapping[str, Callable[[str], StoreError]] = {
     "needed": lambda ident: Unsupported(f"{ident} is a child of a waiting parent"),
     "next-run": lambda ident: Unsupported(f"{ident} is the next run of a scheduler"),
     "taken": lambda ident: Unsupported(f"{ident}: another job has this id now"),
-    "odd-key": lambda ident: Unsupported(f"{ident}: a key of its queue has another type"),
     "too-many-fields": lambda ident: Unsupported(f"{ident} has too many fields to restore them"),
 }
 """The store error for each reason of the guard."""
@@ -100,7 +105,7 @@ class Action(NamedTuple):
     """What our part of the script does along a way."""
 
     name: str
-    """`package`: only BullMQ's script; keep, return, move, forget: see `change.lua`."""
+    """`package`: only BullMQ's script; keep, return, move, forget: see `relocate.lua`."""
     script: str = ""
     """The script of BullMQ."""
     target: str = ""
@@ -140,16 +145,70 @@ ACTIONS: Mapping[tuple[State, State | None], Action] = {
 }
 
 
+def _arguments(
+    action: Action, old: Task, new: Task | None, base: str, job: str, now: float
+) -> list[Any]:
+    """The arguments of BullMQ's script; `finish.lua` fills in what depends on the job's options."""
+    stamp = round(now * 1000)
+    token = old.lease.token if old.lease is not None else "0"
+    error, due = ("", 0.0) if new is None else (new.error, new.due or 0.0)
+    match action.script:
+        case "removeJob":
+            return [job, "0", base]
+        case "reprocessJob":
+            keeps_error = old.state is State.DONE or bool(error)
+            field = "returnvalue" if keeps_error else "failedReason"
+            return [job, "LPUSH", field, action.target, "0", "0"]
+        case "promote":
+            return [base, job]
+        case "moveToFinished":
+            is_failed = action.target == "failed"
+            said = ("failedReason", error) if is_failed else ("returnvalue", "null")
+            return [job, stamp, *said, action.target, "", base, ""]
+        case "moveToDelayed":
+            delay = max(0, round(due * 1000) - stamp)
+            return [base, stamp, job, token, delay, "1", "", "0"]
+        case "retryJob":
+            return [base, stamp, "LPUSH", job, token]
+        case "moveJobFromActiveToWait":
+            return [job, token, base + job]
+    return []
+
+
+def _is_absent(value: object) -> bool:
+    """True for a value that the script need not be given: 0 and "" are values."""
+    return value is None or value is False or value == [] or value == {}
+
+
+_PUSH_ARGUMENTS = {"reprocessJob": 2, "retryJob": 3}
+"""The number of the argument that is LPUSH, or RPUSH for a job that goes to the front."""
+
+
+@cache
+def _change_script(action: Action) -> Script:
+    parts = ("guard", "finish") if action.name in ("package", "renew") else _ALL_PARTS
+    return script(*parts, package=action.script)
+
+
+_ALL_PARTS = ("guard", "relocate", "finish")
+
+
 class JobMoves:
     """Makes the script calls of moves, and reads their answers."""
 
     def __init__(self, place: RedisPlace) -> None:
         self._place = place
+        self._check_due: dict[str, float] = {}
+        """When the types of a queue's keys are checked again, by the monotonic clock."""
 
     def apply(
         self, connection: Connection, edges: Edges, moves: list[Move], now: float
     ) -> list[Outcome]:
         """Make the moves that their edges allow in one pipeline; an outcome for each, in order."""
+        try:
+            self._check_keys(connection, moves)
+        except (Unavailable, Unsupported) as error:
+            return [Outcome(move, error=error) for move in moves]
         calls = [self._allowed_call(edges, move, now) for move in moves]
         sent = [call for call in calls if isinstance(call, ScriptCall)]
         try:
@@ -161,6 +220,20 @@ class JobMoves:
             _outcome(move, next(waiting) if isinstance(call, ScriptCall) else call)
             for move, call in zip(moves, calls, strict=True)
         ]
+
+    def _check_keys(self, connection: Connection, moves: list[Move]) -> None:
+        """Check that no key of the queues has a type that stops BullMQ's scripts half-way.
+
+        Raises:
+            Unsupported: one has.
+        """
+        ids = {task.id.partition("/")[0] for old, new, _ in moves if (task := old or new)}
+        queues = {parts[0] for ident in ids if (parts := split_id(f"{ident}/x"))}
+        moment = time.monotonic()
+        unchecked = sorted(q for q in queues if self._check_due.get(q, 0.0) <= moment)
+        for queue, name in QueueCounts(connection, self._place, unchecked).odd_keys():
+            raise Unsupported(f"{self._place.base(queue)}{name} has another type than BullMQ's")
+        self._check_due |= dict.fromkeys(unchecked, moment + TYPE_CHECK_SECONDS)
 
     def _allowed_call(self, edges: Edges, move: Move, now: float) -> ScriptCall | StoreError:
         try:
@@ -196,6 +269,7 @@ class JobMoves:
         ours |= {
             "action": action.name,
             "script": action.script or None,
+            "push": _PUSH_ARGUMENTS.get(action.script),
             "to": self._target(old, new, image, now),
             "enters": action.enters,
             "leaves": end is not State.PENDING and old.state not in (State.HELD, State.TRASH),
@@ -203,11 +277,11 @@ class JobMoves:
         }
         if new is not None:
             ours |= self._values(old, new, image)
-        arguments = self._arguments(action, old, new, queue, job, now)
+        arguments = _arguments(action, old, new, self._place.base(queue), job, now)
         package = PACKAGE_SCRIPTS.get(action.script)
         keys = package.key_names(self._place.base(queue), job, action.target) if package else []
-        text = script("change", action.script)
-        return ScriptCall(text, keys, [*arguments, pack(ours)])
+        given = {name: value for name, value in ours.items() if not _is_absent(value)}
+        return ScriptCall(_change_script(action), keys, [*arguments, pack(given)])
 
     def renewal(self, task: Task, until: float, now: float) -> tuple[ScriptCall, str]:
         """The call that extends a claim, and the new token."""
@@ -222,7 +296,7 @@ class JobMoves:
         ours |= {"token": token, "ms": milliseconds}
         keys = PACKAGE_SCRIPTS["extendLock"].key_names(self._place.base(queue), job)
         arguments = [token, milliseconds, job, pack(ours)]
-        return ScriptCall(script("change", "extendLock"), keys, arguments), token
+        return ScriptCall(_change_script(Action("renew", "extendLock")), keys, arguments), token
 
     def _split(self, ident: str) -> tuple[str, str]:
         parts = split_id(ident)
@@ -232,12 +306,9 @@ class JobMoves:
 
     def _common(self, queue: str, job: str, now: float) -> dict[str, Any]:
         return {
-            "base": to_bytes(self._place.base(queue)),
-            "kept": to_bytes(self._place.kept(queue)),
-            "stream": to_bytes(self._place.stream),
-            "queues": to_bytes(self._place.queues_key),
-            "queue": to_bytes(queue),
-            "id": to_bytes(job),
+            "prefix": self._place.prefix,
+            "queue": queue,
+            "id": job,
             "now": round(now * 1000),
         }
 
@@ -246,7 +317,7 @@ class JobMoves:
         return self._common(queue, job, now) | {
             "place": place_of(old),
             "rev": old.rev,
-            "lock": to_bytes(lock),
+            "lock": lock,
         }
 
     def _target(self, old: Task, new: Task | None, image: JobImage | None, now: float) -> str:
@@ -266,21 +337,21 @@ class JobMoves:
         due = round((new.due or 0.0) * 1000)
         if image is not None:
             found: dict[str, Any] = {"image": image.flat_fields}
-            found["unchanged"] = {to_bytes(n): sha for n, sha in image.long_fields.items()}
+            found["unchanged"] = dict(image.long_fields)
             found["priority"], found["due"] = new.priority, due
             if image.state is new.state:
-                found["where"] = to_bytes(image.position)
+                found["where"] = image.position
             elif new.state in (State.HELD, State.TRASH):
-                found["was"] = to_bytes(f"{image.place} {image.position}")
+                found["was"] = f"{image.place} {image.position}"
             return found
-        fields, unset = list[bytes | str](), list[str]()
+        fields, unset = list[str](), list[str]()
         is_claimed, reruns = old.state is State.ACTIVE, (old.state, new.state) in _RERUNS
         if reruns and not new.attempts:
             unset += ["atm", "ats"]
         elif is_claimed or new.attempts != old.attempts:
             fields += ["atm", str(new.attempts or 0)]
         if new.error != old.error and (new.error or is_claimed):
-            fields += ["failedReason", to_bytes(new.error)]
+            fields += ["failedReason", new.error]
         elif new.error != old.error or (old.state is State.DONE and reruns):
             unset.append("failedReason")
         if old.state is State.PENDING and new.state is State.PENDING:
@@ -289,39 +360,6 @@ class JobMoves:
         stays = (new.due, new.priority) == (old.due, old.priority)
         found = {"set": fields, "unset": unset, "stays": stays}
         return found | {"priority": new.priority, "due": due}
-
-    def _arguments(
-        self, action: Action, old: Task, new: Task | None, queue: str, job: str, now: float
-    ) -> list[Any]:
-        """The arguments of BullMQ's script."""
-        base, stamp = self._place.base(queue), round(now * 1000)
-        token = old.lease.token if old.lease is not None else "0"
-        error = "" if new is None else new.error
-        delay = 0 if new is None else max(0, round((new.due or 0.0) * 1000) - stamp)
-        # `change.lua` fills in what depends on the job's own options.
-        arguments: Mapping[str, list[Any]] = {
-            "removeJob": [job, "0", base],
-            "reprocessJob": [job, "LPUSH", self._removed_field(old, new), action.target, "0", "0"],
-            "promote": [base, job],
-            "moveToFinished": [
-                *(job, stamp),
-                *(
-                    ("failedReason", error)
-                    if action.target == "failed"
-                    else ("returnvalue", "null")
-                ),
-                *(action.target, "", base, ""),
-            ],
-            "moveToDelayed": [base, stamp, job, token, delay, "1", "", "0"],
-            "retryJob": [base, stamp, "LPUSH", job, token],
-            "moveJobFromActiveToWait": [job, token, base + job],
-        }
-        return arguments.get(action.script, [])
-
-    def _removed_field(self, old: Task, new: Task | None) -> str:
-        """The field that is deleted when a finished job runs again."""
-        keeps_error = old.state is State.DEAD and new is not None and bool(new.error)
-        return "returnvalue" if keeps_error or old.state is State.DONE else "failedReason"
 
     def _add(self, new: Task, image: JobImage | None, now: float) -> ScriptCall:
         """The call that adds a job: data and options are those of the image, if there is one."""
@@ -338,11 +376,11 @@ class JobMoves:
         )
         base = self._place.base(queue)
         packed = [base, job, new.group, stamp, None, None, None, None, None]
-        values = list[bytes | str]()
+        values = list[str]()
         if new.attempts:
             values += ["atm", str(new.attempts)]
         if new.error:
-            values += ["failedReason", to_bytes(new.error)]
+            values += ["failedReason", new.error]
         ours = self._common(queue, job, now) | {
             "action": "package",
             "script": name,
@@ -352,7 +390,7 @@ class JobMoves:
         }
         arguments = [pack(packed), fields.get("data", "{}"), pack(options)]
         keys = PACKAGE_SCRIPTS[name].key_names(base)
-        return ScriptCall(script("change", name), keys, [*arguments, pack(ours)])
+        return ScriptCall(_change_script(Action("package", name)), keys, [*arguments, pack(ours)])
 
 
 _RERUNS = frozenset({(State.DEAD, State.PENDING), (State.DONE, State.PENDING)})

@@ -29,7 +29,9 @@ class PackageScript(NamedTuple):
 
     def key_names(self, base: str, ident: str = "", target: str = "") -> list[str]:
         """The keys of a queue with the prefix `base`, such as `bull:mails:`."""
-        return [base + key.format(id=ident, target=target) for key in self.keys]
+        return [
+            base + (key.format(id=ident, target=target) if "{" in key else key) for key in self.keys
+        ]
 
 
 def _script(file: str, keys: str, arguments: str, done: tuple[int, ...] = ()) -> PackageScript:
