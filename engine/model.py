@@ -229,6 +229,9 @@ class ChangeSource(NamedTuple):
     means no change; None means that something unknown changed: do a full scan."""
     rescan_seconds: float = 60.0
     """Seconds between full scans, even if no change is reported."""
+    scan_cost: float = 0.0
+    """Seconds for which the last full scan kept the store's disk or server busy; 0 if unknown. Full
+    scans are spaced by this or by their CPU time, whichever is more."""
     next_due: float | None = None
     """Epoch seconds UTC when the next waiting task is due, as far as the last `take` knows."""
 

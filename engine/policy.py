@@ -116,6 +116,15 @@ def is_due(task: Task, now: float) -> bool:
     return (task.due or 0.0) <= now
 
 
+def waited_seconds(task: Task, now: float) -> float | None:
+    """Seconds since a claimed task was due; None if unknown: it ran before, and its due time was
+    reset since.
+    """
+    if not task.due and (task.attempts or task.error or not task.created):
+        return None
+    return max(0.0, now - max(task.created, task.due or 0.0))
+
+
 def is_stuck(age: float, threshold: float) -> bool:
     """True if a live holder's heartbeat is older than the threshold; both in seconds."""
     return age > threshold

@@ -218,7 +218,7 @@ LARGE_CLASSES = {
     "engine.live.index_sync.IndexSync": 34,
     "engine.logs.log_file.LogFile": 20,
     "engine.mail.send.delivery_log.Ledger": 22,
-    "engine.mail.send.mail_spool.MailSpool": 27,
+    "engine.mail.send.mail_spool.MailSpool": 26,
     "engine.mail.send.sender.Sender": 23,
     "engine.replay.replay.Replay": 28,
     "engine.replay.scheduler.ReplayState": 16,

@@ -15,6 +15,7 @@ from rich.style import Style
 from textual import events
 from textual.binding import Binding
 
+from engine.live.shared_parts import SharedParts
 from tui.format import keys
 from tui.format.glyphs import ASCII, Glyphs
 from tui.format.glyphs import glyphs_of_locale as glyphs_of
@@ -121,8 +122,9 @@ class Console(SafeApp, inherit_bindings=False):
             totals=lambda: count_totals(self.sessions, clock()),
         )
         names = short_names([place.name for place in places])
+        shared = SharedParts(len(places))
         self.sessions = [
-            PlaceSession(place, clock, number, records=not read_only, name=name)
+            PlaceSession(place, clock, number, records=not read_only, name=name, shared=shared)
             for number, (place, name) in enumerate(zip(places, names, strict=True), 1)
         ]
         self.navigator = Navigator(self, self.around, self.sessions)
@@ -231,9 +233,13 @@ class Console(SafeApp, inherit_bindings=False):
 
 
 def _is_shown(console: Console, live: PlaceSession) -> bool:
-    """True if a place is read each second: it is open, or there are few."""
-    few = len(console.sessions) <= MAX_CLOSELY_FOLLOWED
-    return few or console.navigator.session is live
+    """True if a place is read each second: a screen shows it alone, or there are few."""
+    if len(console.sessions) <= MAX_CLOSELY_FOLLOWED:
+        return True
+    is_overview = any(
+        getattr(top, "KIND", "") == keys.OVERVIEW for top in console.screen_stack[-1:]
+    )
+    return console.navigator.session is live and not is_overview
 
 
 def show_result(console: Console) -> None:

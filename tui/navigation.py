@@ -160,6 +160,24 @@ def _open_test_mail(to: Navigator, target: Target) -> None:
     to.push(SendTestMailScreen(target.id, to.session, to.around))
 
 
+def _open_suspend(to: Navigator, target: Target) -> None:
+    """Open the plan to suspend a transport, or to resume it; its result is shown below it."""
+    from tui.screens.page import ListScreen
+    from tui.transports.suspend_screen import SuspendScreen
+
+    desk, below = to.session.place.mail, to.app.screen
+    if desk is None or not isinstance(below, ListScreen):
+        return
+    screen = SuspendScreen(target.id, to.session, desk, to.around)
+
+    def back(_: None) -> None:
+        below.paint()
+        if screen.outcome:
+            below.say(screen.outcome, "ok")
+
+    to.app.push_screen(screen, back)
+
+
 def _open_clusters(to: Navigator, target: Target) -> None:
     from tui.queue.clusters_screen import ClustersScreen
 
@@ -225,6 +243,7 @@ OPENERS: Mapping[str, Callable[[Navigator, Target], None]] = {
     keys.CONTROLS: _open_controls,
     keys.LOG: _open_log,
     keys.FAILURES: _open_failures,
+    keys.SUSPEND: _open_suspend,
     keys.TEST_MAIL: _open_test_mail,
     keys.CLUSTERS: _open_clusters,
     keys.OPERATIONS: _open_operations,

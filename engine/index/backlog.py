@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ _STANDING = f"""
 SELECT min(created), count(CASE WHEN {_IS_DUE} THEN 1 END),
        min(CASE WHEN {_IS_DUE} THEN created END)
 FROM task {{how}} WHERE state={_PENDING}"""
+_NEXT_DUE = f"SELECT min(due) FROM task {{how}} WHERE state={_PENDING} AND due > ?1"
 _DIED = f"SELECT min(died) FROM task {{how}} WHERE state={STATE_NUMBERS[State.DEAD]}"
 _OF_KIND = f"SELECT count(*) FROM task {{how}} WHERE state={_PENDING} AND kind = ?1"
 _KINDS = f"""
@@ -52,15 +54,23 @@ same due time the older first."""
 def summarize_backlog(reader: Reader, now: float, kinds: Collection[str] = ()) -> BacklogSummary:
     """Summarize the backlog at `now` (epoch seconds UTC), with counts for some kinds."""
 
-    def ask(query: str, index: str, *values: str | float) -> Sequence[Any]:
-        how = f"INDEXED BY {index}" if reader.has_index(index) else "NOT INDEXED"
-        (row,) = reader.fetch(query.format(how=how), values)
-        return row
-
-    oldest, due, oldest_due = ask(_STANDING, "by_due", now)
-    (died,) = ask(_DIED, "by_cluster")
-    counted = {kind: ask(_OF_KIND, "by_cluster", clean_text(kind))[0] for kind in kinds}
+    oldest, due, oldest_due = _ask(reader, _STANDING, "by_due", now)
+    (died,) = _ask(reader, _DIED, "by_cluster")
+    counted = {kind: _ask(reader, _OF_KIND, "by_cluster", clean_text(kind))[0] for kind in kinds}
     return BacklogSummary(oldest, due, oldest_due, died, counted)
+
+
+def next_due(reader: Reader, now: float) -> float:
+    """When the next of the waiting tasks is due (epoch seconds UTC); infinite if there is none."""
+    (due,) = _ask(reader, _NEXT_DUE, "by_due", now)
+    return math.inf if due is None else float(due)
+
+
+def _ask(reader: Reader, query: str, index: str, *values: str | float) -> Sequence[Any]:
+    """The only row of a query that uses an index, if that exists already."""
+    how = f"INDEXED BY {index}" if reader.has_index(index) else "NOT INDEXED"
+    (row,) = reader.fetch(query.format(how=how), values)
+    return row
 
 
 def count_kinds(reader: Reader, most: int) -> dict[str, int]:

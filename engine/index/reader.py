@@ -52,7 +52,7 @@ class Reader:
             f"file:{quote(path)}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
         )
         self.path = path
-        self._db.execute("PRAGMA cache_size=-4096")
+        self._db.execute("PRAGMA cache_size=-512")
         self._db.execute("PRAGMA temp_store=FILE")
         self._matcher = Matcher()
         self._matcher.install(self._db)

@@ -95,7 +95,7 @@ class Writer:
             "journal_mode=WAL",
             "synchronous=OFF",  # the file is not used after a crash
             "wal_autocheckpoint=1000",
-            "cache_size=-8192",
+            "cache_size=-1024",  # KiB: the kernel caches the file, for all places together
             "temp_store=FILE",  # MEMORY would cost 30-70 MiB for each index created
         ):
             self._db.execute(f"PRAGMA {pragma}").fetchall()
@@ -215,6 +215,7 @@ class Writer:
         with self._transaction():
             gone = self._db.execute("DELETE FROM problem WHERE look < ?", (self._look,)).rowcount
             self._count_problems()
+        self._db.execute("PRAGMA shrink_memory")  # until tasks change, no page is used
         return gone > 0
 
     def build_indexes(self) -> Iterator[None]:
@@ -224,6 +225,7 @@ class Writer:
             if ALL_STATES not in self._ranks:
                 with self._transaction():
                     self._ranks[ALL_STATES] = RowPositions(self.total)
+            self._db.execute("PRAGMA shrink_memory")
             yield
 
     # ---- a lookup of some names

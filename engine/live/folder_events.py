@@ -1,21 +1,27 @@
 """Names of changed files in some folders, from the kernel by watchfiles (inotify(7) on Linux).
 
 watchfiles does not report that the kernel's event queue overflowed, and it cannot report a name or
-watch a path that is not UTF-8. `folder_watch` compares folder times and finds what was missed.
+watch a path that is not UTF-8. An overflow needs a queue full of events, so many changes in
+one answer are taken for one; `shared_watch` compares folder times and finds what else was missed.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Mapping, Set
 from typing import NamedTuple
-
-from watchfiles._rust_notify import RustNotify, WatchfilesRustInternalError
 
 STEP_MS, GATHER_MS = 10, 20
 """Milliseconds: interval at which watchfiles checks for events; longest time to collect them."""
 SLOW_STEP_MS = 200
 """Milliseconds: the interval for places that are not shown; each check wakes a thread."""
+
+QUEUE_LIMIT = "/proc/sys/fs/inotify/max_queued_events"
+DEFAULT_QUEUE_EVENTS = 16_384
+EVENTS_PER_CHANGE = 8
+"""At most so many of the kernel's events become one change of a name."""
 
 
 class FolderEvents(NamedTuple):
@@ -23,25 +29,35 @@ class FolderEvents(NamedTuple):
 
     names: Mapping[str, set[str]] = {}
     """By folder: files that were made, written, renamed or removed there."""
-    are_lost: bool = False
-    """Whether a folder itself changed, so that any name may have changed."""
+    folders: Set[str] = frozenset()
+    """Folders that changed themselves, so that any name there may have changed."""
+    may_lack_names: bool = False
+    """Whether these are so many changes that the kernel may have dropped others."""
 
 
 class FolderEventSource:
     """A watch on some folders, from the moment it is made until it is closed."""
 
+    retry_seconds = math.inf
+    """Seconds after which to try another source."""
+
     def __init__(self, folders: Iterable[str]) -> None:
-        """Watch those of these folders that exist.
+        """Watch those of these folders that exist and whose paths are UTF-8; one that may not be
+        read has no events.
 
         Raises:
-            OSError: the kernel refuses a watch, such as for want of file descriptors or watches, or
-                a path is not UTF-8.
+            OSError: the kernel refuses a watch, such as for want of file descriptors or watches.
         """
-        self.folders = frozenset(path for path in folders if os.path.isdir(path))
+        # Imported on the thread that waits for events, so that no start waits for it.
+        from watchfiles._rust_notify import RustNotify, WatchfilesRustInternalError
+
+        self._error = WatchfilesRustInternalError
+        self.folders = frozenset(path for path in folders if is_utf8(path) and os.path.isdir(path))
         try:
-            self._notify = RustNotify([*self.folders], False, False, 0, False, False)
-        except (WatchfilesRustInternalError, UnicodeEncodeError) as error:
+            self._notify = RustNotify([*self.folders], False, False, 0, False, True)
+        except self._error as error:
             raise OSError(str(error)) from None
+        self._many_changes = _max_queued_events() // EVENTS_PER_CHANGE
 
     def wait(self, seconds: float, *, is_quick: bool = True) -> FolderEvents:
         """Wait at most this long for changes; unless `is_quick`, check for them less often.
@@ -53,7 +69,7 @@ class FolderEventSource:
             step = STEP_MS if is_quick else SLOW_STEP_MS
             gather = max(GATHER_MS, step)
             found = self._notify.watch(gather, step, max(1, round(seconds * 1000)), None)
-        except WatchfilesRustInternalError as error:
+        except self._error as error:
             raise OSError(str(error)) from None
         if isinstance(found, str):
             return FolderEvents()
@@ -62,8 +78,52 @@ class FolderEventSource:
             folder, _, name = path.rpartition("/")
             if folder in self.folders:
                 names.setdefault(folder, set()).add(name)
-        return FolderEvents(names, any(path in self.folders for _, path in found))
+        changed = self.folders & {path for _, path in found}
+        return FolderEvents(names, changed, len(found) >= self._many_changes)
 
     def close(self) -> None:
         """End the watch."""
         self._notify.close()
+
+
+class PollingWatch:
+    """Replaces events where they are not available: the folder times are compared more often."""
+
+    retry_seconds = 10.0
+
+    def __init__(self, folders: Iterable[str]) -> None:
+        self.folders = frozenset(folders)
+
+    def wait(self, seconds: float, *, is_quick: bool = True) -> FolderEvents:
+        """Sleep: there are no events."""
+        time.sleep(seconds)
+        return FolderEvents()
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def open_event_source(folders: Iterable[str]) -> FolderEventSource | PollingWatch:
+    """A watch on these folders, or its replacement if the kernel has no more watches."""
+    try:
+        return FolderEventSource(folders)
+    except OSError:
+        return PollingWatch(folders)
+
+
+def is_utf8(name: str) -> bool:
+    """True if watchfiles can watch a path, or report a name."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _max_queued_events() -> int:
+    """Events that the kernel keeps until they are read; it drops those that follow."""
+    try:
+        with open(QUEUE_LIMIT) as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return DEFAULT_QUEUE_EVENTS

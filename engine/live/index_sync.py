@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from typing import NamedTuple
 from engine.index.schema import CHUNK_ROWS
 from engine.index.writer import IndexDelta, Writer
 from engine.live.folder_watch import FolderWatch
+from engine.live.shared_parts import SharedParts
 from engine.model import Edges, Missing, Problem, State, Task
 from engine.store import Control, ReadableStore, Unavailable
 from engine.system.temp_dir import TempDir
@@ -39,7 +41,9 @@ DEPARTURE_DELAY_SECONDS = 0.25
 """Seconds that a task must be missing to count as departed: before that, it may be between two
 states."""
 IDLE_SCAN_COST_FACTOR = 100
-"""Minimum time to a full scan that no event requested, in multiples of the last scan's CPU time."""
+"""Minimum time to a full scan that no event requested, in multiples of the last scan's cost and of
+the number of places: together they take 1 % of a core, or of a server. The cost is the CPU time, or
+`ChangeSource.scan_cost` if that is more."""
 SCAN_COST_FACTOR = 4
 """Minimum time to a full scan that a change source requested, in multiples of the same."""
 RECHECK_SECONDS = 5.0
@@ -83,12 +87,13 @@ class IndexSync:
         place: str | None,
         tell: Callable[[], None],
         is_shown: Callable[[], bool] = lambda: True,
+        shared: SharedParts | None = None,
     ) -> None:
         """`tell` is called on this object's thread when `latest` or `crash` changes."""
         self._open_store = open_store
         self._place = place
         self._tell = tell
-        self._is_shown = is_shown
+        self._is_shown, self._shared = is_shown, shared or SharedParts()
         self.latest = IndexChanged()
         self.states: Mapping[State, str] = {}
         self.words: Mapping[str, State] = {}
@@ -209,6 +214,7 @@ class IndexSync:
                 self.request_lookup,
                 self.request_scan,
                 self._is_shown,
+                self._shared.folders,
             )
             stack.callback(watch.stop)
             watch.start(WATCH_START_TIMEOUT_SECONDS)
@@ -322,10 +328,11 @@ class IndexSync:
         finally:
             self._looked_up_in_scan = None
             self._answer_waiters(waiters)
-        cost, ended = time.thread_time() - cost, time.monotonic()
+        cost, ended = max(time.thread_time() - cost, wide.changes.scan_cost), time.monotonic()
         unwatched = wide.changes.rescan_seconds
         self._scan_earliest = 0.0 if self._scan_waiters else ended + SCAN_COST_FACTOR * cost
-        self._scan_latest = max(began + unwatched, ended + IDLE_SCAN_COST_FACTOR * cost)
+        idle = IDLE_SCAN_COST_FACTOR * self._shared.places * cost
+        self._scan_latest = max(began + unwatched, ended + idle)
 
     def _scan_store(self, index: Writer, wide: ReadableStore, near: ReadableStore) -> bool:
         """Write all tasks of the store to the index; True if the scan reached the end."""
@@ -333,24 +340,31 @@ class IndexSync:
         some: list[Task | Missing | Problem] = []
         rows, shown, whole = 0, time.monotonic(), False
         enough, looked_up = FIRST_BATCH_ROWS, self._looked_up_in_scan
-        for item in wide.scan():
-            if self._stopping or self._halted:
-                break
-            if looked_up and isinstance(item, Task) and item.id in looked_up:
-                # A lookup has read it since, and this may be older.
-                self._names.add(item.id)
-                continue
-            some.append(item)
-            if len(some) >= enough or time.monotonic() - shown > MAX_BATCH_SECONDS:
-                rows += len(some)
-                enough = FIRST_BATCH_ROWS if rows < SMALL_BATCH_ROWS else CHUNK_ROWS
-                self._publish_expected(wide.expected_tasks)
-                self._count_changes(index.add_scanned(some))
-                some = []
-                self._look_up_changed(index, near)
-                shown = time.monotonic()
-        else:
-            whole = True
+        look_up_changed = partial(self._look_up_changed, index, near)
+
+        def is_urgent() -> bool:
+            return self._stopping or self._halted or self._is_shown()
+
+        with ExitStack() as turn:
+            for item in wide.scan():
+                if self._stopping or self._halted:
+                    break
+                if looked_up and isinstance(item, Task) and item.id in looked_up:
+                    # A lookup has read it since, and this may be older.
+                    self._names.add(item.id)
+                    continue
+                some.append(item)
+                if len(some) >= enough or time.monotonic() - shown > MAX_BATCH_SECONDS:
+                    self._publish_expected(wide.expected_tasks)
+                    self._count_changes(index.add_scanned(some))
+                    self._look_up_changed(index, near)
+                    if not rows:  # the first tasks are shown before the others wait
+                        turn.enter_context(self._shared.scan_turn(is_urgent, look_up_changed))
+                    rows += len(some)
+                    enough = FIRST_BATCH_ROWS if rows < SMALL_BATCH_ROWS else CHUNK_ROWS
+                    some, shown = [], time.monotonic()
+            else:
+                whole = True
         self._count_changes(index.add_scanned(some))
         self._copy_facts(wide)
         self._look_up_changed(index, near)

@@ -15,6 +15,7 @@ from engine.live.call_thread import CLOSE_TIMEOUT_SECONDS, post_call
 from engine.live.index_sync import IndexChanged, IndexSync
 from engine.live.operation_history import OperationHistory
 from engine.live.queries import CachedQueries, IndexQueries
+from engine.live.shared_parts import SharedParts
 from engine.live.store_actions import StoreActions, StoreThread
 from engine.model import Edges, State
 from engine.operations.journal import Journal
@@ -38,14 +39,15 @@ class Inspector:
         journal: Journal | None = None,
         quota: int | None = None,
         is_shown: Callable[[], bool] = lambda: True,
+        shared: SharedParts | None = None,
     ) -> None:
         """`folder` is the parent of the index's temporary folder; None: chosen by free space.
 
         `journal` records operations; None: no journal. `quota` is the maximum bytes of the trash;
         None: no limit. `is_shown` returns False, on any thread, if no screen shows this place
-        alone: then file events may come later.
+        alone: then file events may come later. `shared`: what it shares with other places.
         """
-        self._sync = IndexSync(open_store, folder, self._on_change, is_shown)
+        self._sync = IndexSync(open_store, folder, self._on_change, is_shown, shared)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiters: set[asyncio.Future[None]] = set()
         self._reported, self._reported_at = -1, 0.0

@@ -199,13 +199,15 @@ class _QueryAnswer(NamedTuple):
     value: Any
     until: float
     """On the clock of `time.monotonic`."""
+    generation: int
+    """The generation of the index before the query; the answer may be newer."""
 
 
 class CachedQueries:
     """Expensive queries over a whole queue, with a cache of recent answers."""
 
     def __init__(self, sync: IndexSync, clock: Callable[[], float]) -> None:
-        self._clock = clock
+        self._sync, self._clock = sync, clock
         self._thread = QueryThread("spooldeck-tallies", sync)
         self._kept: dict[Hashable, _QueryAnswer] = {}
 
@@ -226,19 +228,34 @@ class CachedQueries:
         """Group the tasks that match a query by the pattern of their last error."""
         now, nothing = self._clock(), tuple[Cluster, ...]()
         key = ("clusters", query)
-        return await self.ask(key, lambda r: error_clusters.query_clusters(r, query, now), nothing)
+        return await self.ask(
+            key,
+            lambda r: error_clusters.query_clusters(r, query, now),
+            nothing,
+            lambda _: not query.filter.is_relative,
+        )
 
     async def summarize_backlog(self, now: float, kinds: tuple[str, ...] = ()) -> BacklogSummary:
         """Size and age of the backlog, with counts for some kinds."""
-        key = ("backlog", kinds)
-        return await self.ask(
-            key, lambda r: backlog.summarize_backlog(r, now, kinds), BacklogSummary()
+
+        def summarize(reader: Reader) -> tuple[BacklogSummary, float, float]:
+            summary = backlog.summarize_backlog(reader, now, kinds)
+            return summary, now, backlog.next_due(reader, now)
+
+        summary, _, _ = await self.ask(
+            ("backlog", kinds),
+            summarize,
+            (BacklogSummary(), now, now),
+            lambda known: known[1] <= now < known[2],
         )
+        return summary
 
     async def count_kinds(self) -> Mapping[str, int]:
         """Count the pending tasks of the largest kinds."""
         nothing: Mapping[str, int] = {}
-        return await self.ask("kinds", lambda r: backlog.count_kinds(r, MAX_COUNTED_KINDS), nothing)
+        return await self.ask(
+            "kinds", lambda r: backlog.count_kinds(r, MAX_COUNTED_KINDS), nothing, lambda _: True
+        )
 
     async def active_tasks(self) -> Sequence[Task]:
         """The first `MAX_ACTIVE_TASKS` active tasks; unlike `IndexQueries.window`, for display of
@@ -246,31 +263,45 @@ class CachedQueries:
         """
         query, nothing = Query(State.ACTIVE), tuple[Task, ...]()
         now, size = self._clock(), MAX_ACTIVE_TASKS
-        return await self.ask("active", lambda r: r.window(query, 0, size, 0, now).tasks, nothing)
+        return await self.ask(
+            "active", lambda r: r.window(query, 0, size, 0, now).tasks, nothing, lambda _: True
+        )
 
     async def count_ahead(self, task: Task, now: float, by: str = backlog.BY_ID) -> int:
         """Count the due tasks that run before a task, in the order `by`."""
         key = ("ahead", task.queue, task.id, task.due, by)
         return await self.ask(key, lambda r: backlog.count_ahead(r, task, now, by), 0)
 
-    async def ask(self, key: Hashable, question: Callable[[Reader], T], otherwise: T) -> T:
-        """Run a query, or return its recent answer from the cache.
+    async def ask(
+        self,
+        key: Hashable,
+        question: Callable[[Reader], T],
+        otherwise: T,
+        holds: Callable[[T], bool] = lambda answer: False,
+    ) -> T:
+        """Run a query, or return its answer from the cache: a recent one, or one that still `holds`
+        while the index has not changed.
 
         Raises:
             Unavailable: the index cannot be read.
         """
-        kept = self._kept.get(key)
-        if kept is not None and time.monotonic() < kept.until:
-            value: T = kept.value
-            return value
+        kept, generation = self._kept.get(key), self._sync.latest.generation
+        if kept is not None:
+            known: T = kept.value
+            is_unchanged = kept.generation == generation
+            if time.monotonic() < kept.until or (is_unchanged and holds(known)):
+                return known
 
         def timed(reader: Reader) -> tuple[T, float]:
             began = time.monotonic()
-            return question(reader), time.monotonic() - began
+            answer, cost = question(reader), time.monotonic() - began
+            reader.fetch("PRAGMA shrink_memory")  # the next query of this place is seconds away
+            return answer, cost
 
         value, cost = await self._thread.ask(timed, (otherwise, 0.0))
         self._kept.pop(key, None)
-        self._kept[key] = _QueryAnswer(value, time.monotonic() + ANSWER_COST_FACTOR * cost)
+        until = time.monotonic() + ANSWER_COST_FACTOR * cost
+        self._kept[key] = _QueryAnswer(value, until, generation)
         while len(self._kept) > MAX_CACHED_ANSWERS:
             del self._kept[next(iter(self._kept))]
         return value

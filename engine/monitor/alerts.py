@@ -184,6 +184,8 @@ class AlertInputs(NamedTuple):
     """Number of different errors of the dead tasks; None if not counted."""
     free_tasks: int | None = None
     """How many more tasks fit on the disk; None if not known."""
+    free_grace: float = GRACE_SECONDS
+    """Seconds for which the lock must have been free; 0.0 for a single look."""
 
 
 def find_alerts(sight: AlertInputs, now: float, limits: Thresholds) -> tuple[Alert, ...]:
@@ -289,15 +291,15 @@ def _idle(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
         yield Level.CRIT, AlertKind.IDLE, words, sight.free_since, (Where.WORKERS,)
 
 
-def lacks_worker(
-    sight: AlertInputs, now: float, limits: Thresholds, grace: float = GRACE_SECONDS
-) -> bool:
-    """True if no process has held the lock for `grace` seconds and no timer run is expected
+def lacks_worker(sight: AlertInputs, now: float, limits: Thresholds) -> bool:
+    """True if no process has held the lock for `free_grace` seconds and no timer run is expected
     soon.
     """
     free, runs, lock = sight.free_since, sight.runs, sight.lock
     is_free = lock is not None and lock.verdict is Verdict.FREE
-    if not is_free or sight.unavailable or free is None or runs is None or now - free < grace:
+    if not is_free or sight.unavailable or free is None or runs is None:
+        return False
+    if now - free < sight.free_grace:
         return False
     if runs.last is None:
         return True

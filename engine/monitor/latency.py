@@ -1,7 +1,8 @@
 """Latency per kind of task over the last ten minutes: wait and run p50 and p95, rate and failures.
 
-The wait is the time from due to claim, the run the time from claim to end. Both are computed from
-task events of the log. The caller passes events and clock in.
+The wait is the time from due to claim, the run the time from claim to end. Both are from task
+events of the log: the line of a start has the wait, or an earlier line or the id shows when the
+task became due. The caller passes events and clock in.
 """
 
 from __future__ import annotations
@@ -32,6 +33,11 @@ LOG, RECORDER = "log", "recorder"
 
 NO_RUNS = "no runs in the log in 10m"
 """Why figures are unknown if the log has no run of any kind."""
+
+
+NO_DUE = "wait: most due times are not in the log"
+NO_START = "wait and run: most starts are not in the log"
+"""Why figures of a kind with runs are unknown."""
 
 
 class KindFigures(NamedTuple):
@@ -74,6 +80,7 @@ _FAILED_ENDS = (
     *(EventKind.RECOVERED, EventKind.UNSETTLED),
 )
 _RETRY_IN = re.compile(r"retry in ([0-9]{1,9})s")
+_WAITED = re.compile(r"\), waited ([0-9]{1,9}(?:\.[0-9])?)s\Z")
 _STAMP = re.compile(r"([0-9]{8}T[0-9]{6}Z)-")
 
 
@@ -100,6 +107,8 @@ class LatencyMeter:
         kind = event.kind or ("" if task is None else task.kind)
         if what is EventKind.STARTED:
             due = _first_due(event.id, since) if task is None else task.due
+            if (waited := _WAITED.search(event.line.text)) is not None:
+                due = when - float(waited[1])
             self._keep(event.id, _Open(kind, due, when))
             return
         began = None if task is None else task.began
@@ -164,7 +173,7 @@ class LatencyMeter:
                     *(percentile(waits, 0.5), percentile(waits, 0.95)),
                     *(percentile(times, 0.5), percentile(times, 0.95)),
                     LOG,
-                    "" if waits and times else "most of these tasks became due before the log",
+                    NO_START if not times else "" if waits else NO_DUE,
                 )
             )
         return tuple(sorted(found, key=lambda one: (-(one.per_minute or 0.0), one.kind)))

@@ -124,6 +124,7 @@ class FlowHistory:
         self._samples: list[Sample] = []
         self._seen = (0, 0)
         self._means: dict[tuple[float, int], float | None] = {}  # of complete cells
+        self._drain: tuple[float, float, float, Drain] = 0.0, 0.0, 0.0, Drain(Trend.UNKNOWN)
 
     def add(self, now: float, came: int, left: int, counts: Mapping[State, int]) -> None:
         """Add the counts at `now`, from a complete scan only.
@@ -141,7 +142,8 @@ class FlowHistory:
             return
         else:
             more = _more(self._seen[0], came), _more(self._seen[1], left)
-            sample = Sample(now, before.came + more[0], before.left + more[1], dict(counts))
+            own = before.counts if before.counts == counts else dict(counts)
+            sample = Sample(now, before.came + more[0], before.left + more[1], own)
         self._seen = came, left
         self._samples.append(sample)
         old = bisect_left(self._samples, now - HISTORY_SECONDS, key=attrgetter("when"))
@@ -172,8 +174,15 @@ class FlowHistory:
     def drain(self, now: float, over: float = TREND_WINDOW_SECONDS) -> Drain:
         """Estimate the time until the backlog is empty from its slope over a window.
 
-        It grows if in the last minute at least as many tasks came as left.
+        It grows if in the last minute at least as many tasks came as left. The answer is kept for
+        the same second of `now` until a sample is added: several parts of a screen ask for it.
         """
+        asked = (self._samples[-1].when if self._samples else 0.0, float(int(now)), over)
+        if self._drain[:3] != asked:
+            self._drain = *asked, self._estimate_drain(now, over)
+        return self._drain[3]
+
+    def _estimate_drain(self, now: float, over: float) -> Drain:
         samples = self._since(now - over)
         if not self._fresh(now, over):
             return Drain(Trend.UNKNOWN)

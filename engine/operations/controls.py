@@ -31,6 +31,12 @@ from engine.text.safe import safe_line
 CONTROL_VERB = "control"
 """The verb of a control's operation in the journal."""
 
+TRANSPORT_CONTROL = "transport"
+"""The control that suspends or resumes the mail transport that is its target; no store has it."""
+
+SUSPENDED, RESUMED = "suspended", "resumed"
+"""Its values."""
+
 ANSWERED_NOTE, REFUSED_NOTE = "answered", "not done"
 """The `what` of the note that holds a control's answer, or the reason why it was not done."""
 

@@ -276,8 +276,3 @@ class MemoryStore:
             if missed > len(memory.recent_ids):
                 return None
             return set(islice(reversed(memory.recent_ids), missed))
-
-
-def store_opener(memory: MemoryTasks) -> Callable[[], MemoryStore]:
-    """Return a function that opens further instances with the same tasks."""
-    return lambda: MemoryStore(memory)

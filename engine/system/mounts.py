@@ -67,6 +67,19 @@ def mount_of(path: str) -> Mount | None:
         return mount_containing(os.path.realpath(path), parse_mounts(file.read()))
 
 
+def may_hang(path: str) -> bool:
+    """True if a call on this path may wait for another host or program: network file systems, FUSE,
+    and what the kernel does not list."""
+    try:
+        mount = mount_of(path)
+    except OSError:
+        return True
+    if mount is None:
+        return True
+    family = mount.type.partition(".")[0]
+    return family == "fuse" or _TYPE_PROBLEMS.get(family) == _REMOTE
+
+
 def has_journal(mount: Mount, sys: str = "/sys", proc: str = "/proc") -> bool | None:
     """True if a file system of the ext family has a journal; None if unknown.
 

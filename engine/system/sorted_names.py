@@ -24,6 +24,7 @@ class SortedNames:
     def __init__(self) -> None:
         # An empty file name means a private temporary database on disk.
         self._db = sqlite3.connect("", check_same_thread=False)
+        self._db.execute("PRAGMA cache_size=-1024")
         self._db.execute("CREATE TABLE name(name TEXT, state INT)")
         self._counts: dict[State, int] = {}
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import NamedTuple, Protocol
 
-from engine import verbs
+from engine import policy, verbs
 from engine.locks import queue_lock
 from engine.model import Outcome, State, Task
 from engine.policy import RetryPolicy, exponential_backoff
@@ -111,6 +111,10 @@ class WorkerServices(NamedTuple):
     """Maximum number of concurrent tasks of a kind, if not 1 or the total."""
     timeouts: Mapping[str, float] = {}
     """Seconds after which the handler of a kind ends by itself; not known for other kinds."""
+    logs_waits: bool = False
+    """Adds the wait to the log line of a start. The contract's line has none: its ids have the time
+    of creation.
+    """
 
 
 class WorkerResult(NamedTuple):
@@ -565,7 +569,9 @@ class Worker:
             self._store_outcome(claim, verbs.unclaim(task))
             return 0
         log = self._services.log
-        log("INFO", f"Processing task: {task.id} ({task.kind}: {task.description})")
+        waited = policy.waited_seconds(task, now) if self._services.logs_waits else None
+        wait = "" if waited is None else f", waited {waited:.1f}s"
+        log("INFO", f"Processing task: {task.id} ({task.kind}: {task.description}){wait}")
         if task.kind in self._handled:
             log("INFO", f"Executing: {_EXECUTING.get(task.kind, task.description)}")
         self._running[task.kind] += 1

@@ -19,11 +19,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import verbs
+from engine.index import backlog
 from engine.index.backlog import BacklogSummary
 from engine.index.filter_language import parse_filter
 from engine.index.reader import Reader
 from engine.index.schema import Query
-from engine.live import folder_watch, index_sync
+from engine.live import index_sync, queries, shared_watch
 from engine.live import inspector as inspector_module
 from engine.live.inspector import IndexChanged, Inspector
 from engine.model import ChangeSource, Missing, Problem, State, Task
@@ -400,7 +401,7 @@ async def test_the_close_leaves_nothing_and_ends_every_wait(
 ) -> None:
     """After the close there is no temporary folder and no thread; waiting for changes, and asking,
     raise Unavailable."""
-    monkeypatch.setattr(folder_watch, "CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(shared_watch, "CHECK_SECONDS", 0.1)
     folder = tmp_path / "temporary"
     folder.mkdir()
     async with inspecting(place, folder) as inspector:
@@ -565,6 +566,32 @@ async def test_a_tally_is_made_sparingly() -> None:
         assert await ask("other", question, 0) == 2
 
 
+async def test_the_backlog_is_asked_again_after_a_change_or_when_a_task_becomes_due(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While no task comes, goes or becomes due, the backlog is answered without a query."""
+    asked: list[float] = []
+    monkeypatch.setattr(queries, "ANSWER_COST_FACTOR", 0)
+    summarize = backlog.summarize_backlog
+
+    def noted(reader: Reader, now: float, kinds: Collection[str]) -> BacklogSummary:
+        asked.append(now)
+        return summarize(reader, now, kinds)
+
+    monkeypatch.setattr(backlog, "summarize_backlog", noted)
+    write(place / "pending", a_task(1, due=NOW + 60))
+    async with inspecting(place) as inspector:
+        await until(inspector, counts(pending=1))
+        await inspector.scan_now()
+        ask = inspector.tallies.summarize_backlog
+        found = [(await ask(NOW + more)).due for more in (0, 59, 60, 3600, 0)]
+        write(place / "pending", a_task(2, due=NOW))
+        await until(inspector, counts(pending=2))
+        found.append((await ask(NOW)).due)
+    assert found == [0, 0, 1, 1, 0, 1]
+    assert asked == [NOW, NOW + 60, NOW, NOW]
+
+
 async def test_a_harvest_runs_beside_everything_else(place: Path) -> None:
     """All that matches is handed over on a thread of its own while questions are answered; after a
     cancel nothing more is handed over, and what `take` raises is raised."""
@@ -666,6 +693,45 @@ async def test_what_is_on_the_screen_is_looked_at_again(monkeypatch: pytest.Monk
         generation = inspector.latest.generation
         while (await all_of(inspector))[0].due != NOW + 60:
             generation = (await inspector.wait_for_change(generation)).generation
+
+
+@pytest.mark.parametrize("is_costly", [False, True])
+async def test_a_scan_that_cost_the_server_much_is_not_soon_repeated(is_costly: bool) -> None:
+    """A change without a name requests a full scan; one that kept the server busy for long is
+    repeated only after a multiple of that."""
+    scans: list[Collection[str] | None] = []
+    news: SimpleQueue[Collection[str] | None] = SimpleQueue()
+    looked_up: SimpleQueue[str] = SimpleQueue()
+    again = threading.Event()
+
+    class ServerStore(MemoryStore):
+        def scan(
+            self, touched: Collection[str] | None = None
+        ) -> Iterator[Task | Missing | Problem]:
+            yield from super().scan(touched)
+            if touched is None:
+                scans.append(touched)
+                self.changes = self.changes._replace(scan_cost=1000.0 if is_costly else 0.0)
+                if len(scans) > 1:
+                    again.set()
+            for name in touched or ():
+                looked_up.put(name)
+
+    def opened() -> Store:
+        store = ServerStore()
+        store.changes = ChangeSource(wait=lambda seconds: news.get() if seconds else ())
+        return store
+
+    async with inspecting(opened) as inspector:
+        await until(inspector, is_complete)
+        for change in (None, *({f"task {n}"} for n in range(50))):
+            news.put(change)
+            if change:
+                assert await asyncio.to_thread(looked_up.get, timeout=PATIENCE) in change
+        if not is_costly:
+            assert await asyncio.to_thread(again.wait, PATIENCE)
+        news.put(())
+    assert (len(scans) == 1) is is_costly
 
 
 class PausableStore(MemoryStore):

@@ -54,6 +54,22 @@ def test_wait_and_run_of_a_first_attempt() -> None:
     assert found == KindFigures("report", 0.1, 0.0, 12.0, 12.0, 4.0, 4.0, latency.LOG)
 
 
+def test_the_line_of_a_start_has_the_wait() -> None:
+    """Where the id has no time, the wait is that which the worker wrote; such words at the end of a
+    description do not count.
+    """
+    meter = metered(
+        (-60, "Processing task: 7-user (user: to a), waited 12.5s"),
+        (-59, "Task completed: 7-user (user)"),
+        (-50, "Processing task: a-1 (mail: x), waited 7s)"),
+        (-49, "Task completed: a-1 (mail)"),
+    )
+    mail, user = meter.figures(NOW)
+
+    assert (user.kind, user.wait_p50, user.wait_p95, user.unknown) == ("user", 12.5, 12.5, "")
+    assert (mail.kind, mail.wait_p50, mail.unknown) == ("mail", None, latency.NO_DUE)
+
+
 def test_a_retry_waits_from_its_due_time() -> None:
     """After a failure the wait begins when the backoff ends, and one attempt counts once, although
     two lines report its failure.

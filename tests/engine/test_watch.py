@@ -12,9 +12,10 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
-from engine.live import folder_watch
-from engine.live.folder_events import FolderEvents, FolderEventSource
+from engine.live import folder_watch, shared_watch
+from engine.live.folder_events import EVENTS_PER_CHANGE, FolderEvents, FolderEventSource
 from engine.live.folder_watch import FolderWatch
+from engine.live.shared_watch import SharedFolderWatch
 from engine.model import ChangeSource
 from engine.store import Store, Unavailable
 from engine.stores.memory import MemoryStore
@@ -28,7 +29,7 @@ MOST = Path("/proc/sys/fs/inotify/max_queued_events")
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to be heard, by watches that end soon."""
-    monkeypatch.setattr(folder_watch, "CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(shared_watch, "CHECK_SECONDS", 0.1)
     made = tmp_path / "pending"
     made.mkdir()
     return made
@@ -77,8 +78,19 @@ def test_a_changed_file_is_reported_by_its_name(folder: Path, what: str) -> None
 
 def test_a_change_of_the_folder_itself_may_change_any_name(folder: Path) -> None:
     """A folder whose mode changed, or that was removed, is reported as lost."""
-    assert events_of(folder, lambda: folder.chmod(0o700)).are_lost
-    assert events_of(folder, folder.rmdir).are_lost
+    assert events_of(folder, lambda: folder.chmod(0o700)).folders == {str(folder)}
+    assert events_of(folder, folder.rmdir).folders == {str(folder)}
+
+
+@pytest.mark.parametrize("all_read", [True, False])
+def test_many_changes_together_may_lack_names(folder: Path, all_read: bool) -> None:
+    """Changes that fill a good part of the kernel's event queue may not be all; a few are."""
+
+    def change() -> None:
+        for number in range(10 if all_read else int(MOST.read_text()) // EVENTS_PER_CHANGE):
+            (folder / str(number)).touch()
+
+    assert events_of(folder, change).may_lack_names is not all_read
 
 
 @contextmanager
@@ -120,7 +132,11 @@ class Told:
 
 @contextmanager
 def following(
-    doorbell: ChangeSource, open_store: Callable[[], Store], *, is_shown: bool = True
+    doorbell: ChangeSource,
+    open_store: Callable[[], Store],
+    *,
+    is_shown: bool = True,
+    shared: SharedFolderWatch | None = None,
 ) -> Iterator[Told]:
     """The news of a watch of this source of changes."""
     told = Told()
@@ -130,25 +146,33 @@ def following(
         told.news.put,
         lambda: told.news.put(EVERYTHING),
         lambda: is_shown,
+        shared,
     )
     watch.start(PATIENCE)
     try:
         yield told
     finally:
         watch.stop()
-    for thread in threading.enumerate():
-        if thread.name == "spooldeck-watch":
+    if shared is None:
+        for thread in watch_threads():
             thread.join(PATIENCE)
 
 
-def watching(folder: Path, *, is_shown: bool = True) -> AbstractContextManager[Told]:
+def watch_threads() -> list[threading.Thread]:
+    """The threads that watch."""
+    return [thread for thread in threading.enumerate() if thread.name == "spooldeck-watch"]
+
+
+def watching(
+    folder: Path, *, is_shown: bool = True, shared: SharedFolderWatch | None = None
+) -> AbstractContextManager[Told]:
     """The news of the folder, and of one more that is not there yet."""
 
     def no_store() -> Store:
         raise AssertionError("a source of folders needs no store")
 
     source = ChangeSource((str(folder), str(folder.with_name("held"))))
-    return following(source, no_store, is_shown=is_shown)
+    return following(source, no_store, is_shown=is_shown, shared=shared)
 
 
 @pytest.mark.parametrize("is_shown", [True, False])
@@ -170,6 +194,36 @@ def test_a_folder_is_followed_by_names(folder: Path, is_shown: bool) -> None:
                 if isinstance(news, set) and any(name.startswith("new") for name in news):
                     return
         raise AssertionError("nothing new is reported")
+
+
+def test_places_share_one_thread_that_ends_with_the_last(folder: Path) -> None:
+    """Each place is told of its own changes, also while others come and go."""
+    shared, other = SharedFolderWatch(), folder / "other"
+    other.mkdir()
+    with watching(folder, shared=shared) as told:
+        with watching(other, shared=shared) as others:
+            (folder / "one").touch()
+            (other / "two").touch()
+            assert (told.next(), others.next()) == ({"one"}, {"two"})
+            assert len(watch_threads()) == 1
+        (folder / "three").touch()
+        assert told.next() == {"three"}
+    for thread in watch_threads():
+        thread.join(PATIENCE)
+    assert watch_threads() == []
+
+
+def test_a_name_that_is_not_utf8_ends_the_events_of_its_folder_only(folder: Path) -> None:
+    """After such a name, other folders are still followed by names."""
+    shared, other = SharedFolderWatch(), folder.with_name("other")
+    other.mkdir()
+    with watching(folder, shared=shared) as told, watching(other, shared=shared) as others:
+        (folder / NO_TEXT).touch()
+        told.until(EVERYTHING)
+        (folder / "task").touch()
+        told.until(EVERYTHING)
+        (other / "one").touch()
+        assert others.next() == {"one"}
 
 
 def test_a_folder_made_later_is_followed(folder: Path) -> None:

@@ -147,6 +147,29 @@ def test_a_task_that_succeeds_leaves_the_queue(queue: WorkQueue) -> None:
 
 
 @pytest.mark.parametrize(
+    ("changes", "wait"),
+    [
+        ({}, ", waited 42.5s"),
+        ({"due": NOW + 40.0}, ", waited 2.5s"),
+        ({"due": NOW + 40.0, "attempts": 2, "error": "busy"}, ", waited 2.5s"),
+        ({"attempts": 1, "error": "busy"}, ""),
+        ({"error": "busy"}, ""),
+    ],
+)
+def test_a_start_logs_how_long_the_task_waited_since_it_was_due(
+    queue: WorkQueue, changes: dict[str, Any], wait: str
+) -> None:
+    """In a queue whose ids have no time, the line of a start has the seconds since the creation or
+    the due time; nothing for a task that ran before and whose due time was reset.
+    """
+    task = queue.add(**changes)
+    queue.clock.now = NOW + 42.5
+    queue.worker({"job": does}, logs_waits=True).process_next()
+
+    assert queue.logged("Processing") == [f"Processing task: {task.id} (job: job 1){wait}"]
+
+
+@pytest.mark.parametrize(
     ("policy", "waits"), [(contract_retries(), [60, 120, 240]), (shipped_retries(), [60, 120])]
 )
 def test_a_task_that_fails_waits_longer_each_time_and_is_given_up(

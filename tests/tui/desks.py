@@ -72,6 +72,17 @@ class Desk:
         """The text of a pane of the screen on top."""
         return words(self.console.screen.query_one(f"#{id}", Lines).lines)
 
+    @property
+    def part_name(self) -> str:
+        """The current part of a task, with its count."""
+        (line,) = self.console.screen.query_one("#parts", Lines).lines
+        return next(text.strip() for text, look in line if look == "tab")
+
+    async def on_part(self, name: str, *texts: str) -> None:
+        """Wait until that part of a task is the current one, and shows these."""
+        await self.until(lambda: self.part_name.startswith(name))
+        await self.sees(*texts)
+
     def cells(self, name: str) -> list[str]:
         """The words behind a name on its line, after the cursor and the signs before it."""
         lines = [line[3:].split() for line in self.text.splitlines()]

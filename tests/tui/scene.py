@@ -20,6 +20,7 @@ from engine.logs.log_tail import format_log_line
 from engine.model import Missing, Problem, State, Task
 from engine.monitor.prometheus import QueueGauges, render_queue
 from engine.store import Store
+from engine.system.host import HostFigures
 from tests.stores.opened import open_store
 from tests.tui.journals import make_past
 from tests.tui.mailrooms import Mailroom
@@ -281,6 +282,8 @@ def a_scene_place(root: Path, **fields: object) -> Place:
         tokens=lambda: LEFT,
         command=("spooldeck", "--root", NAME),
         vitals=hanging(),
+        time_limits={"feeds_sync": 3600.0},
+        host=lambda: HostFigures(1, 15_200_000_000, 40_000_000_000, 0.8, 4),
     )
     return place._replace(**fields)  # type: ignore[arg-type]
 

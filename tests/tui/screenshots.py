@@ -1,17 +1,21 @@
 """Draw the screens: the real program on a fixed spool, in two sizes, dark and light.
 
 All go to build/screenshots; those that README shows are in git and go to screenshots/ too.
+`--themes mono,terminal dlq` draws one screen in other themes.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import re
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import resvg_py
+from rich.terminal_theme import TerminalTheme
 
 from tests.tui.scene import NAME, scenes
 from tests.tui.shots import FIRST, SHOTS, settled, taken
@@ -29,6 +33,17 @@ WALL = (200, 60)
 """The size of the wall, for screens that are reached at once."""
 
 THEMES = ("night", "paper")
+
+XTERM = (
+    *((0, 0, 0), (205, 0, 0), (0, 205, 0), (205, 205, 0)),
+    *((0, 0, 238), (205, 0, 205), (0, 205, 205), (229, 229, 229)),
+    *((127, 127, 127), (255, 0, 0), (0, 255, 0), (255, 255, 0)),
+    *((92, 92, 255), (255, 0, 255), (0, 255, 255), (255, 255, 255)),
+)
+"""The 16 colours of xterm."""
+
+GROUNDS = ((229, 229, 229), (0, 0, 0))
+"""Text and background of a dark terminal; a light one has them the other way round."""
 
 KEPT = {
     *("trouble-120x40-night", "trouble-200x60-night", "overview-80x24-night"),
@@ -62,7 +77,10 @@ def font() -> str:
 
 def drawn(console: Console, root: Path, name: str) -> str:
     """What is on screen, as SVG."""
-    svg = console.export_screenshot(title="spooldeck").replace(str(root), NAME)
+    front, back = GROUNDS if console.current_theme.dark else reversed(GROUNDS)
+    palette = TerminalTheme(back, front, list(XTERM[:8]), list(XTERM[8:]))
+    with patch("rich.console.SVG_EXPORT_THEME", palette):
+        svg = console.export_screenshot(title="spooldeck").replace(str(root), NAME)
     # Its names hold a number of chance; without it, what did not change stays the same.
     svg = re.sub(r"terminal-\d+", f"terminal-{name}", REMOTE.sub("", svg))
     return svg.replace("Fira Code", "Fira Code, DejaVu Sans Mono")
@@ -74,15 +92,17 @@ def png(svg: str, family: str) -> bytes:
     return bytes(resvg_py.svg_to_bytes(svg_string=named, font_family=family, zoom=ZOOM))
 
 
-async def draw(roots: dict[str, Path], name: str, family: str) -> list[Path]:
+async def draw(
+    roots: dict[str, Path], name: str, family: str, themes: tuple[str, ...]
+) -> list[Path]:
     """Draw one screen in each size and theme; returns the files that were written."""
     shot, made = SHOTS[name], []
     root = roots[shot.day]
     sizes = (WALL, *SIZES) if shot.steps[: len(FIRST)] == FIRST and len(shot.steps) == 3 else SIZES
-    async with taken(root, shot, sizes[0], glyphs=UTF8, theme=THEMES[0]) as (console, pilot):
+    async with taken(root, shot, sizes[0], glyphs=UTF8, theme="night") as (console, pilot):
         for size in sizes:
             await pilot.resize_terminal(*size)
-            for theme in THEMES:
+            for theme in themes:
                 await console.theme_loader.use_theme(theme)
                 await settled(console, pilot)
                 stem = f"{name}-{size[0]}x{size[1]}-{theme}"
@@ -93,8 +113,13 @@ async def draw(roots: dict[str, Path], name: str, family: str) -> list[Path]:
     return made
 
 
-def main(*names: str) -> int:
+def main() -> int:
     """Draw all screens, or the named ones; pictures that are no longer drawn are removed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="SCREEN")
+    parser.add_argument("--themes", default=",".join(THEMES), help="such as mono,terminal-light")
+    asked = parser.parse_args()
+    themes = tuple(asked.themes.split(","))
     family = font()
     if not family:
         print("no fixed-width font is installed here: install fonts-dejavu-core")
@@ -102,11 +127,11 @@ def main(*names: str) -> int:
     BUILD.mkdir(parents=True, exist_ok=True)
     made: set[Path] = set()
     with in_utc(), scenes() as days:
-        for name in names or [name for name in SHOTS if name not in LEFT_OUT]:
-            made.update(asyncio.run(draw(days, name, family)))
-            print(name)
-    if not names:
-        for path in {*BUILD.iterdir(), *IN_GIT.iterdir()} - made:
+        for name in asked.names or [name for name in SHOTS if name not in LEFT_OUT]:
+            made.update(asyncio.run(draw(days, name, family, themes)))
+            print(name, flush=True)
+    if not asked.names and themes == THEMES:
+        for path in {*BUILD.iterdir(), *IN_GIT.glob("*.png")} - made:
             path.unlink()
     print(f"{len(made)} files, {sum(path.stat().st_size for path in made) / 1e6:.1f} MB")
     print(f"font: {family}")
@@ -114,4 +139,4 @@ def main(*names: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main())

@@ -35,11 +35,15 @@ from engine.monitor.transport_health import (
     Health,
     TransportHealth,
 )
+from engine.operations import plans
+from engine.operations.execute import PlanRun
+from engine.operations.journal import Intent, Journal
 from tests.engine.moments import a_sample
 from tests.tui.desks import Desk, clock_of
+from tests.tui.journals import ANA, a_journaled_place, kept, seen
 from tests.tui.queues import Run
 from tests.tui.shots import settled
-from tests.tui.spools import NOW, a_task, disk_place, make_spool, put_file, some_tasks
+from tests.tui.spools import NOW, Clock, a_task, disk_place, make_spool, put_file, some_tasks
 from tests.tui.test_overview import overview, screen_of
 from tests.tui.test_twins import row_of
 from tui.overview.pausable import FrozenTime
@@ -186,7 +190,7 @@ async def test_nothing_of_now_is_among_the_past(root: Path) -> None:
         assert desk.cells("mail.out")[6:8] == ["1.5", "2.2"]
         assert "lock was held)" in desk.text
         assert "mail_send 3 of 5" in desk.text
-        assert desk.text.count(" not recorded; last known 10s later") == 1  # ages
+        assert desk.text.count(" only counts recorded; known 10s later") == 1  # ages
         for words in ("12 dead in", "TOTAL", "Processing task"):
             assert words not in desk.text
 
@@ -222,7 +226,7 @@ async def test_a_freeze_holds_what_was_on_screen(root: Path) -> None:
 
         await desk.press("comma")
         # Ages, clusters, workers; the log knows the rest.
-        assert desk.text.count(" not recorded; last known 10s later") == 3
+        assert desk.text.count(" only counts recorded; known 10s later") == 3
 
 
 async def test_the_log_in_memory_shows_lines_and_kinds_of_then(root: Path) -> None:
@@ -246,6 +250,35 @@ async def test_the_log_in_memory_shows_lines_and_kinds_of_then(root: Path) -> No
         assert "no runs in the log in 10m" in desk.text
 
 
+async def test_the_journal_shows_the_operations_of_then(root: Path) -> None:
+    """Operations of a past time are those that had begun; one that had not ended was running."""
+    await asyncio.to_thread(record, root, *PAST)
+    place = a_journaled_place(root)._replace(recording=spot_of(root))
+    clock = Clock(NOW - 35)
+    tasks = await asyncio.to_thread(seen, place, State.DEAD)
+
+    def purge() -> None:
+        journal = Journal(kept(place).folder, place.root, clock)
+        plan = plans.freeze_plan("purge", tasks[:2], clock())
+        pen = journal.begin(Intent("purge", ANA), plan)
+        with closing(place.open()) as store, closing(pen):
+            run = PlanRun(store, plan, clock, pen)
+            run.step(run.open_rows)
+            clock.now = NOW - 15
+            run.finish("")
+
+    await asyncio.to_thread(purge)
+    async with overview(place, size=(200, 60)) as desk:
+        await desk.sees("ana purge 2 tasks on")
+        await freeze(desk)
+        for state in ("DONE", "RUNNING", "RUNNING"):
+            await desk.press("comma")
+            (line,) = (row for row in desk.text.splitlines() if "purge 2 tasks" in row)
+            assert state in line
+        await desk.press("comma")
+        assert "none in the last 24 hours" in desk.text
+
+
 async def test_beyond_the_log_in_memory_its_panes_say_so(root: Path) -> None:
     """Before the log was rotated no line is known; warnings and kinds name the seconds until the
     first known ones, kinds at the freeze: their ten minutes are never whole.
@@ -265,8 +298,8 @@ async def test_beyond_the_log_in_memory_its_panes_say_so(root: Path) -> None:
             next(lines[at + 1] for at, line in enumerate(lines) if title in line)
             for title in titles
         )
-        assert "not recorded; last known 1m40s later" in kinds
-        assert "not recorded; last known 40s later" in warnings
+        assert "log not read so far back; known 1m40s later" in kinds
+        assert "log not read so far back; known 40s later" in warnings
 
 
 def test_transports_of_then_are_counted_from_the_log(root: Path) -> None:

@@ -11,17 +11,20 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 
 from engine.locks import lock_file
+from engine.locks.process_stats import ProcessStats
 from engine.model import LockEvidence, State, Verdict
 from engine.operations import run_plan
 from engine.operations.execute import Report
 from tests.engine.lockers import INNOCENT, is_unharmed, true_claim
 from tests.tui.desks import a_desk
 from tests.tui.holders import HOLDER, Starter, children, open_lock, tasks_in, wired
+from tests.tui.scene import hanging
 from tests.tui.spools import (
     a_memory,
     a_place,
@@ -311,6 +314,34 @@ NOTHING = {
     "its holder is running": STUCK._replace(verdict=Verdict.HELD, age=3.0),
     "lock holder unknown": LockEvidence(Verdict.UNKNOWN, reason="Permission denied"),
 }
+
+
+async def test_the_first_frame_has_the_layout_of_the_last() -> None:
+    """Before the holder was examined, the panes have their places, with what the console knew; no
+    key frees the lock yet.
+    """
+    may_end, begun, look = Event(), Event(), hanging()
+
+    def examine(pid: int) -> ProcessStats:
+        begun.set()
+        assert may_end.wait(60)
+        return look(pid)._replace(started=1)
+
+    place = locked(lambda: STUCK)._replace(vitals=examine)
+    async with a_desk(place, size=(120, 40)) as desk:
+        (live,) = desk.console.sessions
+        await desk.until(lambda: live.readings.lock is not None)
+        await desk.opens(LockScreen, "U")
+        await desk.until(begun.is_set)
+        await desk.sees("STUCK 47m", "Steps, in this order", "lock not examined yet")
+        frames = [n for n, line in enumerate(desk.text.splitlines()) if line.startswith("+")]
+        await desk.press(*"4711")
+        assert "lock not examined yet" in desk.line("word")
+        assert not live.recovery.running
+        may_end.set()
+        await desk.sees("type the PID 4711")
+        after = [n for n, line in enumerate(desk.text.splitlines()) if line.startswith("+")]
+        assert after == frames
 
 
 async def test_a_lock_that_needs_nothing() -> None:

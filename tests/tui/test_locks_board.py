@@ -137,6 +137,21 @@ async def test_a_board_that_is_removed_has_no_row_under_the_cursor(roots: list[P
         assert (asked[0], asked[-1], screen.selected_key) == ("1", "", "")
 
 
+async def test_z_changes_the_range_of_each_graph(roots: list[Path]) -> None:
+    """On a wide screen the graph beside the locks, and that of one lock, show ten minutes, an hour,
+    a day; the recorded course is read for the longer ones.
+    """
+    async with opened(roots, size=(120, 40)) as desk:
+        await desk.sees("first, last 10m")
+        for span in ("1h", "24h", "10m"):
+            await desk.press("z")
+            await desk.sees(f"first, last {span}")
+        await desk.opens(LockScreen, "enter")
+        await desk.sees("first, last 10m")
+        await desk.press("z")
+        await desk.sees("first, last 1h")
+
+
 def test_foreign_words_are_inert() -> None:
     """Text of a lock file, a command line or a kind acts on no terminal."""
     evidence = LockEvidence(Verdict.STUCK, 7, NOW - 9, 9, RED, RED, (("holder", RED),), "x", (7,))

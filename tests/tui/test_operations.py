@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,11 @@ import pytest
 
 from engine.model import State, Task
 from engine.monitor.alerts import AlertKind
-from engine.operations import plans
+from engine.operations import controls, plans
 from engine.operations.execute import RowResult
-from engine.operations.journal import Intent
+from engine.operations.journal import Intent, Journal, Operation
 from engine.verbs import with_state
-from tests.tui.desks import Desk, a_desk, key_of
+from tests.tui.desks import Desk, a_desk, key_of, words
 from tests.tui.journals import (
     ANA,
     BEN,
@@ -27,15 +28,18 @@ from tests.tui.journals import (
     kept,
     seen,
 )
+from tests.tui.mailrooms import Mailroom
 from tests.tui.spools import NOW, Clock, make_spool, some_tasks
 from tui.app import show_result
 from tui.format import keys
+from tui.operations import lines as view
 from tui.operations.record_screen import RecordScreen
 from tui.operations.screen import AbandonScreen, OperationsScreen
 from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
 from tui.session.place import Place
 from tui.terminal.bandwidth import ANSWER_SECONDS, BandwidthBudget
+from tui.transports.suspend_screen import SuspendScreen
 
 off = asyncio.to_thread
 
@@ -135,8 +139,8 @@ async def test_enter_opens_one_in_full(place: Place, dead: list[Task]) -> None:
         await desk.until(lambda: "ids" in {copy.name for copy in screen.copies()})
         told = {copy.name: copy.text for copy in screen.copies()}
         assert desk.page.isprintable()
-    for words in ("ana (sudo, as root) on mx1, PID 4243", "192.0.2.7", "feed is back"):
-        assert words in told["text"]
+    for text in ("ana (sudo, as root) on mx1, PID 4243", "192.0.2.7", "feed is back"):
+        assert text in told["text"]
     assert told["ids"].split() == [task.id for task in dead[:3]]
     assert "3 planned: 2 done, 1 skipped" in told["text"]
     assert told["text"].count("DLQ -> pending") == 3
@@ -349,3 +353,40 @@ async def test_a_plan_names_states_as_the_tabs_do(place: Place) -> None:
         await desk.opens(PlanScreen, "*", "X")
         await off(bury)
         await desk.sees("1 skipped, changed since: dlq now")
+
+
+async def test_a_suspension_is_resumed_from_its_operation(place: Place, tmp_path: Path) -> None:
+    """The last suspension of a transport has `S resume`, which opens the plan; one that a later
+    operation ended has not.
+    """
+    room = Mailroom(tmp_path, lambda: NOW)
+    for at, name, value in (
+        (NOW - 540, "curl", controls.SUSPENDED),
+        (NOW - 480, "curl", controls.RESUMED),
+        (NOW - 420, "postfix", controls.SUSPENDED),
+    ):
+        order = controls.Order(controls.TRANSPORT_CONTROL, name, value, "other")
+        journal = Journal(kept(place).folder, place.root, lambda at=at: at)
+        switch = partial(controls.run_journaled_action, journal, Intent("", ANA), order)
+        await off(switch, lambda: "done", lambda at=at: at)
+    await off(room.suspend, "postfix", "")
+    async with operations(place._replace(mail=room.desk())) as desk:
+        await desk.sees(
+            "09:35:08 ana suspend postfix - DONE S resume",
+            "09:34:08 ana resume curl - DONE no: set it back",
+            "09:33:08 ana suspend curl - DONE no: set it back",
+        )
+        await desk.opens(SuspendScreen, "S")
+        await desk.sees("resume postfix")
+        await desk.press("escape", "j", "S")
+        await desk.sees("nothing to resume: it suspends no transport now")
+
+
+def test_the_text_of_an_operation_gets_the_room_of_the_others() -> None:
+    """Where WHAT would be cut, the columns move together, and then WHEN has no seconds."""
+    for filter, when in (("age>30d", "09:42:08"), ("err~550 kind=report tries>=5", "09:42")):
+        intent = Intent("purge", ANA, filter=filter)
+        one = Operation("1", NOW, intent, 40, {RowResult.DONE: 40}, NOW, False, True)
+        _, (line,) = view.operation_table(view.list_operations([one]), NOW, 74)
+        assert f"purge {filter} " in words([line])
+        assert words([line]).split()[0] == when

@@ -30,6 +30,7 @@ from engine.model import State
 from engine.monitor.alerts import Alert, AlertKind, Goal, Level, Where
 from engine.policy import Rate
 from engine.stores.memory import MemoryTasks
+from engine.system.host import HostFigures, read_host_figures
 from tests.engine.lockers import later
 from tests.engine.test_alerts import (
     a_stale_lock,
@@ -890,6 +891,31 @@ async def test_a_wall_shows_all_places(spool: Path, empty: Path) -> None:
         await desk.until(lambda: "53 tasks" in desk.text and "0 tasks" in desk.text)
         assert "cannot be read" in desk.text
         assert len(desk.text.splitlines()) == 60
+
+
+async def test_a_wall_shows_each_disk_once_and_the_load(spool: Path, empty: Path) -> None:
+    """Places on one file system share a line, with its share of used bytes; a file system of
+    another place has that name.
+    """
+    here = HostFigures(1, 38_000, 100_000, 0.8, 4)
+    full = here._replace(device=2, used_bytes=95_000)
+    places = [disk_place(path)._replace(host=lambda: here) for path in (spool, empty)]
+    async with overview(*places, size=(200, 60)) as desk:
+        await desk.until(lambda: "0.8 of 4 CPUs" in desk.text)
+        (line,) = (line for line in desk.text.splitlines() if "100.0 kB" in line)
+        assert "38% of 100.0 kB" in line
+    places[1] = places[1]._replace(host=lambda: full)
+    async with overview(*places, size=(200, 60)) as desk:
+        await desk.until(lambda: "95% of 100.0 kB" in desk.text and "38% of" in desk.text)
+
+
+def test_the_disk_of_a_path_that_is_missing_is_unknown(tmp_path: Path) -> None:
+    """A path that exists has a share of its disk between 0 and 1; a missing one has no figures."""
+    found = read_host_figures(str(tmp_path))
+
+    assert found is not None
+    assert 0 <= found.used_bytes <= found.total_bytes
+    assert read_host_figures(str(tmp_path / "none")) is None
 
 
 async def test_each_row_of_a_wall_names_what_enter_does(spool: Path) -> None:

@@ -421,6 +421,24 @@ async def test_a_young_task_that_was_picked_is_purged() -> None:
     assert words == f"spooldeck purge {told}"
 
 
+@pytest.mark.parametrize(("tasks", "named"), [(4, "--id"), (5, "")])
+async def test_a_filter_that_is_too_long_is_not_in_the_command(tasks: int, named: str) -> None:
+    """The filter of a list and a cluster together may be longer than one may be: then a few tasks
+    are named by their ids, and for more there is no command.
+    """
+    async with a_desk(locked(a_memory(some_tasks(tasks, 0, 0))), size=(100, 30)) as desk:
+        screen = await desk.opens(PlanScreen, "*", "H")
+        await desk.sees(f"type {tasks} to hold {tasks}")
+        counts = screen.facts.counts
+        assert counts is not None
+        for length, words in ((1_000, "--filter"), (1_001, named)):
+            long = counts._replace(plan=counts.plan._replace(filter="a" * length))
+            command = planning.equivalent_command(long, screen._live, "")
+            assert words in command
+            assert bool(words) == bool(command)
+            assert ("--filter" in command) == (length == 1_000)
+
+
 async def test_a_task_is_excluded_by_hand_and_a_reason_is_written(tmp_path: Path) -> None:
     """Space excludes a task, and it is accounted for as such; the reason that Tab asks for is
     shown, and written to the journal.

@@ -339,7 +339,7 @@ async def test_leaving_asks_and_the_rest_is_offered_again(place: Place) -> None:
         await desk.until(lambda: not desk.console.is_running)
     assert len(await off(seen, place, State.DEAD)) == 11
     async with a_desk(place, early=True, clock=clock, first=keys.OVERVIEW) as desk:
-        await desk.sees("by ana interrupted, 11 of 12 not moved; u there shows it")
+        await desk.sees("interrupted, 11 of 12 not moved; u there shows it")
 
 
 @pytest.mark.deep

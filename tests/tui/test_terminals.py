@@ -265,8 +265,8 @@ WALK = (
     *(("2", READY), (":", " Command "), ("\x1b", "q back")),
     *(("y", " Copy "), ("\x1b", "q back")),
     *(("c", "STILL?"), ("q", READY)),
-    *(("4", "4 DLQ 2"), ("t", "> log"), ("q", "4 DLQ 2"), ("\r", "[summary]")),
-    *(("l", f"[{title}") for title in ("payload", "log", "files")),
+    *(("4", "4 DLQ 2"), ("t", "> log"), ("q", "4 DLQ 2"), ("\r", "t log")),
+    *(("l", "task file:"), ("l", "W Task 0000"), ("l", "inode")),
     *(
         ("q", "4 DLQ 2"),
         ("l", "EXPIRES"),

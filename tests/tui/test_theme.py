@@ -8,6 +8,7 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
+from rich.color import Color as RichColor
 from textual.color import Color
 from textual.css.stylesheet import StylesheetParseError
 
@@ -23,10 +24,11 @@ from tests.tui.spools import (
 )
 from tui.app import Console
 from tui.format import keys
+from tui.format.present import mark_words
 from tui.terminal.stylesheet_cache import CachedStylesheet
 from tui.widgets import theme as themes
 
-SHIPPED = ("high-contrast", "mono", "night", "paper", "terminal")
+SHIPPED = ("high-contrast", "mono", "night", "paper", "terminal", "terminal-light")
 
 
 @pytest.fixture
@@ -57,25 +59,51 @@ def test_a_shipped_theme_has_every_look(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "least"), [("night", 4.5), ("paper", 4.5), ("high-contrast", 7)])
 def test_every_text_can_be_read(name: str, least: float) -> None:
-    """Each look has at least this contrast (WCAG 2) with its background."""
+    """Each look has at least this contrast (WCAG 2) with its ground, on the row under the cursor
+    and on the bar of a confirmation too.
+    """
 
-    def luminance(colour: str) -> float:
-        parts = (value / 255 for value in Color.parse(colour).rgb)
+    def luminance(colour: RichColor | None) -> float:
+        assert colour is not None and colour.triplet is not None
+        parts = (value / 255 for value in colour.triplet)
         linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
-    theme = themes.load_theme(name, {}).theme
-    for look in {*themes.STYLE_NAMES} - {"line"}:  # it has no words
-        background = theme.variables[f"{look}-background"]
-        on = str(theme.background) if background == "transparent" else background
-        lighter, darker = sorted(
-            map(luminance, (theme.variables[f"{look}-color"], on)), reverse=True
-        )
-        assert (lighter + 0.05) / (darker + 0.05) >= least, look
+    found = themes.theme_styles(themes.load_theme(name, {}).theme)
+    for look, style in found.items():
+        if look.partition("@")[0] != "line":  # it has no words
+            lighter, darker = sorted(map(luminance, (style.color, style.bgcolor)), reverse=True)
+            assert (lighter + 0.05) / (darker + 0.05) >= least, look
+
+
+@pytest.mark.parametrize("ground", ["", "@cursor", "@bar"])
+def test_without_colours_only_words_stand_out(ground: str) -> None:
+    """Without colours a wrong state differs from a right one, but blanks and graphs never do."""
+    styles = themes.theme_styles(themes.load_theme("mono", {}).theme)
+    row = ((" ! ", f"error{ground}"), ("STUCK", f"error{ground}"), (" ⠤⠤", ground))
+    marked = mark_words((*row, ("     ?  ", f"unknown{ground}"), ("⠤⠤", f"error{ground}")), styles)
+
+    assert "".join(text for text, _ in marked) == " ! STUCK ⠤⠤     ?  ⠤⠤"
+    plain = bool(styles[ground].reverse)
+    stand_out = {
+        look for look, style in styles.items() if style.underline or bool(style.reverse) != plain
+    }
+    seen = [text for text, look in marked if look in stand_out]
+    assert seen == ["! STUCK", "?"]
+
+
+@pytest.mark.parametrize(
+    ("reported", "name"),
+    [("", "terminal"), ("15;0", "terminal"), ("0;15", "terminal-light"), ("0;7", "terminal-light")],
+)
+def test_the_default_heeds_a_light_background(reported: str, name: str) -> None:
+    """A terminal that reports a light background gets colours that can be read on it."""
+    assert themes.load_theme("", {"COLORFGBG": reported}).name == name
+    assert themes.load_theme("night", {"COLORFGBG": reported}).name == "night"
 
 
 def test_the_default_is_the_palette_of_the_terminal() -> None:
-    """Five themes come with the console; the default has the terminal's colours and background."""
+    """Six themes come with the console; the default has the terminal's colours and background."""
     assert themes.theme_names({}) == SHIPPED
     theme = themes.load_theme("", {}).theme
     assert theme.ansi and theme.background == "ansi_default"
@@ -128,7 +156,7 @@ def test_a_theme_with_former_names_is_read(own: Path) -> None:
     assert themes.load_theme("night", {}).note == ""
 
 
-@pytest.mark.parametrize("name", ["night", "paper", "high-contrast", "terminal"])
+@pytest.mark.parametrize("name", ["night", "paper", "high-contrast", "terminal", "terminal-light"])
 def test_the_row_under_the_cursor_keeps_its_colours(name: str) -> None:
     """On the ground of the cursor; where that is shown by reversing, it has none."""
     styles = themes.theme_styles(themes.load_theme(name, {}).theme)

@@ -207,6 +207,16 @@ async def test_each_says_whether_it_is_used_and_why_not(mail: Mail) -> None:
         await desk.until(lambda: "mail spool  ? spool: Permission denied" in below(desk))
 
 
+async def test_z_changes_the_range_of_the_graph(mail: Mail) -> None:
+    """The graph of a transport shows the last hour, then ten minutes minute by minute."""
+    async with mail.screen(size=(120, 40)) as desk:
+        await desk.sees(", last 1h")
+        await desk.press("z")
+        await desk.sees(", last 10m", "per minute")
+        await desk.press("z")
+        await desk.sees(", last 1h")
+
+
 async def test_unreadable_suspensions_are_not_guessed(mail: Mail) -> None:
     """A list of suspensions that cannot be read suspends nothing by guess: it is `?`, and why."""
     mail.room.fails = "suspended: Permission denied"

@@ -42,6 +42,12 @@ def root(tmp_path: Path) -> Path:
     return made
 
 
+def run_now(root: Path) -> None:
+    """A worker started a task a moment ago, as a timer does each minute."""
+    with (root / "log" / "queue.log").open("ab") as log:
+        log.write(format_log_line("INFO", "Processing task: 1 (report: x)", time.time()))
+
+
 def row_of(text: str, name: str) -> list[str]:
     """The words of a table's row, behind the name."""
     rows = [line[3:].split() for line in text.splitlines()]
@@ -52,6 +58,7 @@ def test_overview_of_a_queue(root: Path, spooldeck: Run) -> None:
     """Its row, the ages of its tasks and how to read them; exit 1 where something is wrong. With
     --json each place is an object, and an unknown value is null.
     """
+    run_now(root)
     well = spooldeck("overview", str(root))
     eleven_dead(root)
     ill = spooldeck("overview", str(root))
@@ -72,6 +79,19 @@ def test_overview_of_a_queue(root: Path, spooldeck: Run) -> None:
     assert place["ages"]["total"][:4] == [1, 1, 1, 0]
 
 
+def test_due_tasks_without_a_worker_are_an_alert(root: Path, spooldeck: Run) -> None:
+    """The command names it as the console does, without waiting: no process holds the lock, and the
+    log has no run.
+    """
+    ended = spooldeck("overview", str(root))
+    (place,) = json.loads(spooldeck("overview", str(root), "--json").stdout)["places"]
+
+    assert ended.returncode == 1
+    assert "[CRIT]  mail.out  no worker running, 3 tasks are due" in ended.stdout
+    assert [alert["what"] for alert in place["alerts"]] == ["nothing runs"]
+    assert place["stalled"]
+
+
 @pytest.mark.deep
 def test_rates_are_known_after_a_while(root: Path, spooldeck: Run) -> None:
     """With --over the queue is watched for so long, and what came and left then is known."""
@@ -86,6 +106,7 @@ def test_a_place_that_cannot_be_read_is_a_line_beside_the_others(
     """Missing or broken, named or configured, it has its reason, and its lock is not called free;
     the exit code is 2.
     """
+    run_now(root)
     gone, broken = root.parent / "gone", root.parent / "other"
     make_spool(broken, [])
     shutil.rmtree(broken / "queue" / "pending")
@@ -141,6 +162,7 @@ def test_foreign_text_and_another_locale_are_harmless(root: Path, spooldeck: Run
     """No control character of a name, a log or a lock comes to the terminal; where the locale has
     no UTF-8, every sign is ASCII.
     """
+    run_now(root)
     odd = root.with_name(f"odd{RED}")
     plain = spooldeck("overview", root, LC_ALL="C")
     root.rename(odd)
@@ -172,6 +194,7 @@ async def lines_of(console: Console, pilot: Pilot[None], key: str, *texts: str) 
 
 async def test_the_overview_on_screen_is_the_overview_printed(root: Path, spooldeck: Run) -> None:
     """The line of a queue and its age table are word for word those of the screen."""
+    await asyncio.to_thread(run_now, root)
     ended = await asyncio.to_thread(spooldeck, "overview", str(root), COLUMNS="80")
     printed = ended.stdout.splitlines()
     console = await asyncio.to_thread(console_on, root)
@@ -228,6 +251,7 @@ def test_the_workers(root: Path, spooldeck: Run) -> None:
     """A place without a worker is a row that says so; a task in work has its worker, kind, times
     and heartbeat, and with a stuck lock it needs attention.
     """
+    run_now(root)
     idle = spooldeck("workers", str(root))
     write_task(root, "work", 30, age=400)
     ago = later(-2850)  # half a minute past 47m: times in files are rounded

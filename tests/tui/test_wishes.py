@@ -375,7 +375,7 @@ def test_copies_reach_the_terminal(spool: Path) -> None:
         assert json.loads(copy("j"))["mark"] == mark
         assert copy("r").startswith(mark)
         go("q", row_shown)
-        go("\r", "[summary]", "Esc back")
+        go("\r", "summary", "Esc back")
         assert copy("i") == first
         assert first in copy("c")
         go("q", row_shown)

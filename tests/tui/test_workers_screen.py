@@ -187,6 +187,26 @@ def test_a_process_counts_once() -> None:
     assert [*view.keyed_rows(rows)] == ["1.1", "1.2", "1.3"]
 
 
+@pytest.mark.parametrize(
+    ("width", "titles"),
+    [
+        (57, "PLACE PID TASK KIND RUNNING LIMIT"),
+        (66, "PLACE PID TASK KIND RUNNING LIMIT HEARTBEAT"),
+        (100, "PLACE PID TASK KIND RUNNING LIMIT DEST HEARTBEAT"),
+    ],
+)
+def test_a_narrow_table_of_workers_keeps_the_time_limit_longest(width: int, titles: str) -> None:
+    """A pane of the wall (57 cells) has the time limit of each task; the wall has the heartbeat in
+    its pane of locks.
+    """
+    task = "a" * 8, "geoban_apply", 1.1, 30.0, True, "mx1", 2.0
+    row = WorkerRow("/x", 1, "kannader", 21187, *task)
+    head, (line,) = view.worker_table([row], width)
+
+    assert words([head]).split() == titles.split()
+    assert "30s" in words([line])
+
+
 async def test_the_expected_start_of_a_task() -> None:
     """A task in backoff runs when it is due; without a worker its start is unknown, with the
     reason; a task that does not wait has none.

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from engine.config import queue_config
+from engine.system import malloc
 from engine.text.safe import safe_line
 from engine.version import VERSION
 from tui.cli.setup.errors import EX_USAGE, fail, program_command
@@ -51,6 +52,7 @@ def run(setup: Setup, names: Sequence[str], arguments: Namespace) -> int:
         from tui.terminal.bandwidth import limit_for
         from tui.widgets.theme import BadTheme
 
+        malloc.use_one_arena()
         first, places = _first_screen(arguments.open), make_places(setup, names)
         try:
             console = Console(

@@ -57,10 +57,14 @@ MIN_RATE_TOP = 0.1
 """Smallest top of the rates, tasks per second: below it the printed rates are 0.0, too."""
 
 
-def time_axis(now: float, seconds: float) -> str:
-    """The times at the left end, in the middle and at the right end of a graph, in UTC."""
+def time_axis(now: float, seconds: float, width: int) -> str:
+    """The times at the left end, in the middle and at the right end of a plot of `width` cells, in
+    UTC, with a rule between them.
+    """
     moments = (now - seconds, now - seconds / 2, now)
-    return " ── ".join(time.strftime("%H:%M", time.gmtime(when)) for when in moments)
+    first, middle, last = (time.strftime("%H:%M", time.gmtime(when)) for when in moments)
+    room = max(8, width - len(first + last))
+    return f"{first} {f' {middle} ':─^{room - 2}} {last}"
 
 
 def _rates(series: FlowSeries, width: int, rows: int, now: LatestFlow) -> list[Line]:

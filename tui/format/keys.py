@@ -103,7 +103,9 @@ pane(-1) | shift+tab | S-Tab | - | View | overview | previous pane
 pane(1) | tab shift+tab | Tab | - | View | list | scroll the details; again: to the rows
 pane(1) | tab shift+tab | Tab | pane | View | PANES +minor | scroll the details; again:
     to the rows
-range | z | z | range | View | overview | graph: the last 10 minutes, hour or day
+graph_range | z | z | range | View | overview | graph: the last 10 minutes, hour or day
+graph_range | z | z | range | View | lock locks +minor | graph: the last 10 minutes, hour or day
+graph_range | z | z | range | View | transports +minor | graph: the last hour, or 10 minutes
 rows_by | x | x | rows by | View | overview +minor | age table: group by destination, kind or error
 age_cell(-1) | left h | h | - | View | overview | age table: younger cell
 age_cell(1) | right l | l | - | View | overview | age table: older cell
@@ -196,6 +198,8 @@ operations | u | u | - | Act | failures list log problems transports | operation
 unlock | U | U | unlock | Act | list locks overview workers | lock holder, and a plan to free the
     lock
 suspend | S | S | suspend | Act | transports | plan to suspend or resume this transport
+suspend | S | S | resume | Act | operations | plan to resume the transport that this operation
+    suspended
 trial | M | M | test mail | Act | transports | plan one test mail via this transport only
 controls | C | C | controls | Act | list overview +minor | the whole queue: its status and its
     controls

@@ -11,12 +11,14 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import groupby
 from typing import NamedTuple, TypeAlias
 
 from rich.cells import cell_len, set_cell_size
 
 from engine.locks.token_buckets import BucketState
 from engine.model import LockEvidence, State, Task, Verdict
+from engine.monitor.recurrence import StillHappens
 from engine.monitor.throughput import Rates
 from engine.text.decode import YEAR_10000
 from engine.text.safe import safe_line
@@ -52,6 +54,12 @@ ON_CURSOR = "@cursor"
 ON_BAR = "@bar"
 """Appended to a style's name: the same text on the bar of a confirmation."""
 
+BARE = "@bare"
+"""Appended to a style's name: the same without underline, strike and reverse, for blanks."""
+
+STILL_LOOKS = {StillHappens.YES: "warn", StillHappens.NO: "ok", StillHappens.UNKNOWN: "unknown"}
+"""The styles of the answers whether an error still happens."""
+
 BLANK_LINE: Line = ()
 
 SHORT_ID_CELLS = 8
@@ -59,6 +67,8 @@ SHORT_ID_CELLS = 8
 
 MAX_NAME_CELLS = 16
 """Characters of an id that stays whole where it has room, such as `13-organizer`."""
+
+_WORD = re.compile(r"[\w!?+-]")
 
 _HEX = frozenset("0123456789abcdef")
 
@@ -596,8 +606,25 @@ def cursor_line(line: Line, width: int) -> Line:
 def bracket_chips(line: Line) -> Line:
     """The line with its chips in brackets, for screens that do not show their ground."""
     return tuple(
-        (f"[{text[1:-1]}]", look) if look.startswith("chip") and text[:1] == " " else (text, look)
+        (f"[{text[1:-1]}]" if look.startswith(("chip", "tab")) and text[:1] == " " else text, look)
         for text, look in line
+    )
+
+
+_GAP = re.compile(r"(^ +| {2,}| +$)")
+
+
+def mark_words(line: Line, looks: Mapping[str, object]) -> Line:
+    """The line with underline, strike and reverse only at its words: without colours, a reversed
+    blank or graph looks like a state.
+    """
+    if not any(f"{look}{BARE}" in looks for _, look in line):
+        return line
+    return tuple(
+        (part, look if _WORD.search(part) or f"{look}{BARE}" not in looks else f"{look}{BARE}")
+        for look, runs in groupby(line, key=lambda run: run[1])
+        for part in _GAP.split("".join(text for text, _ in runs))
+        if part
     )
 
 
@@ -774,14 +801,6 @@ def is_freeable(evidence: LockEvidence) -> bool:
     return evidence.verdict in (Verdict.STUCK, Verdict.STALE) and not evidence.signal_refusal
 
 
-def lock_verdict(evidence: LockEvidence) -> Run:
-    """The verdict and the PID in a few words: `STUCK 47m  PID 4711`."""
-    silent = evidence.verdict in (Verdict.STUCK, Verdict.STALE) and evidence.since is not None
-    words = evidence.verdict.upper() + (f" {format_duration(evidence.age)}" if silent else "")
-    pid = f"  PID {evidence.pid}" if evidence.pid is not None else ""
-    return words + pid, _LOCK_LOOKS[evidence.verdict] or "strong"
-
-
 # Scope and hints
 
 
@@ -931,25 +950,22 @@ def _extra_text(name: str, text: str, now: float) -> str:
     return format_time(float(text), now) if name.endswith("_since") and _is_number(text) else text
 
 
-def fact_lines(rows: Iterable[Run], width: int, names: int = 8) -> list[Line]:
-    """Names and values in two columns below a margin; long values are folded."""
-    margin = " " * MARGIN_CELLS
-    return [
-        ((margin, ""), (fit_text(label.strip(), names + 2), look), *rest)
-        for (label, look), *rest in labelled_lines(rows, width - MARGIN_CELLS, names)
-    ]
-
-
-def labelled_lines(rows: Iterable[Run], width: int, names: int = 12) -> list[Line]:
-    """Names and values in two columns, `names` cells for the first; long values are folded."""
+def fact_lines(
+    rows: Iterable[Run], width: int, names: int = 12, looks: Mapping[str, str] | None = None
+) -> list[Line]:
+    """Names and values in two columns below a margin, `names` cells for the first; long values are
+    folded. `looks` has the style of a value up to its first comma, by name.
+    """
     lines: list[Line] = []
-    room = max(8, width - names - 2)
+    room = max(8, width - MARGIN_CELLS - names - 2)
     for name, value in rows:
         unknown = "unknown" if value.startswith("?") else ""
-        look = "error" if name == "last error" else unknown
+        own = (looks or {}).get(name, unknown)
         for number, part in enumerate(fold_text(value, room)):
-            label = fit_text(name, names, right=True) if number == 0 else " " * names
-            lines.append(((label + "  ", "muted"), (part, look)))
+            label = fit_text(name if number == 0 else "", names)
+            head, comma, tail = part.partition(",") if own != unknown else (part, "", "")
+            rest = ((comma + tail, unknown),) if comma else ()
+            lines.append(((f"{'':{MARGIN_CELLS}}{label}  ", "muted"), (head, own), *rest))
     return lines
 
 

@@ -65,6 +65,8 @@ class LockReport(NamedTuple):
     """Pending tasks behind the lock; None if unknown."""
     rate_before: float | None = None
     """Tasks per second before the holder's last heartbeat; None if unknown."""
+    is_examined: bool = True
+    """False for what the session read before: processes and logs were not examined yet."""
 
     @property
     def is_abandoned(self) -> bool:
@@ -81,6 +83,18 @@ class LockExaminer:
         self._lives: dict[int, deque[ProcessStats]] = {}
         self._told: dict[tuple[str, str], TaskLogSummary] = {}
         self._log: tuple[LogLine, ...] = ()
+
+    def first_report(self) -> LockReport | None:
+        """What the session has read of the lock, without its processes; None if nothing."""
+        evidence, active = self.live.readings.lock, self.live.active[:MAX_ACTIVE_TASKS]
+        if evidence is None:
+            return None
+        count = self.live.inspector.latest.counts.get(State.ACTIVE, len(active))
+        finding = lock_diagnosis.diagnose_lock(evidence)
+        tasks = tuple(map(ActiveTask, active))
+        return LockReport(
+            evidence, finding, (), tasks, count, self.live.backlog, None, is_examined=False
+        )
 
     async def examine(self) -> LockReport:
         """Examine the lock now, on a thread."""

@@ -70,6 +70,8 @@ def timeline_lines(case: LockReport, now: float, width: int) -> list[Line]:
     evidence, life = case.evidence, case.processes[0].now if case.processes else None
     if evidence.verdict is not Verdict.STUCK or not evidence.limit or evidence.since is None:
         return []
+    if not case.is_examined:
+        return [(("   ?", "unknown"), (" process not examined yet", "muted")), BLANK_LINE]
     if life is None or life.unknown or not life.started:
         return []
     began = now - (life.when - life.started / os.sysconf("SC_CLK_TCK"))

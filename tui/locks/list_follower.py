@@ -9,6 +9,7 @@ from engine.index.age_table import Ages
 from engine.store import Unavailable
 from tui.locks.examination import LockExaminer
 from tui.screens.console_context import ConsoleContext
+from tui.screens.graph_pane import GraphPane, GraphScreen
 from tui.screens.page import ListScreen
 from tui.session import index_queries
 from tui.session.place_session import PlaceSession
@@ -22,7 +23,7 @@ COUNT_COST_FACTOR = 10
 """Minimum pause between counts, as a multiple of their duration."""
 
 
-class LocksFollower(ListScreen):
+class LocksFollower(GraphScreen, ListScreen):
     """Examines the lock under the cursor and counts the tasks behind it."""
 
     def __init__(
@@ -34,6 +35,7 @@ class LocksFollower(ListScreen):
         self._kinds: dict[int, Ages] = {}
         self._exams: dict[int, LockExaminer] = {}
         self._moved = asyncio.Event()
+        self.graph_pane = GraphPane()
 
     def begin(self) -> None:
         """Put the cursor on its place; start counting and examining."""
@@ -86,6 +88,10 @@ class LocksFollower(ListScreen):
                 if here is None or here.inspector.latest.generation == generation:
                     continue
             return
+
+    def graph_place(self) -> PlaceSession | None:
+        """The place under the cursor."""
+        return self._here
 
     @property
     def _here(self) -> PlaceSession | None:

@@ -13,7 +13,6 @@ from tui.locks import list_lines as view
 from tui.locks.list_follower import LocksFollower
 from tui.operations.worker_screen import show_worker_plan
 from tui.screens.base import Copy, key_bindings
-from tui.screens.graph_pane import GraphPane
 from tui.screens.target import SCREEN_TARGETS, Target
 from tui.screens.top_line import TopLine
 from tui.session.place_session import PlaceSession
@@ -44,12 +43,14 @@ class LocksScreen(LocksFollower):
     def show_frames(self) -> None:
         """Write the frames; the graph gets the lines that the rows leave."""
         super().show_frames()
+        if not self.is_paintable:
+            return  # the screen was removed before this call, which the layout had put off
         picker, part, here = self.query_one(Picker), self.query_one("#graph", Lines), self._here
         part.display = self.is_wide and here is not None
         self.query_one("#left").styles.height = "1fr" if self.is_wide else "auto"
         if self.is_wide and here is not None:
             picker.styles.height = present.BOX + 1 + len(picker.rows)
-            GraphPane().show(part, here, self.around.clock(), self.rows_width)
+            self.graph_pane.show(part, here, self.around.clock(), self.rows_width)
 
     def trail(self) -> tuple[str, ...]:
         """All locks, independent of the place."""
@@ -98,7 +99,7 @@ class LocksScreen(LocksFollower):
     def without(self) -> Collection[str]:
         """Actions that are hidden now."""
         none = bool(self._lives) and all(live.place.has_leases for live in self._lives)
-        without = {"unlock"} if none else set()
+        without = ({"unlock"} if none else set()) | (set() if self.is_wide else {"graph_range"})
         return without | ({"worker"} if self.around.arming.read_only else set())
 
     def neighbor(self, by: int) -> Target | None:

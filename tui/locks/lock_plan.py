@@ -43,10 +43,7 @@ class LockPlan:
     @property
     def expected_digits(self) -> str:
         """The PID to signal first; "" if there is none."""
-        planned = self.planned
-        if planned is None or planned.verdict is not Verdict.STUCK or not planned.holders:
-            return ""
-        return str(planned.holders[0])
+        return "" if self.planned is None else _first_signalled(self.planned)
 
     def why_not_applicable(self) -> str:
         """Why there is no plan: running, done, withdrawn, or nothing to free."""
@@ -87,23 +84,31 @@ class LockPlan:
             said = map(OutputLine, self._recovery.lines, self._recovery.line_seconds)
             at = recovery_steps.step_progress(self._steps, [*said], self._recovery.running)
             return recovery_steps.progress_lines(at, width)
-        if not self.why_not_applicable():
+        if not self._why_no_steps(case):
             hold = view.accepted_ids(case)
             twin = recovery_steps.equivalent_command(self._live.place.recovery_command, hold)
             return recovery_steps.plan_lines(self._steps_for(case, hold), twin, width, with_notes)
         if case.evidence.verdict in present.ALARMING_VERDICTS and not self.withdrawn:
             return view.fold_lines(lock_breaker.manual_advice(case.evidence), width)
-        return view.fold_lines(self.why_not_applicable(), width, "muted")
+        return view.fold_lines(self._why_no_steps(case), width, "muted")
 
-    def heading(self) -> tuple[str, Line]:
+    def _why_no_steps(self, case: LockReport) -> str:
+        """Why no steps are shown: before the lock was examined, those of the first report are, but
+        cannot be applied.
+        """
+        is_early = self.planned is None and not self.is_begun
+        return view.why_no_plan(case.evidence) if is_early else self.why_not_applicable()
+
+    def heading(self, case: LockReport) -> tuple[str, Line]:
         """The name of the steps, and a text at its right."""
         took = f"{self._recovery.elapsed_seconds:.1f}s"
         if self.is_begun:
             state = "running" if self._recovery.running else "done after"
             return "Steps", ((f"{state} {took}", "muted"),)
-        if self.why_not_applicable():
+        if self._why_no_steps(case):
             return "No plan", ()
-        last: Line = (("cannot be undone", "warn"),) if self.expected_digits else ()
+        digits = _first_signalled(self.planned or case.evidence)
+        last: Line = (("cannot be undone", "warn"),) if digits else ()
         return "Steps, in this order", last
 
     def result_lines(self, states: Mapping[State, str], now: float, width: int) -> list[Line]:
@@ -115,3 +120,9 @@ class LockPlan:
         for line in self._recovery.lines:
             text += view.fold_lines(line, width)
         return text
+
+
+def _first_signalled(evidence: LockEvidence) -> str:
+    """The PID to signal first to free a lock; "" if there is none."""
+    is_stuck = evidence.verdict is Verdict.STUCK
+    return str(evidence.holders[0]) if is_stuck and evidence.holders else ""

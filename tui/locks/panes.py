@@ -11,9 +11,11 @@ from tui.locks import lines as view
 from tui.locks.examination import LockReport
 from tui.locks.question import LockQuestion
 from tui.screens.base import opened_from
-from tui.screens.graph_pane import GraphPane
+from tui.screens.console_context import ConsoleContext
+from tui.screens.graph_pane import GraphPane, GraphScreen
 from tui.screens.target import Target
 from tui.screens.top_line import TopLine
+from tui.session.place_session import PlaceSession
 from tui.terminal.render_cache import Box
 from tui.widgets.lines import Frame, Lines, LongText
 from tui.widgets.picker import Picker
@@ -33,8 +35,16 @@ def active_tasks_frame(case: LockReport, refused: str) -> Frame:
     return Frame("Tasks in work", "", f"{case.active_count:,}", right)
 
 
-class LockPanes(LockQuestion):
+class LockPanes(GraphScreen, LockQuestion):
     """Paints the last report on a lock, and the plan to free it."""
+
+    def __init__(self, live: PlaceSession, around: ConsoleContext) -> None:
+        super().__init__(live, around)
+        self.graph_pane = GraphPane()
+
+    def graph_place(self) -> PlaceSession:
+        """The place with the lock."""
+        return self._live
 
     had_plan = False
     """There was something to confirm since the screen was opened: then digits are a PID."""
@@ -119,7 +129,7 @@ class LockPanes(LockQuestion):
         part = self.query_one("#steps", Lines)
         part.display = bool(self._border)
         part.show(self._plan.step_lines(case, width, with_notes=self.is_wide))
-        name, right = self._plan.heading()
+        name, right = self._plan.heading(case)
         part.show_frame(Frame(name, right=right), focused=self._has_plan)
 
     def _list_active_tasks(self, case: LockReport, now: float, width: int) -> None:
@@ -142,7 +152,7 @@ class LockPanes(LockQuestion):
         part, room = self.query_one("#graph", Lines), self._inside(width)
         part.display = self.is_wide
         if self.is_wide:
-            GraphPane().show(part, self._live, now, room)
+            self.graph_pane.show(part, self._live, now, room)
 
     def _text(self, case: LockReport, now: float, width: int) -> list[Line]:
         """What scrolls: evidence and logs, or the output; on small screens all of it."""

@@ -53,6 +53,7 @@ class LockFollower(LockPanes):
     def on_mount(self) -> None:
         """Start examining the lock and following the recovery."""
         self._opened = asyncio.get_running_loop().time()
+        self._exam.report = self._exam.first_report()  # the first frame has its final layout
         self.run_worker(self._watch(), name="lock")
         self.run_worker(self._follow(), name="recovery")
 
@@ -131,7 +132,11 @@ class LockScreen(LockFollower):
         screen of that digit.
         """
         case, is_ended = self._exam.report, self._plan.is_begun and not self._live.recovery.running
-        is_fine = case is not None and case.evidence.verdict in (Verdict.HELD, Verdict.FREE)
+        is_fine = (
+            case is not None
+            and case.is_examined
+            and case.evidence.verdict in (Verdict.HELD, Verdict.FREE)
+        )
         if (is_ended or (is_fine and not self.had_plan)) and digit in SCREEN_TARGETS:
             self.go(SCREEN_TARGETS[digit])
         else:
@@ -154,6 +159,7 @@ class LockScreen(LockFollower):
     def without(self) -> set[str]:
         """Keys without a function; arming is available if there are tasks to act on."""
         without = super().without() | (set() if self._live.lacks_worker else {"worker"})
+        without |= set() if self.is_wide else {"graph_range"}
         verbs = {key.action for key in keys.keys_on(keys.LOCK) if key.verb}
         if self.verbs_refusal():
             return without | verbs
@@ -164,7 +170,7 @@ class LockScreen(LockFollower):
         case = self._exam.report
         if self._arming.read_only:
             return "read only: started with --read-only"
-        if case is None:
+        if case is None or not case.is_examined:
             return "lock not examined yet"
         if self._live.recovery.running:
             return "freeing the lock: wait for the result"

@@ -52,7 +52,7 @@ def fact_lines(told: WholeQueueFigures, width: int) -> list[Line]:
         lines.append(present.cut_line(((f" ? {safe_line(told.unknown)}", "unknown"),), width))
     named = [(safe_line(name), safe_line(words)) for name, words in told.rows]
     names = min(24, max((len(name) for name, _ in named), default=0) + 1)
-    return [*lines, *present.labelled_lines(named, width, names)]
+    return [*lines, *present.fact_lines(named, width, names)]
 
 
 def pause_line(found: Mapping[str, Control]) -> Line:
@@ -121,7 +121,7 @@ def limit_lines(bucket: BucketState, now: float, width: int) -> list[Line]:
         ("next token", next_token_words(bucket, now)),
         ("change", "in the configuration, then restart the worker"),
     ]
-    return present.labelled_lines([row for row in rows if row[1]], width)
+    return present.fact_lines([row for row in rows if row[1]], width)
 
 
 def detail_lines(name: str, control: Control, width: int) -> list[Line]:
@@ -135,9 +135,7 @@ def detail_lines(name: str, control: Control, width: int) -> list[Line]:
         ("undo", describe_undo(name, control)),
         ("refused", control.refusal),
     ]
-    return present.labelled_lines(
-        [(label, safe_line(words)) for label, words in rows if words], width
-    )
+    return present.fact_lines([(label, safe_line(words)) for label, words in rows if words], width)
 
 
 def describe_undo(name: str, control: Control) -> str:

@@ -129,7 +129,7 @@ class ControlScreen(ConfirmScreen):
         # Incomplete input gives no valid command.
         if not controls.order_problem(self._seen, self._order) and self._count:
             rows.append(("cli", safe_line(shlex.join(self._equivalent_command()))))
-        return [*lines, BLANK_LINE, *present.fact_lines(rows, width)]
+        return [*lines, BLANK_LINE, *present.fact_lines(rows, width, 8)]
 
     def _result_lines(self, width: int) -> list[Line]:
         said, trouble = self._said

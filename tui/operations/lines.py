@@ -18,7 +18,7 @@ from engine.text.safe import safe_line
 from engine.verbs import VERBS
 from tui.format import present
 from tui.format.present import BLANK_LINE, Line, Run
-from tui.format.table import Column, free_cells, table_line, title_line
+from tui.format.table import COLUMN_GAP_CELLS, Column, free_cells, table_line, title_line
 from tui.operations.replay_lines import format_rate
 from tui.session.history import operation_name
 from tui.session.running_operations import RESULT_WORDS
@@ -38,6 +38,8 @@ class ListedOperation(NamedTuple):
     """Number of its tasks that were undone since."""
     half_moved: int = 0
     """Number of tasks that an interruption left half moved."""
+    suspended: str = ""
+    """The mail transport that it suspended, if no later operation resumed it."""
 
 
 def list_operations(
@@ -48,13 +50,31 @@ def list_operations(
     `half` has the number of half-moved tasks by operation name.
     """
     back: dict[str, int] = {}
-    for one in operations:
+    last: dict[str, Operation] = {}
+    for one in sorted(operations, key=lambda one: one.started):
         if one.intent.undoes:
             done = one.counts.get(RowResult.DONE, 0)
             back[one.intent.undoes] = back.get(one.intent.undoes, 0) + done
+        if (name := _switched_transport(one)) and not controls.has_control_failed(one):
+            last[name] = one
     return tuple(
-        ListedOperation(one, back.get(one.op, 0), half.get(one.op, 0)) for one in operations
+        ListedOperation(
+            *(one, back.get(one.op, 0), half.get(one.op, 0)),
+            name
+            if (name := _switched_transport(one))
+            and last.get(name) is one
+            and one.intent.values.get("value") == controls.SUSPENDED
+            else "",
+        )
+        for one in operations
     )
+
+
+def _switched_transport(operation: Operation) -> str:
+    """The mail transport that it suspended or resumed; "" if it is no such operation."""
+    values = operation.intent.values
+    is_switch = values.get("control") == controls.TRANSPORT_CONTROL
+    return str(values.get("target", "")) if is_switch else ""
 
 
 class OperationState(NamedTuple):
@@ -68,7 +88,7 @@ class OperationState(NamedTuple):
 
 def operation_state(one: ListedOperation) -> OperationState:
     """Derive the state of an operation."""
-    operation, back, half = one
+    operation, back, half, _ = one
     if operation.intent.verb == controls.CONTROL_VERB and not operation.is_running:
         return _control_state(operation)
     done, failed = (operation.counts.get(end, 0) for end in (RowResult.DONE, RowResult.FAILED))
@@ -116,7 +136,7 @@ def stop_reason(operation: Operation) -> str:
 
 def undo_time_left(one: ListedOperation, now: float) -> Run:
     """Time left for undo, or why it is not possible; `now` in epoch seconds UTC."""
-    operation, back, _ = one
+    operation, back, *_ = one
     verb = VERBS.get(operation.intent.verb)
     if operation.intent.verb == controls.CONTROL_VERB:
         before = str(operation.intent.values.get("before", ""))
@@ -165,9 +185,18 @@ def replay_results(operation: Operation) -> Mapping[str, int]:
     return found
 
 
+def _result_words(operation: Operation) -> str:
+    found = replay_results(operation).items()
+    words = {str(ReplayOutcome.DELIVERED): "succeeded (log)"}
+    return ", ".join(f"{amount:,} {words.get(fate, fate)}" for fate, amount in found)
+
+
 def describe_operation(operation: Operation) -> str:
     """Verb and scope."""
     intent = operation.intent
+    if name := _switched_transport(operation):
+        is_stop = intent.values.get("value") == controls.SUSPENDED
+        return f"{'suspend' if is_stop else 'resume'} {safe_line(name)}"
     if intent.verb == controls.CONTROL_VERB:
         named = (str(intent.values.get(key, "")) for key in ("control", "target", "value"))
         return safe_line(" ".join(filter(None, named)))
@@ -191,7 +220,9 @@ def short_name(op: str) -> str:
 
 
 def task_count(operation: Operation) -> str:
-    """Number of processed tasks, and of planned ones if it differs."""
+    """Number of processed tasks, and of planned ones if it differs; a control has no tasks."""
+    if operation.intent.verb == controls.CONTROL_VERB:
+        return "-"
     done = operation.counts.get(RowResult.DONE, 0)
     planned = operation.planned
     return f"{done:,}" if done == planned else f"{done:,}/{planned:,}"
@@ -201,7 +232,7 @@ WHEN = Column("WHEN", 8)
 WHO = Column("WHO", 8, least=60)
 TASKS = Column("TASKS", 9, right=True)
 STATE = Column("STATE", 11)
-NEXT, WIDE_NEXT_CELLS = Column("NEXT", 14, least=60), 20
+NEXT, WIDE_NEXT_CELLS = Column("NEXT", 15, least=60), 20
 """The next step; from `WIDE_COLUMNS` on in full."""
 WIDE_COLUMNS = 90
 
@@ -209,31 +240,38 @@ WIDE_COLUMNS = 90
 def operation_table(
     ones: Sequence[ListedOperation], now: float, width: int
 ) -> tuple[Line, list[Line]]:
-    """Titles and one line per operation."""
+    """Titles and one line per operation. Where a text of WHAT would be cut, the columns move
+    together, then WHEN has no seconds.
+    """
     names = [len(safe_line(one.operation.intent.who.name)) for one in ones]
     who = WHO._replace(width=min(WHO.width, max(3, *names, 3)))
     amounts = [len(task_count(one.operation)) for one in ones]
     tasks = TASKS._replace(width=min(TASKS.width, max(5, *amounts, 5)))
-    before = [c for c in (WHEN, who) if width >= c.least]
     is_wide = width >= WIDE_COLUMNS
     steps = [len(next_words(one, now, is_wide)[0]) for one in ones]
     end = NEXT._replace(width=min(WIDE_NEXT_CELLS if is_wide else NEXT.width, max(4, *steps, 4)))
     words = [len(operation_state(one).word) for one in ones]
     state = STATE._replace(width=min(STATE.width, max(5, *words, 5)))
     behind = [c for c in (tasks, state, end) if width >= c.least]
-    what = Column("WHAT", max(4, free_cells([*before, *behind], width)))
-    shape = [*before, what, *behind]
-    return title_line(shape, width), [_row(one, shape, now, width) for one in ones]
+    longest = max((present.cells_of(describe_operation(one.operation)) for one in ones), default=4)
+    for when, gap in ((WHEN, COLUMN_GAP_CELLS), (WHEN, 1), (WHEN._replace(width=5), 1)):
+        before = [c for c in (when, who) if width >= c.least]
+        what = Column("WHAT", max(4, free_cells([*before, *behind], width, gap)))
+        shape = [*before, what, *behind]
+        if what.width >= longest:
+            break
+    lines = [_row(one, shape, now, width, gap) for one in ones]
+    return title_line(shape, width, gap), lines
 
 
 _STATE_LOOKS: Mapping[str, str] = {"done": "ok", "running": "ok", "interrupted": "error"}
 
 
-def _row(one: ListedOperation, shape: Sequence[Column], now: float, width: int) -> Line:
+def _row(one: ListedOperation, shape: Sequence[Column], now: float, width: int, gap: int) -> Line:
     operation = one.operation
     word, look, _ = operation_state(one)
     cells: dict[str, Run] = {
-        "WHEN": (present.format_clock(operation.started)[:8], "muted"),
+        "WHEN": (present.format_clock(operation.started)[: shape[0].width], "muted"),
         "WHO": (safe_line(operation.intent.who.name), ""),
         "WHAT": (describe_operation(operation), "strong"),
         "TASKS": (task_count(operation), ""),
@@ -241,7 +279,7 @@ def _row(one: ListedOperation, shape: Sequence[Column], now: float, width: int) 
         "NEXT": next_words(one, now, width >= WIDE_COLUMNS),
     }
     sign = ("!" if needs_decision(operation) else "", "error")
-    return table_line(sign, shape, [cells[column.title] for column in shape], width)
+    return table_line(sign, shape, [cells[column.title] for column in shape], width, gap)
 
 
 def needs_decision(operation: Operation) -> bool:
@@ -255,6 +293,8 @@ def next_words(one: ListedOperation, now: float, is_wide: bool) -> Run:
         return "R resume, D abandon" if is_wide else "R, D abandon", "warn"
     if one.operation.is_running:
         return "Enter shows it", ""
+    if one.suspended:
+        return "S resume", ""
     left, look = undo_time_left(one, now)
     if left == "-":
         return "undone", "muted"
@@ -297,7 +337,7 @@ def detail_lines(one: ListedOperation, now: float, width: int) -> list[Line]:
         ("resumes", intent.follows),
         ("state", f"{word}: {more}" if more else word),
         ("rows", "" if intent.verb == controls.CONTROL_VERB else planned),
-        ("results", ", ".join(f"{n:,} {fate}" for fate, n in replay_results(operation).items())),
+        ("results", _result_words(operation)),
         ("undo", _undo_words(one, left)),
         (
             "damaged",
@@ -305,10 +345,12 @@ def detail_lines(one: ListedOperation, now: float, width: int) -> list[Line]:
         ),
     ]
     told = [(name, safe_line(" ".join(words.splitlines()))) for name, words in rows if words]
-    return present.labelled_lines(told, width, 13)
+    return present.fact_lines(told, width, 13)
 
 
 def _undo_words(one: ListedOperation, left: str) -> str:
+    if one.suspended:
+        return f"S resumes {safe_line(one.suspended)}"
     if left.startswith("no"):
         return left
     return f"{one.undone:,} undone" if left == "-" else f"{left} left: u plans it"

@@ -20,9 +20,9 @@ from tui.plan.confirm_screen import ConfirmScreen
 from tui.screens.base import TOO_EARLY, Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.page import ListScreen
+from tui.screens.target import Target
 from tui.session.history import operation_name
 from tui.session.place_session import PlaceSession
-from tui.session.runners import RunningOperation
 from tui.widgets.lines import Frame, LongText
 from tui.widgets.picker import Picker
 
@@ -123,6 +123,9 @@ class OperationsScreen(ListScreen):
         if here is None:
             return present.next_line("2", "opens the tasks; changes are listed here", "", width)
         operation = here.operation
+        if here.suspended:
+            name = safe_line(here.suspended)
+            return present.next_line("S", f"plans to resume {name}", name, width)
         name = f"{operation_name(operation)} {view.short_name(operation.op)}"
         if view.needs_decision(operation):
             left = present.format_count(operation.open_rows, "task")
@@ -144,6 +147,8 @@ class OperationsScreen(ListScreen):
             refused |= {"go_on", "drop"}
         if here is None or undo_plans.why_no_undo(here.operation):
             refused.add("plan_undo")
+        if here is None or not here.suspended:
+            refused.add("suspend")
         words = {"arm": keys.arm_hint(self.around.arming.is_armed)}
         hints = keys.hints_of(self.KIND, refused, self.without(), words)
         hints = tuple(sorted(hints, key=lambda hint: hint.is_minor))  # actions first
@@ -152,7 +157,8 @@ class OperationsScreen(ListScreen):
     def without(self) -> set[str]:
         """Hide the keys that write if the console is read only, or if nothing is listed."""
         is_hidden = self.around.arming.read_only or not self._listed
-        return {"plan_undo", "go_on", "drop", "arm"} if is_hidden else set()
+        hidden = {"plan_undo", "go_on", "drop", "arm", "suspend"} if is_hidden else set()
+        return hidden if any(one.suspended for one in self._listed) else {*hidden, "suspend"}
 
     # Actions
 
@@ -165,15 +171,12 @@ class OperationsScreen(ListScreen):
         from tui.operations.record_screen import RecordScreen
         from tui.operations.running_screen import ReplayScreen
 
-        ours = self._running_here(here.operation)
+        op = here.operation.op
+        ours = next((work for work in self.live.operations if work.op == op), None)
         if ours is not None:
             self.app.push_screen(ReplayScreen(ours, self.live, self.around))
         else:
             self.app.push_screen(RecordScreen(here, self.live, self.around))
-
-    def _running_here(self, operation: Operation) -> RunningOperation | None:
-        """The running or ended operation of this console with that name."""
-        return next((work for work in self.live.operations if work.op == operation.op), None)
 
     def action_plan_undo(self) -> None:
         """Open a plan to undo it."""
@@ -186,6 +189,16 @@ class OperationsScreen(ListScreen):
     def action_drop(self) -> None:
         """Open a plan to abandon an interrupted operation."""
         self._plan(_show_abandon, "abandon")
+
+    def action_suspend(self) -> None:
+        """Open a plan to resume the transport that the operation suspended."""
+        here, refusal = self.here, self.live.place.why_no_mail(self.around.arming.read_only)
+        if self.hasty or refusal:
+            self.say(refusal or TOO_EARLY)
+        elif here is None or not here.suspended:
+            self.say(self.no_row_reason("nothing to resume: it suspends no transport now"))
+        else:
+            self.go(Target(keys.SUSPEND, id=here.suspended))
 
     def _plan(self, show: Show, open_: str) -> None:
         """Open a plan for the operation under the cursor; a non-empty `open_` needs an

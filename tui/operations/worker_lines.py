@@ -101,14 +101,18 @@ _WORKER_CELLS: Mapping[str, _WorkerCell] = {
 MIN_DEST_CELLS, MAX_DEST_CELLS = 5, 40
 """Cells of the column that takes what the others leave."""
 
-DROPPED_WORKER_COLUMNS = ("DEST", "LIMIT", "HEARTBEAT", "PID")
+DROPPED_WORKER_COLUMNS = ("DEST", "HEARTBEAT", "LIMIT", "PID")
 """Columns that make room on a narrow screen, the first one first."""
+
+TIGHT_GAP_CELLS = 1
+"""Gap between columns where wider gaps would drop one more column."""
 
 
 def worker_columns(
     rows: Sequence[WorkerRow], width: int, *, has_destinations: bool = False
-) -> list[Column]:
-    """The columns that fit the width; columns that no format here has are omitted.
+) -> tuple[list[Column], int]:
+    """The columns that fit the width and the cells between them; columns that no format here has
+    are omitted.
 
     `has_destinations`: keep their column although no row has one at the moment.
     """
@@ -133,26 +137,27 @@ def worker_columns(
     }
     columns = [column for column in columns if used.get(column.title, True)]
 
-    def spare() -> int:
-        return free_cells(columns, width) + COLUMN_GAP_CELLS
+    def spare(gap: int) -> int:
+        return free_cells(columns, width, gap) + gap
 
     for title in DROPPED_WORKER_COLUMNS:
-        if spare() < 0:
+        if spare(TIGHT_GAP_CELLS) < 0:
             columns = [column for column in columns if column.title != title]
-    more = max(0, min(spare(), MAX_DEST_CELLS - MIN_DEST_CELLS))
+    gap = TIGHT_GAP_CELLS if spare(COLUMN_GAP_CELLS) < 0 else COLUMN_GAP_CELLS
+    more = max(0, min(spare(gap), MAX_DEST_CELLS - MIN_DEST_CELLS))
     return [
         column._replace(width=column.width + more) if column.title == "DEST" else column
         for column in columns
-    ]
+    ], gap
 
 
 def worker_table(
     rows: Sequence[WorkerRow], width: int, *, has_destinations: bool = False
 ) -> tuple[Line, list[Line]]:
     """The titles, and a line for each row; a row without a task has its note instead."""
-    columns = worker_columns(rows, width, has_destinations=has_destinations)
-    lines = [worker_line(row, columns, width) for row in rows]
-    return title_line(columns, width), lines
+    columns, gap = worker_columns(rows, width, has_destinations=has_destinations)
+    lines = [worker_line(row, columns, width, gap) for row in rows]
+    return title_line(columns, width, gap), lines
 
 
 def keyed_rows(rows: Sequence[WorkerRow]) -> dict[str, WorkerRow]:
@@ -169,22 +174,23 @@ def keyed_rows(rows: Sequence[WorkerRow]) -> dict[str, WorkerRow]:
     return found
 
 
-def worker_line(row: WorkerRow, columns: Sequence[Column], width: int) -> Line:
+def worker_line(row: WorkerRow, columns: Sequence[Column], width: int, gap: int) -> Line:
     """A worker with its task, or the note of a place without one."""
     lead: list[Run] = [(" ", ""), ("! " if row.is_stuck else "  ", "error")]
     if row.task:
         cells = [_WORKER_CELLS[column.title](row) for column in columns]
-        return present.cut_line(present.merge_runs([*lead, *fitted_cells(columns, cells)]), width)
+        runs = [*lead, *fitted_cells(columns, cells, gap)]
+        return present.cut_line(present.merge_runs(runs), width)
     shown = [column for column in columns if column.title in ("PLACE", "PID")]
     cells = [_WORKER_CELLS[column.title](row) for column in shown]
     known = row.note in (NO_WORKER, NOT_COUNTED) or row.pid is not None
     look = "error" if row.is_stuck else "muted" if known else "unknown"
-    note: Run = (" " * COLUMN_GAP_CELLS + safe_line(row.note), look)
-    runs = [*lead, *fitted_cells(shown, cells), note]
+    note: Run = (" " * gap + safe_line(row.note), look)
+    runs = [*lead, *fitted_cells(shown, cells, gap), note]
     left = present.merge_runs(runs)
     if row.pid is None or not columns or columns[-1].title != "HEARTBEAT":
         return present.cut_line(left, width)
-    end = width - free_cells(columns, width) - COLUMN_GAP_CELLS
+    end = width - free_cells(columns, width, gap) - gap
     return present.cut_line(present.join_ends(left, (_heartbeat_cell(row),), end), width)
 
 
@@ -288,7 +294,7 @@ def detail_lines(
     """Details of a worker, then the last log lines about its task, at least one, then those of its
     place, as far as `height` lines hold.
     """
-    lines = present.labelled_lines(detail_rows(row, live, now), width)
+    lines = present.fact_lines(detail_rows(row, live, now), width)
     own = [event.line for event in live.events() if row.task and event.id == row.task]
     lines += _log_lines(present.short_id(row.task), own, width, max(2, height - len(lines)))
     return lines + _log_lines(row.name, live.readings.log, width, height - len(lines))
@@ -380,7 +386,7 @@ def kind_table(
     rows: Sequence[PlaceKind], width: int, *, places: bool, sources: bool = False
 ) -> tuple[Line, list[Line]]:
     """The titles, and a line for each kind; `places` adds a column with the place, `sources` one
-    with the source of the figures.
+    with the source of the figures, and below the kinds a line for each reason of a `?`.
     """
     names = [present.cells_of(safe_line(row.figures.kind)) for row in rows]
     lead = [Column("KIND", max(6, min(16, max(names, default=6))))]
@@ -403,6 +409,13 @@ def kind_table(
         sign: Run = ("! " if row.is_stalled and places else "  ", "error")
         line = present.merge_runs([(" ", ""), sign, *fitted_cells(columns, cells)])
         lines.append(present.cut_line(line, width))
+    reasons: dict[str, list[str]] = {}
+    for row in rows if sources else ():
+        if row.figures.unknown and row.figures.per_minute != 0:
+            reasons.setdefault(row.figures.unknown, []).append(safe_line(row.figures.kind))
+    for why, kinds in reasons.items():
+        text = f"{why} ({', '.join(dict.fromkeys(kinds))})"
+        lines.append(present.cut_line((("   ? ", "unknown"), (text, "muted")), width))
     return title_line(columns, width), lines
 
 

@@ -120,7 +120,7 @@ class OverviewActions(OverviewLinks):
         self.say(self.around.arming.toggle())
         self.paint()
 
-    def action_range(self) -> None:
+    def action_graph_range(self) -> None:
         """Show the next range of the graph."""
         self._graph_pane.next_range()
         self._reads.request(self._here.number)

@@ -271,7 +271,7 @@ def place_row(queue: PlaceLine, name: str, form: OverviewLayout, now: float, wid
     sign = "?" if queue.unavailable else "!" if queue.alert_level else " "
     lead: Line = (
         (" ", ""),
-        (f"{sign} ", _ALERT_LOOKS.get(queue.alert_level, "unknown")),
+        (f"{sign} ", "unknown" if queue.unavailable else _ALERT_LOOKS[queue.alert_level]),
         (present.fit_text_end(name, form.name) + " ", "strong" if queue.alert_level else ""),
     )
     if queue.unavailable:

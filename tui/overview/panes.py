@@ -15,7 +15,7 @@ from engine.monitor.recorded_history import RecordedHistory
 from engine.monitor.throughput import format_rough_duration
 from engine.text.safe import safe_line
 from tui.format import present
-from tui.format.flow_graph import time_axis
+from tui.format.flow_graph import AXIS_CELLS, time_axis
 from tui.format.present import Line
 from tui.format.table import Choice
 from tui.overview import age_lines as age_view
@@ -206,7 +206,8 @@ class OverviewPanes:
         room = self.frame.inside(self.frame.log)
         foot: list[Line] = []
         if self.frame.is_wall:
-            name, level, axis = "Log of all places", 0, time_axis(log.now, HISTOGRAM_SECONDS)
+            name, level = "Log of all places", 0
+            axis = time_axis(log.now, HISTOGRAM_SECONDS, width - 4)
             foot = histogram_lines(log.last_hour, width - 4, HISTOGRAM_LINES)
         most = MAX_PANE_ROWS if focused else room - len(foot) - len(log.late or ())
         shown = log_rows(log.recent, width, most, level)._replace(foot=foot)
@@ -244,7 +245,7 @@ class OverviewPanes:
             past = None if time.past is None else time.past[live.number]
             height, is_live = frame.inside(lines), not time.is_frozen
             part.show(graph.lines(live, time.now, width, height, past, is_live=is_live))
-            axis = time_axis(time.now, graph.seconds)
+            axis = time_axis(time.now, graph.seconds, width - AXIS_CELLS)
             title = f"{live.name}, last {graph.range}"
             part.show_frame(Frame(title, right=right, bottom=axis))
 

@@ -1,4 +1,4 @@
-"""What the log lines and task events in memory show of a time before the freeze."""
+"""What the log in memory and the journal show of a time before the freeze."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from math import inf
 from typing import NamedTuple
 
 from engine.logs.log_tail import LogLine
-from engine.monitor.latency import NO_RUNS, KindFigures
+from engine.monitor.latency import NO_RUNS
 from engine.monitor.throughput import HISTORY_SECONDS
 from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.present import Line
 from tui.overview.pausable import FrozenTime
-from tui.overview.side_panes import LiveValues, PaneRows, not_recorded_line
+from tui.overview.side_panes import (
+    LOG_TOO_SHORT,
+    LiveValues,
+    PaneRows,
+    latest_operations,
+    unknown_then_line,
+)
 from tui.session.place_session import PlaceSession
 from tui.session.recent_events import NO_EVENTS, EventMemory
 
@@ -22,10 +28,10 @@ NOTHING_RUN: Line = ((f"   {NO_RUNS}", "muted"),)
 
 
 class PastValues(NamedTuple):
-    """Lines and kinds of all places at a past time, in the order of the places."""
+    """Lines, kinds and operations of all places at a past time, in the order of the places."""
 
-    logs: tuple[Sequence[LogLine], ...]
-    kinds: tuple[Sequence[KindFigures], ...]
+    live: LiveValues
+    """The values of the freeze, with the known ones of then."""
     late_logs: Mapping[str, float]
     """Seconds from then until the first known line, by name of a place without a known one."""
     late_kinds: Mapping[str, float]
@@ -46,7 +52,9 @@ def past_values(lives: Sequence[PlaceSession], frozen: FrozenTime, held: LiveVal
         kinds.append(memory.latency.figures(frozen.at, frozen.at) if is_known else ())
         if not is_known:
             late_kinds[live.name] = min(since, frozen.since) - frozen.at
-    return PastValues(tuple(logs), tuple(kinds), late_logs, late_kinds)
+    ran = latest_operations(lives, frozen.at)
+    known = held._replace(logs=tuple(logs), kinds=tuple(kinds), operations=ran)
+    return PastValues(known, late_logs, late_kinds)
 
 
 def _lines_until(
@@ -81,7 +89,9 @@ def with_unknown_places(
     """
     several = len(late) > 1 or bool(shown.rows)
     unknown = [
-        present.cut_line(not_recorded_line(seconds, f"{safe_line(name)}: " * several), width)
+        present.cut_line(
+            unknown_then_line(LOG_TOO_SHORT, seconds, f"{safe_line(name)}: " * several), width
+        )
         for name, seconds in late.items()
     ]
     if shown.rows:

@@ -155,20 +155,28 @@ class OverviewScreen(OverviewActions):
             for live in self._lives
             if (read := self._reads.of(live)) is not None
         }
+        past = None
+        if frozen is not None and self._is_past:
+            past = past_values(self._lives, frozen, self._live_values)
+        shown_values = self._live_values if past is None else past.live
         data = OverviewData(
-            *(self._lives, self._here, self._seen, self._live_values, clusters, now, frame.is_wall)
+            *(self._lives, self._here, self._seen, shown_values, clusters, now, frame.is_wall)
         )
         sides = side_panes.side_rows(
             data, width - frame.left_width - frame.middle_width - boxed, self._later
         )
         kinds_frame, kinds = side_panes.kind_pane(data, left)
+        if past is not None:
+            shown = {live.name for live in (self._lives if frame.is_wall else [self._here])}
+            late = {name: later for name, later in past.late_kinds.items() if name in shown}
+            kinds = with_unknown_places(kinds, late, NOTHING_RUN, left)
         here = self._seen[self._here.number - 1]
         outlook = snapshot.outlook_lines(here, left, brief=not frame.is_wide)
         outlook = [] if frame.is_wall else outlook  # it has a pane for all places
         other = other_place(self._lives, self._reads, data) if frame.is_wall else None
         needs = PaneNeeds(
             *(len(self._lives), len(self._alerts), age_rows(self._table), len(outlook)),
-            min(len(kinds.rows), side_panes.MAX_ROWS),
+            kinds.height - 1,  # below the titles
             0 if other is None else age_rows(self._reads.of(other)),
             self._pane_set.lines_needed(sides, is_wall=frame.is_wall),
             len(graph_places(self._lives, self._here)),
@@ -192,21 +200,12 @@ class OverviewScreen(OverviewActions):
             read = None if self._is_past else self._reads.of(other)
             self._pane_set.show_other_ages(other, read, left)
         self._pane_set.show(OUTLOOK, Frame("Outlook"), outlook)
-        past = None
-        if frozen is not None and self._is_past:
-            past = past_values(self._lives, frozen, self._live_values)
-            held = self._live_values._replace(kinds=past.kinds, logs=past.logs)
-            kinds_frame, kinds = side_panes.kind_pane(data._replace(live=held), left)
-            shown = {live.name for live in (self._lives if frame.is_wall else [self._here])}
-            late = {name: later for name, later in past.late_kinds.items() if name in shown}
-            kinds = with_unknown_places(kinds, late, NOTHING_RUN, left)
         room, amount = frame.inside(frame.kinds) - 1, kinds_frame.amount  # below the titles
         if amount and room < int(amount):
             kinds_frame = kinds_frame._replace(amount=f"{room} of {amount}")
         self._pane_set.show_rows(KINDS, kinds_frame, kinds, focused=self._pane == KINDS)
         called = [live.name for live in self._lives]
-        lines = self._live_values.logs if past is None else past.logs
-        logs = list(zip(called, lines, strict=True))
+        logs = list(zip(called, shown_values.logs, strict=True))
         events = [read.events for live in self._lives if (read := self._reads.of(live)) is not None]
         log_width = frame.left_width + frame.middle_width - boxed
         events = events if past is None else []  # counted up to now
@@ -265,7 +264,7 @@ class OverviewScreen(OverviewActions):
         focused = self._pane == AGES
         if self._is_past or (self._frozen is not None and read is None):
             part.show_frame(Frame(f"Ages: {live.name}"), focused=focused)
-            part.show_ages(None, side_panes.not_recorded_line(self._later))
+            part.show_ages(None, side_panes.unknown_then_line(side_panes.ONLY_COUNTS, self._later))
             return
         unavailable = self._seen[live.number - 1].queue.unavailable
         if read is None or unavailable:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import NamedTuple
 
 from engine.index import filter_language
@@ -14,7 +15,6 @@ from engine.logs.log_tail import LogLine
 from engine.model import LockEvidence, State, Verdict
 from engine.monitor.latency import KindFigures
 from engine.monitor.prometheus import Samples
-from engine.monitor.recurrence import StillHappens
 from engine.monitor.throughput import Trend, format_duration
 from engine.monitor.transport_health import TEN_MINUTES, Health, MailHealth, TransportHealth
 from engine.operations.journal import Operation
@@ -23,7 +23,7 @@ from engine.text.safe import safe_line
 from tui.format import keys, present
 from tui.format.glyphs import SPARKS
 from tui.format.graphs import bar, resample
-from tui.format.human import format_count
+from tui.format.human import format_bytes, format_count
 from tui.format.present import Line, Run
 from tui.operations import lines as operation_lines
 from tui.operations import worker_lines
@@ -54,7 +54,7 @@ MAX_OPERATIONS = 5
 
 
 class LiveValues(NamedTuple):
-    """Values of all places that no history records; while frozen they stay as they were."""
+    """Values of all places that the recorder does not have; while frozen they stay as they were."""
 
     logs: tuple[Sequence[LogLine], ...] = ()
     workers: Sequence[WorkerRow] = ()
@@ -65,14 +65,27 @@ class LiveValues(NamedTuple):
 
 def live_values(lives: Sequence[PlaceSession], now: float) -> LiveValues:
     """The present values of all places."""
-    ran = [(live.name, operation) for live in lives for operation in live.history.operations]
-    ran.sort(key=lambda one: -one[1].started)
     return LiveValues(
         tuple(live.readings.log for live in lives),
         all_worker_rows(lives, now),
         tuple(kind_figures(live, now) for live in lives),
-        tuple(ran[:MAX_OPERATIONS]),
+        latest_operations(lives),
     )
+
+
+def latest_operations(
+    lives: Sequence[PlaceSession], at: float = inf
+) -> tuple[tuple[str, Operation], ...]:
+    """The latest operations of all places with their place, as the journal shows them at a time:
+    one that had not ended was running.
+    """
+    ran = [
+        (live.name, one if (one.ended or 0.0) <= at else one._replace(ended=None, is_running=True))
+        for live in lives
+        for one in live.history.operations
+        if one.started <= at
+    ]
+    return tuple(sorted(ran, key=lambda one: -one[1].started)[:MAX_OPERATIONS])
 
 
 class OverviewData(NamedTuple):
@@ -139,13 +152,6 @@ class SidePane(NamedTuple):
     """True if it can be shown for a recorded time."""
 
 
-_RECURRENCE_LOOKS = {
-    StillHappens.YES: "warn",
-    StillHappens.NO: "ok",
-    StillHappens.UNKNOWN: "unknown",
-}
-
-
 def _shown_clusters(data: OverviewData) -> list[tuple[PlaceSession, CheckedCluster]]:
     """The clusters of the place under the cursor; on a wall of all places, the largest first."""
     lives = data.lives if data.is_wall else [data.here]
@@ -175,7 +181,7 @@ def _cluster_pane(data: OverviewData, width: int) -> PaneRows:
             (bar(cluster.count / most, 3), "muted"),
             (f" {present.fit_text(live.name, place - 1)}" if several else "", "muted"),
             (f" {error} ", ""),
-            (f"{now.text:>{still}}", _RECURRENCE_LOOKS[now.answer]),
+            (f"{now.text:>{still}}", present.STILL_LOOKS[now.answer]),
         )
         words = filter_language.format_term("cluster", "=", cluster.mark)
         target = Target(keys.LIST, live.number, State.DEAD, words)
@@ -352,7 +358,35 @@ def _place_pane(data: OverviewData, width: int) -> PaneRows:
             )
             line = present.join_ends(left, (_metrics_cell(live, data.now),), width)
         rows.append(PaneRow(f"{live.number}", line, Target(keys.LIST, live.number)))
-    return PaneRows(rows)
+    return PaneRows(rows, foot=_host_lines(data.lives, room, width))
+
+
+def _host_lines(lives: Sequence[PlaceSession], room: int, width: int) -> list[Line]:
+    """How full each disk with tasks is, and the load of the host; a disk that is not the only one
+    has the name of its first place.
+    """
+    known = [(live.name, one) for live in lives if (one := live.readings.host) is not None]
+    disks = {one.device: (name, one) for name, one in reversed(known)}
+    lines = [
+        _gauge_line(
+            present.fit_text("disk" if len(disks) == 1 else f"disk of {name}", room),
+            share := one.used_bytes / max(1, one.total_bytes),
+            f"{share:.0%} of {format_bytes(one.total_bytes)}",
+            "warn" if share >= FULL_DISK else "",
+            width,
+        )
+        for name, one in reversed(disks.values())
+    ]
+    if known:
+        load, cpus = known[0][1].load, known[0][1].cpus
+        look = "warn" if load > cpus else ""
+        text = f"{load:.1f} of {present.format_count(cpus, 'CPU')}"
+        lines.append(_gauge_line(present.fit_text("load", room), load / cpus, text, look, width))
+    return lines
+
+
+FULL_DISK = 0.9
+"""Share of a disk from which it is shown as a warning."""
 
 
 def _metrics_cell(live: PlaceSession, now: float) -> Run:
@@ -385,7 +419,7 @@ def _control_pane(data: OverviewData, width: int) -> PaneRows:
     rows += [
         PaneRow(
             f"{number} {name}",
-            _gauge_line(present.fit_text(name, cells), one, width),
+            _bucket_line(present.fit_text(name, cells), one, width),
             Target(keys.CONTROLS, number),
         )
         for number, name, one in buckets
@@ -393,11 +427,15 @@ def _control_pane(data: OverviewData, width: int) -> PaneRows:
     return PaneRows(rows, () if rows else [(("  no rate limits", "muted"),)])
 
 
-def _gauge_line(name: str, bucket: BucketState, width: int) -> Line:
+def _bucket_line(name: str, bucket: BucketState, width: int) -> Line:
     rate = "" if bucket.per_hour is None else f", {bucket.per_hour:,}/h"
     text = "PAUSED" if bucket.paused else f"{bucket.tokens} of {bucket.burst}{rate}"
     look = "warn" if bucket.paused or not bucket.tokens else ""
-    filled = bar(bucket.tokens / max(1, bucket.burst), GAUGE_CELLS).rstrip()
+    return _gauge_line(name, bucket.tokens / max(1, bucket.burst), text, look, width)
+
+
+def _gauge_line(name: str, share: float, text: str, look: str, width: int) -> Line:
+    filled = bar(min(1.0, share), GAUGE_CELLS).rstrip()
     rest = "\u2581" * (GAUGE_CELLS - len(filled))
     line: Line = ((f"  {name}  ", ""), (filled, "accent"), (f"{rest}  ", "line"), (text, look))
     return present.cut_line(line, width)
@@ -436,7 +474,7 @@ WALL_PANES: Mapping[str, SidePane] = {
     "locks": SidePane(_named("Locks", "5", "HEARTBEAT"), _lock_pane, is_recorded=True),
     "workers": WIDE_PANES["workers"],
     "transports": WIDE_PANES["transports"],
-    "operations": SidePane(_named("Operations", "8", "NEXT"), _operation_pane),
+    "operations": SidePane(_named("Operations", "8", "NEXT"), _operation_pane, is_recorded=True),
     "places": SidePane(_named("Places", "", "METRICS"), _place_pane),
     "controls": SidePane(_named("Controls", "9", "rate limits"), _control_pane, is_recorded=True),
     "forecasts": SidePane(_named("Outlook", ""), _outlook_pane, is_recorded=True),
@@ -521,9 +559,13 @@ MAX_HISTOGRAM_CELLS = 240
 """Maximum width of the histogram."""
 
 
-def not_recorded_line(later: float, name: str = "") -> Line:
-    """What is not recorded, and how many seconds later its values were last known."""
-    return ((f"  {name}not recorded; last known {format_duration(later)} later", "muted"),)
+ONLY_COUNTS, LOG_TOO_SHORT = "only counts recorded", "log not read so far back"
+"""Why values of a past time are unknown: ages, clusters and workers; lines and kinds."""
+
+
+def unknown_then_line(why: str, later: float, name: str = "") -> Line:
+    """Why values of a past time are unknown, and how many seconds later they are known."""
+    return ((f"  {name}{why}; known {format_duration(later)} later", "muted"),)
 
 
 def side_rows(data: OverviewData, width: int, later: float) -> dict[str, PaneRows]:
@@ -532,7 +574,7 @@ def side_rows(data: OverviewData, width: int, later: float) -> dict[str, PaneRow
     """
     if width <= 0:
         return {}
-    none = PaneRows(head=[present.cut_line(not_recorded_line(later), width)])
+    none = PaneRows(head=[present.cut_line(unknown_then_line(ONLY_COUNTS, later), width)])
     return {
         name: pane.rows(data, width) if pane.is_recorded or not later else none
         for name, pane in (WALL_PANES if data.is_wall else WIDE_PANES).items()

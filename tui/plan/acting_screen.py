@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 
 from textual import work
 
@@ -19,6 +20,9 @@ from tui.session.place_session import PlaceSession
 
 TASK_JUST_CHANGED = "task changed just now: check it, press the key again"
 """Refusal if the task changed just before the key was pressed."""
+
+MAX_OTHER_VERBS = 3
+"""Number of verbs that a refusal names as the next step."""
 
 READ_ONLY = "read only: this console was started with --read-only"
 
@@ -93,10 +97,11 @@ class PlanningScreen(BaseScreen):
 
     def plan_applied(self, report: Report) -> None:
         """Report the result of an applied plan in the message line."""
-        past = VERBS[report.plan.verb].past
+        verb = VERBS[report.plan.verb]
+        step = "; next: u undo" if report.done and report.op and verb.is_undoable else ""
         self.say(
-            f"{len(report.done):,} {past}, {len(report.gone):,} skipped,"
-            f" {len(report.failed):,} failed"
+            f"{len(report.done):,} {verb.past}, {len(report.gone):,} skipped,"
+            f" {len(report.failed):,} failed{step}"
         )
 
     def action_note(self) -> None:
@@ -121,3 +126,13 @@ class PlanningScreen(BaseScreen):
             now = self.around.clock()
             reason = bar_reason(inspector.edges, verb, task, now=now) or None
         return "" if reason is None else f"{verb}: {reason}"
+
+    def other_verbs(self, state: State | None, task: Task | None = None) -> str:
+        """The next step after a verb was refused: the first ones that are not; "" without any."""
+        offered = (
+            f"{key.shown} {planning.verb_in_state(key.verb, state)}"
+            for key in keys.keys_on(self.KIND)
+            if key.verb and not self.verb_refusal(key.verb, state, task)
+        )
+        words = ", ".join(islice(offered, MAX_OTHER_VERBS))
+        return f"; next: {words}" if words else ""

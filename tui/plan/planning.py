@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from engine.index.filter_language import MAX_FILTER_CHARS
 from engine.index.schema import Query
 from engine.model import State, state_words
 from engine.operations.execute import RefusalCheck
@@ -99,11 +100,11 @@ def equivalent_command(
     else:
         known = live.inspector
         words += ["--state", ",".join(state_words(next(iter(states)), known.states, known.words))]
-        if plan.filter:
+        if plan.filter and len(plan.filter) <= MAX_FILTER_CHARS:
             words += ["--filter", plan.filter]
         elif len(plan.rows) <= MAX_IDS_IN_COMMAND:
             words += [piece for row in plan.rows for piece in ("--id", row.id)]
-        elif len(plan.rows) != live.inspector.latest.counts.get(next(iter(states))):
+        elif plan.filter or len(plan.rows) != live.inspector.latest.counts.get(next(iter(states))):
             return ""
     if len(about.included) > MAX_IDS_IN_COMMAND:
         return ""

@@ -210,7 +210,8 @@ class PlanScreen(PlanOptions):
         if self.facts.counts is None:
             return ((" counting ...", "muted"),)
         if not amount:
-            return ((" nothing to do: all tasks are excluded or changed", "warn"),)
+            why = "all tasks are excluded or changed" if self.facts.plan.rows else "no task matches"
+            return ((f" nothing to do: {why}", "warn"),)
         return self.confirm_prompt(f"type {amount} to {name} {amount:,}", f"{name} this task")
 
     # Keys

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from engine.model import State, Task
-from engine.monitor.recurrence import StillHappens
 from engine.operations.plans import Row
 from engine.replay.settings import RemainderPolicy, ReplayPace, phase_sizes
 from engine.text.safe import safe_line
@@ -62,8 +61,7 @@ def _columns(facts: PlanFacts, sight: PlanView, width: int) -> Iterator[tuple[Co
         one = facts.clusters.get(marks[row.id])
         if one is None:
             return ("?", "unknown") if facts.clusters else ("", "")
-        looks = {StillHappens.YES: "warn", StillHappens.NO: "ok"}
-        return one.now.answer.value, looks.get(one.now.answer, "unknown")
+        return one.now.answer.value, present.STILL_LOOKS[one.now.answer]
 
     def died(task: Task) -> str:
         text = task.extra.get("dead_since", "")

@@ -13,7 +13,6 @@ from tui.format import present
 from tui.format.graphs import bar, braille_line, resample
 from tui.format.present import Line
 from tui.format.table import Choice, format_amount
-from tui.queue.task_details import STILL_LOOKS
 from tui.session.recurrence_check import CheckedCluster
 
 EVIDENCE_NAME_CELLS = 10
@@ -54,7 +53,7 @@ def cluster_line(
     """
     cluster, answer = judged
     error = present.fit_text(safe_line(cluster.pattern), _error_cells(width))
-    still = (answer.text, STILL_LOOKS[answer.answer])
+    still = (answer.text, present.STILL_LOOKS[answer.answer])
     count = format_amount(cluster.count, 5)
     if width < present.NARROW_COLUMNS:
         return present.cut_line(((f"   {count:>5}  ", "strong"), (f"{error}  ", ""), still), width)
@@ -103,17 +102,17 @@ def evidence_lines(
         ("example", "" if tasks else safe_line(cluster.example)),
     ]
     rows = [row for row in about if row[1]]
-    lines = present.labelled_lines(rows, width, EVIDENCE_NAME_CELLS)
+    lines = present.fact_lines(rows, width, EVIDENCE_NAME_CELLS)
     if any(deaths):
         lines.append(_deaths_line(deaths, now, width))
     if not tasks:
         return lines
-    title = f" Tasks in {cluster.mark} {cluster.count:,}, newest first"
+    title = f"Tasks in {cluster.mark} {cluster.count:,}, newest first"
     shape = present.task_columns(State.DEAD, width, limit=limit)
     where = present.TaskContext()
     return [
         *lines,
-        ((title, "title"),),
+        present.heading_line(title, width),
         present.title_line(shape, width),
         *(present.task_line(task, shape, now, where, width) for task in tasks),
     ]
@@ -124,9 +123,10 @@ def _deaths_line(deaths: Sequence[int], now: float, width: int) -> Line:
     times = now - 60 * DEATHS_MINUTES, now
     ends = "-".join(time.strftime("%H:%M", time.gmtime(when)) for when in times)
     text: Line = ((f"  {ends}, max ", "muted"), (f"{max(deaths):,}/min", ""))
-    cells = max(8, min(60, width - EVIDENCE_NAME_CELLS - 3 - present.width_of(text)))
+    names = present.MARGIN_CELLS + EVIDENCE_NAME_CELLS
+    cells = max(8, min(60, width - names - 3 - present.width_of(text)))
     (graph,) = braille_line(resample(deaths, 2 * cells), 0, max(deaths), 1)
-    label = present.fit_text("deaths", EVIDENCE_NAME_CELLS, right=True)
+    label = present.fit_text(" " * present.MARGIN_CELLS + "deaths", names)
     return present.cut_line(((f"{label}  ", "muted"), (graph, "warn"), *text), width)
 
 

@@ -20,7 +20,6 @@ from tui.format.present import Line
 from tui.plan.acting_screen import PlanningScreen
 from tui.plan.planning import VerbRequest
 from tui.queue import cluster_lines as view
-from tui.queue.task_details import STILL_LOOKS
 from tui.screens.base import TOO_EARLY, Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.page import ListScreen
@@ -98,7 +97,7 @@ class ClusterList(PlanningScreen, ListScreen):
         """The frame of the evidence, with the answer."""
         if (here := self._here) is None:
             return Frame("Evidence")
-        still = (here.now.text, STILL_LOOKS[here.now.answer])
+        still = (here.now.text, present.STILL_LOOKS[here.now.answer])
         return Frame(here.cluster.mark, right=(("STILL? ", "muted"), still))
 
     def on_picker_cursor_moved(self) -> None:
@@ -185,7 +184,7 @@ class ClustersScreen(ClusterList):
         if here is None:
             return self.no_row_reason("no cluster selected")
         if refusal := self.verb_refusal(verb, state):
-            return refusal
+            return refusal + self.other_verbs(state)
         cluster = self._cluster_filter(here)
         words = f"all in this cluster: {here.cluster.pattern}"
         return VerbRequest(verb, None, self._query._replace(filter=cluster), lambda _: words)

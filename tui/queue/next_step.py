@@ -109,7 +109,7 @@ def describe_departure(
             when = present.format_age(now - ended) if ended is not None else "now"
             return f"{VERBS[verb].past} by {safe_line(operation.intent.who.name)} {when}"
     if after is None:
-        return "no longer exists"
+        return "gone, or no longer readable"
     return f"now in {present.state_name(states.get(after.state, after.state))}"
 
 

@@ -10,7 +10,7 @@ from engine.operations import plans
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
 from tui.format import keys, present
-from tui.format.flow_graph import time_axis
+from tui.format.flow_graph import AXIS_CELLS, time_axis
 from tui.format.present import Line
 from tui.format.progress_bar import first_scan_line
 from tui.plan import planning
@@ -150,7 +150,8 @@ class QueuePanes(QueueView):
         self._graph.show(pane.lines(self.live, now, size.width, size.height))
         title = f"{self.live.name}, last {pane.range}"
         right: Line = (("z", "key"), (" range", "muted"))
-        self._graph.show_frame(Frame(title, right=right, bottom=time_axis(now, pane.seconds)))
+        axis = time_axis(now, pane.seconds, size.width - AXIS_CELLS)
+        self._graph.show_frame(Frame(title, right=right, bottom=axis))
 
     def _paint_figures(self) -> None:
         """The states as bars; without room for them one line, where the metrics file differs."""

@@ -57,7 +57,7 @@ def problem_details(
         about.append(("state", present.state_name(states.get(problem.state, problem.state))))
     if problem.since is not None:
         about.append(("since", present.format_time(problem.since, now)))
-    return present.labelled_lines([(name, safe_line(text)) for name, text in about], width, 9)
+    return present.fact_lines([(name, safe_line(text)) for name, text in about], width, 9)
 
 
 def problem_lines(
@@ -83,10 +83,10 @@ def problem_lines(
 
 def _dump_lines(glimpse: bytes | str, width: int) -> list[Line]:
     if isinstance(glimpse, str):
-        return present.labelled_lines([("bytes", f"not read: {safe_line(glimpse)}")], width)
+        return present.fact_lines([("bytes", f"not read: {safe_line(glimpse)}")], width)
     row = bytes_per_row(width)
     if not glimpse:
-        return present.labelled_lines([("bytes", "none (empty file)")], width)
+        return present.fact_lines([("bytes", "none (empty file)")], width)
     return [((f"  {line}", "muted"),) for line in islice(hex_dump(glimpse, row), DUMP_ROWS)]
 
 

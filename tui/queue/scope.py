@@ -139,7 +139,10 @@ class QueueScope(QueueMarks):
     def requested_verb(self, verb: str) -> VerbRequest | str:
         """The scope shown on screen when the key was pressed."""
         self.rows.pin_cursor()
-        if refusal := self.verb_refusal_here(verb) or self._nothing_in_scope():
+        if refusal := self.verb_refusal_here(verb):
+            is_off = self._on_problems or self._filter.error
+            return refusal + ("" if is_off else self.other_verbs(self.state, self.selected_task()))
+        if refusal := self._nothing_in_scope():
             return refusal
         words = partial(_describe_scope, self._scope())
         verb = planning.verb_in_state(verb, self.state)

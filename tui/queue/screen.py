@@ -18,6 +18,7 @@ from tui.queue.actions import QueueActions
 from tui.queue.filter_line import FilterLine
 from tui.queue.task_details import TaskFindings
 from tui.screens.base import key_bindings
+from tui.screens.graph_pane import GRAPH_READ_SECONDS
 from tui.screens.palette_commands import PaletteCommand
 from tui.screens.target import Target
 from tui.session.recurrence_check import CheckedCluster, check_clusters
@@ -36,9 +37,6 @@ CURSOR_REST_SECONDS = 0.15
 
 CLUSTERS_SECONDS = 10.0
 """Age in seconds from which the clusters of the details are read again."""
-
-GRAPH_READ_SECONDS = 10.0
-"""Seconds between two reads of the recorded course."""
 
 
 THEN_SECONDS = 2.0

@@ -26,8 +26,6 @@ BRIEF_LINES = 4
 MAX_ATTEMPTS = 5
 """Latest attempts that are listed."""
 
-STILL_LOOKS = {StillHappens.YES: "warn", StillHappens.NO: "ok", StillHappens.UNKNOWN: "unknown"}
-
 
 class TaskFindings(NamedTuple):
     """What was found out about one task after the cursor came to rest on it."""
@@ -163,7 +161,7 @@ def _cluster_rows(judged: CheckedCluster | None, now: float) -> list[tuple[str, 
         last = f" ({safe_line(answer.evidence[0])})"
     return [
         ("cluster", ((cluster.mark, "accent"), (others, ""))),
-        ("still?", ((safe_line(answer.text), STILL_LOOKS[answer.answer]), (last, ""))),
+        ("still?", ((safe_line(answer.text), present.STILL_LOOKS[answer.answer]), (last, ""))),
     ]
 
 

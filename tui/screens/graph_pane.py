@@ -9,7 +9,9 @@ from engine.model import State
 from engine.monitor.recorded_history import RecordedHistory
 from engine.monitor.recorder import UnreadableRecording
 from engine.monitor.throughput import HISTORY_SECONDS, RATE_WINDOW_SECONDS, FlowSeries
+from engine.store import Unavailable
 from tui.format.flow_graph import (
+    AXIS_CELLS,
     LAST_OF_LINES,
     RANGES,
     LatestFlow,
@@ -18,11 +20,15 @@ from tui.format.flow_graph import (
     time_axis,
 )
 from tui.format.present import Line
+from tui.screens.base import BaseScreen
 from tui.session.place_session import PlaceSession
 from tui.widgets.lines import Frame, Lines
 
 GRAPH_LINES, MIN_GRAPH_LINES = 11, 6
 """Lines that the graph has if there is room, and at least."""
+
+GRAPH_READ_SECONDS = 10.0
+"""Seconds between two reads of a recorded course."""
 
 
 def latest_flow(live: PlaceSession, now: float) -> LatestFlow:
@@ -60,7 +66,7 @@ class GraphPane:
     def show(self, part: Lines, live: PlaceSession, now: float, width: int) -> None:
         """Show the live graph of a place in a pane, with its frame."""
         part.show(self.lines(live, now, width, max(MIN_GRAPH_LINES, part.size.height)))
-        axis = time_axis(now, self.seconds)
+        axis = time_axis(now, self.seconds, width - AXIS_CELLS)
         part.show_frame(Frame(f"{live.name}, last {self.range}", bottom=axis))
 
     async def read(self, live: PlaceSession, now: float) -> None:
@@ -102,3 +108,36 @@ class GraphPane:
             course = FlowSeries(blank, blank, blank, blank)
         latest = latest_flow(live, now) if is_live else LAST_OF_LINES
         return flow_graph(course, width, height, latest)
+
+
+class GraphScreen(BaseScreen):
+    """A screen with the graph of one place, whose range `z` changes."""
+
+    graph_pane: GraphPane
+
+    def graph_place(self) -> PlaceSession | None:
+        """The place whose graph is on screen; None if there is none."""
+        raise NotImplementedError
+
+    def lay_out(self, width: int) -> None:
+        """Paint the screen for a width in cells."""
+        raise NotImplementedError
+
+    def action_graph_range(self) -> None:
+        """Show the next range of the graph."""
+        self.graph_pane.next_range()
+        self.run_worker(self._read_graph(), name="graph", group="graph", exclusive=True)
+
+    async def _read_graph(self) -> None:
+        """Read the recorded course while the graph shows more than is in memory."""
+        while self.is_paintable and (live := self.graph_place()) is not None:
+            self.lay_out(self.size.width)
+            if self.graph_pane.seconds <= HISTORY_SECONDS:
+                return  # as in memory: the screen paints it by itself
+            try:
+                await self.graph_pane.read(live, live.clock())
+            except Unavailable:
+                return  # closed: the console is being left
+            if self.is_paintable:
+                self.lay_out(self.size.width)
+            await asyncio.sleep(GRAPH_READ_SECONDS)

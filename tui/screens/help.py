@@ -116,7 +116,7 @@ def _filter_lines(
         return []
     return [
         present.heading_line("Filter language", width),
-        *present.labelled_lines(FILTER_SUMMARY, width),
+        *present.fact_lines(FILTER_SUMMARY, width),
     ]
 
 

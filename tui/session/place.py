@@ -14,6 +14,7 @@ from engine.monitor.transport_health import MailBacklog, MailRoutes, TransportSu
 from engine.operations.journal import Journal, Who
 from engine.operations.notes import Notes
 from engine.store import Store
+from engine.system.host import HostFigures
 
 NO_WORKER_HINT = "no worker running: 3, then W starts one"
 """Next step if due tasks wait for a worker."""
@@ -111,6 +112,8 @@ class Place(NamedTuple):
     """Where its tasks are, as `status` prints it: a path, or a URL without password."""
     free_tasks: Callable[[], int | None] = lambda: None
     """How many more tasks fit on the disk; None if unknown."""
+    host: Callable[[], HostFigures | None] = lambda: None
+    """Reads the disk that has its tasks and the load of its host; None if unknown."""
     argv: tuple[str, ...] = ()
     """Words that start this program again on this place, before the command's own."""
     command: tuple[str, ...] = ("spooldeck",)

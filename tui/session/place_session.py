@@ -13,11 +13,19 @@ from engine.index.backlog import BacklogSummary
 from engine.index.schema import Query
 from engine.live.call_thread import CallThread
 from engine.live.inspector import Inspector
+from engine.live.shared_parts import SharedParts
 from engine.locks.token_buckets import ALL_KINDS
 from engine.logs.task_events import TaskEvent
 from engine.model import LockEvidence, State, Task, Verdict
 from engine.monitor import recorder
-from engine.monitor.alerts import Alert, AlertInputs, find_alerts, is_stalled, lacks_worker
+from engine.monitor.alerts import (
+    GRACE_SECONDS,
+    Alert,
+    AlertInputs,
+    find_alerts,
+    is_stalled,
+    lacks_worker,
+)
 from engine.monitor.forecast import Forecast, ForecastInputs, make_forecasts
 from engine.monitor.recorded_history import RecordedHistory
 from engine.monitor.recorder import Recorder, RecorderStatus, Role, UnreadableRecording
@@ -35,7 +43,6 @@ from engine.operations.execute import RefusalCheck, always_allowed
 from engine.operations.journal import Intent
 from engine.operations.notes import NotesById
 from engine.operations.plans import Plan
-from engine.policy import format_time
 from engine.replay.settings import ReplayPace
 from engine.store import Unavailable
 from engine.text.safe import safe_line
@@ -106,9 +113,11 @@ class PlaceSession:
         *,
         records: bool = False,
         name: str = "",
+        shared: SharedParts | None = None,
     ) -> None:
         """`number`: the place's number in the console, from 1. `records`: write samples for the
         flight recorder unless another process does. `name`: its short name; "" for the whole one.
+        `shared`: what it shares with the other places.
         """
         self.place, self.clock, self.number = place, clock, number
         self.name = name or safe_line(place.name)
@@ -123,6 +132,7 @@ class PlaceSession:
             journal=place.journal,
             quota=quota,
             is_shown=lambda: self._is_shown,
+            shared=shared,
         )
         self.worker = WorkerProcess(place.worker_command)
         self.recovery = RecoveryProcess(place.recovery_command)
@@ -162,6 +172,8 @@ class PlaceSession:
         """Recorded data of the minutes before the place was opened."""
         self.free_since: float | None = None
         """Time since when the lock has been free, epoch seconds UTC; None while it is held."""
+        self.free_grace = GRACE_SECONDS
+        """Seconds for which the lock must be free before an alert that no worker runs."""
         self.has_readings = False
         """True once lock, metrics and logs were read."""
         self._watch = PlaceWatcher(place, clock)
@@ -202,6 +214,7 @@ class PlaceSession:
         The inspector follows the tasks on its own threads. The first tasks get `headstart` seconds
         before anything else is read.
         """
+        self._is_shown = is_shown()
         await self.inspector.start()
         if headstart:
             await self._wait_for_tasks()
@@ -260,9 +273,8 @@ class PlaceSession:
     def lacks_worker(self) -> bool:
         """True if lock and logs show no worker at this place."""
         ours = self.worker.pid is not None
-        return not ours and lacks_worker(
-            self.alert_inputs(), self.clock(), self.place.alerts, grace=0.0
-        )
+        sight = self.alert_inputs()._replace(free_grace=0.0)
+        return not ours and lacks_worker(sight, self.clock(), self.place.alerts)
 
     def worker_hint(self, verb: str) -> str:
         """Next step after that verb moved tasks to pending; "" if a worker takes them."""
@@ -395,12 +407,9 @@ class PlaceSession:
         except Unavailable:
             return  # closed
         for operation in new:
-            who = safe_line(operation.intent.who.name)
             left = f"{operation.open_rows:,} of {operation.planned:,} not moved"
-            began = format_time(operation.started)[11:16]
             self.messages.append(
-                f"{self.name}: {operation_name(operation)} of {began} by {who} "
-                f"interrupted, {left}; u there shows it"
+                f"{self.name}: {operation_name(operation)} interrupted, {left}; u there shows it"
             )
         if new or always:  # else the next read evaluates the rules
             self.evaluate_alerts()
@@ -526,6 +535,7 @@ class PlaceSession:
             self._lost_mails(now),
             signs.queue_figures.warnings,
             dead_clusters=None if now - counted > MAX_CLUSTERS_AGE_SECONDS else clusters,
+            free_grace=self.free_grace,
         )
 
     @property

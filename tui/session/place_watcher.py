@@ -32,6 +32,7 @@ from engine.monitor.transport_health import (
 )
 from engine.operations.notes import NO_NOTES, NotesById
 from engine.store import StoreError, Unavailable
+from engine.system.host import HostFigures
 from tui.session.place import Place, WholeQueueFigures
 from tui.session.recent_events import RecentTaskEvents
 
@@ -68,6 +69,8 @@ class PlaceReadings(NamedTuple):
     """Worker runs in logs and metrics; None until these are read to their end."""
     kinds: tuple[KindFigures, ...] | None = None
     """Figures of each kind with runs in the log; None until the logs are read to their end."""
+    host: HostFigures | None = None
+    """Disk of its tasks and load of its host; None if unknown."""
 
 
 def read_lock(place: Place) -> LockEvidence | None:
@@ -152,7 +155,8 @@ class PlaceWatcher:
         lock = read_lock(self._place)
         told = (sending, self._ran, tokens, self._notes, unread, routes, self._read_facts())
         kinds = events.latency.figures(now) if events.is_read else None
-        return PlaceReadings(lock, queue, mail, log, *told, self._see_runs(queue), kinds)
+        last = self._see_runs(queue), kinds, self._place.host()
+        return PlaceReadings(lock, queue, mail, log, *told, *last)
 
     def _see_runs(self, queue: MetricsReading) -> RunTimes | None:
         """Worker runs, from started tasks in the logs and from the last run in the metrics."""

@@ -103,7 +103,7 @@ def tab_line(titles: Mapping[str, str], current: str, width: int) -> Line:
         for title, count in titles.items():
             if title == current:
                 text = f"{title} {count}" if count else title
-                line = (*line, (f"[{text}]", "tab"), (gap, ""))
+                line = (*line, (f" {text} ", "tab"), (gap, ""))
                 continue
             name = title[:3] if is_short else title
             number = (f" {count}", "strong") if count and not is_short else ("", "")
@@ -190,7 +190,14 @@ def head_lines(scene: TaskScene, now: float, width: int) -> Text:
 
 def error_lines(scene: TaskScene, now: float, width: int) -> Text:
     """The last error and its cluster."""
-    return present.fact_lines(error_rows(scene, now), width, NAME_CELLS)
+    return present.fact_lines(error_rows(scene, now), width, NAME_CELLS, _error_looks(scene))
+
+
+def _error_looks(scene: TaskScene) -> Mapping[str, str]:
+    looks = {"cluster": "accent"}
+    if scene.cluster is not None:
+        looks["still?"] = present.STILL_LOOKS[scene.cluster[1].answer]
+    return looks
 
 
 def fact_lines(scene: TaskScene, now: float, width: int, without: Collection[str] = ()) -> Text:
@@ -208,7 +215,7 @@ def summary_lines(scene: TaskScene, now: float, width: int) -> Text:
     last = [("changed", scene.changed or _last_event(scene))]
     rows = [*wait_rows(scene, now), *error_rows(scene, now), *(row for row in last if row[1])]
     return [
-        *present.fact_lines(rows, width, NAME_CELLS),
+        *present.fact_lines(rows, width, NAME_CELLS, _error_looks(scene)),
         BLANK_LINE,
         *fact_lines(scene, now, width),
     ]
@@ -266,8 +273,8 @@ def _payload_words(scene: TaskScene) -> str:
 _ATTEMPT_RESULTS: Mapping[EventKind | None, Run] = {
     None: ("running or interrupted", "warn"),
     EventKind.SUCCEEDED: ("succeeded", "ok"),
-    EventKind.FAILED: ("failed", "error"),
-    EventKind.WAITS: ("failed, will retry", "error"),
+    EventKind.FAILED: ("failed", "warn"),
+    EventKind.WAITS: ("failed, will retry", "warn"),
     EventKind.BURIED: ("failed, no more retries", "error"),
     EventKind.RECOVERED: ("worker died", "warn"),
     EventKind.UNSETTLED: ("result not stored", "warn"),

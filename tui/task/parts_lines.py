@@ -110,7 +110,7 @@ def _envelope_lines(said: Mapping[str, str], now: float, width: int) -> list[Lin
     rows += [(_title(key), safe_line(value)) for key, value in rest]
     return [
         present.part_line("spooled mail"),
-        *present.labelled_lines(rows, width),
+        *present.fact_lines(rows, width),
         BLANK_LINE,
     ]
 

@@ -32,7 +32,7 @@ class TaskScreen(TaskPage):
         if task is None or self.reader.gone:
             return "no task here"
         if refusal := self.verb_refusal(verb, task.state, task):
-            return refusal
+            return refusal + self.other_verbs(task.state, task)
         if asyncio.get_running_loop().time() - self.reader.altered_at < SEEN_SECONDS:
             return TASK_JUST_CHANGED
         verb = planning.verb_in_state(verb, task.state)

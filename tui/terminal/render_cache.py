@@ -9,26 +9,57 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich.segment import Segment
+from rich.style import Style
 from textual._styles_cache import StylesCache
 from textual.containers import Container, Horizontal, Vertical
 from textual.content import Content
-from textual.geometry import Region
+from textual.css.styles import StylesBase
+from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
+FRAME_LOOKS = (("-warn", "warn"), ("-focused", "accent"), ("pane", "line"))
+"""The styles of a frame, by the class of its widget."""
+
+FRAME_SIGNS = "─│╭╮╰╯+-|"
+"""The signs that a frame is made of."""
+
 
 class CachedLines(StylesCache):
-    """Cache of a widget's styled lines."""
+    """Cache of a widget's styled lines, with frames that are faint or bold as the theme has them.
+
+    A border of Textual has only a colour.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._made: tuple[Region, list[Strip]] | None = None
+        self._frame = Style.null()
 
     def render_widget(self, widget: Widget, crop: Region) -> list[Strip]:
         """The lines of that region; rendered again only after a change."""
         if self._made is None or self._made[0] != crop:
+            look = next((look for name, look in FRAME_LOOKS if widget.has_class(name)), "accent")
+            style = getattr(widget.app, "looks", {}).get(look, Style.null())
+            self._frame = Style(bold=style.bold or None, dim=style.dim or None)
             self._made = crop, super().render_widget(widget, crop)
         return self._made[1]
+
+    def render_line(self, styles: StylesBase, y: int, size: Size, *args: Any, **more: Any) -> Strip:
+        """A line with its frame."""
+        strip = super().render_line(styles, y, size, *args, **more)
+        if not self._frame or not styles.border_top[0]:
+            return strip
+        is_edge = y == 0 or (bool(styles.border_bottom[0]) and y == size.height - 1)
+        if not is_edge and not styles.border_left[0]:
+            return strip
+        segments = list(strip)
+        for at in range(len(segments)) if is_edge else (0, -1):
+            text, style, _ = segments[at]
+            if not text.strip(FRAME_SIGNS):
+                segments[at] = Segment(text, (style or Style.null()) + self._frame)
+        return Strip(segments, strip.cell_length)
 
     def set_dirty(self, *regions: Region) -> None:
         """Drop the cache: a region has changed."""

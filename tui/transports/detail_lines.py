@@ -32,8 +32,8 @@ BAR_CELLS = 18
 MAX_ERROR_GROUPS = 12
 """Maximum number of error groups listed."""
 
-GRAPH_LINES, HOUR_SECONDS = 5, 3600.0
-"""Lines that the graph has at least, and its range."""
+GRAPH_LINES, HOUR_MINUTES = 5, 60
+"""Lines that the graph has at least, and its longest range."""
 
 GRAPH_TEXT_LINES = 4
 """Lines of a graph without its rows: title, legend, axis, and a blank one."""
@@ -217,18 +217,24 @@ def _sums(values: Sequence[int | None], length: int) -> list[int | None]:
 
 
 def graph_lines(
-    way: TransportHealth, now: float, width: int, height: int = GRAPH_LINES
+    way: TransportHealth,
+    now: float,
+    width: int,
+    height: int = GRAPH_LINES,
+    minutes: int = HOUR_MINUTES,
 ) -> list[Line]:
-    """Mails sent and failed in each minute of the last hour, at a low rate in each five minutes;
-    nothing if none is known.
+    """Mails sent and failed in each of the last `minutes`, at a low rate of an hour in each five
+    minutes; nothing if none is known.
     """
-    known = [counts for counts in way.minutes if counts is not None]
+    shown = way.minutes[-minutes:]
+    known = [counts for counts in shown if counts is not None]
     if not known:
         return []
     most = max(max(counts.success, counts.failures) for counts in known)
-    length, unit_text = (1, "minute") if most >= MIN_MAILS_A_MINUTE else (5, "5 minutes")
-    sent = _sums([None if one is None else one.success for one in way.minutes], length)
-    failed = _sums([None if one is None else one.failures for one in way.minutes], length)
+    is_dense = most >= MIN_MAILS_A_MINUTE or minutes < HOUR_MINUTES
+    length, unit_text = (1, "minute") if is_dense else (5, "5 minutes")
+    sent = _sums([None if one is None else one.success for one in shown], length)
+    failed = _sums([None if one is None else one.failures for one in shown], length)
     most = max(value for value in (*sent, *failed) if value is not None)
     top, dots = rounded_top(most), graph_steps(width)
     layers = [
@@ -239,9 +245,8 @@ def graph_lines(
         *((f" {KEY}", "ok"), (" sent  ", "muted"), (KEY, "error"), (" failed", "muted")),
     )
     unit: Line = ((f"per {unit_text}, max {most:,}", "muted"),)
-    first, middle, last = time_axis(now, HOUR_SECONDS).split(" ── ")
-    room = width - AXIS_CELLS - len(first + last)
-    axis: Line = ((f"{'':{AXIS_CELLS}}{first}{middle:^{max(0, room)}}{last}", "muted"),)
+    times = time_axis(now, 60.0 * minutes, width - AXIS_CELLS).replace("─", " ")
+    axis: Line = ((f"{'':{AXIS_CELLS}}{times}", "muted"),)
     rows = with_axis(overlay(layers), f"{top:,.0f}", width)
     return [present.join_ends(legend, unit, width), *rows, axis]
 
@@ -303,9 +308,10 @@ def detail_lines(
     width: int,
     routes: MailRoutes | None = None,
     height: int = 0,
+    minutes: int = HOUR_MINUTES,
 ) -> list[Line]:
-    """Details of one transport; in two columns if the width allows. Then the graph gets what is
-    left of `height` lines.
+    """Details of one transport; in two columns if the width allows. Then the graph of the last
+    `minutes` gets what is left of `height` lines.
     """
     wide = width >= TWO_COLUMNS_WIDTH
     left = (width - 2) // 2 if wide else width
@@ -322,8 +328,10 @@ def detail_lines(
         return [present.cut_line(line, width) for line in parts]
     one = [*about, BLANK_LINE, *errors, BLANK_LINE, *sources]
     beside = len(windows) + 1 + (len(last) + 1 if last else 0)
-    graph = graph_lines(way, now, right, max(GRAPH_LINES, height - beside - GRAPH_TEXT_LINES))
-    course = section(f"{safe_line(way.name)}, last 1h", graph) if graph else []
+    height = max(GRAPH_LINES, height - beside - GRAPH_TEXT_LINES)
+    graph = graph_lines(way, now, right, height, minutes)
+    span = "1h" if minutes == HOUR_MINUTES else f"{minutes}m"
+    course = section(f"{safe_line(way.name)}, last {span}", graph) if graph else []
     other = [line for part in (windows, course, last) if part for line in (*part, BLANK_LINE)]
     return [
         (*present.cut_line(a, left), ("  ", ""), *present.cut_line(b, right))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection
 
-from engine.monitor.transport_health import MailRoutes, TransportHealth, TransportUse
+from engine.monitor.transport_health import TransportHealth, TransportUse
 from engine.text.safe import safe_line
 from tui.format import keys, present
 from tui.format.present import Line
@@ -15,7 +15,6 @@ from tui.screens.page import ListScreen
 from tui.screens.target import Target
 from tui.transports import detail_lines
 from tui.transports import lines as view
-from tui.transports.suspend_screen import SuspendScreen
 from tui.widgets.lines import Frame, Lines, LongText
 from tui.widgets.picker import Picker
 
@@ -30,9 +29,8 @@ class TransportsScreen(ListScreen):
     aim = ""
     """Transport on which the cursor is put when it appears."""
 
-    @property
-    def _routes(self) -> MailRoutes | None:
-        return self.live.readings.routes
+    _minutes = detail_lines.HOUR_MINUTES
+    """Length of the graph."""
 
     @property
     def _here(self) -> TransportHealth | None:
@@ -43,8 +41,9 @@ class TransportsScreen(ListScreen):
     def lay_out(self, width: int) -> None:
         """One row per transport, and details of one."""
         sending, now = self.live.readings.sending, self.around.clock()
+        routes = self.live.readings.routes
         limit = self.live.place.alerts.transport_failures
-        titles, listed = view.transport_rows(sending, limit, now, self.rows_width, self._routes)
+        titles, listed = view.transport_rows(sending, limit, now, self.rows_width, routes)
         picker = self.query_one(Picker)
         picker.show_rows([Choice(name, line) for name, line in listed], [titles])
         if self.aim in [name for name, _ in listed]:
@@ -53,7 +52,8 @@ class TransportsScreen(ListScreen):
         way, room = self._here, self.text_width
         if way is not None:
             height = self.query_one(LongText).size.height
-            text = detail_lines.detail_lines(way, sending, limit, now, room, self._routes, height)
+            shown = (routes, height, self._minutes)
+            text = detail_lines.detail_lines(way, sending, limit, now, room, *shown)
         else:
             none = self.live.has_readings and not sending.transports
             text = [view.no_transports_line(sending)] if none else []
@@ -63,8 +63,8 @@ class TransportsScreen(ListScreen):
 
     def rows_frame(self) -> Frame:
         """All transports, and which one is used."""
-        sending = self.live.readings.sending
-        about = view.summary_line(sending, self.live.place.alerts.transport_failures, self._routes)
+        sending, routes = self.live.readings.sending, self.live.readings.routes
+        about = view.summary_line(sending, self.live.place.alerts.transport_failures, routes)
         return Frame("Transports", "6", f"{len(sending.transports)}", about)
 
     def text_frame(self) -> Frame:
@@ -87,15 +87,22 @@ class TransportsScreen(ListScreen):
 
     # Actions
 
+    def action_graph_range(self) -> None:
+        """Show the last hour in the graph, or ten minutes: the log is read one hour back."""
+        hour = detail_lines.HOUR_MINUTES
+        self._minutes = 10 if self._minutes == hour else hour
+        self.paint()
+
     def without(self) -> set[str]:
-        """Hide the keys that act if nothing can be changed."""
-        if self.live.place.why_no_mail(self.around.arming.read_only):
-            return {"suspend", "trial", "arm"}
-        return set()
+        """Keys that act if nothing can be changed, and that of a graph without room."""
+        is_narrow = self.text_width < detail_lines.TWO_COLUMNS_WIDTH
+        hidden = {"graph_range"} if is_narrow else set()
+        is_fixed = self.live.place.why_no_mail(self.around.arming.read_only)
+        return hidden | ({"suspend", "trial", "arm"} if is_fixed else set())
 
     def show_hints(self, grey: Collection[str] = ()) -> None:
         """S suspends or resumes; keys that are refused are grey."""
-        way, routes = self._here, self._routes
+        way, routes = self._here, self.live.readings.routes
         is_suspended = way is not None and routes is not None and way.name in routes.stopped
         words = {
             "suspend": "resume" if is_suspended else "suspend",
@@ -107,7 +114,7 @@ class TransportsScreen(ListScreen):
 
     def _refusal(self, action: str) -> str:
         """Why an action is refused for the transport under the cursor; "" if it is not."""
-        way, routes, place = self._here, self._routes, self.live.place
+        way, routes, place = self._here, self.live.readings.routes, self.live.place
         if refusal := place.why_no_mail(self.around.arming.read_only):
             return refusal
         if way is None or routes is None:
@@ -123,18 +130,10 @@ class TransportsScreen(ListScreen):
     def action_suspend(self) -> None:
         """Open a plan to suspend or resume the transport."""
         refusal = TOO_EARLY if self.hasty else self._refusal("suspend")
-        way, desk = self._here, self.live.place.mail
-        if refusal or way is None or desk is None:
+        if refusal or self._here is None:
             self.say(refusal)
-            return
-        screen = SuspendScreen(way.name, self.live, desk, self.around)
-
-        def back(_: None) -> None:
-            self.paint()
-            if screen.outcome:
-                self.say(screen.outcome, "ok")
-
-        self.app.push_screen(screen, back)
+        else:
+            self.go(Target(keys.SUSPEND, id=self._here.name))
 
     def action_trial(self) -> None:
         """Open a plan for a test mail, or the progress of a running one."""
@@ -175,8 +174,9 @@ class TransportsScreen(ListScreen):
         errors = (Copy("e", "last error", latest.example),) if latest is not None else ()
         told = next((failure.text for failure in way.failures if failure.text), "")
         words = (Copy("w", "server reply", told),) if told else ()
-        if self.without() or self._refusal("suspend"):
+        if self._refusal("suspend"):
             return (Copy("n", "name", way.name), *errors, *words)
-        verb = "resume" if self._routes and way.name in self._routes.stopped else "suspend"
+        routes = self.live.readings.routes
+        verb = "resume" if routes and way.name in routes.stopped else "suspend"
         command = safe_line(shlex.join((*self.live.place.command, "mail", verb, way.name)))
         return (Copy("n", "name", way.name), *errors, *words, Copy("c", "command", command))

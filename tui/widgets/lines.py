@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -14,8 +15,11 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from tui.format.glyphs import UTF8, Glyphs
-from tui.format.present import BLANK_LINE, Line, bracket_chips, cells_of
+from tui.format.present import BLANK_LINE, Line, bracket_chips, cells_of, mark_words
 from tui.terminal.render_cache import CachedRender, write_border
+
+_OWN_COLOR = Style(color="default")
+"""The terminal's own colour by name: without one, a part of a frame has that of the border."""
 
 
 class Frame(NamedTuple):
@@ -77,7 +81,11 @@ class Painted(CachedRender, Widget):
         glyphs: Glyphs = getattr(self.app, "glyphs", UTF8)
         if self._has_brackets:
             line = bracket_chips(line)
-        segments = [Segment(text.translate(glyphs), looks.get(look)) for text, look in line if text]
+        segments = [
+            Segment(text.translate(glyphs), looks.get(look))
+            for text, look in mark_words(line, looks)
+            if text
+        ]
         return Strip(segments).adjust_cell_length(self.size.width, looks.get(""))
 
     def set_frame(self, title: Line, right: Line = (), bottom: str = "") -> None:
@@ -99,14 +107,23 @@ class Painted(CachedRender, Widget):
         parts = (*blank, *title, *line, *(right if line else ()), *blank)
         if self._has_brackets:
             parts = bracket_chips(parts)
-        text = Text.assemble(
-            *((part.translate(glyphs), looks.get(look, Style.null())) for part, look in parts)
-        )
-        write_border(self, Content.from_rich_text(text), Content(bottom.translate(glyphs)))
+        below = ((word, "line" if "─" in word else "muted") for word in re.split("(─+)", bottom))
+        labels = [
+            Text.assemble(
+                *(
+                    (word.translate(glyphs), _OWN_COLOR + looks.get(look, _OWN_COLOR))
+                    for word, look in some
+                )
+            )
+            for some in (parts, below)
+        ]
+        write_border(self, *map(Content.from_rich_text, labels))
 
     def show_frame(self, frame: Frame, focused: bool = False) -> None:
         """Show these words in the frame; the focused pane stands out."""
-        self.set_class(focused, "-focused")
+        if focused != self.has_class("-focused"):
+            self.set_class(focused, "-focused")
+            self.refresh()  # without colours Textual sees no other frame
         self.set_frame(frame.title(focused), frame.right, frame.bottom)
 
     def repaint_line(self, y: int) -> None:

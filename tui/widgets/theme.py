@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -17,10 +17,13 @@ import themes
 from engine.config import yaml_file
 from engine.system.files import open_file
 from engine.text.safe import safe_line
-from tui.format.present import DERIVED_STYLES, ON_BAR, ON_CURSOR, TOKENS
+from tui.format.present import BARE, DERIVED_STYLES, ON_BAR, ON_CURSOR, TOKENS
 
 DEFAULT_THEME = "terminal"
 """Default theme: the terminal's own 16 colours and background, readable on every terminal."""
+
+LIGHT_THEME = "terminal-light"
+"""The same on a light background."""
 
 MONO_THEME = "mono"
 """Theme without colours, for `NO_COLOR`."""
@@ -85,6 +88,12 @@ def theme_names(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     )
 
 
+def default_theme(environ: Mapping[str, str] = os.environ) -> str:
+    """The terminal's own colours, for the background that it reports in `COLORFGBG` (`0;15`)."""
+    is_light = environ.get("COLORFGBG", "").rpartition(";")[2] in ("7", "15")
+    return LIGHT_THEME if is_light else DEFAULT_THEME
+
+
 def load_theme(name: str, environ: Mapping[str, str] = os.environ) -> LoadedTheme:
     """Load a theme by name or by the path of a YAML file; under `NO_COLOR` one without colours.
 
@@ -93,7 +102,7 @@ def load_theme(name: str, environ: Mapping[str, str] = os.environ) -> LoadedThem
     Raises:
         BadTheme: no such theme, or its file is invalid.
     """
-    loaded = _read(name or DEFAULT_THEME, environ)
+    loaded = _read(name or default_theme(environ), environ)
     if environ.get("NO_COLOR") and not is_colourless(loaded.theme):
         return _read(MONO_THEME, environ)
     return loaded
@@ -292,13 +301,24 @@ def theme_styles(theme: Theme) -> dict[str, Style]:
         + Style.parse(values[f"{look}-text"])
         for look in STYLE_NAMES
     }
-    on_cursor = {f"{name}{ON_CURSOR}": _on_cursor(style, styles) for name, style in styles.items()}
-    bar = Style(bgcolor=styles["chip"].bgcolor)
-    on_bar = {
-        f"{name}{ON_BAR}": style if _is_filled(style, styles) else style + bar
+    bare = {
+        name: style + Style(underline=False, reverse=False, strike=False)
         for name, style in styles.items()
+        if name not in ("cursor", "tab") and not name.startswith("chip")
+        if style.underline or style.reverse or style.strike
     }
-    return styles | on_cursor | on_bar
+    bar = Style(bgcolor=styles["chip"].bgcolor)
+    grounds: Mapping[str, Callable[[Style], Style]] = {
+        "": lambda style: style,
+        ON_CURSOR: lambda style: _on_cursor(style, styles),
+        ON_BAR: lambda style: style if _is_filled(style, styles) else style + bar,
+    }
+    return {
+        f"{name}{ground}{end}": put(style)
+        for ground, put in grounds.items()
+        for end, some in (("", styles), (BARE, bare))
+        for name, style in some.items()
+    }
 
 
 def _is_filled(style: Style, styles: Mapping[str, Style]) -> bool:
@@ -309,13 +329,16 @@ def _is_filled(style: Style, styles: Mapping[str, Style]) -> bool:
 def _on_cursor(style: Style, styles: Mapping[str, Style]) -> Style:
     """A style on the row under the cursor: it keeps its colour, on the ground of the cursor.
 
-    A cursor that is shown by reversing has no colours, and shows a reversed style by not reversing
-    it.
+    A cursor that is shown by reversing has no colours but those of filled chips, and shows a
+    reversed style by not reversing it.
     """
     cursor = styles["cursor"]
+    if _is_filled(style, styles):
+        return style
     if cursor.reverse:
-        return style.without_color + Style(reverse=not style.reverse)
-    return style if _is_filled(style, styles) else style + Style(bgcolor=cursor.bgcolor)
+        # Faint text on a bright ground could not be read.
+        return style.without_color + Style(reverse=not style.reverse, dim=False)
+    return style + Style(bgcolor=cursor.bgcolor)
 
 
 @cache

@@ -51,7 +51,7 @@ class ThemeLoader:
         except BadTheme as error:
             return f"{error}; {self.name} unchanged"
         self._apply(loaded)
-        asked = name or themes.DEFAULT_THEME
+        asked = name or themes.default_theme()
         return (loaded.note or f"theme {loaded.name}") + (
             f": NO_COLOR is set, {asked} has colours" if loaded.name != asked else ""
         )

@@ -120,9 +120,9 @@ class MailSpool:
     ) -> str:
         """Store a new mail durably (fsync); return the path of its meta.sh.
 
-        `refused` is the reason why no attempt can succeed, as in `mark_refused`. `trying` is an
-        earlier attempt whose result is unknown. Until `mark_queued` is called, a mark shows that
-        the mail has no task.
+        `refused` is the reason why no attempt can succeed: the next reader need not make one.
+        `trying` is an earlier attempt whose result is unknown. Until `mark_queued` is called, a
+        mark shows that the mail has no task.
 
         Raises:
             BadMail: the id is not a valid mail id.
@@ -346,15 +346,6 @@ class MailSpool:
                 files.replace_durably(TRYING, here, spool_entry.render_attempt(*spooled.trying))
             else:
                 files.unlink_quietly(TRYING, here)
-
-    def mark_refused(self, spooled: Spooled, why: str) -> None:
-        """Mark that no attempt can succeed, so that the next reader need not make one.
-
-        Raises:
-            OSError: the mark could not be written.
-        """
-        with self._open_mail(spooled.id) as (here, _):
-            files.replace_durably(REFUSED, here, spool_entry.render_refusal(why))
 
     def take_refusal(self, spooled: Spooled) -> str:
         """Return why no attempt can succeed, and remove that mark; the next retry makes an attempt.

@@ -370,6 +370,7 @@ def _services(
         apply_retention=partial(setup.housekeeping().sweep_quietly, store),
         before_giving_up=bounce_handler(store, this_host(), log, bounces=settings.bounces),
         timeouts={MAIL_KIND: settings.max_time},
+        logs_waits=True,
     )
 
 

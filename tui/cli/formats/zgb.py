@@ -559,6 +559,7 @@ class _SingleRun:
                 gate=gate,
                 limits=hourly,
                 timeouts=dict.fromkeys(own.letters, settings.max_time),
+                logs_waits=True,
             ),
         )
         with self._stop.stop_with_signal(worker):

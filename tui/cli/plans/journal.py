@@ -377,7 +377,7 @@ def _list_undoable(setup: Setup, kept: Journal, arguments: Namespace) -> int:
     now = time.time()
     lately = kept.operations(now - setup.config.trash.hours * 3600)
     operations = _settled(setup, kept, lately)
-    for operation, back, _ in view.list_operations(operations):
+    for operation, back, *_ in view.list_operations(operations):
         verb, done = VERBS.get(operation.intent.verb), operation.counts.get(RowResult.DONE, 0)
         can_be = verb is not None and verb.is_undoable and done > back
         if can_be and not operation.is_running:

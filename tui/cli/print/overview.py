@@ -125,6 +125,8 @@ def _as_row(look: OverviewReport, now: float) -> dict[str, object]:
     kinds = kind_figures(look.live, now)
     row["kinds"] = [worker_lines.kind_values(look.live.place.name, one) for one in kinds]
     tokens = look.live.readings.tokens
+    host = look.live.readings.host
+    row["host"] = None if host is None else host._asdict()
     row["forecasts"] = forecast.as_row(look.live.forecasts())
     row["tokens"] = None if isinstance(tokens, str) else [left._asdict() for left in tokens]
     if look.table is not None:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 from engine.index.filter_language import Filter
+from engine.live.shared_parts import SharedParts
 from engine.store import Unavailable
 from tui.cli.setup.filter_option import parse_filter_option
 from tui.cli.setup.places import open_places
@@ -39,10 +40,13 @@ def scan_once(places: Sequence[Place], ask: Callable[[Sequence[PlaceSession]], A
 
     async def look() -> T:
         names = short_names([place.name for place in places])
+        shared = SharedParts(len(places))
         lives = [
-            PlaceSession(place, time.time, number, name=name)
+            PlaceSession(place, time.time, number, name=name, shared=shared)
             for number, (place, name) in enumerate(zip(places, names, strict=True), 1)
         ]
+        for live in lives:
+            live.free_grace = 0.0  # the command does not wait: the log shows how long none ran
         following = [asyncio.create_task(live.follow()) for live in lives]
         answer = asyncio.create_task(_answer(lives, ask))
         try:

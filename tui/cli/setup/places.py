@@ -11,6 +11,7 @@ from engine.config import queue_config
 from engine.config.place_address import is_url
 from engine.store import Store, Unavailable
 from engine.stores.detect import find_queue_folder
+from engine.system.host import read_host_figures
 from tui.cli.setup.errors import (
     EX_UNAVAILABLE,
     CommandError,
@@ -121,6 +122,7 @@ def make_place(setup: Setup, name: str, words: tuple[str, ...] = ()) -> Place:
         claim_order="",
         has_dlq=False,
         location=shown,
+        host=partial(read_host_figures, here.place),
         retention_days=here.queue.retention_days,
         logs=(here.log_path, *config.logs),
         argv=argv,

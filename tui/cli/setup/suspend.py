@@ -14,7 +14,7 @@ from engine.config.validators import ConfigError
 from engine.logs.log_tail import format_log_line
 from engine.mail.send.suspensions import Suspension
 from engine.operations import controls
-from engine.operations.controls import Order
+from engine.operations.controls import RESUMED, SUSPENDED, TRANSPORT_CONTROL, Order
 from engine.operations.journal import Intent
 from engine.policy import format_time
 from engine.store import Gone
@@ -25,12 +25,6 @@ from tui.cli.setup.mail_parts import describe_no_transport, describe_suspender
 from tui.cli.setup.setup import Setup
 
 DONE = 0
-
-CONTROL_NAME = "transport"
-"""The control's name in the journal; its target is the transport."""
-
-SUSPENDED, RESUMED = "suspended", "resumed"
-"""The control's values."""
 
 
 def suspend(setup: Setup, arguments: Namespace) -> int:
@@ -75,7 +69,7 @@ def suspend_transport(setup: Setup, name: str, why: str) -> tuple[bool, str]:
     who, why = safe_line(setup.current_user().name), safe_line(why)
     return _change(
         setup,
-        Order(CONTROL_NAME, name, SUSPENDED),
+        Order(TRANSPORT_CONTROL, name, SUSPENDED),
         why,
         f"Transport {name} suspended by {who}{f': {why}' if why else ''}",
         lambda: setup.mail.suspensions().suspend(name, time.time(), who, why),
@@ -90,7 +84,7 @@ def resume_transport(setup: Setup, name: str) -> tuple[bool, str]:
     """
     return _change(
         setup,
-        Order(CONTROL_NAME, name, RESUMED),
+        Order(TRANSPORT_CONTROL, name, RESUMED),
         "",
         f"Transport {name} resumed by {safe_line(setup.current_user().name)}",
         lambda: setup.mail.suspensions().resume(name),

@@ -1,0 +1,237 @@
+"""Watch the folders of all places on one thread, with one inotify queue of the kernel.
+
+Events can be lost, and network file systems report no changes by other hosts. So each folder's
+modification time is compared with the one at its last event; a difference without an event requests
+a full scan.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Container, Iterable
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
+
+from engine.live.folder_events import (
+    FolderEvents,
+    FolderEventSource,
+    PollingWatch,
+    is_utf8,
+    open_event_source,
+)
+from engine.system import files
+
+CHECK_SECONDS = 1.0
+"""Seconds between comparisons of folder times, if all folders have events."""
+LAST_EVENTS_SECONDS = 0.01
+"""Seconds for the last events of a watch that is replaced."""
+TURN_SECONDS = 0.2
+"""Seconds until the thread sees that the places have changed, and between comparisons of folder
+times if some folders have no events."""
+EVENT_DELAY_SECONDS = 0.2
+"""Seconds that an event may come after its folder's time has changed."""
+MTIME_GRAIN_NANOSECONDS = 50_000_000
+"""Nanoseconds: two changes closer than this may give a folder the same modification time."""
+
+
+class Stamp(NamedTuple):
+    """The identity and modification time of a folder."""
+
+    folder: tuple[int, int]
+    """Device and inode."""
+    modified: int
+    """Nanoseconds."""
+    racy: bool
+    """True if it may change again without a new modification time."""
+
+
+class WatchedFolders:
+    """The folders of one place, and their times at their last events."""
+
+    def __init__(
+        self,
+        paths: Iterable[str],
+        touched: Callable[[set[str]], None],
+        everything: Callable[[], None],
+        is_shown: Callable[[], bool],
+    ) -> None:
+        """Calls `touched` with names, or `everything` for a full scan, on the watch's thread."""
+        self.paths = frozenset(map(os.path.abspath, paths))
+        self.is_shown = is_shown
+        self.is_ready = threading.Event()
+        """Set once changes are followed."""
+        self._touched, self._everything = touched, everything
+        self._known: dict[str, Stamp | None] = dict.fromkeys(self.paths)
+        self._doubts: dict[str, float] = {}
+
+    def begin(self, watched: Container[str]) -> None:
+        """Report what changed while there was no watch; a folder without one counts as missing."""
+        for path in self.paths:
+            now = _stamp(path) if path in watched else None
+            if not self.is_ready.is_set():
+                self._known[path] = now
+            elif _folder(before := self._known[path]) != _folder(now):
+                self._known[path] = now
+                if before is None:
+                    self._touched(_names(path))
+                else:
+                    self._everything()
+        self.is_ready.set()
+
+    def pass_on(self, events: FolderEvents) -> bool:
+        """Forward the events of these folders; True if one of the folders changed itself."""
+        rang = self.paths & events.names.keys()
+        replaced = self.paths & events.folders
+        if replaced or (rang and events.may_lack_names):
+            self._everything()
+        elif rang:
+            self._touched(set().union(*(events.names[path] for path in rang)))
+        for path in rang - replaced:
+            # Events are in order: without an overflow there is no earlier change without one.
+            stamp = _stamp(path)
+            if _folder(stamp) == _folder(self._known[path]):
+                self._known[path] = stamp and stamp._replace(racy=False)
+            self._doubts.pop(path, None)
+        for path in replaced:
+            # Removed and made again: another folder in its place may have the same times.
+            stamp = self._known[path]
+            self._known[path] = stamp and stamp._replace(racy=True)
+        return bool(replaced)
+
+    def check(self, turn: float) -> bool:
+        """Compare the times; True if a folder appeared, went or was replaced."""
+        now = {path: _stamp(path) for path in self.paths}
+        if any(_folder(self._known[path]) != _folder(now[path]) for path in now):
+            return True
+        self._doubts = {
+            path: self._doubts.get(path, turn)
+            for path in now
+            if _differs(self._known[path], now[path])
+        }
+        if any(turn - since > EVENT_DELAY_SECONDS for since in self._doubts.values()):
+            self._known, self._doubts = now, {}
+            self._everything()
+        return False
+
+    @property
+    def has_doubts(self) -> bool:
+        """True if a folder's time has changed, and its event may be on its way."""
+        return bool(self._doubts)
+
+    def changed(self) -> set[str]:
+        """Folders that have changed since their last event."""
+        return {path for path in self.paths if _differs(self._known[path], _stamp(path))}
+
+
+class SharedFolderWatch:
+    """One thread and one watch of the kernel for any number of places; it ends with the last."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._places: tuple[WatchedFolders, ...] = ()
+        self._thread: threading.Thread | None = None
+        self._polled: set[str] = set()
+        """Folders without events: a name in them cannot be reported."""
+
+    def follow(self, place: WatchedFolders, patience: float) -> Callable[[], None]:
+        """Follow a place; returns when it is watched, or after `patience` seconds.
+
+        Returns a function that ends that, without waiting.
+        """
+        with self._lock:
+            self._places = (*self._places, place)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="spooldeck-watch", daemon=True
+                )
+                self._thread.start()
+        place.is_ready.wait(patience)
+        return partial(self._leave, place)
+
+    def _leave(self, place: WatchedFolders) -> None:
+        with self._lock:
+            self._places = tuple(other for other in self._places if other is not place)
+
+    def _run(self) -> None:
+        events: FolderEventSource | PollingWatch = PollingWatch(())
+        while places := self._next_places():
+            paths = {path for place in places for path in place.paths}
+            self._polled = {path for path in paths if path in self._polled or not is_utf8(path)}
+            before, events = events, open_event_source(paths - self._polled)
+            # The old watch ends after the new one has begun, so that no event is lost.
+            if before.folders:
+                with suppress(OSError):
+                    heard = before.wait(LAST_EVENTS_SECONDS)
+                    for place in places:
+                        place.pass_on(heard)
+            before.close()
+            for place in places:
+                place.begin(events.folders | self._polled)
+            try:
+                self._listen(events, places)
+            except OSError:
+                self._poll_unnameable(places)
+        events.close()
+
+    def _next_places(self) -> tuple[WatchedFolders, ...]:
+        with self._lock:
+            if not self._places:
+                self._thread = None
+            return self._places
+
+    def _listen(
+        self, events: FolderEventSource | PollingWatch, places: tuple[WatchedFolders, ...]
+    ) -> None:
+        """Forward events until the places change, or a folder appears, goes or is replaced."""
+        began = checked = turn = time.monotonic()
+        is_polling = self._polled or isinstance(events, PollingWatch)
+        pause = TURN_SECONDS if is_polling else CHECK_SECONDS
+        while self._places is places and turn - began < events.retry_seconds:
+            is_quick = any(place.is_shown() for place in places)
+            heard = events.wait(TURN_SECONDS, is_quick=is_quick)
+            turn = time.monotonic()
+            renewed = [place for place in places if place.pass_on(heard)]
+            if turn - checked >= pause or any(place.has_doubts for place in places):
+                checked = turn
+                renewed += [place for place in places if place.check(turn)]
+            if renewed:
+                return
+
+    def _poll_unnameable(self, places: Iterable[WatchedFolders]) -> None:
+        """Do without events for the folders with a name that is not UTF-8, which ended the watch;
+        if it is gone already, for all that have changed."""
+        changed = {path for place in places for path in place.changed()}
+        self._polled |= {path for path in changed if not all(map(is_utf8, _names(path)))} or changed
+
+
+def _names(folder: str) -> set[str]:
+    try:
+        return set(files.list_names(folder))
+    except OSError:
+        return set()  # deleted again: the next turn finds out
+
+
+def _stamp(path: str) -> Stamp | None:
+    try:
+        there = os.stat(path)
+    except OSError:
+        return None
+    if not stat.S_ISDIR(there.st_mode):
+        return None
+    racy = time.time_ns() - there.st_mtime_ns < MTIME_GRAIN_NANOSECONDS
+    return Stamp((there.st_dev, there.st_ino), there.st_mtime_ns, racy)
+
+
+def _folder(stamp: Stamp | None) -> tuple[int, int] | None:
+    return None if stamp is None else stamp.folder
+
+
+def _differs(known: Stamp | None, now: Stamp | None) -> bool:
+    """True if the folder may have changed between two stamps."""
+    if known is None or now is None:
+        return known is not now
+    return known.racy or known[:2] != now[:2]
